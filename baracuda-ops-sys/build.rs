@@ -1,0 +1,379 @@
+//! Finds the device code and, with the feature `cuda`, compiles every `.cu` file of it.
+//!
+//! The kernels and what nvcc and ptxas said of them land in `OUT_DIR`; one `<stem>.log` per source file holds registers, spills and
+//! warnings of each kernel and architecture, which the project's checks read.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::exit;
+
+/// Stops the build with lines for the user; a panic would bury them under a backtrace.
+fn fail(lines: &[String]) -> ! {
+    for line in lines {
+        println!("cargo::error={line}");
+    }
+    exit(1)
+}
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    let crate_dir = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let csrc = device_code(&crate_dir);
+    println!("cargo::rustc-env=BARACUDA_CSRC={}", csrc.display());
+    println!("cargo::metadata=include={}", csrc.display());
+
+    #[cfg(feature = "bindgen")]
+    bindings::generate(&csrc);
+    #[cfg(feature = "cuda")]
+    cuda::compile(&crate_dir, &csrc);
+}
+
+/// `csrc` beside this file is a link in the repository and a folder in the published crate; where links are checked out as text
+/// files (git on Windows), the folder it names is taken.
+fn device_code(crate_dir: &Path) -> PathBuf {
+    let tried = [crate_dir.join("csrc"), crate_dir.join("..").join("csrc")];
+    match tried.iter().find(|dir| dir.join("bops.h").is_file()) {
+        Some(dir) => dir.clone(),
+        None => fail(&[
+            "the device code of baracuda-ops is missing".to_string(),
+            format!("no bops.h in {} or {}", tried[0].display(), tried[1].display()),
+        ]),
+    }
+}
+
+#[cfg(feature = "bindgen")]
+mod bindings {
+    use std::path::Path;
+    use std::{env, fs};
+
+    /// Writes what `src/bindings.rs` must be to `OUT_DIR/bindings.rs`: the types and constants, and the functions, which exist
+    /// only where the kernels are linked.
+    pub(super) fn generate(csrc: &Path) {
+        let header = csrc.join("bops.h");
+        println!("cargo::rerun-if-changed={}", header.display());
+        let builder = || {
+            bindgen::Builder::default()
+                .header(header.to_str().expect("a UTF-8 path"))
+                .disable_header_comment()
+                .generate_comments(false)
+                .layout_tests(false) // they hold on the machine that generates, not on 32-bit ones
+                .use_core()
+                .rust_edition(bindgen::RustEdition::Edition2024)
+                .derive_default(true)
+                .derive_partialeq(true)
+        };
+        let types = builder().allowlist_type("bops_.*").allowlist_var("BOPS_.*").generate();
+        let functions =
+            builder().allowlist_function("bops_.*").allowlist_recursively(false).merge_extern_blocks(true).generate();
+        let (types, functions) = match (types, functions) {
+            (Ok(types), Ok(functions)) => (types.to_string(), functions.to_string()),
+            (Err(e), _) | (_, Err(e)) => super::fail(&[format!("bindgen on {}: {e}", header.display())]),
+        };
+        let mut text = format!("// Generated from csrc/bops.h by `scripts/bindings`; not edited by hand.\n\n{types}");
+        if !functions.trim().is_empty() {
+            text.push_str("\n#[cfg(feature = \"cuda\")]\n");
+            text.push_str(&functions);
+        }
+        let out = Path::new(&env::var_os("OUT_DIR").expect("cargo sets it")).join("bindings.rs");
+        fs::write(out, text).expect("OUT_DIR is writable");
+    }
+}
+
+#[cfg(feature = "cuda")]
+mod cuda {
+    use super::fail;
+    use std::path::{Path, PathBuf};
+    use std::process::{Command, Output, exit};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::{env, fs, thread};
+
+    /// The architectures built by default: Ampere and Hopper; later ones start from PTX of the highest.
+    const DEFAULT_ARCHS: &str = "80;90";
+    /// Files with this ending use instructions of exactly this architecture.
+    const WGMMA: (&str, &str) = ("_wgmma.cu", "90a");
+
+    pub(super) fn compile(crate_dir: &Path, csrc: &Path) {
+        // Not PATH, which editors and shells each set their own way: it would compile everything again at each change of hands.
+        for name in [
+            "NVCC",
+            "CUDA_HOME",
+            "CUDA_PATH",
+            "BARACUDA_CUDA_ARCHS",
+            "DOCS_RS",
+            "NVCC_CCBIN",
+            "NVCC_PREPEND_FLAGS",
+            "NVCC_APPEND_FLAGS",
+        ] {
+            println!("cargo::rerun-if-env-changed={name}");
+        }
+        let out_dir = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+        let archs = requested_archs();
+        let list: Vec<String> = archs.iter().map(u32::to_string).collect();
+        fs::write(out_dir.join("archs.rs"), format!("&[{}]", list.join(", "))).expect("OUT_DIR is writable");
+        // Documentation needs the declarations, not the code, and docs.rs has no nvcc.
+        if env::var_os("DOCS_RS").is_some() {
+            return;
+        }
+
+        let nvcc = find_nvcc(crate_dir);
+        check_supported(&nvcc, &archs);
+        // SAFETY: this program has one thread so far. `cc` takes a CUDA compiler from this variable alone.
+        unsafe { env::set_var("NVCC", &nvcc) };
+        let mut build = cc::Build::new();
+        build
+            .cuda(true)
+            .cudart("static")
+            .include(csrc)
+            .opt_level(3)
+            .debug(false)
+            // Flags after -Xptxas and -Xfatbin go to those tools.
+            .flag("-std=c++17")
+            .flag("-Xptxas")
+            .flag("-v")
+            .flag("-Xfatbin")
+            .flag("-compress-all");
+        let tool = build.get_compiler();
+
+        let mut sources = Vec::new();
+        scan(csrc, &mut sources);
+        sources.sort();
+        let jobs: Vec<Job> = sources
+            .iter()
+            .filter(|path| path.extension().is_some_and(|e| e == "cu"))
+            .map(|path| Job::new(path, csrc, &out_dir, &archs))
+            .collect();
+        if jobs.is_empty() {
+            fail(&[format!("no .cu file under {}", csrc.display())]);
+        }
+        let next = AtomicUsize::new(0);
+        let cores: usize = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+        let failures: usize = thread::scope(|scope| {
+            let workers: Vec<_> = (0..cores.clamp(1, jobs.len()))
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut failed = 0;
+                        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                            failed += usize::from(!job.run(tool.to_command()));
+                        }
+                        failed
+                    })
+                })
+                .collect();
+            workers.into_iter().map(|w| w.join().unwrap_or(1)).sum()
+        });
+        if failures > 0 {
+            exit(1);
+        }
+        for job in &jobs {
+            job.report();
+        }
+
+        let mut archive = cc::Build::new();
+        archive.cuda(true).cudart("static").cpp_link_stdlib(None);
+        archive.objects(jobs.iter().map(|job| &job.object));
+        // Before the library itself, so that the linker finds cudart's symbols after their users.
+        archive.compile("baracuda_ops_kernels");
+        for dir in library_dirs(&nvcc) {
+            println!("cargo::rustc-link-search=native={}", dir.display());
+        }
+        if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
+            for lib in ["stdc++", "dl", "rt", "pthread"] {
+                println!("cargo::rustc-link-lib={lib}");
+            }
+        }
+        // A new .cu file comes with its declarations in bops.h, so the files themselves are enough; the WGSL beside them, which
+        // has no part in this step, must not start it.
+        for path in &sources {
+            println!("cargo::rerun-if-changed={}", path.display());
+        }
+    }
+
+    /// All C and CUDA files under `dir`.
+    fn scan(dir: &Path, found: &mut Vec<PathBuf>) {
+        let entries = fs::read_dir(dir).unwrap_or_else(|e| fail(&[format!("{}: {e}", dir.display())]));
+        for entry in entries.flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                scan(&path, found);
+            } else if path.extension().is_some_and(|e| e == "cu" || e == "cuh" || e == "h") {
+                found.push(path);
+            }
+        }
+    }
+
+    /// One source file on its way to an object.
+    struct Job {
+        source: PathBuf,
+        object: PathBuf,
+        log: PathBuf,
+        gencode: Vec<String>,
+    }
+
+    impl Job {
+        fn new(source: &Path, csrc: &Path, out_dir: &Path, archs: &[u32]) -> Self {
+            let inside = source.strip_prefix(csrc).unwrap_or(source).with_extension("");
+            let stem: Vec<_> = inside.iter().map(|part| part.to_string_lossy()).collect();
+            let stem = stem.join("-");
+            let gencode = if source.to_string_lossy().ends_with(WGMMA.0) {
+                vec![format!("arch=compute_{0},code=sm_{0}", WGMMA.1)]
+            } else {
+                let sass = archs.iter().map(|a| format!("arch=compute_{a},code=sm_{a}"));
+                let mut ends = vec![archs[0], archs[archs.len() - 1]];
+                ends.dedup();
+                let ptx = ends.into_iter().map(|a| format!("arch=compute_{a},code=compute_{a}"));
+                sass.chain(ptx).collect()
+            };
+            Job {
+                source: source.to_path_buf(),
+                object: out_dir.join(format!("{stem}.o")),
+                log: out_dir.join(format!("{stem}.log")),
+                gencode,
+            }
+        }
+
+        /// Compiles; false when nvcc failed, after passing on what it said.
+        fn run(&self, mut nvcc: Command) -> bool {
+            for target in &self.gencode {
+                nvcc.arg("-gencode").arg(target);
+            }
+            nvcc.arg("-c").arg(&self.source).arg("-o").arg(&self.object);
+            let Output { status, stdout, stderr } = match nvcc.output() {
+                Ok(output) => output,
+                Err(e) => {
+                    println!("cargo::error={nvcc:?}: {e}");
+                    return false;
+                }
+            };
+            let said = [stdout, stderr].map(|s| String::from_utf8_lossy(&s).into_owned()).concat();
+            if let Err(e) = fs::write(&self.log, &said) {
+                println!("cargo::error={}: {e}", self.log.display());
+                return false;
+            }
+            if !status.success() {
+                println!("cargo::error={}: nvcc: {status}", self.source.display());
+                for line in lines_of_note(&said).take(40) {
+                    println!("cargo::error={line}");
+                }
+            }
+            status.success()
+        }
+
+        /// Shows warnings; what ptxas says of each kernel stays in the log.
+        fn report(&self) {
+            let said = fs::read_to_string(&self.log).unwrap_or_default();
+            for line in lines_of_note(&said) {
+                println!("cargo::warning={line}");
+            }
+        }
+    }
+
+    /// nvcc's output without the figures that `-Xptxas -v` adds.
+    fn lines_of_note(said: &str) -> impl Iterator<Item = &str> {
+        said.lines().filter(|line| {
+            let ptxas = line.starts_with("ptxas info") || line.trim_start().starts_with("Function properties");
+            !(ptxas || line.contains("bytes stack frame") || line.trim().is_empty())
+        })
+    }
+
+    /// The architectures asked for, ascending, without duplicates.
+    fn requested_archs() -> Vec<u32> {
+        let text = env::var("BARACUDA_CUDA_ARCHS").unwrap_or_default();
+        let text = if text.trim().is_empty() { DEFAULT_ARCHS } else { &text };
+        let parsed: Result<Vec<u32>, _> = text
+            .split([';', ',', ' '])
+            .filter(|part| !part.is_empty())
+            .map(|part| part.parse::<u32>().map_err(|_| part))
+            .collect();
+        let mut archs = match parsed {
+            Ok(archs) if !archs.is_empty() => archs,
+            Ok(_) => fail(&[format!("BARACUDA_CUDA_ARCHS={text:?} names no architecture; example: 80;90")]),
+            Err(part) => {
+                fail(&[format!("BARACUDA_CUDA_ARCHS={text:?}: {part:?} is not a compute capability; example: 80;90")])
+            }
+        };
+        archs.sort_unstable();
+        archs.dedup();
+        archs
+    }
+
+    fn check_supported(nvcc: &Path, archs: &[u32]) {
+        let output = match Command::new(nvcc).arg("--list-gpu-arch").output() {
+            Ok(output) if output.status.success() => output,
+            Ok(output) => fail(&[format!(
+                "{} --list-gpu-arch: {}: {}",
+                nvcc.display(),
+                output.status,
+                String::from_utf8_lossy(&output.stderr).trim()
+            )]),
+            Err(e) => fail(&[format!("{} does not start: {e}", nvcc.display())]),
+        };
+        let known: Vec<u32> = String::from_utf8_lossy(&output.stdout)
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("compute_")?.parse().ok())
+            .collect();
+        for arch in archs {
+            if !known.contains(arch) {
+                fail(&[format!("BARACUDA_CUDA_ARCHS asks for {arch}; {} knows {known:?}", nvcc.display())]);
+            }
+        }
+    }
+
+    /// nvcc from the environment, the PATH, or what `scripts/setup` put into `.cuda` of the workspace.
+    fn find_nvcc(crate_dir: &Path) -> PathBuf {
+        let exe = format!("nvcc{}", env::consts::EXE_SUFFIX);
+        let set = |name| env::var_os(name).filter(|value| !value.is_empty());
+        let on_path = |command: &Path| {
+            let path = env::var_os("PATH").unwrap_or_default();
+            env::split_paths(&path).map(|dir| dir.join(command)).find(|file| file.is_file())
+        };
+        let mut tried = Vec::new();
+        if let Some(value) = set("NVCC") {
+            // A path, or the bare name of a command.
+            let file = PathBuf::from(value);
+            if file.is_file() {
+                return file;
+            }
+            match on_path(&file).filter(|_| file.components().count() == 1) {
+                Some(file) => return file,
+                None => fail(&[format!("NVCC names {}, which is no file", file.display())]),
+            }
+        }
+        tried.push("NVCC is not set".to_string());
+        for name in ["CUDA_HOME", "CUDA_PATH"] {
+            let Some(root) = set(name) else {
+                tried.push(format!("{name} is not set"));
+                continue;
+            };
+            let file = PathBuf::from(root).join("bin").join(&exe);
+            if file.is_file() {
+                return file;
+            }
+            tried.push(format!("{name}: no file {}", file.display()));
+        }
+        if let Some(file) = on_path(Path::new(&exe)) {
+            return file;
+        }
+        tried.push(format!("no {exe} in PATH"));
+        let installed = Path::new(".cuda/nvidia/cu13/bin").join(&exe);
+        if let Some(file) = crate_dir.ancestors().map(|dir| dir.join(&installed)).find(|file| file.is_file()) {
+            return file;
+        }
+        tried.push(format!("no {} in {} or above", installed.display(), crate_dir.display()));
+
+        let mut lines = vec!["the feature `cuda` needs nvcc, the CUDA compiler, and found none:".to_string()];
+        lines.extend(tried.into_iter().map(|place| format!("  {place}")));
+        lines.push(
+            "install the CUDA toolkit and set CUDA_PATH to it, or run scripts/setup in a checkout \
+             of baracuda-ops, or build without `cuda`"
+                .to_string(),
+        );
+        fail(&lines)
+    }
+
+    /// Where the CUDA runtime's static library lies beside `nvcc`, in the layouts of the toolkit and of the wheels.
+    fn library_dirs(nvcc: &Path) -> Vec<PathBuf> {
+        let real = fs::canonicalize(nvcc).unwrap_or_else(|_| nvcc.to_path_buf());
+        let root = real.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+        ["lib64", "lib", "lib/x64"].iter().map(|dir| root.join(dir)).filter(|dir| dir.is_dir()).collect()
+    }
+}

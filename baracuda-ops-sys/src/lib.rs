@@ -1,0 +1,35 @@
+//! Device code of `baracuda-ops`: the WGSL text and the C parameter structs of its kernels and, with the feature `cuda`, the compiled
+//! CUDA kernels behind C functions.
+//!
+//! Everything here is raw: the structs and functions are those of `csrc/bops.h`, which documents them, and nothing is checked.
+
+#![no_std]
+
+#[cfg(not(feature = "bindgen"))]
+#[allow(
+    missing_docs,
+    non_camel_case_types,
+    clippy::missing_safety_doc,
+    clippy::undocumented_unsafe_blocks,
+    reason = "generated; csrc/bops.h holds names and documentation"
+)]
+mod bindings;
+#[cfg(feature = "bindgen")]
+#[allow(
+    missing_docs,
+    non_camel_case_types,
+    clippy::missing_safety_doc,
+    clippy::undocumented_unsafe_blocks,
+    reason = "generated; csrc/bops.h holds names and documentation"
+)]
+mod bindings {
+    include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
+}
+pub use bindings::*;
+
+pub mod wgsl;
+
+/// The compute capabilities compiled in, as 10 * major + minor, ascending. There is machine code for each and PTX for the first and the
+/// last, so every device from the first on is served, and none below it.
+#[cfg(feature = "cuda")]
+pub const CUDA_ARCHS: &[u32] = include!(concat!(env!("OUT_DIR"), "/archs.rs"));

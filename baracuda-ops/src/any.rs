@@ -1,0 +1,181 @@
+//! Descriptors of any op: what case files, repro lines and graph executors hold.
+
+use std::any::Any;
+use std::fmt::{self, Debug};
+use std::sync::Arc;
+
+use crate::backend::Device;
+use crate::error::{Error, Result};
+use crate::ops::norm::{
+    LayerNormBackwardDescriptor, LayerNormDescriptor, RmsNormBackwardDescriptor, RmsNormDescriptor,
+};
+use crate::options::PlanOptions;
+use crate::plan::{AnyPlan, Descriptor, Plan, Slot, repro_line};
+
+/// Every op of this crate.
+pub static OPS: &[OpEntry] = &[
+    OpEntry::of::<LayerNormDescriptor>(),
+    OpEntry::of::<LayerNormBackwardDescriptor>(),
+    OpEntry::of::<RmsNormDescriptor>(),
+    OpEntry::of::<RmsNormBackwardDescriptor>(),
+];
+
+/// One op of the list.
+pub struct OpEntry {
+    /// The op's name.
+    pub name: &'static str,
+    /// Names of all its operands.
+    pub operands: &'static [&'static str],
+    parse: fn(&str) -> Result<AnyDescriptor>,
+}
+
+impl OpEntry {
+    const fn of<D: Descriptor>() -> Self {
+        Self { name: D::NAME, operands: D::OPERANDS, parse: parse::<D> }
+    }
+}
+
+fn parse<D: Descriptor>(json: &str) -> Result<AnyDescriptor> {
+    serde_json::from_str::<D>(json)
+        .map(AnyDescriptor::new)
+        .map_err(|e| Error::InvalidJson { op: D::NAME, detail: e.to_string() })
+}
+
+/// A descriptor of any op.
+///
+/// ```
+/// use baracuda_ops::{AnyDescriptor, Device, PlanOptions};
+/// let json = r#"{"x": {"dtype": "f32", "dims": [8, 64]}, "normalized_dims": 1, "eps": 1e-5}"#;
+/// let plan = AnyDescriptor::parse("layer_norm", json)?.plan(&Device::cpu(), &PlanOptions::default())?;
+/// assert_eq!(plan.slot_index("y"), Some(1));
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct AnyDescriptor(Arc<dyn Erased>);
+
+impl AnyDescriptor {
+    /// A descriptor without its type.
+    pub fn new<D: Descriptor>(descriptor: D) -> Self {
+        Self(Arc::new(descriptor))
+    }
+
+    /// A descriptor from an op's name and its JSON.
+    ///
+    /// # Errors
+    /// [`Error::UnknownOp`], or [`Error::InvalidJson`] with what is wrong.
+    pub fn parse(name: &str, json: &str) -> Result<Self> {
+        let entry = OPS.iter().find(|entry| entry.name == name).ok_or_else(|| Error::UnknownOp {
+            name: name.into(),
+            known: OPS.iter().map(|entry| entry.name).collect(),
+        })?;
+        (entry.parse)(json)
+    }
+
+    /// A descriptor from a repro line: the op's name, a space, its JSON.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse).
+    pub fn parse_line(line: &str) -> Result<Self> {
+        let (name, json) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
+        Self::parse(name, json)
+    }
+
+    /// The op's name.
+    pub fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    /// Names of all operands of the op.
+    pub fn operands(&self) -> &'static [&'static str] {
+        self.0.operands()
+    }
+
+    /// The operands that the descriptor declares.
+    pub fn slots(&self) -> &[Slot] {
+        self.0.slots()
+    }
+
+    /// The repro line: the op's name, a space, the JSON.
+    pub fn line(&self) -> String {
+        self.0.line()
+    }
+
+    /// The descriptor, if it is of type `D`.
+    pub fn downcast<D: Descriptor>(&self) -> Option<&D> {
+        self.0.as_any().downcast_ref()
+    }
+
+    /// As [`Plan::new`], without the type.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn plan(&self, device: &Device, options: &PlanOptions) -> Result<AnyPlan> {
+        self.0.plan(device, options)
+    }
+
+    /// As [`Device::supports`].
+    ///
+    /// # Errors
+    /// As [`Device::supports`].
+    pub fn supported_by(&self, device: &Device, options: &PlanOptions) -> Result<&'static str> {
+        self.0.supported_by(device, options)
+    }
+}
+
+impl Debug for AnyDescriptor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line())
+    }
+}
+
+impl PartialEq for AnyDescriptor {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.equals(other.0.as_any())
+    }
+}
+
+/// A descriptor behind a pointer.
+trait Erased: Send + Sync {
+    fn name(&self) -> &'static str;
+    fn operands(&self) -> &'static [&'static str];
+    fn slots(&self) -> &[Slot];
+    fn line(&self) -> String;
+    fn as_any(&self) -> &dyn Any;
+    fn equals(&self, other: &dyn Any) -> bool;
+    fn plan(&self, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
+    fn supported_by(&self, device: &Device, options: &PlanOptions) -> Result<&'static str>;
+}
+
+impl<D: Descriptor> Erased for D {
+    fn name(&self) -> &'static str {
+        D::NAME
+    }
+
+    fn operands(&self) -> &'static [&'static str] {
+        D::OPERANDS
+    }
+
+    fn slots(&self) -> &[Slot] {
+        Descriptor::slots(self)
+    }
+
+    fn line(&self) -> String {
+        repro_line(self)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn equals(&self, other: &dyn Any) -> bool {
+        other.downcast_ref::<D>() == Some(self)
+    }
+
+    fn plan(&self, device: &Device, options: &PlanOptions) -> Result<AnyPlan> {
+        Plan::new(device, self.clone(), options).map(Plan::erase)
+    }
+
+    fn supported_by(&self, device: &Device, options: &PlanOptions) -> Result<&'static str> {
+        device.supports(self, options)
+    }
+}

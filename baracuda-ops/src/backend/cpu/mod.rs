@@ -1,0 +1,332 @@
+//! The reference backend: the documented formulas in f64, on the host.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicIsize, Ordering};
+
+use half::{bf16, f16};
+
+use super::Located;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::memory::{MAX_SLOTS, Memory as AnyMemory, Place, View, Workspace};
+use crate::plan::{Access, Slot};
+use crate::tensor::TensorDesc;
+
+/// Alignment of owned memory in bytes: a cache line.
+const ALIGN: usize = 64;
+
+/// Owned host memory. A run holds a loan of it: many readers or one writer.
+#[derive(Clone)]
+pub(crate) struct Memory(Arc<Allocation>);
+
+struct Allocation {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// Readers, or -1 for a writer.
+    loans: AtomicIsize,
+}
+
+// SAFETY: the bytes are reached only under a loan, which admits many readers or one writer.
+unsafe impl Send for Allocation {}
+// SAFETY: as for Send.
+unsafe impl Sync for Allocation {}
+
+impl Memory {
+    pub(crate) fn zeroed(bytes: u64) -> Result<Self> {
+        let out_of_memory = || Error::OutOfMemory { device: "cpu".into(), bytes };
+        let size = usize::try_from(bytes).map_err(|_| out_of_memory())?;
+        let layout = Layout::from_size_align(size.max(1), ALIGN).map_err(|_| out_of_memory())?;
+        // SAFETY: the layout's size is at least 1.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(out_of_memory)?;
+        Ok(Self(Arc::new(Allocation { start, bytes: size, loans: AtomicIsize::new(0) })))
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.0.start.as_ptr() as u64
+    }
+
+    /// Writes `bytes` at `offset`; the caller has checked that they fit.
+    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let _held = Loan::take(self, true).ok_or(Error::BufferInUse { op: "write", operand: "buffer" })?;
+        assert!(offset as usize + bytes.len() <= self.0.bytes);
+        // SAFETY: the range lies in the allocation and the loan keeps others out.
+        unsafe {
+            let start = self.0.start.as_ptr().add(offset as usize);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len());
+        }
+        Ok(())
+    }
+
+    /// Reads from `offset` on; the caller has checked that the bytes exist.
+    pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let _held =
+            Loan::take(self, false).ok_or(Error::BufferInUse { op: "download", operand: "buffer" })?;
+        assert!(offset as usize + bytes.len() <= self.0.bytes);
+        // SAFETY: the range lies in the allocation and the loan keeps writers out.
+        unsafe {
+            let start = self.0.start.as_ptr().add(offset as usize);
+            std::ptr::copy_nonoverlapping(start, bytes.as_mut_ptr(), bytes.len());
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("address", &self.0.start).field("bytes", &self.0.bytes).finish()
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `zeroed` with this very layout, which was valid there.
+        unsafe { dealloc(self.start.as_ptr(), Layout::from_size_align_unchecked(self.bytes.max(1), ALIGN)) }
+    }
+}
+
+/// One use of one allocation.
+struct Loan<'m> {
+    loans: &'m AtomicIsize,
+    change: isize,
+}
+
+impl<'m> Loan<'m> {
+    fn take(memory: &'m Memory, writes: bool) -> Option<Self> {
+        let loans = &memory.0.loans;
+        let change = if writes { -1 } else { 1 };
+        let update = |held: isize| (held == 0 || (held > 0 && !writes)).then_some(held + change);
+        loans.fetch_update(Ordering::Acquire, Ordering::Relaxed, update).ok()?;
+        Some(Self { loans, change })
+    }
+}
+
+impl Drop for Loan<'_> {
+    fn drop(&mut self) {
+        self.loans.fetch_sub(self.change, Ordering::Release);
+    }
+}
+
+/// The owned allocations of a run, each once, with the strongest use that the run makes of it.
+pub(crate) struct Loans([Option<(Memory, &'static str, bool)>; MAX_SLOTS + 1]);
+
+impl Loans {
+    pub(crate) fn new(
+        slots: &[Slot],
+        operands: &crate::memory::Operands<'_>,
+        workspace: &Workspace<'_>,
+    ) -> Self {
+        let mut loans = Self([const { None }; MAX_SLOTS + 1]);
+        let declared = slots.iter().filter_map(|slot| {
+            operands.0[slot.position].as_ref().map(|view| (view, slot.name, slot.access != Access::In))
+        });
+        for (view, name, writes) in declared.chain(workspace.0.as_ref().map(|view| (view, "workspace", true))) {
+            let View { place: Place::Buffer { buffer, .. }, .. } = view else { continue };
+            #[allow(irrefutable_let_patterns, reason = "refutable with a GPU feature")]
+            let AnyMemory::Cpu(memory) = &buffer.memory else { continue };
+            let known =
+                loans.0.iter_mut().flatten().find(|(other, ..)| Arc::ptr_eq(&other.0, &memory.0));
+            match known {
+                Some((_, _, strongest)) => *strongest |= writes,
+                None => {
+                    if let Some(free) = loans.0.iter_mut().find(|entry| entry.is_none()) {
+                        *free = Some((memory.clone(), name, writes));
+                    }
+                }
+            }
+        }
+        loans
+    }
+
+    /// Takes every loan, or none.
+    pub(crate) fn take(&self, op: &'static str) -> Result<impl Drop + '_> {
+        let mut held = Held([const { None }; MAX_SLOTS + 1]);
+        for (entry, place) in self.0.iter().flatten().zip(&mut held.0) {
+            let (memory, operand, writes) = entry;
+            *place = Some(Loan::take(memory, *writes).ok_or(Error::BufferInUse { op, operand })?);
+        }
+        Ok(held)
+    }
+}
+
+/// Loans that end together.
+struct Held<'m>([Option<Loan<'m>>; MAX_SLOTS + 1]);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.fill_with(|| None);
+    }
+}
+
+/// The operands of a run on the CPU.
+pub(crate) struct Operands<'a> {
+    addresses: [u64; MAX_SLOTS],
+    slots: &'a [Slot],
+}
+
+impl<'a> Operands<'a> {
+    pub(crate) fn new(slots: &'a [Slot], located: &Located<'_>) -> Self {
+        Self { addresses: located.operands.map(super::Location::address), slots }
+    }
+
+    /// The operand at a position, if it is declared and not empty.
+    pub(crate) fn get(&self, position: usize) -> Option<Tensor<'a>> {
+        let slot = self.slots.iter().find(|slot| slot.position == position)?;
+        let start = NonNull::new(self.addresses[position] as *mut u8)?;
+        Some(Tensor { start, desc: &slot.desc, elements: slot.span_bytes / slot.desc.dtype().size_bytes(), borrow: PhantomData })
+    }
+}
+
+/// Elements of one operand, read and written as f64.
+#[derive(Clone, Copy)]
+pub(crate) struct Tensor<'a> {
+    start: NonNull<u8>,
+    desc: &'a TensorDesc,
+    elements: u64,
+    borrow: PhantomData<&'a [u8]>,
+}
+
+// SAFETY: reads and writes from several threads are disjoint or both reads, by the contract of `store`.
+unsafe impl Send for Tensor<'_> {}
+// SAFETY: as for Send.
+unsafe impl Sync for Tensor<'_> {}
+
+impl Tensor<'_> {
+    pub(crate) fn desc(&self) -> &TensorDesc {
+        self.desc
+    }
+
+    /// The element `offset` elements after the first.
+    pub(crate) fn load(&self, offset: u64) -> f64 {
+        assert!(offset < self.elements);
+        let at = offset as usize;
+        // SAFETY: the generic check proved that `elements` elements lie at `start`, aligned for their type, and
+        // every bit pattern is a value.
+        unsafe {
+            match self.desc.dtype() {
+                DType::F64 => *self.start.cast::<f64>().as_ptr().add(at),
+                DType::F32 => f64::from(*self.start.cast::<f32>().as_ptr().add(at)),
+                DType::F16 => (*self.start.cast::<f16>().as_ptr().add(at)).to_f64(),
+                DType::BF16 => (*self.start.cast::<bf16>().as_ptr().add(at)).to_f64(),
+                DType::I64 => *self.start.cast::<i64>().as_ptr().add(at) as f64,
+                DType::I32 => f64::from(*self.start.cast::<i32>().as_ptr().add(at)),
+                DType::U32 => f64::from(*self.start.cast::<u32>().as_ptr().add(at)),
+            }
+        }
+    }
+
+    /// Writes the element `offset` elements after the first, rounded to nearest even.
+    ///
+    /// # Safety
+    /// - No other thread reads or writes that element meanwhile.
+    pub(crate) unsafe fn store(&self, offset: u64, value: f64) {
+        assert!(offset < self.elements);
+        let at = offset as usize;
+        // SAFETY: as in `load`; the operand is an output, hence writable, and the caller is alone at this element.
+        unsafe {
+            match self.desc.dtype() {
+                DType::F64 => *self.start.cast::<f64>().as_ptr().add(at) = value,
+                DType::F32 => *self.start.cast::<f32>().as_ptr().add(at) = value as f32,
+                DType::F16 => *self.start.cast::<f16>().as_ptr().add(at) = f16::from_f32(to_odd(value)),
+                DType::BF16 => *self.start.cast::<bf16>().as_ptr().add(at) = bf16::from_f32(to_odd(value)),
+                DType::I64 => *self.start.cast::<i64>().as_ptr().add(at) = value as i64,
+                DType::I32 => *self.start.cast::<i32>().as_ptr().add(at) = value as i32,
+                DType::U32 => *self.start.cast::<u32>().as_ptr().add(at) = value as u32,
+            }
+        }
+    }
+}
+
+/// Rounds to the nearest value of a type, ties to even, as a store would.
+pub(crate) fn rounded(dtype: DType, value: f64) -> f64 {
+    match dtype {
+        DType::F32 => f64::from(value as f32),
+        DType::F16 => f16::from_f32(to_odd(value)).to_f64(),
+        DType::BF16 => bf16::from_f32(to_odd(value)).to_f64(),
+        _ => value,
+    }
+}
+
+/// Rounds to f32 towards the neighbour with an odd significand, after which rounding to a type with fewer than half the bits gives
+/// what one rounding from f64 would (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+fn to_odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    let (back, bits) = (f64::from(nearest), nearest.to_bits());
+    if back == value || !nearest.is_finite() || bits & 1 == 1 {
+        return nearest;
+    }
+    f32::from_bits(if back.abs() > value.abs() { bits - 1 } else { bits + 1 })
+}
+
+/// A sum that carries the rounding errors along (Neumaier 1974), so that f64 results are good to the last bits.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Sum {
+    sum: f64,
+    lost: f64,
+}
+
+impl Sum {
+    pub(crate) fn add(&mut self, term: f64) {
+        let sum = self.sum + term;
+        let (large, small) = if self.sum.abs() >= term.abs() { (self.sum, term) } else { (term, self.sum) };
+        self.lost += (large - sum) + small;
+        self.sum = sum;
+    }
+
+    pub(crate) fn total(self) -> f64 {
+        // An infinite or NaN sum has a NaN correction, which says nothing.
+        if self.sum.is_finite() { self.sum + self.lost } else { self.sum }
+    }
+}
+
+impl Extend<f64> for Sum {
+    fn extend<I: IntoIterator<Item = f64>>(&mut self, terms: I) {
+        terms.into_iter().for_each(|term| self.add(term));
+    }
+}
+
+impl FromIterator<f64> for Sum {
+    fn from_iter<I: IntoIterator<Item = f64>>(terms: I) -> Self {
+        let mut sum = Self::default();
+        sum.extend(terms);
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_keeps_what_plain_addition_loses() {
+        let terms = [1.0, 1e100, 1.0, -1e100];
+        assert_eq!(terms.into_iter().collect::<Sum>().total(), 2.0);
+        assert!([f64::INFINITY, 1.0].into_iter().collect::<Sum>().total() == f64::INFINITY);
+    }
+
+    #[test]
+    fn stores_round_once() {
+        // Just above the middle of two f16 neighbours: rounding to f32 first would hit the middle and then the even one below.
+        let above_middle = 1.0 + 1.0 / 2048.0 + 1e-12;
+        assert_eq!(rounded(DType::F16, above_middle), 1.0 + 1.0 / 1024.0);
+        assert_eq!(rounded(DType::F16, 1.0 + 1.0 / 2048.0), 1.0);
+        assert_eq!(rounded(DType::BF16, -1.0 - 1.0 / 256.0 - 1e-12), -1.0 - 1.0 / 128.0);
+        assert_eq!(rounded(DType::F16, 1e-12), 0.0);
+    }
+
+    #[test]
+    fn memory_is_lent_to_many_readers_or_one_writer() {
+        let memory = Memory::zeroed(8).unwrap();
+        let reader = Loan::take(&memory, false).unwrap();
+        assert!(Loan::take(&memory, false).is_some());
+        assert!(Loan::take(&memory, true).is_none());
+        drop(reader);
+        let writer = Loan::take(&memory, true).unwrap();
+        assert!(Loan::take(&memory, false).is_none());
+        drop(writer);
+        assert!(Loan::take(&memory, true).is_some());
+    }
+}

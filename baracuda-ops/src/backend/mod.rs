@@ -1,0 +1,441 @@
+//! Devices, queues and owned buffers. Each backend is one folder with the same items in the same order.
+
+use std::fmt;
+
+use crate::dtype::Element;
+use crate::error::{Error, Result};
+use crate::memory::{Buffer, MAX_SLOTS, Memory};
+use crate::plan::Descriptor;
+use crate::options::PlanOptions;
+
+pub(crate) mod cpu;
+#[cfg(feature = "cuda")]
+pub(crate) mod cuda;
+#[cfg(feature = "wgpu")]
+pub(crate) mod wgpu;
+
+/// A kind of device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Backend {
+    /// The reference, on the host.
+    Cpu,
+    /// NVIDIA GPUs.
+    Cuda,
+    /// What wgpu reaches: Vulkan, Metal, DX12.
+    Wgpu,
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "cpu",
+            Self::Cuda => "cuda",
+            Self::Wgpu => "wgpu",
+        })
+    }
+}
+
+/// What the choice of a kernel may depend on: plain data, so that the choice can be tested without the device.
+#[derive(Clone, Debug)]
+pub enum DeviceProps {
+    /// The host.
+    Cpu,
+    /// A CUDA device.
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Props),
+    /// A wgpu device.
+    #[cfg(feature = "wgpu")]
+    Wgpu(wgpu::Props),
+}
+
+/// A device on which plans are built: a handle that is cheap to clone.
+///
+/// Two handles are equal if plans, queues and buffers of one work with the other: on CUDA if they share a context, on wgpu if one was
+/// cloned from the other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Device(pub(crate) DeviceKind);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum DeviceKind {
+    Cpu,
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Device),
+    #[cfg(feature = "wgpu")]
+    Wgpu(wgpu::Device),
+}
+
+impl Device {
+    /// The best device of this machine: CUDA, then a wgpu adapter that is no CPU, then the CPU. Decided here, once: no op moves to
+    /// another device by itself.
+    pub fn best() -> Self {
+        #[cfg(feature = "cuda")]
+        if let Ok(device) = Self::cuda(0) {
+            return device;
+        }
+        #[cfg(feature = "wgpu")]
+        if let Some(device) = Self::wgpu_all().into_iter().find(|d| !d.is_software()) {
+            return device;
+        }
+        Self::cpu()
+    }
+
+    /// Every device of this machine: the CPU, then CUDA, then wgpu.
+    pub fn all() -> Vec<Self> {
+        #[allow(unused_mut, reason = "only the GPU features add devices")]
+        let mut devices = vec![Self::cpu()];
+        #[cfg(feature = "cuda")]
+        devices.extend((0..).map_while(|ordinal| Self::cuda(ordinal).ok()));
+        #[cfg(feature = "wgpu")]
+        devices.extend(Self::wgpu_all());
+        devices
+    }
+
+    /// The host. A run returns when it is done.
+    pub fn cpu() -> Self {
+        Self(DeviceKind::Cpu)
+    }
+
+    /// CUDA device `ordinal`, in its primary context, which most libraries share.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] without a driver or such a device, [`Error::NoKernelImage`] if the kernels were not compiled for it.
+    #[cfg(feature = "cuda")]
+    pub fn cuda(ordinal: u32) -> Result<Self> {
+        cuda::Device::primary(ordinal).map(|d| Self(DeviceKind::Cuda(d)))
+    }
+
+    /// A CUDA context of the caller. Its identity is the context.
+    ///
+    /// # Safety
+    /// - `context` is a `CUcontext` that stays valid until the last clone of the device, and everything made from it, is dropped.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] without a driver, [`Error::NoKernelImage`] if the kernels were not compiled for its GPU.
+    #[cfg(feature = "cuda")]
+    pub unsafe fn cuda_context(context: *mut std::ffi::c_void) -> Result<Self> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { cuda::Device::borrowed(context) }.map(|d| Self(DeviceKind::Cuda(d)))
+    }
+
+    /// A wgpu device and queue of the caller. Create it once and clone the handle: that is its identity.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] or [`Error::DeviceLost`] if the device cannot hold the few bytes that every plan shares.
+    #[cfg(feature = "wgpu")]
+    pub fn wgpu(device: &::wgpu::Device, queue: &::wgpu::Queue) -> Result<Self> {
+        wgpu::Device::borrowed(device, queue).map(|d| Self(DeviceKind::Wgpu(d)))
+    }
+
+    /// The best wgpu adapter of this machine: one that is no CPU if there is one.
+    ///
+    /// # Errors
+    /// [`Error::NoDevice`] if there is no adapter.
+    #[cfg(feature = "wgpu")]
+    pub fn wgpu_default() -> Result<Self> {
+        wgpu::Device::best().map(|d| Self(DeviceKind::Wgpu(d)))
+    }
+
+    /// Every wgpu adapter of this machine, those that are no CPU first; all from one `Instance`.
+    #[cfg(feature = "wgpu")]
+    pub fn wgpu_all() -> Vec<Self> {
+        wgpu::Device::all().into_iter().map(|d| Self(DeviceKind::Wgpu(d))).collect()
+    }
+
+    /// The kind of device.
+    pub fn backend(&self) -> Backend {
+        match &self.0 {
+            DeviceKind::Cpu => Backend::Cpu,
+            #[cfg(feature = "cuda")]
+            DeviceKind::Cuda(_) => Backend::Cuda,
+            #[cfg(feature = "wgpu")]
+            DeviceKind::Wgpu(_) => Backend::Wgpu,
+        }
+    }
+
+    /// Whether the device computes on the host's processor.
+    pub fn is_software(&self) -> bool {
+        match &self.0 {
+            DeviceKind::Cpu => true,
+            #[cfg(feature = "cuda")]
+            DeviceKind::Cuda(_) => false,
+            #[cfg(feature = "wgpu")]
+            DeviceKind::Wgpu(device) => device.props().is_cpu,
+        }
+    }
+
+    /// What the choice of a kernel may depend on.
+    pub fn props(&self) -> DeviceProps {
+        match &self.0 {
+            DeviceKind::Cpu => DeviceProps::Cpu,
+            #[cfg(feature = "cuda")]
+            DeviceKind::Cuda(device) => DeviceProps::Cuda(device.props().clone()),
+            #[cfg(feature = "wgpu")]
+            DeviceKind::Wgpu(device) => DeviceProps::Wgpu(device.props().clone()),
+        }
+    }
+
+    /// The name of the kernel that a plan would use, without building it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with every kernel tried and its reason.
+    pub fn supports<D: Descriptor>(&self, descriptor: &D, options: &PlanOptions) -> Result<&'static str> {
+        crate::plan::choose(self, descriptor, options)
+    }
+
+    /// `bytes` bytes of zeros.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`], or what the driver said.
+    pub fn alloc(&self, bytes: u64) -> Result<Buffer> {
+        let memory = match &self.0 {
+            DeviceKind::Cpu => Memory::Cpu(cpu::Memory::zeroed(bytes)?),
+            #[cfg(feature = "cuda")]
+            DeviceKind::Cuda(device) => Memory::Cuda(device.alloc(bytes)?),
+            #[cfg(feature = "wgpu")]
+            DeviceKind::Wgpu(device) => Memory::Wgpu(device.alloc(bytes)?),
+        };
+        Ok(Buffer { device: self.clone(), memory, bytes, dtype: None })
+    }
+
+    /// A buffer with the elements of a slice.
+    ///
+    /// # Errors
+    /// As [`alloc`](Self::alloc).
+    pub fn upload<T: Element>(&self, elements: &[T]) -> Result<Buffer> {
+        let bytes: &[u8] = bytemuck::cast_slice(elements);
+        let mut buffer = self.alloc(bytes.len() as u64)?;
+        buffer.dtype = Some(T::DTYPE);
+        self.write(&buffer, 0, bytes)?;
+        Ok(buffer)
+    }
+
+    /// Writes bytes into a buffer of this device, ordered after what its owned queues were given before.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] if the buffer is elsewhere, [`Error::TooSmall`] if the bytes do not fit,
+    /// [`Error::BufferInUse`] on the CPU, or what the driver said.
+    pub fn write(&self, buffer: &Buffer, offset: u64, bytes: &[u8]) -> Result<()> {
+        self.holds(buffer, "write", offset, bytes.len() as u64)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        match (&self.0, &buffer.memory) {
+            (DeviceKind::Cpu, Memory::Cpu(memory)) => memory.write(offset, bytes),
+            #[cfg(feature = "cuda")]
+            (DeviceKind::Cuda(device), Memory::Cuda(memory)) => device.write(memory, offset, bytes),
+            #[cfg(feature = "wgpu")]
+            (DeviceKind::Wgpu(device), Memory::Wgpu(memory)) => device.write(memory, offset, bytes),
+            #[cfg(any(feature = "cuda", feature = "wgpu"))]
+            _ => Err(self.mismatch("write", buffer)),
+        }
+    }
+
+    /// The queue of the owned layer. All owned queues of a device share one order of submission.
+    pub fn queue(&self) -> Queue<'static> {
+        let kind = match &self.0 {
+            DeviceKind::Cpu => QueueKind::Cpu,
+            #[cfg(feature = "cuda")]
+            DeviceKind::Cuda(device) => QueueKind::Cuda(device.queue()),
+            #[cfg(feature = "wgpu")]
+            DeviceKind::Wgpu(device) => QueueKind::Wgpu(device.queue()),
+        };
+        Queue { device: self.clone(), kind }
+    }
+
+    fn holds(&self, buffer: &Buffer, op: &'static str, offset: u64, bytes: u64) -> Result<()> {
+        if buffer.device != *self {
+            return Err(self.mismatch(op, buffer));
+        }
+        match offset.checked_add(bytes) {
+            Some(end) if end <= buffer.bytes => Ok(()),
+            end => Err(Error::TooSmall {
+                op,
+                operand: "buffer",
+                need_bytes: end.unwrap_or(u64::MAX),
+                got_bytes: buffer.bytes,
+            }),
+        }
+    }
+
+    fn mismatch(&self, op: &'static str, buffer: &Buffer) -> Error {
+        let (expected, got) = (self.to_string(), buffer.device.to_string());
+        Error::WrongDevice { op, operand: "buffer", expected, got }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            DeviceKind::Cpu => f.write_str("cpu"),
+            #[cfg(feature = "cuda")]
+            DeviceKind::Cuda(device) => device.fmt(f),
+            #[cfg(feature = "wgpu")]
+            DeviceKind::Wgpu(device) => device.fmt(f),
+        }
+    }
+}
+
+/// Where runs are enqueued.
+#[derive(Debug)]
+pub struct Queue<'q> {
+    pub(crate) device: Device,
+    pub(crate) kind: QueueKind<'q>,
+}
+
+#[derive(Debug)]
+pub(crate) enum QueueKind<'q> {
+    /// The lifetime is that of a borrowed encoder or pass, which only wgpu has.
+    Cpu,
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Queue),
+    #[cfg(feature = "wgpu")]
+    Wgpu(wgpu::Queue<'q>),
+    #[cfg(not(feature = "wgpu"))]
+    #[expect(dead_code, reason = "names the lifetime in builds whose queues borrow nothing")]
+    Borrowed(std::convert::Infallible, std::marker::PhantomData<&'q ()>),
+}
+
+impl<'q> Queue<'q> {
+    /// A stream of the caller, capturing or not.
+    ///
+    /// # Safety
+    /// - `stream` is a `CUstream` of the device's context that stays valid while the queue exists;
+    /// - owned buffers used on it stay alive until that work has completed, and that work is ordered with the owned queue.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] if the device is no CUDA device or the stream belongs to another context.
+    #[cfg(feature = "cuda")]
+    pub unsafe fn cuda(device: &Device, stream: *mut std::ffi::c_void) -> Result<Self> {
+        let DeviceKind::Cuda(cuda) = &device.0 else {
+            return Err(foreign_queue(device, "a CUDA stream"));
+        };
+        // SAFETY: the caller's promise is the same.
+        let queue = unsafe { cuda.borrowed_queue(stream) }?;
+        Ok(Self { device: device.clone(), kind: QueueKind::Cuda(queue) })
+    }
+
+    /// A command encoder of the caller: one compute pass for all runs, ended when the queue is dropped. Nothing is submitted.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] if the device is no wgpu device.
+    #[cfg(feature = "wgpu")]
+    pub fn wgpu(device: &Device, encoder: &'q mut ::wgpu::CommandEncoder) -> Result<Self> {
+        let DeviceKind::Wgpu(wgpu) = &device.0 else {
+            return Err(foreign_queue(device, "a wgpu encoder"));
+        };
+        Ok(Self { device: device.clone(), kind: QueueKind::Wgpu(wgpu::Queue::encoder(wgpu, encoder)) })
+    }
+
+    /// A compute pass of the caller. Nothing is ended or submitted.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] if the device is no wgpu device.
+    #[cfg(feature = "wgpu")]
+    pub fn wgpu_pass(device: &Device, pass: &'q mut ::wgpu::ComputePass<'static>) -> Result<Self> {
+        let DeviceKind::Wgpu(wgpu) = &device.0 else {
+            return Err(foreign_queue(device, "a wgpu compute pass"));
+        };
+        Ok(Self { device: device.clone(), kind: QueueKind::Wgpu(wgpu::Queue::pass(wgpu, pass)) })
+    }
+
+    /// The queue's device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Submits what was enqueued and waits for it. On a borrowed encoder or pass there is nothing to submit.
+    ///
+    /// # Errors
+    /// [`Error::DeviceLost`], or what the driver said, possibly of work enqueued earlier by others.
+    pub fn finish(&mut self) -> Result<()> {
+        match &mut self.kind {
+            QueueKind::Cpu => Ok(()),
+            #[cfg(feature = "cuda")]
+            QueueKind::Cuda(queue) => queue.finish(),
+            #[cfg(feature = "wgpu")]
+            QueueKind::Wgpu(queue) => queue.finish(),
+            #[cfg(not(feature = "wgpu"))]
+            QueueKind::Borrowed(never, _) => match *never {},
+        }
+    }
+
+    /// The elements of a buffer, after everything enqueued before.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] if the buffer is elsewhere, [`Error::WrongDType`] if it was uploaded as another type,
+    /// [`Error::Misaligned`] if its size is no multiple of an element's, or what the driver said.
+    pub fn download<T: Element>(&mut self, buffer: &Buffer) -> Result<Vec<T>> {
+        const OP: &str = "download";
+        self.device.holds(buffer, OP, 0, 0)?;
+        if let Some(got) = buffer.dtype.filter(|&d| d != T::DTYPE) {
+            return Err(Error::WrongDType { op: OP, operand: "buffer", expected: T::DTYPE, got });
+        }
+        let need_bytes = size_of::<T>() as u64;
+        if !buffer.bytes.is_multiple_of(need_bytes) {
+            return Err(Error::Misaligned { op: OP, operand: "buffer", need_bytes, at: buffer.bytes });
+        }
+        let mut elements = vec![T::zeroed(); (buffer.bytes / need_bytes) as usize];
+        self.finish()?;
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut elements);
+        if !bytes.is_empty() {
+            match (&self.device.0, &buffer.memory) {
+                (DeviceKind::Cpu, Memory::Cpu(memory)) => memory.read(0, bytes)?,
+                #[cfg(feature = "cuda")]
+                (DeviceKind::Cuda(device), Memory::Cuda(memory)) => device.read(memory, 0, bytes)?,
+                #[cfg(feature = "wgpu")]
+                (DeviceKind::Wgpu(device), Memory::Wgpu(memory)) => device.read(memory, 0, bytes)?,
+                #[cfg(any(feature = "cuda", feature = "wgpu"))]
+                _ => return Err(self.device.mismatch(OP, buffer)),
+            }
+        }
+        Ok(elements)
+    }
+}
+
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+fn foreign_queue(device: &Device, got: &str) -> Error {
+    Error::WrongDevice { op: "queue", operand: "queue", expected: device.to_string(), got: got.into() }
+}
+
+/// Where a checked operand lies; `None` if it is absent or empty.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) enum Location<'a> {
+    #[default]
+    None,
+    /// A host or CUDA address.
+    Address(u64),
+    /// A range of a wgpu buffer.
+    #[cfg(feature = "wgpu")]
+    Wgpu { buffer: &'a ::wgpu::Buffer, offset: u64, bytes: u64 },
+    #[cfg(not(feature = "wgpu"))]
+    #[expect(dead_code, reason = "names the lifetime in builds whose locations borrow nothing")]
+    Borrowed(std::convert::Infallible, std::marker::PhantomData<&'a ()>),
+}
+
+impl Location<'_> {
+    /// The address, or 0 if the operand is absent or empty.
+    pub(crate) fn address(self) -> u64 {
+        match self {
+            Self::Address(address) => address,
+            _ => 0,
+        }
+    }
+}
+
+/// The checked operands at their fixed positions, and the workspace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Located<'a> {
+    pub(crate) operands: [Location<'a>; MAX_SLOTS],
+    pub(crate) workspace: Location<'a>,
+}
+
+impl Located<'_> {
+    /// The same, for backends whose locations are addresses and borrow nothing.
+    pub(crate) fn addresses(&self) -> Located<'static> {
+        let address = |location: Location<'_>| match location {
+            Location::Address(address) => Location::Address(address),
+            _ => Location::None,
+        };
+        Located { operands: self.operands.map(address), workspace: address(self.workspace) }
+    }
+}

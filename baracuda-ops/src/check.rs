@@ -1,0 +1,269 @@
+//! The one check of a run's operands, shared by every op and backend, before anything is launched.
+//!
+//! After it, every declared operand is present, has the declared element type, spans its descriptor inside the memory passed for it,
+//! is aligned as promised, is on the plan's device, and overlaps no other operand unless both are only read or they are in-place
+//! partners at the identical range. Kernels check nothing again.
+
+use crate::backend::{Backend, Device, Located, Location};
+use crate::error::{Error, Result};
+use crate::memory::{Buffer, MAX_SLOTS, Memory, Operands, Place, View, Workspace};
+use crate::options::WorkspaceReq;
+use crate::plan::{Access, Slot};
+
+/// What the check knows of a plan.
+pub(crate) struct Contract<'p> {
+    pub(crate) op: &'static str,
+    pub(crate) names: &'static [&'static str],
+    pub(crate) slots: &'p [Slot],
+    pub(crate) device: &'p Device,
+    pub(crate) workspace: WorkspaceReq,
+}
+
+/// A range of memory: of the address space, or of one wgpu buffer.
+#[derive(Clone, Copy)]
+struct Range<'a> {
+    #[cfg(feature = "wgpu")]
+    buffer: Option<&'a ::wgpu::Buffer>,
+    start: u64,
+    end: u64,
+    life: std::marker::PhantomData<&'a ()>,
+}
+
+impl Range<'_> {
+    const EMPTY: Self = Self {
+        #[cfg(feature = "wgpu")]
+        buffer: None,
+        start: 0,
+        end: 0,
+        life: std::marker::PhantomData,
+    };
+
+    fn overlaps(&self, other: &Self) -> bool {
+        let meet = self.start < other.end && other.start < self.end;
+        #[cfg(feature = "wgpu")]
+        let meet = meet && self.buffer == other.buffer;
+        meet
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        let same = self.start == other.start && self.end == other.end;
+        #[cfg(feature = "wgpu")]
+        let same = same && self.buffer == other.buffer;
+        same
+    }
+}
+
+/// Checks operands and workspace against a plan's contract and tells where they lie.
+pub(crate) fn check<'a>(
+    plan: &Contract<'_>,
+    operands: &Operands<'a>,
+    workspace: &Workspace<'a>,
+) -> Result<Located<'a>> {
+    let op = plan.op;
+    let mut located = Located::default();
+    let mut ranges = [Range::EMPTY; MAX_SLOTS];
+    let mut declared = 0u32;
+    for slot in plan.slots {
+        declared |= 1 << slot.position;
+        let view = operands.0[slot.position]
+            .as_ref()
+            .ok_or(Error::MissingOperand { op, operand: slot.name })?;
+        if let Place::InPlace = view.place {
+            continue;
+        }
+        ranges[slot.position] = place(plan, slot, view)?;
+        located.operands[slot.position] = location(&ranges[slot.position]);
+    }
+    for (position, view) in operands.0.iter().enumerate() {
+        if view.is_some() && declared & (1 << position) == 0 {
+            return Err(Error::UnexpectedOperand { op, operand: plan.names[position] });
+        }
+    }
+    for slot in plan.slots {
+        if matches!(operands.0[slot.position], Some(View { place: Place::InPlace, .. })) {
+            let partner = in_place_partner(plan, slot, operands)?;
+            ranges[slot.position] = ranges[partner];
+            located.operands[slot.position] = located.operands[partner];
+        }
+    }
+    let range = place_workspace(plan, workspace)?;
+    located.workspace = location(&range);
+    disjoint(plan, &ranges, &range)?;
+    Ok(located)
+}
+
+/// Where one operand lies, after every check that concerns it alone.
+fn place<'a>(plan: &Contract<'_>, slot: &Slot, view: &View<'a>) -> Result<Range<'a>> {
+    let (op, operand) = (plan.op, slot.name);
+    if slot.access != Access::In && !view.is_writable {
+        return Err(Error::ReadOnly { op, operand });
+    }
+    if let Some(got) = view.dtype.filter(|&d| d != slot.desc.dtype()) {
+        return Err(Error::WrongDType { op, operand, expected: slot.desc.dtype(), got });
+    }
+    let align = match plan.device.backend() {
+        Backend::Cpu => slot.desc.dtype().size_bytes(),
+        Backend::Cuda => slot.desc.align_bytes(),
+        Backend::Wgpu => 4,
+    };
+    resolve(plan, operand, view, slot.span_bytes, align)
+}
+
+fn place_workspace<'a>(plan: &Contract<'_>, workspace: &Workspace<'a>) -> Result<Range<'a>> {
+    if plan.workspace.bytes == 0 {
+        return Ok(Range::EMPTY);
+    }
+    let (op, need_bytes) = (plan.op, plan.workspace.bytes);
+    let Some(view) = &workspace.0 else {
+        return Err(Error::TooSmall { op, operand: "workspace", need_bytes, got_bytes: 0 });
+    };
+    if let Place::InPlace = view.place {
+        return Err(Error::NotInPlace { op, operand: "workspace", detail: "it has no partner" });
+    }
+    resolve(plan, "workspace", view, need_bytes, plan.workspace.align)
+}
+
+/// The range of `need_bytes` at the start of a view, on the plan's device, inside its memory, aligned.
+fn resolve<'a>(
+    plan: &Contract<'_>,
+    operand: &'static str,
+    view: &View<'a>,
+    need_bytes: u64,
+    align: u64,
+) -> Result<Range<'a>> {
+    let op = plan.op;
+    let (start, got_bytes) = match view.place {
+        Place::Host(pointer) if plan.device.backend() == Backend::Cpu => (pointer as u64, view.bytes),
+        Place::Buffer { buffer, offset } if buffer.device == *plan.device => {
+            let got_bytes = view.bytes.min(buffer.bytes.saturating_sub(offset));
+            match &buffer.memory {
+                Memory::Cpu(memory) => (memory.address().saturating_add(offset), got_bytes),
+                #[cfg(feature = "cuda")]
+                Memory::Cuda(memory) => (memory.address().saturating_add(offset), got_bytes),
+                #[cfg(feature = "wgpu")]
+                Memory::Wgpu(memory) => {
+                    return resolve_wgpu(op, operand, memory.buffer(), offset, got_bytes, need_bytes, align);
+                }
+            }
+        }
+        #[cfg(feature = "cuda")]
+        Place::Cuda(address) if plan.device.backend() == Backend::Cuda => (address, view.bytes),
+        #[cfg(feature = "wgpu")]
+        Place::Wgpu { buffer, offset } if plan.device.backend() == Backend::Wgpu => {
+            let got_bytes = view.bytes.min(buffer.size().saturating_sub(offset));
+            return resolve_wgpu(op, operand, buffer, offset, got_bytes, need_bytes, align);
+        }
+        _ => return Err(elsewhere(plan, operand, view)),
+    };
+    if got_bytes < need_bytes {
+        return Err(Error::TooSmall { op, operand, need_bytes, got_bytes });
+    }
+    if need_bytes == 0 {
+        return Ok(Range::EMPTY);
+    }
+    if !start.is_multiple_of(align) {
+        return Err(Error::Misaligned { op, operand, need_bytes: align, at: start });
+    }
+    let end = start.checked_add(need_bytes).ok_or(Error::TooSmall {
+        op,
+        operand,
+        need_bytes,
+        got_bytes: u64::MAX - start,
+    })?;
+    Ok(Range { start, end, ..Range::EMPTY })
+}
+
+/// As the end of [`resolve`], in a wgpu buffer: shaders address words of 4 bytes, so the buffer must hold the last one whole.
+#[cfg(feature = "wgpu")]
+fn resolve_wgpu<'a>(
+    op: &'static str,
+    operand: &'static str,
+    buffer: &'a ::wgpu::Buffer,
+    offset: u64,
+    got_bytes: u64,
+    need_bytes: u64,
+    align: u64,
+) -> Result<Range<'a>> {
+    if got_bytes < need_bytes {
+        return Err(Error::TooSmall { op, operand, need_bytes, got_bytes });
+    }
+    if need_bytes == 0 {
+        return Ok(Range::EMPTY);
+    }
+    if !offset.is_multiple_of(align) {
+        return Err(Error::Misaligned { op, operand, need_bytes: align, at: offset });
+    }
+    let whole_words = need_bytes.next_multiple_of(4);
+    let available = buffer.size() - offset;
+    if available < whole_words {
+        return Err(Error::TooSmall { op, operand, need_bytes: whole_words, got_bytes: available });
+    }
+    Ok(Range { buffer: Some(buffer), start: offset, end: offset + need_bytes, ..Range::EMPTY })
+}
+
+fn location<'a>(range: &Range<'a>) -> Location<'a> {
+    if range.start == range.end {
+        return Location::None;
+    }
+    #[cfg(feature = "wgpu")]
+    if let Some(buffer) = range.buffer {
+        return Location::Wgpu { buffer, offset: range.start, bytes: range.end - range.start };
+    }
+    Location::Address(range.start)
+}
+
+/// The position of the partner whose memory an in-place operand shares.
+fn in_place_partner(plan: &Contract<'_>, slot: &Slot, operands: &Operands<'_>) -> Result<usize> {
+    let refuse = |detail| Err(Error::NotInPlace { op: plan.op, operand: slot.name, detail });
+    let Some(partner) = slot.in_place else {
+        return refuse("the descriptor names no partner with the same layout for it");
+    };
+    if slot.access != Access::In {
+        return refuse("an output is never the one left out; pass its memory and let the input be in place");
+    }
+    match operands.0[partner] {
+        Some(View { place: Place::InPlace, .. }) => refuse("its partner is in place too"),
+        _ => Ok(partner),
+    }
+}
+
+/// Refuses overlaps in which something is written, but for in-place partners at the identical range.
+fn disjoint(plan: &Contract<'_>, ranges: &[Range<'_>; MAX_SLOTS], workspace: &Range<'_>) -> Result<()> {
+    let op = plan.op;
+    for (i, a) in plan.slots.iter().enumerate() {
+        let range = &ranges[a.position];
+        if range.start == range.end {
+            continue;
+        }
+        for b in &plan.slots[i + 1..] {
+            let other = &ranges[b.position];
+            let is_read = a.access == Access::In && b.access == Access::In;
+            if is_read || !range.overlaps(other) {
+                continue;
+            }
+            let partners = a.in_place == Some(b.position) || b.in_place == Some(a.position);
+            if !(partners && range.is_same(other)) {
+                let detail = if partners { "; in place, both must be the identical range" } else { "" };
+                return Err(Error::Overlap { op, a: a.name, b: b.name, detail });
+            }
+        }
+        if range.overlaps(workspace) {
+            return Err(Error::Overlap { op, a: a.name, b: "workspace", detail: "" });
+        }
+    }
+    Ok(())
+}
+
+#[cold]
+fn elsewhere(plan: &Contract<'_>, operand: &'static str, view: &View<'_>) -> Error {
+    let got = match view.place {
+        Place::InPlace => "in place".to_string(),
+        Place::Host(_) => "the host".to_string(),
+        Place::Buffer { buffer: Buffer { device, .. }, .. } => device.to_string(),
+        #[cfg(feature = "cuda")]
+        Place::Cuda(_) => "a CUDA address".to_string(),
+        #[cfg(feature = "wgpu")]
+        Place::Wgpu { .. } => "a wgpu buffer".to_string(),
+    };
+    Error::WrongDevice { op: plan.op, operand, expected: plan.device.to_string(), got }
+}

@@ -1,0 +1,268 @@
+//! What can go wrong, with the operand and the numbers.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::dtype::DType;
+
+/// Result of this crate's functions.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything that can go wrong. Nothing has been launched when one is returned, except for [`Error::Backend`] and
+/// [`Error::DeviceLost`], which report what the driver said.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// A field of a descriptor breaks a rule.
+    #[error("{op}: {field}: {rule}")]
+    InvalidDescriptor {
+        /// The op's name, or `tensor` for a [`TensorDesc`](crate::TensorDesc).
+        op: &'static str,
+        /// The field.
+        field: &'static str,
+        /// The rule, with the numbers that break it.
+        rule: String,
+    },
+    /// No kernel serves the descriptor on the device under the options.
+    #[error("{op}: not supported on {device}{}", rejected(.tried))]
+    Unsupported {
+        /// The op's name.
+        op: &'static str,
+        /// The device.
+        device: String,
+        /// Every kernel tried, in order.
+        tried: Vec<Rejection>,
+    },
+    /// No op has the name.
+    #[error("no op is named {name:?}; the ops are {}", known.join(", "))]
+    UnknownOp {
+        /// The name asked for.
+        name: String,
+        /// The names that exist.
+        known: Vec<&'static str>,
+    },
+    /// A JSON text is no valid descriptor.
+    #[error("{op}: the JSON is no valid descriptor: {detail}")]
+    InvalidJson {
+        /// The op's name.
+        op: &'static str,
+        /// The parser's or validator's words.
+        detail: String,
+    },
+    /// An operand that the descriptor declares is absent.
+    #[error("{op}: operand {operand} is missing")]
+    MissingOperand {
+        /// The op's name.
+        op: &'static str,
+        /// The operand.
+        operand: &'static str,
+    },
+    /// An operand that the descriptor does not declare is present.
+    #[error("{op}: operand {operand} was passed, but the descriptor does not declare it")]
+    UnexpectedOperand {
+        /// The op's name.
+        op: &'static str,
+        /// The operand.
+        operand: &'static str,
+    },
+    /// The number of operands passed in slot order is not the plan's.
+    #[error("{op}: {need} operands in slot order, got {got}")]
+    OperandCount {
+        /// The op's name.
+        op: &'static str,
+        /// Operands that the plan declares.
+        need: usize,
+        /// Operands passed.
+        got: usize,
+    },
+    /// An output was given memory that can only be read.
+    #[error("{op}: operand {operand} is written, but was passed as read-only memory")]
+    ReadOnly {
+        /// The op's name.
+        op: &'static str,
+        /// The operand.
+        operand: &'static str,
+    },
+    /// Typed memory of another element type.
+    #[error("{op}: operand {operand} is {expected}, got memory of {got}")]
+    WrongDType {
+        /// The op's name.
+        op: &'static str,
+        /// The operand.
+        operand: &'static str,
+        /// The descriptor's type.
+        expected: DType,
+        /// The memory's type.
+        got: DType,
+    },
+    /// The memory is shorter than the operand.
+    #[error("{op}: operand {operand} needs {need_bytes} bytes, got {got_bytes}")]
+    TooSmall {
+        /// The op's name.
+        op: &'static str,
+        /// The operand.
+        operand: &'static str,
+        /// Bytes that the operand spans.
+        need_bytes: u64,
+        /// Bytes passed.
+        got_bytes: u64,
+    },
+    /// The memory does not start where the operand must.
+    #[error("{op}: operand {operand} must start at a multiple of {need_bytes} bytes, got {at:#x}{}", align_hint(*need_bytes))]
+    Misaligned {
+        /// The op's name.
+        op: &'static str,
+        /// The operand.
+        operand: &'static str,
+        /// The alignment needed.
+        need_bytes: u64,
+        /// The address, or the offset in a wgpu buffer.
+        at: u64,
+    },
+    /// Two operands overlap and at least one is written.
+    #[error("{op}: operands {a} and {b} overlap{}", .detail)]
+    Overlap {
+        /// The op's name.
+        op: &'static str,
+        /// One operand.
+        a: &'static str,
+        /// The other.
+        b: &'static str,
+        /// What would be allowed.
+        detail: &'static str,
+    },
+    /// An operand said to be in place has no partner to be in place with.
+    #[error("{op}: operand {operand} cannot be in place: {detail}")]
+    NotInPlace {
+        /// The op's name.
+        op: &'static str,
+        /// The operand.
+        operand: &'static str,
+        /// Why.
+        detail: &'static str,
+    },
+    /// A queue or operand belongs to another device than the plan.
+    #[error("{op}: {operand} is on {got}, the plan on {expected}")]
+    WrongDevice {
+        /// The op's name.
+        op: &'static str,
+        /// The operand, or `queue`.
+        operand: &'static str,
+        /// The plan's device.
+        expected: String,
+        /// Where the operand is.
+        got: String,
+    },
+    /// An operand's memory is in use by a run on another thread.
+    #[error("{op}: the buffer of operand {operand} is in use by another run")]
+    BufferInUse {
+        /// The op's name.
+        op: &'static str,
+        /// The operand.
+        operand: &'static str,
+    },
+    /// Memory that a [`Bound`](crate::Bound) cannot keep alive.
+    #[error("{op}: bind keeps its operands alive; {operand} is borrowed {kind}, which only run accepts")]
+    NotBindable {
+        /// The op's name.
+        op: &'static str,
+        /// The operand.
+        operand: &'static str,
+        /// The kind of memory.
+        kind: &'static str,
+    },
+    /// The device has too little free memory.
+    #[error("{device}: out of memory allocating {bytes} bytes")]
+    OutOfMemory {
+        /// The device.
+        device: String,
+        /// Bytes asked for.
+        bytes: u64,
+    },
+    /// The kernels were compiled for other GPUs than this one.
+    #[error(
+        "{device} has compute capability {}.{}; the kernels were compiled for {compiled:?}: rebuild with BARACUDA_CUDA_ARCHS", capability / 10, capability % 10
+    )]
+    NoKernelImage {
+        /// The device.
+        device: String,
+        /// Its compute capability, major times 10 plus minor.
+        capability: u32,
+        /// The architectures compiled.
+        compiled: Vec<u32>,
+    },
+    /// A backend has no device here.
+    #[error("no {backend} device: {reason}")]
+    NoDevice {
+        /// The backend.
+        backend: &'static str,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The device stopped working; nothing on it can be used any more.
+    #[error("{device} is lost: {detail}")]
+    DeviceLost {
+        /// The device.
+        device: String,
+        /// The driver's words.
+        detail: String,
+    },
+    /// A driver or library call failed.
+    #[error("{call} failed with code {code}: {detail}")]
+    Backend {
+        /// The call.
+        call: &'static str,
+        /// Its code.
+        code: i64,
+        /// The driver's words.
+        detail: String,
+    },
+}
+
+impl Error {
+    pub(crate) fn tensor(field: &'static str, rule: impl Into<String>) -> Self {
+        Self::InvalidDescriptor { op: "tensor", field, rule: rule.into() }
+    }
+}
+
+/// A kernel that was tried and why it did not serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The kernel's name.
+    pub kernel: &'static str,
+    /// Why it refused, with the limit.
+    pub reason: Reason,
+}
+
+/// Why a kernel refuses a descriptor, with the limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason(Cow<'static, str>);
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&'static str> for Reason {
+    fn from(words: &'static str) -> Self {
+        Self(Cow::Borrowed(words))
+    }
+}
+
+impl From<String> for Reason {
+    fn from(words: String) -> Self {
+        Self(Cow::Owned(words))
+    }
+}
+
+fn rejected(rejections: &[Rejection]) -> String {
+    if rejections.is_empty() {
+        return ": no kernel of this op is written for it".into();
+    }
+    rejections.iter().map(|r| format!("; {}: {}", r.kernel, r.reason)).collect()
+}
+
+fn align_hint(need_bytes: u64) -> &'static str {
+    if need_bytes > 8 { " (TensorDesc::for_offset or align lowers the promise)" } else { "" }
+}

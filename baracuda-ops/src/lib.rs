@@ -1,0 +1,33 @@
+#![doc = include_str!("../../README.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod any;
+mod backend;
+mod cache;
+mod check;
+mod dtype;
+mod error;
+mod memory;
+pub mod ops;
+mod options;
+mod plan;
+mod slots;
+mod tensor;
+
+pub use any::{AnyDescriptor, OPS, OpEntry};
+pub use backend::{Backend, Device, DeviceProps, Queue};
+pub use cache::{CacheStats, PlanCache};
+pub use dtype::{DType, Element, Real};
+pub use error::{Error, Reason, Rejection, Result};
+pub use memory::{Buffer, Mem, MemMut, Operand, Workspace};
+pub use ops::norm::{
+    Gradients, LayerNormArgs, LayerNormBackwardArgs, LayerNormBackwardDescriptor, LayerNormBackwardPlan,
+    LayerNormDescriptor, LayerNormPlan, RmsNormArgs, RmsNormBackwardArgs, RmsNormBackwardDescriptor,
+    RmsNormBackwardPlan, RmsNormDescriptor, RmsNormPlan,
+};
+pub use options::{Determinism, Math, PlanInfo, PlanOptions, WorkspaceReq};
+pub use plan::{Access, AnyPlan, Args, Bound, Descriptor, Plan, Slot};
+pub use tensor::{DEFAULT_ALIGN_BYTES, MAX_RANK, TensorDesc};
+
+#[cfg(feature = "wgpu")]
+pub use ::wgpu;

@@ -1,0 +1,255 @@
+//! Operands: memory that is borrowed for one run, and buffers that the library owns.
+
+use std::marker::PhantomData;
+
+use crate::backend::{Device, cpu};
+use crate::dtype::{DType, Element};
+
+#[cfg(feature = "cuda")]
+use crate::backend::cuda;
+#[cfg(feature = "wgpu")]
+use crate::backend::wgpu;
+
+/// Greatest number of operands of an op.
+pub(crate) const MAX_SLOTS: usize = 16;
+
+/// Memory that a run reads.
+///
+/// Made from a [`Buffer`], a host slice, a wgpu buffer or a CUDA address; [`Mem::in_place`] stands for the memory of the operand's
+/// in-place partner.
+#[derive(Clone, Copy, Debug)]
+pub struct Mem<'a>(pub(crate) View<'a>);
+
+/// Memory that a run writes.
+#[derive(Debug)]
+pub struct MemMut<'a>(pub(crate) View<'a>);
+
+/// An operand in slot order, for [`AnyPlan::run`](crate::AnyPlan::run).
+#[derive(Clone, Copy, Debug)]
+pub struct Operand<'a>(pub(crate) View<'a>);
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct View<'a> {
+    pub(crate) place: Place<'a>,
+    pub(crate) bytes: u64,
+    pub(crate) dtype: Option<DType>,
+    pub(crate) is_writable: bool,
+    borrow: PhantomData<&'a [u8]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place<'a> {
+    InPlace,
+    Host(*mut u8),
+    Buffer { buffer: &'a Buffer, offset: u64 },
+    #[cfg(feature = "cuda")]
+    Cuda(u64),
+    #[cfg(feature = "wgpu")]
+    Wgpu { buffer: &'a ::wgpu::Buffer, offset: u64 },
+}
+
+impl<'a> View<'a> {
+    fn new(place: Place<'a>, bytes: u64, dtype: Option<DType>, is_writable: bool) -> Self {
+        Self { place, bytes, dtype, is_writable, borrow: PhantomData }
+    }
+}
+
+impl<'a> Mem<'a> {
+    /// The elements of a slice, for plans on the CPU.
+    pub fn host<T: Element>(elements: &'a [T]) -> Self {
+        let place = Place::Host(elements.as_ptr().cast::<u8>().cast_mut());
+        Self(View::new(place, size_of_val(elements) as u64, Some(T::DTYPE), false))
+    }
+
+    /// The memory of the operand's in-place partner: `x` where `y` is, for instance.
+    pub fn in_place() -> Self {
+        Self(View::new(Place::InPlace, 0, None, false))
+    }
+
+    /// `bytes` bytes of a buffer from `offset` on; that they lie inside it is checked by the run.
+    pub fn buffer(buffer: &'a Buffer, offset: u64, bytes: u64) -> Self {
+        Self(View::new(Place::Buffer { buffer, offset }, bytes, buffer.dtype, false))
+    }
+
+    /// Device memory of a CUDA context.
+    ///
+    /// # Safety
+    /// Valid until the enqueued work, including replays of graphs that captured it, has completed:
+    /// - `bytes` bytes from `address` on are readable by the GPU of the plan's device;
+    /// - nothing writes them meanwhile but work that is ordered with the queue's stream.
+    #[cfg(feature = "cuda")]
+    pub unsafe fn cuda(address: u64, bytes: u64) -> Self {
+        Self(View::new(Place::Cuda(address), bytes, None, false))
+    }
+
+    /// `bytes` bytes of a wgpu buffer with `STORAGE` usage from `offset` on.
+    #[cfg(feature = "wgpu")]
+    pub fn wgpu(buffer: &'a ::wgpu::Buffer, offset: u64, bytes: u64) -> Self {
+        Self(View::new(Place::Wgpu { buffer, offset }, bytes, None, false))
+    }
+}
+
+impl<'a> MemMut<'a> {
+    /// The elements of a slice, for plans on the CPU.
+    pub fn host<T: Element>(elements: &'a mut [T]) -> Self {
+        let bytes = size_of_val(elements) as u64;
+        let place = Place::Host(elements.as_mut_ptr().cast());
+        Self(View::new(place, bytes, Some(T::DTYPE), true))
+    }
+
+    /// `bytes` bytes of a buffer from `offset` on; that they lie inside it is checked by the run.
+    pub fn buffer(buffer: &'a Buffer, offset: u64, bytes: u64) -> Self {
+        Self(View::new(Place::Buffer { buffer, offset }, bytes, buffer.dtype, true))
+    }
+
+    /// Device memory of a CUDA context.
+    ///
+    /// # Safety
+    /// Valid until the enqueued work, including replays of graphs that captured it, has completed:
+    /// - `bytes` bytes from `address` on are readable and writable by the GPU of the plan's device;
+    /// - nothing reads or writes them meanwhile but work that is ordered with the queue's stream.
+    #[cfg(feature = "cuda")]
+    pub unsafe fn cuda(address: u64, bytes: u64) -> Self {
+        Self(View::new(Place::Cuda(address), bytes, None, true))
+    }
+
+    /// `bytes` bytes of a wgpu buffer with `STORAGE` usage from `offset` on.
+    #[cfg(feature = "wgpu")]
+    pub fn wgpu(buffer: &'a ::wgpu::Buffer, offset: u64, bytes: u64) -> Self {
+        Self(View::new(Place::Wgpu { buffer, offset }, bytes, None, true))
+    }
+}
+
+impl<'a> From<&'a Buffer> for Mem<'a> {
+    fn from(buffer: &'a Buffer) -> Self {
+        Self::buffer(buffer, 0, buffer.bytes)
+    }
+}
+
+impl<'a> From<&'a Buffer> for MemMut<'a> {
+    fn from(buffer: &'a Buffer) -> Self {
+        Self::buffer(buffer, 0, buffer.bytes)
+    }
+}
+
+impl<'a, T: Element> From<&'a [T]> for Mem<'a> {
+    fn from(elements: &'a [T]) -> Self {
+        Self::host(elements)
+    }
+}
+
+impl<'a, T: Element> From<&'a Vec<T>> for Mem<'a> {
+    fn from(elements: &'a Vec<T>) -> Self {
+        Self::host(elements)
+    }
+}
+
+impl<'a, T: Element> From<&'a mut [T]> for MemMut<'a> {
+    fn from(elements: &'a mut [T]) -> Self {
+        Self::host(elements)
+    }
+}
+
+impl<'a, T: Element> From<&'a mut Vec<T>> for MemMut<'a> {
+    fn from(elements: &'a mut Vec<T>) -> Self {
+        Self::host(elements)
+    }
+}
+
+impl<'a> From<Mem<'a>> for Operand<'a> {
+    fn from(mem: Mem<'a>) -> Self {
+        Self(mem.0)
+    }
+}
+
+impl<'a> From<MemMut<'a>> for Operand<'a> {
+    fn from(mem: MemMut<'a>) -> Self {
+        Self(mem.0)
+    }
+}
+
+/// The operands of a run, at their fixed positions among the op's names.
+#[derive(Debug)]
+pub struct Operands<'a>(pub(crate) [Option<View<'a>>; MAX_SLOTS]);
+
+impl<'a> Operands<'a> {
+    /// Operands from the front of an op's list of names; `None` where one is absent.
+    pub(crate) fn new<const N: usize>(operands: [Option<View<'a>>; N]) -> Self {
+        const { assert!(N <= MAX_SLOTS) };
+        let mut all = [None; MAX_SLOTS];
+        all[..N].copy_from_slice(&operands);
+        Self(all)
+    }
+}
+
+/// The workspace of a run: the bytes that [`Plan::workspace`](crate::Plan::workspace) asks for. Its contents matter neither before
+/// nor after.
+#[derive(Debug)]
+pub struct Workspace<'a>(pub(crate) Option<View<'a>>);
+
+impl<'a> Workspace<'a> {
+    /// For plans that need none.
+    pub fn none() -> Self {
+        Self(None)
+    }
+
+    /// Memory that the run may overwrite.
+    pub fn new(memory: impl Into<MemMut<'a>>) -> Self {
+        // Any element type will do: the bytes have no meaning to the caller.
+        Self(Some(View { dtype: None, ..memory.into().0 }))
+    }
+}
+
+/// Device memory that the library owns: a handle that is cheap to clone; the memory is freed when the last clone is dropped and the
+/// work that uses it has completed.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    pub(crate) device: Device,
+    pub(crate) memory: Memory,
+    pub(crate) bytes: u64,
+    pub(crate) dtype: Option<DType>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Memory {
+    Cpu(cpu::Memory),
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Memory),
+    #[cfg(feature = "wgpu")]
+    Wgpu(wgpu::Memory),
+}
+
+impl Buffer {
+    /// The device that holds the memory.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The element type it was uploaded with, if any.
+    pub fn dtype(&self) -> Option<DType> {
+        self.dtype
+    }
+
+    /// The address of the first byte, on CUDA.
+    #[cfg(feature = "cuda")]
+    pub fn cuda_address(&self) -> Option<u64> {
+        match &self.memory {
+            Memory::Cuda(memory) => Some(memory.address()),
+            _ => None,
+        }
+    }
+
+    /// The wgpu buffer, on wgpu.
+    #[cfg(feature = "wgpu")]
+    pub fn wgpu_buffer(&self) -> Option<&::wgpu::Buffer> {
+        match &self.memory {
+            Memory::Wgpu(memory) => Some(memory.buffer()),
+            _ => None,
+        }
+    }
+}

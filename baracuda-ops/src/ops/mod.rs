@@ -1,0 +1,3 @@
+//! The ops, by family.
+
+pub mod norm;

@@ -1,0 +1,14 @@
+//! Normalization: LayerNorm and RMSNorm.
+
+mod layer_norm;
+mod rms_norm;
+mod row_norm;
+
+pub use layer_norm::{
+    LayerNormArgs, LayerNormBackwardArgs, LayerNormBackwardDescriptor, LayerNormBackwardPlan, LayerNormDescriptor,
+    LayerNormPlan,
+};
+pub use rms_norm::{
+    RmsNormArgs, RmsNormBackwardArgs, RmsNormBackwardDescriptor, RmsNormBackwardPlan, RmsNormDescriptor, RmsNormPlan,
+};
+pub use row_norm::Gradients;

@@ -1,0 +1,402 @@
+//! RMSNorm over the last k extents, forward and backward.
+//!
+//! With `n` elements in a row, `rstd = 1 / sqrt(sum(x^2) / n + eps)`, `xhat = x * rstd`:
+//!
+//! - forward: `y = xhat * (weight + weight_offset)`;
+//! - backward, with `g = dy * (weight + weight_offset)`: `dx = rstd * (g - xhat * mean(g * xhat)) + dh`,
+//!   `dweight = sum(dy * xhat)`, the sum over all rows.
+//!
+//! With a residual, `h = x + residual`, rounded to its type, takes the place of `x`; one `dx` is the gradient of both.
+//!
+//! | forward operand | shape | type | access | declared by |
+//! |---|---|---|---|---|
+//! | `x` | any, rank >= k | f64, f32, f16, bf16 | in | always |
+//! | `residual` | of x | of x | in | `residual` |
+//! | `weight` | the last k extents of x | of x, or f32 | in | `weight` |
+//! | `y` | of x | of x | out | always |
+//! | `h` | of x | of x | out | `residual` |
+//! | `rstd` | the other extents of x | f32, or f64 for f64 | out | `stats` |
+//!
+//! | backward operand | shape | type | access | declared by |
+//! |---|---|---|---|---|
+//! | `dy`, `x` | of x | of x | in | always; `x` is forward's `h` if it had a residual |
+//! | `weight` | the last k extents | of x, or f32 | in | `weight` |
+//! | `rstd` | the other extents | f32, or f64 for f64 | in | always |
+//! | `dh` | of x | of x | in | `dh`: the gradient that reaches `h` from elsewhere |
+//! | `dx` | of x | of x | out | `dx` |
+//! | `dweight` | the last k extents | of the weight | out | `dweight` |
+//!
+//! Units: all values are plain numbers.
+//!
+//! Layout and aliasing: any strides on the CPU; on GPUs the normalized extents are dense, the others collapse to at most three
+//! strides, weight and rstd are dense. `y` may lie at `x`, `h` at `residual`, `dx` at `dy`, where the layouts agree.
+//!
+//! Accumulation: f32, for f64 operands f64, merged in a fixed order; the same bits on the same device every time.
+//!
+//! NaN, infinity, empty: a row with a NaN or an infinity is NaN or 0 where the formula says so. No rows: nothing is written but the
+//! weight's gradient, which is 0. No columns: rstd NaN.
+//!
+//! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
+//!
+//! Source: B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", NeurIPS 2019.
+//!
+//! Kernels: `csrc/norm/rms_norm.cu`, `csrc/norm/rms_norm.wgsl`, and the reference in `row_norm/cpu.rs`.
+
+use serde::{Deserialize, Serialize};
+
+use super::row_norm::{self, Backward, BackwardFields, Forward, ForwardFields, Gradients, RowNorm, Valid, backward, forward, real};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::memory::{Mem, MemMut, Operands};
+use crate::plan::{Args, Descriptor, Kernel, Plan, Slot, sealed};
+use crate::tensor::TensorDesc;
+
+const NAME: &str = "rms_norm";
+const BACKWARD_NAME: &str = "rms_norm_backward";
+
+/// RMSNorm over the last extents of a tensor. See the [formulas and operands](self).
+///
+/// ```
+/// use baracuda_ops::{DType, RmsNormDescriptor, TensorDesc};
+/// let x = TensorDesc::contiguous(DType::BF16, &[32, 128, 768])?;
+/// let forward = RmsNormDescriptor::new(x, 1)?.weight(DType::F32)?.eps(1e-6)?.stats()?;
+/// # let _ = forward;
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "ForwardFields", into = "ForwardFields")]
+pub struct RmsNormDescriptor(Valid<ForwardFields>);
+
+impl RmsNormDescriptor {
+    /// RMSNorm of `x` over its last `normalized_dims` extents, without parameters, with eps 1e-5.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if x is not of a floating-point type, or `normalized_dims` is 0 or above its rank.
+    pub fn new(x: TensorDesc, normalized_dims: usize) -> Result<Self> {
+        Valid::<ForwardFields>::plain(RowNorm::Rms, NAME, x, normalized_dims).map(Self)
+    }
+
+    /// Multiplies by a weight of the given type.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32.
+    pub fn weight(self, dtype: DType) -> Result<Self> {
+        self.0.with(NAME, |f| f.weight = Some(dtype)).map(Self)
+    }
+
+    /// Adds a constant to the weight before it multiplies: 1 where the stored weight is the distance from 1.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] without a weight, or if the number is not finite.
+    pub fn weight_offset(self, offset: f64) -> Result<Self> {
+        let offset = real(NAME, "weight_offset", offset)?;
+        self.0.with(NAME, |f| f.weight_offset = offset).map(Self)
+    }
+
+    /// The number added to the mean square.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is negative or not finite.
+    pub fn eps(self, eps: f64) -> Result<Self> {
+        let eps = real(NAME, "eps", eps)?;
+        self.0.with(NAME, |f| f.eps = eps).map(Self)
+    }
+
+    /// Writes rstd of each row, which backward needs.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    pub fn stats(self) -> Result<Self> {
+        self.0.with(NAME, |f| f.stats = true).map(Self)
+    }
+
+    /// Adds a residual first, and writes the sum as `h`.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    pub fn residual(self) -> Result<Self> {
+        self.0.with(NAME, |f| f.residual = true).map(Self)
+    }
+
+    /// Gives a declared operand other strides or another alignment than its default.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
+    /// twice.
+    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
+        self.0.layout(NAME, operand, desc).map(Self)
+    }
+
+    /// Gives `y` other strides than x's.
+    ///
+    /// # Errors
+    /// As [`layout`](Self::layout).
+    pub fn y(self, desc: TensorDesc) -> Result<Self> {
+        self.layout("y", desc)
+    }
+
+    /// The backward with the same types, layouts and options. With a residual it takes `dh`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if no gradient is left to compute.
+    pub fn backward(&self, wanted: Gradients) -> Result<RmsNormBackwardDescriptor> {
+        self.0.backward(BACKWARD_NAME, wanted).map(RmsNormBackwardDescriptor)
+    }
+}
+
+/// The gradients of [`RmsNormDescriptor`]. See the [formulas and operands](self).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "BackwardFields", into = "BackwardFields")]
+pub struct RmsNormBackwardDescriptor(Valid<BackwardFields>);
+
+impl RmsNormBackwardDescriptor {
+    /// The gradient of `x` for RMSNorm over its last `normalized_dims` extents, without parameters.
+    ///
+    /// # Errors
+    /// As [`RmsNormDescriptor::new`].
+    pub fn new(x: TensorDesc, normalized_dims: usize) -> Result<Self> {
+        Valid::<BackwardFields>::plain(RowNorm::Rms, BACKWARD_NAME, x, normalized_dims).map(Self)
+    }
+
+    /// Forward had a weight of the given type; `gradient` asks for its gradient.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32.
+    pub fn weight(self, dtype: DType, gradient: bool) -> Result<Self> {
+        let change = |f: &mut BackwardFields| (f.weight, f.dweight) = (Some(dtype), gradient);
+        self.0.with(BACKWARD_NAME, change).map(Self)
+    }
+
+    /// The constant that forward added to the weight.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] without a weight, or if the number is not finite.
+    pub fn weight_offset(self, offset: f64) -> Result<Self> {
+        let offset = real(BACKWARD_NAME, "weight_offset", offset)?;
+        self.0.with(BACKWARD_NAME, |f| f.weight_offset = offset).map(Self)
+    }
+
+    /// Adds to dx the gradient `dh` that reaches forward's `h` from elsewhere.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] without `dx`.
+    pub fn dh(self, is_added: bool) -> Result<Self> {
+        self.0.with(BACKWARD_NAME, |f| f.dh = is_added).map(Self)
+    }
+
+    /// As [`RmsNormDescriptor::layout`].
+    ///
+    /// # Errors
+    /// As [`RmsNormDescriptor::layout`].
+    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
+        self.0.layout(BACKWARD_NAME, operand, desc).map(Self)
+    }
+}
+
+/// Operands of [`RmsNormDescriptor`].
+#[non_exhaustive]
+#[derive(Debug)]
+pub struct RmsNormArgs<'a> {
+    /// Input.
+    pub x: Mem<'a>,
+    /// Output.
+    pub y: MemMut<'a>,
+    /// Added to x, if declared.
+    pub residual: Option<Mem<'a>>,
+    /// Scale, if declared.
+    pub weight: Option<Mem<'a>>,
+    /// x + residual, if declared.
+    pub h: Option<MemMut<'a>>,
+    /// 1 / sqrt(mean(x^2) + eps) of each row, if declared.
+    pub rstd: Option<MemMut<'a>>,
+}
+
+impl<'a> RmsNormArgs<'a> {
+    /// The operands that every forward has.
+    pub fn new(x: impl Into<Mem<'a>>, y: impl Into<MemMut<'a>>) -> Self {
+        let (x, y) = (x.into(), y.into());
+        Self { x, y, residual: None, weight: None, h: None, rstd: None }
+    }
+
+    /// The weight.
+    pub fn weight(self, weight: impl Into<Mem<'a>>) -> Self {
+        Self { weight: Some(weight.into()), ..self }
+    }
+
+    /// The residual, and where the sum goes.
+    pub fn residual(self, residual: impl Into<Mem<'a>>, h: impl Into<MemMut<'a>>) -> Self {
+        Self { residual: Some(residual.into()), h: Some(h.into()), ..self }
+    }
+
+    /// Where rstd goes.
+    pub fn stats(self, rstd: impl Into<MemMut<'a>>) -> Self {
+        Self { rstd: Some(rstd.into()), ..self }
+    }
+}
+
+/// Operands of [`RmsNormBackwardDescriptor`].
+#[non_exhaustive]
+#[derive(Debug)]
+pub struct RmsNormBackwardArgs<'a> {
+    /// Gradient of y.
+    pub dy: Mem<'a>,
+    /// Forward's input: x, or h if it had a residual.
+    pub x: Mem<'a>,
+    /// rstd that forward wrote.
+    pub rstd: Mem<'a>,
+    /// Scale, if declared.
+    pub weight: Option<Mem<'a>>,
+    /// Gradient of h from elsewhere, if declared.
+    pub dh: Option<Mem<'a>>,
+    /// Gradient of x, if declared.
+    pub dx: Option<MemMut<'a>>,
+    /// Gradient of weight, if declared.
+    pub dweight: Option<MemMut<'a>>,
+}
+
+impl<'a> RmsNormBackwardArgs<'a> {
+    /// The operands that every backward has.
+    pub fn new(
+        dy: impl Into<Mem<'a>>,
+        x: impl Into<Mem<'a>>,
+        rstd: impl Into<Mem<'a>>,
+    ) -> Self {
+        let (dy, x, rstd) = (dy.into(), x.into(), rstd.into());
+        Self { dy, x, rstd, weight: None, dh: None, dx: None, dweight: None }
+    }
+
+    /// The weight.
+    pub fn weight(self, weight: impl Into<Mem<'a>>) -> Self {
+        Self { weight: Some(weight.into()), ..self }
+    }
+
+    /// The gradient that reaches h from elsewhere.
+    pub fn dh(self, dh: impl Into<Mem<'a>>) -> Self {
+        Self { dh: Some(dh.into()), ..self }
+    }
+
+    /// Where the gradient of x goes.
+    pub fn dx(self, dx: impl Into<MemMut<'a>>) -> Self {
+        Self { dx: Some(dx.into()), ..self }
+    }
+
+    /// Where the gradient of the weight goes.
+    pub fn dweight(self, dweight: impl Into<MemMut<'a>>) -> Self {
+        Self { dweight: Some(dweight.into()), ..self }
+    }
+}
+
+/// A plan of [`RmsNormDescriptor`].
+pub type RmsNormPlan = Plan<RmsNormDescriptor>;
+
+/// A plan of [`RmsNormBackwardDescriptor`].
+pub type RmsNormBackwardPlan = Plan<RmsNormBackwardDescriptor>;
+
+impl TryFrom<ForwardFields> for RmsNormDescriptor {
+    type Error = Error;
+
+    fn try_from(fields: ForwardFields) -> Result<Self> {
+        Valid::<ForwardFields>::new(RowNorm::Rms, NAME, fields).map(Self)
+    }
+}
+
+impl From<RmsNormDescriptor> for ForwardFields {
+    fn from(descriptor: RmsNormDescriptor) -> Self {
+        descriptor.0.fields
+    }
+}
+
+impl TryFrom<BackwardFields> for RmsNormBackwardDescriptor {
+    type Error = Error;
+
+    fn try_from(fields: BackwardFields) -> Result<Self> {
+        Valid::<BackwardFields>::new(RowNorm::Rms, BACKWARD_NAME, fields).map(Self)
+    }
+}
+
+impl From<RmsNormBackwardDescriptor> for BackwardFields {
+    fn from(descriptor: RmsNormBackwardDescriptor) -> Self {
+        descriptor.0.fields
+    }
+}
+
+impl sealed::Sealed for RmsNormDescriptor {}
+
+impl Descriptor for RmsNormDescriptor {
+    const NAME: &'static str = NAME;
+    const OPERANDS: &'static [&'static str] = forward::OPERANDS;
+    type Args<'a> = RmsNormArgs<'a>;
+
+    fn slots(&self) -> &[Slot] {
+        &self.0.slots
+    }
+
+    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
+        row_norm::forward_kernels()
+    }
+}
+
+impl Forward for RmsNormDescriptor {
+    fn valid(&self) -> &Valid<ForwardFields> {
+        &self.0
+    }
+}
+
+impl sealed::Sealed for RmsNormBackwardDescriptor {}
+
+impl Descriptor for RmsNormBackwardDescriptor {
+    const NAME: &'static str = BACKWARD_NAME;
+    const OPERANDS: &'static [&'static str] = backward::OPERANDS;
+    type Args<'a> = RmsNormBackwardArgs<'a>;
+
+    fn slots(&self) -> &[Slot] {
+        &self.0.slots
+    }
+
+    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
+        row_norm::backward_kernels()
+    }
+}
+
+impl Backward for RmsNormBackwardDescriptor {
+    fn valid(&self) -> &Valid<BackwardFields> {
+        &self.0
+    }
+}
+
+impl sealed::Sealed for RmsNormArgs<'_> {}
+
+impl<'a> Args<'a> for RmsNormArgs<'a> {
+    fn flatten(self) -> Operands<'a> {
+        let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
+        Operands::new([
+            Some(self.x.0),
+            self.residual.map(read),
+            self.weight.map(read),
+            None,
+            Some(self.y.0),
+            self.h.map(write),
+            None,
+            self.rstd.map(write),
+        ])
+    }
+}
+
+impl sealed::Sealed for RmsNormBackwardArgs<'_> {}
+
+impl<'a> Args<'a> for RmsNormBackwardArgs<'a> {
+    fn flatten(self) -> Operands<'a> {
+        let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
+        Operands::new([
+            Some(self.dy.0),
+            Some(self.x.0),
+            self.weight.map(read),
+            None,
+            Some(self.rstd.0),
+            self.dh.map(read),
+            self.dx.map(write),
+            self.dweight.map(write),
+            None,
+        ])
+    }
+}

@@ -1,0 +1,228 @@
+//! The reference: the formulas of the family in f64 with compensated sums, any strides, one rounding to the output.
+
+use rayon::prelude::*;
+
+use super::{Backward, BackwardFields, Forward, ForwardFields, RowNorm, Valid, backward, forward};
+use crate::backend::cpu::{Operands, Sum, Tensor, rounded};
+use crate::backend::{Backend, Device, DeviceProps};
+use crate::error::Reason;
+use crate::options::PlanOptions;
+use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
+use crate::tensor::TensorDesc;
+
+/// The reference kernel of the family, forward and backward.
+pub(crate) struct Reference;
+
+impl<D: Forward> Kernel<D> for Reference {
+    fn name(&self) -> &'static str {
+        match D::NAME {
+            "layer_norm" => "layer_norm_reference",
+            _ => "rms_norm_reference",
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cpu
+    }
+
+    fn accept(&self, _: &D, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
+        Ok(Choice::PLAIN)
+    }
+
+    fn build(&self, descriptor: &D, _: Choice, _: &Device) -> Result<Built, BuildError> {
+        let norm = descriptor.valid().clone();
+        Ok(Built(Exec::Cpu(Box::new(move |operands| norm_forward(&norm, operands)))))
+    }
+}
+
+/// The reference kernel of the gradients.
+pub(crate) struct BackwardReference;
+
+impl<D: Backward> Kernel<D> for BackwardReference {
+    fn name(&self) -> &'static str {
+        match D::NAME {
+            "layer_norm_backward" => "layer_norm_backward_reference",
+            _ => "rms_norm_backward_reference",
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cpu
+    }
+
+    fn accept(&self, _: &D, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
+        Ok(Choice::PLAIN)
+    }
+
+    fn build(&self, descriptor: &D, _: Choice, _: &Device) -> Result<Built, BuildError> {
+        let norm = descriptor.valid().clone();
+        Ok(Built(Exec::Cpu(Box::new(move |operands| norm_backward(&norm, operands)))))
+    }
+}
+
+/// Element offsets of a tensor whose first `outer` extents count rows.
+struct Rows<'a> {
+    tensor: Tensor<'a>,
+    outer: usize,
+    /// Offsets of a row's elements from its first.
+    cols: Vec<u64>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(tensor: Tensor<'a>, outer: usize) -> Self {
+        let desc = tensor.desc();
+        let cols = desc.dims()[outer..].iter().product();
+        let cols = (0..cols).map(|col| offset(desc, outer..desc.rank(), col)).collect();
+        Self { tensor, outer, cols }
+    }
+
+    fn at(&self, row: u64, col: usize) -> u64 {
+        offset(self.tensor.desc(), 0..self.outer, row) + self.cols[col]
+    }
+
+    fn load(&self, row: u64) -> Vec<f64> {
+        let start = offset(self.tensor.desc(), 0..self.outer, row);
+        self.cols.iter().map(|col| self.tensor.load(start + col)).collect()
+    }
+
+    /// # Safety
+    /// No other thread uses that row meanwhile.
+    unsafe fn store(&self, row: u64, values: impl Iterator<Item = f64>) {
+        let start = offset(self.tensor.desc(), 0..self.outer, row);
+        for (col, value) in self.cols.iter().zip(values) {
+            // SAFETY: the caller is alone at this row, and outputs address every element once.
+            unsafe { self.tensor.store(start + col, value) };
+        }
+    }
+}
+
+/// Offset of element `index` in row-major order of the extents `axes`.
+fn offset(desc: &TensorDesc, axes: std::ops::Range<usize>, mut index: u64) -> u64 {
+    let mut offset = 0;
+    for axis in axes.rev() {
+        let dim = desc.dims()[axis];
+        offset += index % dim * desc.strides()[axis];
+        index /= dim;
+    }
+    offset
+}
+
+/// Elements of a parameter in row-major order.
+fn parameter(operands: &Operands<'_>, position: usize) -> Option<Vec<f64>> {
+    let tensor = operands.get(position)?;
+    Some(Rows::new(tensor, 0).load(0))
+}
+
+/// Mean and rstd of a row, by two passes with correction.
+fn statistics(kind: RowNorm, row: &[f64], eps: f64) -> (f64, f64) {
+    let n = row.len() as f64;
+    if kind == RowNorm::Rms {
+        let mean_square = row.iter().map(|x| x * x).collect::<Sum>().total() / n;
+        return (0.0, 1.0 / (mean_square + eps).sqrt());
+    }
+    if row.is_empty() {
+        return (0.0, f64::NAN);
+    }
+    let mean = row.iter().copied().collect::<Sum>().total() / n;
+    let delta = row.iter().map(|x| x - mean).collect::<Sum>().total() / n;
+    let square = row.iter().map(|x| (x - mean) * (x - mean)).collect::<Sum>().total() / n;
+    let var = square - delta * delta;
+    // `f64::max` would turn NaN into 0.
+    let var = if var < 0.0 { 0.0 } else { var };
+    (mean + delta, 1.0 / (var + eps).sqrt())
+}
+
+fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
+    use forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
+    let x = &norm.fields.x;
+    let outer = x.rank() - norm.fields.normalized_dims;
+    let rows: u64 = x.dims()[..outer].iter().product();
+    let rows_of = |position| operands.get(position).map(|tensor| Rows::new(tensor, outer));
+    let (input, residual, y, h) = (rows_of(X), rows_of(RESIDUAL), rows_of(Y), rows_of(H));
+    let (mean_out, rstd_out) = (rows_of(MEAN), rows_of(RSTD));
+    let (weight, bias) = (parameter(operands, WEIGHT), parameter(operands, BIAS));
+    let weight_offset = norm.fields.weight_offset.get();
+
+    (0..rows).into_par_iter().for_each(|row| {
+        let mut values = input.as_ref().map_or_else(Vec::new, |input| input.load(row));
+        if let Some(residual) = &residual {
+            for (value, other) in values.iter_mut().zip(residual.load(row)) {
+                *value = rounded(x.dtype(), *value + other);
+            }
+        }
+        let (mean, rstd) = statistics(norm.kind, &values, norm.fields.eps.get());
+        // SAFETY: each row is one task, and the whole row was read before.
+        unsafe {
+            if let Some(h) = &h {
+                h.store(row, values.iter().copied());
+            }
+            if let Some(y) = &y {
+                let normalized = values.iter().enumerate().map(|(col, value)| {
+                    let scale = weight.as_ref().map_or(1.0, |w| w[col] + weight_offset);
+                    (value - mean) * rstd * scale + bias.as_ref().map_or(0.0, |b| b[col])
+                });
+                y.store(row, normalized);
+            }
+            if let Some(out) = &mean_out {
+                out.store(row, std::iter::once(mean));
+            }
+            if let Some(out) = &rstd_out {
+                out.store(row, std::iter::once(rstd));
+            }
+        }
+    });
+}
+
+fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
+    use backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
+    let x = &norm.fields.x;
+    let outer = x.rank() - norm.fields.normalized_dims;
+    let rows: u64 = x.dims()[..outer].iter().product();
+    let rows_of = |position| operands.get(position).map(|tensor| Rows::new(tensor, outer));
+    let (dy, input, mean, rstd) = (rows_of(DY), rows_of(X), rows_of(MEAN), rows_of(RSTD));
+    let (dh, dx) = (rows_of(DH), rows_of(DX));
+    let weight = parameter(operands, WEIGHT);
+    let weight_offset = norm.fields.weight_offset.get();
+    let statistic = |of: &Option<Rows<'_>>, row| of.as_ref().map_or(0.0, |rows| rows.tensor.load(rows.at(row, 0)));
+
+    // The parameters' gradients first: dx may lie where dy does.
+    for (position, is_weight) in [(DWEIGHT, true), (DBIAS, false)] {
+        let Some(out) = operands.get(position) else { continue };
+        let out = Rows::new(out, 0);
+        (0..out.cols.len()).into_par_iter().for_each(|col| {
+            let term = |row| {
+                let (Some(dy), Some(input)) = (&dy, &input) else { return 0.0 };
+                let dy = dy.tensor.load(dy.at(row, col));
+                if !is_weight {
+                    return dy;
+                }
+                dy * (input.tensor.load(input.at(row, col)) - statistic(&mean, row)) * statistic(&rstd, row)
+            };
+            let sum = (0..rows).map(term).collect::<Sum>().total();
+            // SAFETY: each column is one task.
+            unsafe { out.tensor.store(out.at(0, col), sum) };
+        });
+    }
+
+    let (Some(dy), Some(input), Some(dx)) = (&dy, &input, &dx) else { return };
+    (0..rows).into_par_iter().for_each(|row| {
+        let (mean, rstd) = (statistic(&mean, row), statistic(&rstd, row));
+        let mut g = dy.load(row);
+        if let Some(weight) = &weight {
+            g.iter_mut().zip(weight).for_each(|(g, w)| *g *= w + weight_offset);
+        }
+        let xhat: Vec<f64> = input.load(row).iter().map(|x| (x - mean) * rstd).collect();
+        let n = g.len() as f64;
+        let mean_g = match norm.kind {
+            RowNorm::Layer => g.iter().copied().collect::<Sum>().total() / n,
+            RowNorm::Rms => 0.0,
+        };
+        let mean_gx = g.iter().zip(&xhat).map(|(g, xhat)| g * xhat).collect::<Sum>().total() / n;
+        let more = dh.as_ref().map(|dh| dh.load(row));
+        let gradient = g.iter().zip(&xhat).enumerate().map(|(col, (g, xhat))| {
+            rstd * (g - mean_g - xhat * mean_gx) + more.as_ref().map_or(0.0, |dh| dh[col])
+        });
+        // SAFETY: each row is one task, and the whole row of dy and dh was read before.
+        unsafe { dx.store(row, gradient) };
+    });
+}

@@ -1,0 +1,513 @@
+//! What LayerNorm and RMSNorm share: fields, operands, geometry, and the glue of their kernels.
+//!
+//! Both normalise rows: the last k extents of `x`. LayerNorm is RMSNorm of the centred row, so that one set of kernels serves both.
+
+use serde::{Deserialize, Serialize};
+
+use crate::dtype::{DType, Real};
+use crate::error::{Error, Reason, Result};
+use crate::plan::{Access, Descriptor, Kernel};
+use crate::slots::{Layouts, Slots, SlotsBuilder};
+use crate::tensor::TensorDesc;
+
+pub(super) mod cpu;
+#[cfg(feature = "cuda")]
+pub(super) mod cuda;
+#[cfg(feature = "wgpu")]
+pub(super) mod wgpu;
+
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum RowNorm {
+    /// LayerNorm: subtracts the mean.
+    Layer,
+    /// RMSNorm.
+    Rms,
+}
+
+/// Positions of the forward operands.
+pub(crate) mod forward {
+    pub(crate) const OPERANDS: &[&str] = &["x", "residual", "weight", "bias", "y", "h", "mean", "rstd"];
+    pub(crate) const X: usize = 0;
+    pub(crate) const RESIDUAL: usize = 1;
+    pub(crate) const WEIGHT: usize = 2;
+    pub(crate) const BIAS: usize = 3;
+    pub(crate) const Y: usize = 4;
+    pub(crate) const H: usize = 5;
+    pub(crate) const MEAN: usize = 6;
+    pub(crate) const RSTD: usize = 7;
+}
+
+/// Positions of the backward operands.
+pub(crate) mod backward {
+    pub(crate) const OPERANDS: &[&str] = &["dy", "x", "weight", "mean", "rstd", "dh", "dx", "dweight", "dbias"];
+    pub(crate) const DY: usize = 0;
+    pub(crate) const X: usize = 1;
+    pub(crate) const WEIGHT: usize = 2;
+    pub(crate) const MEAN: usize = 3;
+    pub(crate) const RSTD: usize = 4;
+    pub(crate) const DH: usize = 5;
+    pub(crate) const DX: usize = 6;
+    pub(crate) const DWEIGHT: usize = 7;
+    pub(crate) const DBIAS: usize = 8;
+}
+
+/// Gradients that a backward computes.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Gradients {
+    /// That of the input (and of the residual, which is the same).
+    pub dx: bool,
+    /// That of the weight, if forward has one.
+    pub dweight: bool,
+    /// That of the bias, if forward has one.
+    pub dbias: bool,
+}
+
+impl Gradients {
+    /// Every gradient; a parameter that forward lacks has none.
+    pub const ALL: Self = Self { dx: true, dweight: true, dbias: true };
+    /// That of the input alone.
+    pub const INPUT: Self = Self { dx: true, dweight: false, dbias: false };
+    /// Those of the parameters alone.
+    pub const PARAMETERS: Self = Self { dx: false, dweight: true, dbias: true };
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+fn is_zero(value: &Real) -> bool {
+    value.get() == 0.0
+}
+
+fn zero() -> Real {
+    Real::default()
+}
+
+/// The fields of a forward descriptor, in the order of its JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ForwardFields {
+    pub(crate) x: TensorDesc,
+    pub(crate) normalized_dims: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) weight: Option<DType>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bias: Option<DType>,
+    pub(crate) eps: Real,
+    #[serde(default = "zero", skip_serializing_if = "is_zero")]
+    pub(crate) weight_offset: Real,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) stats: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) residual: bool,
+    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
+    pub(crate) layouts: Layouts,
+}
+
+/// The fields of a backward descriptor, in the order of its JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BackwardFields {
+    pub(crate) x: TensorDesc,
+    pub(crate) normalized_dims: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) weight: Option<DType>,
+    #[serde(default = "zero", skip_serializing_if = "is_zero")]
+    pub(crate) weight_offset: Real,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) dx: bool,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) dweight: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) dbias: Option<DType>,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) dh: bool,
+    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
+    pub(crate) layouts: Layouts,
+}
+
+/// A forward or backward whose fields have been validated, with the slots that follow from them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Valid<F> {
+    pub(crate) kind: RowNorm,
+    pub(crate) fields: F,
+    pub(crate) slots: Slots,
+}
+
+/// A forward descriptor of the family.
+pub(crate) trait Forward: Descriptor {
+    fn valid(&self) -> &Valid<ForwardFields>;
+}
+
+/// A backward descriptor of the family.
+pub(crate) trait Backward: Descriptor {
+    fn valid(&self) -> &Valid<BackwardFields>;
+}
+
+/// The kernels of a forward, in the order in which they are tried.
+pub(super) fn forward_kernels<D: Forward>() -> &'static [&'static dyn Kernel<D>] {
+    &[
+        #[cfg(feature = "cuda")]
+        &cuda::Cuda,
+        #[cfg(feature = "wgpu")]
+        &wgpu::Wgpu,
+        &cpu::Reference,
+    ]
+}
+
+/// The kernels of a backward, in the order in which they are tried.
+pub(super) fn backward_kernels<D: Backward>() -> &'static [&'static dyn Kernel<D>] {
+    &[
+        #[cfg(feature = "cuda")]
+        &cuda::CudaBackward,
+        #[cfg(feature = "wgpu")]
+        &wgpu::WgpuBackward,
+        &cpu::BackwardReference,
+    ]
+}
+
+/// A finite number for a field.
+pub(super) fn real(op: &'static str, field: &'static str, value: f64) -> Result<Real> {
+    Real::new(value).ok_or_else(|| Error::InvalidDescriptor { op, field, rule: format!("a finite number, got {value}") })
+}
+
+/// The extents of the statistics and of the parameters.
+fn split<'x>(op: &'static str, x: &'x TensorDesc, normalized_dims: usize) -> Result<(&'x [u64], &'x [u64])> {
+    if normalized_dims == 0 || normalized_dims > x.rank() {
+        let rule = format!("from 1 to the rank of x, {}; got {normalized_dims}", x.rank());
+        return Err(Error::InvalidDescriptor { op, field: "normalized_dims", rule });
+    }
+    Ok(x.dims().split_at(x.rank() - normalized_dims))
+}
+
+fn parameter(op: &'static str, field: &'static str, x: &TensorDesc, dtype: DType) -> Result<()> {
+    if dtype == x.dtype() || dtype == DType::F32 {
+        return Ok(());
+    }
+    let rule = format!("the type of x, {}, or f32; got {dtype}", x.dtype());
+    Err(Error::InvalidDescriptor { op, field, rule })
+}
+
+fn same_parameter_type(op: &'static str, weight: Option<DType>, bias: Option<DType>) -> Result<()> {
+    match (weight, bias) {
+        (Some(weight), Some(bias)) if weight != bias => Err(Error::InvalidDescriptor {
+            op,
+            field: "bias",
+            rule: format!("the type of weight, {weight}; got {bias}"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn float(op: &'static str, x: &TensorDesc) -> Result<()> {
+    if x.dtype().is_float() {
+        return Ok(());
+    }
+    Err(Error::InvalidDescriptor { op, field: "x", rule: format!("a floating-point type, got {}", x.dtype()) })
+}
+
+fn offset_needs_weight(op: &'static str, offset: Real, weight: Option<DType>) -> Result<()> {
+    if is_zero(&offset) || weight.is_some() {
+        return Ok(());
+    }
+    let rule = format!("needs a weight to be added to; got {}", offset.get());
+    Err(Error::InvalidDescriptor { op, field: "weight_offset", rule })
+}
+
+impl Valid<ForwardFields> {
+    /// The plainest forward of `x`: no parameters, no statistics, eps 1e-5.
+    pub(crate) fn plain(kind: RowNorm, op: &'static str, x: TensorDesc, normalized_dims: usize) -> Result<Self> {
+        let eps = Real::new(1e-5).unwrap_or_default();
+        let fields = ForwardFields {
+            x,
+            normalized_dims,
+            weight: None,
+            bias: None,
+            eps,
+            weight_offset: zero(),
+            stats: false,
+            residual: false,
+            layouts: Layouts::new(),
+        };
+        Self::new(kind, op, fields)
+    }
+
+    pub(crate) fn new(kind: RowNorm, op: &'static str, mut fields: ForwardFields) -> Result<Self> {
+        let x = fields.x;
+        float(op, &x)?;
+        let (outer, inner) = split(op, &x, fields.normalized_dims)?;
+        for (field, dtype) in [("weight", fields.weight), ("bias", fields.bias)] {
+            dtype.map_or(Ok(()), |dtype| parameter(op, field, &x, dtype))?;
+        }
+        same_parameter_type(op, fields.weight, fields.bias)?;
+        offset_needs_weight(op, fields.weight_offset, fields.weight)?;
+        let only = |condition: bool, field: &'static str, rule: &str| {
+            if condition { Ok(()) } else { Err(Error::InvalidDescriptor { op, field, rule: rule.into() }) }
+        };
+        only(fields.eps.get() >= 0.0, "eps", &format!(">= 0, got {}", fields.eps.get()))?;
+        only(kind == RowNorm::Layer || fields.bias.is_none(), "bias", "rms_norm has none")?;
+        only(kind == RowNorm::Rms || is_zero(&fields.weight_offset), "weight_offset", "layer_norm has none")?;
+
+        let dense = TensorDesc::contiguous(x.dtype(), x.dims())?;
+        let output = if x.is_injective() { x } else { dense };
+        let stats = TensorDesc::contiguous(x.dtype().accumulator(), outer)?;
+        let mut slots = SlotsBuilder::new(op, forward::OPERANDS, &mut fields.layouts);
+        slots.declare("x", Access::In, x)?;
+        if fields.residual {
+            slots.declare("residual", Access::In, x)?;
+            slots.declare("h", Access::Out, output)?;
+        }
+        for (name, dtype) in [("weight", fields.weight), ("bias", fields.bias)] {
+            if let Some(dtype) = dtype {
+                slots.declare(name, Access::In, TensorDesc::contiguous(dtype, inner)?)?;
+            }
+        }
+        slots.declare("y", Access::Out, output)?;
+        if fields.stats {
+            if kind == RowNorm::Layer {
+                slots.declare("mean", Access::Out, stats)?;
+            }
+            slots.declare("rstd", Access::Out, stats)?;
+        }
+        slots.in_place("x", "y");
+        slots.in_place("residual", "h");
+        let slots = slots.finish()?;
+        Ok(Self { kind, fields, slots })
+    }
+
+    /// Changes fields and validates again.
+    pub(crate) fn with(&self, op: &'static str, change: impl FnOnce(&mut ForwardFields)) -> Result<Self> {
+        let mut fields = self.fields.clone();
+        change(&mut fields);
+        Self::new(self.kind, op, fields)
+    }
+
+    /// Gives an operand another layout.
+    pub(crate) fn layout(&self, op: &'static str, operand: &str, desc: TensorDesc) -> Result<Self> {
+        self.with(op, |fields| {
+            fields.layouts.insert(operand.into(), desc);
+        })
+    }
+
+    /// The backward with the same types, layouts and options: `dy` lies as `y`, `x` (or `h`) as in forward.
+    pub(crate) fn backward(&self, op: &'static str, wanted: Gradients) -> Result<Valid<BackwardFields>> {
+        let forward = &self.fields;
+        let desc = |name: &str, default| self.slots.named(name).map_or(default, |slot| slot.desc);
+        let x = if forward.residual { desc("h", forward.x) } else { forward.x };
+        let mut layouts = Layouts::new();
+        layouts.insert("dy".into(), desc("y", forward.x));
+        for (name, is_declared) in
+            [("mean", self.kind == RowNorm::Layer), ("rstd", true), ("weight", forward.weight.is_some())]
+        {
+            if let Some(slot) = self.slots.named(name).filter(|_| is_declared) {
+                layouts.insert(name.into(), slot.desc);
+            }
+        }
+        let fields = BackwardFields {
+            x,
+            normalized_dims: forward.normalized_dims,
+            weight: forward.weight,
+            weight_offset: forward.weight_offset,
+            dx: wanted.dx,
+            dweight: wanted.dweight && forward.weight.is_some(),
+            dbias: forward.bias.filter(|_| wanted.dbias),
+            dh: wanted.dx && forward.residual,
+            layouts,
+        };
+        Valid::<BackwardFields>::new(self.kind, op, fields)
+    }
+}
+
+impl Valid<BackwardFields> {
+    /// The plainest backward of `x`: `dx` alone, without a weight.
+    pub(crate) fn plain(kind: RowNorm, op: &'static str, x: TensorDesc, normalized_dims: usize) -> Result<Self> {
+        let fields = BackwardFields {
+            x,
+            normalized_dims,
+            weight: None,
+            weight_offset: zero(),
+            dx: true,
+            dweight: false,
+            dbias: None,
+            dh: false,
+            layouts: Layouts::new(),
+        };
+        Self::new(kind, op, fields)
+    }
+
+    pub(crate) fn new(kind: RowNorm, op: &'static str, mut fields: BackwardFields) -> Result<Self> {
+        let x = fields.x;
+        float(op, &x)?;
+        let (outer, inner) = split(op, &x, fields.normalized_dims)?;
+        for (field, dtype) in [("weight", fields.weight), ("dbias", fields.dbias)] {
+            dtype.map_or(Ok(()), |dtype| parameter(op, field, &x, dtype))?;
+        }
+        same_parameter_type(op, fields.weight, fields.dbias)?;
+        offset_needs_weight(op, fields.weight_offset, fields.weight)?;
+        let only = |condition: bool, field: &'static str, rule: &str| {
+            if condition { Ok(()) } else { Err(Error::InvalidDescriptor { op, field, rule: rule.into() }) }
+        };
+        only(kind == RowNorm::Layer || fields.dbias.is_none(), "dbias", "rms_norm has no bias")?;
+        only(kind == RowNorm::Rms || is_zero(&fields.weight_offset), "weight_offset", "layer_norm has none")?;
+        only(fields.weight.is_some() || !fields.dweight, "dweight", "needs a weight")?;
+        only(fields.dx || !fields.dh, "dh", "adds to dx, which is not asked for")?;
+        only(fields.dx || fields.dweight || fields.dbias.is_some(), "dx", "at least one gradient is asked for")?;
+
+        let dense = TensorDesc::contiguous(x.dtype(), x.dims())?;
+        let output = if x.is_injective() { x } else { dense };
+        let stats = TensorDesc::contiguous(x.dtype().accumulator(), outer)?;
+        let parameter = |dtype| TensorDesc::contiguous(dtype, inner);
+        let mut slots = SlotsBuilder::new(op, backward::OPERANDS, &mut fields.layouts);
+        slots.declare("dy", Access::In, output)?;
+        slots.declare("x", Access::In, x)?;
+        if let Some(dtype) = fields.weight {
+            slots.declare("weight", Access::In, parameter(dtype)?)?;
+        }
+        if kind == RowNorm::Layer {
+            slots.declare("mean", Access::In, stats)?;
+        }
+        slots.declare("rstd", Access::In, stats)?;
+        if fields.dh {
+            slots.declare("dh", Access::In, output)?;
+        }
+        if fields.dx {
+            slots.declare("dx", Access::Out, output)?;
+        }
+        if let Some(dtype) = fields.weight.filter(|_| fields.dweight) {
+            slots.declare("dweight", Access::Out, parameter(dtype)?)?;
+        }
+        if let Some(dtype) = fields.dbias {
+            slots.declare("dbias", Access::Out, parameter(dtype)?)?;
+        }
+        slots.in_place("dy", "dx");
+        let slots = slots.finish()?;
+        Ok(Self { kind, fields, slots })
+    }
+
+    /// Gives an operand another layout.
+    pub(crate) fn layout(&self, op: &'static str, operand: &str, desc: TensorDesc) -> Result<Self> {
+        self.with(op, |fields| {
+            fields.layouts.insert(operand.into(), desc);
+        })
+    }
+
+    /// Changes fields and validates again.
+    pub(crate) fn with(&self, op: &'static str, change: impl FnOnce(&mut BackwardFields)) -> Result<Self> {
+        let mut fields = self.fields.clone();
+        change(&mut fields);
+        Self::new(self.kind, op, fields)
+    }
+}
+
+/// Rows as the GPU kernels see them: `rows` rows of `cols` contiguous elements; row `(i0, i1, i2)` of a tensor starts
+/// `i0 * s0 + i1 * s1 + i2 * s2` elements after its first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), expect(dead_code, reason = "only GPU kernels need it"))]
+pub(crate) struct RowGeometry {
+    pub(crate) rows: u64,
+    pub(crate) cols: u64,
+    /// The two inner of the three row extents; the outer one is `rows` divided by both.
+    pub(crate) extents: [u64; 2],
+    /// Strides of each tensor, in the order given.
+    pub(crate) strides: Vec<[u64; 3]>,
+    /// The widest vector in bytes, at most 16, in which every row of every tensor can be moved.
+    pub(crate) vector_bytes: u64,
+}
+
+impl RowGeometry {
+    /// The rows of tensors of equal extents, of which the last `normalized_dims` make a row.
+    ///
+    /// # Errors
+    /// Why the layouts do not collapse so far.
+    pub(crate) fn new(tensors: &[&TensorDesc], normalized_dims: usize) -> Result<Self, Reason> {
+        let dims = tensors[0].dims();
+        let (outer, inner) = dims.split_at(dims.len() - normalized_dims);
+        let cols: u64 = inner.iter().product();
+        let rows: u64 = outer.iter().product();
+        for tensor in tensors {
+            let mut dense = 1;
+            for (&dim, &stride) in inner.iter().zip(&tensor.strides()[outer.len()..]).rev() {
+                if dim > 1 && stride != dense {
+                    return Err(format!("the normalized extents {inner:?} are not dense: stride {stride}, not {dense}").into());
+                }
+                dense *= dim.max(1);
+            }
+        }
+        // Outermost first; each axis is an extent and one stride a tensor.
+        let mut axes: Vec<(u64, Vec<u64>)> = Vec::new();
+        for (axis, &dim) in outer.iter().enumerate().filter(|(_, dim)| **dim != 1) {
+            let strides: Vec<u64> = tensors.iter().map(|t| t.strides()[axis]).collect();
+            match axes.last_mut() {
+                Some((extent, steps)) if steps.iter().zip(&strides).all(|(&step, &s)| s.checked_mul(dim) == Some(step)) => {
+                    *extent *= dim;
+                    *steps = strides;
+                }
+                _ => axes.push((dim, strides)),
+            }
+        }
+        if axes.len() > 3 {
+            return Err(format!("the row extents {outer:?} collapse to {} strided ones, the limit is 3", axes.len()).into());
+        }
+        while axes.len() < 3 {
+            axes.insert(0, (1, vec![0; tensors.len()]));
+        }
+        let strides = (0..tensors.len()).map(|t| std::array::from_fn(|axis| axes[axis].1[t])).collect();
+        let mut multiple = 16 | (cols * tensors[0].dtype().size_bytes());
+        for tensor in tensors {
+            multiple |= tensor.align_bytes();
+            for axis in axes.iter().filter(|axis| axis.0 > 1) {
+                let t = tensors.iter().position(|t| std::ptr::eq(*t, *tensor)).unwrap_or_default();
+                multiple |= axis.1[t] * tensor.dtype().size_bytes();
+            }
+        }
+        let vector_bytes = 1 << multiple.trailing_zeros();
+        Ok(Self { rows, cols, extents: [axes[1].0, axes[2].0], strides, vector_bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn geometry(descs: &[TensorDesc], normalized_dims: usize) -> Result<RowGeometry, Reason> {
+        RowGeometry::new(&descs.iter().collect::<Vec<_>>(), normalized_dims)
+    }
+
+    #[test]
+    fn dense_rows_collapse_to_one_stride() {
+        let x = TensorDesc::contiguous(DType::BF16, &[4, 1, 8, 3, 64]).unwrap();
+        let rows = geometry(&[x, x], 2).unwrap();
+        assert_eq!((rows.rows, rows.cols, rows.extents), (32, 192, [1, 32]));
+        assert_eq!((rows.strides[1], rows.vector_bytes), ([0, 0, 192], 16));
+    }
+
+    #[test]
+    fn transposed_heads_keep_three_strides() {
+        let (b, s, h, d) = (2, 5, 3, 8);
+        let x = TensorDesc::strided(DType::F16, &[b, h, s, d], &[s * h * d, d, h * d, 1]).unwrap();
+        let y = TensorDesc::contiguous(DType::F16, &[b, h, s, d]).unwrap();
+        let rows = geometry(&[x, y], 1).unwrap();
+        assert_eq!(rows.extents, [3, 5]);
+        assert_eq!(rows.strides, [[120, 8, 24], [120, 40, 8]]);
+    }
+
+    #[test]
+    fn odd_rows_move_in_narrow_vectors() {
+        let x = TensorDesc::contiguous(DType::F16, &[4, 7]).unwrap();
+        assert_eq!(geometry(&[x], 1).unwrap().vector_bytes, 2);
+        let padded = TensorDesc::strided(DType::F16, &[4, 12], &[16, 1]).unwrap();
+        assert_eq!(geometry(&[padded], 1).unwrap().vector_bytes, 8);
+        let shifted = TensorDesc::contiguous(DType::F32, &[4, 8]).unwrap().for_offset(4).unwrap();
+        assert_eq!(geometry(&[shifted], 1).unwrap().vector_bytes, 4);
+    }
+
+    #[test]
+    fn says_why_a_layout_does_not_collapse() {
+        let columns = TensorDesc::strided(DType::F32, &[4, 8], &[1, 4]).unwrap();
+        assert!(geometry(&[columns], 1).unwrap_err().to_string().contains("not dense"));
+        let scattered = TensorDesc::strided(DType::F32, &[2, 2, 2, 2, 4], &[1000, 300, 90, 20, 1]).unwrap();
+        assert!(geometry(&[scattered], 1).unwrap_err().to_string().contains("limit is 3"));
+    }
+}

@@ -1,0 +1,142 @@
+//! What a caller may ask of a plan, and what a plan reports.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+
+/// How reproducible results must be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Determinism {
+    /// Results may differ in their last bits from run to run.
+    Any,
+    /// The same bits every time on the same device and build.
+    #[default]
+    RunToRun,
+}
+
+/// How exactly f32 matrix products are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Math {
+    /// f32 products may round their factors to tf32.
+    Tf32,
+    /// Every product in the operand's own precision.
+    #[default]
+    Strict,
+}
+
+/// What a caller asks of a plan. A request is obeyed or refused with [`Error::Unsupported`](crate::Error::Unsupported).
+///
+/// ```
+/// use baracuda_ops::PlanOptions;
+/// let options = PlanOptions::default().workspace_limit(1 << 20);
+/// # let _ = options;
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PlanOptions {
+    /// The least reproducibility accepted.
+    pub determinism: Determinism,
+    /// The least exactness accepted.
+    pub math: Math,
+    /// The most workspace accepted, in bytes.
+    pub workspace_limit: Option<u64>,
+    /// The one kernel accepted, by name.
+    pub kernel: Option<Cow<'static, str>>,
+}
+
+impl PlanOptions {
+    /// Sets the least reproducibility accepted.
+    pub fn determinism(mut self, determinism: Determinism) -> Self {
+        self.determinism = determinism;
+        self
+    }
+
+    /// Sets the least exactness accepted.
+    pub fn math(mut self, math: Math) -> Self {
+        self.math = math;
+        self
+    }
+
+    /// Sets the most workspace accepted, in bytes.
+    pub fn workspace_limit(mut self, bytes: u64) -> Self {
+        self.workspace_limit = Some(bytes);
+        self
+    }
+
+    /// Accepts one kernel only.
+    pub fn kernel(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.kernel = Some(name.into());
+        self
+    }
+}
+
+/// The workspace of a plan: exact, and known before any run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WorkspaceReq {
+    /// Size in bytes; 0 if the plan needs none.
+    pub bytes: u64,
+    /// Alignment of the start in bytes, a power of two.
+    pub align: u64,
+}
+
+impl WorkspaceReq {
+    /// No workspace.
+    pub const NONE: Self = Self { bytes: 0, align: 1 };
+
+    /// What serves either of two plans that run one after the other.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self { bytes: self.bytes.max(other.bytes), align: self.align.max(other.align) }
+    }
+}
+
+/// What a plan chose, and the least that its op costs.
+#[non_exhaustive]
+pub struct PlanInfo {
+    /// The op's name.
+    pub op: &'static str,
+    /// The kernel chosen.
+    pub kernel: &'static str,
+    /// The device, as it prints.
+    pub device: String,
+    /// Reproducibility achieved.
+    pub determinism: Determinism,
+    /// Exactness achieved.
+    pub math: Math,
+    /// Kernel launches, dispatches or loops of one run.
+    pub launches: u32,
+    /// The fewest bytes that any implementation moves: each input read once, each output written once.
+    pub fewest_bytes: u64,
+    /// Floating-point operations of the formula, 0 where bytes are what counts.
+    pub flops: u64,
+    pub(crate) repro: LazyLock<String, Box<dyn FnOnce() -> String + Send + Sync>>,
+}
+
+impl PlanInfo {
+    /// The line that builds this plan again: the op's name and its descriptor's JSON, as `bops repro` and
+    /// [`AnyDescriptor::parse_line`](crate::AnyDescriptor::parse_line) take it.
+    pub fn repro(&self) -> &str {
+        &self.repro
+    }
+}
+
+impl fmt::Debug for PlanInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PlanInfo")
+            .field("op", &self.op)
+            .field("kernel", &self.kernel)
+            .field("device", &self.device)
+            .field("determinism", &self.determinism)
+            .field("math", &self.math)
+            .field("launches", &self.launches)
+            .field("fewest_bytes", &self.fewest_bytes)
+            .field("flops", &self.flops)
+            .field("repro", &self.repro())
+            .finish()
+    }
+}

@@ -1,0 +1,566 @@
+//! The architecture on one screen: a [`Descriptor`] says what, a [`Kernel`] offers how, a [`Plan`] is the choice, built once and run
+//! thousands of times; [`Bound`] is a plan with its operands.
+
+use std::fmt::{self, Debug};
+use std::hash::Hash;
+use std::sync::{Arc, LazyLock};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+#[cfg(feature = "wgpu")]
+use crate::backend::DeviceKind;
+use crate::backend::{Backend, Device, DeviceProps, Located, Queue, QueueKind, cpu};
+use crate::check::{Contract, check};
+use crate::error::{Error, Reason, Rejection, Result};
+use crate::memory::{MAX_SLOTS, Operand, Operands, Place, View, Workspace};
+use crate::options::{Determinism, Math, PlanInfo, PlanOptions, WorkspaceReq};
+use crate::tensor::TensorDesc;
+
+#[cfg(feature = "cuda")]
+use crate::backend::cuda;
+#[cfg(feature = "wgpu")]
+use crate::backend::wgpu;
+
+pub(crate) mod sealed {
+    pub trait Sealed {}
+}
+
+/// How a run uses an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// Read.
+    In,
+    /// Written in full, never read.
+    Out,
+    /// Read and written.
+    InOut,
+}
+
+/// An operand that a descriptor declares. The slots of a descriptor are its shape inference.
+#[non_exhaustive]
+#[derive(Clone, Debug)]
+pub struct Slot {
+    /// The operand's name.
+    pub name: &'static str,
+    /// Its position among all names of the op, declared or not.
+    pub position: usize,
+    /// How a run uses it.
+    pub access: Access,
+    /// Its shape, layout and element type.
+    pub desc: TensorDesc,
+    /// [`TensorDesc::span_bytes`] of `desc`.
+    pub span_bytes: u64,
+    /// The position of the operand that may lie at the identical range; it has the identical `desc`.
+    pub in_place: Option<usize>,
+}
+
+/// The operands of one op, as a named struct.
+pub trait Args<'a>: sealed::Sealed {
+    /// The operands at their fixed positions.
+    #[doc(hidden)]
+    fn flatten(self) -> Operands<'a>;
+}
+
+/// An op with its shapes, element types and options: plain data, the request, the cache key, the test case and the repro line.
+///
+/// Sealed: the ops are those of this crate.
+pub trait Descriptor:
+    Clone + Eq + Hash + Debug + Serialize + DeserializeOwned + Send + Sync + sealed::Sealed + 'static
+{
+    /// The op's name.
+    const NAME: &'static str;
+    /// Names of all operands, in the order of their positions.
+    const OPERANDS: &'static [&'static str];
+    /// The operands of a run.
+    type Args<'a>: Args<'a>;
+    /// The operands that this descriptor declares, in the order of their positions.
+    fn slots(&self) -> &[Slot];
+    /// The kernels of the op, in the order in which they are tried.
+    #[doc(hidden)]
+    fn kernels() -> &'static [&'static dyn Kernel<Self>];
+    /// Floating-point operations of the formula where they, not bytes, are what counts.
+    fn flops(&self) -> u64 {
+        0
+    }
+    /// The fewest bytes that any implementation moves: each input read once, each output written once.
+    fn fewest_bytes(&self) -> u64 {
+        let moved = |slot: &Slot| match slot.access {
+            Access::InOut => 2 * slot.desc.distinct_bytes(),
+            Access::In | Access::Out => slot.desc.distinct_bytes(),
+        };
+        self.slots().iter().map(moved).fold(0, u64::saturating_add)
+    }
+}
+
+/// One way to run an op on one backend.
+pub trait Kernel<D>: Sync {
+    /// The name reported in [`PlanInfo`] and asked for in [`PlanOptions`].
+    fn name(&self) -> &'static str;
+    /// The backend it runs on.
+    fn backend(&self) -> Backend;
+    /// Whether and how it serves a descriptor: a pure function of its arguments, which is the same in every process.
+    ///
+    /// # Errors
+    /// The reason why it does not, with the limit.
+    fn accept(&self, descriptor: &D, options: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason>;
+    /// Does everything slow.
+    ///
+    /// # Errors
+    /// A refusal that only the device could tell, or a failure.
+    fn build(&self, descriptor: &D, choice: Choice, device: &Device) -> Result<Built, BuildError>;
+}
+
+/// What a kernel decided, as plain data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Workspace of a run.
+    pub workspace: WorkspaceReq,
+    /// Launches of a run.
+    pub launches: u32,
+    /// Reproducibility of the result.
+    pub determinism: Determinism,
+    /// Exactness of the result.
+    pub math: Math,
+    /// The kernel's own numbers: variant, block size and the like.
+    pub tuning: [u32; 12],
+}
+
+impl Choice {
+    /// Reproducible and exact, without workspace, in one launch.
+    pub(crate) const PLAIN: Self = Self {
+        workspace: WorkspaceReq::NONE,
+        launches: 1,
+        determinism: Determinism::RunToRun,
+        math: Math::Strict,
+        tuning: [0; 12],
+    };
+}
+
+/// A kernel ready to run.
+pub struct Built(pub(crate) Exec);
+
+pub(crate) enum Exec {
+    Cpu(Box<dyn Fn(&cpu::Operands<'_>) + Send + Sync>),
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Launch),
+    #[cfg(feature = "wgpu")]
+    Wgpu(wgpu::Program),
+}
+
+/// Why a kernel could not be built.
+pub enum BuildError {
+    /// The device says no: the next kernel is tried.
+    Refused(Reason),
+    /// Something failed: the plan fails.
+    Failed(Error),
+}
+
+impl From<Error> for BuildError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+/// Walks the kernels in order and returns what `use_kernel` makes of the first that serves.
+fn first_that_serves<D: Descriptor, T>(
+    device: &Device,
+    descriptor: &D,
+    options: &PlanOptions,
+    mut use_kernel: impl FnMut(&'static dyn Kernel<D>, Choice) -> Result<T, BuildError>,
+) -> Result<T> {
+    let props = device.props();
+    let mut tried = Vec::new();
+    for &kernel in D::kernels().iter().filter(|k| k.backend() == device.backend()) {
+        let outcome = admit(kernel, descriptor, options, &props)
+            .map_err(BuildError::Refused)
+            .and_then(|choice| use_kernel(kernel, choice));
+        match outcome {
+            Ok(result) => return Ok(result),
+            Err(BuildError::Refused(reason)) => tried.push(Rejection { kernel: kernel.name(), reason }),
+            Err(BuildError::Failed(error)) => return Err(error),
+        }
+    }
+    Err(Error::Unsupported { op: D::NAME, device: device.to_string(), tried })
+}
+
+/// A kernel's choice, if it meets every request.
+fn admit<D>(
+    kernel: &dyn Kernel<D>,
+    descriptor: &D,
+    options: &PlanOptions,
+    props: &DeviceProps,
+) -> Result<Choice, Reason> {
+    if let Some(name) = options.kernel.as_deref().filter(|&name| name != kernel.name()) {
+        return Err(format!("the options accept only kernel {name}").into());
+    }
+    let choice = kernel.accept(descriptor, options, props)?;
+    if choice.determinism < options.determinism {
+        return Err("its results may differ from run to run".into());
+    }
+    if choice.math < options.math {
+        return Err("it rounds factors to tf32".into());
+    }
+    match options.workspace_limit {
+        Some(limit) if choice.workspace.bytes > limit => {
+            Err(format!("it needs {} bytes of workspace, the limit is {limit}", choice.workspace.bytes).into())
+        }
+        _ => Ok(choice),
+    }
+}
+
+pub(crate) fn choose<D: Descriptor>(
+    device: &Device,
+    descriptor: &D,
+    options: &PlanOptions,
+) -> Result<&'static str> {
+    first_that_serves(device, descriptor, options, |kernel, _| Ok(kernel.name()))
+}
+
+/// A descriptor, a device and the kernel chosen for them: built once, run thousands of times, from any thread.
+///
+/// It owns no tensor memory and no stream. Cloning copies a handle.
+///
+/// ```
+/// use baracuda_ops::{DType, Device, LayerNormArgs, LayerNormDescriptor, Plan, PlanOptions, TensorDesc, Workspace};
+///
+/// let device = Device::cpu();
+/// let x = TensorDesc::contiguous(DType::F32, &[2, 3])?;
+/// let plan = Plan::new(&device, LayerNormDescriptor::new(x, 1)?, &PlanOptions::default())?;
+/// let (input, mut output) = (vec![1f32, 2.0, 3.0, 4.0, 6.0, 8.0], vec![0f32; 6]);
+/// plan.run(&mut device.queue(), LayerNormArgs::new(&input, &mut output), Workspace::none())?;
+/// assert!((output[5] - 1.2247).abs() < 1e-3);
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
+pub struct Plan<D: Descriptor> {
+    descriptor: Arc<D>,
+    core: Arc<Core>,
+}
+
+impl<D: Descriptor> Plan<D> {
+    /// Chooses and builds the first kernel that serves the descriptor on the device under the options.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with every kernel tried and its reason; [`Error::OutOfMemory`], [`Error::DeviceLost`] or
+    /// [`Error::Backend`] if building failed.
+    pub fn new(device: &Device, descriptor: D, options: &PlanOptions) -> Result<Self> {
+        let (kernel, choice, built) =
+            first_that_serves(device, &descriptor, options, |kernel, choice| {
+                Ok((kernel.name(), choice, kernel.build(&descriptor, choice, device)?))
+            })?;
+        let descriptor = Arc::new(descriptor);
+        let for_repro = descriptor.clone();
+        let info = PlanInfo {
+            op: D::NAME,
+            kernel,
+            device: device.to_string(),
+            determinism: choice.determinism,
+            math: choice.math,
+            launches: choice.launches,
+            fewest_bytes: descriptor.fewest_bytes(),
+            flops: descriptor.flops(),
+            repro: LazyLock::new(Box::new(move || repro_line(&*for_repro))),
+        };
+        tracing::debug!(
+            target: "baracuda_ops",
+            kernel,
+            device = %device,
+            workspace_bytes = choice.workspace.bytes,
+            repro = info.repro(),
+            "plan built"
+        );
+        let core = Core {
+            names: D::OPERANDS,
+            slots: descriptor.slots().into(),
+            device: device.clone(),
+            workspace: choice.workspace,
+            info,
+            exec: built.0,
+        };
+        Ok(Self { descriptor, core: Arc::new(core) })
+    }
+
+    /// The descriptor.
+    pub fn descriptor(&self) -> &D {
+        &self.descriptor
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.core.device
+    }
+
+    /// The workspace that every run needs, exactly.
+    pub fn workspace(&self) -> WorkspaceReq {
+        self.core.workspace
+    }
+
+    /// What was chosen.
+    pub fn info(&self) -> &PlanInfo {
+        &self.core.info
+    }
+
+    /// Checks the operands and enqueues the work; on the CPU, does it. No allocation of device memory, no synchronisation, no copy
+    /// from the host, so that it can be captured in a CUDA graph or recorded in a wgpu pass.
+    ///
+    /// # Errors
+    /// What [`Error`] lists for operands, workspace and queues, before anything is launched; [`Error::Backend`] if the launch failed.
+    pub fn run(&self, queue: &mut Queue<'_>, args: D::Args<'_>, workspace: Workspace<'_>) -> Result<()> {
+        self.core.run(queue, &args.flatten(), &workspace)
+    }
+
+    /// Checks the operands once and keeps them alive, so that a replay costs next to nothing. For owned and wgpu buffers.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and [`Error::NotBindable`] for borrowed host or CUDA memory.
+    pub fn bind(&self, args: D::Args<'_>, workspace: Workspace<'_>) -> Result<Bound> {
+        Core::bind(&self.core, &args.flatten(), &workspace)
+    }
+
+    /// The plan without its type, for executors that hold plans of many ops.
+    pub fn erase(self) -> AnyPlan {
+        AnyPlan(self.core)
+    }
+}
+
+impl<D: Descriptor> Clone for Plan<D> {
+    fn clone(&self) -> Self {
+        Self { descriptor: self.descriptor.clone(), core: self.core.clone() }
+    }
+}
+
+impl<D: Descriptor> Debug for Plan<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Plan").field("descriptor", &self.descriptor).field("info", &self.core.info).finish()
+    }
+}
+
+pub(crate) fn repro_line<D: Descriptor>(descriptor: &D) -> String {
+    // A descriptor holds numbers, booleans and strings only, which always serialise.
+    format!("{} {}", D::NAME, serde_json::to_string(descriptor).unwrap_or_default())
+}
+
+/// A plan of any op. Operands come in the order of its slots.
+#[derive(Clone)]
+pub struct AnyPlan(Arc<Core>);
+
+impl AnyPlan {
+    /// The declared operands, in the order in which [`run`](Self::run) takes them.
+    pub fn slots(&self) -> &[Slot] {
+        &self.0.slots
+    }
+
+    /// The place of an operand in that order, for a look-up once.
+    pub fn slot_index(&self, name: &str) -> Option<usize> {
+        self.0.slots.iter().position(|slot| slot.name == name)
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.0.device
+    }
+
+    /// The workspace that every run needs, exactly.
+    pub fn workspace(&self) -> WorkspaceReq {
+        self.0.workspace
+    }
+
+    /// What was chosen.
+    pub fn info(&self) -> &PlanInfo {
+        &self.0.info
+    }
+
+    /// As [`Plan::run`], with the operands in slot order.
+    ///
+    /// # Errors
+    /// As [`Plan::run`], and [`Error::OperandCount`] if there are not as many operands as slots.
+    pub fn run(&self, queue: &mut Queue<'_>, operands: &[Operand<'_>], workspace: Workspace<'_>) -> Result<()> {
+        self.0.run(queue, &self.arranged(operands)?, &workspace)
+    }
+
+    /// As [`Plan::bind`], with the operands in slot order.
+    ///
+    /// # Errors
+    /// As [`Plan::bind`], and [`Error::OperandCount`] if there are not as many operands as slots.
+    pub fn bind(&self, operands: &[Operand<'_>], workspace: Workspace<'_>) -> Result<Bound> {
+        Core::bind(&self.0, &self.arranged(operands)?, &workspace)
+    }
+
+    fn arranged<'a>(&self, operands: &[Operand<'a>]) -> Result<Operands<'a>> {
+        let (need, got) = (self.0.slots.len(), operands.len());
+        if need != got {
+            return Err(Error::OperandCount { op: self.0.info.op, need, got });
+        }
+        let mut all = [None; MAX_SLOTS];
+        for (slot, operand) in self.0.slots.iter().zip(operands) {
+            all[slot.position] = Some(operand.0);
+        }
+        Ok(Operands(all))
+    }
+}
+
+impl Debug for AnyPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AnyPlan").field(&self.0.info).finish()
+    }
+}
+
+/// A plan with operands that it keeps alive, checked once.
+pub struct Bound {
+    core: Arc<Core>,
+    operands: BoundOperands,
+}
+
+enum BoundOperands {
+    /// On the CPU, where every run borrows its buffers.
+    Cpu { located: Located<'static>, loans: cpu::Loans },
+    #[cfg(feature = "cuda")]
+    Cuda {
+        located: Located<'static>,
+        #[expect(dead_code, reason = "keeps the memory alive")]
+        buffers: Vec<crate::memory::Buffer>,
+    },
+    #[cfg(feature = "wgpu")]
+    Wgpu(wgpu::BoundProgram),
+}
+
+impl Bound {
+    /// Enqueues the work.
+    ///
+    /// # Errors
+    /// [`Error::WrongDevice`] for a queue of another device, [`Error::BufferInUse`] on the CPU, [`Error::Backend`] if the launch
+    /// failed.
+    pub fn run(&self, queue: &mut Queue<'_>) -> Result<()> {
+        self.core.same_device(queue)?;
+        match &self.operands {
+            BoundOperands::Cpu { located, loans } => {
+                let _held = loans.take(self.core.info.op)?;
+                self.core.enqueue(queue, located)
+            }
+            #[cfg(feature = "cuda")]
+            BoundOperands::Cuda { located, .. } => self.core.enqueue(queue, located),
+            #[cfg(feature = "wgpu")]
+            BoundOperands::Wgpu(bound) => match &mut queue.kind {
+                QueueKind::Wgpu(queue) => wgpu::replay(bound, queue),
+                _ => Err(self.core.wrong_queue(&queue.device)),
+            },
+        }
+    }
+}
+
+impl Debug for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Bound").field(&self.core.info).finish()
+    }
+}
+
+/// A plan without its type.
+struct Core {
+    names: &'static [&'static str],
+    slots: Box<[Slot]>,
+    device: Device,
+    workspace: WorkspaceReq,
+    info: PlanInfo,
+    exec: Exec,
+}
+
+impl Core {
+    fn check<'a>(&self, operands: &Operands<'a>, workspace: &Workspace<'a>) -> Result<Located<'a>> {
+        let contract = Contract {
+            op: self.info.op,
+            names: self.names,
+            slots: &self.slots,
+            device: &self.device,
+            workspace: self.workspace,
+        };
+        check(&contract, operands, workspace)
+    }
+
+    fn run(&self, queue: &mut Queue<'_>, operands: &Operands<'_>, workspace: &Workspace<'_>) -> Result<()> {
+        self.same_device(queue)?;
+        let located = self.check(operands, workspace)?;
+        match &self.exec {
+            Exec::Cpu(_) => {
+                let loans = cpu::Loans::new(&self.slots, operands, workspace);
+                let _held = loans.take(self.info.op)?;
+                self.enqueue(queue, &located)
+            }
+            #[cfg(any(feature = "cuda", feature = "wgpu"))]
+            _ => self.enqueue(queue, &located),
+        }
+    }
+
+    fn enqueue(&self, queue: &mut Queue<'_>, located: &Located<'_>) -> Result<()> {
+        match (&self.exec, &mut queue.kind) {
+            (Exec::Cpu(kernel), QueueKind::Cpu) => {
+                kernel(&cpu::Operands::new(&self.slots, located));
+                Ok(())
+            }
+            #[cfg(feature = "cuda")]
+            (Exec::Cuda(launch), QueueKind::Cuda(queue)) => launch.enqueue(queue, located),
+            #[cfg(feature = "wgpu")]
+            (Exec::Wgpu(program), QueueKind::Wgpu(queue)) => {
+                wgpu::enqueue(program, queue, self.info.op, self.names, located)
+            }
+            #[allow(unreachable_patterns, reason = "reachable with a GPU feature")]
+            _ => Err(self.wrong_queue(&queue.device)),
+        }
+    }
+
+    fn bind(this: &Arc<Self>, operands: &Operands<'_>, workspace: &Workspace<'_>) -> Result<Bound> {
+        let located = this.check(operands, workspace)?;
+        let op = this.info.op;
+        let named = operands.0.iter().enumerate().filter_map(|(i, v)| v.as_ref().map(|v| (this.names[i], v)));
+        for (operand, view) in named.chain(workspace.0.as_ref().map(|v| ("workspace", v))) {
+            match view {
+                View { place: Place::Host(_), .. } => {
+                    return Err(Error::NotBindable { op, operand, kind: "host memory" });
+                }
+                #[cfg(feature = "cuda")]
+                View { place: Place::Cuda(_), .. } => {
+                    return Err(Error::NotBindable { op, operand, kind: "CUDA memory" });
+                }
+                _ => {}
+            }
+        }
+        let operands = match &this.exec {
+            Exec::Cpu(_) => BoundOperands::Cpu {
+                located: located.addresses(),
+                loans: cpu::Loans::new(&this.slots, operands, workspace),
+            },
+            #[cfg(feature = "wgpu")]
+            Exec::Wgpu(program) => {
+                let DeviceKind::Wgpu(device) = &this.device.0 else { return Err(this.wrong_queue(&this.device)) };
+                BoundOperands::Wgpu(wgpu::bind(program, device, op, this.names, &located)?)
+            }
+            #[cfg(feature = "cuda")]
+            Exec::Cuda(_) => BoundOperands::Cuda { located: located.addresses(), buffers: buffers(operands, workspace) },
+        };
+        Ok(Bound { core: this.clone(), operands })
+    }
+
+    fn same_device(&self, queue: &Queue<'_>) -> Result<()> {
+        if queue.device == self.device { Ok(()) } else { Err(self.wrong_queue(&queue.device)) }
+    }
+
+    #[cold]
+    fn wrong_queue(&self, got: &Device) -> Error {
+        Error::WrongDevice {
+            op: self.info.op,
+            operand: "queue",
+            expected: self.device.to_string(),
+            got: got.to_string(),
+        }
+    }
+}
+
+/// Handles that keep the owned memory of operands alive.
+#[cfg(feature = "cuda")]
+fn buffers(operands: &Operands<'_>, workspace: &Workspace<'_>) -> Vec<crate::memory::Buffer> {
+    let views = operands.0.iter().flatten().chain(&workspace.0);
+    views
+        .filter_map(|view| match view.place {
+            Place::Buffer { buffer, .. } => Some(buffer.clone()),
+            _ => None,
+        })
+        .collect()
+}

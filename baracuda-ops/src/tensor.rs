@@ -1,0 +1,335 @@
+//! Shape, strides and element type of one operand.
+
+use serde::{Deserialize, Serialize};
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+
+/// Greatest rank of a tensor.
+pub const MAX_RANK: usize = 8;
+
+/// The alignment that a descriptor promises unless told otherwise, in bytes.
+pub const DEFAULT_ALIGN_BYTES: u64 = 16;
+
+/// Shape, strides, element type and promised alignment of one operand. It holds no memory.
+///
+/// Strides count elements. A stride of 0 repeats one element along an extent; only inputs may have it. The first element of the
+/// tensor lies at the start of the memory passed for it.
+///
+/// ```
+/// use baracuda_ops::{DType, TensorDesc};
+/// let x = TensorDesc::contiguous(DType::BF16, &[32, 128, 768])?;
+/// assert_eq!(x.span_bytes(), 32 * 128 * 768 * 2);
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Json", into = "Json")]
+pub struct TensorDesc {
+    dtype: DType,
+    rank: u8,
+    dims: [u64; MAX_RANK],
+    strides: [u64; MAX_RANK],
+    align_bytes: u64,
+}
+
+impl TensorDesc {
+    /// A dense row-major tensor.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if there are more than [`MAX_RANK`] extents, or if the tensor exceeds `i64::MAX` bytes.
+    pub fn contiguous(dtype: DType, dims: &[u64]) -> Result<Self> {
+        let dims = Self::extents(dims)?;
+        Self::checked(dtype, &dims.0[..dims.1], &dense_strides(&dims.0[..dims.1], 0..dims.1)?)
+    }
+
+    /// A dense tensor `[N, C, spatial..]` whose channels lie next to each other in memory.
+    ///
+    /// # Errors
+    /// As [`contiguous`](Self::contiguous), and [`Error::InvalidDescriptor`] if the rank is below 2.
+    pub fn channels_last(dtype: DType, dims: &[u64]) -> Result<Self> {
+        let rank = dims.len();
+        if rank < 2 {
+            return Err(Error::tensor("rank", format!("channels-last needs rank >= 2, got {rank}")));
+        }
+        let dims = Self::extents(dims)?;
+        let order = std::iter::once(0).chain(2..rank).chain(std::iter::once(1));
+        Self::checked(dtype, &dims.0[..rank], &dense_strides(&dims.0[..rank], order)?)
+    }
+
+    /// A tensor with strides in elements, one for each extent.
+    ///
+    /// # Errors
+    /// As [`contiguous`](Self::contiguous), and [`Error::InvalidDescriptor`] if there are not as many strides as extents.
+    pub fn strided(dtype: DType, dims: &[u64], strides: &[u64]) -> Result<Self> {
+        if dims.len() != strides.len() {
+            let rule = format!("as many strides as extents: {} and {}", strides.len(), dims.len());
+            return Err(Error::tensor("strides", rule));
+        }
+        Self::extents(dims)?;
+        Self::checked(dtype, dims, strides)
+    }
+
+    fn extents(dims: &[u64]) -> Result<([u64; MAX_RANK], usize)> {
+        if dims.len() > MAX_RANK {
+            return Err(Error::tensor("dims", format!("rank <= {MAX_RANK}, got {}", dims.len())));
+        }
+        let mut extents = [0; MAX_RANK];
+        extents[..dims.len()].copy_from_slice(dims);
+        Ok((extents, dims.len()))
+    }
+
+    fn checked(dtype: DType, dims: &[u64], strides: &[u64]) -> Result<Self> {
+        let mut desc = Self {
+            dtype,
+            rank: dims.len() as u8,
+            dims: [0; MAX_RANK],
+            strides: [0; MAX_RANK],
+            align_bytes: DEFAULT_ALIGN_BYTES,
+        };
+        desc.dims[..dims.len()].copy_from_slice(dims);
+        // The stride of an extent of 1 addresses nothing: one spelling for equal layouts.
+        let mut dense = 1u64;
+        for i in (0..dims.len()).rev() {
+            desc.strides[i] = if dims[i] <= 1 { dense } else { strides[i] };
+            dense = desc.strides[i].saturating_mul(dims[i].max(1));
+        }
+        let too_large = || Error::tensor("dims", format!("{dims:?} of {dtype} exceeds i64::MAX bytes"));
+        let product = dims.iter().try_fold(1u64, |n, &d| n.checked_mul(d.max(1)));
+        product.filter(|&n| n <= i64::MAX as u64).ok_or_else(too_large)?;
+        let mut last = 0u64;
+        for (&dim, &stride) in dims.iter().zip(&desc.strides) {
+            let reach = dim.saturating_sub(1).checked_mul(stride).ok_or_else(too_large)?;
+            last = last.checked_add(reach).ok_or_else(too_large)?;
+        }
+        let bytes = last.checked_add(1).and_then(|n| n.checked_mul(dtype.size_bytes()));
+        bytes.filter(|&b| b <= i64::MAX as u64).ok_or_else(too_large)?;
+        Ok(desc)
+    }
+
+    /// Promises that the memory of this operand starts at a multiple of `bytes`; 16 by default. CUDA kernels take their vector width
+    /// from it, so that results never depend on addresses.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if `bytes` is no power of two, below the element's size, or above 4096.
+    pub fn align(mut self, bytes: u64) -> Result<Self> {
+        if !bytes.is_power_of_two() || bytes < self.dtype.size_bytes() || bytes > 4096 {
+            let rule = format!("a power of two from {} to 4096, got {bytes}", self.dtype.size_bytes());
+            return Err(Error::tensor("align", rule));
+        }
+        self.align_bytes = bytes;
+        Ok(self)
+    }
+
+    /// Lowers the alignment promise to what holds `bytes` after an address that keeps the present one: what a view into a larger
+    /// allocation can promise.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if `bytes` is no multiple of the element's size.
+    pub fn for_offset(mut self, bytes: u64) -> Result<Self> {
+        if !bytes.is_multiple_of(self.dtype.size_bytes()) {
+            let rule = format!("a multiple of {} bytes, got {bytes}", self.dtype.size_bytes());
+            return Err(Error::tensor("offset", rule));
+        }
+        if bytes > 0 {
+            self.align_bytes = self.align_bytes.min(1 << bytes.trailing_zeros());
+        }
+        Ok(self)
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Number of extents.
+    pub fn rank(&self) -> usize {
+        usize::from(self.rank)
+    }
+
+    /// Extents.
+    pub fn dims(&self) -> &[u64] {
+        &self.dims[..self.rank()]
+    }
+
+    /// Strides in elements, one for each extent.
+    pub fn strides(&self) -> &[u64] {
+        &self.strides[..self.rank()]
+    }
+
+    /// The promised alignment of the operand's memory in bytes.
+    pub fn align_bytes(&self) -> u64 {
+        self.align_bytes
+    }
+
+    /// Number of elements, counted with repetition where a stride is 0.
+    pub fn elements(&self) -> u64 {
+        self.dims().iter().product()
+    }
+
+    /// Whether an extent is 0.
+    pub fn is_empty(&self) -> bool {
+        self.dims().contains(&0)
+    }
+
+    /// Bytes from the first to past the last element; 0 for an empty tensor. The one size formula: memory passed for this operand
+    /// must hold at least this.
+    pub fn span_bytes(&self) -> u64 {
+        if self.is_empty() {
+            return 0;
+        }
+        let last: u64 = self.dims().iter().zip(self.strides()).map(|(&d, &s)| (d - 1) * s).sum();
+        (last + 1) * self.dtype.size_bytes()
+    }
+
+    /// Bytes that hold each distinct element once.
+    pub fn distinct_bytes(&self) -> u64 {
+        let distinct = |(&dim, &stride): (&u64, &u64)| if stride == 0 { dim.min(1) } else { dim };
+        self.dims().iter().zip(self.strides()).map(distinct).product::<u64>() * self.dtype.size_bytes()
+    }
+
+    /// Whether the tensor is dense and row-major.
+    pub fn is_contiguous(&self) -> bool {
+        let mut dense = 1;
+        self.dims().iter().zip(self.strides()).rev().all(|(&dim, &stride)| {
+            let fits = dim <= 1 || stride == dense;
+            dense *= dim.max(1);
+            fits
+        }) || self.is_empty()
+    }
+
+    /// Whether no two indices address the same element, as outputs must be: in order of strides, each stride steps over everything
+    /// that the smaller ones reach.
+    pub fn is_injective(&self) -> bool {
+        let mut axes: Vec<(u64, u64)> =
+            self.strides().iter().copied().zip(self.dims().iter().copied()).filter(|a| a.1 > 1).collect();
+        axes.sort_unstable();
+        let mut reach = 0;
+        axes.iter().all(|&(stride, dim)| {
+            let steps_over = stride > reach;
+            reach += (dim - 1) * stride;
+            steps_over
+        }) || self.is_empty()
+    }
+}
+
+/// Row-major strides when the extents are walked from the outermost to the innermost in `order`.
+fn dense_strides(
+    dims: &[u64],
+    order: impl IntoIterator<Item = usize, IntoIter: DoubleEndedIterator>,
+) -> Result<[u64; MAX_RANK]> {
+    let mut strides = [0; MAX_RANK];
+    let mut step = 1u64;
+    for axis in order.into_iter().rev() {
+        strides[axis] = step;
+        step = step
+            .checked_mul(dims[axis].max(1))
+            .ok_or_else(|| Error::tensor("dims", format!("{dims:?} has more than 2^64 elements")))?;
+    }
+    Ok(strides)
+}
+
+/// The JSON of a tensor; strides and alignment only where they are not the default.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Json {
+    dtype: DType,
+    dims: Vec<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    strides: Option<Vec<u64>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    align: Option<u64>,
+}
+
+impl TryFrom<Json> for TensorDesc {
+    type Error = Error;
+
+    fn try_from(json: Json) -> Result<Self> {
+        let desc = match json.strides {
+            Some(strides) => Self::strided(json.dtype, &json.dims, &strides)?,
+            None => Self::contiguous(json.dtype, &json.dims)?,
+        };
+        json.align.map_or(Ok(desc), |bytes| desc.align(bytes))
+    }
+}
+
+impl From<TensorDesc> for Json {
+    fn from(desc: TensorDesc) -> Self {
+        let dense = TensorDesc::contiguous(desc.dtype, desc.dims()).is_ok_and(|d| d.strides == desc.strides);
+        Self {
+            dtype: desc.dtype,
+            dims: desc.dims().to_vec(),
+            strides: (!dense).then(|| desc.strides().to_vec()),
+            align: (desc.align_bytes != DEFAULT_ALIGN_BYTES).then_some(desc.align_bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dense(dims: &[u64]) -> TensorDesc {
+        TensorDesc::contiguous(DType::F16, dims).unwrap()
+    }
+
+    #[test]
+    fn spans_from_the_first_to_past_the_last_element() {
+        assert_eq!(dense(&[]).span_bytes(), 2);
+        assert_eq!(dense(&[3, 5]).span_bytes(), 30);
+        assert_eq!(dense(&[3, 0, 5]).span_bytes(), 0);
+        let rows = TensorDesc::strided(DType::F32, &[3, 5], &[8, 1]).unwrap();
+        assert_eq!(rows.span_bytes(), (2 * 8 + 5) * 4);
+        let repeated = TensorDesc::strided(DType::F32, &[3, 5], &[0, 1]).unwrap();
+        assert_eq!((repeated.span_bytes(), repeated.distinct_bytes()), (20, 20));
+    }
+
+    #[test]
+    fn channels_last_puts_channels_innermost() {
+        let x = TensorDesc::channels_last(DType::F32, &[2, 3, 4, 5]).unwrap();
+        assert_eq!(x.strides(), [60, 1, 15, 3]);
+    }
+
+    #[test]
+    fn refuses_what_does_not_fit_64_bits() {
+        let huge = u64::MAX / 2;
+        for dims in [&[huge, 3][..], &[huge], &[1 << 33, 1 << 33], &[0, huge, huge], &[1; 9]] {
+            assert!(TensorDesc::contiguous(DType::F32, dims).is_err(), "{dims:?}");
+        }
+        assert!(TensorDesc::strided(DType::F32, &[2, 2], &[u64::MAX, u64::MAX]).is_err());
+    }
+
+    #[test]
+    fn tells_layouts_that_address_an_element_twice() {
+        let strided = |dims: &[u64], strides: &[u64]| TensorDesc::strided(DType::F32, dims, strides).unwrap();
+        assert!(strided(&[4, 5], &[5, 1]).is_injective());
+        assert!(strided(&[4, 5], &[1, 4]).is_injective());
+        assert!(!strided(&[4, 5], &[4, 1]).is_injective());
+        assert!(!strided(&[4, 5], &[0, 1]).is_injective());
+        assert!(strided(&[1, 5], &[0, 1]).is_injective());
+    }
+
+    #[test]
+    fn a_view_promises_what_its_offset_keeps() {
+        assert_eq!(dense(&[8]).for_offset(0).unwrap().align_bytes(), 16);
+        assert_eq!(dense(&[8]).for_offset(24).unwrap().align_bytes(), 8);
+        assert_eq!(dense(&[8]).for_offset(6).unwrap().align_bytes(), 2);
+        assert!(dense(&[8]).for_offset(3).is_err());
+    }
+
+    #[test]
+    fn json_round_trips_and_is_validated() {
+        let descs = [
+            dense(&[3, 5]),
+            dense(&[]),
+            TensorDesc::channels_last(DType::BF16, &[2, 3, 4, 5]).unwrap(),
+            dense(&[4]).align(2).unwrap(),
+        ];
+        for desc in descs {
+            let json = serde_json::to_string(&desc).unwrap();
+            assert_eq!(serde_json::from_str::<TensorDesc>(&json).unwrap(), desc, "{json}");
+        }
+        assert_eq!(serde_json::to_string(&dense(&[3, 5])).unwrap(), r#"{"dtype":"f16","dims":[3,5]}"#);
+        let overflowing = r#"{"dtype":"f32","dims":[9223372036854775807,4]}"#;
+        assert!(serde_json::from_str::<TensorDesc>(overflowing).is_err());
+    }
+}

@@ -1,0 +1,129 @@
+/* The whole C ABI of the CUDA kernels. Fixed-width types only, so that one bindings file serves every target.
+ *
+ * Every op has a params struct, `prepare` and `launch`. `prepare` sets function attributes and forces the module load of the
+ * kernels that `launch` will use with the same params and choice; it may be slow. `launch` only launches, on `stream`, and returns the status of that launch.
+ * Neither validates: Rust has checked every size, stride, alignment and pointer before. */
+#ifndef BOPS_H
+#define BOPS_H
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A cudaError_t; 0 is success. */
+typedef int32_t bops_status;
+/* A CUstream. */
+typedef void *bops_stream;
+
+typedef uint32_t bops_dtype;
+enum { BOPS_F64 = 0, BOPS_F32 = 1, BOPS_F16 = 2, BOPS_BF16 = 3 };
+
+/* ---- rows ---------------------------------------------------------------- */
+
+/* Element strides of the three outer extents of a tensor of rows: row r of `rows` is
+ * (i0, i1, i2) = (r / (extent1 * extent2), r / extent2 % extent1, r % extent2), at i0 * s0 + i1 * s1 + i2 * s2.
+ * The elements of one row are contiguous. */
+typedef struct {
+    uint64_t s0, s1, s2;
+} bops_row_strides;
+
+/* ---- copy ----------------------------------------------------------------- */
+
+bops_status bops_copy_prepare(void);
+/* Both pointers are multiples of 16. The yardstick of the benchmarks: reads and writes once. */
+bops_status bops_copy_launch(const void *from, void *to, uint64_t bytes, bops_stream stream);
+
+/* ---- layer_norm, rms_norm ------------------------------------------------ */
+
+typedef uint32_t bops_row_norm_variant;
+enum {
+    /* Forward. The row stays in registers, of a part of a block, a block, or a cluster of blocks. */
+    BOPS_ROW_NORM_RESIDENT = 0,
+    /* Forward. Chunks of rows: moments, merge, apply; reads x twice. Any length, alignment and dtype. */
+    BOPS_ROW_NORM_SPLIT = 1,
+    /* Backward. Teams walk over rows with fixed columns; parameter gradients stay on chip until one partial row is written. */
+    BOPS_ROW_NORM_BACKWARD_PERSISTENT = 2,
+    /* Backward. One launch whose blocks own a row of dx or a strip of columns of the parameter gradients. Not in place: dy is read
+     * by both. */
+    BOPS_ROW_NORM_BACKWARD_FEW_ROWS = 3,
+    /* Backward. Chunks of rows: sums, merge, apply; reads dy and x twice. Any length, alignment and dtype. */
+    BOPS_ROW_NORM_BACKWARD_SPLIT = 4,
+    /* Backward. There are no rows or no columns: the parameter gradients are set to zero. */
+    BOPS_ROW_NORM_BACKWARD_ZERO = 5
+};
+
+/* What Rust chose. A field that a variant does not mention is zero. */
+typedef struct {
+    bops_row_norm_variant variant;
+    uint32_t vec_bytes;       /* bytes of one access to x, y, dy, ..: 16, 4 or 2 (f64: 8). Rows start at multiples of it and are a whole
+                                 number of it; parameters start at multiples of the smaller of 16 and the vector's elements. */
+    uint32_t vectors;         /* RESIDENT, PERSISTENT, FEW_ROWS: vectors per thread */
+    uint32_t threads;         /* of a block; a multiple of 32 */
+    uint32_t threads_per_row; /* in one block: a power of two up to 32 or a multiple of 32; divides threads */
+    uint32_t cluster;         /* blocks that share a row, 1..16; more than 1 needs compute capability 9.0 */
+    uint32_t stages;          /* PERSISTENT: rows in flight, 1..6 */
+    uint32_t grid;            /* blocks; RESIDENT, PERSISTENT: a multiple of cluster */
+    uint32_t flush_rows;      /* PERSISTENT, SPLIT backward: rows that one accumulator takes before it is added to the next level */
+    uint32_t flushes;         /* the same: flushes that the next level takes before a partial row is written. PERSISTENT: 0 is no next level */
+    uint32_t chunks;          /* SPLIT: chunks of a row; a chunk is threads * vectors accesses */
+    uint64_t partial_rows;    /* PERSISTENT, SPLIT backward: rows of partial parameter gradients in the workspace */
+} bops_row_norm_choice;
+
+typedef struct {
+    uint64_t rows; /* below 2^32 */
+    uint64_t cols;
+    uint64_t extent1; /* rows = extent0 * extent1 * extent2; extent0 is implied */
+    uint64_t extent2;
+    bops_row_strides x, residual, y, h;
+    double eps;
+    double weight_offset; /* added to the weight; rms_norm only */
+} bops_row_norm_params;
+
+/* Operands of forward; absent ones are null. x, residual, y and h have dtype `dtype`; weight, bias have `weight_dtype`, which is
+ * `dtype` or BOPS_F32; mean and rstd are dense, one element a row, of the accumulator type. rms_norm has no bias and no mean.
+ * h is absent exactly when residual is. y may be x, h may be residual. */
+typedef struct {
+    const void *x, *residual, *weight, *bias;
+    void *y, *h, *mean, *rstd;
+} bops_row_norm_operands;
+
+bops_status bops_layer_norm_prepare(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype);
+bops_status bops_layer_norm_launch(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype,
+                                   const bops_row_norm_operands *operands, void *workspace, bops_stream stream);
+bops_status bops_rms_norm_prepare(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype);
+bops_status bops_rms_norm_launch(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype,
+                                 const bops_row_norm_operands *operands, void *workspace, bops_stream stream);
+
+typedef struct {
+    uint64_t rows; /* below 2^32 */
+    uint64_t cols;
+    uint64_t extent1;
+    uint64_t extent2;
+    bops_row_strides dy, x, dh, dx;
+    double weight_offset;
+} bops_row_norm_backward_params;
+
+/* Operands of backward; absent ones are null. dy, x, dh and dx have dtype `dtype`; weight, dweight, dbias `weight_dtype`. With a
+ * residual, x is the forward's h, dh is the gradient that reaches h from elsewhere and dx serves x and residual alike.
+ * rms_norm has no mean and no dbias. dx may be dy, except with FEW_ROWS. */
+typedef struct {
+    const void *dy, *x, *weight, *mean, *rstd, *dh;
+    void *dx, *dweight, *dbias;
+} bops_row_norm_backward_operands;
+
+bops_status bops_layer_norm_backward_prepare(const bops_row_norm_backward_params *params, const bops_row_norm_choice *choice, bops_dtype dtype,
+                                             bops_dtype weight_dtype, uint32_t has_dh);
+bops_status bops_layer_norm_backward_launch(const bops_row_norm_backward_params *params, const bops_row_norm_choice *choice, bops_dtype dtype,
+                                            bops_dtype weight_dtype, const bops_row_norm_backward_operands *operands, void *workspace,
+                                            bops_stream stream);
+bops_status bops_rms_norm_backward_prepare(const bops_row_norm_backward_params *params, const bops_row_norm_choice *choice, bops_dtype dtype,
+                                           bops_dtype weight_dtype, uint32_t has_dh);
+bops_status bops_rms_norm_backward_launch(const bops_row_norm_backward_params *params, const bops_row_norm_choice *choice, bops_dtype dtype,
+                                          bops_dtype weight_dtype, const bops_row_norm_backward_operands *operands, void *workspace,
+                                          bops_stream stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,11 @@
+// Elements of type f32: a chunk of 16 bytes is one quad of four.
+const ELEMENTS: u32 = 4u;
+const QUADS: u32 = 1u;
+
+fn quad(chunk: vec4<u32>, part: u32) -> vec4<f32> {
+    return bitcast<vec4<f32>>(chunk);
+}
+
+fn with_quad(chunk: vec4<u32>, part: u32, values: vec4<f32>) -> vec4<u32> {
+    return bitcast<vec4<u32>>(values);
+}

@@ -1,0 +1,48 @@
+// Launching: the status of this launch alone, never a stale error.
+#pragma once
+#include <cuda_runtime.h>
+
+#include "../bops.h"
+
+namespace bops {
+
+struct launch_shape {
+    dim3 grid, block;
+    uint32_t shared_bytes = 0, cluster = 1;
+    bool overlaps_previous = false; // programmatic dependent launch; the kernel waits for the previous one itself
+};
+
+template <typename... P> bops_status launch(void (*kernel)(P...), const launch_shape &shape, bops_stream stream, const P &...arguments) {
+    cudaLaunchAttribute attributes[2];
+    cudaLaunchConfig_t config = {};
+    config.gridDim = shape.grid;
+    config.blockDim = shape.block;
+    config.dynamicSmemBytes = shape.shared_bytes;
+    config.stream = static_cast<cudaStream_t>(stream);
+    config.attrs = attributes;
+    if (shape.cluster > 1) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+        attributes[config.numAttrs].val.clusterDim.x = shape.cluster;
+        attributes[config.numAttrs].val.clusterDim.y = 1;
+        attributes[config.numAttrs].val.clusterDim.z = 1;
+        ++config.numAttrs;
+    }
+    if (shape.overlaps_previous) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
+        ++config.numAttrs;
+    }
+    return bops_status(cudaLaunchKernelEx(&config, kernel, arguments...));
+}
+
+// Forces the module load and lets the kernel take `shape`.
+template <typename... P> bops_status prepare(void (*kernel)(P...), const launch_shape &shape) {
+    cudaFuncAttributes attributes;
+    cudaError_t status = cudaFuncGetAttributes(&attributes, kernel);
+    if (status == cudaSuccess && shape.shared_bytes > 48 * 1024 - attributes.sharedSizeBytes)
+        status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shape.shared_bytes));
+    if (status == cudaSuccess && shape.cluster > 8) status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    return bops_status(status);
+}
+
+} // namespace bops

@@ -1,0 +1,94 @@
+// Global memory access: streamed tensors bypass L1 so that it keeps the parameters that every row reads again.
+#pragma once
+#include "dtype.cuh"
+
+namespace bops {
+
+// Not the non-coherent path: the caller may write the same elements later in the kernel (in place).
+template <int bytes> __device__ __forceinline__ packed<bytes> load_streamed(const void *from) {
+    packed<bytes> to;
+    if constexpr (bytes == 16)
+        asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to.word[0]), "=r"(to.word[1]), "=r"(to.word[2]), "=r"(to.word[3]) : "l"(from) : "memory");
+    else if constexpr (bytes == 8)
+        asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(to.word[0]), "=r"(to.word[1]) : "l"(from) : "memory");
+    else if constexpr (bytes == 4)
+        asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(to.word[0]) : "l"(from) : "memory");
+    else
+        asm volatile("ld.global.L1::no_allocate.u16 %0, [%1];" : "=h"(to.word[0]) : "l"(from) : "memory");
+    return to;
+}
+
+template <int bytes> __device__ __forceinline__ void store_streamed(void *to, const packed<bytes> &from) {
+    *static_cast<packed<bytes> *>(to) = from;
+}
+
+// `count` consecutive parameters of type P; read-only for the whole kernel.
+template <typename P, int count> struct parameter_vector {
+    static constexpr int bytes = count * int(sizeof(P)) < 16 ? count * int(sizeof(P)) : 16;
+    static constexpr int loads = count * int(sizeof(P)) / bytes;
+    static constexpr int per_load = bytes / int(sizeof(P));
+    packed<bytes> part[loads];
+
+    __device__ __forceinline__ void load(const P *from) {
+#pragma unroll
+        for (int i = 0; i < loads; ++i) {
+            const P *p = from + i * per_load;
+            if constexpr (bytes == 16) {
+                const uint4 v = __ldg(reinterpret_cast<const uint4 *>(p));
+                part[i].word[0] = v.x, part[i].word[1] = v.y, part[i].word[2] = v.z, part[i].word[3] = v.w;
+            } else if constexpr (bytes == 8) {
+                const uint2 v = __ldg(reinterpret_cast<const uint2 *>(p));
+                part[i].word[0] = v.x, part[i].word[1] = v.y;
+            } else if constexpr (bytes == 4) {
+                part[i].word[0] = __ldg(reinterpret_cast<const unsigned *>(p));
+            } else {
+                part[i].word[0] = __ldg(reinterpret_cast<const unsigned short *>(p));
+            }
+        }
+    }
+    template <typename A> __device__ __forceinline__ void get(A (&to)[count]) const {
+#pragma unroll
+        for (int i = 0; i < loads; ++i) {
+            accumulator_t<P> values[per_load];
+            unpack<P>(part[i], values);
+#pragma unroll
+            for (int j = 0; j < per_load; ++j) to[i * per_load + j] = A(values[j]);
+        }
+    }
+};
+
+// Asynchronous copy into shared memory. What a thread copied itself it may read after its own wait, without a barrier.
+template <int bytes> __device__ __forceinline__ void copy_async(void *shared, const void *global) {
+    const uint32_t to = uint32_t(__cvta_generic_to_shared(shared));
+    if constexpr (bytes == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(bytes) : "memory");
+}
+__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+// Waits until at most `pending` committed groups are in flight.
+__device__ __forceinline__ void copy_wait(uint32_t pending) {
+    switch (pending) {
+    case 0: asm volatile("cp.async.wait_group 0;" ::: "memory"); break;
+    case 1: asm volatile("cp.async.wait_group 1;" ::: "memory"); break;
+    case 2: asm volatile("cp.async.wait_group 2;" ::: "memory"); break;
+    case 3: asm volatile("cp.async.wait_group 3;" ::: "memory"); break;
+    case 4: asm volatile("cp.async.wait_group 4;" ::: "memory"); break;
+    default: asm volatile("cp.async.wait_group 5;" ::: "memory"); break;
+    }
+}
+
+// Programmatic dependent launch: the next kernel of the stream may be scheduled / waits here for this kernel's memory.
+__device__ __forceinline__ void allow_dependents() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wait_for_dependency() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+} // namespace bops

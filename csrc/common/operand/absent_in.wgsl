@@ -1,0 +1,6 @@
+// An input that the descriptor does not declare.
+const HAS_OPERAND: bool = false;
+
+fn OPERAND_load(first: u32, count: u32) -> vec4<u32> {
+    return vec4<u32>();
+}

@@ -1,0 +1,4 @@
+// An output that the descriptor does not declare.
+const HAS_OPERAND: bool = false;
+
+fn OPERAND_store(first: u32, count: u32, chunk: vec4<u32>) {}

@@ -1,0 +1,6 @@
+// A parameter that the descriptor does not declare.
+const HAS_OPERAND: bool = false;
+
+fn OPERAND_quad(first: u32) -> vec4<f32> {
+    return vec4<f32>();
+}

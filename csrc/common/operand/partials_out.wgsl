@@ -1,0 +1,10 @@
+// Sums in the workspace, four at a time.
+@group(0) @binding(BINDING) var<storage, read_write> OPERAND_quads: array<vec4<f32>>;
+
+fn OPERAND_read(i: u32) -> vec4<f32> {
+    return OPERAND_quads[i + offsets.OPERAND / 4u];
+}
+
+fn OPERAND_write(i: u32, value: vec4<f32>) {
+    OPERAND_quads[i + offsets.OPERAND / 4u] = value;
+}

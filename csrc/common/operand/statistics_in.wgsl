@@ -1,0 +1,6 @@
+// One f32 for each row.
+@group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_values: array<f32>;
+
+fn OPERAND_of(row: u32) -> f32 {
+    return OPERAND_values[row + offsets.OPERAND];
+}

@@ -1,0 +1,6 @@
+// One f32 for each row.
+@group(0) @binding(BINDING) var<storage, read_write> OPERAND_values: array<f32>;
+
+fn OPERAND_put(row: u32, value: f32) {
+    OPERAND_values[row + offsets.OPERAND] = value;
+}

@@ -1,0 +1,18 @@
+// An output of 32-bit elements at any of them. Elements past `count` are left alone.
+const HAS_OPERAND: bool = true;
+
+@group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<u32>;
+
+fn OPERAND_store(first: u32, count: u32, chunk: vec4<u32>) {
+    let at = first + offsets.OPERAND;
+    OPERAND_words[at] = chunk.x;
+    if (count > 1u) {
+        OPERAND_words[at + 1u] = chunk.y;
+    }
+    if (count > 2u) {
+        OPERAND_words[at + 2u] = chunk.z;
+    }
+    if (count > 3u) {
+        OPERAND_words[at + 3u] = chunk.w;
+    }
+}

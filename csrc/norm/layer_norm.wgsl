@@ -1,0 +1,2 @@
+// The norm subtracts the mean.
+const CENTERED: bool = true;

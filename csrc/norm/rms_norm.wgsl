@@ -1,0 +1,2 @@
+// The norm does not subtract the mean.
+const CENTERED: bool = false;

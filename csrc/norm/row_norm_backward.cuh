@@ -1,0 +1,652 @@
+// LayerNorm and RMSNorm backward over rows.
+//
+// g = dy * weight, xhat = (x - mean) * rstd; dx = rstd * (g - mean(g) - xhat * mean(g * xhat)) + dh; dweight = sum(dy * xhat),
+// dbias = sum(dy). RMSNorm leaves out mean, mean(g) and dbias.
+#pragma once
+#include "row_norm.cuh"
+
+namespace bops {
+
+template <typename A> struct row_norm_backward_arguments {
+    bops_row_norm_backward_params p;
+    bops_row_norm_backward_operands o;
+    A weight_offset, reciprocal_cols;
+    uint32_t weight_is_wide; // weight, dweight, dbias are f32 and narrower than that is dtype
+    uint32_t cluster, slice_vectors, stages, flush_rows, flushes, chunks;
+    uint64_t partial_rows, partial_cols;
+    A *partial_dweight, *partial_dbias; // [partial_rows][partial_cols]
+    A *chunk_sums;                      // split: [rows][chunks][2]
+    A *row_sums;                        // split: [rows][2]
+};
+
+// Weights of either dtype as A; 1 without weights.
+template <typename T, int width, typename A>
+__device__ __forceinline__ void load_weight(const row_norm_backward_arguments<A> &a, uint64_t column, A (&w)[width]) {
+    if (!a.o.weight) {
+#pragma unroll
+        for (int i = 0; i < width; ++i) w[i] = A(1);
+        return;
+    }
+    if (sizeof(T) != 4 && a.weight_is_wide) {
+        parameter_vector<float, width> v;
+        v.load(static_cast<const float *>(a.o.weight) + column);
+        v.get(w);
+    } else {
+        parameter_vector<T, width> v;
+        v.load(static_cast<const T *>(a.o.weight) + column);
+        v.get(w);
+    }
+#pragma unroll
+    for (int i = 0; i < width; ++i) w[i] += a.weight_offset;
+}
+
+template <typename T, typename A> __device__ __forceinline__ void store_parameter(const row_norm_backward_arguments<A> &a, void *to, uint64_t column, A value) {
+    if (sizeof(T) != 4 && a.weight_is_wide) static_cast<float *>(to)[column] = float(value);
+    else static_cast<T *>(to)[column] = narrow<T>(value);
+}
+
+// dx of one vector from its dy, x, weights and the row's means.
+template <typename T, bool centered, int vec_bytes, typename A, int width>
+__device__ __forceinline__ packed<vec_bytes> row_gradient(const packed<vec_bytes> &dy_packed, const packed<vec_bytes> &x_packed, const A *w, A mean, A rstd,
+                                                          A mean_g, A mean_g_xhat, const packed<vec_bytes> *dh_packed) {
+    A dy[width], x[width];
+    unpack<T>(dy_packed, dy);
+    unpack<T>(x_packed, x);
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+        const A xhat = (centered ? x[i] - mean : x[i]) * rstd, g = dy[i] * w[i];
+        dy[i] = rstd * fma(-xhat, mean_g_xhat, centered ? g - mean_g : g);
+    }
+    if (dh_packed) {
+        unpack<T>(*dh_packed, x);
+#pragma unroll
+        for (int i = 0; i < width; ++i) dy[i] += x[i];
+    }
+    return pack<T, vec_bytes>(dy);
+}
+
+// ---- persistent: fixed columns, rows staged through shared memory ------------------------------------------------------------
+
+constexpr int persistent_threads = 512;
+
+// columns: of one thread. A block is (threads of a row, rows); its teams, blocks or clusters, take rows in turn.
+template <typename T, bool centered, int vec_bytes, int columns>
+__global__ void __launch_bounds__(persistent_threads, columns <= 8 ? 2 : 1)
+    row_norm_backward_persistent(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
+    constexpr int width = vec_bytes / int(sizeof(T)), vectors = columns / width;
+    constexpr bool keep = columns <= 16; // the row leaves its stage for registers at once
+    constexpr int sums = centered ? 2 : 1;
+    extern __shared__ __align__(16) unsigned char shared[];
+    __shared__ __align__(16) float slots[2][2][team_slots];
+    __shared__ float gathered[2][2][max_cluster];
+    const row_team team;
+    const uint32_t threads = blockDim.x * blockDim.y, thread = threadIdx.y * blockDim.x + threadIdx.x;
+    const uint32_t arrays = a.o.dh ? 3 : 2;
+    packed<vec_bytes> *const stage = reinterpret_cast<packed<vec_bytes> *>(shared) + thread;
+    float *const level = reinterpret_cast<float *>(shared + size_t(a.stages) * arrays * vectors * threads * vec_bytes); // [2][columns][threads]
+    const uint32_t rank = a.cluster > 1 ? cluster_rank() : 0;
+    const uint32_t total = uint32_t(a.p.cols / width), first = rank * a.slice_vectors;
+    const uint32_t count = total > first ? min(total - first, a.slice_vectors) : 0;
+    const uint64_t teams = gridDim.x / a.cluster, team_index = blockIdx.x / a.cluster, step = teams * blockDim.y;
+    const uint32_t iterations = uint32_t((a.p.rows - team_index * blockDim.y + step - 1) / step);
+    const bool wants_parameters = a.o.dweight || a.o.dbias;
+    if (a.cluster > 1) cluster_arrive();
+
+    const auto is_column = [&](int v) { return v * team.threads + threadIdx.x < count; };
+    const auto column = [&](int v) { return uint64_t(first + v * team.threads + threadIdx.x) * width; };
+    const auto row_of = [&](uint32_t it) { return (team_index + it * teams) * blockDim.y + threadIdx.y; };
+    const auto slot = [&](uint32_t s, int array, int v) { return stage + ((s * arrays + array) * vectors + v) * threads; };
+    const auto fetch = [&](const void *tensor, const bops_row_strides &strides, uint64_t row, uint32_t s, int array) {
+        const T *const from = static_cast<const T *>(tensor) + row_offset(row, strides, a.p.extent1, a.p.extent2);
+#pragma unroll
+        for (int v = 0; v < vectors; ++v)
+            if (is_column(v)) copy_async<vec_bytes>(slot(s, array, v), from + column(v));
+    };
+    const auto fetch_row = [&](uint32_t it, uint32_t s) {
+        const uint64_t row = row_of(it);
+        if (it < iterations && row < a.p.rows) {
+            fetch(a.o.dy, a.p.dy, row, s, 0);
+            fetch(a.o.x, a.p.x, row, s, 1);
+            if (a.o.dh) fetch(a.o.dh, a.p.dh, row, s, 2);
+        }
+        copy_commit();
+    };
+    const auto load_statistics = [&](uint32_t it, float &mean, float &rstd) {
+        const uint64_t row = row_of(it);
+        if (it < iterations && row < a.p.rows) {
+            if (centered) mean = __ldg(static_cast<const float *>(a.o.mean) + row);
+            rstd = __ldg(static_cast<const float *>(a.o.rstd) + row);
+        }
+    };
+
+    for (uint32_t s = 0; s < a.stages; ++s) fetch_row(s, s);
+    float next_mean = 0, next_rstd = 0;
+    load_statistics(0, next_mean, next_rstd);
+    float w[columns];
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+        float part[width] = {};
+        if (is_column(v)) load_weight<T>(a, column(v), part);
+#pragma unroll
+        for (int i = 0; i < width; ++i) w[v * width + i] = part[i];
+    }
+    float dweight[columns] = {}, dbias[centered ? columns : 1] = {};
+    if (a.cluster > 1) cluster_wait();
+
+    uint32_t current = 0, taken = 0, flushed = 0;
+    uint64_t partial = team_index;
+    for (uint32_t it = 0; it < iterations; ++it) {
+        const float mean = next_mean, rstd = next_rstd;
+        load_statistics(it + 1, next_mean, next_rstd);
+        const uint64_t row = row_of(it);
+        const bool has_row = row < a.p.rows;
+        copy_wait(a.stages - 1);
+
+        // 1. Sums of the row and the parameter gradients.
+        packed<vec_bytes> kept_dy[keep ? vectors : 1], kept_x[keep ? vectors : 1], kept_dh[keep ? vectors : 1];
+        float sum[sums] = {};
+        if (has_row) {
+            float chain[sums][width] = {};
+#pragma unroll
+            for (int v = 0; v < vectors; ++v) {
+                if (is_column(v)) {
+                    const packed<vec_bytes> dy_packed = *slot(current, 0, v), x_packed = *slot(current, 1, v);
+                    if constexpr (keep) kept_dy[v] = dy_packed, kept_x[v] = x_packed;
+                    float dy[width], x[width];
+                    unpack<T>(dy_packed, dy);
+                    unpack<T>(x_packed, x);
+#pragma unroll
+                    for (int i = 0; i < width; ++i) {
+                        const int c = v * width + i;
+                        const float xhat = (centered ? x[i] - mean : x[i]) * rstd, g = dy[i] * w[c];
+                        chain[0][i] = fmaf(g, xhat, chain[0][i]);
+                        dweight[c] = fmaf(dy[i], xhat, dweight[c]);
+                        if constexpr (centered) chain[1][i] += g, dbias[c] += dy[i];
+                    }
+                }
+            }
+#pragma unroll
+            for (int k = 0; k < sums; ++k) sum[k] = tree_sum(chain[k]);
+            if (keep && a.o.dh) {
+#pragma unroll
+                for (int v = 0; v < vectors; ++v)
+                    if (is_column(v)) kept_dh[v] = *slot(current, 2, v);
+            }
+        }
+        if constexpr (keep) fetch_row(it + a.stages, current);
+
+        // 2. Their totals.
+        team_sum(sum, team, slots[it & 1]);
+        if (a.cluster > 1) {
+            cluster_gather(sum, gathered[it & 1], rank, a.cluster);
+#pragma unroll
+            for (int k = 0; k < sums; ++k) {
+                sum[k] = 0;
+                for (uint32_t b = 0; b < a.cluster; ++b) sum[k] += gathered[it & 1][k][b];
+            }
+        }
+
+        // 3. The row's gradient.
+        if (has_row) {
+            const float mean_g_xhat = sum[0] * a.reciprocal_cols, mean_g = centered ? sum[sums - 1] * a.reciprocal_cols : 0.0f;
+            T *const dx = static_cast<T *>(a.o.dx) + row_offset(row, a.p.dx, a.p.extent1, a.p.extent2);
+#pragma unroll
+            for (int v = 0; v < vectors; ++v) {
+                if (is_column(v)) {
+                    packed<vec_bytes> result;
+                    if constexpr (keep)
+                        result = row_gradient<T, centered, vec_bytes, float, width>(kept_dy[v], kept_x[v], w + v * width, mean, rstd, mean_g, mean_g_xhat,
+                                                                                    a.o.dh ? &kept_dh[v] : nullptr);
+                    else
+                        result = row_gradient<T, centered, vec_bytes, float, width>(*slot(current, 0, v), *slot(current, 1, v), w + v * width, mean, rstd,
+                                                                                    mean_g, mean_g_xhat, a.o.dh ? slot(current, 2, v) : nullptr);
+                    store_streamed(dx + column(v), result);
+                }
+            }
+        }
+        if constexpr (!keep) fetch_row(it + a.stages, current);
+        if (++current == a.stages) current = 0;
+
+        // 4. Accumulators that have taken flush_rows rows move to the next level, in shared memory, and that to the workspace.
+        if (!wants_parameters) continue;
+        const bool last = it + 1 == iterations;
+        if (++taken == a.flush_rows || last) {
+            if (a.flushes) {
+#pragma unroll
+                for (int c = 0; c < columns; ++c) {
+                    float *const to = level + c * threads + thread;
+                    *to = flushed ? *to + dweight[c] : dweight[c];
+                    if constexpr (centered) to[columns * threads] = flushed ? to[columns * threads] + dbias[c] : dbias[c];
+                }
+                if (++flushed == a.flushes || last) {
+                    // Every thread sums some of the block's columns over its rows.
+                    __syncthreads();
+                    constexpr int run = width < 4 ? width : 4;
+                    for (uint32_t c = threadIdx.y * run; c < columns; c += blockDim.y * run) {
+                        const uint32_t vector = c / width * team.threads + threadIdx.x;
+                        if (vector >= count) continue;
+                        const uint64_t to = partial * a.partial_cols + uint64_t(first + vector) * width + c % width;
+#pragma unroll
+                        for (int k = 0; k < sums; ++k) {
+                            float value[run] = {};
+                            for (uint32_t r = 0; r < blockDim.y; ++r)
+#pragma unroll
+                                for (int i = 0; i < run; ++i) value[i] += level[(k * columns + c + i) * threads + r * blockDim.x + threadIdx.x];
+                            float *const out = (k == 0 ? a.partial_dweight : a.partial_dbias) + to;
+                            packed<run * 4> words;
+#pragma unroll
+                            for (int i = 0; i < run; ++i) words.word[i] = __float_as_uint(value[i]);
+                            *reinterpret_cast<packed<run * 4> *>(out) = words;
+                        }
+                    }
+                    __syncthreads();
+                    flushed = 0, partial += teams;
+                }
+            } else {
+#pragma unroll
+                for (int v = 0; v < vectors; ++v) {
+                    if (is_column(v)) {
+                        const uint64_t to = partial * a.partial_cols + column(v);
+#pragma unroll
+                        for (int i = 0; i < width; ++i) {
+                            a.partial_dweight[to + i] = dweight[v * width + i];
+                            if constexpr (centered) a.partial_dbias[to + i] = dbias[v * width + i];
+                        }
+                    }
+                }
+                partial += teams;
+            }
+            taken = 0;
+#pragma unroll
+            for (int c = 0; c < columns; ++c) {
+                dweight[c] = 0;
+                if constexpr (centered) dbias[c] = 0;
+            }
+        }
+    }
+    allow_dependents();
+}
+
+// ---- parameter gradients from partial rows ----------------------------------------------------------------------------------
+
+constexpr int column_sum_threads = 256;
+
+// Sums columns of the partial rows: block (4 columns a thread, rows). blockIdx.y: 0 dweight, 1 dbias.
+template <typename T>
+__global__ void __launch_bounds__(column_sum_threads) row_norm_column_sum(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    __shared__ quad<A> shared[column_sum_threads];
+    wait_for_dependency();
+    const bool is_dweight = blockIdx.y == 0 && a.o.dweight;
+    const A *const partial = is_dweight ? a.partial_dweight : a.partial_dbias;
+    void *const to = is_dweight ? a.o.dweight : a.o.dbias;
+    for (uint64_t first = uint64_t(blockIdx.x) * blockDim.x * 4; first < a.p.cols; first += uint64_t(gridDim.x) * blockDim.x * 4) {
+        const uint64_t column = first + threadIdx.x * 4;
+        cascade<A> sums[4]; // of blocks of four rows
+        if (column < a.p.cols) {
+            for (uint64_t r = threadIdx.y; r < a.partial_rows; r += blockDim.y * 4) {
+                quad<A> rows[4] = {};
+#pragma unroll
+                for (int j = 0; j < 4; ++j)
+                    if (r + j * blockDim.y < a.partial_rows)
+                        rows[j] = *reinterpret_cast<const quad<A> *>(partial + (r + j * blockDim.y) * a.partial_cols + column);
+#pragma unroll
+                for (int i = 0; i < 4; ++i) sums[i].add((rows[0].v[i] + rows[1].v[i]) + (rows[2].v[i] + rows[3].v[i]));
+            }
+        }
+        quad<A> &mine = shared[threadIdx.y * blockDim.x + threadIdx.x];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) mine.v[i] = sums[i].total();
+        for (uint32_t half = blockDim.y / 2; half > 0; half /= 2) {
+            __syncthreads();
+            if (threadIdx.y < half)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) mine.v[i] += shared[(threadIdx.y + half) * blockDim.x + threadIdx.x].v[i];
+        }
+        if (threadIdx.y == 0) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                if (column + i < a.p.cols) store_parameter<T>(a, to, column + i, mine.v[i]);
+        }
+        __syncthreads();
+    }
+}
+
+// ---- few rows: one launch, blocks for rows and blocks for strips of columns ---------------------------------------------------
+
+constexpr int few_rows_threads = 512, few_rows_lanes = 8; // lanes: vectors of a strip of columns
+
+template <typename T, bool centered, int vec_bytes>
+__global__ void __launch_bounds__(few_rows_threads) row_norm_backward_few_rows(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
+    constexpr int width = vec_bytes / int(sizeof(T)), vectors = 16 / width;
+    constexpr int sums = centered ? 2 : 1;
+    __shared__ __align__(16) float slots[2][team_slots];
+    __shared__ float strip[sums][few_rows_threads / 32][few_rows_lanes * width];
+    const uint32_t total = uint32_t(a.p.cols / width);
+    if (blockIdx.x < a.p.rows) {
+        const row_team team;
+        const uint64_t row = blockIdx.x;
+        const T *const dy = static_cast<const T *>(a.o.dy) + row_offset(row, a.p.dy, a.p.extent1, a.p.extent2);
+        const T *const x = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2);
+        packed<vec_bytes> dy_packed[vectors], x_packed[vectors], dh_packed[vectors];
+        float w[vectors * width];
+        const auto is_column = [&](int v) { return v * team.threads + threadIdx.x < total; };
+        const auto column = [&](int v) { return uint64_t(v * team.threads + threadIdx.x) * width; };
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) {
+            dy_packed[v] = is_column(v) ? load_streamed<vec_bytes>(dy + column(v)) : packed<vec_bytes>{};
+            x_packed[v] = is_column(v) ? load_streamed<vec_bytes>(x + column(v)) : packed<vec_bytes>{};
+        }
+        const float mean = centered ? __ldg(static_cast<const float *>(a.o.mean) + row) : 0.0f, rstd = __ldg(static_cast<const float *>(a.o.rstd) + row);
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) {
+            float part[width] = {};
+            if (is_column(v)) load_weight<T>(a, column(v), part);
+#pragma unroll
+            for (int i = 0; i < width; ++i) w[v * width + i] = part[i];
+        }
+        if (a.o.dh) {
+            const T *const dh = static_cast<const T *>(a.o.dh) + row_offset(row, a.p.dh, a.p.extent1, a.p.extent2);
+#pragma unroll
+            for (int v = 0; v < vectors; ++v)
+                if (is_column(v)) dh_packed[v] = load_streamed<vec_bytes>(dh + column(v));
+        }
+        float chain[sums][width] = {};
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) {
+            if (is_column(v)) {
+                float g[width], xs[width];
+                unpack<T>(dy_packed[v], g);
+                unpack<T>(x_packed[v], xs);
+#pragma unroll
+                for (int i = 0; i < width; ++i) {
+                    const float xhat = (centered ? xs[i] - mean : xs[i]) * rstd;
+                    g[i] *= w[v * width + i];
+                    chain[0][i] = fmaf(g[i], xhat, chain[0][i]);
+                    if constexpr (centered) chain[1][i] += g[i];
+                }
+            }
+        }
+        float sum[sums];
+#pragma unroll
+        for (int k = 0; k < sums; ++k) sum[k] = tree_sum(chain[k]);
+        team_sum(sum, team, slots);
+        const float mean_g_xhat = sum[0] * a.reciprocal_cols, mean_g = centered ? sum[sums - 1] * a.reciprocal_cols : 0.0f;
+        T *const dx = static_cast<T *>(a.o.dx) + row_offset(row, a.p.dx, a.p.extent1, a.p.extent2);
+#pragma unroll
+        for (int v = 0; v < vectors; ++v)
+            if (is_column(v))
+                store_streamed(dx + column(v), row_gradient<T, centered, vec_bytes, float, width>(dy_packed[v], x_packed[v], w + v * width, mean, rstd, mean_g,
+                                                                                           mean_g_xhat, a.o.dh ? &dh_packed[v] : nullptr));
+        return;
+    }
+    const uint32_t lane = threadIdx.x % few_rows_lanes, first_row = threadIdx.x / few_rows_lanes, row_threads = blockDim.x / few_rows_lanes;
+    const uint32_t vector = (blockIdx.x - uint32_t(a.p.rows)) * few_rows_lanes + lane;
+    float dweight[width] = {}, dbias[width] = {};
+    if (vector < total) {
+        for (uint64_t row = first_row; row < a.p.rows; row += row_threads) {
+            const T *const dy_row = static_cast<const T *>(a.o.dy) + row_offset(row, a.p.dy, a.p.extent1, a.p.extent2) + uint64_t(vector) * width;
+            const T *const x_row = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2) + uint64_t(vector) * width;
+            const packed<vec_bytes> dy_packed = load_streamed<vec_bytes>(dy_row), x_packed = load_streamed<vec_bytes>(x_row);
+            const float mean = centered ? __ldg(static_cast<const float *>(a.o.mean) + row) : 0.0f, rstd = __ldg(static_cast<const float *>(a.o.rstd) + row);
+            float dy[width], x[width];
+            unpack<T>(dy_packed, dy);
+            unpack<T>(x_packed, x);
+#pragma unroll
+            for (int i = 0; i < width; ++i) {
+                dweight[i] = fmaf(dy[i], (centered ? x[i] - mean : x[i]) * rstd, dweight[i]);
+                if constexpr (centered) dbias[i] += dy[i];
+            }
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+#pragma unroll
+        for (int offset = few_rows_lanes; offset < 32; offset <<= 1) {
+            dweight[i] += __shfl_xor_sync(~0u, dweight[i], offset);
+            if constexpr (centered) dbias[i] += __shfl_xor_sync(~0u, dbias[i], offset);
+        }
+        if (threadIdx.x % 32 < few_rows_lanes) {
+            strip[0][threadIdx.x / 32][lane * width + i] = dweight[i];
+            if constexpr (centered) strip[sums - 1][threadIdx.x / 32][lane * width + i] = dbias[i];
+        }
+    }
+    __syncthreads();
+    const uint32_t strip_cols = few_rows_lanes * width, c = threadIdx.x % strip_cols, k = threadIdx.x / strip_cols;
+    const uint64_t out = uint64_t(blockIdx.x - uint32_t(a.p.rows)) * strip_cols + c;
+    if (k < sums && out < a.p.cols) {
+        float value = 0;
+        for (uint32_t warp = 0; warp < blockDim.x / 32; ++warp) value += strip[k][warp][c];
+        void *const to = k == 0 ? a.o.dweight : a.o.dbias;
+        if (to) store_parameter<T>(a, to, out, value);
+    }
+}
+
+// ---- split: chunks of rows --------------------------------------------------------------------------------------------------
+
+template <typename T, bool centered, int vec_bytes>
+__global__ void __launch_bounds__(split_threads) row_norm_backward_split_sums(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    constexpr int width = vec_bytes / int(sizeof(T)), sums = centered ? 2 : 1;
+    __shared__ __align__(16) A slots[2][2][team_slots];
+    const row_team team;
+    const uint64_t total = a.p.cols / width, items = a.p.rows * a.chunks;
+    uint32_t turn = 0;
+    for (uint64_t item = blockIdx.x; item < items; item += gridDim.x, turn ^= 1) {
+        const uint64_t row = item / a.chunks, first = (item - row * a.chunks) * (split_threads * split_vectors);
+        const uint32_t count = uint32_t(min(total - first, uint64_t(split_threads * split_vectors)));
+        const auto is_valid = [&](int v) { return v * split_threads + threadIdx.x < count; };
+        const auto column = [&](int v) { return (first + v * split_threads + threadIdx.x) * width; };
+        const T *const dy = static_cast<const T *>(a.o.dy) + row_offset(row, a.p.dy, a.p.extent1, a.p.extent2);
+        const T *const x = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2);
+        packed<vec_bytes> dy_packed[split_vectors], x_packed[split_vectors];
+#pragma unroll
+        for (int v = 0; v < split_vectors; ++v) {
+            if (is_valid(v)) dy_packed[v] = load_streamed<vec_bytes>(dy + column(v)), x_packed[v] = load_streamed<vec_bytes>(x + column(v));
+        }
+        const A mean = centered ? static_cast<const A *>(a.o.mean)[row] : A(0), rstd = static_cast<const A *>(a.o.rstd)[row];
+        A chain[sums][width] = {};
+#pragma unroll
+        for (int v = 0; v < split_vectors; ++v) {
+            if (is_valid(v)) {
+                A g[width], xs[width], w[width];
+                unpack<T>(dy_packed[v], g);
+                unpack<T>(x_packed[v], xs);
+                load_weight<T>(a, column(v), w);
+#pragma unroll
+                for (int i = 0; i < width; ++i) {
+                    g[i] *= w[i];
+                    chain[0][i] = fma(g[i], (centered ? xs[i] - mean : xs[i]) * rstd, chain[0][i]);
+                    if constexpr (centered) chain[1][i] += g[i];
+                }
+            }
+        }
+        A sum[sums];
+#pragma unroll
+        for (int k = 0; k < sums; ++k) sum[k] = tree_sum(chain[k]);
+        team_sum(sum, team, slots[turn]);
+        if (threadIdx.x == 0) a.chunk_sums[item * 2] = sum[0], a.chunk_sums[item * 2 + 1] = centered ? sum[sums - 1] : A(0);
+    }
+}
+
+template <typename A>
+__global__ void __launch_bounds__(merge_threads) row_norm_backward_split_merge(const __grid_constant__ row_norm_backward_arguments<A> a) {
+    __shared__ __align__(16) A slots[2][2][team_slots];
+    const row_team team;
+    uint32_t turn = 0;
+    for (uint64_t row = blockIdx.x; row < a.p.rows; row += gridDim.x, turn ^= 1) {
+        const A *const chunk = a.chunk_sums + row * a.chunks * 2;
+        cascade<A> sums[2];
+        for (uint64_t c = threadIdx.x; c < a.chunks; c += merge_threads) sums[0].add(chunk[c * 2]), sums[1].add(chunk[c * 2 + 1]);
+        A sum[2] = {sums[0].total(), sums[1].total()};
+        team_sum(sum, team, slots[turn]);
+        if (threadIdx.x == 0) a.row_sums[row * 2] = sum[0], a.row_sums[row * 2 + 1] = sum[1];
+    }
+}
+
+// A thread owns one vector of columns and the rows of one partial row. Block: (vectors, partial rows).
+template <typename T, bool centered, int vec_bytes>
+__global__ void __launch_bounds__(split_threads) row_norm_backward_split_apply(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    constexpr int width = vec_bytes / int(sizeof(T)), batch = 4;
+    const uint64_t total = a.p.cols / width, tiles = (total + blockDim.x - 1) / blockDim.x;
+    const uint64_t groups = (a.partial_rows + blockDim.y - 1) / blockDim.y, rows_each = uint64_t(a.flush_rows) * a.flushes;
+    for (uint64_t item = blockIdx.x; item < tiles * groups; item += gridDim.x) {
+        const uint64_t group = item / tiles, vector = (item - group * tiles) * blockDim.x + threadIdx.x;
+        const uint64_t partial = group * blockDim.y + threadIdx.y;
+        if (vector >= total || partial >= a.partial_rows) continue;
+        const uint64_t column = vector * width, end = min(a.p.rows, (partial + 1) * rows_each);
+        A w[width], dweight[2][width] = {}, dbias[2][width] = {};
+        load_weight<T>(a, column, w);
+        uint32_t taken = 0;
+        for (uint64_t base = partial * rows_each; base < end; base += batch) {
+            packed<vec_bytes> dy_packed[batch], x_packed[batch];
+            A mean[batch], rstd[batch], mean_g[batch], mean_g_xhat[batch];
+#pragma unroll
+            for (int j = 0; j < batch; ++j) {
+                const uint64_t row = base + j;
+                if (row < end) {
+                    dy_packed[j] = load_streamed<vec_bytes>(static_cast<const T *>(a.o.dy) + row_offset(row, a.p.dy, a.p.extent1, a.p.extent2) + column);
+                    x_packed[j] = load_streamed<vec_bytes>(static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2) + column);
+                    mean[j] = centered ? static_cast<const A *>(a.o.mean)[row] : A(0), rstd[j] = static_cast<const A *>(a.o.rstd)[row];
+                    mean_g_xhat[j] = a.row_sums[row * 2] * a.reciprocal_cols, mean_g[j] = a.row_sums[row * 2 + 1] * a.reciprocal_cols;
+                }
+            }
+#pragma unroll
+            for (int j = 0; j < batch; ++j) {
+                const uint64_t row = base + j;
+                if (row < end) {
+                    A dy[width], x[width];
+                    unpack<T>(dy_packed[j], dy);
+                    unpack<T>(x_packed[j], x);
+#pragma unroll
+                    for (int i = 0; i < width; ++i) {
+                        dweight[0][i] = fma(dy[i], (centered ? x[i] - mean[j] : x[i]) * rstd[j], dweight[0][i]);
+                        dbias[0][i] += dy[i];
+                    }
+                    packed<vec_bytes> dh;
+                    if (a.o.dh) dh = load_streamed<vec_bytes>(static_cast<const T *>(a.o.dh) + row_offset(row, a.p.dh, a.p.extent1, a.p.extent2) + column);
+                    store_streamed(static_cast<T *>(a.o.dx) + row_offset(row, a.p.dx, a.p.extent1, a.p.extent2) + column,
+                                   row_gradient<T, centered, vec_bytes, A, width>(dy_packed[j], x_packed[j], w, mean[j], rstd[j], mean_g[j], mean_g_xhat[j],
+                                                                                  a.o.dh ? &dh : nullptr));
+                }
+            }
+            if ((taken += batch) >= a.flush_rows || base + batch >= end) {
+                taken = 0;
+#pragma unroll
+                for (int i = 0; i < width; ++i) {
+                    dweight[1][i] += dweight[0][i], dweight[0][i] = 0;
+                    dbias[1][i] += dbias[0][i], dbias[0][i] = 0;
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < width; ++i) {
+            if (a.o.dweight) a.partial_dweight[partial * a.partial_cols + column + i] = dweight[1][i];
+            if (a.o.dbias) a.partial_dbias[partial * a.partial_cols + column + i] = dbias[1][i];
+        }
+    }
+}
+
+// ---- host -------------------------------------------------------------------------------------------------------------------
+
+inline uint32_t power_of_two_at_least(uint64_t n, uint32_t limit) {
+    uint32_t p = 1;
+    while (p < n && p < limit) p *= 2;
+    return p;
+}
+
+// Runs action(kernel, shape, arguments...) for every kernel of the choice, in order; stops at the first failure.
+template <typename T, bool centered, typename Action>
+bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const bops_row_norm_backward_operands &o, const bops_row_norm_choice &c,
+                                 bool weight_is_wide, bool has_dh, void *workspace, const Action &action) {
+    using A = accumulator_t<T>;
+    row_norm_backward_arguments<A> a = {};
+    a.p = p, a.o = o;
+    a.weight_offset = A(p.weight_offset), a.reciprocal_cols = p.cols ? A(1.0 / double(p.cols)) : A(0);
+    a.weight_is_wide = weight_is_wide;
+    a.cluster = c.cluster, a.stages = c.stages, a.flush_rows = c.flush_rows, a.flushes = c.flushes, a.chunks = c.chunks;
+    // Workspace: dweight partials, dbias partials (layer_norm), then the split variant's sums.
+    a.partial_rows = c.partial_rows, a.partial_cols = (p.cols + 3) / 4 * 4;
+    a.partial_dweight = static_cast<A *>(workspace);
+    a.partial_dbias = a.partial_dweight + a.partial_rows * a.partial_cols;
+    a.chunk_sums = a.partial_dweight + a.partial_rows * a.partial_cols * (centered ? 2 : 1);
+    a.row_sums = a.chunk_sums + p.rows * c.chunks * 2;
+
+    const auto column_sum = [&](bool overlaps) -> bops_status {
+        if ((!o.dweight && !o.dbias && workspace) || p.cols == 0) return 0;
+        const uint32_t row_threads = power_of_two_at_least((a.partial_rows + 3) / 4, 32), vectors = column_sum_threads / row_threads;
+        const uint64_t blocks = (p.cols + vectors * 4 - 1) / (vectors * 4);
+        launch_shape shape;
+        shape.grid = dim3(uint32_t(blocks < 0x7fffffff ? blocks : 0x7fffffff), o.dweight && o.dbias ? 2 : 1);
+        shape.block = dim3(vectors, row_threads);
+        shape.overlaps_previous = overlaps;
+        return action(row_norm_column_sum<T>, shape, a);
+    };
+    const auto vectorized = [&](auto bytes) -> bops_status {
+        constexpr int vec_bytes = decltype(bytes)::value;
+        constexpr int width = vec_bytes / int(sizeof(T));
+        if constexpr (sizeof(T) < 8 && vec_bytes >= 4) {
+            if (c.variant == BOPS_ROW_NORM_BACKWARD_PERSISTENT) {
+                a.slice_vectors = uint32_t((p.cols / width + c.cluster - 1) / c.cluster);
+                launch_shape shape;
+                shape.grid = dim3(c.grid);
+                shape.block = dim3(c.threads_per_row, c.threads / c.threads_per_row);
+                shape.cluster = c.cluster;
+                shape.shared_bytes = c.stages * (has_dh ? 3 : 2) * c.vectors * c.threads * vec_bytes +
+                                     (c.flushes ? (centered ? 2 : 1) * c.vectors * width * c.threads * uint32_t(sizeof(A)) : 0);
+                bops_status status = bops_status(cudaErrorInvalidValue);
+                const uint32_t columns = c.vectors * width;
+                if constexpr (vec_bytes == 16) {
+                    if (columns == 8) status = action(row_norm_backward_persistent<T, centered, vec_bytes, 8>, shape, a);
+                    if (columns == 16) status = action(row_norm_backward_persistent<T, centered, vec_bytes, 16>, shape, a);
+                    if (columns == 32) status = action(row_norm_backward_persistent<T, centered, vec_bytes, 32>, shape, a);
+                } else {
+                    if (columns == 16) status = action(row_norm_backward_persistent<T, centered, vec_bytes, 16>, shape, a);
+                }
+                return status ? status : column_sum(true);
+            }
+        }
+        if constexpr (sizeof(T) < 8 && vec_bytes == 16) {
+            if (c.variant == BOPS_ROW_NORM_BACKWARD_FEW_ROWS) {
+                launch_shape shape;
+                shape.grid = dim3(c.grid), shape.block = dim3(c.threads);
+                return action(row_norm_backward_few_rows<T, centered, vec_bytes>, shape, a);
+            }
+        }
+        launch_shape shape;
+        shape.grid = dim3(c.grid), shape.block = dim3(split_threads);
+        bops_status status = action(row_norm_backward_split_sums<T, centered, vec_bytes>, shape, a);
+        if (status) return status;
+        launch_shape merge_shape;
+        merge_shape.grid = dim3(uint32_t(p.rows < c.grid ? p.rows : c.grid)), merge_shape.block = dim3(merge_threads);
+        status = action(row_norm_backward_split_merge<A>, merge_shape, a);
+        if (status) return status;
+        const uint32_t vectors = power_of_two_at_least(p.cols / width, split_threads);
+        shape.block = dim3(vectors, split_threads / vectors);
+        status = action(row_norm_backward_split_apply<T, centered, vec_bytes>, shape, a);
+        return status ? status : column_sum(false);
+    };
+    if (c.variant == BOPS_ROW_NORM_BACKWARD_ZERO) {
+        a.partial_rows = 0;
+        return column_sum(false);
+    }
+    if constexpr (sizeof(T) == 8) return vectorized(std::integral_constant<int, 8>());
+    else {
+        if (c.vec_bytes == 16) return vectorized(std::integral_constant<int, 16>());
+        if (c.vec_bytes == 4) return vectorized(std::integral_constant<int, 4>());
+        if constexpr (sizeof(T) == 2) return vectorized(std::integral_constant<int, 2>());
+        else return bops_status(cudaErrorInvalidValue);
+    }
+}
+
+template <bool centered, typename Action>
+bops_status for_row_norm_backward_kernels(const bops_row_norm_backward_params &p, const bops_row_norm_backward_operands &o, const bops_row_norm_choice &c,
+                                          bops_dtype dtype, bops_dtype weight_dtype, bool has_dh, void *workspace, const Action &action) {
+    return for_float(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return for_backward_kernels<T, centered>(p, o, c, weight_dtype != dtype, has_dh, workspace, action);
+    });
+}
+
+} // namespace bops

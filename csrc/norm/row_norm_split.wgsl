@@ -1,0 +1,81 @@
+// Rows too long for one workgroup: each takes `slices` of them, once for the moments and once to apply them. WORKGROUP = THREADS.
+const SLICE: u32 = THREADS * CHUNKS * ELEMENTS;
+
+// Moments of each slice, [rows][slices]: mean before correction, correction, mean of the squared differences; or of the squares.
+@compute @workgroup_size(WORKGROUP)
+fn row_norm_split_moments(at: Invocation) {
+    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let item = min(group, params.rows * params.slices - 1u);
+    let row = item / params.slices;
+    let slice = item % params.slices;
+    let is_last = slice + 1u == params.slices;
+    let first_col = slice * SLICE + thread_index(at) * ELEMENTS;
+    let end_col = select(0u, slice * SLICE + select(SLICE, params.tail_cols, is_last), group == item);
+    let reciprocal = 1.0 / f32(select(SLICE, params.tail_cols, is_last));
+    load_row(row, first_col, end_col);
+    let sum = row_sum(at, vec2<f32>(thread_sum(), 0.0), 0u).x * reciprocal;
+    var moments = vec4<f32>(0.0, 0.0, sum, 0.0);
+    if (CENTERED) {
+        let corrected = row_sum(at, thread_moments(sum, first_col, end_col), 1u) * reciprocal;
+        moments = vec4<f32>(sum, corrected, 0.0);
+    }
+    if (group == item && thread_index(at) == 0u) {
+        moments_write(item, moments);
+    }
+}
+
+// Chan's merge of a row's slices in fixed order, about the mean of their means, by every workgroup that needs it.
+fn merge_moments(at: Invocation, row: u32) -> Statistics {
+    let first = row * params.slices;
+    var means = 0.0;
+    for (var base = 0u; base < params.slices; base += THREADS) {
+        let slice = base + thread_index(at);
+        if (slice < params.slices) {
+            let share = select(f32(SLICE), f32(params.tail_cols), slice + 1u == params.slices) * params.reciprocal_cols;
+            let slice_moments = moments_read(first + slice);
+            means += share * select(slice_moments.z, slice_moments.x, CENTERED);
+        }
+    }
+    let shift = row_sum(at, vec2<f32>(means, 0.0), 0u).x;
+    if (!CENTERED) {
+        return finish_statistics(0.0, 0.0, shift);
+    }
+    var total = vec2<f32>();
+    for (var base = 0u; base < params.slices; base += THREADS) {
+        let slice = base + thread_index(at);
+        if (slice < params.slices) {
+            let share = select(f32(SLICE), f32(params.tail_cols), slice + 1u == params.slices) * params.reciprocal_cols;
+            let slice_moments = moments_read(first + slice);
+            let d = (slice_moments.x - shift) + slice_moments.y;
+            let variance = without_sign(slice_moments.z - slice_moments.y * slice_moments.y);
+            total += share * vec2<f32>(d, variance + d * d);
+        }
+    }
+    let merged = row_sum(at, total, 1u);
+    return finish_statistics(shift, merged.x, merged.y);
+}
+
+// Slices are taken last to first: what the moments read last may still be in a cache.
+@compute @workgroup_size(WORKGROUP)
+fn row_norm_split_apply(at: Invocation) {
+    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let items = params.rows * params.slices;
+    let item = items - 1u - min(group, items - 1u);
+    let row = item / params.slices;
+    let slice = item % params.slices;
+    let first_col = slice * SLICE + thread_index(at) * ELEMENTS;
+    let end_col = select(0u, min((slice + 1u) * SLICE, params.cols), group < items);
+    load_row(row, first_col, end_col);
+    let statistics = merge_moments(at, row);
+    if (group < items && slice == 0u && thread_index(at) == 0u) {
+        save_statistics(row, statistics);
+    }
+    let y_row = row_start(row, params.y);
+    for (var k = 0u; k < CHUNKS; k++) {
+        let col = first_col + k * THREADS * ELEMENTS;
+        let count = count_before(end_col, col);
+        if (count > 0u) {
+            y_store(y_row + col, count, normalize(chunks[k], col, statistics));
+        }
+    }
+}

@@ -1,0 +1,59 @@
+"""Writes and reads case files: one safetensors file whose header names the op, its descriptor and the source of the expected values.
+
+Tensors are `in.<slot>` in the dtype of the case and `out.<slot>`, the expected values, in float64. numpy has no bfloat16, so a tensor
+here is a pair (dtype name, array): the array holds the values in float64 and is encoded when written.
+"""
+import json
+import struct
+
+import numpy as np
+
+SAFETENSORS_DTYPE = {"f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16"}
+
+
+def rounded(values, dtype):
+    """The values after rounding to dtype (nearest even), in float64."""
+    return decode(encode(values, dtype), dtype, np.shape(values))
+
+
+def encode(values, dtype):
+    values = np.asarray(values, np.float64)
+    if dtype == "bf16":
+        # Rounding float64 to float32 to odd first makes the second rounding the only one that counts.
+        with np.errstate(over="ignore"):
+            single = values.astype(np.float32)
+        exact = single.astype(np.float64) == values
+        bits = single.view(np.uint32)
+        toward_zero = np.where(np.abs(single.astype(np.float64)) > np.abs(values), bits - 1, bits).astype(np.uint32)
+        bits = np.where(exact, bits, toward_zero | 1).astype(np.uint32)
+        return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2").tobytes()
+    return values.astype({"f64": "<f8", "f32": "<f4", "f16": "<f2"}[dtype]).tobytes()
+
+
+def decode(data, dtype, dims):
+    if dtype == "bf16":
+        bits = np.frombuffer(data, "<u2").astype(np.uint32) << 16
+        return bits.view(np.float32).astype(np.float64).reshape(dims)
+    return np.frombuffer(data, {"f64": "<f8", "f32": "<f4", "f16": "<f2"}[dtype]).astype(np.float64).reshape(dims)
+
+
+def write(path, op, descriptor, source, inputs, outputs):
+    """inputs: slot -> (dtype, values); outputs: slot -> values. Returns the size of the file."""
+    tensors = {f"in.{slot}": (dtype, values) for slot, (dtype, values) in inputs.items()}
+    tensors |= {f"out.{slot}": ("f64", values) for slot, values in outputs.items()}
+    header = {"__metadata__": {"op": op, "descriptor": json.dumps(descriptor, separators=(",", ":")), "source": source}}
+    body = b""
+    # Widest elements first keep every tensor aligned to its element.
+    for name, (dtype, values) in sorted(tensors.items(), key=lambda t: (-int(t[1][0].lstrip("bf")), t[0])):
+        data = encode(values, dtype)
+        header[name] = {
+            "dtype": SAFETENSORS_DTYPE[dtype],
+            "shape": list(np.shape(values)),
+            "data_offsets": [len(body), len(body) + len(data)],
+        }
+        body += data
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + body)
+    return 8 + len(text) + len(body)

@@ -1,0 +1,313 @@
+#!/usr/bin/env python3
+"""Makes the golden case files of this folder: expected values that this project did not compute.
+
+usage: make_golden.py OUTPUT_FOLDER        (needs torch, scikit-learn, mpmath and numpy; no GPU)
+
+Forward values come from torch.nn.functional on PyTorch's CPU in float64, fed inputs that were first rounded to the dtype of the case.
+Backward values follow from the saved statistics that are an input of the case, rounded to their dtype, so they are computed in
+float64 by the formulas of docs/numerics.md; the same formulas with unrounded statistics must agree with PyTorch's autograd.
+PyTorch's float64 is no measure of float64 itself: those cases are computed with 50 digits and only compared with it.
+"""
+import os
+import sys
+import zlib
+
+import mpmath
+import numpy as np
+import torch
+import torch.nn.functional as F
+from sklearn.datasets import load_digits
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import case_file
+
+DTYPES = ["f32", "f16", "bf16", "f64"]
+MAX_FILE_BYTES, MAX_TOTAL_BYTES = 1_200_000, 6_000_000
+PYTORCH = f"PyTorch {torch.__version__.split('+')[0]} in float64 on the CPU"
+DIGITS = f"mpmath {mpmath.__version__} with 50 digits, compared with {PYTORCH}"
+mpmath.mp.dps = 50
+
+
+# ---- data: name -> values of x and, for the residual, of a second tensor ----
+
+IMAGES = load_digits().data  # 1797 images of 8 x 8 pixels, 0..16
+
+
+def digits(rows):
+    return lambda rng: (IMAGES[:rows], IMAGES[rows : 2 * rows] / 16)
+
+
+def large_mean(rows, cols):
+    return lambda rng: (1000 + 0.1 * rng.standard_normal((rows, cols)), rng.standard_normal((rows, cols)))
+
+
+def constant(rows, cols):
+    return lambda rng: (np.full((rows, cols), 1000.1), np.full((rows, cols), 0.7))
+
+
+def outlier(rows, cols):
+    def make(rng):
+        x = rng.standard_normal((rows, cols))
+        x[np.arange(rows), rng.integers(0, cols, rows)] = 1e4
+        return x, rng.standard_normal((rows, cols))
+
+    return make
+
+
+def normal(rows, cols):
+    return lambda rng: (rng.standard_normal((rows, cols)), rng.standard_normal((rows, cols)))
+
+
+# ---- the oracle ----
+
+
+def forward(op, h, k, weight, bias, offset, eps):
+    """y, mean, rstd in float64; mean and rstd have the outer dims."""
+    shape = h.shape[len(h.shape) - k :]
+    t = torch.from_numpy(h)
+    w = None if weight is None else torch.from_numpy(weight + offset)
+    b = None if bias is None else torch.from_numpy(bias)
+    inner = tuple(range(h.ndim - k, h.ndim))
+    if op == "layer_norm":
+        y = F.layer_norm(t, shape, w, b, eps)
+        variance, mean = torch.var_mean(t, dim=inner, correction=0)
+        return y.numpy(), mean.numpy(), torch.rsqrt(variance + eps).numpy()
+    y = F.rms_norm(t, shape, w, eps)
+    return y.numpy(), None, torch.rsqrt((t * t).mean(dim=inner) + eps).numpy()
+
+
+def exact_forward(op, h, k, weight, bias, offset, eps):
+    """The same with 50 digits."""
+    inner = tuple(range(h.ndim - k, h.ndim))
+    h, weight, bias = many_digits(h), many_digits(weight), many_digits(bias)
+    mean = h.mean(axis=inner, keepdims=True) if op == "layer_norm" else 0
+    variance = ((h - mean) ** 2).mean(axis=inner, keepdims=True)
+    rstd = np.vectorize(lambda v: 1 / mpmath.sqrt(v + mpmath.mpf(eps)), otypes=[object])(variance)
+    y = (h - mean) * rstd * (1 if weight is None else weight + offset) + (0 if bias is None else bias)
+    outer = h.shape[: h.ndim - k]
+    mean = mean.reshape(outer).astype(np.float64) if op == "layer_norm" else None
+    return y.astype(np.float64), mean, rstd.reshape(outer).astype(np.float64)
+
+
+def many_digits(t):
+    return None if t is None else np.vectorize(mpmath.mpf, otypes=[object])(t)
+
+
+def autograd(op, h, k, weight, offset, eps, dy, dh):
+    """dx, dweight, dbias by PyTorch, for a loss whose gradients with respect to y and h are dy and dh."""
+    shape = h.shape[len(h.shape) - k :]
+    x = torch.from_numpy(h).requires_grad_()
+    w = torch.from_numpy(np.ones(shape) if weight is None else weight + offset).requires_grad_()
+    b = torch.zeros(shape, dtype=torch.float64, requires_grad=True)
+    y = F.layer_norm(x, shape, w, b, eps) if op == "layer_norm" else F.rms_norm(x, shape, w, eps) + b
+    loss = (y * torch.from_numpy(dy)).sum()
+    if dh is not None:
+        loss = loss + (x * torch.from_numpy(dh)).sum()
+    return [g.numpy() for g in torch.autograd.grad(loss, (x, w, b))]
+
+
+def backward(op, h, k, weight, offset, mean, rstd, dy, dh):
+    """dx, dweight, dbias from the given statistics."""
+    inner = tuple(range(h.ndim - k, h.ndim))
+    outer = tuple(range(h.ndim - k))
+    column = lambda t: t.reshape(t.shape + (1,) * k)
+    xhat = (h - (0 if mean is None else column(mean))) * column(rstd)
+    g = dy if weight is None else dy * (weight + offset)
+    dx = g - xhat * (g * xhat).mean(axis=inner, keepdims=True)
+    if op == "layer_norm":
+        dx = dx - g.mean(axis=inner, keepdims=True)
+    dx = dx * column(rstd) + (0 if dh is None else dh)
+    return dx, (dy * xhat).sum(axis=outer), dy.sum(axis=outer), xhat, g
+
+
+def check_backward(name, op, h, k, weight, offset, eps, exact, saved, dy, dh):
+    """The formula with exact statistics is PyTorch's gradient; rounding the statistics moves it little."""
+    torch_dx, torch_dweight, torch_dbias = autograd(op, h, k, weight, offset, eps, dy, dh)
+    for statistics, share in ((exact, 1e-9), (saved, 1e-2)):
+        dx, dweight, dbias, xhat, g = backward(op, h, k, weight, offset, *statistics, dy, dh)
+        dx_scale = np.abs(statistics[1]).max() * np.abs(g).max() * (1 + np.abs(xhat).max())
+        dweight_scale = (np.abs(dy) * (1 + np.abs(xhat))).sum(axis=tuple(range(h.ndim - k))).max()
+        for what, ours, theirs, scale in (
+            ("dx", dx, torch_dx, dx_scale),
+            ("dweight", dweight, torch_dweight, dweight_scale),
+            ("dbias", dbias, torch_dbias, np.abs(dy).sum()),
+        ):
+            error = np.abs(ours - theirs).max() / scale
+            assert error <= share, f"{name}: {what} differs from autograd by {error:.2e} of its scale"
+
+
+# ---- cases ----
+
+written = {}
+
+
+def case(folder, op, data_name, data, dtype, *, pass_, k=1, dims=None, weight=None, bias=None, eps=1e-5, offset=None,
+         stats=False, residual=False, dx=True, dweight=False, dbias=None):
+    """weight and bias (dbias in backward) are dtypes or None."""
+    name = op if pass_ == "forward" else f"{op}_backward"
+    options = [f"weight_{weight}" if weight else "", f"bias_{bias or dbias}" if bias or dbias else "",
+               "offset" if offset is not None else "", "stats" if stats else "", "residual" if residual else "",
+               "dweight" if dweight else "", "" if dx else "no_dx"]
+    file = "-".join([name, data_name, dtype] + [o for o in options if o]) + ".safetensors"
+    assert file not in written, f"{file} twice"
+    rng = np.random.default_rng(zlib.crc32(file.encode()))
+
+    x, extra = (case_file.rounded(t.reshape(dims or t.shape), dtype) for t in data(rng))
+    shape = x.shape[x.ndim - k :]
+    # Parameters are drawn whether used or not, so that an option does not change the rest.
+    gamma = case_file.rounded(rng.standard_normal(shape) * 0.2 + (1 if offset is None else 0), weight or dtype)
+    beta = case_file.rounded(rng.standard_normal(shape) * 0.5, bias or dtype)
+    gamma, beta = gamma if weight else None, beta if bias else None
+    dy = case_file.rounded(rng.standard_normal(x.shape), dtype)
+    dh = case_file.rounded(rng.standard_normal(x.shape), dtype) if residual else None
+
+    h = x
+    if residual:
+        h = case_file.rounded(x + extra, dtype)
+        once_more = case_file.rounded((x.astype(np.float32) + extra.astype(np.float32)).astype(np.float64), dtype)
+        assert dtype == "f64" or (h == once_more).all(), f"{file}: the sum depends on where it is rounded"
+    y, mean, rstd = forward(op, h, k, gamma, beta, offset or 0, eps)
+    if dtype == "f64":
+        torch_y, scale = y, 1 + np.abs(h).max() * rstd.max()
+        y, mean, rstd = exact_forward(op, h, k, gamma, beta, offset or 0, eps)
+        assert np.abs(y - torch_y).max() <= 1e-12 * scale, f"{file}: y differs from PyTorch's"
+
+    descriptor = {"x": {"dtype": dtype, "dims": list(x.shape)}, "normalized_dims": k}
+    if weight:
+        descriptor["weight"] = weight
+    if pass_ == "forward":
+        inputs = {"x": (dtype, x)}
+        outputs = {"y": y}
+        if bias:
+            descriptor["bias"] = bias
+        if offset is not None:
+            descriptor["weight_offset"] = offset
+        descriptor["eps"] = eps
+        if stats:
+            descriptor["stats"] = True
+            outputs |= {"rstd": rstd} | ({} if mean is None else {"mean": mean})
+        if residual:
+            descriptor["residual"] = True
+            inputs["residual"] = (dtype, extra)
+            outputs["h"] = h
+        if bias:
+            inputs["bias"] = (bias, beta)
+    else:
+        stat_dtype = "f64" if dtype == "f64" else "f32"
+        saved = [None if t is None else case_file.rounded(t, stat_dtype) for t in (mean, rstd)]
+        check_backward(file, op, h, k, gamma, offset or 0, eps, (mean, rstd), saved, dy, dh)
+        operands = [h, gamma, *saved, dy, dh]
+        if dtype == "f64":
+            operands = [many_digits(t) for t in operands]
+        values = backward(op, operands[0], k, operands[1], offset or 0, *operands[2:])
+        inputs = {"dy": (dtype, dy), "x": (dtype, h), "rstd": (stat_dtype, saved[1])}
+        outputs = {}
+        if mean is not None:
+            inputs["mean"] = (stat_dtype, saved[0])
+        if dx:
+            descriptor["dx"] = True
+            outputs["dx"] = values[0].astype(np.float64)
+        if dweight:
+            descriptor["dweight"] = True
+            outputs["dweight"] = values[1].astype(np.float64)
+        if dbias:
+            descriptor["dbias"] = dbias
+            outputs["dbias"] = values[2].astype(np.float64)
+        if residual:
+            descriptor["dh"] = True
+            inputs["dh"] = (dtype, dh)
+        if offset is not None:
+            descriptor["weight_offset"] = offset
+    if weight:
+        inputs["weight"] = (weight, gamma)
+    source = (DIGITS if dtype == "f64" else PYTORCH) + ("; images of scikit-learn's load_digits" if data_name.startswith("digits") else "")
+    size = case_file.write(os.path.join(folder, file), name, descriptor, source, inputs, outputs)
+    assert size <= MAX_FILE_BYTES, f"{file}: {size} bytes"
+    written[file] = size
+
+
+def layer_norm_cases(folder):
+    def fw(*args, **options):
+        case(folder, "layer_norm", *args, pass_="forward", **options)
+
+    def bw(*args, **options):
+        case(folder, "layer_norm", *args, pass_="backward", **options)
+
+    fw("digits256", digits(256), "f32", weight="f32", bias="f32", stats=True)
+    bw("digits256", digits(256), "f32", weight="f32", dweight=True, dbias="f32")
+    fw("digits256x8x8", digits(256), "bf16", k=2, dims=(256, 8, 8), weight="f32", bias="f32", stats=True)
+    for t in DTYPES:
+        rows = digits(24)
+        images = dict(k=2, dims=(24, 8, 8))
+        fw("digits", rows, t)
+        fw("digits", rows, t, weight=t, eps=1e-6)
+        fw("digits", rows, t, bias=t, stats=True, eps=1e-3)
+        fw("digits", rows, t, weight=t, bias=t, stats=True, residual=True)
+        fw("digits24x8x8", rows, t, weight="f32", bias="f32", stats=True, **images)
+        fw("digits24x8x8", rows, t, residual=True, **images)
+        bw("digits", rows, t)
+        bw("digits", rows, t, weight=t, dweight=True)
+        bw("digits", rows, t, dbias=t)
+        bw("digits", rows, t, weight=t)
+        bw("digits", rows, t, weight=t, dweight=True, dbias=t, residual=True)
+        bw("digits24x8x8", rows, t, weight="f32", dweight=True, dbias="f32", dx=False, **images)
+        bw("digits24x8x8", rows, t, weight="f32", dweight=True, dbias="f32", **images)
+        hard(fw, bw, t, dict(weight="f32", bias="f32", stats=True), dict(weight="f32", dweight=True, dbias="f32"))
+    fw("constant16384", constant(1, 16384), "f32", stats=True)
+    bw("constant16384", constant(1, 16384), "f32")
+
+
+def rms_norm_cases(folder):
+    def fw(*args, **options):
+        case(folder, "rms_norm", *args, pass_="forward", **options)
+
+    def bw(*args, **options):
+        case(folder, "rms_norm", *args, pass_="backward", **options)
+
+    fw("digits256", digits(256), "f32", weight="f32", stats=True)
+    bw("digits256", digits(256), "f32", weight="f32", dweight=True)
+    for t in DTYPES:
+        rows = digits(24)
+        images = dict(k=2, dims=(24, 8, 8))
+        fw("digits", rows, t)
+        fw("digits", rows, t, weight=t, stats=True, eps=1e-6)
+        fw("digits", rows, t, weight=t, stats=True, residual=True)
+        fw("digits", rows, t, weight="f32", offset=1.0)
+        fw("digits24x8x8", rows, t, weight="f32", offset=1.0, stats=True, residual=True, **images)
+        bw("digits", rows, t)
+        bw("digits", rows, t, weight=t, dweight=True, residual=True)
+        bw("digits", rows, t, weight="f32", offset=1.0, dweight=True)
+        bw("digits24x8x8", rows, t, weight="f32", dweight=True, dx=False, **images)
+        hard(fw, bw, t, dict(weight="f32", stats=True), dict(weight="f32", dweight=True))
+
+
+def hard(fw, bw, dtype, forward_options, backward_options):
+    """Data on which short cuts show, at sizes that are multiples of nothing."""
+    odd = {"f32": [(1, 1), (3, 1), (7, 17), (5, 1023)], "f16": [(1, 1), (7, 17)], "bf16": [(7, 17), (2, 4097)],
+           "f64": [(3, 1), (7, 17)]}[dtype]
+    data = [("large_mean", large_mean(9, 129)), ("constant", constant(3, 300)), ("outlier", outlier(4, 513))]
+    data += [(f"odd{rows}x{cols}", normal(rows, cols)) for rows, cols in odd]
+    for name, values in data:
+        fw(name, values, dtype, **forward_options)
+        bw(name, values, dtype, **backward_options)
+    fw("residual7x17", normal(7, 17), dtype, residual=True, **forward_options)
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    folder = sys.argv[1]
+    os.makedirs(folder, exist_ok=True)
+    layer_norm_cases(folder)
+    rms_norm_cases(folder)
+    total = sum(written.values())
+    assert total <= MAX_TOTAL_BYTES, f"{total} bytes in all"
+    for file in sorted(set(os.listdir(folder)) - set(written)):
+        if file.endswith(".safetensors"):
+            os.remove(os.path.join(folder, file))
+            print(f"removed {file}, which is no case")
+    print(f"{len(written)} case files, {total} bytes, largest {max(written.values())}")
+
+
+if __name__ == "__main__":
+    main()

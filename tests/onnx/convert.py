@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Converts the LayerNormalization and RMSNormalization node cases of the onnx wheel to case files.
+
+usage: convert.py [OUTPUT_FOLDER] [--write-list]
+
+OUTPUT_FOLDER is target/onnx of the repository by default. Cases outside the scope of docs/numerics.md are printed with the reason and
+must be those of out_of_scope.txt beside this script, which --write-list renews. Needs onnx==1.22.0, the last release whose wheel holds
+the cases as files (a later one is refused); scripts/setup puts it into .dev/onnx.
+"""
+import os
+import shutil
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.normpath(os.path.join(HERE, "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, ".dev", "onnx"))
+sys.path.insert(0, os.path.join(HERE, ".."))
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+
+import case_file
+
+LIST = os.path.join(HERE, "out_of_scope.txt")
+FLOATS = {np.dtype(np.float64): "f64", np.dtype(np.float32): "f32", np.dtype(np.float16): "f16"}
+# ONNX name of the op -> our name, slots of its inputs and of its outputs, in order.
+OPS = {
+    "LayerNormalization": ("layer_norm", ["x", "weight", "bias"], ["y", "mean", "rstd"]),
+    "RMSNormalization": ("rms_norm", ["x", "weight"], ["y"]),
+}
+
+
+class OutOfScope(Exception):
+    pass
+
+
+def tensor(path):
+    proto = onnx.TensorProto()
+    with open(path, "rb") as f:
+        proto.ParseFromString(f.read())
+    return onnx.numpy_helper.to_array(proto)
+
+
+def named_tensors(names, folder, kind):
+    """The present operands of a node, by position; an absent one has an empty name and no file."""
+    files = iter(range(len(names)))
+    return [tensor(os.path.join(folder, f"{kind}_{next(files)}.pb")) if name else None for name in names]
+
+
+def dtype_of(array):
+    if array.dtype not in FLOATS:
+        raise OutOfScope(f"dtype {array.dtype}")
+    return FLOATS[array.dtype]
+
+
+def parameter(array, shape):
+    """A parameter of the shape of the normalized dims; ONNX also allows shapes that broadcast to it."""
+    if np.broadcast_shapes(array.shape, shape) != tuple(shape):
+        raise OutOfScope(f"a parameter of shape {list(array.shape)} for normalized dims {list(shape)}")
+    return np.broadcast_to(array, shape)
+
+
+def convert(case, folder):
+    """(op, descriptor, inputs, outputs) of one node case."""
+    model = onnx.load(os.path.join(case, "model.onnx"))
+    if len(model.graph.node) != 1:
+        raise OutOfScope("the op spelled out in other ops; the case without the suffix holds the same values")
+    node = model.graph.node[0]
+    op, input_slots, output_slots = OPS[node.op_type]
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    if attributes.get("stash_type", 1) != 1:
+        raise OutOfScope(f"stash_type {attributes['stash_type']}: statistics have the accumulator's dtype")
+    ins = dict(zip(input_slots, named_tensors(node.input, folder, "input")))
+    outs = dict(zip(output_slots, named_tensors(node.output, folder, "output")))
+    x = ins["x"]
+    axis = attributes.get("axis", -1)
+    k = -axis if axis < 0 else x.ndim - axis
+    shape = x.shape[x.ndim - k :]
+    # The attribute is a float32; its exact value, widened, is the one to use.
+    eps = float(np.float32(attributes.get("epsilon", 1e-5)))
+
+    descriptor = {"x": {"dtype": dtype_of(x), "dims": list(x.shape)}, "normalized_dims": k}
+    inputs = {"x": (dtype_of(x), x.astype(np.float64))}
+    for slot in ("weight", "bias"):
+        if ins.get(slot) is not None:
+            descriptor[slot] = dtype_of(ins[slot])
+            inputs[slot] = (dtype_of(ins[slot]), parameter(ins[slot], shape).astype(np.float64))
+    descriptor["eps"] = eps
+    outputs = {"y": outs["y"].astype(np.float64)}
+    # ONNX keeps the normalized dims of the statistics as ones.
+    for slot in ("mean", "rstd"):
+        if outs.get(slot) is not None:
+            outputs[slot] = outs[slot].astype(np.float64).reshape(x.shape[: x.ndim - k])
+    if len(outputs) > 1:
+        descriptor["stats"] = True
+    return op, descriptor, inputs, outputs
+
+
+def main(argv):
+    write_list = "--write-list" in argv
+    folders = [a for a in argv if not a.startswith("--")]
+    if len(folders) > 1 or set(argv) - set(folders) - {"--write-list"}:
+        sys.exit(__doc__)
+    out = folders[0] if folders else os.path.join(ROOT, "target", "onnx")
+    data = os.path.join(os.path.dirname(onnx.__file__), "backend", "test", "data", "node")
+    if not os.path.isdir(data):
+        sys.exit(f"onnx {onnx.__version__} in {os.path.dirname(onnx.__file__)} holds no node cases; 1.22.0 does")
+    shutil.rmtree(out, ignore_errors=True)
+    os.makedirs(out)
+    converted, refused = 0, []
+    prefixes = ("test_layer_normalization", "test_rms_normalization")
+    for name in sorted(n for n in os.listdir(data) if n.startswith(prefixes)):
+        case = os.path.join(data, name)
+        for i in range(sum(d.startswith("test_data_set_") for d in os.listdir(case))):
+            try:
+                op, descriptor, inputs, outputs = convert(case, os.path.join(case, f"test_data_set_{i}"))
+            except OutOfScope as reason:
+                refused.append(f"{name}: {reason}")
+                continue
+            source = f"onnx {onnx.__version__} {name}/test_data_set_{i}"
+            file = f"{op}-onnx-{name.removeprefix('test_')}-{i}.safetensors"
+            case_file.write(os.path.join(out, file), op, descriptor, source, inputs, outputs)
+            converted += 1
+    text = "".join(line + "\n" for line in refused)
+    print(text, end="")
+    print(f"{converted} cases converted to {out}, {len(refused)} out of scope as listed above")
+    if write_list:
+        with open(LIST, "w") as f:
+            f.write(text)
+    elif text != (open(LIST).read() if os.path.exists(LIST) else ""):
+        sys.exit(f"the list above differs from {LIST}; --write-list renews it")
+    if converted == 0:
+        sys.exit("no case was converted")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
