@@ -124,6 +124,7 @@ mod cuda {
             .cuda(true)
             .cudart("static")
             .include(csrc)
+            .extra_warnings(false)
             .opt_level(3)
             .debug(false)
             // Flags after -Xptxas and -Xfatbin go to those tools.

@@ -18,30 +18,6 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 
-// Where a row starts, in elements.
-fn row_start(row: u32, strides: vec3<u32>) -> u32 {
-    if (params.extent1 == 1u && params.extent2 == 1u) {
-        return row * strides.x;
-    }
-    let outer = row / params.extent2;
-    return outer / params.extent1 * strides.x + outer % params.extent1 * strides.y + row % params.extent2 * strides.z;
-}
-
-// How many elements of the chunk at `first` lie before `end`.
-fn count_before(end: u32, first: u32) -> u32 {
-    return select(0u, min(end - first, ELEMENTS), first < end);
-}
-
-// Zeros for the elements of a quad that lie past `count`, the number of elements in its chunk.
-fn keep(values: vec4<f32>, part: u32, count: u32) -> vec4<f32> {
-    let slots = vec4<u32>(0u, 1u, 2u, 3u) + 4u * part;
-    return select(vec4<f32>(), values, slots < vec4<u32>(count));
-}
-
-fn add_up(values: vec4<f32>) -> f32 {
-    return (values.x + values.y) + (values.z + values.w);
-}
-
 struct Statistics {
     shift: f32, // the mean before correction
     correction: f32,

@@ -1,0 +1,444 @@
+//! NVIDIA GPUs through the driver API. Kernels are launched through the C functions of `baracuda-ops-sys`.
+//!
+//! The owned layer uses the context's legacy default stream: one order of submission for every handle of a context, also ordered with
+//! the caller's blocking streams.
+
+use std::collections::HashSet;
+use std::ffi::{CStr, c_int, c_void};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ptr;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute, CUdevice_attribute_enum as attribute, CUresult};
+
+use super::Located;
+use crate::error::{Error, Result};
+
+mod interop;
+
+pub use interop::Lent;
+
+/// Handle of a context's legacy default stream.
+const LEGACY_STREAM: usize = 1;
+
+/// What the choice of a CUDA kernel may depend on.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Props {
+    /// The product's name.
+    pub name: String,
+    /// Its number among the driver's devices.
+    pub ordinal: u32,
+    /// Compute capability: major times 10 plus minor.
+    pub capability: u32,
+    /// Multiprocessors.
+    pub multiprocessors: u32,
+    /// Shared memory that one block may ask for, in bytes.
+    pub shared_bytes: u32,
+    /// Blocks in the largest cluster; 1 where there are none.
+    pub cluster: u32,
+    /// L2 cache in bytes.
+    pub l2_bytes: u64,
+    /// The driver's CUDA version: 1000 times major plus 10 times minor.
+    pub driver: u32,
+}
+
+/// A context and what the library needs of it.
+#[derive(Clone)]
+pub(crate) struct Device(Arc<Inner>);
+
+struct Inner {
+    context: CUcontext,
+    owner: Owner,
+    props: Props,
+    has_pools: bool,
+    /// Kernels whose attributes are set and whose module is loaded in this context.
+    prepared: Mutex<HashSet<Vec<u32>>>,
+}
+
+/// Who keeps the context alive.
+enum Owner {
+    /// This handle, by a retained primary context.
+    Primary(CUdevice),
+    /// The caller.
+    Borrowed,
+    /// A cudarc handle.
+    Cudarc(#[expect(dead_code, reason = "keeps the context alive")] Arc<cudarc::driver::CudaContext>),
+}
+
+// SAFETY: a context may be used from every thread; the driver synchronises.
+unsafe impl Send for Inner {}
+// SAFETY: as for Send.
+unsafe impl Sync for Inner {}
+
+impl Device {
+    pub(crate) fn primary(ordinal: u32) -> Result<Self> {
+        init()?;
+        let mut count = 0;
+        // SAFETY: the driver is initialised and the pointer is valid.
+        check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) })?;
+        let ordinal = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+        if ordinal >= count {
+            return Err(no_device(format!("the driver has {count} devices, number {ordinal} was asked for")));
+        }
+        let (mut device, mut context) = (0, ptr::null_mut());
+        // SAFETY: the ordinal exists and the pointers are valid; the retained context is released in `Drop`.
+        unsafe {
+            check("cuDeviceGet", sys::cuDeviceGet(&mut device, ordinal))?;
+            check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&mut context, device))?;
+        }
+        Self::new(context, device, Owner::Primary(device))
+    }
+
+    /// # Safety
+    /// `context` stays valid while the device and what is made from it exist.
+    pub(crate) unsafe fn borrowed(context: *mut c_void) -> Result<Self> {
+        init()?;
+        Self::of_context(context.cast(), Owner::Borrowed)
+    }
+
+    fn of_context(context: CUcontext, owner: Owner) -> Result<Self> {
+        let mut device = 0;
+        {
+            let _current = Current::set(context)?;
+            // SAFETY: a context is current and the pointer is valid.
+            check("cuCtxGetDevice", unsafe { sys::cuCtxGetDevice(&mut device) })?;
+        }
+        Self::new(context, device, owner)
+    }
+
+    fn new(context: CUcontext, device: CUdevice, owner: Owner) -> Result<Self> {
+        let inner =
+            Inner { context, owner, props: props(device)?, has_pools: has_pools(device)?, prepared: Mutex::default() };
+        let Props { name, capability, .. } = &inner.props;
+        let compiled = baracuda_ops_sys::CUDA_ARCHS;
+        if compiled.first().is_none_or(|lowest| capability < lowest) {
+            return Err(Error::NoKernelImage {
+                device: name.clone(),
+                capability: *capability,
+                compiled: compiled.to_vec(),
+            });
+        }
+        Ok(Self(Arc::new(inner)))
+    }
+
+    pub(crate) fn props(&self) -> &Props {
+        &self.0.props
+    }
+
+    pub(crate) fn alloc(&self, bytes: u64) -> Result<Memory> {
+        let _current = Current::set(self.0.context)?;
+        let size = usize::try_from(bytes.max(1)).unwrap_or(usize::MAX);
+        let mut address = 0;
+        // SAFETY: the context is current and the pointer is valid; the memory is freed in `Drop`.
+        let result = unsafe {
+            if self.0.has_pools {
+                sys::cuMemAllocAsync(&mut address, size, legacy())
+            } else {
+                sys::cuMemAlloc_v2(&mut address, size)
+            }
+        };
+        if result == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            return Err(Error::OutOfMemory { device: self.to_string(), bytes });
+        }
+        check("cuMemAlloc", result)?;
+        let memory = Memory(Arc::new(Allocation { device: self.clone(), address }));
+        // SAFETY: the memory holds `size` bytes.
+        check("cuMemsetD8Async", unsafe { sys::cuMemsetD8Async(address, 0, size, legacy()) })?;
+        Ok(memory)
+    }
+
+    /// Copies `bytes` to `offset`; the caller has checked that they fit.
+    pub(crate) fn write(&self, memory: &Memory, offset: u64, bytes: &[u8]) -> Result<()> {
+        let _current = Current::set(self.0.context)?;
+        // SAFETY: the range lies in the allocation; the copy is ordered in the legacy stream and has read `bytes` when it returns.
+        check("cuMemcpyHtoD", unsafe {
+            sys::cuMemcpyHtoD_v2(memory.address() + offset, bytes.as_ptr().cast(), bytes.len())
+        })
+    }
+
+    /// Copies from `offset` on; the caller has checked that the bytes exist.
+    pub(crate) fn read(&self, memory: &Memory, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let _current = Current::set(self.0.context)?;
+        // SAFETY: the range lies in the allocation; the copy is ordered in the legacy stream and has written `bytes` when it returns.
+        check("cuMemcpyDtoH", unsafe {
+            sys::cuMemcpyDtoH_v2(bytes.as_mut_ptr().cast(), memory.address() + offset, bytes.len())
+        })
+    }
+
+    pub(crate) fn queue(&self) -> Queue {
+        Queue { device: self.clone(), stream: LEGACY_STREAM, keep: None }
+    }
+
+    /// # Safety
+    /// `stream` stays valid while the queue exists.
+    pub(crate) unsafe fn borrowed_queue(&self, stream: *mut c_void) -> Result<Queue> {
+        let _current = Current::set(self.0.context)?;
+        let mut context = ptr::null_mut();
+        // SAFETY: the stream is valid by the caller's promise, and so is the pointer.
+        check("cuStreamGetCtx", unsafe { sys::cuStreamGetCtx(stream.cast(), &mut context) })?;
+        if context != self.0.context {
+            return Err(Error::WrongDevice {
+                op: "queue",
+                operand: "stream",
+                expected: self.to_string(),
+                got: "another CUDA context".into(),
+            });
+        }
+        Ok(Queue { device: self.clone(), stream: stream as usize, keep: None })
+    }
+
+    /// Runs `prepare` in this context, unless it succeeded before with the same key.
+    pub(crate) fn prepare(&self, call: &'static str, key: Vec<u32>, prepare: impl FnOnce() -> i32) -> Result<()> {
+        let prepared = || self.0.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        if prepared().contains(&key) {
+            return Ok(());
+        }
+        let _current = Current::set(self.0.context)?;
+        launched(call, prepare())?;
+        prepared().insert(key);
+        Ok(())
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.context == other.0.context
+    }
+}
+
+impl Eq for Device {}
+
+impl Hash for Device {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.0.context as usize).hash(state);
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cuda:{} ({})", self.0.props.ordinal, self.0.props.name)
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("cuda::Device").field("context", &self.0.context).field("props", &self.0.props).finish()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Owner::Primary(device) = self.owner {
+            // SAFETY: retained in `primary`. A failure leaves the context to the driver, which is all that can be done here.
+            let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) };
+        }
+    }
+}
+
+/// Owned device memory.
+#[derive(Clone)]
+pub(crate) struct Memory(Arc<Allocation>);
+
+struct Allocation {
+    device: Device,
+    address: u64,
+}
+
+impl Memory {
+    pub(crate) fn address(&self) -> u64 {
+        self.0.address
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memory({:#x})", self.0.address)
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        let Ok(_current) = Current::set(self.device.0.context) else { return };
+        // SAFETY: allocated in `alloc`; freed after the work of the legacy stream. Failures are those of a lost device.
+        unsafe {
+            let _ = if self.device.0.has_pools {
+                sys::cuMemFreeAsync(self.address, legacy())
+            } else {
+                let _ = sys::cuStreamSynchronize(legacy());
+                sys::cuMemFree_v2(self.address)
+            };
+        }
+    }
+}
+
+/// A stream on which runs are enqueued.
+pub(crate) struct Queue {
+    device: Device,
+    stream: usize,
+    #[expect(dead_code, reason = "keeps the stream alive")]
+    keep: Option<Arc<cudarc::driver::CudaStream>>,
+}
+
+impl Queue {
+    /// Waits for the stream.
+    pub(crate) fn finish(&mut self) -> Result<()> {
+        let _current = Current::set(self.device.0.context)?;
+        // SAFETY: the stream is the legacy one, or valid by the promise made when the queue was created.
+        check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.stream as sys::CUstream) })
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cuda::Queue({:#x} on {})", self.stream, self.device)
+    }
+}
+
+/// A prepared kernel: launches with the operands of a run.
+pub(crate) struct Launch {
+    /// The C function, for errors.
+    pub(crate) call: &'static str,
+    /// Launches on a stream and returns the status of that launch.
+    pub(crate) launch: Box<dyn Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync>,
+}
+
+impl Launch {
+    pub(crate) fn enqueue(&self, queue: &Queue, located: &Located<'_>) -> Result<()> {
+        let _current = Current::set(queue.device.0.context)?;
+        launched(self.call, (self.launch)(located, queue.stream as *mut c_void))
+    }
+}
+
+/// Makes a context current and puts back the one before.
+struct Current(Option<CUcontext>);
+
+impl Current {
+    fn set(context: CUcontext) -> Result<Self> {
+        let mut before = ptr::null_mut();
+        // SAFETY: the driver is initialised, the pointer valid, and the context alive.
+        unsafe {
+            check("cuCtxGetCurrent", sys::cuCtxGetCurrent(&mut before))?;
+            if before == context {
+                return Ok(Self(None));
+            }
+            check("cuCtxSetCurrent", sys::cuCtxSetCurrent(context))?;
+        }
+        Ok(Self(Some(before)))
+    }
+}
+
+impl Drop for Current {
+    fn drop(&mut self) {
+        if let Some(before) = self.0 {
+            // SAFETY: it was current on this thread a moment ago, or is null.
+            let _ = unsafe { sys::cuCtxSetCurrent(before) };
+        }
+    }
+}
+
+fn legacy() -> sys::CUstream {
+    LEGACY_STREAM as sys::CUstream
+}
+
+/// Loads and initialises the driver. cudarc would panic without one.
+fn init() -> Result<()> {
+    static DRIVER: OnceLock<Result<(), String>> = OnceLock::new();
+    let driver = DRIVER.get_or_init(|| {
+        let names = if cfg!(windows) { &["nvcuda.dll"][..] } else { &["libcuda.so.1", "libcuda.so"] };
+        // SAFETY: the driver's library runs no code of ours when loaded.
+        let is_present = names.iter().any(|name| unsafe { libloading::Library::new(name) }.is_ok());
+        if !is_present {
+            return Err(format!("no NVIDIA driver: {} is not found; install the driver", names[0]));
+        }
+        // SAFETY: may be called any time.
+        match unsafe { sys::cuInit(0) } {
+            CUresult::CUDA_SUCCESS => Ok(()),
+            CUresult::CUDA_ERROR_NO_DEVICE => Err("the NVIDIA driver finds no GPU (see nvidia-smi)".into()),
+            code => Err(format!("cuInit failed with code {}: {} (see nvidia-smi)", code as u32, words(code))),
+        }
+    });
+    driver.clone().map_err(no_device)
+}
+
+fn no_device(reason: String) -> Error {
+    Error::NoDevice { backend: "cuda", reason }
+}
+
+fn get(device: CUdevice, what: CUdevice_attribute) -> Result<u32> {
+    let mut value = 0;
+    // SAFETY: the device exists and the pointer is valid.
+    check("cuDeviceGetAttribute", unsafe { sys::cuDeviceGetAttribute(&mut value, what, device) })?;
+    Ok(u32::try_from(value).unwrap_or(0))
+}
+
+fn has_pools(device: CUdevice) -> Result<bool> {
+    get(device, attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED).map(|yes| yes != 0)
+}
+
+fn props(device: CUdevice) -> Result<Props> {
+    let mut name = [0; 256];
+    let mut driver = 0;
+    // SAFETY: the device exists; the buffer holds its length; the pointer is valid.
+    unsafe {
+        check("cuDeviceGetName", sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int, device))?;
+        check("cuDriverGetVersion", sys::cuDriverGetVersion(&mut driver))?;
+    }
+    let bytes = name.map(|c| c as u8);
+    let name = CStr::from_bytes_until_nul(&bytes).map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let capability = 10 * get(device, attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
+        + get(device, attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+    let cluster = match capability {
+        ..90 => 1,
+        // Data-centre GPUs schedule clusters of 16 blocks where the kernel opts in; 8 is what every other GPU has.
+        90 | 100 => 16,
+        _ => 8,
+    };
+    Ok(Props {
+        name,
+        ordinal: u32::try_from(device).unwrap_or(0),
+        capability,
+        multiprocessors: get(device, attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+        shared_bytes: get(device, attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+        cluster,
+        l2_bytes: u64::from(get(device, attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
+        driver: u32::try_from(driver).unwrap_or(0),
+    })
+}
+
+/// The driver's words for a code.
+fn words(code: CUresult) -> String {
+    let mut text = ptr::null();
+    // SAFETY: the pointer is valid; the text, if any, is static.
+    unsafe {
+        match sys::cuGetErrorString(code, &mut text) {
+            CUresult::CUDA_SUCCESS if !text.is_null() => CStr::from_ptr(text).to_string_lossy().into_owned(),
+            _ => "unknown to the driver".into(),
+        }
+    }
+}
+
+fn check(call: &'static str, result: CUresult) -> Result<()> {
+    if result == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failure(call, result as i32, words(result))) }
+}
+
+/// The status of a C function of `baracuda-ops-sys`: a `cudaError_t`.
+fn launched(call: &'static str, status: i32) -> Result<()> {
+    if status == 0 {
+        return Ok(());
+    }
+    Err(failure(call, status, format!("CUDA runtime error {status}")))
+}
+
+#[cold]
+fn failure(call: &'static str, code: i32, detail: String) -> Error {
+    match code {
+        35 => no_device(format!("{call}: the NVIDIA driver is older than the CUDA runtime of this build; update the driver")),
+        // A context that faulted refuses everything from then on.
+        46 | 214 | 700 | 702 | 709 | 710 | 714..=719 | 721 => {
+            Error::DeviceLost { device: "cuda".into(), detail: format!("{call}: code {code}: {detail}") }
+        }
+        _ => Error::Backend { call, code: i64::from(code), detail },
+    }
+}

@@ -1,0 +1,490 @@
+//! Devices and their memory.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use super::queue::{Queue, Recorder};
+use super::text::Source;
+use crate::error::{Error, Result};
+use crate::memory::MAX_SLOTS;
+
+/// Storage buffers that one dispatch may bind: the operands of an op and its workspace.
+pub(super) const MAX_BINDINGS: usize = MAX_SLOTS;
+/// The unit of large uploads, which bounds the memory that staging them takes.
+const UPLOAD_BYTES: usize = 64 << 20;
+
+/// What the choice of a kernel may depend on: plain numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Props {
+    /// The adapter's name.
+    pub adapter: String,
+    /// Vulkan, Metal or Dx12.
+    pub api: String,
+    /// The driver and its version.
+    pub driver: String,
+    /// Whether the adapter computes on the host's processor.
+    pub is_cpu: bool,
+    /// The narrowest and the widest subgroup, if the device has subgroup operations.
+    pub subgroup_sizes: Option<(u32, u32)>,
+    /// Bytes of immediates, 0 if the device has none.
+    pub immediate_bytes: u32,
+    /// Most bytes of one binding.
+    pub max_binding_bytes: u64,
+    /// Most bytes of one buffer.
+    pub max_buffer_bytes: u64,
+    /// Most storage buffers that one dispatch binds.
+    pub max_storage_buffers: u32,
+    /// Most bytes of workgroup memory.
+    pub max_workgroup_bytes: u32,
+    /// Most threads of a workgroup.
+    pub max_threads: u32,
+    /// Most workgroups along one dimension.
+    pub max_groups: u32,
+    /// Alignment of bindings in bytes.
+    pub binding_align: u32,
+}
+
+impl Props {
+    fn new(device: &::wgpu::Device) -> Self {
+        let (info, limits, features) = (device.adapter_info(), device.limits(), device.features());
+        let subgroups = features.contains(::wgpu::Features::SUBGROUP);
+        let immediates = features.contains(::wgpu::Features::IMMEDIATES);
+        Self {
+            adapter: info.name,
+            api: info.backend.to_string(),
+            driver: format!("{} {}", info.driver, info.driver_info).trim().to_string(),
+            is_cpu: info.device_type == ::wgpu::DeviceType::Cpu,
+            subgroup_sizes: subgroups.then_some((info.subgroup_min_size, info.subgroup_max_size)),
+            immediate_bytes: if immediates { limits.max_immediate_size } else { 0 },
+            max_binding_bytes: limits.max_storage_buffer_binding_size,
+            max_buffer_bytes: limits.max_buffer_size,
+            max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
+            max_workgroup_bytes: limits.max_compute_workgroup_storage_size,
+            max_threads: limits.max_compute_invocations_per_workgroup.min(limits.max_compute_workgroup_size_x),
+            max_groups: limits.max_compute_workgroups_per_dimension,
+            binding_align: limits.min_storage_buffer_offset_alignment,
+        }
+    }
+
+    /// Alignment of ranges of the workspace in bytes: such a range can start a binding.
+    pub(crate) fn workspace_align(&self) -> u64 {
+        u64::from(self.binding_align.max(16))
+    }
+
+    /// Whether offsets that are no multiple of the alignment reach kernels as immediates, so that any run takes them.
+    pub(crate) fn has_immediates(&self) -> bool {
+        self.immediate_bytes as usize >= 4 * MAX_BINDINGS
+    }
+}
+
+/// A handle; clones are equal, and nothing else is.
+#[derive(Clone)]
+pub(crate) struct Device(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(super) device: ::wgpu::Device,
+    pub(super) queue: ::wgpu::Queue,
+    props: Props,
+    /// Zeros that stand for the offsets of operands that start where their bindings do.
+    pub(super) no_offsets: ::wgpu::Buffer,
+    pipelines: Mutex<HashMap<(Source, bool), Pipeline>>,
+    recorder: Mutex<Recorder>,
+    lost: Arc<Lost>,
+}
+
+/// What the driver said when it lost an owned device.
+#[derive(Default)]
+struct Lost {
+    is_lost: AtomicBool,
+    words: OnceLock<String>,
+}
+
+/// A pipeline with the layout of its bindings.
+#[derive(Clone, Debug)]
+pub(super) struct Pipeline {
+    pub(super) pipeline: ::wgpu::ComputePipeline,
+    pub(super) layout: ::wgpu::BindGroupLayout,
+}
+
+impl Deref for Device {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+/// All owned devices come from one instance, so that a buffer of another of them is recognised.
+static INSTANCE: LazyLock<::wgpu::Instance> = LazyLock::new(|| {
+    let mut descriptor = ::wgpu::InstanceDescriptor::new_without_display_handle();
+    descriptor.backends = ::wgpu::Backends::VULKAN | ::wgpu::Backends::METAL | ::wgpu::Backends::DX12;
+    ::wgpu::Instance::new(descriptor)
+});
+
+fn adapters() -> Vec<::wgpu::Adapter> {
+    let backends = ::wgpu::Backends::VULKAN | ::wgpu::Backends::METAL | ::wgpu::Backends::DX12;
+    let mut adapters = pollster::block_on(INSTANCE.enumerate_adapters(backends));
+    adapters.sort_by_key(|adapter| match adapter.get_info().device_type {
+        ::wgpu::DeviceType::DiscreteGpu => 0,
+        ::wgpu::DeviceType::IntegratedGpu => 1,
+        ::wgpu::DeviceType::VirtualGpu | ::wgpu::DeviceType::Other => 2,
+        ::wgpu::DeviceType::Cpu => 3,
+    });
+    adapters
+}
+
+impl Device {
+    pub(crate) fn best() -> Result<Self> {
+        let mut reason = "no adapter was found; install a Vulkan driver (on Linux also libvulkan1, and for a machine without a \
+                          GPU mesa-vulkan-drivers)"
+            .to_string();
+        for adapter in adapters() {
+            match Self::owned(&adapter) {
+                Ok(device) => return Ok(device),
+                Err(error) => reason = error.to_string(),
+            }
+        }
+        Err(Error::NoDevice { backend: "wgpu", reason })
+    }
+
+    pub(crate) fn all() -> Vec<Self> {
+        adapters().iter().filter_map(|adapter| Self::owned(adapter).ok()).collect()
+    }
+
+    fn owned(adapter: &::wgpu::Adapter) -> Result<Self> {
+        let wanted = ::wgpu::Features::SUBGROUP
+            | ::wgpu::Features::IMMEDIATES
+            | ::wgpu::Features::TIMESTAMP_QUERY
+            | ::wgpu::Features::TIMESTAMP_QUERY_INSIDE_ENCODERS
+            | ::wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES;
+        let descriptor = ::wgpu::DeviceDescriptor {
+            label: Some("baracuda-ops"),
+            required_features: adapter.features() & wanted,
+            required_limits: adapter.limits(),
+            ..Default::default()
+        };
+        let (device, queue) = pollster::block_on(adapter.request_device(&descriptor)).map_err(|error| {
+            Error::NoDevice { backend: "wgpu", reason: format!("{}: {error}", adapter.get_info().name) }
+        })?;
+        let lost = Arc::new(Lost::default());
+        let record = lost.clone();
+        device.set_device_lost_callback(move |reason, words| {
+            // Dropping the last handle is reported as a loss too; nobody is left to hear of it.
+            let _ = record.words.set(format!("{reason:?}: {words}"));
+            record.is_lost.store(true, Ordering::Release);
+        });
+        // Every call runs in an error scope; the default handler would end the process.
+        device.on_uncaptured_error(Arc::new(|error| {
+            tracing::error!(target: "baracuda_ops", %error, "wgpu error outside of any scope");
+        }));
+        Self::new(device, queue, lost)
+    }
+
+    pub(crate) fn borrowed(device: &::wgpu::Device, queue: &::wgpu::Queue) -> Result<Self> {
+        // The callbacks are the caller's.
+        Self::new(device.clone(), queue.clone(), Arc::default())
+    }
+
+    fn new(device: ::wgpu::Device, queue: ::wgpu::Queue, lost: Arc<Lost>) -> Result<Self> {
+        let props = Props::new(&device);
+        let name = name(&props);
+        let descriptor = ::wgpu::BufferDescriptor {
+            label: Some("baracuda-ops offsets"),
+            size: 4 * MAX_BINDINGS as u64,
+            usage: ::wgpu::BufferUsages::UNIFORM,
+            mapped_at_creation: false,
+        };
+        let bytes = descriptor.size;
+        let no_offsets = guarded(&device, "create_buffer", || device.create_buffer(&descriptor))
+            .map_err(|failure| failure.into_error(&name, &lost, bytes))?;
+        Ok(Self(Arc::new(Inner {
+            device,
+            queue,
+            props,
+            no_offsets,
+            pipelines: Mutex::default(),
+            recorder: Mutex::default(),
+            lost,
+        })))
+    }
+
+    pub(crate) fn props(&self) -> &Props {
+        &self.props
+    }
+
+    /// Zeroed storage of `bytes` bytes, rounded up to whole words.
+    pub(crate) fn alloc(&self, bytes: u64) -> Result<Memory> {
+        let size = bytes.max(4).checked_next_multiple_of(4);
+        let size = size.filter(|&size| size <= self.props.max_buffer_bytes);
+        let size = size.ok_or_else(|| Error::OutOfMemory { device: self.to_string(), bytes })?;
+        let usage =
+            ::wgpu::BufferUsages::STORAGE | ::wgpu::BufferUsages::COPY_SRC | ::wgpu::BufferUsages::COPY_DST;
+        self.create_buffer("baracuda-ops buffer", size, usage, None).map(Memory)
+    }
+
+    pub(super) fn create_buffer(
+        &self,
+        label: &'static str,
+        size: u64,
+        usage: ::wgpu::BufferUsages,
+        contents: Option<&[u8]>,
+    ) -> Result<::wgpu::Buffer> {
+        let descriptor =
+            ::wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: contents.is_some() };
+        let buffer = guarded(&self.device, "create_buffer", || self.device.create_buffer(&descriptor))
+            .map_err(|failure| failure.into_error(&self.to_string(), &self.lost, size))?;
+        if let Some(contents) = contents {
+            let mut view = buffer.get_mapped_range_mut(..).map_err(|error| self.failed("map", error.to_string()))?;
+            view.slice(..contents.len()).copy_from_slice(contents);
+            drop(view);
+            buffer.unmap();
+        }
+        Ok(buffer)
+    }
+
+    /// Writes `bytes` at `offset`, after everything recorded before; the caller has checked that they fit.
+    pub(crate) fn write(&self, memory: &Memory, offset: u64, bytes: &[u8]) -> Result<()> {
+        let start = offset & !3;
+        let end = (offset + bytes.len() as u64).next_multiple_of(4);
+        if start != offset || end != offset + bytes.len() as u64 {
+            // Copies move words: the bytes around stay as they are.
+            let mut words = vec![0; (end - start) as usize];
+            self.read(memory, start, &mut words)?;
+            words[(offset - start) as usize..][..bytes.len()].copy_from_slice(bytes);
+            return self.write(memory, start, &words);
+        }
+        let mut recorder = self.recorder();
+        recorder.submit(self)?;
+        for (i, part) in bytes.chunks(UPLOAD_BYTES).enumerate() {
+            self.guarded("write_buffer", || {
+                self.queue.write_buffer(&memory.0, offset + (i * UPLOAD_BYTES) as u64, part);
+                self.queue.submit([]);
+            })?;
+            if bytes.len() > UPLOAD_BYTES {
+                self.wait(None)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads from `offset` on, after everything recorded before; the caller has checked that the bytes exist.
+    pub(crate) fn read(&self, memory: &Memory, offset: u64, bytes: &mut [u8]) -> Result<()> {
+        let start = offset & !3;
+        let end = (offset + bytes.len() as u64).next_multiple_of(4);
+        let usage = ::wgpu::BufferUsages::MAP_READ | ::wgpu::BufferUsages::COPY_DST;
+        let staging = self.create_buffer("baracuda-ops download", end - start, usage, None)?;
+        let submission = self.recorder().submit_with(self, |encoder| {
+            encoder.copy_buffer_to_buffer(&memory.0, start, &staging, 0, end - start);
+        })?;
+        let outcome = Arc::new(OnceLock::new());
+        let told = outcome.clone();
+        staging.map_async(::wgpu::MapMode::Read, .., move |result| {
+            let _ = told.set(result);
+        });
+        self.wait(Some(submission))?;
+        match outcome.get() {
+            Some(Ok(())) => {}
+            Some(Err(error)) => return Err(self.failed("map", error.to_string())),
+            None => return Err(self.failed("map", "the device did not answer".into())),
+        }
+        let view = staging.get_mapped_range(..).map_err(|error| self.failed("map", error.to_string()))?;
+        bytes.copy_from_slice(&view[(offset - start) as usize..][..bytes.len()]);
+        Ok(())
+    }
+
+    pub(crate) fn queue(&self) -> Queue<'static> {
+        Queue::owned(self.clone())
+    }
+
+    /// Submits what is recorded and waits for everything submitted.
+    pub(super) fn finish(&self) -> Result<()> {
+        self.recorder().submit(self)?;
+        self.wait(None)
+    }
+
+    fn wait(&self, submission_index: Option<::wgpu::SubmissionIndex>) -> Result<()> {
+        let waited = self.device.poll(::wgpu::PollType::Wait { submission_index, timeout: None });
+        self.alive()?;
+        waited.map(|_| ()).map_err(|error| self.failed("poll", error.to_string()))
+    }
+
+    pub(super) fn recorder(&self) -> MutexGuard<'_, Recorder> {
+        self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn new_encoder(&self) -> ::wgpu::CommandEncoder {
+        self.device.create_command_encoder(&::wgpu::CommandEncoderDescriptor { label: Some("baracuda-ops") })
+    }
+
+    /// Runs wgpu calls whose errors are returned.
+    pub(super) fn guarded<T>(&self, call: &'static str, calls: impl FnOnce() -> T) -> Result<T> {
+        guarded(&self.device, call, calls).map_err(|failure| failure.into_error(&self.to_string(), &self.lost, 0))
+    }
+
+    fn alive(&self) -> Result<()> {
+        if self.lost.is_lost.load(Ordering::Acquire) {
+            return Err(self.lost.error(self.to_string()));
+        }
+        Ok(())
+    }
+
+    fn failed(&self, call: &'static str, detail: String) -> Error {
+        Error::Backend { call, code: 0, detail }
+    }
+
+    /// The pipeline of a source, compiled once for the life of the device.
+    pub(super) fn pipeline(&self, source: &Source, is_shared: bool) -> Result<Pipeline> {
+        let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        // Looking up takes a key by value or by reference to the whole; the sources are small.
+        match pipelines.entry((source.clone(), is_shared)) {
+            Entry::Occupied(entry) => Ok(entry.get().clone()),
+            Entry::Vacant(entry) => Ok(entry.insert(self.compile(source, is_shared)?).clone()),
+        }
+    }
+
+    fn compile(&self, source: &Source, is_shared: bool) -> Result<Pipeline> {
+        let has_immediates = self.props.has_immediates();
+        let text = source.assemble(is_shared, has_immediates);
+        let buffer = |binding: u32, ty, min_bytes| ::wgpu::BindGroupLayoutEntry {
+            binding,
+            visibility: ::wgpu::ShaderStages::COMPUTE,
+            ty: ::wgpu::BindingType::Buffer {
+                ty,
+                has_dynamic_offset: false,
+                min_binding_size: ::wgpu::BufferSize::new(min_bytes),
+            },
+            count: None,
+        };
+        let bound: Vec<_> = source.operands.iter().filter(|operand| operand.is_bound()).collect();
+        let mut entries = vec![buffer(0, ::wgpu::BufferBindingType::Uniform, 0)];
+        for (i, operand) in bound.iter().enumerate() {
+            let read_only = !is_shared && operand.accessor.ends_with("_in");
+            let ty = ::wgpu::BufferBindingType::Storage { read_only };
+            entries.push(buffer(1 + i as u32, ty, operand.element_bytes()));
+        }
+        if !has_immediates {
+            let bytes = 4 * bound.len() as u64;
+            entries.push(buffer(1 + bound.len() as u32, ::wgpu::BufferBindingType::Uniform, bytes));
+        }
+        let immediate_size = if has_immediates { 4 * bound.len() as u32 } else { 0 };
+        self.guarded("create_compute_pipeline", || {
+            let device = &self.device;
+            let layout = device.create_bind_group_layout(&::wgpu::BindGroupLayoutDescriptor {
+                label: Some(source.entry),
+                entries: &entries,
+            });
+            let pipeline_layout = device.create_pipeline_layout(&::wgpu::PipelineLayoutDescriptor {
+                label: Some(source.entry),
+                bind_group_layouts: &[Some(&layout)],
+                immediate_size,
+            });
+            let descriptor = ::wgpu::ShaderModuleDescriptor {
+                label: Some(source.entry),
+                source: ::wgpu::ShaderSource::Wgsl(text.into()),
+            };
+            // SAFETY: no shader reaches outside of its bindings or loops for ever: every index is that of an element inside the span
+            // of its operand, which the generic check has found inside the memory that is bound; rows and columns past the end are
+            // masked; loops run to constants or to numbers from the plan's own uniform; and no divisor is 0.
+            let module =
+                unsafe { device.create_shader_module_trusted(descriptor, ::wgpu::ShaderRuntimeChecks::unchecked()) };
+            let pipeline = device.create_compute_pipeline(&::wgpu::ComputePipelineDescriptor {
+                label: Some(source.entry),
+                layout: Some(&pipeline_layout),
+                module: &module,
+                entry_point: Some(source.entry),
+                compilation_options: ::wgpu::PipelineCompilationOptions {
+                    zero_initialize_workgroup_memory: false,
+                    ..Default::default()
+                },
+                cache: None,
+            });
+            Pipeline { pipeline, layout }
+        })
+    }
+}
+
+/// An error that a scope caught.
+struct Failure {
+    call: &'static str,
+    error: ::wgpu::Error,
+}
+
+/// Makes wgpu calls and returns the first error they raise, which is then not reported anywhere else.
+fn guarded<T>(device: &::wgpu::Device, call: &'static str, calls: impl FnOnce() -> T) -> Result<T, Failure> {
+    let memory = device.push_error_scope(::wgpu::ErrorFilter::OutOfMemory);
+    let internal = device.push_error_scope(::wgpu::ErrorFilter::Internal);
+    let validation = device.push_error_scope(::wgpu::ErrorFilter::Validation);
+    let result = calls();
+    let errors = [
+        pollster::block_on(validation.pop()),
+        pollster::block_on(internal.pop()),
+        pollster::block_on(memory.pop()),
+    ];
+    match errors.into_iter().flatten().next() {
+        Some(error) => Err(Failure { call, error }),
+        None => Ok(result),
+    }
+}
+
+impl Failure {
+    fn into_error(self, device: &str, lost: &Lost, bytes: u64) -> Error {
+        if lost.is_lost.load(Ordering::Acquire) {
+            return lost.error(device.into());
+        }
+        match self.error {
+            ::wgpu::Error::OutOfMemory { .. } => Error::OutOfMemory { device: device.into(), bytes },
+            error => Error::Backend { call: self.call, code: 0, detail: error.to_string() },
+        }
+    }
+}
+
+impl Lost {
+    fn error(&self, device: String) -> Error {
+        Error::DeviceLost { device, detail: self.words.get().cloned().unwrap_or_default() }
+    }
+}
+
+fn name(props: &Props) -> String {
+    format!("wgpu ({}, {})", props.adapter, props.api)
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&name(&self.props))
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Device").field(&self.props).finish()
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Device {}
+
+impl Hash for Device {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+/// Owned storage.
+#[derive(Clone, Debug)]
+pub(crate) struct Memory(::wgpu::Buffer);
+
+impl Memory {
+    pub(crate) fn buffer(&self) -> &::wgpu::Buffer {
+        &self.0
+    }
+}

@@ -1,0 +1,98 @@
+//! Shader text: files of `csrc` one after the other, with constants in front and one accessor file for each operand.
+//!
+//! In accessor files `OPERAND` stands for the operand's name, `BINDING` for its place and `ACCESS` for how it is bound.
+
+use std::fmt::Write;
+
+use baracuda_ops_sys::wgsl::FILES;
+
+/// How one operand is read or written: an accessor file under `common/operand`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct OperandText {
+    pub(crate) name: &'static str,
+    pub(crate) accessor: &'static str,
+}
+
+impl OperandText {
+    /// Whether the operand takes a binding.
+    pub(crate) fn is_bound(self) -> bool {
+        !self.accessor.starts_with("absent")
+    }
+
+    /// Bytes of the elements in which the operand is bound.
+    pub(crate) fn element_bytes(self) -> u64 {
+        let has_chunks = ["chunks", "quads", "partials"].iter().any(|kind| self.accessor.starts_with(kind));
+        if has_chunks { 16 } else { 4 }
+    }
+}
+
+/// A whole specialisation: equal sources give equal pipelines. Shapes are no part of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Source {
+    /// The entry point.
+    pub(crate) entry: &'static str,
+    /// Files under `csrc`, without their ending.
+    pub(crate) files: Vec<&'static str>,
+    /// Numbers the files leave open.
+    pub(crate) constants: Vec<(&'static str, u32)>,
+    /// Flags the files leave open.
+    pub(crate) flags: Vec<(&'static str, bool)>,
+    /// Operands in the order of their bindings.
+    pub(crate) operands: Vec<OperandText>,
+    /// Whether subgroup operations are used.
+    pub(crate) has_subgroups: bool,
+}
+
+impl Source {
+    /// The text. Shared: every operand is bound for reading and writing, as ranges of one buffer must be. Remainders of offsets come
+    /// as immediates or in a uniform.
+    pub(crate) fn assemble(&self, is_shared: bool, has_immediates: bool) -> String {
+        let mut text = String::with_capacity(16 << 10);
+        if self.has_subgroups {
+            text.push_str("enable subgroups;\n");
+        }
+        for (name, value) in &self.constants {
+            let _ = writeln!(text, "const {name}: u32 = {value}u;");
+        }
+        for (name, value) in &self.flags {
+            let _ = writeln!(text, "const {name}: bool = {value};");
+        }
+        let bound = || self.operands.iter().filter(|operand| operand.is_bound());
+        text.push_str("struct Offsets {\n");
+        for operand in bound() {
+            let _ = writeln!(text, "    {}: u32, // words from the start of its binding", operand.name);
+        }
+        text.push_str("}\n");
+        if has_immediates {
+            text.push_str("var<immediate> offsets: Offsets;\n");
+        } else {
+            let _ = writeln!(text, "@group(0) @binding({}) var<uniform> offsets: Offsets;", bound().count() + 1);
+        }
+        for path in &self.files {
+            text.push_str(file(path));
+        }
+        let mut place = 0;
+        for operand in &self.operands {
+            place += usize::from(operand.is_bound());
+            let accessor = file_in("common/operand/", operand.accessor)
+                .replace("OPERAND", operand.name)
+                .replace("BINDING", &place.to_string())
+                .replace("ACCESS", if is_shared { "read_write" } else { "read" });
+            text.push_str(&accessor);
+        }
+        text
+    }
+}
+
+fn file(path: &str) -> &'static str {
+    file_in("", path)
+}
+
+fn file_in(folder: &str, path: &str) -> &'static str {
+    let named = |known: &str| {
+        known.strip_prefix(folder).and_then(|rest| rest.strip_suffix(".wgsl")).is_some_and(|stem| stem == path)
+    };
+    let found = FILES.iter().find(|(known, _)| named(known));
+    debug_assert!(found.is_some(), "{folder}{path}.wgsl is no file of csrc");
+    found.map_or("", |(_, text)| text)
+}

@@ -1,0 +1,60 @@
+// dweight and dbias from the sums in the workspace, [partials][dweight, dbias][cols]. A thread owns a chunk of columns and every
+// LANES-th sum of it, in four chains; the lanes meet in a tree.
+struct Params {
+    cols: u32,
+    partials: u32,
+    groups_x: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+
+const COLUMNS: u32 = 8u; // chunks of a workgroup
+const LANES: u32 = WORKGROUP / COLUMNS;
+const GRADIENTS: u32 = u32(HAS_dweight) + u32(HAS_dbias);
+
+var<workgroup> lane_sums: array<vec4<f32>, WORKGROUP * QUADS>;
+
+@compute @workgroup_size(WORKGROUP)
+fn row_norm_backward_parameters(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let group = workgroup.y * params.groups_x + workgroup.x;
+    let chunks = (params.cols + ELEMENTS - 1u) / ELEMENTS;
+    let chunk = group / GRADIENTS * COLUMNS + thread % COLUMNS;
+    let gradient = group % GRADIENTS;
+    let lane = thread / COLUMNS;
+    for (var part = 0u; part < QUADS; part++) {
+        var sum = array<vec4<f32>, 4>();
+        if (chunk < chunks) {
+            let first = (gradient * chunks + chunk) * QUADS + part;
+            for (var base = lane; base < params.partials; base += 4u * LANES) {
+                for (var chain = 0u; chain < 4u; chain++) {
+                    let partial = base + chain * LANES;
+                    if (partial < params.partials) {
+                        sum[chain] += sums_read(partial * GRADIENTS * chunks * QUADS + first);
+                    }
+                }
+            }
+        }
+        lane_sums[part * WORKGROUP + thread] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    }
+    workgroupBarrier();
+    for (var half = WORKGROUP / 2u; half >= COLUMNS; half = half >> 1u) {
+        if (thread < half) {
+            for (var part = 0u; part < QUADS; part++) {
+                lane_sums[part * WORKGROUP + thread] += lane_sums[part * WORKGROUP + thread + half];
+            }
+        }
+        workgroupBarrier();
+    }
+    let count = select(0u, min(params.cols - min(chunk * ELEMENTS, params.cols), ELEMENTS), lane == 0u);
+    if (count > 0u) {
+        var result = vec4<u32>();
+        for (var part = 0u; part < QUADS; part++) {
+            result = with_quad(result, part, lane_sums[part * WORKGROUP + thread]);
+        }
+        if (HAS_dweight && gradient == 0u) {
+            dweight_store(chunk * ELEMENTS, count, result);
+        } else {
+            dbias_store(chunk * ELEMENTS, count, result);
+        }
+    }
+}

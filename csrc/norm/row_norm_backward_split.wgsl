@@ -1,0 +1,15 @@
+// sum(g) and sum(g * xhat) of each slice of a row that is too long for one workgroup, [rows][slices]. WORKGROUP = THREADS.
+@compute @workgroup_size(WORKGROUP)
+fn row_norm_backward_split_sums(at: Invocation) {
+    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let item = min(group, params.rows * params.sum_slices - 1u);
+    let row = item / params.sum_slices;
+    let slice = item % params.sum_slices;
+    let first_col = slice * SLICE + thread_index(at) * ELEMENTS;
+    let end_col = select(0u, min((slice + 1u) * SLICE, params.cols), group == item);
+    load_row(row, first_col, end_col);
+    let sums = row_sum(at, thread_sums(first_col, end_col, mean_of(row), rstd_of(row)), 0u);
+    if (group == item && thread_index(at) == 0u) {
+        slices_write(item, vec4<f32>(sums, 0.0, 0.0));
+    }
+}
