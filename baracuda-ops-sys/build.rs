@@ -146,6 +146,12 @@ mod cuda {
         if jobs.is_empty() {
             fail(&[format!("no .cu file under {}", csrc.display())]);
         }
+        // Those of a source file that has gone would still be read.
+        for entry in fs::read_dir(&out_dir).into_iter().flatten().flatten() {
+            if entry.path().extension().is_some_and(|e| e == "log") {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
         let next = AtomicUsize::new(0);
         let cores: usize = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
         let failures: usize = thread::scope(|scope| {
@@ -172,7 +178,6 @@ mod cuda {
         let mut archive = cc::Build::new();
         archive.cuda(true).cudart("static").cpp_link_stdlib(None);
         archive.objects(jobs.iter().map(|job| &job.object));
-        // Before the library itself, so that the linker finds cudart's symbols after their users.
         archive.compile("baracuda_ops_kernels");
         for dir in library_dirs(&nvcc) {
             println!("cargo::rustc-link-search=native={}", dir.display());

@@ -27,6 +27,7 @@ files! {
         NUMBER = "common/number.wgsl",
         OPERAND_ABSENT_IN = "common/operand/absent_in.wgsl",
         OPERAND_ABSENT_OUT = "common/operand/absent_out.wgsl",
+        OPERAND_ABSENT_PARTIALS = "common/operand/absent_partials.wgsl",
         OPERAND_ABSENT_QUADS = "common/operand/absent_quads.wgsl",
         OPERAND_ABSENT_STATISTICS = "common/operand/absent_statistics.wgsl",
         OPERAND_CHUNKS_IN = "common/operand/chunks_in.wgsl",
@@ -59,8 +60,9 @@ files! {
         ROW_NORM = "norm/row_norm.wgsl",
         ROW_NORM_BACKWARD = "norm/row_norm_backward.wgsl",
         ROW_NORM_BACKWARD_PARAMETERS = "norm/row_norm_backward_parameters.wgsl",
-        ROW_NORM_BACKWARD_SPLIT = "norm/row_norm_backward_split.wgsl",
-        ROW_NORM_SPLIT = "norm/row_norm_split.wgsl",
+        ROW_NORM_BACKWARD_SPLIT_SUMS = "norm/row_norm_backward_split_sums.wgsl",
+        ROW_NORM_SPLIT_APPLY = "norm/row_norm_split_apply.wgsl",
+        ROW_NORM_SPLIT_MOMENTS = "norm/row_norm_split_moments.wgsl",
     }
 }
 
