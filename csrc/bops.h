@@ -38,36 +38,41 @@ bops_status bops_copy_launch(const void *from, void *to, uint64_t bytes, bops_st
 
 typedef uint32_t bops_row_norm_variant;
 enum {
-    /* Forward. The row stays in registers, of a part of a block, a block, or a cluster of blocks. */
+    /* Forward. The row stays in registers, of a part of a block; a block for every few rows. */
     BOPS_ROW_NORM_RESIDENT = 0,
+    /* Forward. Teams, of a part of a block up to a cluster of blocks, walk over rows with fixed columns; rows are staged through shared
+     * memory, weights stay in registers. */
+    BOPS_ROW_NORM_PERSISTENT = 1,
     /* Forward. Chunks of rows: moments, merge, apply; reads x twice. Any length, alignment and dtype. */
-    BOPS_ROW_NORM_SPLIT = 1,
-    /* Backward. Teams walk over rows with fixed columns; parameter gradients stay on chip until one partial row is written. */
-    BOPS_ROW_NORM_BACKWARD_PERSISTENT = 2,
+    BOPS_ROW_NORM_SPLIT = 2,
+    /* Backward. As PERSISTENT; parameter gradients stay on chip until one partial row a team is written. */
+    BOPS_ROW_NORM_BACKWARD_PERSISTENT = 3,
     /* Backward. One launch whose blocks own a row of dx or a strip of columns of the parameter gradients. Not in place: dy is read
      * by both. */
-    BOPS_ROW_NORM_BACKWARD_FEW_ROWS = 3,
+    BOPS_ROW_NORM_BACKWARD_FEW_ROWS = 4,
     /* Backward. Chunks of rows: sums, merge, apply; reads dy and x twice. Any length, alignment and dtype. */
-    BOPS_ROW_NORM_BACKWARD_SPLIT = 4,
+    BOPS_ROW_NORM_BACKWARD_SPLIT = 5,
     /* Backward. There are no rows or no columns: the parameter gradients are set to zero. */
-    BOPS_ROW_NORM_BACKWARD_ZERO = 5
+    BOPS_ROW_NORM_BACKWARD_ZERO = 6
 };
 
 /* What Rust chose. A field that a variant does not mention is zero. */
 typedef struct {
     bops_row_norm_variant variant;
     uint32_t vec_bytes;       /* bytes of one access to x, y, dy, ..: 16, 4 or 2 (f64: 8). Rows start at multiples of it and are a whole
-                                 number of it; parameters start at multiples of the smaller of 16 and the vector's elements. */
+                                 number of it; parameters start at multiples of the smaller of 16 and as many of their elements. */
     uint32_t vectors;         /* RESIDENT, PERSISTENT, FEW_ROWS: vectors per thread */
-    uint32_t threads;         /* of a block; a multiple of 32 */
+    uint32_t threads;         /* of a block; a multiple of 32, at most 512 */
     uint32_t threads_per_row; /* in one block: a power of two up to 32 or a multiple of 32; divides threads */
-    uint32_t cluster;         /* blocks that share a row, 1..16; more than 1 needs compute capability 9.0 */
+    uint32_t cluster;         /* PERSISTENT: blocks that share a row, 1..16; more than 1 needs compute capability 9.0, threads_per_row =
+                                 threads > 32 and 16 or 32 columns a thread */
     uint32_t stages;          /* PERSISTENT: rows in flight, 1..6 */
-    uint32_t grid;            /* blocks; RESIDENT, PERSISTENT: a multiple of cluster */
-    uint32_t flush_rows;      /* PERSISTENT, SPLIT backward: rows that one accumulator takes before it is added to the next level */
-    uint32_t flushes;         /* the same: flushes that the next level takes before a partial row is written. PERSISTENT: 0 is no next level */
-    uint32_t chunks;          /* SPLIT: chunks of a row; a chunk is threads * vectors accesses */
-    uint64_t partial_rows;    /* PERSISTENT, SPLIT backward: rows of partial parameter gradients in the workspace */
+    uint32_t grid;            /* blocks; PERSISTENT: a multiple of cluster */
+    uint32_t flush_rows;      /* backward PERSISTENT, SPLIT: rows that one accumulator takes before it is added to the next level */
+    uint32_t flushes;         /* the same: flushes that the next level takes before a partial row is written. PERSISTENT: 0 is no next
+                                 level, for blocks of one row */
+    uint32_t chunks;          /* SPLIT: chunks of a row; a chunk is 1024 accesses */
+    uint64_t partial_rows;    /* backward PERSISTENT, SPLIT: rows of partial parameter gradients in the workspace */
 } bops_row_norm_choice;
 
 typedef struct {
@@ -88,10 +93,12 @@ typedef struct {
     void *y, *h, *mean, *rstd;
 } bops_row_norm_operands;
 
-bops_status bops_layer_norm_prepare(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype);
+bops_status bops_layer_norm_prepare(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype,
+                                    uint32_t has_residual);
 bops_status bops_layer_norm_launch(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype,
                                    const bops_row_norm_operands *operands, void *workspace, bops_stream stream);
-bops_status bops_rms_norm_prepare(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype);
+bops_status bops_rms_norm_prepare(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype,
+                                  uint32_t has_residual);
 bops_status bops_rms_norm_launch(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype,
                                  const bops_row_norm_operands *operands, void *workspace, bops_stream stream);
 

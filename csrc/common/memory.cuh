@@ -1,21 +1,22 @@
-// Global memory access: streamed tensors bypass L1 so that it keeps the parameters that every row reads again.
+// Global memory access.
 #pragma once
 #include "dtype.cuh"
 
 namespace bops {
 
-// Not the non-coherent path: the caller may write the same elements later in the kernel (in place).
+// Not the non-coherent path: the caller may write the same elements later in the kernel (in place). Volatile, so that loads stay
+// ahead of the work that the source has after them.
 template <int bytes> __device__ __forceinline__ packed<bytes> load_streamed(const void *from) {
     packed<bytes> to;
     if constexpr (bytes == 16)
-        asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+        asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(to.word[0]), "=r"(to.word[1]), "=r"(to.word[2]), "=r"(to.word[3]) : "l"(from) : "memory");
     else if constexpr (bytes == 8)
-        asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(to.word[0]), "=r"(to.word[1]) : "l"(from) : "memory");
+        asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(to.word[0]), "=r"(to.word[1]) : "l"(from) : "memory");
     else if constexpr (bytes == 4)
-        asm volatile("ld.global.L1::no_allocate.u32 %0, [%1];" : "=r"(to.word[0]) : "l"(from) : "memory");
+        asm volatile("ld.global.u32 %0, [%1];" : "=r"(to.word[0]) : "l"(from) : "memory");
     else
-        asm volatile("ld.global.L1::no_allocate.u16 %0, [%1];" : "=h"(to.word[0]) : "l"(from) : "memory");
+        asm volatile("ld.global.u16 %0, [%1];" : "=h"(to.word[0]) : "l"(from) : "memory");
     return to;
 }
 
@@ -29,6 +30,18 @@ template <typename P, int count> struct parameter_vector {
     static constexpr int loads = count * int(sizeof(P)) / bytes;
     static constexpr int per_load = bytes / int(sizeof(P));
     packed<bytes> part[loads];
+
+    // Every parameter 1 or 0.
+    __device__ __forceinline__ void fill(bool one) {
+        const uint32_t bits = !one ? 0 : std::is_same_v<P, __half> ? 0x3c003c00u : std::is_same_v<P, __nv_bfloat16> ? 0x3f803f80u : 0x3f800000u;
+#pragma unroll
+        for (int i = 0; i < loads; ++i)
+#pragma unroll
+            for (int j = 0; j < (bytes + 3) / 4; ++j) {
+                if constexpr (std::is_same_v<P, double>) part[i].word[j] = one && j % 2 ? 0x3ff00000u : 0;
+                else part[i].word[j] = bits;
+            }
+    }
 
     __device__ __forceinline__ void load(const P *from) {
 #pragma unroll
@@ -67,16 +80,12 @@ template <int bytes> __device__ __forceinline__ void copy_async(void *shared, co
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(bytes) : "memory");
 }
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until at most `pending` committed groups are in flight.
+// Waits until at most `pending` committed groups, 0 to 3, are in flight.
 __device__ __forceinline__ void copy_wait(uint32_t pending) {
-    switch (pending) {
-    case 0: asm volatile("cp.async.wait_group 0;" ::: "memory"); break;
-    case 1: asm volatile("cp.async.wait_group 1;" ::: "memory"); break;
-    case 2: asm volatile("cp.async.wait_group 2;" ::: "memory"); break;
-    case 3: asm volatile("cp.async.wait_group 3;" ::: "memory"); break;
-    case 4: asm volatile("cp.async.wait_group 4;" ::: "memory"); break;
-    default: asm volatile("cp.async.wait_group 5;" ::: "memory"); break;
-    }
+    if (pending == 1) asm volatile("cp.async.wait_group 1;" ::: "memory");
+    else if (pending == 2) asm volatile("cp.async.wait_group 2;" ::: "memory");
+    else if (pending == 3) asm volatile("cp.async.wait_group 3;" ::: "memory");
+    else asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
 // Programmatic dependent launch: the next kernel of the stream may be scheduled / waits here for this kernel's memory.

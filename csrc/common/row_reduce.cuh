@@ -5,18 +5,17 @@
 
 namespace bops {
 
-// The element offset of a row (see bops_row_strides).
-__device__ __forceinline__ uint64_t row_offset(uint64_t row, const bops_row_strides &s, uint64_t extent1, uint64_t extent2) {
-    if (extent1 == 1 && extent2 == 1) return row * s.s0;
-    // rows < 2^32, and the extents divide it
-    const uint32_t inner = uint32_t(row) / uint32_t(extent2), i2 = uint32_t(row) - inner * uint32_t(extent2);
+// The element offset of a row (see bops_row_strides); rows < 2^32, and the extents divide it.
+__device__ __forceinline__ uint64_t row_offset(uint32_t row, const bops_row_strides &s, uint64_t extent1, uint64_t extent2) {
+    if (extent1 * extent2 == 1) return row * s.s0;
+    const uint32_t inner = row / uint32_t(extent2), i2 = row - inner * uint32_t(extent2);
     const uint32_t i0 = inner / uint32_t(extent1), i1 = inner - i0 * uint32_t(extent1);
     return i0 * s.s0 + i1 * s.s1 + i2 * s.s2;
 }
 
-// ---- a team inside one block: blockDim = (threads of a row, rows); up to 32 a power of two, beyond a multiple of 32 -----------
+// ---- a team inside one block: blockDim = (threads of a row, rows). Threads: a power of two up to 32, beyond a multiple of 32 ----
 
-constexpr int team_slots = 64;
+constexpr int max_warps = 16, team_slots = 64; // of a block; slots of a row are padded to a multiple of 4
 
 struct row_team {
     uint32_t threads, lane, warp, warps, slot;
@@ -27,6 +26,16 @@ struct row_team {
 };
 
 template <typename A> struct alignas(16) quad { A v[4]; };
+
+template <typename A> __device__ __forceinline__ quad<A> load_quad(const A *from) {
+    if constexpr (sizeof(A) == 4) {
+        const float4 v = *reinterpret_cast<const float4 *>(from);
+        return {v.x, v.y, v.z, v.w};
+    } else {
+        const double2 low = *reinterpret_cast<const double2 *>(from), high = *reinterpret_cast<const double2 *>(from + 2);
+        return {low.x, low.y, high.x, high.y};
+    }
+}
 
 template <int count, typename A> __device__ __forceinline__ void warp_sum(A (&value)[count], uint32_t threads) {
     if (threads >= 32) {
@@ -41,9 +50,10 @@ template <int count, typename A> __device__ __forceinline__ void warp_sum(A (&va
     }
 }
 
-// Sums `count` values over a team; every thread gets the totals. `slots` must not be in use by an earlier sum that some
-// thread may still read: alternate between two.
-template <int count, typename A>
+// Sums `count` values over a team; every thread gets the totals. Two sums in a row take different slots: some thread may still
+// read the first. `apart`: the rows of a block do not keep step, so each has its own barrier; a kernel that uses this takes all 16
+// barriers of a block, which leaves room for 4 blocks on a multiprocessor.
+template <bool apart, int count, typename A>
 __device__ __forceinline__ void team_sum(A (&value)[count], const row_team &team, A (*slots)[team_slots]) {
     warp_sum(value, team.threads);
     if (team.warps == 1) return;
@@ -52,16 +62,25 @@ __device__ __forceinline__ void team_sum(A (&value)[count], const row_team &team
 #pragma unroll
         for (int k = 0; k < count; ++k) slots[k][team.slot + index] = team.lane == 0 ? value[k] : A(0);
     }
-    __syncthreads();
+    if (apart) asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(team.threads) : "memory");
+    else __syncthreads();
+    quad<A> part[count][max_warps / 4];
+#pragma unroll
+    for (int q = 0; q < max_warps / 4; ++q)
+#pragma unroll
+        for (int k = 0; k < count; ++k) {
+            part[k][q] = {};
+            if (q == 0 || q * 4 < padded) part[k][q] = load_quad(&slots[k][team.slot + q * 4]);
+        }
 #pragma unroll
     for (int k = 0; k < count; ++k) {
-        quad<A> total = *reinterpret_cast<const quad<A> *>(&slots[k][team.slot]);
-        for (uint32_t w = 4; w < padded; w += 4) {
-            const quad<A> next = *reinterpret_cast<const quad<A> *>(&slots[k][team.slot + w]);
 #pragma unroll
-            for (int i = 0; i < 4; ++i) total.v[i] += next.v[i];
-        }
-        value[k] = (total.v[0] + total.v[1]) + (total.v[2] + total.v[3]);
+        for (int half = max_warps / 8; half > 0; half /= 2)
+#pragma unroll
+            for (int q = 0; q < half; ++q)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) part[k][q].v[i] += part[k][q + half].v[i];
+        value[k] = (part[k][0].v[0] + part[k][0].v[1]) + (part[k][0].v[2] + part[k][0].v[3]);
     }
 }
 
@@ -87,25 +106,50 @@ __device__ __forceinline__ void cluster_wait() {
 #endif
 }
 
-// Gives every block of the cluster the values of all: slots[k][rank]. All threads of a block hold the same `value`.
-// A block may run one exchange ahead of the others, so alternate between two slot arrays. The caller has seen one cluster
-// barrier before the first exchange: a block's shared memory exists once it has started.
-template <int count>
-__device__ __forceinline__ void cluster_gather(const float (&value)[count], float (*slots)[max_cluster], uint32_t rank, uint32_t cluster) {
+// All blocks of a cluster give each other 4 values, again and again. Each thread of a block passes the same values.
+struct cluster_exchange {
+    static constexpr uint32_t depth = 4;
+    alignas(16) float slots[depth][max_cluster][4];
+    alignas(8) uint64_t arrived[depth];
+
+    // By all threads; the caller passes a cluster barrier before the first `send`.
+    __device__ __forceinline__ void initialize(uint32_t thread) {
 #if __CUDA_ARCH__ >= 900
-    const uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
-    if (thread < cluster) {
-#pragma unroll
-        for (int k = 0; k < count; ++k) {
-            uint32_t remote;
-            asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(uint32_t(__cvta_generic_to_shared(&slots[k][rank]))), "r"(thread));
-            asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(value[k]) : "memory");
-        }
-    }
-    cluster_arrive();
-    cluster_wait();
+        if (thread < depth) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(uint32_t(__cvta_generic_to_shared(&arrived[thread]))) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
-}
+    }
+
+    // Exchange number `turn`. A block-wide barrier lies between a `wait` and the block's next `send`, and a block sends `turn` after it
+    // has waited for `turn` - 2 at least: so nobody sends to a slot that is still being read.
+    __device__ __forceinline__ void send(const float (&value)[4], uint32_t turn, uint32_t rank, uint32_t cluster, uint32_t thread) {
+#if __CUDA_ARCH__ >= 900
+        const uint32_t slot = uint32_t(__cvta_generic_to_shared(&slots[turn % depth][rank]));
+        const uint32_t barrier = uint32_t(__cvta_generic_to_shared(&arrived[turn % depth]));
+        if (thread == 0) asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(cluster * 16) : "memory");
+        if (thread < cluster) {
+            uint32_t remote_slot, remote_barrier;
+            asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_slot) : "r"(slot), "r"(thread));
+            asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_barrier) : "r"(barrier), "r"(thread));
+            asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(remote_slot), "f"(value[0]),
+                         "f"(value[1]), "f"(value[2]), "f"(value[3]), "r"(remote_barrier)
+                         : "memory");
+        }
+#endif
+    }
+
+    // Afterwards the result holds every block's values by rank.
+    __device__ __forceinline__ const float (*wait(uint32_t turn))[4] {
+#if __CUDA_ARCH__ >= 900
+        const uint32_t barrier = uint32_t(__cvta_generic_to_shared(&arrived[turn % depth]));
+        uint32_t done = 0;
+        while (!done)
+            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                         : "=r"(done) : "r"(barrier), "r"((turn / depth) & 1) : "memory");
+#endif
+        return slots[turn % depth];
+    }
+};
 
 // ---- moments --------------------------------------------------------------------------------------------------------------
 
@@ -122,9 +166,50 @@ template <typename A> __device__ __forceinline__ void merge(moments<A> &total, c
 // NaN stays NaN.
 template <typename A> __device__ __forceinline__ A at_least_zero(A v) { return v < A(0) ? A(0) : v; }
 
-template <typename A> __device__ __forceinline__ A reciprocal_root(A v) {
-    if constexpr (sizeof(A) == 8) return 1.0 / sqrt(v);
-    else return 1.0f / sqrtf(v);
+// 1 / sqrt(v) within an ulp.
+__device__ __forceinline__ double reciprocal_root(double v) { return 1.0 / sqrt(v); }
+__device__ __forceinline__ float reciprocal_root(float v) {
+    const float r = rsqrtf(v), error = fmaf(-v * r, r, 1.0f);
+    return error == error ? fmaf(0.5f * r, error, r) : r; // v of 0, infinity and NaN: r is right
 }
+
+// ---- rows in flight -------------------------------------------------------------------------------------------------------
+
+extern __shared__ __align__(16) unsigned char dynamic_shared[];
+
+// Stages of rows at the start of the dynamic shared memory, [stage][array][vector][thread]. Every thread copies and reads its own
+// vectors, so a stage needs no barrier.
+template <int vectors, int arrays, int threads> struct row_ring {
+    static constexpr uint32_t stage_bytes = arrays * vectors * threads * 16;
+    uint32_t offset, stage = 0; // of the current stage
+
+    __device__ __forceinline__ explicit row_ring(uint32_t thread) : offset(thread * 16) {}
+    __device__ __forceinline__ packed<16> *slot(int array, int v) const {
+        return reinterpret_cast<packed<16> *>(dynamic_shared + offset) + (array * vectors + v) * threads;
+    }
+    __device__ __forceinline__ void advance(uint32_t stages) {
+        offset += stage_bytes;
+        if (++stage == stages) stage = 0, offset -= stages * stage_bytes;
+    }
+};
+
+// Parameters of a thread's columns, shared by the rows of a block: [vector][parameter][part][thread of a row].
+template <int width, int count, int threads> struct shared_parameters {
+    static constexpr int parts = width / 4;
+    float4 *mine;
+
+    __device__ __forceinline__ void put(int v, int which, const float (&value)[width]) const {
+#pragma unroll
+        for (int p = 0; p < parts; ++p)
+            mine[((v * count + which) * parts + p) * threads] = make_float4(value[p * 4], value[p * 4 + 1], value[p * 4 + 2], value[p * 4 + 3]);
+    }
+    __device__ __forceinline__ void get(int v, int which, float (&value)[width]) const {
+#pragma unroll
+        for (int p = 0; p < parts; ++p) {
+            const float4 part = mine[((v * count + which) * parts + p) * threads];
+            value[p * 4] = part.x, value[p * 4 + 1] = part.y, value[p * 4 + 2] = part.z, value[p * 4 + 3] = part.w;
+        }
+    }
+};
 
 } // namespace bops

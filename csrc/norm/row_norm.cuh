@@ -9,8 +9,9 @@ template <typename A> struct row_norm_arguments {
     bops_row_norm_params p;
     bops_row_norm_operands o;
     A eps, weight_offset, reciprocal_cols;
+    uint32_t weight_is_wide;         // weight and bias are f32 while dtype is narrower (f64: wider)
     uint32_t cluster, slice_vectors; // vectors of a row that one block of its cluster holds
-    uint32_t chunks;
+    uint32_t stages, chunks;
     moments<A> *chunk_moments; // split: [rows][chunks]
     moments<A> *row_moments;   // split: [rows]; shift: mean before correction, sum: correction, square: rstd
 };
@@ -33,6 +34,24 @@ template <bool centered, typename A>
 __device__ __forceinline__ void save_statistics(const row_statistics<A> &s, const row_norm_arguments<A> &a, uint64_t row) {
     if (centered && a.o.mean) static_cast<A *>(a.o.mean)[row] = s.shift + s.correction;
     if (a.o.rstd) static_cast<A *>(a.o.rstd)[row] = s.rstd;
+}
+
+// The moments of a row from those of the blocks of its cluster, in the order of their ranks.
+template <bool centered>
+__device__ __forceinline__ moments<float> merge_blocks(const float (*parts)[4], uint32_t all_vectors, int width, const row_norm_arguments<float> &a) {
+    moments<float> total = {0, 0, 0};
+    if constexpr (centered) {
+        const auto cols_of = [&](uint32_t r) {
+            const uint32_t first = r * a.slice_vectors;
+            return float((all_vectors > first ? min(all_vectors - first, a.slice_vectors) : 0) * width);
+        };
+        for (uint32_t r = 0; r < a.cluster; ++r) total.shift = fmaf(parts[r][0], cols_of(r), total.shift);
+        total.shift *= a.reciprocal_cols;
+        for (uint32_t r = 0; r < a.cluster; ++r) merge(total, {parts[r][0], parts[r][1], parts[r][2]}, cols_of(r));
+    } else {
+        for (uint32_t r = 0; r < a.cluster; ++r) total.square += parts[r][2];
+    }
+    return total;
 }
 
 // Sums of a thread's elements; a chain per element position of the vector, then a tree.
@@ -82,46 +101,60 @@ __device__ __forceinline__ void thread_moments(const packed<vec_bytes> (&data)[v
     sums[1] = tree_sum(square);
 }
 
+// `count` weights (offset added) or biases of either dtype as A; `absent` without.
+template <typename T, int count, typename A>
+__device__ __forceinline__ void load_parameters(const void *from, bool is_wide, uint64_t column, A offset, A absent, A (&to)[count]) {
+    if (!from) {
+#pragma unroll
+        for (int i = 0; i < count; ++i) to[i] = absent;
+        return;
+    }
+    if (sizeof(T) != 4 && is_wide) {
+        parameter_vector<float, count> v;
+        v.load(static_cast<const float *>(from) + column);
+        v.get(to);
+    } else {
+        parameter_vector<T, count> v;
+        v.load(static_cast<const T *>(from) + column);
+        v.get(to);
+    }
+#pragma unroll
+    for (int i = 0; i < count; ++i) to[i] += offset;
+}
+
+// The parameters of one vector; 1 and 0 where absent.
+template <bool centered, typename P, int width>
+__device__ __forceinline__ void load_affine(const P *weight, const P *bias, uint64_t column, bool is_valid, parameter_vector<P, width> &w,
+                                            parameter_vector<P, width> &b) {
+    w.fill(true);
+    if (weight && is_valid) w.load(weight + column);
+    if constexpr (centered) {
+        b.fill(false);
+        if (bias && is_valid) b.load(bias + column);
+    }
+}
+
+// x holds x - s.shift.
 template <typename T, typename P, bool centered, int width>
-__device__ __forceinline__ void normalize(accumulator_t<T> (&x)[width], const row_statistics<accumulator_t<T>> &s, bool has_weight, bool has_bias,
-                                          const parameter_vector<P, width> &weight, const parameter_vector<P, width> &bias,
-                                          accumulator_t<T> weight_offset) {
+__device__ __forceinline__ void normalize(accumulator_t<T> *x, const row_statistics<accumulator_t<T>> &s, const parameter_vector<P, width> &weight,
+                                          const parameter_vector<P, width> &bias, accumulator_t<T> weight_offset) {
     using A = accumulator_t<T>;
     const A shifted = -s.correction * s.rstd;
+    A w[width], b[width];
+    weight.get(w);
+    if constexpr (centered) bias.get(b);
 #pragma unroll
-    for (int i = 0; i < width; ++i) x[i] = centered ? fma(x[i] - s.shift, s.rstd, shifted) : x[i] * s.rstd;
-    if (has_weight) {
-        A w[width];
-        weight.get(w);
-        if (!centered) {
-#pragma unroll
-            for (int i = 0; i < width; ++i) w[i] += weight_offset;
-        }
-        if (centered && has_bias) {
-            A b[width];
-            bias.get(b);
-#pragma unroll
-            for (int i = 0; i < width; ++i) x[i] = fma(x[i], w[i], b[i]);
-        } else {
-#pragma unroll
-            for (int i = 0; i < width; ++i) x[i] *= w[i];
-        }
-    } else if (centered && has_bias) {
-        A b[width];
-        bias.get(b);
-#pragma unroll
-        for (int i = 0; i < width; ++i) x[i] += b[i];
-    }
+    for (int i = 0; i < width; ++i) x[i] = centered ? fma(fma(x[i], s.rstd, shifted), w[i], b[i]) : x[i] * s.rstd * (w[i] + weight_offset);
 }
 
 // x, or h = x + residual rounded to T, which is also stored.
 template <typename T, int vec_bytes>
-__device__ __forceinline__ packed<vec_bytes> add_residual(const packed<vec_bytes> &x, const void *residual, void *h) {
+__device__ __forceinline__ packed<vec_bytes> add_residual(const packed<vec_bytes> &x, const packed<vec_bytes> &residual, void *h) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
     A sum[width], r[width];
     unpack<T>(x, sum);
-    unpack<T>(load_streamed<vec_bytes>(residual), r);
+    unpack<T>(residual, r);
 #pragma unroll
     for (int i = 0; i < width; ++i) sum[i] += r[i];
     const packed<vec_bytes> rounded = pack<T, vec_bytes>(sum);
@@ -129,109 +162,251 @@ __device__ __forceinline__ packed<vec_bytes> add_residual(const packed<vec_bytes
     return rounded;
 }
 
-// ---- resident: a row in the registers of a team, a block or a cluster -------------------------------------------------------
+// ---- resident: a row in registers -------------------------------------------------------------------------------------------
 
-constexpr int resident_threads(int vec_bytes, int vectors) { return 512; }
+constexpr int row_threads_limit = 512; // of a block
 
-template <typename T, typename P, bool centered, int vec_bytes, int vectors>
-__global__ void __launch_bounds__(resident_threads(vec_bytes, vectors)) row_norm_resident(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
+// A block is (threads of a row, rows), or a part of the cluster that holds one row.
+template <typename T, typename P, bool centered, int vec_bytes, int vectors, bool clustered>
+__global__ void __launch_bounds__(row_threads_limit) row_norm_resident(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
     constexpr bool prefetch = vectors * width * int(sizeof(P)) <= 32; // parameters fit in registers beside the row
-    __shared__ __align__(16) A slots[4][team_slots];
-    __shared__ A gathered[2][3][max_cluster];
+    __shared__ __align__(16) A slots[3][team_slots];
+    __shared__ cluster_exchange exchange;
     const row_team team;
-    const uint32_t rank = a.cluster > 1 ? cluster_rank() : 0;
-    const uint32_t total = uint32_t(a.p.cols / width), first = rank * a.slice_vectors;
-    const uint32_t count = total > first ? min(total - first, a.slice_vectors) : 0;
-    const uint64_t teams = gridDim.x / a.cluster;
+    const uint32_t rank = clustered ? cluster_rank() : 0, all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
+    const uint32_t row = clustered ? blockIdx.x / a.cluster : blockIdx.x * blockDim.y + threadIdx.y;
+    const bool has_row = row < a.p.rows;
+    const uint32_t count = clustered ? (all > first ? min(all - first, a.slice_vectors) : 0) : all;
+    if constexpr (clustered) {
+        exchange.initialize(threadIdx.x);
+        cluster_arrive();
+    }
+    const auto is_column = [&](int v) { return v * team.threads + threadIdx.x < count; };
+    const auto column = [&](int v) { return (first + v * team.threads + threadIdx.x) * width; };
     const P *const weight = static_cast<const P *>(a.o.weight), *const bias = static_cast<const P *>(a.o.bias);
-    if (a.cluster > 1) cluster_arrive();
 
-    uint32_t turn = 0;
-    for (uint64_t base = uint64_t(blockIdx.x / a.cluster) * blockDim.y; base < a.p.rows; base += teams * blockDim.y, turn ^= 1) {
-        const uint64_t row = base + threadIdx.y;
-        const uint32_t row_count = row < a.p.rows ? count : 0;
-        const auto is_valid = [&](int v) { return v * team.threads + threadIdx.x < row_count; };
-        const auto column = [&](int v) { return uint64_t(first + v * team.threads + threadIdx.x) * width; };
-
-        // 1. The row, packed, in registers.
-        packed<vec_bytes> data[vectors];
-        const T *const x = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2);
+    // 1. The row in registers.
+    packed<vec_bytes> data[vectors];
+    const T *const x_row = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2);
 #pragma unroll
-        for (int v = 0; v < vectors; ++v) data[v] = is_valid(v) ? load_streamed<vec_bytes>(x + column(v)) : packed<vec_bytes>{};
-        parameter_vector<P, width> weights[prefetch ? vectors : 1], biases[prefetch ? vectors : 1];
-        if constexpr (prefetch) {
+    for (int v = 0; v < vectors; ++v) {
+        data[v] = {};
+        if (has_row && is_column(v)) data[v] = load_streamed<vec_bytes>(x_row + column(v));
+    }
+    parameter_vector<P, width> weights[prefetch ? vectors : 1], biases[prefetch ? vectors : 1];
+    if constexpr (prefetch) {
 #pragma unroll
-            for (int v = 0; v < vectors; ++v) {
-                if (is_valid(v) && weight) weights[v].load(weight + column(v));
-                if (centered && is_valid(v) && bias) biases[v].load(bias + column(v));
-            }
-        }
-        if (a.o.residual) {
-            const T *const residual = static_cast<const T *>(a.o.residual) + row_offset(row, a.p.residual, a.p.extent1, a.p.extent2);
-            T *const h = static_cast<T *>(a.o.h) + row_offset(row, a.p.h, a.p.extent1, a.p.extent2);
+        for (int v = 0; v < vectors; ++v) load_affine<centered>(weight, bias, column(v), is_column(v), weights[v], biases[v]);
+    }
+    if (a.o.residual && has_row) {
+        const T *const residual = static_cast<const T *>(a.o.residual) + row_offset(row, a.p.residual, a.p.extent1, a.p.extent2);
+        T *const h = static_cast<T *>(a.o.h) + row_offset(row, a.p.h, a.p.extent1, a.p.extent2);
 #pragma unroll
-            for (int v = 0; v < vectors; ++v)
-                if (is_valid(v)) data[v] = add_residual<T>(data[v], residual + column(v), h + column(v));
-        }
+        for (int v = 0; v < vectors; ++v)
+            if (is_column(v)) data[v] = add_residual<T>(data[v], load_streamed<vec_bytes>(residual + column(v)), h + column(v));
+    }
+    A x[vectors * width];
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+        A part[width];
+        unpack<T>(data[v], part);
+#pragma unroll
+        for (int i = 0; i < width; ++i) x[v * width + i] = part[i];
+    }
 
-        // 2. Its moments.
-        moments<A> row_total;
-        if constexpr (centered) {
-            A mean[1] = {thread_sum<T, true>(data)};
-            team_sum(mean, team, slots);
-            const A block_count = A(count) * width;
-            mean[0] = a.cluster == 1 ? mean[0] * a.reciprocal_cols : count ? mean[0] / block_count : A(0);
-            A sums[2];
-            thread_moments<T>(data, mean[0], is_valid, sums);
-            team_sum(sums, team, slots + 1);
-            row_total = {mean[0], sums[0], sums[1]};
-        } else {
-            A square[1] = {thread_sum<T, false>(data)};
-            team_sum(square, team, slots + turn);
-            row_total = {A(0), A(0), square[0]};
-        }
-        if constexpr (std::is_same_v<A, float>) {
-            if (a.cluster > 1) {
-                if (base == uint64_t(blockIdx.x / a.cluster) * blockDim.y) cluster_wait();
-                if constexpr (centered) {
-                    const float mine[3] = {row_total.shift, row_total.sum, row_total.square};
-                    cluster_gather(mine, gathered[turn], rank, a.cluster);
-                    const auto block_count = [&](uint32_t b) {
-                        return float(total > b * a.slice_vectors ? min(total - b * a.slice_vectors, a.slice_vectors) : 0) * width;
-                    };
-                    row_total = {0, 0, 0};
-                    for (uint32_t b = 0; b < a.cluster; ++b) row_total.shift += gathered[turn][0][b] * block_count(b);
-                    row_total.shift *= a.reciprocal_cols;
-                    for (uint32_t b = 0; b < a.cluster; ++b)
-                        merge(row_total, {gathered[turn][0][b], gathered[turn][1][b], gathered[turn][2][b]}, block_count(b));
-                } else {
-                    const float mine[1] = {row_total.square};
-                    cluster_gather(mine, gathered[turn], rank, a.cluster);
-                    row_total.square = 0;
-                    for (uint32_t b = 0; b < a.cluster; ++b) row_total.square += gathered[turn][0][b];
-                }
-            }
-        }
-
-        // 3. Statistics and output.
-        const row_statistics<A> s = finish_statistics<centered>(row_total, a);
-        if (threadIdx.x == 0 && rank == 0 && row < a.p.rows) save_statistics<centered>(s, a, row);
-        T *const y = static_cast<T *>(a.o.y) + row_offset(row, a.p.y, a.p.extent1, a.p.extent2);
+    // 2. Its moments.
+    moments<A> total = {A(0), A(0), A(0)};
+    A sum[width] = {};
+#pragma unroll
+    for (int c = 0; c < vectors * width; ++c) sum[c % width] = centered ? sum[c % width] + x[c] : fma(x[c], x[c], sum[c % width]);
+    A value[1] = {tree_sum(sum)};
+    team_sum<false>(value, team, slots);
+    if constexpr (centered) {
+        total.shift = !clustered ? value[0] * a.reciprocal_cols : count ? value[0] / (A(count) * width) : A(0);
+        A sums[width] = {}, squares[width] = {};
 #pragma unroll
         for (int v = 0; v < vectors; ++v) {
-            if (is_valid(v)) {
-                parameter_vector<P, width> &w = weights[prefetch ? v : 0], &b = biases[prefetch ? v : 0];
-                if constexpr (!prefetch) {
-                    if (weight) w.load(weight + column(v));
-                    if (centered && bias) b.load(bias + column(v));
-                }
-                A values[width];
-                unpack<T>(data[v], values);
-                normalize<T, P, centered>(values, s, weight, bias, w, b, a.weight_offset);
-                store_streamed(y + column(v), pack<T, vec_bytes>(values));
+            const A shift = is_column(v) ? total.shift : A(0); // absent elements are 0 and stay so
+#pragma unroll
+            for (int i = 0; i < width; ++i) {
+                A &d = x[v * width + i];
+                d -= shift;
+                sums[i] += d;
+                squares[i] = fma(d, d, squares[i]);
             }
+        }
+        A values[2] = {tree_sum(sums), tree_sum(squares)};
+        team_sum<false>(values, team, slots + 1);
+        total.sum = values[0], total.square = values[1];
+    } else {
+        total.square = value[0];
+    }
+    const A block_shift = total.shift;
+    if constexpr (clustered) {
+        cluster_wait();
+        exchange.send({total.shift, total.sum, total.square, 0}, 0, rank, a.cluster, threadIdx.x);
+        total = merge_blocks<centered>(exchange.wait(0), all, width, a);
+    }
+
+    // 3. Statistics and output. x holds x - block_shift.
+    row_statistics<A> s = finish_statistics<centered>(total, a);
+    if (threadIdx.x == 0 && rank == 0 && has_row) save_statistics<centered>(s, a, row);
+    if constexpr (clustered) s.correction -= block_shift - s.shift;
+    T *const y = static_cast<T *>(a.o.y) + row_offset(row, a.p.y, a.p.extent1, a.p.extent2);
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+        parameter_vector<P, width> &w = weights[prefetch ? v : 0], &b = biases[prefetch ? v : 0];
+        if constexpr (!prefetch) load_affine<centered>(weight, bias, column(v), is_column(v), w, b);
+        A part[width];
+#pragma unroll
+        for (int i = 0; i < width; ++i) part[i] = x[v * width + i];
+        normalize<T, P, centered, width>(part, s, w, b, a.weight_offset);
+        if (has_row && is_column(v)) store_streamed(y + column(v), pack<T, vec_bytes>(part));
+    }
+}
+
+// ---- persistent: fixed columns, rows staged through shared memory ------------------------------------------------------------
+
+// columns: of one thread. The cluster's blocks exchange the moments of one row while they work on the next and the last.
+// Rows have one stride.
+template <typename T, bool centered, int columns, int threads, bool residual>
+__global__ void __launch_bounds__(threads, threads == 256 ? 2 : 1) row_norm_persistent(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
+    constexpr int width = 16 / int(sizeof(T)), vectors = columns / width;
+    constexpr bool in_shared = columns > 16;
+    __shared__ __align__(16) float slots[4][team_slots];
+    __shared__ cluster_exchange exchange;
+    const row_team team;
+    const uint32_t thread = threadIdx.x, rank = cluster_rank(), rows = uint32_t(a.p.rows);
+    row_ring<vectors, 1, threads> ring(thread), finished(thread);
+    const shared_parameters<width, centered ? 2 : 1, threads> parameters = {reinterpret_cast<float4 *>(dynamic_shared + a.stages * ring.stage_bytes) + thread};
+    const uint32_t all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors, count = all > first ? min(all - first, a.slice_vectors) : 0;
+    const uint32_t teams = gridDim.x / a.cluster, index = blockIdx.x / a.cluster;
+    exchange.initialize(thread);
+    cluster_arrive();
+
+    const auto is_column = [&](int v) { return v * team.threads + thread < count; };
+    const auto column = [&](int v) { return (v * team.threads + thread) * width; }; // from the block's first
+    const uint64_t begin = uint64_t(first) * width;
+    const auto row_of = [&](const void *tensor, uint32_t row, const bops_row_strides &s) {
+        return static_cast<const T *>(tensor) + (uint64_t(row) * uint32_t(s.s0) + begin);
+    };
+    // Starts a row into a stage.
+    const auto fetch_row = [&](uint32_t row, const auto &stage) {
+        if (row < rows) {
+            const T *const x = row_of(a.o.x, row, a.p.x);
+#pragma unroll
+            for (int v = 0; v < vectors; ++v)
+                if (is_column(v)) copy_async<16>(stage.slot(0, v), x + column(v));
+        }
+        copy_commit();
+    };
+
+    for (uint32_t s = 0; s < a.stages; ++s) {
+#pragma unroll
+        for (int v = 0; v < vectors; ++v)
+            if (!is_column(v)) *ring.slot(0, v) = {}; // absent elements are 0
+        fetch_row(index + s * teams, ring);
+        ring.advance(a.stages);
+    }
+    float w[in_shared ? 1 : columns], b[in_shared || !centered ? 1 : columns];
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+        float part[width] = {};
+        if (is_column(v)) load_parameters<T>(a.o.weight, a.weight_is_wide, begin + column(v), a.weight_offset, 1.0f, part);
+        if constexpr (in_shared) {
+            parameters.put(v, 0, part);
+        } else {
+#pragma unroll
+            for (int i = 0; i < width; ++i) w[v * width + i] = part[i];
+        }
+        if constexpr (centered) {
+            if (is_column(v)) load_parameters<T>(a.o.bias, a.weight_is_wide, begin + column(v), 0.0f, 0.0f, part);
+            if constexpr (in_shared) {
+                parameters.put(v, 1, part);
+            } else {
+#pragma unroll
+                for (int i = 0; i < width; ++i) b[v * width + i] = part[i];
+            }
+        }
+    }
+    cluster_wait();
+
+    // Row number `turn` of this cluster is read while number turn - 1 is finished.
+    for (uint32_t turn = 0, row = index; row < rows + teams; ++turn, row += teams) {
+        if (row < rows) {
+            // 1. The moments of this block's part of a row.
+            copy_wait(a.stages - 2);
+            float x[columns];
+#pragma unroll
+            for (int v = 0; v < vectors; ++v) {
+                float part[width];
+                packed<16> data = *ring.slot(0, v);
+                if constexpr (residual) {
+                    if (is_column(v)) {
+                        const T *const added = row_of(a.o.residual, row, a.p.residual) + column(v);
+                        data = add_residual<T>(data, load_streamed<16>(added), const_cast<T *>(row_of(a.o.h, row, a.p.h)) + column(v));
+                        *ring.slot(0, v) = data;
+                    }
+                }
+                unpack<T>(data, part);
+#pragma unroll
+                for (int i = 0; i < width; ++i) x[v * width + i] = part[i];
+            }
+            moments<float> total = {0, 0, 0};
+            float sum[width] = {};
+#pragma unroll
+            for (int c = 0; c < columns; ++c) sum[c % width] = centered ? sum[c % width] + x[c] : fmaf(x[c], x[c], sum[c % width]);
+            float value[1] = {tree_sum(sum)};
+            team_sum<false>(value, team, slots + (centered ? 0 : turn & 1));
+            if constexpr (centered) {
+                total.shift = count ? value[0] / (float(count) * width) : 0.0f;
+                float sums[width] = {}, squares[width] = {};
+#pragma unroll
+                for (int v = 0; v < vectors; ++v) {
+                    const float shift = is_column(v) ? total.shift : 0.0f;
+#pragma unroll
+                    for (int i = 0; i < width; ++i) {
+                        const float d = x[v * width + i] - shift;
+                        sums[i] += d;
+                        squares[i] = fmaf(d, d, squares[i]);
+                    }
+                }
+                float values[2] = {tree_sum(sums), tree_sum(squares)};
+                team_sum<false>(values, team, slots + 1);
+                total.sum = values[0], total.square = values[1];
+            } else {
+                total.square = value[0];
+            }
+            exchange.send({total.shift, total.sum, total.square, 0}, turn, rank, a.cluster, thread);
+            ring.advance(a.stages);
+        }
+        if (turn > 0) {
+            // 2. The last row's statistics and output; its stage takes another row.
+            const uint32_t last = row - teams;
+            const row_statistics<float> s = finish_statistics<centered>(merge_blocks<centered>(exchange.wait(turn - 1), all, width, a), a);
+            if (thread == 0 && rank == 0) save_statistics<centered>(s, a, last);
+            T *const y = const_cast<T *>(row_of(a.o.y, last, a.p.y));
+            const float shifted = -s.correction * s.rstd;
+#pragma unroll
+            for (int v = 0; v < vectors; ++v) {
+                float x[width], weight[width], bias[width];
+                unpack<T>(*finished.slot(0, v), x);
+                if constexpr (in_shared) {
+                    parameters.get(v, 0, weight);
+                    if constexpr (centered) parameters.get(v, 1, bias);
+                } else {
+#pragma unroll
+                    for (int i = 0; i < width; ++i) weight[i] = w[v * width + i], bias[i] = centered ? b[v * width + i] : 0;
+                }
+#pragma unroll
+                for (int i = 0; i < width; ++i)
+                    x[i] = centered ? fmaf(fmaf(x[i] - s.shift, s.rstd, shifted), weight[i], bias[i]) : x[i] * s.rstd * weight[i];
+                if (is_column(v)) store_streamed(y + column(v), pack<T, 16>(x));
+            }
+            fetch_row(last + a.stages * teams, finished);
+            finished.advance(a.stages);
         }
     }
 }
@@ -262,20 +437,20 @@ __global__ void __launch_bounds__(split_threads) row_norm_split_moments(const __
             T *const h = static_cast<T *>(a.o.h) + row_offset(row, a.p.h, a.p.extent1, a.p.extent2);
 #pragma unroll
             for (int v = 0; v < split_vectors; ++v)
-                if (is_valid(v)) data[v] = add_residual<T>(data[v], residual + column(v), h + column(v));
+                if (is_valid(v)) data[v] = add_residual<T>(data[v], load_streamed<vec_bytes>(residual + column(v)), h + column(v));
         }
         moments<A> part;
         if constexpr (centered) {
             A mean[1] = {thread_sum<T, true>(data)};
-            team_sum(mean, team, slots);
+            team_sum<false>(mean, team, slots);
             mean[0] /= A(count) * width;
             A sums[2];
             thread_moments<T>(data, mean[0], is_valid, sums);
-            team_sum(sums, team, slots + 1);
+            team_sum<false>(sums, team, slots + 1);
             part = {mean[0], sums[0], sums[1]};
         } else {
             A square[1] = {thread_sum<T, false>(data)};
-            team_sum(square, team, slots + turn);
+            team_sum<false>(square, team, slots + turn);
             part = {A(0), A(0), square[0]};
         }
         if (threadIdx.x == 0) a.chunk_moments[item] = part;
@@ -314,7 +489,7 @@ __global__ void __launch_bounds__(merge_threads) row_norm_split_merge(const __gr
             cascade<A> means;
             for (uint64_t c = threadIdx.x; c < a.chunks; c += merge_threads) means.add(chunk[c].shift * cols_of(c));
             A mean[1] = {means.total()};
-            team_sum(mean, team, slots);
+            team_sum<false>(mean, team, slots);
             total.shift = mean[0] * a.reciprocal_cols;
         }
         cascade<A> sum, square;
@@ -325,7 +500,7 @@ __global__ void __launch_bounds__(merge_threads) row_norm_split_merge(const __gr
             square.add(part.square);
         }
         A sums[2] = {sum.total(), square.total()};
-        team_sum(sums, team, slots + 1);
+        team_sum<false>(sums, team, slots + 1);
         if constexpr (!centered) __syncthreads(); // the next row reuses the slots
         if (threadIdx.x == 0) {
             const row_statistics<A> s = finish_statistics<centered>(moments<A>{total.shift, sums[0], sums[1]}, a);
@@ -358,11 +533,13 @@ __global__ void __launch_bounds__(split_threads) row_norm_split_apply(const __gr
         for (int v = 0; v < split_vectors; ++v) {
             if (is_valid(v)) {
                 parameter_vector<P, width> w, b;
-                if (weight) w.load(weight + column(v));
-                if (centered && bias) b.load(bias + column(v));
+                load_affine<centered>(weight, bias, column(v), true, w, b);
                 A values[width];
                 unpack<T>(data[v], values);
-                normalize<T, P, centered>(values, s, weight, bias, w, b, a.weight_offset);
+                if constexpr (centered)
+#pragma unroll
+                    for (int i = 0; i < width; ++i) values[i] -= s.shift;
+                normalize<T, P, centered, width>(values, s, w, b, a.weight_offset);
                 store_streamed(y + column(v), pack<T, vec_bytes>(values));
             }
         }
@@ -373,42 +550,64 @@ __global__ void __launch_bounds__(split_threads) row_norm_split_apply(const __gr
 
 // Runs action(kernel, shape, arguments...) for every kernel of the choice, in order; stops at the first failure.
 template <typename T, typename P, bool centered, typename Action>
-bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_operands &o, const bops_row_norm_choice &c, void *workspace,
-                        const Action &action) {
+bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_operands &o, const bops_row_norm_choice &c, bool has_residual,
+                        void *workspace, const Action &action) {
     using A = accumulator_t<T>;
     row_norm_arguments<A> a = {};
     a.p = p, a.o = o;
     // Of zero columns the mean is 0 and rstd NaN.
     a.eps = p.cols ? A(p.eps) : A(NAN), a.weight_offset = A(p.weight_offset);
     a.reciprocal_cols = p.cols ? A(1.0 / double(p.cols)) : A(0);
-    a.cluster = c.cluster, a.chunks = c.chunks;
+    a.weight_is_wide = sizeof(P) != sizeof(T);
+    a.cluster = c.cluster, a.stages = c.stages, a.chunks = c.chunks;
     launch_shape shape;
     const auto vectorized = [&](auto bytes) -> bops_status {
         constexpr int vec_bytes = decltype(bytes)::value;
         constexpr int width = vec_bytes / int(sizeof(T));
-        if (c.variant == BOPS_ROW_NORM_RESIDENT) {
-            if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-            else {
-                a.slice_vectors = uint32_t((p.cols / width + c.cluster - 1) / c.cluster);
-                shape.grid = dim3(c.grid);
-                shape.block = dim3(c.threads_per_row, c.threads / c.threads_per_row);
-                shape.cluster = c.cluster;
-                if constexpr (vec_bytes == 16) {
-                    switch (c.vectors) {
-                    case 1: return action(row_norm_resident<T, P, centered, 16, 1>, shape, a);
-                    case 2: return action(row_norm_resident<T, P, centered, 16, 2>, shape, a);
-                    case 4: return action(row_norm_resident<T, P, centered, 16, 4>, shape, a);
-                    case 8: return action(row_norm_resident<T, P, centered, 16, 8>, shape, a);
-                    default: return bops_status(cudaErrorInvalidValue);
-                    }
+        shape.grid = dim3(c.grid);
+        if constexpr (sizeof(T) < 8) {
+            a.slice_vectors = uint32_t((p.cols / width + c.cluster - 1) / c.cluster);
+            shape.block = dim3(c.threads_per_row, c.cluster > 1 ? 1 : c.threads / c.threads_per_row);
+            shape.cluster = c.cluster;
+            if (c.variant == BOPS_ROW_NORM_RESIDENT) {
+                constexpr bool wide = vec_bytes == 16; // narrower vectors have one form
+                const auto resident = [&](auto vectors) -> bops_status {
+                    constexpr int n = decltype(vectors)::value;
+                    return c.cluster > 1 ? action(row_norm_resident<T, P, centered, vec_bytes, n, wide>, shape, a)
+                                         : action(row_norm_resident<T, P, centered, vec_bytes, n, false>, shape, a);
+                };
+                if constexpr (wide) {
+                    if (c.vectors == 1) return resident(std::integral_constant<int, 1>());
+                    if (c.vectors == 2) return resident(std::integral_constant<int, 2>());
+                    if (c.vectors == 4) return resident(std::integral_constant<int, 4>());
+                    if constexpr (sizeof(T) == 4)
+                        if (c.vectors == 8) return resident(std::integral_constant<int, 8>());
                 } else {
-                    return action(row_norm_resident<T, P, centered, vec_bytes, 16>, shape, a);
+                    if (c.vectors == 16) return resident(std::integral_constant<int, 16>());
+                }
+                return bops_status(cudaErrorInvalidValue);
+            }
+            if constexpr (vec_bytes == 16) {
+                if (c.variant == BOPS_ROW_NORM_PERSISTENT) {
+                    const uint32_t columns = c.vectors * width;
+                    shape.shared_bytes = c.stages * c.vectors * c.threads * 16 + (columns > 16 ? (centered ? 2 : 1) * columns * c.threads * 4 : 0);
+                    const auto persistent = [&](auto columns, auto threads) -> bops_status {
+                        constexpr int n = decltype(columns)::value, t = decltype(threads)::value;
+                        return has_residual ? action(row_norm_persistent<T, centered, n, t, vec_bytes == 16>, shape, a)
+                                            : action(row_norm_persistent<T, centered, n, t, vec_bytes != 16>, shape, a);
+                    };
+                    using std::integral_constant;
+                    if (columns == 16 && c.threads == 256) return persistent(integral_constant<int, 16>(), integral_constant<int, 256>());
+                    if (columns == 16 && c.threads == 512) return persistent(integral_constant<int, 16>(), integral_constant<int, 512>());
+                    if (columns == 32 && c.threads == 256) return persistent(integral_constant<int, 32>(), integral_constant<int, 256>());
+                    if (columns == 32 && c.threads == 512) return persistent(integral_constant<int, 32>(), integral_constant<int, 512>());
+                    return bops_status(cudaErrorInvalidValue);
                 }
             }
         }
         a.chunk_moments = static_cast<moments<A> *>(workspace);
         a.row_moments = a.chunk_moments + p.rows * c.chunks;
-        shape.grid = dim3(c.grid), shape.block = dim3(split_threads);
+        shape.block = dim3(split_threads);
         bops_status status = action(row_norm_split_moments<T, centered, vec_bytes>, shape, a);
         if (status) return status;
         launch_shape merge_shape;
@@ -428,11 +627,11 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
 
 template <bool centered, typename Action>
 bops_status for_row_norm_kernels(const bops_row_norm_params &p, const bops_row_norm_operands &o, const bops_row_norm_choice &c, bops_dtype dtype,
-                                 bops_dtype weight_dtype, void *workspace, const Action &action) {
+                                 bops_dtype weight_dtype, bool has_residual, void *workspace, const Action &action) {
     return for_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (weight_dtype == dtype) return for_kernels<T, T, centered>(p, o, c, workspace, action);
-        return for_kernels<T, float, centered>(p, o, c, workspace, action);
+        if (weight_dtype == dtype) return for_kernels<T, T, centered>(p, o, c, has_residual, workspace, action);
+        return for_kernels<T, float, centered>(p, o, c, has_residual, workspace, action);
     });
 }
 

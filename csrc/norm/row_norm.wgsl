@@ -18,6 +18,8 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 
+const SLICE: u32 = THREADS * CHUNKS * ELEMENTS; // columns of one workgroup where rows are split
+
 struct Statistics {
     shift: f32, // the mean before correction
     correction: f32,
@@ -130,11 +132,12 @@ fn row_norm_resident(at: Invocation) {
     let first_col = thread % THREADS * ELEMENTS;
     let end_col = select(0u, params.cols, is_row);
     load_row(row, first_col, end_col);
-    let sum = row_sum(at, vec2<f32>(thread_sum(), 0.0), 0u).x * params.reciprocal_cols;
-    var statistics = finish_statistics(0.0, 0.0, sum);
+    // Scaled before the threads meet: a compiler could merge products of sums, and with them the mean and its correction.
+    let first = row_sum(at, vec2<f32>(thread_sum() * params.reciprocal_cols, 0.0), 0u).x;
+    var statistics = finish_statistics(0.0, 0.0, first);
     if (CENTERED) {
-        let moments = row_sum(at, thread_moments(sum, first_col, end_col), 1u) * params.reciprocal_cols;
-        statistics = finish_statistics(sum, moments.x, moments.y);
+        let moments = row_sum(at, thread_moments(first, first_col, end_col) * params.reciprocal_cols, 1u);
+        statistics = finish_statistics(first, moments.x, moments.y);
     }
     if (is_row && thread % THREADS == 0u) {
         save_statistics(row, statistics);

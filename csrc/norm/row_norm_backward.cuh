@@ -19,25 +19,9 @@ template <typename A> struct row_norm_backward_arguments {
     A *row_sums;                        // split: [rows][2]
 };
 
-// Weights of either dtype as A; 1 without weights.
 template <typename T, int width, typename A>
 __device__ __forceinline__ void load_weight(const row_norm_backward_arguments<A> &a, uint64_t column, A (&w)[width]) {
-    if (!a.o.weight) {
-#pragma unroll
-        for (int i = 0; i < width; ++i) w[i] = A(1);
-        return;
-    }
-    if (sizeof(T) != 4 && a.weight_is_wide) {
-        parameter_vector<float, width> v;
-        v.load(static_cast<const float *>(a.o.weight) + column);
-        v.get(w);
-    } else {
-        parameter_vector<T, width> v;
-        v.load(static_cast<const T *>(a.o.weight) + column);
-        v.get(w);
-    }
-#pragma unroll
-    for (int i = 0; i < width; ++i) w[i] += a.weight_offset;
+    load_parameters<T>(a.o.weight, a.weight_is_wide, column, a.weight_offset, A(1), w);
 }
 
 template <typename T, typename A> __device__ __forceinline__ void store_parameter(const row_norm_backward_arguments<A> &a, void *to, uint64_t column, A value) {
@@ -67,176 +51,201 @@ __device__ __forceinline__ packed<vec_bytes> row_gradient(const packed<vec_bytes
 
 // ---- persistent: fixed columns, rows staged through shared memory ------------------------------------------------------------
 
-constexpr int persistent_threads = 512;
-
-// columns: of one thread. A block is (threads of a row, rows); its teams, blocks or clusters, take rows in turn.
-template <typename T, bool centered, int vec_bytes, int columns>
-__global__ void __launch_bounds__(persistent_threads, columns <= 8 ? 2 : 1)
+// columns: of one thread. A block is (threads of a row, rows); teams of rows, blocks or clusters, take rows in turn. Rows have one
+// stride. With d = x - mean and g' = rstd * g: dx = (g' - mean(g')) - d * rstd^2 * mean(g' d).
+template <typename T, bool centered, int columns, int threads, bool clustered, bool has_dh>
+__global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2 : 1)
     row_norm_backward_persistent(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
-    constexpr int width = vec_bytes / int(sizeof(T)), vectors = columns / width;
-    constexpr bool keep = columns <= 16; // the row leaves its stage for registers at once
-    constexpr int sums = centered ? 2 : 1;
-    extern __shared__ __align__(16) unsigned char shared[];
-    __shared__ __align__(16) float slots[2][2][team_slots];
-    __shared__ float gathered[2][2][max_cluster];
+    constexpr int width = 16 / int(sizeof(T)), vectors = columns / width;
+    constexpr bool keep = columns <= 16; // d, g' and the weights stay in registers; otherwise they are made again from the stage
+    constexpr int sums = centered ? 2 : 1, kept = keep ? columns : 1;
+    __shared__ __align__(16) float slots[4][team_slots];
+    __shared__ cluster_exchange exchange;
     const row_team team;
-    const uint32_t threads = blockDim.x * blockDim.y, thread = threadIdx.y * blockDim.x + threadIdx.x;
-    const uint32_t arrays = a.o.dh ? 3 : 2;
-    packed<vec_bytes> *const stage = reinterpret_cast<packed<vec_bytes> *>(shared) + thread;
-    float *const level = reinterpret_cast<float *>(shared + size_t(a.stages) * arrays * vectors * threads * vec_bytes); // [2][columns][threads]
-    const uint32_t rank = a.cluster > 1 ? cluster_rank() : 0;
-    const uint32_t total = uint32_t(a.p.cols / width), first = rank * a.slice_vectors;
-    const uint32_t count = total > first ? min(total - first, a.slice_vectors) : 0;
-    const uint64_t teams = gridDim.x / a.cluster, team_index = blockIdx.x / a.cluster, step = teams * blockDim.y;
-    const uint32_t iterations = uint32_t((a.p.rows - team_index * blockDim.y + step - 1) / step);
-    const bool wants_parameters = a.o.dweight || a.o.dbias;
-    if (a.cluster > 1) cluster_arrive();
+    const uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
+    row_ring<vectors, has_dh ? 3 : 2, threads> ring(thread);
+    unsigned char *const after_ring = dynamic_shared + a.stages * ring.stage_bytes;
+    const shared_parameters<width> weights = {reinterpret_cast<quad<float> *>(after_ring) + threadIdx.x, team.threads, 1};
+    float *const level = reinterpret_cast<float *>(after_ring + (keep ? 0 : columns * team.threads * 4)); // [sums][columns][threads]
+    const uint32_t rank = clustered ? cluster_rank() : 0, rows = uint32_t(a.p.rows);
+    const uint32_t all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
+    const uint32_t count = clustered ? (all > first ? min(all - first, a.slice_vectors) : 0) : all;
+    const uint32_t teams = clustered ? gridDim.x / a.cluster : gridDim.x, index = clustered ? blockIdx.x / a.cluster : blockIdx.x;
+    const uint32_t step = teams * blockDim.y;
+    if constexpr (clustered) {
+        exchange.initialize(thread);
+        cluster_arrive();
+    }
 
     const auto is_column = [&](int v) { return v * team.threads + threadIdx.x < count; };
-    const auto column = [&](int v) { return uint64_t(first + v * team.threads + threadIdx.x) * width; };
-    const auto row_of = [&](uint32_t it) { return (team_index + it * teams) * blockDim.y + threadIdx.y; };
-    const auto slot = [&](uint32_t s, int array, int v) { return stage + ((s * arrays + array) * vectors + v) * threads; };
-    const auto fetch = [&](const void *tensor, const bops_row_strides &strides, uint64_t row, uint32_t s, int array) {
-        const T *const from = static_cast<const T *>(tensor) + row_offset(row, strides, a.p.extent1, a.p.extent2);
-#pragma unroll
-        for (int v = 0; v < vectors; ++v)
-            if (is_column(v)) copy_async<vec_bytes>(slot(s, array, v), from + column(v));
+    const auto column = [&](int v) { return (v * team.threads + threadIdx.x) * width; }; // from the block's first
+    const uint64_t begin = uint64_t(first) * width;
+    const auto row_of = [&](const void *tensor, uint32_t row, const bops_row_strides &s) {
+        return static_cast<const T *>(tensor) + (uint64_t(row) * uint32_t(s.s0) + begin);
     };
-    const auto fetch_row = [&](uint32_t it, uint32_t s) {
-        const uint64_t row = row_of(it);
-        if (it < iterations && row < a.p.rows) {
-            fetch(a.o.dy, a.p.dy, row, s, 0);
-            fetch(a.o.x, a.p.x, row, s, 1);
-            if (a.o.dh) fetch(a.o.dh, a.p.dh, row, s, 2);
+    uint32_t row = index * blockDim.y + threadIdx.y;
+    // Starts a row into the current stage.
+    const auto fetch_row = [&](uint32_t row) {
+        if (row < rows) {
+            const auto fetch = [&](int array, const T *from) {
+#pragma unroll
+                for (int v = 0; v < vectors; ++v)
+                    if (is_column(v)) copy_async<16>(ring.slot(array, v), from + column(v));
+            };
+            fetch(0, row_of(a.o.dy, row, a.p.dy));
+            fetch(1, row_of(a.o.x, row, a.p.x));
+            if constexpr (has_dh) fetch(2, row_of(a.o.dh, row, a.p.dh));
         }
         copy_commit();
     };
-    const auto load_statistics = [&](uint32_t it, float &mean, float &rstd) {
-        const uint64_t row = row_of(it);
-        if (it < iterations && row < a.p.rows) {
-            if (centered) mean = __ldg(static_cast<const float *>(a.o.mean) + row);
-            rstd = __ldg(static_cast<const float *>(a.o.rstd) + row);
+    float next_mean = 0, next_rstd = 0;
+    const auto load_statistics = [&](uint32_t row) {
+        if (row < rows) {
+            if constexpr (centered) next_mean = __ldg(static_cast<const float *>(a.o.mean) + row);
+            next_rstd = __ldg(static_cast<const float *>(a.o.rstd) + row);
         }
     };
 
-    for (uint32_t s = 0; s < a.stages; ++s) fetch_row(s, s);
-    float next_mean = 0, next_rstd = 0;
-    load_statistics(0, next_mean, next_rstd);
-    float w[columns];
+    for (uint32_t s = 0; s < a.stages; ++s) {
+        fetch_row(row + s * step);
+        ring.advance(a.stages);
+    }
+    load_statistics(row);
+    float w[kept];
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
         float part[width] = {};
-        if (is_column(v)) load_weight<T>(a, column(v), part);
+        if (is_column(v)) load_weight<T>(a, begin + column(v), part);
+        if constexpr (keep) {
 #pragma unroll
-        for (int i = 0; i < width; ++i) w[v * width + i] = part[i];
+            for (int i = 0; i < width; ++i) w[v * width + i] = part[i];
+        } else if (threadIdx.y == 0) {
+            weights.put(v, 0, part);
+        }
     }
+    if (!keep) __syncthreads();
     float dweight[columns] = {}, dbias[centered ? columns : 1] = {};
-    if (a.cluster > 1) cluster_wait();
+    if constexpr (clustered) cluster_wait();
 
-    uint32_t current = 0, taken = 0, flushed = 0;
-    uint64_t partial = team_index;
-    for (uint32_t it = 0; it < iterations; ++it) {
+    uint32_t taken = 0, flushed = 0, partial = index;
+    for (uint32_t turn = 0, base = index * blockDim.y; base < rows; base += step, row += step, ++turn) {
         const float mean = next_mean, rstd = next_rstd;
-        load_statistics(it + 1, next_mean, next_rstd);
-        const uint64_t row = row_of(it);
-        const bool has_row = row < a.p.rows;
+        const bool has_row = row < rows;
+        load_statistics(row + step);
         copy_wait(a.stages - 1);
 
         // 1. Sums of the row and the parameter gradients.
-        packed<vec_bytes> kept_dy[keep ? vectors : 1], kept_x[keep ? vectors : 1], kept_dh[keep ? vectors : 1];
-        float sum[sums] = {};
+        float kept_d[kept], kept_g[kept], sum[sums] = {};
         if (has_row) {
             float chain[sums][width] = {};
 #pragma unroll
             for (int v = 0; v < vectors; ++v) {
                 if (is_column(v)) {
-                    const packed<vec_bytes> dy_packed = *slot(current, 0, v), x_packed = *slot(current, 1, v);
-                    if constexpr (keep) kept_dy[v] = dy_packed, kept_x[v] = x_packed;
-                    float dy[width], x[width];
-                    unpack<T>(dy_packed, dy);
-                    unpack<T>(x_packed, x);
+                    float dy[width], d[width], weight[width];
+                    unpack<T>(*ring.slot(0, v), dy);
+                    unpack<T>(*ring.slot(1, v), d);
+                    if constexpr (!keep) weights.get(v, 0, weight);
 #pragma unroll
                     for (int i = 0; i < width; ++i) {
                         const int c = v * width + i;
-                        const float xhat = (centered ? x[i] - mean : x[i]) * rstd, g = dy[i] * w[c];
-                        chain[0][i] = fmaf(g, xhat, chain[0][i]);
-                        dweight[c] = fmaf(dy[i], xhat, dweight[c]);
-                        if constexpr (centered) chain[1][i] += g, dbias[c] += dy[i];
+                        if constexpr (keep) weight[i] = w[c];
+                        if constexpr (centered) d[i] -= mean;
+                        float g = dy[i] * rstd;
+                        dweight[c] = fmaf(g, d[i], dweight[c]);
+                        if constexpr (centered) dbias[c] += dy[i];
+                        g *= weight[i];
+                        chain[0][i] = fmaf(g, d[i], chain[0][i]);
+                        if constexpr (centered) chain[1][i] += g;
+                        if constexpr (keep) kept_d[c] = d[i], kept_g[c] = g;
                     }
                 }
             }
 #pragma unroll
             for (int k = 0; k < sums; ++k) sum[k] = tree_sum(chain[k]);
-            if (keep && a.o.dh) {
-#pragma unroll
-                for (int v = 0; v < vectors; ++v)
-                    if (is_column(v)) kept_dh[v] = *slot(current, 2, v);
-            }
         }
-        if constexpr (keep) fetch_row(it + a.stages, current);
+        if (keep && !has_dh) fetch_row(row + a.stages * step);
 
         // 2. Their totals.
-        team_sum(sum, team, slots[it & 1]);
-        if (a.cluster > 1) {
-            cluster_gather(sum, gathered[it & 1], rank, a.cluster);
+        team_sum<true>(sum, team, slots + (turn & 1) * 2);
+        if constexpr (clustered) {
+            exchange.gather({sum[0], sum[sums - 1], 0, 0}, turn, rank, a.cluster, thread);
 #pragma unroll
             for (int k = 0; k < sums; ++k) {
                 sum[k] = 0;
-                for (uint32_t b = 0; b < a.cluster; ++b) sum[k] += gathered[it & 1][k][b];
+                for (uint32_t r = 0; r < a.cluster; ++r) sum[k] += exchange.slots[turn & 1][r][k];
             }
         }
 
         // 3. The row's gradient.
         if (has_row) {
-            const float mean_g_xhat = sum[0] * a.reciprocal_cols, mean_g = centered ? sum[sums - 1] * a.reciprocal_cols : 0.0f;
-            T *const dx = static_cast<T *>(a.o.dx) + row_offset(row, a.p.dx, a.p.extent1, a.p.extent2);
+            T *const dx = const_cast<T *>(row_of(a.o.dx, row, a.p.dx));
+            const float slope = sum[0] * a.reciprocal_cols * rstd * rstd, mean_g = centered ? sum[sums - 1] * a.reciprocal_cols : 0.0f;
 #pragma unroll
             for (int v = 0; v < vectors; ++v) {
                 if (is_column(v)) {
-                    packed<vec_bytes> result;
-                    if constexpr (keep)
-                        result = row_gradient<T, centered, vec_bytes, float, width>(kept_dy[v], kept_x[v], w + v * width, mean, rstd, mean_g, mean_g_xhat,
-                                                                                    a.o.dh ? &kept_dh[v] : nullptr);
-                    else
-                        result = row_gradient<T, centered, vec_bytes, float, width>(*slot(current, 0, v), *slot(current, 1, v), w + v * width, mean, rstd,
-                                                                                    mean_g, mean_g_xhat, a.o.dh ? slot(current, 2, v) : nullptr);
-                    store_streamed(dx + column(v), result);
+                    float d[width], g[width];
+                    if constexpr (keep) {
+#pragma unroll
+                        for (int i = 0; i < width; ++i) d[i] = kept_d[v * width + i], g[i] = kept_g[v * width + i];
+                    } else {
+                        float weight[width];
+                        unpack<T>(*ring.slot(0, v), g);
+                        unpack<T>(*ring.slot(1, v), d);
+                        weights.get(v, 0, weight);
+#pragma unroll
+                        for (int i = 0; i < width; ++i) {
+                            if constexpr (centered) d[i] -= mean;
+                            g[i] = g[i] * rstd * weight[i];
+                        }
+                    }
+#pragma unroll
+                    for (int i = 0; i < width; ++i) g[i] = fmaf(-d[i], slope, centered ? g[i] - mean_g : g[i]);
+                    if constexpr (has_dh) {
+                        unpack<T>(*ring.slot(2, v), d);
+#pragma unroll
+                        for (int i = 0; i < width; ++i) g[i] += d[i];
+                    }
+                    store_streamed(dx + column(v), pack<T, 16>(g));
                 }
             }
         }
-        if constexpr (!keep) fetch_row(it + a.stages, current);
-        if (++current == a.stages) current = 0;
+        if (!keep || has_dh) fetch_row(row + a.stages * step);
+        ring.advance(a.stages);
 
         // 4. Accumulators that have taken flush_rows rows move to the next level, in shared memory, and that to the workspace.
-        if (!wants_parameters) continue;
-        const bool last = it + 1 == iterations;
+        const bool last = base + step >= rows;
         if (++taken == a.flush_rows || last) {
+            taken = 0;
             if (a.flushes) {
+                float *const to = level + thread;
+                if (flushed) {
 #pragma unroll
-                for (int c = 0; c < columns; ++c) {
-                    float *const to = level + c * threads + thread;
-                    *to = flushed ? *to + dweight[c] : dweight[c];
-                    if constexpr (centered) to[columns * threads] = flushed ? to[columns * threads] + dbias[c] : dbias[c];
+                    for (int c = 0; c < columns; ++c) {
+                        to[c * threads] += dweight[c];
+                        if constexpr (centered) to[(columns + c) * threads] += dbias[c];
+                    }
+                } else {
+#pragma unroll
+                    for (int c = 0; c < columns; ++c) {
+                        to[c * threads] = dweight[c];
+                        if constexpr (centered) to[(columns + c) * threads] = dbias[c];
+                    }
                 }
                 if (++flushed == a.flushes || last) {
                     // Every thread sums some of the block's columns over its rows.
                     __syncthreads();
-                    constexpr int run = width < 4 ? width : 4;
-                    for (uint32_t c = threadIdx.y * run; c < columns; c += blockDim.y * run) {
+                    for (uint32_t c = threadIdx.y * 4; c < columns; c += blockDim.y * 4) {
                         const uint32_t vector = c / width * team.threads + threadIdx.x;
                         if (vector >= count) continue;
-                        const uint64_t to = partial * a.partial_cols + uint64_t(first + vector) * width + c % width;
-#pragma unroll
+                        const uint64_t out = partial * a.partial_cols + begin + vector * width + c % width;
+#pragma unroll 1
                         for (int k = 0; k < sums; ++k) {
-                            float value[run] = {};
+                            quad<float> value = {};
+#pragma unroll 1
                             for (uint32_t r = 0; r < blockDim.y; ++r)
 #pragma unroll
-                                for (int i = 0; i < run; ++i) value[i] += level[(k * columns + c + i) * threads + r * blockDim.x + threadIdx.x];
-                            float *const out = (k == 0 ? a.partial_dweight : a.partial_dbias) + to;
-                            packed<run * 4> words;
-#pragma unroll
-                            for (int i = 0; i < run; ++i) words.word[i] = __float_as_uint(value[i]);
-                            *reinterpret_cast<packed<run * 4> *>(out) = words;
+                                for (int i = 0; i < 4; ++i) value.v[i] += level[(k * columns + c + i) * threads + r * blockDim.x + threadIdx.x];
+                            *reinterpret_cast<quad<float> *>((k == 0 ? a.partial_dweight : a.partial_dbias) + out) = value;
                         }
                     }
                     __syncthreads();
@@ -244,19 +253,15 @@ __global__ void __launch_bounds__(persistent_threads, columns <= 8 ? 2 : 1)
                 }
             } else {
 #pragma unroll
-                for (int v = 0; v < vectors; ++v) {
-                    if (is_column(v)) {
-                        const uint64_t to = partial * a.partial_cols + column(v);
-#pragma unroll
-                        for (int i = 0; i < width; ++i) {
-                            a.partial_dweight[to + i] = dweight[v * width + i];
-                            if constexpr (centered) a.partial_dbias[to + i] = dbias[v * width + i];
-                        }
+                for (int c = 0; c < columns; c += 4) {
+                    if (is_column(c / width)) {
+                        const uint64_t to = partial * a.partial_cols + begin + column(c / width) + c % width;
+                        *reinterpret_cast<quad<float> *>(a.partial_dweight + to) = {dweight[c], dweight[c + 1], dweight[c + 2], dweight[c + 3]};
+                        if constexpr (centered) *reinterpret_cast<quad<float> *>(a.partial_dbias + to) = {dbias[c], dbias[c + 1], dbias[c + 2], dbias[c + 3]};
                     }
                 }
                 partial += teams;
             }
-            taken = 0;
 #pragma unroll
             for (int c = 0; c < columns; ++c) {
                 dweight[c] = 0;
@@ -317,7 +322,7 @@ __global__ void __launch_bounds__(column_sum_threads) row_norm_column_sum(const 
 constexpr int few_rows_threads = 512, few_rows_lanes = 8; // lanes: vectors of a strip of columns
 
 template <typename T, bool centered, int vec_bytes>
-__global__ void __launch_bounds__(few_rows_threads) row_norm_backward_few_rows(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
+__global__ void __launch_bounds__(few_rows_threads, 1) row_norm_backward_few_rows(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
     constexpr int width = vec_bytes / int(sizeof(T)), vectors = 16 / width;
     constexpr int sums = centered ? 2 : 1;
     __shared__ __align__(16) float slots[2][team_slots];
@@ -370,7 +375,7 @@ __global__ void __launch_bounds__(few_rows_threads) row_norm_backward_few_rows(c
         float sum[sums];
 #pragma unroll
         for (int k = 0; k < sums; ++k) sum[k] = tree_sum(chain[k]);
-        team_sum(sum, team, slots);
+        team_sum<false>(sum, team, slots);
         const float mean_g_xhat = sum[0] * a.reciprocal_cols, mean_g = centered ? sum[sums - 1] * a.reciprocal_cols : 0.0f;
         T *const dx = static_cast<T *>(a.o.dx) + row_offset(row, a.p.dx, a.p.extent1, a.p.extent2);
 #pragma unroll
@@ -464,7 +469,7 @@ __global__ void __launch_bounds__(split_threads) row_norm_backward_split_sums(co
         A sum[sums];
 #pragma unroll
         for (int k = 0; k < sums; ++k) sum[k] = tree_sum(chain[k]);
-        team_sum(sum, team, slots[turn]);
+        team_sum<false>(sum, team, slots[turn]);
         if (threadIdx.x == 0) a.chunk_sums[item * 2] = sum[0], a.chunk_sums[item * 2 + 1] = centered ? sum[sums - 1] : A(0);
     }
 }
@@ -479,7 +484,7 @@ __global__ void __launch_bounds__(merge_threads) row_norm_backward_split_merge(c
         cascade<A> sums[2];
         for (uint64_t c = threadIdx.x; c < a.chunks; c += merge_threads) sums[0].add(chunk[c * 2]), sums[1].add(chunk[c * 2 + 1]);
         A sum[2] = {sums[0].total(), sums[1].total()};
-        team_sum(sum, team, slots[turn]);
+        team_sum<false>(sum, team, slots[turn]);
         if (threadIdx.x == 0) a.row_sums[row * 2] = sum[0], a.row_sums[row * 2 + 1] = sum[1];
     }
 }
@@ -586,24 +591,31 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
     const auto vectorized = [&](auto bytes) -> bops_status {
         constexpr int vec_bytes = decltype(bytes)::value;
         constexpr int width = vec_bytes / int(sizeof(T));
-        if constexpr (sizeof(T) < 8 && vec_bytes >= 4) {
+        if constexpr (sizeof(T) < 8 && vec_bytes == 16) {
             if (c.variant == BOPS_ROW_NORM_BACKWARD_PERSISTENT) {
                 a.slice_vectors = uint32_t((p.cols / width + c.cluster - 1) / c.cluster);
+                const uint32_t columns = c.vectors * width;
                 launch_shape shape;
                 shape.grid = dim3(c.grid);
                 shape.block = dim3(c.threads_per_row, c.threads / c.threads_per_row);
                 shape.cluster = c.cluster;
-                shape.shared_bytes = c.stages * (has_dh ? 3 : 2) * c.vectors * c.threads * vec_bytes +
-                                     (c.flushes ? (centered ? 2 : 1) * c.vectors * width * c.threads * uint32_t(sizeof(A)) : 0);
+                shape.shared_bytes = c.stages * (has_dh ? 3 : 2) * c.vectors * c.threads * 16 + (columns > 16 ? columns * c.threads_per_row * 4 : 0) +
+                                     (c.flushes ? (centered ? 2 : 1) * columns * c.threads * 4 : 0);
+                const auto persistent = [&](auto columns, auto threads) -> bops_status {
+                    constexpr int n = decltype(columns)::value, t = decltype(threads)::value;
+                    if (c.cluster > 1)
+                        return has_dh ? action(row_norm_backward_persistent<T, centered, n, t, n != 8, true>, shape, a)
+                                      : action(row_norm_backward_persistent<T, centered, n, t, n != 8, false>, shape, a);
+                    return has_dh ? action(row_norm_backward_persistent<T, centered, n, t, false, true>, shape, a)
+                                  : action(row_norm_backward_persistent<T, centered, n, t, false, false>, shape, a);
+                };
+                using std::integral_constant;
                 bops_status status = bops_status(cudaErrorInvalidValue);
-                const uint32_t columns = c.vectors * width;
-                if constexpr (vec_bytes == 16) {
-                    if (columns == 8) status = action(row_norm_backward_persistent<T, centered, vec_bytes, 8>, shape, a);
-                    if (columns == 16) status = action(row_norm_backward_persistent<T, centered, vec_bytes, 16>, shape, a);
-                    if (columns == 32) status = action(row_norm_backward_persistent<T, centered, vec_bytes, 32>, shape, a);
-                } else {
-                    if (columns == 16) status = action(row_norm_backward_persistent<T, centered, vec_bytes, 16>, shape, a);
-                }
+                if (columns == 8 && c.threads == 256) status = persistent(integral_constant<int, 8>(), integral_constant<int, 256>());
+                if (columns == 16 && c.threads == 256) status = persistent(integral_constant<int, 16>(), integral_constant<int, 256>());
+                if (columns == 16 && c.threads == 512) status = persistent(integral_constant<int, 16>(), integral_constant<int, 512>());
+                if (columns == 32 && c.threads == 256) status = persistent(integral_constant<int, 32>(), integral_constant<int, 256>());
+                if (columns == 32 && c.threads == 512) status = persistent(integral_constant<int, 32>(), integral_constant<int, 512>());
                 return status ? status : column_sum(true);
             }
         }

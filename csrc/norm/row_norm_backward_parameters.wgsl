@@ -3,6 +3,8 @@
 struct Params {
     cols: u32,
     partials: u32,
+    quads: u32, // of one gradient in one partial
+    sums_first: u32, // where they start in the workspace, in quads
     groups_x: u32,
 }
 
@@ -24,12 +26,12 @@ fn row_norm_backward_parameters(@builtin(workgroup_id) workgroup: vec3<u32>, @bu
     for (var part = 0u; part < QUADS; part++) {
         var sum = array<vec4<f32>, 4>();
         if (chunk < chunks) {
-            let first = (gradient * chunks + chunk) * QUADS + part;
+            let first = params.sums_first + gradient * params.quads + chunk * QUADS + part;
             for (var base = lane; base < params.partials; base += 4u * LANES) {
                 for (var chain = 0u; chain < 4u; chain++) {
                     let partial = base + chain * LANES;
                     if (partial < params.partials) {
-                        sum[chain] += sums_read(partial * GRADIENTS * chunks * QUADS + first);
+                        sum[chain] += work_read(partial * GRADIENTS * params.quads + first);
                     }
                 }
             }

@@ -1,1 +1,18 @@
-//! tests
+//! The harness: one list of cases per op, run in every mode on every backend and judged by the accuracy contract.
+//!
+//! The same lists serve the trials (`parity.rs`), the benchmarks and the tables of `bops`.
+
+pub mod arena;
+pub mod case;
+#[cfg(feature = "cuda")]
+pub mod capture;
+pub mod exec;
+pub mod floor;
+pub mod judge;
+pub mod matrix;
+pub mod modes;
+pub mod ops;
+#[cfg(feature = "wgpu")]
+pub mod record;
+pub mod target;
+pub mod values;

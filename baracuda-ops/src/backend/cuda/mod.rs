@@ -348,7 +348,7 @@ fn init() -> Result<()> {
     let driver = DRIVER.get_or_init(|| {
         let names = if cfg!(windows) { &["nvcuda.dll"][..] } else { &["libcuda.so.1", "libcuda.so"] };
         // SAFETY: the driver's library runs no code of ours when loaded.
-        let is_present = names.iter().any(|name| unsafe { libloading::Library::new(name) }.is_ok());
+        let is_present = names.iter().any(|name| unsafe { libloading::Library::new(*name) }.is_ok());
         if !is_present {
             return Err(format!("no NVIDIA driver: {} is not found; install the driver", names[0]));
         }

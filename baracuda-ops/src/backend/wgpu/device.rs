@@ -1,12 +1,12 @@
 //! Devices and their memory.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::time::Duration;
 
 use super::queue::{Queue, Recorder};
 use super::text::Source;
@@ -92,7 +92,8 @@ pub(crate) struct Inner {
     props: Props,
     /// Zeros that stand for the offsets of operands that start where their bindings do.
     pub(super) no_offsets: ::wgpu::Buffer,
-    pipelines: Mutex<HashMap<(Source, bool), Pipeline>>,
+    /// By whether all operands are bound alike, then by source.
+    pipelines: Mutex<[HashMap<Source, Pipeline>; 2]>,
     recorder: Mutex<Recorder>,
     lost: Arc<Lost>,
 }
@@ -281,17 +282,25 @@ impl Device {
         let submission = self.recorder().submit_with(self, |encoder| {
             encoder.copy_buffer_to_buffer(&memory.0, start, &staging, 0, end - start);
         })?;
-        let outcome = Arc::new(OnceLock::new());
-        let told = outcome.clone();
-        staging.map_async(::wgpu::MapMode::Read, .., move |result| {
-            let _ = told.set(result);
-        });
+        let (tell, told) = mpsc::channel();
+        self.guarded("map", || {
+            staging.map_async(::wgpu::MapMode::Read, .., move |result| {
+                // Nobody listens any more only if waiting failed.
+                let _ = tell.send(result);
+            });
+        })?;
         self.wait(Some(submission))?;
-        match outcome.get() {
-            Some(Ok(())) => {}
-            Some(Err(error)) => return Err(self.failed("map", error.to_string())),
-            None => return Err(self.failed("map", "the device did not answer".into())),
-        }
+        // Another thread that waits may be the one that calls back, a little later.
+        let result = loop {
+            match told.recv_timeout(Duration::from_millis(10)) {
+                Ok(result) => break result,
+                Err(mpsc::RecvTimeoutError::Timeout) => self.wait(None)?,
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(self.failed("map", "the device did not answer".into()));
+                }
+            }
+        };
+        result.map_err(|error| self.failed("map", error.to_string()))?;
         let view = staging.get_mapped_range(..).map_err(|error| self.failed("map", error.to_string()))?;
         bytes.copy_from_slice(&view[(offset - start) as usize..][..bytes.len()]);
         Ok(())
@@ -317,8 +326,9 @@ impl Device {
         self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn new_encoder(&self) -> ::wgpu::CommandEncoder {
-        self.device.create_command_encoder(&::wgpu::CommandEncoderDescriptor { label: Some("baracuda-ops") })
+    pub(super) fn new_encoder(&self) -> Result<::wgpu::CommandEncoder> {
+        let descriptor = ::wgpu::CommandEncoderDescriptor { label: Some("baracuda-ops") };
+        self.guarded("create_command_encoder", || self.device.create_command_encoder(&descriptor))
     }
 
     /// Runs wgpu calls whose errors are returned.
@@ -340,11 +350,13 @@ impl Device {
     /// The pipeline of a source, compiled once for the life of the device.
     pub(super) fn pipeline(&self, source: &Source, is_shared: bool) -> Result<Pipeline> {
         let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        // Looking up takes a key by value or by reference to the whole; the sources are small.
-        match pipelines.entry((source.clone(), is_shared)) {
-            Entry::Occupied(entry) => Ok(entry.get().clone()),
-            Entry::Vacant(entry) => Ok(entry.insert(self.compile(source, is_shared)?).clone()),
+        let pipelines = &mut pipelines[usize::from(is_shared)];
+        if let Some(pipeline) = pipelines.get(source) {
+            return Ok(pipeline.clone());
         }
+        let pipeline = self.compile(source, is_shared)?;
+        pipelines.insert(source.clone(), pipeline.clone());
+        Ok(pipeline)
     }
 
     fn compile(&self, source: &Source, is_shared: bool) -> Result<Pipeline> {
@@ -361,7 +373,7 @@ impl Device {
             count: None,
         };
         let bound: Vec<_> = source.operands.iter().filter(|operand| operand.is_bound()).collect();
-        let mut entries = vec![buffer(0, ::wgpu::BufferBindingType::Uniform, 0)];
+        let mut entries = vec![buffer(0, ::wgpu::BufferBindingType::Uniform, source.params_bytes)];
         for (i, operand) in bound.iter().enumerate() {
             let read_only = !is_shared && operand.accessor.ends_with("_in");
             let ty = ::wgpu::BufferBindingType::Storage { read_only };

@@ -9,6 +9,5 @@ mod queue;
 mod text;
 
 pub(crate) use device::{Device, Memory, Props};
-pub(crate) use program::{Binding, BoundProgram, Place, Program, StepBuilder, bind, enqueue, replay};
+pub(crate) use program::{Binding, BoundProgram, Place, Program, StepBuilder, bind, enqueue, grid, replay};
 pub(crate) use queue::Queue;
-pub(crate) use text::{OperandText, Source};

@@ -36,7 +36,7 @@ impl<'q> Queue<'q> {
         match &mut self.0 {
             Kind::Owned(device) => {
                 let mut recorder = device.recorder();
-                record(recorder.pass(device));
+                record(recorder.pass(device)?);
                 recorder.dispatches += dispatches;
                 if recorder.dispatches >= DISPATCHES_PER_SUBMIT {
                     return recorder.submit(device).map(|_| ());
@@ -86,13 +86,16 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    fn pass(&mut self, device: &Device) -> &mut ::wgpu::ComputePass<'static> {
-        let encoder = self.encoder.get_or_insert_with(|| device.new_encoder());
-        self.pass.get_or_insert_with(|| {
+    fn pass(&mut self, device: &Device) -> Result<&mut ::wgpu::ComputePass<'static>> {
+        let encoder = match &mut self.encoder {
+            Some(encoder) => encoder,
+            none => none.insert(device.new_encoder()?),
+        };
+        Ok(self.pass.get_or_insert_with(|| {
             let descriptor = ::wgpu::ComputePassDescriptor { label: Some("baracuda-ops"), timestamp_writes: None };
             // The encoder is finished only after the pass has been dropped.
             encoder.begin_compute_pass(&descriptor).forget_lifetime()
-        })
+        }))
     }
 
     /// Submits what is recorded, if anything, followed by what `then` encodes.
@@ -103,7 +106,10 @@ impl Recorder {
     ) -> Result<::wgpu::SubmissionIndex> {
         self.pass = None;
         self.dispatches = 0;
-        let mut encoder = self.encoder.take().unwrap_or_else(|| device.new_encoder());
+        let mut encoder = match self.encoder.take() {
+            Some(encoder) => encoder,
+            None => device.new_encoder()?,
+        };
         device.guarded("submit", || {
             then(&mut encoder);
             device.queue.submit([encoder.finish()])

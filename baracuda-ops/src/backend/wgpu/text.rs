@@ -39,8 +39,8 @@ pub(crate) struct Source {
     pub(crate) flags: Vec<(&'static str, bool)>,
     /// Operands in the order of their bindings.
     pub(crate) operands: Vec<OperandText>,
-    /// Whether subgroup operations are used.
-    pub(crate) has_subgroups: bool,
+    /// Bytes of its `Params`, a multiple of 16.
+    pub(crate) params_bytes: u64,
 }
 
 impl Source {
@@ -48,9 +48,6 @@ impl Source {
     /// as immediates or in a uniform.
     pub(crate) fn assemble(&self, is_shared: bool, has_immediates: bool) -> String {
         let mut text = String::with_capacity(16 << 10);
-        if self.has_subgroups {
-            text.push_str("enable subgroups;\n");
-        }
         for (name, value) in &self.constants {
             let _ = writeln!(text, "const {name}: u32 = {value}u;");
         }

@@ -12,3 +12,6 @@ pub use rms_norm::{
     RmsNormArgs, RmsNormBackwardArgs, RmsNormBackwardDescriptor, RmsNormBackwardPlan, RmsNormDescriptor, RmsNormPlan,
 };
 pub use row_norm::Gradients;
+#[cfg(feature = "wgpu")]
+#[doc(hidden)]
+pub use row_norm::wgsl_variants;

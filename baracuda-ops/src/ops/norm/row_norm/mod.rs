@@ -13,8 +13,12 @@ use crate::tensor::TensorDesc;
 pub(super) mod cpu;
 #[cfg(feature = "cuda")]
 pub(super) mod cuda;
+#[cfg(feature = "cuda")]
+mod cuda_choice;
 #[cfg(feature = "wgpu")]
 pub(super) mod wgpu;
+#[cfg(feature = "wgpu")]
+pub use wgpu::wgsl_variants;
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

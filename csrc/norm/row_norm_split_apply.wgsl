@@ -1,28 +1,4 @@
-// Rows too long for one workgroup: each takes `slices` of them, once for the moments and once to apply them. WORKGROUP = THREADS.
-const SLICE: u32 = THREADS * CHUNKS * ELEMENTS;
-
-// Moments of each slice, [rows][slices]: mean before correction, correction, mean of the squared differences; or of the squares.
-@compute @workgroup_size(WORKGROUP)
-fn row_norm_split_moments(at: Invocation) {
-    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
-    let item = min(group, params.rows * params.slices - 1u);
-    let row = item / params.slices;
-    let slice = item % params.slices;
-    let is_last = slice + 1u == params.slices;
-    let first_col = slice * SLICE + thread_index(at) * ELEMENTS;
-    let end_col = select(0u, slice * SLICE + select(SLICE, params.tail_cols, is_last), group == item);
-    let reciprocal = 1.0 / f32(select(SLICE, params.tail_cols, is_last));
-    load_row(row, first_col, end_col);
-    let sum = row_sum(at, vec2<f32>(thread_sum(), 0.0), 0u).x * reciprocal;
-    var moments = vec4<f32>(0.0, 0.0, sum, 0.0);
-    if (CENTERED) {
-        let corrected = row_sum(at, thread_moments(sum, first_col, end_col), 1u) * reciprocal;
-        moments = vec4<f32>(sum, corrected, 0.0);
-    }
-    if (group == item && thread_index(at) == 0u) {
-        moments_write(item, moments);
-    }
-}
+// Rows too long for one workgroup, second: the moments of their slices are merged and applied. WORKGROUP = THREADS.
 
 // Chan's merge of a row's slices in fixed order, about the mean of their means, by every workgroup that needs it.
 fn merge_moments(at: Invocation, row: u32) -> Statistics {

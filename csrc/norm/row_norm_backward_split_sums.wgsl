@@ -8,8 +8,8 @@ fn row_norm_backward_split_sums(at: Invocation) {
     let first_col = slice * SLICE + thread_index(at) * ELEMENTS;
     let end_col = select(0u, min((slice + 1u) * SLICE, params.cols), group == item);
     load_row(row, first_col, end_col);
-    let sums = row_sum(at, thread_sums(first_col, end_col, mean_of(row), rstd_of(row)), 0u);
+    let sums = row_sum(at, thread_sums(row, first_col, end_col, mean_of(row), rstd_of(row)), 0u);
     if (group == item && thread_index(at) == 0u) {
-        slices_write(item, vec4<f32>(sums, 0.0, 0.0));
+        work_write(item, vec4<f32>(sums, 0.0, 0.0));
     }
 }

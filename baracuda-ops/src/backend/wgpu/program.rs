@@ -1,0 +1,412 @@
+//! A plan's dispatches, and how operands become bindings.
+//!
+//! A binding starts at a multiple of the device's alignment at or before its operand; the words in between reach the kernel as an
+//! offset. Ranges of one buffer of which one is written are all bound for reading and writing, since wgpu counts uses per buffer.
+
+use super::device::{Device, MAX_BINDINGS, Pipeline, Props};
+use super::queue::Queue;
+use super::text::{OperandText, Source};
+use crate::backend::{Located, Location};
+use crate::error::{Error, Result};
+use crate::memory::MAX_SLOTS;
+
+/// Chunks that kernels load and store at once, in words.
+const CHUNK_WORDS: u32 = 4;
+
+/// Where a binding's bytes lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the operand at a position.
+    Operand(usize),
+    /// In a range of the workspace, which starts at a multiple of [`Props::workspace_align`].
+    Workspace { offset: u64, bytes: u64 },
+}
+
+/// One operand of a dispatch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Binding {
+    pub(crate) name: &'static str,
+    /// `None` for an operand that the descriptor does not declare.
+    pub(crate) place: Option<Place>,
+    /// The accessor where every operand's chunks are aligned, and the one for any word.
+    pub(crate) accessors: [&'static str; 2],
+}
+
+impl Binding {
+    /// An operand that is not there.
+    pub(crate) fn absent(name: &'static str, accessor: &'static str) -> Self {
+        Self { name, place: None, accessors: [accessor; 2] }
+    }
+}
+
+/// What a dispatch is made from.
+pub(crate) struct StepBuilder {
+    pub(crate) entry: &'static str,
+    /// Files where chunks are aligned and elsewhere alike.
+    pub(crate) files: Vec<&'static str>,
+    pub(crate) constants: Vec<(&'static str, u32)>,
+    pub(crate) flags: Vec<(&'static str, bool)>,
+    pub(crate) bindings: Vec<Binding>,
+    /// Whether the layouts keep chunks aligned if the operands' first elements are.
+    pub(crate) can_chunk: bool,
+    /// The `Params` of the text.
+    pub(crate) params: Vec<u8>,
+    pub(crate) grid: [u32; 2],
+}
+
+impl StepBuilder {
+    /// The text where chunks are aligned, or the one for any word.
+    pub(crate) fn source(&self, is_chunked: bool) -> Source {
+        let accessor = |b: &Binding| b.accessors[usize::from(!is_chunked)];
+        let mut flags = self.flags.clone();
+        flags.push(("WHOLE_CHUNKS", is_chunked));
+        Source {
+            entry: self.entry,
+            files: self.files.clone(),
+            constants: self.constants.clone(),
+            flags,
+            operands: self.bindings.iter().map(|b| OperandText { name: b.name, accessor: accessor(b) }).collect(),
+            params_bytes: self.params.len() as u64,
+        }
+    }
+
+    fn build(self, device: &Device) -> Result<Step> {
+        let forms = |is_chunked| {
+            let source = self.source(is_chunked);
+            Ok::<_, Error>([device.pipeline(&source, false)?, device.pipeline(&source, true)?])
+        };
+        let mut bindings = Vec::with_capacity(self.bindings.len());
+        for binding in &self.bindings {
+            if let Some(place) = binding.place {
+                let [chunked, words] =
+                    binding.accessors.map(|accessor| OperandText { name: binding.name, accessor }.element_bytes());
+                bindings.push(Use {
+                    place,
+                    is_written: !binding.accessors[0].ends_with("_in"),
+                    has_chunks: chunked > words,
+                });
+            }
+        }
+        let params = device.create_buffer(
+            "baracuda-ops params",
+            (self.params.len() as u64).next_multiple_of(16),
+            ::wgpu::BufferUsages::UNIFORM,
+            Some(&self.params),
+        )?;
+        Ok(Step {
+            chunked: if self.can_chunk { Some(forms(true)?) } else { None },
+            words: forms(false)?,
+            params,
+            bindings,
+            grid: self.grid,
+        })
+    }
+}
+
+/// How `groups` workgroups are spread over two dimensions, unless there are too many.
+pub(crate) fn grid(groups: u64, props: &Props) -> Option<[u32; 2]> {
+    let most = u64::from(props.max_groups);
+    let x = groups.clamp(1, most);
+    let y = groups.div_ceil(x);
+    (y <= most).then_some([x as u32, y as u32])
+}
+
+/// The dispatches of a plan, in order.
+#[derive(Debug)]
+pub(crate) struct Program {
+    device: Device,
+    steps: Vec<Step>,
+}
+
+/// One dispatch.
+#[derive(Debug)]
+struct Step {
+    /// Pipelines for aligned chunks: with inputs only read, and with all bound alike.
+    chunked: Option<[Pipeline; 2]>,
+    /// The same for operands at any word.
+    words: [Pipeline; 2],
+    params: ::wgpu::Buffer,
+    bindings: Vec<Use>,
+    grid: [u32; 2],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    place: Place,
+    is_written: bool,
+    has_chunks: bool,
+}
+
+impl Program {
+    pub(crate) fn new(device: &Device, steps: Vec<StepBuilder>) -> Result<Self> {
+        let steps = steps.into_iter().map(|step| step.build(device)).collect::<Result<_>>()?;
+        Ok(Self { device: device.clone(), steps })
+    }
+}
+
+/// The bindings of one step for given operands.
+struct Resolved<'a> {
+    ranges: [Option<Range<'a>>; MAX_BINDINGS],
+    /// From the start of each binding to its operand, in words.
+    offsets: [u32; MAX_BINDINGS],
+    count: usize,
+    pipeline: &'a Pipeline,
+}
+
+#[derive(Clone, Copy)]
+struct Range<'a> {
+    buffer: &'a ::wgpu::Buffer,
+    start: u64,
+    bytes: u64,
+    operand: Option<usize>,
+}
+
+impl Step {
+    fn resolve<'a>(&'a self, props: &Props, located: &Located<'a>) -> Option<Resolved<'a>> {
+        let align = u64::from(props.binding_align).max(4 * u64::from(CHUNK_WORDS));
+        let mut ranges = [None; MAX_BINDINGS];
+        let mut offsets = [0; MAX_BINDINGS];
+        let mut has_whole_chunks = true;
+        for (i, binding) in self.bindings.iter().enumerate() {
+            let (location, skipped, part, operand) = match binding.place {
+                Place::Operand(position) => (located.operands[position], 0, None, Some(position)),
+                Place::Workspace { offset, bytes } => (located.workspace, offset, Some(bytes), None),
+            };
+            let Location::Wgpu { buffer, offset, bytes } = location else { return None };
+            let first = offset + skipped;
+            let start = first / align * align;
+            offsets[i] = ((first - start) / 4) as u32;
+            has_whole_chunks &= !binding.has_chunks || offsets[i].is_multiple_of(CHUNK_WORDS);
+            let bytes = (first - start + part.unwrap_or(bytes)).next_multiple_of(4);
+            ranges[i] = Some(Range { buffer, start, bytes, operand });
+        }
+        let count = self.bindings.len();
+        let is_mixed = |written: usize, other: usize| {
+            self.bindings[written].is_written
+                && !self.bindings[other].is_written
+                && matches!((&ranges[written], &ranges[other]), (Some(a), Some(b)) if a.buffer == b.buffer)
+        };
+        let is_shared = (0..count).any(|written| (0..count).any(|other| is_mixed(written, other)));
+        let forms = self.chunked.as_ref().filter(|_| has_whole_chunks).unwrap_or(&self.words);
+        Some(Resolved { ranges, offsets, count, pipeline: &forms[usize::from(is_shared)] })
+    }
+}
+
+impl Resolved<'_> {
+    /// The bind group. `offsets` is the uniform that holds them where there are no immediates.
+    fn bind_group(&self, device: &Device, params: &::wgpu::Buffer, offsets: Option<&::wgpu::Buffer>) -> ::wgpu::BindGroup {
+        let whole = |binding, buffer| ::wgpu::BindGroupEntry {
+            binding,
+            resource: ::wgpu::BindingResource::Buffer(::wgpu::BufferBinding { buffer, offset: 0, size: None }),
+        };
+        let mut entries = [const { None }; MAX_BINDINGS + 2];
+        entries[0] = Some(whole(0, params));
+        for (i, range) in self.ranges.iter().flatten().enumerate() {
+            let resource = ::wgpu::BufferBinding {
+                buffer: range.buffer,
+                offset: range.start,
+                size: ::wgpu::BufferSize::new(range.bytes),
+            };
+            let binding = 1 + i as u32;
+            entries[1 + i] =
+                Some(::wgpu::BindGroupEntry { binding, resource: ::wgpu::BindingResource::Buffer(resource) });
+        }
+        let mut count = 1 + self.count;
+        if let Some(buffer) = offsets {
+            entries[count] = Some(whole(count as u32, buffer));
+            count += 1;
+        }
+        let unused = whole(0, params);
+        let entries = entries.map(|entry| entry.unwrap_or_else(|| unused.clone()));
+        device.device.create_bind_group(&::wgpu::BindGroupDescriptor {
+            label: None,
+            layout: &self.pipeline.layout,
+            entries: &entries[..count],
+        })
+    }
+
+    /// The offsets as the shader reads them.
+    fn offset_bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.offsets[..self.count])
+    }
+
+    fn dispatch(&self, pass: &mut ::wgpu::ComputePass<'_>, group: &::wgpu::BindGroup, immediates: bool, grid: [u32; 2]) {
+        pass.set_pipeline(&self.pipeline.pipeline);
+        pass.set_bind_group(0, group, &[]);
+        if immediates {
+            pass.set_immediates(0, self.offset_bytes());
+        }
+        pass.dispatch_workgroups(grid[0], grid[1], 1);
+    }
+}
+
+/// Records the plan's dispatches.
+pub(crate) fn enqueue(
+    program: &Program,
+    queue: &mut Queue<'_>,
+    op: &'static str,
+    names: &'static [&'static str],
+    located: &Located<'_>,
+) -> Result<()> {
+    let device = &program.device;
+    let props = device.props();
+    let has_immediates = props.has_immediates();
+    // No step can fail after an earlier one has been recorded: the bind groups of all come first.
+    let mut ready = Vec::with_capacity(program.steps.len());
+    for step in &program.steps {
+        let Some(resolved) = step.resolve(props, located) else { continue };
+        if !has_immediates {
+            demand_aligned(&resolved, props, op, names)?;
+        }
+        let offsets = (!has_immediates).then_some(&device.no_offsets);
+        let group = bind_group(&resolved, device, &step.params, offsets, op, names)?;
+        ready.push((resolved, group, step.grid));
+    }
+    queue.record(ready.len() as u32, |pass| {
+        for (resolved, group, grid) in &ready {
+            resolved.dispatch(pass, group, has_immediates, *grid);
+        }
+    })
+}
+
+/// A bind group, or the operand that belongs to another device.
+fn bind_group(
+    resolved: &Resolved<'_>,
+    device: &Device,
+    params: &::wgpu::Buffer,
+    offsets: Option<&::wgpu::Buffer>,
+    op: &'static str,
+    names: &'static [&'static str],
+) -> Result<::wgpu::BindGroup> {
+    device.guarded("create_bind_group", || resolved.bind_group(device, params, offsets)).map_err(|error| {
+        match error {
+            Error::Backend { .. } => foreign_operand(resolved, device, op, names).unwrap_or(error),
+            other => other,
+        }
+    })
+}
+
+/// Finds the operand whose buffer this device does not know, by binding each alone.
+#[cold]
+fn foreign_operand(
+    resolved: &Resolved<'_>,
+    device: &Device,
+    op: &'static str,
+    names: &'static [&'static str],
+) -> Option<Error> {
+    resolved.ranges.iter().flatten().find_map(|range| {
+        let alone = device.guarded("create_bind_group", || {
+            let ty = ::wgpu::BindingType::Buffer {
+                ty: ::wgpu::BufferBindingType::Storage { read_only: true },
+                has_dynamic_offset: false,
+                min_binding_size: None,
+            };
+            let entry =
+                ::wgpu::BindGroupLayoutEntry { binding: 0, visibility: ::wgpu::ShaderStages::COMPUTE, ty, count: None };
+            let layout = device
+                .device
+                .create_bind_group_layout(&::wgpu::BindGroupLayoutDescriptor { label: None, entries: &[entry] });
+            let resource =
+                ::wgpu::BindingResource::Buffer(::wgpu::BufferBinding { buffer: range.buffer, offset: 0, size: None });
+            device.device.create_bind_group(&::wgpu::BindGroupDescriptor {
+                label: None,
+                layout: &layout,
+                entries: &[::wgpu::BindGroupEntry { binding: 0, resource }],
+            })
+        });
+        match alone {
+            // The one other reason for which a buffer cannot be bound from its start.
+            Err(Error::Backend { call, code, detail })
+                if !range.buffer.usage().contains(::wgpu::BufferUsages::STORAGE) =>
+            {
+                Some(Error::Backend { call, code, detail })
+            }
+            Err(_) => Some(Error::WrongDevice {
+                op,
+                operand: range.operand.map_or("workspace", |position| names[position]),
+                expected: device.to_string(),
+                got: "another wgpu device".into(),
+            }),
+            Ok(_) => None,
+        }
+    })
+}
+
+/// Without immediates, a run has nowhere to put offsets.
+fn demand_aligned(
+    resolved: &Resolved<'_>,
+    props: &Props,
+    op: &'static str,
+    names: &'static [&'static str],
+) -> Result<()> {
+    for (range, words) in resolved.ranges.iter().flatten().zip(resolved.offsets) {
+        if words != 0 {
+            return Err(Error::Misaligned {
+                op,
+                operand: range.operand.map_or("workspace", |position| names[position]),
+                need_bytes: props.workspace_align(),
+                at: range.start + 4 * u64::from(words),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// A program with its operands: bind groups once, replays nearly free.
+pub(crate) struct BoundProgram {
+    steps: Vec<BoundStep>,
+    has_immediates: bool,
+}
+
+struct BoundStep {
+    pipeline: ::wgpu::ComputePipeline,
+    group: ::wgpu::BindGroup,
+    offsets: [u32; MAX_SLOTS],
+    count: usize,
+    grid: [u32; 2],
+}
+
+/// Makes the bind groups, and the uniforms with the offsets where there are no immediates.
+pub(crate) fn bind(
+    program: &Program,
+    device: &Device,
+    op: &'static str,
+    names: &'static [&'static str],
+    located: &Located<'_>,
+) -> Result<BoundProgram> {
+    let has_immediates = device.props().has_immediates();
+    let mut steps = Vec::with_capacity(program.steps.len());
+    for step in &program.steps {
+        let Some(resolved) = step.resolve(device.props(), located) else { continue };
+        let offsets = if has_immediates {
+            None
+        } else {
+            let mut contents = [0; 4 * MAX_BINDINGS];
+            contents[..4 * resolved.count].copy_from_slice(resolved.offset_bytes());
+            let usage = ::wgpu::BufferUsages::UNIFORM;
+            Some(device.create_buffer("baracuda-ops offsets", contents.len() as u64, usage, Some(&contents))?)
+        };
+        steps.push(BoundStep {
+            pipeline: resolved.pipeline.pipeline.clone(),
+            group: bind_group(&resolved, device, &step.params, offsets.as_ref(), op, names)?,
+            offsets: resolved.offsets,
+            count: resolved.count,
+            grid: step.grid,
+        });
+    }
+    Ok(BoundProgram { steps, has_immediates })
+}
+
+/// Records a bound program's dispatches.
+pub(crate) fn replay(bound: &BoundProgram, queue: &mut Queue<'_>) -> Result<()> {
+    queue.record(bound.steps.len() as u32, |pass| {
+        for step in &bound.steps {
+            pass.set_pipeline(&step.pipeline);
+            pass.set_bind_group(0, &step.group, &[]);
+            if bound.has_immediates {
+                pass.set_immediates(0, bytemuck::cast_slice(&step.offsets[..step.count]));
+            }
+            pass.dispatch_workgroups(step.grid[0], step.grid[1], 1);
+        }
+    })
+}

@@ -1,0 +1,317 @@
+//! The CUDA kernels of the family: parameters, preparation and launch. `cuda_choice` says which variant serves which rows.
+
+use std::ffi::c_void;
+
+use baracuda_ops_sys as sys;
+
+use super::cuda_choice::{self, Problem, Tuned};
+use super::{Backward, Forward, RowGeometry, RowNorm, Valid, backward, forward};
+use crate::backend::cuda::{self, Launch, Props};
+use crate::backend::{Backend, Device, DeviceKind, DeviceProps, Located};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::options::{PlanOptions, WorkspaceReq};
+use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
+use crate::slots::Slots;
+use crate::tensor::TensorDesc;
+
+/// `bops_<op>_prepare`.
+type Prepare<P> = unsafe extern "C" fn(
+    *const P,
+    *const sys::bops_row_norm_choice,
+    sys::bops_dtype,
+    sys::bops_dtype,
+    u32,
+) -> sys::bops_status;
+
+/// `bops_<op>_launch`.
+type Start<P, O> = unsafe extern "C" fn(
+    *const P,
+    *const sys::bops_row_norm_choice,
+    sys::bops_dtype,
+    sys::bops_dtype,
+    *const O,
+    *mut c_void,
+    sys::bops_stream,
+) -> sys::bops_status;
+
+/// The forward kernels.
+pub(crate) struct Cuda;
+
+impl<D: Forward> Kernel<D> for Cuda {
+    fn name(&self) -> &'static str {
+        match D::NAME {
+            "layer_norm" => "layer_norm_cuda",
+            _ => "rms_norm_cuda",
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn accept(&self, descriptor: &D, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
+        let DeviceProps::Cuda(props) = props else { return Err("it runs on CUDA".into()) };
+        let norm = descriptor.valid();
+        let geometry = forward_geometry(norm)?;
+        let tuned = cuda_choice::forward(&problem(&geometry, &norm.slots, &norm.fields.x, norm.fields.weight, props))?;
+        Ok(choice(&tuned))
+    }
+
+    fn build(&self, descriptor: &D, choice: Choice, device: &Device) -> Result<Built, BuildError> {
+        let device = cuda_device(device)?;
+        let norm = descriptor.valid();
+        let geometry = forward_geometry(norm).map_err(BuildError::Refused)?;
+        let (extent1, extent2, [x, residual, y, h]) = c_geometry(&geometry);
+        let params = sys::bops_row_norm_params {
+            rows: geometry.rows,
+            cols: geometry.cols,
+            extent1,
+            extent2,
+            x,
+            residual,
+            y,
+            h,
+            eps: norm.fields.eps.get(),
+            weight_offset: norm.fields.weight_offset.get(),
+        };
+        type Params = sys::bops_row_norm_params;
+        let (prepare, launch, call): (Prepare<Params>, Start<Params, sys::bops_row_norm_operands>, _) = match norm.kind {
+            RowNorm::Layer => (sys::bops_layer_norm_prepare, sys::bops_layer_norm_launch, "bops_layer_norm"),
+            RowNorm::Rms => (sys::bops_rms_norm_prepare, sys::bops_rms_norm_launch, "bops_rms_norm"),
+        };
+        let tuned = c_choice(&choice);
+        let (dtype, weight_dtype) = c_dtypes(&norm.fields.x, norm.fields.weight.or(norm.fields.bias));
+        let residual = u32::from(norm.fields.residual);
+        device.prepare(call, key(call, &choice, [dtype, weight_dtype, residual]), || {
+            // SAFETY: the structs live across the call and hold what `cuda_choice` allows.
+            unsafe { prepare(&params, &tuned, dtype, weight_dtype, residual) }
+        })?;
+        let run = move |located: &Located<'_>, stream| {
+            let address = |position: usize| located.operands[position].address() as *mut _;
+            let operands = sys::bops_row_norm_operands {
+                x: address(forward::X),
+                residual: address(forward::RESIDUAL),
+                weight: address(forward::WEIGHT),
+                bias: address(forward::BIAS),
+                y: address(forward::Y),
+                h: address(forward::H),
+                mean: address(forward::MEAN),
+                rstd: address(forward::RSTD),
+            };
+            let workspace = located.workspace.address() as *mut c_void;
+            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+            unsafe { launch(&params, &tuned, dtype, weight_dtype, &operands, workspace, stream) }
+        };
+        let has_work = geometry.rows > 0 && (geometry.cols > 0 || norm.fields.stats);
+        Ok(Built(Exec::Cuda(Launch { call, launch: if has_work { Box::new(run) } else { Box::new(|_, _| 0) } })))
+    }
+}
+
+/// The kernels of the gradients.
+pub(crate) struct CudaBackward;
+
+impl<D: Backward> Kernel<D> for CudaBackward {
+    fn name(&self) -> &'static str {
+        match D::NAME {
+            "layer_norm_backward" => "layer_norm_backward_cuda",
+            _ => "rms_norm_backward_cuda",
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn accept(&self, descriptor: &D, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
+        let DeviceProps::Cuda(props) = props else { return Err("it runs on CUDA".into()) };
+        let norm = descriptor.valid();
+        let geometry = backward_geometry(norm)?;
+        let weight = norm.fields.weight.or(norm.fields.dbias);
+        let tuned = cuda_choice::backward(&problem(&geometry, &norm.slots, &norm.fields.x, weight, props))?;
+        Ok(choice(&tuned))
+    }
+
+    fn build(&self, descriptor: &D, choice: Choice, device: &Device) -> Result<Built, BuildError> {
+        let device = cuda_device(device)?;
+        let norm = descriptor.valid();
+        let geometry = backward_geometry(norm).map_err(BuildError::Refused)?;
+        let (extent1, extent2, [dy, x, dh, dx]) = c_geometry(&geometry);
+        let params = sys::bops_row_norm_backward_params {
+            rows: geometry.rows,
+            cols: geometry.cols,
+            extent1,
+            extent2,
+            dy,
+            x,
+            dh,
+            dx,
+            weight_offset: norm.fields.weight_offset.get(),
+        };
+        type Params = sys::bops_row_norm_backward_params;
+        type Operands = sys::bops_row_norm_backward_operands;
+        let (prepare, launch, call): (Prepare<Params>, Start<Params, Operands>, _) = match norm.kind {
+            RowNorm::Layer => (
+                sys::bops_layer_norm_backward_prepare,
+                sys::bops_layer_norm_backward_launch,
+                "bops_layer_norm_backward",
+            ),
+            RowNorm::Rms => {
+                (sys::bops_rms_norm_backward_prepare, sys::bops_rms_norm_backward_launch, "bops_rms_norm_backward")
+            }
+        };
+        let tuned = c_choice(&choice);
+        let (dtype, weight_dtype) = c_dtypes(&norm.fields.x, norm.fields.weight.or(norm.fields.dbias));
+        let dh = u32::from(norm.fields.dh);
+        device.prepare(call, key(call, &choice, [dtype, weight_dtype, dh]), || {
+            // SAFETY: the structs live across the call and hold what `cuda_choice` allows.
+            unsafe { prepare(&params, &tuned, dtype, weight_dtype, dh) }
+        })?;
+        let run = move |located: &Located<'_>, stream| {
+            let address = |position: usize| located.operands[position].address() as *mut _;
+            let operands = sys::bops_row_norm_backward_operands {
+                dy: address(backward::DY),
+                x: address(backward::X),
+                weight: address(backward::WEIGHT),
+                mean: address(backward::MEAN),
+                rstd: address(backward::RSTD),
+                dh: address(backward::DH),
+                dx: address(backward::DX),
+                dweight: address(backward::DWEIGHT),
+                dbias: address(backward::DBIAS),
+            };
+            let workspace = located.workspace.address() as *mut c_void;
+            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+            unsafe { launch(&params, &tuned, dtype, weight_dtype, &operands, workspace, stream) }
+        };
+        let has_parameters = norm.fields.dweight || norm.fields.dbias.is_some();
+        let has_work = geometry.cols > 0 && (geometry.rows > 0 || has_parameters);
+        Ok(Built(Exec::Cuda(Launch { call, launch: if has_work { Box::new(run) } else { Box::new(|_, _| 0) } })))
+    }
+}
+
+fn cuda_device(device: &Device) -> Result<&cuda::Device, BuildError> {
+    match &device.0 {
+        DeviceKind::Cuda(device) => Ok(device),
+        _ => Err(BuildError::Refused("it runs on CUDA".into())),
+    }
+}
+
+/// The layouts of named operands; an absent one takes that of the first, which addresses nothing.
+fn layouts<'s>(slots: &'s Slots, names: [&str; 4], x: &'s TensorDesc) -> [&'s TensorDesc; 4] {
+    names.map(|name| slots.named(name).map_or(x, |slot| &slot.desc))
+}
+
+fn forward_geometry(norm: &Valid<super::ForwardFields>) -> Result<RowGeometry, Reason> {
+    dense(&norm.slots, &["weight", "bias", "mean", "rstd"])?;
+    let tensors = layouts(&norm.slots, ["x", "residual", "y", "h"], &norm.fields.x);
+    RowGeometry::new(&tensors, norm.fields.normalized_dims)
+}
+
+fn backward_geometry(norm: &Valid<super::BackwardFields>) -> Result<RowGeometry, Reason> {
+    dense(&norm.slots, &["weight", "mean", "rstd", "dweight", "dbias"])?;
+    let tensors = layouts(&norm.slots, ["dy", "x", "dh", "dx"], &norm.fields.x);
+    RowGeometry::new(&tensors, norm.fields.normalized_dims)
+}
+
+fn dense(slots: &Slots, names: &[&str]) -> Result<(), Reason> {
+    match names.iter().filter_map(|name| slots.named(name)).find(|slot| !slot.desc.is_contiguous()) {
+        Some(slot) => Err(format!("{} is not dense: strides {:?}", slot.name, slot.desc.strides()).into()),
+        None => Ok(()),
+    }
+}
+
+fn problem(
+    geometry: &RowGeometry,
+    slots: &Slots,
+    x: &TensorDesc,
+    weight: Option<DType>,
+    props: &Props,
+) -> Problem {
+    let has = |name| slots.named(name).is_some();
+    let parameters = ["weight", "bias", "dweight", "dbias"].iter().filter_map(|name| slots.named(name));
+    let parameter_align = parameters.map(|slot| slot.desc.align_bytes().min(16)).min().unwrap_or(16);
+    Problem {
+        rows: geometry.rows,
+        cols: geometry.cols,
+        element_bytes: x.dtype().size_bytes() as u32,
+        accumulator_bytes: x.dtype().accumulator().size_bytes() as u32,
+        parameter_bytes: weight.map_or(0, |dtype| dtype.size_bytes() as u32),
+        vector_bytes: geometry.vector_bytes as u32,
+        parameter_align_bytes: parameter_align as u32,
+        is_centered: has("mean") || has("bias") || has("dbias"),
+        has_residual: has("residual") || has("dh"),
+        has_dx: has("dx"),
+        has_dweight: has("dweight"),
+        has_dbias: has("dbias"),
+        capability: props.capability,
+        multiprocessors: props.multiprocessors,
+        shared_bytes: props.shared_bytes,
+        max_cluster: props.cluster,
+    }
+}
+
+fn choice(tuned: &Tuned) -> Choice {
+    let workspace = match tuned.workspace_bytes {
+        0 => WorkspaceReq::NONE,
+        bytes => WorkspaceReq { bytes, align: 16 },
+    };
+    Choice { workspace, launches: tuned.launches, tuning: tuned.words(), ..Choice::PLAIN }
+}
+
+fn c_choice(choice: &Choice) -> sys::bops_row_norm_choice {
+    let [
+        variant,
+        vec_bytes,
+        vectors,
+        threads,
+        threads_per_row,
+        cluster,
+        stages,
+        grid,
+        flush_rows,
+        flushes,
+        chunks,
+        partial_rows,
+    ] = choice.tuning;
+    sys::bops_row_norm_choice {
+        variant,
+        vec_bytes,
+        vectors,
+        threads,
+        threads_per_row,
+        cluster,
+        stages,
+        grid,
+        flush_rows,
+        flushes,
+        chunks,
+        partial_rows: u64::from(partial_rows),
+    }
+}
+
+/// What tells prepared kernels apart.
+fn key(call: &str, choice: &Choice, types: [u32; 3]) -> Vec<u32> {
+    call.bytes().map(u32::from).chain(choice.tuning).chain(types).collect()
+}
+
+fn c_dtypes(x: &TensorDesc, weight: Option<DType>) -> (sys::bops_dtype, sys::bops_dtype) {
+    let c_dtype = |dtype| match dtype {
+        DType::F64 => sys::BOPS_F64,
+        DType::F16 => sys::BOPS_F16,
+        DType::BF16 => sys::BOPS_BF16,
+        _ => sys::BOPS_F32,
+    };
+    (c_dtype(x.dtype()), c_dtype(weight.unwrap_or(x.dtype())))
+}
+
+/// Extents and strides with the lone row extent, if there is but one, outermost: the kernels' short path.
+fn c_geometry(geometry: &RowGeometry) -> (u64, u64, [sys::bops_row_strides; 4]) {
+    let is_lone = geometry.extents == [1, geometry.rows];
+    let strides = std::array::from_fn(|tensor| match geometry.strides[tensor] {
+        [_, _, s2] if is_lone => sys::bops_row_strides { s0: s2, s1: 0, s2: 0 },
+        [s0, s1, s2] => sys::bops_row_strides { s0, s1, s2 },
+    });
+    let [extent1, extent2] = if is_lone { [1, 1] } else { geometry.extents };
+    (extent1, extent2, strides)
+}

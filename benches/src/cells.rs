@@ -1,0 +1,75 @@
+//! The cells that are compared with other libraries: same labels, shapes and bytes as their scripts use.
+
+use baracuda_ops::{AnyDescriptor, DType, Gradients, LayerNormDescriptor, Result, RmsNormDescriptor, TensorDesc};
+
+/// One measurement to make.
+pub struct Cell {
+    /// The op's label.
+    pub op: &'static str,
+    /// `fw` or `bw`.
+    pub pass: &'static str,
+    /// The label's shape.
+    pub shape: Vec<u64>,
+    /// Element type.
+    pub dtype: DType,
+    /// What is run.
+    pub descriptor: AnyDescriptor,
+    /// The fewest bytes, by the formula that every library is measured with.
+    pub bytes: u64,
+    /// Bytes of the main input, which decides how many sets rotate.
+    pub in_bytes: u64,
+}
+
+/// Labels of all ops with cells; `copy` is the yardstick.
+pub const OPS: &[&str] = &["copy", "layer_norm", "rms_norm"];
+
+/// Elements of the yardstick's copies, f32.
+pub const COPIES: [u64; 3] = [1 << 24, 1 << 26, 1 << 28];
+
+const ROWS: [(u64, u64); 7] =
+    [(16384, 4096), (32768, 1024), (8192, 8192), (4096, 16384), (1024, 65536), (256, 262144), (64, 4096)];
+
+/// The cells of the named ops; `quick` keeps the first three shapes of each.
+///
+/// # Errors
+/// A descriptor that is not valid.
+pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
+    let mut cells = Vec::new();
+    for op in ["layer_norm", "rms_norm"].into_iter().filter(|op| ops.iter().any(|o| o == op)) {
+        for (rows, cols) in ROWS.into_iter().take(if is_quick { 3 } else { ROWS.len() }) {
+            for dtype in [DType::BF16, DType::F32] {
+                row_norm(&mut cells, op, rows, cols, dtype)?;
+            }
+        }
+    }
+    Ok(cells)
+}
+
+fn row_norm(cells: &mut Vec<Cell>, op: &'static str, rows: u64, cols: u64, dtype: DType) -> Result<()> {
+    let x = TensorDesc::contiguous(dtype, &[rows, cols])?;
+    let (forward, backward) = if op == "layer_norm" {
+        let forward = LayerNormDescriptor::new(x, 1)?.weight(dtype)?.bias(dtype)?.eps(1e-5)?;
+        let backward = forward.backward(Gradients::ALL)?;
+        (AnyDescriptor::new(forward), AnyDescriptor::new(backward))
+    } else {
+        let forward = RmsNormDescriptor::new(x, 1)?.weight(dtype)?.eps(1e-6)?;
+        let backward = forward.backward(Gradients::ALL)?;
+        (AnyDescriptor::new(forward), AnyDescriptor::new(backward))
+    };
+    let in_bytes = x.span_bytes();
+    for (pass, descriptor, bytes) in [("fw", forward, 2 * in_bytes), ("bw", backward, 3 * in_bytes)] {
+        cells.push(Cell { op, pass, shape: vec![rows, cols], dtype, descriptor, bytes, in_bytes });
+    }
+    Ok(())
+}
+
+/// The name of a type in the lines.
+pub fn dtype_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F64 => "float64",
+        DType::F32 => "float32",
+        DType::F16 => "float16",
+        DType::BF16 => "bfloat16",
+        other => other.name(),
+    }
+}

@@ -1,0 +1,102 @@
+//! Operands of one plan, several times over, with random data.
+
+use anyhow::Result;
+use baracuda_ops::{Access, AnyPlan, Buffer, DType, Device, Mem, MemMut, Operand, Workspace};
+use half::{bf16, f16};
+
+/// Bytes of random data that are made once and written again and again.
+const BLOCK_BYTES: usize = 16 << 20;
+
+/// Sets of operands that share one workspace.
+pub struct Sets {
+    sets: Vec<Vec<Buffer>>,
+    workspace: Option<Buffer>,
+    access: Vec<Access>,
+}
+
+impl Sets {
+    /// `count` sets for a plan.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn new(plan: &AnyPlan, count: usize) -> Result<Self> {
+        let device = plan.device();
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut blocks: Vec<(DType, Vec<u8>)> = Vec::new();
+        let mut sets = Vec::new();
+        for _ in 0..count {
+            let mut set = Vec::new();
+            for slot in plan.slots() {
+                let buffer = device.alloc(slot.span_bytes.next_multiple_of(4))?;
+                if slot.access != Access::Out {
+                    // rstd near 1 and the rest standard normal: no infinities on the way.
+                    let dtype = slot.desc.dtype();
+                    if slot.name == "rstd" {
+                        let ones = block(dtype, slot.span_bytes as usize, || 1.0);
+                        device.write(&buffer, 0, &ones)?;
+                    } else {
+                        if !blocks.iter().any(|b| b.0 == dtype) {
+                            blocks.push((dtype, block(dtype, BLOCK_BYTES, || normal(&mut random))));
+                        }
+                        if let Some((_, data)) = blocks.iter().find(|b| b.0 == dtype) {
+                            fill(device, &buffer, slot.span_bytes, data, &mut random)?;
+                        }
+                    }
+                } else {
+                    let poison = vec![0xFF; (slot.span_bytes as usize).min(BLOCK_BYTES)];
+                    fill(device, &buffer, slot.span_bytes, &poison, &mut random)?;
+                }
+                set.push(buffer);
+            }
+            sets.push(set);
+        }
+        let bytes = plan.workspace().bytes;
+        let workspace = if bytes > 0 { Some(device.alloc(bytes)?) } else { None };
+        device.queue().finish()?;
+        Ok(Self { sets, workspace, access: plan.slots().iter().map(|s| s.access).collect() })
+    }
+
+    /// The operands of each set, in slot order.
+    pub fn operands(&self) -> Vec<Vec<Operand<'_>>> {
+        let of = |(buffer, access)| match access {
+            &Access::In => Mem::from(buffer).into(),
+            _ => MemMut::from(buffer).into(),
+        };
+        self.sets.iter().map(|set| set.iter().zip(&self.access).map(of).collect()).collect()
+    }
+
+    /// The workspace.
+    pub fn workspace(&self) -> Workspace<'_> {
+        self.workspace.as_ref().map_or(Workspace::none(), Workspace::new)
+    }
+}
+
+fn normal(random: &mut fastrand::Rng) -> f64 {
+    let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
+    radius * (std::f64::consts::TAU * random.f64()).cos()
+}
+
+fn block(dtype: DType, bytes: usize, mut value: impl FnMut() -> f64) -> Vec<u8> {
+    let mut data = Vec::with_capacity(bytes + 8);
+    while data.len() < bytes {
+        match dtype {
+            DType::F64 => data.extend(value().to_le_bytes()),
+            DType::F16 => data.extend(f16::from_f64(value()).to_le_bytes()),
+            DType::BF16 => data.extend(bf16::from_f64(value()).to_le_bytes()),
+            _ => data.extend((value() as f32).to_le_bytes()),
+        }
+    }
+    data
+}
+
+/// Writes the block again and again, each time from another place on.
+fn fill(device: &Device, buffer: &Buffer, bytes: u64, data: &[u8], random: &mut fastrand::Rng) -> Result<()> {
+    let mut at = 0;
+    while at < bytes {
+        let skip = if data.len() > 4096 { random.usize(0..64) * 16 } else { 0 };
+        let part = &data[skip..data.len().min(skip + (bytes - at) as usize)];
+        device.write(buffer, at, part)?;
+        at += part.len() as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! The parity matrix: op x case x mode x backend, one trial each.
+//!
+//! A trial's name is `<op>/<mode>/<backend>/<repro line>`; `bops repro '<name>'` runs it alone. Trials of absent devices are shown as
+//! ignored; `BOPS_REQUIRE=cpu,wgpu` makes their absence a failure. A run of everything is compared with `tests/floor.txt`.
+
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+
+use baracuda_ops_tests::floor::{self, Ended, Record};
+use baracuda_ops_tests::matrix;
+use libtest_mimic::{Arguments, Failed, Trial};
+
+fn main() -> ExitCode {
+    #[cfg(feature = "cuda")]
+    if let Some(code) = baracuda_ops_tests::capture::child_main() {
+        return code;
+    }
+    let args = Arguments::from_args();
+    if let Err(missing) = baracuda_ops_tests::target::require() {
+        eprintln!("{missing}");
+        return ExitCode::FAILURE;
+    }
+    let records = Arc::new(Mutex::new(Vec::new()));
+    let trials = matrix::entries().into_iter().map(|entry| {
+        let records = records.clone();
+        let is_absent = entry.target.device.is_err();
+        if is_absent {
+            records.lock().unwrap().push(entry.record(Ended::Ignored, String::new(), 0.0));
+        }
+        Trial::test(entry.name(), move || {
+            let record = entry.run();
+            let failure = (record.ended == Ended::Failed).then(|| Failed::from(record.words.clone()));
+            records.lock().unwrap().push(record);
+            failure.map_or(Ok(()), Err)
+        })
+        .with_ignored_flag(is_absent)
+    });
+    let trials = trials.collect();
+    let conclusion = libtest_mimic::run(&args, trials);
+    let is_whole = args.filter.is_none() && args.skip.is_empty() && !args.list && !args.ignored && !args.exact;
+    let mut failed = conclusion.has_failed();
+    if is_whole && conclusion.num_filtered_out == 0 {
+        let records: Vec<Record> = std::mem::take(&mut *records.lock().unwrap());
+        if let Err(error) = matrix::write(&records, &floor::record_path()) {
+            eprintln!("{}: {error}", floor::record_path().display());
+        }
+        let present = |name: &str| baracuda_ops_tests::target::target(name).is_some_and(|t| t.device.is_ok());
+        let complaints = floor::below(&floor::parse(floor::COMMITTED), &floor::of(&records), present);
+        for complaint in &complaints {
+            eprintln!("floor: {complaint}");
+        }
+        if !complaints.is_empty() {
+            eprintln!("if that is intended, `cargo bops floor --update` renews tests/floor.txt from this run");
+            failed = true;
+        }
+    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

@@ -1,0 +1,2 @@
+//! The bops tool.
+fn main(){}

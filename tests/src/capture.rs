@@ -1,0 +1,126 @@
+//! CUDA graphs: a plan is captured at its first use in a fresh process, before any other launch, and replayed with new data.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail, ensure};
+use baracuda_ops::{Backend, Device, PlanOptions, Queue};
+use cudarc::driver::{result, sys};
+
+use crate::arena::{Arena, InPlace, Layout, POISON};
+use crate::case::Case;
+use crate::exec::Uploaded;
+use crate::judge::Worst;
+use crate::modes::judge;
+
+/// The variable that carries the repro line to the child.
+const LINE: &str = "BOPS_CAPTURE";
+
+/// Captures a case in a child process of this binary.
+///
+/// # Errors
+/// What the child says.
+pub(crate) fn in_fresh_process(case: &Case) -> Result<Worst> {
+    let child = Command::new(std::env::current_exe()?).env(LINE, case.line()).output()?;
+    let words = String::from_utf8_lossy(&child.stdout).trim().to_string();
+    if !child.status.success() {
+        bail!("{} {}", words, String::from_utf8_lossy(&child.stderr).trim());
+    }
+    let units = words.lines().last().and_then(|l| l.strip_prefix("units ")).context("the child said nothing")?;
+    Ok(Worst { units: units.parse()?, words: String::new() })
+}
+
+/// In the child, captures the case that the parent names and returns how that went. `None` in any other process.
+pub fn child_main() -> Option<ExitCode> {
+    let line = std::env::var(LINE).ok()?;
+    Some(match Case::parse(&line).and_then(|case| capture(&case)) {
+        Ok(units) => {
+            println!("units {units}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            println!("{error:#}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Makes the primary context current, for the driver calls below.
+///
+/// # Errors
+/// The driver's.
+pub fn make_current() -> Result<()> {
+    let device = result::device::get(0)?;
+    // SAFETY: the device exists; the context is retained for the life of the process.
+    unsafe {
+        let context = result::primary_ctx::retain(device)?;
+        result::ctx::set_current(context)?;
+    }
+    Ok(())
+}
+
+fn capture(case: &Case) -> Result<f64> {
+    let device = Device::cuda(0)?;
+    make_current()?;
+    let plan = case.descriptor.plan(&device, &PlanOptions::default())?;
+    let (inputs, other) = (case.inputs(0)?, case.inputs(1)?);
+    let arena = |inputs| {
+        Arena::new(plan.slots(), plan.workspace(), inputs, Layout::Apart { shift: 0 }, InPlace::No, POISON)
+    };
+    let (mut first, mut second) = (arena(&inputs), arena(&other));
+    let memory = Uploaded::new(&device, &first)?;
+    device.queue().finish()?;
+
+    let stream = result::stream::create(result::stream::StreamKind::NonBlocking)?;
+    // SAFETY: the stream was just created on the device's context and lives as long as the process; the buffers outlive the replays.
+    let (graph, exec) = unsafe {
+        // Global: any call of this process that a capture forbids makes it fail.
+        result::stream::begin_capture(stream, sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
+        let mut queue = Queue::cuda(&device, stream.cast())?;
+        let run = plan.run(&mut queue, &memory.operands(&first), memory.workspace(&first));
+        let graph = result::stream::end_capture(stream);
+        run?;
+        let graph = graph?;
+        (graph, result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0))?)
+    };
+    let nodes = node_types(graph)?;
+    let is_kernel = |ty: &sys::CUgraphNodeType| *ty == sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL;
+    ensure!(nodes.iter().all(is_kernel), "the graph holds more than kernels: {nodes:?}");
+    ensure!(nodes.len() <= plan.info().launches as usize, "{} nodes, {} launches", nodes.len(), plan.info().launches);
+
+    // SAFETY: as above.
+    let replay = || unsafe {
+        result::graph::launch(exec, stream)?;
+        result::stream::synchronize(stream)?;
+        anyhow::Ok(())
+    };
+    replay()?;
+    let mut queue = device.queue();
+    memory.download(&mut queue, &mut first)?;
+    first.check_surroundings()?;
+    let worst = judge(case, Backend::Cuda, &inputs, &first.outputs()).context("first replay")?;
+    memory.write(&device, &second)?;
+    queue.finish()?;
+    replay()?;
+    memory.download(&mut queue, &mut second)?;
+    second.check_surroundings()?;
+    let other = judge(case, Backend::Cuda, &other, &second.outputs()).context("replay with new data")?;
+    Ok(worst.units.max(other.units))
+}
+
+/// The types of a graph's nodes.
+fn node_types(graph: sys::CUgraph) -> Result<Vec<sys::CUgraphNodeType>> {
+    let mut count = 0;
+    // SAFETY: the graph is alive; a null pointer asks for the number of nodes.
+    unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count) }.result()?;
+    let mut nodes = vec![std::ptr::null_mut(); count];
+    // SAFETY: the vector holds `count` nodes.
+    unsafe { sys::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count) }.result()?;
+    let mut types = Vec::new();
+    for node in nodes {
+        let mut ty = sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_EMPTY;
+        // SAFETY: the node is one of the graph.
+        unsafe { sys::cuGraphNodeGetType(node, &mut ty) }.result()?;
+        types.push(ty);
+    }
+    Ok(types)
+}

@@ -1,0 +1,229 @@
+//! A case: a descriptor and the data it is run on.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use anyhow::{Context, Result, bail};
+use baracuda_ops::{Access, AnyDescriptor, Backend, DType, Slot};
+
+use crate::ops::subject;
+use crate::values::{Tensors, gather, scatter};
+
+/// What the main input looks like. Other operands are random where the op does not say otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Data {
+    /// Standard normal.
+    Normal,
+    /// Mean 1000, standard deviation 0.1.
+    LargeMean,
+    /// 1000.1 everywhere.
+    Constant,
+    /// Standard normal but for one element of 10000 a row.
+    Outlier,
+    /// One NaN in the second row.
+    Nan,
+    /// One +infinity in the second row.
+    Inf,
+    /// One -infinity in the second row.
+    NegInf,
+    /// Numbers whose squares vanish.
+    Tiny,
+}
+
+impl Data {
+    /// Every kind.
+    pub const ALL: [Self; 8] = [
+        Self::Normal,
+        Self::LargeMean,
+        Self::Constant,
+        Self::Outlier,
+        Self::Nan,
+        Self::Inf,
+        Self::NegInf,
+        Self::Tiny,
+    ];
+
+    /// The word for it in repro lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Normal => "normal",
+            Self::LargeMean => "large_mean",
+            Self::Constant => "constant",
+            Self::Outlier => "outlier",
+            Self::Nan => "nan",
+            Self::Inf => "inf",
+            Self::NegInf => "neg_inf",
+            Self::Tiny => "tiny",
+        }
+    }
+
+    /// Whether outputs may be the same number nearly everywhere.
+    fn may_be_constant(self) -> bool {
+        !matches!(self, Self::Normal | Self::Outlier)
+    }
+
+    /// `rows` rows of `cols` values.
+    pub fn rows(self, dtype: DType, rows: u64, cols: u64, random: &mut Random) -> Vec<f64> {
+        let tiny = match dtype {
+            DType::F16 => 1e-7,
+            DType::F64 => 1e-160,
+            _ => 1e-30,
+        };
+        let mut values: Vec<f64> = (0..rows * cols)
+            .map(|_| match self {
+                Self::LargeMean => 1000.0 + 0.1 * random.normal(),
+                Self::Constant => 1000.1,
+                Self::Tiny => tiny * random.normal(),
+                _ => random.normal(),
+            })
+            .collect();
+        let special = match self {
+            Self::Nan => f64::NAN,
+            Self::Inf => f64::INFINITY,
+            Self::NegInf => f64::NEG_INFINITY,
+            Self::Outlier => {
+                for row in 0..rows * u64::from(cols > 0) {
+                    values[(row * cols + (row * 7 + cols / 3) % cols) as usize] = 10000.0;
+                }
+                return values;
+            }
+            _ => return values,
+        };
+        let row = 1.min(rows.saturating_sub(1));
+        if let Some(value) = values.get_mut((row * cols + cols / 2) as usize) {
+            *value = special;
+        }
+        values
+    }
+}
+
+/// Random numbers that are the same on every machine.
+pub struct Random(fastrand::Rng);
+
+impl Random {
+    /// From a text, such as a repro line.
+    pub fn of(text: &str) -> Self {
+        // FNV-1a: a fixed function of the text.
+        let seed = text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        Self(fastrand::Rng::with_seed(seed))
+    }
+
+    /// Standard normal (Box and Muller 1958).
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.0.f64()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.0.f64()).cos()
+    }
+}
+
+/// A descriptor and the data it is run on.
+#[derive(Clone)]
+pub struct Case {
+    /// The descriptor.
+    pub descriptor: AnyDescriptor,
+    /// The data.
+    pub data: Data,
+    /// Runs in every mode; the others in `values` and `bitwise` only.
+    pub is_core: bool,
+    /// A layout that only the CPU serves.
+    pub is_cpu_only: bool,
+    /// Outputs may be the same number nearly everywhere.
+    pub may_be_constant: bool,
+}
+
+impl Case {
+    /// A case that runs in the modes `values` and `bitwise`.
+    pub fn new(descriptor: AnyDescriptor, data: Data) -> Self {
+        let subject = subject(descriptor.name()).ok();
+        let is_cpu_only = subject.is_some_and(|s| (s.is_cpu_only)(&descriptor));
+        let may_be_constant = data.may_be_constant() || subject.is_some_and(|s| (s.may_be_constant)(&descriptor));
+        Self { descriptor, data, is_core: false, is_cpu_only, may_be_constant }
+    }
+
+    /// The same case, in every mode.
+    pub fn core(self) -> Self {
+        Self { is_core: true, ..self }
+    }
+
+    /// The repro line: op, JSON, and the data unless it is normal.
+    pub fn line(&self) -> String {
+        let line = self.descriptor.line();
+        if self.data == Data::Normal { line } else { format!("{line} {}", self.data.name()) }
+    }
+
+    /// The case of a repro line, or of a trial's name.
+    pub fn parse(line: &str) -> Result<Self> {
+        let line = line.trim();
+        let start = line.find(" {").with_context(|| format!("{line:?} is no repro line: an op, a space, its JSON"))?;
+        let op = line[..start].rsplit('/').next().unwrap_or_default();
+        let end = line.rfind('}').map_or(line.len(), |at| at + 1);
+        let descriptor = AnyDescriptor::parse(op, &line[start + 1..end.max(start + 1)])?;
+        let data = match line[end..].trim() {
+            "" => Data::Normal,
+            word => match Data::ALL.into_iter().find(|d| d.name() == word) {
+                Some(data) => data,
+                None => bail!("unknown data {word:?}; known: {}", Data::ALL.map(Data::name).join(", ")),
+            },
+        };
+        Ok(Self::new(descriptor, data))
+    }
+
+    /// The slots.
+    pub fn slots(&self) -> &[Slot] {
+        self.descriptor.slots()
+    }
+
+    /// Bytes of all operands.
+    pub fn bytes(&self) -> u64 {
+        self.slots().iter().map(|s| s.span_bytes).sum()
+    }
+
+    /// Whether a backend must refuse the case.
+    pub fn must_be_refused_by(&self, backend: Backend) -> bool {
+        let has_f64 = self.slots().iter().any(|s| s.desc.dtype() == DType::F64);
+        match backend {
+            Backend::Cpu => false,
+            Backend::Cuda => self.is_cpu_only,
+            Backend::Wgpu => self.is_cpu_only || has_f64,
+        }
+    }
+
+    /// The element type that names the case in tables: that of the first operand.
+    pub fn dtype(&self) -> DType {
+        self.slots()[0].desc.dtype()
+    }
+
+    /// The inputs, exact in their types, equal where a layout repeats an element. `round` tells several sets of one case apart.
+    pub fn inputs(&self, round: u32) -> Result<Tensors> {
+        let subject = subject(self.descriptor.name())?;
+        let mut inputs = Tensors::default();
+        for slot in self.slots().iter().filter(|s| s.access != Access::Out) {
+            let mut random = Random::of(&format!("{} {} {round}", self.line(), slot.name));
+            let values = (subject.input)(self, slot, &mut random, &inputs)?;
+            // Through memory: rounds, and lets repeated elements agree.
+            let mut bytes = vec![0; slot.span_bytes as usize];
+            scatter(&slot.desc, &values, &mut bytes);
+            inputs.push(slot.name, &slot.desc, gather(&slot.desc, &bytes));
+        }
+        Ok(inputs)
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.line())
+    }
+}
+
+/// Keeps the first of equal cases; it runs in every mode if one of them does.
+pub fn distinct(cases: Vec<Case>) -> Vec<Case> {
+    let mut seen = HashMap::new();
+    let mut kept: Vec<Case> = Vec::new();
+    for case in cases {
+        let at = *seen.entry(case.line()).or_insert(kept.len());
+        match kept.get_mut(at) {
+            Some(first) => first.is_core |= case.is_core,
+            None => kept.push(case),
+        }
+    }
+    kept
+}

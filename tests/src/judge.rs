@@ -1,0 +1,84 @@
+//! The comparison of outputs with expected values, in units of the accuracy contract.
+
+use std::collections::HashMap;
+
+use anyhow::{Result, bail};
+use baracuda_ops::{DType, Slot};
+
+use crate::values::greatest;
+
+/// What one output should be, and how far from it an implementation may be.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// The operand's name.
+    pub name: String,
+    /// Values of the formula, in f64.
+    pub values: Vec<f64>,
+    /// Budget of each element.
+    pub budgets: Vec<f64>,
+}
+
+/// The budget that every op shares: `u_o |y| + u_A x`, and underflow. `x` is the op's own term (docs/numerics.md, Budgets).
+pub fn budget(output: DType, accumulator: DType, y: f64, x: f64) -> f64 {
+    let underflow = 2f64.powi(-126) + output.smallest_subnormal() / 2.0;
+    output.unit_roundoff() * y.abs() + accumulator.unit_roundoff() * x + underflow
+}
+
+/// The largest error of an output in units of its budget, where it is, and what was found there.
+#[derive(Clone, Debug, Default)]
+pub struct Worst {
+    /// Error divided by budget.
+    pub units: f64,
+    /// The words for it.
+    pub words: String,
+}
+
+/// Error of one element in units of its budget; infinite where the class of number is wrong.
+pub fn units(dtype: DType, actual: f64, expected: f64, budget: f64) -> f64 {
+    if expected.is_nan() || actual.is_nan() {
+        return if expected.is_nan() && actual.is_nan() { 0.0 } else { f64::INFINITY };
+    }
+    if expected.is_infinite() {
+        return if actual == expected { 0.0 } else { f64::INFINITY };
+    }
+    if actual.is_infinite() {
+        // Right where the budget reaches what rounds to infinity.
+        let reaches = expected * actual.signum() + budget >= greatest(dtype);
+        return if reaches { 0.0 } else { f64::INFINITY };
+    }
+    (actual - expected).abs() / budget
+}
+
+/// Compares an output with what it should be.
+///
+/// # Errors
+/// A length that differs.
+pub fn compare(slot: &Slot, actual: &[f64], expected: &Expected) -> Result<Worst> {
+    if actual.len() != expected.values.len() || actual.len() != expected.budgets.len() {
+        bail!("{}: {} elements, {} expected", slot.name, actual.len(), expected.values.len());
+    }
+    let mut worst = Worst::default();
+    for (i, (&a, (&e, &b))) in actual.iter().zip(expected.values.iter().zip(&expected.budgets)).enumerate() {
+        let found = units(slot.desc.dtype(), a, e, b);
+        // Not `>`: a NaN, from a budget that is none, is a failure.
+        if !(found <= worst.units) {
+            let units = if found.is_nan() { f64::INFINITY } else { found };
+            let words = format!("{}[{i}] is {a:e}, expected {e:e} within {b:.3e}: {units:.2} units", slot.name);
+            worst = Worst { units, words };
+            if units.is_infinite() {
+                break;
+            }
+        }
+    }
+    Ok(worst)
+}
+
+/// Whether more than nine tenths of the elements are one and the same number: such an output proves nothing.
+pub fn is_nearly_constant(values: &[f64]) -> bool {
+    if values.len() < 16 {
+        return false;
+    }
+    let mut counts: HashMap<u64, usize> = HashMap::new();
+    values.iter().for_each(|v| *counts.entry(v.to_bits()).or_default() += 1);
+    counts.values().any(|&count| count * 10 > values.len() * 9)
+}

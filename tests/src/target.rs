@@ -1,0 +1,104 @@
+//! The devices that trials run on.
+
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use baracuda_ops::{Backend, Device};
+
+/// A device under the name that trials have.
+pub struct Target {
+    /// `cpu`, `cuda`, `wgpu`, or `wgpu-plain`: the same adapter without optional features and with the default limits.
+    pub name: &'static str,
+    /// The backend.
+    pub backend: Backend,
+    /// The device, or why there is none.
+    pub device: Result<Device, String>,
+    /// Held while a trial's operands are on a GPU, so that trials side by side do not exhaust its memory.
+    turn: Mutex<()>,
+}
+
+/// Every target, present or not.
+pub static TARGETS: LazyLock<Vec<Target>> = LazyLock::new(|| {
+    let of = |name, backend, device| Target { name, backend, device, turn: Mutex::default() };
+    vec![
+        of("cpu", Backend::Cpu, Ok(Device::cpu())),
+        of("wgpu", Backend::Wgpu, wgpu_device()),
+        of("wgpu-plain", Backend::Wgpu, wgpu_plain()),
+        of("cuda", Backend::Cuda, cuda_device()),
+    ]
+});
+
+/// The target of that name.
+pub fn target(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|t| t.name == name)
+}
+
+impl Target {
+    /// Waits for the device to be free of other trials; on the CPU, does not wait.
+    pub fn turn(&self) -> Option<MutexGuard<'_, ()>> {
+        // A trial that failed under the lock leaves nothing half changed.
+        (self.backend != Backend::Cpu).then(|| self.turn.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Backends whose absence fails, from `BOPS_REQUIRE`, a list such as `cpu,wgpu`.
+///
+/// # Errors
+/// What is required and absent, or no backend at all.
+pub fn require() -> Result<(), String> {
+    let wanted = std::env::var("BOPS_REQUIRE").unwrap_or_default();
+    let mut missing = Vec::new();
+    for name in wanted.split(',').map(str::trim).filter(|n| !n.is_empty()) {
+        match target(name) {
+            None => missing.push(format!("{name} (no such backend)")),
+            Some(Target { device: Err(why), .. }) => missing.push(format!("{name} ({why})")),
+            Some(_) => {}
+        }
+    }
+    if missing.is_empty() { Ok(()) } else { Err(format!("BOPS_REQUIRE={wanted}, but missing: {}", missing.join("; "))) }
+}
+
+#[cfg(feature = "cuda")]
+fn cuda_device() -> Result<Device, String> {
+    Device::cuda(0).map_err(|e| e.to_string())
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda_device() -> Result<Device, String> {
+    Err("built without the feature cuda".into())
+}
+
+#[cfg(feature = "wgpu")]
+fn wgpu_device() -> Result<Device, String> {
+    Device::wgpu_default().map_err(|e| e.to_string())
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn wgpu_device() -> Result<Device, String> {
+    Err("built without the feature wgpu".into())
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn wgpu_plain() -> Result<Device, String> {
+    Err("built without the feature wgpu".into())
+}
+
+#[cfg(feature = "wgpu")]
+fn wgpu_plain() -> Result<Device, String> {
+    let (device, queue) = plain_device().map_err(|e| e.to_string())?;
+    Device::wgpu(&device, &queue).map_err(|e| e.to_string())
+}
+
+/// A device of the caller without optional features and with the default limits.
+///
+/// # Errors
+/// wgpu's.
+#[cfg(feature = "wgpu")]
+pub fn plain_device() -> anyhow::Result<(wgpu::Device, wgpu::Queue)> {
+    use anyhow::Context;
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
+    let hardware = |a: &&wgpu::Adapter| a.get_info().device_type != wgpu::DeviceType::Cpu;
+    let adapter = adapters.iter().find(hardware).or(adapters.first()).context("no wgpu adapter")?;
+    let request = adapter.request_device(&wgpu::DeviceDescriptor { label: Some("plain"), ..Default::default() });
+    Ok(pollster::block_on(request)?)
+}

@@ -1,0 +1,172 @@
+//! Tensors as f64 values in row-major order, and the bytes that hold them in any layout.
+//!
+//! Rounding and strides are written here anew, so that the library's own are not compared with themselves.
+
+use baracuda_ops::{DType, TensorDesc};
+use half::{bf16, f16};
+
+/// The values of one operand, in row-major order of its extents.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// The operand's name.
+    pub name: String,
+    /// Element type in which the values are exact.
+    pub dtype: DType,
+    /// Extents.
+    pub dims: Vec<u64>,
+    /// Values.
+    pub values: Vec<f64>,
+}
+
+/// The operands of one case, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Tensors(pub Vec<Tensor>);
+
+impl Tensors {
+    /// The operand of that name, if present.
+    pub fn get(&self, name: &str) -> Option<&Tensor> {
+        self.0.iter().find(|t| t.name == name)
+    }
+
+    /// The values of the operand of that name.
+    pub fn values(&self, name: &str) -> Option<&[f64]> {
+        self.get(name).map(|t| t.values.as_slice())
+    }
+
+    /// Adds an operand.
+    pub fn push(&mut self, name: &str, desc: &TensorDesc, values: Vec<f64>) {
+        self.0.push(Tensor { name: name.into(), dtype: desc.dtype(), dims: desc.dims().to_vec(), values });
+    }
+}
+
+/// Offsets in elements of a tensor's elements, in row-major order.
+pub fn offsets(desc: &TensorDesc) -> Vec<u64> {
+    if desc.is_empty() {
+        return Vec::new();
+    }
+    let mut offsets = vec![0u64];
+    for (&dim, &stride) in desc.dims().iter().zip(desc.strides()) {
+        offsets = offsets.iter().flat_map(|&base| (0..dim).map(move |i| base + i * stride)).collect();
+    }
+    offsets
+}
+
+/// The values of a tensor that starts at the front of `bytes`.
+pub fn gather(desc: &TensorDesc, bytes: &[u8]) -> Vec<f64> {
+    let size = desc.dtype().size_bytes() as usize;
+    let load = loader(desc.dtype());
+    offsets(desc).iter().map(|&at| load(&bytes[at as usize * size..])).collect()
+}
+
+/// Writes values, rounded to the tensor's type, into the tensor that starts at the front of `bytes`.
+pub fn scatter(desc: &TensorDesc, values: &[f64], bytes: &mut [u8]) {
+    let size = desc.dtype().size_bytes() as usize;
+    for (&at, &value) in offsets(desc).iter().zip(values) {
+        store(desc.dtype(), value, &mut bytes[at as usize * size..]);
+    }
+}
+
+/// Sets every byte of a tensor's elements.
+pub fn fill(desc: &TensorDesc, byte: u8, bytes: &mut [u8]) {
+    let size = desc.dtype().size_bytes() as usize;
+    for at in offsets(desc) {
+        bytes[at as usize * size..][..size].fill(byte);
+    }
+}
+
+fn take<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes[..N].try_into().expect("N bytes")
+}
+
+fn loader(dtype: DType) -> fn(&[u8]) -> f64 {
+    match dtype {
+        DType::F64 => |b| f64::from_le_bytes(take(b)),
+        DType::F32 => |b| f64::from(f32::from_le_bytes(take(b))),
+        DType::F16 => |b| f16::from_le_bytes(take(b)).to_f64(),
+        DType::BF16 => |b| bf16::from_le_bytes(take(b)).to_f64(),
+        DType::I64 => |b| i64::from_le_bytes(take(b)) as f64,
+        DType::I32 => |b| f64::from(i32::from_le_bytes(take(b))),
+        DType::U32 => |b| f64::from(u32::from_le_bytes(take(b))),
+        other => panic!("no loader for {other}"),
+    }
+}
+
+/// Writes a value, rounded to the type, to the front of `bytes`.
+pub fn store(dtype: DType, value: f64, bytes: &mut [u8]) {
+    let value = rounded(dtype, value);
+    match dtype {
+        DType::F64 => bytes[..8].copy_from_slice(&value.to_le_bytes()),
+        DType::F32 => bytes[..4].copy_from_slice(&(value as f32).to_le_bytes()),
+        DType::F16 => bytes[..2].copy_from_slice(&f16::from_f32(value as f32).to_le_bytes()),
+        DType::BF16 => bytes[..2].copy_from_slice(&bf16::from_f32(value as f32).to_le_bytes()),
+        DType::I64 => bytes[..8].copy_from_slice(&(value as i64).to_le_bytes()),
+        DType::I32 => bytes[..4].copy_from_slice(&(value as i32).to_le_bytes()),
+        DType::U32 => bytes[..4].copy_from_slice(&(value as u32).to_le_bytes()),
+        other => panic!("no store for {other}"),
+    }
+}
+
+/// Fraction bits, exponent of the smallest normal number, greatest finite number.
+const fn format(dtype: DType) -> Option<(i32, i32, f64)> {
+    match dtype {
+        DType::F32 => Some((23, -126, f32::MAX as f64)),
+        DType::F16 => Some((10, -14, 65504.0)),
+        DType::BF16 => Some((7, -126, 3.389_531_389_251_535_5e38)),
+        _ => None,
+    }
+}
+
+/// The greatest finite number of a type.
+pub fn greatest(dtype: DType) -> f64 {
+    format(dtype).map_or(f64::MAX, |(_, _, max)| max)
+}
+
+/// The nearest value of a type, ties to even, beyond the greatest an infinity.
+pub fn rounded(dtype: DType, value: f64) -> f64 {
+    let Some((fraction, min_exponent, max)) = format(dtype) else { return value };
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let exponent = ((value.to_bits() >> 52 & 0x7ff) as i32 - 1023).max(min_exponent);
+    // A power of two well inside f64's range, so that both steps are exact.
+    let quantum = 2f64.powi(exponent - fraction);
+    let nearest = (value / quantum).round_ties_even() * quantum;
+    if nearest.abs() > max { f64::INFINITY.copysign(value) } else { nearest }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_as_the_hardware_does() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..100_000 {
+            let bits = random.u64(..);
+            let value = f64::from_bits(bits) * 0.0 + f64::from(f32::from_bits(bits as u32));
+            let value = if value.is_finite() { value * (1.0 + random.f64() * 1e-9) } else { continue };
+            assert_eq!(rounded(DType::F32, value), f64::from(value as f32), "{value:e}");
+        }
+    }
+
+    #[test]
+    fn keeps_every_half() {
+        for bits in 0..=u16::MAX {
+            let (a, b) = (f16::from_bits(bits).to_f64(), bf16::from_bits(bits).to_f64());
+            assert!(a.is_nan() || rounded(DType::F16, a) == a);
+            assert!(b.is_nan() || rounded(DType::BF16, b) == b);
+        }
+        assert_eq!(rounded(DType::F16, 1.0 + 1.0 / 2048.0 + 1e-12), 1.0 + 1.0 / 1024.0);
+        assert_eq!(rounded(DType::F16, 65519.9), 65504.0);
+        assert_eq!(rounded(DType::F16, 65520.0), f64::INFINITY);
+        assert_eq!(rounded(DType::BF16, 1e-45), 0.0);
+    }
+
+    #[test]
+    fn walks_strides_in_row_major_order() {
+        let desc = TensorDesc::strided(DType::F32, &[2, 3], &[1, 4]).unwrap();
+        assert_eq!(offsets(&desc), [0, 4, 8, 1, 5, 9]);
+        let repeated = TensorDesc::strided(DType::F32, &[2, 2], &[0, 1]).unwrap();
+        assert_eq!(offsets(&repeated), [0, 1, 0, 1]);
+    }
+}
