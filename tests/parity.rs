@@ -39,11 +39,14 @@ fn main() -> ExitCode {
     let conclusion = libtest_mimic::run(&args, trials);
     let is_whole = args.filter.is_none() && args.skip.is_empty() && !args.list && !args.ignored && !args.exact;
     let mut failed = conclusion.has_failed();
-    if is_whole && conclusion.num_filtered_out == 0 {
-        let records: Vec<Record> = std::mem::take(&mut *records.lock().unwrap());
-        if let Err(error) = matrix::write(&records, &floor::record_path()) {
-            eprintln!("{}: {error}", floor::record_path().display());
-        }
+    let records: Vec<Record> = std::mem::take(&mut *records.lock().unwrap());
+    let is_whole = is_whole && conclusion.num_filtered_out == 0;
+    // A run of some trials leaves the record of the last run of all alone.
+    let path = if is_whole { floor::record_path() } else { floor::record_path().with_file_name("parity-partial.jsonl") };
+    if let Err(error) = matrix::write(&records, &path) {
+        eprintln!("{}: {error:#}", path.display());
+    }
+    if is_whole {
         let present = |name: &str| baracuda_ops_tests::target::target(name).is_some_and(|t| t.device.is_ok());
         let complaints = floor::below(&floor::parse(floor::COMMITTED), &floor::of(&records), present);
         for complaint in &complaints {

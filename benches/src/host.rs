@@ -71,7 +71,7 @@ pub fn cuda() -> Result<Vec<HostLine>> {
     const CALLS: usize = 200;
     let mut lines = Vec::new();
     let mut line = |what: &str, ns: f64| lines.push(HostLine::new(what, PEER, ns, &origin));
-    let mut waiting = |call: &mut dyn FnMut() -> Result<()>| -> Result<f64> {
+    let waiting = |call: &mut dyn FnMut() -> Result<()>| -> Result<f64> {
         let mut times = Vec::new();
         for _ in 0..51 {
             bench.wait()?;

@@ -7,7 +7,7 @@ namespace bops {
 
 // The element offset of a row (see bops_row_strides); rows < 2^32, and the extents divide it.
 __device__ __forceinline__ uint64_t row_offset(uint32_t row, const bops_row_strides &s, uint64_t extent1, uint64_t extent2) {
-    if (extent1 * extent2 == 1) return row * s.s0;
+    if (extent1 == 1 && extent2 == 1) return row * s.s0;
     const uint32_t inner = row / uint32_t(extent2), i2 = row - inner * uint32_t(extent2);
     const uint32_t i0 = inner / uint32_t(extent1), i1 = inner - i0 * uint32_t(extent1);
     return i0 * s.s0 + i1 * s.s1 + i2 * s.s2;
@@ -15,72 +15,73 @@ __device__ __forceinline__ uint64_t row_offset(uint32_t row, const bops_row_stri
 
 // ---- a team inside one block: blockDim = (threads of a row, rows). Threads: a power of two up to 32, beyond a multiple of 32 ----
 
-constexpr int max_warps = 16, team_slots = 64; // of a block; slots of a row are padded to a multiple of 4
+constexpr int team_slots = 16; // warps of a block
 
 struct row_team {
     uint32_t threads, lane, warp, warps, slot;
 
+    // The position of a thread's vector in its row. The vectors of a warp lie side by side: memory serves longer runs faster.
+    template <int vectors> __device__ __forceinline__ uint32_t position(int v) const {
+        return threads >= 32 ? (warp * vectors + v) * 32 + lane : v * threads + threadIdx.x;
+    }
+
     __device__ __forceinline__ row_team()
         : threads(blockDim.x), lane(threadIdx.x & 31), warp(threadIdx.x >> 5), warps((blockDim.x + 31) >> 5),
-          slot(threadIdx.y * ((warps + 3) & ~3u)) {}
+          slot(threadIdx.y * warps) {}
 };
 
-template <typename A> struct alignas(16) quad { A v[4]; };
-
-template <typename A> __device__ __forceinline__ quad<A> load_quad(const A *from) {
-    if constexpr (sizeof(A) == 4) {
-        const float4 v = *reinterpret_cast<const float4 *>(from);
-        return {v.x, v.y, v.z, v.w};
-    } else {
-        const double2 low = *reinterpret_cast<const double2 *>(from), high = *reinterpret_cast<const double2 *>(from + 2);
-        return {low.x, low.y, high.x, high.y};
-    }
-}
-
-template <int count, typename A> __device__ __forceinline__ void warp_sum(A (&value)[count], uint32_t threads) {
-    if (threads >= 32) {
+// Sums over aligned groups of `width` lanes, a power of two.
+template <int count, typename A> __device__ __forceinline__ void warp_sum(A (&value)[count], uint32_t width) {
+    for (uint32_t offset = width >> 1; offset > 0; offset >>= 1)
 #pragma unroll
-        for (int offset = 16; offset > 0; offset >>= 1)
-#pragma unroll
-            for (int k = 0; k < count; ++k) value[k] += __shfl_xor_sync(~0u, value[k], offset);
-    } else {
-        for (uint32_t offset = threads >> 1; offset > 0; offset >>= 1)
-#pragma unroll
-            for (int k = 0; k < count; ++k) value[k] += __shfl_xor_sync(~0u, value[k], offset);
-    }
+        for (int k = 0; k < count; ++k) value[k] += __shfl_xor_sync(~0u, value[k], offset);
 }
 
 // Sums `count` values over a team; every thread gets the totals. Two sums in a row take different slots: some thread may still
 // read the first. `apart`: the rows of a block do not keep step, so each has its own barrier; a kernel that uses this takes all 16
 // barriers of a block, which leaves room for 4 blocks on a multiprocessor.
-template <bool apart, int count, typename A>
+// Two values travel as one: the lower half of a warp sums the first, the upper half the second.
+// narrow: the team may be less than a warp.
+template <bool apart, bool narrow, int count, typename A>
 __device__ __forceinline__ void team_sum(A (&value)[count], const row_team &team, A (*slots)[team_slots]) {
-    warp_sum(value, team.threads);
-    if (team.warps == 1) return;
-    const uint32_t padded = (team.warps + 3) & ~3u, index = team.warp + team.lane;
-    if (team.lane == 0 || (team.warp == team.warps - 1 && index < padded)) {
-#pragma unroll
-        for (int k = 0; k < count; ++k) slots[k][team.slot + index] = team.lane == 0 ? value[k] : A(0);
+    static_assert(count <= 2, "");
+    if (narrow && team.threads < 32) {
+        warp_sum(value, team.threads);
+        return;
     }
-    if (apart) asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(team.threads) : "memory");
-    else __syncthreads();
-    quad<A> part[count][max_warps / 4];
+    const bool upper = count == 2 && team.lane >= 16;
+    A one = value[0];
+    if constexpr (count == 2) one = (upper ? value[1] : value[0]) + __shfl_xor_sync(~0u, upper ? value[0] : value[1], 16);
+    else one += __shfl_xor_sync(~0u, one, 16);
 #pragma unroll
-    for (int q = 0; q < max_warps / 4; ++q)
+    for (int offset = 8; offset > 0; offset >>= 1) one += __shfl_xor_sync(~0u, one, offset);
+    if (team.warps > 1) {
+        const uint32_t half_lane = team.lane % 16;
+        if (half_lane == 0 && (count == 2 || team.lane == 0)) slots[upper][team.slot + team.warp] = one;
+        if (apart) asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(team.threads) : "memory");
+        else __syncthreads();
+        if (sizeof(A) == 4 && (team.warps == 4 || team.warps == 8)) { // few warps: every thread reads all
 #pragma unroll
-        for (int k = 0; k < count; ++k) {
-            part[k][q] = {};
-            if (q == 0 || q * 4 < padded) part[k][q] = load_quad(&slots[k][team.slot + q * 4]);
+            for (int k = 0; k < count; ++k) {
+                const float4 *const parts = reinterpret_cast<const float4 *>(&slots[k][team.slot]);
+                float4 total = parts[0];
+                if (team.warps == 8) {
+                    const float4 more = parts[1];
+                    total.x += more.x, total.y += more.y, total.z += more.z, total.w += more.w;
+                }
+                value[k] = (total.x + total.y) + (total.z + total.w);
+            }
+            return;
         }
+        one = half_lane < team.warps ? slots[upper][team.slot + half_lane] : A(0);
 #pragma unroll
-    for (int k = 0; k < count; ++k) {
-#pragma unroll
-        for (int half = max_warps / 8; half > 0; half /= 2)
-#pragma unroll
-            for (int q = 0; q < half; ++q)
-#pragma unroll
-                for (int i = 0; i < 4; ++i) part[k][q].v[i] += part[k][q + half].v[i];
-        value[k] = (part[k][0].v[0] + part[k][0].v[1]) + (part[k][0].v[2] + part[k][0].v[3]);
+        for (int offset = 8; offset > 0; offset >>= 1) one += __shfl_xor_sync(~0u, one, offset);
+    }
+    value[0] = one;
+    if constexpr (count == 2) {
+        const A other = __shfl_xor_sync(~0u, one, 16);
+        value[0] = upper ? other : one;
+        value[1] = upper ? one : other;
     }
 }
 
@@ -186,6 +187,13 @@ template <int vectors, int arrays, int threads> struct row_ring {
     __device__ __forceinline__ explicit row_ring(uint32_t thread) : offset(thread * 16) {}
     __device__ __forceinline__ packed<16> *slot(int array, int v) const {
         return reinterpret_cast<packed<16> *>(dynamic_shared + offset) + (array * vectors + v) * threads;
+    }
+    __device__ __forceinline__ packed<16> load(int array, int v) const {
+        const uint4 value = *reinterpret_cast<const uint4 *>(slot(array, v));
+        return {{value.x, value.y, value.z, value.w}};
+    }
+    __device__ __forceinline__ void store(int array, int v, const packed<16> &value) const {
+        *reinterpret_cast<uint4 *>(slot(array, v)) = make_uint4(value.word[0], value.word[1], value.word[2], value.word[3]);
     }
     __device__ __forceinline__ void advance(uint32_t stages) {
         offset += stage_bytes;

@@ -166,8 +166,8 @@ __device__ __forceinline__ packed<vec_bytes> add_residual(const packed<vec_bytes
 
 constexpr int row_threads_limit = 512; // of a block
 
-// A block is (threads of a row, rows), or a part of the cluster that holds one row.
-template <typename T, typename P, bool centered, int vec_bytes, int vectors, bool clustered>
+// A block is (threads of a row, rows), or a part of the cluster that holds one row. whole: every vector of every thread exists.
+template <typename T, typename P, bool centered, int vec_bytes, int vectors, bool whole, bool clustered>
 __global__ void __launch_bounds__(row_threads_limit) row_norm_resident(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
@@ -183,8 +183,8 @@ __global__ void __launch_bounds__(row_threads_limit) row_norm_resident(const __g
         exchange.initialize(threadIdx.x);
         cluster_arrive();
     }
-    const auto is_column = [&](int v) { return v * team.threads + threadIdx.x < count; };
-    const auto column = [&](int v) { return (first + v * team.threads + threadIdx.x) * width; };
+    const auto is_column = [&](int v) { return whole || team.position<vectors>(v) < count; };
+    const auto column = [&](int v) { return (first + team.position<vectors>(v)) * width; };
     const P *const weight = static_cast<const P *>(a.o.weight), *const bias = static_cast<const P *>(a.o.bias);
 
     // 1. The row in registers.
@@ -207,6 +207,7 @@ __global__ void __launch_bounds__(row_threads_limit) row_norm_resident(const __g
         for (int v = 0; v < vectors; ++v)
             if (is_column(v)) data[v] = add_residual<T>(data[v], load_streamed<vec_bytes>(residual + column(v)), h + column(v));
     }
+    if constexpr (clustered) cluster_wait();
     A x[vectors * width];
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
@@ -222,7 +223,7 @@ __global__ void __launch_bounds__(row_threads_limit) row_norm_resident(const __g
 #pragma unroll
     for (int c = 0; c < vectors * width; ++c) sum[c % width] = centered ? sum[c % width] + x[c] : fma(x[c], x[c], sum[c % width]);
     A value[1] = {tree_sum(sum)};
-    team_sum<false>(value, team, slots);
+    team_sum<false, true>(value, team, slots);
     if constexpr (centered) {
         total.shift = !clustered ? value[0] * a.reciprocal_cols : count ? value[0] / (A(count) * width) : A(0);
         A sums[width] = {}, squares[width] = {};
@@ -238,14 +239,13 @@ __global__ void __launch_bounds__(row_threads_limit) row_norm_resident(const __g
             }
         }
         A values[2] = {tree_sum(sums), tree_sum(squares)};
-        team_sum<false>(values, team, slots + 1);
+        team_sum<false, true>(values, team, slots + 1);
         total.sum = values[0], total.square = values[1];
     } else {
         total.square = value[0];
     }
     const A block_shift = total.shift;
     if constexpr (clustered) {
-        cluster_wait();
         exchange.send({total.shift, total.sum, total.square, 0}, 0, rank, a.cluster, threadIdx.x);
         total = merge_blocks<centered>(exchange.wait(0), all, width, a);
     }
@@ -279,21 +279,22 @@ __global__ void __launch_bounds__(threads, threads == 256 ? 2 : 1) row_norm_pers
     __shared__ cluster_exchange exchange;
     const row_team team;
     const uint32_t thread = threadIdx.x, rank = cluster_rank(), rows = uint32_t(a.p.rows);
-    row_ring<vectors, 1, threads> ring(thread), finished(thread);
+    using stage_ring = row_ring<vectors, 1, threads>;
+    stage_ring ring(thread), finished(thread);
     const shared_parameters<width, centered ? 2 : 1, threads> parameters = {reinterpret_cast<float4 *>(dynamic_shared + a.stages * ring.stage_bytes) + thread};
     const uint32_t all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors, count = all > first ? min(all - first, a.slice_vectors) : 0;
     const uint32_t teams = gridDim.x / a.cluster, index = blockIdx.x / a.cluster;
     exchange.initialize(thread);
     cluster_arrive();
 
-    const auto is_column = [&](int v) { return v * team.threads + thread < count; };
-    const auto column = [&](int v) { return (v * team.threads + thread) * width; }; // from the block's first
+    const auto is_column = [&](int v) { return team.position<vectors>(v) < count; };
+    const auto column = [&](int v) { return team.position<vectors>(v) * width; }; // from the block's first
     const uint64_t begin = uint64_t(first) * width;
     const auto row_of = [&](const void *tensor, uint32_t row, const bops_row_strides &s) {
         return static_cast<const T *>(tensor) + (uint64_t(row) * uint32_t(s.s0) + begin);
     };
     // Starts a row into a stage.
-    const auto fetch_row = [&](uint32_t row, const auto &stage) {
+    const auto fetch_row = [&](uint32_t row, const stage_ring &stage) {
         if (row < rows) {
             const T *const x = row_of(a.o.x, row, a.p.x);
 #pragma unroll
@@ -306,7 +307,7 @@ __global__ void __launch_bounds__(threads, threads == 256 ? 2 : 1) row_norm_pers
     for (uint32_t s = 0; s < a.stages; ++s) {
 #pragma unroll
         for (int v = 0; v < vectors; ++v)
-            if (!is_column(v)) *ring.slot(0, v) = {}; // absent elements are 0
+            if (!is_column(v)) ring.store(0, v, {}); // absent elements are 0
         fetch_row(index + s * teams, ring);
         ring.advance(a.stages);
     }
@@ -342,12 +343,12 @@ __global__ void __launch_bounds__(threads, threads == 256 ? 2 : 1) row_norm_pers
 #pragma unroll
             for (int v = 0; v < vectors; ++v) {
                 float part[width];
-                packed<16> data = *ring.slot(0, v);
+                packed<16> data = ring.load(0, v);
                 if constexpr (residual) {
                     if (is_column(v)) {
                         const T *const added = row_of(a.o.residual, row, a.p.residual) + column(v);
                         data = add_residual<T>(data, load_streamed<16>(added), const_cast<T *>(row_of(a.o.h, row, a.p.h)) + column(v));
-                        *ring.slot(0, v) = data;
+                        ring.store(0, v, data);
                     }
                 }
                 unpack<T>(data, part);
@@ -359,7 +360,7 @@ __global__ void __launch_bounds__(threads, threads == 256 ? 2 : 1) row_norm_pers
 #pragma unroll
             for (int c = 0; c < columns; ++c) sum[c % width] = centered ? sum[c % width] + x[c] : fmaf(x[c], x[c], sum[c % width]);
             float value[1] = {tree_sum(sum)};
-            team_sum<false>(value, team, slots + (centered ? 0 : turn & 1));
+            team_sum<false, false>(value, team, slots + (centered ? 0 : turn & 1));
             if constexpr (centered) {
                 total.shift = count ? value[0] / (float(count) * width) : 0.0f;
                 float sums[width] = {}, squares[width] = {};
@@ -374,7 +375,7 @@ __global__ void __launch_bounds__(threads, threads == 256 ? 2 : 1) row_norm_pers
                     }
                 }
                 float values[2] = {tree_sum(sums), tree_sum(squares)};
-                team_sum<false>(values, team, slots + 1);
+                team_sum<false, false>(values, team, slots + 1);
                 total.sum = values[0], total.square = values[1];
             } else {
                 total.square = value[0];
@@ -388,11 +389,13 @@ __global__ void __launch_bounds__(threads, threads == 256 ? 2 : 1) row_norm_pers
             const row_statistics<float> s = finish_statistics<centered>(merge_blocks<centered>(exchange.wait(turn - 1), all, width, a), a);
             if (thread == 0 && rank == 0) save_statistics<centered>(s, a, last);
             T *const y = const_cast<T *>(row_of(a.o.y, last, a.p.y));
+            const uint32_t next = last + a.stages * teams;
+            const T *const x_next = row_of(a.o.x, next, a.p.x);
             const float shifted = -s.correction * s.rstd;
 #pragma unroll
             for (int v = 0; v < vectors; ++v) {
                 float x[width], weight[width], bias[width];
-                unpack<T>(*finished.slot(0, v), x);
+                unpack<T>(finished.load(0, v), x);
                 if constexpr (in_shared) {
                     parameters.get(v, 0, weight);
                     if constexpr (centered) parameters.get(v, 1, bias);
@@ -403,9 +406,12 @@ __global__ void __launch_bounds__(threads, threads == 256 ? 2 : 1) row_norm_pers
 #pragma unroll
                 for (int i = 0; i < width; ++i)
                     x[i] = centered ? fmaf(fmaf(x[i] - s.shift, s.rstd, shifted), weight[i], bias[i]) : x[i] * s.rstd * weight[i];
-                if (is_column(v)) store_streamed(y + column(v), pack<T, 16>(x));
+                if (is_column(v)) {
+                    store_streamed(y + column(v), pack<T, 16>(x));
+                    if (next < rows) copy_async<16>(finished.slot(0, v), x_next + column(v));
+                }
             }
-            fetch_row(last + a.stages * teams, finished);
+            copy_commit();
             finished.advance(a.stages);
         }
     }
@@ -442,15 +448,15 @@ __global__ void __launch_bounds__(split_threads) row_norm_split_moments(const __
         moments<A> part;
         if constexpr (centered) {
             A mean[1] = {thread_sum<T, true>(data)};
-            team_sum<false>(mean, team, slots);
+            team_sum<false, false>(mean, team, slots);
             mean[0] /= A(count) * width;
             A sums[2];
             thread_moments<T>(data, mean[0], is_valid, sums);
-            team_sum<false>(sums, team, slots + 1);
+            team_sum<false, false>(sums, team, slots + 1);
             part = {mean[0], sums[0], sums[1]};
         } else {
             A square[1] = {thread_sum<T, false>(data)};
-            team_sum<false>(square, team, slots + turn);
+            team_sum<false, false>(square, team, slots + turn);
             part = {A(0), A(0), square[0]};
         }
         if (threadIdx.x == 0) a.chunk_moments[item] = part;
@@ -489,7 +495,7 @@ __global__ void __launch_bounds__(merge_threads) row_norm_split_merge(const __gr
             cascade<A> means;
             for (uint64_t c = threadIdx.x; c < a.chunks; c += merge_threads) means.add(chunk[c].shift * cols_of(c));
             A mean[1] = {means.total()};
-            team_sum<false>(mean, team, slots);
+            team_sum<false, false>(mean, team, slots);
             total.shift = mean[0] * a.reciprocal_cols;
         }
         cascade<A> sum, square;
@@ -500,7 +506,7 @@ __global__ void __launch_bounds__(merge_threads) row_norm_split_merge(const __gr
             square.add(part.square);
         }
         A sums[2] = {sum.total(), square.total()};
-        team_sum<false>(sums, team, slots + 1);
+        team_sum<false, false>(sums, team, slots + 1);
         if constexpr (!centered) __syncthreads(); // the next row reuses the slots
         if (threadIdx.x == 0) {
             const row_statistics<A> s = finish_statistics<centered>(moments<A>{total.shift, sums[0], sums[1]}, a);
@@ -571,10 +577,14 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
             shape.cluster = c.cluster;
             if (c.variant == BOPS_ROW_NORM_RESIDENT) {
                 constexpr bool wide = vec_bytes == 16; // narrower vectors have one form
+                const bool whole = uint64_t(c.threads_per_row) * c.vectors * c.cluster * width == p.cols;
                 const auto resident = [&](auto vectors) -> bops_status {
                     constexpr int n = decltype(vectors)::value;
-                    return c.cluster > 1 ? action(row_norm_resident<T, P, centered, vec_bytes, n, wide>, shape, a)
-                                         : action(row_norm_resident<T, P, centered, vec_bytes, n, false>, shape, a);
+                    if (wide && c.cluster > 1)
+                        return whole ? action(row_norm_resident<T, P, centered, vec_bytes, n, wide, wide>, shape, a)
+                                     : action(row_norm_resident<T, P, centered, vec_bytes, n, false, wide>, shape, a);
+                    return wide && whole ? action(row_norm_resident<T, P, centered, vec_bytes, n, wide, false>, shape, a)
+                                         : action(row_norm_resident<T, P, centered, vec_bytes, n, false, false>, shape, a);
                 };
                 if constexpr (wide) {
                     if (c.vectors == 1) return resident(std::integral_constant<int, 1>());

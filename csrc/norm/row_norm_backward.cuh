@@ -51,22 +51,27 @@ __device__ __forceinline__ packed<vec_bytes> row_gradient(const packed<vec_bytes
 
 // ---- persistent: fixed columns, rows staged through shared memory ------------------------------------------------------------
 
-// columns: of one thread. A block is (threads of a row, rows); teams of rows, blocks or clusters, take rows in turn. Rows have one
+// columns: of one thread. A block is (threads of a row, rows), or a part of the cluster that holds one row; teams, blocks or clusters,
+// take rows in turn. The blocks of a cluster exchange the sums of one row while they work on the next and the last. Rows have one
 // stride. With d = x - mean and g' = rstd * g: dx = (g' - mean(g')) - d * rstd^2 * mean(g' d).
 template <typename T, bool centered, int columns, int threads, bool clustered, bool has_dh>
 __global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2 : 1)
     row_norm_backward_persistent(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
     constexpr int width = 16 / int(sizeof(T)), vectors = columns / width;
-    constexpr bool keep = columns <= 16; // d, g' and the weights stay in registers; otherwise they are made again from the stage
+    constexpr bool weights_in_shared = centered && columns > 16, has_level = columns <= 16;
+    constexpr bool keep = columns <= 16 && !clustered && !has_dh; // d and g' stay in registers; otherwise they are made again from the stage
+    // Where registers are scarce a branch for every vector keeps the compiler from reading all of them at once.
+    constexpr bool in_turn = columns > 16 || (keep && sizeof(T) == 4 && columns > 8);
     constexpr int sums = centered ? 2 : 1, kept = keep ? columns : 1;
     __shared__ __align__(16) float slots[4][team_slots];
     __shared__ cluster_exchange exchange;
     const row_team team;
     const uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
-    row_ring<vectors, has_dh ? 3 : 2, threads> ring(thread);
+    using stage_ring = row_ring<vectors, has_dh ? 3 : 2, threads>;
+    stage_ring ring(thread), finished(thread);
     unsigned char *const after_ring = dynamic_shared + a.stages * ring.stage_bytes;
-    const shared_parameters<width> weights = {reinterpret_cast<quad<float> *>(after_ring) + threadIdx.x, team.threads, 1};
-    float *const level = reinterpret_cast<float *>(after_ring + (keep ? 0 : columns * team.threads * 4)); // [sums][columns][threads]
+    const shared_parameters<width, 1, threads> weights = {reinterpret_cast<float4 *>(after_ring) + threadIdx.x};
+    float *const level = reinterpret_cast<float *>(after_ring); // [sums][columns][threads]; where the weights are not
     const uint32_t rank = clustered ? cluster_rank() : 0, rows = uint32_t(a.p.rows);
     const uint32_t all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
     const uint32_t count = clustered ? (all > first ? min(all - first, a.slice_vectors) : 0) : all;
@@ -77,20 +82,19 @@ __global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2
         cluster_arrive();
     }
 
-    const auto is_column = [&](int v) { return v * team.threads + threadIdx.x < count; };
-    const auto column = [&](int v) { return (v * team.threads + threadIdx.x) * width; }; // from the block's first
+    const auto is_column = [&](int v) { return team.position<vectors>(v) < count; };
+    const auto column = [&](int v) { return team.position<vectors>(v) * width; }; // from the block's first
     const uint64_t begin = uint64_t(first) * width;
     const auto row_of = [&](const void *tensor, uint32_t row, const bops_row_strides &s) {
         return static_cast<const T *>(tensor) + (uint64_t(row) * uint32_t(s.s0) + begin);
     };
-    uint32_t row = index * blockDim.y + threadIdx.y;
-    // Starts a row into the current stage.
-    const auto fetch_row = [&](uint32_t row) {
+    // Starts a row into a stage.
+    const auto fetch_row = [&](uint32_t row, const stage_ring &stage) {
         if (row < rows) {
             const auto fetch = [&](int array, const T *from) {
 #pragma unroll
                 for (int v = 0; v < vectors; ++v)
-                    if (is_column(v)) copy_async<16>(ring.slot(array, v), from + column(v));
+                    if (is_column(v)) copy_async<16>(stage.slot(array, v), from + column(v));
             };
             fetch(0, row_of(a.o.dy, row, a.p.dy));
             fetch(1, row_of(a.o.x, row, a.p.x));
@@ -106,175 +110,228 @@ __global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2
         }
     };
 
+    uint32_t row = index * blockDim.y + threadIdx.y;
     for (uint32_t s = 0; s < a.stages; ++s) {
-        fetch_row(row + s * step);
+#pragma unroll
+        for (int v = 0; v < vectors; ++v)
+            if (!is_column(v)) ring.store(0, v, {}), ring.store(1, v, {}); // dy of absent columns is 0
+        fetch_row(row + s * step, ring);
         ring.advance(a.stages);
     }
     load_statistics(row);
-    float w[kept];
+    float w[weights_in_shared ? 1 : columns];
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
         float part[width] = {};
         if (is_column(v)) load_weight<T>(a, begin + column(v), part);
-        if constexpr (keep) {
+        if constexpr (weights_in_shared) {
+            if (threadIdx.y == 0) weights.put(v, 0, part);
+        } else {
 #pragma unroll
             for (int i = 0; i < width; ++i) w[v * width + i] = part[i];
-        } else if (threadIdx.y == 0) {
-            weights.put(v, 0, part);
         }
     }
-    if (!keep) __syncthreads();
+    if (weights_in_shared) __syncthreads();
     float dweight[columns] = {}, dbias[centered ? columns : 1] = {};
+    float kept_d[kept], kept_g[kept];
     if constexpr (clustered) cluster_wait();
 
+    const auto weight_of = [&](int v, float (&weight)[width]) {
+        if constexpr (weights_in_shared) {
+            weights.get(v, 0, weight);
+        } else {
+#pragma unroll
+            for (int i = 0; i < width; ++i) weight[i] = w[v * width + i];
+        }
+    };
+    // This block's sums of g' d and g' of a row; its part of the parameter gradients.
+    const auto accumulate = [&](const stage_ring &stage, float mean, float rstd, float (&sum)[sums]) {
+        float chain[sums][4] = {};
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) {
+            if (in_turn && !is_column(v)) continue;
+            float dy[width], d[width], weight[width];
+            unpack<T>(stage.load(0, v), dy);
+            unpack<T>(stage.load(1, v), d);
+            weight_of(v, weight);
+#pragma unroll
+            for (int i = 0; i < width; ++i) {
+                const int c = v * width + i;
+                if constexpr (centered) d[i] -= mean;
+                float g = dy[i] * rstd;
+                dweight[c] = fmaf(g, d[i], dweight[c]);
+                if constexpr (centered) dbias[c] += dy[i];
+                g *= weight[i];
+                chain[0][i % 4] = fmaf(g, d[i], chain[0][i % 4]);
+                if constexpr (centered) chain[1][i % 4] += g;
+                if constexpr (keep) kept_d[c] = d[i], kept_g[c] = g;
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < sums; ++k) sum[k] = tree_sum(chain[k]);
+    };
+    // dx of a row from its total sums; unless that was done before, its stage takes row `next`.
+    const auto finish = [&](const stage_ring &stage, uint32_t row, uint32_t next, float mean, float rstd, const float (&sum)[sums]) {
+        const float slope = sum[0] * a.reciprocal_cols * rstd * rstd, mean_g = centered ? sum[sums - 1] * a.reciprocal_cols : 0.0f;
+        T *const dx = const_cast<T *>(row_of(a.o.dx, row, a.p.dx));
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) {
+            if (in_turn && !is_column(v)) continue;
+            float d[width], g[width];
+            if constexpr (keep) {
+#pragma unroll
+                for (int i = 0; i < width; ++i) d[i] = kept_d[v * width + i], g[i] = kept_g[v * width + i];
+            } else {
+                float weight[width];
+                    unpack<T>(stage.load(0, v), g);
+                unpack<T>(stage.load(1, v), d);
+                weight_of(v, weight);
+#pragma unroll
+                for (int i = 0; i < width; ++i) {
+                    if constexpr (centered) d[i] -= mean;
+                    g[i] = g[i] * rstd * weight[i];
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < width; ++i) g[i] = fmaf(-d[i], slope, centered ? g[i] - mean_g : g[i]);
+            if constexpr (has_dh) {
+                unpack<T>(stage.load(2, v), d);
+#pragma unroll
+                for (int i = 0; i < width; ++i) g[i] += d[i];
+            }
+            if (is_column(v)) {
+                store_streamed(dx + column(v), pack<T, 16>(g));
+                if (!keep && next < rows) {
+                    copy_async<16>(stage.slot(0, v), row_of(a.o.dy, next, a.p.dy) + column(v));
+                    copy_async<16>(stage.slot(1, v), row_of(a.o.x, next, a.p.x) + column(v));
+                    if constexpr (has_dh) copy_async<16>(stage.slot(2, v), row_of(a.o.dh, next, a.p.dh) + column(v));
+                }
+            }
+        }
+    };
+
+    // Accumulators that have taken flush_rows rows move to the next level, in shared memory, and that to the workspace.
     uint32_t taken = 0, flushed = 0, partial = index;
-    for (uint32_t turn = 0, base = index * blockDim.y; base < rows; base += step, row += step, ++turn) {
-        const float mean = next_mean, rstd = next_rstd;
-        const bool has_row = row < rows;
-        load_statistics(row + step);
-        copy_wait(a.stages - 1);
-
-        // 1. Sums of the row and the parameter gradients.
-        float kept_d[kept], kept_g[kept], sum[sums] = {};
-        if (has_row) {
-            float chain[sums][width] = {};
+    const auto store_partial = [&] {
 #pragma unroll
-            for (int v = 0; v < vectors; ++v) {
-                if (is_column(v)) {
-                    float dy[width], d[width], weight[width];
-                    unpack<T>(*ring.slot(0, v), dy);
-                    unpack<T>(*ring.slot(1, v), d);
-                    if constexpr (!keep) weights.get(v, 0, weight);
-#pragma unroll
-                    for (int i = 0; i < width; ++i) {
-                        const int c = v * width + i;
-                        if constexpr (keep) weight[i] = w[c];
-                        if constexpr (centered) d[i] -= mean;
-                        float g = dy[i] * rstd;
-                        dweight[c] = fmaf(g, d[i], dweight[c]);
-                        if constexpr (centered) dbias[c] += dy[i];
-                        g *= weight[i];
-                        chain[0][i] = fmaf(g, d[i], chain[0][i]);
-                        if constexpr (centered) chain[1][i] += g;
-                        if constexpr (keep) kept_d[c] = d[i], kept_g[c] = g;
-                    }
-                }
-            }
-#pragma unroll
-            for (int k = 0; k < sums; ++k) sum[k] = tree_sum(chain[k]);
-        }
-        if (keep && !has_dh) fetch_row(row + a.stages * step);
-
-        // 2. Their totals.
-        team_sum<true>(sum, team, slots + (turn & 1) * 2);
-        if constexpr (clustered) {
-            exchange.gather({sum[0], sum[sums - 1], 0, 0}, turn, rank, a.cluster, thread);
-#pragma unroll
-            for (int k = 0; k < sums; ++k) {
-                sum[k] = 0;
-                for (uint32_t r = 0; r < a.cluster; ++r) sum[k] += exchange.slots[turn & 1][r][k];
+        for (int c = 0; c < columns; c += 4) {
+            if (threadIdx.y == 0 && is_column(c / width)) {
+                const uint64_t to = partial * a.partial_cols + begin + column(c / width) + c % width;
+                *reinterpret_cast<float4 *>(a.partial_dweight + to) = make_float4(dweight[c], dweight[c + 1], dweight[c + 2], dweight[c + 3]);
+                if constexpr (centered) *reinterpret_cast<float4 *>(a.partial_dbias + to) = make_float4(dbias[c], dbias[c + 1], dbias[c + 2], dbias[c + 3]);
             }
         }
-
-        // 3. The row's gradient.
-        if (has_row) {
-            T *const dx = const_cast<T *>(row_of(a.o.dx, row, a.p.dx));
-            const float slope = sum[0] * a.reciprocal_cols * rstd * rstd, mean_g = centered ? sum[sums - 1] * a.reciprocal_cols : 0.0f;
+        partial += teams;
+    };
+    const auto clear = [&] {
 #pragma unroll
-            for (int v = 0; v < vectors; ++v) {
-                if (is_column(v)) {
-                    float d[width], g[width];
-                    if constexpr (keep) {
-#pragma unroll
-                        for (int i = 0; i < width; ++i) d[i] = kept_d[v * width + i], g[i] = kept_g[v * width + i];
-                    } else {
-                        float weight[width];
-                        unpack<T>(*ring.slot(0, v), g);
-                        unpack<T>(*ring.slot(1, v), d);
-                        weights.get(v, 0, weight);
-#pragma unroll
-                        for (int i = 0; i < width; ++i) {
-                            if constexpr (centered) d[i] -= mean;
-                            g[i] = g[i] * rstd * weight[i];
-                        }
-                    }
-#pragma unroll
-                    for (int i = 0; i < width; ++i) g[i] = fmaf(-d[i], slope, centered ? g[i] - mean_g : g[i]);
-                    if constexpr (has_dh) {
-                        unpack<T>(*ring.slot(2, v), d);
-#pragma unroll
-                        for (int i = 0; i < width; ++i) g[i] += d[i];
-                    }
-                    store_streamed(dx + column(v), pack<T, 16>(g));
-                }
-            }
+        for (int c = 0; c < columns; ++c) {
+            dweight[c] = 0;
+            if constexpr (centered) dbias[c] = 0;
         }
-        if (!keep || has_dh) fetch_row(row + a.stages * step);
-        ring.advance(a.stages);
-
-        // 4. Accumulators that have taken flush_rows rows move to the next level, in shared memory, and that to the workspace.
-        const bool last = base + step >= rows;
-        if (++taken == a.flush_rows || last) {
-            taken = 0;
-            if (a.flushes) {
-                float *const to = level + thread;
-                if (flushed) {
+    };
+    const auto flush = [&](bool last) {
+        taken = 0;
+        if constexpr (has_level) {
+            float *const to = level + thread;
+            if (flushed) {
 #pragma unroll
-                    for (int c = 0; c < columns; ++c) {
-                        to[c * threads] += dweight[c];
-                        if constexpr (centered) to[(columns + c) * threads] += dbias[c];
-                    }
-                } else {
-#pragma unroll
-                    for (int c = 0; c < columns; ++c) {
-                        to[c * threads] = dweight[c];
-                        if constexpr (centered) to[(columns + c) * threads] = dbias[c];
-                    }
-                }
-                if (++flushed == a.flushes || last) {
-                    // Every thread sums some of the block's columns over its rows.
-                    __syncthreads();
-                    for (uint32_t c = threadIdx.y * 4; c < columns; c += blockDim.y * 4) {
-                        const uint32_t vector = c / width * team.threads + threadIdx.x;
-                        if (vector >= count) continue;
-                        const uint64_t out = partial * a.partial_cols + begin + vector * width + c % width;
-#pragma unroll 1
-                        for (int k = 0; k < sums; ++k) {
-                            quad<float> value = {};
-#pragma unroll 1
-                            for (uint32_t r = 0; r < blockDim.y; ++r)
-#pragma unroll
-                                for (int i = 0; i < 4; ++i) value.v[i] += level[(k * columns + c + i) * threads + r * blockDim.x + threadIdx.x];
-                            *reinterpret_cast<quad<float> *>((k == 0 ? a.partial_dweight : a.partial_dbias) + out) = value;
-                        }
-                    }
-                    __syncthreads();
-                    flushed = 0, partial += teams;
+                for (int c = 0; c < columns; ++c) {
+                    to[c * threads] += dweight[c];
+                    if constexpr (centered) to[(columns + c) * threads] += dbias[c];
                 }
             } else {
 #pragma unroll
-                for (int c = 0; c < columns; c += 4) {
-                    if (is_column(c / width)) {
-                        const uint64_t to = partial * a.partial_cols + begin + column(c / width) + c % width;
-                        *reinterpret_cast<quad<float> *>(a.partial_dweight + to) = {dweight[c], dweight[c + 1], dweight[c + 2], dweight[c + 3]};
-                        if constexpr (centered) *reinterpret_cast<quad<float> *>(a.partial_dbias + to) = {dbias[c], dbias[c + 1], dbias[c + 2], dbias[c + 3]};
-                    }
+                for (int c = 0; c < columns; ++c) {
+                    to[c * threads] = dweight[c];
+                    if constexpr (centered) to[(columns + c) * threads] = dbias[c];
                 }
-                partial += teams;
             }
+            if (++flushed == a.flushes || last) {
+                // The first row's threads sum the block's rows.
+                __syncthreads();
+                if (threadIdx.y == 0) {
+                    clear();
+#pragma unroll 1
+                    for (uint32_t r = 0; r < blockDim.y; ++r)
 #pragma unroll
-            for (int c = 0; c < columns; ++c) {
-                dweight[c] = 0;
-                if constexpr (centered) dbias[c] = 0;
+                        for (int c = 0; c < columns; ++c) {
+                            dweight[c] += to[c * threads + r * blockDim.x];
+                            if constexpr (centered) dbias[c] += to[(columns + c) * threads + r * blockDim.x];
+                        }
+                }
+                __syncthreads();
+                store_partial();
+                flushed = 0;
+            }
+        } else {
+            store_partial();
+        }
+        clear();
+    };
+    const bool wants_parameters = a.o.dweight || a.o.dbias;
+
+    if constexpr (!clustered) {
+        for (uint32_t turn = 0, base = index * blockDim.y; base < rows; base += step, row += step, turn ^= 2) {
+            // 1. Sums of the row and the parameter gradients.
+            const float mean = next_mean, rstd = next_rstd;
+            load_statistics(row + step);
+            copy_wait(a.stages - 1);
+            float sum[sums] = {};
+            if (row < rows) accumulate(ring, mean, rstd, sum);
+            if (keep) fetch_row(row + a.stages * step, ring);
+            team_sum<true, columns == 8>(sum, team, slots + turn);
+
+            // 2. The row's gradient.
+            if (row < rows) finish(ring, row, row + a.stages * step, mean, rstd, sum);
+            if (!keep) copy_commit();
+            ring.advance(a.stages);
+            const bool last = base + step >= rows;
+            if (wants_parameters && (++taken == a.flush_rows || last)) flush(last);
+        }
+    } else {
+        // Row number `turn` of this cluster is read while number turn - 1 is finished; with one stage alone a row is finished at once.
+        const uint32_t lag = a.stages > 1;
+        float mean = 0, rstd = 0;
+        for (uint32_t turn = 0; row < rows + lag * teams; ++turn, row += teams) {
+            const float last_mean = mean, last_rstd = rstd;
+            if (row < rows) {
+                // 1. Sums of the row and the parameter gradients.
+                mean = next_mean, rstd = next_rstd;
+                load_statistics(row + teams);
+                copy_wait(a.stages - 1 - lag);
+                float sum[sums] = {};
+                accumulate(ring, mean, rstd, sum);
+                team_sum<false, false>(sum, team, slots + (turn & 1) * 2);
+                exchange.send({sum[0], sum[sums - 1], 0, 0}, turn, rank, a.cluster, thread);
+                ring.advance(a.stages);
+                const bool last = row + teams >= rows;
+                if (wants_parameters && (++taken == a.flush_rows || last)) flush(last);
+            }
+            if (turn >= lag) {
+                // 2. The last row's gradient; its stage takes another row.
+                const float (*const parts)[4] = exchange.wait(turn - lag);
+                float sum[sums] = {};
+                for (uint32_t r = 0; r < a.cluster; ++r)
+#pragma unroll
+                    for (int k = 0; k < sums; ++k) sum[k] += parts[r][k];
+                finish(finished, row - lag * teams, row + (a.stages - lag) * teams, lag ? last_mean : mean, lag ? last_rstd : rstd, sum);
+                copy_commit();
+                finished.advance(a.stages);
             }
         }
     }
+    // Every team has the same number of partial rows.
+    if (wants_parameters)
+        while (partial < a.partial_rows) store_partial();
     allow_dependents();
 }
 
 // ---- parameter gradients from partial rows ----------------------------------------------------------------------------------
 
 constexpr int column_sum_threads = 256;
+
+template <typename A> struct alignas(16) quad { A v[4]; };
 
 // Sums columns of the partial rows: block (4 columns a thread, rows). blockIdx.y: 0 dweight, 1 dbias.
 template <typename T>
@@ -375,7 +432,7 @@ __global__ void __launch_bounds__(few_rows_threads, 1) row_norm_backward_few_row
         float sum[sums];
 #pragma unroll
         for (int k = 0; k < sums; ++k) sum[k] = tree_sum(chain[k]);
-        team_sum<false>(sum, team, slots);
+        team_sum<false, false>(sum, team, slots);
         const float mean_g_xhat = sum[0] * a.reciprocal_cols, mean_g = centered ? sum[sums - 1] * a.reciprocal_cols : 0.0f;
         T *const dx = static_cast<T *>(a.o.dx) + row_offset(row, a.p.dx, a.p.extent1, a.p.extent2);
 #pragma unroll
@@ -469,7 +526,7 @@ __global__ void __launch_bounds__(split_threads) row_norm_backward_split_sums(co
         A sum[sums];
 #pragma unroll
         for (int k = 0; k < sums; ++k) sum[k] = tree_sum(chain[k]);
-        team_sum<false>(sum, team, slots[turn]);
+        team_sum<false, false>(sum, team, slots[turn]);
         if (threadIdx.x == 0) a.chunk_sums[item * 2] = sum[0], a.chunk_sums[item * 2 + 1] = centered ? sum[sums - 1] : A(0);
     }
 }
@@ -484,7 +541,7 @@ __global__ void __launch_bounds__(merge_threads) row_norm_backward_split_merge(c
         cascade<A> sums[2];
         for (uint64_t c = threadIdx.x; c < a.chunks; c += merge_threads) sums[0].add(chunk[c * 2]), sums[1].add(chunk[c * 2 + 1]);
         A sum[2] = {sums[0].total(), sums[1].total()};
-        team_sum<false>(sum, team, slots[turn]);
+        team_sum<false, false>(sum, team, slots[turn]);
         if (threadIdx.x == 0) a.row_sums[row * 2] = sum[0], a.row_sums[row * 2 + 1] = sum[1];
     }
 }
@@ -493,7 +550,7 @@ __global__ void __launch_bounds__(merge_threads) row_norm_backward_split_merge(c
 template <typename T, bool centered, int vec_bytes>
 __global__ void __launch_bounds__(split_threads) row_norm_backward_split_apply(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
-    constexpr int width = vec_bytes / int(sizeof(T)), batch = 4;
+    constexpr int width = vec_bytes / int(sizeof(T)), batch = sizeof(T) == 8 ? 2 : 4;
     const uint64_t total = a.p.cols / width, tiles = (total + blockDim.x - 1) / blockDim.x;
     const uint64_t groups = (a.partial_rows + blockDim.y - 1) / blockDim.y, rows_each = uint64_t(a.flush_rows) * a.flushes;
     for (uint64_t item = blockIdx.x; item < tiles * groups; item += gridDim.x) {
@@ -597,16 +654,17 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
                 const uint32_t columns = c.vectors * width;
                 launch_shape shape;
                 shape.grid = dim3(c.grid);
-                shape.block = dim3(c.threads_per_row, c.threads / c.threads_per_row);
+                shape.block = dim3(c.threads_per_row, c.cluster > 1 ? 1 : c.threads / c.threads_per_row);
                 shape.cluster = c.cluster;
-                shape.shared_bytes = c.stages * (has_dh ? 3 : 2) * c.vectors * c.threads * 16 + (columns > 16 ? columns * c.threads_per_row * 4 : 0) +
+                shape.shared_bytes = c.stages * (has_dh ? 3 : 2) * c.vectors * c.threads * 16 + (centered && columns > 16 ? columns * c.threads * 4 : 0) +
                                      (c.flushes ? (centered ? 2 : 1) * columns * c.threads * 4 : 0);
+                // With dh a thread has 16 columns at most: its registers are full.
                 const auto persistent = [&](auto columns, auto threads) -> bops_status {
                     constexpr int n = decltype(columns)::value, t = decltype(threads)::value;
                     if (c.cluster > 1)
-                        return has_dh ? action(row_norm_backward_persistent<T, centered, n, t, n != 8, true>, shape, a)
+                        return has_dh ? action(row_norm_backward_persistent<T, centered, n == 32 ? 16 : n, t, n != 8, true>, shape, a)
                                       : action(row_norm_backward_persistent<T, centered, n, t, n != 8, false>, shape, a);
-                    return has_dh ? action(row_norm_backward_persistent<T, centered, n, t, false, true>, shape, a)
+                    return has_dh ? action(row_norm_backward_persistent<T, centered, n == 32 ? 16 : n, t, false, true>, shape, a)
                                   : action(row_norm_backward_persistent<T, centered, n, t, false, false>, shape, a);
                 };
                 using std::integral_constant;

@@ -1,1 +1,267 @@
-//! x
+//! Every gate of the harness against a fault planted for it: a gate that lets its fault pass proves nothing about the rest.
+//!
+//! Faults that only tools can see are beside this file: `sanitizer.cu` for compute-sanitizer (a write out of bounds, a missing barrier),
+//! `spill.cu` and `warning.cu` for the kernel gate.
+
+use baracuda_ops::{AnyPlan, Backend, Device, PlanOptions, WorkspaceReq};
+use baracuda_ops_tests::arena::{Arena, InPlace, Layout, POISON};
+use baracuda_ops_tests::case::Case;
+use baracuda_ops_tests::faulty::{Fault, Faulty};
+use baracuda_ops_tests::floor::{self, Ended, Record};
+use baracuda_ops_tests::judge::{budget, units};
+use baracuda_ops_tests::matrix;
+use baracuda_ops_tests::modes::{run_and_judge, same_bits};
+
+/// The workspace that the reference, which needs none, pretends to need.
+const WORKSPACE: WorkspaceReq = WorkspaceReq { bytes: 64, align: 16 };
+
+fn case(line: &str) -> Case {
+    Case::parse(line).unwrap()
+}
+
+fn plan(case: &Case) -> AnyPlan {
+    case.descriptor.plan(&Device::cpu(), &PlanOptions::default()).unwrap()
+}
+
+fn outcome(line: &str, fault: Fault) -> Result<f64, String> {
+    let case = case(line);
+    let plan = plan(&case);
+    let inputs = case.inputs(0).unwrap();
+    let layout = Layout::Apart { shift: 0 };
+    let mut arena = Arena::new(plan.slots(), WORKSPACE, &inputs, layout, InPlace::No, POISON);
+    let executor = Faulty { plan: &plan, fault };
+    run_and_judge(&case, Backend::Cpu, &inputs, &mut arena, &executor).map(|w| w.units).map_err(|e| e.to_string())
+}
+
+/// The fault is caught, for the reason it should be, and the same case without it passes.
+fn is_caught(line: &str, fault: Fault, because: &str) {
+    outcome(line, Fault::None).unwrap();
+    let why = outcome(line, fault).expect_err("the fault was not caught");
+    assert!(why.contains(because), "{fault:?} was caught, but because: {why}");
+}
+
+const PLAIN: &str = r#"layer_norm {"x":{"dtype":"f32","dims":[5,127]},"normalized_dims":1,"eps":1e-5}"#;
+const HALF: &str = r#"layer_norm {"x":{"dtype":"bf16","dims":[5,127]},"normalized_dims":1,"eps":1e-5,"stats":true}"#;
+const STRIDED: &str = r#"rms_norm {"x":{"dtype":"f32","dims":[5,64],"strides":[72,1]},"normalized_dims":1,"eps":1e-5}"#;
+const BACKWARD: &str =
+    r#"layer_norm_backward {"x":{"dtype":"f32","dims":[5,127]},"normalized_dims":1,"weight":"f32","dx":true,"dweight":true,"dbias":"f32"}"#;
+
+#[test]
+fn writes_outside_outputs() {
+    for line in [PLAIN, HALF, STRIDED, BACKWARD] {
+        is_caught(line, Fault::WritesPastTheEnd, "past");
+        is_caught(line, Fault::WritesBeforeTheStart, "before");
+    }
+    is_caught(STRIDED, Fault::WritesBetweenRows, "no element of an output");
+}
+
+#[test]
+fn a_skipped_tail() {
+    for line in [PLAIN, HALF, BACKWARD] {
+        is_caught(line, Fault::SkipsTheTail, "is NaN");
+    }
+}
+
+#[test]
+fn squares_subtracted() {
+    let line = format!("{PLAIN} large_mean");
+    is_caught(&line, Fault::SubtractsSquares, "units");
+    // On harmless data the same formula passes: the hard data is what catches it.
+    outcome(PLAIN, Fault::SubtractsSquares).unwrap();
+}
+
+#[test]
+fn a_swallowed_nan() {
+    for line in [PLAIN, HALF] {
+        is_caught(&format!("{line} nan"), Fault::SwallowsNan, "expected NaN");
+        is_caught(&format!("{line} inf"), Fault::SwallowsNan, "expected NaN");
+    }
+    is_caught(&format!("{BACKWARD} nan"), Fault::SwallowsNan, "expected NaN");
+}
+
+#[test]
+fn infinities_that_are_none() {
+    let f32 = baracuda_ops::DType::F32;
+    assert_eq!(units(f32, f64::INFINITY, f64::INFINITY, 1.0), 0.0);
+    for wrong in [f64::from(f32::MAX), f64::NEG_INFINITY, f64::NAN] {
+        assert_eq!(units(f32, wrong, f64::INFINITY, 1.0), f64::INFINITY);
+    }
+    assert_eq!(units(f32, f64::INFINITY, 1.0, 1.0), f64::INFINITY);
+}
+
+#[test]
+fn workspace_one_byte_over() {
+    is_caught(PLAIN, Fault::OverrunsWorkspace, "past workspace");
+}
+
+#[test]
+fn workspace_read_before_it_is_written() {
+    is_caught(PLAIN, Fault::ReadsWorkspace, "is NaN");
+    // Where the sum hides a NaN, different contents give different bits.
+    let case = case(PLAIN);
+    let plan = plan(&case);
+    let inputs = case.inputs(0).unwrap();
+    let run = |byte| {
+        let layout = Layout::Apart { shift: 0 };
+        let mut arena = Arena::new(plan.slots(), WORKSPACE, &inputs, layout, InPlace::No, byte);
+        let executor = Faulty { plan: &plan, fault: Fault::ReadsWorkspace };
+        let _ = run_and_judge(&case, Backend::Cpu, &inputs, &mut arena, &executor);
+        arena
+    };
+    same_bits("equal contents", &run(0x3f), &run(0x3f)).unwrap();
+    same_bits("other contents", &run(0x3f), &run(0)).unwrap_err();
+}
+
+#[test]
+fn a_slot_that_lies() {
+    // Said to be read only, and written.
+    is_caught(PLAIN, Fault::WritesAnInput, "of x, which is no element of an output");
+    // Said to be written only, and read.
+    is_caught(PLAIN, Fault::ReadsAnOutput, "is NaN");
+}
+
+#[test]
+fn an_output_that_proves_nothing() {
+    // A case whose reference is itself nearly constant, and not said to be.
+    let line = r#"layer_norm {"x":{"dtype":"f32","dims":[5,64]},"normalized_dims":1,"eps":1e-5} constant"#;
+    let mut constant = case(line);
+    outcome(line, Fault::None).unwrap();
+    constant.may_be_constant = false;
+    let plan = plan(&constant);
+    let inputs = constant.inputs(0).unwrap();
+    let layout = Layout::Apart { shift: 0 };
+    let mut arena = Arena::new(plan.slots(), WORKSPACE, &inputs, layout, InPlace::No, POISON);
+    let executor = Faulty { plan: &plan, fault: Fault::None };
+    let why = run_and_judge(&constant, Backend::Cpu, &inputs, &mut arena, &executor).unwrap_err().to_string();
+    assert!(why.contains("mistrusted"), "{why}");
+    is_caught(PLAIN, Fault::WritesOneNumber, "units");
+}
+
+#[test]
+fn a_tolerance_that_is_too_wide() {
+    use baracuda_ops::DType::{BF16, F32};
+    // Half an ulp of 1 in bf16 is within the budget of 1, one ulp is not: the budget adds only what f32 rounds.
+    let allowed = budget(BF16, F32, 1.0, 16.0);
+    assert!(units(BF16, 1.0 + 1.0 / 256.0, 1.0, allowed) < 1.0);
+    assert!(units(BF16, 1.0 + 1.0 / 128.0, 1.0, allowed) > 1.9);
+    let edge = budget(F32, F32, 1.0, 16.0);
+    assert!(units(F32, 1.0 + edge * 0.99, 1.0, edge) < 1.0);
+    assert!(units(F32, 1.0 + edge * 1.01, 1.0, edge) > 1.0);
+    // 17 roundings of f32, and nothing more.
+    assert!((edge / f64::from(f32::EPSILON) - 8.5).abs() < 1e-6);
+}
+
+#[test]
+fn a_vanished_trial() {
+    let record = |case: &str, ended| Record {
+        op: "layer_norm".into(),
+        mode: "values".into(),
+        target: "cpu".into(),
+        dtype: "f32".into(),
+        case: case.into(),
+        ended,
+        words: String::new(),
+        units: 0.0,
+        ms: 0.0,
+    };
+    let all = [record("a", Ended::Ran), record("b", Ended::Ran), record("c", Ended::Refused)];
+    let committed = floor::parse(&floor::render(&floor::of(&all)));
+    let below = |records: &[Record]| floor::below(&committed, &floor::of(records), |_| true);
+    assert!(below(&all).is_empty());
+    assert_eq!(below(&all[..2]).len(), 1, "one is gone");
+    assert_eq!(below(&[]).len(), 1, "all are gone");
+    let other = [all[0].clone(), record("d", Ended::Ran), all[2].clone()];
+    assert_eq!(below(&other).len(), 1, "one took the place of another");
+    let refused = [all[0].clone(), record("b", Ended::Refused), all[2].clone()];
+    assert_eq!(below(&refused).len(), 1, "one that ran is refused");
+    let failed = [all[0].clone(), record("b", Ended::Failed), all[2].clone()];
+    assert_eq!(below(&failed).len(), 1, "one that ran fails");
+    // On a machine without the device, only the names count.
+    let ignored: Vec<_> = ["a", "b", "c"].map(|c| record(c, Ended::Ignored)).into();
+    assert!(floor::below(&committed, &floor::of(&ignored), |_| false).is_empty());
+}
+
+#[test]
+fn a_refusal_that_is_none() {
+    // A descriptor that must be refused and is planned all the same fails its trial, and so does the reverse.
+    let target = baracuda_ops_tests::target::target("cpu").unwrap();
+    assert!(!case(PLAIN).must_be_refused_by(Backend::Cuda));
+    let columns = case(r#"layer_norm {"x":{"dtype":"f32","dims":[5,33],"strides":[1,5]},"normalized_dims":1,"eps":1e-5}"#);
+    assert!(columns.must_be_refused_by(Backend::Cuda) && columns.must_be_refused_by(Backend::Wgpu));
+    assert!(matches!(
+        baracuda_ops_tests::modes::run(&columns, baracuda_ops_tests::modes::Mode::Values, target),
+        Ok(baracuda_ops_tests::modes::Outcome::Ran(_))
+    ));
+}
+
+#[test]
+fn every_trial_has_a_name_of_its_own_that_brings_it_back() {
+    let entries = matrix::entries();
+    let mut names: Vec<String> = entries.iter().map(matrix::Entry::name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), entries.len());
+    for entry in entries.iter().step_by(7) {
+        let parsed = Case::parse(&entry.name()).unwrap();
+        assert_eq!(parsed.line(), entry.case.line());
+        assert_eq!(parsed.descriptor, entry.case.descriptor);
+    }
+}
+
+/// The tree that sums a row in workgroup memory, with and without its barriers. On a CPU adapter a subgroup runs up to the next barrier
+/// before the others start, so the loss of one always shows; on a GPU it may not, and compute-sanitizer's racecheck is the gate.
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_removed_barrier() {
+    use baracuda_ops_sys::wgsl::common::REDUCE_TREE;
+    let Ok((device, queue)) = baracuda_ops_tests::target::plain_device() else { return };
+    let run = |tree: &str| -> Vec<[f32; 2]> {
+        let text = format!(
+            "const WORKGROUP = 64u;\nconst THREADS = 64u;\n{tree}\n\
+             @group(0) @binding(0) var<storage, read_write> out: array<vec2<f32>>;\n\
+             @compute @workgroup_size(WORKGROUP) fn main(at: Invocation) {{\n\
+                 out[at.index] = row_sum(at, vec2<f32>(f32(at.index), 1.0), 0u);\n\
+             }}"
+        );
+        let source = wgpu::ShaderSource::Wgsl(text.into());
+        let module = device.create_shader_module(wgpu::ShaderModuleDescriptor { label: None, source });
+        let pipeline = device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: None,
+            layout: None,
+            module: &module,
+            entry_point: Some("main"),
+            compilation_options: Default::default(),
+            cache: None,
+        });
+        let buffer = |usage| {
+            device.create_buffer(&wgpu::BufferDescriptor { label: None, size: 512, usage, mapped_at_creation: false })
+        };
+        let out = buffer(wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC);
+        let staging = buffer(wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST);
+        let group = device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout: &pipeline.get_bind_group_layout(0),
+            entries: &[wgpu::BindGroupEntry { binding: 0, resource: out.as_entire_binding() }],
+        });
+        let mut encoder = device.create_command_encoder(&Default::default());
+        {
+            let mut pass = encoder.begin_compute_pass(&Default::default());
+            pass.set_pipeline(&pipeline);
+            pass.set_bind_group(0, &group, &[]);
+            pass.dispatch_workgroups(1, 1, 1);
+        }
+        encoder.copy_buffer_to_buffer(&out, 0, &staging, 0, 512);
+        queue.submit([encoder.finish()]);
+        staging.map_async(wgpu::MapMode::Read, .., |_| {});
+        device.poll(wgpu::PollType::wait_indefinitely()).unwrap();
+        let view = staging.get_mapped_range(..).unwrap();
+        bytemuck::pod_collect_to_vec(&view)
+    };
+    let right = [2016.0, 64.0];
+    assert!(run(REDUCE_TREE).iter().all(|sum| *sum == right));
+    assert!(REDUCE_TREE.contains("workgroupBarrier();"));
+    let without = run(&REDUCE_TREE.replace("workgroupBarrier();", ""));
+    if device.adapter_info().device_type == wgpu::DeviceType::Cpu {
+        assert!(without.iter().any(|sum| *sum != right), "the missing barriers made no difference");
+    }
+}

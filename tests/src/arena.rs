@@ -18,7 +18,7 @@ const GUARD: u64 = 512;
 /// How operands are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// Each in a buffer of its own, `shift` multiples of its alignment behind where it would lie.
+    /// Each in a buffer of its own, `shift` multiples of its alignment, or of 4 bytes, behind where it would lie.
     Apart {
         /// The multiple.
         shift: u64,
@@ -132,7 +132,7 @@ impl Arena {
     fn place(&mut self, bytes: u64, align: u64, layout: Layout, around: u8) -> Place {
         match layout {
             Layout::Apart { shift } => {
-                let offset = GUARD.next_multiple_of(align) + shift * align;
+                let offset = GUARD.next_multiple_of(align) + shift * align.max(4);
                 self.buffers.push(vec![around; (offset + bytes + GUARD) as usize]);
                 Place { buffer: self.buffers.len() - 1, offset, bytes }
             }

@@ -122,7 +122,7 @@ pub struct Case {
     pub descriptor: AnyDescriptor,
     /// The data.
     pub data: Data,
-    /// Runs in every mode; the others in `values` and `bitwise` only.
+    /// Runs in every mode; the others in `values` only, on CUDA also in `bitwise`.
     pub is_core: bool,
     /// A layout that only the CPU serves.
     pub is_cpu_only: bool,
@@ -131,7 +131,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// A case that runs in the modes `values` and `bitwise`.
+    /// A case that does not run in every mode.
     pub fn new(descriptor: AnyDescriptor, data: Data) -> Self {
         let subject = subject(descriptor.name()).ok();
         let is_cpu_only = subject.is_some_and(|s| (s.is_cpu_only)(&descriptor));

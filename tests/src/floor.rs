@@ -40,6 +40,9 @@ pub struct Record {
     pub words: String,
     /// The largest error in units of the contract.
     pub units: f64,
+    /// How long it took, waiting for its device included.
+    #[serde(default)]
+    pub ms: f64,
 }
 
 /// Counts of one (op, mode, target).

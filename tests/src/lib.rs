@@ -4,9 +4,11 @@
 
 pub mod arena;
 pub mod case;
+pub mod case_file;
 #[cfg(feature = "cuda")]
 pub mod capture;
 pub mod exec;
+pub mod faulty;
 pub mod floor;
 pub mod judge;
 pub mod matrix;

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::case::Case;
 use crate::floor::{Ended, Record};
@@ -38,11 +39,18 @@ impl Entry {
             ended,
             words,
             units,
+            ms: 0.0,
         }
     }
 
     /// Runs it.
     pub fn run(&self) -> Record {
+        let start = Instant::now();
+        let record = self.outcome();
+        Record { ms: start.elapsed().as_secs_f64() * 1e3, ..record }
+    }
+
+    fn outcome(&self) -> Record {
         // A panic of the library is a failure of this trial, not the end of the others.
         match catch_unwind(AssertUnwindSafe(|| modes::run(&self.case, self.mode, self.target))) {
             Ok(Ok(Outcome::Ran(worst))) => self.record(Ended::Ran, worst.words, worst.units),

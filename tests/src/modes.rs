@@ -79,11 +79,11 @@ impl Mode {
     /// Whether a case has a trial in this mode on a target.
     pub fn applies(self, case: &Case, target: &Target) -> bool {
         if target.name == "wgpu-plain" {
-            return case.is_core && matches!(self, Self::Values | Self::Pool | Self::Bind);
+            return case.is_core && matches!(self, Self::Values | Self::Pool);
         }
         match self {
             Self::Values => true,
-            Self::Bitwise => target.backend != Backend::Cpu || case.is_core,
+            Self::Bitwise => target.backend == Backend::Cuda || case.is_core,
             Self::Record => case.is_core && target.backend == Backend::Wgpu,
             Self::Capture | Self::Sanitize => case.is_core && target.backend == Backend::Cuda,
             Self::InPlace => case.slots().iter().any(|s| s.in_place.is_some()) && case.is_core,

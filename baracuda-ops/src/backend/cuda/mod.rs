@@ -10,7 +10,9 @@ use std::hash::{Hash, Hasher};
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use cudarc::driver::sys::{self, CUcontext, CUdevice, CUdevice_attribute, CUdevice_attribute_enum as attribute, CUresult};
+use cudarc::driver::sys::{
+    self, CUcontext, CUdevice, CUdevice_attribute, CUdevice_attribute_enum as attribute, CUresult,
+};
 
 use super::Located;
 use crate::error::{Error, Result};
@@ -434,7 +436,9 @@ fn launched(call: &'static str, status: i32) -> Result<()> {
 #[cold]
 fn failure(call: &'static str, code: i32, detail: String) -> Error {
     match code {
-        35 => no_device(format!("{call}: the NVIDIA driver is older than the CUDA runtime of this build; update the driver")),
+        35 => no_device(format!(
+            "{call}: the NVIDIA driver is older than the CUDA runtime of this build; update the driver"
+        )),
         // A context that faulted refuses everything from then on.
         46 | 214 | 700 | 702 | 709 | 710 | 714..=719 | 721 => {
             Error::DeviceLost { device: "cuda".into(), detail: format!("{call}: code {code}: {detail}") }

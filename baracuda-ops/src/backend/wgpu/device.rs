@@ -141,9 +141,10 @@ fn adapters() -> Vec<::wgpu::Adapter> {
 
 impl Device {
     pub(crate) fn best() -> Result<Self> {
-        let mut reason = "no adapter was found; install a Vulkan driver (on Linux also libvulkan1, and for a machine without a \
+        let mut reason =
+            "no adapter was found; install a Vulkan driver (on Linux also libvulkan1, and for a machine without a \
                           GPU mesa-vulkan-drivers)"
-            .to_string();
+                .to_string();
         for adapter in adapters() {
             match Self::owned(&adapter) {
                 Ok(device) => return Ok(device),
@@ -223,8 +224,7 @@ impl Device {
         let size = bytes.max(4).checked_next_multiple_of(4);
         let size = size.filter(|&size| size <= self.props.max_buffer_bytes);
         let size = size.ok_or_else(|| Error::OutOfMemory { device: self.to_string(), bytes })?;
-        let usage =
-            ::wgpu::BufferUsages::STORAGE | ::wgpu::BufferUsages::COPY_SRC | ::wgpu::BufferUsages::COPY_DST;
+        let usage = ::wgpu::BufferUsages::STORAGE | ::wgpu::BufferUsages::COPY_SRC | ::wgpu::BufferUsages::COPY_DST;
         self.create_buffer("baracuda-ops buffer", size, usage, None).map(Memory)
     }
 
@@ -344,7 +344,7 @@ impl Device {
     }
 
     fn failed(&self, call: &'static str, detail: String) -> Error {
-        Error::Backend { call, code: 0, detail }
+        self.alive().err().unwrap_or(Error::Backend { call, code: 0, detail })
     }
 
     /// The pipeline of a source, compiled once for the life of the device.
@@ -432,11 +432,8 @@ fn guarded<T>(device: &::wgpu::Device, call: &'static str, calls: impl FnOnce() 
     let internal = device.push_error_scope(::wgpu::ErrorFilter::Internal);
     let validation = device.push_error_scope(::wgpu::ErrorFilter::Validation);
     let result = calls();
-    let errors = [
-        pollster::block_on(validation.pop()),
-        pollster::block_on(internal.pop()),
-        pollster::block_on(memory.pop()),
-    ];
+    let errors =
+        [pollster::block_on(validation.pop()), pollster::block_on(internal.pop()), pollster::block_on(memory.pop())];
     match errors.into_iter().flatten().next() {
         Some(error) => Err(Failure { call, error }),
         None => Ok(result),

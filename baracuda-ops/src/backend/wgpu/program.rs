@@ -194,7 +194,12 @@ impl Step {
 
 impl Resolved<'_> {
     /// The bind group. `offsets` is the uniform that holds them where there are no immediates.
-    fn bind_group(&self, device: &Device, params: &::wgpu::Buffer, offsets: Option<&::wgpu::Buffer>) -> ::wgpu::BindGroup {
+    fn bind_group(
+        &self,
+        device: &Device,
+        params: &::wgpu::Buffer,
+        offsets: Option<&::wgpu::Buffer>,
+    ) -> ::wgpu::BindGroup {
         let whole = |binding, buffer| ::wgpu::BindGroupEntry {
             binding,
             resource: ::wgpu::BindingResource::Buffer(::wgpu::BufferBinding { buffer, offset: 0, size: None }),
@@ -230,7 +235,13 @@ impl Resolved<'_> {
         bytemuck::cast_slice(&self.offsets[..self.count])
     }
 
-    fn dispatch(&self, pass: &mut ::wgpu::ComputePass<'_>, group: &::wgpu::BindGroup, immediates: bool, grid: [u32; 2]) {
+    fn dispatch(
+        &self,
+        pass: &mut ::wgpu::ComputePass<'_>,
+        group: &::wgpu::BindGroup,
+        immediates: bool,
+        grid: [u32; 2],
+    ) {
         pass.set_pipeline(&self.pipeline.pipeline);
         pass.set_bind_group(0, group, &[]);
         if immediates {
@@ -278,11 +289,9 @@ fn bind_group(
     op: &'static str,
     names: &'static [&'static str],
 ) -> Result<::wgpu::BindGroup> {
-    device.guarded("create_bind_group", || resolved.bind_group(device, params, offsets)).map_err(|error| {
-        match error {
-            Error::Backend { .. } => foreign_operand(resolved, device, op, names).unwrap_or(error),
-            other => other,
-        }
+    device.guarded("create_bind_group", || resolved.bind_group(device, params, offsets)).map_err(|error| match error {
+        Error::Backend { .. } => foreign_operand(resolved, device, op, names).unwrap_or(error),
+        other => other,
     })
 }
 

@@ -12,7 +12,7 @@ pub(crate) struct Queue<'q>(Kind<'q>);
 
 enum Kind<'q> {
     Owned(Device),
-    Encoder(::wgpu::ComputePass<'q>),
+    Encoder(Box<::wgpu::ComputePass<'q>>),
     Pass(&'q mut ::wgpu::ComputePass<'static>),
 }
 
@@ -24,7 +24,7 @@ impl<'q> Queue<'q> {
     /// One pass for all runs, ended when the queue is dropped.
     pub(crate) fn encoder(_: &Device, encoder: &'q mut ::wgpu::CommandEncoder) -> Self {
         let descriptor = ::wgpu::ComputePassDescriptor { label: Some("baracuda-ops"), timestamp_writes: None };
-        Self(Kind::Encoder(encoder.begin_compute_pass(&descriptor)))
+        Self(Kind::Encoder(Box::new(encoder.begin_compute_pass(&descriptor))))
     }
 
     pub(crate) fn pass(_: &Device, pass: &'q mut ::wgpu::ComputePass<'static>) -> Self {

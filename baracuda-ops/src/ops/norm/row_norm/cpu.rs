@@ -113,23 +113,30 @@ fn parameter(operands: &Operands<'_>, position: usize) -> Option<Vec<f64>> {
     Some(Rows::new(tensor, 0).load(0))
 }
 
-/// Mean and rstd of a row, by two passes with correction.
-fn statistics(kind: RowNorm, row: &[f64], eps: f64) -> (f64, f64) {
+/// Statistics of a row, by two passes with correction.
+struct Statistics {
+    mean: f64,
+    /// What the mean is off by.
+    correction: f64,
+    rstd: f64,
+}
+
+fn statistics(kind: RowNorm, row: &[f64], eps: f64) -> Statistics {
     let n = row.len() as f64;
     if kind == RowNorm::Rms {
         let mean_square = row.iter().map(|x| x * x).collect::<Sum>().total() / n;
-        return (0.0, 1.0 / (mean_square + eps).sqrt());
+        return Statistics { mean: 0.0, correction: 0.0, rstd: 1.0 / (mean_square + eps).sqrt() };
     }
     if row.is_empty() {
-        return (0.0, f64::NAN);
+        return Statistics { mean: 0.0, correction: 0.0, rstd: f64::NAN };
     }
     let mean = row.iter().copied().collect::<Sum>().total() / n;
-    let delta = row.iter().map(|x| x - mean).collect::<Sum>().total() / n;
+    let correction = row.iter().map(|x| x - mean).collect::<Sum>().total() / n;
     let square = row.iter().map(|x| (x - mean) * (x - mean)).collect::<Sum>().total() / n;
-    let var = square - delta * delta;
+    let var = square - correction * correction;
     // `f64::max` would turn NaN into 0.
     let var = if var < 0.0 { 0.0 } else { var };
-    (mean + delta, 1.0 / (var + eps).sqrt())
+    Statistics { mean, correction, rstd: 1.0 / (var + eps).sqrt() }
 }
 
 fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
@@ -150,7 +157,7 @@ fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
                 *value = rounded(x.dtype(), *value + other);
             }
         }
-        let (mean, rstd) = statistics(norm.kind, &values, norm.fields.eps.get());
+        let Statistics { mean, correction, rstd } = statistics(norm.kind, &values, norm.fields.eps.get());
         // SAFETY: each row is one task, and the whole row was read before.
         unsafe {
             if let Some(h) = &h {
@@ -159,12 +166,12 @@ fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
             if let Some(y) = &y {
                 let normalized = values.iter().enumerate().map(|(col, value)| {
                     let scale = weight.as_ref().map_or(1.0, |w| w[col] + weight_offset);
-                    (value - mean) * rstd * scale + bias.as_ref().map_or(0.0, |b| b[col])
+                    ((value - mean) - correction) * rstd * scale + bias.as_ref().map_or(0.0, |b| b[col])
                 });
                 y.store(row, normalized);
             }
             if let Some(out) = &mean_out {
-                out.store(row, std::iter::once(mean));
+                out.store(row, std::iter::once(mean + correction));
             }
             if let Some(out) = &rstd_out {
                 out.store(row, std::iter::once(rstd));
@@ -219,9 +226,11 @@ fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
         };
         let mean_gx = g.iter().zip(&xhat).map(|(g, xhat)| g * xhat).collect::<Sum>().total() / n;
         let more = dh.as_ref().map(|dh| dh.load(row));
-        let gradient = g.iter().zip(&xhat).enumerate().map(|(col, (g, xhat))| {
-            rstd * (g - mean_g - xhat * mean_gx) + more.as_ref().map_or(0.0, |dh| dh[col])
-        });
+        let gradient = g
+            .iter()
+            .zip(&xhat)
+            .enumerate()
+            .map(|(col, (g, xhat))| rstd * (g - mean_g - xhat * mean_gx) + more.as_ref().map_or(0.0, |dh| dh[col]));
         // SAFETY: each row is one task, and the whole row of dy and dh was read before.
         unsafe { dx.store(row, gradient) };
     });

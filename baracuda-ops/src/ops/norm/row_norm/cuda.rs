@@ -54,7 +54,14 @@ impl<D: Forward> Kernel<D> for Cuda {
         let DeviceProps::Cuda(props) = props else { return Err("it runs on CUDA".into()) };
         let norm = descriptor.valid();
         let geometry = forward_geometry(norm)?;
-        let tuned = cuda_choice::forward(&problem(&geometry, &norm.slots, &norm.fields.x, norm.fields.weight, props))?;
+        let tuned = cuda_choice::forward(&problem(
+            norm.kind,
+            &geometry,
+            &norm.slots,
+            &norm.fields.x,
+            norm.fields.weight.or(norm.fields.bias),
+            props,
+        ))?;
         Ok(choice(&tuned))
     }
 
@@ -76,7 +83,8 @@ impl<D: Forward> Kernel<D> for Cuda {
             weight_offset: norm.fields.weight_offset.get(),
         };
         type Params = sys::bops_row_norm_params;
-        let (prepare, launch, call): (Prepare<Params>, Start<Params, sys::bops_row_norm_operands>, _) = match norm.kind {
+        let (prepare, launch, call): (Prepare<Params>, Start<Params, sys::bops_row_norm_operands>, _) = match norm.kind
+        {
             RowNorm::Layer => (sys::bops_layer_norm_prepare, sys::bops_layer_norm_launch, "bops_layer_norm"),
             RowNorm::Rms => (sys::bops_rms_norm_prepare, sys::bops_rms_norm_launch, "bops_rms_norm"),
         };
@@ -128,7 +136,7 @@ impl<D: Backward> Kernel<D> for CudaBackward {
         let norm = descriptor.valid();
         let geometry = backward_geometry(norm)?;
         let weight = norm.fields.weight.or(norm.fields.dbias);
-        let tuned = cuda_choice::backward(&problem(&geometry, &norm.slots, &norm.fields.x, weight, props))?;
+        let tuned = cuda_choice::backward(&problem(norm.kind, &geometry, &norm.slots, &norm.fields.x, weight, props))?;
         Ok(choice(&tuned))
     }
 
@@ -222,10 +230,11 @@ fn dense(slots: &Slots, names: &[&str]) -> Result<(), Reason> {
 }
 
 fn problem(
+    kind: RowNorm,
     geometry: &RowGeometry,
     slots: &Slots,
     x: &TensorDesc,
-    weight: Option<DType>,
+    parameter: Option<DType>,
     props: &Props,
 ) -> Problem {
     let has = |name| slots.named(name).is_some();
@@ -236,14 +245,13 @@ fn problem(
         cols: geometry.cols,
         element_bytes: x.dtype().size_bytes() as u32,
         accumulator_bytes: x.dtype().accumulator().size_bytes() as u32,
-        parameter_bytes: weight.map_or(0, |dtype| dtype.size_bytes() as u32),
+        parameter_bytes: parameter.map_or(0, |dtype| dtype.size_bytes() as u32),
         vector_bytes: geometry.vector_bytes as u32,
         parameter_align_bytes: parameter_align as u32,
-        is_centered: has("mean") || has("bias") || has("dbias"),
+        is_centered: kind == RowNorm::Layer,
         has_residual: has("residual") || has("dh"),
         has_dx: has("dx"),
-        has_dweight: has("dweight"),
-        has_dbias: has("dbias"),
+        has_parameter_gradients: has("dweight") || has("dbias"),
         capability: props.capability,
         multiprocessors: props.multiprocessors,
         shared_bytes: props.shared_bytes,

@@ -174,7 +174,11 @@ pub(super) fn backward_kernels<D: Backward>() -> &'static [&'static dyn Kernel<D
 
 /// A finite number for a field.
 pub(super) fn real(op: &'static str, field: &'static str, value: f64) -> Result<Real> {
-    Real::new(value).ok_or_else(|| Error::InvalidDescriptor { op, field, rule: format!("a finite number, got {value}") })
+    Real::new(value).ok_or_else(|| Error::InvalidDescriptor {
+        op,
+        field,
+        rule: format!("a finite number, got {value}"),
+    })
 }
 
 /// The extents of the statistics and of the parameters.
@@ -434,7 +438,10 @@ impl RowGeometry {
             let mut dense = 1;
             for (&dim, &stride) in inner.iter().zip(&tensor.strides()[outer.len()..]).rev() {
                 if dim > 1 && stride != dense {
-                    return Err(format!("the normalized extents {inner:?} are not dense: stride {stride}, not {dense}").into());
+                    return Err(format!(
+                        "the normalized extents {inner:?} are not dense: stride {stride}, not {dense}"
+                    )
+                    .into());
                 }
                 dense *= dim.max(1);
             }
@@ -444,7 +451,9 @@ impl RowGeometry {
         for (axis, &dim) in outer.iter().enumerate().filter(|(_, dim)| **dim != 1) {
             let strides: Vec<u64> = tensors.iter().map(|t| t.strides()[axis]).collect();
             match axes.last_mut() {
-                Some((extent, steps)) if steps.iter().zip(&strides).all(|(&step, &s)| s.checked_mul(dim) == Some(step)) => {
+                Some((extent, steps))
+                    if steps.iter().zip(&strides).all(|(&step, &s)| s.checked_mul(dim) == Some(step)) =>
+                {
                     *extent *= dim;
                     *steps = strides;
                 }
@@ -452,7 +461,9 @@ impl RowGeometry {
             }
         }
         if axes.len() > 3 {
-            return Err(format!("the row extents {outer:?} collapse to {} strided ones, the limit is 3", axes.len()).into());
+            return Err(
+                format!("the row extents {outer:?} collapse to {} strided ones, the limit is 3", axes.len()).into()
+            );
         }
         while axes.len() < 3 {
             axes.insert(0, (1, vec![0; tensors.len()]));

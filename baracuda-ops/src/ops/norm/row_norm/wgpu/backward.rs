@@ -1,0 +1,272 @@
+//! Backward: dx of rows on chip or split over workgroups, and the gradients of the parameters from sums in the workspace.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::super::{BackwardFields, RowNorm, Valid, backward};
+use super::team::{FEW_ROWS, LONG_ROW, Team};
+use super::{Binder, Rows, Work, check_bindings, check_reach, check_workspace, groups, padded, parameter, prelude};
+use crate::backend::wgpu::{Binding, Place, Props, StepBuilder};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::plan::Slot;
+use crate::tensor::TensorDesc;
+
+/// Threads and chunks each of a workgroup that holds a slice of a row: for the sums, and for dx.
+const SLICE_TEAMS: [(u32, u32); 2] = [(256, 4), (256, 2)];
+/// (threads, chunks each) that hold a row, the first that suffices: a thread holds chunks of dy and x, and the sums of its columns.
+const RESIDENT: &[(u32, u32)] = &[(8, 1), (16, 1), (32, 1), (32, 2), (32, 4), (64, 4), (128, 4), (256, 4), (512, 4)];
+/// As `RESIDENT`, for longer rows: a thread holds only the sums and reads dy and x twice, the second time from a cache.
+const RELOADING: (u32, u32) = (512, 8);
+/// Most quads of sums for each chunk that leave such a thread enough registers.
+const RELOADING_SUMS: u64 = 2;
+
+/// Workgroups of `threads` threads that keep a large GPU busy, given the chunks that each thread holds: 132 multiprocessors with as
+/// many threads as registers allow.
+const fn busy_groups(threads: u32, chunks: u32) -> u64 {
+    let resident_threads = if chunks > 2 { 512 } else { 1024 };
+    let per_multiprocessor = resident_threads / threads;
+    132 * if per_multiprocessor == 0 { 1 } else { per_multiprocessor as u64 }
+}
+
+/// Longest chain of additions of a parameter's gradient in one thread's registers.
+const LONGEST_CHAIN: u64 = 22;
+/// Most rows that a thread adds up.
+const MOST_ROUNDS: u64 = 256;
+/// Fewest rows that a thread adds up before it hands its sums on.
+const FEWEST_ROUNDS: u64 = 4;
+/// Threads of the workgroups that sum the parameters' gradients, and the chunks of columns that each has.
+pub(super) const PARAMETER_WORKGROUP: u32 = 256;
+pub(super) const PARAMETER_COLUMNS: u64 = 8;
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct BackwardParams {
+    rows: u32,
+    cols: u32,
+    extents: [u32; 2],
+    dy: [u32; 4],
+    x: [u32; 4],
+    dh: [u32; 4],
+    dx: [u32; 3],
+    weight_offset: f32,
+    reciprocal_cols: f32,
+    rounds: u32,
+    blocks: u32,
+    slices: u32,
+    sum_slices: u32,
+    groups_x: u32,
+    partials: u32,
+    sums_first: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct ParametersParams {
+    cols: u32,
+    partials: u32,
+    quads: u32,
+    sums_first: u32,
+    groups_x: u32,
+    padding: [u32; 3],
+}
+
+/// How many rows a thread adds up: `blocks` times `rounds`, in as many workgroups as there are partial sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Partition {
+    rounds: u64,
+    blocks: u64,
+    partials: u64,
+}
+
+impl Partition {
+    /// Rows of `teams` at a time, spread over about `wanted` workgroups.
+    fn new(rows: u64, teams: u64, wanted: u64, has_parameters: bool) -> Self {
+        let turns = rows.div_ceil(teams);
+        if !has_parameters {
+            return Self { rounds: 1, blocks: 1, partials: turns };
+        }
+        let per_group = turns.div_ceil(wanted).clamp(FEWEST_ROUNDS, MOST_ROUNDS);
+        let blocks = per_group.div_ceil(LONGEST_CHAIN);
+        let rounds = per_group.div_ceil(blocks);
+        Self { rounds, blocks, partials: turns.div_ceil(rounds * blocks) }
+    }
+}
+
+pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work, Reason> {
+    let fields = &norm.fields;
+    let slots: &[Slot] = &norm.slots;
+    check_reach(slots, &["weight", "mean", "rstd", "dweight", "dbias"], props)?;
+    let of_rows = [backward::DY, backward::X, backward::DH, backward::DX];
+    let tensors: Vec<&Slot> = slots.iter().filter(|slot| of_rows.contains(&slot.position)).collect();
+    let descs: Vec<&TensorDesc> = tensors.iter().map(|slot| &slot.desc).collect();
+    let rows = Rows::new(&fields.x, &descs, fields.normalized_dims)?;
+    let strides = |position| rows.strides(tensors.iter().position(|slot| slot.position == position));
+    let (row_count, cols) = (rows.geometry.rows, rows.geometry.cols);
+    let gradients = u64::from(fields.dweight) + u64::from(fields.dbias.is_some());
+    let has_parameters = gradients > 0;
+
+    let mut reloads = false;
+    let resident = Team::resident(RESIDENT, rows.chunks, props).or_else(|| {
+        reloads = gradients * rows.elements / 4 <= RELOADING_SUMS;
+        Team::resident(&[RELOADING], rows.chunks, props).filter(|_| reloads)
+    });
+    let resident = resident.filter(|_| row_count >= FEW_ROWS || rows.chunks < LONG_ROW);
+    let reloads = reloads && resident.is_some();
+    let is_split = resident.is_none();
+    let team = resident.unwrap_or_else(|| Team::new(SLICE_TEAMS[1], SLICE_TEAMS[1].0, props));
+    let sum_team = Team::new(SLICE_TEAMS[0], SLICE_TEAMS[0].0, props);
+    let slices = rows.chunks.div_ceil(team.slice_chunks()).max(1);
+    let sum_slices = rows.chunks.div_ceil(sum_team.slice_chunks()).max(1);
+    let wanted = busy_groups(team.workgroup, team.chunks).div_ceil(slices);
+    let partition = Partition::new(row_count, team.rows(), wanted, has_parameters);
+
+    let has_sums = is_split && fields.dx;
+    let quads = rows.chunks * rows.elements / 4;
+    let sum_quads = if has_sums { row_count * sum_slices } else { 0 };
+    let quad_count = sum_quads + gradients * partition.partials * quads;
+    let workspace_bytes = 16 * quad_count;
+    check_workspace(workspace_bytes, props)?;
+    if quad_count > u64::from(u32::MAX) {
+        return Err(format!("it needs {quad_count} quads of sums, its indices reach {}", u32::MAX).into());
+    }
+    let rows_grid = groups(partition.partials * slices, props)?;
+    let sums_grid = groups(row_count * sum_slices, props)?;
+    let params = BackwardParams {
+        rows: row_count as u32,
+        cols: cols as u32,
+        extents: rows.geometry.extents.map(|extent| extent as u32),
+        dy: padded(strides(backward::DY)),
+        x: padded(strides(backward::X)),
+        dh: padded(strides(backward::DH)),
+        dx: strides(backward::DX),
+        weight_offset: fields.weight_offset.get() as f32,
+        reciprocal_cols: if cols == 0 { 0.0 } else { (1.0 / cols as f64) as f32 },
+        rounds: partition.rounds as u32,
+        blocks: partition.blocks as u32,
+        slices: slices as u32,
+        sum_slices: sum_slices as u32,
+        groups_x: rows_grid[0],
+        partials: partition.partials as u32,
+        sums_first: sum_quads as u32,
+    };
+    let mut tuning = [0; 12];
+    let numbers = [slices, partition.rounds, partition.blocks, partition.partials].map(|n| n as u32);
+    tuning[..3].copy_from_slice(&[team.workgroup, team.threads, team.chunks]);
+    tuning[3..7].copy_from_slice(&numbers);
+    let workspace_align = props.workspace_align();
+    let mut work = Work { steps: Vec::new(), workspace_bytes, workspace_align, tuning };
+    if cols == 0 {
+        return Ok(work);
+    }
+
+    let operands = Binder { slots };
+    let input = |name| operands.operand(name, rows.input(), "absent_in");
+    let weight = operands.operand("weight", parameter(fields.weight.unwrap_or(DType::F32)), "absent_quads");
+    let statistics = |name| operands.operand(name, ["statistics_in"; 2], "absent_statistics");
+    let workspace = |accessor| match workspace_bytes {
+        0 => Binding::absent("work", "absent_partials"),
+        bytes => Binding { name: "work", place: Some(Place::Workspace { offset: 0, bytes }), accessors: [accessor; 2] },
+    };
+    let step = |entry, file: Option<&'static str>, team: Team, flags, params: BackwardParams, grid, bindings| {
+        let mut files = rows.prelude();
+        let kind = if norm.kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
+        files.extend(["common/row", team.reduce.file(), kind, "norm/row_norm_backward"]);
+        files.extend(file);
+        StepBuilder {
+            entry,
+            files,
+            constants: team.constants(),
+            flags,
+            bindings,
+            can_chunk: rows.can_chunk,
+            params: bytemuck::bytes_of(&params).to_vec(),
+            grid,
+        }
+    };
+    let flags = |dx, dweight, dbias, reloads| {
+        vec![
+            ("WANTS_DX", dx),
+            ("WANTS_DWEIGHT", dweight),
+            ("WANTS_DBIAS", dbias),
+            ("SPLIT", is_split),
+            ("RELOADS", reloads),
+        ]
+    };
+    let [mean, rstd] = ["mean", "rstd"].map(statistics);
+    if row_count > 0 {
+        if has_sums {
+            let params = BackwardParams { groups_x: sums_grid[0], ..params };
+            let bindings = vec![
+                input("dy"),
+                input("x"),
+                weight,
+                mean,
+                rstd,
+                Binding::absent("dh", "absent_in"),
+                Binding::absent("dx", "absent_out"),
+                workspace("partials_out"),
+            ];
+            let flags = flags(true, false, false, false);
+            let file = Some("norm/row_norm_backward_split_sums");
+            work.steps.push(step("row_norm_backward_split_sums", file, sum_team, flags, params, sums_grid, bindings));
+        }
+        let bindings = vec![
+            input("dy"),
+            input("x"),
+            weight,
+            mean,
+            rstd,
+            input("dh"),
+            operands.operand("dx", rows.output(), "absent_out"),
+            workspace("partials_out"),
+        ];
+        let flags = flags(fields.dx, fields.dweight, fields.dbias.is_some(), reloads);
+        work.steps.push(step("row_norm_backward_rows", None, team, flags, params, rows_grid, bindings));
+    }
+    if has_parameters {
+        work.steps.push(parameters_step(norm, params, quads, &operands, workspace("partials_in"), props)?);
+    }
+    check_bindings(&work.steps, props)?;
+    Ok(work)
+}
+
+/// dweight and dbias from the sums in the workspace; zeros if there are no rows.
+fn parameters_step(
+    norm: &Valid<BackwardFields>,
+    rows: BackwardParams,
+    quads: u64,
+    operands: &Binder<'_>,
+    workspace: Binding,
+    props: &Props,
+) -> Result<StepBuilder, Reason> {
+    let fields = &norm.fields;
+    let dtype = fields.weight.filter(|_| fields.dweight).or(fields.dbias).unwrap_or(DType::F32);
+    let chunks = u64::from(rows.cols).div_ceil(16 / dtype.size_bytes());
+    let gradients = u64::from(fields.dweight) + u64::from(fields.dbias.is_some());
+    let grid = groups(chunks.div_ceil(PARAMETER_COLUMNS) * gradients, props)?;
+    let params = ParametersParams {
+        cols: rows.cols,
+        partials: rows.partials,
+        quads: quads as u32,
+        sums_first: rows.sums_first,
+        groups_x: grid[0],
+        padding: [0; 3],
+    };
+    let accessors = ["chunks_out", if dtype == DType::F32 { "words_out" } else { "halves_out" }];
+    let mut files = prelude(dtype.name());
+    files.push("norm/row_norm_backward_parameters");
+    Ok(StepBuilder {
+        entry: "row_norm_backward_parameters",
+        files,
+        constants: vec![("WORKGROUP", PARAMETER_WORKGROUP.min(props.max_threads))],
+        flags: Vec::new(),
+        bindings: vec![
+            operands.operand("dweight", accessors, "absent_out"),
+            operands.operand("dbias", accessors, "absent_out"),
+            workspace,
+        ],
+        can_chunk: u64::from(rows.cols).is_multiple_of(16 / dtype.size_bytes()),
+        params: bytemuck::bytes_of(&params).to_vec(),
+        grid,
+    })
+}

@@ -1,0 +1,137 @@
+//! Forward: rows on chip, or split over workgroups with their moments in the workspace.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::super::{ForwardFields, RowNorm, Valid, forward};
+use super::team::{FEW_ROWS, LONG_ROW, Team};
+use super::{Binder, Rows, Work, check_bindings, check_reach, check_workspace, groups, padded, parameter};
+use crate::backend::wgpu::{Binding, Place, Props, StepBuilder};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::plan::Slot;
+use crate::tensor::TensorDesc;
+
+/// Threads and chunks each of a workgroup that holds a slice of a row.
+const SLICE_TEAM: (u32, u32) = (256, 8);
+/// (threads, chunks each) that hold a row, the first that suffices; the last two where workgroups have at most 256 threads.
+pub(super) const RESIDENT: &[(u32, u32)] =
+    &[(8, 1), (16, 1), (32, 1), (32, 2), (32, 4), (32, 8), (128, 4), (256, 4), (512, 4), (512, 8), (256, 8), (256, 16)];
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct ForwardParams {
+    rows: u32,
+    cols: u32,
+    extents: [u32; 2],
+    x: [u32; 4],
+    residual: [u32; 4],
+    y: [u32; 4],
+    h: [u32; 3],
+    eps: f32,
+    weight_offset: f32,
+    reciprocal_cols: f32,
+    slices: u32,
+    groups_x: u32,
+    tail_cols: u32,
+    padding: [u32; 3],
+}
+
+pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work, Reason> {
+    let fields = &norm.fields;
+    let slots: &[Slot] = &norm.slots;
+    check_reach(slots, &["weight", "bias", "mean", "rstd"], props)?;
+    let of_rows = [forward::X, forward::RESIDUAL, forward::Y, forward::H];
+    let tensors: Vec<&Slot> = slots.iter().filter(|slot| of_rows.contains(&slot.position)).collect();
+    let descs: Vec<&TensorDesc> = tensors.iter().map(|slot| &slot.desc).collect();
+    let rows = Rows::new(&fields.x, &descs, fields.normalized_dims)?;
+    let strides = |position| rows.strides(tensors.iter().position(|slot| slot.position == position));
+    let (row_count, cols) = (rows.geometry.rows, rows.geometry.cols);
+
+    let resident = Team::resident(RESIDENT, rows.chunks, props);
+    let resident = resident.filter(|_| row_count >= FEW_ROWS || rows.chunks < LONG_ROW);
+    let team = resident.unwrap_or_else(|| Team::new(SLICE_TEAM, SLICE_TEAM.0, props));
+    let slices = if resident.is_some() { 1 } else { rows.chunks.div_ceil(team.slice_chunks()) };
+    let slice_cols = team.slice_chunks() * rows.elements;
+    let group_count = row_count.div_ceil(team.rows()) * slices;
+    let grid = groups(group_count, props)?;
+    let params = ForwardParams {
+        rows: row_count as u32,
+        cols: cols as u32,
+        extents: rows.geometry.extents.map(|extent| extent as u32),
+        x: padded(strides(forward::X)),
+        residual: padded(strides(forward::RESIDUAL)),
+        y: padded(strides(forward::Y)),
+        h: strides(forward::H),
+        // Rows without columns have mean 0 and rstd NaN.
+        eps: if cols == 0 { f32::NAN } else { fields.eps.get() as f32 },
+        weight_offset: fields.weight_offset.get() as f32,
+        reciprocal_cols: if cols == 0 { 0.0 } else { (1.0 / cols as f64) as f32 },
+        slices: slices as u32,
+        groups_x: grid[0],
+        tail_cols: (cols.saturating_sub((slices - 1) * slice_cols)) as u32,
+        padding: [0; 3],
+    };
+    let mut tuning = [0; 12];
+    tuning[..4].copy_from_slice(&[team.workgroup, team.threads, team.chunks, slices as u32]);
+    let mut work = Work { steps: Vec::new(), workspace_bytes: 0, workspace_align: props.workspace_align(), tuning };
+    if row_count == 0 {
+        return Ok(work);
+    }
+
+    let operands = Binder { slots };
+    let input = |name| operands.operand(name, rows.input(), "absent_in");
+    let output = |name| operands.operand(name, rows.output(), "absent_out");
+    let weight = operands.operand("weight", parameter(fields.weight.unwrap_or(DType::F32)), "absent_quads");
+    let bias = operands.operand("bias", parameter(fields.bias.unwrap_or(DType::F32)), "absent_quads");
+    let statistics = |name| operands.operand(name, ["statistics_out"; 2], "absent_statistics");
+    let absent_weights = ["weight", "bias"].map(|name| Binding::absent(name, "absent_quads"));
+    let absent_statistics = ["mean", "rstd"].map(|name| Binding::absent(name, "absent_statistics"));
+    let step = |entry, file: Option<&'static str>, params: ForwardParams, bindings| {
+        let mut files = rows.prelude();
+        let kind = if norm.kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
+        files.extend(["common/number", "common/row", team.reduce.file(), kind, "norm/row_norm"]);
+        files.extend(file);
+        StepBuilder {
+            entry,
+            files,
+            constants: team.constants(),
+            flags: Vec::new(),
+            bindings,
+            can_chunk: rows.can_chunk,
+            params: bytemuck::bytes_of(&params).to_vec(),
+            grid,
+        }
+    };
+    let [mean, rstd] = ["mean", "rstd"].map(statistics);
+    if resident.is_some() {
+        let bindings = vec![input("x"), input("residual"), weight, bias, output("y"), output("h"), mean, rstd];
+        work.steps.push(step("row_norm_resident", None, params, bindings));
+    } else {
+        let bytes = row_count * slices * 16;
+        check_workspace(bytes, props)?;
+        work.workspace_bytes = bytes;
+        let moments = |accessor| Binding {
+            name: "moments",
+            place: Some(Place::Workspace { offset: 0, bytes }),
+            accessors: [accessor; 2],
+        };
+        let mut bindings = vec![input("x"), input("residual"), output("h"), moments("partials_out")];
+        bindings.push(Binding::absent("y", "absent_out"));
+        bindings.extend(absent_weights);
+        bindings.extend(absent_statistics);
+        work.steps.push(step("row_norm_split_moments", Some("norm/row_norm_split_moments"), params, bindings));
+        // The sum with the residual is what the second dispatch normalises, and it lies in h.
+        let mut normalized = input("x");
+        let mut params = params;
+        if fields.residual {
+            normalized = Binding { name: "x", ..input("h") };
+            params.x = padded(params.h);
+        }
+        let mut bindings = vec![normalized, weight, bias, output("y"), mean, rstd, moments("partials_in")];
+        bindings.push(Binding::absent("residual", "absent_in"));
+        bindings.push(Binding::absent("h", "absent_out"));
+        work.steps.push(step("row_norm_split_apply", Some("norm/row_norm_split_apply"), params, bindings));
+    }
+    check_bindings(&work.steps, props)?;
+    Ok(work)
+}

@@ -1,0 +1,300 @@
+//! The WGSL kernels of the family: which serves which rows, and what they bind.
+
+mod backward;
+mod forward;
+mod team;
+mod variants;
+
+use super::{Backward, Forward, RowGeometry};
+use crate::backend::wgpu::{Binding, Place, Program, Props, StepBuilder, grid};
+use crate::backend::{Backend, Device, DeviceKind, DeviceProps};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::options::{PlanOptions, WorkspaceReq};
+use crate::plan::{BuildError, Built, Choice, Exec, Kernel, Slot};
+use crate::tensor::TensorDesc;
+
+use backward::backward_work;
+use forward::forward_work;
+pub use variants::wgsl_variants;
+
+/// The forward kernels.
+pub(crate) struct Wgpu;
+
+impl<D: Forward> Kernel<D> for Wgpu {
+    fn name(&self) -> &'static str {
+        match D::NAME {
+            "layer_norm" => "layer_norm_wgsl",
+            _ => "rms_norm_wgsl",
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept(&self, descriptor: &D, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
+        let DeviceProps::Wgpu(props) = props else { return Err("it runs on wgpu".into()) };
+        Ok(forward_work(descriptor.valid(), props)?.choice())
+    }
+
+    fn build(&self, descriptor: &D, _: Choice, device: &Device) -> Result<Built, BuildError> {
+        build(device, |props| forward_work(descriptor.valid(), props))
+    }
+}
+
+/// The kernels of the gradients.
+pub(crate) struct WgpuBackward;
+
+impl<D: Backward> Kernel<D> for WgpuBackward {
+    fn name(&self) -> &'static str {
+        match D::NAME {
+            "layer_norm_backward" => "layer_norm_backward_wgsl",
+            _ => "rms_norm_backward_wgsl",
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept(&self, descriptor: &D, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
+        let DeviceProps::Wgpu(props) = props else { return Err("it runs on wgpu".into()) };
+        Ok(backward_work(descriptor.valid(), props)?.choice())
+    }
+
+    fn build(&self, descriptor: &D, _: Choice, device: &Device) -> Result<Built, BuildError> {
+        build(device, |props| backward_work(descriptor.valid(), props))
+    }
+}
+
+fn build(device: &Device, work: impl FnOnce(&Props) -> Result<Work, Reason>) -> Result<Built, BuildError> {
+    let DeviceKind::Wgpu(device) = &device.0 else { return Err(BuildError::Refused("it runs on wgpu".into())) };
+    let work = work(device.props()).map_err(BuildError::Refused)?;
+    Ok(Built(Exec::Wgpu(Program::new(device, work.steps)?)))
+}
+
+/// The dispatches of a plan, and the workspace between them.
+struct Work {
+    steps: Vec<StepBuilder>,
+    workspace_bytes: u64,
+    workspace_align: u64,
+    tuning: [u32; 12],
+}
+
+impl Work {
+    fn choice(&self) -> Choice {
+        let (bytes, align) = (self.workspace_bytes, self.workspace_align);
+        let workspace = if bytes == 0 { WorkspaceReq::NONE } else { WorkspaceReq { bytes, align } };
+        Choice { workspace, launches: self.steps.len() as u32, tuning: self.tuning, ..Choice::PLAIN }
+    }
+}
+
+/// What all kernels of the family ask of their rows.
+struct Rows {
+    geometry: RowGeometry,
+    /// Elements of a chunk of 16 bytes.
+    elements: u64,
+    /// Chunks of a row, the last perhaps cut.
+    chunks: u64,
+    /// Whether no chunk is cut and rows start at chunks.
+    can_chunk: bool,
+    dtype: &'static str,
+}
+
+impl Rows {
+    fn new(x: &TensorDesc, tensors: &[&TensorDesc], normalized_dims: usize) -> Result<Self, Reason> {
+        if x.dtype() == DType::F64 {
+            return Err("WGSL has no arithmetic of f64 to rely on".into());
+        }
+        let geometry = RowGeometry::new(tensors, normalized_dims)?;
+        let elements = 16 / x.dtype().size_bytes();
+        let whole = |strides: &[u64; 3]| strides.iter().all(|stride| stride.is_multiple_of(elements));
+        let can_chunk = geometry.cols.is_multiple_of(elements) && geometry.strides.iter().all(whole);
+        let chunks = geometry.cols.div_ceil(elements);
+        Ok(Self { geometry, elements, chunks, can_chunk, dtype: x.dtype().name() })
+    }
+
+    fn is_half(&self) -> bool {
+        self.elements == 8
+    }
+
+    /// Strides of the tensor at `index` as the shader reads them.
+    fn strides(&self, index: Option<usize>) -> [u32; 3] {
+        index.map_or([0; 3], |i| self.geometry.strides[i].map(|stride| stride as u32))
+    }
+
+    fn prelude(&self) -> Vec<&'static str> {
+        prelude(self.dtype)
+    }
+
+    /// The accessors of a tensor of rows, aligned and not.
+    fn input(&self) -> [&'static str; 2] {
+        ["chunks_in", if self.is_half() { "halves_in" } else { "words_in" }]
+    }
+
+    fn output(&self) -> [&'static str; 2] {
+        ["chunks_out", if self.is_half() { "halves_out" } else { "words_out" }]
+    }
+}
+
+fn prelude(dtype: &'static str) -> Vec<&'static str> {
+    match dtype {
+        "f32" => vec!["common/f32"],
+        "f16" => vec!["common/f16", "common/half"],
+        _ => vec!["common/bf16", "common/half"],
+    }
+}
+
+/// The accessors of a parameter, aligned and not.
+fn parameter(dtype: DType) -> [&'static str; 2] {
+    match dtype {
+        DType::F32 => ["quads_f32_in", "values_f32_in"],
+        _ => ["quads_half_in", "values_half_in"],
+    }
+}
+
+/// Refuses operands that u32 indices or the device's bindings do not reach, and small operands that are not dense.
+fn check_reach(slots: &[Slot], dense: &[&str], props: &Props) -> Result<(), Reason> {
+    let align = u64::from(props.binding_align.max(16));
+    for slot in slots {
+        let most = props.max_binding_bytes.min(u64::from(u32::MAX)).saturating_sub(align);
+        if slot.span_bytes > most {
+            let (name, span) = (slot.name, slot.span_bytes);
+            return Err(format!("{name} spans {span} bytes, this device binds at most {most}").into());
+        }
+        if dense.contains(&slot.name) && !slot.desc.is_contiguous() {
+            return Err(format!("{} is not contiguous: strides {:?}", slot.name, slot.desc.strides()).into());
+        }
+    }
+    Ok(())
+}
+
+fn check_bindings(steps: &[StepBuilder], props: &Props) -> Result<(), Reason> {
+    let bound = |step: &StepBuilder| step.bindings.iter().filter(|b| b.place.is_some()).count();
+    let most = steps.iter().map(bound).max().unwrap_or(0);
+    if most as u64 > u64::from(props.max_storage_buffers) {
+        let limit = props.max_storage_buffers;
+        return Err(format!("it binds {most} storage buffers, the limit of this device is {limit}").into());
+    }
+    Ok(())
+}
+
+fn check_workspace(bytes: u64, props: &Props) -> Result<(), Reason> {
+    if bytes > props.max_binding_bytes {
+        let limit = props.max_binding_bytes;
+        return Err(format!("it needs {bytes} bytes of workspace, this device binds at most {limit}").into());
+    }
+    Ok(())
+}
+
+fn groups(count: u64, props: &Props) -> Result<[u32; 2], Reason> {
+    grid(count, props).ok_or_else(|| {
+        let most = u64::from(props.max_groups).pow(2);
+        format!("it needs {count} workgroups, the limit of this device is {most}").into()
+    })
+}
+
+/// Binds operands of one descriptor by name.
+struct Binder<'s> {
+    slots: &'s [Slot],
+}
+
+impl Binder<'_> {
+    /// An operand at its position, if declared and not empty.
+    fn operand(&self, name: &'static str, accessors: [&'static str; 2], absent: &'static str) -> Binding {
+        match self.slots.iter().find(|slot| slot.name == name && !slot.desc.is_empty()) {
+            Some(slot) => Binding { name, place: Some(Place::Operand(slot.position)), accessors },
+            None => Binding::absent(name, absent),
+        }
+    }
+}
+
+/// A stride triple in the place of a `vec3` that a `vec3` follows.
+fn padded([s0, s1, s2]: [u32; 3]) -> [u32; 4] {
+    [s0, s1, s2, 0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BackwardFields, ForwardFields, RowNorm, Valid};
+    use super::backward::{PARAMETER_COLUMNS, PARAMETER_WORKGROUP};
+    use super::forward::RESIDENT;
+    use super::team::{Reduce, Team};
+    use super::variants::variant_props;
+    use super::*;
+
+    fn desc(dims: &[u64]) -> TensorDesc {
+        TensorDesc::contiguous(DType::BF16, dims).unwrap()
+    }
+
+    fn forward(dims: &[u64]) -> Valid<ForwardFields> {
+        Valid::<ForwardFields>::plain(RowNorm::Layer, "layer_norm", desc(dims), 1).unwrap()
+    }
+
+    fn backward(dims: &[u64]) -> Valid<BackwardFields> {
+        let change = |fields: &mut BackwardFields| {
+            (fields.weight, fields.dweight, fields.dbias) = (Some(DType::BF16), true, Some(DType::BF16));
+        };
+        let plain = Valid::<BackwardFields>::plain(RowNorm::Layer, "layer_norm_backward", desc(dims), 1).unwrap();
+        plain.with("layer_norm_backward", change).unwrap()
+    }
+
+    #[test]
+    fn a_row_stays_on_chip_while_it_fits() {
+        let launches =
+            |dims: &[u64], width| forward_work(&forward(dims), &variant_props(width)).unwrap().choice().launches;
+        assert_eq!(launches(&[1000, 32768], Some(32)), 1);
+        assert_eq!(launches(&[1000, 32769], Some(32)), 2);
+        assert_eq!(launches(&[10, 32768], Some(32)), 2);
+        assert_eq!(launches(&[1000, 32768], None), 1);
+        assert_eq!(launches(&[0, 32768], Some(32)), 0);
+    }
+
+    #[test]
+    fn threads_of_a_row_exchange_lanes_only_within_the_narrowest_subgroup() {
+        let reduce = |row_chunks, width| Team::resident(RESIDENT, row_chunks, &variant_props(width)).unwrap().reduce;
+        assert_eq!(reduce(30, Some(32)), Reduce::Lanes);
+        assert_eq!(reduce(30, Some(8)), Reduce::Tree);
+        assert_eq!(reduce(8, Some(8)), Reduce::Lanes);
+        assert_eq!(reduce(512, Some(8)), Reduce::Subgroups(16));
+        assert_eq!(reduce(512, None), Reduce::Tree);
+    }
+
+    #[test]
+    fn the_workspace_holds_the_moments_and_the_sums_exactly() {
+        let props = variant_props(Some(32));
+        let split = forward_work(&forward(&[256, 262_144]), &props).unwrap();
+        assert_eq!((split.choice().launches, split.workspace_bytes), (2, 256 * 16 * 16));
+        let work = backward_work(&backward(&[16384, 4096]), &props).unwrap();
+        let partials = u64::from(work.tuning[6]);
+        assert_eq!(work.workspace_bytes, partials * 2 * 4096 * 4);
+        let plain = Valid::<BackwardFields>::plain(RowNorm::Rms, "rms_norm_backward", desc(&[64, 64]), 1).unwrap();
+        assert_eq!(backward_work(&plain, &props).unwrap().choice().workspace, WorkspaceReq::NONE);
+    }
+
+    #[test]
+    fn gradients_of_parameters_add_up_in_short_chains() {
+        for (rows, cols) in
+            [(2048, 4096), (16384, 4096), (131_072, 128), (32_768, 1024), (262_144, 4096), (256, 262_144)]
+        {
+            let work = backward_work(&backward(&[rows, cols]), &variant_props(Some(32))).unwrap();
+            let [workgroup, threads, _, _, rounds, blocks, partials] = work.tuning[..7] else { unreachable!() };
+            let teams = (workgroup / threads).ilog2();
+            let last = partials.div_ceil(4 * PARAMETER_WORKGROUP / PARAMETER_COLUMNS as u32) + 2 + 5;
+            let chain = rounds + teams + (blocks - 1) + last;
+            assert!(chain <= 48, "{rows}x{cols}: {chain}");
+            assert!(u64::from(partials * rounds * blocks) * u64::from(workgroup / threads) >= rows, "{rows}x{cols}");
+        }
+    }
+
+    #[test]
+    fn refuses_with_both_numbers() {
+        let props = Props { max_binding_bytes: 128 << 20, ..variant_props(None) };
+        let reason = forward_work(&forward(&[1 << 16, 1 << 12]), &props).err().unwrap().to_string();
+        assert!(reason.contains("536870912") && reason.contains("134217472"), "{reason}");
+        let f64s = TensorDesc::contiguous(DType::F64, &[4, 4]).unwrap();
+        let plain = Valid::<ForwardFields>::plain(RowNorm::Layer, "layer_norm", f64s, 1).unwrap();
+        assert!(forward_work(&plain, &props).is_err());
+    }
+}

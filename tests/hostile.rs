@@ -1,0 +1,306 @@
+//! Random descriptors, JSON and arguments: never a panic, and every refusal is a typed error that names what is wrong.
+
+use baracuda_ops::{
+    AnyDescriptor, AnyPlan, Buffer, DType, Device, Error, Gradients, LayerNormDescriptor, Mem, MemMut, OPS, Operand, PlanOptions,
+    RmsNormDescriptor, TensorDesc, Workspace,
+};
+use baracuda_ops_tests::ops::SUBJECTS;
+use fastrand::Rng;
+
+/// Random descriptors in all; the arguments and texts below make it more than a million.
+const DESCRIPTORS: usize = 600_000;
+const TEXTS: usize = 150_000;
+const ARGUMENTS: usize = 300_000;
+
+fn pick<T: Copy>(random: &mut Rng, of: &[T]) -> T {
+    of[random.usize(..of.len())]
+}
+
+fn extent(random: &mut Rng) -> u64 {
+    match random.u32(..40) {
+        0 => 0,
+        1 if random.bool() => random.u64(..),
+        2 => 1 << random.u32(..64),
+        3 => u64::MAX - random.u64(..4),
+        _ => random.u64(1..9),
+    }
+}
+
+fn tensor(random: &mut Rng) -> Result<TensorDesc, Error> {
+    let most = if random.u32(..20) == 0 { 12 } else { 5 };
+    let rank = random.usize(..most);
+    let dims: Vec<u64> = (0..rank).map(|_| extent(random)).collect();
+    let floats = [DType::F64, DType::F32, DType::F16, DType::BF16];
+    let dtype = if random.u32(..8) == 0 { pick(random, &DType::ALL) } else { pick(random, &floats) };
+    let mut desc = match random.u32(..6) {
+        0 => TensorDesc::channels_last(dtype, &dims)?,
+        1 => {
+            let strides: Vec<u64> = (0..rank + usize::from(random.u32(..9) == 0)).map(|_| extent(random)).collect();
+            TensorDesc::strided(dtype, &dims, &strides)?
+        }
+        _ => TensorDesc::contiguous(dtype, &dims)?,
+    };
+    if random.u32(..8) == 0 {
+        desc = desc.align(extent(random))?;
+    }
+    if random.u32(..8) == 0 {
+        desc = desc.for_offset(extent(random))?;
+    }
+    Ok(desc)
+}
+
+fn eps(random: &mut Rng) -> f64 {
+    match random.u32(..10) {
+        0 => f64::NAN,
+        1 => f64::INFINITY,
+        2 => -1e-5,
+        3 => f64::from_bits(random.u64(..)),
+        _ => 1e-5,
+    }
+}
+
+fn parameter(random: &mut Rng, x: DType) -> DType {
+    match random.u32(..8) {
+        0 => pick(random, &DType::ALL),
+        1 => DType::F32,
+        _ => x,
+    }
+}
+
+/// A builder's calls in random order and number.
+fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let x = tensor(random)?;
+    let k = if random.u32(..8) == 0 { random.usize(..10) } else { 1 + random.usize(..x.rank().max(1)) };
+    let name = pick(random, &["x", "y", "h", "weight", "bias", "mean", "rstd", "residual", "dy", "dx", "nothing", ""]);
+    let mut wanted = Gradients::ALL;
+    (wanted.dx, wanted.dweight, wanted.dbias) = (random.bool(), random.bool(), random.bool());
+    if random.bool() {
+        let mut d = LayerNormDescriptor::new(x, k)?;
+        for _ in 0..random.u32(..5) {
+            d = match random.u32(..6) {
+                0 => d.weight(parameter(random, x.dtype()))?,
+                1 => d.bias(parameter(random, x.dtype()))?,
+                2 => d.eps(eps(random))?,
+                3 => d.stats()?,
+                4 => d.residual()?,
+                _ => d.layout(name, if random.bool() { x } else { tensor(random)? })?,
+            };
+        }
+        if random.bool() {
+            let backward = d.backward(wanted)?.dh(random.bool())?;
+            return Ok(AnyDescriptor::new(backward));
+        }
+        return Ok(AnyDescriptor::new(d));
+    }
+    let mut d = RmsNormDescriptor::new(x, k)?;
+    for _ in 0..random.u32(..5) {
+        d = match random.u32(..6) {
+            0 => d.weight(parameter(random, x.dtype()))?,
+            1 => d.weight_offset(eps(random))?,
+            2 => d.eps(eps(random))?,
+            3 => d.stats()?,
+            4 => d.residual()?,
+            _ => d.layout(name, if random.bool() { x } else { tensor(random)? })?,
+        };
+    }
+    if random.bool() {
+        return Ok(AnyDescriptor::new(d.backward(wanted)?.dh(random.bool())?));
+    }
+    Ok(AnyDescriptor::new(d))
+}
+
+/// A refusal of a descriptor names a field and says what is allowed.
+fn is_informative(error: &Error) {
+    let Error::InvalidDescriptor { field, rule, .. } = error else { panic!("an unexpected kind of error: {error:?}") };
+    assert!(!field.is_empty() && rule.len() > 5, "{error}");
+}
+
+fn devices() -> Vec<Device> {
+    let targets = baracuda_ops_tests::target::TARGETS.iter();
+    targets.filter(|t| t.name != "wgpu-plain").filter_map(|t| t.device.as_ref().ok().cloned()).collect()
+}
+
+#[test]
+fn descriptors() {
+    let mut random = Rng::with_seed(11);
+    let devices = devices();
+    let options = PlanOptions::default();
+    let mut accepted = 0;
+    for i in 0..DESCRIPTORS {
+        let descriptor = match descriptor(&mut random) {
+            Ok(descriptor) => descriptor,
+            Err(error) => {
+                is_informative(&error);
+                continue;
+            }
+        };
+        accepted += 1;
+        for slot in descriptor.slots() {
+            assert_eq!(slot.span_bytes, slot.desc.span_bytes());
+        }
+        if i % 16 == 0 {
+            assert_eq!(AnyDescriptor::parse_line(&descriptor.line()).unwrap(), descriptor);
+            for device in &devices {
+                match descriptor.supported_by(device, &options) {
+                    Ok(kernel) => assert!(!kernel.is_empty()),
+                    Err(Error::Unsupported { tried, .. }) => {
+                        assert!(tried.iter().all(|r| r.reason.to_string().len() > 5), "{tried:?}");
+                    }
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+            descriptor.plan(&devices[0], &options).unwrap();
+        }
+    }
+    assert!(accepted > DESCRIPTORS / 20, "only {accepted} were valid: the generator tests refusals alone");
+}
+
+#[test]
+fn texts() {
+    let mut random = Rng::with_seed(12);
+    let lines: Vec<String> =
+        SUBJECTS.iter().flat_map(|s| (s.cases)().into_iter().step_by(40).map(|c| c.descriptor.line())).collect();
+    let words = ["null", "-1", "1e999", "18446744073709551616", "\"f32\"", "{}", "[]", "true", "NaN", "\"\u{1F980}\"", "[[[[", "\\"];
+    let mut parsed = 0;
+    for _ in 0..TEXTS {
+        let mut line: Vec<char> = lines[random.usize(..lines.len())].chars().collect();
+        for _ in 0..random.usize(1..4) {
+            let at = random.usize(..line.len());
+            match random.u32(..5) {
+                0 => drop(line.remove(at)),
+                1 => line.insert(at, random.char('\0'..'\u{ff}')),
+                2 => drop(line.splice(at..at, pick(&mut random, &words).chars())),
+                3 => line.truncate(at.max(1)),
+                _ => {
+                    let other = random.usize(..line.len());
+                    line.swap(at, other);
+                }
+            }
+            if line.is_empty() {
+                line.push(' ');
+            }
+        }
+        let line: String = line.into_iter().collect();
+        match AnyDescriptor::parse_line(&line) {
+            Ok(descriptor) => {
+                parsed += 1;
+                assert_eq!(AnyDescriptor::parse_line(&descriptor.line()).unwrap(), descriptor, "{line}");
+            }
+            Err(Error::UnknownOp { known, .. }) => assert_eq!(known.len(), OPS.len()),
+            Err(Error::InvalidJson { detail, .. }) => assert!(!detail.is_empty()),
+            Err(error) => panic!("{line}: {error:?}"),
+        }
+    }
+    assert!(parsed > 0, "no changed text was valid: the generator tests refusals alone");
+}
+
+struct Bench<'d> {
+    plan: AnyPlan,
+    buffers: Vec<Buffer>,
+    other: &'d Buffer,
+}
+
+fn offset(random: &mut Rng) -> u64 {
+    match random.u32(..8) {
+        0 => random.u64(..64),
+        1 => random.u64(..),
+        2 => u64::MAX,
+        _ => 0,
+    }
+}
+
+/// A run whose operands are right except where chance has it.
+fn arguments(random: &mut Rng, bench: &Bench<'_>, spare: &Buffer) -> Result<(), Error> {
+    let host = [0f32; 64];
+    let mut scratch = vec![0f64; 64];
+    let trouble = random.u32(..4) > 0;
+    let mut free = Some(&mut scratch);
+    let mut operands: Vec<Operand<'_>> = Vec::new();
+    for (slot, buffer) in bench.plan.slots().iter().zip(&bench.buffers) {
+        let is_bad = trouble && random.u32(..5) == 0;
+        let (at, bytes) = if is_bad { (offset(random), slot.span_bytes.saturating_sub(random.u64(..3))) } else { (0, slot.span_bytes) };
+        let buffer = match random.u32(..12) {
+            0 if is_bad => bench.other,
+            1 if is_bad => spare,
+            2 if is_bad => &bench.buffers[random.usize(..bench.buffers.len())],
+            _ => buffer,
+        };
+        let is_read = slot.access == baracuda_ops::Access::In;
+        operands.push(match random.u32(..10) {
+            0 if is_bad => Mem::host(&host).into(),
+            1 if is_bad => match free.take() {
+                Some(values) => MemMut::host(values.as_mut_slice()).into(),
+                None => Mem::in_place().into(),
+            },
+            2 if is_bad => Mem::in_place().into(),
+            3 if is_bad => Mem::buffer(buffer, at, bytes).into(),
+            _ if is_read => Mem::buffer(buffer, at, bytes).into(),
+            _ => MemMut::buffer(buffer, at, bytes).into(),
+        });
+    }
+    if trouble && random.u32(..20) == 0 {
+        operands.pop();
+    }
+    let workspace = match random.u32(..20) {
+        0 if trouble => Workspace::none(),
+        1 if trouble => Workspace::new(bench.other),
+        2 if trouble => Workspace::new(MemMut::buffer(spare, offset(random), offset(random))),
+        _ => Workspace::new(spare),
+    };
+    if random.u32(..4) == 0 {
+        let bound = bench.plan.bind(&operands, workspace)?;
+        bound.run(&mut bench.plan.device().queue())
+    } else {
+        bench.plan.run(&mut bench.plan.device().queue(), &operands, workspace)
+    }
+}
+
+#[test]
+fn arguments_of_runs() {
+    let devices = devices();
+    let elsewhere = Device::cpu().upload(&[0f32; 64]).unwrap();
+    for device in &devices {
+        let mut random = Rng::with_seed(13);
+        let lines = [
+            r#"layer_norm {"x":{"dtype":"f32","dims":[2,3]},"normalized_dims":1,"weight":"f32","bias":"f32","eps":1e-5,"stats":true}"#,
+            r#"layer_norm {"x":{"dtype":"bf16","dims":[3,5]},"normalized_dims":1,"eps":1e-5,"residual":true}"#,
+            r#"rms_norm {"x":{"dtype":"f16","dims":[2,8]},"normalized_dims":1,"weight":"f32","eps":1e-5,"stats":true}"#,
+            r#"layer_norm_backward {"x":{"dtype":"f32","dims":[2,3]},"normalized_dims":1,"weight":"f32","dx":true,"dweight":true,"dbias":"f32","dh":true}"#,
+            r#"rms_norm_backward {"x":{"dtype":"bf16","dims":[3,4]},"normalized_dims":1,"weight":"bf16","dx":true,"dweight":true}"#,
+        ];
+        let foreign = if devices.len() > 1 && device.backend() == baracuda_ops::Backend::Cpu {
+            devices[1].alloc(256).unwrap()
+        } else {
+            elsewhere.clone()
+        };
+        let benches: Vec<Bench<'_>> = lines
+            .iter()
+            .map(|line| {
+                let plan = AnyDescriptor::parse_line(line).unwrap().plan(device, &PlanOptions::default()).unwrap();
+                let buffers = plan.slots().iter().map(|s| device.alloc(s.span_bytes).unwrap()).collect();
+                Bench { plan, buffers, other: &foreign }
+            })
+            .collect();
+        let spare = device.alloc(1 << 16).unwrap();
+        // Runs on a GPU take longer, and the check before them is the same code.
+        let runs = if device.backend() == baracuda_ops::Backend::Cpu { ARGUMENTS } else { ARGUMENTS / 20 };
+        let (mut passed, mut refused) = (0, 0);
+        for i in 0..runs {
+            let bench = &benches[i % benches.len()];
+            match arguments(&mut random, bench, &spare) {
+                Ok(()) => passed += 1,
+                Err(error) => {
+                    refused += 1;
+                    let words = error.to_string();
+                    let names_one = bench.plan.slots().iter().any(|s| words.contains(s.name)) || words.contains("workspace");
+                    assert!(names_one || matches!(error, Error::OperandCount { .. }), "{words}");
+                    assert!(
+                        !matches!(error, Error::Backend { .. } | Error::DeviceLost { .. } | Error::OutOfMemory { .. }),
+                        "the checks let this through: {words}"
+                    );
+                }
+            }
+        }
+        assert!(passed > runs / 10 && refused > runs / 10, "{device}: {passed} passed, {refused} refused");
+    }
+}

@@ -1,0 +1,174 @@
+//! Times ops on the GPUs.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use baracuda_ops_benches::cells::{Cell, OPS, cells};
+use baracuda_ops_benches::host;
+use baracuda_ops_benches::line::{HostLine, Line};
+
+use crate::check::progress;
+
+pub(crate) struct Request {
+    pub(crate) json: Option<PathBuf>,
+    pub(crate) ops: Vec<String>,
+    pub(crate) device: Option<String>,
+    pub(crate) is_quick: bool,
+    pub(crate) is_host: bool,
+}
+
+/// What a backend can time.
+struct Device {
+    cell: Box<dyn Fn(&Cell) -> Result<Line>>,
+    copies: Box<dyn Fn() -> Result<Vec<Line>>>,
+}
+
+struct Out {
+    file: Option<std::fs::File>,
+}
+
+impl Out {
+    fn write(&mut self, line: &impl serde::Serialize) -> Result<()> {
+        if let Some(file) = &mut self.file {
+            writeln!(file, "{}", serde_json::to_string(line)?)?;
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, line: &Line) -> Result<()> {
+        let shape = line.shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
+        let host = line.host_us.map_or(String::new(), |us| format!("  host {us:.2} us"));
+        println!(
+            "{:14} {:12} {:3} {shape:14} {:9} {:10.2} us {:8.1} GB/s{host}",
+            line.peer, line.op, line.pass, line.dtype, line.us, line.gbps
+        );
+        self.write(line)
+    }
+
+    fn host(&mut self, line: &HostLine) -> Result<()> {
+        println!("{:14} {:10.1} ns  {}", line.peer, line.ns, line.what);
+        self.write(line)
+    }
+}
+
+pub(crate) fn run(request: &Request) -> Result<()> {
+    if let Some(op) = request.ops.iter().find(|op| !OPS.contains(&op.as_str())) {
+        bail!("unknown op {op:?}; the labels are {}", OPS.join(", "));
+    }
+    if let Some(device) = request.device.as_deref().filter(|d| !["cuda", "wgpu", "cpu"].contains(d)) {
+        bail!("unknown device {device:?}; cuda and wgpu are timed, and the host with --host");
+    }
+    let file = match &request.json {
+        Some(path) => Some(std::fs::File::options().create(true).append(true).open(path)?),
+        None => None,
+    };
+    let mut out = Out { file };
+    if request.is_host { host_lines(request, &mut out) } else { cell_lines(request, &mut out) }
+}
+
+fn is_wanted(request: &Request, name: &str) -> bool {
+    request.device.as_deref().is_none_or(|d| d == name)
+}
+
+fn host_lines(request: &Request, out: &mut Out) -> Result<()> {
+    let mut lines = Vec::new();
+    if is_wanted(request, "cpu") {
+        lines.extend(host::checks()?);
+    }
+    #[cfg(feature = "cuda")]
+    if is_wanted(request, "cuda") {
+        match host::cuda() {
+            Ok(more) => lines.extend(more),
+            Err(error) if request.device.is_none() => eprintln!("cuda: {error:#}"),
+            Err(error) => return Err(error),
+        }
+    }
+    #[cfg(feature = "wgpu")]
+    if is_wanted(request, "wgpu") {
+        match host::wgpu() {
+            Ok(more) => lines.extend(more),
+            Err(error) if request.device.is_none() => eprintln!("wgpu: {error:#}"),
+            Err(error) => return Err(error),
+        }
+    }
+    lines.iter().try_for_each(|line| out.host(line))
+}
+
+fn devices(request: &Request) -> Result<Vec<Device>> {
+    let mut devices = Vec::new();
+    let mut absent: Vec<String> = Vec::new();
+    #[cfg(feature = "cuda")]
+    if is_wanted(request, "cuda") {
+        match baracuda_ops_benches::cuda::Bench::new() {
+            Ok(bench) => {
+                let bench = std::rc::Rc::new(bench);
+                let other = bench.clone();
+                devices.push(Device {
+                    cell: Box::new(move |cell| bench.cell(cell)),
+                    copies: Box::new(move || other.copies()),
+                });
+            }
+            Err(error) => absent.push(format!("cuda: {error:#}")),
+        }
+    }
+    #[cfg(not(feature = "cuda"))]
+    if is_wanted(request, "cuda") {
+        absent.push("cuda: built without the feature cuda (add --features cuda)".into());
+    }
+    #[cfg(feature = "wgpu")]
+    if is_wanted(request, "wgpu") {
+        match baracuda_ops_benches::wgpu::Bench::new() {
+            // An adapter that is a CPU is timed only when asked for by name.
+            Ok(bench) if bench.has_hardware() || request.device.is_some() => {
+                let bench = std::rc::Rc::new(bench);
+                let other = bench.clone();
+                devices.push(Device {
+                    cell: Box::new(move |cell| bench.cell(cell)),
+                    copies: Box::new(move || other.copies()),
+                });
+            }
+            Ok(bench) => absent.push(format!("wgpu: {} is a CPU; --device wgpu times it all the same", bench.device)),
+            Err(error) => absent.push(format!("wgpu: {error:#}")),
+        }
+    }
+    absent.iter().for_each(|why| eprintln!("{why}"));
+    if devices.is_empty() {
+        bail!("nothing to time; {}", absent.join("; "));
+    }
+    Ok(devices)
+}
+
+fn cell_lines(request: &Request, out: &mut Out) -> Result<()> {
+    let all: Vec<String> = OPS.iter().map(|op| op.to_string()).collect();
+    let ops = if request.ops.is_empty() { &all } else { &request.ops };
+    let cells = cells(ops, request.is_quick)?;
+    let devices = devices(request)?;
+    let bar = progress(cells.len() * devices.len());
+    let mut failures = 0;
+    if ops.iter().any(|op| op == "copy") {
+        for device in &devices {
+            for line in (device.copies)()? {
+                bar.suspend(|| out.line(&line))?;
+            }
+        }
+    }
+    for cell in &cells {
+        for device in &devices {
+            match (device.cell)(cell) {
+                Ok(line) => bar.suspend(|| out.line(&line))?,
+                // One cell that fails does not cost the others.
+                Err(error) => {
+                    failures += 1;
+                    bar.suspend(|| eprintln!("{} {} {:?} {}: {error:#}", cell.op, cell.pass, cell.shape, cell.dtype));
+                }
+            }
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    if failures > 0 {
+        bail!("{failures} cells failed");
+    }
+    Ok(())
+}

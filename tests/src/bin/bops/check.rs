@@ -1,0 +1,132 @@
+//! Replays cases.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use baracuda_ops_tests::case::Case;
+use baracuda_ops_tests::case_file::CaseFile;
+use baracuda_ops_tests::floor;
+use baracuda_ops_tests::matrix;
+use baracuda_ops_tests::modes::{self, Mode, Outcome};
+use baracuda_ops_tests::target::{TARGETS, Target, require, target};
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Shown only on a terminal.
+pub(crate) fn progress(steps: usize) -> ProgressBar {
+    let bar = ProgressBar::new(steps as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+pub(crate) fn files(files: Vec<PathBuf>) -> Result<()> {
+    require().map_err(anyhow::Error::msg)?;
+    let files = if files.is_empty() { golden()? } else { files };
+    let present: Vec<&Target> = TARGETS.iter().filter(|t| t.device.is_ok() && t.name != "wgpu-plain").collect();
+    let bar = progress(files.len() * present.len());
+    let mut failures = Vec::new();
+    let mut sums = vec![(0, 0, 0f64); present.len()];
+    for path in &files {
+        let file = CaseFile::read(path)?;
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        for (target, (ran, refused, worst)) in present.iter().zip(&mut sums) {
+            bar.set_message(format!("{name} on {}", target.name));
+            match file.replay(target) {
+                Ok(Some(found)) => {
+                    *ran += 1;
+                    *worst = worst.max(found.units);
+                }
+                Ok(None) => *refused += 1,
+                Err(error) => failures.push(format!("{name} on {}: {error:#}", target.name)),
+            }
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    for (target, (ran, refused, worst)) in present.iter().zip(&sums) {
+        let refused = if *refused > 0 { format!(", {refused} refused as they must be") } else { String::new() };
+        println!("{:5} {ran} files agree, largest error {worst:.2} of the contract{refused}", target.name);
+    }
+    for failure in &failures {
+        println!("FAILED {failure}");
+    }
+    ensure!(failures.is_empty(), "{} of {} replays failed", failures.len(), files.len() * present.len());
+    Ok(())
+}
+
+fn golden() -> Result<Vec<PathBuf>> {
+    let folder = floor::root().join("tests/golden");
+    let entries = std::fs::read_dir(&folder).with_context(|| format!("no {}; name the case files", folder.display()))?;
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|e| Some(e.ok()?.path()))
+        .filter(|p| p.extension().is_some_and(|e| e == "safetensors"))
+        .collect();
+    files.sort();
+    ensure!(!files.is_empty(), "{} holds no case file; name some", folder.display());
+    Ok(files)
+}
+
+pub(crate) fn repro(line: &str, device: Option<&str>, mode: Option<&str>) -> Result<()> {
+    // A trial's name says where and how, unless the caller does.
+    let head = line.split(" {").next().unwrap_or_default();
+    let words: Vec<&str> = head.split('/').collect();
+    let (named_mode, named_device) = if let [_, mode, device, _] = words[..] { (Some(mode), Some(device)) } else { (None, None) };
+    let case = Case::parse(line)?;
+    let mode = mode.or(named_mode).unwrap_or("values");
+    let modes = || Mode::ALL.map(Mode::name).join(", ");
+    let mode = Mode::parse(mode).with_context(|| format!("unknown mode {mode:?}; the modes are {}", modes()))?;
+    let targets: Vec<&Target> = match device.or(named_device) {
+        Some(name) => vec![target(name).with_context(|| {
+            format!("unknown device {name:?}; the devices are {}", TARGETS.iter().map(|t| t.name).collect::<Vec<_>>().join(", "))
+        })?],
+        None => TARGETS.iter().filter(|t| t.device.is_ok()).collect(),
+    };
+    println!("{} in mode {}", case.line(), mode.name());
+    let mut failed = 0;
+    for target in targets {
+        match modes::run(&case, mode, target) {
+            Ok(Outcome::Ran(worst)) => {
+                println!("{:10} ok, largest error {:.3} of the contract {}", target.name, worst.units, worst.words);
+            }
+            Ok(Outcome::Refused(why)) => println!("{:10} refused: {why}", target.name),
+            Err(error) => {
+                failed += 1;
+                println!("{:10} FAILED: {error:#}", target.name);
+            }
+        }
+    }
+    ensure!(failed == 0, "{failed} failed");
+    Ok(())
+}
+
+pub(crate) fn floor(is_update: bool) -> Result<()> {
+    let path = floor::record_path();
+    let records = matrix::read(&path)
+        .with_context(|| format!("no record of a run in {}; run `cargo test -p baracuda-ops-tests --test parity`", path.display()))?;
+    let now = floor::of(&records);
+    if is_update {
+        // Lines of devices that are absent here keep their counts.
+        let mut floor = floor::parse(floor::COMMITTED);
+        floor.retain(|key, _| now.contains_key(key));
+        for (key, line) in now {
+            let is_present = target(&key.2).is_some_and(|t| t.device.is_ok());
+            let kept = floor.entry(key).or_insert_with(|| line.clone());
+            kept.cases = line.cases;
+            if is_present {
+                *kept = line;
+            }
+        }
+        let committed = floor::root().join("tests/floor.txt");
+        std::fs::write(&committed, floor::render(&floor))?;
+        println!("{} renewed", committed.display());
+        return Ok(());
+    }
+    let present = |name: &str| target(name).is_some_and(|t| t.device.is_ok());
+    let complaints = floor::below(&floor::parse(floor::COMMITTED), &now, present);
+    if complaints.is_empty() {
+        println!("{} trials, none below the floor", records.len());
+        return Ok(());
+    }
+    bail!("{}", complaints.join("\n"))
+}

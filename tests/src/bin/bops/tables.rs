@@ -1,0 +1,306 @@
+//! The tables under docs, rendered from docs/data.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use baracuda_ops::PlanOptions;
+use baracuda_ops_benches::line::{HostLine, Line, Origin};
+use baracuda_ops_tests::floor::{self, Ended};
+use baracuda_ops_tests::matrix;
+use baracuda_ops_tests::ops::SUBJECTS;
+use baracuda_ops_tests::target::TARGETS;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// A row of the support table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Support {
+    op: String,
+    target: String,
+    feature: String,
+    /// The kernel, or why not.
+    kernel: Option<String>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    reason: String,
+}
+
+/// The largest error of one (op, dtype, target) in units of the contract.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Accuracy {
+    op: String,
+    dtype: String,
+    target: String,
+    cases: usize,
+    units: f64,
+    case: String,
+    #[serde(flatten)]
+    origin: Origin,
+}
+
+fn data() -> PathBuf {
+    floor::root().join("docs/data")
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
+    let Ok(text) = std::fs::read_to_string(path) else { return Ok(Vec::new()) };
+    let line = |(i, line): (usize, &str)| {
+        serde_json::from_str(line).with_context(|| format!("{}:{}", path.display(), i + 1))
+    };
+    text.lines().enumerate().filter(|(_, l)| l.starts_with('{')).map(line).collect()
+}
+
+fn write<T: Serialize>(path: &Path, lines: &[T]) -> Result<()> {
+    let mut text = String::new();
+    for line in lines {
+        let _ = writeln!(text, "{}", serde_json::to_string(line)?);
+    }
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)?;
+    }
+    std::fs::write(path, text).with_context(|| path.display().to_string())
+}
+
+/// What each present device serves.
+fn support() -> Vec<Support> {
+    let mut rows = Vec::new();
+    for subject in SUBJECTS {
+        for (feature, descriptor) in (subject.features)() {
+            for target in TARGETS.iter().filter(|t| t.name != "wgpu-plain") {
+                let Ok(device) = &target.device else { continue };
+                let (kernel, reason) = match descriptor.supported_by(device, &PlanOptions::default()) {
+                    Ok(kernel) => (Some(kernel.to_string()), String::new()),
+                    Err(error) => (None, reason(&error)),
+                };
+                let (op, target, feature) = (subject.name.into(), target.name.into(), feature.clone());
+                rows.push(Support { op, target, feature, kernel, reason });
+            }
+        }
+    }
+    rows
+}
+
+/// The last kernel's words.
+fn reason(error: &baracuda_ops::Error) -> String {
+    match error {
+        baracuda_ops::Error::Unsupported { tried, .. } => tried.last().map_or_else(String::new, |r| r.reason.to_string()),
+        other => other.to_string(),
+    }
+}
+
+pub(crate) fn print_support() -> Result<()> {
+    print!("{}", render_support(&merged(support(), read(&data().join("support.jsonl"))?)));
+    Ok(())
+}
+
+/// Rows found here, and the recorded ones of devices that are absent here.
+fn merged(here: Vec<Support>, recorded: Vec<Support>) -> Vec<Support> {
+    let is_here = |row: &Support| here.iter().any(|r| r.target == row.target);
+    let mut rows: Vec<Support> = recorded.into_iter().filter(|r| !is_here(r)).collect();
+    rows.extend(here);
+    rows
+}
+
+fn render_support(rows: &[Support]) -> String {
+    let mut text = String::from(
+        "# What runs where\n\nRendered by `bops tables` from the kernels' own answers (`Device::supports`). A cell names the kernel; \
+         a dash has its reason below.\n",
+    );
+    for subject in SUBJECTS {
+        let _ = write!(text, "\n## {}\n\n| | cpu | cuda | wgpu |\n|---|---|---|---|\n", subject.name);
+        let mut reasons: Vec<String> = Vec::new();
+        for (feature, _) in (subject.features)() {
+            let mut cell = |target: &str| {
+                let row = rows.iter().find(|r| r.op == subject.name && r.target == target && r.feature == feature);
+                match row {
+                    Some(Support { kernel: Some(kernel), .. }) => kernel.clone(),
+                    Some(Support { reason, .. }) => {
+                        let words = format!("{target}: {reason}");
+                        let at = reasons.iter().position(|r| *r == words).unwrap_or_else(|| {
+                            reasons.push(words);
+                            reasons.len() - 1
+                        });
+                        format!("- [{}]", at + 1)
+                    }
+                    None => "not recorded".into(),
+                }
+            };
+            let (cpu, cuda, wgpu) = (cell("cpu"), cell("cuda"), cell("wgpu"));
+            let _ = writeln!(text, "| {feature} | {cpu} | {cuda} | {wgpu} |");
+        }
+        if !reasons.is_empty() {
+            text.push('\n');
+        }
+        for (i, reason) in reasons.iter().enumerate() {
+            let _ = writeln!(text, "{}. {reason}", i + 1);
+        }
+    }
+    text
+}
+
+/// Takes the accuracy of a recorded run into docs/data; lines of targets that did not run there stay.
+fn record(path: &Path) -> Result<()> {
+    let records = matrix::read(path).with_context(|| format!("no record of a run in {}", path.display()))?;
+    let mut found: BTreeMap<(String, String, String), (usize, f64, String)> = BTreeMap::new();
+    for r in records.iter().filter(|r| r.mode == "values") {
+        ensure!(r.ended != Ended::Failed, "a trial failed: {} on {}", r.case, r.target);
+        if r.ended == Ended::Ran {
+            let entry = found.entry((r.op.clone(), r.dtype.clone(), r.target.clone())).or_default();
+            entry.0 += 1;
+            if r.units > entry.1 {
+                (entry.1, entry.2) = (r.units, r.case.clone());
+            }
+        }
+    }
+    let mut lines: Vec<Accuracy> = read(&data().join("accuracy.jsonl"))?;
+    let origins: BTreeMap<&str, Origin> =
+        TARGETS.iter().filter_map(|t| Some((t.name, Origin::of(t.device.as_ref().ok()?)))).collect();
+    for ((op, dtype, target), (cases, units, case)) in found {
+        let Some(origin) = origins.get(target.as_str()).cloned() else { continue };
+        // One line for each device that was ever measured.
+        lines.retain(|l| (&l.op, &l.dtype, &l.target, &l.origin.device) != (&op, &dtype, &target, &origin.device));
+        let units = (units * 1000.0).round() / 1000.0;
+        lines.push(Accuracy { op, dtype, target, cases, units, case, origin });
+    }
+    lines.sort_by(|a, b| (&a.op, &a.dtype, &a.target, &a.origin.device).cmp(&(&b.op, &b.dtype, &b.target, &b.origin.device)));
+    write(&data().join("accuracy.jsonl"), &lines)?;
+    write(&data().join("support.jsonl"), &merged(support(), read(&data().join("support.jsonl"))?))
+}
+
+fn render_accuracy(lines: &[Accuracy]) -> String {
+    let mut text = String::from(
+        "# How accurate each op is\n\nRendered by `bops tables` from docs/data/accuracy.jsonl. The budget of each element is stated in \
+         [numerics.md](numerics.md), \"Budgets\"; below is the largest error seen in the parity tests, as a share of that budget, over all \
+         their cases. 1 would be all of it.\n\nBudgets bound the worst case of every rounding on the way, whose signs in practice differ: \
+         that is why the largest error seen is often less than a quarter of one, above all in sums (`dweight`, `dbias`: 48 roundings \
+         one after the other) and in f64, where the reference has the same precision.\n",
+    );
+    let mut op = "";
+    for line in lines {
+        if line.op != op {
+            op = &line.op;
+            let _ = write!(text, "\n## {op}\n\n| type | device | cases | largest error | commit | date |\n|---|---|---|---|---|---|\n");
+        }
+        let Accuracy { dtype, target, cases, units, origin, .. } = line;
+        let commit = commit(origin);
+        let _ = writeln!(text, "| {dtype} | {target}: {} | {cases} | {units:.3} | {commit} | {} |", origin.device, origin.date);
+    }
+    text
+}
+
+fn commit(origin: &Origin) -> String {
+    let short: String = origin.commit.chars().take(10).collect();
+    if origin.dirty { format!("{short} and changes") } else { short }
+}
+
+/// A measurement of another library, or a note that there is none.
+#[derive(Deserialize)]
+struct Peer {
+    op: Option<String>,
+    #[serde(default)]
+    pass: String,
+    #[serde(default)]
+    shape: Vec<u64>,
+    #[serde(default)]
+    dtype: String,
+    #[serde(default)]
+    peer: String,
+    us: Option<f64>,
+}
+
+fn render_performance() -> Result<String> {
+    let mut text = String::from(
+        "# How fast each op is\n\nRendered by `bops tables` from docs/data. Times are medians in microseconds, on random data, with \
+         operands that rotate past three times the L2 cache: CUDA from replays of a captured graph, wgpu from timestamps around many \
+         dispatches. \"share of copy\" compares bytes per second with our own copy kernel on the same device at the nearest size; \
+         \"best other\" is the fastest other library measured in the same run.\n",
+    );
+    let mut runs: Vec<PathBuf> = std::fs::read_dir(data())
+        .map(|d| d.filter_map(|e| Some(e.ok()?.path())).collect())
+        .unwrap_or_default();
+    runs.sort();
+    let name = |p: &PathBuf| p.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    for run in runs.iter().filter(|p| name(p).starts_with("bench-") && name(p).ends_with(".jsonl")) {
+        let lines: Vec<Line> = read(run)?;
+        let peers: Vec<Peer> = read(&run.with_file_name(name(run).replacen("bench-", "peers-", 1)))?;
+        let Some(first) = lines.first() else { continue };
+        let commits: std::collections::BTreeSet<_> = lines.iter().map(|l| (&l.origin.commit, l.origin.dirty)).collect();
+        ensure!(commits.len() == 1, "{} mixes commits", run.display());
+        let _ = write!(text, "\n## {}, {}\n\nCommit {}; raw lines in `docs/data/{}`.\n", first.origin.device, first.origin.date, commit(&first.origin), name(run));
+        for peer in ["baracuda-cuda", "baracuda-wgpu"] {
+            table_of(&mut text, peer, &lines, &peers);
+        }
+    }
+    for run in runs.iter().filter(|p| name(p).starts_with("host-") && name(p).ends_with(".jsonl")) {
+        let lines: Vec<HostLine> = read(run)?;
+        let Some(first) = lines.last() else { continue };
+        let _ = write!(text, "\n## Host time, {}, {}\n\n| | what | ns |\n|---|---|---|\n", first.origin.device, first.origin.date);
+        for line in &lines {
+            let _ = writeln!(text, "| {} | {} | {:.0} |", line.peer, line.what, line.ns);
+        }
+    }
+    Ok(text)
+}
+
+fn table_of(text: &mut String, peer: &str, lines: &[Line], peers: &[Peer]) {
+    let ours: Vec<&Line> = lines.iter().filter(|l| l.peer == peer).collect();
+    if ours.is_empty() {
+        return;
+    }
+    let _ = write!(text, "\n### {peer}\n\n| op | pass | shape | type | us | GB/s | share of copy | best other | times as fast |\n|---|---|---|---|---|---|---|---|---|\n");
+    // Of several measurements of one cell the fastest counts, for everyone.
+    let mut cells: BTreeMap<(&str, &str, &Vec<u64>, &str), &Line> = BTreeMap::new();
+    for line in &ours {
+        let cell = cells.entry((&line.op, &line.pass, &line.shape, &line.dtype)).or_insert(line);
+        if line.us < cell.us {
+            *cell = line;
+        }
+    }
+    let copy_near = |bytes: u64| {
+        let distance = |l: &&&Line| (l.bytes as f64 / bytes as f64).ln().abs();
+        let copies = cells.values().filter(|l| l.op == "copy");
+        copies.min_by(|a, b| distance(a).total_cmp(&distance(b))).map(|l| l.gbps)
+    };
+    for ((op, pass, shape, dtype), line) in &cells {
+        let is_cell = |p: &&Peer| {
+            p.op.as_deref() == Some(*op) && p.pass == *pass && p.shape == **shape && p.dtype == *dtype && !p.peer.starts_with("baracuda")
+        };
+        let best = peers.iter().filter(is_cell).filter_map(|p| Some((p.us?, &p.peer))).min_by(|a, b| a.0.total_cmp(&b.0));
+        let shape = shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
+        let share = copy_near(line.bytes).filter(|_| *op != "copy").map_or(String::new(), |c| format!("{:.1} %", 100.0 * line.gbps / c));
+        let (other, times) = best.filter(|_| *op != "copy").map_or_else(Default::default, |(us, name)| {
+            (format!("{name} {us:.2}"), format!("{:.2}", us / line.us))
+        });
+        let _ = writeln!(text, "| {op} | {pass} | {shape} | {dtype} | {:.2} | {:.0} | {share} | {other} | {times} |", line.us, line.gbps);
+    }
+}
+
+pub(crate) fn render(is_check: bool, from: Option<Option<PathBuf>>) -> Result<()> {
+    if let Some(path) = from {
+        record(&path.unwrap_or_else(floor::record_path))?;
+    }
+    let recorded: Vec<Support> = read(&data().join("support.jsonl"))?;
+    if is_check {
+        // What the devices here say must be what was recorded.
+        let stale = |row: &&Support| !recorded.contains(row);
+        if let Some(row) = support().iter().find(stale) {
+            bail!("docs/data/support.jsonl is not current: {} on {}: {}; `bops tables --record` renews it", row.op, row.target, row.feature);
+        }
+    }
+    let rows = merged(support(), recorded);
+    let files = [
+        ("docs/SUPPORT.md", render_support(&rows)),
+        ("docs/ACCURACY.md", render_accuracy(&read(&data().join("accuracy.jsonl"))?)),
+        ("docs/performance.md", render_performance()?),
+    ];
+    for (path, text) in files {
+        let at = floor::root().join(path);
+        if is_check {
+            ensure!(std::fs::read_to_string(&at).is_ok_and(|now| now == text), "{path} is not what docs/data renders to; run `cargo bops tables`");
+        } else {
+            std::fs::write(&at, text).with_context(|| at.display().to_string())?;
+        }
+    }
+    println!("{}", if is_check { "the tables are current" } else { "the tables are written" });
+    Ok(())
+}
