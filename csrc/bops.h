@@ -38,17 +38,19 @@ bops_status bops_copy_launch(const void *from, void *to, uint64_t bytes, bops_st
 
 typedef uint32_t bops_row_norm_variant;
 enum {
-    /* Forward. The row stays in registers, of a part of a block; a block for every few rows. */
+    /* Forward. The row stays in registers, of a part of a block, a block or a cluster. */
     BOPS_ROW_NORM_RESIDENT = 0,
-    /* Forward. Teams, of a part of a block up to a cluster of blocks, walk over rows with fixed columns; rows are staged through shared
-     * memory, weights stay in registers. */
+    /* Forward. Clusters walk over rows with fixed columns (16 or 32 a thread); rows are staged through shared memory. One row stride below
+     * 2^32 a tensor; vec_bytes 16. */
     BOPS_ROW_NORM_PERSISTENT = 1,
     /* Forward. Chunks of rows: moments, merge, apply; reads x twice. Any length, alignment and dtype. */
     BOPS_ROW_NORM_SPLIT = 2,
-    /* Backward. As PERSISTENT; parameter gradients stay on chip until one partial row a team is written. */
+    /* Backward. Teams, of a part of a block up to a cluster, walk over rows with fixed columns (8, 16 or 32 a thread; with dh not 32, with
+     * a cluster not 8; 8 needs 256 threads); parameter gradients stay on chip until one partial row a team is written. One row stride
+     * below 2^32 a tensor; vec_bytes 16. */
     BOPS_ROW_NORM_BACKWARD_PERSISTENT = 3,
-    /* Backward. One launch whose blocks own a row of dx or a strip of columns of the parameter gradients. Not in place: dy is read
-     * by both. */
+    /* Backward. One launch whose blocks own a row of dx or a strip of columns of the parameter gradients; grid is rows alone without
+     * these. Not in place: dy is read by both. vec_bytes 16, rows of at most 8192 columns. */
     BOPS_ROW_NORM_BACKWARD_FEW_ROWS = 4,
     /* Backward. Chunks of rows: sums, merge, apply; reads dy and x twice. Any length, alignment and dtype. */
     BOPS_ROW_NORM_BACKWARD_SPLIT = 5,
@@ -62,12 +64,13 @@ typedef struct {
     uint32_t vec_bytes;       /* bytes of one access to x, y, dy, ..: 16, 4 or 2 (f64: 8). Rows start at multiples of it and are a whole
                                  number of it; parameters start at multiples of the smaller of 16 and as many of their elements. */
     uint32_t vectors;         /* RESIDENT, PERSISTENT, FEW_ROWS: vectors per thread */
-    uint32_t threads;         /* of a block; a multiple of 32, at most 512 */
-    uint32_t threads_per_row; /* in one block: a power of two up to 32 or a multiple of 32; divides threads */
-    uint32_t cluster;         /* PERSISTENT: blocks that share a row, 1..16; more than 1 needs compute capability 9.0, threads_per_row =
-                                 threads > 32 and 16 or 32 columns a thread */
-    uint32_t stages;          /* PERSISTENT: rows in flight, 1..6 */
-    uint32_t grid;            /* blocks; PERSISTENT: a multiple of cluster */
+    uint32_t threads;         /* of a block; a multiple of 32, at most 512; PERSISTENT: 256 or 512, the room for threads_per_row times rows */
+    uint32_t threads_per_row; /* in one block: a power of two up to 32 or a multiple of 32; PERSISTENT with 16 or 32 columns a thread: at
+                                 least 32. A block holds threads / threads_per_row rows, with a cluster 1 */
+    uint32_t cluster;         /* RESIDENT, PERSISTENT: blocks that share a row, 1..16; more than 1 needs compute capability 9.0 and
+                                 threads_per_row > 32 */
+    uint32_t stages;          /* PERSISTENT: rows in flight, 1..4, forward 2..4 */
+    uint32_t grid;            /* blocks; RESIDENT, PERSISTENT: a multiple of cluster. RESIDENT: enough for all rows */
     uint32_t flush_rows;      /* backward PERSISTENT, SPLIT: rows that one accumulator takes before it is added to the next level */
     uint32_t flushes;         /* the same: flushes that the next level takes before a partial row is written. PERSISTENT: 0 is no next
                                  level, for blocks of one row */

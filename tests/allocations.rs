@@ -72,7 +72,8 @@ fn main() {
         ] {
             for dims in ["[8,256]", "[2048,1024]", "[2,100003]", "[3,17]"] {
                 for dtype in ["f32", "bf16"] {
-                    let line = format!(r#"{op} {{"x":{{"dtype":"{dtype}","dims":{dims}}},"normalized_dims":1,{parameters}}}"#);
+                    let line =
+                        format!(r#"{op} {{"x":{{"dtype":"{dtype}","dims":{dims}}},"normalized_dims":1,{parameters}}}"#);
                     let allocations = runs_on(&device, &line);
                     if allocations > 0 {
                         return Err(format!("{allocations} allocations in 100 runs of {line}").into());

@@ -1,8 +1,8 @@
 //! Random descriptors, JSON and arguments: never a panic, and every refusal is a typed error that names what is wrong.
 
 use baracuda_ops::{
-    AnyDescriptor, AnyPlan, Buffer, DType, Device, Error, Gradients, LayerNormDescriptor, Mem, MemMut, OPS, Operand, PlanOptions,
-    RmsNormDescriptor, TensorDesc, Workspace,
+    AnyDescriptor, AnyPlan, Buffer, DType, Device, Error, Gradients, LayerNormDescriptor, Mem, MemMut, OPS, Operand,
+    PlanOptions, RmsNormDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use fastrand::Rng;
@@ -160,7 +160,20 @@ fn texts() {
     let mut random = Rng::with_seed(12);
     let lines: Vec<String> =
         SUBJECTS.iter().flat_map(|s| (s.cases)().into_iter().step_by(40).map(|c| c.descriptor.line())).collect();
-    let words = ["null", "-1", "1e999", "18446744073709551616", "\"f32\"", "{}", "[]", "true", "NaN", "\"\u{1F980}\"", "[[[[", "\\"];
+    let words = [
+        "null",
+        "-1",
+        "1e999",
+        "18446744073709551616",
+        "\"f32\"",
+        "{}",
+        "[]",
+        "true",
+        "NaN",
+        "\"\u{1F980}\"",
+        "[[[[",
+        "\\",
+    ];
     let mut parsed = 0;
     for _ in 0..TEXTS {
         let mut line: Vec<char> = lines[random.usize(..lines.len())].chars().collect();
@@ -218,7 +231,11 @@ fn arguments(random: &mut Rng, bench: &Bench<'_>, spare: &Buffer) -> Result<(), 
     let mut operands: Vec<Operand<'_>> = Vec::new();
     for (slot, buffer) in bench.plan.slots().iter().zip(&bench.buffers) {
         let is_bad = trouble && random.u32(..5) == 0;
-        let (at, bytes) = if is_bad { (offset(random), slot.span_bytes.saturating_sub(random.u64(..3))) } else { (0, slot.span_bytes) };
+        let (at, bytes) = if is_bad {
+            (offset(random), slot.span_bytes.saturating_sub(random.u64(..3)))
+        } else {
+            (0, slot.span_bytes)
+        };
         let buffer = match random.u32(..12) {
             0 if is_bad => bench.other,
             1 if is_bad => spare,
@@ -292,7 +309,8 @@ fn arguments_of_runs() {
                 Err(error) => {
                     refused += 1;
                     let words = error.to_string();
-                    let names_one = bench.plan.slots().iter().any(|s| words.contains(s.name)) || words.contains("workspace");
+                    let names_one =
+                        bench.plan.slots().iter().any(|s| words.contains(s.name)) || words.contains("workspace");
                     assert!(names_one || matches!(error, Error::OperandCount { .. }), "{words}");
                     assert!(
                         !matches!(error, Error::Backend { .. } | Error::DeviceLost { .. } | Error::OutOfMemory { .. }),

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::process::{Command, ExitCode};
 
 use baracuda_ops::{
-    AnyDescriptor, AnyPlan, Bound, Buffer, CacheStats, DType, Device, Error, LayerNormArgs, LayerNormBackwardDescriptor,
-    LayerNormDescriptor, Mem, MemMut, Plan, PlanCache, PlanOptions, Queue, RmsNormDescriptor, TensorDesc, Workspace,
+    AnyDescriptor, AnyPlan, Bound, Buffer, CacheStats, DType, Device, Error, LayerNormArgs,
+    LayerNormBackwardDescriptor, LayerNormDescriptor, Mem, MemMut, Plan, PlanCache, PlanOptions, Queue,
+    RmsNormDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::target::{TARGETS, Target, target};
@@ -57,13 +58,16 @@ fn main() -> ExitCode {
     for target in TARGETS.iter() {
         let on = move |name: &str, law: fn(&Device) -> Outcome| {
             let device = target.device.clone();
-            Trial::test(format!("{name}/{}", target.name), move || law(&device?)).with_ignored_flag(target.device.is_err())
+            Trial::test(format!("{name}/{}", target.name), move || law(&device?))
+                .with_ignored_flag(target.device.is_err())
         };
         trials.push(on("refused_runs_touch_nothing", refused_runs));
         trials.push(on("a_queue_of_another_device_is_refused", other_queue));
     }
     let huge = target("cuda").filter(|t: &&Target| has_memory(t));
-    trials.push(Trial::test("more_than_2_to_the_31_elements/cuda", more_than_2_to_the_31).with_ignored_flag(huge.is_none()));
+    trials.push(
+        Trial::test("more_than_2_to_the_31_elements/cuda", more_than_2_to_the_31).with_ignored_flag(huge.is_none()),
+    );
     libtest_mimic::run(&args, trials).exit_code()
 }
 
@@ -163,7 +167,8 @@ fn refusals() -> Vec<(&'static str, Error)> {
     let device = Device::cpu();
     let options = PlanOptions::default();
     let mut found = Vec::new();
-    let mut add = |name, error: Option<Error>| found.push((name, error.unwrap_or_else(|| panic!("{name} was accepted"))));
+    let mut add =
+        |name, error: Option<Error>| found.push((name, error.unwrap_or_else(|| panic!("{name} was accepted"))));
     let f32 = |dims: &[u64]| TensorDesc::contiguous(DType::F32, dims);
 
     add("rank", f32(&[1; 9]).err());
@@ -182,23 +187,50 @@ fn refusals() -> Vec<(&'static str, Error)> {
     add("eps NaN", plain.clone().eps(f64::NAN).err());
     add("eps infinite", rms.clone().eps(f64::INFINITY).err());
     add("weight type", plain.clone().weight(DType::F16).err());
-    add("bias type", LayerNormDescriptor::new(TensorDesc::contiguous(DType::F16, &[2, 3]).unwrap(), 1)
-        .and_then(|d| d.weight(DType::F32)).and_then(|d| d.bias(DType::F16)).err());
+    add(
+        "bias type",
+        LayerNormDescriptor::new(TensorDesc::contiguous(DType::F16, &[2, 3]).unwrap(), 1)
+            .and_then(|d| d.weight(DType::F32))
+            .and_then(|d| d.bias(DType::F16))
+            .err(),
+    );
     add("offset without a weight", rms.clone().weight_offset(1.0).err());
     add("layout of nothing", plain.clone().layout("h", x(&[2, 3])).err());
     add("layout of another shape", plain.clone().y(x(&[3, 2])).err());
-    add("output written twice", TensorDesc::strided(DType::F32, &[2, 3], &[0, 1]).and_then(|d| plain.clone().y(d)).err());
-    add("no gradient", LayerNormBackwardDescriptor::new(x(&[2, 3]), 1).and_then(|_| {
-        let mut none = baracuda_ops::Gradients::ALL;
-        (none.dx, none.dweight, none.dbias) = (false, false, false);
-        plain.backward(none)
-    }).err());
-    add("dh without dx", plain.clone().weight(DType::F32)
-        .and_then(|d| d.backward(baracuda_ops::Gradients::PARAMETERS)).and_then(|d| d.dh(true)).err());
+    add(
+        "output written twice",
+        TensorDesc::strided(DType::F32, &[2, 3], &[0, 1]).and_then(|d| plain.clone().y(d)).err(),
+    );
+    add(
+        "no gradient",
+        LayerNormBackwardDescriptor::new(x(&[2, 3]), 1)
+            .and_then(|_| {
+                let mut none = baracuda_ops::Gradients::ALL;
+                (none.dx, none.dweight, none.dbias) = (false, false, false);
+                plain.backward(none)
+            })
+            .err(),
+    );
+    add(
+        "dh without dx",
+        plain
+            .clone()
+            .weight(DType::F32)
+            .and_then(|d| d.backward(baracuda_ops::Gradients::PARAMETERS))
+            .and_then(|d| d.dh(true))
+            .err(),
+    );
     add("op", AnyDescriptor::parse("layernorm", "{}").err());
     add("json", AnyDescriptor::parse("layer_norm", r#"{"x": 3}"#).err());
-    add("json of an invalid descriptor", AnyDescriptor::parse("layer_norm", r#"{"x":{"dtype":"f32","dims":[2]},"normalized_dims":2,"eps":0}"#).err());
-    add("json with an unknown field", AnyDescriptor::parse("rms_norm", r#"{"x":{"dtype":"f32","dims":[2]},"normalized_dims":1,"eps":0,"epsilon":1}"#).err());
+    add(
+        "json of an invalid descriptor",
+        AnyDescriptor::parse("layer_norm", r#"{"x":{"dtype":"f32","dims":[2]},"normalized_dims":2,"eps":0}"#).err(),
+    );
+    add(
+        "json with an unknown field",
+        AnyDescriptor::parse("rms_norm", r#"{"x":{"dtype":"f32","dims":[2]},"normalized_dims":1,"eps":0,"epsilon":1}"#)
+            .err(),
+    );
     add("unsupported", Plan::new(&device, plain.clone(), &options.clone().kernel("nonesuch")).err());
 
     let plan = Plan::new(&device, plain.clone().weight(DType::F32).unwrap().stats().unwrap(), &options).unwrap();
@@ -212,35 +244,90 @@ fn refusals() -> Vec<(&'static str, Error)> {
     };
     static SHORT: [f32; 2] = [0.0; 2];
     static DOUBLE: [f64; 6] = [0.0; 6];
-    add("missing", with(&|mut a| {
-        a.weight = None;
-        a
-    }));
+    add(
+        "missing",
+        with(&|mut a| {
+            a.weight = None;
+            a
+        }),
+    );
     add("unexpected", with(&|a| a.bias(&SHORT[..])));
     add("short", with(&|a| a.weight(&SHORT[..])));
-    add("type", with(&|mut a| {
-        a.x = Mem::host(&DOUBLE);
-        a
-    }));
+    add(
+        "type",
+        with(&|mut a| {
+            a.x = Mem::host(&DOUBLE);
+            a
+        }),
+    );
     add("in place without a partner", with(&|a| a.weight(Mem::in_place())));
     let buffer = device.alloc(64).unwrap();
-    add("overlap", plan.run(&mut queue, LayerNormArgs::new(MemIn(&buffer, 0, 24), MemOut(&buffer, 4, 24)).weight(&weight[..])
-        .stats(&mut [0f32; 2][..], &mut [0f32; 2][..]), Workspace::none()).err());
+    add(
+        "overlap",
+        plan.run(
+            &mut queue,
+            LayerNormArgs::new(MemIn(&buffer, 0, 24), MemOut(&buffer, 4, 24))
+                .weight(&weight[..])
+                .stats(&mut [0f32; 2][..], &mut [0f32; 2][..]),
+            Workspace::none(),
+        )
+        .err(),
+    );
     let other = device.alloc(64).unwrap();
-    add("overlap of outputs", plan.run(&mut queue, LayerNormArgs::new(&other, MemOut(&buffer, 0, 24)).weight(&weight[..])
-        .stats(MemOut(&buffer, 16, 8), &mut [0f32; 2][..]), Workspace::none()).err());
-    add("beyond the buffer", plan.run(&mut queue, LayerNormArgs::new(MemIn(&other, 60, 24), &buffer).weight(&weight[..])
-        .stats(&mut [0f32; 2][..], &mut [0f32; 2][..]), Workspace::none()).err());
+    add(
+        "overlap of outputs",
+        plan.run(
+            &mut queue,
+            LayerNormArgs::new(&other, MemOut(&buffer, 0, 24))
+                .weight(&weight[..])
+                .stats(MemOut(&buffer, 16, 8), &mut [0f32; 2][..]),
+            Workspace::none(),
+        )
+        .err(),
+    );
+    add(
+        "beyond the buffer",
+        plan.run(
+            &mut queue,
+            LayerNormArgs::new(MemIn(&other, 60, 24), &buffer)
+                .weight(&weight[..])
+                .stats(&mut [0f32; 2][..], &mut [0f32; 2][..]),
+            Workspace::none(),
+        )
+        .err(),
+    );
     let erased = plan.clone().erase();
     add("operand count", erased.run(&mut queue, &[], Workspace::none()).err());
-    let read_only = [Mem::host(&input).into(), Mem::host(&weight).into(), Mem::host(&input).into(), Mem::host(&input).into(), Mem::host(&input).into()];
+    let read_only = [
+        Mem::host(&input).into(),
+        Mem::host(&weight).into(),
+        Mem::host(&input).into(),
+        Mem::host(&input).into(),
+        Mem::host(&input).into(),
+    ];
     add("read only", erased.run(&mut queue, &read_only, Workspace::none()).err());
     let (mut a, mut b) = ([0f32; 2], [0f32; 2]);
-    add("not bindable", plan.bind(LayerNormArgs::new(&input[..], &buffer).weight(&weight[..]).stats(&mut a[..], &mut b[..]), Workspace::none()).err());
+    add(
+        "not bindable",
+        plan.bind(
+            LayerNormArgs::new(&input[..], &buffer).weight(&weight[..]).stats(&mut a[..], &mut b[..]),
+            Workspace::none(),
+        )
+        .err(),
+    );
     // f32 at an odd address.
     let bytes = device.alloc(64).unwrap();
-    add("misaligned", plan.run(&mut queue, LayerNormArgs::new(MemIn(&bytes, 2, 24), &buffer).weight(&weight[..])
-        .stats(&mut [0f32; 2][..], &mut [0f32; 2][..]), Workspace::none()).err());
+    add(
+        "misaligned",
+        plan.run(
+            &mut queue,
+            LayerNormArgs::new(MemIn(&bytes, 2, 24), &buffer)
+                .weight(&weight[..])
+                .stats(&mut [0f32; 2][..], &mut [0f32; 2][..]),
+            Workspace::none(),
+        )
+        .err(),
+    );
     add("download as another type", {
         let typed = device.upload(&[1f32]).unwrap();
         queue.download::<f64>(&typed).err()
@@ -287,7 +374,8 @@ fn errors() -> Outcome {
         std::fs::write(baracuda_ops_tests::floor::root().join("tests/errors.txt"), &text)?;
         return Ok(());
     }
-    let expected: BTreeMap<&str, &str> = include_str!("errors.txt").lines().filter_map(|l| l.split_once(": ")).collect();
+    let expected: BTreeMap<&str, &str> =
+        include_str!("errors.txt").lines().filter_map(|l| l.split_once(": ")).collect();
     let found: BTreeMap<&str, &str> = text.lines().filter_map(|l| l.split_once(": ")).collect();
     for (name, words) in &found {
         if expected.get(name) != Some(words) {
@@ -316,7 +404,9 @@ fn in_use() -> Outcome {
                 for _ in 0..200 {
                     match run() {
                         Ok(()) => {}
-                        Err(Error::BufferInUse { operand: "y", .. }) => refused.store(true, std::sync::atomic::Ordering::Relaxed),
+                        Err(Error::BufferInUse { operand: "y", .. }) => {
+                            refused.store(true, std::sync::atomic::Ordering::Relaxed)
+                        }
                         Err(error) => panic!("{error}"),
                     }
                     if refused.load(std::sync::atomic::Ordering::Relaxed) {
@@ -337,11 +427,11 @@ fn in_use() -> Outcome {
 fn refused_runs(device: &Device) -> Outcome {
     let descriptor = LayerNormDescriptor::new(x(&[4, 64]), 1)?.weight(DType::F32)?;
     let plan = Plan::new(device, descriptor, &PlanOptions::default())?;
-    let input = device.upload(&vec![1.5f32; 256])?;
-    let weight = device.upload(&vec![1f32; 64])?;
-    let output = device.upload(&vec![7f32; 256])?;
-    let halves = device.upload(&vec![half::f16::ONE; 64])?;
-    let elsewhere = Device::cpu().upload(&vec![0f32; 256])?;
+    let input = device.upload(&[1.5f32; 256])?;
+    let weight = device.upload(&[1f32; 64])?;
+    let output = device.upload(&[7f32; 256])?;
+    let halves = device.upload(&[half::f16::ONE; 64])?;
+    let elsewhere = Device::cpu().upload(&[0f32; 256])?;
     let workspace = device.alloc(plan.workspace().bytes)?;
     let mut queue = device.queue();
     let mut run = |args: LayerNormArgs<'_>| plan.run(&mut queue, args, Workspace::new(&workspace));
@@ -362,7 +452,10 @@ fn refused_runs(device: &Device) -> Outcome {
     assert_eq!(kind(run(LayerNormArgs::new(&input, MemOut(&output, 0, 1023)).weight(&weight))), "small");
     assert_eq!(kind(run(LayerNormArgs::new(&input, &output).weight(MemIn(&output, 0, 256)))), "overlap");
     let wide = device.alloc(2048)?;
-    assert_eq!(kind(run(LayerNormArgs::new(MemIn(&wide, 0, 1024), MemOut(&wide, 16, 1024)).weight(&weight))), "overlap in place");
+    assert_eq!(
+        kind(run(LayerNormArgs::new(MemIn(&wide, 0, 1024), MemOut(&wide, 16, 1024)).weight(&weight))),
+        "overlap in place"
+    );
     assert_eq!(kind(run(LayerNormArgs::new(MemIn(&wide, 2, 1024), &output).weight(&weight))), "misaligned");
     if device.backend() != baracuda_ops::Backend::Cpu {
         assert_eq!(kind(run(LayerNormArgs::new(&elsewhere, &output).weight(&weight))), "device");
@@ -458,7 +551,9 @@ fn more_than_2_to_the_31() -> Outcome {
             let first = &bytes[..small.span_bytes as usize];
             for (i, part) in bytes.chunks(first.len()).enumerate() {
                 if part != &first[..part.len()] {
-                    return Err(format!("{}: rows from {} on differ from the first", slot.name, i as u64 * PERIOD).into());
+                    return Err(
+                        format!("{}: rows from {} on differ from the first", slot.name, i as u64 * PERIOD).into()
+                    );
                 }
             }
             outputs.push(slot.name, &small.desc, baracuda_ops_tests::values::gather(&small.desc, first));

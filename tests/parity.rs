@@ -25,7 +25,9 @@ fn main() -> ExitCode {
         let records = records.clone();
         let is_absent = entry.target.device.is_err();
         if is_absent {
-            records.lock().unwrap().push(entry.record(Ended::Ignored, String::new(), 0.0));
+            let must_be_refused = entry.case.must_be_refused_by(entry.target.backend);
+            let words = if must_be_refused { floor::MUST_BE_REFUSED } else { "" };
+            records.lock().unwrap().push(entry.record(Ended::Ignored, words.into(), 0.0));
         }
         Trial::test(entry.name(), move || {
             let record = entry.run();
@@ -42,13 +44,14 @@ fn main() -> ExitCode {
     let records: Vec<Record> = std::mem::take(&mut *records.lock().unwrap());
     let is_whole = is_whole && conclusion.num_filtered_out == 0;
     // A run of some trials leaves the record of the last run of all alone.
-    let path = if is_whole { floor::record_path() } else { floor::record_path().with_file_name("parity-partial.jsonl") };
+    let path =
+        if is_whole { floor::record_path() } else { floor::record_path().with_file_name("parity-partial.jsonl") };
     if let Err(error) = matrix::write(&records, &path) {
         eprintln!("{}: {error:#}", path.display());
     }
     if is_whole {
         let present = |name: &str| baracuda_ops_tests::target::target(name).is_some_and(|t| t.device.is_ok());
-        let complaints = floor::below(&floor::parse(floor::COMMITTED), &floor::of(&records), present);
+        let complaints = floor::below(&floor::committed(), &floor::of(&records), present);
         for complaint in &complaints {
             eprintln!("floor: {complaint}");
         }

@@ -81,7 +81,10 @@ fn fields(text: &str, head: &str, is_wgsl: bool) -> Vec<String> {
 #[test]
 fn parameters_of_both_kernels_have_the_same_order() {
     let Some((_, header)) = sources("csrc", &["h"]).into_iter().find(|(p, _)| p.ends_with("bops.h")) else { return };
-    for (file, name) in [("norm/row_norm.wgsl", "bops_row_norm_params"), ("norm/row_norm_backward.wgsl", "bops_row_norm_backward_params")] {
+    for (file, name) in [
+        ("norm/row_norm.wgsl", "bops_row_norm_params"),
+        ("norm/row_norm_backward.wgsl", "bops_row_norm_backward_params"),
+    ] {
         let text = FILES.iter().find(|(path, _)| *path == file).map(|f| f.1).unwrap_or_else(|| panic!("no {file}"));
         let before = header.split(&format!("}} {name};")).next().unwrap_or_default();
         let start = before.rfind("typedef struct").expect("a struct");
@@ -99,11 +102,31 @@ fn parameters_of_both_kernels_have_the_same_order() {
 #[test]
 fn comments_describe_the_present() {
     const BANNED: [&str; 15] = [
-        "todo", "fixme", "xxx", "hack", "for now", "previously", "no longer", "used to be", "in the future", "phase 1", "phase 2",
-        "workaround for now", "legacy code", "temporary", "will be added",
+        "todo",
+        "fixme",
+        "xxx",
+        "hack",
+        "for now",
+        "previously",
+        "no longer",
+        "used to be",
+        "in the future",
+        "phase 1",
+        "phase 2",
+        "workaround for now",
+        "legacy code",
+        "temporary",
+        "will be added",
     ];
     let mut files = sources("csrc", &["cu", "cuh", "h", "wgsl"]);
-    for folder in ["baracuda-ops/src", "baracuda-ops/examples", "baracuda-ops-sys/src", "benches/src", "tests/src", "tests/faults"] {
+    for folder in [
+        "baracuda-ops/src",
+        "baracuda-ops/examples",
+        "baracuda-ops-sys/src",
+        "benches/src",
+        "tests/src",
+        "tests/faults",
+    ] {
         files.extend(sources(folder, &["rs", "cu"]));
     }
     let mut found = BTreeSet::new();
@@ -133,7 +156,11 @@ fn comments_describe_the_present() {
 fn kernels_begin_with_a_comment() {
     for (path, text) in sources("csrc", &["wgsl", "cuh"]) {
         let first = text.lines().next().unwrap_or_default();
-        assert!(first.starts_with("//") || first.starts_with("/*") || first.starts_with("#pragma"), "{} begins with {first:?}", path.display());
+        assert!(
+            first.starts_with("//") || first.starts_with("/*") || first.starts_with("#pragma"),
+            "{} begins with {first:?}",
+            path.display()
+        );
     }
 }
 
@@ -142,7 +169,9 @@ fn kernels_begin_with_a_comment() {
 fn only_the_bindings_declare_foreign_functions() {
     for folder in ["baracuda-ops/src", "baracuda-ops-sys/src", "benches/src", "tests/src"] {
         for (path, text) in sources(folder, &["rs"]) {
-            let is_declared = text.lines().any(|l| l.trim_start().starts_with("unsafe extern") || l.trim_start().starts_with("extern \"C\""));
+            let is_declared = text
+                .lines()
+                .any(|l| l.trim_start().starts_with("unsafe extern") || l.trim_start().starts_with("extern \"C\""));
             assert!(!is_declared || path.ends_with("bindings.rs"), "{}", path.display());
         }
     }

@@ -6,7 +6,9 @@
 use std::error::Error;
 
 use baracuda_ops::wgpu::{self, util::DeviceExt};
-use baracuda_ops::{DType, Mem, MemMut, Plan, PlanOptions, Queue, RmsNormArgs, RmsNormDescriptor, TensorDesc, Workspace};
+use baracuda_ops::{
+    DType, Mem, MemMut, Plan, PlanOptions, Queue, RmsNormArgs, RmsNormDescriptor, TensorDesc, Workspace,
+};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // What the framework has.
@@ -35,7 +37,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut contents = vec![1f32; (scratch_at + plan.workspace().bytes.max(4)) as usize / 4];
     contents[..64 * 512].iter_mut().enumerate().for_each(|(i, v)| *v = (i % 7) as f32 - 3.0);
     let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC;
-    let init = wgpu::util::BufferInitDescriptor { label: Some("pool"), contents: bytemuck::cast_slice(&contents), usage };
+    let init =
+        wgpu::util::BufferInitDescriptor { label: Some("pool"), contents: bytemuck::cast_slice(&contents), usage };
     let pool = device.create_buffer_init(&init);
 
     // Record into the framework's encoder; nothing is submitted here.
@@ -48,7 +51,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         plan.run(&mut recorder, args, Workspace::new(scratch))?;
     }
     let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-    let shown = device.create_buffer(&wgpu::BufferDescriptor { label: None, size: 28, usage, mapped_at_creation: false });
+    let shown =
+        device.create_buffer(&wgpu::BufferDescriptor { label: None, size: 28, usage, mapped_at_creation: false });
     encoder.copy_buffer_to_buffer(&pool, y_at, &shown, 0, 28);
     queue.submit([encoder.finish()]);
     shown.map_async(wgpu::MapMode::Read, .., |_| {});

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
 
 use crate::backend::Device;
@@ -113,13 +113,7 @@ impl PlanCache {
         state.stats.plans = 0;
     }
 
-    fn hit<D: Descriptor>(
-        &self,
-        key: u64,
-        device: &Device,
-        descriptor: &D,
-        options: &PlanOptions,
-    ) -> Option<Plan<D>> {
+    fn hit<D: Descriptor>(&self, key: u64, device: &Device, descriptor: &D, options: &PlanOptions) -> Option<Plan<D>> {
         let mut state = self.lock();
         state.clock += 1;
         let now = state.clock;
@@ -132,9 +126,7 @@ impl PlanCache {
     }
 
     fn key<D: Descriptor>(&self, device: &Device, descriptor: &D, options: &PlanOptions) -> u64 {
-        let mut hasher = self.hasher.build_hasher();
-        (device, D::NAME, descriptor, options).hash(&mut hasher);
-        hasher.finish()
+        self.hasher.hash_one((device, D::NAME, descriptor, options))
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {

@@ -5,6 +5,7 @@
 //! partners at the identical range. Kernels check nothing again.
 
 use crate::backend::{Backend, Device, Located, Location};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, MAX_SLOTS, Memory, Operands, Place, View, Workspace};
 use crate::options::WorkspaceReq;
@@ -14,9 +15,43 @@ use crate::plan::{Access, Slot};
 pub(crate) struct Contract<'p> {
     pub(crate) op: &'static str,
     pub(crate) names: &'static [&'static str],
-    pub(crate) slots: &'p [Slot],
+    pub(crate) expected: &'p [Expected],
     pub(crate) device: &'p Device,
     pub(crate) workspace: WorkspaceReq,
+}
+
+/// What a run expects of one operand: a slot's facts, packed closely since every run reads them all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected {
+    span_bytes: u64,
+    align: u64,
+    position: u8,
+    in_place: Option<u8>,
+    is_written: bool,
+    dtype: DType,
+}
+
+impl Expected {
+    /// What a device expects of a slot's operand.
+    pub(crate) fn new(slot: &Slot, device: &Device) -> Self {
+        let align = match device.backend() {
+            Backend::Cpu => slot.desc.dtype().size_bytes(),
+            Backend::Cuda => slot.desc.align_bytes(),
+            Backend::Wgpu => 4,
+        };
+        Self {
+            span_bytes: slot.span_bytes,
+            align,
+            position: slot.position as u8,
+            in_place: slot.in_place.map(|partner| partner as u8),
+            is_written: slot.access != Access::In,
+            dtype: slot.desc.dtype(),
+        }
+    }
+
+    fn at(&self) -> usize {
+        usize::from(self.position)
+    }
 }
 
 /// A range of memory: of the address space, or of one wgpu buffer.
@@ -62,28 +97,30 @@ pub(crate) fn check<'a>(
     let op = plan.op;
     let mut located = Located::default();
     let mut ranges = [Range::EMPTY; MAX_SLOTS];
-    let mut declared = 0u32;
-    for slot in plan.slots {
-        declared |= 1 << slot.position;
-        let view = operands.0[slot.position]
-            .as_ref()
-            .ok_or(Error::MissingOperand { op, operand: slot.name })?;
-        if let Place::InPlace = view.place {
+    let (mut declared, mut in_place) = (0u32, 0u32);
+    for expected in plan.expected {
+        let at = expected.at();
+        declared |= 1 << at;
+        let Some(view) = &operands.0[at] else {
+            return Err(Error::MissingOperand { op, operand: plan.names[at] });
+        };
+        if let Place::Partner = view.place {
+            in_place |= 1 << at;
             continue;
         }
-        ranges[slot.position] = place(plan, slot, view)?;
-        located.operands[slot.position] = location(&ranges[slot.position]);
+        ranges[at] = place(plan, expected, view)?;
+        located.operands[at] = location(&ranges[at]);
     }
-    for (position, view) in operands.0.iter().enumerate() {
-        if view.is_some() && declared & (1 << position) == 0 {
-            return Err(Error::UnexpectedOperand { op, operand: plan.names[position] });
+    for (at, view) in operands.0.iter().enumerate() {
+        if view.is_some() && declared & (1 << at) == 0 {
+            return Err(Error::UnexpectedOperand { op, operand: plan.names[at] });
         }
     }
-    for slot in plan.slots {
-        if matches!(operands.0[slot.position], Some(View { place: Place::InPlace, .. })) {
-            let partner = in_place_partner(plan, slot, operands)?;
-            ranges[slot.position] = ranges[partner];
-            located.operands[slot.position] = located.operands[partner];
+    if in_place != 0 {
+        for expected in plan.expected.iter().filter(|expected| in_place & (1 << expected.position) != 0) {
+            let partner = in_place_partner(plan, expected, in_place)?;
+            ranges[expected.at()] = ranges[partner];
+            located.operands[expected.at()] = located.operands[partner];
         }
     }
     let range = place_workspace(plan, workspace)?;
@@ -93,20 +130,15 @@ pub(crate) fn check<'a>(
 }
 
 /// Where one operand lies, after every check that concerns it alone.
-fn place<'a>(plan: &Contract<'_>, slot: &Slot, view: &View<'a>) -> Result<Range<'a>> {
-    let (op, operand) = (plan.op, slot.name);
-    if slot.access != Access::In && !view.is_writable {
+fn place<'a>(plan: &Contract<'_>, expected: &Expected, view: &View<'a>) -> Result<Range<'a>> {
+    let (op, operand) = (plan.op, plan.names[expected.at()]);
+    if expected.is_written && !view.is_writable {
         return Err(Error::ReadOnly { op, operand });
     }
-    if let Some(got) = view.dtype.filter(|&d| d != slot.desc.dtype()) {
-        return Err(Error::WrongDType { op, operand, expected: slot.desc.dtype(), got });
+    match view.dtype {
+        Some(got) if got != expected.dtype => Err(Error::WrongDType { op, operand, expected: expected.dtype, got }),
+        _ => resolve(plan, operand, view, expected.span_bytes, expected.align),
     }
-    let align = match plan.device.backend() {
-        Backend::Cpu => slot.desc.dtype().size_bytes(),
-        Backend::Cuda => slot.desc.align_bytes(),
-        Backend::Wgpu => 4,
-    };
-    resolve(plan, operand, view, slot.span_bytes, align)
 }
 
 fn place_workspace<'a>(plan: &Contract<'_>, workspace: &Workspace<'a>) -> Result<Range<'a>> {
@@ -117,7 +149,7 @@ fn place_workspace<'a>(plan: &Contract<'_>, workspace: &Workspace<'a>) -> Result
     let Some(view) = &workspace.0 else {
         return Err(Error::TooSmall { op, operand: "workspace", need_bytes, got_bytes: 0 });
     };
-    if let Place::InPlace = view.place {
+    if let Place::Partner = view.place {
         return Err(Error::NotInPlace { op, operand: "workspace", detail: "it has no partner" });
     }
     resolve(plan, "workspace", view, need_bytes, plan.workspace.align)
@@ -212,43 +244,43 @@ fn location<'a>(range: &Range<'a>) -> Location<'a> {
     Location::Address(range.start)
 }
 
-/// The position of the partner whose memory an in-place operand shares.
-fn in_place_partner(plan: &Contract<'_>, slot: &Slot, operands: &Operands<'_>) -> Result<usize> {
-    let refuse = |detail| Err(Error::NotInPlace { op: plan.op, operand: slot.name, detail });
-    let Some(partner) = slot.in_place else {
+/// The position of the partner whose memory an in-place operand shares; `in_place` marks the operands that are.
+#[cold]
+fn in_place_partner(plan: &Contract<'_>, expected: &Expected, in_place: u32) -> Result<usize> {
+    let refuse = |detail| Err(Error::NotInPlace { op: plan.op, operand: plan.names[expected.at()], detail });
+    let Some(partner) = expected.in_place else {
         return refuse("the descriptor names no partner with the same layout for it");
     };
-    if slot.access != Access::In {
+    if expected.is_written {
         return refuse("an output is never the one left out; pass its memory and let the input be in place");
     }
-    match operands.0[partner] {
-        Some(View { place: Place::InPlace, .. }) => refuse("its partner is in place too"),
-        _ => Ok(partner),
+    if in_place & (1 << partner) != 0 {
+        return refuse("its partner is in place too");
     }
+    Ok(usize::from(partner))
 }
 
 /// Refuses overlaps in which something is written, but for in-place partners at the identical range.
 fn disjoint(plan: &Contract<'_>, ranges: &[Range<'_>; MAX_SLOTS], workspace: &Range<'_>) -> Result<()> {
     let op = plan.op;
-    for (i, a) in plan.slots.iter().enumerate() {
-        let range = &ranges[a.position];
+    for (i, a) in plan.expected.iter().enumerate() {
+        let range = &ranges[a.at()];
         if range.start == range.end {
             continue;
         }
-        for b in &plan.slots[i + 1..] {
-            let other = &ranges[b.position];
-            let is_read = a.access == Access::In && b.access == Access::In;
-            if is_read || !range.overlaps(other) {
+        for b in &plan.expected[i + 1..] {
+            let other = &ranges[b.at()];
+            if !(a.is_written || b.is_written) || !range.overlaps(other) {
                 continue;
             }
             let partners = a.in_place == Some(b.position) || b.in_place == Some(a.position);
             if !(partners && range.is_same(other)) {
                 let detail = if partners { "; in place, both must be the identical range" } else { "" };
-                return Err(Error::Overlap { op, a: a.name, b: b.name, detail });
+                return Err(Error::Overlap { op, a: plan.names[a.at()], b: plan.names[b.at()], detail });
             }
         }
         if range.overlaps(workspace) {
-            return Err(Error::Overlap { op, a: a.name, b: "workspace", detail: "" });
+            return Err(Error::Overlap { op, a: plan.names[a.at()], b: "workspace", detail: "" });
         }
     }
     Ok(())
@@ -257,7 +289,7 @@ fn disjoint(plan: &Contract<'_>, ranges: &[Range<'_>; MAX_SLOTS], workspace: &Ra
 #[cold]
 fn elsewhere(plan: &Contract<'_>, operand: &'static str, view: &View<'_>) -> Error {
     let got = match view.place {
-        Place::InPlace => "in place".to_string(),
+        Place::Partner => "in place".to_string(),
         Place::Host(_) => "the host".to_string(),
         Place::Buffer { buffer: Buffer { device, .. }, .. } => device.to_string(),
         #[cfg(feature = "cuda")]

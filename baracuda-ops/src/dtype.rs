@@ -28,8 +28,7 @@ pub enum DType {
 
 impl DType {
     /// Every type, in declaration order.
-    pub const ALL: [Self; 7] =
-        [Self::F64, Self::F32, Self::F16, Self::BF16, Self::I64, Self::I32, Self::U32];
+    pub const ALL: [Self; 7] = [Self::F64, Self::F32, Self::F16, Self::BF16, Self::I64, Self::I32, Self::U32];
 
     /// Bytes of one element.
     pub const fn size_bytes(self) -> u64 {

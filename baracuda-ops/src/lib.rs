@@ -29,10 +29,10 @@ pub use options::{Determinism, Math, PlanInfo, PlanOptions, WorkspaceReq};
 pub use plan::{Access, AnyPlan, Args, Bound, Descriptor, Plan, Slot};
 pub use tensor::{DEFAULT_ALIGN_BYTES, MAX_RANK, TensorDesc};
 
-#[cfg(feature = "cuda")]
-pub use backend::cuda::Lent;
 #[cfg(feature = "wgpu")]
 pub use ::wgpu;
+#[cfg(feature = "cuda")]
+pub use backend::cuda::Lent;
 #[cfg(feature = "wgpu")]
 #[doc(hidden)]
 pub use ops::norm::wgsl_variants;

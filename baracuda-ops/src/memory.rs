@@ -11,7 +11,7 @@ use crate::backend::cuda;
 use crate::backend::wgpu;
 
 /// Greatest number of operands of an op.
-pub(crate) const MAX_SLOTS: usize = 16;
+pub(crate) const MAX_SLOTS: usize = 12;
 
 /// Memory that a run reads.
 ///
@@ -39,13 +39,20 @@ pub(crate) struct View<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place<'a> {
-    InPlace,
+    /// That of the in-place partner.
+    Partner,
     Host(*mut u8),
-    Buffer { buffer: &'a Buffer, offset: u64 },
+    Buffer {
+        buffer: &'a Buffer,
+        offset: u64,
+    },
     #[cfg(feature = "cuda")]
     Cuda(u64),
     #[cfg(feature = "wgpu")]
-    Wgpu { buffer: &'a ::wgpu::Buffer, offset: u64 },
+    Wgpu {
+        buffer: &'a ::wgpu::Buffer,
+        offset: u64,
+    },
 }
 
 impl<'a> View<'a> {
@@ -63,7 +70,7 @@ impl<'a> Mem<'a> {
 
     /// The memory of the operand's in-place partner: `x` where `y` is, for instance.
     pub fn in_place() -> Self {
-        Self(View::new(Place::InPlace, 0, None, false))
+        Self(View::new(Place::Partner, 0, None, false))
     }
 
     /// `bytes` bytes of a buffer from `offset` on; that they lie inside it is checked by the run.

@@ -10,7 +10,7 @@ use serde::{Serialize, de::DeserializeOwned};
 #[cfg(feature = "wgpu")]
 use crate::backend::DeviceKind;
 use crate::backend::{Backend, Device, DeviceProps, Located, Queue, QueueKind, cpu};
-use crate::check::{Contract, check};
+use crate::check::{Contract, Expected, check};
 use crate::error::{Error, Reason, Rejection, Result};
 use crate::memory::{MAX_SLOTS, Operand, Operands, Place, View, Workspace};
 use crate::options::{Determinism, Math, PlanInfo, PlanOptions, WorkspaceReq};
@@ -208,11 +208,7 @@ fn admit<D>(
     }
 }
 
-pub(crate) fn choose<D: Descriptor>(
-    device: &Device,
-    descriptor: &D,
-    options: &PlanOptions,
-) -> Result<&'static str> {
+pub(crate) fn choose<D: Descriptor>(device: &Device, descriptor: &D, options: &PlanOptions) -> Result<&'static str> {
     first_that_serves(device, descriptor, options, |kernel, _| Ok(kernel.name()))
 }
 
@@ -243,10 +239,9 @@ impl<D: Descriptor> Plan<D> {
     /// [`Error::Unsupported`] with every kernel tried and its reason; [`Error::OutOfMemory`], [`Error::DeviceLost`] or
     /// [`Error::Backend`] if building failed.
     pub fn new(device: &Device, descriptor: D, options: &PlanOptions) -> Result<Self> {
-        let (kernel, choice, built) =
-            first_that_serves(device, &descriptor, options, |kernel, choice| {
-                Ok((kernel.name(), choice, kernel.build(&descriptor, choice, device)?))
-            })?;
+        let (kernel, choice, built) = first_that_serves(device, &descriptor, options, |kernel, choice| {
+            Ok((kernel.name(), choice, kernel.build(&descriptor, choice, device)?))
+        })?;
         let descriptor = Arc::new(descriptor);
         let for_repro = descriptor.clone();
         let info = PlanInfo {
@@ -271,6 +266,7 @@ impl<D: Descriptor> Plan<D> {
         let core = Core {
             names: D::OPERANDS,
             slots: descriptor.slots().into(),
+            expected: descriptor.slots().iter().map(|slot| Expected::new(slot, device)).collect(),
             device: device.clone(),
             workspace: choice.workspace,
             info,
@@ -412,10 +408,10 @@ pub struct Bound {
 
 enum BoundOperands {
     /// On the CPU, where every run borrows its buffers.
-    Cpu { located: Located<'static>, loans: cpu::Loans },
+    Cpu { located: Box<Located<'static>>, loans: Box<cpu::Loans> },
     #[cfg(feature = "cuda")]
     Cuda {
-        located: Located<'static>,
+        located: Box<Located<'static>>,
         #[expect(dead_code, reason = "keeps the memory alive")]
         buffers: Vec<crate::memory::Buffer>,
     },
@@ -457,6 +453,7 @@ impl Debug for Bound {
 struct Core {
     names: &'static [&'static str],
     slots: Box<[Slot]>,
+    expected: Box<[Expected]>,
     device: Device,
     workspace: WorkspaceReq,
     info: PlanInfo,
@@ -468,7 +465,7 @@ impl Core {
         let contract = Contract {
             op: self.info.op,
             names: self.names,
-            slots: &self.slots,
+            expected: &self.expected,
             device: &self.device,
             workspace: self.workspace,
         };
@@ -524,8 +521,8 @@ impl Core {
         }
         let operands = match &this.exec {
             Exec::Cpu(_) => BoundOperands::Cpu {
-                located: located.addresses(),
-                loans: cpu::Loans::new(&this.slots, operands, workspace),
+                located: Box::new(located.addresses()),
+                loans: Box::new(cpu::Loans::new(&this.slots, operands, workspace)),
             },
             #[cfg(feature = "wgpu")]
             Exec::Wgpu(program) => {
@@ -533,7 +530,9 @@ impl Core {
                 BoundOperands::Wgpu(wgpu::bind(program, device, op, this.names, &located)?)
             }
             #[cfg(feature = "cuda")]
-            Exec::Cuda(_) => BoundOperands::Cuda { located: located.addresses(), buffers: buffers(operands, workspace) },
+            Exec::Cuda(_) => {
+                BoundOperands::Cuda { located: Box::new(located.addresses()), buffers: buffers(operands, workspace) }
+            }
         };
         Ok(Bound { core: this.clone(), operands })
     }

@@ -230,7 +230,7 @@ fn dense_strides(
 
 /// The JSON of a tensor; strides and alignment only where they are not the default.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename = "TensorDesc", deny_unknown_fields)]
 struct Json {
     dtype: DType,
     dims: Vec<u64>,

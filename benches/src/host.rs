@@ -84,7 +84,8 @@ pub fn cuda() -> Result<Vec<HostLine>> {
     let raw = waiting(&mut || {
         let (from, to) = (x.cuda_address().unwrap_or(0), y.cuda_address().unwrap_or(0));
         // SAFETY: both buffers hold 8192 bytes and are aligned; the stream is alive.
-        let code = unsafe { baracuda_ops_sys::bops_copy_launch(from as *const _, to as *mut _, 8192, bench.stream().cast()) };
+        let code =
+            unsafe { baracuda_ops_sys::bops_copy_launch(from as *const _, to as *mut _, 8192, bench.stream().cast()) };
         anyhow::ensure!(code == 0, "the copy kernel failed with code {code}");
         Ok(())
     })?;
@@ -107,7 +108,10 @@ pub fn cuda() -> Result<Vec<HostLine>> {
     let again = descriptor(8)?;
     let options = PlanOptions::default();
     let plans = ns_each(2000, |calls| {
-        (0..calls).try_for_each(|_| Ok(drop(black_box(Plan::new(device, again.clone(), &options)?))))
+        for _ in 0..calls {
+            black_box(Plan::new(device, again.clone(), &options)?);
+        }
+        Ok(())
     })?;
     line("Plan::new, again", plans);
     bench.wait()?;
@@ -176,7 +180,10 @@ pub fn wgpu() -> Result<Vec<HostLine>> {
     line("Bound replay, recorded into a pass", record(&mut |lent| Ok(bound.run(lent)?))?);
     let options = PlanOptions::default();
     let plans = ns_each(500, |calls| {
-        (0..calls).try_for_each(|_| Ok(drop(black_box(Plan::new(device, typed.clone(), &options)?))))
+        for _ in 0..calls {
+            black_box(Plan::new(device, typed.clone(), &options)?);
+        }
+        Ok(())
     })?;
     line("Plan::new with cached pipelines", plans);
     Ok(lines)

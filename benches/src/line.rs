@@ -162,7 +162,8 @@ fn name_and_driver(device: &Device) -> (String, String) {
             let api = format!("CUDA {}.{}", props.driver / 1000, props.driver % 1000 / 10);
             // The kernel module knows the driver's own version.
             let module = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
-            let is_version = |word: &&str| word.split('.').count() >= 2 && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+            let is_version =
+                |word: &&str| word.split('.').count() >= 2 && word.bytes().all(|b| b.is_ascii_digit() || b == b'.');
             let version = module.split_whitespace().find(is_version).unwrap_or_default();
             (props.name, format!("{version} {api}").trim().to_string())
         }
@@ -184,7 +185,8 @@ fn civil(days: u64) -> String {
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted = (5 * day_of_year + 2) / 153;
-    let (day, month) = (day_of_year - (153 * shifted + 2) / 5 + 1, if shifted < 10 { shifted + 3 } else { shifted - 9 });
+    let (day, month) =
+        (day_of_year - (153 * shifted + 2) / 5 + 1, if shifted < 10 { shifted + 3 } else { shifted - 9 });
     let year = era * 400 + year_of_era + u64::from(month <= 2);
     format!("{year:04}-{month:02}-{day:02}")
 }

@@ -35,7 +35,8 @@ impl Bench {
         let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
         let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
         let hardware = |a: &&wgpu::Adapter| a.get_info().device_type != wgpu::DeviceType::Cpu;
-        let adapter = adapters.iter().find(hardware).or(adapters.first()).context("no wgpu adapter; install a Vulkan driver")?;
+        let adapter =
+            adapters.iter().find(hardware).or(adapters.first()).context("no wgpu adapter; install a Vulkan driver")?;
         let wanted = wgpu::Features::SUBGROUP | wgpu::Features::IMMEDIATES | wgpu::Features::TIMESTAMP_QUERY;
         let (raw, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
             label: Some("bench"),
@@ -44,11 +45,8 @@ impl Bench {
             ..Default::default()
         }))?;
         let device = Device::wgpu(&raw, &queue)?;
-        let timestamps = raw.create_query_set(&wgpu::QuerySetDescriptor {
-            label: None,
-            ty: wgpu::QueryType::Timestamp,
-            count: 2,
-        });
+        let timestamps =
+            raw.create_query_set(&wgpu::QuerySetDescriptor { label: None, ty: wgpu::QueryType::Timestamp, count: 2 });
         let buffer = |usage| {
             raw.create_buffer(&wgpu::BufferDescriptor { label: None, size: 16, usage, mapped_at_creation: false })
         };

@@ -389,8 +389,6 @@ __global__ void __launch_bounds__(threads, threads == 256 ? 2 : 1) row_norm_pers
             const row_statistics<float> s = finish_statistics<centered>(merge_blocks<centered>(exchange.wait(turn - 1), all, width, a), a);
             if (thread == 0 && rank == 0) save_statistics<centered>(s, a, last);
             T *const y = const_cast<T *>(row_of(a.o.y, last, a.p.y));
-            const uint32_t next = last + a.stages * teams;
-            const T *const x_next = row_of(a.o.x, next, a.p.x);
             const float shifted = -s.correction * s.rstd;
 #pragma unroll
             for (int v = 0; v < vectors; ++v) {
@@ -406,12 +404,9 @@ __global__ void __launch_bounds__(threads, threads == 256 ? 2 : 1) row_norm_pers
 #pragma unroll
                 for (int i = 0; i < width; ++i)
                     x[i] = centered ? fmaf(fmaf(x[i] - s.shift, s.rstd, shifted), weight[i], bias[i]) : x[i] * s.rstd * weight[i];
-                if (is_column(v)) {
-                    store_streamed(y + column(v), pack<T, 16>(x));
-                    if (next < rows) copy_async<16>(finished.slot(0, v), x_next + column(v));
-                }
+                if (is_column(v)) store_streamed(y + column(v), pack<T, 16>(x));
             }
-            copy_commit();
+            fetch_row(last + a.stages * teams, finished);
             finished.advance(a.stages);
         }
     }

@@ -170,8 +170,8 @@ __global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2
 #pragma unroll
         for (int k = 0; k < sums; ++k) sum[k] = tree_sum(chain[k]);
     };
-    // dx of a row from its total sums; unless that was done before, its stage takes row `next`.
-    const auto finish = [&](const stage_ring &stage, uint32_t row, uint32_t next, float mean, float rstd, const float (&sum)[sums]) {
+    // dx of a row from its total sums.
+    const auto finish = [&](const stage_ring &stage, uint32_t row, float mean, float rstd, const float (&sum)[sums]) {
         const float slope = sum[0] * a.reciprocal_cols * rstd * rstd, mean_g = centered ? sum[sums - 1] * a.reciprocal_cols : 0.0f;
         T *const dx = const_cast<T *>(row_of(a.o.dx, row, a.p.dx));
 #pragma unroll
@@ -199,14 +199,7 @@ __global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2
 #pragma unroll
                 for (int i = 0; i < width; ++i) g[i] += d[i];
             }
-            if (is_column(v)) {
-                store_streamed(dx + column(v), pack<T, 16>(g));
-                if (!keep && next < rows) {
-                    copy_async<16>(stage.slot(0, v), row_of(a.o.dy, next, a.p.dy) + column(v));
-                    copy_async<16>(stage.slot(1, v), row_of(a.o.x, next, a.p.x) + column(v));
-                    if constexpr (has_dh) copy_async<16>(stage.slot(2, v), row_of(a.o.dh, next, a.p.dh) + column(v));
-                }
-            }
+            if (is_column(v)) store_streamed(dx + column(v), pack<T, 16>(g));
         }
     };
 
@@ -283,8 +276,8 @@ __global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2
             team_sum<true, columns == 8>(sum, team, slots + turn);
 
             // 2. The row's gradient.
-            if (row < rows) finish(ring, row, row + a.stages * step, mean, rstd, sum);
-            if (!keep) copy_commit();
+            if (row < rows) finish(ring, row, mean, rstd, sum);
+            if (!keep) fetch_row(row + a.stages * step, ring);
             ring.advance(a.stages);
             const bool last = base + step >= rows;
             if (wants_parameters && (++taken == a.flush_rows || last)) flush(last);
@@ -315,8 +308,8 @@ __global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2
                 for (uint32_t r = 0; r < a.cluster; ++r)
 #pragma unroll
                     for (int k = 0; k < sums; ++k) sum[k] += parts[r][k];
-                finish(finished, row - lag * teams, row + (a.stages - lag) * teams, lag ? last_mean : mean, lag ? last_rstd : rstd, sum);
-                copy_commit();
+                finish(finished, row - lag * teams, lag ? last_mean : mean, lag ? last_rstd : rstd, sum);
+                fetch_row(row + (a.stages - lag) * teams, finished);
                 finished.advance(a.stages);
             }
         }
@@ -636,7 +629,8 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
     a.row_sums = a.chunk_sums + p.rows * c.chunks * 2;
 
     const auto column_sum = [&](bool overlaps) -> bops_status {
-        if ((!o.dweight && !o.dbias && workspace) || p.cols == 0) return 0;
+        const bool preparing = std::is_same_v<Action, prepare_action>;
+        if (p.cols == 0 || !(preparing || o.dweight || o.dbias)) return 0;
         const uint32_t row_threads = power_of_two_at_least((a.partial_rows + 3) / 4, 32), vectors = column_sum_threads / row_threads;
         const uint64_t blocks = (p.cols + vectors * 4 - 1) / (vectors * 4);
         launch_shape shape;

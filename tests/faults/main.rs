@@ -43,8 +43,7 @@ fn is_caught(line: &str, fault: Fault, because: &str) {
 const PLAIN: &str = r#"layer_norm {"x":{"dtype":"f32","dims":[5,127]},"normalized_dims":1,"eps":1e-5}"#;
 const HALF: &str = r#"layer_norm {"x":{"dtype":"bf16","dims":[5,127]},"normalized_dims":1,"eps":1e-5,"stats":true}"#;
 const STRIDED: &str = r#"rms_norm {"x":{"dtype":"f32","dims":[5,64],"strides":[72,1]},"normalized_dims":1,"eps":1e-5}"#;
-const BACKWARD: &str =
-    r#"layer_norm_backward {"x":{"dtype":"f32","dims":[5,127]},"normalized_dims":1,"weight":"f32","dx":true,"dweight":true,"dbias":"f32"}"#;
+const BACKWARD: &str = r#"layer_norm_backward {"x":{"dtype":"f32","dims":[5,127]},"normalized_dims":1,"weight":"f32","dx":true,"dweight":true,"dbias":"f32"}"#;
 
 #[test]
 fn writes_outside_outputs() {
@@ -186,7 +185,8 @@ fn a_refusal_that_is_none() {
     // A descriptor that must be refused and is planned all the same fails its trial, and so does the reverse.
     let target = baracuda_ops_tests::target::target("cpu").unwrap();
     assert!(!case(PLAIN).must_be_refused_by(Backend::Cuda));
-    let columns = case(r#"layer_norm {"x":{"dtype":"f32","dims":[5,33],"strides":[1,5]},"normalized_dims":1,"eps":1e-5}"#);
+    let columns =
+        case(r#"layer_norm {"x":{"dtype":"f32","dims":[5,33],"strides":[1,5]},"normalized_dims":1,"eps":1e-5}"#);
     assert!(columns.must_be_refused_by(Backend::Cuda) && columns.must_be_refused_by(Backend::Wgpu));
     assert!(matches!(
         baracuda_ops_tests::modes::run(&columns, baracuda_ops_tests::modes::Mode::Values, target),

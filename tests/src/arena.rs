@@ -218,7 +218,9 @@ impl Arena {
         let Some((name, place)) = places.min_by_key(|(_, p)| distance(p)) else { return format!("byte {at}") };
         match at {
             at if at < place.offset => format!("{} bytes before {name}", place.offset - at),
-            at if at >= place.offset + place.bytes => format!("{} bytes past {name}", at - place.offset - place.bytes + 1),
+            at if at >= place.offset + place.bytes => {
+                format!("{} bytes past {name}", at - place.offset - place.bytes + 1)
+            }
             at => format!("byte {} of {name}, which is no element of an output", at - place.offset),
         }
     }

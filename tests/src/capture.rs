@@ -63,9 +63,8 @@ fn capture(case: &Case) -> Result<f64> {
     make_current()?;
     let plan = case.descriptor.plan(&device, &PlanOptions::default())?;
     let (inputs, other) = (case.inputs(0)?, case.inputs(1)?);
-    let arena = |inputs| {
-        Arena::new(plan.slots(), plan.workspace(), inputs, Layout::Apart { shift: 0 }, InPlace::No, POISON)
-    };
+    let arena =
+        |inputs| Arena::new(plan.slots(), plan.workspace(), inputs, Layout::Apart { shift: 0 }, InPlace::No, POISON);
     let (mut first, mut second) = (arena(&inputs), arena(&other));
     let memory = Uploaded::new(&device, &first)?;
     device.queue().finish()?;

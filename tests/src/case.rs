@@ -32,16 +32,8 @@ pub enum Data {
 
 impl Data {
     /// Every kind.
-    pub const ALL: [Self; 8] = [
-        Self::Normal,
-        Self::LargeMean,
-        Self::Constant,
-        Self::Outlier,
-        Self::Nan,
-        Self::Inf,
-        Self::NegInf,
-        Self::Tiny,
-    ];
+    pub const ALL: [Self; 8] =
+        [Self::Normal, Self::LargeMean, Self::Constant, Self::Outlier, Self::Nan, Self::Inf, Self::NegInf, Self::Tiny];
 
     /// The word for it in repro lines.
     pub fn name(self) -> &'static str {

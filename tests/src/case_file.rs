@@ -107,11 +107,15 @@ impl CaseFile {
 
     /// Compares outputs with the file's, under the budgets of the op's contract.
     fn judge(&self, backend: Backend, outputs: &Tensors) -> Result<Worst> {
-        let expected = (subject(self.case.descriptor.name())?.expect)(&self.case.descriptor, &self.inputs, outputs, backend)?;
+        let expected =
+            (subject(self.case.descriptor.name())?.expect)(&self.case.descriptor, &self.inputs, outputs, backend)?;
         let mut worst = Worst::default();
         for slot in self.case.slots().iter().filter(|s| s.access != Access::In) {
-            let mut expected =
-                expected.iter().find(|e| e.name == slot.name).with_context(|| format!("no budget for {}", slot.name))?.clone();
+            let mut expected = expected
+                .iter()
+                .find(|e| e.name == slot.name)
+                .with_context(|| format!("no budget for {}", slot.name))?
+                .clone();
             let given = self.outputs.get(slot.name).context("every output was read")?;
             if self.source.starts_with("onnx ") {
                 // ONNX computes its expected values in the case's own type: they carry a second error like ours.

@@ -50,7 +50,8 @@ impl Executor for Faulty<'_> {
     fn run(&self, arena: &mut Arena) -> Result<()> {
         let before = arena.clone();
         OnDevice(self.plan).run(arena)?;
-        let outputs: Vec<usize> = arena.slots().iter().enumerate().filter(|s| s.1.access != Access::In).map(|s| s.0).collect();
+        let outputs: Vec<usize> =
+            arena.slots().iter().enumerate().filter(|s| s.1.access != Access::In).map(|s| s.0).collect();
         let slot = arena.slots()[outputs[0]].clone();
         let place = arena.operands[outputs[0]].expect("outputs have a place");
         let size = slot.desc.dtype().size_bytes();
@@ -86,7 +87,8 @@ impl Executor for Faulty<'_> {
             }
             Fault::ReadsAnOutput => {
                 let old = gather(&slot.desc, before.bytes(place));
-                let sum: Vec<f64> = gather(&slot.desc, arena.bytes(place)).iter().zip(old).map(|(a, b)| a + b).collect();
+                let sum: Vec<f64> =
+                    gather(&slot.desc, arena.bytes(place)).iter().zip(old).map(|(a, b)| a + b).collect();
                 scatter(&slot.desc, &sum, arena.bytes_mut(place));
             }
             Fault::ReadsWorkspace => {

@@ -60,9 +60,9 @@ pub fn compare(slot: &Slot, actual: &[f64], expected: &Expected) -> Result<Worst
     let mut worst = Worst::default();
     for (i, (&a, (&e, &b))) in actual.iter().zip(expected.values.iter().zip(&expected.budgets)).enumerate() {
         let found = units(slot.desc.dtype(), a, e, b);
-        // Not `>`: a NaN, from a budget that is none, is a failure.
-        if !(found <= worst.units) {
-            let units = if found.is_nan() { f64::INFINITY } else { found };
+        // A NaN comes from a budget that is none, and is a failure.
+        let units = if found.is_nan() { f64::INFINITY } else { found };
+        if units > worst.units {
             let words = format!("{}[{i}] is {a:e}, expected {e:e} within {b:.3e}: {units:.2} units", slot.name);
             worst = Worst { units, words };
             if units.is_infinite() {

@@ -3,10 +3,10 @@
 //! The same lists serve the trials (`parity.rs`), the benchmarks and the tables of `bops`.
 
 pub mod arena;
-pub mod case;
-pub mod case_file;
 #[cfg(feature = "cuda")]
 pub mod capture;
+pub mod case;
+pub mod case_file;
 pub mod exec;
 pub mod faulty;
 pub mod floor;

@@ -212,8 +212,7 @@ impl Trial<'_> {
         let inputs = self.case.inputs(0)?;
         let mut first = self.arena(&inputs, APART, InPlace::No);
         let shifted = Layout::Apart { shift: 3 };
-        let mut second =
-            Arena::new(self.plan.slots(), self.plan.workspace(), &inputs, shifted, InPlace::No, 0);
+        let mut second = Arena::new(self.plan.slots(), self.plan.workspace(), &inputs, shifted, InPlace::No, 0);
         self.run(&mut first)?;
         self.run(&mut second)?;
         second.check_surroundings()?;

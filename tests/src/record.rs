@@ -120,7 +120,9 @@ pub(crate) fn run(case: &Case, _: &AnyPlan, target: &Target, _: &Device) -> Resu
     a.download(&lender, &mut untouched)?;
     anyhow::ensure!(untouched.buffers == first.buffers, "a recorded run had an effect before the caller submitted it");
     lender.queue.submit([encoder.finish()]);
-    for (what, lent, arena) in [("encoder", &a, &mut first), ("encoder, again", &b, &mut second), ("pass", &c, &mut third)] {
+    for (what, lent, arena) in
+        [("encoder", &a, &mut first), ("encoder, again", &b, &mut second), ("pass", &c, &mut third)]
+    {
         lent.download(&lender, arena)?;
         arena.check_surroundings().context(what)?;
         same_bits(what, &plain, arena)?;

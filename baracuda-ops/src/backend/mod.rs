@@ -5,8 +5,8 @@ use std::fmt;
 use crate::dtype::Element;
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, MAX_SLOTS, Memory};
-use crate::plan::Descriptor;
 use crate::options::PlanOptions;
+use crate::plan::Descriptor;
 
 pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
@@ -367,8 +367,8 @@ impl<'q> Queue<'q> {
     pub fn download<T: Element>(&mut self, buffer: &Buffer) -> Result<Vec<T>> {
         const OP: &str = "download";
         self.device.holds(buffer, OP, 0, 0)?;
-        if let Some(got) = buffer.dtype.filter(|&d| d != T::DTYPE) {
-            return Err(Error::WrongDType { op: OP, operand: "buffer", expected: T::DTYPE, got });
+        if let Some(expected) = buffer.dtype.filter(|&d| d != T::DTYPE) {
+            return Err(Error::WrongDType { op: OP, operand: "buffer", expected, got: T::DTYPE });
         }
         let need_bytes = size_of::<T>() as u64;
         if !buffer.bytes.is_multiple_of(need_bytes) {

@@ -1,8 +1,8 @@
 //! LayerNorm, forward and backward.
 
 use baracuda_ops::{
-    AnyDescriptor, Device, Error, LayerNormArgs, LayerNormBackwardArgs, LayerNormBackwardDescriptor, LayerNormDescriptor, Plan,
-    PlanOptions, Queue, Workspace,
+    AnyDescriptor, Device, Error, LayerNormArgs, LayerNormBackwardArgs, LayerNormBackwardDescriptor,
+    LayerNormDescriptor, Plan, PlanOptions, Queue, Workspace,
 };
 
 use super::row_norm::{self, Family, Form, GradientForm};

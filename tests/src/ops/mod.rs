@@ -30,10 +30,14 @@ pub struct Subject {
     /// an operand, rounded.
     pub expect: fn(&AnyDescriptor, &Tensors, &Tensors, Backend) -> Result<Vec<Expected>>,
     /// Plans and runs with the op's own argument struct.
-    pub run_typed: fn(&AnyDescriptor, &Device, &PlanOptions, &mut Queue<'_>, &dyn Named, Workspace<'_>) -> Result<(), Error>,
+    pub run_typed: RunTyped,
     /// Its descriptors in the support table: what is asked for, and the descriptor.
     pub features: fn() -> Vec<(String, AnyDescriptor)>,
 }
+
+/// Plans a descriptor on a device and runs it with the operands of these names.
+pub type RunTyped =
+    fn(&AnyDescriptor, &Device, &PlanOptions, &mut Queue<'_>, &dyn Named, Workspace<'_>) -> Result<(), Error>;
 
 /// Operands by name.
 pub trait Named {

@@ -1,8 +1,8 @@
 //! RMSNorm, forward and backward.
 
 use baracuda_ops::{
-    AnyDescriptor, Device, Error, Plan, PlanOptions, Queue, RmsNormArgs, RmsNormBackwardArgs, RmsNormBackwardDescriptor,
-    RmsNormDescriptor, Workspace,
+    AnyDescriptor, Device, Error, Plan, PlanOptions, Queue, RmsNormArgs, RmsNormBackwardArgs,
+    RmsNormBackwardDescriptor, RmsNormDescriptor, Workspace,
 };
 
 use super::row_norm::{self, Family, Form, GradientForm};

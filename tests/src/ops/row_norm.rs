@@ -107,8 +107,10 @@ fn shapes_of(dtype: DType) -> Vec<(u64, u64)> {
 fn is_core(dtype: DType, shape: (u64, u64)) -> bool {
     match dtype {
         DType::F16 => [(7, 17), (5, 1023), (1, 16384)].contains(&shape),
-        _ => [(7, 17), (5, 127), (5, 1023), (2, 4097), (1, 16384), (2, 16392), (1, 32768), (129, 1000), (0, 16), (1, 1)]
-            .contains(&shape),
+        _ => {
+            [(7, 17), (5, 127), (5, 1023), (2, 4097), (1, 16384), (2, 16392), (1, 32768), (129, 1000), (0, 16), (1, 1)]
+                .contains(&shape)
+        }
     }
 }
 
@@ -211,7 +213,14 @@ fn layouts<F: Family>(dtype: DType) -> Vec<(Form, bool)> {
     // One row read by all.
     let repeated = strided(dtype, &[6, 40], &[0, 1]);
     add(Form { ..Form::affine::<F>(repeated, dtype) }, true);
-    add(Form { residual: true, layouts: vec![("residual", repeated)], ..Form::affine::<F>(dense(dtype, &[6, 40]), dtype) }, false);
+    add(
+        Form {
+            residual: true,
+            layouts: vec![("residual", repeated)],
+            ..Form::affine::<F>(dense(dtype, &[6, 40]), dtype)
+        },
+        false,
+    );
     // Two and three normalized extents, all extents, and a rank of 8.
     for normalized_dims in [2, 3] {
         add(Form { normalized_dims, ..Form::affine::<F>(dense(dtype, &[4, 3, 5, 7]), dtype) }, false);
@@ -247,7 +256,10 @@ pub(super) fn backward_cases<F: Family>() -> Vec<Case> {
                 let mut wanted = Gradients::ALL;
                 (wanted.dx, wanted.dweight, wanted.dbias) = (subset & 1 != 0, subset & 2 != 0, subset & 4 != 0);
                 let dh = subset & 8 != 0;
-                if (wanted.dweight && form.weight.is_none()) || (wanted.dbias && form.bias.is_none()) || (dh && !wanted.dx) {
+                if (wanted.dweight && form.weight.is_none())
+                    || (wanted.dbias && form.bias.is_none())
+                    || (dh && !wanted.dx)
+                {
                     continue;
                 }
                 let core = subset == 15 || (subset == 3 && !F::HAS_BIAS);
@@ -282,7 +294,11 @@ pub(super) fn backward_cases<F: Family>() -> Vec<Case> {
                 let form = Form::affine::<F>(dense(dtype, &[rows, cols]), DType::F32);
                 add(GradientForm::all(form.clone()), data, false);
                 if cols == 300 {
-                    add(GradientForm { wanted: Gradients::INPUT, ..GradientForm::all(Form::plain(form.x)) }, data, false);
+                    add(
+                        GradientForm { wanted: Gradients::INPUT, ..GradientForm::all(Form::plain(form.x)) },
+                        data,
+                        false,
+                    );
                 }
             }
         }
@@ -389,7 +405,9 @@ fn run_in_f64(op: &str, json: &Value, inputs: &BTreeMap<&str, &[f64]>) -> Result
     for slot in plan.slots() {
         operands.push(match writable.remove(slot.name) {
             Some(values) => MemMut::host(values.as_mut_slice()).into(),
-            None => Mem::host(*inputs.get(slot.name).with_context(|| format!("no input {}", slot.name))?).into(),
+            None => {
+                Mem::host(inputs.get(slot.name).copied().with_context(|| format!("no input {}", slot.name))?).into()
+            }
         });
     }
     plan.run(&mut device.queue(), &operands, Workspace::none())?;
@@ -486,7 +504,8 @@ pub(super) fn expect_backward(
             object.insert(name.into(), "f64".into());
         }
     }
-    let operands = [("dy", Some(dy)), ("x", Some(x)), ("rstd", Some(rstd)), ("mean", mean), ("weight", weight), ("dh", dh)];
+    let operands =
+        [("dy", Some(dy)), ("x", Some(x)), ("rstd", Some(rstd)), ("mean", mean), ("weight", weight), ("dh", dh)];
     let operands = operands.into_iter().filter_map(|(name, values)| Some((name, values?))).collect();
     let reference = run_in_f64(descriptor.name(), &json, &operands)?;
 
@@ -497,13 +516,13 @@ pub(super) fn expect_backward(
         let output = outputs.get(&name).map_or(dtype, |t| t.dtype);
         let budgets = if name == "dx" {
             let mut budgets = Vec::with_capacity(rows * cols);
-            for row in 0..rows {
+            for (row, rstd) in rstd.iter().enumerate() {
                 let all = row * cols..(row + 1) * cols;
                 let n = cols as f64;
                 let mean_g = all.clone().map(|i| g(i).abs()).sum::<f64>() / n;
                 let mean_gx = all.clone().map(|i| (g(i) * xhat(i)).abs()).sum::<f64>() / n;
                 budgets.extend(all.map(|i| {
-                    let own = 8.0 * rstd[row] * (g(i).abs() + mean_g + xhat(i).abs() * mean_gx);
+                    let own = 8.0 * rstd * (g(i).abs() + mean_g + xhat(i).abs() * mean_gx);
                     budget(output, accumulator, values[i], own + dh.map_or(0.0, |dh| dh[i].abs()))
                 }));
             }
@@ -544,7 +563,10 @@ pub(super) fn forward_features<F: Family>() -> Vec<(String, AnyDescriptor)> {
         add("residual", Form { residual: true, ..affine.clone() });
         add("rows apart", Form { x: rows, ..affine.clone() });
         add("transposed heads", Form::affine::<F>(heads, dtype));
-        add("three normalized extents", Form { normalized_dims: 3, ..Form::affine::<F>(dense(dtype, &[9, 4, 8, 16]), dtype) });
+        add(
+            "three normalized extents",
+            Form { normalized_dims: 3, ..Form::affine::<F>(dense(dtype, &[9, 4, 8, 16]), dtype) },
+        );
         add("one row of 262144", Form::affine::<F>(dense(dtype, &[1, 262144]), dtype));
         add("100000 rows of 8", Form::affine::<F>(dense(dtype, &[100_000, 8]), dtype));
         add("normalized extents not dense", Form::affine::<F>(columns, dtype));

@@ -63,8 +63,7 @@ impl Memory {
 
     /// Reads from `offset` on; the caller has checked that the bytes exist.
     pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        let _held =
-            Loan::take(self, false).ok_or(Error::BufferInUse { op: "download", operand: "buffer" })?;
+        let _held = Loan::take(self, false).ok_or(Error::BufferInUse { op: "download", operand: "buffer" })?;
         assert!(offset as usize + bytes.len() <= self.0.bytes);
         // SAFETY: the range lies in the allocation and the loan keeps writers out.
         unsafe {
@@ -114,11 +113,7 @@ impl Drop for Loan<'_> {
 pub(crate) struct Loans([Option<(Memory, &'static str, bool)>; MAX_SLOTS + 1]);
 
 impl Loans {
-    pub(crate) fn new(
-        slots: &[Slot],
-        operands: &crate::memory::Operands<'_>,
-        workspace: &Workspace<'_>,
-    ) -> Self {
+    pub(crate) fn new(slots: &[Slot], operands: &crate::memory::Operands<'_>, workspace: &Workspace<'_>) -> Self {
         let mut loans = Self([const { None }; MAX_SLOTS + 1]);
         let declared = slots.iter().filter_map(|slot| {
             operands.0[slot.position].as_ref().map(|view| (view, slot.name, slot.access != Access::In))
@@ -127,8 +122,7 @@ impl Loans {
             let View { place: Place::Buffer { buffer, .. }, .. } = view else { continue };
             #[allow(irrefutable_let_patterns, reason = "refutable with a GPU feature")]
             let AnyMemory::Cpu(memory) = &buffer.memory else { continue };
-            let known =
-                loans.0.iter_mut().flatten().find(|(other, ..)| Arc::ptr_eq(&other.0, &memory.0));
+            let known = loans.0.iter_mut().flatten().find(|(other, ..)| Arc::ptr_eq(&other.0, &memory.0));
             match known {
                 Some((_, _, strongest)) => *strongest |= writes,
                 None => {
@@ -176,7 +170,12 @@ impl<'a> Operands<'a> {
     pub(crate) fn get(&self, position: usize) -> Option<Tensor<'a>> {
         let slot = self.slots.iter().find(|slot| slot.position == position)?;
         let start = NonNull::new(self.addresses[position] as *mut u8)?;
-        Some(Tensor { start, desc: &slot.desc, elements: slot.span_bytes / slot.desc.dtype().size_bytes(), borrow: PhantomData })
+        Some(Tensor {
+            start,
+            desc: &slot.desc,
+            elements: slot.span_bytes / slot.desc.dtype().size_bytes(),
+            borrow: PhantomData,
+        })
     }
 }
 

@@ -298,12 +298,15 @@ impl fmt::Debug for Queue {
     }
 }
 
+/// Launches on a stream and returns the status of that launch.
+pub(crate) type Start = dyn Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync;
+
 /// A prepared kernel: launches with the operands of a run.
 pub(crate) struct Launch {
     /// The C function, for errors.
     pub(crate) call: &'static str,
     /// Launches on a stream and returns the status of that launch.
-    pub(crate) launch: Box<dyn Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync>,
+    pub(crate) launch: Box<Start>,
 }
 
 impl Launch {

@@ -47,7 +47,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::row_norm::{self, Backward, BackwardFields, Forward, ForwardFields, Gradients, RowNorm, Valid, backward, forward, real};
+use super::row_norm::{
+    self, Backward, BackwardFields, Forward, ForwardFields, Gradients, RowNorm, Valid, backward, forward, real,
+};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::{Mem, MemMut, Operands};

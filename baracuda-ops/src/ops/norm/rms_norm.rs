@@ -44,7 +44,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::row_norm::{self, Backward, BackwardFields, Forward, ForwardFields, Gradients, RowNorm, Valid, backward, forward, real};
+use super::row_norm::{
+    self, Backward, BackwardFields, Forward, ForwardFields, Gradients, RowNorm, Valid, backward, forward, real,
+};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::{Mem, MemMut, Operands};
@@ -256,11 +258,7 @@ pub struct RmsNormBackwardArgs<'a> {
 
 impl<'a> RmsNormBackwardArgs<'a> {
     /// The operands that every backward has.
-    pub fn new(
-        dy: impl Into<Mem<'a>>,
-        x: impl Into<Mem<'a>>,
-        rstd: impl Into<Mem<'a>>,
-    ) -> Self {
+    pub fn new(dy: impl Into<Mem<'a>>, x: impl Into<Mem<'a>>, rstd: impl Into<Mem<'a>>) -> Self {
         let (dy, x, rstd) = (dy.into(), x.into(), rstd.into());
         Self { dy, x, rstd, weight: None, dh: None, dx: None, dweight: None }
     }

@@ -18,10 +18,36 @@ pub(crate) struct Request {
     pub(crate) is_host: bool,
 }
 
-/// What a backend can time.
-struct Device {
-    cell: Box<dyn Fn(&Cell) -> Result<Line>>,
-    copies: Box<dyn Fn() -> Result<Vec<Line>>>,
+/// What can be timed.
+enum Device {
+    #[cfg(feature = "cuda")]
+    Cuda(baracuda_ops_benches::cuda::Bench),
+    #[cfg(feature = "wgpu")]
+    Wgpu(baracuda_ops_benches::wgpu::Bench),
+}
+
+impl Device {
+    #[cfg_attr(
+        not(any(feature = "cuda", feature = "wgpu")),
+        expect(unused_variables, reason = "there is nothing to time")
+    )]
+    fn cell(&self, cell: &Cell) -> Result<Line> {
+        match *self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(ref bench) => bench.cell(cell),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(ref bench) => bench.cell(cell),
+        }
+    }
+
+    fn copies(&self) -> Result<Vec<Line>> {
+        match *self {
+            #[cfg(feature = "cuda")]
+            Self::Cuda(ref bench) => bench.copies(),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(ref bench) => bench.copies(),
+        }
+    }
 }
 
 struct Out {
@@ -101,14 +127,7 @@ fn devices(request: &Request) -> Result<Vec<Device>> {
     #[cfg(feature = "cuda")]
     if is_wanted(request, "cuda") {
         match baracuda_ops_benches::cuda::Bench::new() {
-            Ok(bench) => {
-                let bench = std::rc::Rc::new(bench);
-                let other = bench.clone();
-                devices.push(Device {
-                    cell: Box::new(move |cell| bench.cell(cell)),
-                    copies: Box::new(move || other.copies()),
-                });
-            }
+            Ok(bench) => devices.push(Device::Cuda(bench)),
             Err(error) => absent.push(format!("cuda: {error:#}")),
         }
     }
@@ -120,14 +139,7 @@ fn devices(request: &Request) -> Result<Vec<Device>> {
     if is_wanted(request, "wgpu") {
         match baracuda_ops_benches::wgpu::Bench::new() {
             // An adapter that is a CPU is timed only when asked for by name.
-            Ok(bench) if bench.has_hardware() || request.device.is_some() => {
-                let bench = std::rc::Rc::new(bench);
-                let other = bench.clone();
-                devices.push(Device {
-                    cell: Box::new(move |cell| bench.cell(cell)),
-                    copies: Box::new(move || other.copies()),
-                });
-            }
+            Ok(bench) if bench.has_hardware() || request.device.is_some() => devices.push(Device::Wgpu(bench)),
             Ok(bench) => absent.push(format!("wgpu: {} is a CPU; --device wgpu times it all the same", bench.device)),
             Err(error) => absent.push(format!("wgpu: {error:#}")),
         }
@@ -148,14 +160,14 @@ fn cell_lines(request: &Request, out: &mut Out) -> Result<()> {
     let mut failures = 0;
     if ops.iter().any(|op| op == "copy") {
         for device in &devices {
-            for line in (device.copies)()? {
+            for line in device.copies()? {
                 bar.suspend(|| out.line(&line))?;
             }
         }
     }
     for cell in &cells {
         for device in &devices {
-            match (device.cell)(cell) {
+            match device.cell(cell) {
                 Ok(line) => bar.suspend(|| out.line(&line))?,
                 // One cell that fails does not cost the others.
                 Err(error) => {

@@ -57,7 +57,8 @@ pub(crate) fn files(files: Vec<PathBuf>) -> Result<()> {
 
 fn golden() -> Result<Vec<PathBuf>> {
     let folder = floor::root().join("tests/golden");
-    let entries = std::fs::read_dir(&folder).with_context(|| format!("no {}; name the case files", folder.display()))?;
+    let entries =
+        std::fs::read_dir(&folder).with_context(|| format!("no {}; name the case files", folder.display()))?;
     let mut files: Vec<PathBuf> = entries
         .filter_map(|e| Some(e.ok()?.path()))
         .filter(|p| p.extension().is_some_and(|e| e == "safetensors"))
@@ -71,14 +72,18 @@ pub(crate) fn repro(line: &str, device: Option<&str>, mode: Option<&str>) -> Res
     // A trial's name says where and how, unless the caller does.
     let head = line.split(" {").next().unwrap_or_default();
     let words: Vec<&str> = head.split('/').collect();
-    let (named_mode, named_device) = if let [_, mode, device, _] = words[..] { (Some(mode), Some(device)) } else { (None, None) };
+    let (named_mode, named_device) =
+        if let [_, mode, device, _] = words[..] { (Some(mode), Some(device)) } else { (None, None) };
     let case = Case::parse(line)?;
     let mode = mode.or(named_mode).unwrap_or("values");
     let modes = || Mode::ALL.map(Mode::name).join(", ");
     let mode = Mode::parse(mode).with_context(|| format!("unknown mode {mode:?}; the modes are {}", modes()))?;
     let targets: Vec<&Target> = match device.or(named_device) {
         Some(name) => vec![target(name).with_context(|| {
-            format!("unknown device {name:?}; the devices are {}", TARGETS.iter().map(|t| t.name).collect::<Vec<_>>().join(", "))
+            format!(
+                "unknown device {name:?}; the devices are {}",
+                TARGETS.iter().map(|t| t.name).collect::<Vec<_>>().join(", ")
+            )
         })?],
         None => TARGETS.iter().filter(|t| t.device.is_ok()).collect(),
     };
@@ -102,28 +107,19 @@ pub(crate) fn repro(line: &str, device: Option<&str>, mode: Option<&str>) -> Res
 
 pub(crate) fn floor(is_update: bool) -> Result<()> {
     let path = floor::record_path();
-    let records = matrix::read(&path)
-        .with_context(|| format!("no record of a run in {}; run `cargo test -p baracuda-ops-tests --test parity`", path.display()))?;
+    let records = matrix::read(&path).with_context(|| {
+        format!("no record of a run in {}; run `cargo test -p baracuda-ops-tests --test parity`", path.display())
+    })?;
     let now = floor::of(&records);
     if is_update {
-        // Lines of devices that are absent here keep their counts.
-        let mut floor = floor::parse(floor::COMMITTED);
-        floor.retain(|key, _| now.contains_key(key));
-        for (key, line) in now {
-            let is_present = target(&key.2).is_some_and(|t| t.device.is_ok());
-            let kept = floor.entry(key).or_insert_with(|| line.clone());
-            kept.cases = line.cases;
-            if is_present {
-                *kept = line;
-            }
-        }
+        ensure!(!records.iter().any(|r| r.ended == floor::Ended::Failed), "trials failed in that run; mend them first");
         let committed = floor::root().join("tests/floor.txt");
-        std::fs::write(&committed, floor::render(&floor))?;
+        std::fs::write(&committed, floor::render(&now))?;
         println!("{} renewed", committed.display());
         return Ok(());
     }
     let present = |name: &str| target(name).is_some_and(|t| t.device.is_ok());
-    let complaints = floor::below(&floor::parse(floor::COMMITTED), &now, present);
+    let complaints = floor::below(&floor::committed(), &now, present);
     if complaints.is_empty() {
         println!("{} trials, none below the floor", records.len());
         return Ok(());

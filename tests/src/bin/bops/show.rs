@@ -56,7 +56,13 @@ pub(crate) fn all() -> Result<()> {
                     ]),
                     Err(error) => {
                         failures += 1;
-                        table.add_row([subject.name.into(), what, target.name.into(), String::new(), format!("FAILED: {error:#}")])
+                        table.add_row([
+                            subject.name.into(),
+                            what,
+                            target.name.into(),
+                            String::new(),
+                            format!("FAILED: {error:#}"),
+                        ])
                     }
                 };
                 bar.inc(1);

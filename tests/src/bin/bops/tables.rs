@@ -44,9 +44,8 @@ fn data() -> PathBuf {
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
     let Ok(text) = std::fs::read_to_string(path) else { return Ok(Vec::new()) };
-    let line = |(i, line): (usize, &str)| {
-        serde_json::from_str(line).with_context(|| format!("{}:{}", path.display(), i + 1))
-    };
+    let line =
+        |(i, line): (usize, &str)| serde_json::from_str(line).with_context(|| format!("{}:{}", path.display(), i + 1));
     text.lines().enumerate().filter(|(_, l)| l.starts_with('{')).map(line).collect()
 }
 
@@ -83,7 +82,9 @@ fn support() -> Vec<Support> {
 /// The last kernel's words.
 fn reason(error: &baracuda_ops::Error) -> String {
     match error {
-        baracuda_ops::Error::Unsupported { tried, .. } => tried.last().map_or_else(String::new, |r| r.reason.to_string()),
+        baracuda_ops::Error::Unsupported { tried, .. } => {
+            tried.last().map_or_else(String::new, |r| r.reason.to_string())
+        }
         other => other.to_string(),
     }
 }
@@ -162,7 +163,9 @@ fn record(path: &Path) -> Result<()> {
         let units = (units * 1000.0).round() / 1000.0;
         lines.push(Accuracy { op, dtype, target, cases, units, case, origin });
     }
-    lines.sort_by(|a, b| (&a.op, &a.dtype, &a.target, &a.origin.device).cmp(&(&b.op, &b.dtype, &b.target, &b.origin.device)));
+    lines.sort_by(|a, b| {
+        (&a.op, &a.dtype, &a.target, &a.origin.device).cmp(&(&b.op, &b.dtype, &b.target, &b.origin.device))
+    });
     write(&data().join("accuracy.jsonl"), &lines)?;
     write(&data().join("support.jsonl"), &merged(support(), read(&data().join("support.jsonl"))?))
 }
@@ -179,11 +182,18 @@ fn render_accuracy(lines: &[Accuracy]) -> String {
     for line in lines {
         if line.op != op {
             op = &line.op;
-            let _ = write!(text, "\n## {op}\n\n| type | device | cases | largest error | commit | date |\n|---|---|---|---|---|---|\n");
+            let _ = write!(
+                text,
+                "\n## {op}\n\n| type | device | cases | largest error | commit | date |\n|---|---|---|---|---|---|\n"
+            );
         }
         let Accuracy { dtype, target, cases, units, origin, .. } = line;
         let commit = commit(origin);
-        let _ = writeln!(text, "| {dtype} | {target}: {} | {cases} | {units:.3} | {commit} | {} |", origin.device, origin.date);
+        let _ = writeln!(
+            text,
+            "| {dtype} | {target}: {} | {cases} | {units:.3} | {commit} | {} |",
+            origin.device, origin.date
+        );
     }
     text
 }
@@ -215,9 +225,8 @@ fn render_performance() -> Result<String> {
          dispatches. \"share of copy\" compares bytes per second with our own copy kernel on the same device at the nearest size; \
          \"best other\" is the fastest other library measured in the same run.\n",
     );
-    let mut runs: Vec<PathBuf> = std::fs::read_dir(data())
-        .map(|d| d.filter_map(|e| Some(e.ok()?.path())).collect())
-        .unwrap_or_default();
+    let mut runs: Vec<PathBuf> =
+        std::fs::read_dir(data()).map(|d| d.filter_map(|e| Some(e.ok()?.path())).collect()).unwrap_or_default();
     runs.sort();
     let name = |p: &PathBuf| p.file_name().unwrap_or_default().to_string_lossy().into_owned();
     for run in runs.iter().filter(|p| name(p).starts_with("bench-") && name(p).ends_with(".jsonl")) {
@@ -226,7 +235,14 @@ fn render_performance() -> Result<String> {
         let Some(first) = lines.first() else { continue };
         let commits: std::collections::BTreeSet<_> = lines.iter().map(|l| (&l.origin.commit, l.origin.dirty)).collect();
         ensure!(commits.len() == 1, "{} mixes commits", run.display());
-        let _ = write!(text, "\n## {}, {}\n\nCommit {}; raw lines in `docs/data/{}`.\n", first.origin.device, first.origin.date, commit(&first.origin), name(run));
+        let _ = write!(
+            text,
+            "\n## {}, {}\n\nCommit {}; raw lines in `docs/data/{}`.\n",
+            first.origin.device,
+            first.origin.date,
+            commit(&first.origin),
+            name(run)
+        );
         for peer in ["baracuda-cuda", "baracuda-wgpu"] {
             table_of(&mut text, peer, &lines, &peers);
         }
@@ -234,7 +250,11 @@ fn render_performance() -> Result<String> {
     for run in runs.iter().filter(|p| name(p).starts_with("host-") && name(p).ends_with(".jsonl")) {
         let lines: Vec<HostLine> = read(run)?;
         let Some(first) = lines.last() else { continue };
-        let _ = write!(text, "\n## Host time, {}, {}\n\n| | what | ns |\n|---|---|---|\n", first.origin.device, first.origin.date);
+        let _ = write!(
+            text,
+            "\n## Host time, {}, {}\n\n| | what | ns |\n|---|---|---|\n",
+            first.origin.device, first.origin.date
+        );
         for line in &lines {
             let _ = writeln!(text, "| {} | {} | {:.0} |", line.peer, line.what, line.ns);
         }
@@ -247,7 +267,10 @@ fn table_of(text: &mut String, peer: &str, lines: &[Line], peers: &[Peer]) {
     if ours.is_empty() {
         return;
     }
-    let _ = write!(text, "\n### {peer}\n\n| op | pass | shape | type | us | GB/s | share of copy | best other | times as fast |\n|---|---|---|---|---|---|---|---|---|\n");
+    let _ = write!(
+        text,
+        "\n### {peer}\n\n| op | pass | shape | type | us | GB/s | share of copy | best other | times as fast |\n|---|---|---|---|---|---|---|---|---|\n"
+    );
     // Of several measurements of one cell the fastest counts, for everyone.
     let mut cells: BTreeMap<(&str, &str, &Vec<u64>, &str), &Line> = BTreeMap::new();
     for line in &ours {
@@ -263,15 +286,26 @@ fn table_of(text: &mut String, peer: &str, lines: &[Line], peers: &[Peer]) {
     };
     for ((op, pass, shape, dtype), line) in &cells {
         let is_cell = |p: &&Peer| {
-            p.op.as_deref() == Some(*op) && p.pass == *pass && p.shape == **shape && p.dtype == *dtype && !p.peer.starts_with("baracuda")
+            p.op.as_deref() == Some(*op)
+                && p.pass == *pass
+                && p.shape == **shape
+                && p.dtype == *dtype
+                && !p.peer.starts_with("baracuda")
         };
-        let best = peers.iter().filter(is_cell).filter_map(|p| Some((p.us?, &p.peer))).min_by(|a, b| a.0.total_cmp(&b.0));
+        let best =
+            peers.iter().filter(is_cell).filter_map(|p| Some((p.us?, &p.peer))).min_by(|a, b| a.0.total_cmp(&b.0));
         let shape = shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
-        let share = copy_near(line.bytes).filter(|_| *op != "copy").map_or(String::new(), |c| format!("{:.1} %", 100.0 * line.gbps / c));
-        let (other, times) = best.filter(|_| *op != "copy").map_or_else(Default::default, |(us, name)| {
-            (format!("{name} {us:.2}"), format!("{:.2}", us / line.us))
-        });
-        let _ = writeln!(text, "| {op} | {pass} | {shape} | {dtype} | {:.2} | {:.0} | {share} | {other} | {times} |", line.us, line.gbps);
+        let share = copy_near(line.bytes)
+            .filter(|_| *op != "copy")
+            .map_or(String::new(), |c| format!("{:.1} %", 100.0 * line.gbps / c));
+        let (other, times) = best
+            .filter(|_| *op != "copy")
+            .map_or_else(Default::default, |(us, name)| (format!("{name} {us:.2}"), format!("{:.2}", us / line.us)));
+        let _ = writeln!(
+            text,
+            "| {op} | {pass} | {shape} | {dtype} | {:.2} | {:.0} | {share} | {other} | {times} |",
+            line.us, line.gbps
+        );
     }
 }
 
@@ -284,7 +318,12 @@ pub(crate) fn render(is_check: bool, from: Option<Option<PathBuf>>) -> Result<()
         // What the devices here say must be what was recorded.
         let stale = |row: &&Support| !recorded.contains(row);
         if let Some(row) = support().iter().find(stale) {
-            bail!("docs/data/support.jsonl is not current: {} on {}: {}; `bops tables --record` renews it", row.op, row.target, row.feature);
+            bail!(
+                "docs/data/support.jsonl is not current: {} on {}: {}; `bops tables --record` renews it",
+                row.op,
+                row.target,
+                row.feature
+            );
         }
     }
     let rows = merged(support(), recorded);
@@ -296,7 +335,10 @@ pub(crate) fn render(is_check: bool, from: Option<Option<PathBuf>>) -> Result<()
     for (path, text) in files {
         let at = floor::root().join(path);
         if is_check {
-            ensure!(std::fs::read_to_string(&at).is_ok_and(|now| now == text), "{path} is not what docs/data renders to; run `cargo bops tables`");
+            ensure!(
+                std::fs::read_to_string(&at).is_ok_and(|now| now == text),
+                "{path} is not what docs/data renders to; run `cargo bops tables`"
+            );
         } else {
             std::fs::write(&at, text).with_context(|| at.display().to_string())?;
         }

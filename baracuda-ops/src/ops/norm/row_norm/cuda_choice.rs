@@ -297,7 +297,7 @@ mod tests {
             element_bytes,
             accumulator_bytes: element_bytes.max(4),
             parameter_bytes: element_bytes,
-            vector_bytes: 1 << (16 | (cols * u64::from(element_bytes))).trailing_zeros(),
+            vector_bytes: 1 << (16 | cols.wrapping_mul(u64::from(element_bytes))).trailing_zeros(),
             parameter_align_bytes: 16,
             is_centered: true,
             has_residual: false,
@@ -319,7 +319,7 @@ mod tests {
                         let p = Problem { max_cluster, ..h200(rows, cols, element_bytes) };
                         let tuned = forward(&p).unwrap();
                         assert!(
-                            tuned.threads <= 512 && tuned.threads % 32 == 0 && tuned.cluster <= max_cluster,
+                            tuned.threads <= 512 && tuned.threads.is_multiple_of(32) && tuned.cluster <= max_cluster,
                             "{tuned:?}"
                         );
                         if tuned.variant == sys::BOPS_ROW_NORM_RESIDENT {

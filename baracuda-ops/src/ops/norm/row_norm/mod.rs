@@ -91,7 +91,7 @@ fn zero() -> Real {
 
 /// The fields of a forward descriptor, in the order of its JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename = "descriptor", deny_unknown_fields)]
 pub(crate) struct ForwardFields {
     pub(crate) x: TensorDesc,
     pub(crate) normalized_dims: usize,
@@ -112,7 +112,7 @@ pub(crate) struct ForwardFields {
 
 /// The fields of a backward descriptor, in the order of its JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(rename = "descriptor", deny_unknown_fields)]
 pub(crate) struct BackwardFields {
     pub(crate) x: TensorDesc,
     pub(crate) normalized_dims: usize,
@@ -412,7 +412,7 @@ impl Valid<BackwardFields> {
 /// Rows as the GPU kernels see them: `rows` rows of `cols` contiguous elements; row `(i0, i1, i2)` of a tensor starts
 /// `i0 * s0 + i1 * s1 + i2 * s2` elements after its first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), expect(dead_code, reason = "only GPU kernels need it"))]
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
 pub(crate) struct RowGeometry {
     pub(crate) rows: u64,
     pub(crate) cols: u64,
@@ -424,6 +424,7 @@ pub(crate) struct RowGeometry {
     pub(crate) vector_bytes: u64,
 }
 
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
 impl RowGeometry {
     /// The rows of tensors of equal extents, of which the last `normalized_dims` make a row.
     ///
