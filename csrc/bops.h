@@ -49,8 +49,8 @@ enum {
      * a cluster not 8; 8 needs 256 threads); parameter gradients stay on chip until one partial row a team is written. One row stride
      * below 2^32 a tensor; vec_bytes 16. */
     BOPS_ROW_NORM_BACKWARD_PERSISTENT = 3,
-    /* Backward. One launch whose blocks own a row of dx or a strip of columns of the parameter gradients; grid is rows alone without
-     * these. Not in place: dy is read by both. vec_bytes 16, rows of at most 8192 columns. */
+    /* Backward. One launch whose blocks own a row of dx or a strip of columns of the parameter gradients; in place two. vec_bytes 16,
+     * rows of at most 8192 columns; grid = rows + ceil(cols * element bytes / 128). */
     BOPS_ROW_NORM_BACKWARD_FEW_ROWS = 4,
     /* Backward. Chunks of rows: sums, merge, apply; reads dy and x twice. Any length, alignment and dtype. */
     BOPS_ROW_NORM_BACKWARD_SPLIT = 5,
@@ -116,7 +116,7 @@ typedef struct {
 
 /* Operands of backward; absent ones are null. dy, x, dh and dx have dtype `dtype`; weight, dweight, dbias `weight_dtype`. With a
  * residual, x is the forward's h, dh is the gradient that reaches h from elsewhere and dx serves x and residual alike.
- * rms_norm has no mean and no dbias. dx may be dy, except with FEW_ROWS. */
+ * rms_norm has no mean and no dbias. dx may be dy. */
 typedef struct {
     const void *dy, *x, *weight, *mean, *rstd, *dh;
     void *dx, *dweight, *dbias;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
 use baracuda_ops_tests::floor::{self, Ended, Record};
-use baracuda_ops_tests::matrix;
+use baracuda_ops_tests::{matrix, published};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() -> ExitCode {
@@ -50,6 +50,12 @@ fn main() -> ExitCode {
         eprintln!("{}: {error:#}", path.display());
     }
     if is_whole {
+        let folder = floor::target_folder();
+        let accuracy = matrix::write(&published::accuracy(&records), &folder.join("accuracy.jsonl"));
+        if let Err(error) = accuracy.and_then(|()| matrix::write(&published::support(), &folder.join("support.jsonl")))
+        {
+            eprintln!("{}: {error:#}", folder.display());
+        }
         let present = |name: &str| baracuda_ops_tests::target::target(name).is_some_and(|t| t.device.is_ok());
         let complaints = floor::below(&floor::committed(), &floor::of(&records), present);
         for complaint in &complaints {

@@ -3,7 +3,9 @@
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use baracuda_ops::{Device, DeviceProps};
+use baracuda_ops::Device;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use baracuda_ops::DeviceProps;
 use serde::{Deserialize, Serialize};
 
 use crate::cells::{Cell, dtype_name};

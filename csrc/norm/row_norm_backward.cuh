@@ -13,6 +13,7 @@ template <typename A> struct row_norm_backward_arguments {
     A weight_offset, reciprocal_cols;
     uint32_t weight_is_wide; // weight, dweight, dbias are f32 and narrower than that is dtype
     uint32_t cluster, slice_vectors, stages, flush_rows, flushes, chunks;
+    uint32_t first_block; // few rows: what block 0 of the launch stands for
     uint64_t partial_rows, partial_cols;
     A *partial_dweight, *partial_dbias; // [partial_rows][partial_cols]
     A *chunk_sums;                      // split: [rows][chunks][2]
@@ -172,6 +173,7 @@ __global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2
     };
     // dx of a row from its total sums.
     const auto finish = [&](const stage_ring &stage, uint32_t row, float mean, float rstd, const float (&sum)[sums]) {
+        if (!a.o.dx) return;
         const float slope = sum[0] * a.reciprocal_cols * rstd * rstd, mean_g = centered ? sum[sums - 1] * a.reciprocal_cols : 0.0f;
         T *const dx = const_cast<T *>(row_of(a.o.dx, row, a.p.dx));
 #pragma unroll
@@ -378,9 +380,10 @@ __global__ void __launch_bounds__(few_rows_threads, 1) row_norm_backward_few_row
     __shared__ __align__(16) float slots[2][team_slots];
     __shared__ float strip[sums][few_rows_threads / 32][few_rows_lanes * width];
     const uint32_t total = uint32_t(a.p.cols / width);
-    if (blockIdx.x < a.p.rows) {
+    const uint32_t block = a.first_block + blockIdx.x;
+    if (block < a.p.rows) {
         const row_team team;
-        const uint64_t row = blockIdx.x;
+        const uint32_t row = block;
         const T *const dy = static_cast<const T *>(a.o.dy) + row_offset(row, a.p.dy, a.p.extent1, a.p.extent2);
         const T *const x = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2);
         packed<vec_bytes> dy_packed[vectors], x_packed[vectors], dh_packed[vectors];
@@ -436,7 +439,7 @@ __global__ void __launch_bounds__(few_rows_threads, 1) row_norm_backward_few_row
         return;
     }
     const uint32_t lane = threadIdx.x % few_rows_lanes, first_row = threadIdx.x / few_rows_lanes, row_threads = blockDim.x / few_rows_lanes;
-    const uint32_t vector = (blockIdx.x - uint32_t(a.p.rows)) * few_rows_lanes + lane;
+    const uint32_t vector = (block - uint32_t(a.p.rows)) * few_rows_lanes + lane;
     float dweight[width] = {}, dbias[width] = {};
     if (vector < total) {
         for (uint64_t row = first_row; row < a.p.rows; row += row_threads) {
@@ -468,7 +471,7 @@ __global__ void __launch_bounds__(few_rows_threads, 1) row_norm_backward_few_row
     }
     __syncthreads();
     const uint32_t strip_cols = few_rows_lanes * width, c = threadIdx.x % strip_cols, k = threadIdx.x / strip_cols;
-    const uint64_t out = uint64_t(blockIdx.x - uint32_t(a.p.rows)) * strip_cols + c;
+    const uint64_t out = uint64_t(block - uint32_t(a.p.rows)) * strip_cols + c;
     if (k < sums && out < a.p.cols) {
         float value = 0;
         for (uint32_t warp = 0; warp < blockDim.x / 32; ++warp) value += strip[k][warp][c];
@@ -581,8 +584,9 @@ __global__ void __launch_bounds__(split_threads) row_norm_backward_split_apply(c
                     }
                     packed<vec_bytes> dh;
                     if (a.o.dh) dh = load_streamed<vec_bytes>(static_cast<const T *>(a.o.dh) + row_offset(row, a.p.dh, a.p.extent1, a.p.extent2) + column);
-                    store_streamed(static_cast<T *>(a.o.dx) + row_offset(row, a.p.dx, a.p.extent1, a.p.extent2) + column,
-                                   row_gradient<T, centered, vec_bytes, A, width>(dy_packed[j], x_packed[j], w, mean[j], rstd[j], mean_g[j], mean_g_xhat[j],
+                    if (a.o.dx)
+                        store_streamed(static_cast<T *>(a.o.dx) + row_offset(row, a.p.dx, a.p.extent1, a.p.extent2) + column,
+                                       row_gradient<T, centered, vec_bytes, A, width>(dy_packed[j], x_packed[j], w, mean[j], rstd[j], mean_g[j], mean_g_xhat[j],
                                                                                   a.o.dh ? &dh : nullptr));
                 }
             }
@@ -674,8 +678,18 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
         if constexpr (sizeof(T) < 8 && vec_bytes == 16) {
             if (c.variant == BOPS_ROW_NORM_BACKWARD_FEW_ROWS) {
                 launch_shape shape;
-                shape.grid = dim3(c.grid), shape.block = dim3(c.threads);
-                return action(row_norm_backward_few_rows<T, centered, vec_bytes>, shape, a);
+                shape.block = dim3(c.threads);
+                const auto blocks = [&](uint32_t first, uint32_t count) -> bops_status {
+                    a.first_block = first, shape.grid = dim3(count);
+                    return count ? action(row_norm_backward_few_rows<T, centered, vec_bytes>, shape, a) : 0;
+                };
+                const bool preparing = std::is_same_v<Action, prepare_action>;
+                const uint32_t rows = uint32_t(p.rows), first = o.dx || preparing ? 0 : rows;
+                const uint32_t end = o.dweight || o.dbias || preparing ? c.grid : rows;
+                if (o.dx != o.dy || first == rows || end == rows) return blocks(first, end - first);
+                // In place: the strips of columns read dy before the rows overwrite it.
+                const bops_status status = blocks(rows, end - rows);
+                return status ? status : blocks(0, rows);
             }
         }
         launch_shape shape;

@@ -161,6 +161,7 @@ fn a_vanished_trial() {
         ended,
         words: String::new(),
         units: 0.0,
+        outputs: Vec::new(),
         ms: 0.0,
     };
     let all = [record("a", Ended::Ran), record("b", Ended::Ran), record("c", Ended::Refused)];

@@ -26,7 +26,7 @@ pub(crate) fn in_fresh_process(case: &Case) -> Result<Worst> {
         bail!("{} {}", words, String::from_utf8_lossy(&child.stderr).trim());
     }
     let units = words.lines().last().and_then(|l| l.strip_prefix("units ")).context("the child said nothing")?;
-    Ok(Worst { units: units.parse()?, words: String::new() })
+    Ok(Worst { units: units.parse()?, ..Worst::default() })
 }
 
 /// In the child, captures the case that the parent names and returns how that went. `None` in any other process.

@@ -124,9 +124,7 @@ impl CaseFile {
             expected.values.clone_from(&given.values);
             let found = compare(slot, outputs.values(slot.name).context("every output was gathered")?, &expected)?;
             ensure!(found.units <= 1.0, "{}", found.words);
-            if found.units > worst.units {
-                worst = found;
-            }
+            worst.take(slot.name, found);
         }
         Ok(worst)
     }

@@ -40,6 +40,9 @@ pub struct Record {
     pub words: String,
     /// The largest error in units of the contract.
     pub units: f64,
+    /// The largest of each output.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outputs: Vec<(String, f64)>,
     /// How long it took, waiting for its device included.
     #[serde(default)]
     pub ms: f64,
@@ -151,8 +154,12 @@ pub fn root() -> PathBuf {
     if is_root(&built) { built } else { here }
 }
 
-/// Where records are written: `parity.jsonl` of the target directory.
+/// The target directory: what a run leaves lies there.
+pub fn target_folder() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// Where records are written.
 pub fn record_path() -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    target.join("parity.jsonl")
+    target_folder().join("parity.jsonl")
 }

@@ -31,6 +31,18 @@ pub struct Worst {
     pub units: f64,
     /// The words for it.
     pub words: String,
+    /// The largest of each output.
+    pub outputs: Vec<(String, f64)>,
+}
+
+impl Worst {
+    /// Takes in what was found in one more output.
+    pub fn take(&mut self, output: &str, found: Self) {
+        self.outputs.push((output.into(), found.units));
+        if found.units > self.units {
+            (self.units, self.words) = (found.units, found.words);
+        }
+    }
 }
 
 /// Error of one element in units of its budget; infinite where the class of number is wrong.
@@ -64,7 +76,7 @@ pub fn compare(slot: &Slot, actual: &[f64], expected: &Expected) -> Result<Worst
         let units = if found.is_nan() { f64::INFINITY } else { found };
         if units > worst.units {
             let words = format!("{}[{i}] is {a:e}, expected {e:e} within {b:.3e}: {units:.2} units", slot.name);
-            worst = Worst { units, words };
+            worst = Worst { units, words, ..Worst::default() };
             if units.is_infinite() {
                 break;
             }

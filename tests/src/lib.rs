@@ -14,6 +14,7 @@ pub mod judge;
 pub mod matrix;
 pub mod modes;
 pub mod ops;
+pub mod published;
 #[cfg(feature = "wgpu")]
 pub mod record;
 pub mod target;

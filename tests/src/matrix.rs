@@ -39,6 +39,7 @@ impl Entry {
             ended,
             words,
             units,
+            outputs: Vec::new(),
             ms: 0.0,
         }
     }
@@ -53,7 +54,9 @@ impl Entry {
     fn outcome(&self) -> Record {
         // A panic of the library is a failure of this trial, not the end of the others.
         match catch_unwind(AssertUnwindSafe(|| modes::run(&self.case, self.mode, self.target))) {
-            Ok(Ok(Outcome::Ran(worst))) => self.record(Ended::Ran, worst.words, worst.units),
+            Ok(Ok(Outcome::Ran(worst))) => {
+                Record { outputs: worst.outputs, ..self.record(Ended::Ran, worst.words, worst.units) }
+            }
             Ok(Ok(Outcome::Refused(why))) => self.record(Ended::Refused, why, 0.0),
             Ok(Err(error)) => self.record(Ended::Failed, format!("{error:#}"), 0.0),
             Err(_) => self.record(Ended::Failed, "panicked".into(), 0.0),
@@ -79,7 +82,7 @@ pub fn entries() -> Vec<Entry> {
 ///
 /// # Errors
 /// The file system's.
-pub fn write(records: &[Record], path: &Path) -> anyhow::Result<()> {
+pub fn write(records: &[impl serde::Serialize], path: &Path) -> anyhow::Result<()> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }

@@ -168,9 +168,7 @@ pub fn judge(case: &Case, backend: Backend, inputs: &Tensors, outputs: &Tensors)
         let expected = expected.with_context(|| format!("nothing says what {} should be", slot.name))?;
         let found = compare(slot, actual, expected)?;
         ensure!(found.units <= 1.0, "{}", found.words);
-        if found.units > worst.units {
-            worst = found;
-        }
+        worst.take(slot.name, found);
         if !case.may_be_constant && is_nearly_constant(actual) {
             bail!("mistrusted: {} is nearly constant, so that its agreement proves nothing", slot.name);
         }

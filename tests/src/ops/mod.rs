@@ -29,6 +29,8 @@ pub struct Subject {
     /// What the outputs should be, and the budget of each element. The outputs found are there for formulas of which one output is
     /// an operand, rounded.
     pub expect: fn(&AnyDescriptor, &Tensors, &Tensors, Backend) -> Result<Vec<Expected>>,
+    /// The budgets, in words.
+    pub contracts: &'static [Contract],
     /// Plans and runs with the op's own argument struct.
     pub run_typed: RunTyped,
     /// Its descriptors in the support table: what is asked for, and the descriptor.
@@ -38,6 +40,16 @@ pub struct Subject {
 /// Plans a descriptor on a device and runs it with the operands of these names.
 pub type RunTyped =
     fn(&AnyDescriptor, &Device, &PlanOptions, &mut Queue<'_>, &dyn Named, Workspace<'_>) -> Result<(), Error>;
+
+/// The budget of some outputs, in words.
+pub struct Contract {
+    /// The outputs.
+    pub outputs: &'static [&'static str],
+    /// The formula.
+    pub budget: &'static str,
+    /// Why it is no tighter, where the errors seen are far below it.
+    pub why: &'static str,
+}
 
 /// Operands by name.
 pub trait Named {

@@ -15,6 +15,7 @@ pub(super) const FORWARD: Subject = Subject {
     may_be_constant: row_norm::may_be_constant,
     input: row_norm::forward_input,
     expect: row_norm::expect_forward,
+    contracts: row_norm::FORWARD_CONTRACTS,
     run_typed: run_forward,
     features: row_norm::forward_features::<RmsNorm>,
 };
@@ -26,6 +27,7 @@ pub(super) const BACKWARD: Subject = Subject {
     may_be_constant: row_norm::may_be_constant,
     input: row_norm::backward_input,
     expect: row_norm::expect_backward,
+    contracts: row_norm::BACKWARD_CONTRACTS,
     run_typed: run_backward,
     features: row_norm::backward_features::<RmsNorm>,
 };

@@ -8,6 +8,7 @@ use baracuda_ops::{
 };
 use serde_json::Value;
 
+use super::Contract;
 use crate::case::{Case, Data, Random, distinct};
 use crate::judge::{Expected, budget};
 use crate::values::Tensors;
@@ -414,6 +415,34 @@ fn run_in_f64(op: &str, json: &Value, inputs: &BTreeMap<&str, &[f64]>) -> Result
     drop(operands);
     Ok(outputs)
 }
+
+pub(super) const FORWARD_CONTRACTS: &[Contract] = &[
+    Contract {
+        outputs: &["y"],
+        budget: "u_o |y| + u_A (|gamma| (16 |xhat| + 4) + 2 |beta|), on wgpu 24 for 16",
+        why: "The 16 (24 where WGSL's square root and division are looser) bound a mean and a variance whose roundings all have one \
+              sign; in practice they cancel.",
+    },
+    Contract { outputs: &["h"], budget: "u_o |h| + u_A |h|", why: "A sum, rounded once." },
+    Contract {
+        outputs: &["mean", "rstd"],
+        budget: "u_o |mean| + 4 u_A / rstd; u_o rstd + 16 u_A rstd, on wgpu 24 for 16",
+        why: "What the budget of y leaves its parts; their roundings cancel as those of y do.",
+    },
+];
+
+pub(super) const BACKWARD_CONTRACTS: &[Contract] = &[
+    Contract {
+        outputs: &["dx"],
+        budget: "u_o |dx| + u_A (8 rstd (|g| + mean|g| + |xhat| mean|g xhat|) + |dh|)",
+        why: "The bound adds the absolute values of terms that cancel, and lets all roundings have one sign.",
+    },
+    Contract {
+        outputs: &["dweight", "dbias"],
+        budget: "u_o |sum| + u_A (8 + 48/4) sum|terms|",
+        why: "It allows for 48 additions one after the other, which only the longest sums have, with roundings of one sign.",
+    },
+];
 
 /// Expected values and budgets of forward: docs/numerics.md, Budgets, "norm forward": `|gamma| (16 |xhat| + 4) + 2 |beta|`, 24 in place
 /// of 16 for WGSL. The statistics are given what this leaves them: rstd the relative error of xhat, mean the 4 in units of 1 / rstd.

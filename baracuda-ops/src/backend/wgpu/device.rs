@@ -92,8 +92,8 @@ pub(crate) struct Inner {
     props: Props,
     /// Zeros that stand for the offsets of operands that start where their bindings do.
     pub(super) no_offsets: ::wgpu::Buffer,
-    /// By whether all operands are bound alike, then by source.
-    pipelines: Mutex<[HashMap<Source, Pipeline>; 2]>,
+    /// With inputs only read, and with all operands bound alike.
+    pipelines: Mutex<HashMap<Source, [Pipeline; 2]>>,
     recorder: Mutex<Recorder>,
     lost: Arc<Lost>,
 }
@@ -347,16 +347,15 @@ impl Device {
         self.alive().err().unwrap_or(Error::Backend { call, code: 0, detail })
     }
 
-    /// The pipeline of a source, compiled once for the life of the device.
-    pub(super) fn pipeline(&self, source: &Source, is_shared: bool) -> Result<Pipeline> {
+    /// The pipelines of a source, with inputs only read and with all operands bound alike, compiled once for the life of the device.
+    pub(super) fn pipelines(&self, source: Source) -> Result<[Pipeline; 2]> {
         let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        let pipelines = &mut pipelines[usize::from(is_shared)];
-        if let Some(pipeline) = pipelines.get(source) {
-            return Ok(pipeline.clone());
+        if let Some(pair) = pipelines.get(&source) {
+            return Ok(pair.clone());
         }
-        let pipeline = self.compile(source, is_shared)?;
-        pipelines.insert(source.clone(), pipeline.clone());
-        Ok(pipeline)
+        let pair = [self.compile(&source, false)?, self.compile(&source, true)?];
+        pipelines.insert(source, pair.clone());
+        Ok(pair)
     }
 
     fn compile(&self, source: &Source, is_shared: bool) -> Result<Pipeline> {

@@ -71,10 +71,7 @@ impl StepBuilder {
     }
 
     fn build(self, device: &Device) -> Result<Step> {
-        let forms = |is_chunked| {
-            let source = self.source(is_chunked);
-            Ok::<_, Error>([device.pipeline(&source, false)?, device.pipeline(&source, true)?])
-        };
+        let forms = |is_chunked| device.pipelines(self.source(is_chunked));
         let mut bindings = Vec::with_capacity(self.bindings.len());
         for binding in &self.bindings {
             if let Some(place) = binding.place {

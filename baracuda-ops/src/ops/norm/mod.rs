@@ -1,7 +1,7 @@
 //! Normalization: LayerNorm and RMSNorm.
 
-mod layer_norm;
-mod rms_norm;
+pub mod layer_norm;
+pub mod rms_norm;
 mod row_norm;
 
 pub use layer_norm::{

@@ -64,7 +64,7 @@ enum Command {
         /// Writes nothing; fails if a file is not current.
         #[arg(long)]
         check: bool,
-        /// Takes the accuracy of a run of the parity tests (target/parity.jsonl by default) into docs/data first.
+        /// First takes into docs/data what a whole run of the parity tests left in this folder; by default the target folder.
         #[arg(long)]
         record: Option<Option<PathBuf>>,
     },

@@ -5,38 +5,11 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use baracuda_ops::PlanOptions;
 use baracuda_ops_benches::line::{HostLine, Line, Origin};
-use baracuda_ops_tests::floor::{self, Ended};
-use baracuda_ops_tests::matrix;
+use baracuda_ops_tests::floor;
 use baracuda_ops_tests::ops::SUBJECTS;
-use baracuda_ops_tests::target::TARGETS;
+use baracuda_ops_tests::published::{Accuracy, Support, support};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
-
-/// A row of the support table.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Support {
-    op: String,
-    target: String,
-    feature: String,
-    /// The kernel, or why not.
-    kernel: Option<String>,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    reason: String,
-}
-
-/// The largest error of one (op, dtype, target) in units of the contract.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Accuracy {
-    op: String,
-    dtype: String,
-    target: String,
-    cases: usize,
-    units: f64,
-    case: String,
-    #[serde(flatten)]
-    origin: Origin,
-}
 
 fn data() -> PathBuf {
     floor::root().join("docs/data")
@@ -58,35 +31,6 @@ fn write<T: Serialize>(path: &Path, lines: &[T]) -> Result<()> {
         std::fs::create_dir_all(folder)?;
     }
     std::fs::write(path, text).with_context(|| path.display().to_string())
-}
-
-/// What each present device serves.
-fn support() -> Vec<Support> {
-    let mut rows = Vec::new();
-    for subject in SUBJECTS {
-        for (feature, descriptor) in (subject.features)() {
-            for target in TARGETS.iter().filter(|t| t.name != "wgpu-plain") {
-                let Ok(device) = &target.device else { continue };
-                let (kernel, reason) = match descriptor.supported_by(device, &PlanOptions::default()) {
-                    Ok(kernel) => (Some(kernel.to_string()), String::new()),
-                    Err(error) => (None, reason(&error)),
-                };
-                let (op, target, feature) = (subject.name.into(), target.name.into(), feature.clone());
-                rows.push(Support { op, target, feature, kernel, reason });
-            }
-        }
-    }
-    rows
-}
-
-/// The last kernel's words.
-fn reason(error: &baracuda_ops::Error) -> String {
-    match error {
-        baracuda_ops::Error::Unsupported { tried, .. } => {
-            tried.last().map_or_else(String::new, |r| r.reason.to_string())
-        }
-        other => other.to_string(),
-    }
 }
 
 pub(crate) fn print_support() -> Result<()> {
@@ -139,61 +83,52 @@ fn render_support(rows: &[Support]) -> String {
     text
 }
 
-/// Takes the accuracy of a recorded run into docs/data; lines of targets that did not run there stay.
-fn record(path: &Path) -> Result<()> {
-    let records = matrix::read(path).with_context(|| format!("no record of a run in {}", path.display()))?;
-    let mut found: BTreeMap<(String, String, String), (usize, f64, String)> = BTreeMap::new();
-    for r in records.iter().filter(|r| r.mode == "values") {
-        ensure!(r.ended != Ended::Failed, "a trial failed: {} on {}", r.case, r.target);
-        if r.ended == Ended::Ran {
-            let entry = found.entry((r.op.clone(), r.dtype.clone(), r.target.clone())).or_default();
-            entry.0 += 1;
-            if r.units > entry.1 {
-                (entry.1, entry.2) = (r.units, r.case.clone());
-            }
-        }
-    }
+/// Takes what a run of the parity tests left in a folder into docs/data; lines of devices that were not there stay.
+fn record(folder: &Path) -> Result<()> {
+    let new: Vec<Accuracy> = read(&folder.join("accuracy.jsonl"))?;
+    ensure!(
+        !new.is_empty(),
+        "no accuracy.jsonl in {}; a whole run of the parity tests leaves one in the target folder",
+        folder.display()
+    );
     let mut lines: Vec<Accuracy> = read(&data().join("accuracy.jsonl"))?;
-    let origins: BTreeMap<&str, Origin> =
-        TARGETS.iter().filter_map(|t| Some((t.name, Origin::of(t.device.as_ref().ok()?)))).collect();
-    for ((op, dtype, target), (cases, units, case)) in found {
-        let Some(origin) = origins.get(target.as_str()).cloned() else { continue };
-        // One line for each device that was ever measured.
-        lines.retain(|l| (&l.op, &l.dtype, &l.target, &l.origin.device) != (&op, &dtype, &target, &origin.device));
-        let units = (units * 1000.0).round() / 1000.0;
-        lines.push(Accuracy { op, dtype, target, cases, units, case, origin });
-    }
-    lines.sort_by(|a, b| {
-        (&a.op, &a.dtype, &a.target, &a.origin.device).cmp(&(&b.op, &b.dtype, &b.target, &b.origin.device))
-    });
+    lines.retain(|old| !new.iter().any(|n| (&n.target, &n.origin.device) == (&old.target, &old.origin.device)));
+    lines.extend(new);
+    let key =
+        |l: &Accuracy| (l.op.clone(), l.output.clone(), l.dtype.clone(), l.target.clone(), l.origin.device.clone());
+    lines.sort_by_key(key);
     write(&data().join("accuracy.jsonl"), &lines)?;
-    write(&data().join("support.jsonl"), &merged(support(), read(&data().join("support.jsonl"))?))
+    let here: Vec<Support> = read(&folder.join("support.jsonl"))?;
+    write(&data().join("support.jsonl"), &merged(here, read(&data().join("support.jsonl"))?))
 }
 
 fn render_accuracy(lines: &[Accuracy]) -> String {
     let mut text = String::from(
-        "# How accurate each op is\n\nRendered by `bops tables` from docs/data/accuracy.jsonl. The budget of each element is stated in \
-         [numerics.md](numerics.md), \"Budgets\"; below is the largest error seen in the parity tests, as a share of that budget, over all \
-         their cases. 1 would be all of it.\n\nBudgets bound the worst case of every rounding on the way, whose signs in practice differ: \
-         that is why the largest error seen is often less than a quarter of one, above all in sums (`dweight`, `dbias`: 48 roundings \
-         one after the other) and in f64, where the reference has the same precision.\n",
+        "# How accurate each op is\n\nRendered by `bops tables` from docs/data/accuracy.jsonl. Below is the budget of each output and the \
+         largest error seen in the parity tests as a share of it, over all their cases: 1 would be all of it. `u_o` is half an ulp of \
+         the output's type, `u_A` of the accumulator's (f32; f64 for f64), both relative to the value; every budget adds underflow \
+         (see [numerics.md](numerics.md)).\n\nOutputs in 16 bits are near 1 because their last rounding alone may take all of \
+         `u_o |y|`. In f64 the reference of these tests is the CPU itself; what it is checked against are the golden files, computed \
+         with 50 digits.\n",
     );
-    let mut op = "";
-    for line in lines {
-        if line.op != op {
-            op = &line.op;
-            let _ = write!(
-                text,
-                "\n## {op}\n\n| type | device | cases | largest error | commit | date |\n|---|---|---|---|---|---|\n"
+    for subject in SUBJECTS {
+        let _ = write!(text, "\n## {}\n", subject.name);
+        for contract in subject.contracts {
+            let of = |l: &&Accuracy| l.op == subject.name && contract.outputs.contains(&l.output.as_str());
+            let found: Vec<&Accuracy> = lines.iter().filter(of).collect();
+            let outputs = contract.outputs.join("`, `");
+            let _ = write!(text, "\n`{outputs}`: `{}`. {}\n\n", contract.budget, contract.why);
+            text.push_str(
+                "| output | type | device | cases | largest error | commit | date |\n|---|---|---|---|---|---|---|\n",
             );
+            for Accuracy { output, dtype, target, cases, units, origin, .. } in found {
+                let (commit, device, date) = (commit(origin), &origin.device, &origin.date);
+                let _ = writeln!(
+                    text,
+                    "| {output} | {dtype} | {target}: {device} | {cases} | {units:.3} | {commit} | {date} |"
+                );
+            }
         }
-        let Accuracy { dtype, target, cases, units, origin, .. } = line;
-        let commit = commit(origin);
-        let _ = writeln!(
-            text,
-            "| {dtype} | {target}: {} | {cases} | {units:.3} | {commit} | {} |",
-            origin.device, origin.date
-        );
     }
     text
 }
@@ -218,7 +153,7 @@ struct Peer {
     us: Option<f64>,
 }
 
-fn render_performance() -> Result<String> {
+fn render_performance(is_check: bool) -> Result<String> {
     let mut text = String::from(
         "# How fast each op is\n\nRendered by `bops tables` from docs/data. Times are medians in microseconds, on random data, with \
          operands that rotate past three times the L2 cache: CUDA from replays of a captured graph, wgpu from timestamps around many \
@@ -235,6 +170,7 @@ fn render_performance() -> Result<String> {
         let Some(first) = lines.first() else { continue };
         let commits: std::collections::BTreeSet<_> = lines.iter().map(|l| (&l.origin.commit, l.origin.dirty)).collect();
         ensure!(commits.len() == 1, "{} mixes commits", run.display());
+        ensure!(!is_check || !first.origin.dirty, "{} was measured on a tree that no commit holds", run.display());
         let _ = write!(
             text,
             "\n## {}, {}\n\nCommit {}; raw lines in `docs/data/{}`.\n",
@@ -311,7 +247,7 @@ fn table_of(text: &mut String, peer: &str, lines: &[Line], peers: &[Peer]) {
 
 pub(crate) fn render(is_check: bool, from: Option<Option<PathBuf>>) -> Result<()> {
     if let Some(path) = from {
-        record(&path.unwrap_or_else(floor::record_path))?;
+        record(&path.unwrap_or_else(floor::target_folder))?;
     }
     let recorded: Vec<Support> = read(&data().join("support.jsonl"))?;
     if is_check {
@@ -330,7 +266,7 @@ pub(crate) fn render(is_check: bool, from: Option<Option<PathBuf>>) -> Result<()
     let files = [
         ("docs/SUPPORT.md", render_support(&rows)),
         ("docs/ACCURACY.md", render_accuracy(&read(&data().join("accuracy.jsonl"))?)),
-        ("docs/performance.md", render_performance()?),
+        ("docs/performance.md", render_performance(is_check)?),
     ];
     for (path, text) in files {
         let at = floor::root().join(path);
