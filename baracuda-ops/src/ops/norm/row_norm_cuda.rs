@@ -364,7 +364,8 @@ fn persistent_form(p: &Problem, mut tuned: Tuned, cluster: u64, form: &Form) -> 
     let turns = p.rows.div_ceil(teams * rows);
     // Chains of additions: rows of one accumulator, of the next level, the block's rows, and at most 12 in the column sums.
     let (flush_rows, flushes) = match rows {
-        _ if !has_levels => (32, 0),
+        _ if !has_levels && turns <= 34 => (turns, 0),
+        _ if !has_levels => (turns.div_ceil(turns.div_ceil(24)), 0),
         1..=8 => (16, 10),
         _ => (10, 8),
     };
