@@ -55,7 +55,9 @@ enum {
     /* Backward. Chunks of rows: sums, merge, apply; reads dy and x twice. Any length, alignment and dtype. */
     BOPS_ROW_NORM_BACKWARD_SPLIT = 5,
     /* Backward. There are no rows or no columns: the parameter gradients are set to zero. */
-    BOPS_ROW_NORM_BACKWARD_ZERO = 6
+    BOPS_ROW_NORM_BACKWARD_ZERO = 6,
+    /* Forward. The row stays in shared memory, of a block of 256 threads or a cluster of them; as many threads a row. vec_bytes 16. */
+    BOPS_ROW_NORM_SHARED = 7
 };
 
 /* What Rust chose. A field that a variant does not mention is zero. */

@@ -14,10 +14,10 @@ __global__ void __launch_bounds__(copy_threads) copy(const char *from, char *to,
         packed<16> data[copy_vectors];
 #pragma unroll
         for (int v = 0; v < copy_vectors; ++v)
-            if (first + v * copy_threads < vectors) data[v] = load_streamed<16>(from + (first + v * copy_threads) * 16);
+            if (first + v * copy_threads < vectors) data[v] = load<16, false>(from + (first + v * copy_threads) * 16);
 #pragma unroll
         for (int v = 0; v < copy_vectors; ++v)
-            if (first + v * copy_threads < vectors) store_streamed(to + (first + v * copy_threads) * 16, data[v]);
+            if (first + v * copy_threads < vectors) store<16, false>(to + (first + v * copy_threads) * 16, data[v]);
     }
     if (blockIdx.x == 0 && threadIdx.x < bytes % 16) to[vectors * 16 + threadIdx.x] = from[vectors * 16 + threadIdx.x];
 }

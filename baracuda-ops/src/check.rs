@@ -7,7 +7,7 @@
 use crate::backend::{Backend, Device, Located, Location};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::memory::{Buffer, MAX_SLOTS, Memory, Operands, Place, View, Workspace};
+use crate::memory::{Buffer, Memory, Operands, Place, View, Workspace};
 use crate::options::WorkspaceReq;
 use crate::plan::{Access, Slot};
 
@@ -54,25 +54,7 @@ impl Expected {
     }
 }
 
-/// A range of memory: of the address space, or of one wgpu buffer.
-#[derive(Clone, Copy)]
-struct Range<'a> {
-    #[cfg(feature = "wgpu")]
-    buffer: Option<&'a ::wgpu::Buffer>,
-    start: u64,
-    end: u64,
-    life: std::marker::PhantomData<&'a ()>,
-}
-
-impl Range<'_> {
-    const EMPTY: Self = Self {
-        #[cfg(feature = "wgpu")]
-        buffer: None,
-        start: 0,
-        end: 0,
-        life: std::marker::PhantomData,
-    };
-
+impl Location<'_> {
     fn overlaps(&self, other: &Self) -> bool {
         let meet = self.start < other.end && other.start < self.end;
         #[cfg(feature = "wgpu")]
@@ -96,41 +78,36 @@ pub(crate) fn check<'a>(
 ) -> Result<Located<'a>> {
     let op = plan.op;
     let mut located = Located::default();
-    let mut ranges = [Range::EMPTY; MAX_SLOTS];
     let (mut declared, mut in_place) = (0u32, 0u32);
     for expected in plan.expected {
         let at = expected.at();
         declared |= 1 << at;
-        let Some(view) = &operands.0[at] else {
+        let Some(view) = &operands.views[at] else {
             return Err(Error::MissingOperand { op, operand: plan.names[at] });
         };
         if let Place::Partner = view.place {
             in_place |= 1 << at;
             continue;
         }
-        ranges[at] = place(plan, expected, view)?;
-        located.operands[at] = location(&ranges[at]);
+        located.operands[at] = place(plan, expected, view)?;
     }
-    for (at, view) in operands.0.iter().enumerate() {
-        if view.is_some() && declared & (1 << at) == 0 {
-            return Err(Error::UnexpectedOperand { op, operand: plan.names[at] });
-        }
+    let unexpected = operands.present & !declared;
+    if unexpected != 0 {
+        let operand = plan.names.get(unexpected.trailing_zeros() as usize).copied().unwrap_or_default();
+        return Err(Error::UnexpectedOperand { op, operand });
     }
     if in_place != 0 {
         for expected in plan.expected.iter().filter(|expected| in_place & (1 << expected.position) != 0) {
-            let partner = in_place_partner(plan, expected, in_place)?;
-            ranges[expected.at()] = ranges[partner];
-            located.operands[expected.at()] = located.operands[partner];
+            located.operands[expected.at()] = located.operands[in_place_partner(plan, expected, in_place)?];
         }
     }
-    let range = place_workspace(plan, workspace)?;
-    located.workspace = location(&range);
-    disjoint(plan, &ranges, &range)?;
+    located.workspace = place_workspace(plan, workspace)?;
+    disjoint(plan, &located)?;
     Ok(located)
 }
 
 /// Where one operand lies, after every check that concerns it alone.
-fn place<'a>(plan: &Contract<'_>, expected: &Expected, view: &View<'a>) -> Result<Range<'a>> {
+fn place<'a>(plan: &Contract<'_>, expected: &Expected, view: &View<'a>) -> Result<Location<'a>> {
     let (op, operand) = (plan.op, plan.names[expected.at()]);
     if expected.is_written && !view.is_writable {
         return Err(Error::ReadOnly { op, operand });
@@ -141,9 +118,9 @@ fn place<'a>(plan: &Contract<'_>, expected: &Expected, view: &View<'a>) -> Resul
     }
 }
 
-fn place_workspace<'a>(plan: &Contract<'_>, workspace: &Workspace<'a>) -> Result<Range<'a>> {
+fn place_workspace<'a>(plan: &Contract<'_>, workspace: &Workspace<'a>) -> Result<Location<'a>> {
     if plan.workspace.bytes == 0 {
-        return Ok(Range::EMPTY);
+        return Ok(Location::default());
     }
     let (op, need_bytes) = (plan.op, plan.workspace.bytes);
     let Some(view) = &workspace.0 else {
@@ -162,7 +139,7 @@ fn resolve<'a>(
     view: &View<'a>,
     need_bytes: u64,
     align: u64,
-) -> Result<Range<'a>> {
+) -> Result<Location<'a>> {
     let op = plan.op;
     let (start, got_bytes) = match view.place {
         Place::Host(pointer) if plan.device.backend() == Backend::Cpu => (pointer as u64, view.bytes),
@@ -191,7 +168,7 @@ fn resolve<'a>(
         return Err(Error::TooSmall { op, operand, need_bytes, got_bytes });
     }
     if need_bytes == 0 {
-        return Ok(Range::EMPTY);
+        return Ok(Location::default());
     }
     if !start.is_multiple_of(align) {
         return Err(Error::Misaligned { op, operand, need_bytes: align, at: start });
@@ -202,7 +179,7 @@ fn resolve<'a>(
         need_bytes,
         got_bytes: u64::MAX - start,
     })?;
-    Ok(Range { start, end, ..Range::EMPTY })
+    Ok(Location { start, end, ..Location::default() })
 }
 
 /// As the end of [`resolve`], in a wgpu buffer: shaders address words of 4 bytes, so the buffer must hold the last one whole.
@@ -215,12 +192,12 @@ fn resolve_wgpu<'a>(
     got_bytes: u64,
     need_bytes: u64,
     align: u64,
-) -> Result<Range<'a>> {
+) -> Result<Location<'a>> {
     if got_bytes < need_bytes {
         return Err(Error::TooSmall { op, operand, need_bytes, got_bytes });
     }
     if need_bytes == 0 {
-        return Ok(Range::EMPTY);
+        return Ok(Location::default());
     }
     if !offset.is_multiple_of(align) {
         return Err(Error::Misaligned { op, operand, need_bytes: align, at: offset });
@@ -230,18 +207,7 @@ fn resolve_wgpu<'a>(
     if available < whole_words {
         return Err(Error::TooSmall { op, operand, need_bytes: whole_words, got_bytes: available });
     }
-    Ok(Range { buffer: Some(buffer), start: offset, end: offset + need_bytes, ..Range::EMPTY })
-}
-
-fn location<'a>(range: &Range<'a>) -> Location<'a> {
-    if range.start == range.end {
-        return Location::None;
-    }
-    #[cfg(feature = "wgpu")]
-    if let Some(buffer) = range.buffer {
-        return Location::Wgpu { buffer, offset: range.start, bytes: range.end - range.start };
-    }
-    Location::Address(range.start)
+    Ok(Location { buffer: Some(buffer), start: offset, end: offset + need_bytes, ..Location::default() })
 }
 
 /// The position of the partner whose memory an in-place operand shares; `in_place` marks the operands that are.
@@ -261,15 +227,15 @@ fn in_place_partner(plan: &Contract<'_>, expected: &Expected, in_place: u32) -> 
 }
 
 /// Refuses overlaps in which something is written, but for in-place partners at the identical range.
-fn disjoint(plan: &Contract<'_>, ranges: &[Range<'_>; MAX_SLOTS], workspace: &Range<'_>) -> Result<()> {
+fn disjoint(plan: &Contract<'_>, located: &Located<'_>) -> Result<()> {
     let op = plan.op;
     for (i, a) in plan.expected.iter().enumerate() {
-        let range = &ranges[a.at()];
-        if range.start == range.end {
+        let range = &located.operands[a.at()];
+        if range.is_empty() {
             continue;
         }
         for b in &plan.expected[i + 1..] {
-            let other = &ranges[b.at()];
+            let other = &located.operands[b.at()];
             if !(a.is_written || b.is_written) || !range.overlaps(other) {
                 continue;
             }
@@ -279,7 +245,7 @@ fn disjoint(plan: &Contract<'_>, ranges: &[Range<'_>; MAX_SLOTS], workspace: &Ra
                 return Err(Error::Overlap { op, a: plan.names[a.at()], b: plan.names[b.at()], detail });
             }
         }
-        if range.overlaps(workspace) {
+        if range.overlaps(&located.workspace) {
             return Err(Error::Overlap { op, a: plan.names[a.at()], b: "workspace", detail: "" });
         }
     }

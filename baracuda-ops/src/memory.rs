@@ -177,15 +177,23 @@ impl<'a> From<MemMut<'a>> for Operand<'a> {
 
 /// The operands of a run, at their fixed positions among the op's names.
 #[derive(Debug)]
-pub struct Operands<'a>(pub(crate) [Option<View<'a>>; MAX_SLOTS]);
+pub struct Operands<'a> {
+    pub(crate) views: [Option<View<'a>>; MAX_SLOTS],
+    /// A bit for each position that has one.
+    pub(crate) present: u32,
+}
 
 impl<'a> Operands<'a> {
     /// Operands from the front of an op's list of names; `None` where one is absent.
+    #[inline]
     pub(crate) fn new<const N: usize>(operands: [Option<View<'a>>; N]) -> Self {
         const { assert!(N <= MAX_SLOTS) };
-        let mut all = [None; MAX_SLOTS];
-        all[..N].copy_from_slice(&operands);
-        Self(all)
+        let (mut views, mut present) = ([None; MAX_SLOTS], 0);
+        for (at, view) in operands.into_iter().enumerate() {
+            present |= u32::from(view.is_some()) << at;
+            views[at] = view;
+        }
+        Self { views, present }
     }
 }
 

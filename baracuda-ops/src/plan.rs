@@ -390,7 +390,7 @@ impl AnyPlan {
         for (slot, operand) in self.0.slots.iter().zip(operands) {
             all[slot.position] = Some(operand.0);
         }
-        Ok(Operands(all))
+        Ok(Operands::new(all))
     }
 }
 
@@ -506,7 +506,7 @@ impl Core {
     fn bind(this: &Arc<Self>, operands: &Operands<'_>, workspace: &Workspace<'_>) -> Result<Bound> {
         let located = this.check(operands, workspace)?;
         let op = this.info.op;
-        let named = operands.0.iter().enumerate().filter_map(|(i, v)| v.as_ref().map(|v| (this.names[i], v)));
+        let named = operands.views.iter().enumerate().filter_map(|(i, v)| v.as_ref().map(|v| (this.names[i], v)));
         for (operand, view) in named.chain(workspace.0.as_ref().map(|v| ("workspace", v))) {
             match view {
                 View { place: Place::Host(_), .. } => {
@@ -555,7 +555,7 @@ impl Core {
 /// Handles that keep the owned memory of operands alive.
 #[cfg(feature = "cuda")]
 fn buffers(operands: &Operands<'_>, workspace: &Workspace<'_>) -> Vec<crate::memory::Buffer> {
-    let views = operands.0.iter().flatten().chain(&workspace.0);
+    let views = operands.views.iter().flatten().chain(&workspace.0);
     views
         .filter_map(|view| match view.place {
             Place::Buffer { buffer, .. } => Some(buffer.clone()),

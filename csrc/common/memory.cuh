@@ -5,10 +5,13 @@
 namespace bops {
 
 // Not the non-coherent path: the caller may write the same elements later in the kernel (in place). Volatile, so that loads stay
-// ahead of the work that the source has after them.
-template <int bytes> __device__ __forceinline__ packed<bytes> load_streamed(const void *from) {
+// ahead of the work that the source has after them. streamed: the cache line is the first to go.
+template <int bytes, bool streamed = true> __device__ __forceinline__ packed<bytes> load(const void *from) {
     packed<bytes> to;
-    if constexpr (bytes == 16)
+    if constexpr (bytes == 16 && streamed)
+        asm volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to.word[0]), "=r"(to.word[1]), "=r"(to.word[2]), "=r"(to.word[3]) : "l"(from) : "memory");
+    else if constexpr (bytes == 16)
         asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(to.word[0]), "=r"(to.word[1]), "=r"(to.word[2]), "=r"(to.word[3]) : "l"(from) : "memory");
     else if constexpr (bytes == 8)
@@ -20,8 +23,11 @@ template <int bytes> __device__ __forceinline__ packed<bytes> load_streamed(cons
     return to;
 }
 
-template <int bytes> __device__ __forceinline__ void store_streamed(void *to, const packed<bytes> &from) {
-    *static_cast<packed<bytes> *>(to) = from;
+template <int bytes, bool streamed = true> __device__ __forceinline__ void store(void *to, const packed<bytes> &from) {
+    if constexpr (bytes == 16 && streamed)
+        __stcs(static_cast<uint4 *>(to), make_uint4(from.word[0], from.word[1], from.word[2], from.word[3]));
+    else
+        *static_cast<packed<bytes> *>(to) = from;
 }
 
 // `count` consecutive parameters of type P; read-only for the whole kernel.

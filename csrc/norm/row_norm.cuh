@@ -158,7 +158,7 @@ __device__ __forceinline__ packed<vec_bytes> add_residual(const packed<vec_bytes
 #pragma unroll
     for (int i = 0; i < width; ++i) sum[i] += r[i];
     const packed<vec_bytes> rounded = pack<T, vec_bytes>(sum);
-    store_streamed(h, rounded);
+    store(h, rounded);
     return rounded;
 }
 
@@ -168,10 +168,11 @@ constexpr int row_threads_limit = 512; // of a block
 
 // A block is (threads of a row, rows), or a part of the cluster that holds one row. whole: every vector of every thread exists.
 template <typename T, typename P, bool centered, int vec_bytes, int vectors, bool whole, bool clustered>
-__global__ void __launch_bounds__(row_threads_limit) row_norm_resident(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
+__global__ void __launch_bounds__(row_threads_limit, !whole && vec_bytes == 16 && vectors == 4 && sizeof(T) == 2 ? 1 : 0) row_norm_resident(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
-    constexpr bool prefetch = vectors * width * int(sizeof(P)) <= 32; // parameters fit in registers beside the row
+    constexpr bool prefetch = vectors * width * int(sizeof(P)) <= (centered ? 32 : 64); // parameters fit in registers beside the row
+    constexpr bool streamed = vectors > 2; // short rows and few: what follows may find them in the cache
     __shared__ __align__(16) A slots[3][team_slots];
     __shared__ cluster_exchange exchange;
     const row_team team;
@@ -193,7 +194,7 @@ __global__ void __launch_bounds__(row_threads_limit) row_norm_resident(const __g
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
         data[v] = {};
-        if (has_row && is_column(v)) data[v] = load_streamed<vec_bytes>(x_row + column(v));
+        if (has_row && is_column(v)) data[v] = load<vec_bytes, streamed>(x_row + column(v));
     }
     parameter_vector<P, width> weights[prefetch ? vectors : 1], biases[prefetch ? vectors : 1];
     if constexpr (prefetch) {
@@ -205,7 +206,7 @@ __global__ void __launch_bounds__(row_threads_limit) row_norm_resident(const __g
         T *const h = static_cast<T *>(a.o.h) + row_offset(row, a.p.h, a.p.extent1, a.p.extent2);
 #pragma unroll
         for (int v = 0; v < vectors; ++v)
-            if (is_column(v)) data[v] = add_residual<T>(data[v], load_streamed<vec_bytes>(residual + column(v)), h + column(v));
+            if (is_column(v)) data[v] = add_residual<T>(data[v], load<vec_bytes>(residual + column(v)), h + column(v));
     }
     if constexpr (clustered) cluster_wait();
     A x[vectors * width];
@@ -263,7 +264,105 @@ __global__ void __launch_bounds__(row_threads_limit) row_norm_resident(const __g
 #pragma unroll
         for (int i = 0; i < width; ++i) part[i] = x[v * width + i];
         normalize<T, P, centered, width>(part, s, w, b, a.weight_offset);
-        if (has_row && is_column(v)) store_streamed(y + column(v), pack<T, vec_bytes>(part));
+        if (has_row && is_column(v)) store<vec_bytes, streamed>(y + column(v), pack<T, vec_bytes>(part));
+    }
+}
+
+// ---- shared: a row in the shared memory of a block or a cluster ---------------------------------------------------------------
+
+constexpr int shared_threads = 256;
+
+// Few registers, so that several blocks share a multiprocessor and some load while others store. Every thread reads the vectors that
+// it copied itself.
+template <typename T, typename P, bool centered, bool clustered>
+__global__ void __launch_bounds__(shared_threads, 5) row_norm_shared(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
+    constexpr int width = 16 / int(sizeof(T));
+    __shared__ __align__(16) float slots[3][team_slots];
+    __shared__ cluster_exchange exchange;
+    const row_team team;
+    const uint32_t rank = clustered ? cluster_rank() : 0, all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
+    const uint32_t count = clustered ? (all > first ? min(all - first, a.slice_vectors) : 0) : all;
+    const uint32_t row = clustered ? blockIdx.x / a.cluster : blockIdx.x;
+    uint4 *const data = reinterpret_cast<uint4 *>(dynamic_shared);
+    const auto vector = [&](uint32_t i) -> packed<16> {
+        const uint4 v = data[i];
+        return {{v.x, v.y, v.z, v.w}};
+    };
+    if constexpr (clustered) {
+        exchange.initialize(threadIdx.x);
+        cluster_arrive();
+    }
+
+    // 1. The row in shared memory.
+    const T *const x = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2) + uint64_t(first) * width;
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < count; i += shared_threads) copy_async<16>(data + i, x + i * width);
+    copy_commit();
+    if constexpr (clustered) cluster_wait();
+    copy_wait(0);
+    if (a.o.residual) {
+        const uint64_t begin = uint64_t(first) * width;
+        const T *const residual = static_cast<const T *>(a.o.residual) + row_offset(row, a.p.residual, a.p.extent1, a.p.extent2) + begin;
+        T *const h = static_cast<T *>(a.o.h) + row_offset(row, a.p.h, a.p.extent1, a.p.extent2) + begin;
+        for (uint32_t i = threadIdx.x; i < count; i += shared_threads) {
+            const packed<16> sum = add_residual<T>(vector(i), bops::load<16>(residual + i * width), h + i * width);
+            data[i] = make_uint4(sum.word[0], sum.word[1], sum.word[2], sum.word[3]);
+        }
+    }
+
+    // 2. Its moments.
+    moments<float> total = {0, 0, 0};
+    float sum[4] = {};
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < count; i += shared_threads) {
+        float values[width];
+        unpack<T>(vector(i), values);
+#pragma unroll
+        for (int j = 0; j < width; ++j) sum[j % 4] = centered ? sum[j % 4] + values[j] : fmaf(values[j], values[j], sum[j % 4]);
+    }
+    float value[1] = {tree_sum(sum)};
+    team_sum<false, false>(value, team, slots);
+    if constexpr (centered) {
+        total.shift = !clustered ? value[0] * a.reciprocal_cols : count ? value[0] / (float(count) * width) : 0.0f;
+        float sums[4] = {}, squares[4] = {};
+#pragma unroll 4
+        for (uint32_t i = threadIdx.x; i < count; i += shared_threads) {
+            float values[width];
+            unpack<T>(vector(i), values);
+#pragma unroll
+            for (int j = 0; j < width; ++j) {
+                const float d = values[j] - total.shift;
+                sums[j % 4] += d;
+                squares[j % 4] = fmaf(d, d, squares[j % 4]);
+            }
+        }
+        float both[2] = {tree_sum(sums), tree_sum(squares)};
+        team_sum<false, false>(both, team, slots + 1);
+        total.sum = both[0], total.square = both[1];
+    } else {
+        total.square = value[0];
+    }
+    if constexpr (clustered) {
+        exchange.send({total.shift, total.sum, total.square, 0}, 0, rank, a.cluster, threadIdx.x);
+        total = merge_blocks<centered>(exchange.wait(0), all, width, a);
+    }
+
+    // 3. Statistics and output.
+    const row_statistics<float> s = finish_statistics<centered>(total, a);
+    if (threadIdx.x == 0 && rank == 0) save_statistics<centered>(s, a, row);
+    T *const y = static_cast<T *>(a.o.y) + row_offset(row, a.p.y, a.p.extent1, a.p.extent2) + uint64_t(first) * width;
+    const P *const weight = static_cast<const P *>(a.o.weight), *const bias = static_cast<const P *>(a.o.bias);
+#pragma unroll 2
+    for (uint32_t i = threadIdx.x; i < count; i += shared_threads) {
+        parameter_vector<P, width> w, b;
+        load_affine<centered>(weight, bias, (first + i) * width, true, w, b);
+        float values[width];
+        unpack<T>(vector(i), values);
+        if constexpr (centered)
+#pragma unroll
+            for (int j = 0; j < width; ++j) values[j] -= s.shift;
+        normalize<T, P, centered, width>(values, s, w, b, a.weight_offset);
+        store(y + i * width, pack<T, 16>(values));
     }
 }
 
@@ -347,7 +446,7 @@ __global__ void __launch_bounds__(threads, threads == 256 ? 2 : 1) row_norm_pers
                 if constexpr (residual) {
                     if (is_column(v)) {
                         const T *const added = row_of(a.o.residual, row, a.p.residual) + column(v);
-                        data = add_residual<T>(data, load_streamed<16>(added), const_cast<T *>(row_of(a.o.h, row, a.p.h)) + column(v));
+                        data = add_residual<T>(data, load<16>(added), const_cast<T *>(row_of(a.o.h, row, a.p.h)) + column(v));
                         ring.store(0, v, data);
                     }
                 }
@@ -404,7 +503,7 @@ __global__ void __launch_bounds__(threads, threads == 256 ? 2 : 1) row_norm_pers
 #pragma unroll
                 for (int i = 0; i < width; ++i)
                     x[i] = centered ? fmaf(fmaf(x[i] - s.shift, s.rstd, shifted), weight[i], bias[i]) : x[i] * s.rstd * weight[i];
-                if (is_column(v)) store_streamed(y + column(v), pack<T, 16>(x));
+                if (is_column(v)) store(y + column(v), pack<T, 16>(x));
             }
             fetch_row(last + a.stages * teams, finished);
             finished.advance(a.stages);
@@ -432,13 +531,13 @@ __global__ void __launch_bounds__(split_threads) row_norm_split_moments(const __
         packed<vec_bytes> data[split_vectors];
         const T *const x = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2);
 #pragma unroll
-        for (int v = 0; v < split_vectors; ++v) data[v] = is_valid(v) ? load_streamed<vec_bytes>(x + column(v)) : packed<vec_bytes>{};
+        for (int v = 0; v < split_vectors; ++v) data[v] = is_valid(v) ? load<vec_bytes>(x + column(v)) : packed<vec_bytes>{};
         if (a.o.residual) {
             const T *const residual = static_cast<const T *>(a.o.residual) + row_offset(row, a.p.residual, a.p.extent1, a.p.extent2);
             T *const h = static_cast<T *>(a.o.h) + row_offset(row, a.p.h, a.p.extent1, a.p.extent2);
 #pragma unroll
             for (int v = 0; v < split_vectors; ++v)
-                if (is_valid(v)) data[v] = add_residual<T>(data[v], load_streamed<vec_bytes>(residual + column(v)), h + column(v));
+                if (is_valid(v)) data[v] = add_residual<T>(data[v], load<vec_bytes>(residual + column(v)), h + column(v));
         }
         moments<A> part;
         if constexpr (centered) {
@@ -484,17 +583,18 @@ __global__ void __launch_bounds__(merge_threads) row_norm_split_merge(const __gr
     const row_team team;
     for (uint64_t row = blockIdx.x; row < a.p.rows; row += gridDim.x) {
         const moments<A> *const chunk = a.chunk_moments + row * a.chunks;
+        const uint64_t chunks = a.p.cols ? a.chunks : 0; // the moments of no columns are NaN
         const auto cols_of = [&](uint64_t c) { return A(min(a.p.cols - c * chunk_cols, uint64_t(chunk_cols))); };
         moments<A> total = {A(0), A(0), A(0)};
         if constexpr (centered) {
             cascade<A> means;
-            for (uint64_t c = threadIdx.x; c < a.chunks; c += merge_threads) means.add(chunk[c].shift * cols_of(c));
+            for (uint64_t c = threadIdx.x; c < chunks; c += merge_threads) means.add(chunk[c].shift * cols_of(c));
             A mean[1] = {means.total()};
             team_sum<false, false>(mean, team, slots);
             total.shift = mean[0] * a.reciprocal_cols;
         }
         cascade<A> sum, square;
-        for (uint64_t c = threadIdx.x; c < a.chunks; c += merge_threads) {
+        for (uint64_t c = threadIdx.x; c < chunks; c += merge_threads) {
             moments<A> part = {total.shift, A(0), A(0)};
             merge(part, chunk[c], cols_of(c));
             sum.add(part.sum);
@@ -526,7 +626,7 @@ __global__ void __launch_bounds__(split_threads) row_norm_split_apply(const __gr
                                         : static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2);
         packed<vec_bytes> data[split_vectors];
 #pragma unroll
-        for (int v = 0; v < split_vectors; ++v) data[v] = is_valid(v) ? load_streamed<vec_bytes>(x + column(v)) : packed<vec_bytes>{};
+        for (int v = 0; v < split_vectors; ++v) data[v] = is_valid(v) ? load<vec_bytes>(x + column(v)) : packed<vec_bytes>{};
         const moments<A> m = a.row_moments[row];
         const row_statistics<A> s = {m.shift, m.sum, m.square};
         T *const y = static_cast<T *>(a.o.y) + row_offset(row, a.p.y, a.p.extent1, a.p.extent2);
@@ -541,7 +641,7 @@ __global__ void __launch_bounds__(split_threads) row_norm_split_apply(const __gr
 #pragma unroll
                     for (int i = 0; i < width; ++i) values[i] -= s.shift;
                 normalize<T, P, centered, width>(values, s, w, b, a.weight_offset);
-                store_streamed(y + column(v), pack<T, vec_bytes>(values));
+                store(y + column(v), pack<T, vec_bytes>(values));
             }
         }
     }
@@ -575,10 +675,11 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
                 const bool whole = uint64_t(c.threads_per_row) * c.vectors * c.cluster * width == p.cols;
                 const auto resident = [&](auto vectors) -> bops_status {
                     constexpr int n = decltype(vectors)::value;
+                    constexpr bool has_whole = wide && n < 8; // of 8 vectors it would take more registers than half a multiprocessor
                     if (wide && c.cluster > 1)
-                        return whole ? action(row_norm_resident<T, P, centered, vec_bytes, n, wide, wide>, shape, a)
+                        return whole ? action(row_norm_resident<T, P, centered, vec_bytes, n, has_whole, wide>, shape, a)
                                      : action(row_norm_resident<T, P, centered, vec_bytes, n, false, wide>, shape, a);
-                    return wide && whole ? action(row_norm_resident<T, P, centered, vec_bytes, n, wide, false>, shape, a)
+                    return has_whole && whole ? action(row_norm_resident<T, P, centered, vec_bytes, n, has_whole, false>, shape, a)
                                          : action(row_norm_resident<T, P, centered, vec_bytes, n, false, false>, shape, a);
                 };
                 if constexpr (wide) {
@@ -593,6 +694,12 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
                 return bops_status(cudaErrorInvalidValue);
             }
             if constexpr (vec_bytes == 16) {
+                if (c.variant == BOPS_ROW_NORM_SHARED) {
+                    shape.block = dim3(shared_threads);
+                    shape.shared_bytes = a.slice_vectors * 16;
+                    return c.cluster > 1 ? action(row_norm_shared<T, P, centered, vec_bytes == 16>, shape, a)
+                                         : action(row_norm_shared<T, P, centered, vec_bytes != 16>, shape, a);
+                }
                 if (c.variant == BOPS_ROW_NORM_PERSISTENT) {
                     const uint32_t columns = c.vectors * width;
                     shape.shared_bytes = c.stages * c.vectors * c.threads * 16 + (columns > 16 ? (centered ? 2 : 1) * columns * c.threads * 4 : 0);

@@ -62,7 +62,11 @@ __global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2
     constexpr bool weights_in_shared = centered && columns > 16, has_level = columns <= 16;
     constexpr bool keep = columns <= 16 && !clustered && !has_dh; // d and g' stay in registers; otherwise they are made again from the stage
     // Where registers are scarce a branch for every vector keeps the compiler from reading all of them at once.
+#if __CUDA_ARCH__ >= 900
     constexpr bool in_turn = columns > 16 || (keep && sizeof(T) == 4 && columns > 8);
+#else
+    constexpr bool in_turn = columns > 16 || (keep && columns > 8);
+#endif
     constexpr int sums = centered ? 2 : 1, kept = keep ? columns : 1;
     __shared__ __align__(16) float slots[4][team_slots];
     __shared__ cluster_exchange exchange;
@@ -201,7 +205,7 @@ __global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2
 #pragma unroll
                 for (int i = 0; i < width; ++i) g[i] += d[i];
             }
-            if (is_column(v)) store_streamed(dx + column(v), pack<T, 16>(g));
+            if (is_column(v)) store(dx + column(v), pack<T, 16>(g));
         }
     };
 
@@ -392,8 +396,8 @@ __global__ void __launch_bounds__(few_rows_threads, 1) row_norm_backward_few_row
         const auto column = [&](int v) { return uint64_t(v * team.threads + threadIdx.x) * width; };
 #pragma unroll
         for (int v = 0; v < vectors; ++v) {
-            dy_packed[v] = is_column(v) ? load_streamed<vec_bytes>(dy + column(v)) : packed<vec_bytes>{};
-            x_packed[v] = is_column(v) ? load_streamed<vec_bytes>(x + column(v)) : packed<vec_bytes>{};
+            dy_packed[v] = is_column(v) ? load<vec_bytes>(dy + column(v)) : packed<vec_bytes>{};
+            x_packed[v] = is_column(v) ? load<vec_bytes>(x + column(v)) : packed<vec_bytes>{};
         }
         const float mean = centered ? __ldg(static_cast<const float *>(a.o.mean) + row) : 0.0f, rstd = __ldg(static_cast<const float *>(a.o.rstd) + row);
 #pragma unroll
@@ -407,7 +411,7 @@ __global__ void __launch_bounds__(few_rows_threads, 1) row_norm_backward_few_row
             const T *const dh = static_cast<const T *>(a.o.dh) + row_offset(row, a.p.dh, a.p.extent1, a.p.extent2);
 #pragma unroll
             for (int v = 0; v < vectors; ++v)
-                if (is_column(v)) dh_packed[v] = load_streamed<vec_bytes>(dh + column(v));
+                if (is_column(v)) dh_packed[v] = load<vec_bytes>(dh + column(v));
         }
         float chain[sums][width] = {};
 #pragma unroll
@@ -434,7 +438,7 @@ __global__ void __launch_bounds__(few_rows_threads, 1) row_norm_backward_few_row
 #pragma unroll
         for (int v = 0; v < vectors; ++v)
             if (is_column(v))
-                store_streamed(dx + column(v), row_gradient<T, centered, vec_bytes, float, width>(dy_packed[v], x_packed[v], w + v * width, mean, rstd, mean_g,
+                store(dx + column(v), row_gradient<T, centered, vec_bytes, float, width>(dy_packed[v], x_packed[v], w + v * width, mean, rstd, mean_g,
                                                                                            mean_g_xhat, a.o.dh ? &dh_packed[v] : nullptr));
         return;
     }
@@ -445,7 +449,7 @@ __global__ void __launch_bounds__(few_rows_threads, 1) row_norm_backward_few_row
         for (uint64_t row = first_row; row < a.p.rows; row += row_threads) {
             const T *const dy_row = static_cast<const T *>(a.o.dy) + row_offset(row, a.p.dy, a.p.extent1, a.p.extent2) + uint64_t(vector) * width;
             const T *const x_row = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2) + uint64_t(vector) * width;
-            const packed<vec_bytes> dy_packed = load_streamed<vec_bytes>(dy_row), x_packed = load_streamed<vec_bytes>(x_row);
+            const packed<vec_bytes> dy_packed = load<vec_bytes>(dy_row), x_packed = load<vec_bytes>(x_row);
             const float mean = centered ? __ldg(static_cast<const float *>(a.o.mean) + row) : 0.0f, rstd = __ldg(static_cast<const float *>(a.o.rstd) + row);
             float dy[width], x[width];
             unpack<T>(dy_packed, dy);
@@ -500,7 +504,7 @@ __global__ void __launch_bounds__(split_threads) row_norm_backward_split_sums(co
         packed<vec_bytes> dy_packed[split_vectors], x_packed[split_vectors];
 #pragma unroll
         for (int v = 0; v < split_vectors; ++v) {
-            if (is_valid(v)) dy_packed[v] = load_streamed<vec_bytes>(dy + column(v)), x_packed[v] = load_streamed<vec_bytes>(x + column(v));
+            if (is_valid(v)) dy_packed[v] = load<vec_bytes>(dy + column(v)), x_packed[v] = load<vec_bytes>(x + column(v));
         }
         const A mean = centered ? static_cast<const A *>(a.o.mean)[row] : A(0), rstd = static_cast<const A *>(a.o.rstd)[row];
         A chain[sums][width] = {};
@@ -564,8 +568,8 @@ __global__ void __launch_bounds__(split_threads) row_norm_backward_split_apply(c
             for (int j = 0; j < batch; ++j) {
                 const uint64_t row = base + j;
                 if (row < end) {
-                    dy_packed[j] = load_streamed<vec_bytes>(static_cast<const T *>(a.o.dy) + row_offset(row, a.p.dy, a.p.extent1, a.p.extent2) + column);
-                    x_packed[j] = load_streamed<vec_bytes>(static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2) + column);
+                    dy_packed[j] = load<vec_bytes>(static_cast<const T *>(a.o.dy) + row_offset(row, a.p.dy, a.p.extent1, a.p.extent2) + column);
+                    x_packed[j] = load<vec_bytes>(static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2) + column);
                     mean[j] = centered ? static_cast<const A *>(a.o.mean)[row] : A(0), rstd[j] = static_cast<const A *>(a.o.rstd)[row];
                     mean_g_xhat[j] = a.row_sums[row * 2] * a.reciprocal_cols, mean_g[j] = a.row_sums[row * 2 + 1] * a.reciprocal_cols;
                 }
@@ -583,9 +587,9 @@ __global__ void __launch_bounds__(split_threads) row_norm_backward_split_apply(c
                         dbias[0][i] += dy[i];
                     }
                     packed<vec_bytes> dh;
-                    if (a.o.dh) dh = load_streamed<vec_bytes>(static_cast<const T *>(a.o.dh) + row_offset(row, a.p.dh, a.p.extent1, a.p.extent2) + column);
+                    if (a.o.dh) dh = load<vec_bytes>(static_cast<const T *>(a.o.dh) + row_offset(row, a.p.dh, a.p.extent1, a.p.extent2) + column);
                     if (a.o.dx)
-                        store_streamed(static_cast<T *>(a.o.dx) + row_offset(row, a.p.dx, a.p.extent1, a.p.extent2) + column,
+                        store(static_cast<T *>(a.o.dx) + row_offset(row, a.p.dx, a.p.extent1, a.p.extent2) + column,
                                        row_gradient<T, centered, vec_bytes, A, width>(dy_packed[j], x_packed[j], w, mean[j], rstd[j], mean_g[j], mean_g_xhat[j],
                                                                                   a.o.dh ? &dh : nullptr));
                 }
@@ -629,7 +633,8 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
     a.partial_rows = c.partial_rows, a.partial_cols = (p.cols + 3) / 4 * 4;
     a.partial_dweight = static_cast<A *>(workspace);
     a.partial_dbias = a.partial_dweight + a.partial_rows * a.partial_cols;
-    a.chunk_sums = a.partial_dweight + a.partial_rows * a.partial_cols * (centered ? 2 : 1);
+    const bool has_partials = o.dweight || o.dbias;
+    a.chunk_sums = a.partial_dweight + (has_partials ? a.partial_rows * a.partial_cols * (centered ? 2 : 1) : 0);
     a.row_sums = a.chunk_sums + p.rows * c.chunks * 2;
 
     const auto column_sum = [&](bool overlaps) -> bops_status {

@@ -111,6 +111,9 @@ fn node_types(graph: sys::CUgraph) -> Result<Vec<sys::CUgraphNodeType>> {
     let mut count = 0;
     // SAFETY: the graph is alive; a null pointer asks for the number of nodes.
     unsafe { sys::cuGraphGetNodes(graph, std::ptr::null_mut(), &mut count) }.result()?;
+    if count == 0 {
+        return Ok(Vec::new()); // the driver refuses to list none
+    }
     let mut nodes = vec![std::ptr::null_mut(); count];
     // SAFETY: the vector holds `count` nodes.
     unsafe { sys::cuGraphGetNodes(graph, nodes.as_mut_ptr(), &mut count) }.result()?;

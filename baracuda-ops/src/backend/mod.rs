@@ -397,28 +397,25 @@ fn foreign_queue(device: &Device, got: &str) -> Error {
     Error::WrongDevice { op: "queue", operand: "queue", expected: device.to_string(), got: got.into() }
 }
 
-/// Where a checked operand lies; `None` if it is absent or empty.
+/// Where a checked operand lies: a range of addresses, or of one wgpu buffer; empty if the operand is absent or has no elements.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) enum Location<'a> {
-    #[default]
-    None,
-    /// A host or CUDA address.
-    Address(u64),
-    /// A range of a wgpu buffer.
+pub(crate) struct Location<'a> {
     #[cfg(feature = "wgpu")]
-    Wgpu { buffer: &'a ::wgpu::Buffer, offset: u64, bytes: u64 },
-    #[cfg(not(feature = "wgpu"))]
-    #[expect(dead_code, reason = "names the lifetime in builds whose locations borrow nothing")]
-    Borrowed(std::convert::Infallible, std::marker::PhantomData<&'a ()>),
+    pub(crate) buffer: Option<&'a ::wgpu::Buffer>,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Names the lifetime in builds whose locations borrow nothing.
+    pub(crate) borrow: std::marker::PhantomData<&'a ()>,
 }
 
 impl Location<'_> {
-    /// The address, or 0 if the operand is absent or empty.
-    pub(crate) fn address(self) -> u64 {
-        match self {
-            Self::Address(address) => address,
-            _ => 0,
-        }
+    /// The address on the host or on CUDA; 0 if the range is empty.
+    pub(crate) fn address(&self) -> u64 {
+        self.start
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.start == self.end
     }
 }
 
@@ -432,10 +429,8 @@ pub(crate) struct Located<'a> {
 impl Located<'_> {
     /// The same, for backends whose locations are addresses and borrow nothing.
     pub(crate) fn addresses(&self) -> Located<'static> {
-        let address = |location: Location<'_>| match location {
-            Location::Address(address) => Location::Address(address),
-            _ => Location::None,
-        };
+        let address =
+            |location: Location<'_>| Location { start: location.start, end: location.end, ..Location::default() };
         Located { operands: self.operands.map(address), workspace: address(self.workspace) }
     }
 }

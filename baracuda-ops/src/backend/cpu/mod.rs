@@ -116,7 +116,7 @@ impl Loans {
     pub(crate) fn new(slots: &[Slot], operands: &crate::memory::Operands<'_>, workspace: &Workspace<'_>) -> Self {
         let mut loans = Self([const { None }; MAX_SLOTS + 1]);
         let declared = slots.iter().filter_map(|slot| {
-            operands.0[slot.position].as_ref().map(|view| (view, slot.name, slot.access != Access::In))
+            operands.views[slot.position].as_ref().map(|view| (view, slot.name, slot.access != Access::In))
         });
         for (view, name, writes) in declared.chain(workspace.0.as_ref().map(|view| (view, "workspace", true))) {
             let View { place: Place::Buffer { buffer, .. }, .. } = view else { continue };
@@ -163,7 +163,7 @@ pub(crate) struct Operands<'a> {
 
 impl<'a> Operands<'a> {
     pub(crate) fn new(slots: &'a [Slot], located: &Located<'_>) -> Self {
-        Self { addresses: located.operands.map(super::Location::address), slots }
+        Self { addresses: located.operands.map(|location| location.address()), slots }
     }
 
     /// The operand at a position, if it is declared and not empty.

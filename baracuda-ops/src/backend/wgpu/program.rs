@@ -169,8 +169,8 @@ impl Step {
                 Place::Operand(position) => (located.operands[position], 0, None, Some(position)),
                 Place::Workspace { offset, bytes } => (located.workspace, offset, Some(bytes), None),
             };
-            let Location::Wgpu { buffer, offset, bytes } = location else { return None };
-            let first = offset + skipped;
+            let Location { buffer: Some(buffer), start: offset, end, .. } = location else { return None };
+            let (first, bytes) = (offset + skipped, end - offset);
             let start = first / align * align;
             offsets[i] = ((first - start) / 4) as u32;
             has_whole_chunks &= !binding.has_chunks || offsets[i].is_multiple_of(CHUNK_WORDS);

@@ -389,6 +389,7 @@ impl Backward for LayerNormBackwardDescriptor {
 impl sealed::Sealed for LayerNormArgs<'_> {}
 
 impl<'a> Args<'a> for LayerNormArgs<'a> {
+    #[inline]
     fn flatten(self) -> Operands<'a> {
         let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
         Operands::new([
@@ -407,6 +408,7 @@ impl<'a> Args<'a> for LayerNormArgs<'a> {
 impl sealed::Sealed for LayerNormBackwardArgs<'_> {}
 
 impl<'a> Args<'a> for LayerNormBackwardArgs<'a> {
+    #[inline]
     fn flatten(self) -> Operands<'a> {
         let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
         Operands::new([

@@ -365,6 +365,7 @@ impl Backward for RmsNormBackwardDescriptor {
 impl sealed::Sealed for RmsNormArgs<'_> {}
 
 impl<'a> Args<'a> for RmsNormArgs<'a> {
+    #[inline]
     fn flatten(self) -> Operands<'a> {
         let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
         Operands::new([
@@ -383,6 +384,7 @@ impl<'a> Args<'a> for RmsNormArgs<'a> {
 impl sealed::Sealed for RmsNormBackwardArgs<'_> {}
 
 impl<'a> Args<'a> for RmsNormBackwardArgs<'a> {
+    #[inline]
     fn flatten(self) -> Operands<'a> {
         let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
         Operands::new([

@@ -107,8 +107,8 @@ const fn form(up_to: u64, columns: u64, threads: u64, blocks: u64, stages: u64) 
     Form { up_to, columns, threads, blocks, stages }
 }
 
-/// Backward, one block a row: 2 bytes centered, 2 bytes, 4 bytes.
-const BACKWARD_BLOCK: [&[Form]; 3] = [
+/// Backward, one block a row: 2 bytes centered, 2 bytes, 4 bytes centered, 4 bytes.
+const BACKWARD_BLOCK: [&[Form]; 4] = [
     &[
         form(256, 8, 256, 3, 2),
         form(1024, 16, 256, 2, 2),
@@ -119,10 +119,11 @@ const BACKWARD_BLOCK: [&[Form]; 3] = [
     ],
     &[
         form(1024, 8, 256, 3, 2),
-        form(4096, 16, 512, 1, 2),
+        form(2048, 16, 512, 1, 2),
+        form(4096, 16, 512, 1, 1),
         form(6144, 32, 256, 2, 2),
-        form(8192, 16, 512, 1, 2),
-        form(16384, 32, 512, 1, 2),
+        form(8192, 16, 512, 1, 4),
+        form(16384, 32, 512, 1, 1),
     ],
     &[
         form(384, 8, 256, 2, 2),
@@ -133,11 +134,22 @@ const BACKWARD_BLOCK: [&[Form]; 3] = [
         form(8192, 16, 512, 1, 1),
         form(16384, 32, 512, 1, 1),
     ],
+    &[
+        form(384, 8, 256, 2, 2),
+        form(640, 16, 256, 1, 2),
+        form(1024, 8, 256, 2, 1),
+        form(2048, 16, 256, 1, 2),
+        form(4096, 16, 512, 1, 1),
+        form(6144, 32, 256, 1, 2),
+        form(8192, 16, 512, 1, 1),
+        form(16384, 32, 512, 1, 1),
+    ],
 ];
 /// Backward, a cluster a row: the same.
-const BACKWARD_CLUSTER: [&[Form]; 3] = [
-    &[form(4096, 16, 256, 2, 3), form(8192, 32, 256, 2, 2), form(16384, 32, 512, 1, 2)],
-    &[form(4096, 16, 256, 2, 3), form(8192, 32, 256, 2, 2), form(16384, 32, 512, 1, 3)],
+const BACKWARD_CLUSTER: [&[Form]; 4] = [
+    &[form(4096, 16, 256, 2, 3), form(8192, 16, 512, 1, 3), form(16384, 32, 512, 1, 2)],
+    &[form(8192, 32, 256, 2, 3), form(16384, 32, 512, 1, 3)],
+    &[form(8192, 32, 256, 2, 1), form(16384, 32, 512, 1, 1)],
     &[form(8192, 32, 256, 2, 1), form(16384, 32, 512, 1, 1)],
 ];
 /// Backward with dh, one block and a cluster a row.
@@ -152,10 +164,18 @@ const BACKWARD_RESIDUAL_CLUSTER: &[Form] = &[form(4096, 16, 256, 2, 2), form(409
 /// registers, or is split.
 const FORWARD_CLUSTER: [&[Form]; 4] =
     [&[], &[form(16384, 32, 512, 1, 3)], &[], &[form(8192, 32, 256, 1, 4)]];
-/// Columns from which a centered forward of 2 bytes is split rather than clustered.
-const FORWARD_SPLIT_COLS: u64 = 100_000;
+/// Vectors of the widest rows, and of the widest slices of a cluster's blocks, that shared memory holds; narrower rows stay in
+/// registers. 2 bytes centered alone.
+const SHARED_ROW: (u64, u64) = (4096, 2048);
+/// Vectors of the widest rows of 2 bytes centered that stay in registers.
+const RESIDENT_ROW: u64 = 1280;
 
 impl Problem {
+    /// The row of a table by 2 bytes centered, 2 bytes, 4 bytes centered, 4 bytes.
+    fn kind(&self) -> usize {
+        2 * usize::from(self.element_bytes != 2) + usize::from(!self.is_centered)
+    }
+
     fn elements(&self, vec_bytes: u32) -> u64 {
         u64::from(vec_bytes / self.element_bytes)
     }
@@ -211,7 +231,29 @@ fn team(vectors: u64) -> u64 {
 
 /// The variant that serves a forward.
 pub(crate) fn forward(p: &Problem) -> Result<Tuned, String> {
-    resident(p, 1).or_else(|| forward_persistent(p)).or_else(|| resident_cluster(p)).map_or_else(|| split(p), Ok)
+    let chosen = shared(p).or_else(|| resident(p, 1)).or_else(|| forward_persistent(p)).or_else(|| resident_cluster(p));
+    chosen.map_or_else(|| split(p), Ok)
+}
+
+/// A row in the shared memory of a block or a cluster.
+fn shared(p: &Problem) -> Option<Tuned> {
+    let mut tuned = p.start(sys::BOPS_ROW_NORM_SHARED).ok()?;
+    let all = p.cols / p.elements(tuned.vec_bytes);
+    if p.kind() != 0 || tuned.vec_bytes != 16 || p.rows == 0 || all <= RESIDENT_ROW {
+        return None;
+    }
+    let fits = |vectors: u64| vectors * 16 + RESERVED_SHARED <= u64::from(p.shared_bytes);
+    let cluster = if all <= SHARED_ROW.0 && fits(all) {
+        1
+    } else {
+        p.clusters().find(|&cluster| all.div_ceil(cluster) <= SHARED_ROW.1 && fits(all.div_ceil(cluster)))?
+    };
+    tuned.vectors = all.div_ceil(cluster).div_ceil(256) as u32;
+    tuned.threads = 256;
+    tuned.threads_per_row = 256;
+    tuned.cluster = cluster as u32;
+    tuned.grid = u32::try_from(p.rows * cluster).ok().filter(|&grid| grid <= i32::MAX as u32)?;
+    Some(tuned)
 }
 
 /// A row in the registers of a part of a block, a block or a cluster.
@@ -247,9 +289,6 @@ fn resident(p: &Problem, cluster: u64) -> Option<Tuned> {
 
 /// The smallest cluster whose blocks have 256 threads, or else 512.
 fn resident_cluster(p: &Problem) -> Option<Tuned> {
-    if p.is_centered && p.element_bytes == 2 && p.cols >= FORWARD_SPLIT_COLS {
-        return None;
-    }
     let fits = |limit: u32| p.clusters().filter_map(|cluster| resident(p, cluster)).find(|tuned| tuned.threads <= limit);
     fits(256).or_else(|| fits(512))
 }
@@ -257,7 +296,7 @@ fn resident_cluster(p: &Problem) -> Option<Tuned> {
 /// Clusters walk over long rows.
 fn forward_persistent(p: &Problem) -> Option<Tuned> {
     let mut tuned = p.start_persistent(sys::BOPS_ROW_NORM_PERSISTENT)?;
-    let forms = FORWARD_CLUSTER[if p.element_bytes == 2 { 0 } else { 2 } + usize::from(!p.is_centered)];
+    let forms = FORWARD_CLUSTER[p.kind()];
     let (form, cluster) = p.clusters().find_map(|cluster| {
         let slice = p.cols.div_ceil(cluster);
         forms.iter().find(|form| slice <= form.up_to).map(|form| (form, cluster))
@@ -321,7 +360,7 @@ fn few_rows(p: &Problem) -> Option<Tuned> {
 /// Teams walk over rows with fixed columns.
 fn persistent(p: &Problem) -> Option<Tuned> {
     let start = p.start_persistent(sys::BOPS_ROW_NORM_BACKWARD_PERSISTENT)?;
-    let kind = if p.element_bytes == 4 { 2 } else { usize::from(!p.is_centered) };
+    let kind = p.kind();
     let (block, cluster) = if p.has_residual {
         (BACKWARD_RESIDUAL, BACKWARD_RESIDUAL_CLUSTER)
     } else {
@@ -486,6 +525,7 @@ mod tests {
                     assert!(held >= p.cols && p.has_one_stride && tuned.vec_bytes == 16, "{p:?} {tuned:?}");
                     assert!(tuned.cluster > 1 && tuned.stages > 1 && tuned.threads_per_row <= tuned.threads);
                 }
+                sys::BOPS_ROW_NORM_SHARED => assert!(held >= p.cols && tuned.threads == 256, "{p:?} {tuned:?}"),
                 _ => assert!(u64::from(tuned.chunks) * CHUNK * p.elements(tuned.vec_bytes) >= p.cols),
             }
         }

@@ -248,6 +248,7 @@ fn problem(
         parameter_bytes: parameter.map_or(0, |dtype| dtype.size_bytes() as u32),
         vector_bytes: geometry.vector_bytes as u32,
         parameter_align_bytes: parameter_align as u32,
+        has_one_stride: has_one_stride(geometry),
         is_centered: kind == RowNorm::Layer,
         has_residual: has("residual") || has("dh"),
         has_dx: has("dx"),
@@ -311,6 +312,12 @@ fn c_dtypes(x: &TensorDesc, weight: Option<DType>) -> (sys::bops_dtype, sys::bop
         _ => sys::BOPS_F32,
     };
     (c_dtype(x.dtype()), c_dtype(weight.unwrap_or(x.dtype())))
+}
+
+/// Whether the rows of every tensor lie at one stride, below 2^32 elements.
+fn has_one_stride(geometry: &RowGeometry) -> bool {
+    let (extent1, extent2, strides) = c_geometry(geometry);
+    extent1 * extent2 == 1 && strides.iter().all(|stride| u32::try_from(stride.s0).is_ok())
 }
 
 /// Extents and strides with the lone row extent, if there is but one, outermost: the kernels' short path.

@@ -1,7 +1,7 @@
 //! Which CUDA variant serves which rows: a pure function of shapes, types and device properties.
 //!
-//! The tables hold, per element size, the widest rows that a form serves and its numbers; they were measured on an H200
-//! (`bops bench`, docs/data). The fields of a choice are those of `bops_row_norm_choice` in `csrc/bops.h`.
+//! The tables were measured on an H200 (132 multiprocessors, CUDA 13.0) over rows of 128 to 262144 columns. The fields of a
+//! choice are those of `bops_row_norm_choice` in `csrc/bops.h`.
 
 use baracuda_ops_sys as sys;
 
@@ -20,6 +20,8 @@ pub(crate) struct Problem {
     pub(crate) vector_bytes: u32,
     /// What the parameters start at a multiple of.
     pub(crate) parameter_align_bytes: u32,
+    /// Whether every tensor's rows lie at one stride, below 2^32 elements.
+    pub(crate) has_one_stride: bool,
     /// Whether the mean is subtracted.
     pub(crate) is_centered: bool,
     /// Whether there is a residual, or dh.
@@ -76,14 +78,78 @@ impl Tuned {
 
 /// Threads of the largest block.
 const MAX_THREADS: u64 = 512;
+/// Threads of a block of several short rows.
+const SHORT_THREADS: u64 = 128;
 /// Accesses of a chunk of the split variants.
 const CHUNK: u64 = 1024;
 /// Blocks of a launch that strides over its work.
 const MAX_GRID: u64 = 1 << 19;
-/// Shared memory that kernels declare themselves, in bytes.
-const STATIC_SHARED: u64 = 4096;
-/// Rows up to which the blocks of one launch share out rows and columns.
-const FEW_ROWS: u64 = 128;
+/// Shared memory that kernels declare themselves and what the device keeps for itself, in bytes.
+const RESERVED_SHARED: u64 = 4096;
+/// Rows up to which one launch shares out rows and columns; columns that it takes.
+const FEW_ROWS: (u64, u64) = (256, 8192);
+
+/// A persistent kernel's numbers, for slices of up to `up_to` columns of a block.
+#[derive(Clone, Copy, Debug)]
+struct Form {
+    up_to: u64,
+    /// Columns of a thread.
+    columns: u64,
+    /// Threads of a block.
+    threads: u64,
+    /// Blocks of a multiprocessor.
+    blocks: u64,
+    /// Rows in flight.
+    stages: u64,
+}
+
+const fn form(up_to: u64, columns: u64, threads: u64, blocks: u64, stages: u64) -> Form {
+    Form { up_to, columns, threads, blocks, stages }
+}
+
+/// Backward, one block a row: 2 bytes centered, 2 bytes, 4 bytes.
+const BACKWARD_BLOCK: [&[Form]; 3] = [
+    &[
+        form(256, 8, 256, 3, 2),
+        form(1024, 16, 256, 2, 2),
+        form(4096, 16, 512, 1, 2),
+        form(6144, 32, 256, 2, 2),
+        form(8192, 16, 512, 1, 2),
+        form(16384, 32, 512, 1, 2),
+    ],
+    &[
+        form(1024, 8, 256, 3, 2),
+        form(4096, 16, 512, 1, 2),
+        form(6144, 32, 256, 2, 2),
+        form(8192, 16, 512, 1, 2),
+        form(16384, 32, 512, 1, 2),
+    ],
+    &[
+        form(384, 8, 256, 2, 2),
+        form(640, 16, 256, 1, 2),
+        form(1024, 8, 256, 2, 2),
+        form(4096, 16, 256, 1, 2),
+        form(6144, 32, 256, 1, 2),
+        form(8192, 16, 512, 1, 1),
+        form(16384, 32, 512, 1, 1),
+    ],
+];
+/// Backward, a cluster a row: the same.
+const BACKWARD_CLUSTER: [&[Form]; 3] = [
+    &[form(4096, 16, 256, 2, 3), form(8192, 32, 256, 2, 2), form(16384, 32, 512, 1, 2)],
+    &[form(4096, 16, 256, 2, 3), form(8192, 32, 256, 2, 2), form(16384, 32, 512, 1, 3)],
+    &[form(8192, 32, 256, 2, 1), form(16384, 32, 512, 1, 1)],
+];
+/// Backward with dh, one block and a cluster a row.
+const BACKWARD_RESIDUAL: &[Form] =
+    &[form(256, 8, 256, 2, 2), form(4096, 16, 256, 1, 2), form(8192, 16, 512, 1, 2), form(8192, 16, 512, 1, 1)];
+const BACKWARD_RESIDUAL_CLUSTER: &[Form] =
+    &[form(4096, 16, 256, 2, 2), form(4096, 16, 256, 1, 2), form(8192, 16, 512, 1, 1)];
+/// Forward, a cluster a row: 2 bytes centered, 2 bytes, 4 bytes centered, 4 bytes. Where a slice has no form the row stays in
+/// registers, or is split.
+const FORWARD_CLUSTER: [&[Form]; 4] = [&[], &[form(16384, 32, 512, 1, 3)], &[], &[form(8192, 32, 256, 1, 4)]];
+/// Columns from which a centered forward of 2 bytes is split rather than clustered.
+const FORWARD_SPLIT_COLS: u64 = 100_000;
 
 impl Problem {
     fn elements(&self, vec_bytes: u32) -> u64 {
@@ -109,6 +175,29 @@ impl Problem {
         }
         Ok(Tuned { variant, vec_bytes: self.vec_bytes(), cluster: 1, launches: 1, ..Tuned::default() })
     }
+
+    /// The same, where a persistent kernel serves: it counts rows in 32 bits past the last.
+    fn start_persistent(&self, variant: u32) -> Option<Tuned> {
+        let tuned = self.start(variant).ok()?;
+        let serves = tuned.vec_bytes == 16 && self.element_bytes < 8 && self.has_one_stride && self.rows > 0;
+        (serves && self.cols > 0 && self.rows < 1 << 31).then_some(tuned)
+    }
+
+    fn clusters(&self) -> impl Iterator<Item = u64> + use<> {
+        let max = u64::from(self.max_cluster);
+        [2, 4, 8, 16].into_iter().filter(move |&cluster| cluster <= max)
+    }
+
+    /// Clusters that are resident at once: those of 4 and more leave some multiprocessors of a GPC out.
+    fn teams(&self, cluster: u64, blocks: u64) -> u64 {
+        let all = u64::from(self.multiprocessors);
+        let usable = match cluster {
+            1 | 2 => all,
+            4 | 8 => all * 10 / 11,
+            _ => all * 7 / 8,
+        };
+        (usable / cluster * blocks).max(1)
+    }
 }
 
 /// Threads that hold `vectors` vectors: a power of two up to 32, or a multiple of 32.
@@ -118,38 +207,72 @@ fn team(vectors: u64) -> u64 {
 
 /// The variant that serves a forward.
 pub(crate) fn forward(p: &Problem) -> Result<Tuned, String> {
-    resident(p).map_or_else(|| split(p), Ok)
+    resident(p, 1).or_else(|| forward_persistent(p)).or_else(|| resident_cluster(p)).map_or_else(|| split(p), Ok)
 }
 
 /// A row in the registers of a part of a block, a block or a cluster.
-fn resident(p: &Problem) -> Option<Tuned> {
+fn resident(p: &Problem, cluster: u64) -> Option<Tuned> {
     let mut tuned = p.start(sys::BOPS_ROW_NORM_RESIDENT).ok()?;
-    if p.element_bytes == 8 || p.rows == 0 || p.cols == 0 {
+    if p.element_bytes == 8 || p.rows == 0 || p.cols == 0 || (cluster > 1 && tuned.vec_bytes != 16) {
         return None;
     }
-    let all = p.cols / p.elements(tuned.vec_bytes);
-    // Vectors of a thread, the widest last.
-    let widths: &[u64] = match (tuned.vec_bytes, p.element_bytes) {
-        (16, 2) => &[1, 2, 4],
-        (16, _) => &[1, 2, 4, 8],
-        _ => &[16],
-    };
-    let widest = *widths.last()?;
-    let clusters =
-        [1, 2, 4, 8, 16].into_iter().filter(|&c| c == 1 || (c <= u64::from(p.max_cluster) && tuned.vec_bytes == 16));
-    let cluster = clusters.into_iter().find(|&cluster| all.div_ceil(cluster) <= MAX_THREADS * widest)?;
-    let slice = all.div_ceil(cluster);
+    let slice = (p.cols / p.elements(tuned.vec_bytes)).div_ceil(cluster);
     // Few rows leave the chip to latency: spread them thin. Else as few threads as keep a row in registers.
-    let is_thin = p.rows <= u64::from(p.multiprocessors) && slice <= MAX_THREADS * 2 && widths.contains(&2);
-    let vectors =
-        if is_thin && slice > 64 { 2 } else { widths.iter().copied().find(|&v| slice <= 32 * v).unwrap_or(widest) };
+    let is_thin = p.rows <= 2 * u64::from(p.multiprocessors) && (64..=2 * MAX_THREADS).contains(&slice);
+    let vectors = match (tuned.vec_bytes, p.element_bytes) {
+        (16, _) if is_thin => 2,
+        (16, 2) if !p.is_centered && slice <= 128 => 2,
+        (16, 2) => 4,
+        (16, _) if slice <= if p.is_centered { 192 } else { 256 } => 2,
+        (16, _) if slice <= 2048 && cluster == 1 => 4,
+        (16, _) => 8,
+        _ => 16,
+    };
     let per_row = team(slice.div_ceil(vectors)).max(if cluster > 1 { 64 } else { 1 });
-    let rows = if per_row < 32 { 128 / per_row } else { 1 };
+    if per_row > MAX_THREADS {
+        return None;
+    }
+    let rows = if per_row <= 32 { SHORT_THREADS / per_row } else { 1 };
     tuned.vectors = vectors as u32;
     tuned.threads_per_row = per_row as u32;
     tuned.threads = (per_row * rows) as u32;
     tuned.cluster = cluster as u32;
     tuned.grid = u32::try_from(p.rows.div_ceil(rows) * cluster).ok().filter(|&grid| grid <= i32::MAX as u32)?;
+    Some(tuned)
+}
+
+/// The smallest cluster whose blocks have 256 threads, or else 512.
+fn resident_cluster(p: &Problem) -> Option<Tuned> {
+    if p.is_centered && p.element_bytes == 2 && p.cols >= FORWARD_SPLIT_COLS {
+        return None;
+    }
+    let fits =
+        |limit: u32| p.clusters().filter_map(|cluster| resident(p, cluster)).find(|tuned| tuned.threads <= limit);
+    fits(256).or_else(|| fits(512))
+}
+
+/// Clusters walk over long rows.
+fn forward_persistent(p: &Problem) -> Option<Tuned> {
+    let mut tuned = p.start_persistent(sys::BOPS_ROW_NORM_PERSISTENT)?;
+    let forms = FORWARD_CLUSTER[if p.element_bytes == 2 { 0 } else { 2 } + usize::from(!p.is_centered)];
+    let (form, cluster) = p.clusters().find_map(|cluster| {
+        let slice = p.cols.div_ceil(cluster);
+        forms.iter().find(|form| slice <= form.up_to).map(|form| (form, cluster))
+    })?;
+    let elements = p.elements(16);
+    let vectors = form.columns / elements;
+    let parameters = if p.is_centered { 2 } else { 1 };
+    let shared = form.stages * vectors * form.threads * 16
+        + if form.columns > 16 { parameters * form.columns * form.threads * 4 } else { 0 };
+    if shared + RESERVED_SHARED > u64::from(p.shared_bytes) / form.blocks {
+        return None;
+    }
+    tuned.vectors = vectors as u32;
+    tuned.threads = form.threads as u32;
+    tuned.threads_per_row = team((p.cols / elements).div_ceil(cluster).div_ceil(vectors)).max(64) as u32;
+    tuned.cluster = cluster as u32;
+    tuned.stages = form.stages as u32;
+    tuned.grid = (p.teams(cluster, form.blocks).min(p.rows) * cluster) as u32;
     Some(tuned)
 }
 
@@ -181,69 +304,69 @@ pub(crate) fn backward(p: &Problem) -> Result<Tuned, String> {
 /// One launch whose blocks own a row of dx or a strip of columns of the parameters' gradients.
 fn few_rows(p: &Problem) -> Option<Tuned> {
     let mut tuned = p.start(sys::BOPS_ROW_NORM_BACKWARD_FEW_ROWS).ok()?;
-    let elements = p.elements(16.max(p.element_bytes));
-    if p.rows > FEW_ROWS || tuned.vec_bytes != 16 || p.element_bytes == 8 || p.cols > MAX_THREADS * 16 {
+    if p.rows > FEW_ROWS.0 || p.cols > FEW_ROWS.1 || tuned.vec_bytes != 16 || p.element_bytes == 8 {
         return None;
     }
-    let vectors = 16 / elements;
-    tuned.vectors = vectors as u32;
+    let elements = p.elements(16);
+    tuned.vectors = (16 / elements) as u32;
     tuned.threads = MAX_THREADS as u32;
     tuned.threads_per_row = MAX_THREADS as u32;
     tuned.grid = (p.rows + (p.cols / elements).div_ceil(8)) as u32;
     Some(tuned)
 }
 
-/// (Columns of a thread, threads of a block, blocks of a multiprocessor, stages), for the widest slice that a block takes, by the bytes of an element.
-const PERSISTENT: [&[(u64, u64, u64, u64)]; 2] = [
-    // 2 bytes
-    &[(8, 256, 2, 2), (16, 256, 2, 2), (16, 512, 1, 3), (32, 512, 1, 2)],
-    // 4 bytes
-    &[(8, 256, 2, 2), (16, 256, 2, 2), (16, 512, 1, 2), (32, 512, 1, 1)],
-];
-/// Rows that one accumulator takes before it is added to the next level.
-const FLUSH_ROWS: u64 = 16;
-
 /// Teams walk over rows with fixed columns.
 fn persistent(p: &Problem) -> Option<Tuned> {
-    let start = p.start(sys::BOPS_ROW_NORM_BACKWARD_PERSISTENT).ok()?;
-    if start.vec_bytes != 16 || p.element_bytes == 8 {
-        return None;
-    }
-    let clusters = [1, 2, 4, 8, 16].into_iter().filter(|&c| c == 1 || c <= u64::from(p.max_cluster));
-    let forms = PERSISTENT[usize::from(p.element_bytes == 4)];
-    clusters.into_iter().find_map(|cluster| forms.iter().find_map(|form| persistent_form(p, start, cluster, *form)))
+    let start = p.start_persistent(sys::BOPS_ROW_NORM_BACKWARD_PERSISTENT)?;
+    let kind = if p.element_bytes == 4 { 2 } else { usize::from(!p.is_centered) };
+    let (block, cluster) = if p.has_residual {
+        (BACKWARD_RESIDUAL, BACKWARD_RESIDUAL_CLUSTER)
+    } else {
+        (BACKWARD_BLOCK[kind], BACKWARD_CLUSTER[kind])
+    };
+    let with = |forms: &[Form], cluster| forms.iter().find_map(|form| persistent_form(p, start, cluster, form));
+    // A wider form rather than none, a larger cluster rather than a wider form.
+    with(block, 1)
+        .or_else(|| cluster.iter().find_map(|form| p.clusters().find_map(|n| persistent_form(p, start, n, form))))
 }
 
-fn persistent_form(
-    p: &Problem,
-    mut tuned: Tuned,
-    cluster: u64,
-    (columns, threads, per_multiprocessor, stages): (u64, u64, u64, u64),
-) -> Option<Tuned> {
-    let elements = p.elements(16);
-    let vectors = columns / elements;
-    let slice = (p.cols / elements).div_ceil(cluster);
-    let per_row = team(slice.div_ceil(vectors));
-    if cluster > 1 && (columns < 16 || stages < 2) || (columns == 32 && p.has_residual) || per_row > threads {
+fn persistent_form(p: &Problem, mut tuned: Tuned, cluster: u64, form: &Form) -> Option<Tuned> {
+    let Form { columns, threads, blocks, stages, .. } = *form;
+    if p.cols.div_ceil(cluster) > form.up_to {
         return None;
     }
-    let per_row = if cluster > 1 { threads } else { per_row };
-    let rows = threads / per_row;
-    let has_levels = columns < 32;
-    if !has_levels && rows > 1 {
+    let vectors = columns / p.elements(16);
+    let slice = (p.cols / p.elements(16)).div_ceil(cluster);
+    let least = if cluster > 1 {
+        64
+    } else if columns > 8 {
+        32
+    } else {
+        16
+    };
+    let per_row = team(slice.div_ceil(vectors)).max(least);
+    let rows = if cluster > 1 { 1 } else { threads / per_row };
+    let has_levels = columns <= 16;
+    if per_row > threads || (!has_levels && rows > 1) {
         return None;
     }
     let sums = if p.is_centered { 2 } else { 1 };
     let tensors = if p.has_residual { 3 } else { 2 };
     let shared = stages * tensors * vectors * threads * 16
-        + if columns > 16 { columns * threads * 4 } else { 0 }
+        + if columns > 16 && p.is_centered { columns * threads * 4 } else { 0 }
         + if has_levels { sums * columns * threads * 4 } else { 0 };
-    if shared + STATIC_SHARED > u64::from(p.shared_bytes) / per_multiprocessor {
+    if shared + RESERVED_SHARED > u64::from(p.shared_bytes) / blocks {
         return None;
     }
-    let teams = (u64::from(p.multiprocessors) * per_multiprocessor / cluster).clamp(1, p.rows.div_ceil(rows));
+    let teams = p.teams(cluster, blocks).min(p.rows.div_ceil(rows));
     let turns = p.rows.div_ceil(teams * rows);
-    let (flush_rows, flushes) = if has_levels { (FLUSH_ROWS, FLUSH_ROWS) } else { (2 * FLUSH_ROWS, 0) };
+    // Chains of additions: rows of one accumulator, of the next level, the block's rows, and at most 12 in the column sums.
+    let (flush_rows, flushes) = match rows {
+        _ if !has_levels && turns <= 34 => (turns, 0),
+        _ if !has_levels => (turns.div_ceil(turns.div_ceil(24)), 0),
+        1..=8 => (16, 10),
+        _ => (10, 8),
+    };
     let partial_rows = teams * turns.div_ceil(flush_rows * flushes.max(1));
     tuned.vectors = vectors as u32;
     tuned.threads = threads as u32;
@@ -261,6 +384,9 @@ fn persistent_form(
 
 /// Bytes of partial parameter gradients.
 fn partials(p: &Problem, partial_rows: u64) -> Option<u64> {
+    if !p.has_parameter_gradients {
+        return Some(0);
+    }
     let sums = if p.is_centered { 2 } else { 1 };
     let cols = p.cols.checked_next_multiple_of(4)?;
     partial_rows.checked_mul(cols)?.checked_mul(sums * u64::from(p.accumulator_bytes))
@@ -269,17 +395,21 @@ fn partials(p: &Problem, partial_rows: u64) -> Option<u64> {
 /// Chunks of rows: sums, merge, apply, then the parameters' gradients.
 fn backward_split(p: &Problem) -> Result<Tuned, String> {
     let mut tuned = p.start(sys::BOPS_ROW_NORM_BACKWARD_SPLIT)?;
-    let chunks = p.cols.div_ceil(p.elements(tuned.vec_bytes)).div_ceil(CHUNK).max(1);
+    let vectors = p.cols.div_ceil(p.elements(tuned.vec_bytes));
+    let chunks = vectors.div_ceil(CHUNK).max(1);
     tuned.chunks = u32::try_from(chunks).map_err(|_| format!("rows of {} elements make {chunks} chunks", p.cols))?;
     tuned.vectors = 4;
     tuned.threads = 256;
     tuned.threads_per_row = 256;
     tuned.grid = p.rows.saturating_mul(chunks).clamp(1, MAX_GRID) as u32;
-    tuned.flush_rows = FLUSH_ROWS as u32;
-    tuned.flushes = 4;
-    tuned.launches = 3 + u32::from(p.has_parameter_gradients);
-    let partial_rows = p.rows.div_ceil(FLUSH_ROWS * 4);
+    // Partial rows of as many rows as still leave every multiprocessor four blocks.
+    tuned.flush_rows = 16;
+    let tiles = vectors.div_ceil(256).saturating_mul(16);
+    let enough = |&flushes: &u64| p.rows / flushes * tiles / 256 >= 4 * u64::from(p.multiprocessors);
+    tuned.flushes = [16, 8, 4, 2].into_iter().find(enough).unwrap_or(1) as u32;
+    let partial_rows = p.rows.div_ceil(u64::from(tuned.flush_rows * tuned.flushes));
     tuned.partial_rows = partial_rows as u32;
+    tuned.launches = 3 + u32::from(p.has_parameter_gradients);
     let sums = p.rows.checked_mul(chunks + 1).and_then(|n| n.checked_mul(2 * u64::from(p.accumulator_bytes)));
     let bytes = partials(p, partial_rows).zip(sums).and_then(|(a, b)| a.checked_add(b));
     tuned.workspace_bytes = bytes.ok_or("the workspace exceeds 2^64 bytes")?;
@@ -299,6 +429,7 @@ mod tests {
             parameter_bytes: element_bytes,
             vector_bytes: 1 << (16 | cols.wrapping_mul(u64::from(element_bytes))).trailing_zeros(),
             parameter_align_bytes: 16,
+            has_one_stride: true,
             is_centered: true,
             has_residual: false,
             has_dx: true,
@@ -310,39 +441,98 @@ mod tests {
         }
     }
 
+    /// Every device, option and shape that a test walks over.
+    fn problems() -> impl Iterator<Item = Problem> {
+        let cols =
+            (1..600).chain([768, 1000, 1024, 4096, 4097, 5120, 8192, 12288, 16384, 32768, 65536, 262_144, 1 << 24]);
+        let devices = [(16, 232_448, 90), (8, 232_448, 90), (1, 166_912, 80), (1, 101_376, 89)];
+        cols.flat_map(move |cols| {
+            devices.into_iter().flat_map(move |(max_cluster, shared_bytes, capability)| {
+                [2, 4, 8].into_iter().flat_map(move |element_bytes| {
+                    [1, 5, 300, 100_000].into_iter().flat_map(move |rows| {
+                        [0, 1, 2, 3, 4, 5, 6, 7].map(|bits| Problem {
+                            max_cluster,
+                            shared_bytes,
+                            capability,
+                            is_centered: bits & 1 == 0,
+                            has_residual: bits & 2 != 0,
+                            has_one_stride: bits & 4 == 0,
+                            ..h200(rows, cols, element_bytes)
+                        })
+                    })
+                })
+            })
+        })
+    }
+
     #[test]
-    fn every_row_has_a_thread_that_owns_it() {
-        for cols in (1..600).chain([1000, 1024, 4096, 4097, 8192, 12288, 16384, 65536, 262_144, 1 << 24]) {
-            for element_bytes in [2, 4, 8] {
-                for max_cluster in [1, 8, 16] {
-                    for rows in [5, 1000] {
-                        let p = Problem { max_cluster, ..h200(rows, cols, element_bytes) };
-                        let tuned = forward(&p).unwrap();
-                        assert!(
-                            tuned.threads <= 512 && tuned.threads.is_multiple_of(32) && tuned.cluster <= max_cluster,
-                            "{tuned:?}"
-                        );
-                        if tuned.variant == sys::BOPS_ROW_NORM_RESIDENT {
-                            let widths: &[u32] = match (tuned.vec_bytes, element_bytes) {
-                                (16, 2) => &[1, 2, 4],
-                                (16, _) => &[1, 2, 4, 8],
-                                _ => &[16],
-                            };
-                            assert!(widths.contains(&tuned.vectors), "{cols}: {tuned:?}");
-                            let held = u64::from(tuned.cluster * tuned.threads_per_row * tuned.vectors);
-                            assert!(held * p.elements(tuned.vec_bytes) >= cols, "{cols}: {tuned:?}");
-                            assert!(
-                                u64::from(tuned.grid / tuned.cluster * tuned.threads / tuned.threads_per_row) >= p.rows
-                            );
-                        }
-                        let tuned = backward(&p).unwrap();
-                        if tuned.variant == sys::BOPS_ROW_NORM_BACKWARD_PERSISTENT {
-                            let held = u64::from(tuned.cluster * tuned.threads_per_row * tuned.vectors);
-                            assert!(held * p.elements(16) >= cols, "{cols}: {tuned:?}");
-                        }
-                    }
+    fn every_element_of_every_row_has_a_thread_in_forward() {
+        for p in problems() {
+            let tuned = forward(&p).unwrap();
+            assert!(
+                tuned.threads <= 512 && tuned.threads % 32 == 0 && tuned.cluster <= p.max_cluster,
+                "{p:?} {tuned:?}"
+            );
+            let held = u64::from(tuned.cluster * tuned.threads_per_row * tuned.vectors) * p.elements(tuned.vec_bytes);
+            match tuned.variant {
+                sys::BOPS_ROW_NORM_RESIDENT => {
+                    let widths: &[u32] = match (tuned.vec_bytes, p.element_bytes) {
+                        (16, 2) => &[1, 2, 4],
+                        (16, _) => &[1, 2, 4, 8],
+                        _ => &[16],
+                    };
+                    assert!(widths.contains(&tuned.vectors) && held >= p.cols, "{p:?} {tuned:?}");
+                    assert!(u64::from(tuned.grid / tuned.cluster * tuned.threads / tuned.threads_per_row) >= p.rows);
                 }
+                sys::BOPS_ROW_NORM_PERSISTENT => {
+                    assert!(held >= p.cols && p.has_one_stride && tuned.vec_bytes == 16, "{p:?} {tuned:?}");
+                    assert!(tuned.cluster > 1 && tuned.stages > 1 && tuned.threads_per_row <= tuned.threads);
+                }
+                _ => assert!(u64::from(tuned.chunks) * CHUNK * p.elements(tuned.vec_bytes) >= p.cols),
             }
+        }
+    }
+
+    #[test]
+    fn every_element_of_every_row_has_a_thread_in_backward() {
+        for p in problems() {
+            let tuned = backward(&p).unwrap();
+            let held = u64::from(tuned.cluster * tuned.threads_per_row * tuned.vectors) * p.elements(tuned.vec_bytes);
+            match tuned.variant {
+                sys::BOPS_ROW_NORM_BACKWARD_PERSISTENT => {
+                    let columns = u64::from(tuned.vectors) * p.elements(16);
+                    assert!(held >= p.cols && p.has_one_stride && tuned.vec_bytes == 16, "{p:?} {tuned:?}");
+                    assert!(tuned.threads == 256 || (tuned.threads == 512 && columns > 8), "{tuned:?}");
+                    assert!(columns <= if p.has_residual { 16 } else { 32 }, "{tuned:?}");
+                    assert!(tuned.cluster == 1 || (columns > 8 && tuned.threads_per_row > 32), "{tuned:?}");
+                    assert!(tuned.grid % tuned.cluster == 0 && (1..=4).contains(&tuned.stages), "{tuned:?}");
+                }
+                sys::BOPS_ROW_NORM_BACKWARD_FEW_ROWS => assert!(held >= p.cols, "{p:?} {tuned:?}"),
+                _ => assert!(u64::from(tuned.partial_rows * tuned.flush_rows * tuned.flushes) >= p.rows),
+            }
+        }
+    }
+
+    /// Additions between an element and its sum over rows.
+    fn longest_chain(p: &Problem, tuned: &Tuned) -> u32 {
+        if tuned.variant == sys::BOPS_ROW_NORM_BACKWARD_FEW_ROWS {
+            return (p.rows as u32).div_ceil(64) + 2 + 16;
+        }
+        let block_rows = match tuned.variant {
+            sys::BOPS_ROW_NORM_BACKWARD_PERSISTENT if tuned.cluster == 1 => tuned.threads / tuned.threads_per_row,
+            _ => 1,
+        };
+        let threads = tuned.partial_rows.div_ceil(4).next_power_of_two().min(32);
+        let blocks = tuned.partial_rows.div_ceil(threads * 4);
+        let cascade = if blocks <= 8 { blocks } else { 8 + blocks.div_ceil(8).min(8) } + 2;
+        tuned.flush_rows + tuned.flushes + block_rows + 2 + cascade + threads.ilog2()
+    }
+
+    #[test]
+    fn chains_of_additions_stay_short() {
+        for p in problems().filter(|p| p.rows > 1) {
+            let tuned = backward(&p).unwrap();
+            assert!(longest_chain(&p, &tuned) <= 48, "{p:?} {tuned:?}: {}", longest_chain(&p, &tuned));
         }
     }
 
@@ -367,5 +557,6 @@ mod tests {
         assert!(forward(&h200(1 << 40, 8, 2)).is_err());
         assert!(backward(&h200(1 << 40, 8, 2)).is_err());
         assert!(forward(&h200(1 << 31, 1 << 62, 8)).is_err());
+        assert!(backward(&h200(1 << 31, 1 << 62, 8)).is_err());
     }
 }
