@@ -57,7 +57,14 @@ enum {
     /* Backward. There are no rows or no columns: the parameter gradients are set to zero. */
     BOPS_ROW_NORM_BACKWARD_ZERO = 6,
     /* Forward. The row stays in shared memory, of a block of 256 threads or a cluster of them; as many threads a row. vec_bytes 16. */
-    BOPS_ROW_NORM_SHARED = 7
+    BOPS_ROW_NORM_SHARED = 7,
+    /* Forward. Teams, blocks or clusters, walk over rows; vectors are staged through shared memory: threads * stages * 16 bytes of it.
+     * threads == threads_per_row, a multiple of 32; vectors 8 with stages 27, rms_norm with weight_dtype == dtype also 4 with 13 and up to
+     * 1024 threads. grid: cluster times teams, at most as many as are resident. vec_bytes 16. */
+    BOPS_ROW_NORM_RING = 8,
+    /* Backward. The same; threads * stages * 32 bytes of shared memory; vectors 4, stages 13; flushes 0,
+     * partial_rows = teams * ceil(ceil(rows / teams) / flush_rows). */
+    BOPS_ROW_NORM_BACKWARD_RING = 9
 };
 
 /* What Rust chose. A field that a variant does not mention is zero. */

@@ -13,3 +13,18 @@ fn round_to_half(value: f32) -> u32 {
 fn pack(values: vec2<f32>) -> u32 {
     return round_to_half(values.x) | (round_to_half(values.y) << 16u);
 }
+
+// Two quads. Their sum is NaN if one of them is, so one test tells that none has to stay one.
+fn pack_quads(first: vec4<f32>, second: vec4<f32>) -> vec4<u32> {
+    let sums = first + second;
+    let sum = (sums.x + sums.y) + (sums.z + sums.w);
+    if ((bitcast<u32>(sum) & 0x7fffffffu) > 0x7f800000u) {
+        return vec4<u32>(pack(first.xy), pack(first.zw), pack(second.xy), pack(second.zw));
+    }
+    let low = bitcast<vec4<u32>>(vec4<f32>(first.xz, second.xz));
+    let high = bitcast<vec4<u32>>(vec4<f32>(first.yw, second.yw));
+    let half = vec4<u32>(0x7fffu);
+    let rounded_low = low + half + ((low >> vec4<u32>(16u)) & vec4<u32>(1u));
+    let rounded_high = high + half + ((high >> vec4<u32>(16u)) & vec4<u32>(1u));
+    return (rounded_low >> vec4<u32>(16u)) | (rounded_high & vec4<u32>(0xffff0000u));
+}

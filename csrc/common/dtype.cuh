@@ -41,8 +41,7 @@ template <typename T> __device__ __forceinline__ T narrow(accumulator_t<T> value
     else return __float2bfloat16_rn(value);
 }
 
-template <typename T, int bytes>
-__device__ __forceinline__ void unpack(const packed<bytes> &from, accumulator_t<T> (&to)[bytes / sizeof(T)]) {
+template <typename T, int bytes> __device__ __forceinline__ void unpack(const packed<bytes> &from, accumulator_t<T> (&to)[bytes / sizeof(T)]) {
     if constexpr (std::is_same_v<T, double>) {
 #pragma unroll
         for (int i = 0; i < bytes / 8; ++i) to[i] = __hiloint2double(int(from.word[2 * i + 1]), int(from.word[2 * i]));
@@ -67,8 +66,7 @@ __device__ __forceinline__ void unpack(const packed<bytes> &from, accumulator_t<
     }
 }
 
-template <typename T, int bytes>
-__device__ __forceinline__ packed<bytes> pack(const accumulator_t<T> (&from)[bytes / sizeof(T)]) {
+template <typename T, int bytes> __device__ __forceinline__ packed<bytes> pack(const accumulator_t<T> (&from)[bytes / sizeof(T)]) {
     packed<bytes> to;
     if constexpr (std::is_same_v<T, double>) {
 #pragma unroll

@@ -28,3 +28,8 @@ fn round_to_half(value: f32) -> u32 {
 fn pack(values: vec2<f32>) -> u32 {
     return round_to_half(values.x) | (round_to_half(values.y) << 16u);
 }
+
+// Two quads.
+fn pack_quads(first: vec4<f32>, second: vec4<f32>) -> vec4<u32> {
+    return vec4<u32>(pack(first.xy), pack(first.zw), pack(second.xy), pack(second.zw));
+}

@@ -6,6 +6,6 @@ fn quad(chunk: vec4<u32>, part: u32) -> vec4<f32> {
     return bitcast<vec4<f32>>(chunk);
 }
 
-fn with_quad(chunk: vec4<u32>, part: u32, values: vec4<f32>) -> vec4<u32> {
-    return bitcast<vec4<u32>>(values);
+fn chunk_of(quads: array<vec4<f32>, QUADS>) -> vec4<u32> {
+    return bitcast<vec4<u32>>(quads[0]);
 }

@@ -7,7 +7,6 @@ fn quad(chunk: vec4<u32>, part: u32) -> vec4<f32> {
     return vec4<f32>(unpack(words.x), unpack(words.y));
 }
 
-fn with_quad(chunk: vec4<u32>, part: u32, values: vec4<f32>) -> vec4<u32> {
-    let words = vec2<u32>(pack(values.xy), pack(values.zw));
-    return select(vec4<u32>(words, chunk.zw), vec4<u32>(chunk.xy, words), part == 1u);
+fn chunk_of(quads: array<vec4<f32>, QUADS>) -> vec4<u32> {
+    return pack_quads(quads[0], quads[1]);
 }

@@ -35,12 +35,19 @@ template <typename... P> bops_status launch(void (*kernel)(P...), const launch_s
     return bops_status(cudaLaunchKernelEx(&config, kernel, arguments...));
 }
 
-// Forces the module load and lets the kernel take `shape`.
+// Forces the module load and lets the kernel take `shape`. Shared memory is allowed up to the device's limit: the attribute belongs to
+// the kernel, and other plans launch it with other sizes.
 template <typename... P> bops_status prepare(void (*kernel)(P...), const launch_shape &shape) {
     cudaFuncAttributes attributes;
     cudaError_t status = cudaFuncGetAttributes(&attributes, kernel);
-    if (status == cudaSuccess && shape.shared_bytes > 48 * 1024 - attributes.sharedSizeBytes)
-        status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(shape.shared_bytes));
+    if (status == cudaSuccess && shape.shared_bytes > 0) {
+        int device = 0, limit = 0;
+        status = cudaGetDevice(&device);
+        if (status == cudaSuccess) status = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+        if (status == cudaSuccess && shape.shared_bytes + attributes.sharedSizeBytes > size_t(limit)) status = cudaErrorInvalidValue;
+        if (status == cudaSuccess)
+            status = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, limit - int(attributes.sharedSizeBytes));
+    }
     if (status == cudaSuccess && shape.cluster > 8) status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     return bops_status(status);
 }

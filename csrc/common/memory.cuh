@@ -10,24 +10,23 @@ template <int bytes, bool streamed = true> __device__ __forceinline__ packed<byt
     packed<bytes> to;
     if constexpr (bytes == 16 && streamed)
         asm volatile("ld.global.cs.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(to.word[0]), "=r"(to.word[1]), "=r"(to.word[2]), "=r"(to.word[3]) : "l"(from) : "memory");
+                     : "=r"(to.word[0]), "=r"(to.word[1]), "=r"(to.word[2]), "=r"(to.word[3])
+                     : "l"(from)
+                     : "memory");
     else if constexpr (bytes == 16)
         asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(to.word[0]), "=r"(to.word[1]), "=r"(to.word[2]), "=r"(to.word[3]) : "l"(from) : "memory");
-    else if constexpr (bytes == 8)
-        asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(to.word[0]), "=r"(to.word[1]) : "l"(from) : "memory");
-    else if constexpr (bytes == 4)
-        asm volatile("ld.global.u32 %0, [%1];" : "=r"(to.word[0]) : "l"(from) : "memory");
-    else
-        asm volatile("ld.global.u16 %0, [%1];" : "=h"(to.word[0]) : "l"(from) : "memory");
+                     : "=r"(to.word[0]), "=r"(to.word[1]), "=r"(to.word[2]), "=r"(to.word[3])
+                     : "l"(from)
+                     : "memory");
+    else if constexpr (bytes == 8) asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(to.word[0]), "=r"(to.word[1]) : "l"(from) : "memory");
+    else if constexpr (bytes == 4) asm volatile("ld.global.u32 %0, [%1];" : "=r"(to.word[0]) : "l"(from) : "memory");
+    else asm volatile("ld.global.u16 %0, [%1];" : "=h"(to.word[0]) : "l"(from) : "memory");
     return to;
 }
 
 template <int bytes, bool streamed = true> __device__ __forceinline__ void store(void *to, const packed<bytes> &from) {
-    if constexpr (bytes == 16 && streamed)
-        __stcs(static_cast<uint4 *>(to), make_uint4(from.word[0], from.word[1], from.word[2], from.word[3]));
-    else
-        *static_cast<packed<bytes> *>(to) = from;
+    if constexpr (bytes == 16 && streamed) __stcs(static_cast<uint4 *>(to), make_uint4(from.word[0], from.word[1], from.word[2], from.word[3]));
+    else *static_cast<packed<bytes> *>(to) = from;
 }
 
 // `count` consecutive parameters of type P; read-only for the whole kernel.
@@ -80,10 +79,8 @@ template <typename P, int count> struct parameter_vector {
 // Asynchronous copy into shared memory. What a thread copied itself it may read after its own wait, without a barrier.
 template <int bytes> __device__ __forceinline__ void copy_async(void *shared, const void *global) {
     const uint32_t to = uint32_t(__cvta_generic_to_shared(shared));
-    if constexpr (bytes == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(bytes) : "memory");
+    if constexpr (bytes == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
+    else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(bytes) : "memory");
 }
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most `pending` committed groups, 0 to 3, are in flight.

@@ -12,10 +12,21 @@ fn thread_index(at: Invocation) -> u32 {
 }
 
 // The sum over the THREADS threads of a row, in all of them. Every thread of the workgroup takes part.
-fn row_sum(at: Invocation, values: vec2<f32>, turn: u32) -> vec2<f32> {
-    var sum = values;
+fn row_sum(at: Invocation, value: f32, turn: u32) -> f32 {
+    var sum = value;
     for (var step = 1u; step < THREADS; step = step << 1u) {
         sum += subgroupShuffleXor(sum, step);
     }
     return sum;
+}
+
+// Two sums at once: even lanes add up the first, odd lanes the second.
+fn row_sums(at: Invocation, values: vec2<f32>, turn: u32) -> vec2<f32> {
+    let is_odd = (at.lane & 1u) == 1u;
+    var sum = select(values.x, values.y, is_odd) + subgroupShuffleXor(select(values.y, values.x, is_odd), 1u);
+    for (var step = 2u; step < THREADS; step = step << 1u) {
+        sum += subgroupShuffleXor(sum, step);
+    }
+    let other = subgroupShuffleXor(sum, 1u);
+    return select(vec2<f32>(sum, other), vec2<f32>(other, sum), is_odd);
 }

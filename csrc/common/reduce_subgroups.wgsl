@@ -1,30 +1,85 @@
-// A row takes the workgroup: subgroups of any width sum up, then each subgroup sums their sums.
+// A row takes whole subgroups: each of them sums up, then each thread sums their sums. Their width is between NARROWEST and THREADS.
 struct Invocation {
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(local_invocation_index) index: u32,
     @builtin(subgroup_id) subgroup: u32,
-    @builtin(num_subgroups) subgroups: u32,
     @builtin(subgroup_size) subgroup_size: u32,
     @builtin(subgroup_invocation_id) lane: u32,
 }
 
-var<workgroup> row_sums: array<vec2<f32>, 2u * MOST_SUBGROUPS>;
+const MOST_SUBGROUPS: u32 = THREADS / NARROWEST; // of a row
+// Subgroups whose sums a thread reads one by one; of more, each lane reads some and they sum up again.
+const FEW_SUBGROUPS: u32 = 16u;
 
+var<workgroup> subgroup_sums: array<vec2<f32>, 2u * WORKGROUP / NARROWEST>;
+
+// Rows lie in neighbouring subgroups; that local indices follow lanes is promised nowhere.
 fn thread_index(at: Invocation) -> u32 {
-    return at.index;
+    return select(at.subgroup * at.subgroup_size + at.lane, at.index, THREADS == WORKGROUP);
 }
 
-// The sum over the workgroup, in all its threads. Consecutive calls alternate `turn` between 0 and 1, so that one barrier is enough.
-fn row_sum(at: Invocation, values: vec2<f32>, turn: u32) -> vec2<f32> {
-    let sum = subgroupAdd(values);
+// The sums of the row's subgroup number i, 0 past the last.
+fn sums_of(at: Invocation, i: u32, turn: u32) -> vec2<f32> {
+    let subgroups = THREADS / at.subgroup_size;
+    let first = turn * (WORKGROUP / NARROWEST) + select(at.subgroup / subgroups * subgroups, 0u, THREADS == WORKGROUP);
+    return select(vec2<f32>(), subgroup_sums[first + min(i, subgroups - 1u)], i < subgroups);
+}
+
+// Two sums over the subgroup: even lanes add up the first, odd lanes the second.
+fn subgroup_pair(at: Invocation, values: vec2<f32>) -> f32 {
+    let is_odd = (at.lane & 1u) == 1u;
+    var sum = select(values.x, values.y, is_odd) + subgroupShuffleXor(select(values.y, values.x, is_odd), 1u);
+    for (var step = 2u; step < NARROWEST; step = step << 1u) {
+        sum += subgroupShuffleXor(sum, step);
+    }
+    for (var step = NARROWEST; step < at.subgroup_size; step = step << 1u) {
+        sum += subgroupShuffleXor(sum, step);
+    }
+    return sum;
+}
+
+// The sum over the THREADS threads of a row, in all of them. Every thread of the workgroup takes part; consecutive calls of this and of
+// `row_sums` alternate `turn` between 0 and 1, so that one barrier is enough.
+fn row_sum(at: Invocation, value: f32, turn: u32) -> f32 {
+    let own = subgroupAdd(value);
     if (at.lane == 0u) {
-        row_sums[turn * MOST_SUBGROUPS + at.subgroup] = sum;
+        subgroup_sums[turn * (WORKGROUP / NARROWEST) + at.subgroup].x = own;
     }
     workgroupBarrier();
-    var gathered = vec2<f32>();
-    for (var first = 0u; first < at.subgroups; first += at.subgroup_size) {
-        let i = first + at.lane;
-        gathered += select(vec2<f32>(), row_sums[turn * MOST_SUBGROUPS + min(i, at.subgroups - 1u)], i < at.subgroups);
+    var sum = 0.0;
+    if (MOST_SUBGROUPS <= FEW_SUBGROUPS) {
+        for (var i = 0u; i < MOST_SUBGROUPS; i++) {
+            sum += sums_of(at, i, turn).x;
+        }
+        return sum;
     }
-    return subgroupAdd(gathered);
+    for (var first = 0u; first < MOST_SUBGROUPS; first += at.subgroup_size) {
+        sum += sums_of(at, first + at.lane, turn).x;
+    }
+    return subgroupAdd(sum);
+}
+
+// Two sums at once.
+fn row_sums(at: Invocation, values: vec2<f32>, turn: u32) -> vec2<f32> {
+    let own = subgroup_pair(at, values);
+    if (at.lane == 0u) {
+        subgroup_sums[turn * (WORKGROUP / NARROWEST) + at.subgroup].x = own;
+    }
+    if (at.lane == 1u) {
+        subgroup_sums[turn * (WORKGROUP / NARROWEST) + at.subgroup].y = own;
+    }
+    workgroupBarrier();
+    var sum = vec2<f32>();
+    if (MOST_SUBGROUPS <= FEW_SUBGROUPS) {
+        for (var i = 0u; i < MOST_SUBGROUPS; i++) {
+            sum += sums_of(at, i, turn);
+        }
+        return sum;
+    }
+    for (var first = 0u; first < MOST_SUBGROUPS; first += at.subgroup_size) {
+        sum += sums_of(at, first + at.lane, turn);
+    }
+    let total = subgroup_pair(at, sum);
+    let other = subgroupShuffleXor(total, 1u);
+    return select(vec2<f32>(total, other), vec2<f32>(other, total), (at.lane & 1u) == 1u);
 }

@@ -4,23 +4,27 @@ struct Invocation {
     @builtin(local_invocation_index) index: u32,
 }
 
-var<workgroup> row_sums: array<vec2<f32>, 2u * WORKGROUP>;
+var<workgroup> tree: array<vec2<f32>, 2u * WORKGROUP>;
 
 fn thread_index(at: Invocation) -> u32 {
     return at.index;
 }
 
-// The sum over the THREADS threads of a row, in all of them. Every thread of the workgroup takes part; consecutive calls alternate
+// Two sums over the THREADS threads of a row, in all of them. Every thread of the workgroup takes part; consecutive calls alternate
 // `turn` between 0 and 1, so that nothing is overwritten that another thread still reads.
-fn row_sum(at: Invocation, values: vec2<f32>, turn: u32) -> vec2<f32> {
+fn row_sums(at: Invocation, values: vec2<f32>, turn: u32) -> vec2<f32> {
     let own = turn * WORKGROUP + at.index;
-    row_sums[own] = values;
+    tree[own] = values;
     workgroupBarrier();
     for (var half = THREADS / 2u; half > 0u; half = half >> 1u) {
         if (at.index % THREADS < half) {
-            row_sums[own] += row_sums[own + half];
+            tree[own] += tree[own + half];
         }
         workgroupBarrier();
     }
-    return row_sums[own - at.index % THREADS];
+    return tree[own - at.index % THREADS];
+}
+
+fn row_sum(at: Invocation, value: f32, turn: u32) -> f32 {
+    return row_sums(at, vec2<f32>(value, 0.0), turn).x;
 }

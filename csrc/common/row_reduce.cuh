@@ -26,8 +26,7 @@ struct row_team {
     }
 
     __device__ __forceinline__ row_team()
-        : threads(blockDim.x), lane(threadIdx.x & 31), warp(threadIdx.x >> 5), warps((blockDim.x + 31) >> 5),
-          slot(threadIdx.y * warps) {}
+        : threads(blockDim.x), lane(threadIdx.x & 31), warp(threadIdx.x >> 5), warps((blockDim.x + 31) >> 5), slot(threadIdx.y * warps) {}
 };
 
 // Sums over aligned groups of `width` lanes, a power of two.
@@ -116,7 +115,8 @@ struct cluster_exchange {
     // By all threads; the caller passes a cluster barrier before the first `send`.
     __device__ __forceinline__ void initialize(uint32_t thread) {
 #if __CUDA_ARCH__ >= 900
-        if (thread < depth) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(uint32_t(__cvta_generic_to_shared(&arrived[thread]))) : "memory");
+        if (thread < depth)
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(uint32_t(__cvta_generic_to_shared(&arrived[thread]))) : "memory");
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
     }
@@ -132,8 +132,8 @@ struct cluster_exchange {
             uint32_t remote_slot, remote_barrier;
             asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_slot) : "r"(slot), "r"(thread));
             asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_barrier) : "r"(barrier), "r"(thread));
-            asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(remote_slot), "f"(value[0]),
-                         "f"(value[1]), "f"(value[2]), "f"(value[3]), "r"(remote_barrier)
+            asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(remote_slot),
+                         "f"(value[0]), "f"(value[1]), "f"(value[2]), "f"(value[3]), "r"(remote_barrier)
                          : "memory");
         }
 #endif
@@ -146,7 +146,9 @@ struct cluster_exchange {
         uint32_t done = 0;
         while (!done)
             asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                         : "=r"(done) : "r"(barrier), "r"((turn / depth) & 1) : "memory");
+                         : "=r"(done)
+                         : "r"(barrier), "r"((turn / depth) & 1)
+                         : "memory");
 #endif
         return slots[turn % depth];
     }

@@ -6,6 +6,7 @@ bops_status bops_rms_norm_prepare(const bops_row_norm_params *params, const bops
 }
 
 bops_status bops_rms_norm_launch(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype,
-                                   const bops_row_norm_operands *operands, void *workspace, bops_stream stream) {
-    return bops::for_row_norm_kernels<false>(*params, *operands, *choice, dtype, weight_dtype, operands->residual != nullptr, workspace, bops::launch_action{stream});
+                                 const bops_row_norm_operands *operands, void *workspace, bops_stream stream) {
+    return bops::for_row_norm_kernels<false>(*params, *operands, *choice, dtype, weight_dtype, operands->residual != nullptr, workspace,
+                                             bops::launch_action{stream});
 }

@@ -123,9 +123,9 @@ __device__ __forceinline__ void load_parameters(const void *from, bool is_wide, 
 }
 
 // The parameters of one vector; 1 and 0 where absent.
-template <bool centered, typename P, int width>
-__device__ __forceinline__ void load_affine(const P *weight, const P *bias, uint64_t column, bool is_valid, parameter_vector<P, width> &w,
-                                            parameter_vector<P, width> &b) {
+template <bool centered, typename P, int width> __device__ __forceinline__ void load_affine(const P *weight, const P *bias, uint64_t column,
+                                                                                            bool is_valid, parameter_vector<P, width> &w,
+                                                                                            parameter_vector<P, width> &b) {
     w.fill(true);
     if (weight && is_valid) w.load(weight + column);
     if constexpr (centered) {
@@ -168,11 +168,12 @@ constexpr int row_threads_limit = 512; // of a block
 
 // A block is (threads of a row, rows), or a part of the cluster that holds one row. whole: every vector of every thread exists.
 template <typename T, typename P, bool centered, int vec_bytes, int vectors, bool whole, bool clustered>
-__global__ void __launch_bounds__(row_threads_limit, !whole && vec_bytes == 16 && vectors == 4 && sizeof(T) == 2 ? 1 : 0) row_norm_resident(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
+__global__ void __launch_bounds__(row_threads_limit, !whole && vec_bytes == 16 && vectors == 4 && sizeof(T) == 2 ? 1 : 0)
+    row_norm_resident(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
     constexpr bool prefetch = vectors * width * int(sizeof(P)) <= (centered ? 32 : 64); // parameters fit in registers beside the row
-    constexpr bool streamed = vectors > 2; // short rows and few: what follows may find them in the cache
+    constexpr bool streamed = vectors > 2;                                              // short rows and few: what follows may find them in the cache
     __shared__ __align__(16) A slots[3][team_slots];
     __shared__ cluster_exchange exchange;
     const row_team team;
@@ -274,8 +275,8 @@ constexpr int shared_threads = 256;
 
 // Few registers, so that several blocks share a multiprocessor and some load while others store. Every thread reads the vectors that
 // it copied itself.
-template <typename T, typename P, bool centered, bool clustered>
-__global__ void __launch_bounds__(shared_threads, 5) row_norm_shared(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
+template <typename T, typename P, bool centered, bool clustered> __global__ void __launch_bounds__(shared_threads, 5)
+    row_norm_shared(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
     constexpr int width = 16 / int(sizeof(T));
     __shared__ __align__(16) float slots[3][team_slots];
     __shared__ cluster_exchange exchange;
@@ -370,8 +371,8 @@ __global__ void __launch_bounds__(shared_threads, 5) row_norm_shared(const __gri
 
 // columns: of one thread. The cluster's blocks exchange the moments of one row while they work on the next and the last.
 // Rows have one stride.
-template <typename T, bool centered, int columns, int threads, bool residual>
-__global__ void __launch_bounds__(threads, threads == 256 ? 2 : 1) row_norm_persistent(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
+template <typename T, bool centered, int columns, int threads, bool residual> __global__ void __launch_bounds__(threads, threads == 256 ? 2 : 1)
+    row_norm_persistent(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
     constexpr int width = 16 / int(sizeof(T)), vectors = columns / width;
     constexpr bool in_shared = columns > 16;
     __shared__ __align__(16) float slots[4][team_slots];
@@ -380,7 +381,8 @@ __global__ void __launch_bounds__(threads, threads == 256 ? 2 : 1) row_norm_pers
     const uint32_t thread = threadIdx.x, rank = cluster_rank(), rows = uint32_t(a.p.rows);
     using stage_ring = row_ring<vectors, 1, threads>;
     stage_ring ring(thread), finished(thread);
-    const shared_parameters<width, centered ? 2 : 1, threads> parameters = {reinterpret_cast<float4 *>(dynamic_shared + a.stages * ring.stage_bytes) + thread};
+    const shared_parameters<width, centered ? 2 : 1, threads> parameters = {reinterpret_cast<float4 *>(dynamic_shared + a.stages * ring.stage_bytes) +
+                                                                            thread};
     const uint32_t all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors, count = all > first ? min(all - first, a.slice_vectors) : 0;
     const uint32_t teams = gridDim.x / a.cluster, index = blockIdx.x / a.cluster;
     exchange.initialize(thread);
@@ -515,8 +517,8 @@ __global__ void __launch_bounds__(threads, threads == 256 ? 2 : 1) row_norm_pers
 
 constexpr int split_threads = 256, split_vectors = 4;
 
-template <typename T, bool centered, int vec_bytes>
-__global__ void __launch_bounds__(split_threads) row_norm_split_moments(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
+template <typename T, bool centered, int vec_bytes> __global__ void __launch_bounds__(split_threads)
+    row_norm_split_moments(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
     __shared__ __align__(16) A slots[4][team_slots];
@@ -577,8 +579,8 @@ template <typename A> struct cascade {
     __device__ __forceinline__ A total() const { return (level[0] + level[1]) + (level[2] + level[3]); }
 };
 
-template <typename A, bool centered>
-__global__ void __launch_bounds__(merge_threads) row_norm_split_merge(const __grid_constant__ row_norm_arguments<A> a, uint32_t chunk_cols) {
+template <typename A, bool centered> __global__ void __launch_bounds__(merge_threads)
+    row_norm_split_merge(const __grid_constant__ row_norm_arguments<A> a, uint32_t chunk_cols) {
     __shared__ __align__(16) A slots[4][team_slots];
     const row_team team;
     for (uint64_t row = blockIdx.x; row < a.p.rows; row += gridDim.x) {
@@ -611,8 +613,8 @@ __global__ void __launch_bounds__(merge_threads) row_norm_split_merge(const __gr
     }
 }
 
-template <typename T, typename P, bool centered, int vec_bytes>
-__global__ void __launch_bounds__(split_threads) row_norm_split_apply(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
+template <typename T, typename P, bool centered, int vec_bytes> __global__ void __launch_bounds__(split_threads)
+    row_norm_split_apply(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
     const uint64_t total = a.p.cols / width, items = a.p.rows * a.chunks;
@@ -649,6 +651,11 @@ __global__ void __launch_bounds__(split_threads) row_norm_split_apply(const __gr
 
 // ---- host -------------------------------------------------------------------------------------------------------------------
 
+// Defined in row_norm_ring.cuh.
+template <typename T, typename P, bool centered, typename Action>
+bops_status for_ring_kernels(const bops_row_norm_params &p, const bops_row_norm_choice &c, const row_norm_arguments<accumulator_t<T>> &a,
+                             const Action &action);
+
 // Runs action(kernel, shape, arguments...) for every kernel of the choice, in order; stops at the first failure.
 template <typename T, typename P, bool centered, typename Action>
 bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_operands &o, const bops_row_norm_choice &c, bool has_residual,
@@ -680,7 +687,7 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
                         return whole ? action(row_norm_resident<T, P, centered, vec_bytes, n, has_whole, wide>, shape, a)
                                      : action(row_norm_resident<T, P, centered, vec_bytes, n, false, wide>, shape, a);
                     return has_whole && whole ? action(row_norm_resident<T, P, centered, vec_bytes, n, has_whole, false>, shape, a)
-                                         : action(row_norm_resident<T, P, centered, vec_bytes, n, false, false>, shape, a);
+                                              : action(row_norm_resident<T, P, centered, vec_bytes, n, false, false>, shape, a);
                 };
                 if constexpr (wide) {
                     if (c.vectors == 1) return resident(std::integral_constant<int, 1>());
@@ -700,6 +707,7 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
                     return c.cluster > 1 ? action(row_norm_shared<T, P, centered, vec_bytes == 16>, shape, a)
                                          : action(row_norm_shared<T, P, centered, vec_bytes != 16>, shape, a);
                 }
+                if (c.variant == BOPS_ROW_NORM_RING) return for_ring_kernels<T, P, centered>(p, c, a, action);
                 if (c.variant == BOPS_ROW_NORM_PERSISTENT) {
                     const uint32_t columns = c.vectors * width;
                     shape.shared_bytes = c.stages * c.vectors * c.threads * 16 + (columns > 16 ? (centered ? 2 : 1) * columns * c.threads * 4 : 0);
@@ -737,9 +745,9 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
     }
 }
 
-template <bool centered, typename Action>
-bops_status for_row_norm_kernels(const bops_row_norm_params &p, const bops_row_norm_operands &o, const bops_row_norm_choice &c, bops_dtype dtype,
-                                 bops_dtype weight_dtype, bool has_residual, void *workspace, const Action &action) {
+template <bool centered, typename Action> bops_status for_row_norm_kernels(const bops_row_norm_params &p, const bops_row_norm_operands &o,
+                                                                           const bops_row_norm_choice &c, bops_dtype dtype, bops_dtype weight_dtype,
+                                                                           bool has_residual, void *workspace, const Action &action) {
     return for_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         if (weight_dtype == dtype) return for_kernels<T, T, centered>(p, o, c, has_residual, workspace, action);
@@ -761,3 +769,5 @@ struct launch_action {
 };
 
 } // namespace bops
+
+#include "row_norm_ring.cuh"

@@ -14,6 +14,7 @@ struct Params {
     slices: u32, // split: parts of a row, each one workgroup's
     groups_x: u32,
     tail_cols: u32, // split: columns of a row's last part
+    rounds: u32, // resident: rows that a team takes, one after the other
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -36,7 +37,9 @@ fn save_statistics(row: u32, statistics: Statistics) {
     rstd_put(row, statistics.rstd);
 }
 
+// A row as it was read, and as f32 where registers suffice for that (UNPACKED).
 var<private> chunks: array<vec4<u32>, CHUNKS>;
+var<private> values: array<vec4<f32>, select(1u, CHUNKS * QUADS, UNPACKED)>;
 
 // 1. The thread's chunks from column `lane * ELEMENTS` on: x, or h = x + residual rounded to the output type, which is also stored.
 fn load_row(row: u32, first_col: u32, end_col: u32) {
@@ -64,12 +67,12 @@ fn load_row(row: u32, first_col: u32, end_col: u32) {
             let col = first_col + k * THREADS * ELEMENTS;
             let count = count_before(end_col, col);
             if (count > 0u) {
-                var sum = chunks[k];
+                var sum: array<vec4<f32>, QUADS>;
                 for (var part = 0u; part < QUADS; part++) {
-                    sum = with_quad(sum, part, quad(chunks[k], part) + quad(addends[k], part));
+                    sum[part] = quad(chunks[k], part) + quad(addends[k], part);
                 }
-                chunks[k] = sum;
-                h_store(h_row + col, count, sum);
+                chunks[k] = chunk_of(sum);
+                h_store(h_row + col, count, chunks[k]);
             }
         }
     }
@@ -81,6 +84,9 @@ fn thread_sum() -> f32 {
     for (var k = 0u; k < CHUNKS; k++) {
         for (var part = 0u; part < QUADS; part++) {
             let v = quad(chunks[k], part);
+            if (UNPACKED) {
+                values[k * QUADS + part] = v;
+            }
             sum += select(v * v, v, CENTERED);
         }
     }
@@ -94,7 +100,15 @@ fn thread_moments(shift: f32, first_col: u32, end_col: u32) -> vec2<f32> {
     for (var k = 0u; k < CHUNKS; k++) {
         let count = count_before(end_col, first_col + k * THREADS * ELEMENTS);
         for (var part = 0u; part < QUADS; part++) {
-            let d = keep(quad(chunks[k], part) - shift, part, count);
+            // What lies past the row is 0 and stays so.
+            let shifts = within(shift, part, count);
+            var d: vec4<f32>;
+            if (UNPACKED) {
+                d = values[k * QUADS + part] - shifts;
+                values[k * QUADS + part] = d;
+            } else {
+                d = quad(chunks[k], part) - shifts;
+            }
             sum += d;
             square += d * d;
         }
@@ -102,52 +116,75 @@ fn thread_moments(shift: f32, first_col: u32, end_col: u32) -> vec2<f32> {
     return vec2<f32>(add_up(sum), add_up(square));
 }
 
-// 4. y of one chunk.
-fn normalize(chunk: vec4<u32>, col: u32, statistics: Statistics) -> vec4<u32> {
-    var y = chunk;
+// 4. y of chunk k. UNPACKED: the values are differences from the shift.
+fn normalize(k: u32, col: u32, statistics: Statistics) -> vec4<u32> {
+    var y: array<vec4<f32>, QUADS>;
     for (var part = 0u; part < QUADS; part++) {
-        var v = quad(chunk, part);
+        var v: vec4<f32>;
+        if (UNPACKED) {
+            v = values[k * QUADS + part];
+        } else {
+            v = quad(chunks[k], part);
+            if (CENTERED) {
+                v = v - statistics.shift;
+            }
+        }
         if (CENTERED) {
-            v = (v - statistics.shift) - statistics.correction;
+            v = v - statistics.correction;
         }
         v = v * statistics.rstd;
         if (HAS_weight) {
-            v = v * (weight_quad(col + 4u * part) + params.weight_offset);
+            var weight = weight_quad(col + 4u * part);
+            if (!CENTERED) {
+                weight = weight + params.weight_offset;
+            }
+            v = v * weight;
         }
         if (HAS_bias) {
             v = v + bias_quad(col + 4u * part);
         }
-        y = with_quad(y, part, v);
+        y[part] = v;
     }
-    return y;
+    return chunk_of(y);
 }
 
-// The whole row in the registers of THREADS threads.
+// The whole row in the registers of THREADS threads. A workgroup takes `rounds` rows a team; PREFETCH reads one while the last is finished.
 @compute @workgroup_size(WORKGROUP)
 fn row_norm_resident(at: Invocation) {
     let thread = thread_index(at);
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;
-    let row = min(group * (WORKGROUP / THREADS) + thread / THREADS, params.rows - 1u);
-    let is_row = group * (WORKGROUP / THREADS) + thread / THREADS < params.rows;
     let first_col = thread % THREADS * ELEMENTS;
-    let end_col = select(0u, params.cols, is_row);
-    load_row(row, first_col, end_col);
-    // Scaled before the threads meet: a compiler could merge products of sums, and with them the mean and its correction.
-    let first = row_sum(at, vec2<f32>(thread_sum() * params.reciprocal_cols, 0.0), 0u).x;
-    var statistics = finish_statistics(0.0, 0.0, first);
-    if (CENTERED) {
-        let moments = row_sum(at, thread_moments(first, first_col, end_col) * params.reciprocal_cols, 1u);
-        statistics = finish_statistics(first, moments.x, moments.y);
-    }
-    if (is_row && thread % THREADS == 0u) {
-        save_statistics(row, statistics);
-    }
-    let y_row = row_start(row, params.y);
-    for (var k = 0u; k < CHUNKS; k++) {
-        let col = first_col + k * THREADS * ELEMENTS;
-        let count = count_before(end_col, col);
-        if (count > 0u) {
-            y_store(y_row + col, count, normalize(chunks[k], col, statistics));
+    for (var round = 0u; round < params.rounds; round++) {
+        let team_row = (group * params.rounds + round) * TEAMS + team_of(thread);
+        let row = min(team_row, params.rows - 1u);
+        let is_row = team_row < params.rows;
+        let end_col = select(0u, params.cols, is_row);
+        if (!PREFETCH || round == 0u) {
+            load_row(row, first_col, end_col);
+        }
+        // Scaled before the threads meet: a compiler could merge products of sums, and with them the mean and its correction.
+        let scaled_sum = thread_sum() * params.reciprocal_cols;
+        if (PREFETCH) {
+            let next_row = team_row + TEAMS;
+            let is_next = next_row < params.rows && round + 1u < params.rounds;
+            load_row(min(next_row, params.rows - 1u), first_col, select(0u, params.cols, is_next));
+        }
+        let first = row_sum(at, scaled_sum, select(round & 1u, 0u, CENTERED));
+        var statistics = finish_statistics(0.0, 0.0, first);
+        if (CENTERED) {
+            let moments = row_sums(at, thread_moments(first, first_col, end_col) * params.reciprocal_cols, 1u);
+            statistics = finish_statistics(first, moments.x, moments.y);
+        }
+        if (is_row && thread % THREADS == 0u) {
+            save_statistics(row, statistics);
+        }
+        let y_row = row_start(row, params.y);
+        for (var k = 0u; k < CHUNKS; k++) {
+            let col = first_col + k * THREADS * ELEMENTS;
+            let count = count_before(end_col, col);
+            if (count > 0u) {
+                y_store(y_row + col, count, normalize(k, col, statistics));
+            }
         }
     }
 }

@@ -25,15 +25,16 @@ __device__ __forceinline__ void load_weight(const row_norm_backward_arguments<A>
     load_parameters<T>(a.o.weight, a.weight_is_wide, column, a.weight_offset, A(1), w);
 }
 
-template <typename T, typename A> __device__ __forceinline__ void store_parameter(const row_norm_backward_arguments<A> &a, void *to, uint64_t column, A value) {
+template <typename T, typename A>
+__device__ __forceinline__ void store_parameter(const row_norm_backward_arguments<A> &a, void *to, uint64_t column, A value) {
     if (sizeof(T) != 4 && a.weight_is_wide) static_cast<float *>(to)[column] = float(value);
     else static_cast<T *>(to)[column] = narrow<T>(value);
 }
 
 // dx of one vector from its dy, x, weights and the row's means.
 template <typename T, bool centered, int vec_bytes, typename A, int width>
-__device__ __forceinline__ packed<vec_bytes> row_gradient(const packed<vec_bytes> &dy_packed, const packed<vec_bytes> &x_packed, const A *w, A mean, A rstd,
-                                                          A mean_g, A mean_g_xhat, const packed<vec_bytes> *dh_packed) {
+__device__ __forceinline__ packed<vec_bytes> row_gradient(const packed<vec_bytes> &dy_packed, const packed<vec_bytes> &x_packed, const A *w, A mean,
+                                                          A rstd, A mean_g, A mean_g_xhat, const packed<vec_bytes> *dh_packed) {
     A dy[width], x[width];
     unpack<T>(dy_packed, dy);
     unpack<T>(x_packed, x);
@@ -56,7 +57,9 @@ __device__ __forceinline__ packed<vec_bytes> row_gradient(const packed<vec_bytes
 // take rows in turn. The blocks of a cluster exchange the sums of one row while they work on the next and the last. Rows have one
 // stride. With d = x - mean and g' = rstd * g: dx = (g' - mean(g')) - d * rstd^2 * mean(g' d).
 template <typename T, bool centered, int columns, int threads, bool clustered, bool has_dh>
-__global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2 : 1)
+__global__ void __launch_bounds__(threads, columns <= 8     ? 3
+                                           : threads == 256 ? 2
+                                                            : 1)
     row_norm_backward_persistent(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
     constexpr int width = 16 / int(sizeof(T)), vectors = columns / width;
     constexpr bool weights_in_shared = centered && columns > 16, has_level = columns <= 16;
@@ -141,7 +144,7 @@ __global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2
     float kept_d[kept], kept_g[kept];
     if constexpr (clustered) cluster_wait();
 
-    const auto weight_of = [&](int v, float (&weight)[width]) {
+    const auto weight_of = [&](int v, float(&weight)[width]) {
         if constexpr (weights_in_shared) {
             weights.get(v, 0, weight);
         } else {
@@ -150,7 +153,7 @@ __global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2
         }
     };
     // This block's sums of g' d and g' of a row; its part of the parameter gradients.
-    const auto accumulate = [&](const stage_ring &stage, float mean, float rstd, float (&sum)[sums]) {
+    const auto accumulate = [&](const stage_ring &stage, float mean, float rstd, float(&sum)[sums]) {
         float chain[sums][4] = {};
 #pragma unroll
         for (int v = 0; v < vectors; ++v) {
@@ -176,7 +179,7 @@ __global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2
         for (int k = 0; k < sums; ++k) sum[k] = tree_sum(chain[k]);
     };
     // dx of a row from its total sums.
-    const auto finish = [&](const stage_ring &stage, uint32_t row, float mean, float rstd, const float (&sum)[sums]) {
+    const auto finish = [&](const stage_ring &stage, uint32_t row, float mean, float rstd, const float(&sum)[sums]) {
         if (!a.o.dx) return;
         const float slope = sum[0] * a.reciprocal_cols * rstd * rstd, mean_g = centered ? sum[sums - 1] * a.reciprocal_cols : 0.0f;
         T *const dx = const_cast<T *>(row_of(a.o.dx, row, a.p.dx));
@@ -189,7 +192,7 @@ __global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2
                 for (int i = 0; i < width; ++i) d[i] = kept_d[v * width + i], g[i] = kept_g[v * width + i];
             } else {
                 float weight[width];
-                    unpack<T>(stage.load(0, v), g);
+                unpack<T>(stage.load(0, v), g);
                 unpack<T>(stage.load(1, v), d);
                 weight_of(v, weight);
 #pragma unroll
@@ -217,7 +220,8 @@ __global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2
             if (threadIdx.y == 0 && is_column(c / width)) {
                 const uint64_t to = partial * a.partial_cols + begin + column(c / width) + c % width;
                 *reinterpret_cast<float4 *>(a.partial_dweight + to) = make_float4(dweight[c], dweight[c + 1], dweight[c + 2], dweight[c + 3]);
-                if constexpr (centered) *reinterpret_cast<float4 *>(a.partial_dbias + to) = make_float4(dbias[c], dbias[c + 1], dbias[c + 2], dbias[c + 3]);
+                if constexpr (centered)
+                    *reinterpret_cast<float4 *>(a.partial_dbias + to) = make_float4(dbias[c], dbias[c + 1], dbias[c + 2], dbias[c + 3]);
             }
         }
         partial += teams;
@@ -309,7 +313,7 @@ __global__ void __launch_bounds__(threads, columns <= 8 ? 3 : threads == 256 ? 2
             }
             if (turn >= lag) {
                 // 2. The last row's gradient; its stage takes another row.
-                const float (*const parts)[4] = exchange.wait(turn - lag);
+                const float(*const parts)[4] = exchange.wait(turn - lag);
                 float sum[sums] = {};
                 for (uint32_t r = 0; r < a.cluster; ++r)
 #pragma unroll
@@ -333,8 +337,8 @@ constexpr int column_sum_threads = 256;
 template <typename A> struct alignas(16) quad { A v[4]; };
 
 // Sums columns of the partial rows: block (4 columns a thread, rows). blockIdx.y: 0 dweight, 1 dbias.
-template <typename T>
-__global__ void __launch_bounds__(column_sum_threads) row_norm_column_sum(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
+template <typename T> __global__ void __launch_bounds__(column_sum_threads)
+    row_norm_column_sum(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     __shared__ quad<A> shared[column_sum_threads];
     wait_for_dependency();
@@ -377,8 +381,8 @@ __global__ void __launch_bounds__(column_sum_threads) row_norm_column_sum(const 
 
 constexpr int few_rows_threads = 512, few_rows_lanes = 8; // lanes: vectors of a strip of columns
 
-template <typename T, bool centered, int vec_bytes>
-__global__ void __launch_bounds__(few_rows_threads, 1) row_norm_backward_few_rows(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
+template <typename T, bool centered, int vec_bytes> __global__ void __launch_bounds__(few_rows_threads, 1)
+    row_norm_backward_few_rows(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
     constexpr int width = vec_bytes / int(sizeof(T)), vectors = 16 / width;
     constexpr int sums = centered ? 2 : 1;
     __shared__ __align__(16) float slots[2][team_slots];
@@ -399,7 +403,8 @@ __global__ void __launch_bounds__(few_rows_threads, 1) row_norm_backward_few_row
             dy_packed[v] = is_column(v) ? load<vec_bytes>(dy + column(v)) : packed<vec_bytes>{};
             x_packed[v] = is_column(v) ? load<vec_bytes>(x + column(v)) : packed<vec_bytes>{};
         }
-        const float mean = centered ? __ldg(static_cast<const float *>(a.o.mean) + row) : 0.0f, rstd = __ldg(static_cast<const float *>(a.o.rstd) + row);
+        const float mean = centered ? __ldg(static_cast<const float *>(a.o.mean) + row) : 0.0f,
+                    rstd = __ldg(static_cast<const float *>(a.o.rstd) + row);
 #pragma unroll
         for (int v = 0; v < vectors; ++v) {
             float part[width] = {};
@@ -439,7 +444,7 @@ __global__ void __launch_bounds__(few_rows_threads, 1) row_norm_backward_few_row
         for (int v = 0; v < vectors; ++v)
             if (is_column(v))
                 store(dx + column(v), row_gradient<T, centered, vec_bytes, float, width>(dy_packed[v], x_packed[v], w + v * width, mean, rstd, mean_g,
-                                                                                           mean_g_xhat, a.o.dh ? &dh_packed[v] : nullptr));
+                                                                                         mean_g_xhat, a.o.dh ? &dh_packed[v] : nullptr));
         return;
     }
     const uint32_t lane = threadIdx.x % few_rows_lanes, first_row = threadIdx.x / few_rows_lanes, row_threads = blockDim.x / few_rows_lanes;
@@ -450,7 +455,8 @@ __global__ void __launch_bounds__(few_rows_threads, 1) row_norm_backward_few_row
             const T *const dy_row = static_cast<const T *>(a.o.dy) + row_offset(row, a.p.dy, a.p.extent1, a.p.extent2) + uint64_t(vector) * width;
             const T *const x_row = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2) + uint64_t(vector) * width;
             const packed<vec_bytes> dy_packed = load<vec_bytes>(dy_row), x_packed = load<vec_bytes>(x_row);
-            const float mean = centered ? __ldg(static_cast<const float *>(a.o.mean) + row) : 0.0f, rstd = __ldg(static_cast<const float *>(a.o.rstd) + row);
+            const float mean = centered ? __ldg(static_cast<const float *>(a.o.mean) + row) : 0.0f,
+                        rstd = __ldg(static_cast<const float *>(a.o.rstd) + row);
             float dy[width], x[width];
             unpack<T>(dy_packed, dy);
             unpack<T>(x_packed, x);
@@ -486,8 +492,8 @@ __global__ void __launch_bounds__(few_rows_threads, 1) row_norm_backward_few_row
 
 // ---- split: chunks of rows --------------------------------------------------------------------------------------------------
 
-template <typename T, bool centered, int vec_bytes>
-__global__ void __launch_bounds__(split_threads) row_norm_backward_split_sums(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
+template <typename T, bool centered, int vec_bytes> __global__ void __launch_bounds__(split_threads)
+    row_norm_backward_split_sums(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T)), sums = centered ? 2 : 1;
     __shared__ __align__(16) A slots[2][2][team_slots];
@@ -531,8 +537,8 @@ __global__ void __launch_bounds__(split_threads) row_norm_backward_split_sums(co
     }
 }
 
-template <typename A>
-__global__ void __launch_bounds__(merge_threads) row_norm_backward_split_merge(const __grid_constant__ row_norm_backward_arguments<A> a) {
+template <typename A> __global__ void __launch_bounds__(merge_threads)
+    row_norm_backward_split_merge(const __grid_constant__ row_norm_backward_arguments<A> a) {
     __shared__ __align__(16) A slots[2][2][team_slots];
     const row_team team;
     uint32_t turn = 0;
@@ -547,8 +553,8 @@ __global__ void __launch_bounds__(merge_threads) row_norm_backward_split_merge(c
 }
 
 // A thread owns one vector of columns and the rows of one partial row. Block: (vectors, partial rows).
-template <typename T, bool centered, int vec_bytes>
-__global__ void __launch_bounds__(split_threads) row_norm_backward_split_apply(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
+template <typename T, bool centered, int vec_bytes> __global__ void __launch_bounds__(split_threads)
+    row_norm_backward_split_apply(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T)), batch = sizeof(T) == 8 ? 2 : 4;
     const uint64_t total = a.p.cols / width, tiles = (total + blockDim.x - 1) / blockDim.x;
@@ -590,8 +596,8 @@ __global__ void __launch_bounds__(split_threads) row_norm_backward_split_apply(c
                     if (a.o.dh) dh = load<vec_bytes>(static_cast<const T *>(a.o.dh) + row_offset(row, a.p.dh, a.p.extent1, a.p.extent2) + column);
                     if (a.o.dx)
                         store(static_cast<T *>(a.o.dx) + row_offset(row, a.p.dx, a.p.extent1, a.p.extent2) + column,
-                                       row_gradient<T, centered, vec_bytes, A, width>(dy_packed[j], x_packed[j], w, mean[j], rstd[j], mean_g[j], mean_g_xhat[j],
-                                                                                  a.o.dh ? &dh : nullptr));
+                              row_gradient<T, centered, vec_bytes, A, width>(dy_packed[j], x_packed[j], w, mean[j], rstd[j], mean_g[j],
+                                                                             mean_g_xhat[j], a.o.dh ? &dh : nullptr));
                 }
             }
             if ((taken += batch) >= a.flush_rows || base + batch >= end) {
@@ -618,6 +624,11 @@ inline uint32_t power_of_two_at_least(uint64_t n, uint32_t limit) {
     while (p < n && p < limit) p *= 2;
     return p;
 }
+
+// Defined in row_norm_backward_ring.cuh.
+template <typename T, bool centered, typename Action>
+bops_status for_backward_ring_kernels(const bops_row_norm_backward_params &p, const bops_row_norm_choice &c,
+                                      const row_norm_backward_arguments<accumulator_t<T>> &a, const Action &action);
 
 // Runs action(kernel, shape, arguments...) for every kernel of the choice, in order; stops at the first failure.
 template <typename T, bool centered, typename Action>
@@ -652,6 +663,11 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
         constexpr int vec_bytes = decltype(bytes)::value;
         constexpr int width = vec_bytes / int(sizeof(T));
         if constexpr (sizeof(T) < 8 && vec_bytes == 16) {
+            if (c.variant == BOPS_ROW_NORM_BACKWARD_RING) {
+                a.slice_vectors = uint32_t((p.cols / width + c.cluster - 1) / c.cluster);
+                const bops_status status = for_backward_ring_kernels<T, centered>(p, c, a, action);
+                return status ? status : column_sum(true);
+            }
             if (c.variant == BOPS_ROW_NORM_BACKWARD_PERSISTENT) {
                 a.slice_vectors = uint32_t((p.cols / width + c.cluster - 1) / c.cluster);
                 const uint32_t columns = c.vectors * width;
@@ -659,15 +675,16 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
                 shape.grid = dim3(c.grid);
                 shape.block = dim3(c.threads_per_row, c.cluster > 1 ? 1 : c.threads / c.threads_per_row);
                 shape.cluster = c.cluster;
-                shape.shared_bytes = c.stages * (has_dh ? 3 : 2) * c.vectors * c.threads * 16 + (centered && columns > 16 ? columns * c.threads * 4 : 0) +
+                shape.shared_bytes = c.stages * (has_dh ? 3 : 2) * c.vectors * c.threads * 16 +
+                                     (centered && columns > 16 ? columns * c.threads * 4 : 0) +
                                      (c.flushes ? (centered ? 2 : 1) * columns * c.threads * 4 : 0);
                 // With dh a thread has 16 columns at most: its registers are full.
                 const auto persistent = [&](auto columns, auto threads) -> bops_status {
                     constexpr int n = decltype(columns)::value, t = decltype(threads)::value;
                     if (c.cluster > 1)
-                        return has_dh ? action(row_norm_backward_persistent<T, centered, n == 32 ? 16 : n, t, n != 8, true>, shape, a)
+                        return has_dh ? action(row_norm_backward_persistent < T, centered, n == 32 ? 16 : n, t, n != 8, true >, shape, a)
                                       : action(row_norm_backward_persistent<T, centered, n, t, n != 8, false>, shape, a);
-                    return has_dh ? action(row_norm_backward_persistent<T, centered, n == 32 ? 16 : n, t, false, true>, shape, a)
+                    return has_dh ? action(row_norm_backward_persistent < T, centered, n == 32 ? 16 : n, t, false, true >, shape, a)
                                   : action(row_norm_backward_persistent<T, centered, n, t, false, false>, shape, a);
                 };
                 using std::integral_constant;
@@ -724,8 +741,9 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
 }
 
 template <bool centered, typename Action>
-bops_status for_row_norm_backward_kernels(const bops_row_norm_backward_params &p, const bops_row_norm_backward_operands &o, const bops_row_norm_choice &c,
-                                          bops_dtype dtype, bops_dtype weight_dtype, bool has_dh, void *workspace, const Action &action) {
+bops_status for_row_norm_backward_kernels(const bops_row_norm_backward_params &p, const bops_row_norm_backward_operands &o,
+                                          const bops_row_norm_choice &c, bops_dtype dtype, bops_dtype weight_dtype, bool has_dh, void *workspace,
+                                          const Action &action) {
     return for_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         return for_backward_kernels<T, centered>(p, o, c, weight_dtype != dtype, has_dh, workspace, action);
@@ -733,3 +751,5 @@ bops_status for_row_norm_backward_kernels(const bops_row_norm_backward_params &p
 }
 
 } // namespace bops
+
+#include "row_norm_backward_ring.cuh"

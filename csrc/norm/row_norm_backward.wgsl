@@ -24,29 +24,45 @@ struct Params {
 
 const HAS_PARAMETERS: bool = WANTS_DWEIGHT || WANTS_DBIAS;
 const SLICE: u32 = THREADS * CHUNKS * ELEMENTS;
-const TEAMS: u32 = WORKGROUP / THREADS;
 
+// A row as it was read, and g and xhat of it where registers suffice for that (UNPACKED).
 var<private> held_dy: array<vec4<u32>, CHUNKS>;
 var<private> held_x: array<vec4<u32>, CHUNKS>;
+var<private> held_g: array<vec4<f32>, select(1u, CHUNKS * QUADS, UNPACKED)>;
+var<private> held_xhat: array<vec4<f32>, select(1u, CHUNKS * QUADS, UNPACKED)>;
 var<private> dweight_sums: array<vec4<f32>, CHUNKS * QUADS>;
 var<private> dbias_sums: array<vec4<f32>, CHUNKS * QUADS>;
 
+// Where a thread's chunks of dy and x of a row lie.
+struct Place {
+    dy: u32,
+    x: u32,
+    end_col: u32, // no chunks from here on
+}
+
+fn place_of(team_row: u32, end_col: u32) -> Place {
+    let row = min(team_row, params.rows - 1u);
+    return Place(row_start(row, params.dy), row_start(row, params.x), select(0u, end_col, team_row < params.rows));
+}
+
+fn load_chunk(k: u32, place: Place, first_col: u32) {
+    let col = first_col + k * THREADS * ELEMENTS;
+    let count = count_before(place.end_col, col);
+    held_dy[k] = vec4<u32>();
+    held_x[k] = vec4<u32>();
+    if (count > 0u) {
+        held_dy[k] = dy_load(place.dy + col, count);
+        held_x[k] = x_load(place.x + col, count);
+    }
+}
+
 // The thread's chunks of dy and x, unless they are too many for its registers and read twice, the second time from a cache.
-fn load_row(row: u32, first_col: u32, end_col: u32) {
+fn load_row(place: Place, first_col: u32) {
     if (RELOADS) {
         return;
     }
-    let dy_row = row_start(row, params.dy);
-    let x_row = row_start(row, params.x);
     for (var k = 0u; k < CHUNKS; k++) {
-        let col = first_col + k * THREADS * ELEMENTS;
-        let count = count_before(end_col, col);
-        held_dy[k] = vec4<u32>();
-        held_x[k] = vec4<u32>();
-        if (count > 0u) {
-            held_dy[k] = dy_load(dy_row + col, count);
-            held_x[k] = x_load(x_row + col, count);
-        }
+        load_chunk(k, place, first_col);
     }
 }
 
@@ -64,37 +80,39 @@ fn x_chunk(k: u32, at: u32, count: u32) -> vec4<u32> {
     return held_x[k];
 }
 
-// The normalized elements of a quad, 0 past the row.
-fn normalized(x: vec4<u32>, part: u32, count: u32, mean: f32, rstd: f32) -> vec4<f32> {
+// The normalized elements of a quad.
+fn normalized(x: vec4<u32>, part: u32, mean: f32, rstd: f32) -> vec4<f32> {
     var v = quad(x, part);
     if (CENTERED) {
         v = v - mean;
     }
-    return keep(v * rstd, part, count);
+    return v * rstd;
 }
 
 fn with_weight(dy: vec4<f32>, col: u32) -> vec4<f32> {
     if (HAS_weight) {
-        return dy * (weight_quad(col) + params.weight_offset);
+        var weight = weight_quad(col);
+        if (!CENTERED) {
+            weight = weight + params.weight_offset;
+        }
+        return dy * weight;
     }
     return dy;
 }
 
 // The thread's part of sum(g) and sum(g * xhat); adds to the gradients of the parameters on the way.
-fn thread_sums(row: u32, first_col: u32, end_col: u32, mean: f32, rstd: f32) -> vec2<f32> {
-    let dy_row = row_start(row, params.dy);
-    let x_row = row_start(row, params.x);
+fn thread_sums(place: Place, first_col: u32, mean: f32, rstd: f32) -> vec2<f32> {
     var g_sum = vec4<f32>();
     var product_sum = vec4<f32>();
     for (var k = 0u; k < CHUNKS; k++) {
         let col = first_col + k * THREADS * ELEMENTS;
-        let count = count_before(end_col, col);
+        let count = count_before(place.end_col, col);
         if (count > 0u) {
-            let dy_words = dy_chunk(k, dy_row + col, count);
-            let x_words = x_chunk(k, x_row + col, count);
+            let dy_words = dy_chunk(k, place.dy + col, count);
+            let x_words = x_chunk(k, place.x + col, count);
             for (var part = 0u; part < QUADS; part++) {
                 let dy = quad(dy_words, part);
-                let xhat = normalized(x_words, part, count, mean, rstd);
+                let xhat = keep(normalized(x_words, part, mean, rstd), part, count);
                 if (WANTS_DWEIGHT) {
                     dweight_sums[k * QUADS + part] += dy * xhat;
                 }
@@ -103,8 +121,14 @@ fn thread_sums(row: u32, first_col: u32, end_col: u32, mean: f32, rstd: f32) -> 
                 }
                 if (WANTS_DX) {
                     let g = with_weight(dy, col + 4u * part);
-                    g_sum += g;
+                    if (CENTERED) {
+                        g_sum += g;
+                    }
                     product_sum += g * xhat;
+                    if (UNPACKED) {
+                        held_g[k * QUADS + part] = g;
+                        held_xhat[k * QUADS + part] = xhat;
+                    }
                 }
             }
         }
@@ -112,22 +136,36 @@ fn thread_sums(row: u32, first_col: u32, end_col: u32, mean: f32, rstd: f32) -> 
     return vec2<f32>(add_up(g_sum), add_up(product_sum));
 }
 
-fn store_dx(row: u32, first_col: u32, end_col: u32, mean: f32, rstd: f32, means: vec2<f32>) {
-    let dy_row = row_start(row, params.dy);
-    let x_row = row_start(row, params.x);
+// With the row's chunks used up one by one, those of the next row arrive in their place (PREFETCH, and not UNPACKED).
+fn store_dx(row: u32, place: Place, next: Place, first_col: u32, mean: f32, rstd: f32, means: vec2<f32>) {
     let dh_row = row_start(row, params.dh);
     let dx_row = row_start(row, params.dx);
     for (var k = 0u; k < CHUNKS; k++) {
         let col = first_col + k * THREADS * ELEMENTS;
-        let count = count_before(end_col, col);
+        let count = count_before(place.end_col, col);
         if (count > 0u) {
-            let dy_words = dy_chunk(k, dy_row + col, count);
-            let x_words = x_chunk(k, x_row + col, count);
+            var dy_words: vec4<u32>;
+            var x_words: vec4<u32>;
+            if (!UNPACKED) {
+                dy_words = dy_chunk(k, place.dy + col, count);
+                x_words = x_chunk(k, place.x + col, count);
+            }
+            if (PREFETCH && !UNPACKED) {
+                load_chunk(k, next, first_col);
+            }
             let dh = dh_load(dh_row + col, count);
-            var dx = vec4<u32>();
+            var dx: array<vec4<f32>, QUADS>;
             for (var part = 0u; part < QUADS; part++) {
-                let g = with_weight(quad(dy_words, part), col + 4u * part);
-                var rest = normalized(x_words, part, count, mean, rstd) * means.y;
+                var g: vec4<f32>;
+                var xhat: vec4<f32>;
+                if (UNPACKED) {
+                    g = held_g[k * QUADS + part];
+                    xhat = held_xhat[k * QUADS + part];
+                } else {
+                    g = with_weight(quad(dy_words, part), col + 4u * part);
+                    xhat = normalized(x_words, part, mean, rstd);
+                }
+                var rest = xhat * means.y;
                 if (CENTERED) {
                     rest = rest + means.x;
                 }
@@ -135,9 +173,9 @@ fn store_dx(row: u32, first_col: u32, end_col: u32, mean: f32, rstd: f32, means:
                 if (HAS_dh) {
                     v = v + quad(dh, part);
                 }
-                dx = with_quad(dx, part, v);
+                dx[part] = v;
             }
-            dx_store(dx_row + col, count, dx);
+            dx_store(dx_row + col, count, chunk_of(dx));
         }
     }
 }
@@ -151,15 +189,14 @@ fn sum_of_teams(thread: u32, values: vec4<f32>) -> vec4<f32> {
     }
     team_sums[thread] = values;
     workgroupBarrier();
-    for (var half = WORKGROUP / 2u; half >= THREADS; half = half >> 1u) {
-        if (thread < half) {
-            team_sums[thread] += team_sums[thread + half];
-        }
-        workgroupBarrier();
+    var even = vec4<f32>();
+    var odd = vec4<f32>();
+    for (var team = 0u; team < TEAMS; team += 2u) {
+        even += team_sums[team * THREADS + thread % THREADS];
+        odd += team_sums[(team + 1u) * THREADS + thread % THREADS];
     }
-    let sum = team_sums[thread % THREADS];
     workgroupBarrier();
-    return sum;
+    return even + odd;
 }
 
 // Adds one quad of sums to the workspace, [partials][dweight, dbias][cols]: the same thread wrote what it reads.
@@ -209,6 +246,11 @@ fn slice_sums(at: Invocation, row: u32) -> vec2<f32> {
     return sums;
 }
 
+// The row of a thread's team in a turn, perhaps past the last.
+fn row_of(partial: u32, turn: u32, thread: u32) -> u32 {
+    return (partial * params.blocks * params.rounds + turn) * TEAMS + team_of(thread);
+}
+
 // dx of a block of rows, or of a slice of their columns where rows are split, and its part of the gradients of the parameters.
 @compute @workgroup_size(WORKGROUP)
 fn row_norm_backward_rows(at: Invocation) {
@@ -218,23 +260,35 @@ fn row_norm_backward_rows(at: Invocation) {
     let slice = group % params.slices;
     let first_col = slice * SLICE + thread % THREADS * ELEMENTS;
     let last_col = min((slice + 1u) * SLICE, params.cols);
+    let turns = params.blocks * params.rounds;
+    var place = place_of(row_of(partial, 0u, thread), last_col);
+    if (PREFETCH) {
+        load_row(place, first_col);
+    }
     for (var block = 0u; block < params.blocks; block++) {
         for (var round = 0u; round < params.rounds; round++) {
             let turn = block * params.rounds + round;
-            let team_row = (partial * params.blocks * params.rounds + turn) * TEAMS + thread / THREADS;
+            let team_row = row_of(partial, turn, thread);
             let row = min(team_row, params.rows - 1u);
-            let end_col = select(0u, last_col, team_row < params.rows);
-            load_row(row, first_col, end_col);
+            if (!PREFETCH) {
+                load_row(place, first_col);
+            }
             let mean = mean_of(row);
             let rstd = rstd_of(row);
-            var sums = thread_sums(row, first_col, end_col, mean, rstd);
+            var sums = thread_sums(place, first_col, mean, rstd);
+            let next = place_of(row_of(partial, turn + 1u, thread), select(0u, last_col, turn + 1u < turns));
+            if (PREFETCH && UNPACKED) {
+                // What was read is used up: the next row arrives while this one is finished.
+                load_row(next, first_col);
+            }
             if (WANTS_DX) {
                 if (SPLIT) {
                     sums = slice_sums(at, row);
                 }
-                let means = row_sum(at, sums * params.reciprocal_cols, turn & 1u);
-                store_dx(row, first_col, end_col, mean, rstd, means);
+                let means = row_sums(at, sums * params.reciprocal_cols, turn & 1u);
+                store_dx(row, place, next, first_col, mean, rstd, means);
             }
+            place = next;
         }
         if (HAS_PARAMETERS) {
             if (partial < params.partials) {

@@ -49,10 +49,11 @@ fn row_norm_backward_parameters(@builtin(workgroup_id) workgroup: vec3<u32>, @bu
     }
     let count = select(0u, min(params.cols - min(chunk * ELEMENTS, params.cols), ELEMENTS), lane == 0u);
     if (count > 0u) {
-        var result = vec4<u32>();
+        var sums: array<vec4<f32>, QUADS>;
         for (var part = 0u; part < QUADS; part++) {
-            result = with_quad(result, part, lane_sums[part * WORKGROUP + thread]);
+            sums[part] = lane_sums[part * WORKGROUP + thread];
         }
+        let result = chunk_of(sums);
         if (HAS_dweight && gradient == 0u) {
             dweight_store(chunk * ELEMENTS, count, result);
         } else {

@@ -6,9 +6,9 @@ fn row_norm_backward_split_sums(at: Invocation) {
     let row = item / params.sum_slices;
     let slice = item % params.sum_slices;
     let first_col = slice * SLICE + thread_index(at) * ELEMENTS;
-    let end_col = select(0u, min((slice + 1u) * SLICE, params.cols), group == item);
-    load_row(row, first_col, end_col);
-    let sums = row_sum(at, thread_sums(row, first_col, end_col, mean_of(row), rstd_of(row)), 0u);
+    let place = place_of(row, select(0u, min((slice + 1u) * SLICE, params.cols), group == item));
+    load_row(place, first_col);
+    let sums = row_sums(at, thread_sums(place, first_col, mean_of(row), rstd_of(row)), 0u);
     if (group == item && thread_index(at) == 0u) {
         work_write(item, vec4<f32>(sums, 0.0, 0.0));
     }

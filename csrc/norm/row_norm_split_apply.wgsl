@@ -12,7 +12,7 @@ fn merge_moments(at: Invocation, row: u32) -> Statistics {
             means += share * select(slice_moments.z, slice_moments.x, CENTERED);
         }
     }
-    let shift = row_sum(at, vec2<f32>(means, 0.0), 0u).x;
+    let shift = row_sum(at, means, 0u);
     if (!CENTERED) {
         return finish_statistics(0.0, 0.0, shift);
     }
@@ -27,7 +27,7 @@ fn merge_moments(at: Invocation, row: u32) -> Statistics {
             total += share * vec2<f32>(d, variance + d * d);
         }
     }
-    let merged = row_sum(at, total, 1u);
+    let merged = row_sums(at, total, 1u);
     return finish_statistics(shift, merged.x, merged.y);
 }
 
@@ -51,7 +51,7 @@ fn row_norm_split_apply(at: Invocation) {
         let col = first_col + k * THREADS * ELEMENTS;
         let count = count_before(end_col, col);
         if (count > 0u) {
-            y_store(y_row + col, count, normalize(chunks[k], col, statistics));
+            y_store(y_row + col, count, normalize(k, col, statistics));
         }
     }
 }

@@ -11,10 +11,10 @@ fn row_norm_split_moments(at: Invocation) {
     let end_col = select(0u, slice * SLICE + select(SLICE, params.tail_cols, is_last), group == item);
     let reciprocal = 1.0 / f32(select(SLICE, params.tail_cols, is_last));
     load_row(row, first_col, end_col);
-    let first = row_sum(at, vec2<f32>(thread_sum() * reciprocal, 0.0), 0u).x;
+    let first = row_sum(at, thread_sum() * reciprocal, 0u);
     var moments = vec4<f32>(0.0, 0.0, first, 0.0);
     if (CENTERED) {
-        let corrected = row_sum(at, thread_moments(first, first_col, end_col) * reciprocal, 1u);
+        let corrected = row_sums(at, thread_moments(first, first_col, end_col) * reciprocal, 1u);
         moments = vec4<f32>(first, corrected, 0.0);
     }
     if (group == item && thread_index(at) == 0u) {

@@ -107,8 +107,8 @@ const fn form(up_to: u64, columns: u64, threads: u64, blocks: u64, stages: u64) 
     Form { up_to, columns, threads, blocks, stages }
 }
 
-/// Backward, one block a row: 2 bytes centered, 2 bytes, 4 bytes.
-const BACKWARD_BLOCK: [&[Form]; 3] = [
+/// Backward, one block a row: 2 bytes centered, 2 bytes, 4 bytes centered, 4 bytes.
+const BACKWARD_BLOCK: [&[Form]; 4] = [
     &[
         form(256, 8, 256, 3, 2),
         form(1024, 16, 256, 2, 2),
@@ -119,10 +119,11 @@ const BACKWARD_BLOCK: [&[Form]; 3] = [
     ],
     &[
         form(1024, 8, 256, 3, 2),
-        form(4096, 16, 512, 1, 2),
+        form(2048, 16, 512, 1, 2),
+        form(4096, 16, 512, 1, 3),
         form(6144, 32, 256, 2, 2),
-        form(8192, 16, 512, 1, 2),
-        form(16384, 32, 512, 1, 2),
+        form(8192, 16, 512, 1, 3),
+        form(16384, 32, 512, 1, 3),
     ],
     &[
         form(384, 8, 256, 2, 2),
@@ -133,11 +134,23 @@ const BACKWARD_BLOCK: [&[Form]; 3] = [
         form(8192, 16, 512, 1, 1),
         form(16384, 32, 512, 1, 1),
     ],
+    &[
+        form(384, 8, 256, 2, 2),
+        form(640, 16, 256, 1, 2),
+        form(768, 8, 256, 2, 2),
+        form(1024, 8, 256, 2, 1),
+        form(2048, 16, 256, 1, 2),
+        form(4096, 16, 512, 1, 1),
+        form(6144, 32, 256, 1, 2),
+        form(8192, 16, 512, 1, 1),
+        form(16384, 32, 512, 1, 1),
+    ],
 ];
 /// Backward, a cluster a row: the same.
-const BACKWARD_CLUSTER: [&[Form]; 3] = [
-    &[form(4096, 16, 256, 2, 3), form(8192, 32, 256, 2, 2), form(16384, 32, 512, 1, 2)],
-    &[form(4096, 16, 256, 2, 3), form(8192, 32, 256, 2, 2), form(16384, 32, 512, 1, 3)],
+const BACKWARD_CLUSTER: [&[Form]; 4] = [
+    &[form(4096, 16, 256, 2, 3), form(8192, 16, 512, 1, 3), form(16384, 32, 512, 1, 2)],
+    &[form(8192, 32, 256, 2, 3), form(16384, 32, 512, 1, 3)],
+    &[form(8192, 32, 256, 2, 1), form(16384, 32, 512, 1, 1)],
     &[form(8192, 32, 256, 2, 1), form(16384, 32, 512, 1, 1)],
 ];
 /// Backward with dh, one block and a cluster a row.
@@ -148,10 +161,62 @@ const BACKWARD_RESIDUAL_CLUSTER: &[Form] =
 /// Forward, a cluster a row: 2 bytes centered, 2 bytes, 4 bytes centered, 4 bytes. Where a slice has no form the row stays in
 /// registers, or is split.
 const FORWARD_CLUSTER: [&[Form]; 4] = [&[], &[form(16384, 32, 512, 1, 3)], &[], &[form(8192, 32, 256, 1, 4)]];
-/// Columns from which a centered forward of 2 bytes is split rather than clustered.
-const FORWARD_SPLIT_COLS: u64 = 100_000;
+/// Vectors of the widest rows, and of the widest slices of a cluster's blocks, that shared memory holds; narrower rows stay in
+/// registers. 2 bytes centered alone.
+const SHARED_ROW: (u64, u64) = (4096, 2048);
+/// Vectors of the widest rows of 2 bytes centered that stay in registers.
+const RESIDENT_ROW: u64 = 1280;
+
+/// The numbers of a kernel whose teams stage vectors through rings: threads of a block, vectors of a thread, blocks of a cluster (the
+/// most of them, forward), blocks of a multiprocessor. A thread's ring has a few more places than three rows take.
+#[derive(Clone, Copy, Debug)]
+struct Ring {
+    threads: u64,
+    vectors: u64,
+    cluster: u64,
+    blocks: u64,
+    stages: u64,
+}
+
+const fn ring(threads: u64, vectors: u64, cluster: u64, blocks: u64) -> Ring {
+    Ring { threads, vectors, cluster, blocks, stages: if vectors == 8 { 27 } else { 13 } }
+}
+
+/// Vectors of the widest rows that other forward kernels serve.
+const FORWARD_RING_FROM: u64 = 4096;
+const FORWARD_RING_CENTERED: &[Ring] = &[ring(256, 8, 16, 2), ring(512, 8, 16, 1)];
+const FORWARD_RING: &[Ring] = &[ring(256, 4, 8, 4), ring(512, 4, 8, 2), ring(256, 8, 16, 2), ring(512, 8, 16, 1)];
+/// Vectors of the widest rows that other backward kernels serve, and forms: 2 bytes centered, 2 bytes, 4 bytes centered, 4 bytes.
+const BACKWARD_RING: [(u64, &[Ring]); 4] = [
+    (1024, &[ring(256, 4, 2, 2), ring(512, 4, 2, 1), ring(256, 4, 8, 2), ring(512, 4, 8, 1), ring(512, 4, 16, 1)]),
+    (1024, &[ring(512, 4, 1, 1), ring(512, 4, 2, 1), ring(256, 4, 8, 2), ring(512, 4, 8, 1), ring(512, 4, 16, 1)]),
+    (2048, &[ring(256, 4, 4, 2), ring(256, 4, 8, 2), ring(512, 4, 8, 1), ring(512, 4, 16, 1)]),
+    (4096, &[ring(256, 4, 8, 2), ring(256, 4, 16, 2), ring(512, 4, 16, 1)]),
+];
+impl Tuned {
+    fn set_ring(&mut self, ring: &Ring, cluster: u64, teams: u64) {
+        self.vectors = ring.vectors as u32;
+        self.threads = ring.threads as u32;
+        self.threads_per_row = ring.threads as u32;
+        self.cluster = cluster as u32;
+        self.stages = ring.stages as u32;
+        self.grid = (teams * cluster) as u32;
+    }
+}
 
 impl Problem {
+    /// What a ring kernel starts from, where one serves: parameters of x's type stay packed in registers.
+    fn start_ring(&self, variant: u32) -> Option<Tuned> {
+        let tuned = self.start_persistent(variant)?;
+        let is_packed = self.parameter_bytes == 0 || self.parameter_bytes == self.element_bytes;
+        (is_packed && self.capability >= 90).then_some(tuned)
+    }
+
+    /// The row of a table by 2 bytes centered, 2 bytes, 4 bytes centered, 4 bytes.
+    fn kind(&self) -> usize {
+        2 * usize::from(self.element_bytes != 2) + usize::from(!self.is_centered)
+    }
+
     fn elements(&self, vec_bytes: u32) -> u64 {
         u64::from(vec_bytes / self.element_bytes)
     }
@@ -207,7 +272,55 @@ fn team(vectors: u64) -> u64 {
 
 /// The variant that serves a forward.
 pub(crate) fn forward(p: &Problem) -> Result<Tuned, String> {
-    resident(p, 1).or_else(|| forward_persistent(p)).or_else(|| resident_cluster(p)).map_or_else(|| split(p), Ok)
+    let chosen = forward_ring(p)
+        .or_else(|| shared(p))
+        .or_else(|| resident(p, 1))
+        .or_else(|| forward_persistent(p))
+        .or_else(|| resident_cluster(p));
+    chosen.map_or_else(|| split(p), Ok)
+}
+
+/// Long rows: teams stage vectors through rings in shared memory.
+fn forward_ring(p: &Problem) -> Option<Tuned> {
+    let mut tuned = p.start_ring(sys::BOPS_ROW_NORM_RING)?;
+    let all = p.cols / p.elements(16);
+    if all <= FORWARD_RING_FROM {
+        return None;
+    }
+    let forms = if p.is_centered { FORWARD_RING_CENTERED } else { FORWARD_RING };
+    let (ring, cluster) = forms.iter().find_map(|ring| {
+        let most = ring.cluster.min(u64::from(p.max_cluster));
+        let cluster = all.div_ceil(ring.threads * ring.vectors).next_power_of_two();
+        (cluster <= most).then_some((ring, cluster))
+    })?;
+    let shared = ring.stages * ring.threads * 16;
+    if shared + RESERVED_SHARED > u64::from(p.shared_bytes) / ring.blocks {
+        return None;
+    }
+    let teams = p.teams(cluster, ring.blocks).min(p.rows);
+    tuned.set_ring(ring, cluster, teams);
+    Some(tuned)
+}
+
+/// A row in the shared memory of a block or a cluster.
+fn shared(p: &Problem) -> Option<Tuned> {
+    let mut tuned = p.start(sys::BOPS_ROW_NORM_SHARED).ok()?;
+    let all = p.cols / p.elements(tuned.vec_bytes);
+    if p.kind() != 0 || tuned.vec_bytes != 16 || p.rows == 0 || all <= RESIDENT_ROW {
+        return None;
+    }
+    let fits = |vectors: u64| vectors * 16 + RESERVED_SHARED <= u64::from(p.shared_bytes);
+    let cluster = if all <= SHARED_ROW.0 && fits(all) {
+        1
+    } else {
+        p.clusters().find(|&cluster| all.div_ceil(cluster) <= SHARED_ROW.1 && fits(all.div_ceil(cluster)))?
+    };
+    tuned.vectors = all.div_ceil(cluster).div_ceil(256) as u32;
+    tuned.threads = 256;
+    tuned.threads_per_row = 256;
+    tuned.cluster = cluster as u32;
+    tuned.grid = u32::try_from(p.rows * cluster).ok().filter(|&grid| grid <= i32::MAX as u32)?;
+    Some(tuned)
 }
 
 /// A row in the registers of a part of a block, a block or a cluster.
@@ -220,6 +333,7 @@ fn resident(p: &Problem, cluster: u64) -> Option<Tuned> {
     // Few rows leave the chip to latency: spread them thin. Else as few threads as keep a row in registers.
     let is_thin = p.rows <= 2 * u64::from(p.multiprocessors) && (64..=2 * MAX_THREADS).contains(&slice);
     let vectors = match (tuned.vec_bytes, p.element_bytes) {
+        (16, 4) if is_thin && !p.is_centered => 4,
         (16, _) if is_thin => 2,
         (16, 2) if !p.is_centered && slice <= 128 => 2,
         (16, 2) => 4,
@@ -243,9 +357,6 @@ fn resident(p: &Problem, cluster: u64) -> Option<Tuned> {
 
 /// The smallest cluster whose blocks have 256 threads, or else 512.
 fn resident_cluster(p: &Problem) -> Option<Tuned> {
-    if p.is_centered && p.element_bytes == 2 && p.cols >= FORWARD_SPLIT_COLS {
-        return None;
-    }
     let fits =
         |limit: u32| p.clusters().filter_map(|cluster| resident(p, cluster)).find(|tuned| tuned.threads <= limit);
     fits(256).or_else(|| fits(512))
@@ -254,7 +365,7 @@ fn resident_cluster(p: &Problem) -> Option<Tuned> {
 /// Clusters walk over long rows.
 fn forward_persistent(p: &Problem) -> Option<Tuned> {
     let mut tuned = p.start_persistent(sys::BOPS_ROW_NORM_PERSISTENT)?;
-    let forms = FORWARD_CLUSTER[if p.element_bytes == 2 { 0 } else { 2 } + usize::from(!p.is_centered)];
+    let forms = FORWARD_CLUSTER[p.kind()];
     let (form, cluster) = p.clusters().find_map(|cluster| {
         let slice = p.cols.div_ceil(cluster);
         forms.iter().find(|form| slice <= form.up_to).map(|form| (form, cluster))
@@ -298,7 +409,32 @@ pub(crate) fn backward(p: &Problem) -> Result<Tuned, String> {
         tuned.launches = u32::from(p.cols > 0 && p.has_parameter_gradients);
         return Ok(tuned);
     }
-    few_rows(p).or_else(|| persistent(p)).map_or_else(|| backward_split(p), Ok)
+    few_rows(p).or_else(|| backward_ring(p)).or_else(|| persistent(p)).map_or_else(|| backward_split(p), Ok)
+}
+
+/// Long rows: as forward, with the parameters' gradients in registers.
+fn backward_ring(p: &Problem) -> Option<Tuned> {
+    let mut tuned = p.start_ring(sys::BOPS_ROW_NORM_BACKWARD_RING)?;
+    let all = p.cols / p.elements(16);
+    let (from, forms) = BACKWARD_RING[p.kind()];
+    let ring = forms.iter().find(|ring| all <= ring.threads * ring.vectors * ring.cluster)?;
+    let shared = ring.stages * ring.threads * 32;
+    if all <= from
+        || ring.cluster > u64::from(p.max_cluster)
+        || shared + RESERVED_SHARED > u64::from(p.shared_bytes) / ring.blocks
+    {
+        return None;
+    }
+    let teams = p.teams(ring.cluster, ring.blocks).min(p.rows);
+    tuned.set_ring(ring, ring.cluster, teams);
+    let turns = p.rows.div_ceil(teams);
+    let flush_rows = rows_of_one_level(turns);
+    tuned.flush_rows = flush_rows as u32;
+    let partial_rows = teams * turns.div_ceil(flush_rows);
+    tuned.partial_rows = u32::try_from(partial_rows).ok()?;
+    tuned.launches = 1 + u32::from(p.has_parameter_gradients);
+    tuned.workspace_bytes = partials(p, partial_rows)?;
+    Some(tuned)
 }
 
 /// One launch whose blocks own a row of dx or a strip of columns of the parameters' gradients.
@@ -318,7 +454,7 @@ fn few_rows(p: &Problem) -> Option<Tuned> {
 /// Teams walk over rows with fixed columns.
 fn persistent(p: &Problem) -> Option<Tuned> {
     let start = p.start_persistent(sys::BOPS_ROW_NORM_BACKWARD_PERSISTENT)?;
-    let kind = if p.element_bytes == 4 { 2 } else { usize::from(!p.is_centered) };
+    let kind = p.kind();
     let (block, cluster) = if p.has_residual {
         (BACKWARD_RESIDUAL, BACKWARD_RESIDUAL_CLUSTER)
     } else {
@@ -362,8 +498,7 @@ fn persistent_form(p: &Problem, mut tuned: Tuned, cluster: u64, form: &Form) -> 
     let turns = p.rows.div_ceil(teams * rows);
     // Chains of additions: rows of one accumulator, of the next level, the block's rows, and at most 12 in the column sums.
     let (flush_rows, flushes) = match rows {
-        _ if !has_levels && turns <= 34 => (turns, 0),
-        _ if !has_levels => (turns.div_ceil(turns.div_ceil(24)), 0),
+        _ if !has_levels => (rows_of_one_level(turns), 0),
         1..=8 => (16, 10),
         _ => (10, 8),
     };
@@ -380,6 +515,12 @@ fn persistent_form(p: &Problem, mut tuned: Tuned, cluster: u64, form: &Form) -> 
     tuned.launches = 1 + u32::from(p.has_parameter_gradients);
     tuned.workspace_bytes = partials(p, partial_rows)?;
     Some(tuned)
+}
+
+/// Rows whose gradients an accumulator takes before it goes to the workspace, of a team that takes `turns` rows: short enough chains
+/// where the column sums add many partial rows, all rows where they add few.
+fn rows_of_one_level(turns: u64) -> u64 {
+    if turns <= 34 { turns } else { turns.div_ceil(turns.div_ceil(24)) }
 }
 
 /// Bytes of partial parameter gradients.
@@ -470,7 +611,7 @@ mod tests {
         for p in problems() {
             let tuned = forward(&p).unwrap();
             assert!(
-                tuned.threads <= 512 && tuned.threads % 32 == 0 && tuned.cluster <= p.max_cluster,
+                tuned.threads <= 512 && tuned.threads.is_multiple_of(32) && tuned.cluster <= p.max_cluster,
                 "{p:?} {tuned:?}"
             );
             let held = u64::from(tuned.cluster * tuned.threads_per_row * tuned.vectors) * p.elements(tuned.vec_bytes);
@@ -488,6 +629,12 @@ mod tests {
                     assert!(held >= p.cols && p.has_one_stride && tuned.vec_bytes == 16, "{p:?} {tuned:?}");
                     assert!(tuned.cluster > 1 && tuned.stages > 1 && tuned.threads_per_row <= tuned.threads);
                 }
+                sys::BOPS_ROW_NORM_RING => {
+                    assert!(held >= p.cols && tuned.vec_bytes == 16 && p.max_cluster > 1, "{p:?} {tuned:?}");
+                    assert!(matches!((tuned.vectors, tuned.stages), (8, 27) | (4, 13)), "{tuned:?}");
+                    assert!(tuned.vectors == 8 || !p.is_centered, "{tuned:?}");
+                }
+                sys::BOPS_ROW_NORM_SHARED => assert!(held >= p.cols && tuned.threads == 256, "{p:?} {tuned:?}"),
                 _ => assert!(u64::from(tuned.chunks) * CHUNK * p.elements(tuned.vec_bytes) >= p.cols),
             }
         }
@@ -505,7 +652,11 @@ mod tests {
                     assert!(tuned.threads == 256 || (tuned.threads == 512 && columns > 8), "{tuned:?}");
                     assert!(columns <= if p.has_residual { 16 } else { 32 }, "{tuned:?}");
                     assert!(tuned.cluster == 1 || (columns > 8 && tuned.threads_per_row > 32), "{tuned:?}");
-                    assert!(tuned.grid % tuned.cluster == 0 && (1..=4).contains(&tuned.stages), "{tuned:?}");
+                    assert!(tuned.grid.is_multiple_of(tuned.cluster) && (1..=4).contains(&tuned.stages), "{tuned:?}");
+                }
+                sys::BOPS_ROW_NORM_BACKWARD_RING => {
+                    assert!(held >= p.cols && (tuned.vectors, tuned.stages) == (4, 13), "{p:?} {tuned:?}");
+                    assert!(u64::from(tuned.partial_rows * tuned.flush_rows) >= p.rows, "{p:?} {tuned:?}");
                 }
                 sys::BOPS_ROW_NORM_BACKWARD_FEW_ROWS => assert!(held >= p.cols, "{p:?} {tuned:?}"),
                 _ => assert!(u64::from(tuned.partial_rows * tuned.flush_rows * tuned.flushes) >= p.rows),

@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::super::{BackwardFields, RowNorm, Valid, backward};
-use super::team::{FEW_ROWS, LONG_ROW, Team};
+use super::team::{FEW_ROWS, Keep, LONG_ROW, Team};
 use super::{Binder, Rows, Work, check_bindings, check_reach, check_workspace, groups, padded, parameter, prelude};
 use crate::backend::wgpu::{Binding, Place, Props, StepBuilder};
 use crate::dtype::DType;
@@ -12,19 +12,51 @@ use crate::plan::Slot;
 use crate::tensor::TensorDesc;
 
 /// Threads and chunks each of a workgroup that holds a slice of a row: for the sums, and for dx.
-const SLICE_TEAMS: [(u32, u32); 2] = [(256, 4), (256, 2)];
-/// (threads, chunks each) that hold a row, the first that suffices: a thread holds chunks of dy and x, and the sums of its columns.
-const RESIDENT: &[(u32, u32)] = &[(8, 1), (16, 1), (32, 1), (32, 2), (32, 4), (64, 4), (128, 4), (256, 4), (512, 4)];
-/// As `RESIDENT`, for longer rows: a thread holds only the sums and reads dy and x twice, the second time from a cache.
-const RELOADING: (u32, u32) = (512, 8);
+const SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Words), (128, 2, Keep::Values)];
+/// As `SLICE_TEAMS`, for 16-bit elements.
+const SLICE_TEAMS_HALF: [(u32, u32, Keep); 2] = [(256, 2, Keep::Words), (128, 1, Keep::ValuesAhead)];
+/// (threads, chunks each) that hold a row of 32-bit elements, the first that suffices: a thread holds chunks of dy and x, and the sums of
+/// its columns.
+const RESIDENT: &[(u32, u32, Keep)] = &[
+    (8, 1, Keep::Words),
+    (16, 1, Keep::Words),
+    (32, 1, Keep::Words),
+    (32, 2, Keep::Words),
+    (32, 4, Keep::Words),
+    (64, 4, Keep::Words),
+    (128, 4, Keep::Words),
+    (256, 4, Keep::Words),
+    (512, 4, Keep::Words),
+];
+/// As `RESIDENT`, for 16-bit elements.
+const RESIDENT_HALF: &[(u32, u32, Keep)] = &[
+    (8, 1, Keep::ValuesAhead),
+    (16, 1, Keep::ValuesAhead),
+    (32, 1, Keep::ValuesAhead),
+    (64, 1, Keep::ValuesAhead),
+    (128, 1, Keep::ValuesAhead),
+    (128, 2, Keep::ValuesAhead),
+    (256, 2, Keep::ValuesAhead),
+    (1024, 1, Keep::ValuesAhead),
+    (512, 2, Keep::ValuesAhead),
+    (256, 4, Keep::Words),
+    (1024, 2, Keep::WordsAhead),
+    (512, 4, Keep::Words),
+];
+/// As `RESIDENT`, for longer rows: a thread holds only the sums.
+const RELOADING: &[(u32, u32, Keep)] = &[(1024, 4, Keep::Nothing), (512, 8, Keep::Nothing)];
 /// Most quads of sums for each chunk that leave such a thread enough registers.
 const RELOADING_SUMS: u64 = 2;
 
-/// Workgroups of `threads` threads that keep a large GPU busy, given the chunks that each thread holds: 132 multiprocessors with as
-/// many threads as registers allow.
-const fn busy_groups(threads: u32, chunks: u32) -> u64 {
-    let resident_threads = if chunks > 2 { 512 } else { 1024 };
-    let per_multiprocessor = resident_threads / threads;
+/// Workgroups that keep a large GPU busy: 132 multiprocessors with as many threads as registers allow.
+const fn busy_groups(team: Team, is_half: bool, is_split: bool) -> u64 {
+    let resident_threads = match (is_half, is_split, team.chunks) {
+        (true, true, 1) | (false, false, 1 | 2) => 1024,
+        (true, false, 1) => 896,
+        (false, true, _) => 768,
+        _ => 512,
+    };
+    let per_multiprocessor = resident_threads / team.workgroup;
     132 * if per_multiprocessor == 0 { 1 } else { per_multiprocessor as u64 }
 }
 
@@ -105,19 +137,17 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     let gradients = u64::from(fields.dweight) + u64::from(fields.dbias.is_some());
     let has_parameters = gradients > 0;
 
-    let mut reloads = false;
-    let resident = Team::resident(RESIDENT, rows.chunks, props).or_else(|| {
-        reloads = gradients * rows.elements / 4 <= RELOADING_SUMS;
-        Team::resident(&[RELOADING], rows.chunks, props).filter(|_| reloads)
-    });
+    let (table, slice_teams) = if rows.is_half() { (RESIDENT_HALF, SLICE_TEAMS_HALF) } else { (RESIDENT, SLICE_TEAMS) };
+    let holds = |table| Team::resident(table, row_count, rows.chunks, props);
+    let can_reload = gradients * rows.elements / 4 <= RELOADING_SUMS;
+    let resident = holds(table).or_else(|| holds(RELOADING).filter(|_| can_reload));
     let resident = resident.filter(|_| row_count >= FEW_ROWS || rows.chunks < LONG_ROW);
-    let reloads = reloads && resident.is_some();
     let is_split = resident.is_none();
-    let team = resident.unwrap_or_else(|| Team::new(SLICE_TEAMS[1], SLICE_TEAMS[1].0, props));
-    let sum_team = Team::new(SLICE_TEAMS[0], SLICE_TEAMS[0].0, props);
+    let team = resident.unwrap_or_else(|| Team::of_slices(slice_teams[1], props));
+    let sum_team = Team::of_slices(slice_teams[0], props);
     let slices = rows.chunks.div_ceil(team.slice_chunks()).max(1);
     let sum_slices = rows.chunks.div_ceil(sum_team.slice_chunks()).max(1);
-    let wanted = busy_groups(team.workgroup, team.chunks).div_ceil(slices);
+    let wanted = busy_groups(team, rows.is_half(), is_split).div_ceil(slices);
     let partition = Partition::new(row_count, team.rows(), wanted, has_parameters);
 
     let has_sums = is_split && fields.dx;
@@ -183,14 +213,16 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
             grid,
         }
     };
-    let flags = |dx, dweight, dbias, reloads| {
-        vec![
+    let flags = |keep: Keep, dx, dweight, dbias| {
+        let mut flags = vec![
             ("WANTS_DX", dx),
             ("WANTS_DWEIGHT", dweight),
             ("WANTS_DBIAS", dbias),
             ("SPLIT", is_split),
-            ("RELOADS", reloads),
-        ]
+            ("RELOADS", keep == Keep::Nothing),
+        ];
+        flags.extend(keep.flags(partition.rounds * partition.blocks > 1));
+        flags
     };
     let [mean, rstd] = ["mean", "rstd"].map(statistics);
     if row_count > 0 {
@@ -206,7 +238,7 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
                 Binding::absent("dx", "absent_out"),
                 workspace("partials_out"),
             ];
-            let flags = flags(true, false, false, false);
+            let flags = flags(sum_team.keep, true, false, false);
             let file = Some("norm/row_norm_backward_split_sums");
             work.steps.push(step("row_norm_backward_split_sums", file, sum_team, flags, params, sums_grid, bindings));
         }
@@ -220,7 +252,9 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
             operands.operand("dx", rows.output(), "absent_out"),
             workspace("partials_out"),
         ];
-        let flags = flags(fields.dx, fields.dweight, fields.dbias.is_some(), reloads);
+        // Without dx, nothing is needed twice.
+        let keep = if fields.dx { team.keep } else { Keep::Words };
+        let flags = flags(keep, fields.dx, fields.dweight, fields.dbias.is_some());
         work.steps.push(step("row_norm_backward_rows", None, team, flags, params, rows_grid, bindings));
     }
     if has_parameters {

@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::super::{ForwardFields, RowNorm, Valid, forward};
-use super::team::{FEW_ROWS, LONG_ROW, Team};
+use super::team::{FEW_ROWS, Keep, LONG_ROW, Team};
 use super::{Binder, Rows, Work, check_bindings, check_reach, check_workspace, groups, padded, parameter};
 use crate::backend::wgpu::{Binding, Place, Props, StepBuilder};
 use crate::dtype::DType;
@@ -12,10 +12,42 @@ use crate::plan::Slot;
 use crate::tensor::TensorDesc;
 
 /// Threads and chunks each of a workgroup that holds a slice of a row.
-const SLICE_TEAM: (u32, u32) = (256, 8);
-/// (threads, chunks each) that hold a row, the first that suffices; the last two where workgroups have at most 256 threads.
-pub(super) const RESIDENT: &[(u32, u32)] =
-    &[(8, 1), (16, 1), (32, 1), (32, 2), (32, 4), (32, 8), (128, 4), (256, 4), (512, 4), (512, 8), (256, 8), (256, 16)];
+const SLICE_TEAM: (u32, u32, Keep) = (256, 4, Keep::Values);
+/// As `SLICE_TEAM`, for 16-bit elements.
+const SLICE_TEAM_HALF: (u32, u32, Keep) = (256, 2, Keep::Values);
+/// (threads, chunks each) that hold a row of 32-bit elements, the first that suffices; the last two where workgroups have at most 256
+/// threads.
+const RESIDENT: &[(u32, u32, Keep)] = &[
+    (8, 1, Keep::Values),
+    (16, 1, Keep::Values),
+    (32, 1, Keep::Values),
+    (32, 2, Keep::Values),
+    (32, 4, Keep::Values),
+    (32, 8, Keep::Values),
+    (128, 4, Keep::Values),
+    (256, 4, Keep::Values),
+    (512, 4, Keep::Values),
+    (512, 8, Keep::Values),
+    (256, 8, Keep::Values),
+    (256, 16, Keep::Words),
+];
+/// As `RESIDENT`, for 16-bit elements: more than 4 chunks of 8 values do not stay in registers.
+pub(super) const RESIDENT_HALF: &[(u32, u32, Keep)] = &[
+    (8, 1, Keep::Values),
+    (16, 1, Keep::Values),
+    (32, 1, Keep::Values),
+    (32, 2, Keep::Values),
+    (32, 4, Keep::Values),
+    (64, 4, Keep::Values),
+    (128, 4, Keep::Values),
+    (256, 4, Keep::Values),
+    (512, 4, Keep::ValuesAhead),
+    (512, 8, Keep::Words),
+    (256, 8, Keep::Words),
+    (256, 16, Keep::Words),
+];
+/// Workgroups that take the rows one after the other where they read ahead.
+const AHEAD_GROUPS: u64 = 2 * 132;
 
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -33,7 +65,8 @@ struct ForwardParams {
     slices: u32,
     groups_x: u32,
     tail_cols: u32,
-    padding: [u32; 3],
+    rounds: u32,
+    padding: [u32; 2],
 }
 
 pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work, Reason> {
@@ -47,12 +80,16 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     let strides = |position| rows.strides(tensors.iter().position(|slot| slot.position == position));
     let (row_count, cols) = (rows.geometry.rows, rows.geometry.cols);
 
-    let resident = Team::resident(RESIDENT, rows.chunks, props);
+    let (table, slice_team) = if rows.is_half() { (RESIDENT_HALF, SLICE_TEAM_HALF) } else { (RESIDENT, SLICE_TEAM) };
+    let resident = Team::resident(table, row_count, rows.chunks, props);
     let resident = resident.filter(|_| row_count >= FEW_ROWS || rows.chunks < LONG_ROW);
-    let team = resident.unwrap_or_else(|| Team::new(SLICE_TEAM, SLICE_TEAM.0, props));
+    let team = resident.unwrap_or_else(|| Team::of_slices(slice_team, props));
     let slices = if resident.is_some() { 1 } else { rows.chunks.div_ceil(team.slice_chunks()) };
     let slice_cols = team.slice_chunks() * rows.elements;
-    let group_count = row_count.div_ceil(team.rows()) * slices;
+    let turns = row_count.div_ceil(team.rows());
+    let is_ahead = team.keep == Keep::ValuesAhead && !fields.residual;
+    let rounds = if is_ahead { turns.div_ceil(AHEAD_GROUPS).max(1) } else { 1 };
+    let group_count = turns.div_ceil(rounds) * slices;
     let grid = groups(group_count, props)?;
     let params = ForwardParams {
         rows: row_count as u32,
@@ -69,7 +106,8 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         slices: slices as u32,
         groups_x: grid[0],
         tail_cols: (cols.saturating_sub((slices - 1) * slice_cols)) as u32,
-        padding: [0; 3],
+        rounds: rounds as u32,
+        padding: [0; 2],
     };
     let mut tuning = [0; 12];
     tuning[..4].copy_from_slice(&[team.workgroup, team.threads, team.chunks, slices as u32]);
@@ -86,7 +124,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     let statistics = |name| operands.operand(name, ["statistics_out"; 2], "absent_statistics");
     let absent_weights = ["weight", "bias"].map(|name| Binding::absent(name, "absent_quads"));
     let absent_statistics = ["mean", "rstd"].map(|name| Binding::absent(name, "absent_statistics"));
-    let step = |entry, file: Option<&'static str>, params: ForwardParams, bindings| {
+    let step = |entry, file: Option<&'static str>, keep: Keep, params: ForwardParams, bindings| {
         let mut files = rows.prelude();
         let kind = if norm.kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
         files.extend(["common/number", "common/row", team.reduce.file(), kind, "norm/row_norm"]);
@@ -95,7 +133,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
             entry,
             files,
             constants: team.constants(),
-            flags: Vec::new(),
+            flags: keep.flags(rounds > 1).to_vec(),
             bindings,
             can_chunk: rows.can_chunk,
             params: bytemuck::bytes_of(&params).to_vec(),
@@ -105,7 +143,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     let [mean, rstd] = ["mean", "rstd"].map(statistics);
     if resident.is_some() {
         let bindings = vec![input("x"), input("residual"), weight, bias, output("y"), output("h"), mean, rstd];
-        work.steps.push(step("row_norm_resident", None, params, bindings));
+        work.steps.push(step("row_norm_resident", None, team.keep, params, bindings));
     } else {
         let bytes = row_count * slices * 16;
         check_workspace(bytes, props)?;
@@ -119,7 +157,8 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         bindings.push(Binding::absent("y", "absent_out"));
         bindings.extend(absent_weights);
         bindings.extend(absent_statistics);
-        work.steps.push(step("row_norm_split_moments", Some("norm/row_norm_split_moments"), params, bindings));
+        let file = Some("norm/row_norm_split_moments");
+        work.steps.push(step("row_norm_split_moments", file, team.keep, params, bindings));
         // The sum with the residual is what the second dispatch normalises, and it lies in h.
         let mut normalized = input("x");
         let mut params = params;
@@ -130,7 +169,9 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         let mut bindings = vec![normalized, weight, bias, output("y"), mean, rstd, moments("partials_in")];
         bindings.push(Binding::absent("residual", "absent_in"));
         bindings.push(Binding::absent("h", "absent_out"));
-        work.steps.push(step("row_norm_split_apply", Some("norm/row_norm_split_apply"), params, bindings));
+        // Each element is looked at once.
+        let file = Some("norm/row_norm_split_apply");
+        work.steps.push(step("row_norm_split_apply", file, Keep::Words, params, bindings));
     }
     check_bindings(&work.steps, props)?;
     Ok(work)

@@ -7,7 +7,7 @@ use crate::backend::wgpu::Props;
 pub(super) enum Reduce {
     /// Within one subgroup.
     Lanes,
-    /// Over the subgroups of a workgroup, of which there are at most this many.
+    /// Over whole subgroups, of which none is narrower than this.
     Subgroups(u32),
     /// In workgroup memory.
     Tree,
@@ -23,6 +23,29 @@ impl Reduce {
     }
 }
 
+/// What a thread keeps of a row between its sums and its outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// The words that were read.
+    Words,
+    /// The same, and the next row's words take their places as they are used up.
+    WordsAhead,
+    /// What follows from them, in f32.
+    Values,
+    /// The same, while the next row's words arrive.
+    ValuesAhead,
+    /// Nothing: it reads again, from a cache.
+    Nothing,
+}
+
+impl Keep {
+    /// The flags of the shaders; `has_next`: a team takes several rows.
+    pub(super) fn flags(self, has_next: bool) -> [(&'static str, bool); 2] {
+        let is_ahead = matches!(self, Self::WordsAhead | Self::ValuesAhead);
+        [("UNPACKED", matches!(self, Self::Values | Self::ValuesAhead)), ("PREFETCH", is_ahead && has_next)]
+    }
+}
+
 /// How a row is spread over threads: each holds `chunks` chunks of 16 bytes in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Team {
@@ -30,6 +53,7 @@ pub(super) struct Team {
     pub(super) chunks: u32,
     pub(super) workgroup: u32,
     pub(super) reduce: Reduce,
+    pub(super) keep: Keep,
 }
 
 /// Threads of a workgroup that holds several rows.
@@ -39,25 +63,37 @@ pub(super) const FEW_ROWS: u64 = 96;
 /// Chunks from which on a row counts as long.
 pub(super) const LONG_ROW: u64 = 2048;
 
+/// Rows up to which every row has multiprocessors to itself: as many threads as there are chunks.
+const THIN_ROWS: u64 = 132;
+
 impl Team {
-    pub(super) fn new((threads, chunks): (u32, u32), workgroup: u32, props: &Props) -> Self {
+    pub(super) fn new((threads, chunks, keep): (u32, u32, Keep), workgroup: u32, props: &Props) -> Self {
         let (threads, workgroup) = (threads.min(props.max_threads), workgroup.max(threads).min(props.max_threads));
         let reduce = match props.subgroup_sizes {
             Some((narrowest, _)) if threads <= narrowest => Reduce::Lanes,
-            Some((narrowest, _)) if threads == workgroup => Reduce::Subgroups(workgroup.div_ceil(narrowest.max(1))),
+            Some((narrowest, widest)) if narrowest >= 2 && widest <= threads => Reduce::Subgroups(narrowest),
             _ => Reduce::Tree,
         };
-        Self { threads, chunks, workgroup, reduce }
+        Self { threads, chunks, workgroup, reduce, keep }
+    }
+
+    /// A workgroup that holds a slice of a row.
+    pub(super) fn of_slices(numbers: (u32, u32, Keep), props: &Props) -> Self {
+        Self::new(numbers, numbers.0, props)
     }
 
     /// The first of `table` that holds a row of `row_chunks` chunks on the device.
-    pub(super) fn resident(table: &[(u32, u32)], row_chunks: u64, props: &Props) -> Option<Self> {
-        let fits = |&&(threads, chunks): &&(u32, u32)| {
+    pub(super) fn resident(table: &[(u32, u32, Keep)], rows: u64, row_chunks: u64, props: &Props) -> Option<Self> {
+        let fits = |&&(threads, chunks, _): &&(u32, u32, Keep)| {
             threads <= props.max_threads && u64::from(threads) * u64::from(chunks) >= row_chunks
         };
-        let &(threads, chunks) = table.iter().find(fits)?;
-        let workgroup = if threads <= 32 { SHARED_WORKGROUP } else { threads };
-        Some(Self::new((threads, chunks), workgroup, props))
+        let mut numbers = *table.iter().find(fits)?;
+        let is_thin = rows <= THIN_ROWS && row_chunks > 32 && row_chunks <= u64::from(props.max_threads.min(1024));
+        if is_thin && numbers.1 > 1 {
+            numbers = ((row_chunks as u32).next_power_of_two(), 1, Keep::Values);
+        }
+        let workgroup = if numbers.0 <= 32 { SHARED_WORKGROUP } else { numbers.0 };
+        Some(Self::new(numbers, workgroup, props))
     }
 
     pub(super) fn rows(self) -> u64 {
@@ -70,8 +106,8 @@ impl Team {
 
     pub(super) fn constants(self) -> Vec<(&'static str, u32)> {
         let mut constants = vec![("WORKGROUP", self.workgroup), ("THREADS", self.threads), ("CHUNKS", self.chunks)];
-        if let Reduce::Subgroups(most) = self.reduce {
-            constants.push(("MOST_SUBGROUPS", most));
+        if let Reduce::Subgroups(narrowest) = self.reduce {
+            constants.push(("NARROWEST", narrowest));
         }
         constants
     }

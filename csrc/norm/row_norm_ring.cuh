@@ -1,0 +1,248 @@
+// LayerNorm and RMSNorm forward over long rows, staged vector by vector through shared memory.
+#pragma once
+#include "row_norm.cuh"
+
+namespace bops {
+
+// Every thread copies and reads its own vectors in dynamic shared memory, [slot][array][thread], so they need no barrier.
+template <int slots, int arrays> struct vector_ring {
+    uint32_t at = 0;
+    __device__ __forceinline__ packed<16> *slot(int array) const {
+        return reinterpret_cast<packed<16> *>(dynamic_shared) + ((at * arrays + array) * blockDim.x + threadIdx.x);
+    }
+    __device__ __forceinline__ packed<16> load(int array) const {
+        const uint4 value = *reinterpret_cast<const uint4 *>(slot(array));
+        return {{value.x, value.y, value.z, value.w}};
+    }
+    __device__ __forceinline__ void store(int array, const packed<16> &value) const {
+        *reinterpret_cast<uint4 *>(slot(array)) = make_uint4(value.word[0], value.word[1], value.word[2], value.word[3]);
+    }
+    __device__ __forceinline__ void next() { at = at + 1 == slots ? 0 : at + 1; }
+};
+
+// Waits until at most `pending` committed groups are in flight; a constant once loops are unrolled.
+__device__ __forceinline__ void copy_wait_groups(int pending) {
+#define BOPS_WAIT(n)                                                                                                                                 \
+    case n: asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory"); break;
+    switch (pending) {
+        BOPS_WAIT(1)
+        BOPS_WAIT(2) BOPS_WAIT(3) BOPS_WAIT(4) BOPS_WAIT(5) BOPS_WAIT(6) BOPS_WAIT(7) BOPS_WAIT(8) BOPS_WAIT(9) BOPS_WAIT(10) BOPS_WAIT(11)
+            BOPS_WAIT(12) BOPS_WAIT(13) BOPS_WAIT(14) BOPS_WAIT(15) BOPS_WAIT(16) BOPS_WAIT(17) BOPS_WAIT(18) BOPS_WAIT(19) BOPS_WAIT(20)
+                BOPS_WAIT(21) BOPS_WAIT(22) BOPS_WAIT(23) BOPS_WAIT(24) BOPS_WAIT(25) BOPS_WAIT(26) BOPS_WAIT(27) default
+            : asm volatile("cp.async.wait_group 0;" ::
+                               : "memory");
+    }
+#undef BOPS_WAIT
+}
+
+constexpr uint32_t merge_lanes = 32; // the most warps of a block; more than the blocks of a cluster
+
+// Merges the moments of the lanes of a warp, lane i's of cols[i] elements; every lane gets the total.
+template <bool centered> __device__ __forceinline__ moments<float> merge_across(const moments<float> &mine, float cols, float reciprocal_cols) {
+    if constexpr (centered) {
+        float shift[1] = {mine.shift * cols};
+        warp_sum(shift, merge_lanes);
+        moments<float> part = {shift[0] * reciprocal_cols, 0, 0};
+        merge(part, mine, cols);
+        float sums[2] = {part.sum, part.square};
+        warp_sum(sums, merge_lanes);
+        return {part.shift, sums[0], sums[1]};
+    } else {
+        float square[1] = {mine.square};
+        warp_sum(square, merge_lanes);
+        return {0, 0, square[0]};
+    }
+}
+
+// Keeps the compiler from unpacking parameters ahead of a loop, which would take twice the registers.
+template <typename P, int count> __device__ __forceinline__ void keep_packed(parameter_vector<P, count> &parameters) {
+    if constexpr (sizeof(P) == 2)
+#pragma unroll
+        for (int i = 0; i < parameters.loads; ++i)
+#pragma unroll
+            for (int j = 0; j < parameters.bytes / 4; ++j) asm volatile("" : "+r"(parameters.part[i].word[j]));
+}
+
+// Teams, blocks or clusters, walk over rows. A thread's ring holds its vectors of the row whose moments are taken, of the row before it,
+// which is finished, and `lookahead` vectors that follow: a slot takes the next vector as soon as its old one is written out, so memory
+// is read all the time. A warp takes the mean of its first vectors as the shift of its moments. whole: every vector of every thread exists.
+template <typename T, typename P, bool centered, int vectors, int lookahead, bool whole>
+__global__ void __launch_bounds__(vectors == 4 ? 1024 : 512, 1) row_norm_ring(const __grid_constant__ row_norm_arguments<float> a) {
+    constexpr int width = 16 / int(sizeof(T)), slots = 2 * vectors + lookahead;
+    constexpr bool held = sizeof(P) == sizeof(T); // parameters in registers
+    constexpr int ahead = held ? vectors : 2;     // vectors of parameters in registers
+    __shared__ moments<float> warp_moments[3][merge_lanes];
+    __shared__ cluster_exchange exchange;
+    const row_team team;
+    const uint32_t rank = a.cluster > 1 ? cluster_rank() : 0, all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
+    const uint32_t count = all > first ? min(all - first, a.slice_vectors) : 0, rows = uint32_t(a.p.rows);
+    const uint32_t teams = gridDim.x / a.cluster, position = threadIdx.x;
+    const auto is_column = [&](int v) { return whole || position + v * blockDim.x < count; };
+    const auto column = [&](int v) { return (first + position + v * blockDim.x) * width; };
+    const auto lanes_of = [&](uint32_t warp, int v) { // that hold vector v
+        const uint32_t before = warp * 32 + v * blockDim.x;
+        return whole ? 32 : count > before ? min(count - before, 32u) : 0;
+    };
+    const auto cols_of = [&](uint32_t warp) {
+        uint32_t lanes = 0;
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) lanes += lanes_of(warp, v);
+        return warp < team.warps ? float(lanes * width) : 0.0f;
+    };
+    vector_ring<slots, 1> fetching, reading, finishing;
+    // Starts vector v of a row on its way; v beyond the row's vectors are of the team's next rows.
+    const auto fetch = [&](uint32_t row, int v) {
+        row += v / vectors * teams;
+        if (row < rows && is_column(v % vectors))
+            copy_async<16>(fetching.slot(0), static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2) + column(v % vectors));
+        copy_commit();
+        fetching.next();
+    };
+
+    uint32_t row = blockIdx.x / a.cluster;
+#pragma unroll
+    for (int v = 0; v < slots; ++v) fetch(row, v);
+    if (a.cluster > 1) {
+        exchange.initialize(threadIdx.x);
+        cluster_arrive();
+    }
+    const P *const weight = static_cast<const P *>(a.o.weight), *const bias = static_cast<const P *>(a.o.bias);
+    parameter_vector<P, width> weights[vectors], biases[vectors];
+    const auto load_ahead = [&] {
+#pragma unroll
+        for (int v = 0; v < ahead; ++v) load_affine<centered>(weight, bias, column(v), is_column(v), weights[v], biases[v]);
+    };
+    if (held) load_ahead();
+    if (a.cluster > 1) cluster_wait();
+    const float warp_cols = cols_of(team.lane);
+    // Row number `turn` is read while number turn - 1 is finished.
+    for (uint32_t turn = 0; row < rows + teams; row += teams, ++turn) {
+        // 1. The moments of each warp's part of a row.
+        moments<float> total;
+        if (row < rows) {
+            if (a.o.residual) {
+                constexpr int batch = 4;
+                const T *const residual = static_cast<const T *>(a.o.residual) + row_offset(row, a.p.residual, a.p.extent1, a.p.extent2);
+                T *const h = static_cast<T *>(a.o.h) + row_offset(row, a.p.h, a.p.extent1, a.p.extent2);
+                auto summed = reading;
+#pragma unroll
+                for (int from = 0; from < vectors; from += batch) {
+                    packed<16> added[batch];
+#pragma unroll
+                    for (int v = 0; v < batch; ++v)
+                        if (is_column(from + v)) added[v] = load<16>(residual + column(from + v));
+                    copy_wait_groups(slots - vectors - from - batch);
+#pragma unroll
+                    for (int v = 0; v < batch; ++v, summed.next())
+                        if (is_column(from + v)) summed.store(0, add_residual<T>(summed.load(0), added[v], h + column(from + v)));
+                }
+            }
+            total = {0, 0, 0};
+            float sum[width] = {}, square[width] = {};
+#pragma unroll
+            for (int v = 0; v < vectors; ++v, reading.next()) {
+                copy_wait_groups(slots - vectors - 1 - v);
+                if constexpr (centered)
+                    if (v == 0) {
+                        float tile[1] = {0};
+                        if (is_column(0)) {
+                            float x[width];
+                            unpack<T>(reading.load(0), x);
+                            tile[0] = tree_sum(x);
+                        }
+                        warp_sum(tile, 32);
+                        total.shift = whole ? tile[0] * (1.0f / (32 * width)) : tile[0] / float(max(lanes_of(team.warp, 0), 1u) * width);
+                    }
+                if (is_column(v)) {
+                    float x[width];
+                    unpack<T>(reading.load(0), x);
+#pragma unroll
+                    for (int i = 0; i < width; ++i) {
+                        if constexpr (centered) {
+                            x[i] -= total.shift;
+                            sum[i] += x[i];
+                        }
+                        square[i] = fmaf(x[i], x[i], square[i]);
+                    }
+                }
+            }
+            if constexpr (centered) {
+                float sums[2] = {tree_sum(sum), tree_sum(square)};
+                warp_sum(sums, 32);
+                total.sum = sums[0], total.square = sums[1];
+            } else {
+                float sums[1] = {tree_sum(square)};
+                warp_sum(sums, 32);
+                total.square = sums[0];
+            }
+            if (team.lane == 0) warp_moments[turn % 3][team.warp] = total;
+        }
+        __syncthreads();
+
+        // 2. The blocks of a cluster tell each other theirs.
+        if (a.cluster > 1 && row < rows && team.warp == 0) {
+            moments<float> mine = {0, 0, 0};
+            if (team.lane < team.warps) mine = warp_moments[turn % 3][team.lane];
+            total = merge_across<centered>(mine, warp_cols, count ? 1.0f / float(count * width) : 0.0f);
+            exchange.send({total.shift, total.sum, total.square, 0}, turn, rank, a.cluster, threadIdx.x);
+        }
+        if (turn == 0) continue;
+
+        // 3. The last row's output.
+        if (!held) load_ahead();
+        const uint32_t last = row - teams;
+        moments<float> mine = {0, 0, 0};
+        float cols = warp_cols;
+        if (a.cluster > 1) {
+            const float(*const blocks)[4] = exchange.wait(turn - 1);
+            const uint32_t before = team.lane * a.slice_vectors;
+            if (team.lane < a.cluster) mine = {blocks[team.lane][0], blocks[team.lane][1], blocks[team.lane][2]};
+            cols = float((team.lane < a.cluster && all > before ? min(all - before, a.slice_vectors) : 0) * width);
+        } else if (team.lane < team.warps) {
+            mine = warp_moments[(turn - 1) % 3][team.lane];
+        }
+        total = merge_across<centered>(mine, cols, a.reciprocal_cols);
+        total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+        const row_statistics<float> s = finish_statistics<centered>(total, a);
+        if (threadIdx.x == 0 && rank == 0) save_statistics<centered>(s, a, last);
+        T *const y = static_cast<T *>(a.o.y) + row_offset(last, a.p.y, a.p.extent1, a.p.extent2);
+#pragma unroll
+        for (int v = 0; v < vectors; ++v, finishing.next()) {
+            if (held) keep_packed(weights[v]), keep_packed(biases[v]);
+            if (is_column(v)) {
+                float x[width];
+                unpack<T>(finishing.load(0), x);
+                if constexpr (centered)
+#pragma unroll
+                    for (int i = 0; i < width; ++i) x[i] -= s.shift;
+                normalize<T, P, centered, width>(x, s, weights[v], biases[v], a.weight_offset);
+                store<16, false>(y + column(v), pack<T, 16>(x));
+            }
+            fetch(last, v + slots);
+            if (!held && v + ahead < vectors)
+                load_affine<centered>(weight, bias, column(v + ahead), is_column(v + ahead), weights[v + ahead], biases[v + ahead]);
+        }
+    }
+}
+
+// Host: the RING variant; `a` is filled.
+template <typename T, typename P, bool centered, typename Action>
+bops_status for_ring_kernels(const bops_row_norm_params &p, const bops_row_norm_choice &c, const row_norm_arguments<accumulator_t<T>> &a,
+                             const Action &action) {
+    launch_shape shape;
+    shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster;
+    shape.shared_bytes = c.stages * c.threads * 16;
+    const bool whole = uint64_t(c.threads) * c.vectors * c.cluster * (16 / sizeof(T)) == p.cols;
+    const auto shared = [&](auto vectors, auto lookahead) -> bops_status {
+        constexpr int n = decltype(vectors)::value, l = decltype(lookahead)::value;
+        if (c.stages != 2 * n + l) return bops_status(cudaErrorInvalidValue);
+        return whole ? action(row_norm_ring<T, P, centered, n, l, n != 0>, shape, a) : action(row_norm_ring<T, P, centered, n, l, n == 0>, shape, a);
+    };
+    using std::integral_constant;
+    if (c.vectors == 8) return shared(integral_constant<int, 8>(), integral_constant<int, 11>());
+    if constexpr (!centered && sizeof(P) == sizeof(T))
+        if (c.vectors == 4) return shared(integral_constant<int, 4>(), integral_constant<int, 5>());
+    return bops_status(cudaErrorInvalidValue);
+}
+
+} // namespace bops
