@@ -110,6 +110,9 @@ pub trait Kernel<D>: Sync {
     fn build(&self, descriptor: &D, choice: Choice, device: &Device) -> Result<Built, BuildError>;
 }
 
+/// Numbers that a kernel may keep in its choice.
+pub(crate) const TUNING_WORDS: usize = 16;
+
 /// What a kernel decided, as plain data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
@@ -122,7 +125,7 @@ pub struct Choice {
     /// Exactness of the result.
     pub math: Math,
     /// The kernel's own numbers: variant, block size and the like.
-    pub tuning: [u32; 12],
+    pub tuning: [u32; TUNING_WORDS],
 }
 
 impl Choice {
@@ -132,7 +135,7 @@ impl Choice {
         launches: 1,
         determinism: Determinism::RunToRun,
         math: Math::Strict,
-        tuning: [0; 12],
+        tuning: [0; TUNING_WORDS],
     };
 }
 

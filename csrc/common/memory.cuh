@@ -103,4 +103,11 @@ __device__ __forceinline__ void wait_for_dependency() {
 #endif
 }
 
+// First statement of a kernel that may be launched before the previous one has ended: waits for it, then lets the next kernel of the
+// stream do the same. In this order at most one kernel waits on the chip.
+__device__ __forceinline__ void follow_previous() {
+    wait_for_dependency();
+    allow_dependents();
+}
+
 } // namespace bops

@@ -176,6 +176,7 @@ __global__ void __launch_bounds__(row_threads_limit, !whole && vec_bytes == 16 &
     constexpr bool streamed = vectors > 2;                                              // short rows and few: what follows may find them in the cache
     __shared__ __align__(16) A slots[3][team_slots];
     __shared__ cluster_exchange exchange;
+    follow_previous();
     const row_team team;
     const uint32_t rank = clustered ? cluster_rank() : 0, all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
     const uint32_t row = clustered ? blockIdx.x / a.cluster : blockIdx.x * blockDim.y + threadIdx.y;
@@ -280,6 +281,7 @@ template <typename T, typename P, bool centered, bool clustered> __global__ void
     constexpr int width = 16 / int(sizeof(T));
     __shared__ __align__(16) float slots[3][team_slots];
     __shared__ cluster_exchange exchange;
+    follow_previous();
     const row_team team;
     const uint32_t rank = clustered ? cluster_rank() : 0, all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
     const uint32_t count = clustered ? (all > first ? min(all - first, a.slice_vectors) : 0) : all;
@@ -377,6 +379,7 @@ template <typename T, bool centered, int columns, int threads, bool residual> __
     constexpr bool in_shared = columns > 16;
     __shared__ __align__(16) float slots[4][team_slots];
     __shared__ cluster_exchange exchange;
+    follow_previous();
     const row_team team;
     const uint32_t thread = threadIdx.x, rank = cluster_rank(), rows = uint32_t(a.p.rows);
     using stage_ring = row_ring<vectors, 1, threads>;
@@ -677,6 +680,7 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
             a.slice_vectors = uint32_t((p.cols / width + c.cluster - 1) / c.cluster);
             shape.block = dim3(c.threads_per_row, c.cluster > 1 ? 1 : c.threads / c.threads_per_row);
             shape.cluster = c.cluster;
+            shape.overlaps_previous = c.overlaps && c.variant != BOPS_ROW_NORM_SPLIT;
             if (c.variant == BOPS_ROW_NORM_RESIDENT) {
                 constexpr bool wide = vec_bytes == 16; // narrower vectors have one form
                 const bool whole = uint64_t(c.threads_per_row) * c.vectors * c.cluster * width == p.cols;

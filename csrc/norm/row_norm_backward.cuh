@@ -73,6 +73,7 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
     constexpr int sums = centered ? 2 : 1, kept = keep ? columns : 1;
     __shared__ __align__(16) float slots[4][team_slots];
     __shared__ cluster_exchange exchange;
+    wait_for_dependency();
     const row_team team;
     const uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
     using stage_ring = row_ring<vectors, has_dh ? 3 : 2, threads>;
@@ -341,7 +342,7 @@ template <typename T> __global__ void __launch_bounds__(column_sum_threads)
     row_norm_column_sum(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     __shared__ quad<A> shared[column_sum_threads];
-    wait_for_dependency();
+    follow_previous();
     const bool is_dweight = blockIdx.y == 0 && a.o.dweight;
     const A *const partial = is_dweight ? a.partial_dweight : a.partial_dbias;
     void *const to = is_dweight ? a.o.dweight : a.o.dbias;
@@ -387,6 +388,7 @@ template <typename T, bool centered, int vec_bytes> __global__ void __launch_bou
     constexpr int sums = centered ? 2 : 1;
     __shared__ __align__(16) float slots[2][team_slots];
     __shared__ float strip[sums][few_rows_threads / 32][few_rows_lanes * width];
+    follow_previous();
     const uint32_t total = uint32_t(a.p.cols / width);
     const uint32_t block = a.first_block + blockIdx.x;
     if (block < a.p.rows) {
@@ -656,7 +658,7 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
         launch_shape shape;
         shape.grid = dim3(uint32_t(blocks < 0x7fffffff ? blocks : 0x7fffffff), o.dweight && o.dbias ? 2 : 1);
         shape.block = dim3(vectors, row_threads);
-        shape.overlaps_previous = overlaps;
+        shape.overlaps_previous = overlaps && c.overlaps;
         return action(row_norm_column_sum<T>, shape, a);
     };
     const auto vectorized = [&](auto bytes) -> bops_status {
@@ -675,6 +677,7 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
                 shape.grid = dim3(c.grid);
                 shape.block = dim3(c.threads_per_row, c.cluster > 1 ? 1 : c.threads / c.threads_per_row);
                 shape.cluster = c.cluster;
+                shape.overlaps_previous = c.overlaps;
                 shape.shared_bytes = c.stages * (has_dh ? 3 : 2) * c.vectors * c.threads * 16 +
                                      (centered && columns > 16 ? columns * c.threads * 4 : 0) +
                                      (c.flushes ? (centered ? 2 : 1) * columns * c.threads * 4 : 0);
@@ -701,6 +704,7 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
             if (c.variant == BOPS_ROW_NORM_BACKWARD_FEW_ROWS) {
                 launch_shape shape;
                 shape.block = dim3(c.threads);
+                shape.overlaps_previous = c.overlaps;
                 const auto blocks = [&](uint32_t first, uint32_t count) -> bops_status {
                     a.first_block = first, shape.grid = dim3(count);
                     return count ? action(row_norm_backward_few_rows<T, centered, vec_bytes>, shape, a) : 0;

@@ -261,11 +261,14 @@ fn problem(
 }
 
 fn choice(tuned: &Tuned) -> Choice {
+    let mut tuning = Choice::PLAIN.tuning;
+    let words = tuned.words();
+    tuning[..words.len()].copy_from_slice(&words);
     let workspace = match tuned.workspace_bytes {
         0 => WorkspaceReq::NONE,
         bytes => WorkspaceReq { bytes, align: 16 },
     };
-    Choice { workspace, launches: tuned.launches, tuning: tuned.words(), ..Choice::PLAIN }
+    Choice { workspace, launches: tuned.launches, tuning, ..Choice::PLAIN }
 }
 
 fn c_choice(choice: &Choice) -> sys::bops_row_norm_choice {
@@ -281,7 +284,9 @@ fn c_choice(choice: &Choice) -> sys::bops_row_norm_choice {
         flush_rows,
         flushes,
         chunks,
+        overlaps,
         partial_rows,
+        ..,
     ] = choice.tuning;
     sys::bops_row_norm_choice {
         variant,
@@ -295,6 +300,7 @@ fn c_choice(choice: &Choice) -> sys::bops_row_norm_choice {
         flush_rows,
         flushes,
         chunks,
+        overlaps,
         partial_rows: u64::from(partial_rows),
     }
 }

@@ -51,6 +51,7 @@ pub(crate) struct Tuned {
     pub(crate) flush_rows: u32,
     pub(crate) flushes: u32,
     pub(crate) chunks: u32,
+    pub(crate) overlaps: u32,
     pub(crate) partial_rows: u32,
     pub(crate) workspace_bytes: u64,
     pub(crate) launches: u32,
@@ -58,7 +59,7 @@ pub(crate) struct Tuned {
 
 impl Tuned {
     /// The fields of the C struct, in its order.
-    pub(crate) fn words(&self) -> [u32; 12] {
+    pub(crate) fn words(&self) -> [u32; 13] {
         [
             self.variant,
             self.vec_bytes,
@@ -71,6 +72,7 @@ impl Tuned {
             self.flush_rows,
             self.flushes,
             self.chunks,
+            self.overlaps,
             self.partial_rows,
         ]
     }
@@ -238,7 +240,8 @@ impl Problem {
         if self.rows > u64::from(u32::MAX) {
             return Err(format!("{} rows, the limit is {}", self.rows, u32::MAX));
         }
-        Ok(Tuned { variant, vec_bytes: self.vec_bytes(), cluster: 1, launches: 1, ..Tuned::default() })
+        let overlaps = u32::from(self.capability >= 90);
+        Ok(Tuned { variant, vec_bytes: self.vec_bytes(), cluster: 1, launches: 1, overlaps, ..Tuned::default() })
     }
 
     /// The same, where a persistent kernel serves: it counts rows in 32 bits past the last.

@@ -8,7 +8,7 @@ use super::{Binder, Rows, Work, check_bindings, check_reach, check_workspace, gr
 use crate::backend::wgpu::{Binding, Place, Props, StepBuilder};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::plan::Slot;
+use crate::plan::{Choice, Slot};
 use crate::tensor::TensorDesc;
 
 /// Threads and chunks each of a workgroup that holds a slice of a row: for the sums, and for dx.
@@ -179,7 +179,7 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         partials: partition.partials as u32,
         sums_first: sum_quads as u32,
     };
-    let mut tuning = [0; 12];
+    let mut tuning = Choice::PLAIN.tuning;
     let numbers = [slices, partition.rounds, partition.blocks, partition.partials].map(|n| n as u32);
     tuning[..3].copy_from_slice(&[team.workgroup, team.threads, team.chunks]);
     tuning[3..7].copy_from_slice(&numbers);

@@ -8,7 +8,7 @@ use super::{Binder, Rows, Work, check_bindings, check_reach, check_workspace, gr
 use crate::backend::wgpu::{Binding, Place, Props, StepBuilder};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::plan::Slot;
+use crate::plan::{Choice, Slot};
 use crate::tensor::TensorDesc;
 
 /// Threads and chunks each of a workgroup that holds a slice of a row.
@@ -109,7 +109,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         rounds: rounds as u32,
         padding: [0; 2],
     };
-    let mut tuning = [0; 12];
+    let mut tuning = Choice::PLAIN.tuning;
     tuning[..4].copy_from_slice(&[team.workgroup, team.threads, team.chunks, slices as u32]);
     let mut work = Work { steps: Vec::new(), workspace_bytes: 0, workspace_align: props.workspace_align(), tuning };
     if row_count == 0 {

@@ -11,7 +11,7 @@ use crate::backend::{Backend, Device, DeviceKind, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::options::{PlanOptions, WorkspaceReq};
-use crate::plan::{BuildError, Built, Choice, Exec, Kernel, Slot};
+use crate::plan::{BuildError, Built, Choice, Exec, Kernel, Slot, TUNING_WORDS};
 use crate::tensor::TensorDesc;
 
 use backward::backward_work;
@@ -79,7 +79,7 @@ struct Work {
     steps: Vec<StepBuilder>,
     workspace_bytes: u64,
     workspace_align: u64,
-    tuning: [u32; 12],
+    tuning: [u32; TUNING_WORDS],
 }
 
 impl Work {
