@@ -84,8 +84,9 @@ typedef struct {
     uint32_t flushes;         /* the same: flushes that the next level takes before a partial row is written. PERSISTENT: 0 is no next
                                  level, for blocks of one row */
     uint32_t chunks;          /* SPLIT: chunks of a row; a chunk is 1024 accesses */
-    uint32_t overlaps;        /* 1: kernels are launched while the previous one of the stream ends, and wait for it; needs compute capability 9.0 */
-    uint64_t partial_rows;    /* backward PERSISTENT, SPLIT: rows of partial parameter gradients in the workspace */
+    uint32_t overlaps;     /* RESIDENT, FEW_ROWS, column sums: 1 launches them while the previous kernel of the stream ends; they wait for it. Needs
+                                 compute capability 9.0 */
+    uint64_t partial_rows; /* backward PERSISTENT, SPLIT: rows of partial parameter gradients in the workspace */
 } bops_row_norm_choice;
 
 typedef struct {

@@ -11,7 +11,7 @@ template <typename A> struct row_norm_arguments {
     A eps, weight_offset, reciprocal_cols;
     uint32_t weight_is_wide;         // weight and bias are f32 while dtype is narrower (f64: wider)
     uint32_t cluster, slice_vectors; // vectors of a row that one block of its cluster holds
-    uint32_t stages, chunks;
+    uint32_t stages, chunks, overlaps;
     moments<A> *chunk_moments; // split: [rows][chunks]
     moments<A> *row_moments;   // split: [rows]; shift: mean before correction, sum: correction, square: rstd
 };
@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(row_threads_limit, !whole && vec_bytes == 16 &
     constexpr bool streamed = vectors > 2;                                              // short rows and few: what follows may find them in the cache
     __shared__ __align__(16) A slots[3][team_slots];
     __shared__ cluster_exchange exchange;
-    follow_previous();
+    if (a.overlaps) follow_previous();
     const row_team team;
     const uint32_t rank = clustered ? cluster_rank() : 0, all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
     const uint32_t row = clustered ? blockIdx.x / a.cluster : blockIdx.x * blockDim.y + threadIdx.y;
@@ -281,7 +281,6 @@ template <typename T, typename P, bool centered, bool clustered> __global__ void
     constexpr int width = 16 / int(sizeof(T));
     __shared__ __align__(16) float slots[3][team_slots];
     __shared__ cluster_exchange exchange;
-    follow_previous();
     const row_team team;
     const uint32_t rank = clustered ? cluster_rank() : 0, all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
     const uint32_t count = clustered ? (all > first ? min(all - first, a.slice_vectors) : 0) : all;
@@ -379,7 +378,6 @@ template <typename T, bool centered, int columns, int threads, bool residual> __
     constexpr bool in_shared = columns > 16;
     __shared__ __align__(16) float slots[4][team_slots];
     __shared__ cluster_exchange exchange;
-    follow_previous();
     const row_team team;
     const uint32_t thread = threadIdx.x, rank = cluster_rank(), rows = uint32_t(a.p.rows);
     using stage_ring = row_ring<vectors, 1, threads>;
@@ -670,7 +668,7 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
     a.eps = p.cols ? A(p.eps) : A(NAN), a.weight_offset = A(p.weight_offset);
     a.reciprocal_cols = p.cols ? A(1.0 / double(p.cols)) : A(0);
     a.weight_is_wide = sizeof(P) != sizeof(T);
-    a.cluster = c.cluster, a.stages = c.stages, a.chunks = c.chunks;
+    a.cluster = c.cluster, a.stages = c.stages, a.chunks = c.chunks, a.overlaps = c.overlaps;
     launch_shape shape;
     const auto vectorized = [&](auto bytes) -> bops_status {
         constexpr int vec_bytes = decltype(bytes)::value;
@@ -680,7 +678,7 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
             a.slice_vectors = uint32_t((p.cols / width + c.cluster - 1) / c.cluster);
             shape.block = dim3(c.threads_per_row, c.cluster > 1 ? 1 : c.threads / c.threads_per_row);
             shape.cluster = c.cluster;
-            shape.overlaps_previous = c.overlaps && c.variant != BOPS_ROW_NORM_SPLIT;
+            shape.overlaps_previous = c.overlaps && c.variant == BOPS_ROW_NORM_RESIDENT;
             if (c.variant == BOPS_ROW_NORM_RESIDENT) {
                 constexpr bool wide = vec_bytes == 16; // narrower vectors have one form
                 const bool whole = uint64_t(c.threads_per_row) * c.vectors * c.cluster * width == p.cols;

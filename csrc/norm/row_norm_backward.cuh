@@ -73,7 +73,6 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
     constexpr int sums = centered ? 2 : 1, kept = keep ? columns : 1;
     __shared__ __align__(16) float slots[4][team_slots];
     __shared__ cluster_exchange exchange;
-    wait_for_dependency();
     const row_team team;
     const uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
     using stage_ring = row_ring<vectors, has_dh ? 3 : 2, threads>;
@@ -342,7 +341,7 @@ template <typename T> __global__ void __launch_bounds__(column_sum_threads)
     row_norm_column_sum(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     __shared__ quad<A> shared[column_sum_threads];
-    follow_previous();
+    wait_for_dependency();
     const bool is_dweight = blockIdx.y == 0 && a.o.dweight;
     const A *const partial = is_dweight ? a.partial_dweight : a.partial_dbias;
     void *const to = is_dweight ? a.o.dweight : a.o.dbias;
@@ -677,7 +676,6 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
                 shape.grid = dim3(c.grid);
                 shape.block = dim3(c.threads_per_row, c.cluster > 1 ? 1 : c.threads / c.threads_per_row);
                 shape.cluster = c.cluster;
-                shape.overlaps_previous = c.overlaps;
                 shape.shared_bytes = c.stages * (has_dh ? 3 : 2) * c.vectors * c.threads * 16 +
                                      (centered && columns > 16 ? columns * c.threads * 4 : 0) +
                                      (c.flushes ? (centered ? 2 : 1) * columns * c.threads * 4 : 0);

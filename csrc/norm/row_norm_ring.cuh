@@ -27,10 +27,11 @@ __device__ __forceinline__ void copy_wait_groups(int pending) {
     switch (pending) {
         BOPS_WAIT(1)
         BOPS_WAIT(2)
-        BOPS_WAIT(3) BOPS_WAIT(4) BOPS_WAIT(5) BOPS_WAIT(6) BOPS_WAIT(7) BOPS_WAIT(8) BOPS_WAIT(9) BOPS_WAIT(10) BOPS_WAIT(11) BOPS_WAIT(12)
-            BOPS_WAIT(13) BOPS_WAIT(14) BOPS_WAIT(15) BOPS_WAIT(16) BOPS_WAIT(17) BOPS_WAIT(18) BOPS_WAIT(19) BOPS_WAIT(20) BOPS_WAIT(21)
-                BOPS_WAIT(22) BOPS_WAIT(23) BOPS_WAIT(24) BOPS_WAIT(25) BOPS_WAIT(26) BOPS_WAIT(27) default : asm volatile("cp.async.wait_group 0;" ::
-                                                                                                                               : "memory");
+        BOPS_WAIT(3)
+        BOPS_WAIT(4) BOPS_WAIT(5) BOPS_WAIT(6) BOPS_WAIT(7) BOPS_WAIT(8) BOPS_WAIT(9) BOPS_WAIT(10) BOPS_WAIT(11) BOPS_WAIT(12) BOPS_WAIT(13)
+            BOPS_WAIT(14) BOPS_WAIT(15) BOPS_WAIT(16) BOPS_WAIT(17) BOPS_WAIT(18) BOPS_WAIT(19) BOPS_WAIT(20) BOPS_WAIT(21) BOPS_WAIT(22)
+                BOPS_WAIT(23) BOPS_WAIT(24) BOPS_WAIT(25) BOPS_WAIT(26) BOPS_WAIT(27) default : asm volatile("cp.async.wait_group 0;" ::
+                                                                                                                 : "memory");
     }
 #undef BOPS_WAIT
 }
@@ -73,7 +74,6 @@ __global__ void __launch_bounds__(vectors == 4 ? 1024 : 512, 1) row_norm_ring(co
     constexpr int ahead = held ? vectors : 2;     // vectors of parameters in registers
     __shared__ moments<float> warp_moments[3][merge_lanes];
     __shared__ cluster_exchange exchange;
-    follow_previous();
     const row_team team;
     const uint32_t rank = a.cluster > 1 ? cluster_rank() : 0, all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
     const uint32_t count = all > first ? min(all - first, a.slice_vectors) : 0, rows = uint32_t(a.p.rows);
@@ -101,12 +101,12 @@ __global__ void __launch_bounds__(vectors == 4 ? 1024 : 512, 1) row_norm_ring(co
     };
 
     uint32_t row = blockIdx.x / a.cluster;
-#pragma unroll
-    for (int v = 0; v < slots; ++v) fetch(row, v);
     if (a.cluster > 1) {
         exchange.initialize(threadIdx.x);
         cluster_arrive();
     }
+#pragma unroll
+    for (int v = 0; v < slots; ++v) fetch(row, v);
     const P *const weight = static_cast<const P *>(a.o.weight), *const bias = static_cast<const P *>(a.o.bias);
     parameter_vector<P, width> weights[vectors], biases[vectors];
     const auto load_ahead = [&] {
@@ -232,7 +232,6 @@ bops_status for_ring_kernels(const bops_row_norm_params &p, const bops_row_norm_
                              const Action &action) {
     launch_shape shape;
     shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster;
-    shape.overlaps_previous = c.overlaps;
     shape.shared_bytes = c.stages * c.threads * 16;
     const bool whole = uint64_t(c.threads) * c.vectors * c.cluster * (16 / sizeof(T)) == p.cols;
     const auto shared = [&](auto vectors, auto lookahead) -> bops_status {

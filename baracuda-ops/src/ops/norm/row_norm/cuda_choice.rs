@@ -354,6 +354,9 @@ fn resident(p: &Problem, cluster: u64) -> Option<Tuned> {
     tuned.threads_per_row = per_row as u32;
     tuned.threads = (per_row * rows) as u32;
     tuned.cluster = cluster as u32;
+    // A grid that leaves multiprocessors idle gains from its launch beginning early; a larger one only pays for waiting blocks.
+    let is_small = p.rows.div_ceil(rows) * cluster <= 2 * u64::from(p.multiprocessors);
+    tuned.overlaps *= u32::from(is_small);
     tuned.grid = u32::try_from(p.rows.div_ceil(rows) * cluster).ok().filter(|&grid| grid <= i32::MAX as u32)?;
     Some(tuned)
 }
