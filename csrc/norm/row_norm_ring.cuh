@@ -24,15 +24,14 @@ template <int slots, int arrays> struct vector_ring {
 __device__ __forceinline__ void copy_wait_groups(int pending) {
 #define BOPS_WAIT(n)                                                                                                                                 \
     case n: asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory"); break;
+    // clang-format off
     switch (pending) {
-        BOPS_WAIT(1)
-        BOPS_WAIT(2)
-        BOPS_WAIT(3)
-        BOPS_WAIT(4) BOPS_WAIT(5) BOPS_WAIT(6) BOPS_WAIT(7) BOPS_WAIT(8) BOPS_WAIT(9) BOPS_WAIT(10) BOPS_WAIT(11) BOPS_WAIT(12) BOPS_WAIT(13)
-            BOPS_WAIT(14) BOPS_WAIT(15) BOPS_WAIT(16) BOPS_WAIT(17) BOPS_WAIT(18) BOPS_WAIT(19) BOPS_WAIT(20) BOPS_WAIT(21) BOPS_WAIT(22)
-                BOPS_WAIT(23) BOPS_WAIT(24) BOPS_WAIT(25) BOPS_WAIT(26) BOPS_WAIT(27) default : asm volatile("cp.async.wait_group 0;" ::
-                                                                                                                 : "memory");
+        BOPS_WAIT(1) BOPS_WAIT(2) BOPS_WAIT(3) BOPS_WAIT(4) BOPS_WAIT(5) BOPS_WAIT(6) BOPS_WAIT(7) BOPS_WAIT(8) BOPS_WAIT(9)
+        BOPS_WAIT(10) BOPS_WAIT(11) BOPS_WAIT(12) BOPS_WAIT(13) BOPS_WAIT(14) BOPS_WAIT(15) BOPS_WAIT(16) BOPS_WAIT(17) BOPS_WAIT(18)
+        BOPS_WAIT(19) BOPS_WAIT(20) BOPS_WAIT(21) BOPS_WAIT(22) BOPS_WAIT(23) BOPS_WAIT(24) BOPS_WAIT(25) BOPS_WAIT(26) BOPS_WAIT(27)
+        default: asm volatile("cp.async.wait_group 0;" ::: "memory");
     }
+    // clang-format on
 #undef BOPS_WAIT
 }
 
