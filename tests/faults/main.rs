@@ -221,7 +221,7 @@ fn a_removed_barrier() {
             "const WORKGROUP = 64u;\nconst THREADS = 64u;\n{tree}\n\
              @group(0) @binding(0) var<storage, read_write> out: array<vec2<f32>>;\n\
              @compute @workgroup_size(WORKGROUP) fn main(at: Invocation) {{\n\
-                 out[at.index] = row_sum(at, vec2<f32>(f32(at.index), 1.0), 0u);\n\
+                 out[at.index] = row_sums(at, vec2<f32>(f32(at.index), 1.0), 0u);\n\
              }}"
         );
         let source = wgpu::ShaderSource::Wgsl(text.into());
