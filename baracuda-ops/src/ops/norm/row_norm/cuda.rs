@@ -91,7 +91,7 @@ impl<D: Forward> Kernel<D> for Cuda {
         let tuned = c_choice(&choice);
         let (dtype, weight_dtype) = c_dtypes(&norm.fields.x, norm.fields.weight.or(norm.fields.bias));
         let residual = u32::from(norm.fields.residual);
-        device.prepare(call, key(call, &choice, [dtype, weight_dtype, residual]), || {
+        device.prepare(call, key(call, &choice, geometry.cols, [dtype, weight_dtype, residual]), || {
             // SAFETY: the structs live across the call and hold what `cuda_choice` allows.
             unsafe { prepare(&params, &tuned, dtype, weight_dtype, residual) }
         })?;
@@ -171,7 +171,7 @@ impl<D: Backward> Kernel<D> for CudaBackward {
         let tuned = c_choice(&choice);
         let (dtype, weight_dtype) = c_dtypes(&norm.fields.x, norm.fields.weight.or(norm.fields.dbias));
         let dh = u32::from(norm.fields.dh);
-        device.prepare(call, key(call, &choice, [dtype, weight_dtype, dh]), || {
+        device.prepare(call, key(call, &choice, geometry.cols, [dtype, weight_dtype, dh]), || {
             // SAFETY: the structs live across the call and hold what `cuda_choice` allows.
             unsafe { prepare(&params, &tuned, dtype, weight_dtype, dh) }
         })?;
@@ -251,7 +251,6 @@ fn problem(
         has_one_stride: has_one_stride(geometry),
         is_centered: kind == RowNorm::Layer,
         has_residual: has("residual") || has("dh"),
-        has_dx: has("dx"),
         has_parameter_gradients: has("dweight") || has("dbias"),
         capability: props.capability,
         multiprocessors: props.multiprocessors,
@@ -305,9 +304,10 @@ fn c_choice(choice: &Choice) -> sys::bops_row_norm_choice {
     }
 }
 
-/// What tells prepared kernels apart.
-fn key(call: &str, choice: &Choice, types: [u32; 3]) -> Vec<u32> {
-    call.bytes().map(u32::from).chain(choice.tuning).chain(types).collect()
+/// What tells prepared kernels apart; the columns too, since rows that fill every thread have kernels of their own.
+fn key(call: &str, choice: &Choice, cols: u64, types: [u32; 3]) -> Vec<u32> {
+    let cols = [cols as u32, (cols >> 32) as u32];
+    call.bytes().map(u32::from).chain(choice.tuning).chain(cols).chain(types).collect()
 }
 
 fn c_dtypes(x: &TensorDesc, weight: Option<DType>) -> (sys::bops_dtype, sys::bops_dtype) {

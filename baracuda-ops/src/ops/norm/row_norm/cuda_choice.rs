@@ -26,7 +26,6 @@ pub(crate) struct Problem {
     pub(crate) is_centered: bool,
     /// Whether there is a residual, or dh.
     pub(crate) has_residual: bool,
-    pub(crate) has_dx: bool,
     pub(crate) has_parameter_gradients: bool,
     /// Major times 10 plus minor.
     pub(crate) capability: u32,
@@ -579,7 +578,6 @@ mod tests {
             has_one_stride: true,
             is_centered: true,
             has_residual: false,
-            has_dx: true,
             has_parameter_gradients: true,
             capability: 90,
             multiprocessors: 132,
