@@ -144,6 +144,272 @@ bops_status bops_rms_norm_backward_launch(const bops_row_norm_backward_params *p
                                           bops_dtype weight_dtype, const bops_row_norm_backward_operands *operands, void *workspace,
                                           bops_stream stream);
 
+/* ---- activations ---------------------------------------------------------- */
+
+typedef uint32_t bops_activation;
+enum { BOPS_IDENTITY = 0, BOPS_RELU = 1, BOPS_GELU_ERF = 2, BOPS_GELU_TANH = 3, BOPS_SILU = 4, BOPS_SIGMOID = 5, BOPS_TANH = 6 };
+
+/* ---- batch_norm, group_norm, instance_norm --------------------------------- */
+
+/* Element strides: element (n, c, s) lies at n * batch + c * channel + s * spatial. In all tensors of one call spatial is 1 (contiguous)
+ * or in all channel is 1 (channels last). */
+typedef struct {
+    uint64_t batch, channel, spatial;
+} bops_channel_strides;
+
+/* Variants below 16 serve contiguous layouts, those from 16 on channels last. A *group* shares statistics: a channel (groups = 0) or a
+ * group of channels of one sample. It is `segments` runs of `spatial` elements, one a sample or one a channel, in which parameters are constant. */
+typedef uint32_t bops_channel_norm_variant;
+enum {
+    /* Parts of segments: moments or sums, merge, apply; reads its inputs twice. Any alignment and dtype. With uses_running: apply alone, or backward
+     * sums and merge, where the sums write dx. threads: of a part, a power of two up to 32 or 256; a block has 256. chunks: parts of a
+     * segment, of threads * 4 accesses. stages: forward, 1 where the output goes in accesses of 16 bytes over gapless channels: spatial of 16
+     * bytes at least, samples that start at multiples of 16 bytes and are a whole number of them. */
+    BOPS_CHANNEL_NORM_SPLIT = 0,
+    /* Teams, blocks or clusters, walk over groups; their vectors are staged through rings in shared memory: threads * stages * 16 bytes, backward 32.
+     * In a step a block's threads take a part of one segment, or several whole segments; vectors: steps of a group in one block. Steps beyond
+     * stages, which is 4 to 27, are read again.
+     * grid: cluster times teams, at most as many as are resident. vec_bytes 16, threads up to 512. */
+    BOPS_CHANNEL_NORM_RING = 1,
+    /* The same with the first 12 steps of a group, backward 4, in registers, fetched ahead by 32 further threads. With a residual, y, or an
+     * activation other than relu and silu no step is in registers. stages: up to 32, more than the steps that are not. Compute capability 9.0. */
+    BOPS_CHANNEL_NORM_HELD = 2,
+    /* groups = 0, without residual and y: a block of 512 threads holds `vectors` channels, 1, 2, 4 or 8, of every sample in shared memory. Their runs
+     * in a sample are gapless, start at multiples of 16 bytes and are a whole number of them. */
+    BOPS_CHANNEL_NORM_SLAB = 3,
+    /* Channels last. A block of `threads` threads, up to 512, takes the channels of `vectors` accesses, up to 64, in one of `chunks` parts of
+     * the rows of a sample; a row is a position. is_merged: 1 where the rows of all samples lie at one stride and count as those of one sample
+     * (groups 0). Moments or sums, merge, apply; reads its inputs twice. Any alignment and dtype; vec_bytes 16 or one element. With
+     * uses_running: apply alone, or backward sums and merge, where the sums write dx. */
+    BOPS_CHANNEL_NORM_LAST_SPLIT = 16,
+    /* The same in one cooperative launch of at most one block a multiprocessor. Rows pass through shared memory, and the last of them stay there:
+     * stages: batches of 4 rows of a thread, each of threads * 64 bytes, backward for every one of `tensors`: 2, or 3 where y or the
+     * residual is read beside dy and x. vec_bytes 16, no f64, no uses_running. */
+    BOPS_CHANNEL_NORM_LAST_COOPERATIVE = 17,
+    /* The chunks of a tile of channels, whole groups and at most 256 channels, are the blocks of a cluster; the stages hold them whole. Without
+     * num_batches and running statistics of samples; otherwise as the cooperative. */
+    BOPS_CHANNEL_NORM_LAST_CLUSTER = 18
+};
+
+/* What Rust chose. A field that a variant does not mention is zero. */
+typedef struct {
+    bops_channel_norm_variant variant;
+    uint32_t vec_bytes; /* bytes of one access to x, residual, y, dy, dx: 16, 4 or 2 (f64: 8). Segments start at multiples of it and are a whole
+                           number of it */
+    uint32_t vectors;   /* per thread */
+    uint32_t threads;   /* of a block */
+    uint32_t cluster;   /* blocks that share a group */
+    uint32_t grid;      /* blocks */
+    uint32_t stages;
+    uint32_t chunks;   /* parts of a segment that are reduced apart */
+    uint32_t overlaps; /* 1: launched while the previous kernel of the stream ends; needs compute capability 9.0 */
+    uint32_t is_merged;
+    uint32_t tensors;
+} bops_channel_norm_choice;
+
+typedef struct {
+    uint64_t batch, channels, spatial;
+    uint64_t groups; /* statistics of a group of channels of one sample; 0: of one channel over batch and spatial */
+    bops_channel_strides x, residual, y;
+    double eps;
+    double momentum; /* weight of this batch in the running statistics */
+    bops_activation activation;
+    uint32_t uses_running;  /* 1: running_mean and running_var are the statistics, and are not written */
+    uint32_t is_cumulative; /* 1: momentum is 1 / (num_batches + 1) */
+} bops_channel_norm_params;
+
+/* Operands of forward; absent ones are null. weight and bias, one element a channel, have `weight_dtype`, which is `dtype` or BOPS_F32; the
+ * statistics are of the accumulator type: mean and rstd one a group, running_mean and running_var one a channel. num_batches is
+ * one int64. y may be x or residual. */
+typedef struct {
+    const void *x, *residual, *weight, *bias;
+    void *running_mean, *running_var, *num_batches, *y, *mean, *rstd;
+} bops_channel_norm_operands;
+
+bops_status bops_batch_norm_prepare(const bops_channel_norm_params *params, const bops_channel_norm_choice *choice, bops_dtype dtype,
+                                    bops_dtype weight_dtype, uint32_t has_residual);
+bops_status bops_batch_norm_launch(const bops_channel_norm_params *params, const bops_channel_norm_choice *choice, bops_dtype dtype,
+                                   bops_dtype weight_dtype, const bops_channel_norm_operands *operands, void *workspace, bops_stream stream);
+bops_status bops_group_norm_prepare(const bops_channel_norm_params *params, const bops_channel_norm_choice *choice, bops_dtype dtype,
+                                    bops_dtype weight_dtype);
+bops_status bops_group_norm_launch(const bops_channel_norm_params *params, const bops_channel_norm_choice *choice, bops_dtype dtype,
+                                   bops_dtype weight_dtype, const bops_channel_norm_operands *operands, void *workspace, bops_stream stream);
+
+typedef struct {
+    uint64_t batch, channels, spatial;
+    uint64_t groups;
+    bops_channel_strides dy, x, residual, y, dx, dresidual;
+    double eps; /* with the running statistics: rstd = 1 / sqrt(running_var + eps) */
+    bops_activation activation;
+    uint32_t uses_running;
+} bops_channel_norm_backward_params;
+
+/* Operands of backward; absent ones are null. With an activation, the pre-activation is computed again from x, the statistics, weight, bias
+ * and residual; where y is there instead (relu), its sign decides. mean and rstd, or running_mean and running_var. dx may be dy or x. */
+typedef struct {
+    const void *dy, *x, *residual, *y, *weight, *bias, *mean, *rstd, *running_mean, *running_var;
+    void *dx, *dresidual, *dweight, *dbias;
+} bops_channel_norm_backward_operands;
+
+bops_status bops_batch_norm_backward_prepare(const bops_channel_norm_backward_params *params, const bops_channel_norm_choice *choice,
+                                             bops_dtype dtype, bops_dtype weight_dtype, uint32_t has_residual);
+bops_status bops_batch_norm_backward_launch(const bops_channel_norm_backward_params *params, const bops_channel_norm_choice *choice, bops_dtype dtype,
+                                            bops_dtype weight_dtype, const bops_channel_norm_backward_operands *operands, void *workspace,
+                                            bops_stream stream);
+bops_status bops_group_norm_backward_prepare(const bops_channel_norm_backward_params *params, const bops_channel_norm_choice *choice,
+                                             bops_dtype dtype, bops_dtype weight_dtype);
+bops_status bops_group_norm_backward_launch(const bops_channel_norm_backward_params *params, const bops_channel_norm_choice *choice, bops_dtype dtype,
+                                            bops_dtype weight_dtype, const bops_channel_norm_backward_operands *operands, void *workspace,
+                                            bops_stream stream);
+
+/* ---- local_response_norm ---------------------------------------------------- */
+
+typedef uint32_t bops_local_response_norm_variant;
+enum {
+    /* A thread owns neighbouring positions and walks over channels with the window in registers. Any x, y, dy, dx with spatial stride 1,
+     * dtype not f64, size 3, 5, 7 or 9. */
+    BOPS_LOCAL_RESPONSE_NORM_WALK = 0,
+    /* A tile of the channels of some positions lies in shared memory. Channel stride 1, dtype not f64. */
+    BOPS_LOCAL_RESPONSE_NORM_TILE = 1,
+    /* A thread owns an element and reads its whole window. Any strides, dtype and size. */
+    BOPS_LOCAL_RESPONSE_NORM_DIRECT = 2,
+    /* The threads of a position own all its channels, 16 bytes each, and give each other the values next to theirs. Channel stride 1,
+     * vec_bytes 16, at most 256 vectors of channels, dtype not f64, size 3, 5, 7 or 9. */
+    BOPS_LOCAL_RESPONSE_NORM_ROWS = 3
+};
+
+/* What Rust chose. A field that a variant does not mention is zero. */
+typedef struct {
+    bops_local_response_norm_variant variant;
+    uint32_t vec_bytes; /* bytes of one access. WALK: those of 4 elements or of 1; TILE: 16 or those of an element. Spatial extent (TILE: channels),
+                           strides and starts are multiples of it */
+    uint32_t parts;     /* WALK: accesses that a thread owns: 1, with one element an access also 2 or 4 */
+    uint32_t threads;   /* TILE, DIRECT: of a block, at most 256; ROWS: the room for whole positions */
+    uint32_t columns;   /* TILE: threads that share a position; they divide `threads` */
+    uint32_t chunk;     /* WALK, TILE: channels that a block gives results for; a multiple of a vector in a TILE */
+    uint32_t chunks;    /* WALK, TILE: chunks that make all channels, at most 65535 */
+    uint32_t is_last;   /* DIRECT: 1 where neighbouring threads take neighbouring channels, 0 where they take neighbouring positions */
+} bops_local_response_norm_choice;
+
+typedef struct {
+    uint64_t batch, channels, spatial;
+    bops_channel_strides x, y;
+    uint64_t size;         /* channels of a window: c - size / 2 .. c + size - size / 2 - 1; at most 2 * channels + 2 */
+    double scale, beta, k; /* scale: alpha over the size that the caller gave */
+} bops_local_response_norm_params;
+
+/* Operands of forward, of type `dtype`. */
+typedef struct {
+    const void *x;
+    void *y;
+} bops_local_response_norm_operands;
+
+bops_status bops_local_response_norm_prepare(const bops_local_response_norm_params *params, const bops_local_response_norm_choice *choice,
+                                             bops_dtype dtype);
+bops_status bops_local_response_norm_launch(const bops_local_response_norm_params *params, const bops_local_response_norm_choice *choice,
+                                            bops_dtype dtype, const bops_local_response_norm_operands *operands, bops_stream stream);
+
+typedef struct {
+    uint64_t batch, channels, spatial;
+    bops_channel_strides dy, x, dx;
+    uint64_t size;
+    double scale, beta, k;
+} bops_local_response_norm_backward_params;
+
+/* Operands of backward, of type `dtype`. */
+typedef struct {
+    const void *dy, *x;
+    void *dx;
+} bops_local_response_norm_backward_operands;
+
+bops_status bops_local_response_norm_backward_prepare(const bops_local_response_norm_backward_params *params,
+                                                      const bops_local_response_norm_choice *choice, bops_dtype dtype);
+/* workspace, DIRECT: one element of the accumulator type for each element of x. */
+bops_status bops_local_response_norm_backward_launch(const bops_local_response_norm_backward_params *params,
+                                                     const bops_local_response_norm_choice *choice, bops_dtype dtype,
+                                                     const bops_local_response_norm_backward_operands *operands, void *workspace, bops_stream stream);
+
+/* ---- softmax --------------------------------------------------------------- */
+
+typedef uint32_t bops_softmax_variant;
+enum {
+    /* inner is 1. The row stays in registers, of a part of a block, a block or a cluster. */
+    BOPS_SOFTMAX_ROWS_RESIDENT = 0,
+    /* inner is 1. Chunks of rows: parts, merge, apply; reads its inputs twice. Any length, alignment and dtype. */
+    BOPS_SOFTMAX_ROWS_SPLIT = 1,
+    /* A line stays in the registers of threads / across threads of a block. */
+    BOPS_SOFTMAX_CHANNELS_RESIDENT = 2,
+    /* Chunks of lines: parts, merge, apply; reads its inputs twice. Any length, alignment and dtype. */
+    BOPS_SOFTMAX_CHANNELS_SPLIT = 3,
+    /* inner is 1. The row is staged in the shared memory of a cluster: forward x, by blocks of 256 threads; backward, of f32 alone, y,
+     * by blocks of `threads` whose threads hold dy. vec_bytes 16. */
+    BOPS_SOFTMAX_ROWS_SHARED = 4
+};
+
+/* What Rust chose. A field that a variant does not mention is zero. */
+typedef struct {
+    bops_softmax_variant variant;
+    uint32_t vec_bytes; /* bytes of one access: 16, 4 or 2 (f64: 8); CHANNELS_RESIDENT forward of 16-bit elements: 8, 4 or 2. Rows or runs start
+                           at multiples of it and are a whole number of it. */
+    uint32_t vectors;   /* RESIDENT: vectors per thread and tensor. Rows: 1, 2, 4, 8; of 4 and 2 bytes 16. Channels: forward 4, 8, 16, of 16-bit
+                           elements 24 and 32, too; backward 4, 8, 16; of 4 and 2 bytes 16. ROWS_SHARED backward: 8 */
+    uint32_t threads;   /* of a block; a multiple of 32, at most 512; channels: at most channel_bounds::threads of the kernel */
+    uint32_t across;    /* RESIDENT, ROWS_SHARED. Rows: threads of a row in one block, a power of two up to 32 or a multiple of 32; a block
+                           holds threads / across rows, with a cluster 1. Channels: vectors side by side along inner, a power of two up to
+                           32; threads is a multiple of it. */
+    uint32_t cluster;   /* ROWS_RESIDENT, ROWS_SHARED: blocks that share a row, 1..16; more than 1 needs compute capability 9.0, 16-byte vectors,
+                           4 or 8 of them, and across > 32. ROWS_SHARED: at least 2 */
+    uint32_t grid;      /* blocks; RESIDENT, ROWS_SHARED: enough for all */
+    uint32_t chunks;    /* SPLIT: parts of a line; rows: of 1024 accesses, channels: of 32 elements */
+    uint32_t overlaps;  /* RESIDENT: 1 launches while the previous kernel of the stream ends and waits for it. Needs compute capability 9.0 */
+} bops_softmax_choice;
+
+/* Lines along an axis of `dim` elements, `step` elements apart: `outer` blocks (strided as rows are) of `inner` lines side by side. Rows are
+ * inner 1 and steps 1. */
+typedef struct {
+    uint64_t outer; /* below 2^32 */
+    uint64_t dim;
+    uint64_t inner;
+    uint64_t extent1; /* outer = extent0 * extent1 * extent2; extent0 is implied */
+    uint64_t extent2;
+    bops_row_strides x, y;
+    uint64_t x_step, y_step;
+    double scale;
+    uint32_t is_log;
+} bops_softmax_params;
+
+/* y may be x. */
+typedef struct {
+    const void *x;
+    void *y;
+} bops_softmax_operands;
+
+bops_status bops_softmax_prepare(const bops_softmax_params *params, const bops_softmax_choice *choice, bops_dtype dtype);
+bops_status bops_softmax_launch(const bops_softmax_params *params, const bops_softmax_choice *choice, bops_dtype dtype,
+                                const bops_softmax_operands *operands, void *workspace, bops_stream stream);
+
+typedef struct {
+    uint64_t outer; /* below 2^32 */
+    uint64_t dim;
+    uint64_t inner;
+    uint64_t extent1;
+    uint64_t extent2;
+    bops_row_strides y, dy, dx;
+    uint64_t y_step, dy_step, dx_step;
+    double scale;
+    uint32_t is_log;
+} bops_softmax_backward_params;
+
+/* dx may be dy. */
+typedef struct {
+    const void *y, *dy;
+    void *dx;
+} bops_softmax_backward_operands;
+
+bops_status bops_softmax_backward_prepare(const bops_softmax_backward_params *params, const bops_softmax_choice *choice, bops_dtype dtype);
+bops_status bops_softmax_backward_launch(const bops_softmax_backward_params *params, const bops_softmax_choice *choice, bops_dtype dtype,
+                                         const bops_softmax_backward_operands *operands, void *workspace, bops_stream stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -64,20 +64,50 @@ fn main() {
     let device = cuda.device.clone();
     let runs = Trial::test("a_run_on_cuda_allocates_nothing_on_the_host", move || {
         let device = device?;
-        for (op, parameters) in [
-            ("layer_norm", r#""weight":"f32","bias":"f32","eps":1e-5,"stats":true,"residual":true"#),
-            ("rms_norm", r#""weight":"f32","eps":1e-5,"stats":true"#),
-            ("layer_norm_backward", r#""weight":"f32","dx":true,"dweight":true,"dbias":"f32""#),
-            ("rms_norm_backward", r#""weight":"f32","dx":true,"dweight":true"#),
+        let shapes = ["[8,256]", "[2048,1024]", "[2,100003]", "[3,17]"];
+        let channels = ["[8,64,14,14]", "[2,64,3,129]", "[1,8,100003]", "[64,1024]"];
+        for (op, shapes, fields) in [
+            (
+                "layer_norm",
+                shapes,
+                r#""normalized_dims":1,"weight":"f32","bias":"f32","eps":1e-5,"stats":true,"residual":true"#,
+            ),
+            ("rms_norm", shapes, r#""normalized_dims":1,"weight":"f32","eps":1e-5,"stats":true"#),
+            (
+                "layer_norm_backward",
+                shapes,
+                r#""normalized_dims":1,"weight":"f32","dx":true,"dweight":true,"dbias":"f32""#,
+            ),
+            ("rms_norm_backward", shapes, r#""normalized_dims":1,"weight":"f32","dx":true,"dweight":true"#),
+            ("batch_norm", channels, r#""weight":"f32","bias":"f32","eps":1e-5,"momentum":0.1,"stats":true"#),
+            (
+                "batch_norm_backward",
+                channels,
+                r#""weight":"f32","bias":"f32","activation":"relu","residual":true,"from_y":true,"dx":true,"dresidual":true,"dweight":true,"dbias":true"#,
+            ),
+            ("group_norm", channels, r#""groups":8,"weight":"f32","bias":"f32","eps":1e-5,"activation":"silu","stats":true"#),
+            (
+                "group_norm_backward",
+                channels,
+                r#""groups":8,"weight":"f32","bias":"f32","activation":"silu","dx":true,"dweight":true,"dbias":true"#,
+            ),
         ] {
-            for dims in ["[8,256]", "[2048,1024]", "[2,100003]", "[3,17]"] {
+            for dims in shapes {
                 for dtype in ["f32", "bf16"] {
-                    let line =
-                        format!(r#"{op} {{"x":{{"dtype":"{dtype}","dims":{dims}}},"normalized_dims":1,{parameters}}}"#);
+                    let line = format!(r#"{op} {{"x":{{"dtype":"{dtype}","dims":{dims}}},{fields}}}"#);
                     let allocations = runs_on(&device, &line);
                     if allocations > 0 {
                         return Err(format!("{allocations} allocations in 100 runs of {line}").into());
                     }
+                }
+            }
+        }
+        for (op, tensor) in [("softmax", "x"), ("softmax_backward", "y")] {
+            for (dims, axis) in [("[8,256]", 1), ("[2,100003]", 1), ("[2,21,4096]", 1), ("[1,70001,4]", 1)] {
+                let line = format!(r#"{op} {{"{tensor}":{{"dtype":"bf16","dims":{dims}}},"axis":{axis}}}"#);
+                let allocations = runs_on(&device, &line);
+                if allocations > 0 {
+                    return Err(format!("{allocations} allocations in 100 runs of {line}").into());
                 }
             }
         }

@@ -8,7 +8,7 @@ import struct
 
 import numpy as np
 
-SAFETENSORS_DTYPE = {"f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16"}
+SAFETENSORS_DTYPE = {"f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16", "i64": "I64"}
 
 
 def rounded(values, dtype):
@@ -27,7 +27,7 @@ def encode(values, dtype):
         toward_zero = np.where(np.abs(single.astype(np.float64)) > np.abs(values), bits - 1, bits).astype(np.uint32)
         bits = np.where(exact, bits, toward_zero | 1).astype(np.uint32)
         return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype("<u2").tobytes()
-    return values.astype({"f64": "<f8", "f32": "<f4", "f16": "<f2"}[dtype]).tobytes()
+    return values.astype({"f64": "<f8", "f32": "<f4", "f16": "<f2", "i64": "<i8"}[dtype]).tobytes()
 
 
 def decode(data, dtype, dims):
@@ -44,7 +44,7 @@ def write(path, op, descriptor, source, inputs, outputs):
     header = {"__metadata__": {"op": op, "descriptor": json.dumps(descriptor, separators=(",", ":")), "source": source}}
     body = b""
     # Widest elements first keep every tensor aligned to its element.
-    for name, (dtype, values) in sorted(tensors.items(), key=lambda t: (-int(t[1][0].lstrip("bf")), t[0])):
+    for name, (dtype, values) in sorted(tensors.items(), key=lambda t: (-int(t[1][0].lstrip("bfi")), t[0])):
         data = encode(values, dtype)
         header[name] = {
             "dtype": SAFETENSORS_DTYPE[dtype],

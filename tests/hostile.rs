@@ -1,8 +1,9 @@
 //! Random descriptors, JSON and arguments: never a panic, and every refusal is a typed error that names what is wrong.
 
 use baracuda_ops::{
-    AnyDescriptor, AnyPlan, Buffer, DType, Device, Error, Gradients, LayerNormDescriptor, Mem, MemMut, OPS, Operand,
-    PlanOptions, RmsNormDescriptor, TensorDesc, Workspace,
+    Activation, AnyDescriptor, AnyPlan, BatchNormDescriptor, Buffer, DType, Device, DeviceProps, Error, Gradients,
+    GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, Mem, MemMut, OPS,
+    Operand, PlanOptions, RmsNormDescriptor, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use fastrand::Rng;
@@ -67,13 +68,42 @@ fn parameter(random: &mut Rng, x: DType) -> DType {
     }
 }
 
+/// Softmax with random calls.
+fn softmax(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let x = tensor(random)?;
+    let axis = if random.u32(..8) == 0 { random.usize(..10) } else { random.usize(..x.rank().max(1)) };
+    let mut d = SoftmaxDescriptor::new(x, axis)?;
+    for _ in 0..random.u32(..4) {
+        d = match random.u32(..3) {
+            0 => d.log()?,
+            1 => d.scale(eps(random))?,
+            _ => {
+                let name = pick(random, &["x", "y", "dy", "dx", "nothing", ""]);
+                d.layout(name, if random.bool() { x } else { tensor(random)? })?
+            }
+        };
+    }
+    if random.bool() { Ok(AnyDescriptor::new(d.backward()?)) } else { Ok(AnyDescriptor::new(d)) }
+}
+
 /// A builder's calls in random order and number.
 fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    if random.u32(..4) == 0 {
+        return softmax(random);
+    }
     let x = tensor(random)?;
     let k = if random.u32(..8) == 0 { random.usize(..10) } else { 1 + random.usize(..x.rank().max(1)) };
     let name = pick(random, &["x", "y", "h", "weight", "bias", "mean", "rstd", "residual", "dy", "dx", "nothing", ""]);
     let mut wanted = Gradients::ALL;
     (wanted.dx, wanted.dweight, wanted.dbias) = (random.bool(), random.bool(), random.bool());
+    wanted.dresidual = random.u32(..4) > 0;
+    match random.u32(..7) {
+        0 => return batch_norm(random, x, name, wanted),
+        1 => return group_norm(random, x, name, wanted),
+        2 => return instance_norm(random, x, name, wanted),
+        3 => return local_response_norm(random, x, name),
+        _ => {}
+    }
     if random.bool() {
         let mut d = LayerNormDescriptor::new(x, k)?;
         for _ in 0..random.u32(..5) {
@@ -109,10 +139,83 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     Ok(AnyDescriptor::new(d))
 }
 
+/// A layout that is right about every second time.
+fn other(random: &mut Rng, x: TensorDesc) -> Result<TensorDesc, Error> {
+    if random.bool() { Ok(x) } else { tensor(random) }
+}
+
+fn batch_norm(random: &mut Rng, x: TensorDesc, name: &str, wanted: Gradients) -> Result<AnyDescriptor, Error> {
+    let mut d = if random.bool() { BatchNormDescriptor::new(x)? } else { BatchNormDescriptor::inference(x)? };
+    for _ in 0..random.u32(..6) {
+        d = match random.u32(..9) {
+            0 => d.weight(parameter(random, x.dtype()))?,
+            1 => d.bias(parameter(random, x.dtype()))?,
+            2 => d.eps(eps(random))?,
+            3 => d.stats()?,
+            4 => d.residual()?,
+            5 => d.activation(pick(random, &Activation::ALL))?,
+            6 => d.momentum(eps(random))?,
+            7 => d.cumulative()?,
+            _ => d.layout(name, other(random, x)?)?,
+        };
+    }
+    if random.bool() {
+        let backward = d.backward(wanted)?;
+        let backward = if random.u32(..3) == 0 { backward.from_y()? } else { backward };
+        let backward = if random.bool() { backward.layout(name, other(random, x)?)? } else { backward };
+        return Ok(AnyDescriptor::new(backward));
+    }
+    Ok(AnyDescriptor::new(d))
+}
+
+fn group_norm(random: &mut Rng, x: TensorDesc, name: &str, wanted: Gradients) -> Result<AnyDescriptor, Error> {
+    let mut d = GroupNormDescriptor::new(x, if random.bool() { 1 } else { extent(random) })?;
+    for _ in 0..random.u32(..6) {
+        d = match random.u32(..6) {
+            0 => d.weight(parameter(random, x.dtype()))?,
+            1 => d.bias(parameter(random, x.dtype()))?,
+            2 => d.eps(eps(random))?,
+            3 => d.stats()?,
+            4 => d.activation(pick(random, &Activation::ALL))?,
+            _ => d.layout(name, other(random, x)?)?,
+        };
+    }
+    Ok(if random.bool() { AnyDescriptor::new(d.backward(wanted)?) } else { AnyDescriptor::new(d) })
+}
+
+fn instance_norm(random: &mut Rng, x: TensorDesc, name: &str, wanted: Gradients) -> Result<AnyDescriptor, Error> {
+    let mut d = if random.bool() { InstanceNormDescriptor::new(x)? } else { InstanceNormDescriptor::inference(x)? };
+    for _ in 0..random.u32(..6) {
+        d = match random.u32(..7) {
+            0 => d.weight(parameter(random, x.dtype()))?,
+            1 => d.bias(parameter(random, x.dtype()))?,
+            2 => d.eps(eps(random))?,
+            3 => d.stats()?,
+            4 => d.activation(pick(random, &Activation::ALL))?,
+            5 => d.momentum(eps(random))?,
+            _ => d.layout(name, other(random, x)?)?,
+        };
+    }
+    Ok(if random.bool() { AnyDescriptor::new(d.backward(wanted)?) } else { AnyDescriptor::new(d) })
+}
+
 /// A refusal of a descriptor names a field and says what is allowed.
 fn is_informative(error: &Error) {
     let Error::InvalidDescriptor { field, rule, .. } = error else { panic!("an unexpected kind of error: {error:?}") };
     assert!(!field.is_empty() && rule.len() > 5, "{error}");
+}
+
+fn local_response_norm(random: &mut Rng, x: TensorDesc, name: &str) -> Result<AnyDescriptor, Error> {
+    let mut d = LocalResponseNormDescriptor::new(x, extent(random))?;
+    for _ in 0..random.u32(..5) {
+        d = match random.u32(..4) {
+            0 => d.alpha(eps(random))?,
+            1 => d.beta(eps(random))?,
+            2 => d.k(eps(random))?,
+            _ => d.layout(name, other(random, x)?)?,
+        };
+    }
+    Ok(if random.bool() { AnyDescriptor::new(d.backward()?) } else { AnyDescriptor::new(d) })
 }
 
 fn devices() -> Vec<Device> {
@@ -123,7 +226,7 @@ fn devices() -> Vec<Device> {
 #[test]
 fn descriptors() {
     let mut random = Rng::with_seed(11);
-    let devices = devices();
+    let devices: Vec<DeviceProps> = devices().iter().map(Device::props).chain(DeviceProps::examples()).collect();
     let options = PlanOptions::default();
     let mut accepted = 0;
     for i in 0..DESCRIPTORS {
@@ -141,7 +244,7 @@ fn descriptors() {
         if i % 16 == 0 {
             assert_eq!(AnyDescriptor::parse_line(&descriptor.line()).unwrap(), descriptor);
             for device in &devices {
-                match descriptor.supported_by(device, &options) {
+                match descriptor.supported_with(device, &options) {
                     Ok(kernel) => assert!(!kernel.is_empty()),
                     Err(Error::Unsupported { tried, .. }) => {
                         assert!(tried.iter().all(|r| r.reason.to_string().len() > 5), "{tried:?}");
@@ -149,7 +252,7 @@ fn descriptors() {
                     Err(error) => panic!("{error:?}"),
                 }
             }
-            descriptor.plan(&devices[0], &options).unwrap();
+            descriptor.plan(&Device::cpu(), &options).unwrap();
         }
     }
     assert!(accepted > DESCRIPTORS / 20, "only {accepted} were valid: the generator tests refusals alone");
@@ -284,6 +387,16 @@ fn arguments_of_runs() {
             r#"rms_norm {"x":{"dtype":"f16","dims":[2,8]},"normalized_dims":1,"weight":"f32","eps":1e-5,"stats":true}"#,
             r#"layer_norm_backward {"x":{"dtype":"f32","dims":[2,3]},"normalized_dims":1,"weight":"f32","dx":true,"dweight":true,"dbias":"f32","dh":true}"#,
             r#"rms_norm_backward {"x":{"dtype":"bf16","dims":[3,4]},"normalized_dims":1,"weight":"bf16","dx":true,"dweight":true}"#,
+            r#"batch_norm {"x":{"dtype":"f32","dims":[2,3,2]},"weight":"f32","eps":1e-5,"residual":true,"cumulative":true,"stats":true}"#,
+            r#"batch_norm_backward {"x":{"dtype":"f32","dims":[2,3]},"weight":"f32","bias":"f32","activation":"relu","residual":true,"dx":true,"dresidual":true,"dweight":true,"dbias":true}"#,
+            r#"group_norm {"x":{"dtype":"bf16","dims":[2,4,3]},"groups":2,"weight":"f32","bias":"f32","eps":1e-5,"activation":"silu","stats":true}"#,
+            r#"group_norm_backward {"x":{"dtype":"f32","dims":[2,4,2]},"groups":2,"weight":"f32","dx":true,"dweight":true}"#,
+            r#"instance_norm {"x":{"dtype":"f32","dims":[2,2,3]},"eps":1e-5,"momentum":0.1}"#,
+            r#"instance_norm_backward {"x":{"dtype":"f16","dims":[2,2,4]},"dx":true}"#,
+            r#"local_response_norm {"x":{"dtype":"bf16","dims":[2,3,5]},"size":3,"alpha":0.1,"beta":0.75,"k":1.0}"#,
+            r#"local_response_norm_backward {"x":{"dtype":"f32","dims":[2,3,5]},"size":4,"alpha":0.1,"beta":0.5,"k":1.0}"#,
+            r#"softmax {"x":{"dtype":"bf16","dims":[2,3,5]},"axis":1,"scale":0.5}"#,
+            r#"softmax_backward {"y":{"dtype":"f32","dims":[3,5]},"axis":1,"log":true}"#,
         ];
         let foreign = if devices.len() > 1 && device.backend() == baracuda_ops::Backend::Cpu {
             devices[1].alloc(256).unwrap()

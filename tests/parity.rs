@@ -1,7 +1,8 @@
 //! The parity matrix: op x case x mode x backend, one trial each.
 //!
 //! A trial's name is `<op>/<mode>/<backend>/<repro line>`; `bops repro '<name>'` runs it alone. Trials of absent devices are shown as
-//! ignored; `BOPS_REQUIRE=cpu,wgpu` makes their absence a failure. A run of everything is compared with `tests/floor.txt`.
+//! ignored; `BOPS_REQUIRE=cpu,wgpu` makes their absence a failure. Where wgpu's adapter is software, most trials that only look at values
+//! are ignored, too (`matrix.rs` says which); `BOPS_EVERY=1` runs them. A run of everything is compared with `tests/floor.txt`.
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -15,16 +16,19 @@ fn main() -> ExitCode {
     if let Some(code) = baracuda_ops_tests::capture::child_main() {
         return code;
     }
-    let args = Arguments::from_args();
+    let mut args = Arguments::from_args();
     if let Err(missing) = baracuda_ops_tests::target::require() {
         eprintln!("{missing}");
         return ExitCode::FAILURE;
     }
     let records = Arc::new(Mutex::new(Vec::new()));
+    let mut left_out = 0;
     let trials = matrix::entries().into_iter().map(|entry| {
         let records = records.clone();
-        let is_absent = entry.target.device.is_err();
-        if is_absent {
+        let is_left_out = entry.is_left_out();
+        left_out += usize::from(is_left_out);
+        let is_ignored = is_left_out || entry.target.device.is_err();
+        if is_ignored {
             let must_be_refused = entry.case.must_be_refused_by(entry.target.backend);
             let words = if must_be_refused { floor::MUST_BE_REFUSED } else { "" };
             records.lock().unwrap().push(entry.record(Ended::Ignored, words.into(), 0.0));
@@ -35,9 +39,15 @@ fn main() -> ExitCode {
             records.lock().unwrap().push(record);
             failure.map_or(Ok(()), Err)
         })
-        .with_ignored_flag(is_absent)
+        .with_ignored_flag(is_ignored)
     });
     let trials = trials.collect();
+    if left_out > 0 {
+        println!("{left_out} trials on wgpu are left out, since its adapter is software; BOPS_EVERY=1 runs them");
+    }
+    // Trials that wait for their device leave the cores to others.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    args.test_threads.get_or_insert(4 * cores);
     let conclusion = libtest_mimic::run(&args, trials);
     let is_whole = args.filter.is_none() && args.skip.is_empty() && !args.list && !args.ignored && !args.exact;
     let mut failed = conclusion.has_failed();

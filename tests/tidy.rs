@@ -34,13 +34,19 @@ fn every_op_has_cases() {
     assert_eq!(ops, subjects);
 }
 
+/// The op whose CUDA kernels another op runs.
+fn kernels_of(op: &str) -> String {
+    op.replace("instance_norm", "group_norm")
+}
+
 #[test]
 fn an_op_has_one_stem_everywhere() {
     let cuda = sources("csrc", &["cu"]);
     for op in OPS.iter().map(|op| op.name) {
         let stem = op.trim_end_matches("_backward");
         let has = |folder: &str, ending: &str| {
-            sources(folder, &[ending]).iter().any(|(p, _)| p.file_stem().is_some_and(|s| s == stem))
+            let is_folder = |p: &Path| p.ends_with("mod.rs") && p.parent().is_some_and(|folder| folder.ends_with(stem));
+            sources(folder, &[ending]).iter().any(|(p, _)| p.file_stem().is_some_and(|s| s == stem) || is_folder(p))
         };
         if cuda.is_empty() {
             return; // A bundle of binaries has no sources.
@@ -48,53 +54,124 @@ fn an_op_has_one_stem_everywhere() {
         assert!(has("baracuda-ops/src/ops", "rs"), "baracuda-ops/src/ops has no {stem}.rs");
         assert!(has("tests/src/ops", "rs"), "tests/src/ops has no {stem}.rs");
         assert!(has("csrc", "wgsl"), "csrc has no {stem}.wgsl");
-        assert!(cuda.iter().any(|(p, _)| p.file_stem().is_some_and(|s| s == op)), "csrc has no {op}.cu");
+        let op = kernels_of(op);
+        assert!(cuda.iter().any(|(p, _)| p.file_stem().is_some_and(|s| *s == *op)), "csrc has no {op}.cu");
         let entry = format!("bops_{op}_launch");
         assert!(cuda.iter().any(|(_, text)| text.contains(&entry)), "no csrc/**/*.cu defines {entry}");
     }
 }
 
-/// Names of the fields of the struct that starts after `head` in a text, without those that WGSL cannot have.
-fn fields(text: &str, head: &str, is_wgsl: bool) -> Vec<String> {
+/// The structs of parameters that the two kernels of an op have in common: the WGSL file, the C struct.
+const PARAMETERS: &[(&str, &str)] = &[
+    ("norm/row_norm.wgsl", "bops_row_norm_params"),
+    ("norm/row_norm_backward.wgsl", "bops_row_norm_backward_params"),
+    ("norm/channel_norm.wgsl", "bops_channel_norm_params"),
+    ("norm/channel_norm_backward.wgsl", "bops_channel_norm_backward_params"),
+];
+
+/// Fields of C structs that WGSL may lack, since its specialisation says them.
+const SPECIALISED: [&str; 3] = ["activation", "uses_running", "is_cumulative"];
+
+/// Name and type of each field of the struct whose `{` follows `head` in a text.
+fn fields(text: &str, head: &str, is_wgsl: bool) -> Vec<(String, String)> {
     let start = text.find(head).unwrap_or_else(|| panic!("no {head}")) + head.len();
-    let body = text[start..].split('}').next().unwrap_or_default();
+    let body = text[start..].split('}').next().unwrap_or_default().split_once('{').unwrap_or_default().1;
     let body: String = body.lines().map(|l| l.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n");
     let body = body.split("/*").map(|part| part.rsplit("*/").next().unwrap_or_default()).collect::<String>();
-    let mut names = Vec::new();
-    for declaration in body.split(if is_wgsl { ',' } else { ';' }) {
-        let declaration = declaration.trim().trim_start_matches('{').trim();
-        if declaration.is_empty() {
-            continue;
-        }
+    let mut found = Vec::new();
+    for declaration in body.split(if is_wgsl { ',' } else { ';' }).map(str::trim).filter(|d| !d.is_empty()) {
         if is_wgsl {
-            names.push(declaration.split(':').next().unwrap_or_default().trim().to_string());
+            let (name, ty) = declaration.split_once(':').unwrap_or((declaration, ""));
+            found.push((name.trim().trim_end_matches("_strides").into(), ty.trim().into()));
         } else {
-            let list = declaration.split_once(char::is_whitespace).map_or("", |d| d.1);
-            names.extend(list.split(',').map(|n| n.trim().to_string()));
+            let (ty, names) = declaration.split_once(char::is_whitespace).unwrap_or((declaration, ""));
+            found.extend(names.split(',').map(|name| (name.trim().into(), ty.into())));
         }
     }
-    names
+    found
 }
 
-/// The fields that both structs of an op have come in the same order. WGSL has more (grids, and what C takes from 64-bit numbers), and
-/// lacks what its specialisation already says.
+/// The fields of a C struct of `bops.h`.
+fn c_fields(header: &str, name: &str) -> Vec<(String, String)> {
+    let before = header.split(&format!("}} {name};")).next().unwrap_or_default();
+    let start = before.rfind("typedef struct").unwrap_or_else(|| panic!("no struct {name}"));
+    fields(&before[start..], "typedef struct", false)
+}
+
+/// How WGSL has a type of `bops.h`. It has no 64-bit numbers: plans whose extents or strides pass 32 bits are refused on wgpu.
+fn wgsl_type(header: &str, c: &str) -> String {
+    if let Some(word) = match c {
+        "uint64_t" | "uint32_t" => Some("u32"),
+        "int64_t" | "int32_t" => Some("i32"),
+        "double" | "float" => Some("f32"),
+        _ => None,
+    } {
+        return word.into();
+    }
+    if let Some(at) = header.find(&format!(" {c};")).filter(|at| !header[..*at].ends_with('}')) {
+        let alias = header[..at].rsplit(char::is_whitespace).next().unwrap_or_default();
+        return wgsl_type(header, alias);
+    }
+    // Strides: numbers of one type.
+    let parts = c_fields(header, c);
+    assert!(parts.iter().all(|part| part.1 == parts[0].1), "{c} has fields of several types: {parts:?}");
+    format!("vec{}<{}>", parts.len(), wgsl_type(header, &parts[0].1))
+}
+
+/// Where a C struct and the `Params` of a WGSL text disagree: the fields of C come in WGSL in the same order, each as the type that
+/// stands for its own. WGSL has more: grids, and what C computes from 64-bit numbers.
+fn disagreement(header: &str, name: &str, text: &str) -> Option<String> {
+    let wgsl = fields(text, "struct Params ", true);
+    let mut last = None;
+    for (field, ty) in c_fields(header, name) {
+        let Some(at) = wgsl.iter().position(|f| f.0 == field) else {
+            if SPECIALISED.contains(&field.as_str()) {
+                continue;
+            }
+            return Some(format!("{name} has {field}, WGSL only {wgsl:?}"));
+        };
+        if last.is_some_and(|last| at < last) {
+            return Some(format!("{name} has {field} later than WGSL: {wgsl:?}"));
+        }
+        last = Some(at);
+        let expected = wgsl_type(header, &ty);
+        if wgsl[at].1 != expected {
+            return Some(format!("{field} is {ty} in {name}, {} in WGSL, where {expected} stands for it", wgsl[at].1));
+        }
+    }
+    None
+}
+
 #[test]
-fn parameters_of_both_kernels_have_the_same_order() {
+fn parameters_of_both_kernels_agree() {
     let Some((_, header)) = sources("csrc", &["h"]).into_iter().find(|(p, _)| p.ends_with("bops.h")) else { return };
-    for (file, name) in [
-        ("norm/row_norm.wgsl", "bops_row_norm_params"),
-        ("norm/row_norm_backward.wgsl", "bops_row_norm_backward_params"),
+    for (file, name) in PARAMETERS {
+        let text = FILES.iter().find(|(path, _)| path == file).map(|f| f.1).unwrap_or_else(|| panic!("no {file}"));
+        assert_eq!(disagreement(&header, name, text), None, "{file}");
+    }
+    // Each kind of disagreement, planted.
+    let text = FILES.iter().find(|(path, _)| *path == "norm/row_norm.wgsl").map(|f| f.1).expect("the file");
+    for (c, wgsl, because) in [
+        ("", "    eps: f32,=>    eps: u32,", "eps is double"),
+        ("", "    x: vec3<u32>,=>    x: vec2<u32>,", "x is bops_row_strides"),
+        ("", "    rows: u32,\n    cols: u32,=>    cols: u32,\n    rows: u32,", "cols later"),
+        ("", "    extent2: u32,\n=>", "has extent2"),
+        (
+            "    uint64_t cols;\n    uint64_t extent1; /*=>    double cols;\n    uint64_t extent1; /*",
+            "",
+            "cols is double",
+        ),
+        ("    uint64_t s0, s1, s2;=>    uint64_t s0, s1;", "", "x is bops_row_strides"),
     ] {
-        let text = FILES.iter().find(|(path, _)| *path == file).map(|f| f.1).unwrap_or_else(|| panic!("no {file}"));
-        let before = header.split(&format!("}} {name};")).next().unwrap_or_default();
-        let start = before.rfind("typedef struct").expect("a struct");
-        let c = fields(&before[start..], "{", false);
-        let wgsl = fields(text, "struct Params {", true);
-        let wgsl: Vec<&str> = wgsl.iter().map(|n| n.trim_end_matches("_strides")).collect();
-        let shared: Vec<&String> = c.iter().filter(|n| wgsl.contains(&n.as_str())).collect();
-        let same: Vec<&&str> = wgsl.iter().filter(|n| c.iter().any(|m| m == **n)).collect();
-        assert!(shared.len() >= 4, "{file} and {name} share only {shared:?}; C has {c:?}, WGSL {wgsl:?}");
-        assert!(shared.iter().zip(&same).all(|(a, b)| a.as_str() == **b), "{file}: {same:?}\n{name}: {shared:?}");
+        let planted = |text: &str, change: &str| {
+            let Some((from, to)) = change.split_once("=>") else { return text.to_string() };
+            let spoiled = text.replacen(from, to, 1);
+            assert_ne!(spoiled, text, "nothing like {from:?}");
+            spoiled
+        };
+        let found = disagreement(&planted(&header, c), "bops_row_norm_params", &planted(text, wgsl));
+        let found = found.unwrap_or_else(|| panic!("{c}{wgsl} was not found"));
+        assert!(found.contains(because), "{c}{wgsl} was found, but because: {found}");
     }
 }
 

@@ -114,6 +114,288 @@ impl Default for bops_row_norm_backward_operands {
         }
     }
 }
+pub type bops_activation = u32;
+pub const BOPS_IDENTITY: _bindgen_ty_3 = 0;
+pub const BOPS_RELU: _bindgen_ty_3 = 1;
+pub const BOPS_GELU_ERF: _bindgen_ty_3 = 2;
+pub const BOPS_GELU_TANH: _bindgen_ty_3 = 3;
+pub const BOPS_SILU: _bindgen_ty_3 = 4;
+pub const BOPS_SIGMOID: _bindgen_ty_3 = 5;
+pub const BOPS_TANH: _bindgen_ty_3 = 6;
+pub type _bindgen_ty_3 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channel_strides {
+    pub batch: u64,
+    pub channel: u64,
+    pub spatial: u64,
+}
+pub type bops_channel_norm_variant = u32;
+pub const BOPS_CHANNEL_NORM_SPLIT: _bindgen_ty_4 = 0;
+pub const BOPS_CHANNEL_NORM_RING: _bindgen_ty_4 = 1;
+pub const BOPS_CHANNEL_NORM_HELD: _bindgen_ty_4 = 2;
+pub const BOPS_CHANNEL_NORM_SLAB: _bindgen_ty_4 = 3;
+pub const BOPS_CHANNEL_NORM_LAST_SPLIT: _bindgen_ty_4 = 16;
+pub const BOPS_CHANNEL_NORM_LAST_COOPERATIVE: _bindgen_ty_4 = 17;
+pub const BOPS_CHANNEL_NORM_LAST_CLUSTER: _bindgen_ty_4 = 18;
+pub type _bindgen_ty_4 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channel_norm_choice {
+    pub variant: bops_channel_norm_variant,
+    pub vec_bytes: u32,
+    pub vectors: u32,
+    pub threads: u32,
+    pub cluster: u32,
+    pub grid: u32,
+    pub stages: u32,
+    pub chunks: u32,
+    pub overlaps: u32,
+    pub is_merged: u32,
+    pub tensors: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channel_norm_params {
+    pub batch: u64,
+    pub channels: u64,
+    pub spatial: u64,
+    pub groups: u64,
+    pub x: bops_channel_strides,
+    pub residual: bops_channel_strides,
+    pub y: bops_channel_strides,
+    pub eps: f64,
+    pub momentum: f64,
+    pub activation: bops_activation,
+    pub uses_running: u32,
+    pub is_cumulative: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_channel_norm_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub residual: *const ::core::ffi::c_void,
+    pub weight: *const ::core::ffi::c_void,
+    pub bias: *const ::core::ffi::c_void,
+    pub running_mean: *mut ::core::ffi::c_void,
+    pub running_var: *mut ::core::ffi::c_void,
+    pub num_batches: *mut ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
+    pub mean: *mut ::core::ffi::c_void,
+    pub rstd: *mut ::core::ffi::c_void,
+}
+impl Default for bops_channel_norm_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channel_norm_backward_params {
+    pub batch: u64,
+    pub channels: u64,
+    pub spatial: u64,
+    pub groups: u64,
+    pub dy: bops_channel_strides,
+    pub x: bops_channel_strides,
+    pub residual: bops_channel_strides,
+    pub y: bops_channel_strides,
+    pub dx: bops_channel_strides,
+    pub dresidual: bops_channel_strides,
+    pub eps: f64,
+    pub activation: bops_activation,
+    pub uses_running: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_channel_norm_backward_operands {
+    pub dy: *const ::core::ffi::c_void,
+    pub x: *const ::core::ffi::c_void,
+    pub residual: *const ::core::ffi::c_void,
+    pub y: *const ::core::ffi::c_void,
+    pub weight: *const ::core::ffi::c_void,
+    pub bias: *const ::core::ffi::c_void,
+    pub mean: *const ::core::ffi::c_void,
+    pub rstd: *const ::core::ffi::c_void,
+    pub running_mean: *const ::core::ffi::c_void,
+    pub running_var: *const ::core::ffi::c_void,
+    pub dx: *mut ::core::ffi::c_void,
+    pub dresidual: *mut ::core::ffi::c_void,
+    pub dweight: *mut ::core::ffi::c_void,
+    pub dbias: *mut ::core::ffi::c_void,
+}
+impl Default for bops_channel_norm_backward_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type bops_local_response_norm_variant = u32;
+pub const BOPS_LOCAL_RESPONSE_NORM_WALK: _bindgen_ty_5 = 0;
+pub const BOPS_LOCAL_RESPONSE_NORM_TILE: _bindgen_ty_5 = 1;
+pub const BOPS_LOCAL_RESPONSE_NORM_DIRECT: _bindgen_ty_5 = 2;
+pub const BOPS_LOCAL_RESPONSE_NORM_ROWS: _bindgen_ty_5 = 3;
+pub type _bindgen_ty_5 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_choice {
+    pub variant: bops_local_response_norm_variant,
+    pub vec_bytes: u32,
+    pub parts: u32,
+    pub threads: u32,
+    pub columns: u32,
+    pub chunk: u32,
+    pub chunks: u32,
+    pub is_last: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_params {
+    pub batch: u64,
+    pub channels: u64,
+    pub spatial: u64,
+    pub x: bops_channel_strides,
+    pub y: bops_channel_strides,
+    pub size: u64,
+    pub scale: f64,
+    pub beta: f64,
+    pub k: f64,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
+}
+impl Default for bops_local_response_norm_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_backward_params {
+    pub batch: u64,
+    pub channels: u64,
+    pub spatial: u64,
+    pub dy: bops_channel_strides,
+    pub x: bops_channel_strides,
+    pub dx: bops_channel_strides,
+    pub size: u64,
+    pub scale: f64,
+    pub beta: f64,
+    pub k: f64,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_backward_operands {
+    pub dy: *const ::core::ffi::c_void,
+    pub x: *const ::core::ffi::c_void,
+    pub dx: *mut ::core::ffi::c_void,
+}
+impl Default for bops_local_response_norm_backward_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type bops_softmax_variant = u32;
+pub const BOPS_SOFTMAX_ROWS_RESIDENT: _bindgen_ty_6 = 0;
+pub const BOPS_SOFTMAX_ROWS_SPLIT: _bindgen_ty_6 = 1;
+pub const BOPS_SOFTMAX_CHANNELS_RESIDENT: _bindgen_ty_6 = 2;
+pub const BOPS_SOFTMAX_CHANNELS_SPLIT: _bindgen_ty_6 = 3;
+pub const BOPS_SOFTMAX_ROWS_SHARED: _bindgen_ty_6 = 4;
+pub type _bindgen_ty_6 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_softmax_choice {
+    pub variant: bops_softmax_variant,
+    pub vec_bytes: u32,
+    pub vectors: u32,
+    pub threads: u32,
+    pub across: u32,
+    pub cluster: u32,
+    pub grid: u32,
+    pub chunks: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_softmax_params {
+    pub outer: u64,
+    pub dim: u64,
+    pub inner: u64,
+    pub extent1: u64,
+    pub extent2: u64,
+    pub x: bops_row_strides,
+    pub y: bops_row_strides,
+    pub x_step: u64,
+    pub y_step: u64,
+    pub scale: f64,
+    pub is_log: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_softmax_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
+}
+impl Default for bops_softmax_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_softmax_backward_params {
+    pub outer: u64,
+    pub dim: u64,
+    pub inner: u64,
+    pub extent1: u64,
+    pub extent2: u64,
+    pub y: bops_row_strides,
+    pub dy: bops_row_strides,
+    pub dx: bops_row_strides,
+    pub y_step: u64,
+    pub dy_step: u64,
+    pub dx_step: u64,
+    pub scale: f64,
+    pub is_log: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_softmax_backward_operands {
+    pub y: *const ::core::ffi::c_void,
+    pub dy: *const ::core::ffi::c_void,
+    pub dx: *mut ::core::ffi::c_void,
+}
+impl Default for bops_softmax_backward_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 
 #[cfg(feature = "cuda")]
 unsafe extern "C" {
@@ -185,6 +467,119 @@ unsafe extern "C" {
         dtype: bops_dtype,
         weight_dtype: bops_dtype,
         operands: *const bops_row_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_batch_norm_prepare(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channel_norm_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_batch_norm_launch(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channel_norm_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_group_norm_prepare(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channel_norm_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_group_norm_launch(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channel_norm_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_batch_norm_backward_prepare(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channel_norm_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_batch_norm_backward_launch(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channel_norm_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_group_norm_backward_prepare(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channel_norm_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_group_norm_backward_launch(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channel_norm_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_prepare(
+        params: *const bops_local_response_norm_params,
+        choice: *const bops_local_response_norm_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_launch(
+        params: *const bops_local_response_norm_params,
+        choice: *const bops_local_response_norm_choice,
+        dtype: bops_dtype,
+        operands: *const bops_local_response_norm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_prepare(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_launch(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_choice,
+        dtype: bops_dtype,
+        operands: *const bops_local_response_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_softmax_prepare(
+        params: *const bops_softmax_params,
+        choice: *const bops_softmax_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_softmax_launch(
+        params: *const bops_softmax_params,
+        choice: *const bops_softmax_choice,
+        dtype: bops_dtype,
+        operands: *const bops_softmax_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_prepare(
+        params: *const bops_softmax_backward_params,
+        choice: *const bops_softmax_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_launch(
+        params: *const bops_softmax_backward_params,
+        choice: *const bops_softmax_choice,
+        dtype: bops_dtype,
+        operands: *const bops_softmax_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;

@@ -4,11 +4,14 @@ use std::any::Any;
 use std::fmt::{self, Debug};
 use std::sync::Arc;
 
-use crate::backend::Device;
+use crate::backend::{Device, DeviceProps};
 use crate::error::{Error, Result};
 use crate::ops::norm::{
-    LayerNormBackwardDescriptor, LayerNormDescriptor, RmsNormBackwardDescriptor, RmsNormDescriptor,
+    BatchNormBackwardDescriptor, BatchNormDescriptor, GroupNormBackwardDescriptor, GroupNormDescriptor,
+    InstanceNormBackwardDescriptor, InstanceNormDescriptor, LayerNormBackwardDescriptor, LayerNormDescriptor,
+    LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, RmsNormBackwardDescriptor, RmsNormDescriptor,
 };
+use crate::ops::softmax::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
 use crate::options::PlanOptions;
 use crate::plan::{AnyPlan, Descriptor, Plan, Slot, repro_line};
 
@@ -18,6 +21,16 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<LayerNormBackwardDescriptor>(),
     OpEntry::of::<RmsNormDescriptor>(),
     OpEntry::of::<RmsNormBackwardDescriptor>(),
+    OpEntry::of::<BatchNormDescriptor>(),
+    OpEntry::of::<BatchNormBackwardDescriptor>(),
+    OpEntry::of::<GroupNormDescriptor>(),
+    OpEntry::of::<GroupNormBackwardDescriptor>(),
+    OpEntry::of::<InstanceNormDescriptor>(),
+    OpEntry::of::<InstanceNormBackwardDescriptor>(),
+    OpEntry::of::<LocalResponseNormDescriptor>(),
+    OpEntry::of::<LocalResponseNormBackwardDescriptor>(),
+    OpEntry::of::<SoftmaxDescriptor>(),
+    OpEntry::of::<SoftmaxBackwardDescriptor>(),
 ];
 
 /// One op of the list.
@@ -118,7 +131,15 @@ impl AnyDescriptor {
     /// # Errors
     /// As [`Device::supports`].
     pub fn supported_by(&self, device: &Device, options: &PlanOptions) -> Result<&'static str> {
-        self.0.supported_by(device, options)
+        self.0.supported_with(&device.props(), options)
+    }
+
+    /// As [`DeviceProps::supports`].
+    ///
+    /// # Errors
+    /// As [`DeviceProps::supports`].
+    pub fn supported_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<&'static str> {
+        self.0.supported_with(props, options)
     }
 }
 
@@ -143,7 +164,7 @@ trait Erased: Send + Sync {
     fn as_any(&self) -> &dyn Any;
     fn equals(&self, other: &dyn Any) -> bool;
     fn plan(&self, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
-    fn supported_by(&self, device: &Device, options: &PlanOptions) -> Result<&'static str>;
+    fn supported_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<&'static str>;
 }
 
 impl<D: Descriptor> Erased for D {
@@ -175,7 +196,7 @@ impl<D: Descriptor> Erased for D {
         Plan::new(device, self.clone(), options).map(Plan::erase)
     }
 
-    fn supported_by(&self, device: &Device, options: &PlanOptions) -> Result<&'static str> {
-        device.supports(self, options)
+    fn supported_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<&'static str> {
+        props.supports(self, options)
     }
 }

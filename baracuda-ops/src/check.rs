@@ -7,7 +7,7 @@
 use crate::backend::{Backend, Device, Located, Location};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::memory::{Buffer, Memory, Operands, Place, View, Workspace};
+use crate::memory::{Buffer, MAX_SLOTS, Memory, Operands, Place, View, Workspace};
 use crate::options::WorkspaceReq;
 use crate::plan::{Access, Slot};
 
@@ -70,18 +70,19 @@ impl Location<'_> {
     }
 }
 
-/// Checks operands and workspace against a plan's contract and tells where they lie.
+/// Checks operands and workspace against a plan's contract and writes where they lie to `located`, which holds nothing yet.
 pub(crate) fn check<'a>(
     plan: &Contract<'_>,
     operands: &Operands<'a>,
     workspace: &Workspace<'a>,
-) -> Result<Located<'a>> {
+    located: &mut Located<'a>,
+) -> Result<()> {
     let op = plan.op;
-    let mut located = Located::default();
-    let (mut declared, mut in_place) = (0u32, 0u32);
+    let (mut declared, mut in_place, mut written) = (0u32, 0u32, 0u32);
     for expected in plan.expected {
         let at = expected.at();
         declared |= 1 << at;
+        written |= u32::from(expected.is_written) << at;
         let Some(view) = &operands.views[at] else {
             return Err(Error::MissingOperand { op, operand: plan.names[at] });
         };
@@ -101,12 +102,18 @@ pub(crate) fn check<'a>(
             located.operands[expected.at()] = located.operands[in_place_partner(plan, expected, in_place)?];
         }
     }
-    located.workspace = place_workspace(plan, workspace)?;
-    disjoint(plan, &located)?;
-    Ok(located)
+    if plan.workspace.bytes != 0 {
+        located.workspace = place_workspace(plan, workspace)?;
+    }
+    if may_overlap(&located.operands[..plan.names.len().min(MAX_SLOTS)], written, &located.workspace) {
+        return disjoint(plan, located);
+    }
+    Ok(())
 }
 
-/// Where one operand lies, after every check that concerns it alone.
+/// Where one operand lies, after every check that concerns it alone. Inlined, as `resolve` is: a location that goes through memory is
+/// written in words and read in pairs of them, for which the processor waits.
+#[inline(always)]
 fn place<'a>(plan: &Contract<'_>, expected: &Expected, view: &View<'a>) -> Result<Location<'a>> {
     let (op, operand) = (plan.op, plan.names[expected.at()]);
     if expected.is_written && !view.is_writable {
@@ -119,9 +126,6 @@ fn place<'a>(plan: &Contract<'_>, expected: &Expected, view: &View<'a>) -> Resul
 }
 
 fn place_workspace<'a>(plan: &Contract<'_>, workspace: &Workspace<'a>) -> Result<Location<'a>> {
-    if plan.workspace.bytes == 0 {
-        return Ok(Location::default());
-    }
     let (op, need_bytes) = (plan.op, plan.workspace.bytes);
     let Some(view) = &workspace.0 else {
         return Err(Error::TooSmall { op, operand: "workspace", need_bytes, got_bytes: 0 });
@@ -132,7 +136,8 @@ fn place_workspace<'a>(plan: &Contract<'_>, workspace: &Workspace<'a>) -> Result
     resolve(plan, "workspace", view, need_bytes, plan.workspace.align)
 }
 
-/// The range of `need_bytes` at the start of a view, on the plan's device, inside its memory, aligned.
+/// The range of `need_bytes` at the start of a view, on the plan's device, inside its memory, aligned to a power of two.
+#[inline(always)]
 fn resolve<'a>(
     plan: &Contract<'_>,
     operand: &'static str,
@@ -170,16 +175,18 @@ fn resolve<'a>(
     if need_bytes == 0 {
         return Ok(Location::default());
     }
-    if !start.is_multiple_of(align) {
+    if !is_aligned(start, align) {
         return Err(Error::Misaligned { op, operand, need_bytes: align, at: start });
     }
-    let end = start.checked_add(need_bytes).ok_or(Error::TooSmall {
-        op,
-        operand,
-        need_bytes,
-        got_bytes: u64::MAX - start,
-    })?;
-    Ok(Location { start, end, ..Location::default() })
+    match start.checked_add(need_bytes) {
+        Some(end) => Ok(Location { start, end, ..Location::default() }),
+        None => Err(Error::TooSmall { op, operand, need_bytes, got_bytes: u64::MAX - start }),
+    }
+}
+
+/// Whether an address is a multiple of a power of two.
+fn is_aligned(address: u64, align: u64) -> bool {
+    address & (align - 1) == 0
 }
 
 /// As the end of [`resolve`], in a wgpu buffer: shaders address words of 4 bytes, so the buffer must hold the last one whole.
@@ -199,7 +206,7 @@ fn resolve_wgpu<'a>(
     if need_bytes == 0 {
         return Ok(Location::default());
     }
-    if !offset.is_multiple_of(align) {
+    if !is_aligned(offset, align) {
         return Err(Error::Misaligned { op, operand, need_bytes: align, at: offset });
     }
     let whole_words = need_bytes.next_multiple_of(4);
@@ -224,6 +231,22 @@ fn in_place_partner(plan: &Contract<'_>, expected: &Expected, in_place: u32) -> 
         return refuse("its partner is in place too");
     }
     Ok(usize::from(partner))
+}
+
+/// Whether any range meets one that is written, going by addresses alone and without a branch for each pair. `written` has a bit for
+/// each position that is; absent and empty operands meet nothing.
+fn may_overlap(operands: &[Location<'_>], written: u32, workspace: &Location<'_>) -> bool {
+    let meeting = |range: &Location<'_>| {
+        operands.iter().map(|other| u32::from((range.start < other.end) & (other.start < range.end))).sum::<u32>()
+    };
+    let (mut meets, mut rest) = (meeting(workspace), written);
+    while rest != 0 {
+        let range = &operands[rest.trailing_zeros() as usize];
+        // A range that is not empty meets itself.
+        meets |= meeting(range) - u32::from(!range.is_empty());
+        rest &= rest - 1;
+    }
+    meets != 0
 }
 
 /// Refuses overlaps in which something is written, but for in-place partners at the identical range.

@@ -20,10 +20,19 @@ pub use cache::{CacheStats, PlanCache};
 pub use dtype::{DType, Element, Real};
 pub use error::{Error, Reason, Rejection, Result};
 pub use memory::{Buffer, Mem, MemMut, Operand, Workspace};
+pub use ops::activation::Activation;
 pub use ops::norm::{
-    Gradients, LayerNormArgs, LayerNormBackwardArgs, LayerNormBackwardDescriptor, LayerNormBackwardPlan,
-    LayerNormDescriptor, LayerNormPlan, RmsNormArgs, RmsNormBackwardArgs, RmsNormBackwardDescriptor,
+    BatchNormArgs, BatchNormBackwardArgs, BatchNormBackwardDescriptor, BatchNormBackwardPlan, BatchNormDescriptor,
+    BatchNormPlan, Gradients, GroupNormArgs, GroupNormBackwardArgs, GroupNormBackwardDescriptor, GroupNormBackwardPlan,
+    GroupNormDescriptor, GroupNormPlan, InstanceNormArgs, InstanceNormBackwardArgs, InstanceNormBackwardDescriptor,
+    InstanceNormBackwardPlan, InstanceNormDescriptor, InstanceNormPlan, LayerNormArgs, LayerNormBackwardArgs,
+    LayerNormBackwardDescriptor, LayerNormBackwardPlan, LayerNormDescriptor, LayerNormPlan, LocalResponseNormArgs,
+    LocalResponseNormBackwardArgs, LocalResponseNormBackwardDescriptor, LocalResponseNormBackwardPlan,
+    LocalResponseNormDescriptor, LocalResponseNormPlan, RmsNormArgs, RmsNormBackwardArgs, RmsNormBackwardDescriptor,
     RmsNormBackwardPlan, RmsNormDescriptor, RmsNormPlan,
+};
+pub use ops::softmax::{
+    SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxBackwardDescriptor, SoftmaxBackwardPlan, SoftmaxDescriptor, SoftmaxPlan,
 };
 pub use options::{Determinism, Math, PlanInfo, PlanOptions, WorkspaceReq};
 pub use plan::{Access, AnyPlan, Args, Bound, Descriptor, Plan, Slot};
@@ -35,4 +44,4 @@ pub use ::wgpu;
 pub use backend::cuda::Lent;
 #[cfg(feature = "wgpu")]
 #[doc(hidden)]
-pub use ops::norm::wgsl_variants;
+pub use ops::wgsl_variants;

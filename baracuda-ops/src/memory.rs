@@ -11,7 +11,7 @@ use crate::backend::cuda;
 use crate::backend::wgpu;
 
 /// Greatest number of operands of an op.
-pub(crate) const MAX_SLOTS: usize = 12;
+pub(crate) const MAX_SLOTS: usize = 14;
 
 /// Memory that a run reads.
 ///

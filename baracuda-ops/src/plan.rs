@@ -166,15 +166,14 @@ impl From<Error> for BuildError {
 
 /// Walks the kernels in order and returns what `use_kernel` makes of the first that serves.
 fn first_that_serves<D: Descriptor, T>(
-    device: &Device,
+    props: &DeviceProps,
     descriptor: &D,
     options: &PlanOptions,
     mut use_kernel: impl FnMut(&'static dyn Kernel<D>, Choice) -> Result<T, BuildError>,
 ) -> Result<T> {
-    let props = device.props();
     let mut tried = Vec::new();
-    for &kernel in D::kernels().iter().filter(|k| k.backend() == device.backend()) {
-        let outcome = admit(kernel, descriptor, options, &props)
+    for &kernel in D::kernels().iter().filter(|k| k.backend() == props.backend()) {
+        let outcome = admit(kernel, descriptor, options, props)
             .map_err(BuildError::Refused)
             .and_then(|choice| use_kernel(kernel, choice));
         match outcome {
@@ -183,7 +182,7 @@ fn first_that_serves<D: Descriptor, T>(
             Err(BuildError::Failed(error)) => return Err(error),
         }
     }
-    Err(Error::Unsupported { op: D::NAME, device: device.to_string(), tried })
+    Err(Error::Unsupported { op: D::NAME, device: props.to_string(), tried })
 }
 
 /// A kernel's choice, if it meets every request.
@@ -211,8 +210,12 @@ fn admit<D>(
     }
 }
 
-pub(crate) fn choose<D: Descriptor>(device: &Device, descriptor: &D, options: &PlanOptions) -> Result<&'static str> {
-    first_that_serves(device, descriptor, options, |kernel, _| Ok(kernel.name()))
+pub(crate) fn choose<D: Descriptor>(
+    props: &DeviceProps,
+    descriptor: &D,
+    options: &PlanOptions,
+) -> Result<&'static str> {
+    first_that_serves(props, descriptor, options, |kernel, _| Ok(kernel.name()))
 }
 
 /// A descriptor, a device and the kernel chosen for them: built once, run thousands of times, from any thread.
@@ -242,7 +245,7 @@ impl<D: Descriptor> Plan<D> {
     /// [`Error::Unsupported`] with every kernel tried and its reason; [`Error::OutOfMemory`], [`Error::DeviceLost`] or
     /// [`Error::Backend`] if building failed.
     pub fn new(device: &Device, descriptor: D, options: &PlanOptions) -> Result<Self> {
-        let (kernel, choice, built) = first_that_serves(device, &descriptor, options, |kernel, choice| {
+        let (kernel, choice, built) = first_that_serves(&device.props(), &descriptor, options, |kernel, choice| {
             Ok((kernel.name(), choice, kernel.build(&descriptor, choice, device)?))
         })?;
         let descriptor = Arc::new(descriptor);
@@ -464,7 +467,8 @@ struct Core {
 }
 
 impl Core {
-    fn check<'a>(&self, operands: &Operands<'a>, workspace: &Workspace<'a>) -> Result<Located<'a>> {
+    #[inline]
+    fn check<'a>(&self, operands: &Operands<'a>, workspace: &Workspace<'a>, located: &mut Located<'a>) -> Result<()> {
         let contract = Contract {
             op: self.info.op,
             names: self.names,
@@ -472,12 +476,13 @@ impl Core {
             device: &self.device,
             workspace: self.workspace,
         };
-        check(&contract, operands, workspace)
+        check(&contract, operands, workspace, located)
     }
 
     fn run(&self, queue: &mut Queue<'_>, operands: &Operands<'_>, workspace: &Workspace<'_>) -> Result<()> {
         self.same_device(queue)?;
-        let located = self.check(operands, workspace)?;
+        let mut located = Located::default();
+        self.check(operands, workspace, &mut located)?;
         match &self.exec {
             Exec::Cpu(_) => {
                 let loans = cpu::Loans::new(&self.slots, operands, workspace);
@@ -507,7 +512,8 @@ impl Core {
     }
 
     fn bind(this: &Arc<Self>, operands: &Operands<'_>, workspace: &Workspace<'_>) -> Result<Bound> {
-        let located = this.check(operands, workspace)?;
+        let mut located = Located::default();
+        this.check(operands, workspace, &mut located)?;
         let op = this.info.op;
         let named = operands.views.iter().enumerate().filter_map(|(i, v)| v.as_ref().map(|v| (this.names[i], v)));
         for (operand, view) in named.chain(workspace.0.as_ref().map(|v| ("workspace", v))) {

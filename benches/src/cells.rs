@@ -1,5 +1,9 @@
 //! The cells that are compared with other libraries: same labels, shapes and bytes as their scripts use.
 
+mod channel_norm;
+mod local_response_norm;
+mod softmax;
+
 use baracuda_ops::{AnyDescriptor, DType, Gradients, LayerNormDescriptor, Result, RmsNormDescriptor, TensorDesc};
 
 /// One measurement to make.
@@ -21,7 +25,23 @@ pub struct Cell {
 }
 
 /// Labels of all ops with cells; `copy` is the yardstick.
-pub const OPS: &[&str] = &["copy", "layer_norm", "rms_norm"];
+pub const OPS: &[&str] = &[
+    "copy",
+    "layer_norm",
+    "rms_norm",
+    "group_norm",
+    "group_norm_silu",
+    "group_norm_nhwc",
+    "batch_norm_train",
+    "batch_norm_train_nhwc",
+    "batch_norm_eval",
+    "softmax",
+    "log_softmax",
+    "softmax_channel",
+    "local_response_norm",
+    "batch_norm_train_add_relu",
+    "instance_norm",
+];
 
 /// Elements of the yardstick's copies, f32.
 pub const COPIES: [u64; 3] = [1 << 24, 1 << 26, 1 << 28];
@@ -41,6 +61,15 @@ pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
                 row_norm(&mut cells, op, rows, cols, dtype)?;
             }
         }
+    }
+    for op in channel_norm::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
+        channel_norm::cells(&mut cells, op, is_quick)?;
+    }
+    for op in softmax::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
+        softmax::cells(&mut cells, op, is_quick)?;
+    }
+    if ops.iter().any(|o| o == local_response_norm::OP) {
+        local_response_norm::cells(&mut cells)?;
     }
     Ok(cells)
 }

@@ -29,9 +29,9 @@ impl Sets {
             for slot in plan.slots() {
                 let buffer = device.alloc(slot.span_bytes.next_multiple_of(4))?;
                 if slot.access != Access::Out {
-                    // rstd near 1 and the rest standard normal: no infinities on the way.
+                    // rstd and variances near 1 and the rest standard normal: no infinities on the way.
                     let dtype = slot.desc.dtype();
-                    if slot.name == "rstd" {
+                    if matches!(slot.name, "rstd" | "running_var") {
                         let ones = block(dtype, slot.span_bytes as usize, || 1.0);
                         device.write(&buffer, 0, &ones)?;
                     } else {

@@ -2,6 +2,8 @@
 #pragma once
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
 #include "../bops.h"
 
 namespace bops {
@@ -10,10 +12,11 @@ struct launch_shape {
     dim3 grid, block;
     uint32_t shared_bytes = 0, cluster = 1;
     bool overlaps_previous = false; // programmatic dependent launch; the kernel waits for the previous one itself
+    bool cooperative = false;       // all blocks are resident at once, so that the kernel may synchronise its grid
 };
 
 template <typename... P> bops_status launch(void (*kernel)(P...), const launch_shape &shape, bops_stream stream, const P &...arguments) {
-    cudaLaunchAttribute attributes[2];
+    cudaLaunchAttribute attributes[3];
     cudaLaunchConfig_t config = {};
     config.gridDim = shape.grid;
     config.blockDim = shape.block;
@@ -30,6 +33,11 @@ template <typename... P> bops_status launch(void (*kernel)(P...), const launch_s
     if (shape.overlaps_previous) {
         attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attributes[config.numAttrs].val.programmaticStreamSerializationAllowed = 1;
+        ++config.numAttrs;
+    }
+    if (shape.cooperative) {
+        attributes[config.numAttrs].id = cudaLaunchAttributeCooperative;
+        attributes[config.numAttrs].val.cooperative = 1;
         ++config.numAttrs;
     }
     return bops_status(cudaLaunchKernelEx(&config, kernel, arguments...));
@@ -51,5 +59,19 @@ template <typename... P> bops_status prepare(void (*kernel)(P...), const launch_
     if (status == cudaSuccess && shape.cluster > 8) status = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     return bops_status(status);
 }
+
+// What an op does with each kernel of its choice.
+struct prepare_action {
+    template <typename... P, typename... Q> bops_status operator()(void (*kernel)(P...), const launch_shape &shape, const Q &...) const {
+        return prepare(kernel, shape);
+    }
+};
+
+struct launch_action {
+    bops_stream stream;
+    template <typename... P> bops_status operator()(void (*kernel)(P...), const launch_shape &shape, const std::remove_cv_t<P> &...arguments) const {
+        return launch(kernel, shape, stream, arguments...);
+    }
+};
 
 } // namespace bops

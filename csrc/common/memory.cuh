@@ -91,6 +91,21 @@ __device__ __forceinline__ void copy_wait(uint32_t pending) {
     else asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
+// Waits until at most `pending` committed groups are in flight; a constant once loops are unrolled, a table of branches otherwise.
+__device__ __forceinline__ void copy_wait_groups(int pending) {
+#define BOPS_WAIT(n)                                                                                                                                 \
+    case n: asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory"); break;
+    // clang-format off
+    switch (pending) {
+        BOPS_WAIT(1) BOPS_WAIT(2) BOPS_WAIT(3) BOPS_WAIT(4) BOPS_WAIT(5) BOPS_WAIT(6) BOPS_WAIT(7) BOPS_WAIT(8) BOPS_WAIT(9)
+        BOPS_WAIT(10) BOPS_WAIT(11) BOPS_WAIT(12) BOPS_WAIT(13) BOPS_WAIT(14) BOPS_WAIT(15) BOPS_WAIT(16) BOPS_WAIT(17) BOPS_WAIT(18)
+        BOPS_WAIT(19) BOPS_WAIT(20) BOPS_WAIT(21) BOPS_WAIT(22) BOPS_WAIT(23) BOPS_WAIT(24) BOPS_WAIT(25) BOPS_WAIT(26) BOPS_WAIT(27)
+        default: asm volatile("cp.async.wait_group 0;" ::: "memory");
+    }
+    // clang-format on
+#undef BOPS_WAIT
+}
+
 // Programmatic dependent launch: the next kernel of the stream may be scheduled / waits here for this kernel's memory.
 __device__ __forceinline__ void allow_dependents() {
 #if __CUDA_ARCH__ >= 900

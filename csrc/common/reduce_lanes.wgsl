@@ -30,3 +30,12 @@ fn row_sums(at: Invocation, values: vec2<f32>, turn: u32) -> vec2<f32> {
     let other = subgroupShuffleXor(sum, 1u);
     return select(vec2<f32>(sum, other), vec2<f32>(other, sum), is_odd);
 }
+
+// The largest value of the threads of a row, in all of them; a NaN may be passed over.
+fn row_max(at: Invocation, value: f32, turn: u32) -> f32 {
+    var most = value;
+    for (var step = 1u; step < THREADS; step = step << 1u) {
+        most = max(most, subgroupShuffleXor(most, step));
+    }
+    return most;
+}

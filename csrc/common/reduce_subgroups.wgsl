@@ -83,3 +83,25 @@ fn row_sums(at: Invocation, values: vec2<f32>, turn: u32) -> vec2<f32> {
     let other = subgroupShuffleXor(total, 1u);
     return select(vec2<f32>(total, other), vec2<f32>(other, total), (at.lane & 1u) == 1u);
 }
+
+// The largest value of the threads of a row, in all of them; a NaN may be passed over. `turn` alternates as for sums.
+fn row_max(at: Invocation, value: f32, turn: u32) -> f32 {
+    let own = subgroupMax(value);
+    if (at.lane == 0u) {
+        subgroup_sums[turn * (WORKGROUP / NARROWEST) + at.subgroup].x = own;
+    }
+    workgroupBarrier();
+    let subgroups = THREADS / at.subgroup_size;
+    let first = turn * (WORKGROUP / NARROWEST) + select(at.subgroup / subgroups * subgroups, 0u, THREADS == WORKGROUP);
+    var most = own;
+    if (MOST_SUBGROUPS <= FEW_SUBGROUPS) {
+        for (var i = 0u; i < MOST_SUBGROUPS; i++) {
+            most = max(most, subgroup_sums[first + min(i, subgroups - 1u)].x);
+        }
+        return most;
+    }
+    for (var base = 0u; base < MOST_SUBGROUPS; base += at.subgroup_size) {
+        most = max(most, subgroup_sums[first + min(base + at.lane, subgroups - 1u)].x);
+    }
+    return subgroupMax(most);
+}

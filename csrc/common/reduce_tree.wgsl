@@ -28,3 +28,17 @@ fn row_sums(at: Invocation, values: vec2<f32>, turn: u32) -> vec2<f32> {
 fn row_sum(at: Invocation, value: f32, turn: u32) -> f32 {
     return row_sums(at, vec2<f32>(value, 0.0), turn).x;
 }
+
+// The largest value of the threads of a row, in all of them; a NaN may be passed over. `turn` alternates as for sums.
+fn row_max(at: Invocation, value: f32, turn: u32) -> f32 {
+    let own = turn * WORKGROUP + at.index;
+    tree[own].x = value;
+    workgroupBarrier();
+    for (var half = THREADS / 2u; half > 0u; half = half >> 1u) {
+        if (at.index % THREADS < half) {
+            tree[own].x = max(tree[own].x, tree[own + half].x);
+        }
+        workgroupBarrier();
+    }
+    return tree[own - at.index % THREADS].x;
+}

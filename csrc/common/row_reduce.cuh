@@ -84,6 +84,15 @@ __device__ __forceinline__ void team_sum(A (&value)[count], const row_team &team
     }
 }
 
+// Sums of a thread's elements; a chain per element position of the vector, then a tree.
+template <int count, typename A> __device__ __forceinline__ A tree_sum(A (&v)[count]) {
+#pragma unroll
+    for (int half = count / 2; half > 0; half /= 2)
+#pragma unroll
+        for (int i = 0; i < half; ++i) v[i] += v[i + half];
+    return v[0];
+}
+
 // ---- clusters -------------------------------------------------------------------------------------------------------------
 
 constexpr int max_cluster = 16;
@@ -170,11 +179,48 @@ template <typename A> __device__ __forceinline__ void merge(moments<A> &total, c
 template <typename A> __device__ __forceinline__ A at_least_zero(A v) { return v < A(0) ? A(0) : v; }
 
 // 1 / sqrt(v) within an ulp.
-__device__ __forceinline__ double reciprocal_root(double v) { return 1.0 / sqrt(v); }
+__device__ __forceinline__ double reciprocal_root(double v) { return rsqrt(v); }
 __device__ __forceinline__ float reciprocal_root(float v) {
     const float r = rsqrtf(v), error = fmaf(-v * r, r, 1.0f);
     return error == error ? fmaf(0.5f * r, error, r) : r; // v of 0, infinity and NaN: r is right
 }
+
+constexpr uint32_t merge_lanes = 32; // the most warps of a block; more than the blocks of a cluster
+
+// Merges the moments of the lanes of a warp, lane i's of cols[i] elements; every lane gets the total.
+template <bool centered> __device__ __forceinline__ moments<float> merge_across(const moments<float> &mine, float cols, float reciprocal_cols) {
+    if constexpr (centered) {
+        float shift[1] = {mine.shift * cols};
+        warp_sum(shift, merge_lanes);
+        moments<float> part = {shift[0] * reciprocal_cols, 0, 0};
+        merge(part, mine, cols);
+        float sums[2] = {part.sum, part.square};
+        warp_sum(sums, merge_lanes);
+        return {part.shift, sums[0], sums[1]};
+    } else {
+        float square[1] = {mine.square};
+        warp_sum(square, merge_lanes);
+        return {0, 0, square[0]};
+    }
+}
+
+// Adds a long list in chains of at most `chain` additions a level.
+template <typename A> struct cascade {
+    static constexpr uint32_t chain = 8;
+    A level[4] = {};
+    uint32_t added = 0;
+    __device__ __forceinline__ void add(A v) {
+        level[0] += v;
+        if (++added % chain == 0) {
+            level[1] += level[0], level[0] = 0;
+            if (added % (chain * chain) == 0) {
+                level[2] += level[1], level[1] = 0;
+                if (added % (chain * chain * chain) == 0) level[3] += level[2], level[2] = 0;
+            }
+        }
+    }
+    __device__ __forceinline__ A total() const { return (level[0] + level[1]) + (level[2] + level[3]); }
+};
 
 // ---- rows in flight -------------------------------------------------------------------------------------------------------
 

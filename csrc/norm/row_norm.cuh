@@ -54,15 +54,6 @@ __device__ __forceinline__ moments<float> merge_blocks(const float (*parts)[4], 
     return total;
 }
 
-// Sums of a thread's elements; a chain per element position of the vector, then a tree.
-template <int count, typename A> __device__ __forceinline__ A tree_sum(A (&v)[count]) {
-#pragma unroll
-    for (int half = count / 2; half > 0; half /= 2)
-#pragma unroll
-        for (int i = 0; i < half; ++i) v[i] += v[i + half];
-    return v[0];
-}
-
 template <typename T, bool centered, int vec_bytes, int vectors>
 __device__ __forceinline__ accumulator_t<T> thread_sum(const packed<vec_bytes> (&data)[vectors]) {
     using A = accumulator_t<T>;
@@ -562,24 +553,6 @@ template <typename T, bool centered, int vec_bytes> __global__ void __launch_bou
 
 constexpr int merge_threads = 128;
 
-// Adds a long list in chains of at most `chain` additions a level.
-template <typename A> struct cascade {
-    static constexpr uint32_t chain = 8;
-    A level[4] = {};
-    uint32_t added = 0;
-    __device__ __forceinline__ void add(A v) {
-        level[0] += v;
-        if (++added % chain == 0) {
-            level[1] += level[0], level[0] = 0;
-            if (added % (chain * chain) == 0) {
-                level[2] += level[1], level[1] = 0;
-                if (added % (chain * chain * chain) == 0) level[3] += level[2], level[2] = 0;
-            }
-        }
-    }
-    __device__ __forceinline__ A total() const { return (level[0] + level[1]) + (level[2] + level[3]); }
-};
-
 template <typename A, bool centered> __global__ void __launch_bounds__(merge_threads)
     row_norm_split_merge(const __grid_constant__ row_norm_arguments<A> a, uint32_t chunk_cols) {
     __shared__ __align__(16) A slots[4][team_slots];
@@ -756,19 +729,6 @@ template <bool centered, typename Action> bops_status for_row_norm_kernels(const
         return for_kernels<T, float, centered>(p, o, c, has_residual, workspace, action);
     });
 }
-
-struct prepare_action {
-    template <typename... P, typename... Q> bops_status operator()(void (*kernel)(P...), const launch_shape &shape, const Q &...) const {
-        return prepare(kernel, shape);
-    }
-};
-
-struct launch_action {
-    bops_stream stream;
-    template <typename... P> bops_status operator()(void (*kernel)(P...), const launch_shape &shape, const std::remove_cv_t<P> &...arguments) const {
-        return launch(kernel, shape, stream, arguments...);
-    }
-};
 
 } // namespace bops
 

@@ -20,40 +20,6 @@ template <int slots, int arrays> struct vector_ring {
     __device__ __forceinline__ void next() { at = at + 1 == slots ? 0 : at + 1; }
 };
 
-// Waits until at most `pending` committed groups are in flight; a constant once loops are unrolled.
-__device__ __forceinline__ void copy_wait_groups(int pending) {
-#define BOPS_WAIT(n)                                                                                                                                 \
-    case n: asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory"); break;
-    // clang-format off
-    switch (pending) {
-        BOPS_WAIT(1) BOPS_WAIT(2) BOPS_WAIT(3) BOPS_WAIT(4) BOPS_WAIT(5) BOPS_WAIT(6) BOPS_WAIT(7) BOPS_WAIT(8) BOPS_WAIT(9)
-        BOPS_WAIT(10) BOPS_WAIT(11) BOPS_WAIT(12) BOPS_WAIT(13) BOPS_WAIT(14) BOPS_WAIT(15) BOPS_WAIT(16) BOPS_WAIT(17) BOPS_WAIT(18)
-        BOPS_WAIT(19) BOPS_WAIT(20) BOPS_WAIT(21) BOPS_WAIT(22) BOPS_WAIT(23) BOPS_WAIT(24) BOPS_WAIT(25) BOPS_WAIT(26) BOPS_WAIT(27)
-        default: asm volatile("cp.async.wait_group 0;" ::: "memory");
-    }
-    // clang-format on
-#undef BOPS_WAIT
-}
-
-constexpr uint32_t merge_lanes = 32; // the most warps of a block; more than the blocks of a cluster
-
-// Merges the moments of the lanes of a warp, lane i's of cols[i] elements; every lane gets the total.
-template <bool centered> __device__ __forceinline__ moments<float> merge_across(const moments<float> &mine, float cols, float reciprocal_cols) {
-    if constexpr (centered) {
-        float shift[1] = {mine.shift * cols};
-        warp_sum(shift, merge_lanes);
-        moments<float> part = {shift[0] * reciprocal_cols, 0, 0};
-        merge(part, mine, cols);
-        float sums[2] = {part.sum, part.square};
-        warp_sum(sums, merge_lanes);
-        return {part.shift, sums[0], sums[1]};
-    } else {
-        float square[1] = {mine.square};
-        warp_sum(square, merge_lanes);
-        return {0, 0, square[0]};
-    }
-}
-
 // Keeps the compiler from unpacking parameters ahead of a loop, which would take twice the registers.
 template <typename P, int count> __device__ __forceinline__ void keep_packed(parameter_vector<P, count> &parameters) {
     if constexpr (sizeof(P) == 2)

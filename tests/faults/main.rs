@@ -1,7 +1,9 @@
 //! Every gate of the harness against a fault planted for it: a gate that lets its fault pass proves nothing about the rest.
 //!
 //! Faults that only tools can see are beside this file: `sanitizer.cu` for compute-sanitizer (a write out of bounds, a missing barrier),
-//! `spill.cu` and `warning.cu` for the kernel gate.
+//! `spill.cu`, `warning.cu` and `no_kernel.cu` for the kernel gate.
+
+use std::collections::HashSet;
 
 use baracuda_ops::{AnyPlan, Backend, Device, PlanOptions, WorkspaceReq};
 use baracuda_ops_tests::arena::{Arena, InPlace, Layout, POISON};
@@ -44,10 +46,12 @@ const PLAIN: &str = r#"layer_norm {"x":{"dtype":"f32","dims":[5,127]},"normalize
 const HALF: &str = r#"layer_norm {"x":{"dtype":"bf16","dims":[5,127]},"normalized_dims":1,"eps":1e-5,"stats":true}"#;
 const STRIDED: &str = r#"rms_norm {"x":{"dtype":"f32","dims":[5,64],"strides":[72,1]},"normalized_dims":1,"eps":1e-5}"#;
 const BACKWARD: &str = r#"layer_norm_backward {"x":{"dtype":"f32","dims":[5,127]},"normalized_dims":1,"weight":"f32","dx":true,"dweight":true,"dbias":"f32"}"#;
+const CHANNELS: &str = r#"batch_norm {"x":{"dtype":"bf16","dims":[3,4,5,7]},"weight":"f32","bias":"f32","eps":1e-5,"momentum":0.1,"stats":true}"#;
+const CHANNELS_BACKWARD: &str = r#"group_norm_backward {"x":{"dtype":"f32","dims":[2,6,5,7],"strides":[210,1,42,6]},"groups":3,"weight":"f32","bias":"f32","activation":"silu","dx":true,"dweight":true,"dbias":true}"#;
 
 #[test]
 fn writes_outside_outputs() {
-    for line in [PLAIN, HALF, STRIDED, BACKWARD] {
+    for line in [PLAIN, HALF, STRIDED, BACKWARD, CHANNELS, CHANNELS_BACKWARD] {
         is_caught(line, Fault::WritesPastTheEnd, "past");
         is_caught(line, Fault::WritesBeforeTheStart, "before");
     }
@@ -75,7 +79,9 @@ fn a_swallowed_nan() {
         is_caught(&format!("{line} nan"), Fault::SwallowsNan, "expected NaN");
         is_caught(&format!("{line} inf"), Fault::SwallowsNan, "expected NaN");
     }
-    is_caught(&format!("{BACKWARD} nan"), Fault::SwallowsNan, "expected NaN");
+    for line in [BACKWARD, CHANNELS, CHANNELS_BACKWARD] {
+        is_caught(&format!("{line} nan"), Fault::SwallowsNan, "expected NaN");
+    }
 }
 
 #[test]
@@ -133,7 +139,9 @@ fn an_output_that_proves_nothing() {
     let executor = Faulty { plan: &plan, fault: Fault::None };
     let why = run_and_judge(&constant, Backend::Cpu, &inputs, &mut arena, &executor).unwrap_err().to_string();
     assert!(why.contains("mistrusted"), "{why}");
-    is_caught(PLAIN, Fault::WritesOneNumber, "units");
+    for line in [PLAIN, CHANNELS, CHANNELS_BACKWARD] {
+        is_caught(line, Fault::WritesOneNumber, "units");
+    }
 }
 
 #[test]
@@ -193,6 +201,24 @@ fn a_refusal_that_is_none() {
         baracuda_ops_tests::modes::run(&columns, baracuda_ops_tests::modes::Mode::Values, target),
         Ok(baracuda_ops_tests::modes::Outcome::Ran(_))
     ));
+}
+
+#[test]
+fn software_runs_a_part_of_everything() {
+    // Of each op, mode, device and type that a trial exists of, one that is not refused is in the part; and it is no more than a part.
+    let (mut all, mut part) = (HashSet::new(), HashSet::new());
+    let entries = matrix::entries();
+    let of_wgpu = |e: &&matrix::Entry| e.target.backend == Backend::Wgpu && !e.case.must_be_refused_by(Backend::Wgpu);
+    for entry in entries.iter().filter(of_wgpu) {
+        let kind = (entry.case.descriptor.name(), entry.mode, entry.target.name, entry.case.dtype());
+        all.insert(kind);
+        if entry.is_for_software() {
+            part.insert(kind);
+        }
+    }
+    assert_eq!(all.difference(&part).collect::<Vec<_>>(), Vec::<&_>::new());
+    let count = |is_for: bool| entries.iter().filter(of_wgpu).filter(|e| e.is_for_software() == is_for).count();
+    assert!(count(true) > 5000 && count(false) > 5000, "{} and {}", count(true), count(false));
 }
 
 #[test]

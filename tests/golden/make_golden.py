@@ -20,9 +20,11 @@ from sklearn.datasets import load_digits
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import case_file
+import golden_channel_norm
+import golden_local_response_norm
 
 DTYPES = ["f32", "f16", "bf16", "f64"]
-MAX_FILE_BYTES, MAX_TOTAL_BYTES = 1_200_000, 6_000_000
+MAX_FILE_BYTES, MAX_TOTAL_BYTES = 1_200_000, 8_000_000
 PYTORCH = f"PyTorch {torch.__version__.split('+')[0]} in float64 on the CPU"
 DIGITS = f"mpmath {mpmath.__version__} with 50 digits, compared with {PYTORCH}"
 mpmath.mp.dps = 50
@@ -149,7 +151,6 @@ def case(folder, op, data_name, data, dtype, *, pass_, k=1, dims=None, weight=No
                "offset" if offset is not None else "", "stats" if stats else "", "residual" if residual else "",
                "dweight" if dweight else "", "" if dx else "no_dx"]
     file = "-".join([name, data_name, dtype] + [o for o in options if o]) + ".safetensors"
-    assert file not in written, f"{file} twice"
     rng = np.random.default_rng(zlib.crc32(file.encode()))
 
     x, extra = (case_file.rounded(t.reshape(dims or t.shape), dtype) for t in data(rng))
@@ -221,7 +222,12 @@ def case(folder, op, data_name, data, dtype, *, pass_, k=1, dims=None, weight=No
     if weight:
         inputs["weight"] = (weight, gamma)
     source = (DIGITS if dtype == "f64" else PYTORCH) + ("; images of scikit-learn's load_digits" if data_name.startswith("digits") else "")
-    size = case_file.write(os.path.join(folder, file), name, descriptor, source, inputs, outputs)
+    write(folder, file, name, descriptor, source, inputs, outputs)
+
+
+def write(folder, file, *contents):
+    assert file not in written, f"{file} twice"
+    size = case_file.write(os.path.join(folder, file), *contents)
     assert size <= MAX_FILE_BYTES, f"{file}: {size} bytes"
     written[file] = size
 
@@ -293,6 +299,89 @@ def hard(fw, bw, dtype, forward_options, backward_options):
     fw("residual7x17", normal(7, 17), dtype, residual=True, **forward_options)
 
 
+# ---- softmax ----
+
+
+def masked(length):
+    """Scores of causal attention: what is hidden is -infinity."""
+    hidden = np.triu(np.ones((length, length), bool), 1)
+    return lambda rng: np.where(hidden, -np.inf, rng.standard_normal((length, length)))
+
+
+def exact_softmax(x, axis, log, scale):
+    """With 50 digits; scale as in float64."""
+    t = many_digits(x) * mpmath.mpf(scale)
+    t = t - t.max(axis=axis, keepdims=True)
+    exponential = np.vectorize(mpmath.exp, otypes=[object])(t)
+    total = exponential.sum(axis=axis, keepdims=True)
+    y = t - np.vectorize(mpmath.log, otypes=[object])(total) if log else exponential / total
+    return y.astype(np.float64)
+
+
+def softmax_backward(y, dy, axis, log, scale):
+    if log:
+        exponential = np.vectorize(mpmath.exp, otypes=[object])(y) if y.dtype == object else np.exp(y)
+        return scale * (dy - exponential * dy.sum(axis=axis, keepdims=True))
+    return scale * y * (dy - (dy * y).sum(axis=axis, keepdims=True))
+
+
+def softmax_case(folder, data_name, data, dtype, axis, *, dims=None, log=False, scale=1.0):
+    """Forward, and backward from forward's output rounded to the dtype."""
+    options = [data_name, dtype, f"axis{axis}"] + (["log"] if log else []) + ([f"scale{scale:g}"] if scale != 1 else [])
+    files = ["-".join([name] + options) + ".safetensors" for name in ("softmax", "softmax_backward")]
+    assert not written.keys() & set(files), f"{files} twice"
+    rng = np.random.default_rng(zlib.crc32(files[0].encode()))
+    x = data(rng)
+    x = x[0] if isinstance(x, tuple) else x
+    x = case_file.rounded(x.reshape(dims or x.shape), dtype)
+    dy = case_file.rounded(rng.standard_normal(x.shape), dtype)
+
+    t = torch.from_numpy(x).requires_grad_()
+    torch_y = (F.log_softmax if log else F.softmax)(scale * t, axis)
+    (torch_dx,) = torch.autograd.grad((torch_y * torch.from_numpy(dy)).sum(), t)
+    y = torch_y.detach().numpy()
+    # Autograd multiplies infinities by 0 where an element is hidden.
+    is_same = np.isclose(softmax_backward(y, dy, axis, log, scale), torch_dx.numpy(), rtol=1e-9, atol=1e-9 * np.abs(dy).sum())
+    assert (is_same | ~np.isfinite(x)).all(), f"{files[1]}: dx differs from autograd"
+    if dtype == "f64":
+        y = exact_softmax(x, axis, log, scale)
+        assert np.allclose(y, torch_y.detach().numpy(), rtol=1e-12, atol=1e-12 * np.abs(x[np.isfinite(x)]).max(initial=1))
+    saved = case_file.rounded(y, dtype)
+    operands = [many_digits(saved), many_digits(dy)] if dtype == "f64" else [saved, dy]
+    dx = softmax_backward(*operands, axis, log, scale).astype(np.float64)
+
+    tensor = {"dtype": dtype, "dims": list(x.shape)}
+    rest = {"axis": axis} | ({"log": True} if log else {}) | ({"scale": scale} if scale != 1 else {})
+    source = (DIGITS if dtype == "f64" else PYTORCH) + ("; images of scikit-learn's load_digits" if data_name == "digits" else "")
+    for file, name, descriptor, inputs, outputs in (
+        (files[0], "softmax", {"x": tensor} | rest, {"x": (dtype, x)}, {"y": y}),
+        (files[1], "softmax_backward", {"y": tensor} | rest, {"y": (dtype, saved), "dy": (dtype, dy)}, {"dx": dx}),
+    ):
+        size = case_file.write(os.path.join(folder, file), name, descriptor, source, inputs, outputs)
+        assert size <= MAX_FILE_BYTES, f"{file}: {size} bytes"
+        written[file] = size
+
+
+def softmax_cases(folder):
+    def make(*args, **options):
+        softmax_case(folder, *args, **options)
+
+    for t in DTYPES:
+        for log in (False, True):
+            make("digits", digits(12), t, 1, log=log)
+            make("large_mean", large_mean(3, 129), t, 1, log=log)
+            make("outlier", outlier(2, 257), t, 1, log=log)
+            make("masked", masked(17), t, 1, log=log)
+            for axis in range(4):
+                make("image2x5x3x7", normal(6, 35), t, axis, dims=(2, 5, 3, 7), log=log, scale=0.125 if axis == 3 else 1.0)
+        make("odd7x17", normal(7, 17), t, 1, scale=0.1118)
+        make("odd7x17", normal(7, 17), t, 1, scale=-1.0)
+        make("odd7x17", normal(7, 17), t, 0, log=True, scale=-0.7)
+        make("one3x1", normal(3, 1), t, 1)
+        make("image1x40x2x3x3", normal(20, 36), t, 1, dims=(1, 40, 2, 3, 3))
+    make("odd2x4097", normal(2, 4097), "f32", 1, log=True)
+
+
 def main():
     if len(sys.argv) != 2:
         sys.exit(__doc__)
@@ -300,6 +389,9 @@ def main():
     os.makedirs(folder, exist_ok=True)
     layer_norm_cases(folder)
     rms_norm_cases(folder)
+    golden_channel_norm.cases(lambda *contents: write(folder, *contents))
+    golden_local_response_norm.cases(lambda *contents: write(folder, *contents))
+    softmax_cases(folder)
     total = sum(written.values())
     assert total <= MAX_TOTAL_BYTES, f"{total} bytes in all"
     for file in sorted(set(os.listdir(folder)) - set(written)):

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Converts the LayerNormalization and RMSNormalization node cases of the onnx wheel to case files.
+"""Converts the node cases of the normalizations, LRN, Softmax and LogSoftmax in the onnx wheel to case files.
 
 usage: convert.py [OUTPUT_FOLDER] [--write-list]
 
 OUTPUT_FOLDER is target/onnx of the repository by default. Cases outside the scope of docs/numerics.md are printed with the reason and
-must be those of out_of_scope.txt beside this script, which --write-list renews. Needs onnx==1.22.0, the last release whose wheel holds
+must be those of out_of_scope.txt beside this script, which --write-list renews. ONNX's momentum is the weight of the running
+statistics, ours that of the batch; ONNX's running variance is biased, so that what the batch adds to it is scaled. Needs onnx==1.22.0, the last release whose wheel holds
 the cases as files (a later one is refused); scripts/setup puts it into .dev/onnx.
 """
 import os
@@ -29,6 +30,17 @@ OPS = {
     "LayerNormalization": ("layer_norm", ["x", "weight", "bias"], ["y", "mean", "rstd"]),
     "RMSNormalization": ("rms_norm", ["x", "weight"], ["y"]),
 }
+
+# ONNX name of the op -> our name. Their inputs are x, weight, bias and, of batch_norm, running_mean and running_var.
+CHANNEL_NORMS = {
+    "BatchNormalization": "batch_norm",
+    "GroupNormalization": "group_norm",
+    "InstanceNormalization": "instance_norm",
+}
+
+
+# ONNX name -> whether it is the logarithm.
+SOFTMAX = {"Softmax": False, "LogSoftmax": True}
 
 
 class OutOfScope(Exception):
@@ -67,6 +79,12 @@ def convert(case, folder):
     if len(model.graph.node) != 1:
         raise OutOfScope("the op spelled out in other ops; the case without the suffix holds the same values")
     node = model.graph.node[0]
+    if node.op_type in CHANNEL_NORMS:
+        return convert_channel_norm(node, folder, model.opset_import[0].version)
+    if node.op_type in SOFTMAX:
+        return convert_softmax(node, folder)
+    if node.op_type == "LRN":
+        return convert_local_response_norm(node, folder)
     op, input_slots, output_slots = OPS[node.op_type]
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     if attributes.get("stash_type", 1) != 1:
@@ -97,6 +115,63 @@ def convert(case, folder):
     return op, descriptor, inputs, outputs
 
 
+def convert_channel_norm(node, folder, opset):
+    """(op, descriptor, inputs, outputs) of a BatchNormalization, GroupNormalization or InstanceNormalization node."""
+    op = CHANNEL_NORMS[node.op_type]
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    if attributes.get("stash_type", 1) != 1:
+        raise OutOfScope(f"stash_type {attributes['stash_type']}: statistics have the accumulator's dtype")
+    if op == "group_norm" and opset < 21:
+        raise OutOfScope(f"opset {opset}: one scale and bias for each group, not for each channel")
+    x, weight, bias, *running = named_tensors(node.input, folder, "input")
+    y, *updated = named_tensors(node.output, folder, "output")
+    descriptor = {"x": {"dtype": dtype_of(x), "dims": list(x.shape)}, "weight": dtype_of(weight), "bias": dtype_of(bias)}
+    inputs = {slot: (dtype_of(t), t.astype(np.float64)) for slot, t in (("x", x), ("weight", weight), ("bias", bias))}
+    outputs = {"y": y.astype(np.float64)}
+    # Attributes are float32; their exact values, widened, are the ones to use.
+    descriptor["eps"] = float(np.float32(attributes.get("epsilon", 1e-5)))
+    if op == "group_norm":
+        descriptor["groups"] = attributes["num_groups"]
+    if running:
+        before = [t.astype(np.float64) for t in running]
+        inputs |= {slot: (dtype_of(running[0]), t) for slot, t in zip(("running_mean", "running_var"), before)}
+    if running and not attributes.get("training_mode", 0):
+        descriptor["inference"] = True
+    elif running:
+        kept = float(np.float32(attributes.get("momentum", 0.9)))
+        n = x.size // x.shape[1]
+        mean, var = (t.astype(np.float64) for t in updated)
+        descriptor["momentum"] = 1 - kept
+        outputs |= {"running_mean": mean, "running_var": kept * before[1] + (var - kept * before[1]) * n / (n - 1)}
+    return op, descriptor, inputs, outputs
+
+
+def convert_local_response_norm(node, folder):
+    """(op, descriptor, inputs, outputs) of an LRN node."""
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    if attributes["size"] % 2 == 0:
+        raise OutOfScope(f"size {attributes['size']}: ONNX has the longer side of an even window after the channel")
+    (x,) = named_tensors(node.input, folder, "input")
+    (y,) = named_tensors(node.output, folder, "output")
+    descriptor = {"x": {"dtype": dtype_of(x), "dims": list(x.shape)}, "size": attributes["size"]}
+    # Attributes are float32; their exact values, widened, are the ones to use.
+    for field, name, default in (("alpha", "alpha", 1e-4), ("beta", "beta", 0.75), ("k", "bias", 1.0)):
+        descriptor[field] = float(np.float32(attributes.get(name, default)))
+    return "local_response_norm", descriptor, {"x": (dtype_of(x), x.astype(np.float64))}, {"y": y.astype(np.float64)}
+
+
+def convert_softmax(node, folder):
+    """(op, descriptor, inputs, outputs) of a Softmax or LogSoftmax node."""
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    (x,) = named_tensors(node.input, folder, "input")
+    (y,) = named_tensors(node.output, folder, "output")
+    axis = attributes.get("axis", -1)
+    descriptor = {"x": {"dtype": dtype_of(x), "dims": list(x.shape)}, "axis": axis % x.ndim}
+    if SOFTMAX[node.op_type]:
+        descriptor["log"] = True
+    return "softmax", descriptor, {"x": (dtype_of(x), x.astype(np.float64))}, {"y": y.astype(np.float64)}
+
+
 def main(argv):
     write_list = "--write-list" in argv
     folders = [a for a in argv if not a.startswith("--")]
@@ -110,6 +185,8 @@ def main(argv):
     os.makedirs(out)
     converted, refused = 0, []
     prefixes = ("test_layer_normalization", "test_rms_normalization")
+    prefixes += ("test_batchnorm", "test_group_normalization", "test_instancenorm")
+    prefixes += ("test_softmax", "test_logsoftmax", "test_lrn")
     for name in sorted(n for n in os.listdir(data) if n.startswith(prefixes)):
         case = os.path.join(data, name)
         for i in range(sum(d.startswith("test_data_set_") for d in os.listdir(case))):

@@ -69,41 +69,81 @@ fn capture(case: &Case) -> Result<f64> {
     let memory = Uploaded::new(&device, &first)?;
     device.queue().finish()?;
 
-    let stream = result::stream::create(result::stream::StreamKind::NonBlocking)?;
-    // SAFETY: the stream was just created on the device's context and lives as long as the process; the buffers outlive the replays.
-    let (graph, exec) = unsafe {
-        // Global: any call of this process that a capture forbids makes it fail.
-        result::stream::begin_capture(stream, sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
-        let mut queue = Queue::cuda(&device, stream.cast())?;
-        let run = plan.run(&mut queue, &memory.operands(&first), memory.workspace(&first));
-        let graph = result::stream::end_capture(stream);
-        run?;
-        let graph = graph?;
-        (graph, result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0))?)
-    };
-    let nodes = node_types(graph)?;
-    let is_kernel = |ty: &sys::CUgraphNodeType| *ty == sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL;
-    ensure!(nodes.iter().all(is_kernel), "the graph holds more than kernels: {nodes:?}");
-    ensure!(nodes.len() <= plan.info().launches as usize, "{} nodes, {} launches", nodes.len(), plan.info().launches);
-
-    // SAFETY: as above.
-    let replay = || unsafe {
-        result::graph::launch(exec, stream)?;
-        result::stream::synchronize(stream)?;
-        anyhow::Ok(())
-    };
-    replay()?;
+    // SAFETY: the buffers outlive the replays.
+    let captured =
+        unsafe { Captured::new(&device, |queue| plan.run(queue, &memory.operands(&first), memory.workspace(&first))) }?;
+    let launches = captured.kernels()?;
+    ensure!(launches <= plan.info().launches as usize, "{launches} nodes, {} launches", plan.info().launches);
+    captured.replay()?;
     let mut queue = device.queue();
     memory.download(&mut queue, &mut first)?;
     first.check_surroundings()?;
     let worst = judge(case, Backend::Cuda, &inputs, &first.outputs()).context("first replay")?;
     memory.write(&device, &second)?;
     queue.finish()?;
-    replay()?;
+    captured.replay()?;
     memory.download(&mut queue, &mut second)?;
     second.check_surroundings()?;
     let other = judge(case, Backend::Cuda, &other, &second.outputs()).context("replay with new data")?;
     Ok(worst.units.max(other.units))
+}
+
+/// Runs captured in a graph, on a stream that lives as long as the process.
+pub struct Captured {
+    stream: sys::CUstream,
+    graph: sys::CUgraph,
+    exec: sys::CUgraphExec,
+}
+
+impl Captured {
+    /// Captures what `run` enqueues. Any call of this process that a capture forbids meanwhile, such as loading a module, makes it fail.
+    /// The device's primary context has to be current.
+    ///
+    /// # Safety
+    /// The memory that the runs use stays valid while the graph is replayed.
+    ///
+    /// # Errors
+    /// The driver's and those of `run`.
+    pub unsafe fn new(
+        device: &Device,
+        run: impl FnOnce(&mut Queue<'_>) -> Result<(), baracuda_ops::Error>,
+    ) -> Result<Self> {
+        let stream = result::stream::create(result::stream::StreamKind::NonBlocking)?;
+        // SAFETY: the stream was just created on the device's context and lives as long as the process.
+        unsafe {
+            result::stream::begin_capture(stream, sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL)?;
+            let ran = Queue::cuda(device, stream.cast()).and_then(|mut queue| run(&mut queue));
+            let graph = result::stream::end_capture(stream);
+            ran?;
+            let graph = graph?;
+            let exec = result::graph::instantiate(graph, sys::CUgraphInstantiate_flags(0))?;
+            Ok(Self { stream, graph, exec })
+        }
+    }
+
+    /// Runs what was captured, and waits.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn replay(&self) -> Result<()> {
+        // SAFETY: graph and stream are alive, and so are the operands by the promise made to `new`.
+        unsafe {
+            result::graph::launch(self.exec, self.stream)?;
+            result::stream::synchronize(self.stream)?;
+        }
+        Ok(())
+    }
+
+    /// The number of kernels in the graph.
+    ///
+    /// # Errors
+    /// If it holds anything else.
+    pub fn kernels(&self) -> Result<usize> {
+        let nodes = node_types(self.graph)?;
+        let is_kernel = |ty: &sys::CUgraphNodeType| *ty == sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_KERNEL;
+        ensure!(nodes.iter().all(is_kernel), "the graph holds more than kernels: {nodes:?}");
+        Ok(nodes.len())
+    }
 }
 
 /// The types of a graph's nodes.

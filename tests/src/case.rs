@@ -28,12 +28,23 @@ pub enum Data {
     NegInf,
     /// Numbers whose squares vanish.
     Tiny,
+    /// Standard deviation 10000.
+    Large,
 }
 
 impl Data {
     /// Every kind.
-    pub const ALL: [Self; 8] =
-        [Self::Normal, Self::LargeMean, Self::Constant, Self::Outlier, Self::Nan, Self::Inf, Self::NegInf, Self::Tiny];
+    pub const ALL: [Self; 9] = [
+        Self::Normal,
+        Self::LargeMean,
+        Self::Constant,
+        Self::Outlier,
+        Self::Nan,
+        Self::Inf,
+        Self::NegInf,
+        Self::Tiny,
+        Self::Large,
+    ];
 
     /// The word for it in repro lines.
     pub fn name(self) -> &'static str {
@@ -46,6 +57,7 @@ impl Data {
             Self::Inf => "inf",
             Self::NegInf => "neg_inf",
             Self::Tiny => "tiny",
+            Self::Large => "large",
         }
     }
 
@@ -66,6 +78,7 @@ impl Data {
                 Self::LargeMean => 1000.0 + 0.1 * random.normal(),
                 Self::Constant => 1000.1,
                 Self::Tiny => tiny * random.normal(),
+                Self::Large => 10000.0 * random.normal(),
                 _ => random.normal(),
             })
             .collect();
@@ -89,15 +102,18 @@ impl Data {
     }
 }
 
+/// A number that depends on a text alone (FNV-1a).
+pub fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+}
+
 /// Random numbers that are the same on every machine.
 pub struct Random(fastrand::Rng);
 
 impl Random {
     /// From a text, such as a repro line.
     pub fn of(text: &str) -> Self {
-        // FNV-1a: a fixed function of the text.
-        let seed = text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-        Self(fastrand::Rng::with_seed(seed))
+        Self(fastrand::Rng::with_seed(hash(text)))
     }
 
     /// Standard normal (Box and Muller 1958).

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::case::hash;
+
 /// How a trial ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -14,7 +16,7 @@ pub enum Ended {
     Ran,
     /// The device refused the descriptor, as it should.
     Refused,
-    /// The device is absent.
+    /// The device is absent, or the trial is left out on it.
     Ignored,
     /// It failed.
     Failed,
@@ -83,10 +85,8 @@ pub fn of(records: &[Record]) -> Floor {
             Ended::Ignored => line.ran += 1,
             Ended::Failed => {}
         }
-        // FNV-1a of each name; their sum does not depend on the order of trials.
-        let hash =
-            record.case.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-        line.cases = line.cases.wrapping_add(hash);
+        // A sum, which does not depend on the order of trials.
+        line.cases = line.cases.wrapping_add(hash(&record.case));
     }
     floor
 }

@@ -1,16 +1,24 @@
 //! Every trial.
 
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::case::Case;
+use baracuda_ops::Backend;
+
+use crate::case::{Case, hash};
 use crate::floor::{Ended, Record};
 use crate::modes::{self, Mode, Outcome};
 use crate::ops::SUBJECTS;
 use crate::target::{TARGETS, Target};
+
+/// Of the cases that run in `values` alone, an adapter that is software runs one in so many: it compiles some thousand shaders.
+const SOFTWARE_VALUES: u64 = 12;
+/// Of the cases for whose sake a further device of such an adapter compiles their shaders again.
+const SOFTWARE_AGAIN: u64 = 3;
 
 /// One trial.
 pub struct Entry {
@@ -20,12 +28,30 @@ pub struct Entry {
     pub mode: Mode,
     /// The target.
     pub target: &'static Target,
+    /// Whether no case before it has the op and the type, runs in as many modes, and is served by wgpu.
+    is_first: bool,
 }
 
 impl Entry {
     /// `<op>/<mode>/<backend>/<repro line>`
     pub fn name(&self) -> String {
         format!("{}/{}/{}/{}", self.case.descriptor.name(), self.mode.name(), self.target.name, self.case.line())
+    }
+
+    /// Whether the trial is left out on its device, which is there; none is where the environment has `BOPS_EVERY`.
+    pub fn is_left_out(&self) -> bool {
+        self.target.is_software() && !self.is_for_software() && std::env::var_os("BOPS_EVERY").is_none()
+    }
+
+    /// Whether the trial is of the fixed part of the matrix that an adapter runs which is software.
+    pub fn is_for_software(&self) -> bool {
+        let is_again = self.mode == Mode::Record || self.target.name == "wgpu-plain";
+        let share = match self.case.is_core {
+            true if is_again => SOFTWARE_AGAIN,
+            true => 1,
+            false => SOFTWARE_VALUES,
+        };
+        self.is_first || hash(&self.case.line()).is_multiple_of(share)
     }
 
     /// A record of the trial.
@@ -64,18 +90,34 @@ impl Entry {
     }
 }
 
-/// Every trial, those of absent devices included. The small cases come first.
+/// Every trial, those of absent devices included, so ordered that all devices have work from the first to the last.
 pub fn entries() -> Vec<Entry> {
     let mut entries = Vec::new();
     for subject in SUBJECTS {
+        let mut kinds = HashSet::new();
         for case in (subject.cases)().into_iter().map(Arc::new) {
+            let is_first = !case.must_be_refused_by(Backend::Wgpu) && kinds.insert((case.dtype(), case.is_core));
             for target in TARGETS.iter() {
                 let modes = Mode::ALL.into_iter().filter(|m| m.applies(&case, target));
-                entries.extend(modes.map(|mode| Entry { case: case.clone(), mode, target }));
+                entries.extend(modes.map(|mode| Entry { case: case.clone(), mode, target, is_first }));
             }
         }
     }
-    entries
+    // What one device runs, in its order, is spread evenly over the whole.
+    let mut lengths = HashMap::new();
+    let places: Vec<_> = entries
+        .iter()
+        .map(|entry| {
+            let lane = (std::ptr::from_ref(entry.target.lane(entry.case.dtype())), entry.is_left_out());
+            let length: &mut usize = lengths.entry(lane).or_default();
+            *length += 1;
+            (lane, *length)
+        })
+        .collect();
+    let share = |(lane, place)| place as f64 / lengths[&lane] as f64;
+    let mut placed: Vec<(f64, Entry)> = places.into_iter().map(share).zip(entries).collect();
+    placed.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    placed.into_iter().map(|(_, entry)| entry).collect()
 }
 
 /// Writes records as JSON lines.

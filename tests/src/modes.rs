@@ -113,6 +113,7 @@ const APART: Layout = Layout::Apart { shift: 0 };
 /// # Errors
 /// Whatever makes the trial fail.
 pub fn run(case: &Case, mode: Mode, target: &Target) -> Result<Outcome> {
+    let target = target.lane(case.dtype());
     let device = target.device.as_ref().map_err(|why| anyhow::anyhow!("{why}"))?;
     let must_refuse = case.must_be_refused_by(target.backend);
     let plan = match plan(case, device) {
@@ -313,6 +314,11 @@ impl Trial<'_> {
         let bound = self.plan.bind(&memory.operands(&replayed), memory.workspace(&replayed))?;
         let mut queue = self.device.queue();
         bound.run(&mut queue)?;
+        if self.plan.slots().iter().any(|s| s.access == Access::InOut) {
+            // What is read and written is other data by now.
+            queue.finish()?;
+            memory.write(self.device, &replayed)?;
+        }
         bound.run(&mut queue)?;
         memory.download(&mut queue, &mut replayed)?;
         replayed.check_surroundings()?;

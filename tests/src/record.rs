@@ -10,7 +10,7 @@ use crate::case::Case;
 use crate::exec::{Executor, OnDevice};
 use crate::judge::Worst;
 use crate::modes::same_bits;
-use crate::target::Target;
+use crate::target::{Target, full_device};
 
 /// A device as a framework has it: its own, with what the adapter offers, and lent to the library.
 struct Lender {
@@ -23,16 +23,7 @@ static LENDER: LazyLock<Result<Mutex<Lender>, String>> =
     LazyLock::new(|| lender().map(Mutex::new).map_err(|e| format!("{e:#}")));
 
 fn lender() -> Result<Lender> {
-    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
-    let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
-    let hardware = |a: &&wgpu::Adapter| a.get_info().device_type != wgpu::DeviceType::Cpu;
-    let adapter = adapters.iter().find(hardware).or(adapters.first()).context("no wgpu adapter")?;
-    let (device, queue) = pollster::block_on(adapter.request_device(&wgpu::DeviceDescriptor {
-        label: Some("lender"),
-        required_features: adapter.features() & (wgpu::Features::SUBGROUP | wgpu::Features::IMMEDIATES),
-        required_limits: adapter.limits(),
-        ..Default::default()
-    }))?;
+    let (device, queue) = full_device()?;
     let handle = Device::wgpu(&device, &queue)?;
     Ok(Lender { device, queue, handle })
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use baracuda_ops::{Backend, Device};
+use baracuda_ops::{Backend, DType, Device};
 
 /// A device under the name that trials have.
 pub struct Target {
@@ -14,15 +14,19 @@ pub struct Target {
     pub device: Result<Device, String>,
     /// Held while a trial's operands are on a GPU, so that trials side by side do not exhaust its memory.
     turn: Mutex<()>,
+    /// A software adapter compiles and runs on one thread per device: there, trials of 16-bit elements have a device of their own.
+    halves: Option<Box<Target>>,
 }
 
 /// Every target, present or not.
 pub static TARGETS: LazyLock<Vec<Target>> = LazyLock::new(|| {
-    let of = |name, backend, device| Target { name, backend, device, turn: Mutex::default() };
+    let of = |name, backend, device| Target { name, backend, device, turn: Mutex::default(), halves: None };
+    let mut wgpu = of("wgpu", Backend::Wgpu, wgpu_device(Wgpu::Owned));
+    wgpu.halves = wgpu.is_software().then(|| Box::new(of("wgpu", Backend::Wgpu, wgpu_device(Wgpu::Full))));
     vec![
         of("cpu", Backend::Cpu, Ok(Device::cpu())),
-        of("wgpu", Backend::Wgpu, wgpu_device()),
-        of("wgpu-plain", Backend::Wgpu, wgpu_plain()),
+        wgpu,
+        of("wgpu-plain", Backend::Wgpu, wgpu_device(Wgpu::Plain)),
         of("cuda", Backend::Cuda, cuda_device()),
     ]
 });
@@ -33,6 +37,16 @@ pub fn target(name: &str) -> Option<&'static Target> {
 }
 
 impl Target {
+    /// Whether shaders are compiled for a CPU, which takes a driver half a second each.
+    pub fn is_software(&self) -> bool {
+        self.backend == Backend::Wgpu && self.device.as_ref().is_ok_and(Device::is_software)
+    }
+
+    /// Where trials of an element type run.
+    pub fn lane(&self, dtype: DType) -> &Self {
+        self.halves.as_deref().filter(|_| dtype.size_bytes() == 2).unwrap_or(self)
+    }
+
     /// Waits for the device to be free of other trials; on the CPU, does not wait.
     pub fn turn(&self) -> Option<MutexGuard<'_, ()>> {
         // A trial that failed under the lock leaves nothing half changed.
@@ -67,25 +81,30 @@ fn cuda_device() -> Result<Device, String> {
     Err("built without the feature cuda".into())
 }
 
-#[cfg(feature = "wgpu")]
-fn wgpu_device() -> Result<Device, String> {
-    Device::wgpu_default().map_err(|e| e.to_string())
-}
-
-#[cfg(not(feature = "wgpu"))]
-fn wgpu_device() -> Result<Device, String> {
-    Err("built without the feature wgpu".into())
-}
-
-#[cfg(not(feature = "wgpu"))]
-fn wgpu_plain() -> Result<Device, String> {
-    Err("built without the feature wgpu".into())
+/// Whose wgpu device, and with what.
+enum Wgpu {
+    /// The library's own.
+    Owned,
+    /// The caller's, as `full_device` has it.
+    Full,
+    /// The caller's, as `plain_device` has it.
+    Plain,
 }
 
 #[cfg(feature = "wgpu")]
-fn wgpu_plain() -> Result<Device, String> {
-    let (device, queue) = plain_device().map_err(|e| e.to_string())?;
+fn wgpu_device(which: Wgpu) -> Result<Device, String> {
+    let lent = match which {
+        Wgpu::Owned => return Device::wgpu_default().map_err(|e| e.to_string()),
+        Wgpu::Full => full_device(),
+        Wgpu::Plain => plain_device(),
+    };
+    let (device, queue) = lent.map_err(|e| format!("{e:#}"))?;
     Device::wgpu(&device, &queue).map_err(|e| e.to_string())
+}
+
+#[cfg(not(feature = "wgpu"))]
+fn wgpu_device(_: Wgpu) -> Result<Device, String> {
+    Err("built without the feature wgpu".into())
 }
 
 /// A device of the caller without optional features and with the default limits.
@@ -94,11 +113,31 @@ fn wgpu_plain() -> Result<Device, String> {
 /// wgpu's.
 #[cfg(feature = "wgpu")]
 pub fn plain_device() -> anyhow::Result<(wgpu::Device, wgpu::Queue)> {
+    callers_device(|_| wgpu::DeviceDescriptor::default())
+}
+
+/// A device of the caller with what the library makes use of.
+///
+/// # Errors
+/// wgpu's.
+#[cfg(feature = "wgpu")]
+pub fn full_device() -> anyhow::Result<(wgpu::Device, wgpu::Queue)> {
+    callers_device(|adapter| wgpu::DeviceDescriptor {
+        required_features: adapter.features() & (wgpu::Features::SUBGROUP | wgpu::Features::IMMEDIATES),
+        required_limits: adapter.limits(),
+        ..Default::default()
+    })
+}
+
+/// A device of an instance of its own: those of one instance share locks in software drivers.
+#[cfg(feature = "wgpu")]
+fn callers_device(
+    describe: impl FnOnce(&wgpu::Adapter) -> wgpu::DeviceDescriptor<'static>,
+) -> anyhow::Result<(wgpu::Device, wgpu::Queue)> {
     use anyhow::Context;
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
     let hardware = |a: &&wgpu::Adapter| a.get_info().device_type != wgpu::DeviceType::Cpu;
     let adapter = adapters.iter().find(hardware).or(adapters.first()).context("no wgpu adapter")?;
-    let request = adapter.request_device(&wgpu::DeviceDescriptor { label: Some("plain"), ..Default::default() });
-    Ok(pollster::block_on(request)?)
+    Ok(pollster::block_on(adapter.request_device(&describe(adapter)))?)
 }

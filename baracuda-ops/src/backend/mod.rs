@@ -48,6 +48,51 @@ pub enum DeviceProps {
     Wgpu(wgpu::Props),
 }
 
+impl DeviceProps {
+    /// As [`Device::supports`], of a device that need not be here: kernels are chosen by these numbers alone.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with every kernel tried and its reason.
+    pub fn supports<D: Descriptor>(&self, descriptor: &D, options: &PlanOptions) -> Result<&'static str> {
+        crate::plan::choose(self, descriptor, options)
+    }
+
+    /// The kind of device.
+    pub fn backend(&self) -> Backend {
+        match self {
+            Self::Cpu => Backend::Cpu,
+            #[cfg(feature = "cuda")]
+            Self::Cuda(_) => Backend::Cuda,
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(_) => Backend::Wgpu,
+        }
+    }
+
+    /// Devices of every kind, to check choices where there are none.
+    #[doc(hidden)]
+    pub fn examples() -> Vec<Self> {
+        #[allow(unused_mut, reason = "only the GPU features add devices")]
+        let mut examples = vec![Self::Cpu];
+        #[cfg(feature = "cuda")]
+        examples.extend(cuda::Props::examples().map(Self::Cuda));
+        #[cfg(feature = "wgpu")]
+        examples.extend(wgpu::Variants::devices().map(Self::Wgpu));
+        examples
+    }
+}
+
+impl fmt::Display for DeviceProps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(props) => props.fmt(f),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(props) => props.fmt(f),
+        }
+    }
+}
+
 /// A device on which plans are built: a handle that is cheap to clone.
 ///
 /// Two handles are equal if plans, queues and buffers of one work with the other: on CUDA if they share a context, on wgpu if one was
@@ -179,7 +224,7 @@ impl Device {
     /// # Errors
     /// [`Error::Unsupported`] with every kernel tried and its reason.
     pub fn supports<D: Descriptor>(&self, descriptor: &D, options: &PlanOptions) -> Result<&'static str> {
-        crate::plan::choose(self, descriptor, options)
+        self.props().supports(descriptor, options)
     }
 
     /// `bytes` bytes of zeros.

@@ -1,3 +1,14 @@
 //! The ops, by family.
 
+pub mod activation;
+mod fields;
 pub mod norm;
+mod rows;
+pub mod softmax;
+
+/// Every shader that a plan can ask for, with what it is for, made without a device: for checks of the text. Each family adds its own.
+#[cfg(feature = "wgpu")]
+#[doc(hidden)]
+pub fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
+    norm::wgsl_variants().chain(softmax::wgsl_variants())
+}

@@ -7,12 +7,33 @@ use crate::case::{Case, Random};
 use crate::judge::Expected;
 use crate::values::Tensors;
 
+mod batch_norm;
+mod channel_norm;
+mod group_norm;
+mod instance_norm;
 mod layer_norm;
+mod local_response_norm;
 mod rms_norm;
 mod row_norm;
+mod softmax;
 
 /// Every op, forward and backward.
-pub static SUBJECTS: &[Subject] = &[layer_norm::FORWARD, layer_norm::BACKWARD, rms_norm::FORWARD, rms_norm::BACKWARD];
+pub static SUBJECTS: &[Subject] = &[
+    layer_norm::FORWARD,
+    layer_norm::BACKWARD,
+    rms_norm::FORWARD,
+    rms_norm::BACKWARD,
+    batch_norm::FORWARD,
+    batch_norm::BACKWARD,
+    group_norm::FORWARD,
+    group_norm::BACKWARD,
+    instance_norm::FORWARD,
+    instance_norm::BACKWARD,
+    local_response_norm::FORWARD,
+    local_response_norm::BACKWARD,
+    softmax::FORWARD,
+    softmax::BACKWARD,
+];
 
 /// One op.
 pub struct Subject {

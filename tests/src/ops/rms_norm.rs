@@ -8,29 +8,8 @@ use baracuda_ops::{
 use super::row_norm::{self, Family, Form, GradientForm};
 use super::{Named, Subject};
 
-pub(super) const FORWARD: Subject = Subject {
-    name: "rms_norm",
-    cases: row_norm::forward_cases::<RmsNorm>,
-    is_cpu_only: row_norm::is_cpu_only,
-    may_be_constant: row_norm::may_be_constant,
-    input: row_norm::forward_input,
-    expect: row_norm::expect_forward,
-    contracts: row_norm::FORWARD_CONTRACTS,
-    run_typed: run_forward,
-    features: row_norm::forward_features::<RmsNorm>,
-};
-
-pub(super) const BACKWARD: Subject = Subject {
-    name: "rms_norm_backward",
-    cases: row_norm::backward_cases::<RmsNorm>,
-    is_cpu_only: row_norm::is_cpu_only,
-    may_be_constant: row_norm::may_be_constant,
-    input: row_norm::backward_input,
-    expect: row_norm::expect_backward,
-    contracts: row_norm::BACKWARD_CONTRACTS,
-    run_typed: run_backward,
-    features: row_norm::backward_features::<RmsNorm>,
-};
+pub(super) const FORWARD: Subject = row_norm::forward_subject::<RmsNorm>("rms_norm", run_forward);
+pub(super) const BACKWARD: Subject = row_norm::backward_subject::<RmsNorm>("rms_norm_backward", run_backward);
 
 struct RmsNorm;
 

@@ -8,7 +8,7 @@ use baracuda_ops::{
 };
 use serde_json::Value;
 
-use super::Contract;
+use super::{Contract, RunTyped, Subject};
 use crate::case::{Case, Data, Random, distinct};
 use crate::judge::{Expected, budget};
 use crate::values::Tensors;
@@ -73,6 +73,36 @@ pub(super) trait Family {
     fn backward(form: &GradientForm) -> Result<AnyDescriptor, Error>;
 }
 
+/// What the harness knows of a forward.
+pub(super) const fn forward_subject<F: Family>(name: &'static str, run_typed: RunTyped) -> Subject {
+    Subject {
+        name,
+        cases: forward_cases::<F>,
+        is_cpu_only,
+        may_be_constant,
+        input: forward_input,
+        expect: expect_forward,
+        contracts: FORWARD_CONTRACTS,
+        run_typed,
+        features: forward_features::<F>,
+    }
+}
+
+/// What the harness knows of a backward.
+pub(super) const fn backward_subject<F: Family>(name: &'static str, run_typed: RunTyped) -> Subject {
+    Subject {
+        name,
+        cases: backward_cases::<F>,
+        is_cpu_only,
+        may_be_constant,
+        input: backward_input,
+        expect: expect_backward,
+        contracts: BACKWARD_CONTRACTS,
+        run_typed,
+        features: backward_features::<F>,
+    }
+}
+
 const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 
 fn dense(dtype: DType, dims: &[u64]) -> TensorDesc {
@@ -119,7 +149,7 @@ fn with_core(case: Case, is_core: bool) -> Case {
     if is_core { case.core() } else { case }
 }
 
-pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
+fn forward_cases<F: Family>() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |form: Form, data: Data, core: bool| {
         let descriptor = F::forward(&form).expect("the case lists hold valid descriptors");
@@ -243,7 +273,7 @@ fn layouts<F: Family>(dtype: DType) -> Vec<(Form, bool)> {
     forms
 }
 
-pub(super) fn backward_cases<F: Family>() -> Vec<Case> {
+fn backward_cases<F: Family>() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |form: GradientForm, data: Data, core: bool| {
         // The only refusal is that of a backward without any gradient, which some of the subsets below are.
@@ -330,13 +360,13 @@ impl Fields {
     }
 }
 
-pub(super) fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
+fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
     // Rows of one or two columns have only a few values; the gradients of no rows are zeros.
     Fields::of(descriptor).is_ok_and(|f| f.cols <= 2 || f.rows == 0)
 }
 
 /// GPUs take rows of contiguous elements whose starts at most three strides tell.
-pub(super) fn is_cpu_only(descriptor: &AnyDescriptor) -> bool {
+fn is_cpu_only(descriptor: &AnyDescriptor) -> bool {
     let Ok(fields) = Fields::of(descriptor) else { return false };
     let normalized = fields.json["normalized_dims"].as_u64().unwrap_or(1) as usize;
     let rank = descriptor.slots()[0].desc.rank();
@@ -351,12 +381,12 @@ pub(super) fn is_cpu_only(descriptor: &AnyDescriptor) -> bool {
     })
 }
 
-pub(super) fn forward_input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
+fn forward_input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
     let fields = Fields::of(&case.descriptor)?;
     Ok(input(case.data, slot, &fields, random))
 }
 
-pub(super) fn backward_input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensors) -> Result<Vec<f64>> {
+fn backward_input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensors) -> Result<Vec<f64>> {
     let fields = Fields::of(&case.descriptor)?;
     // A NaN comes in through dy, which leaves most of the parameter gradients numbers; infinities through x.
     let data = match (case.data, slot.name) {
@@ -394,7 +424,11 @@ fn forward_json(fields: &Fields) -> Value {
 }
 
 /// Runs a descriptor whose operands are all dense f64 on the CPU.
-fn run_in_f64(op: &str, json: &Value, inputs: &BTreeMap<&str, &[f64]>) -> Result<BTreeMap<String, Vec<f64>>> {
+pub(super) fn run_in_f64(
+    op: &str,
+    json: &Value,
+    inputs: &BTreeMap<&str, &[f64]>,
+) -> Result<BTreeMap<String, Vec<f64>>> {
     let device = Device::cpu();
     let plan = AnyDescriptor::parse(op, &json.to_string())?.plan(&device, &PlanOptions::default())?;
     let mut outputs: BTreeMap<String, Vec<f64>> = BTreeMap::new();
@@ -416,7 +450,7 @@ fn run_in_f64(op: &str, json: &Value, inputs: &BTreeMap<&str, &[f64]>) -> Result
     Ok(outputs)
 }
 
-pub(super) const FORWARD_CONTRACTS: &[Contract] = &[
+const FORWARD_CONTRACTS: &[Contract] = &[
     Contract {
         outputs: &["y"],
         budget: "u_o |y| + u_A (|gamma| (16 |xhat| + 4) + 2 |beta|), on wgpu 24 for 16",
@@ -431,7 +465,7 @@ pub(super) const FORWARD_CONTRACTS: &[Contract] = &[
     },
 ];
 
-pub(super) const BACKWARD_CONTRACTS: &[Contract] = &[
+const BACKWARD_CONTRACTS: &[Contract] = &[
     Contract {
         outputs: &["dx"],
         budget: "u_o |dx| + u_A (8 rstd (|g| + mean|g| + |xhat| mean|g xhat|) + |dh|)",
@@ -446,7 +480,7 @@ pub(super) const BACKWARD_CONTRACTS: &[Contract] = &[
 
 /// Expected values and budgets of forward: docs/numerics.md, Budgets, "norm forward": `|gamma| (16 |xhat| + 4) + 2 |beta|`, 24 in place
 /// of 16 for WGSL. The statistics are given what this leaves them: rstd the relative error of xhat, mean the 4 in units of 1 / rstd.
-pub(super) fn expect_forward(
+fn expect_forward(
     descriptor: &AnyDescriptor,
     inputs: &Tensors,
     outputs: &Tensors,
@@ -510,7 +544,7 @@ pub(super) fn expect_forward(
 
 /// Expected values and budgets of backward, given the saved statistics: docs/numerics.md, Budgets, "norm dx":
 /// `8 rstd (|g| + mean|g| + |xhat| mean|g xhat|)`, and "dweight, dbias": `(8 + L/4) sum|terms|`. An added dh counts as one more term.
-pub(super) fn expect_backward(
+fn expect_backward(
     descriptor: &AnyDescriptor,
     inputs: &Tensors,
     outputs: &Tensors,
@@ -570,7 +604,7 @@ pub(super) fn expect_backward(
 }
 
 /// Rows of the support table of forward.
-pub(super) fn forward_features<F: Family>() -> Vec<(String, AnyDescriptor)> {
+fn forward_features<F: Family>() -> Vec<(String, AnyDescriptor)> {
     let mut features = Vec::new();
     for dtype in FLOATS {
         let x = dense(dtype, &[64, 1024]);
@@ -604,7 +638,7 @@ pub(super) fn forward_features<F: Family>() -> Vec<(String, AnyDescriptor)> {
 }
 
 /// Rows of the support table of backward.
-pub(super) fn backward_features<F: Family>() -> Vec<(String, AnyDescriptor)> {
+fn backward_features<F: Family>() -> Vec<(String, AnyDescriptor)> {
     let mut features = Vec::new();
     for dtype in FLOATS {
         let x = dense(dtype, &[64, 1024]);

@@ -14,8 +14,9 @@ use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdevice_attribute, CUdevice_attribute_enum as attribute, CUresult,
 };
 
-use super::Located;
+use super::{DeviceKind, Located};
 use crate::error::{Error, Result};
+use crate::plan::BuildError;
 
 mod interop;
 
@@ -44,6 +45,37 @@ pub struct Props {
     pub l2_bytes: u64,
     /// The driver's CUDA version: 1000 times major plus 10 times minor.
     pub driver: u32,
+}
+
+impl Props {
+    /// What the data sheets say of an A100, an RTX 3090, an RTX 4090, an H200, a B200 and an RTX 5090.
+    pub(crate) fn examples() -> impl Iterator<Item = Self> {
+        [
+            ("A100", 80, 108, 163, 1, 40),
+            ("RTX 3090", 86, 82, 99, 1, 6),
+            ("RTX 4090", 89, 128, 99, 1, 72),
+            ("H200", 90, 132, 227, 16, 50),
+            ("B200", 100, 148, 227, 16, 126),
+            ("RTX 5090", 120, 170, 99, 8, 96),
+        ]
+        .into_iter()
+        .map(|(name, capability, multiprocessors, shared_kib, cluster, l2_mib)| Self {
+            name: name.into(),
+            ordinal: 0,
+            capability,
+            multiprocessors,
+            shared_bytes: shared_kib << 10,
+            cluster,
+            l2_bytes: l2_mib << 20,
+            driver: 13000,
+        })
+    }
+}
+
+impl fmt::Display for Props {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cuda:{} ({})", self.ordinal, self.name)
+    }
 }
 
 /// A context and what the library needs of it.
@@ -75,6 +107,14 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 impl Device {
+    /// The device behind the public one, for kernels that run on CUDA only.
+    pub(crate) fn of(device: &super::Device) -> Result<&Self, BuildError> {
+        match &device.0 {
+            DeviceKind::Cuda(device) => Ok(device),
+            _ => Err(BuildError::Refused("it runs on CUDA".into())),
+        }
+    }
+
     pub(crate) fn primary(ordinal: u32) -> Result<Self> {
         init()?;
         let mut count = 0;
@@ -220,7 +260,7 @@ impl Hash for Device {
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cuda:{} ({})", self.0.props.ordinal, self.0.props.name)
+        self.0.props.fmt(f)
     }
 }
 

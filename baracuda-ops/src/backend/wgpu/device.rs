@@ -1,12 +1,14 @@
 //! Devices and their memory.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
 use std::time::Duration;
+
+use rayon::prelude::*;
 
 use super::queue::{Queue, Recorder};
 use super::text::Source;
@@ -94,6 +96,8 @@ pub(crate) struct Inner {
     pub(super) no_offsets: ::wgpu::Buffer,
     /// With inputs only read, and with all operands bound alike.
     pipelines: Mutex<HashMap<Source, [Pipeline; 2]>>,
+    /// Uniforms by their contents, as long as a plan has them.
+    params: Mutex<HashMap<Vec<u8>, Weak<::wgpu::Buffer>>>,
     recorder: Mutex<Recorder>,
     lost: Arc<Lost>,
 }
@@ -194,7 +198,7 @@ impl Device {
 
     fn new(device: ::wgpu::Device, queue: ::wgpu::Queue, lost: Arc<Lost>) -> Result<Self> {
         let props = Props::new(&device);
-        let name = name(&props);
+        let name = props.to_string();
         let descriptor = ::wgpu::BufferDescriptor {
             label: Some("baracuda-ops offsets"),
             size: 4 * MAX_BINDINGS as u64,
@@ -210,6 +214,7 @@ impl Device {
             props,
             no_offsets,
             pipelines: Mutex::default(),
+            params: Mutex::default(),
             recorder: Mutex::default(),
             lost,
         })))
@@ -347,15 +352,43 @@ impl Device {
         self.alive().err().unwrap_or(Error::Backend { call, code: 0, detail })
     }
 
-    /// The pipelines of a source, with inputs only read and with all operands bound alike, compiled once for the life of the device.
-    pub(super) fn pipelines(&self, source: Source) -> Result<[Pipeline; 2]> {
-        let mut pipelines = self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(pair) = pipelines.get(&source) {
-            return Ok(pair.clone());
+    /// A uniform with these contents, which nobody writes: plans with equal ones share it.
+    pub(super) fn params(&self, contents: &[u8]) -> Result<Arc<::wgpu::Buffer>> {
+        let mut params = self.params.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(buffer) = params.get(contents).and_then(Weak::upgrade) {
+            return Ok(buffer);
         }
-        let pair = [self.compile(&source, false)?, self.compile(&source, true)?];
-        pipelines.insert(source, pair.clone());
-        Ok(pair)
+        let size = (contents.len() as u64).next_multiple_of(16);
+        let buffer = self.create_buffer("baracuda-ops params", size, ::wgpu::BufferUsages::UNIFORM, Some(contents))?;
+        let buffer = Arc::new(buffer);
+        if params.len() == params.capacity() {
+            params.retain(|_, buffer| buffer.strong_count() > 0);
+        }
+        params.insert(contents.to_vec(), Arc::downgrade(&buffer));
+        Ok(buffer)
+    }
+
+    /// The pipelines of each source, with inputs only read and with all operands bound alike, compiled once for the life of the device.
+    pub(super) fn pipelines(&self, sources: &[Source]) -> Result<Vec<[Pipeline; 2]>> {
+        let lock = || self.pipelines.lock().unwrap_or_else(PoisonError::into_inner);
+        let pairs = |known: &HashMap<Source, [Pipeline; 2]>| sources.iter().map(|s| known.get(s).cloned()).collect();
+        let missing: Vec<&Source> = {
+            let known = lock();
+            if let Some(pairs) = pairs(&known) {
+                return Ok(pairs);
+            }
+            let missing: HashSet<&Source> = sources.iter().filter(|s| !known.contains_key(*s)).collect();
+            missing.into_iter().collect()
+        };
+        // Drivers take long for each: they compile side by side, while other threads find what is known.
+        let forms: Vec<_> = missing.iter().flat_map(|source| [(source, false), (source, true)]).collect();
+        let compiled = forms.into_par_iter().map(|(source, is_shared)| self.compile(source, is_shared));
+        let compiled = compiled.collect::<Result<Vec<_>>>()?;
+        let mut known = lock();
+        for (source, pair) in missing.into_iter().zip(compiled.chunks_exact(2)) {
+            known.entry(source.clone()).or_insert_with(|| [pair[0].clone(), pair[1].clone()]);
+        }
+        Ok(pairs(&known).unwrap_or_default())
     }
 
     fn compile(&self, source: &Source, is_shared: bool) -> Result<Pipeline> {
@@ -457,13 +490,15 @@ impl Lost {
     }
 }
 
-fn name(props: &Props) -> String {
-    format!("wgpu ({}, {})", props.adapter, props.api)
+impl fmt::Display for Props {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "wgpu ({}, {})", self.adapter, self.api)
+    }
 }
 
 impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&name(&self.props))
+        self.props.fmt(f)
     }
 }
 

@@ -6,8 +6,13 @@
 mod device;
 mod program;
 mod queue;
+pub(crate) mod team;
 mod text;
+mod variants;
+mod work;
 
 pub(crate) use device::{Device, Memory, Props};
-pub(crate) use program::{Binding, BoundProgram, Place, Program, StepBuilder, bind, enqueue, grid, replay};
+pub(crate) use program::{Binding, BoundProgram, Place, Program, StepBuilder, bind, enqueue, replay};
 pub(crate) use queue::Queue;
+pub(crate) use variants::Variants;
+pub(crate) use work::{Binder, Work, build, check_bindings, check_reach, check_workspace, groups, padded, prelude};

@@ -3,6 +3,8 @@
 //! A binding starts at a multiple of the device's alignment at or before its operand; the words in between reach the kernel as an
 //! offset. Ranges of one buffer of which one is written are all bound for reading and writing, since wgpu counts uses per buffer.
 
+use std::sync::Arc;
+
 use super::device::{Device, MAX_BINDINGS, Pipeline, Props};
 use super::queue::Queue;
 use super::text::{OperandText, Source};
@@ -70,8 +72,14 @@ impl StepBuilder {
         }
     }
 
-    fn build(self, device: &Device) -> Result<Step> {
-        let forms = |is_chunked| device.pipelines(self.source(is_chunked));
+    /// The texts that serve aligned chunks, if there are any, and any word.
+    fn sources(&self) -> impl Iterator<Item = Source> {
+        let forms: &[bool] = if self.can_chunk { &[true, false] } else { &[false] };
+        forms.iter().map(|&is_chunked| self.source(is_chunked))
+    }
+
+    /// `forms`: the pipelines of its sources.
+    fn build(self, device: &Device, forms: Vec<[Pipeline; 2]>) -> Result<Step> {
         let mut bindings = Vec::with_capacity(self.bindings.len());
         for binding in &self.bindings {
             if let Some(place) = binding.place {
@@ -84,19 +92,8 @@ impl StepBuilder {
                 });
             }
         }
-        let params = device.create_buffer(
-            "baracuda-ops params",
-            (self.params.len() as u64).next_multiple_of(16),
-            ::wgpu::BufferUsages::UNIFORM,
-            Some(&self.params),
-        )?;
-        Ok(Step {
-            chunked: if self.can_chunk { Some(forms(true)?) } else { None },
-            words: forms(false)?,
-            params,
-            bindings,
-            grid: self.grid,
-        })
+        let params = device.params(&self.params)?;
+        Ok(Step { forms, params, bindings, grid: self.grid })
     }
 }
 
@@ -118,11 +115,10 @@ pub(crate) struct Program {
 /// One dispatch.
 #[derive(Debug)]
 struct Step {
-    /// Pipelines for aligned chunks: with inputs only read, and with all bound alike.
-    chunked: Option<[Pipeline; 2]>,
-    /// The same for operands at any word.
-    words: [Pipeline; 2],
-    params: ::wgpu::Buffer,
+    /// For aligned chunks the first, for operands at any word the last, which may be the same; each with inputs only read, and with all
+    /// operands bound alike.
+    forms: Vec<[Pipeline; 2]>,
+    params: Arc<::wgpu::Buffer>,
     bindings: Vec<Use>,
     grid: [u32; 2],
 }
@@ -136,7 +132,13 @@ struct Use {
 
 impl Program {
     pub(crate) fn new(device: &Device, steps: Vec<StepBuilder>) -> Result<Self> {
-        let steps = steps.into_iter().map(|step| step.build(device)).collect::<Result<_>>()?;
+        let sources: Vec<Source> = steps.iter().flat_map(StepBuilder::sources).collect();
+        let mut pipelines = device.pipelines(&sources)?.into_iter();
+        let build = |step: StepBuilder| {
+            let forms = pipelines.by_ref().take(1 + usize::from(step.can_chunk)).collect();
+            step.build(device, forms)
+        };
+        let steps = steps.into_iter().map(build).collect::<Result<_>>()?;
         Ok(Self { device: device.clone(), steps })
     }
 }
@@ -184,8 +186,8 @@ impl Step {
                 && matches!((&ranges[written], &ranges[other]), (Some(a), Some(b)) if a.buffer == b.buffer)
         };
         let is_shared = (0..count).any(|written| (0..count).any(|other| is_mixed(written, other)));
-        let forms = self.chunked.as_ref().filter(|_| has_whole_chunks).unwrap_or(&self.words);
-        Some(Resolved { ranges, offsets, count, pipeline: &forms[usize::from(is_shared)] })
+        let form = if has_whole_chunks { self.forms.first()? } else { self.forms.last()? };
+        Some(Resolved { ranges, offsets, count, pipeline: &form[usize::from(is_shared)] })
     }
 }
 

@@ -22,7 +22,13 @@ impl OperandText {
     /// Bytes of the elements in which the operand is bound.
     pub(crate) fn element_bytes(self) -> u64 {
         let has_chunks = ["chunks", "quads", "partials"].iter().any(|kind| self.accessor.starts_with(kind));
-        if has_chunks { 16 } else { 4 }
+        if has_chunks {
+            16
+        } else if self.accessor.starts_with("pairs") {
+            8
+        } else {
+            4
+        }
     }
 }
 

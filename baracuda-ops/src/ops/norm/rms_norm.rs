@@ -45,11 +45,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::row_norm::{
-    self, Backward, BackwardFields, Forward, ForwardFields, Gradients, RowNorm, Valid, backward, forward, real,
+    self, Backward, BackwardFields, Forward, ForwardFields, Gradients, RowNorm, Valid, backward, forward,
 };
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::{Mem, MemMut, Operands};
+use crate::ops::fields::real;
 use crate::plan::{Args, Descriptor, Kernel, Plan, Slot, sealed};
 use crate::tensor::TensorDesc;
 

@@ -5,11 +5,12 @@ use std::ffi::c_void;
 use baracuda_ops_sys as sys;
 
 use super::cuda_choice::{self, Problem, Tuned};
-use super::{Backward, Forward, RowGeometry, RowNorm, Valid, backward, forward};
+use super::{Backward, Forward, RowNorm, Valid, backward, forward};
 use crate::backend::cuda::{self, Launch, Props};
-use crate::backend::{Backend, Device, DeviceKind, DeviceProps, Located};
+use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::ops::rows::RowGeometry;
 use crate::options::{PlanOptions, WorkspaceReq};
 use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
 use crate::slots::Slots;
@@ -66,7 +67,7 @@ impl<D: Forward> Kernel<D> for Cuda {
     }
 
     fn build(&self, descriptor: &D, choice: Choice, device: &Device) -> Result<Built, BuildError> {
-        let device = cuda_device(device)?;
+        let device = cuda::Device::of(device)?;
         let norm = descriptor.valid();
         let geometry = forward_geometry(norm).map_err(BuildError::Refused)?;
         let (extent1, extent2, [x, residual, y, h]) = c_geometry(&geometry);
@@ -141,7 +142,7 @@ impl<D: Backward> Kernel<D> for CudaBackward {
     }
 
     fn build(&self, descriptor: &D, choice: Choice, device: &Device) -> Result<Built, BuildError> {
-        let device = cuda_device(device)?;
+        let device = cuda::Device::of(device)?;
         let norm = descriptor.valid();
         let geometry = backward_geometry(norm).map_err(BuildError::Refused)?;
         let (extent1, extent2, [dy, x, dh, dx]) = c_geometry(&geometry);
@@ -195,13 +196,6 @@ impl<D: Backward> Kernel<D> for CudaBackward {
         let has_parameters = norm.fields.dweight || norm.fields.dbias.is_some();
         let has_work = geometry.cols > 0 && (geometry.rows > 0 || has_parameters);
         Ok(Built(Exec::Cuda(Launch { call, launch: if has_work { Box::new(run) } else { Box::new(|_, _| 0) } })))
-    }
-}
-
-fn cuda_device(device: &Device) -> Result<&cuda::Device, BuildError> {
-    match &device.0 {
-        DeviceKind::Cuda(device) => Ok(device),
-        _ => Err(BuildError::Refused("it runs on CUDA".into())),
     }
 }
 

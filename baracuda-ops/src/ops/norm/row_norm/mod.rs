@@ -5,7 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::{DType, Real};
-use crate::error::{Error, Reason, Result};
+use crate::error::Result;
+use crate::ops::fields::{beside, float, is_false, parameter, require, same_parameter_type};
 use crate::plan::{Access, Descriptor, Kernel};
 use crate::slots::{Layouts, Slots, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -16,9 +17,9 @@ pub(super) mod cuda;
 #[cfg(feature = "cuda")]
 mod cuda_choice;
 #[cfg(feature = "wgpu")]
-pub(super) mod wgpu;
+pub(crate) mod wgpu;
 #[cfg(feature = "wgpu")]
-pub use wgpu::wgsl_variants;
+pub(super) use wgpu::wgsl_variants;
 
 /// Which of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,8 +61,10 @@ pub(crate) mod backward {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gradients {
-    /// That of the input (and of the residual, which is the same).
+    /// That of the input (and of the residual, where it is the same).
     pub dx: bool,
+    /// That of the residual, if forward has one whose gradient is not dx.
+    pub dresidual: bool,
     /// That of the weight, if forward has one.
     pub dweight: bool,
     /// That of the bias, if forward has one.
@@ -70,15 +73,11 @@ pub struct Gradients {
 
 impl Gradients {
     /// Every gradient; a parameter that forward lacks has none.
-    pub const ALL: Self = Self { dx: true, dweight: true, dbias: true };
-    /// That of the input alone.
-    pub const INPUT: Self = Self { dx: true, dweight: false, dbias: false };
+    pub const ALL: Self = Self { dx: true, dresidual: true, dweight: true, dbias: true };
+    /// Those of the input and of the residual alone.
+    pub const INPUT: Self = Self { dx: true, dresidual: true, dweight: false, dbias: false };
     /// Those of the parameters alone.
-    pub const PARAMETERS: Self = Self { dx: false, dweight: true, dbias: true };
-}
-
-fn is_false(flag: &bool) -> bool {
-    !flag
+    pub const PARAMETERS: Self = Self { dx: false, dresidual: false, dweight: true, dbias: true };
 }
 
 fn is_zero(value: &Real) -> bool {
@@ -172,56 +171,18 @@ pub(super) fn backward_kernels<D: Backward>() -> &'static [&'static dyn Kernel<D
     ]
 }
 
-/// A finite number for a field.
-pub(super) fn real(op: &'static str, field: &'static str, value: f64) -> Result<Real> {
-    Real::new(value).ok_or_else(|| Error::InvalidDescriptor {
-        op,
-        field,
-        rule: format!("a finite number, got {value}"),
-    })
-}
-
 /// The extents of the statistics and of the parameters.
 fn split<'x>(op: &'static str, x: &'x TensorDesc, normalized_dims: usize) -> Result<(&'x [u64], &'x [u64])> {
-    if normalized_dims == 0 || normalized_dims > x.rank() {
-        let rule = format!("from 1 to the rank of x, {}; got {normalized_dims}", x.rank());
-        return Err(Error::InvalidDescriptor { op, field: "normalized_dims", rule });
-    }
+    require(op, "normalized_dims", (1..=x.rank()).contains(&normalized_dims), || {
+        format!("from 1 to the rank of x, {}; got {normalized_dims}", x.rank())
+    })?;
     Ok(x.dims().split_at(x.rank() - normalized_dims))
 }
 
-fn parameter(op: &'static str, field: &'static str, x: &TensorDesc, dtype: DType) -> Result<()> {
-    if dtype == x.dtype() || dtype == DType::F32 {
-        return Ok(());
-    }
-    let rule = format!("the type of x, {}, or f32; got {dtype}", x.dtype());
-    Err(Error::InvalidDescriptor { op, field, rule })
-}
-
-fn same_parameter_type(op: &'static str, weight: Option<DType>, bias: Option<DType>) -> Result<()> {
-    match (weight, bias) {
-        (Some(weight), Some(bias)) if weight != bias => Err(Error::InvalidDescriptor {
-            op,
-            field: "bias",
-            rule: format!("the type of weight, {weight}; got {bias}"),
-        }),
-        _ => Ok(()),
-    }
-}
-
-fn float(op: &'static str, x: &TensorDesc) -> Result<()> {
-    if x.dtype().is_float() {
-        return Ok(());
-    }
-    Err(Error::InvalidDescriptor { op, field: "x", rule: format!("a floating-point type, got {}", x.dtype()) })
-}
-
 fn offset_needs_weight(op: &'static str, offset: Real, weight: Option<DType>) -> Result<()> {
-    if is_zero(&offset) || weight.is_some() {
-        return Ok(());
-    }
-    let rule = format!("needs a weight to be added to; got {}", offset.get());
-    Err(Error::InvalidDescriptor { op, field: "weight_offset", rule })
+    require(op, "weight_offset", is_zero(&offset) || weight.is_some(), || {
+        format!("needs a weight to be added to; got {}", offset.get())
+    })
 }
 
 impl Valid<ForwardFields> {
@@ -244,22 +205,19 @@ impl Valid<ForwardFields> {
 
     pub(crate) fn new(kind: RowNorm, op: &'static str, mut fields: ForwardFields) -> Result<Self> {
         let x = fields.x;
-        float(op, &x)?;
+        float(op, "x", &x)?;
         let (outer, inner) = split(op, &x, fields.normalized_dims)?;
         for (field, dtype) in [("weight", fields.weight), ("bias", fields.bias)] {
             dtype.map_or(Ok(()), |dtype| parameter(op, field, &x, dtype))?;
         }
         same_parameter_type(op, fields.weight, fields.bias)?;
         offset_needs_weight(op, fields.weight_offset, fields.weight)?;
-        let only = |condition: bool, field: &'static str, rule: &str| {
-            if condition { Ok(()) } else { Err(Error::InvalidDescriptor { op, field, rule: rule.into() }) }
-        };
-        only(fields.eps.get() >= 0.0, "eps", &format!(">= 0, got {}", fields.eps.get()))?;
+        let only = |holds: bool, field: &'static str, rule: &str| require(op, field, holds, || rule.into());
+        require(op, "eps", fields.eps.get() >= 0.0, || format!(">= 0, got {}", fields.eps.get()))?;
         only(kind == RowNorm::Layer || fields.bias.is_none(), "bias", "rms_norm has none")?;
         only(kind == RowNorm::Rms || is_zero(&fields.weight_offset), "weight_offset", "layer_norm has none")?;
 
-        let dense = TensorDesc::contiguous(x.dtype(), x.dims())?;
-        let output = if x.is_injective() { x } else { dense };
+        let output = beside(&x)?;
         let stats = TensorDesc::contiguous(x.dtype().accumulator(), outer)?;
         let mut slots = SlotsBuilder::new(op, forward::OPERANDS, &mut fields.layouts);
         slots.declare("x", Access::In, x)?;
@@ -347,24 +305,21 @@ impl Valid<BackwardFields> {
 
     pub(crate) fn new(kind: RowNorm, op: &'static str, mut fields: BackwardFields) -> Result<Self> {
         let x = fields.x;
-        float(op, &x)?;
+        float(op, "x", &x)?;
         let (outer, inner) = split(op, &x, fields.normalized_dims)?;
         for (field, dtype) in [("weight", fields.weight), ("dbias", fields.dbias)] {
             dtype.map_or(Ok(()), |dtype| parameter(op, field, &x, dtype))?;
         }
         same_parameter_type(op, fields.weight, fields.dbias)?;
         offset_needs_weight(op, fields.weight_offset, fields.weight)?;
-        let only = |condition: bool, field: &'static str, rule: &str| {
-            if condition { Ok(()) } else { Err(Error::InvalidDescriptor { op, field, rule: rule.into() }) }
-        };
+        let only = |holds: bool, field: &'static str, rule: &str| require(op, field, holds, || rule.into());
         only(kind == RowNorm::Layer || fields.dbias.is_none(), "dbias", "rms_norm has no bias")?;
         only(kind == RowNorm::Rms || is_zero(&fields.weight_offset), "weight_offset", "layer_norm has none")?;
         only(fields.weight.is_some() || !fields.dweight, "dweight", "needs a weight")?;
         only(fields.dx || !fields.dh, "dh", "adds to dx, which is not asked for")?;
         only(fields.dx || fields.dweight || fields.dbias.is_some(), "dx", "at least one gradient is asked for")?;
 
-        let dense = TensorDesc::contiguous(x.dtype(), x.dims())?;
-        let output = if x.is_injective() { x } else { dense };
+        let output = beside(&x)?;
         let stats = TensorDesc::contiguous(x.dtype().accumulator(), outer)?;
         let parameter = |dtype| TensorDesc::contiguous(dtype, inner);
         let mut slots = SlotsBuilder::new(op, backward::OPERANDS, &mut fields.layouts);
@@ -406,124 +361,5 @@ impl Valid<BackwardFields> {
         let mut fields = self.fields.clone();
         change(&mut fields);
         Self::new(self.kind, op, fields)
-    }
-}
-
-/// Rows as the GPU kernels see them: `rows` rows of `cols` contiguous elements; row `(i0, i1, i2)` of a tensor starts
-/// `i0 * s0 + i1 * s1 + i2 * s2` elements after its first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
-pub(crate) struct RowGeometry {
-    pub(crate) rows: u64,
-    pub(crate) cols: u64,
-    /// The two inner of the three row extents; the outer one is `rows` divided by both.
-    pub(crate) extents: [u64; 2],
-    /// Strides of each tensor, in the order given.
-    pub(crate) strides: Vec<[u64; 3]>,
-    /// The widest vector in bytes, at most 16, in which every row of every tensor can be moved.
-    pub(crate) vector_bytes: u64,
-}
-
-#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
-impl RowGeometry {
-    /// The rows of tensors of equal extents, of which the last `normalized_dims` make a row.
-    ///
-    /// # Errors
-    /// Why the layouts do not collapse so far.
-    pub(crate) fn new(tensors: &[&TensorDesc], normalized_dims: usize) -> Result<Self, Reason> {
-        let dims = tensors[0].dims();
-        let (outer, inner) = dims.split_at(dims.len() - normalized_dims);
-        let cols: u64 = inner.iter().product();
-        let rows: u64 = outer.iter().product();
-        for tensor in tensors {
-            let mut dense = 1;
-            for (&dim, &stride) in inner.iter().zip(&tensor.strides()[outer.len()..]).rev() {
-                if dim > 1 && stride != dense {
-                    return Err(format!(
-                        "the normalized extents {inner:?} are not dense: stride {stride}, not {dense}"
-                    )
-                    .into());
-                }
-                dense *= dim.max(1);
-            }
-        }
-        // Outermost first; each axis is an extent and one stride a tensor.
-        let mut axes: Vec<(u64, Vec<u64>)> = Vec::new();
-        for (axis, &dim) in outer.iter().enumerate().filter(|(_, dim)| **dim != 1) {
-            let strides: Vec<u64> = tensors.iter().map(|t| t.strides()[axis]).collect();
-            match axes.last_mut() {
-                Some((extent, steps))
-                    if steps.iter().zip(&strides).all(|(&step, &s)| s.checked_mul(dim) == Some(step)) =>
-                {
-                    *extent *= dim;
-                    *steps = strides;
-                }
-                _ => axes.push((dim, strides)),
-            }
-        }
-        if axes.len() > 3 {
-            return Err(
-                format!("the row extents {outer:?} collapse to {} strided ones, the limit is 3", axes.len()).into()
-            );
-        }
-        while axes.len() < 3 {
-            axes.insert(0, (1, vec![0; tensors.len()]));
-        }
-        let strides = (0..tensors.len()).map(|t| std::array::from_fn(|axis| axes[axis].1[t])).collect();
-        let mut multiple = 16 | (cols * tensors[0].dtype().size_bytes());
-        for tensor in tensors {
-            multiple |= tensor.align_bytes();
-            for axis in axes.iter().filter(|axis| axis.0 > 1) {
-                let t = tensors.iter().position(|t| std::ptr::eq(*t, *tensor)).unwrap_or_default();
-                multiple |= axis.1[t] * tensor.dtype().size_bytes();
-            }
-        }
-        let vector_bytes = 1 << multiple.trailing_zeros();
-        Ok(Self { rows, cols, extents: [axes[1].0, axes[2].0], strides, vector_bytes })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn geometry(descs: &[TensorDesc], normalized_dims: usize) -> Result<RowGeometry, Reason> {
-        RowGeometry::new(&descs.iter().collect::<Vec<_>>(), normalized_dims)
-    }
-
-    #[test]
-    fn dense_rows_collapse_to_one_stride() {
-        let x = TensorDesc::contiguous(DType::BF16, &[4, 1, 8, 3, 64]).unwrap();
-        let rows = geometry(&[x, x], 2).unwrap();
-        assert_eq!((rows.rows, rows.cols, rows.extents), (32, 192, [1, 32]));
-        assert_eq!((rows.strides[1], rows.vector_bytes), ([0, 0, 192], 16));
-    }
-
-    #[test]
-    fn transposed_heads_keep_three_strides() {
-        let (b, s, h, d) = (2, 5, 3, 8);
-        let x = TensorDesc::strided(DType::F16, &[b, h, s, d], &[s * h * d, d, h * d, 1]).unwrap();
-        let y = TensorDesc::contiguous(DType::F16, &[b, h, s, d]).unwrap();
-        let rows = geometry(&[x, y], 1).unwrap();
-        assert_eq!(rows.extents, [3, 5]);
-        assert_eq!(rows.strides, [[120, 8, 24], [120, 40, 8]]);
-    }
-
-    #[test]
-    fn odd_rows_move_in_narrow_vectors() {
-        let x = TensorDesc::contiguous(DType::F16, &[4, 7]).unwrap();
-        assert_eq!(geometry(&[x], 1).unwrap().vector_bytes, 2);
-        let padded = TensorDesc::strided(DType::F16, &[4, 12], &[16, 1]).unwrap();
-        assert_eq!(geometry(&[padded], 1).unwrap().vector_bytes, 8);
-        let shifted = TensorDesc::contiguous(DType::F32, &[4, 8]).unwrap().for_offset(4).unwrap();
-        assert_eq!(geometry(&[shifted], 1).unwrap().vector_bytes, 4);
-    }
-
-    #[test]
-    fn says_why_a_layout_does_not_collapse() {
-        let columns = TensorDesc::strided(DType::F32, &[4, 8], &[1, 4]).unwrap();
-        assert!(geometry(&[columns], 1).unwrap_err().to_string().contains("not dense"));
-        let scattered = TensorDesc::strided(DType::F32, &[2, 2, 2, 2, 4], &[1000, 300, 90, 20, 1]).unwrap();
-        assert!(geometry(&[scattered], 1).unwrap_err().to_string().contains("limit is 3"));
     }
 }

@@ -3,9 +3,12 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::super::{BackwardFields, RowNorm, Valid, backward};
-use super::team::{FEW_ROWS, Keep, LONG_ROW, Team};
-use super::{Binder, Rows, Work, check_bindings, check_reach, check_workspace, groups, padded, parameter, prelude};
-use crate::backend::wgpu::{Binding, Place, Props, StepBuilder};
+use super::{Rows, parameter};
+use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, Team};
+use crate::backend::wgpu::{
+    Binder, Binding, Place, Props, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups, padded,
+    prelude,
+};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::plan::{Choice, Slot};
@@ -200,7 +203,7 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     let step = |entry, file: Option<&'static str>, team: Team, flags, params: BackwardParams, grid, bindings| {
         let mut files = rows.prelude();
         let kind = if norm.kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
-        files.extend(["common/row", team.reduce.file(), kind, "norm/row_norm_backward"]);
+        files.extend(["common/team", "common/chunk", "common/row", team.reduce.file(), kind, "norm/row_norm_backward"]);
         files.extend(file);
         StepBuilder {
             entry,

@@ -3,9 +3,11 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::super::{ForwardFields, RowNorm, Valid, forward};
-use super::team::{FEW_ROWS, Keep, LONG_ROW, Team};
-use super::{Binder, Rows, Work, check_bindings, check_reach, check_workspace, groups, padded, parameter};
-use crate::backend::wgpu::{Binding, Place, Props, StepBuilder};
+use super::{Rows, parameter};
+use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, Team};
+use crate::backend::wgpu::{
+    Binder, Binding, Place, Props, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups, padded,
+};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::plan::{Choice, Slot};
@@ -127,7 +129,15 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     let step = |entry, file: Option<&'static str>, keep: Keep, params: ForwardParams, bindings| {
         let mut files = rows.prelude();
         let kind = if norm.kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
-        files.extend(["common/number", "common/row", team.reduce.file(), kind, "norm/row_norm"]);
+        files.extend([
+            "common/number",
+            "common/team",
+            "common/chunk",
+            "common/row",
+            team.reduce.file(),
+            kind,
+            "norm/row_norm",
+        ]);
         files.extend(file);
         StepBuilder {
             entry,

@@ -2,21 +2,21 @@
 
 mod backward;
 mod forward;
-mod team;
 mod variants;
 
-use super::{Backward, Forward, RowGeometry};
-use crate::backend::wgpu::{Binding, Place, Program, Props, StepBuilder, grid};
-use crate::backend::{Backend, Device, DeviceKind, DeviceProps};
+use super::{Backward, Forward};
+use crate::backend::wgpu::{build, prelude};
+use crate::backend::{Backend, Device, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::options::{PlanOptions, WorkspaceReq};
-use crate::plan::{BuildError, Built, Choice, Exec, Kernel, Slot, TUNING_WORDS};
+use crate::ops::rows::RowGeometry;
+use crate::options::PlanOptions;
+use crate::plan::{BuildError, Built, Choice, Kernel};
 use crate::tensor::TensorDesc;
 
 use backward::backward_work;
 use forward::forward_work;
-pub use variants::wgsl_variants;
+pub(in super::super) use variants::wgsl_variants;
 
 /// The forward kernels.
 pub(crate) struct Wgpu;
@@ -68,28 +68,6 @@ impl<D: Backward> Kernel<D> for WgpuBackward {
     }
 }
 
-fn build(device: &Device, work: impl FnOnce(&Props) -> Result<Work, Reason>) -> Result<Built, BuildError> {
-    let DeviceKind::Wgpu(device) = &device.0 else { return Err(BuildError::Refused("it runs on wgpu".into())) };
-    let work = work(device.props()).map_err(BuildError::Refused)?;
-    Ok(Built(Exec::Wgpu(Program::new(device, work.steps)?)))
-}
-
-/// The dispatches of a plan, and the workspace between them.
-struct Work {
-    steps: Vec<StepBuilder>,
-    workspace_bytes: u64,
-    workspace_align: u64,
-    tuning: [u32; TUNING_WORDS],
-}
-
-impl Work {
-    fn choice(&self) -> Choice {
-        let (bytes, align) = (self.workspace_bytes, self.workspace_align);
-        let workspace = if bytes == 0 { WorkspaceReq::NONE } else { WorkspaceReq { bytes, align } };
-        Choice { workspace, launches: self.steps.len() as u32, tuning: self.tuning, ..Choice::PLAIN }
-    }
-}
-
 /// What all kernels of the family ask of their rows.
 struct Rows {
     geometry: RowGeometry,
@@ -138,14 +116,6 @@ impl Rows {
     }
 }
 
-fn prelude(dtype: &'static str) -> Vec<&'static str> {
-    match dtype {
-        "f32" => vec!["common/f32"],
-        "f16" => vec!["common/f16", "common/half"],
-        _ => vec!["common/bf16", "common/half"],
-    }
-}
-
 /// The accessors of a parameter, aligned and not.
 fn parameter(dtype: DType) -> [&'static str; 2] {
     match dtype {
@@ -154,75 +124,19 @@ fn parameter(dtype: DType) -> [&'static str; 2] {
     }
 }
 
-/// Refuses operands that u32 indices or the device's bindings do not reach, and small operands that are not dense.
-fn check_reach(slots: &[Slot], dense: &[&str], props: &Props) -> Result<(), Reason> {
-    let align = u64::from(props.binding_align.max(16));
-    for slot in slots {
-        let most = props.max_binding_bytes.min(u64::from(u32::MAX)).saturating_sub(align);
-        if slot.span_bytes > most {
-            let (name, span) = (slot.name, slot.span_bytes);
-            return Err(format!("{name} spans {span} bytes, this device binds at most {most}").into());
-        }
-        if dense.contains(&slot.name) && !slot.desc.is_contiguous() {
-            return Err(format!("{} is not contiguous: strides {:?}", slot.name, slot.desc.strides()).into());
-        }
-    }
-    Ok(())
-}
-
-fn check_bindings(steps: &[StepBuilder], props: &Props) -> Result<(), Reason> {
-    let bound = |step: &StepBuilder| step.bindings.iter().filter(|b| b.place.is_some()).count();
-    let most = steps.iter().map(bound).max().unwrap_or(0);
-    if most as u64 > u64::from(props.max_storage_buffers) {
-        let limit = props.max_storage_buffers;
-        return Err(format!("it binds {most} storage buffers, the limit of this device is {limit}").into());
-    }
-    Ok(())
-}
-
-fn check_workspace(bytes: u64, props: &Props) -> Result<(), Reason> {
-    if bytes > props.max_binding_bytes {
-        let limit = props.max_binding_bytes;
-        return Err(format!("it needs {bytes} bytes of workspace, this device binds at most {limit}").into());
-    }
-    Ok(())
-}
-
-fn groups(count: u64, props: &Props) -> Result<[u32; 2], Reason> {
-    grid(count, props).ok_or_else(|| {
-        let most = u64::from(props.max_groups).pow(2);
-        format!("it needs {count} workgroups, the limit of this device is {most}").into()
-    })
-}
-
-/// Binds operands of one descriptor by name.
-struct Binder<'s> {
-    slots: &'s [Slot],
-}
-
-impl Binder<'_> {
-    /// An operand at its position, if declared and not empty.
-    fn operand(&self, name: &'static str, accessors: [&'static str; 2], absent: &'static str) -> Binding {
-        match self.slots.iter().find(|slot| slot.name == name && !slot.desc.is_empty()) {
-            Some(slot) => Binding { name, place: Some(Place::Operand(slot.position)), accessors },
-            None => Binding::absent(name, absent),
-        }
-    }
-}
-
-/// A stride triple in the place of a `vec3` that a `vec3` follows.
-fn padded([s0, s1, s2]: [u32; 3]) -> [u32; 4] {
-    [s0, s1, s2, 0]
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::{BackwardFields, ForwardFields, RowNorm, Valid};
     use super::backward::{PARAMETER_COLUMNS, PARAMETER_WORKGROUP};
     use super::forward::RESIDENT_HALF;
-    use super::team::{Reduce, Team};
-    use super::variants::variant_props;
     use super::*;
+    use crate::backend::wgpu::team::{Reduce, Team};
+    use crate::backend::wgpu::{Props, Variants};
+    use crate::options::WorkspaceReq;
+
+    fn variant_props(width: Option<u32>) -> Props {
+        Variants::device(width.map(|width| (width, width)))
+    }
 
     fn desc(dims: &[u64]) -> TensorDesc {
         TensorDesc::contiguous(DType::BF16, dims).unwrap()

@@ -1,80 +1,97 @@
 //! Every kind of shader of the family, without a device.
 
-use super::super::{BackwardFields, ForwardFields, Gradients, RowNorm, Valid};
-use super::{Work, backward_work, forward_work};
-use crate::backend::wgpu::Props;
+use super::super::{ForwardFields, Gradients, RowNorm, Valid};
+use super::{backward_work, forward_work};
+use crate::backend::wgpu::{Props, Variants, Work};
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
 use crate::tensor::TensorDesc;
 
-/// The text of every kind of shader of the family, with what it is for: for checks that need no device.
-pub fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    let mut texts = Vec::new();
-    for props in [Some(32), Some(8), None].map(variant_props) {
+/// Rows of each kind: many, few, and so few that long ones are split.
+const ROWS: [u64; 3] = [1000, 100, 10];
+/// Columns up to beyond what a workgroup holds: a team in each table holds one of these and not the one before.
+const LOG2_COLS: std::ops::RangeInclusive<u32> = 3..=17;
+
+pub(in super::super::super) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
+    let mut variants = Variants::default();
+    for props in &Variants::devices() {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
-            for cols in [64, 1024, 40_000] {
-                for (parameters, has_all) in [(None, false), (Some(dtype), true), (Some(DType::F32), true)] {
-                    let mut add = |name: &str, work: Result<Work, Reason>| {
-                        for step in work.into_iter().flat_map(|work| work.steps) {
-                            let reduce =
-                                props.subgroup_sizes.map_or("tree".into(), |(width, _)| format!("width {width}"));
-                            for (is_chunked, is_shared) in [(true, false), (true, true), (false, false), (false, true)]
-                            {
-                                let name = format!(
-                                    "{name} {} {dtype} cols {cols} parameters {parameters:?} {reduce} chunked {is_chunked} shared {is_shared}",
-                                    step.entry
-                                );
-                                texts.push((name, step.source(is_chunked).assemble(is_shared, props.has_immediates())));
-                            }
-                        }
-                    };
-                    for kind in [RowNorm::Layer, RowNorm::Rms] {
-                        if let Ok((forward, backward)) = variant(kind, dtype, cols, parameters, has_all) {
-                            add("forward", forward_work(&forward, &props));
-                            add("backward", backward_work(&backward, &props));
-                        }
+            for kind in [RowNorm::Layer, RowNorm::Rms] {
+                let mut add =
+                    |rows, cols, options: &Options| options.add(&mut variants, kind, dtype, rows, cols, props);
+                // Every team, without parameters and with all operands.
+                for rows in ROWS {
+                    for cols in LOG2_COLS.map(|log2| 1 << log2) {
+                        add(rows, cols, &Options::PLAIN);
+                        add(rows, cols, &Options::all(dtype));
+                        add(rows, cols, &Options::all(DType::F32));
                     }
+                }
+                // Every set of operands, on chip and split.
+                for options in Options::each(dtype) {
+                    add(1000, 1024, &options);
+                    add(10, 1 << 17, &options);
                 }
             }
         }
     }
-    texts.into_iter()
+    variants.into_texts()
 }
 
-/// Properties of a device with subgroups of one width and immediates, or with neither.
-pub(super) fn variant_props(subgroup: Option<u32>) -> Props {
-    Props {
-        adapter: String::new(),
-        api: String::new(),
-        driver: String::new(),
-        is_cpu: false,
-        subgroup_sizes: subgroup.map(|width| (width, width)),
-        immediate_bytes: if subgroup.is_some() { 128 } else { 0 },
-        max_binding_bytes: u64::from(u32::MAX),
-        max_buffer_bytes: u64::from(u32::MAX),
-        max_storage_buffers: 8,
-        max_workgroup_bytes: 16 << 10,
-        max_threads: if subgroup.is_some() { 1024 } else { 256 },
-        max_groups: 65535,
-        binding_align: 256,
+/// What a forward declares besides x and y, and the gradients that its backward is asked for.
+#[derive(Clone, Debug)]
+struct Options {
+    weight: Option<DType>,
+    bias: Option<DType>,
+    stats: bool,
+    residual: bool,
+    wanted: Gradients,
+}
+
+impl Options {
+    const PLAIN: Self = Self { weight: None, bias: None, stats: false, residual: false, wanted: Gradients::ALL };
+
+    fn all(parameters: DType) -> Self {
+        Self { weight: Some(parameters), bias: Some(parameters), stats: true, residual: true, wanted: Gradients::ALL }
     }
-}
 
-/// A forward and its backward, plain or with every option.
-fn variant(
-    kind: RowNorm,
-    dtype: DType,
-    cols: u64,
-    parameters: Option<DType>,
-    has_all: bool,
-) -> Result<(Valid<ForwardFields>, Valid<BackwardFields>)> {
-    let x = TensorDesc::contiguous(dtype, &[1000, cols])?;
-    let forward = Valid::<ForwardFields>::plain(kind, "row_norm", x, 1)?.with("row_norm", |fields| {
-        fields.weight = parameters;
-        fields.bias = parameters.filter(|_| kind == RowNorm::Layer);
-        fields.stats = has_all;
-        fields.residual = has_all;
-    })?;
-    let backward = forward.backward("row_norm_backward", Gradients::ALL)?;
-    Ok((forward, backward))
+    /// Every set.
+    fn each(dtype: DType) -> Vec<Self> {
+        let parameters = [None, Some(dtype), Some(DType::F32)];
+        let mut sets = Vec::new();
+        for weight in parameters {
+            for bias in parameters {
+                for flags in 0..32u32 {
+                    let [stats, residual, dx, dweight, dbias] = std::array::from_fn(|i| flags >> i & 1 == 1);
+                    let wanted = Gradients { dx, dweight, dbias, dresidual: false };
+                    sets.push(Self { weight, bias, stats, residual, wanted });
+                }
+            }
+        }
+        sets
+    }
+
+    /// Adds the shaders of a forward and its backward, if there are such.
+    fn add(&self, variants: &mut Variants, kind: RowNorm, dtype: DType, rows: u64, cols: u64, props: &Props) {
+        let mut add = |work: Result<Work, Reason>| {
+            for step in work.into_iter().flat_map(|work| work.steps) {
+                let name = format!("{kind:?} norm of {dtype} {rows} x {cols}, {self:?}");
+                variants.add(&name, &step, props);
+            }
+        };
+        let Ok(forward) = self.forward(kind, dtype, rows, cols) else { return };
+        add(forward_work(&forward, props));
+        let Ok(backward) = forward.backward("row_norm_backward", self.wanted) else { return };
+        add(backward_work(&backward, props));
+    }
+
+    fn forward(&self, kind: RowNorm, dtype: DType, rows: u64, cols: u64) -> Result<Valid<ForwardFields>> {
+        let x = TensorDesc::contiguous(dtype, &[rows, cols])?;
+        Valid::<ForwardFields>::plain(kind, "row_norm", x, 1)?.with("row_norm", |fields| {
+            fields.weight = self.weight;
+            fields.bias = self.bias.filter(|_| kind == RowNorm::Layer);
+            fields.stats = self.stats;
+            fields.residual = self.residual;
+        })
+    }
 }

@@ -1,0 +1,114 @@
+//! How rows are spread over threads.
+
+use super::device::Props;
+
+/// How the threads of a row meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reduce {
+    /// Within one subgroup.
+    Lanes,
+    /// Over whole subgroups, of which none is narrower than this.
+    Subgroups(u32),
+    /// In workgroup memory.
+    Tree,
+}
+
+impl Reduce {
+    pub(crate) fn file(self) -> &'static str {
+        match self {
+            Self::Lanes => "common/reduce_lanes",
+            Self::Subgroups(_) => "common/reduce_subgroups",
+            Self::Tree => "common/reduce_tree",
+        }
+    }
+}
+
+/// What a thread keeps of a row between its sums and its outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// The words that were read.
+    Words,
+    /// The same, and the next row's words take their places as they are used up.
+    WordsAhead,
+    /// What follows from them, in f32.
+    Values,
+    /// The same, while the next row's words arrive.
+    ValuesAhead,
+    /// Nothing: it reads again, from a cache.
+    Nothing,
+}
+
+impl Keep {
+    /// The flags of the shaders; `has_next`: a team takes several rows.
+    pub(crate) fn flags(self, has_next: bool) -> [(&'static str, bool); 2] {
+        let is_ahead = matches!(self, Self::WordsAhead | Self::ValuesAhead);
+        [("UNPACKED", matches!(self, Self::Values | Self::ValuesAhead)), ("PREFETCH", is_ahead && has_next)]
+    }
+}
+
+/// How a row is spread over threads: each holds `chunks` chunks of 16 bytes in registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Team {
+    pub(crate) threads: u32,
+    pub(crate) chunks: u32,
+    pub(crate) workgroup: u32,
+    pub(crate) reduce: Reduce,
+    pub(crate) keep: Keep,
+}
+
+/// Threads of a workgroup that holds several rows.
+pub(crate) const SHARED_WORKGROUP: u32 = 128;
+/// Rows below which a long row is split although a workgroup could hold it: too few workgroups would be at work.
+pub(crate) const FEW_ROWS: u64 = 96;
+/// Chunks from which on a row counts as long.
+pub(crate) const LONG_ROW: u64 = 2048;
+
+/// Rows up to which every row has multiprocessors to itself: as many threads as there are chunks.
+const THIN_ROWS: u64 = 132;
+
+impl Team {
+    pub(crate) fn new((threads, chunks, keep): (u32, u32, Keep), workgroup: u32, props: &Props) -> Self {
+        let (threads, workgroup) = (threads.min(props.max_threads), workgroup.max(threads).min(props.max_threads));
+        let reduce = match props.subgroup_sizes {
+            Some((narrowest, _)) if threads <= narrowest => Reduce::Lanes,
+            Some((narrowest, widest)) if narrowest >= 2 && widest <= threads => Reduce::Subgroups(narrowest),
+            _ => Reduce::Tree,
+        };
+        Self { threads, chunks, workgroup, reduce, keep }
+    }
+
+    /// A workgroup that holds a slice of a row.
+    pub(crate) fn of_slices(numbers: (u32, u32, Keep), props: &Props) -> Self {
+        Self::new(numbers, numbers.0, props)
+    }
+
+    /// The first of `table` that holds a row of `row_chunks` chunks on the device.
+    pub(crate) fn resident(table: &[(u32, u32, Keep)], rows: u64, row_chunks: u64, props: &Props) -> Option<Self> {
+        let fits = |&&(threads, chunks, _): &&(u32, u32, Keep)| {
+            threads <= props.max_threads && u64::from(threads) * u64::from(chunks) >= row_chunks
+        };
+        let mut numbers = *table.iter().find(fits)?;
+        let is_thin = rows <= THIN_ROWS && row_chunks > 32 && row_chunks <= u64::from(props.max_threads.min(1024));
+        if is_thin && numbers.1 > 1 {
+            numbers = ((row_chunks as u32).next_power_of_two(), 1, Keep::Values);
+        }
+        let workgroup = if numbers.0 <= 32 { SHARED_WORKGROUP } else { numbers.0 };
+        Some(Self::new(numbers, workgroup, props))
+    }
+
+    pub(crate) fn rows(self) -> u64 {
+        u64::from(self.workgroup / self.threads)
+    }
+
+    pub(crate) fn slice_chunks(self) -> u64 {
+        u64::from(self.threads) * u64::from(self.chunks)
+    }
+
+    pub(crate) fn constants(self) -> Vec<(&'static str, u32)> {
+        let mut constants = vec![("WORKGROUP", self.workgroup), ("THREADS", self.threads), ("CHUNKS", self.chunks)];
+        if let Reduce::Subgroups(narrowest) = self.reduce {
+            constants.push(("NARROWEST", narrowest));
+        }
+        constants
+    }
+}

@@ -1,0 +1,65 @@
+//! The shaders of a family without a device, for checks of their text.
+
+use std::collections::HashSet;
+
+use super::device::Props;
+use super::program::StepBuilder;
+use super::text::Source;
+
+/// Collects the texts of dispatches, each once.
+#[derive(Default)]
+pub(crate) struct Variants {
+    known: HashSet<(Source, bool, bool)>,
+    texts: Vec<(String, String)>,
+}
+
+impl Variants {
+    /// Devices whose shaders differ: with subgroups of 32 and of 8 invocations, of 8 to 32, and with none.
+    pub(crate) fn devices() -> [Props; 4] {
+        [Some((32, 32)), Some((8, 8)), Some((8, 32)), None].map(Self::device)
+    }
+
+    /// A device with subgroups of widths from and to, and with immediates; or with neither, and small workgroups.
+    pub(crate) fn device(subgroup_sizes: Option<(u32, u32)>) -> Props {
+        let is_able = subgroup_sizes.is_some();
+        Props {
+            adapter: String::new(),
+            api: String::new(),
+            driver: String::new(),
+            is_cpu: false,
+            subgroup_sizes,
+            immediate_bytes: if is_able { 128 } else { 0 },
+            max_binding_bytes: u64::from(u32::MAX),
+            max_buffer_bytes: u64::from(u32::MAX),
+            max_storage_buffers: if is_able { 16 } else { 8 },
+            max_workgroup_bytes: 16 << 10,
+            max_threads: if is_able { 1024 } else { 256 },
+            max_groups: 65535,
+            binding_align: 256,
+        }
+    }
+
+    /// Adds every text that a plan would compile for one of its dispatches on a device: for aligned chunks if it has any and for words,
+    /// with inputs only read and with all operands bound alike. `name` says what they are for.
+    pub(crate) fn add(&mut self, name: &str, step: &StepBuilder, props: &Props) {
+        let has_immediates = props.has_immediates();
+        let subgroups =
+            props.subgroup_sizes.map_or("no subgroups".into(), |(from, to)| format!("subgroups of {from} to {to}"));
+        for is_chunked in [true, false].into_iter().filter(|chunked| !chunked || step.can_chunk) {
+            let source = step.source(is_chunked);
+            for is_shared in [false, true] {
+                if self.known.insert((source.clone(), is_shared, has_immediates)) {
+                    let form = if is_chunked { "chunks" } else { "words" };
+                    let shared = if is_shared { ", all bound alike" } else { "" };
+                    let name = format!("{name}: {}, {form}{shared}, {subgroups}", step.entry);
+                    self.texts.push((name, source.assemble(is_shared, has_immediates)));
+                }
+            }
+        }
+    }
+
+    /// The texts, each with what it is for; the name of one for a device without subgroups ends in "no subgroups".
+    pub(crate) fn into_texts(self) -> impl Iterator<Item = (String, String)> {
+        self.texts.into_iter()
+    }
+}

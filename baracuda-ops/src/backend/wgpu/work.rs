@@ -1,0 +1,104 @@
+//! What the glue of every family shares: the dispatches of a plan, what they bind, and the limits that refuse them.
+
+use super::device::Props;
+use super::program::{Binding, Place, Program, StepBuilder, grid};
+use crate::backend::{Device, DeviceKind};
+use crate::error::Reason;
+use crate::options::WorkspaceReq;
+use crate::plan::{BuildError, Built, Choice, Exec, Slot, TUNING_WORDS};
+
+/// The dispatches of a plan, and the workspace between them.
+pub(crate) struct Work {
+    pub(crate) steps: Vec<StepBuilder>,
+    pub(crate) workspace_bytes: u64,
+    pub(crate) workspace_align: u64,
+    pub(crate) tuning: [u32; TUNING_WORDS],
+}
+
+impl Work {
+    pub(crate) fn choice(&self) -> Choice {
+        let (bytes, align) = (self.workspace_bytes, self.workspace_align);
+        let workspace = if bytes == 0 { WorkspaceReq::NONE } else { WorkspaceReq { bytes, align } };
+        Choice { workspace, launches: self.steps.len() as u32, tuning: self.tuning, ..Choice::PLAIN }
+    }
+}
+
+/// Compiles what a choice needs.
+pub(crate) fn build(device: &Device, work: impl FnOnce(&Props) -> Result<Work, Reason>) -> Result<Built, BuildError> {
+    let DeviceKind::Wgpu(device) = &device.0 else { return Err(BuildError::Refused("it runs on wgpu".into())) };
+    let work = work(device.props()).map_err(BuildError::Refused)?;
+    Ok(Built(Exec::Wgpu(Program::new(device, work.steps)?)))
+}
+
+/// The files that say how elements of a type are read and written.
+pub(crate) fn prelude(dtype: &'static str) -> Vec<&'static str> {
+    match dtype {
+        "f32" => vec!["common/f32"],
+        "f16" => vec!["common/f16", "common/half"],
+        _ => vec!["common/bf16", "common/half"],
+    }
+}
+
+/// Refuses operands that u32 indices or the device's bindings do not reach, and small operands that are not dense.
+pub(crate) fn check_reach(slots: &[Slot], dense: &[&str], props: &Props) -> Result<(), Reason> {
+    let align = u64::from(props.binding_align.max(16));
+    for slot in slots {
+        let most = props.max_binding_bytes.min(u64::from(u32::MAX)).saturating_sub(align);
+        if slot.span_bytes > most {
+            let (name, span) = (slot.name, slot.span_bytes);
+            return Err(format!("{name} spans {span} bytes, this device binds at most {most}").into());
+        }
+        if dense.contains(&slot.name) && !slot.desc.is_contiguous() {
+            return Err(format!("{} is not contiguous: strides {:?}", slot.name, slot.desc.strides()).into());
+        }
+    }
+    Ok(())
+}
+
+/// Refuses dispatches that bind more than the device allows.
+pub(crate) fn check_bindings(steps: &[StepBuilder], props: &Props) -> Result<(), Reason> {
+    let bound = |step: &StepBuilder| step.bindings.iter().filter(|b| b.place.is_some()).count();
+    let most = steps.iter().map(bound).max().unwrap_or(0);
+    if most as u64 > u64::from(props.max_storage_buffers) {
+        let limit = props.max_storage_buffers;
+        return Err(format!("it binds {most} storage buffers, the limit of this device is {limit}").into());
+    }
+    Ok(())
+}
+
+/// Refuses a workspace that the device does not bind in one piece.
+pub(crate) fn check_workspace(bytes: u64, props: &Props) -> Result<(), Reason> {
+    if bytes > props.max_binding_bytes {
+        let limit = props.max_binding_bytes;
+        return Err(format!("it needs {bytes} bytes of workspace, this device binds at most {limit}").into());
+    }
+    Ok(())
+}
+
+/// A grid of `count` workgroups.
+pub(crate) fn groups(count: u64, props: &Props) -> Result<[u32; 2], Reason> {
+    grid(count, props).ok_or_else(|| {
+        let most = u64::from(props.max_groups).pow(2);
+        format!("it needs {count} workgroups, the limit of this device is {most}").into()
+    })
+}
+
+/// Binds operands of one descriptor by name.
+pub(crate) struct Binder<'s> {
+    pub(crate) slots: &'s [Slot],
+}
+
+impl Binder<'_> {
+    /// An operand at its position, if declared and not empty.
+    pub(crate) fn operand(&self, name: &'static str, accessors: [&'static str; 2], absent: &'static str) -> Binding {
+        match self.slots.iter().find(|slot| slot.name == name && !slot.desc.is_empty()) {
+            Some(slot) => Binding { name, place: Some(Place::Operand(slot.position)), accessors },
+            None => Binding::absent(name, absent),
+        }
+    }
+}
+
+/// A stride triple in the place of a `vec3` that a `vec3` follows.
+pub(crate) fn padded([s0, s1, s2]: [u32; 3]) -> [u32; 4] {
+    [s0, s1, s2, 0]
+}

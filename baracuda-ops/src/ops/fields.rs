@@ -1,0 +1,56 @@
+//! Rules that the fields of many descriptors follow.
+
+use crate::dtype::{DType, Real};
+use crate::error::{Error, Result};
+use crate::tensor::TensorDesc;
+
+/// What must hold of one field.
+pub(crate) fn require(op: &'static str, field: &'static str, holds: bool, rule: impl FnOnce() -> String) -> Result<()> {
+    if holds { Ok(()) } else { Err(Error::InvalidDescriptor { op, field, rule: rule() }) }
+}
+
+/// A finite number for a field.
+pub(crate) fn real(op: &'static str, field: &'static str, value: f64) -> Result<Real> {
+    Real::new(value).ok_or_else(|| Error::InvalidDescriptor {
+        op,
+        field,
+        rule: format!("a finite number, got {value}"),
+    })
+}
+
+/// Refuses types without infinities.
+pub(crate) fn float(op: &'static str, field: &'static str, desc: &TensorDesc) -> Result<()> {
+    require(op, field, desc.dtype().is_float(), || format!("a floating-point type, got {}", desc.dtype()))
+}
+
+/// Refuses tensors that are not a batch of channels.
+pub(crate) fn batch_of_channels(op: &'static str, x: &TensorDesc) -> Result<()> {
+    require(op, "x", (2..=5).contains(&x.rank()), || format!("[N, C, spatial..] of rank 2 to 5, got rank {}", x.rank()))
+}
+
+/// Refuses parameters that are neither of x's type nor f32.
+pub(crate) fn parameter(op: &'static str, field: &'static str, x: &TensorDesc, dtype: DType) -> Result<()> {
+    require(op, field, dtype == x.dtype() || dtype == DType::F32, || {
+        format!("the type of x, {}, or f32; got {dtype}", x.dtype())
+    })
+}
+
+/// Refuses a weight and a bias of two types.
+pub(crate) fn same_parameter_type(op: &'static str, weight: Option<DType>, bias: Option<DType>) -> Result<()> {
+    match (weight, bias) {
+        (Some(weight), Some(bias)) => {
+            require(op, "bias", weight == bias, || format!("the type of weight, {weight}; got {bias}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The layout of a tensor beside x, unless told otherwise: x's, or the dense one where that addresses an element twice.
+pub(crate) fn beside(x: &TensorDesc) -> Result<TensorDesc> {
+    if x.is_injective() { Ok(*x) } else { TensorDesc::contiguous(x.dtype(), x.dims()) }
+}
+
+/// For fields that are left out of the JSON where they are false.
+pub(crate) fn is_false(flag: &bool) -> bool {
+    !flag
+}

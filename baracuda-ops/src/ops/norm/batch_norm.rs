@@ -1,0 +1,590 @@
+//! BatchNorm over all extents but the channels', in training and inference, forward and backward.
+//!
+//! With `n` elements in a channel (of all samples), `mean = sum(x) / n`, `var = sum((x - mean)^2) / n`, `rstd = 1 / sqrt(var + eps)`,
+//! `xhat = (x - mean) * rstd`:
+//!
+//! - forward: `y = act(xhat * weight + bias + residual)`;
+//! - running statistics: `running_mean = (1 - m) running_mean + m mean`, `running_var = (1 - m) running_var + m var n / (n - 1)`, where
+//!   `m` is `momentum`, or in cumulative mode `1 / (t + 1)` with `t = num_batches`, which becomes `t + 1`;
+//! - inference: `running_mean` and `running_var` are `mean` and `var`;
+//! - backward, with `dpre = dy * act'(pre)`, `pre` the argument of the activation, and `g = dpre * weight`:
+//!   `dx = rstd * (g - mean(g) - xhat * mean(g * xhat))`, in inference `dx = rstd * g`; `dresidual = dpre`,
+//!   `dweight = sum(dpre * xhat)`, `dbias = sum(dpre)`, means and sums over the channel. `pre` is computed again, or for ReLU `y` tells
+//!   its sign.
+//!
+//! | forward operand | shape | type | access | declared by |
+//! |---|---|---|---|---|
+//! | `x` | [N, C, spatial..], rank 2 to 5 | f64, f32, f16, bf16 | in | always |
+//! | `residual` | of x | of x | in | `residual` |
+//! | `weight`, `bias` | `[C]` | of x, or f32 | in | `weight`, `bias` |
+//! | `running_mean`, `running_var` | `[C]` | f32, or f64 for f64 | in, out; in inference in | `momentum`, `cumulative`, `inference` |
+//! | `num_batches` | `[1]` | i64 | in, out | `cumulative` |
+//! | `y` | of x | of x | out | always |
+//! | `mean`, `rstd` | `[C]` | f32, or f64 for f64 | out | `stats` |
+//!
+//! | backward operand | shape | type | access | declared by |
+//! |---|---|---|---|---|
+//! | `dy`, `x` | of x | of x | in | always |
+//! | `residual` | of x | of x | in | `residual` with an activation, unless `from_y` |
+//! | `y` | of x | of x | in | `from_y` |
+//! | `weight` | `[C]` | of x, or f32 | in | `weight` |
+//! | `bias` | `[C]` | of x, or f32 | in | `bias` with an activation, unless `from_y` |
+//! | `mean`, `rstd` | `[C]` | f32, or f64 for f64 | in | in training |
+//! | `running_mean`, `running_var` | `[C]` | f32, or f64 for f64 | in | in inference |
+//! | `dx`, `dresidual` | of x | of x | out | `dx`, `dresidual` |
+//! | `dweight`, `dbias` | `[C]` | of the parameter | out | `dweight`, `dbias` |
+//!
+//! Units: all values are plain numbers.
+//!
+//! Layout and aliasing: any strides on the CPU; on GPUs the spatial extents collapse to one stride, which is 1 in every tensor
+//! (contiguous), or the channels' stride is 1 in every tensor (channels last); parameters and statistics are dense. `y` may lie at `x`,
+//! or with a residual at `residual` instead, `dx` at `dy`, where the layouts agree.
+//!
+//! Accumulation: f32, for f64 operands f64, in two passes with correction (a constant channel gives `bias`, a large mean costs nothing),
+//! statistics merged in a fixed order; the same bits on the same device every time.
+//!
+//! NaN, infinity, empty: a channel with a NaN or an infinity is NaN where the formula says so. No elements in a channel: mean 0, rstd NaN,
+//! running statistics and count stay as they are, the gradients of the parameters are 0.
+//!
+//! Errors: [`Error::InvalidDescriptor`] names the field, also where training would take statistics of one element;
+//! [`Error::Unsupported`] says which kernel refused which layout.
+//!
+//! Source: S. Ioffe, C. Szegedy, "Batch Normalization", 2015; T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for Computing the
+//! Sample Variance", The American Statistician 37 (1983), for the corrected two-pass variance.
+//!
+//! Kernels: `csrc/norm/batch_norm.cu`, `csrc/norm/batch_norm.wgsl`, and the reference in `channel_norm/cpu.rs`.
+
+use serde::{Deserialize, Serialize};
+
+use super::Gradients;
+use super::channel_norm::{self, Backward, BackwardFields, ChannelNorm, Forward, ForwardFields, Valid};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::memory::{Mem, MemMut, Operands};
+use crate::ops::activation::Activation;
+use crate::plan::{Args, Descriptor, Kernel, Plan, Slot, sealed};
+use crate::tensor::TensorDesc;
+
+const KIND: ChannelNorm = ChannelNorm::Batch;
+
+/// BatchNorm of a tensor `[N, C, spatial..]`. See the [formulas and operands](self).
+///
+/// ```
+/// use baracuda_ops::{Activation, BatchNormDescriptor, DType, Gradients, TensorDesc};
+/// let x = TensorDesc::channels_last(DType::BF16, &[32, 64, 56, 56])?;
+/// let forward = BatchNormDescriptor::new(x)?
+///     .weight(DType::F32)?
+///     .bias(DType::F32)?
+///     .momentum(0.1)?
+///     .residual()?
+///     .activation(Activation::Relu)?
+///     .stats()?;
+/// let backward = forward.backward(Gradients::ALL)?.from_y()?;
+/// # let _ = backward;
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "ForwardFields", into = "ForwardFields")]
+pub struct BatchNormDescriptor(Valid<ForwardFields>);
+
+impl BatchNormDescriptor {
+    /// BatchNorm of `x` with the statistics of the batch, without parameters, with eps 1e-5.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5, or if it has one element in a channel:
+    /// for inference there is [`inference`](Self::inference).
+    pub fn new(x: TensorDesc) -> Result<Self> {
+        Valid::<ForwardFields>::plain(KIND, x, None).map(Self)
+    }
+
+    /// As [`new`](Self::new), with the running statistics in place of those of x, which may have one element.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5.
+    pub fn inference(x: TensorDesc) -> Result<Self> {
+        Valid::<ForwardFields>::inference(KIND, x).map(Self)
+    }
+
+    /// Multiplies by a weight of the given type, one number a channel.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
+    pub fn weight(self, dtype: DType) -> Result<Self> {
+        self.0.with(|f| f.weight = Some(dtype)).map(Self)
+    }
+
+    /// Adds a bias of the given type, one number a channel.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
+    pub fn bias(self, dtype: DType) -> Result<Self> {
+        self.0.with(|f| f.bias = Some(dtype)).map(Self)
+    }
+
+    /// The number added to the variance.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is not above 0 or not finite.
+    pub fn eps(self, eps: f64) -> Result<Self> {
+        let eps = self.0.real("eps", eps)?;
+        self.0.with(|f| f.eps = eps).map(Self)
+    }
+
+    /// Applies a function before the result is rounded.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    pub fn activation(self, activation: Activation) -> Result<Self> {
+        self.0.with(|f| f.activation = activation).map(Self)
+    }
+
+    /// Adds a residual before the activation.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    pub fn residual(self) -> Result<Self> {
+        self.0.with(|f| f.residual = true).map(Self)
+    }
+
+    /// Updates running statistics, in which this batch weighs `momentum`: 0 keeps them, 1 replaces them.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] outside 0 to 1, in inference or in cumulative mode.
+    pub fn momentum(self, momentum: f64) -> Result<Self> {
+        let momentum = self.0.real("momentum", momentum)?;
+        self.0.with(|f| f.momentum = Some(momentum)).map(Self)
+    }
+
+    /// Updates running statistics that are the mean over all batches, and counts these in `num_batches`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] in inference or with a momentum.
+    pub fn cumulative(self) -> Result<Self> {
+        self.0.with(|f| f.cumulative = true).map(Self)
+    }
+
+    /// Writes mean and rstd, which backward needs.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] in inference, whose backward takes the running statistics.
+    pub fn stats(self) -> Result<Self> {
+        self.0.with(|f| f.stats = true).map(Self)
+    }
+
+    /// Gives a declared operand other strides or another alignment than its default.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
+    /// twice.
+    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
+        self.0.layout(operand, desc).map(Self)
+    }
+
+    /// Gives `y` other strides than x's.
+    ///
+    /// # Errors
+    /// As [`layout`](Self::layout).
+    pub fn y(self, desc: TensorDesc) -> Result<Self> {
+        self.layout("y", desc)
+    }
+
+    /// The backward with the same types, layouts and options. With an activation it computes the pre-activation again, unless told to look
+    /// at `y`: [`from_y`](BatchNormBackwardDescriptor::from_y).
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if no gradient is left to compute, or if with an activation the residual's is left out and x's is not.
+    pub fn backward(&self, wanted: Gradients) -> Result<BatchNormBackwardDescriptor> {
+        self.0.backward(wanted).map(BatchNormBackwardDescriptor)
+    }
+}
+
+/// The gradients of [`BatchNormDescriptor`]. See the [formulas and operands](self).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "BackwardFields", into = "BackwardFields")]
+pub struct BatchNormBackwardDescriptor(Valid<BackwardFields>);
+
+impl BatchNormBackwardDescriptor {
+    /// The gradient of `x` with the statistics of the batch, without parameters.
+    ///
+    /// # Errors
+    /// As [`BatchNormDescriptor::new`].
+    pub fn new(x: TensorDesc) -> Result<Self> {
+        Valid::<BackwardFields>::plain(KIND, x, None).map(Self)
+    }
+
+    /// As [`new`](Self::new), with the running statistics and the eps of forward.
+    ///
+    /// # Errors
+    /// As [`BatchNormDescriptor::inference`] and [`BatchNormDescriptor::eps`].
+    pub fn inference(x: TensorDesc, eps: f64) -> Result<Self> {
+        Valid::<BackwardFields>::inference(KIND, x, eps).map(Self)
+    }
+
+    /// Forward had a weight of the given type; `gradient` asks for its gradient.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
+    pub fn weight(self, dtype: DType, gradient: bool) -> Result<Self> {
+        let change = |f: &mut BackwardFields| (f.weight, f.dweight) = (Some(dtype), gradient);
+        self.0.with(change).map(Self)
+    }
+
+    /// Forward had a bias of the given type; `gradient` asks for its gradient. The bias itself is an operand with an activation.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
+    pub fn bias(self, dtype: DType, gradient: bool) -> Result<Self> {
+        let change = |f: &mut BackwardFields| (f.bias, f.dbias) = (Some(dtype), gradient);
+        self.0.with(change).map(Self)
+    }
+
+    /// Forward had an activation.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] after [`from_y`](Self::from_y) for another than ReLU, or with a residual without its gradient.
+    pub fn activation(self, activation: Activation) -> Result<Self> {
+        self.0.with(|f| f.activation = activation).map(Self)
+    }
+
+    /// Forward had a residual; `gradient` asks for its gradient. The residual itself is an operand with an activation.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] without its gradient, where x's is computed through an activation.
+    pub fn residual(self, gradient: bool) -> Result<Self> {
+        self.0.with(|f| (f.residual, f.dresidual) = (true, gradient)).map(Self)
+    }
+
+    /// Takes forward's `y` in place of bias and residual: for ReLU it tells where the gradient is 0.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] for another activation than ReLU.
+    pub fn from_y(self) -> Result<Self> {
+        self.0.from_y().map(Self)
+    }
+
+    /// As [`BatchNormDescriptor::layout`].
+    ///
+    /// # Errors
+    /// As [`BatchNormDescriptor::layout`].
+    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
+        self.0.layout(operand, desc).map(Self)
+    }
+}
+
+/// Running statistics: written in training, read in inference.
+#[derive(Debug)]
+enum Running<'a> {
+    Read(Mem<'a>, Mem<'a>),
+    Updated(MemMut<'a>, MemMut<'a>),
+}
+
+/// Operands of [`BatchNormDescriptor`].
+#[non_exhaustive]
+#[derive(Debug)]
+pub struct BatchNormArgs<'a> {
+    /// Input.
+    pub x: Mem<'a>,
+    /// Output.
+    pub y: MemMut<'a>,
+    /// Added before the activation, if declared.
+    pub residual: Option<Mem<'a>>,
+    /// Scale, if declared.
+    pub weight: Option<Mem<'a>>,
+    /// Shift, if declared.
+    pub bias: Option<Mem<'a>>,
+    /// Number of batches that the running statistics hold, if declared.
+    pub num_batches: Option<MemMut<'a>>,
+    /// Mean of each channel, if declared.
+    pub mean: Option<MemMut<'a>>,
+    /// 1 / sqrt(var + eps), likewise.
+    pub rstd: Option<MemMut<'a>>,
+    running: Option<Running<'a>>,
+}
+
+impl<'a> BatchNormArgs<'a> {
+    /// The operands that every forward has.
+    pub fn new(x: impl Into<Mem<'a>>, y: impl Into<MemMut<'a>>) -> Self {
+        let (x, y) = (x.into(), y.into());
+        Self {
+            x,
+            y,
+            residual: None,
+            weight: None,
+            bias: None,
+            num_batches: None,
+            mean: None,
+            rstd: None,
+            running: None,
+        }
+    }
+
+    /// The residual.
+    pub fn residual(self, residual: impl Into<Mem<'a>>) -> Self {
+        Self { residual: Some(residual.into()), ..self }
+    }
+
+    /// The weight.
+    pub fn weight(self, weight: impl Into<Mem<'a>>) -> Self {
+        Self { weight: Some(weight.into()), ..self }
+    }
+
+    /// The bias.
+    pub fn bias(self, bias: impl Into<Mem<'a>>) -> Self {
+        Self { bias: Some(bias.into()), ..self }
+    }
+
+    /// The running mean and variance that training updates.
+    pub fn running(self, mean: impl Into<MemMut<'a>>, var: impl Into<MemMut<'a>>) -> Self {
+        Self { running: Some(Running::Updated(mean.into(), var.into())), ..self }
+    }
+
+    /// The running mean and variance that inference reads.
+    pub fn statistics(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
+        Self { running: Some(Running::Read(mean.into(), var.into())), ..self }
+    }
+
+    /// The number of batches so far, which becomes one more.
+    pub fn num_batches(self, num_batches: impl Into<MemMut<'a>>) -> Self {
+        Self { num_batches: Some(num_batches.into()), ..self }
+    }
+
+    /// Where mean and rstd go.
+    pub fn stats(self, mean: impl Into<MemMut<'a>>, rstd: impl Into<MemMut<'a>>) -> Self {
+        Self { mean: Some(mean.into()), rstd: Some(rstd.into()), ..self }
+    }
+}
+
+/// Operands of [`BatchNormBackwardDescriptor`].
+#[non_exhaustive]
+#[derive(Debug)]
+pub struct BatchNormBackwardArgs<'a> {
+    /// Gradient of y.
+    pub dy: Mem<'a>,
+    /// Forward's input.
+    pub x: Mem<'a>,
+    /// Forward's residual, if declared.
+    pub residual: Option<Mem<'a>>,
+    /// Forward's output, if declared.
+    pub y: Option<Mem<'a>>,
+    /// Scale, if declared.
+    pub weight: Option<Mem<'a>>,
+    /// Shift, if declared.
+    pub bias: Option<Mem<'a>>,
+    /// Mean that forward wrote, if declared.
+    pub mean: Option<Mem<'a>>,
+    /// rstd that forward wrote, if declared.
+    pub rstd: Option<Mem<'a>>,
+    /// Running mean that forward read, if declared.
+    pub running_mean: Option<Mem<'a>>,
+    /// Running variance that forward read, if declared.
+    pub running_var: Option<Mem<'a>>,
+    /// Gradient of x, if declared.
+    pub dx: Option<MemMut<'a>>,
+    /// Gradient of the residual, if declared.
+    pub dresidual: Option<MemMut<'a>>,
+    /// Gradient of weight, if declared.
+    pub dweight: Option<MemMut<'a>>,
+    /// Gradient of bias, if declared.
+    pub dbias: Option<MemMut<'a>>,
+}
+
+impl<'a> BatchNormBackwardArgs<'a> {
+    /// The operands that every backward has.
+    pub fn new(dy: impl Into<Mem<'a>>, x: impl Into<Mem<'a>>) -> Self {
+        Self {
+            dy: dy.into(),
+            x: x.into(),
+            residual: None,
+            y: None,
+            weight: None,
+            bias: None,
+            mean: None,
+            rstd: None,
+            running_mean: None,
+            running_var: None,
+            dx: None,
+            dresidual: None,
+            dweight: None,
+            dbias: None,
+        }
+    }
+
+    /// Mean and rstd that forward wrote.
+    pub fn stats(self, mean: impl Into<Mem<'a>>, rstd: impl Into<Mem<'a>>) -> Self {
+        Self { mean: Some(mean.into()), rstd: Some(rstd.into()), ..self }
+    }
+
+    /// The running mean and variance that forward read in inference.
+    pub fn statistics(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
+        Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
+    }
+
+    /// The residual.
+    pub fn residual(self, residual: impl Into<Mem<'a>>) -> Self {
+        Self { residual: Some(residual.into()), ..self }
+    }
+
+    /// The output.
+    pub fn y(self, y: impl Into<Mem<'a>>) -> Self {
+        Self { y: Some(y.into()), ..self }
+    }
+
+    /// The weight.
+    pub fn weight(self, weight: impl Into<Mem<'a>>) -> Self {
+        Self { weight: Some(weight.into()), ..self }
+    }
+
+    /// The bias.
+    pub fn bias(self, bias: impl Into<Mem<'a>>) -> Self {
+        Self { bias: Some(bias.into()), ..self }
+    }
+
+    /// Where the gradient of x goes.
+    pub fn dx(self, dx: impl Into<MemMut<'a>>) -> Self {
+        Self { dx: Some(dx.into()), ..self }
+    }
+
+    /// Where the gradient of the residual goes.
+    pub fn dresidual(self, dresidual: impl Into<MemMut<'a>>) -> Self {
+        Self { dresidual: Some(dresidual.into()), ..self }
+    }
+
+    /// Where the gradient of the weight goes.
+    pub fn dweight(self, dweight: impl Into<MemMut<'a>>) -> Self {
+        Self { dweight: Some(dweight.into()), ..self }
+    }
+
+    /// Where the gradient of the bias goes.
+    pub fn dbias(self, dbias: impl Into<MemMut<'a>>) -> Self {
+        Self { dbias: Some(dbias.into()), ..self }
+    }
+}
+
+/// A plan of [`BatchNormDescriptor`].
+pub type BatchNormPlan = Plan<BatchNormDescriptor>;
+
+/// A plan of [`BatchNormBackwardDescriptor`].
+pub type BatchNormBackwardPlan = Plan<BatchNormBackwardDescriptor>;
+
+impl TryFrom<ForwardFields> for BatchNormDescriptor {
+    type Error = Error;
+
+    fn try_from(fields: ForwardFields) -> Result<Self> {
+        Valid::<ForwardFields>::new(KIND, fields).map(Self)
+    }
+}
+
+impl From<BatchNormDescriptor> for ForwardFields {
+    fn from(descriptor: BatchNormDescriptor) -> Self {
+        descriptor.0.fields
+    }
+}
+
+impl TryFrom<BackwardFields> for BatchNormBackwardDescriptor {
+    type Error = Error;
+
+    fn try_from(fields: BackwardFields) -> Result<Self> {
+        Valid::<BackwardFields>::new(KIND, fields).map(Self)
+    }
+}
+
+impl From<BatchNormBackwardDescriptor> for BackwardFields {
+    fn from(descriptor: BatchNormBackwardDescriptor) -> Self {
+        descriptor.0.fields
+    }
+}
+
+impl sealed::Sealed for BatchNormDescriptor {}
+
+impl Descriptor for BatchNormDescriptor {
+    const NAME: &'static str = KIND.name();
+    const OPERANDS: &'static [&'static str] = KIND.forward_operands();
+    type Args<'a> = BatchNormArgs<'a>;
+
+    fn slots(&self) -> &[Slot] {
+        &self.0.slots
+    }
+
+    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
+        channel_norm::forward_kernels()
+    }
+}
+
+impl Forward for BatchNormDescriptor {
+    fn valid(&self) -> &Valid<ForwardFields> {
+        &self.0
+    }
+}
+
+impl sealed::Sealed for BatchNormBackwardDescriptor {}
+
+impl Descriptor for BatchNormBackwardDescriptor {
+    const NAME: &'static str = KIND.backward_name();
+    const OPERANDS: &'static [&'static str] = KIND.backward_operands();
+    type Args<'a> = BatchNormBackwardArgs<'a>;
+
+    fn slots(&self) -> &[Slot] {
+        &self.0.slots
+    }
+
+    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
+        channel_norm::backward_kernels()
+    }
+}
+
+impl Backward for BatchNormBackwardDescriptor {
+    fn valid(&self) -> &Valid<BackwardFields> {
+        &self.0
+    }
+}
+
+impl sealed::Sealed for BatchNormArgs<'_> {}
+
+impl<'a> Args<'a> for BatchNormArgs<'a> {
+    #[inline]
+    fn flatten(self) -> Operands<'a> {
+        let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
+        let (running_mean, running_var) = match self.running {
+            None => (None, None),
+            Some(Running::Read(mean, var)) => (Some(mean.0), Some(var.0)),
+            Some(Running::Updated(mean, var)) => (Some(mean.0), Some(var.0)),
+        };
+        Operands::new([
+            Some(self.x.0),
+            self.residual.map(read),
+            self.weight.map(read),
+            self.bias.map(read),
+            running_mean,
+            running_var,
+            self.num_batches.map(write),
+            Some(self.y.0),
+            self.mean.map(write),
+            self.rstd.map(write),
+        ])
+    }
+}
+
+impl sealed::Sealed for BatchNormBackwardArgs<'_> {}
+
+impl<'a> Args<'a> for BatchNormBackwardArgs<'a> {
+    #[inline]
+    fn flatten(self) -> Operands<'a> {
+        let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
+        Operands::new([
+            Some(self.dy.0),
+            Some(self.x.0),
+            self.residual.map(read),
+            self.y.map(read),
+            self.weight.map(read),
+            self.bias.map(read),
+            self.mean.map(read),
+            self.rstd.map(read),
+            self.running_mean.map(read),
+            self.running_var.map(read),
+            self.dx.map(write),
+            self.dresidual.map(write),
+            self.dweight.map(write),
+            self.dbias.map(write),
+        ])
+    }
+}

@@ -1,0 +1,341 @@
+//! The reference: the formulas of the family in f64 with compensated sums, any strides, one rounding to the output.
+
+use rayon::prelude::*;
+
+use super::{Backward, BackwardFields, ChannelNorm, ChannelShape, Forward, ForwardFields, Valid};
+use crate::backend::cpu::{Operands, Sum, Tensor};
+use crate::backend::{Backend, Device, DeviceProps};
+use crate::error::Reason;
+use crate::options::PlanOptions;
+use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
+
+/// The reference kernel of the family, forward.
+pub(crate) struct Reference;
+
+impl<D: Forward> Kernel<D> for Reference {
+    fn name(&self) -> &'static str {
+        match D::NAME {
+            "batch_norm" => "batch_norm_reference",
+            "group_norm" => "group_norm_reference",
+            _ => "instance_norm_reference",
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cpu
+    }
+
+    fn accept(&self, _: &D, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
+        Ok(Choice::PLAIN)
+    }
+
+    fn build(&self, descriptor: &D, _: Choice, _: &Device) -> Result<Built, BuildError> {
+        let norm = descriptor.valid().clone();
+        Ok(Built(Exec::Cpu(Box::new(move |operands| norm_forward(&norm, operands)))))
+    }
+}
+
+/// The reference kernel of the gradients.
+pub(crate) struct BackwardReference;
+
+impl<D: Backward> Kernel<D> for BackwardReference {
+    fn name(&self) -> &'static str {
+        match D::NAME {
+            "batch_norm_backward" => "batch_norm_backward_reference",
+            "group_norm_backward" => "group_norm_backward_reference",
+            _ => "instance_norm_backward_reference",
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cpu
+    }
+
+    fn accept(&self, _: &D, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
+        Ok(Choice::PLAIN)
+    }
+
+    fn build(&self, descriptor: &D, _: Choice, _: &Device) -> Result<Built, BuildError> {
+        let norm = descriptor.valid().clone();
+        Ok(Built(Exec::Cpu(Box::new(move |operands| norm_backward(&norm, operands)))))
+    }
+}
+
+/// A tensor `[batch, channels, spatial..]`.
+struct Segments<'a> {
+    tensor: Tensor<'a>,
+    /// Offsets of a segment's elements from its first.
+    spatial: Vec<u64>,
+}
+
+impl<'a> Segments<'a> {
+    fn new(tensor: Tensor<'a>) -> Self {
+        let desc = tensor.desc();
+        let mut spatial = vec![0];
+        for (&dim, &stride) in desc.dims().iter().zip(desc.strides()).skip(2) {
+            spatial = spatial.iter().flat_map(|start| (0..dim).map(move |i| start + i * stride)).collect();
+        }
+        Self { tensor, spatial }
+    }
+
+    fn start(&self, (n, c): (u64, u64)) -> u64 {
+        let strides = self.tensor.desc().strides();
+        n * strides[0] + c * strides[1]
+    }
+
+    fn load(&self, segment: (u64, u64)) -> impl Iterator<Item = f64> {
+        let start = self.start(segment);
+        self.spatial.iter().map(move |at| self.tensor.load(start + at))
+    }
+
+    /// # Safety
+    /// No other thread uses that segment meanwhile.
+    unsafe fn store(&self, segment: (u64, u64), values: impl Iterator<Item = f64>) {
+        let start = self.start(segment);
+        for (at, value) in self.spatial.iter().zip(values) {
+            // SAFETY: the caller is alone at this segment, and outputs address every element once.
+            unsafe { self.tensor.store(start + at, value) };
+        }
+    }
+}
+
+/// Offset of an element of a tensor of one or two extents, in row-major order.
+fn offset(tensor: &Tensor<'_>, index: u64) -> u64 {
+    let desc = tensor.desc();
+    let (inner, strides) = (desc.dims()[desc.rank() - 1], desc.strides());
+    if desc.rank() == 1 { index * strides[0] } else { index / inner * strides[0] + index % inner * strides[1] }
+}
+
+/// Element `index` of an operand of one or two extents.
+fn element(tensor: &Option<Tensor<'_>>, index: u64) -> Option<f64> {
+    tensor.as_ref().map(|tensor| tensor.load(offset(tensor, index)))
+}
+
+/// Writes element `index` of an operand of one or two extents.
+///
+/// # Safety
+/// No other thread uses that element meanwhile.
+unsafe fn set(tensor: &Option<Tensor<'_>>, index: u64, value: f64) {
+    if let Some(tensor) = tensor {
+        // SAFETY: the caller is alone at this element.
+        unsafe { tensor.store(offset(tensor, index), value) };
+    }
+}
+
+impl ChannelShape {
+    /// Sample and channel of each segment of a group.
+    fn segments(&self, group: u64) -> Vec<(u64, u64)> {
+        if self.groups == 0 {
+            return (0..self.batch).map(|n| (n, group)).collect();
+        }
+        let (n, first, count) = (group / self.groups, group % self.groups, self.group_segments());
+        (first * count..(first + 1) * count).map(|c| (n, c)).collect()
+    }
+
+    /// The group of a segment.
+    fn group_of(&self, (n, c): (u64, u64)) -> u64 {
+        if self.groups == 0 { c } else { n * self.groups + c / self.group_segments().max(1) }
+    }
+}
+
+/// Statistics of a group, by two passes with correction.
+#[derive(Clone, Copy)]
+struct Statistics {
+    mean: f64,
+    /// What the mean is off by.
+    correction: f64,
+    /// Biased.
+    var: f64,
+}
+
+impl Statistics {
+    fn of(values: &[f64]) -> Self {
+        if values.is_empty() {
+            return Self { mean: 0.0, correction: 0.0, var: f64::NAN };
+        }
+        let n = values.len() as f64;
+        let mean = values.iter().copied().collect::<Sum>().total() / n;
+        let correction = values.iter().map(|x| x - mean).collect::<Sum>().total() / n;
+        let square = values.iter().map(|x| (x - mean) * (x - mean)).collect::<Sum>().total() / n;
+        let var = square - correction * correction;
+        // `f64::max` would turn NaN into 0.
+        Self { mean, correction, var: if var < 0.0 { 0.0 } else { var } }
+    }
+
+    fn rstd(&self, eps: f64) -> f64 {
+        1.0 / (self.var + eps).sqrt()
+    }
+}
+
+fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
+    let (fields, shape, at) = (&norm.fields, norm.shape(), norm.positions());
+    let of = |position: Option<usize>| position.and_then(|position| operands.get(position));
+    let tensor = |position: Option<usize>| of(position).map(Segments::new);
+    let (x, residual, y) = (tensor(Some(at.x)), tensor(at.residual), tensor(Some(at.y)));
+    let (weight, bias) = (of(at.weight), of(at.bias));
+    let (running_mean, running_var, num_batches) = (of(at.running_mean), of(at.running_var), of(at.num_batches));
+    let (mean_out, rstd_out) = (of(at.mean), of(at.rstd));
+    let eps = fields.eps.get();
+    if y.is_none() && mean_out.is_none() {
+        return; // Nothing of nothing, however many groups it has.
+    }
+
+    let groups: Vec<Statistics> = (0..shape.group_count())
+        .into_par_iter()
+        .map(|group| {
+            let segments = shape.segments(group);
+            // Everything is read before anything is written: y may lie where x does.
+            let values: Vec<Vec<f64>> = match &x {
+                Some(x) => segments.iter().map(|segment| x.load(*segment).collect()).collect(),
+                None => Vec::new(),
+            };
+            let statistics = if fields.inference {
+                let (mean, var) = (element(&running_mean, group), element(&running_var, group));
+                Statistics { mean: mean.unwrap_or(0.0), correction: 0.0, var: var.unwrap_or(f64::NAN) }
+            } else {
+                Statistics::of(&values.concat())
+            };
+            let (Statistics { mean, correction, .. }, rstd) = (statistics, statistics.rstd(eps));
+            for (segment, values) in segments.iter().zip(&values) {
+                let Some(y) = &y else { continue };
+                let scale = element(&weight, segment.1).unwrap_or(1.0);
+                let shift = element(&bias, segment.1).unwrap_or(0.0);
+                let more: Option<Vec<f64>> = residual.as_ref().map(|residual| residual.load(*segment).collect());
+                let results = values.iter().enumerate().map(|(i, value)| {
+                    let affine = ((value - mean) - correction) * rstd * scale + shift;
+                    fields.activation.apply(more.as_ref().map_or(affine, |more| affine + more[i]))
+                });
+                // SAFETY: each group is one task, and segments belong to one group.
+                unsafe { y.store(*segment, results) };
+            }
+            // SAFETY: each group is one task.
+            unsafe {
+                set(&mean_out, group, mean + correction);
+                set(&rstd_out, group, rstd);
+            }
+            statistics
+        })
+        .collect();
+
+    let values = match norm.kind {
+        ChannelNorm::Batch => shape.batch.saturating_mul(shape.spatial),
+        ChannelNorm::Group | ChannelNorm::Instance => shape.spatial,
+    };
+    if fields.inference || values == 0 || shape.batch == 0 {
+        return;
+    }
+    let batches = num_batches.as_ref().map(|t| t.load(0));
+    let momentum = batches.map_or(fields.momentum.map_or(0.0, |m| m.get()), |t| 1.0 / (t + 1.0));
+    let unbiased = values as f64 / (values as f64 - 1.0);
+    for c in 0..shape.channels {
+        // BatchNorm has one group for a channel, InstanceNorm one for each sample.
+        let of_channel = || groups.iter().skip(c as usize).step_by(shape.channels as usize);
+        let count = of_channel().count() as f64;
+        let mean = of_channel().map(|s| s.mean + s.correction).collect::<Sum>().total() / count;
+        let var = of_channel().map(|s| s.var * unbiased).collect::<Sum>().total() / count;
+        for (running, batch) in [(&running_mean, mean), (&running_var, var)] {
+            let Some(before) = element(running, c) else { continue };
+            // SAFETY: this is the only thread left.
+            unsafe { set(running, c, (1.0 - momentum) * before + momentum * batch) };
+        }
+    }
+    if let Some(batches) = batches {
+        // SAFETY: as above.
+        unsafe { set(&num_batches, 0, batches + 1.0) };
+    }
+}
+
+fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
+    let (fields, shape, at) = (&norm.fields, norm.shape(), norm.positions());
+    let of = |position: Option<usize>| position.and_then(|position| operands.get(position));
+    let tensor = |position: Option<usize>| of(position).map(Segments::new);
+    let (dy, x) = (tensor(Some(at.dy)), tensor(Some(at.x)));
+    let (residual, y) = (tensor(at.residual), tensor(at.y));
+    let (dx, dresidual) = (tensor(at.dx), tensor(at.dresidual));
+    let (weight, bias) = (of(at.weight), of(at.bias));
+    let (mean, rstd) = (of(at.mean), of(at.rstd));
+    let (running_mean, running_var) = (of(at.running_mean), of(at.running_var));
+    let (dweight, dbias) = (of(at.dweight), of(at.dbias));
+
+    let statistics = |group: u64| match fields.eps {
+        Some(eps) => {
+            let var = element(&running_var, group).unwrap_or(f64::NAN);
+            (element(&running_mean, group).unwrap_or(0.0), 1.0 / (var + eps.get()).sqrt())
+        }
+        None => (element(&mean, group).unwrap_or(0.0), element(&rstd, group).unwrap_or(f64::NAN)),
+    };
+    // The gradient of the pre-activation, and xhat, of each element of a segment.
+    let terms = |segment: (u64, u64)| -> Vec<(f64, f64)> {
+        let (Some(dy), Some(x)) = (&dy, &x) else { return Vec::new() };
+        let (mean, rstd) = statistics(shape.group_of(segment));
+        let scale = element(&weight, segment.1).unwrap_or(1.0);
+        let shift = element(&bias, segment.1).unwrap_or(0.0);
+        let load = |tensor: &Option<Segments<'_>>| -> Option<Vec<f64>> {
+            tensor.as_ref().map(|tensor| tensor.load(segment).collect())
+        };
+        let (more, y) = (load(&residual), load(&y));
+        let term = |(i, (dy, x)): (usize, (f64, f64))| {
+            let xhat = (x - mean) * rstd;
+            let pre = match &y {
+                Some(y) => y[i],
+                None => xhat * scale + shift + more.as_ref().map_or(0.0, |more| more[i]),
+            };
+            (fields.activation.gradient(pre, dy), xhat)
+        };
+        dy.load(segment).zip(x.load(segment)).enumerate().map(term).collect()
+    };
+
+    // The parameters' gradients first: dx may lie where dy does.
+    if dweight.is_some() || dbias.is_some() {
+        (0..shape.channels).into_par_iter().for_each(|c| {
+            let (mut weights, mut biases) = (Sum::default(), Sum::default());
+            for n in 0..shape.batch {
+                for (dpre, xhat) in terms((n, c)) {
+                    weights.add(dpre * xhat);
+                    biases.add(dpre);
+                }
+            }
+            // SAFETY: each channel is one task.
+            unsafe {
+                set(&dweight, c, weights.total());
+                set(&dbias, c, biases.total());
+            }
+        });
+    }
+
+    if dx.is_none() && dresidual.is_none() {
+        return;
+    }
+    (0..shape.group_count()).into_par_iter().for_each(|group| {
+        // Everything is read before anything is written.
+        let segments: Vec<_> = shape.segments(group).into_iter().map(|segment| (segment, terms(segment))).collect();
+        let (_, rstd) = statistics(group);
+        let scale = |(_, c): (u64, u64)| element(&weight, c).unwrap_or(1.0);
+        let (mut count, mut sum_g, mut sum_gx) = (0.0, Sum::default(), Sum::default());
+        for (segment, terms) in &segments {
+            let scale = scale(*segment);
+            for (dpre, xhat) in terms {
+                count += 1.0;
+                sum_g.add(dpre * scale);
+                sum_gx.add(dpre * scale * xhat);
+            }
+        }
+        let (mean_g, mean_gx) = (sum_g.total() / count, sum_gx.total() / count);
+        for (segment, terms) in &segments {
+            let scale = scale(*segment);
+            let gradient = terms.iter().map(|(dpre, xhat)| match fields.inference {
+                true => rstd * (dpre * scale),
+                false => rstd * (dpre * scale - mean_g - xhat * mean_gx),
+            });
+            // SAFETY: each group is one task, and segments belong to one group.
+            unsafe {
+                if let Some(dx) = &dx {
+                    dx.store(*segment, gradient);
+                }
+                if let Some(dresidual) = &dresidual {
+                    dresidual.store(*segment, terms.iter().map(|(dpre, _)| *dpre));
+                }
+            }
+        }
+    });
+}

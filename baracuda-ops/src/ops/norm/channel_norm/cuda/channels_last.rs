@@ -1,0 +1,382 @@
+//! Which CUDA variant serves which channels-last problem: a pure function of shapes, types and device properties.
+//!
+//! The numbers were measured on an H200 (132 multiprocessors, CUDA 13.0).
+
+use baracuda_ops_sys as sys;
+
+use super::{Problem, Tuned, contiguous};
+
+/// Threads of the largest block.
+const THREADS: u64 = 512;
+/// Vectors of the widest tile of the cooperative and split variants, forward and backward, and channels of it where a vector is one channel.
+const TILE_VECTORS: [u64; 2] = [32, 16];
+const TILE_CHANNELS: u64 = 64;
+/// Threads of a block of the split variant and rows of a thread in a chunk; the same where there are no sums to make.
+const SPLIT_FORM: (u64, u64) = (512, 32);
+const APPLY_FORM: (u64, u64) = (256, 4);
+/// The most rows of a thread in a chunk: they bound its chains of additions.
+const CHAIN_ROWS: u64 = 256;
+/// Rows of a thread in one stage of a ring.
+const STAGE_ROWS: u64 = 4;
+/// Channels of the widest tile of a cluster.
+const CLUSTER_CHANNELS: u64 = 256;
+/// Bytes of the channels of a tile of a cluster, at least and at most, unless groups are wider: narrower ones load memory badly.
+const CLUSTER_TILE_BYTES: (u64, u64) = (64, 256);
+/// Forms of a cluster's blocks: threads, blocks of a multiprocessor.
+const CLUSTER_FORMS: [(u64, u64); 2] = [(256, 2), (512, 1)];
+/// Shared memory that kernels declare themselves for one channel of a thread's vector, beyond that for all, and what the device keeps of a block.
+const SUM_BYTES: u64 = 640 * 4;
+const OWN_BYTES: u64 = 1024;
+const CLUSTER_OWN_BYTES: u64 = 8 * 1024;
+/// Turns that blocks of the cooperative variant may take, and the share of them that has work, below which another turn is tried.
+const TURNS: u64 = 4;
+const BUSY: f64 = 0.9;
+
+/// The variant that serves a forward. is_merged: the rows of all samples lie at one stride in every tensor.
+pub(super) fn forward(p: &Problem, is_merged: bool) -> Result<Tuned, String> {
+    let Some(rows) = Rows::new(p, is_merged, 1)? else { return contiguous::forward(p) };
+    rows.resident().map_or_else(|| rows.split_forward(), Ok)
+}
+
+/// The variant that serves a backward.
+pub(super) fn backward(p: &Problem, is_merged: bool) -> Result<Tuned, String> {
+    let tensors = if p.has_extra { 3 } else { 2 };
+    let Some(rows) = Rows::new(p, is_merged, tensors)? else { return contiguous::backward(p) };
+    rows.resident().map_or_else(|| rows.split_backward(), Ok)
+}
+
+/// A problem as rows of vectors of channels.
+#[derive(Clone, Copy, Debug)]
+struct Rows<'p> {
+    p: &'p Problem,
+    is_merged: bool,
+    samples: u64,
+    /// Of a sample.
+    rows: u64,
+    /// Channels of a vector.
+    width: u64,
+    /// Vectors of a row.
+    vectors: u64,
+    /// Tensors that pass through shared memory.
+    tensors: u64,
+}
+
+impl<'p> Rows<'p> {
+    /// None where there are no elements.
+    fn new(p: &'p Problem, is_merged: bool, tensors: u64) -> Result<Option<Self>, String> {
+        let shape = &p.shape;
+        if shape.batch == 0 || shape.channels == 0 || shape.spatial == 0 {
+            return Ok(None);
+        }
+        let is_merged = is_merged && shape.groups == 0;
+        let (samples, rows) = if is_merged { (1, shape.batch * shape.spatial) } else { (shape.batch, shape.spatial) };
+        let limit = u64::from(u32::MAX);
+        if samples >= limit || rows >= limit || shape.channels >= limit {
+            return Err(format!(
+                "{samples} samples of {rows} rows of {} channels, the limit is {limit}",
+                shape.channels
+            ));
+        }
+        let is_wide = p.element_bytes < 8 && p.vector_bytes.is_multiple_of(16);
+        let width = if is_wide { 16 / u64::from(p.element_bytes) } else { 1 };
+        Ok(Some(Self { p, is_merged, samples, rows, width, vectors: shape.channels / width, tensors }))
+    }
+
+    fn is_wide(&self) -> bool {
+        self.width > 1
+    }
+
+    /// Vectors of a tile: as many as `most`, or fewer so that all tiles are as wide.
+    fn tile(&self, most: u64) -> u64 {
+        self.vectors.div_ceil(self.vectors.div_ceil(most))
+    }
+
+    fn tile_vectors(&self) -> u64 {
+        TILE_VECTORS[usize::from(self.tensors > 1)]
+    }
+
+    /// Chunks of as many rows, none without a row.
+    fn even_chunks(&self, chunks: u64) -> u64 {
+        self.rows.div_ceil(self.rows.div_ceil(chunks.clamp(1, self.rows)))
+    }
+
+    fn start(&self, variant: u32, tile: u64, threads: u64, chunks: u64) -> Option<Tuned> {
+        let backward = u32::from(self.tensors > 1);
+        Some(Tuned {
+            variant,
+            vec_bytes: (self.width * u64::from(self.p.element_bytes)) as u32,
+            vectors: tile as u32,
+            threads: threads as u32,
+            chunks: u32::try_from(chunks).ok().filter(|_| self.samples * chunks < u64::from(u32::MAX))?,
+            is_merged: u32::from(self.is_merged),
+            tensors: backward * self.tensors as u32,
+            ..Tuned::default()
+        })
+    }
+
+    /// The workspace of partial results: `each` numbers of every channel and chunk, and `of_group` of every group.
+    fn workspace_bytes(&self, chunks: u64, each: u64, of_group: u64) -> Option<u64> {
+        let parts = self.samples.checked_mul(chunks)?.checked_mul(self.p.shape.channels)?.checked_mul(each)?;
+        let groups = self.p.shape.group_count().checked_mul(of_group)?;
+        parts.checked_add(groups)?.checked_mul(u64::from(self.p.accumulator_bytes))
+    }
+
+    /// Numbers of a channel and chunk, and of a group: shift, sum and square, and statistics; or two sums, and two means.
+    fn partial_numbers(&self) -> (u64, u64) {
+        if self.tensors == 1 { (3, 4) } else { (2, 2) }
+    }
+
+    /// Bytes of shared memory that a stage and a block without any take.
+    fn stage_bytes(&self, threads: u64) -> u64 {
+        STAGE_ROWS * threads * 16 * self.tensors
+    }
+
+    fn resident(&self) -> Option<Tuned> {
+        if !self.is_wide() || self.p.inference {
+            return None;
+        }
+        self.cluster().or_else(|| self.cooperative())
+    }
+
+    /// Tiles of whole groups in the shared memory of clusters that are all resident at once: the one with the most blocks.
+    fn cluster(&self) -> Option<Tuned> {
+        let (p, shape) = (self.p, &self.p.shape);
+        let is_apart = shape.groups > 0;
+        let serves = p.capability >= 90 && !p.cumulative && (self.is_merged || is_apart || self.samples == 1);
+        if !serves || (is_apart && p.has_running) {
+            return None;
+        }
+        let element = u64::from(p.element_bytes);
+        let group_channels = if is_apart { shape.channels / shape.groups } else { 1 };
+        // The narrowest tile of whole groups and whole vectors.
+        let unit = group_channels * self.width / gcd(group_channels, self.width);
+        let mut best: Option<(u64, u64, Tuned)> = None;
+        for times in 1..=(CLUSTER_CHANNELS / unit).min(shape.channels.div_ceil(unit)) {
+            let channels = unit * times;
+            let bytes = channels * element;
+            if !shape.channels.is_multiple_of(channels)
+                || (bytes < CLUSTER_TILE_BYTES.0 && channels < shape.channels)
+                || (bytes > CLUSTER_TILE_BYTES.1 && times > 1)
+            {
+                continue;
+            }
+            let (tile, units) = (channels / self.width, self.samples * (shape.channels / channels));
+            for (threads, blocks) in CLUSTER_FORMS {
+                for cluster in [1, 2, 4, 8, 16] {
+                    if cluster > u64::from(p.max_cluster) || self.even_chunks(cluster) != cluster || tile > threads {
+                        continue;
+                    }
+                    let rows = self.rows.div_ceil(cluster).div_ceil(threads / tile);
+                    let stages = rows.div_ceil(STAGE_ROWS);
+                    let shared = stages * self.stage_bytes(threads)
+                        + self.partial_numbers().0 * cluster * channels * 4
+                        + SUM_BYTES * self.width
+                        + CLUSTER_OWN_BYTES;
+                    let fits = shared <= u64::from(p.shared_bytes) / blocks && rows <= CHAIN_ROWS;
+                    if !fits || units > p.resident_clusters(cluster, blocks) {
+                        continue;
+                    }
+                    let all = units * cluster;
+                    // Many blocks, and of as many those of small clusters.
+                    let rank = (all.min(u64::from(p.multiprocessors)), 64 - cluster);
+                    if best.is_some_and(|(most, small, _)| (most, small) >= rank) {
+                        continue;
+                    }
+                    let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_CLUSTER, tile, threads, cluster)?;
+                    tuned.cluster = cluster as u32;
+                    tuned.grid = all as u32;
+                    tuned.stages = stages as u32;
+                    tuned.overlaps = 1;
+                    let sums = self.tensors > 1 && is_apart && self.samples > 1 && p.has_parameter_gradients;
+                    tuned.launches = 1 + u32::from(sums);
+                    tuned.workspace_bytes = if sums { self.workspace_bytes(1, 2, 0)? } else { 0 };
+                    best = Some((rank.0, rank.1, tuned));
+                }
+            }
+        }
+        best.map(|(_, _, tuned)| tuned)
+    }
+
+    /// One block a multiprocessor.
+    fn cooperative(&self) -> Option<Tuned> {
+        let p = self.p;
+        let blocks = u64::from(p.multiprocessors);
+        let tile = self.tile(self.tile_vectors());
+        let own = SUM_BYTES * self.width + OWN_BYTES;
+        let stages = u64::from(p.shared_bytes).checked_sub(own)? / self.stage_bytes(THREADS);
+        if stages == 0 {
+            return None;
+        }
+        let units = self.samples * self.vectors.div_ceil(tile);
+        let least = self.rows.div_ceil(THREADS / tile * CHAIN_ROWS);
+        let mut best: Option<(f64, u64)> = None;
+        let first = (least * units).div_ceil(blocks).max(1);
+        for turns in first..first + TURNS {
+            let chunks = self.even_chunks((turns * blocks / units).max(1));
+            let items = units * chunks;
+            let busy = items as f64 / (items.div_ceil(blocks) * blocks) as f64;
+            if chunks >= least && best.is_none_or(|(most, _)| busy > most + 0.02) {
+                best = Some((busy, chunks));
+            }
+            if busy >= BUSY {
+                break;
+            }
+        }
+        let (_, chunks) = best?;
+        let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_COOPERATIVE, tile, THREADS, chunks)?;
+        tuned.grid = (units * chunks).min(blocks) as u32;
+        tuned.stages =
+            stages.min(self.rows.div_ceil(chunks).div_ceil(THREADS / tile).div_ceil(STAGE_ROWS) * TURNS) as u32;
+        let (each, of_group) = self.partial_numbers();
+        tuned.workspace_bytes = self.workspace_bytes(chunks, each, of_group)?;
+        tuned.launches = 1;
+        Some(tuned)
+    }
+
+    fn split(&self, (threads, rows): (u64, u64)) -> Result<Tuned, String> {
+        let tile = self.tile(if self.is_wide() { self.tile_vectors() } else { TILE_CHANNELS });
+        let chunks = self.even_chunks(self.rows.div_ceil(threads / tile * rows));
+        let tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_SPLIT, tile, threads, chunks);
+        let mut tuned = tuned.ok_or_else(|| format!("{} samples of {chunks} chunks", self.samples))?;
+        let items = (self.samples * chunks).saturating_mul(self.vectors.div_ceil(tile));
+        tuned.grid = items.min(1 << 19) as u32;
+        Ok(tuned)
+    }
+
+    fn split_forward(&self) -> Result<Tuned, String> {
+        if self.p.inference {
+            return Ok(Tuned { launches: 1, ..self.split(APPLY_FORM)? });
+        }
+        let tuned = self.split(SPLIT_FORM)?;
+        self.with_partials(Tuned { launches: 3, ..tuned })
+    }
+
+    fn split_backward(&self) -> Result<Tuned, String> {
+        let apply = !self.p.inference && self.p.has_element_gradients;
+        let tuned = self.split(SPLIT_FORM)?;
+        self.with_partials(Tuned { launches: 2 + u32::from(apply), ..tuned })
+    }
+
+    fn with_partials(&self, tuned: Tuned) -> Result<Tuned, String> {
+        let (each, of_group) = self.partial_numbers();
+        let bytes = self.workspace_bytes(u64::from(tuned.chunks), each, of_group);
+        let workspace_bytes = bytes.ok_or("the workspace exceeds 2^64 bytes")?;
+        Ok(Tuned { workspace_bytes, overlaps: u32::from(self.p.capability >= 90), ..tuned })
+    }
+}
+
+impl Problem {
+    /// Clusters of which so many are resident: those of 4 and more leave some multiprocessors of a GPC out.
+    fn resident_clusters(&self, cluster: u64, blocks: u64) -> u64 {
+        let all = u64::from(self.multiprocessors);
+        let usable = match cluster {
+            1 | 2 => all,
+            4 | 8 => all * 10 / 11,
+            _ => all * 7 / 8,
+        };
+        usable / cluster * blocks
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ChannelShape;
+    use super::*;
+
+    fn h200(dims: [u64; 3], groups: u64, element_bytes: u32) -> Problem {
+        let [batch, channels, spatial] = dims;
+        let row = channels * u64::from(element_bytes);
+        Problem {
+            shape: ChannelShape { batch, channels, spatial, groups },
+            element_bytes,
+            accumulator_bytes: element_bytes.max(4),
+            vector_bytes: 1 << (row | 16).trailing_zeros(),
+            capability: 90,
+            multiprocessors: 132,
+            shared_bytes: 227 << 10,
+            max_cluster: 16,
+            has_element_gradients: true,
+            has_parameter_gradients: true,
+            ..PLAIN
+        }
+    }
+
+    const PLAIN: Problem = Problem {
+        shape: ChannelShape { batch: 0, channels: 0, spatial: 0, groups: 0 },
+        element_bytes: 4,
+        accumulator_bytes: 4,
+        vector_bytes: 16,
+        sample_vector_bytes: 0,
+        inference: false,
+        has_running: false,
+        cumulative: false,
+        has_activation: false,
+        is_general: false,
+        has_extra: false,
+        has_element_gradients: false,
+        has_parameter_gradients: false,
+        capability: 80,
+        multiprocessors: 108,
+        shared_bytes: 163 << 10,
+        max_cluster: 1,
+    };
+
+    #[test]
+    fn large_tensors_are_kept_on_chip_as_far_as_they_fit() {
+        let tuned = forward(&h200([64, 256, 56 * 56], 0, 2), true).unwrap();
+        assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_LAST_COOPERATIVE);
+        assert_eq!((tuned.vectors, tuned.chunks, tuned.grid, tuned.stages, tuned.is_merged), (32, 132, 132, 6, 1));
+        let tuned = backward(&h200([64, 256, 56 * 56], 0, 2), true).unwrap();
+        assert_eq!((tuned.stages, tuned.tensors), (3, 2));
+    }
+
+    #[test]
+    fn small_tensors_are_held_by_clusters_of_whole_groups() {
+        for dims in [[2, 320, 64 * 64], [2, 640, 32 * 32], [2, 1280, 16 * 16]] {
+            let p = h200(dims, 32, 2);
+            for tuned in [forward(&p, false).unwrap(), backward(&p, false).unwrap()] {
+                assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_LAST_CLUSTER);
+                let channels = u64::from(tuned.vectors) * 8;
+                assert!(channels.is_multiple_of(dims[1] / 32) && dims[1].is_multiple_of(channels));
+                assert_eq!(u64::from(tuned.grid), 2 * dims[1] / channels * u64::from(tuned.cluster));
+            }
+        }
+    }
+
+    #[test]
+    fn what_has_no_vectors_is_split() {
+        let odd = forward(&h200([3, 17, 300], 0, 2), true).unwrap();
+        assert_eq!((odd.variant, odd.vec_bytes, odd.vectors), (sys::BOPS_CHANNEL_NORM_LAST_SPLIT, 2, 17));
+        let wide = forward(&h200([3, 64, 300], 0, 8), true).unwrap();
+        assert_eq!((wide.variant, wide.vec_bytes, wide.launches), (sys::BOPS_CHANNEL_NORM_LAST_SPLIT, 8, 3));
+    }
+
+    #[test]
+    fn running_statistics_leave_nothing_to_merge() {
+        let p = Problem { inference: true, ..h200([64, 256, 56 * 56], 0, 2) };
+        let tuned = forward(&p, true).unwrap();
+        assert_eq!((tuned.launches, tuned.workspace_bytes), (1, 0));
+        assert_eq!(backward(&p, true).unwrap().launches, 2);
+    }
+
+    #[test]
+    fn every_chunk_has_rows() {
+        for rows in [1, 2, 49, 131, 133, 1000, 262_144] {
+            for groups in [0, 1, 8] {
+                for samples in [1, 3, 200] {
+                    let p = h200([samples, 64, rows], groups, 4);
+                    for tuned in [forward(&p, groups == 0).unwrap(), backward(&p, false).unwrap()] {
+                        let all = if tuned.is_merged == 1 { rows * samples } else { rows };
+                        let each = all.div_ceil(u64::from(tuned.chunks));
+                        assert!((u64::from(tuned.chunks) - 1) * each < all, "{p:?}: {tuned:?}");
+                        assert!(tuned.grid > 0 && tuned.threads / tuned.vectors > 0);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! Which CUDA variant serves which contiguous problem: a pure function of shapes, types and device properties.
+//!
+//! The tables were measured on an H200 (132 multiprocessors, CUDA 13.0).
+
+use baracuda_ops_sys as sys;
+
+use super::{Problem, Tuned};
+
+/// Accesses of a thread in a part of the split variants.
+const SPLIT_ACCESSES: u64 = 4;
+/// Threads of their blocks.
+const SPLIT_THREADS: u64 = 256;
+
+/// The variant that serves a forward.
+pub(super) fn forward(p: &Problem) -> Result<Tuned, String> {
+    p.check_extents()?;
+    match slab(p, 1).or_else(|| walk(p, 1)) {
+        Some(tuned) => Ok(tuned),
+        None => split_forward(p),
+    }
+}
+
+/// The variant that serves a backward.
+pub(super) fn backward(p: &Problem) -> Result<Tuned, String> {
+    p.check_extents()?;
+    match slab(p, 2).or_else(|| walk(p, 2)) {
+        Some(tuned) => Ok(tuned),
+        None => split_backward(p),
+    }
+}
+
+impl Problem {
+    /// The kernels number samples, channels and segments in 32 bits.
+    fn check_extents(&self) -> Result<(), String> {
+        let limit = u64::from(u32::MAX);
+        match self.shape.batch.checked_mul(self.shape.channels) {
+            Some(segments) if segments < limit && self.shape.batch < limit => Ok(()),
+            _ => Err(format!("{} samples of {} channels, the limit is {limit}", self.shape.batch, self.shape.channels)),
+        }
+    }
+
+    /// The widest access that the layouts allow.
+    fn vec_bytes(&self) -> u32 {
+        let widths: &[u32] = if self.element_bytes == 8 { &[8] } else { &[16, 4, 2] };
+        let fits = |&&bytes: &&u32| bytes >= self.element_bytes && self.vector_bytes.is_multiple_of(bytes);
+        widths.iter().find(fits).copied().unwrap_or(self.element_bytes)
+    }
+}
+
+/// Threads of a block of the slab variant, and the channels it may have.
+const SLAB_THREADS: u64 = 512;
+const SLAB_CHANNELS: [u64; 4] = [1, 2, 4, 8];
+/// Shared memory that kernels declare themselves and what the device keeps for itself, in bytes.
+const RESERVED_SHARED: u64 = 4096;
+/// The longest chain of additions of a thread of the slab variant, which has four of them.
+const SLAB_CHAIN: u64 = 32;
+
+/// BatchNorm over small spatial extents that are no whole number of vectors: a few channels of all samples in shared memory. `arrays`: x, or
+/// dy and x.
+fn slab(p: &Problem, arrays: u64) -> Option<Tuned> {
+    let shape = &p.shape;
+    let size = u64::from(p.element_bytes);
+    let serves = shape.groups == 0 && !p.inference && !p.has_extra && p.sample_vector_bytes == 16 && p.vec_bytes() < 16;
+    if !serves || size == 8 || shape.batch * shape.channels * shape.spatial == 0 {
+        return None;
+    }
+    let channels = *SLAB_CHANNELS.iter().find(|&&channels| (channels * shape.spatial * size).is_multiple_of(16))?;
+    let bytes = channels.checked_mul(shape.spatial)?.checked_mul(shape.batch)?.checked_mul(size * arrays)?;
+    let thread_elements = (shape.batch * shape.spatial).div_ceil(SLAB_THREADS / channels);
+    if !shape.channels.is_multiple_of(channels)
+        || bytes + RESERVED_SHARED > u64::from(p.shared_bytes)
+        || thread_elements > 4 * SLAB_CHAIN
+    {
+        return None;
+    }
+    Some(Tuned {
+        variant: sys::BOPS_CHANNEL_NORM_SLAB,
+        vec_bytes: 16,
+        vectors: channels as u32,
+        threads: SLAB_THREADS as u32,
+        cluster: 1,
+        grid: u32::try_from(shape.channels / channels).ok()?,
+        overlaps: u32::from(p.capability >= 90),
+        launches: 1 + if arrays == 1 { running_launches(p) } else { 0 },
+        ..Tuned::default()
+    })
+}
+
+/// What the variants that go in passes share.
+fn split(p: &Problem) -> Tuned {
+    let vec_bytes = p.vec_bytes();
+    let vectors = p.shape.spatial / u64::from(vec_bytes / p.element_bytes);
+    let team = vectors.div_ceil(SPLIT_ACCESSES).clamp(1, 32).next_power_of_two();
+    let threads = if vectors > 32 * SPLIT_ACCESSES { SPLIT_THREADS } else { team };
+    Tuned {
+        variant: sys::BOPS_CHANNEL_NORM_SPLIT,
+        vec_bytes,
+        threads: threads as u32,
+        chunks: u32::try_from(vectors.div_ceil(threads * SPLIT_ACCESSES)).unwrap_or(u32::MAX),
+        cluster: 1,
+        ..Tuned::default()
+    }
+}
+
+/// Bytes of so many numbers of the accumulator's type for each of some things.
+fn numbers(p: &Problem, counts: &[(u64, u64)]) -> Result<u64, String> {
+    let mut bytes = Some(0u64);
+    for &(things, each) in counts {
+        let more = things.checked_mul(each).and_then(|n| n.checked_mul(u64::from(p.accumulator_bytes)));
+        bytes = bytes.zip(more).and_then(|(a, b)| a.checked_add(b));
+    }
+    bytes.ok_or_else(|| "the workspace exceeds 2^64 bytes".into())
+}
+
+fn split_forward(p: &Problem) -> Result<Tuned, String> {
+    let mut tuned = split(p);
+    let vectors = p.shape.batch.saturating_mul(p.shape.channels).saturating_mul(p.shape.spatial);
+    let is_wide = p.sample_vector_bytes == 16 && p.shape.spatial * u64::from(p.element_bytes) >= 16;
+    if tuned.vec_bytes < 16 && p.element_bytes < 8 && is_wide && vectors > 0 && vectors < 1 << 32 {
+        tuned.stages = 1;
+    }
+    if p.inference {
+        return Ok(Tuned { launches: 1, ..tuned });
+    }
+    let segments = p.shape.batch * p.shape.channels;
+    let parts = segments.checked_mul(u64::from(tuned.chunks)).ok_or("too many parts")?;
+    let workspace_bytes = numbers(p, &[(p.shape.group_count(), 4), (parts, 3)])?;
+    Ok(Tuned { workspace_bytes, launches: 3 + running_launches(p), ..tuned })
+}
+
+/// Launches after a forward: the counter of batches, or the running statistics of samples that have their own.
+fn running_launches(p: &Problem) -> u32 {
+    u32::from(if p.shape.groups == 0 { p.cumulative } else { p.has_running })
+}
+
+fn split_backward(p: &Problem) -> Result<Tuned, String> {
+    let tuned = split(p);
+    if p.inference && !p.has_parameter_gradients {
+        return Ok(Tuned { launches: 1, ..tuned });
+    }
+    let segments = p.shape.batch * p.shape.channels;
+    let parts = segments.checked_mul(u64::from(tuned.chunks)).ok_or("too many parts")?;
+    let apart = if p.shape.groups == 0 { 0 } else { segments };
+    let workspace_bytes = numbers(p, &[(p.shape.group_count(), 2), (apart, 2), (parts, 2)])?;
+    let launches =
+        2 + u32::from(!p.inference && p.has_element_gradients) + u32::from(apart > 0 && p.has_parameter_gradients);
+    Ok(Tuned { workspace_bytes, launches, ..tuned })
+}
+
+// ---- groups that stay on chip ----
+
+/// Threads of the blocks that hold groups in registers, beside the warp that fetches, and how many such blocks share a multiprocessor: 16 warps
+/// of their registers fit.
+const HELD_FORMS: [(u64, u64); 3] = [(480, 1), (224, 2), (128, 3)];
+/// The same of blocks whose groups stay in the ring.
+const RING_FORMS: [(u64, u64); 1] = [(512, 1)];
+/// Rounds up to which blocks of 128 threads serve: they are for few groups.
+const FEW_ROUNDS: u64 = 2;
+/// Steps of a group that stay in registers: forward, backward; none with a residual, y, or an activation that takes many instructions.
+const HELD_STEPS: [u64; 2] = [12, 4];
+/// The most places of a ring: held, of the ring variant. More than these and those that wait for a group's statistics are slower.
+const SLOTS: [u64; 2] = [32, 27];
+const SLOTS_AHEAD: u64 = 12;
+const SLOTS_ENOUGH: u64 = 16;
+/// Steps of the longest slice of a group: held, of the ring variant, which adds them in one chain.
+const WALK_STEPS: [u64; 2] = [36, 32];
+/// What a group costs beyond its bytes, in bytes of a multiprocessor's share of the memory's speed: of one block, of a cluster, of a cluster of 16.
+/// Blocks that share a multiprocessor hide it from each other.
+const GROUP_COST: [u64; 3] = [88 << 10, 96 << 10, 120 << 10];
+
+/// How the blocks of a team share a group: the same arithmetic as `ring_geometry` in `csrc/norm/channel_norm_ring.cuh`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Steps {
+    /// Threads of a block that hold vectors.
+    threads: u64,
+    /// Steps of a group.
+    all: u64,
+}
+
+impl Steps {
+    /// Of groups of `segments` segments of `vectors` vectors, in blocks of up to `most` threads. whole_warps: no warp takes two segments at once.
+    fn new(segments: u64, vectors: u64, most: u64, whole_warps: bool) -> Self {
+        let pitch = if whole_warps { vectors.next_multiple_of(32) } else { vectors };
+        if pitch < most {
+            let threads = (pitch * (most / pitch).min(segments)).next_multiple_of(32);
+            return Self { threads, all: segments.div_ceil(threads / pitch) };
+        }
+        let chunks = vectors.div_ceil(most);
+        let threads = vectors.div_ceil(chunks).next_multiple_of(32);
+        Self { threads, all: segments * vectors.div_ceil(threads) }
+    }
+}
+
+impl Problem {
+    /// Clusters of which so many are resident: those of 4 and more leave some multiprocessors of a GPC out.
+    fn teams(&self, cluster: u64, blocks: u64) -> u64 {
+        let all = u64::from(self.multiprocessors);
+        let usable = match cluster {
+            1 | 2 => all,
+            4 | 8 => all * 10 / 11,
+            _ => all * 7 / 8,
+        };
+        (usable / cluster * blocks).max(1)
+    }
+}
+
+/// Groups on chip, of blocks or clusters: in registers where those serve, else in rings. `arrays`: x, or dy and x.
+fn walk(p: &Problem, arrays: u64) -> Option<Tuned> {
+    let serves = p.vec_bytes() == 16 && p.element_bytes < 8 && !p.inference;
+    let vectors = p.shape.spatial / u64::from(16 / p.element_bytes);
+    let all = p.shape.group_segments().checked_mul(vectors)?;
+    if !serves || all == 0 || all >= 1 << 31 || p.shape.group_count() == 0 || p.shape.group_count() >= 1 << 31 {
+        return None;
+    }
+    let held = || cheapest(p, arrays, sys::BOPS_CHANNEL_NORM_HELD, &HELD_FORMS);
+    // A ring reads its vectors twice from shared memory and, with an activation, computes as long as memory takes.
+    let ring = || if p.has_activation { None } else { cheapest(p, arrays, sys::BOPS_CHANNEL_NORM_RING, &RING_FORMS) };
+    if p.capability >= 90 { held().or_else(ring) } else { ring() }
+}
+
+/// The form and cluster that take the least time by what blocks move.
+fn cheapest(p: &Problem, arrays: u64, variant: u32, forms: &[(u64, u64)]) -> Option<Tuned> {
+    let shape = &p.shape;
+    let (segments, groups) = (shape.group_segments(), shape.group_count());
+    let vectors = shape.spatial / u64::from(16 / p.element_bytes);
+    let by_segment = arrays == 2 && shape.groups > 0;
+    let is_held = variant == sys::BOPS_CHANNEL_NORM_HELD;
+    let held = if is_held && !p.is_general { HELD_STEPS[arrays as usize - 1] } else { 0 };
+    let mut best: Option<(u64, Tuned)> = None;
+    for &(most, blocks) in forms {
+        let steps = Steps::new(segments, vectors, most, by_segment);
+        for cluster in [1, 2, 4, 8, 16].into_iter().filter(|&cluster| cluster <= u64::from(p.max_cluster)) {
+            let own = steps.all.div_ceil(cluster);
+            let sums = if by_segment { (own + 1) * steps.threads / 2 } else { 0 };
+            let room = (u64::from(p.shared_bytes) / blocks).saturating_sub(RESERVED_SHARED + sums);
+            let slot = steps.threads * 16 * arrays;
+            let slots = (room / slot).min(SLOTS[usize::from(!is_held)]);
+            // Steps that keep their places until the group's statistics are there; a ring reads what exceeds its places again.
+            let waiting = own.saturating_sub(held);
+            let fits = if is_held { waiting + 1 < slots } else { slots >= 4 && waiting <= slots * 2 };
+            if !fits || own > WALK_STEPS[usize::from(!is_held)] || cluster > steps.all {
+                continue;
+            }
+            let slots = slots.min(SLOTS_ENOUGH.max(waiting + SLOTS_AHEAD));
+            let teams = p.teams(cluster, blocks).min(groups);
+            let rounds = groups.div_ceil(teams);
+            if blocks > 2 && rounds > FEW_ROUNDS {
+                continue;
+            }
+            let together = (teams * cluster).div_ceil(u64::from(p.multiprocessors)).min(blocks);
+            let bytes = own * steps.threads * 16 * (arrays + 1) * together;
+            let extra = GROUP_COST[usize::from(cluster > 1) + usize::from(cluster > 8)];
+            // Fewer places than that ahead, and memory waits for the group to be finished.
+            let missing = (SLOTS_AHEAD + waiting).saturating_sub(slots) * steps.threads * 8 * (arrays + 1) * together;
+            let cost = rounds * (bytes + missing + extra / together);
+            if best.is_some_and(|(least, _)| least <= cost) {
+                continue;
+            }
+            let workspace_bytes = match arrays {
+                1 if shape.groups > 0 && p.has_running => groups * 16,
+                2 if by_segment && p.has_parameter_gradients => shape.batch * shape.channels * cluster * 8,
+                _ => 0,
+            };
+            let after = if arrays == 1 { running_launches(p) } else { u32::from(workspace_bytes > 0) };
+            let tuned = Tuned {
+                variant,
+                vec_bytes: 16,
+                vectors: own as u32,
+                threads: steps.threads as u32,
+                cluster: cluster as u32,
+                grid: u32::try_from(teams * cluster).ok()?,
+                stages: slots as u32,
+                overlaps: u32::from(p.capability >= 90 && rounds == 1),
+                workspace_bytes,
+                launches: 1 + after,
+                ..Tuned::default()
+            };
+            best = Some((cost, tuned));
+        }
+    }
+    best.map(|(_, tuned)| tuned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ChannelShape;
+    use super::*;
+
+    fn h200(shape: [u64; 4], element_bytes: u32) -> Problem {
+        let [batch, channels, spatial, groups] = shape;
+        let width = |bytes: u64| 1 << (16 | bytes).trailing_zeros();
+        Problem {
+            shape: ChannelShape { batch, channels, spatial, groups },
+            element_bytes,
+            accumulator_bytes: element_bytes.max(4),
+            vector_bytes: width(spatial * u64::from(element_bytes)),
+            sample_vector_bytes: width(channels * spatial * u64::from(element_bytes)),
+            inference: false,
+            has_running: false,
+            cumulative: false,
+            has_activation: false,
+            is_general: false,
+            has_extra: false,
+            has_element_gradients: true,
+            has_parameter_gradients: true,
+            capability: 90,
+            multiprocessors: 132,
+            shared_bytes: 232_448,
+            max_cluster: 16,
+        }
+    }
+
+    /// Every device, option and shape that a test walks over.
+    fn problems() -> impl Iterator<Item = Problem> {
+        let spatial = (1..130).chain([196, 256, 392, 512, 784, 1024, 3136, 4096, 12544, 65536, 262_144, 1 << 20]);
+        let devices = [(16, 232_448, 90), (8, 232_448, 90), (1, 166_912, 80), (1, 101_376, 89)];
+        spatial.flat_map(move |spatial| {
+            devices.into_iter().flat_map(move |(max_cluster, shared_bytes, capability)| {
+                [2, 4, 8].into_iter().flat_map(move |element_bytes| {
+                    [(1, 6, 0), (64, 256, 0), (2, 320, 32), (3, 40, 40), (1, 2048, 1)].into_iter().flat_map(
+                        move |(batch, channels, groups)| {
+                            [0, 1, 2, 3].map(|bits| Problem {
+                                max_cluster,
+                                shared_bytes,
+                                capability,
+                                is_general: bits & 1 == 0,
+                                inference: bits & 2 == 0 && groups == 0,
+                                ..h200([batch, channels, spatial, groups], element_bytes)
+                            })
+                        },
+                    )
+                })
+            })
+        })
+    }
+
+    #[test]
+    fn every_element_of_every_group_has_a_thread() {
+        for p in problems() {
+            for (arrays, tuned) in [(1, forward(&p).unwrap()), (2, backward(&p).unwrap())] {
+                let vectors = p.shape.spatial / u64::from(tuned.vec_bytes / p.element_bytes);
+                let threads = u64::from(tuned.threads);
+                match tuned.variant {
+                    sys::BOPS_CHANNEL_NORM_SPLIT => {
+                        assert!(u64::from(tuned.chunks) * threads * SPLIT_ACCESSES >= vectors, "{p:?} {tuned:?}");
+                        assert!(threads == 256 || threads <= 32 && threads.is_power_of_two(), "{tuned:?}");
+                    }
+                    sys::BOPS_CHANNEL_NORM_SLAB => {
+                        assert!(p.shape.channels.is_multiple_of(u64::from(tuned.vectors)), "{p:?} {tuned:?}");
+                        assert_eq!(u64::from(tuned.grid * tuned.vectors), p.shape.channels);
+                    }
+                    variant => {
+                        let pitch =
+                            if arrays == 2 && p.shape.groups > 0 { vectors.next_multiple_of(32) } else { vectors };
+                        let segments = p.shape.group_segments();
+                        let steps = if pitch < threads && threads / pitch > 1 {
+                            segments.div_ceil(threads / pitch)
+                        } else {
+                            segments * vectors.div_ceil(threads)
+                        };
+                        assert!(u64::from(tuned.vectors * tuned.cluster) >= steps, "{p:?} {tuned:?}");
+                        assert!(threads.is_multiple_of(32) && threads <= 512 && tuned.cluster <= p.max_cluster);
+                        assert!(tuned.grid.is_multiple_of(tuned.cluster) && tuned.grid > 0, "{p:?} {tuned:?}");
+                        assert!(tuned.stages * tuned.threads * 16 * arrays + 4096 <= p.shared_bytes, "{p:?} {tuned:?}");
+                        assert!(variant == sys::BOPS_CHANNEL_NORM_RING || p.capability >= 90, "{p:?} {tuned:?}");
+                        assert!(tuned.vectors <= 36 && tuned.stages >= 2, "{p:?} {tuned:?}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn groups_that_fit_stay_on_chip() {
+        for (shape, bytes) in [([1, 128, 1 << 18, 32], 2), ([64, 256, 3136, 0], 4), ([256, 64, 3136, 0], 2)] {
+            assert_eq!(forward(&h200(shape, bytes)).unwrap().variant, sys::BOPS_CHANNEL_NORM_HELD, "{shape:?}");
+        }
+        let small = h200([64, 2048, 49, 0], 2);
+        assert_eq!(forward(&small).unwrap().variant, sys::BOPS_CHANNEL_NORM_SLAB);
+        assert_eq!(backward(&small).unwrap().variant, sys::BOPS_CHANNEL_NORM_SLAB);
+        let large = h200([1, 256, 1 << 20, 32], 2);
+        assert_eq!(forward(&large).unwrap().variant, sys::BOPS_CHANNEL_NORM_SPLIT);
+    }
+
+    #[test]
+    fn absurd_sizes_are_refused_not_wrapped() {
+        assert!(forward(&h200([1 << 20, 1 << 20, 8, 0], 2)).is_err());
+        assert!(backward(&h200([1 << 20, 1 << 20, 8, 0], 2)).is_err());
+    }
+}

@@ -1,0 +1,440 @@
+//! The CUDA kernels of the family: parameters, preparation and launch. `contiguous` and `channels_last` say which variant serves what.
+
+use std::ffi::c_void;
+
+use baracuda_ops_sys as sys;
+
+use super::{
+    Backward, BackwardFields, ChannelGeometry, ChannelNorm, ChannelOrder, ChannelShape, Forward, ForwardFields, Valid,
+};
+use crate::backend::cuda::{self, Launch, Props};
+use crate::backend::{Backend, Device, DeviceProps, Located};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::ops::activation::Activation;
+use crate::options::{PlanOptions, WorkspaceReq};
+use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
+use crate::slots::Slots;
+
+mod channels_last;
+mod contiguous;
+
+/// Operands with an element for each of x.
+const TENSORS: [&str; 6] = ["x", "residual", "y", "dy", "dx", "dresidual"];
+
+/// What a choice depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) shape: ChannelShape,
+    /// Bytes of an element of x.
+    pub(crate) element_bytes: u32,
+    /// Bytes of a statistic.
+    pub(crate) accumulator_bytes: u32,
+    /// The widest vector that every run starts at a multiple of and is a whole number of; up to 16.
+    pub(crate) vector_bytes: u32,
+    /// Contiguous, where the channels of a sample follow each other without a gap in every tensor: the same for the runs of whole samples;
+    /// else 0.
+    pub(crate) sample_vector_bytes: u32,
+    /// Whether the running statistics are the statistics.
+    pub(crate) inference: bool,
+    /// Whether running statistics are updated.
+    pub(crate) has_running: bool,
+    /// Whether the batches are counted.
+    pub(crate) cumulative: bool,
+    /// Whether there is an activation.
+    pub(crate) has_activation: bool,
+    /// Whether an operand is read beside x, or the activation takes many instructions.
+    pub(crate) is_general: bool,
+    /// Whether a residual, or in backward y or the residual, is read beside x.
+    pub(crate) has_extra: bool,
+    /// Backward: whether gradients of elements are wanted.
+    pub(crate) has_element_gradients: bool,
+    /// Backward: whether gradients of parameters are wanted.
+    pub(crate) has_parameter_gradients: bool,
+    /// Major times 10 plus minor.
+    pub(crate) capability: u32,
+    pub(crate) multiprocessors: u32,
+    /// Shared memory that one block may have.
+    pub(crate) shared_bytes: u32,
+    /// Blocks of the largest cluster; 1 without clusters.
+    pub(crate) max_cluster: u32,
+}
+
+/// A choice, with what a run needs for it. The fields up to `tensors` are those of `bops_channel_norm_choice` in `csrc/bops.h`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tuned {
+    pub(crate) variant: u32,
+    pub(crate) vec_bytes: u32,
+    pub(crate) vectors: u32,
+    pub(crate) threads: u32,
+    pub(crate) cluster: u32,
+    pub(crate) grid: u32,
+    pub(crate) stages: u32,
+    pub(crate) chunks: u32,
+    pub(crate) overlaps: u32,
+    pub(crate) is_merged: u32,
+    pub(crate) tensors: u32,
+    pub(crate) workspace_bytes: u64,
+    pub(crate) launches: u32,
+}
+
+impl Tuned {
+    fn choice(&self) -> Choice {
+        let mut tuning = Choice::PLAIN.tuning;
+        let words = [
+            self.variant,
+            self.vec_bytes,
+            self.vectors,
+            self.threads,
+            self.cluster,
+            self.grid,
+            self.stages,
+            self.chunks,
+            self.overlaps,
+            self.is_merged,
+            self.tensors,
+        ];
+        tuning[..words.len()].copy_from_slice(&words);
+        let workspace = match self.workspace_bytes {
+            0 => WorkspaceReq::NONE,
+            bytes => WorkspaceReq { bytes, align: 16 },
+        };
+        Choice { workspace, launches: self.launches, tuning, ..Choice::PLAIN }
+    }
+}
+
+fn c_choice(choice: &Choice) -> sys::bops_channel_norm_choice {
+    let [variant, vec_bytes, vectors, threads, cluster, grid, stages, chunks, overlaps, is_merged, tensors, ..] =
+        choice.tuning;
+    sys::bops_channel_norm_choice {
+        variant,
+        vec_bytes,
+        vectors,
+        threads,
+        cluster,
+        grid,
+        stages,
+        chunks,
+        overlaps,
+        is_merged,
+        tensors,
+    }
+}
+
+/// The forward kernels.
+pub(crate) struct Cuda;
+
+impl<D: Forward> Kernel<D> for Cuda {
+    fn name(&self) -> &'static str {
+        match D::NAME {
+            "batch_norm" => "batch_norm_cuda",
+            "group_norm" => "group_norm_cuda",
+            _ => "instance_norm_cuda",
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn accept(&self, descriptor: &D, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
+        let DeviceProps::Cuda(props) = props else { return Err("it runs on CUDA".into()) };
+        let norm = descriptor.valid();
+        let geometry = forward_geometry(norm)?;
+        let problem = forward_problem(norm, &geometry, props);
+        let tuned = match geometry.order {
+            ChannelOrder::Contiguous => contiguous::forward(&problem)?,
+            ChannelOrder::ChannelsLast => channels_last::forward(&problem, geometry.is_merged())?,
+        };
+        Ok(tuned.choice())
+    }
+
+    fn build(&self, descriptor: &D, choice: Choice, device: &Device) -> Result<Built, BuildError> {
+        let device = cuda::Device::of(device)?;
+        let norm = descriptor.valid();
+        let fields = &norm.fields;
+        let geometry = forward_geometry(norm).map_err(BuildError::Refused)?;
+        let shape = geometry.shape;
+        let strides = |name| c_strides(&geometry, name);
+        let params = sys::bops_channel_norm_params {
+            batch: shape.batch,
+            channels: shape.channels,
+            spatial: shape.spatial,
+            groups: shape.groups,
+            x: strides("x"),
+            residual: strides("residual"),
+            y: strides("y"),
+            eps: fields.eps.get(),
+            momentum: fields.momentum.map_or(0.0, |momentum| momentum.get()),
+            activation: c_activation(fields.activation),
+            uses_running: u32::from(fields.inference),
+            is_cumulative: u32::from(fields.cumulative),
+        };
+        let tuned = c_choice(&choice);
+        let dtype = c_dtype(fields.x.dtype());
+        let weight_dtype = fields.weight.or(fields.bias).map_or(dtype, c_dtype);
+        let is_batch = norm.kind == ChannelNorm::Batch;
+        let residual = u32::from(fields.residual);
+        let call = if is_batch { "bops_batch_norm" } else { "bops_group_norm" };
+        let kinds =
+            [dtype, weight_dtype, residual, params.activation, u32::from(shape.groups == 0), params.uses_running];
+        device.prepare(call, key(call, &choice, &shape, &kinds), || {
+            // SAFETY: the structs live across the call and hold what the choice allows.
+            unsafe {
+                if is_batch {
+                    sys::bops_batch_norm_prepare(&params, &tuned, dtype, weight_dtype, residual)
+                } else {
+                    sys::bops_group_norm_prepare(&params, &tuned, dtype, weight_dtype)
+                }
+            }
+        })?;
+        let at = norm.positions();
+        let launch = if is_batch { sys::bops_batch_norm_launch } else { sys::bops_group_norm_launch };
+        let run = move |located: &Located<'_>, stream| {
+            let operands = sys::bops_channel_norm_operands {
+                x: address(located, Some(at.x)),
+                residual: address(located, at.residual),
+                weight: address(located, at.weight),
+                bias: address(located, at.bias),
+                running_mean: address(located, at.running_mean),
+                running_var: address(located, at.running_var),
+                num_batches: address(located, at.num_batches),
+                y: address(located, Some(at.y)),
+                mean: address(located, at.mean),
+                rstd: address(located, at.rstd),
+            };
+            let workspace = located.workspace.address() as *mut c_void;
+            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+            unsafe { launch(&params, &tuned, dtype, weight_dtype, &operands, workspace, stream) }
+        };
+        let has_elements = shape.batch > 0 && shape.channels > 0 && shape.spatial > 0;
+        let has_work = has_elements || fields.stats && shape.group_count() > 0;
+        Ok(Built(Exec::Cuda(Launch { call, launch: if has_work { Box::new(run) } else { Box::new(|_, _| 0) } })))
+    }
+}
+
+/// The kernels of the gradients.
+pub(crate) struct CudaBackward;
+
+impl<D: Backward> Kernel<D> for CudaBackward {
+    fn name(&self) -> &'static str {
+        match D::NAME {
+            "batch_norm_backward" => "batch_norm_backward_cuda",
+            "group_norm_backward" => "group_norm_backward_cuda",
+            _ => "instance_norm_backward_cuda",
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn accept(&self, descriptor: &D, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
+        let DeviceProps::Cuda(props) = props else { return Err("it runs on CUDA".into()) };
+        let norm = descriptor.valid();
+        let geometry = backward_geometry(norm)?;
+        let problem = backward_problem(norm, &geometry, props);
+        let tuned = match geometry.order {
+            ChannelOrder::Contiguous => contiguous::backward(&problem)?,
+            ChannelOrder::ChannelsLast => channels_last::backward(&problem, geometry.is_merged())?,
+        };
+        Ok(tuned.choice())
+    }
+
+    fn build(&self, descriptor: &D, choice: Choice, device: &Device) -> Result<Built, BuildError> {
+        let device = cuda::Device::of(device)?;
+        let norm = descriptor.valid();
+        let fields = &norm.fields;
+        let geometry = backward_geometry(norm).map_err(BuildError::Refused)?;
+        let shape = geometry.shape;
+        let strides = |name| c_strides(&geometry, name);
+        let params = sys::bops_channel_norm_backward_params {
+            batch: shape.batch,
+            channels: shape.channels,
+            spatial: shape.spatial,
+            groups: shape.groups,
+            dy: strides("dy"),
+            x: strides("x"),
+            residual: strides("residual"),
+            y: strides("y"),
+            dx: strides("dx"),
+            dresidual: strides("dresidual"),
+            eps: fields.eps.map_or(0.0, |eps| eps.get()),
+            activation: c_activation(fields.activation),
+            uses_running: u32::from(fields.inference),
+        };
+        let tuned = c_choice(&choice);
+        let dtype = c_dtype(fields.x.dtype());
+        let weight_dtype = fields.weight.or(fields.bias).map_or(dtype, c_dtype);
+        let is_batch = norm.kind == ChannelNorm::Batch;
+        let residual = u32::from(fields.dresidual);
+        let call = if is_batch { "bops_batch_norm_backward" } else { "bops_group_norm_backward" };
+        let kinds =
+            [dtype, weight_dtype, residual, params.activation, u32::from(shape.groups == 0), params.uses_running];
+        device.prepare(call, key(call, &choice, &shape, &kinds), || {
+            // SAFETY: the structs live across the call and hold what the choice allows.
+            unsafe {
+                if is_batch {
+                    sys::bops_batch_norm_backward_prepare(&params, &tuned, dtype, weight_dtype, residual)
+                } else {
+                    sys::bops_group_norm_backward_prepare(&params, &tuned, dtype, weight_dtype)
+                }
+            }
+        })?;
+        let at = norm.positions();
+        let launch = if is_batch { sys::bops_batch_norm_backward_launch } else { sys::bops_group_norm_backward_launch };
+        let run = move |located: &Located<'_>, stream| {
+            let operands = sys::bops_channel_norm_backward_operands {
+                dy: address(located, Some(at.dy)),
+                x: address(located, Some(at.x)),
+                residual: address(located, at.residual),
+                y: address(located, at.y),
+                weight: address(located, at.weight),
+                bias: address(located, at.bias),
+                mean: address(located, at.mean),
+                rstd: address(located, at.rstd),
+                running_mean: address(located, at.running_mean),
+                running_var: address(located, at.running_var),
+                dx: address(located, at.dx),
+                dresidual: address(located, at.dresidual),
+                dweight: address(located, at.dweight),
+                dbias: address(located, at.dbias),
+            };
+            let workspace = located.workspace.address() as *mut c_void;
+            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+            unsafe { launch(&params, &tuned, dtype, weight_dtype, &operands, workspace, stream) }
+        };
+        let has_parameters = fields.dweight || fields.dbias;
+        let has_elements = shape.batch > 0 && shape.channels > 0 && shape.spatial > 0;
+        let has_work = has_elements || has_parameters && shape.channels > 0;
+        Ok(Built(Exec::Cuda(Launch { call, launch: if has_work { Box::new(run) } else { Box::new(|_, _| 0) } })))
+    }
+}
+
+/// Where an operand lies; null where it is not declared.
+fn address(located: &Located<'_>, position: Option<usize>) -> *mut c_void {
+    position.map_or(std::ptr::null_mut(), |position| located.operands[position].address() as *mut c_void)
+}
+
+fn forward_geometry(norm: &Valid<ForwardFields>) -> Result<ChannelGeometry, Reason> {
+    dense(&norm.slots, &["weight", "bias", "mean", "rstd", "running_mean", "running_var"])?;
+    norm.geometry()
+}
+
+fn backward_geometry(norm: &Valid<BackwardFields>) -> Result<ChannelGeometry, Reason> {
+    dense(&norm.slots, &["weight", "bias", "mean", "rstd", "running_mean", "running_var", "dweight", "dbias"])?;
+    norm.geometry()
+}
+
+fn dense(slots: &Slots, names: &[&str]) -> Result<(), Reason> {
+    match names.iter().filter_map(|name| slots.named(name)).find(|slot| !slot.desc.is_contiguous()) {
+        Some(slot) => Err(format!("{} is not dense: strides {:?}", slot.name, slot.desc.strides()).into()),
+        None => Ok(()),
+    }
+}
+
+fn forward_problem(norm: &Valid<ForwardFields>, geometry: &ChannelGeometry, props: &Props) -> Problem {
+    let fields = &norm.fields;
+    Problem {
+        inference: fields.inference,
+        has_running: fields.momentum.is_some() || fields.cumulative,
+        cumulative: fields.cumulative,
+        has_activation: !fields.activation.is_identity(),
+        is_general: fields.residual || !is_short(fields.activation),
+        has_extra: fields.residual,
+        has_element_gradients: false,
+        has_parameter_gradients: false,
+        ..plain_problem(fields.x.dtype(), geometry, &norm.slots, props)
+    }
+}
+
+fn backward_problem(norm: &Valid<BackwardFields>, geometry: &ChannelGeometry, props: &Props) -> Problem {
+    let fields = &norm.fields;
+    let has_extra = norm.slots.named("residual").or(norm.slots.named("y")).is_some();
+    Problem {
+        inference: fields.inference,
+        has_activation: !fields.activation.is_identity(),
+        is_general: has_extra || fields.dresidual || !is_short(fields.activation),
+        has_extra: has_extra || fields.dresidual,
+        has_element_gradients: fields.dx || fields.dresidual,
+        has_parameter_gradients: fields.dweight || fields.dbias,
+        ..plain_problem(fields.x.dtype(), geometry, &norm.slots, props)
+    }
+}
+
+/// `is_short` of `csrc/common/activation.cuh`.
+fn is_short(activation: Activation) -> bool {
+    matches!(activation, Activation::Identity | Activation::Relu | Activation::Silu)
+}
+
+/// See [`Problem::sample_vector_bytes`].
+fn sample_vector_bytes(geometry: &ChannelGeometry, slots: &Slots, element_bytes: u64) -> u32 {
+    let shape = &geometry.shape;
+    let mut common = 16 | shape.channels.wrapping_mul(shape.spatial).wrapping_mul(element_bytes);
+    for slot in TENSORS.iter().filter_map(|name| slots.named(name)) {
+        let strides = geometry.strides(slot.name);
+        if shape.channels > 1 && strides.channel != shape.spatial {
+            return 0;
+        }
+        common |= slot.desc.align_bytes();
+        if shape.batch > 1 {
+            common |= strides.batch.wrapping_mul(element_bytes);
+        }
+    }
+    if geometry.order == ChannelOrder::Contiguous { 1 << common.trailing_zeros() } else { 0 }
+}
+
+fn plain_problem(dtype: DType, geometry: &ChannelGeometry, slots: &Slots, props: &Props) -> Problem {
+    Problem {
+        sample_vector_bytes: sample_vector_bytes(geometry, slots, dtype.size_bytes()),
+        shape: geometry.shape,
+        element_bytes: dtype.size_bytes() as u32,
+        accumulator_bytes: dtype.accumulator().size_bytes() as u32,
+        vector_bytes: geometry.vector_bytes as u32,
+        inference: false,
+        has_running: false,
+        cumulative: false,
+        has_activation: false,
+        is_general: false,
+        has_extra: false,
+        has_element_gradients: false,
+        has_parameter_gradients: false,
+        capability: props.capability,
+        multiprocessors: props.multiprocessors,
+        shared_bytes: props.shared_bytes,
+        max_cluster: props.cluster,
+    }
+}
+
+/// What tells prepared kernels apart.
+fn key(call: &str, choice: &Choice, shape: &ChannelShape, kinds: &[u32]) -> Vec<u32> {
+    let extents = [shape.batch, shape.channels, shape.spatial, shape.groups];
+    let extents = extents.into_iter().flat_map(|extent| [extent as u32, (extent >> 32) as u32]);
+    call.bytes().map(u32::from).chain(choice.tuning).chain(extents).chain(kinds.iter().copied()).collect()
+}
+
+fn c_strides(geometry: &ChannelGeometry, name: &str) -> sys::bops_channel_strides {
+    let strides = geometry.strides(name);
+    sys::bops_channel_strides { batch: strides.batch, channel: strides.channel, spatial: strides.spatial }
+}
+
+fn c_dtype(dtype: DType) -> sys::bops_dtype {
+    match dtype {
+        DType::F64 => sys::BOPS_F64,
+        DType::F16 => sys::BOPS_F16,
+        DType::BF16 => sys::BOPS_BF16,
+        _ => sys::BOPS_F32,
+    }
+}
+
+fn c_activation(activation: Activation) -> sys::bops_activation {
+    match activation {
+        Activation::Identity => sys::BOPS_IDENTITY,
+        Activation::Relu => sys::BOPS_RELU,
+        Activation::GeluErf => sys::BOPS_GELU_ERF,
+        Activation::GeluTanh => sys::BOPS_GELU_TANH,
+        Activation::Silu => sys::BOPS_SILU,
+        Activation::Sigmoid => sys::BOPS_SIGMOID,
+        Activation::Tanh => sys::BOPS_TANH,
+    }
+}

@@ -1,0 +1,199 @@
+//! How tensors lie, as GPU kernels see them: `[batch, channels, spatial]` with one stride each.
+
+use super::ChannelShape;
+use crate::error::Reason;
+use crate::ops::norm::spatial::spatial_stride;
+use crate::slots::Slots;
+
+/// What lies next to each other in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ChannelOrder {
+    /// The elements of a segment: the spatial stride of every tensor is 1.
+    Contiguous,
+    /// The channels: the channel stride of every tensor is 1.
+    ChannelsLast,
+}
+
+/// Strides of one tensor, in elements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct ChannelStrides {
+    pub(crate) batch: u64,
+    pub(crate) channel: u64,
+    pub(crate) spatial: u64,
+}
+
+/// Tensors of one call. The element `(n, c, s)` of a tensor lies `n * batch + c * channel + s * spatial` elements after its first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+pub(crate) struct ChannelGeometry {
+    pub(crate) shape: ChannelShape,
+    pub(crate) order: ChannelOrder,
+    /// The widest vector in bytes, at most 16, in which every run of adjacent elements of every tensor can be moved: contiguous a segment,
+    /// channels last the channels of one position. Runs start at multiples of it and are a whole number of it.
+    pub(crate) vector_bytes: u64,
+    /// Contiguous, where the channels of a sample follow each other without a gap in every tensor: the same for the run of all segments
+    /// of a group of one sample.
+    pub(crate) group_vector_bytes: Option<u64>,
+    /// Strides by the operand's name, of those that are declared.
+    strides: Vec<(&'static str, ChannelStrides)>,
+}
+
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+impl ChannelGeometry {
+    /// Of those tensors among the slots that have the names.
+    ///
+    /// # Errors
+    /// Why the layouts are neither contiguous nor channels last.
+    pub(super) fn new(shape: ChannelShape, slots: &Slots, names: &[&str]) -> Result<Self, Reason> {
+        let tensors: Vec<_> = names.iter().filter_map(|name| slots.named(name)).map(|s| (s.name, s.desc)).collect();
+        let mut strides = Vec::with_capacity(tensors.len());
+        for (name, desc) in &tensors {
+            let spatial = spatial_stride(desc).map_err(|why| format!("{name}: {why}"))?;
+            strides.push((*name, ChannelStrides { batch: desc.strides()[0], channel: desc.strides()[1], spatial }));
+        }
+        let is_contiguous = shape.spatial <= 1 || strides.iter().all(|(_, s)| s.spatial == 1);
+        let is_channels_last = shape.channels <= 1 || strides.iter().all(|(_, s)| s.channel == 1);
+        // Segments of one element say nothing; the channels beside each other do.
+        let order = match (is_contiguous, is_channels_last) {
+            (true, true) if shape.spatial <= 1 => ChannelOrder::ChannelsLast,
+            (true, _) => ChannelOrder::Contiguous,
+            (false, true) => ChannelOrder::ChannelsLast,
+            (false, false) => {
+                let layouts: Vec<String> =
+                    tensors.iter().map(|(name, desc)| format!("{name} {:?}", desc.strides())).collect();
+                return Err(format!(
+                    "neither the spatial extents nor the channels have stride 1 in every tensor: {}",
+                    layouts.join(", ")
+                )
+                .into());
+            }
+        };
+        for (_, strides) in &mut strides {
+            // The stride of an extent of 1 addresses nothing; the kernels take the form of the order.
+            match order {
+                ChannelOrder::Contiguous => strides.spatial = 1,
+                ChannelOrder::ChannelsLast => strides.channel = 1,
+            }
+        }
+        // One alignment of all: that of the addresses, of the runs' lengths and of the steps between runs.
+        let mut common = 16;
+        let (run, run_extent) = match order {
+            ChannelOrder::Contiguous => (shape.spatial, shape.channels),
+            ChannelOrder::ChannelsLast => (shape.channels, shape.spatial),
+        };
+        let size = tensors.first().map_or(1, |(_, desc)| desc.dtype().size_bytes());
+        for ((_, desc), (_, strides)) in tensors.iter().zip(&strides) {
+            common |= desc.align_bytes();
+            if shape.batch > 1 {
+                common |= strides.batch.wrapping_mul(size);
+            }
+        }
+        let width = |multiple: u64| 1 << multiple.trailing_zeros();
+        let mut steps = common | run.wrapping_mul(size);
+        for (_, strides) in strides.iter().filter(|_| run_extent > 1) {
+            let step = match order {
+                ChannelOrder::Contiguous => strides.channel,
+                ChannelOrder::ChannelsLast => strides.spatial,
+            };
+            steps |= step.wrapping_mul(size);
+        }
+        let is_gapless = order == ChannelOrder::Contiguous
+            && (shape.channels <= 1 || strides.iter().all(|(_, s)| s.channel == shape.spatial));
+        let channels = shape.channels.checked_div(shape.groups).unwrap_or(1);
+        let group_run = channels.wrapping_mul(run).wrapping_mul(size);
+        Ok(Self {
+            shape,
+            order,
+            vector_bytes: width(steps),
+            group_vector_bytes: is_gapless.then(|| width(common | group_run)),
+            strides,
+        })
+    }
+
+    /// Channels last: whether the rows of channels of all samples lie at one stride in every tensor.
+    #[cfg(any(feature = "cuda", test))]
+    pub(crate) fn is_merged(&self) -> bool {
+        let ChannelShape { batch, spatial, .. } = self.shape;
+        let follows = |s: &ChannelStrides| s.spatial.checked_mul(spatial) == Some(s.batch);
+        batch <= 1 || spatial <= 1 || self.strides.iter().all(|(_, strides)| follows(strides))
+    }
+
+    /// The strides of a tensor; zeros where it is not declared.
+    pub(crate) fn strides(&self, name: &str) -> ChannelStrides {
+        self.strides.iter().find(|(n, _)| *n == name).map(|(_, strides)| *strides).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::plan::Access;
+    use crate::slots::{Layouts, SlotsBuilder};
+    use crate::tensor::TensorDesc;
+
+    fn geometry(descs: &[TensorDesc], groups: u64) -> Result<ChannelGeometry, Reason> {
+        const NAMES: &[&str] = &["x", "y"];
+        let mut layouts = Layouts::new();
+        let mut slots = SlotsBuilder::new("test", NAMES, &mut layouts);
+        for (name, desc) in NAMES.iter().zip(descs) {
+            slots.declare(name, Access::In, *desc).unwrap();
+        }
+        let dims = descs[0].dims();
+        let shape = ChannelShape { batch: dims[0], channels: dims[1], spatial: dims[2..].iter().product(), groups };
+        ChannelGeometry::new(shape, &slots.finish().unwrap(), NAMES)
+    }
+
+    fn strided(dtype: DType, dims: &[u64], strides: &[u64]) -> TensorDesc {
+        TensorDesc::strided(dtype, dims, strides).unwrap()
+    }
+
+    #[test]
+    fn dense_tensors_have_segments() {
+        let x = TensorDesc::contiguous(DType::BF16, &[2, 6, 4, 5, 2]).unwrap();
+        let found = geometry(&[x, x], 3).unwrap();
+        assert_eq!((found.order, found.shape.spatial), (ChannelOrder::Contiguous, 40));
+        assert_eq!(found.strides("y"), ChannelStrides { batch: 240, channel: 40, spatial: 1 });
+        assert_eq!((found.vector_bytes, found.group_vector_bytes), (16, Some(16)));
+        assert_eq!(found.strides("residual"), ChannelStrides::default());
+        // 49 elements of 2 bytes: only the runs of a group, of 2 * 49, are wider.
+        let odd = TensorDesc::contiguous(DType::BF16, &[2, 6, 7, 7]).unwrap();
+        let found = geometry(&[odd, odd], 3).unwrap();
+        assert_eq!((found.vector_bytes, found.group_vector_bytes), (2, Some(4)));
+    }
+
+    #[test]
+    fn channels_last_tensors_have_rows_of_channels() {
+        let x = TensorDesc::channels_last(DType::F16, &[2, 24, 5, 7]).unwrap();
+        let found = geometry(&[x, x], 0).unwrap();
+        assert_eq!(found.order, ChannelOrder::ChannelsLast);
+        assert_eq!(found.strides("x"), ChannelStrides { batch: 24 * 35, channel: 1, spatial: 24 });
+        assert_eq!((found.vector_bytes, found.group_vector_bytes), (16, None));
+        assert!(found.is_merged());
+        let padded = strided(DType::F16, &[2, 24, 5, 7], &[24 * 36, 1, 24 * 7, 24]);
+        assert!(!geometry(&[x, padded], 0).unwrap().is_merged());
+        let flat = TensorDesc::contiguous(DType::F32, &[8, 12]).unwrap();
+        let found = geometry(&[flat, flat], 4).unwrap();
+        assert_eq!((found.order, found.vector_bytes), (ChannelOrder::ChannelsLast, 16));
+    }
+
+    #[test]
+    fn slices_keep_their_strides() {
+        let slice = strided(DType::F32, &[2, 3, 4, 4], &[100, 32, 4, 1]);
+        let dense = TensorDesc::contiguous(DType::F32, &[2, 3, 4, 4]).unwrap();
+        let found = geometry(&[slice, dense], 3).unwrap();
+        assert_eq!(found.strides("x"), ChannelStrides { batch: 100, channel: 32, spatial: 1 });
+        assert_eq!((found.vector_bytes, found.group_vector_bytes), (16, None));
+        let shifted = dense.for_offset(4).unwrap();
+        assert_eq!(geometry(&[dense, shifted], 3).unwrap().vector_bytes, 4);
+    }
+
+    #[test]
+    fn says_why_a_layout_is_neither() {
+        let dense = TensorDesc::contiguous(DType::F32, &[2, 3, 4, 5]).unwrap();
+        let last = TensorDesc::channels_last(DType::F32, &[2, 3, 4, 5]).unwrap();
+        assert!(geometry(&[dense, last], 0).unwrap_err().to_string().contains("stride 1"));
+        let transposed = strided(DType::F32, &[2, 3, 4, 5], &[60, 20, 1, 4]);
+        assert!(geometry(&[transposed, dense], 0).unwrap_err().to_string().contains("x: the spatial extents"));
+    }
+}

@@ -1,0 +1,321 @@
+//! Backward: sums of slices, merged to means of groups and gradients of parameters, then applied.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::super::{BackwardFields, Valid};
+use super::team::{FEW_PARTS, Form, merge_team};
+use super::{Operands, Quads, Segments, check};
+use crate::backend::wgpu::{Binder, Binding, Props, StepBuilder, Work, check_bindings, groups, padded, prelude};
+use crate::error::Reason;
+use crate::plan::Choice;
+
+/// Rows of a thread where channels are last, and how many of them it reads before it uses the first: for the sums, and to apply them.
+const SUMS_ROWS: (u32, u32) = (16, 4);
+const APPLY_ROWS: (u32, u32) = (16, 4);
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct BackwardParams {
+    batch: u32,
+    channels: u32,
+    spatial: u32,
+    groups: u32,
+    dy: [u32; 4],
+    x: [u32; 4],
+    residual: [u32; 4],
+    y: [u32; 4],
+    dx: [u32; 4],
+    dresidual: [u32; 3],
+    eps: f32,
+    slices: u32,
+    sum_slices: u32,
+    group_channels: u32,
+    group_segments: u32,
+    group_parts: u32,
+    group_count: u32,
+    reciprocal_count: f32,
+    groups_x: u32,
+    column_blocks: u32,
+    padding: [u32; 3],
+}
+
+/// What a dispatch binds; the others of the family are absent.
+#[derive(Clone, Copy, Default)]
+struct Uses {
+    inputs: bool,
+    weight: bool,
+    statistics: bool,
+    outputs: bool,
+    parameters: bool,
+    sums: Option<&'static str>,
+    means: Option<&'static str>,
+}
+
+struct Backward<'d> {
+    norm: &'d Valid<BackwardFields>,
+    segments: Segments,
+    operands: Operands<'d>,
+    params: BackwardParams,
+    sums: Quads,
+    means: Quads,
+}
+
+impl Backward<'_> {
+    fn bindings(&self, uses: Uses) -> Vec<Binding> {
+        let (fields, operands) = (&self.norm.fields, &self.operands);
+        let only = |condition: bool, binding: Binding, absent| {
+            if condition { binding } else { Binding::absent(binding.name, absent) }
+        };
+        let statistics = |name| {
+            let binding = operands.other(name, "statistics_in", "absent_statistics");
+            only(uses.statistics, binding, "absent_statistics")
+        };
+        let running = |name| {
+            let binding = operands.other(name, "elements_f32_in", "absent_elements");
+            only(uses.statistics, binding, "absent_elements")
+        };
+        let quads =
+            |quads: Quads, accessor: Option<&'static str>| accessor.map_or(quads.absent(), |a| quads.binding(a));
+        // Whichever the activation's gradient takes.
+        let saved = Binding { name: "saved", ..operands.input(if fields.from_y { "y" } else { "residual" }) };
+        let recomputes = uses.inputs && fields.recomputes();
+        vec![
+            only(uses.inputs, operands.input("dy"), "absent_in"),
+            only(uses.inputs, operands.input("x"), "absent_in"),
+            only(uses.inputs, saved, "absent_in"),
+            only(uses.weight || recomputes, operands.parameter("weight"), "absent_elements"),
+            only(recomputes, operands.parameter("bias"), "absent_elements"),
+            statistics("mean"),
+            statistics("rstd"),
+            running("running_mean"),
+            running("running_var"),
+            only(uses.outputs, operands.output("dx"), "absent_out"),
+            only(uses.outputs, operands.output("dresidual"), "absent_out"),
+            only(uses.parameters, operands.gradient("dweight"), "absent_elements"),
+            only(uses.parameters, operands.gradient("dbias"), "absent_elements"),
+            quads(self.sums, uses.sums),
+            quads(self.means, uses.means),
+        ]
+    }
+
+    fn step(
+        &self,
+        entry: &'static str,
+        files: &[&'static str],
+        (constants, has_means): (Vec<(&'static str, u32)>, bool),
+        uses: Uses,
+        (params, grid): (BackwardParams, [u32; 2]),
+    ) -> StepBuilder {
+        let fields = &self.norm.fields;
+        let mut texts = prelude(self.segments.dtype.name());
+        texts.extend(["common/number", "common/activation", "common/chunk", self.segments.kind(self.norm.kind)]);
+        texts.push("norm/channel_norm_backward");
+        texts.extend(files);
+        let mut constants = constants;
+        constants.push(("ACTIVATION", fields.activation as u32));
+        StepBuilder {
+            entry,
+            files: texts,
+            constants,
+            flags: vec![
+                ("USES_RUNNING", fields.inference),
+                ("SAVED_IS_Y", fields.from_y),
+                ("HAS_MEANS", has_means),
+                ("WANTS_MEANS", self.wants_means()),
+                ("WANTS_PARAMETERS", self.wants_parameters()),
+            ],
+            bindings: self.bindings(uses),
+            can_chunk: self.segments.can_chunk,
+            params: bytemuck::bytes_of(&BackwardParams { groups_x: grid[0], ..params }).to_vec(),
+            grid,
+        }
+    }
+
+    /// Whether a table holds the means over groups that dx takes, beside the statistics.
+    fn wants_means(&self) -> bool {
+        wants_means(&self.norm.fields) && !self.segments.is_empty()
+    }
+
+    fn wants_parameters(&self) -> bool {
+        self.norm.fields.dweight || self.norm.fields.dbias
+    }
+
+    /// Sums of slices, contiguous or of columns.
+    fn sums(&self, form: Form, props: &Props) -> Result<StepBuilder, Reason> {
+        let uses = Uses { inputs: true, statistics: true, sums: Some("partials_out"), ..Uses::default() };
+        let grid = form.grid(&self.segments, props)?;
+        let (slices, column_blocks) = (form.slices(&self.segments) as u32, form.column_blocks() as u32);
+        let params = BackwardParams { slices, column_blocks, ..self.params };
+        Ok(match form {
+            Form::Slices(team) => {
+                let files = [
+                    "common/team",
+                    team.reduce.file(),
+                    "norm/channel_norm_slice",
+                    "norm/channel_norm_backward_split_sums",
+                ];
+                let constants = (team.constants(), false);
+                self.step("channel_norm_backward_split_sums", &files, constants, uses, (params, grid))
+            }
+            Form::Columns(columns) => {
+                let files = [
+                    "norm/channel_norm_columns",
+                    "norm/channel_norm_columns_sum",
+                    "norm/channel_norm_backward_columns",
+                    "norm/channel_norm_backward_columns_sums",
+                ];
+                let constants = (columns.constants(), false);
+                self.step("channel_norm_backward_columns_sums", &files, constants, uses, (params, grid))
+            }
+        })
+    }
+
+    /// Means of the groups and gradients of the parameters.
+    fn merge(&self, props: &Props) -> Result<StepBuilder, Reason> {
+        let segments = &self.segments;
+        let parts = u64::from(self.params.group_parts);
+        let of_channel = segments.batch * u64::from(self.params.sum_slices);
+        let team = merge_team(if segments.groups_are_channels { parts } else { parts.max(of_channel) }, props);
+        let groups_of = if self.wants_means() { segments.group_count } else { 0 };
+        let channels_of = if self.wants_parameters() { segments.channels } else { 0 };
+        let teams = if segments.groups_are_channels { segments.channels } else { groups_of + channels_of };
+        let grid = groups(teams.div_ceil(team.rows()), props)?;
+        let files = [
+            "common/team",
+            team.reduce.file(),
+            "norm/channel_norm_backward_merge",
+            "norm/channel_norm_backward_split_merge",
+        ];
+        let uses = Uses {
+            weight: self.wants_means(),
+            statistics: self.wants_means(),
+            parameters: true,
+            sums: Some("partials_in"),
+            means: self.wants_means().then_some("partials_out"),
+            ..Uses::default()
+        };
+        let constants = (team.constants(), false);
+        Ok(self.step("channel_norm_backward_split_merge", &files, constants, uses, (self.params, grid)))
+    }
+
+    /// dx and dresidual. Merging: where groups have few parts, it adds them up itself, and takes the parameters too.
+    fn apply(&self, form: Form, is_merging: bool, props: &Props) -> Result<StepBuilder, Reason> {
+        let fields = &self.norm.fields;
+        let uses = Uses {
+            inputs: true,
+            weight: fields.dx,
+            statistics: is_merging || !self.wants_means(),
+            outputs: true,
+            parameters: is_merging,
+            sums: is_merging.then_some("partials_in"),
+            means: (self.wants_means() && !is_merging).then_some("partials_in"),
+        };
+        let mut grid = form.grid(&self.segments, props)?;
+        let (slices, column_blocks) = (form.slices(&self.segments) as u32, form.column_blocks() as u32);
+        let params = BackwardParams { slices, column_blocks, ..self.params };
+        Ok(match form {
+            Form::Slices(team) => {
+                let mut files = vec!["common/team", team.reduce.file(), "norm/channel_norm_slice"];
+                if is_merging {
+                    files.extend(["norm/channel_norm_backward_merge", "norm/channel_norm_backward_apply_merging"]);
+                    let remaining =
+                        if self.wants_parameters() { self.segments.channels.div_ceil(team.rows()) } else { 0 };
+                    grid = groups(form.group_count(&self.segments) + remaining, props)?;
+                } else {
+                    files.push("norm/channel_norm_backward_apply_known");
+                }
+                files.push("norm/channel_norm_backward_apply");
+                let constants = (team.constants(), self.wants_means());
+                self.step("channel_norm_backward_apply", &files, constants, uses, (params, grid))
+            }
+            Form::Columns(columns) => {
+                let files = [
+                    "norm/channel_norm_columns",
+                    "norm/channel_norm_backward_columns",
+                    "norm/channel_norm_backward_columns_apply",
+                ];
+                let constants = (columns.constants(), self.wants_means());
+                self.step("channel_norm_backward_columns_apply", &files, constants, uses, (params, grid))
+            }
+        })
+    }
+}
+
+/// Beyond means, a table saves a binding: with all operands of inference, devices with 8 of them would lack one.
+fn wants_means(fields: &BackwardFields) -> bool {
+    let has_all =
+        fields.dx && fields.dresidual && fields.recomputes() && fields.weight.is_some() && fields.bias.is_some();
+    if fields.inference { has_all } else { fields.dx }
+}
+
+pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work, Reason> {
+    let fields = &norm.fields;
+    check(&norm.slots, fields.x.dtype(), props)?;
+    let saved = if fields.from_y { "y" } else { "residual" };
+    let tensors = ["dy", "x", saved, "dx", "dresidual"];
+    let segments = Segments::new(&norm.geometry()?, fields.x.dtype(), &tensors);
+    let elements = segments.group_elements();
+    let first = Form::new(&segments, SUMS_ROWS, 2, props);
+    let last = Form::new(&segments, APPLY_ROWS, 2, props);
+    let slices = if segments.is_empty() { 0 } else { first.slices(&segments) };
+    let params = BackwardParams {
+        batch: segments.batch as u32,
+        channels: segments.channels as u32,
+        spatial: segments.spatial as u32,
+        groups: segments.groups as u32,
+        dy: padded(segments.strides("dy")),
+        x: padded(segments.strides("x")),
+        residual: padded(segments.strides("residual")),
+        y: padded(segments.strides("y")),
+        dx: padded(segments.strides("dx")),
+        dresidual: segments.strides("dresidual"),
+        eps: fields.eps.map_or(0.0, |eps| eps.get() as f32),
+        slices: 1,
+        sum_slices: slices as u32,
+        group_channels: segments.group_channels as u32,
+        group_segments: segments.group_segments as u32,
+        group_parts: (segments.group_segments * slices) as u32,
+        group_count: segments.group_count as u32,
+        reciprocal_count: if elements == 0 { 0.0 } else { (1.0 / elements as f64) as f32 },
+        groups_x: 1,
+        column_blocks: 1,
+        padding: [0; 3],
+    };
+    let mut workspace_bytes = 0;
+    let wants_parameters = fields.dweight || fields.dbias;
+    let has_sums = wants_parameters || (fields.dx && !fields.inference);
+    let sum_quads = if has_sums { segments.segment_count() * slices } else { 0 };
+    let sums = Quads::after(&mut workspace_bytes, "sums", sum_quads, props)?;
+    let mean_quads = if wants_means(fields) && slices > 0 { segments.group_count } else { 0 };
+    let means = Quads::after(&mut workspace_bytes, "means", mean_quads, props)?;
+    let operands = Operands { binder: Binder { slots: &norm.slots }, is_half: segments.is_half() };
+    let backward = Backward { norm, segments, operands, params, sums, means };
+    let segments = &backward.segments;
+
+    let mut tuning = Choice::PLAIN.tuning;
+    tuning[..2].copy_from_slice(&[params.group_parts, params.sum_slices]);
+    let mut work = Work { steps: Vec::new(), workspace_bytes, workspace_align: props.workspace_align(), tuning };
+    if segments.channels == 0 {
+        return Ok(work);
+    }
+    if has_sums && !segments.is_empty() {
+        work.steps.push(backward.sums(first, props)?);
+    }
+    let is_few = backward.wants_means() && !fields.inference && u64::from(params.group_parts) <= FEW_PARTS;
+    if is_few && last.merges(segments) {
+        let step = backward.apply(last, true, props)?;
+        if check_bindings(std::slice::from_ref(&step), props).is_ok() {
+            work.steps.push(step);
+            work.workspace_bytes = sums.bytes;
+            return Ok(work);
+        }
+    }
+    if wants_parameters || backward.wants_means() {
+        work.steps.push(backward.merge(props)?);
+    }
+    if (fields.dx || fields.dresidual) && !segments.is_empty() {
+        work.steps.push(backward.apply(last, false, props)?);
+    }
+    check_bindings(&work.steps, props)?;
+    Ok(work)
+}

@@ -1,0 +1,370 @@
+//! Forward: groups on chip, or moments of their parts, merged, then applied; or the running statistics applied.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::super::{ChannelNorm, ChannelOrder, ForwardFields, Valid};
+use super::team::{FEW_PARTS, Form, merge_team, resident_team};
+use super::{Operands, Quads, Segments, check};
+use crate::backend::wgpu::team::{Keep, Team};
+use crate::backend::wgpu::{Binder, Binding, Props, StepBuilder, Work, check_bindings, groups, padded, prelude};
+use crate::error::Reason;
+use crate::plan::Choice;
+
+/// Rows of a thread where channels are last, and how many of them it reads before it uses the first: for the moments, and to apply them.
+const MOMENTS_ROWS: (u32, u32) = (16, 16);
+const APPLY_ROWS: (u32, u32) = (16, 4);
+
+/// Groups below which they are split although workgroups could hold them, if they are long: too few workgroups would be at work.
+const FEW_GROUPS: u64 = 48;
+/// Chunks from which on a group counts as long.
+const LONG_GROUP: u64 = 2048;
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct ForwardParams {
+    batch: u32,
+    channels: u32,
+    spatial: u32,
+    groups: u32,
+    x: [u32; 4],
+    residual: [u32; 4],
+    y: [u32; 3],
+    eps: f32,
+    momentum: f32,
+    slices: u32,
+    group_channels: u32,
+    group_segments: u32,
+    group_parts: u32,
+    group_count: u32,
+    reciprocal_count: f32,
+    unbiased: f32,
+    groups_x: u32,
+    column_blocks: u32,
+    padding: [u32; 2],
+}
+
+/// What a dispatch binds; the others of the family are absent.
+#[derive(Clone, Copy, Default)]
+struct Uses {
+    x: bool,
+    affine: bool,
+    y: bool,
+    saved: bool,
+    running: Option<&'static str>,
+    num_batches: Option<&'static str>,
+    moments: Option<&'static str>,
+    statistics: Option<&'static str>,
+}
+
+struct Forward<'d> {
+    norm: &'d Valid<ForwardFields>,
+    segments: Segments,
+    operands: Operands<'d>,
+    params: ForwardParams,
+    moments: Quads,
+    statistics: Quads,
+}
+
+/// Constants and flags of a step's shader.
+type Specialisation<'a> = (Vec<(&'static str, u32)>, &'a [(&'static str, bool)]);
+
+impl Forward<'_> {
+    fn bindings(&self, uses: Uses) -> Vec<Binding> {
+        let operands = &self.operands;
+        let only = |condition: bool, binding: Binding, absent| {
+            if condition { binding } else { Binding::absent(binding.name, absent) }
+        };
+        let elements = |name, accessor: Option<&'static str>| {
+            accessor.map_or(Binding::absent(name, "absent_elements"), |a| operands.other(name, a, "absent_elements"))
+        };
+        let counter = uses.num_batches.map_or(Binding::absent("num_batches", "absent_counter"), |accessor| {
+            operands.other("num_batches", accessor, "absent_counter")
+        });
+        let quads =
+            |quads: Quads, accessor: Option<&'static str>| accessor.map_or(quads.absent(), |a| quads.binding(a));
+        vec![
+            only(uses.x, operands.input("x"), "absent_in"),
+            only(uses.affine, operands.input("residual"), "absent_in"),
+            only(uses.affine, operands.parameter("weight"), "absent_elements"),
+            only(uses.affine, operands.parameter("bias"), "absent_elements"),
+            only(uses.y, operands.output("y"), "absent_out"),
+            only(uses.saved, operands.other("mean", "statistics_out", "absent_statistics"), "absent_statistics"),
+            only(uses.saved, operands.other("rstd", "statistics_out", "absent_statistics"), "absent_statistics"),
+            elements("running_mean", uses.running),
+            elements("running_var", uses.running),
+            counter,
+            quads(self.moments, uses.moments),
+            quads(self.statistics, uses.statistics),
+        ]
+    }
+
+    fn step(
+        &self,
+        entry: &'static str,
+        files: &[&'static str],
+        (constants, flags): Specialisation<'_>,
+        uses: Uses,
+        (params, grid): (ForwardParams, [u32; 2]),
+    ) -> StepBuilder {
+        let fields = &self.norm.fields;
+        let mut texts = prelude(self.segments.dtype.name());
+        texts.extend(["common/number", "common/activation", "common/chunk", self.segments.kind(self.norm.kind)]);
+        texts.push("norm/channel_norm");
+        texts.extend(files);
+        let mut constants = constants;
+        constants.push(("ACTIVATION", fields.activation as u32));
+        let mut all_flags = vec![("USES_RUNNING", fields.inference), ("COUNTS_BATCH", fields.cumulative)];
+        all_flags.extend(flags);
+        StepBuilder {
+            entry,
+            files: texts,
+            constants,
+            flags: all_flags,
+            bindings: self.bindings(uses),
+            can_chunk: self.segments.can_chunk,
+            params: bytemuck::bytes_of(&ForwardParams { groups_x: grid[0], ..params }).to_vec(),
+            grid,
+        }
+    }
+
+    /// Whole groups in registers.
+    fn resident(&self, team: Team, props: &Props) -> Result<StepBuilder, Reason> {
+        let grid = groups(self.segments.group_count.div_ceil(team.rows()), props)?;
+        let files = [
+            "common/team",
+            team.reduce.file(),
+            "norm/channel_norm_update",
+            "norm/channel_norm_moments",
+            "norm/channel_norm_resident",
+        ];
+        let uses = Uses {
+            x: true,
+            affine: true,
+            y: true,
+            saved: true,
+            running: self.norm.fields.momentum.map(|_| "elements_f32_out"),
+            ..Uses::default()
+        };
+        let constants = (team.constants(), &[("UNPACKED", team.keep == Keep::Values)][..]);
+        Ok(self.step("channel_norm_resident", &files, constants, uses, (self.params, grid)))
+    }
+
+    /// Moments of slices, contiguous or of columns.
+    fn moments(&self, form: Form, props: &Props) -> Result<StepBuilder, Reason> {
+        let uses = Uses { x: true, moments: Some("partials_out"), ..Uses::default() };
+        let grid = form.grid(&self.segments, props)?;
+        let (slices, column_blocks) = (form.slices(&self.segments) as u32, form.column_blocks() as u32);
+        let params = ForwardParams { slices, column_blocks, ..self.params };
+        Ok(match form {
+            Form::Slices(team) => {
+                let files = [
+                    "common/team",
+                    team.reduce.file(),
+                    "norm/channel_norm_slice",
+                    "norm/channel_norm_moments",
+                    "norm/channel_norm_split_moments",
+                ];
+                let constants = (team.constants(), &[("UNPACKED", team.keep == Keep::Values)][..]);
+                self.step("channel_norm_split_moments", &files, constants, uses, (params, grid))
+            }
+            Form::Columns(columns) => {
+                let files =
+                    ["norm/channel_norm_columns", "norm/channel_norm_columns_sum", "norm/channel_norm_columns_moments"];
+                let constants = (columns.constants(), &[][..]);
+                self.step("channel_norm_columns_moments", &files, constants, uses, (params, grid))
+            }
+        })
+    }
+
+    /// Statistics of the groups from the moments of their parts.
+    fn merge(&self, props: &Props) -> Result<StepBuilder, Reason> {
+        let fields = &self.norm.fields;
+        let team = merge_team(u64::from(self.params.group_parts), props);
+        let grid = groups(self.segments.group_count.div_ceil(team.rows()), props)?;
+        let files = [
+            "common/team",
+            team.reduce.file(),
+            "norm/channel_norm_update",
+            "norm/channel_norm_merge",
+            "norm/channel_norm_split_merge",
+        ];
+        let updates = self.norm.kind == ChannelNorm::Batch && !self.segments.is_empty();
+        let has_running = fields.momentum.is_some() || fields.cumulative;
+        let uses = Uses {
+            saved: true,
+            running: (updates && has_running).then_some("elements_f32_out"),
+            num_batches: (updates && fields.cumulative).then_some("counter_in"),
+            moments: Some("partials_in"),
+            statistics: Some("partials_out"),
+            ..Uses::default()
+        };
+        let constants = (team.constants(), &[][..]);
+        Ok(self.step("channel_norm_split_merge", &files, constants, uses, (self.params, grid)))
+    }
+
+    /// Running statistics over samples.
+    fn running(&self, props: &Props) -> Result<StepBuilder, Reason> {
+        let team = merge_team(self.segments.batch, props);
+        let grid = groups(self.segments.channels.div_ceil(team.rows()), props)?;
+        let files = ["common/team", team.reduce.file(), "norm/channel_norm_running_over_samples"];
+        let uses = Uses { running: Some("elements_f32_out"), statistics: Some("partials_in"), ..Uses::default() };
+        let constants = (team.constants(), &[][..]);
+        Ok(self.step("channel_norm_running_over_samples", &files, constants, uses, (self.params, grid)))
+    }
+
+    /// The count of batches alone.
+    fn count(&self) -> StepBuilder {
+        let uses = Uses { num_batches: Some("counter_out"), ..Uses::default() };
+        self.step(
+            "channel_norm_count_batch",
+            &["norm/channel_norm_count_batch"],
+            (Vec::new(), &[]),
+            uses,
+            (self.params, [1, 1]),
+        )
+    }
+
+    /// y from statistics.
+    /// Merging: where groups have few parts, it merges them itself.
+    fn apply(&self, form: Form, is_merging: bool, props: &Props) -> Result<StepBuilder, Reason> {
+        let fields = &self.norm.fields;
+        let running = match is_merging {
+            true => fields.momentum.map(|_| "elements_f32_out"),
+            false => fields.inference.then_some("elements_f32_in"),
+        };
+        let uses = Uses {
+            x: true,
+            affine: true,
+            y: true,
+            saved: is_merging,
+            running,
+            num_batches: fields.cumulative.then_some("counter_out"),
+            moments: is_merging.then_some("partials_in"),
+            statistics: (!fields.inference && !is_merging).then_some("partials_in"),
+        };
+        let grid = form.grid(&self.segments, props)?;
+        let (slices, column_blocks) = (form.slices(&self.segments) as u32, form.column_blocks() as u32);
+        let params = ForwardParams { slices, column_blocks, ..self.params };
+        Ok(match form {
+            Form::Slices(team) => {
+                let mut files = vec!["common/team", team.reduce.file(), "norm/channel_norm_slice"];
+                if is_merging {
+                    files.extend(["norm/channel_norm_update", "norm/channel_norm_merge"]);
+                }
+                files.push(if is_merging {
+                    "norm/channel_norm_apply_merging"
+                } else {
+                    "norm/channel_norm_apply_known"
+                });
+                files.extend(["norm/channel_norm_count_batch", "norm/channel_norm_apply"]);
+                let constants = (team.constants(), &[][..]);
+                self.step("channel_norm_apply", &files, constants, uses, (params, grid))
+            }
+            Form::Columns(columns) => {
+                let files =
+                    ["norm/channel_norm_columns", "norm/channel_norm_count_batch", "norm/channel_norm_columns_apply"];
+                let constants = (columns.constants(), &[][..]);
+                self.step("channel_norm_columns_apply", &files, constants, uses, (params, grid))
+            }
+        })
+    }
+}
+
+pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work, Reason> {
+    let fields = &norm.fields;
+    check(&norm.slots, fields.x.dtype(), props)?;
+    let segments = Segments::new(&norm.geometry()?, fields.x.dtype(), &["x", "residual", "y"]);
+    let elements = segments.group_elements();
+    let has_running = fields.momentum.is_some() || fields.cumulative;
+
+    let first = Form::new(&segments, MOMENTS_ROWS, 1, props);
+    let last = Form::new(&segments, APPLY_ROWS, if fields.residual { 2 } else { 1 }, props);
+    let group_parts = if segments.is_empty() { 0 } else { segments.group_segments * first.slices(&segments) };
+    let mut workspace_bytes = 0;
+    let moments = Quads::after(&mut workspace_bytes, "moments", group_parts * segments.group_count, props)?;
+    let statistics = Quads::after(&mut workspace_bytes, "statistics", segments.group_count, props)?;
+    // The variance of a population from that of a sample; over samples, InstanceNorm's.
+    let unbiased = elements as f64 / (elements as f64 - 1.0);
+    let params = ForwardParams {
+        batch: segments.batch as u32,
+        channels: segments.channels as u32,
+        spatial: segments.spatial as u32,
+        groups: segments.groups as u32,
+        x: padded(segments.strides("x")),
+        residual: padded(segments.strides("residual")),
+        y: segments.strides("y"),
+        // Groups without elements have mean 0 and rstd NaN.
+        eps: if elements == 0 { f32::NAN } else { fields.eps.get() as f32 },
+        momentum: fields.momentum.map_or(0.0, |momentum| momentum.get() as f32),
+        slices: 1,
+        group_channels: segments.group_channels as u32,
+        group_segments: segments.group_segments as u32,
+        group_parts: group_parts as u32,
+        group_count: segments.group_count as u32,
+        reciprocal_count: if elements == 0 { 0.0 } else { (1.0 / elements as f64) as f32 },
+        unbiased: unbiased as f32,
+        groups_x: 1,
+        column_blocks: 1,
+        padding: [0; 2],
+    };
+    let operands = Operands { binder: Binder { slots: &norm.slots }, is_half: segments.is_half() };
+    let forward = Forward { norm, segments, operands, params, moments, statistics };
+    let segments = &forward.segments;
+
+    let mut tuning = Choice::PLAIN.tuning;
+    let mut work = Work { steps: Vec::new(), workspace_bytes: 0, workspace_align: props.workspace_align(), tuning };
+    if segments.group_count == 0 {
+        if fields.cumulative && segments.batch > 0 && segments.spatial > 0 {
+            work.steps.push(forward.count());
+        }
+        return Ok(work);
+    }
+    if fields.inference {
+        if !segments.is_empty() {
+            work.steps.push(forward.apply(last, false, props)?);
+        }
+        check_bindings(&work.steps, props)?;
+        return Ok(work);
+    }
+    if segments.is_empty() {
+        if fields.stats {
+            work.steps.push(forward.merge(props)?);
+            work.workspace_bytes = workspace_bytes;
+        }
+        return Ok(work);
+    }
+    let is_whole = segments.order == ChannelOrder::Contiguous && !fields.cumulative;
+    let is_whole = is_whole && (norm.kind == ChannelNorm::Batch || !has_running);
+    let chunks = segments.group_segments * segments.segment_chunks();
+    let resident = resident_team(chunks, segments.is_half(), props).filter(|_| is_whole);
+    let resident = resident.filter(|_| segments.group_count >= FEW_GROUPS || chunks < LONG_GROUP);
+    if let Some(team) = resident {
+        let step = forward.resident(team, props)?;
+        if check_bindings(std::slice::from_ref(&step), props).is_ok() {
+            tuning[..3].copy_from_slice(&[team.workgroup, team.threads, team.chunks]);
+            work.steps.push(step);
+            work.tuning = tuning;
+            return Ok(work);
+        }
+    }
+    work.steps.push(forward.moments(first, props)?);
+    let is_few = group_parts <= FEW_PARTS && !fields.cumulative && (norm.kind == ChannelNorm::Batch || !has_running);
+    if is_few && last.merges(segments) {
+        let step = forward.apply(last, true, props)?;
+        if check_bindings(std::slice::from_ref(&step), props).is_ok() {
+            work.steps.push(step);
+            work.workspace_bytes = moments.bytes;
+            return Ok(work);
+        }
+    }
+    work.steps.push(forward.merge(props)?);
+    if has_running && norm.kind == ChannelNorm::Instance {
+        work.steps.push(forward.running(props)?);
+    }
+    work.steps.push(forward.apply(last, false, props)?);
+    work.workspace_bytes = workspace_bytes;
+    tuning[..2].copy_from_slice(&[group_parts as u32, first.slices(segments) as u32]);
+    work.tuning = tuning;
+    check_bindings(&work.steps, props)?;
+    Ok(work)
+}

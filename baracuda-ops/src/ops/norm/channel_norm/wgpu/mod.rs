@@ -1,0 +1,352 @@
+//! The WGSL kernels of the family: which serves which layout, and what they bind.
+
+mod backward;
+mod forward;
+mod team;
+mod variants;
+
+use super::{Backward, ChannelGeometry, ChannelNorm, ChannelOrder, Forward};
+use crate::backend::wgpu::{Binder, Binding, Place, Props, build, check_reach};
+use crate::backend::{Backend, Device, DeviceProps};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::options::PlanOptions;
+use crate::plan::{BuildError, Built, Choice, Kernel, Slot};
+
+use backward::backward_work;
+use forward::forward_work;
+pub(in super::super) use variants::wgsl_variants;
+
+/// The forward kernels.
+pub(crate) struct Wgpu;
+
+impl<D: Forward> Kernel<D> for Wgpu {
+    fn name(&self) -> &'static str {
+        match D::NAME {
+            "batch_norm" => "batch_norm_wgsl",
+            "group_norm" => "group_norm_wgsl",
+            _ => "instance_norm_wgsl",
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept(&self, descriptor: &D, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
+        let DeviceProps::Wgpu(props) = props else { return Err("it runs on wgpu".into()) };
+        Ok(forward_work(descriptor.valid(), props)?.choice())
+    }
+
+    fn build(&self, descriptor: &D, _: Choice, device: &Device) -> Result<Built, BuildError> {
+        build(device, |props| forward_work(descriptor.valid(), props))
+    }
+}
+
+/// The kernels of the gradients.
+pub(crate) struct WgpuBackward;
+
+impl<D: Backward> Kernel<D> for WgpuBackward {
+    fn name(&self) -> &'static str {
+        match D::NAME {
+            "batch_norm_backward" => "batch_norm_backward_wgsl",
+            "group_norm_backward" => "group_norm_backward_wgsl",
+            _ => "instance_norm_backward_wgsl",
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept(&self, descriptor: &D, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
+        let DeviceProps::Wgpu(props) = props else { return Err("it runs on wgpu".into()) };
+        Ok(backward_work(descriptor.valid(), props)?.choice())
+    }
+
+    fn build(&self, descriptor: &D, _: Choice, device: &Device) -> Result<Built, BuildError> {
+        build(device, |props| backward_work(descriptor.valid(), props))
+    }
+}
+
+/// The tensors of a call as the kernels see them.
+struct Segments {
+    batch: u64,
+    channels: u64,
+    spatial: u64,
+    /// Whether a group is a channel of all samples.
+    groups_are_channels: bool,
+    /// Groups of a sample, or all channels.
+    groups: u64,
+    group_channels: u64,
+    group_segments: u64,
+    group_count: u64,
+    order: ChannelOrder,
+    strides: Vec<(&'static str, [u64; 3])>,
+    /// Elements of a chunk of 16 bytes.
+    elements: u64,
+    /// Whether no chunk is cut and every run of chunks starts at one.
+    can_chunk: bool,
+    dtype: DType,
+}
+
+impl Segments {
+    fn new(geometry: &ChannelGeometry, dtype: DType, names: &[&'static str]) -> Self {
+        let shape = geometry.shape;
+        let groups_are_channels = shape.groups == 0;
+        let group_channels = if groups_are_channels { 1 } else { shape.channels / shape.groups };
+        let strides = |name| {
+            let strides = geometry.strides(name);
+            [strides.batch, strides.channel, strides.spatial]
+        };
+        let mut segments = Self {
+            batch: shape.batch,
+            channels: shape.channels,
+            spatial: shape.spatial,
+            groups_are_channels,
+            groups: if groups_are_channels { shape.channels } else { shape.groups },
+            group_channels: group_channels.max(1),
+            group_segments: shape.group_segments(),
+            group_count: shape.group_count(),
+            order: geometry.order,
+            strides: names.iter().map(|name| (*name, strides(name))).collect(),
+            elements: 16 / dtype.size_bytes(),
+            can_chunk: false,
+            dtype,
+        };
+        segments.join_samples();
+        segments.can_chunk = segments.has_whole_chunks();
+        segments
+    }
+
+    /// Where the rows of channels of all samples lie at one stride and share statistics, they are those of one sample.
+    fn join_samples(&mut self) {
+        let continues = |[batch, _, spatial]: [u64; 3]| self.spatial <= 1 || batch == self.spatial * spatial;
+        if self.order == ChannelOrder::Contiguous || !self.groups_are_channels || self.batch <= 1 {
+            return;
+        }
+        if !self.strides.iter().all(|(_, strides)| continues(*strides)) {
+            return;
+        }
+        for (_, strides) in &mut self.strides {
+            if self.spatial <= 1 {
+                strides[2] = strides[0];
+            }
+        }
+        (self.spatial, self.batch, self.group_segments) = (self.batch * self.spatial, 1, 1);
+    }
+
+    fn has_whole_chunks(&self) -> bool {
+        let (run, run_axis) = match self.order {
+            ChannelOrder::Contiguous => (self.spatial, 2),
+            ChannelOrder::ChannelsLast => (self.channels, 1),
+        };
+        let extents = [self.batch, self.channels, self.spatial];
+        let is_step = |axis: usize| axis != run_axis && extents[axis] > 1;
+        let is_whole = |strides: &[u64; 3]| {
+            (0..3).filter(|axis| is_step(*axis)).all(|axis| strides[axis].is_multiple_of(self.elements))
+        };
+        run.is_multiple_of(self.elements) && self.strides.iter().all(|(_, strides)| is_whole(strides))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.batch == 0 || self.channels == 0 || self.spatial == 0
+    }
+
+    /// Elements of a group.
+    fn group_elements(&self) -> u64 {
+        self.group_segments * self.spatial
+    }
+
+    /// Chunks of a segment, the last perhaps cut.
+    fn segment_chunks(&self) -> u64 {
+        self.spatial.div_ceil(self.elements)
+    }
+
+    fn segment_count(&self) -> u64 {
+        self.batch * self.channels
+    }
+
+    /// Strides of a tensor as the shader reads them.
+    fn strides(&self, name: &str) -> [u32; 3] {
+        let found = self.strides.iter().find(|(known, _)| *known == name);
+        found.map_or([0; 3], |(_, strides)| strides.map(|stride| stride as u32))
+    }
+
+    fn is_half(&self) -> bool {
+        self.elements == 8
+    }
+
+    /// The file that says what a group is.
+    fn kind(&self, kind: ChannelNorm) -> &'static str {
+        match kind {
+            _ if self.groups_are_channels => "norm/batch_norm",
+            ChannelNorm::Instance => "norm/instance_norm",
+            _ => "norm/group_norm",
+        }
+    }
+}
+
+/// Refuses what no kernel of the family serves.
+fn check(slots: &[Slot], dtype: DType, props: &Props) -> Result<(), Reason> {
+    const DENSE: [&str; 9] =
+        ["weight", "bias", "mean", "rstd", "running_mean", "running_var", "num_batches", "dweight", "dbias"];
+    if dtype == DType::F64 {
+        return Err("WGSL has no arithmetic of f64 to rely on".into());
+    }
+    check_reach(slots, &DENSE, props)
+}
+
+/// Accessors of the operands of one op, present or absent.
+struct Operands<'s> {
+    binder: Binder<'s>,
+    is_half: bool,
+}
+
+impl Operands<'_> {
+    fn dtype(&self, name: &str) -> DType {
+        self.binder.slots.iter().find(|slot| slot.name == name).map_or(DType::F32, |slot| slot.desc.dtype())
+    }
+
+    /// A tensor that is read in chunks.
+    fn input(&self, name: &'static str) -> Binding {
+        self.binder.operand(name, ["chunks_in", if self.is_half { "halves_in" } else { "words_in" }], "absent_in")
+    }
+
+    /// A tensor that is written in chunks.
+    fn output(&self, name: &'static str) -> Binding {
+        self.binder.operand(name, ["chunks_out", if self.is_half { "halves_out" } else { "words_out" }], "absent_out")
+    }
+
+    /// A parameter that is read by channel.
+    fn parameter(&self, name: &'static str) -> Binding {
+        let accessor = if self.dtype(name) == DType::F32 { "elements_f32_in" } else { "elements_half_in" };
+        self.binder.operand(name, [accessor; 2], "absent_elements")
+    }
+
+    /// A parameter's gradient.
+    fn gradient(&self, name: &'static str) -> Binding {
+        let accessor = if self.dtype(name) == DType::F32 { "elements_f32_out" } else { "elements_half_out" };
+        self.binder.operand(name, [accessor; 2], "absent_elements")
+    }
+
+    /// Any operand with an accessor of its own.
+    fn other(&self, name: &'static str, accessor: &'static str, absent: &'static str) -> Binding {
+        self.binder.operand(name, [accessor; 2], absent)
+    }
+}
+
+/// A range of the workspace that holds quads.
+#[derive(Clone, Copy)]
+struct Quads {
+    name: &'static str,
+    offset: u64,
+    bytes: u64,
+}
+
+impl Quads {
+    /// `count` quads after `bytes` bytes, which grow.
+    fn after(bytes: &mut u64, name: &'static str, count: u64, props: &Props) -> Result<Self, Reason> {
+        let offset = bytes.next_multiple_of(props.workspace_align());
+        let size = count.checked_mul(16).filter(|size| *size <= props.max_binding_bytes);
+        let limit = props.max_binding_bytes;
+        let size = size.ok_or_else(|| {
+            format!("it needs {count} times 16 bytes of workspace, this device binds at most {limit}")
+        })?;
+        if size > 0 {
+            *bytes = offset + size;
+        }
+        Ok(Self { name, offset, bytes: size })
+    }
+
+    fn binding(self, accessor: &'static str) -> Binding {
+        if self.bytes == 0 {
+            return self.absent();
+        }
+        let place = Some(Place::Workspace { offset: self.offset, bytes: self.bytes });
+        Binding { name: self.name, place, accessors: [accessor; 2] }
+    }
+
+    fn absent(self) -> Binding {
+        Binding::absent(self.name, "absent_partials")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{ForwardFields, Valid};
+    use super::*;
+    use crate::backend::wgpu::Variants;
+    use crate::ops::activation::Activation;
+    use crate::ops::norm::Gradients;
+    use crate::tensor::TensorDesc;
+
+    fn plain(kind: ChannelNorm, x: TensorDesc) -> Valid<ForwardFields> {
+        Valid::<ForwardFields>::plain(kind, x, (kind == ChannelNorm::Group).then_some(4)).unwrap()
+    }
+
+    fn dense(dims: &[u64]) -> TensorDesc {
+        TensorDesc::contiguous(DType::BF16, dims).unwrap()
+    }
+
+    /// BatchNorm with every operand that the two have.
+    fn whole(is_inference: bool) -> Valid<ForwardFields> {
+        plain(ChannelNorm::Batch, dense(&[8, 16, 8, 8]))
+            .with(|fields| {
+                (fields.weight, fields.bias, fields.residual) = (Some(DType::F32), Some(DType::F32), true);
+                fields.activation = Activation::Silu;
+                (fields.inference, fields.stats) = (is_inference, !is_inference);
+                fields.cumulative = !is_inference;
+            })
+            .unwrap()
+    }
+
+    #[test]
+    fn a_group_stays_on_chip_while_it_fits() {
+        let launches = |kind, dims: &[u64]| {
+            forward_work(&plain(kind, dense(dims)), &Variants::device(Some((32, 32)))).unwrap().choice().launches
+        };
+        assert_eq!(launches(ChannelNorm::Group, &[32, 32, 28, 28]), 1);
+        assert_eq!(launches(ChannelNorm::Group, &[2, 40, 64, 64]), 2);
+        assert_eq!(launches(ChannelNorm::Group, &[32, 32, 512, 512]), 3);
+        assert_eq!(launches(ChannelNorm::Batch, &[4, 64, 8, 8]), 1);
+        assert_eq!(launches(ChannelNorm::Batch, &[128, 64, 56, 56]), 3);
+        assert_eq!(launches(ChannelNorm::Batch, &[4, 64, 0, 8]), 0);
+    }
+
+    #[test]
+    fn samples_are_joined_where_they_share_statistics_and_a_stride() {
+        let segments = |kind, x| Segments::new(&plain(kind, x).geometry().unwrap(), DType::BF16, &["x", "y"]);
+        let x = TensorDesc::channels_last(DType::BF16, &[4, 16, 6, 5]).unwrap();
+        let joined = segments(ChannelNorm::Batch, x);
+        assert_eq!((joined.batch, joined.spatial, joined.group_segments, joined.can_chunk), (1, 120, 1, true));
+        assert_eq!(segments(ChannelNorm::Group, x).batch, 4);
+        let padded = TensorDesc::strided(DType::BF16, &[4, 16, 30], &[1000, 1, 16]).unwrap();
+        let apart = segments(ChannelNorm::Batch, padded);
+        assert_eq!((apart.batch, apart.spatial, apart.can_chunk), (4, 30, true));
+        let flat = segments(ChannelNorm::Batch, dense(&[40, 16]));
+        assert_eq!((flat.batch, flat.spatial, flat.strides("x")[2]), (1, 40, 16));
+        assert!(!segments(ChannelNorm::Batch, dense(&[2, 4, 7, 7])).can_chunk);
+    }
+
+    #[test]
+    fn eight_bindings_suffice() {
+        let props = Props { max_storage_buffers: 8, ..Variants::device(Some((32, 32))) };
+        for is_inference in [false, true] {
+            let forward = whole(is_inference);
+            forward_work(&forward, &props).unwrap();
+            backward_work(&forward.backward(Gradients::ALL).unwrap(), &props).unwrap();
+        }
+    }
+
+    #[test]
+    fn refuses_f64_and_small_operands_with_gaps() {
+        let props = Variants::device(None);
+        let x = TensorDesc::contiguous(DType::F64, &[4, 8, 4]).unwrap();
+        assert!(forward_work(&plain(ChannelNorm::Batch, x), &props).is_err());
+        let weight = TensorDesc::strided(DType::F32, &[16], &[2]).unwrap();
+        let forward = whole(true).layout("weight", weight).unwrap();
+        let reason = forward_work(&forward, &props).err().unwrap().to_string();
+        assert!(reason.contains("weight is not contiguous"), "{reason}");
+    }
+}

@@ -1,0 +1,110 @@
+//! Every kind of shader of the family, without a device.
+
+use super::super::{BackwardFields, ChannelNorm, ForwardFields, Valid};
+use super::{backward_work, forward_work};
+use crate::backend::wgpu::Variants;
+use crate::dtype::{DType, Real};
+use crate::error::Result;
+use crate::ops::activation::Activation;
+use crate::ops::norm::Gradients;
+use crate::tensor::TensorDesc;
+
+/// What a variant asks for.
+#[derive(Clone, Copy, Debug)]
+struct Options {
+    kind: ChannelNorm,
+    dtype: DType,
+    spatial: u64,
+    is_channels_last: bool,
+    parameters: Option<DType>,
+    activation: Activation,
+    inference: bool,
+    from_y: bool,
+}
+
+pub(in super::super::super) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
+    let mut variants = Variants::default();
+    for props in &Variants::devices() {
+        for options in every_option() {
+            let Ok((forward, backward)) = variant(options) else { continue };
+            for work in [forward_work(&forward, props), backward_work(&backward, props)] {
+                for step in work.into_iter().flat_map(|work| work.steps) {
+                    variants.add(&format!("channel norm of {options:?}"), &step, props);
+                }
+            }
+        }
+    }
+    variants.into_texts()
+}
+
+/// A selection that has every accessor, every reduction and every flag with each type.
+fn every_option() -> Vec<Options> {
+    let mut all = Vec::new();
+    for kind in [ChannelNorm::Batch, ChannelNorm::Group, ChannelNorm::Instance] {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            for (spatial, is_channels_last) in [(1024, false), (64, true), (8, false), (100_000, false)] {
+                // A type changes the accessors, the size of a segment the reductions; InstanceNorm is a GroupNorm with running statistics.
+                let is_first = dtype == DType::F32 && kind != ChannelNorm::Instance;
+                if !is_first && spatial != 1024 && !is_channels_last {
+                    continue;
+                }
+                for (parameters, activation, inference, from_y) in [
+                    (None, Activation::Identity, false, false),
+                    (Some(dtype), Activation::Relu, false, true),
+                    (Some(DType::F32), Activation::Silu, true, false),
+                ] {
+                    all.push(Options {
+                        kind,
+                        dtype,
+                        spatial,
+                        is_channels_last,
+                        parameters,
+                        activation,
+                        inference,
+                        from_y,
+                    });
+                }
+            }
+        }
+    }
+    let plain = Options {
+        kind: ChannelNorm::Batch,
+        dtype: DType::F32,
+        spatial: 64,
+        is_channels_last: false,
+        parameters: Some(DType::F32),
+        activation: Activation::Identity,
+        inference: false,
+        from_y: false,
+    };
+    all.extend(Activation::ALL.map(|activation| Options { activation, ..plain }));
+    all
+}
+
+/// A forward and its backward with the options.
+fn variant(options: Options) -> Result<(Valid<ForwardFields>, Valid<BackwardFields>)> {
+    let Options { kind, dtype, inference, .. } = options;
+    let dims = [8, 32, options.spatial, 1];
+    let x = if options.is_channels_last {
+        TensorDesc::channels_last(dtype, &dims)?
+    } else {
+        TensorDesc::contiguous(dtype, &dims)?
+    };
+    let inference = inference && kind != ChannelNorm::Group;
+    let forward =
+        Valid::<ForwardFields>::plain(kind, x, (kind == ChannelNorm::Group).then_some(4))?.with(|fields| {
+            let has_all = options.parameters.is_some();
+            fields.weight = options.parameters;
+            fields.bias = options.parameters;
+            fields.activation = options.activation;
+            fields.residual = has_all && kind == ChannelNorm::Batch;
+            fields.inference = inference;
+            fields.stats = has_all && !inference;
+            fields.cumulative = has_all && !inference && kind == ChannelNorm::Batch && dtype == DType::F16;
+            let has_momentum = has_all && !inference && !fields.cumulative && kind != ChannelNorm::Group;
+            fields.momentum = Real::new(0.1).filter(|_| has_momentum);
+        })?;
+    let backward = forward.backward(Gradients::ALL)?;
+    let backward = if options.from_y && kind == ChannelNorm::Batch { backward.from_y()? } else { backward };
+    Ok((forward, backward))
+}

@@ -1,0 +1,494 @@
+//! InstanceNorm: each channel of each sample, forward and backward.
+//!
+//! With `n` spatial elements, `mean = sum(x) / n`, `var = sum((x - mean)^2) / n`, `rstd = 1 / sqrt(var + eps)`,
+//! `xhat = (x - mean) * rstd`:
+//!
+//! - forward: `y = act(xhat * weight + bias)`;
+//! - running statistics: `running_mean = (1 - m) running_mean + m M`, `running_var = (1 - m) running_var + m V`, `m` the momentum, `M` and
+//!   `V` the means over the samples of `mean` and of `var n / (n - 1)`;
+//! - inference: `running_mean` and `running_var` are `mean` and `var` of every sample;
+//! - backward, with `dpre = dy * act'(pre)`, `pre` the argument of the activation, which is computed again, and `g = dpre * weight`:
+//!   `dx = rstd * (g - mean(g) - xhat * mean(g * xhat))`, in inference `dx = rstd * g`, the means over the spatial extents;
+//!   `dweight = sum(dpre * xhat)`, `dbias = sum(dpre)`, the sums over samples and spatial extents.
+//!
+//! | forward operand | shape | type | access | declared by |
+//! |---|---|---|---|---|
+//! | `x` | [N, C, spatial..], rank 2 to 5 | f64, f32, f16, bf16 | in | always |
+//! | `weight`, `bias` | `[C]` | of x, or f32 | in | `weight`, `bias` |
+//! | `running_mean`, `running_var` | `[C]` | f32, or f64 for f64 | in, out; in inference in | `momentum`, `inference` |
+//! | `y` | of x | of x | out | always |
+//! | `mean`, `rstd` | `[N, C]` | f32, or f64 for f64 | out | `stats` |
+//!
+//! | backward operand | shape | type | access | declared by |
+//! |---|---|---|---|---|
+//! | `dy`, `x` | of x | of x | in | always |
+//! | `weight` | `[C]` | of x, or f32 | in | `weight` |
+//! | `bias` | `[C]` | of x, or f32 | in | `bias` with an activation |
+//! | `mean`, `rstd` | `[N, C]` | f32, or f64 for f64 | in | with the statistics of the input |
+//! | `running_mean`, `running_var` | `[C]` | f32, or f64 for f64 | in | in inference |
+//! | `dx` | of x | of x | out | `dx` |
+//! | `dweight`, `dbias` | `[C]` | of the parameter | out | `dweight`, `dbias` |
+//!
+//! Units: all values are plain numbers.
+//!
+//! Layout and aliasing: any strides on the CPU; on GPUs the spatial extents collapse to one stride, which is 1 in every tensor
+//! (contiguous), or the channels' stride is 1 in every tensor (channels last); parameters and statistics are dense. `y` may lie at `x`,
+//! `dx` at `dy`, where the layouts agree.
+//!
+//! Accumulation: f32, for f64 operands f64, in two passes with correction (a constant channel gives `bias`, a large mean costs nothing),
+//! statistics merged in a fixed order; the same bits on the same device every time.
+//!
+//! NaN, infinity, empty: a channel with a NaN or an infinity is NaN where the formula says so. No spatial elements: mean 0, rstd NaN; no
+//! elements at all: running statistics stay as they are, the gradients of the parameters are 0.
+//!
+//! Errors: [`Error::InvalidDescriptor`] names the field, also where statistics would be those of one spatial element;
+//! [`Error::Unsupported`] says which kernel refused which layout.
+//!
+//! Source: D. Ulyanov, A. Vedaldi, V. Lempitsky, "Instance Normalization: The Missing Ingredient for Fast Stylization", 2016; T. F. Chan,
+//! G. H. Golub, R. J. LeVeque, "Algorithms for Computing the Sample Variance", The American Statistician 37 (1983), for the corrected
+//! two-pass variance.
+//!
+//! Kernels: GroupNorm's, `csrc/norm/group_norm.cu`, `csrc/norm/instance_norm.wgsl`, and the reference in `channel_norm/cpu.rs`.
+
+use serde::{Deserialize, Serialize};
+
+use super::Gradients;
+use super::channel_norm::{self, Backward, BackwardFields, ChannelNorm, Forward, ForwardFields, Valid};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::memory::{Mem, MemMut, Operands};
+use crate::ops::activation::Activation;
+use crate::plan::{Args, Descriptor, Kernel, Plan, Slot, sealed};
+use crate::tensor::TensorDesc;
+
+const KIND: ChannelNorm = ChannelNorm::Instance;
+
+/// InstanceNorm of a tensor `[N, C, spatial..]`. See the [formulas and operands](self).
+///
+/// ```
+/// use baracuda_ops::{DType, Gradients, InstanceNormDescriptor, TensorDesc};
+/// let x = TensorDesc::contiguous(DType::F32, &[8, 64, 128, 128])?;
+/// let forward = InstanceNormDescriptor::new(x)?.weight(DType::F32)?.bias(DType::F32)?.stats()?;
+/// let backward = forward.backward(Gradients::ALL)?;
+/// # let _ = backward;
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "ForwardFields", into = "ForwardFields")]
+pub struct InstanceNormDescriptor(Valid<ForwardFields>);
+
+impl InstanceNormDescriptor {
+    /// InstanceNorm of `x` with the statistics of each channel of each sample, without parameters, with eps 1e-5.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5, or if it has one spatial element: with
+    /// running statistics there is [`inference`](Self::inference).
+    pub fn new(x: TensorDesc) -> Result<Self> {
+        Valid::<ForwardFields>::plain(KIND, x, None).map(Self)
+    }
+
+    /// As [`new`](Self::new), with the running statistics in place of those of x, which may have one element.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5.
+    pub fn inference(x: TensorDesc) -> Result<Self> {
+        Valid::<ForwardFields>::inference(KIND, x).map(Self)
+    }
+
+    /// Multiplies by a weight of the given type, one number a channel.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
+    pub fn weight(self, dtype: DType) -> Result<Self> {
+        self.0.with(|f| f.weight = Some(dtype)).map(Self)
+    }
+
+    /// Adds a bias of the given type, one number a channel.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
+    pub fn bias(self, dtype: DType) -> Result<Self> {
+        self.0.with(|f| f.bias = Some(dtype)).map(Self)
+    }
+
+    /// The number added to the variance.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is negative or not finite.
+    pub fn eps(self, eps: f64) -> Result<Self> {
+        let eps = self.0.real("eps", eps)?;
+        self.0.with(|f| f.eps = eps).map(Self)
+    }
+
+    /// Applies a function before the result is rounded.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    pub fn activation(self, activation: Activation) -> Result<Self> {
+        self.0.with(|f| f.activation = activation).map(Self)
+    }
+
+    /// Updates running statistics, in which this batch weighs `momentum`: 0 keeps them, 1 replaces them.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] outside 0 to 1, in inference.
+    pub fn momentum(self, momentum: f64) -> Result<Self> {
+        let momentum = self.0.real("momentum", momentum)?;
+        self.0.with(|f| f.momentum = Some(momentum)).map(Self)
+    }
+
+    /// Writes mean and rstd, which backward needs.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] in inference, whose backward takes the running statistics.
+    pub fn stats(self) -> Result<Self> {
+        self.0.with(|f| f.stats = true).map(Self)
+    }
+
+    /// Gives a declared operand other strides or another alignment than its default.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
+    /// twice.
+    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
+        self.0.layout(operand, desc).map(Self)
+    }
+
+    /// Gives `y` other strides than x's.
+    ///
+    /// # Errors
+    /// As [`layout`](Self::layout).
+    pub fn y(self, desc: TensorDesc) -> Result<Self> {
+        self.layout("y", desc)
+    }
+
+    /// The backward with the same types, layouts and options.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if no gradient is left to compute.
+    pub fn backward(&self, wanted: Gradients) -> Result<InstanceNormBackwardDescriptor> {
+        self.0.backward(wanted).map(InstanceNormBackwardDescriptor)
+    }
+}
+
+/// The gradients of [`InstanceNormDescriptor`]. See the [formulas and operands](self).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "BackwardFields", into = "BackwardFields")]
+pub struct InstanceNormBackwardDescriptor(Valid<BackwardFields>);
+
+impl InstanceNormBackwardDescriptor {
+    /// The gradient of `x` with the statistics of each channel of each sample, without parameters.
+    ///
+    /// # Errors
+    /// As [`InstanceNormDescriptor::new`].
+    pub fn new(x: TensorDesc) -> Result<Self> {
+        Valid::<BackwardFields>::plain(KIND, x, None).map(Self)
+    }
+
+    /// As [`new`](Self::new), with the running statistics and the eps of forward.
+    ///
+    /// # Errors
+    /// As [`InstanceNormDescriptor::inference`] and [`InstanceNormDescriptor::eps`].
+    pub fn inference(x: TensorDesc, eps: f64) -> Result<Self> {
+        Valid::<BackwardFields>::inference(KIND, x, eps).map(Self)
+    }
+
+    /// Forward had a weight of the given type; `gradient` asks for its gradient.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
+    pub fn weight(self, dtype: DType, gradient: bool) -> Result<Self> {
+        let change = |f: &mut BackwardFields| (f.weight, f.dweight) = (Some(dtype), gradient);
+        self.0.with(change).map(Self)
+    }
+
+    /// Forward had a bias of the given type; `gradient` asks for its gradient. The bias itself is an operand with an activation.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
+    pub fn bias(self, dtype: DType, gradient: bool) -> Result<Self> {
+        let change = |f: &mut BackwardFields| (f.bias, f.dbias) = (Some(dtype), gradient);
+        self.0.with(change).map(Self)
+    }
+
+    /// Forward had an activation.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    pub fn activation(self, activation: Activation) -> Result<Self> {
+        self.0.with(|f| f.activation = activation).map(Self)
+    }
+
+    /// As [`InstanceNormDescriptor::layout`].
+    ///
+    /// # Errors
+    /// As [`InstanceNormDescriptor::layout`].
+    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
+        self.0.layout(operand, desc).map(Self)
+    }
+}
+
+/// Running statistics: written in training, read in inference.
+#[derive(Debug)]
+enum Running<'a> {
+    Read(Mem<'a>, Mem<'a>),
+    Updated(MemMut<'a>, MemMut<'a>),
+}
+
+/// Operands of [`InstanceNormDescriptor`].
+#[non_exhaustive]
+#[derive(Debug)]
+pub struct InstanceNormArgs<'a> {
+    /// Input.
+    pub x: Mem<'a>,
+    /// Output.
+    pub y: MemMut<'a>,
+    /// Scale, if declared.
+    pub weight: Option<Mem<'a>>,
+    /// Shift, if declared.
+    pub bias: Option<Mem<'a>>,
+    /// Mean of each channel of each sample, if declared.
+    pub mean: Option<MemMut<'a>>,
+    /// 1 / sqrt(var + eps), likewise.
+    pub rstd: Option<MemMut<'a>>,
+    running: Option<Running<'a>>,
+}
+
+impl<'a> InstanceNormArgs<'a> {
+    /// The operands that every forward has.
+    pub fn new(x: impl Into<Mem<'a>>, y: impl Into<MemMut<'a>>) -> Self {
+        let (x, y) = (x.into(), y.into());
+        Self { x, y, weight: None, bias: None, mean: None, rstd: None, running: None }
+    }
+
+    /// The weight.
+    pub fn weight(self, weight: impl Into<Mem<'a>>) -> Self {
+        Self { weight: Some(weight.into()), ..self }
+    }
+
+    /// The bias.
+    pub fn bias(self, bias: impl Into<Mem<'a>>) -> Self {
+        Self { bias: Some(bias.into()), ..self }
+    }
+
+    /// The running mean and variance that training updates.
+    pub fn running(self, mean: impl Into<MemMut<'a>>, var: impl Into<MemMut<'a>>) -> Self {
+        Self { running: Some(Running::Updated(mean.into(), var.into())), ..self }
+    }
+
+    /// The running mean and variance that inference reads.
+    pub fn statistics(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
+        Self { running: Some(Running::Read(mean.into(), var.into())), ..self }
+    }
+
+    /// Where mean and rstd go.
+    pub fn stats(self, mean: impl Into<MemMut<'a>>, rstd: impl Into<MemMut<'a>>) -> Self {
+        Self { mean: Some(mean.into()), rstd: Some(rstd.into()), ..self }
+    }
+}
+
+/// Operands of [`InstanceNormBackwardDescriptor`].
+#[non_exhaustive]
+#[derive(Debug)]
+pub struct InstanceNormBackwardArgs<'a> {
+    /// Gradient of y.
+    pub dy: Mem<'a>,
+    /// Forward's input.
+    pub x: Mem<'a>,
+    /// Scale, if declared.
+    pub weight: Option<Mem<'a>>,
+    /// Shift, if declared.
+    pub bias: Option<Mem<'a>>,
+    /// Mean that forward wrote, if declared.
+    pub mean: Option<Mem<'a>>,
+    /// rstd that forward wrote, if declared.
+    pub rstd: Option<Mem<'a>>,
+    /// Running mean that forward read, if declared.
+    pub running_mean: Option<Mem<'a>>,
+    /// Running variance that forward read, if declared.
+    pub running_var: Option<Mem<'a>>,
+    /// Gradient of x, if declared.
+    pub dx: Option<MemMut<'a>>,
+    /// Gradient of weight, if declared.
+    pub dweight: Option<MemMut<'a>>,
+    /// Gradient of bias, if declared.
+    pub dbias: Option<MemMut<'a>>,
+}
+
+impl<'a> InstanceNormBackwardArgs<'a> {
+    /// The operands that every backward has.
+    pub fn new(dy: impl Into<Mem<'a>>, x: impl Into<Mem<'a>>) -> Self {
+        Self {
+            dy: dy.into(),
+            x: x.into(),
+            weight: None,
+            bias: None,
+            mean: None,
+            rstd: None,
+            running_mean: None,
+            running_var: None,
+            dx: None,
+            dweight: None,
+            dbias: None,
+        }
+    }
+
+    /// Mean and rstd that forward wrote.
+    pub fn stats(self, mean: impl Into<Mem<'a>>, rstd: impl Into<Mem<'a>>) -> Self {
+        Self { mean: Some(mean.into()), rstd: Some(rstd.into()), ..self }
+    }
+
+    /// The running mean and variance that forward read in inference.
+    pub fn statistics(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
+        Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
+    }
+
+    /// The weight.
+    pub fn weight(self, weight: impl Into<Mem<'a>>) -> Self {
+        Self { weight: Some(weight.into()), ..self }
+    }
+
+    /// The bias.
+    pub fn bias(self, bias: impl Into<Mem<'a>>) -> Self {
+        Self { bias: Some(bias.into()), ..self }
+    }
+
+    /// Where the gradient of x goes.
+    pub fn dx(self, dx: impl Into<MemMut<'a>>) -> Self {
+        Self { dx: Some(dx.into()), ..self }
+    }
+
+    /// Where the gradient of the weight goes.
+    pub fn dweight(self, dweight: impl Into<MemMut<'a>>) -> Self {
+        Self { dweight: Some(dweight.into()), ..self }
+    }
+
+    /// Where the gradient of the bias goes.
+    pub fn dbias(self, dbias: impl Into<MemMut<'a>>) -> Self {
+        Self { dbias: Some(dbias.into()), ..self }
+    }
+}
+
+/// A plan of [`InstanceNormDescriptor`].
+pub type InstanceNormPlan = Plan<InstanceNormDescriptor>;
+
+/// A plan of [`InstanceNormBackwardDescriptor`].
+pub type InstanceNormBackwardPlan = Plan<InstanceNormBackwardDescriptor>;
+
+impl TryFrom<ForwardFields> for InstanceNormDescriptor {
+    type Error = Error;
+
+    fn try_from(fields: ForwardFields) -> Result<Self> {
+        Valid::<ForwardFields>::new(KIND, fields).map(Self)
+    }
+}
+
+impl From<InstanceNormDescriptor> for ForwardFields {
+    fn from(descriptor: InstanceNormDescriptor) -> Self {
+        descriptor.0.fields
+    }
+}
+
+impl TryFrom<BackwardFields> for InstanceNormBackwardDescriptor {
+    type Error = Error;
+
+    fn try_from(fields: BackwardFields) -> Result<Self> {
+        Valid::<BackwardFields>::new(KIND, fields).map(Self)
+    }
+}
+
+impl From<InstanceNormBackwardDescriptor> for BackwardFields {
+    fn from(descriptor: InstanceNormBackwardDescriptor) -> Self {
+        descriptor.0.fields
+    }
+}
+
+impl sealed::Sealed for InstanceNormDescriptor {}
+
+impl Descriptor for InstanceNormDescriptor {
+    const NAME: &'static str = KIND.name();
+    const OPERANDS: &'static [&'static str] = KIND.forward_operands();
+    type Args<'a> = InstanceNormArgs<'a>;
+
+    fn slots(&self) -> &[Slot] {
+        &self.0.slots
+    }
+
+    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
+        channel_norm::forward_kernels()
+    }
+}
+
+impl Forward for InstanceNormDescriptor {
+    fn valid(&self) -> &Valid<ForwardFields> {
+        &self.0
+    }
+}
+
+impl sealed::Sealed for InstanceNormBackwardDescriptor {}
+
+impl Descriptor for InstanceNormBackwardDescriptor {
+    const NAME: &'static str = KIND.backward_name();
+    const OPERANDS: &'static [&'static str] = KIND.backward_operands();
+    type Args<'a> = InstanceNormBackwardArgs<'a>;
+
+    fn slots(&self) -> &[Slot] {
+        &self.0.slots
+    }
+
+    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
+        channel_norm::backward_kernels()
+    }
+}
+
+impl Backward for InstanceNormBackwardDescriptor {
+    fn valid(&self) -> &Valid<BackwardFields> {
+        &self.0
+    }
+}
+
+impl sealed::Sealed for InstanceNormArgs<'_> {}
+
+impl<'a> Args<'a> for InstanceNormArgs<'a> {
+    #[inline]
+    fn flatten(self) -> Operands<'a> {
+        let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
+        let (running_mean, running_var) = match self.running {
+            None => (None, None),
+            Some(Running::Read(mean, var)) => (Some(mean.0), Some(var.0)),
+            Some(Running::Updated(mean, var)) => (Some(mean.0), Some(var.0)),
+        };
+        Operands::new([
+            Some(self.x.0),
+            self.weight.map(read),
+            self.bias.map(read),
+            running_mean,
+            running_var,
+            Some(self.y.0),
+            self.mean.map(write),
+            self.rstd.map(write),
+        ])
+    }
+}
+
+impl sealed::Sealed for InstanceNormBackwardArgs<'_> {}
+
+impl<'a> Args<'a> for InstanceNormBackwardArgs<'a> {
+    #[inline]
+    fn flatten(self) -> Operands<'a> {
+        let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
+        Operands::new([
+            Some(self.dy.0),
+            Some(self.x.0),
+            self.weight.map(read),
+            self.bias.map(read),
+            self.mean.map(read),
+            self.rstd.map(read),
+            self.running_mean.map(read),
+            self.running_var.map(read),
+            self.dx.map(write),
+            self.dweight.map(write),
+            self.dbias.map(write),
+        ])
+    }
+}

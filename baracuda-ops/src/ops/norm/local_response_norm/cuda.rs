@@ -1,0 +1,368 @@
+//! The CUDA kernels: which variant serves what, parameters, preparation and launch.
+
+use std::ffi::c_void;
+
+use baracuda_ops_sys as sys;
+
+use super::{Geometry, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, Valid, backward, forward};
+use crate::backend::cuda::{self, Launch, Props};
+use crate::backend::{Backend, Device, DeviceProps, Located};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::options::{PlanOptions, WorkspaceReq};
+use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
+
+/// The forward kernels.
+pub(super) struct Cuda;
+
+impl Kernel<LocalResponseNormDescriptor> for Cuda {
+    fn name(&self) -> &'static str {
+        "local_response_norm_cuda"
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn accept(
+        &self,
+        descriptor: &LocalResponseNormDescriptor,
+        _: &PlanOptions,
+        props: &DeviceProps,
+    ) -> Result<Choice, Reason> {
+        accept(&descriptor.0, Pass::Forward, props)
+    }
+
+    fn build(
+        &self,
+        descriptor: &LocalResponseNormDescriptor,
+        choice: Choice,
+        device: &Device,
+    ) -> Result<Built, BuildError> {
+        let device = cuda::Device::of(device)?;
+        let norm = &descriptor.0;
+        let geometry = Geometry::new(norm).map_err(BuildError::Refused)?;
+        let params = sys::bops_local_response_norm_params {
+            batch: geometry.batch,
+            channels: geometry.channels,
+            spatial: geometry.spatial,
+            x: strides(&geometry, forward::X),
+            y: strides(&geometry, forward::Y),
+            size: geometry.size,
+            scale: geometry.scale,
+            beta: norm.fields.beta.get(),
+            k: norm.fields.k.get(),
+        };
+        let (tuned, dtype) = (c_choice(&choice), c_dtype(norm.fields.x.dtype()));
+        let call = "bops_local_response_norm";
+        if geometry.elements() > 0 {
+            device.prepare(call, key(call, norm, &geometry, &choice), || {
+                // SAFETY: the structs live across the call and hold what `choose` allows.
+                unsafe { sys::bops_local_response_norm_prepare(&params, &tuned, dtype) }
+            })?;
+        }
+        let run = move |located: &Located<'_>, stream| {
+            let address = |position: usize| located.operands[position].address() as *mut _;
+            let operands = sys::bops_local_response_norm_operands { x: address(forward::X), y: address(forward::Y) };
+            // SAFETY: the generic check proved every operand's span, alignment and device.
+            unsafe { sys::bops_local_response_norm_launch(&params, &tuned, dtype, &operands, stream) }
+        };
+        let has_work = geometry.elements() > 0;
+        Ok(Built(Exec::Cuda(Launch { call, launch: if has_work { Box::new(run) } else { Box::new(|_, _| 0) } })))
+    }
+}
+
+/// The kernels of the gradient.
+pub(super) struct CudaBackward;
+
+impl Kernel<LocalResponseNormBackwardDescriptor> for CudaBackward {
+    fn name(&self) -> &'static str {
+        "local_response_norm_backward_cuda"
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn accept(
+        &self,
+        descriptor: &LocalResponseNormBackwardDescriptor,
+        _: &PlanOptions,
+        props: &DeviceProps,
+    ) -> Result<Choice, Reason> {
+        accept(&descriptor.0, Pass::Backward, props)
+    }
+
+    fn build(
+        &self,
+        descriptor: &LocalResponseNormBackwardDescriptor,
+        choice: Choice,
+        device: &Device,
+    ) -> Result<Built, BuildError> {
+        let device = cuda::Device::of(device)?;
+        let norm = &descriptor.0;
+        let geometry = Geometry::new(norm).map_err(BuildError::Refused)?;
+        let params = sys::bops_local_response_norm_backward_params {
+            batch: geometry.batch,
+            channels: geometry.channels,
+            spatial: geometry.spatial,
+            dy: strides(&geometry, backward::DY),
+            x: strides(&geometry, backward::X),
+            dx: strides(&geometry, backward::DX),
+            size: geometry.size,
+            scale: geometry.scale,
+            beta: norm.fields.beta.get(),
+            k: norm.fields.k.get(),
+        };
+        let (tuned, dtype) = (c_choice(&choice), c_dtype(norm.fields.x.dtype()));
+        let call = "bops_local_response_norm_backward";
+        if geometry.elements() > 0 {
+            device.prepare(call, key(call, norm, &geometry, &choice), || {
+                // SAFETY: the structs live across the call and hold what `choose` allows.
+                unsafe { sys::bops_local_response_norm_backward_prepare(&params, &tuned, dtype) }
+            })?;
+        }
+        let run = move |located: &Located<'_>, stream| {
+            let address = |position: usize| located.operands[position].address() as *mut _;
+            let operands = sys::bops_local_response_norm_backward_operands {
+                dy: address(backward::DY),
+                x: address(backward::X),
+                dx: address(backward::DX),
+            };
+            let workspace = located.workspace.address() as *mut c_void;
+            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+            unsafe {
+                sys::bops_local_response_norm_backward_launch(&params, &tuned, dtype, &operands, workspace, stream)
+            }
+        };
+        let has_work = geometry.elements() > 0;
+        Ok(Built(Exec::Cuda(Launch { call, launch: if has_work { Box::new(run) } else { Box::new(|_, _| 0) } })))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    Forward,
+    Backward,
+}
+
+/// What was chosen, in the order of `Choice::tuning`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tuned {
+    variant: u32,
+    vec_bytes: u32,
+    parts: u32,
+    threads: u32,
+    columns: u32,
+    chunk: u32,
+    chunks: u32,
+    is_last: u32,
+}
+
+/// Windows that kernels hold in registers.
+const UNROLLED: [u64; 4] = [3, 5, 7, 9];
+/// Threads of a block of a walk, as in the kernels.
+const WALK_THREADS: u64 = 128;
+/// Threads of the other blocks.
+const THREADS: u64 = 256;
+/// Most bytes of shared memory that a tile takes.
+const TILE_BYTES: u64 = 40 << 10;
+/// Fewest positions of a sample for which a walk over channels-last data of one position would be the better read; below it, data that
+/// is both goes to the kernels of channels-last data.
+const FEW_POSITIONS: u64 = 2;
+
+fn accept(norm: &Valid, pass: Pass, props: &DeviceProps) -> Result<Choice, Reason> {
+    let DeviceProps::Cuda(props) = props else { return Err("it runs on CUDA".into()) };
+    let geometry = Geometry::new(norm)?;
+    let tuned = choose(&geometry, pass, props)?;
+    let is_direct = tuned.variant == sys::BOPS_LOCAL_RESPONSE_NORM_DIRECT;
+    let accumulator_bytes = norm.fields.x.dtype().accumulator().size_bytes();
+    let mut choice = Choice::PLAIN;
+    choice.tuning[..8].copy_from_slice(&[
+        tuned.variant,
+        tuned.vec_bytes,
+        tuned.parts,
+        tuned.threads,
+        tuned.columns,
+        tuned.chunk,
+        tuned.chunks,
+        tuned.is_last,
+    ]);
+    if is_direct && pass == Pass::Backward {
+        let bytes = geometry.elements().checked_mul(accumulator_bytes);
+        let bytes = bytes.ok_or("its workspace would exceed 2^64 bytes")?;
+        choice.launches = 2;
+        if bytes > 0 {
+            choice.workspace = WorkspaceReq { bytes, align: 16 };
+        }
+    }
+    if geometry.elements() == 0 {
+        choice.launches = 0;
+    }
+    Ok(choice)
+}
+
+/// The variant for some operands: neighbouring positions walk, neighbouring channels stay together.
+fn choose(geometry: &Geometry, pass: Pass, props: &Props) -> Result<Tuned, Reason> {
+    let Geometry { batch, channels, spatial, size, element_bytes, .. } = *geometry;
+    let is_narrow = element_bytes < 8;
+    let is_unrolled = is_narrow && UNROLLED.contains(&size) && channels < 1 << 30;
+    let most_blocks = (1u64 << 31) - 1;
+    let within = |blocks: u64| {
+        if blocks <= most_blocks {
+            Ok(())
+        } else {
+            Err(Reason::from(format!("it needs {blocks} blocks, a launch has at most {most_blocks}")))
+        }
+    };
+    let prefers_channels = geometry.channel_bytes > 0 && (geometry.position_bytes == 0 || spatial < FEW_POSITIONS);
+    if is_unrolled && geometry.position_bytes > 0 && !prefers_channels {
+        let quad = 4 * element_bytes;
+        let (vec_bytes, parts) = match geometry.position_bytes >= quad {
+            true => (quad, 1),
+            false => (element_bytes, walk_parts(batch, spatial)),
+        };
+        let vectors = spatial * element_bytes / vec_bytes;
+        let threads =
+            if parts == 1 { batch * vectors } else { batch * vectors.next_multiple_of(WALK_THREADS * parts) / parts };
+        let (chunk, chunks) = walk_chunks(channels, size, threads * parts * vec_bytes / element_bytes, pass, props);
+        within(threads.div_ceil(WALK_THREADS))?;
+        return Ok(Tuned {
+            variant: sys::BOPS_LOCAL_RESPONSE_NORM_WALK,
+            vec_bytes: vec_bytes as u32,
+            parts: parts as u32,
+            chunk: chunk as u32,
+            chunks: chunks as u32,
+            ..Tuned::default()
+        });
+    }
+    let positions = batch * spatial;
+    if is_narrow && geometry.channel_bytes > 0 && positions > 0 {
+        let vectors = channels * element_bytes / 16;
+        if is_unrolled && geometry.channel_bytes == 16 && vectors <= THREADS {
+            within(positions)?;
+            let threads = ROWS_THREADS.max(vectors);
+            let variant = sys::BOPS_LOCAL_RESPONSE_NORM_ROWS;
+            return Ok(Tuned { variant, vec_bytes: 16, threads: threads as u32, ..Tuned::default() });
+        }
+        // Of a tile with its halo, forward keeps x, backward x and two more.
+        let (arrays, halo) = if pass == Pass::Forward { (1, size - 1) } else { (3, 2 * (size - 1)) };
+        let width = if geometry.channel_bytes == 16 { 16 / element_bytes } else { 1 };
+        let columns = channels.div_ceil(width).next_power_of_two().clamp(8, THREADS);
+        let threads = columns.max(128);
+        let room = (TILE_BYTES.min(u64::from(props.shared_bytes)) / 4 / arrays / (threads / columns)) * 32 / 33 - 64;
+        let chunk = if channels <= room { channels } else { room.saturating_sub(halo + width) / width * width };
+        let chunk = chunk.next_multiple_of(width);
+        if chunk >= channels.min(halo) && chunk > 0 && channels.div_ceil(chunk) <= 65535 {
+            within(positions)?;
+            return Ok(Tuned {
+                variant: sys::BOPS_LOCAL_RESPONSE_NORM_TILE,
+                vec_bytes: (width * element_bytes) as u32,
+                threads: threads as u32,
+                columns: columns as u32,
+                chunk: chunk as u32,
+                chunks: channels.div_ceil(chunk) as u32,
+                ..Tuned::default()
+            });
+        }
+    }
+    within(geometry.elements().div_ceil(THREADS))?;
+    Ok(Tuned {
+        variant: sys::BOPS_LOCAL_RESPONSE_NORM_DIRECT,
+        threads: THREADS as u32,
+        is_last: u32::from(prefers_channels),
+        ..Tuned::default()
+    })
+}
+
+/// Threads of a block of rows, unless one row needs more. Measured on an H200.
+const ROWS_THREADS: u64 = 128;
+
+/// How many single elements a thread owns: as many as leave few threads without work. Measured on an H200.
+fn walk_parts(batch: u64, spatial: u64) -> u64 {
+    let wasted = |parts: u64| {
+        let whole = spatial.next_multiple_of(WALK_THREADS * parts);
+        (whole - spatial) * 8 > whole
+    };
+    let is_busy = |parts: u64| batch * spatial >= BUSY_POSITIONS * parts;
+    [4, 2].into_iter().find(|&parts| is_busy(parts) && !wasted(parts)).unwrap_or(1)
+}
+
+/// Positions that keep a large GPU busy.
+const BUSY_POSITIONS: u64 = 16 << 10;
+
+/// Channels of a block and how many such parts there are: enough to keep the device busy, each many times as long as its halo.
+fn walk_chunks(channels: u64, size: u64, positions: u64, pass: Pass, props: &Props) -> (u64, u64) {
+    let wanted_positions = u64::from(props.multiprocessors) * if pass == Pass::Forward { 4096 } else { 2048 };
+    let halo = if pass == Pass::Forward { size - 1 } else { 2 * (size - 1) };
+    let most = (channels / (4 * halo)).clamp(1, 65535);
+    let chunks = wanted_positions.div_ceil(positions.max(1)).clamp(1, most);
+    let chunk = channels.div_ceil(chunks).max(1);
+    (chunk, channels.div_ceil(chunk).max(1))
+}
+
+fn strides(geometry: &Geometry, position: usize) -> sys::bops_channel_strides {
+    let [batch, channel, spatial] = geometry.strides[position];
+    sys::bops_channel_strides { batch, channel, spatial }
+}
+
+fn c_choice(choice: &Choice) -> sys::bops_local_response_norm_choice {
+    let [variant, vec_bytes, parts, threads, columns, chunk, chunks, is_last, ..] = choice.tuning;
+    sys::bops_local_response_norm_choice { variant, vec_bytes, parts, threads, columns, chunk, chunks, is_last }
+}
+
+fn c_dtype(dtype: DType) -> sys::bops_dtype {
+    match dtype {
+        DType::F64 => sys::BOPS_F64,
+        DType::F16 => sys::BOPS_F16,
+        DType::BF16 => sys::BOPS_BF16,
+        _ => sys::BOPS_F32,
+    }
+}
+
+/// What tells prepared kernels apart: also the window, the channels, which shared memory follows from, and what decides on roots.
+fn key(call: &str, norm: &Valid, geometry: &Geometry, choice: &Choice) -> Vec<u32> {
+    let fields = &norm.fields;
+    let numbers = [geometry.size, geometry.channels, fields.beta.get().to_bits(), fields.k.get().to_bits()];
+    let words = numbers.into_iter().flat_map(|n| [n as u32, (n >> 32) as u32]);
+    call.bytes().map(u32::from).chain(choice.tuning).chain(words).chain([c_dtype(fields.x.dtype())]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::TensorDesc;
+
+    fn h200() -> Props {
+        Props::examples().find(|props| props.name == "H200").unwrap()
+    }
+
+    fn chosen(x: TensorDesc, size: u64, pass: Pass) -> Tuned {
+        let norm = Valid::plain(super::super::NAME, x, size).unwrap();
+        choose(&Geometry::new(&norm).unwrap(), pass, &h200()).unwrap()
+    }
+
+    #[test]
+    fn contiguous_data_walks_and_channels_last_data_stays_in_rows() {
+        let dims = [8, 64, 16, 16];
+        let x = TensorDesc::contiguous(DType::F32, &dims).unwrap();
+        let walk = chosen(x, 5, Pass::Forward);
+        assert_eq!((walk.variant, walk.vec_bytes), (sys::BOPS_LOCAL_RESPONSE_NORM_WALK, 16));
+        let x = TensorDesc::channels_last(DType::BF16, &dims).unwrap();
+        assert_eq!(chosen(x, 5, Pass::Backward).variant, sys::BOPS_LOCAL_RESPONSE_NORM_ROWS);
+        assert_eq!(chosen(x, 4, Pass::Backward).variant, sys::BOPS_LOCAL_RESPONSE_NORM_TILE);
+        let x = TensorDesc::contiguous(DType::F32, &[64, 4096]).unwrap();
+        assert_eq!(chosen(x, 5, Pass::Backward).variant, sys::BOPS_LOCAL_RESPONSE_NORM_TILE);
+        let x = TensorDesc::contiguous(DType::F64, &dims).unwrap();
+        assert_eq!(chosen(x, 5, Pass::Forward).variant, sys::BOPS_LOCAL_RESPONSE_NORM_DIRECT);
+    }
+
+    #[test]
+    fn odd_positions_move_one_by_one_and_several_a_thread() {
+        let x = TensorDesc::contiguous(DType::F32, &[64, 96, 55, 55]).unwrap();
+        let walk = chosen(x, 5, Pass::Backward);
+        assert_eq!((walk.variant, walk.vec_bytes), (sys::BOPS_LOCAL_RESPONSE_NORM_WALK, 4));
+        assert!(walk.parts > 1);
+        assert!(u64::from(walk.chunk) * u64::from(walk.chunks) >= 96);
+    }
+}

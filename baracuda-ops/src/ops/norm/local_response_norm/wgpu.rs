@@ -1,0 +1,379 @@
+//! The WGSL kernels: which variant serves what, and what they bind.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::{
+    Geometry, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, NAME, Valid, backward, forward,
+};
+use crate::backend::wgpu::{
+    Binding, Place, Props, StepBuilder, Variants, Work, build, check_reach, check_workspace, groups, padded,
+};
+use crate::backend::{Backend, Device, DeviceProps};
+use crate::dtype::DType;
+use crate::error::{Reason, Result};
+use crate::options::PlanOptions;
+use crate::plan::{BuildError, Built, Choice, Kernel};
+use crate::tensor::TensorDesc;
+
+/// The forward kernels.
+pub(super) struct Wgpu;
+
+impl Kernel<LocalResponseNormDescriptor> for Wgpu {
+    fn name(&self) -> &'static str {
+        "local_response_norm_wgsl"
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept(
+        &self,
+        descriptor: &LocalResponseNormDescriptor,
+        _: &PlanOptions,
+        props: &DeviceProps,
+    ) -> Result<Choice, Reason> {
+        accept(&descriptor.0, props)
+    }
+
+    fn build(&self, descriptor: &LocalResponseNormDescriptor, _: Choice, device: &Device) -> Result<Built, BuildError> {
+        build(device, |props| work(&descriptor.0, props))
+    }
+}
+
+/// The kernels of the gradient.
+pub(super) struct WgpuBackward;
+
+impl Kernel<LocalResponseNormBackwardDescriptor> for WgpuBackward {
+    fn name(&self) -> &'static str {
+        "local_response_norm_backward_wgsl"
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept(
+        &self,
+        descriptor: &LocalResponseNormBackwardDescriptor,
+        _: &PlanOptions,
+        props: &DeviceProps,
+    ) -> Result<Choice, Reason> {
+        accept(&descriptor.0, props)
+    }
+
+    fn build(
+        &self,
+        descriptor: &LocalResponseNormBackwardDescriptor,
+        _: Choice,
+        device: &Device,
+    ) -> Result<Built, BuildError> {
+        build(device, |props| work(&descriptor.0, props))
+    }
+}
+
+fn accept(norm: &Valid, props: &DeviceProps) -> Result<Choice, Reason> {
+    let DeviceProps::Wgpu(props) = props else { return Err("it runs on wgpu".into()) };
+    Ok(work(norm, props)?.choice())
+}
+
+/// How elements are given to invocations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Variant {
+    /// Neighbouring positions, walking over channels with the window in registers.
+    Walk,
+    /// Neighbouring channels; the windows' other values come through workgroup memory.
+    Rows,
+    /// An element, with all of its window read again.
+    Direct,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct ForwardParams {
+    batch: u32,
+    channels: u32,
+    spatial: u32,
+    padding: u32,
+    x: [u32; 4],
+    y: [u32; 3],
+    size: u32,
+    scale: f32,
+    beta: f32,
+    k: f32,
+    half_powers: u32,
+    vectors: u32,
+    blocks: u32,
+    chunk: u32,
+    is_last: u32,
+    groups_x: u32,
+    end: [u32; 3],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct BackwardParams {
+    batch: u32,
+    channels: u32,
+    spatial: u32,
+    padding: u32,
+    dy: [u32; 4],
+    x: [u32; 4],
+    dx: [u32; 3],
+    size: u32,
+    scale: f32,
+    beta: f32,
+    k: f32,
+    slope: f32,
+    half_powers: u32,
+    vectors: u32,
+    blocks: u32,
+    chunk: u32,
+    is_last: u32,
+    groups_x: u32,
+    end: [u32; 2],
+}
+
+/// Windows that invocations hold in registers.
+const UNROLLED: [u64; 4] = [3, 5, 7, 9];
+/// Invocations of a workgroup that walks.
+const WALK_WORKGROUP: u64 = 128;
+/// Invocations of the other workgroups.
+const WORKGROUP: u64 = 256;
+/// Invocations that keep a large GPU busy.
+const BUSY_INVOCATIONS: u64 = 132 * 1024;
+/// A sample of one position whose channels are neighbours is a row.
+const FEW_POSITIONS: u64 = 2;
+
+fn work(norm: &Valid, props: &Props) -> Result<Work, Reason> {
+    let fields = &norm.fields;
+    let dtype = fields.x.dtype();
+    if dtype == DType::F64 {
+        return Err("WGSL has no arithmetic of f64 to rely on".into());
+    }
+    let geometry = Geometry::new(norm)?;
+    check_reach(&norm.slots, &[], props)?;
+    let Geometry { batch, channels, spatial, size, element_bytes, .. } = geometry;
+    let is_forward = norm.op == NAME;
+    let empty = Work {
+        steps: Vec::new(),
+        workspace_bytes: 0,
+        workspace_align: props.workspace_align(),
+        tuning: Choice::PLAIN.tuning,
+    };
+    if geometry.elements() == 0 {
+        return Ok(empty);
+    }
+
+    let is_unrolled = UNROLLED.contains(&size);
+    let prefers_channels = geometry.channel_bytes > 0 && (geometry.position_bytes == 0 || spatial < FEW_POSITIONS);
+    let rows_workgroup = WORKGROUP.min(u64::from(props.max_threads));
+    // Offsets of operands are dealt with at run time: here strides count.
+    let has_quads = |axis: usize, extent: u64| {
+        let others = geometry.strides.iter().all(|s| (0..3).all(|a| a == axis || s[a].is_multiple_of(4)));
+        extent.is_multiple_of(4) && others
+    };
+    let (variant, is_quad) = if is_unrolled && geometry.position_bytes > 0 && !prefers_channels {
+        (Variant::Walk, has_quads(2, spatial))
+    } else if is_unrolled && prefers_channels && has_quads(1, channels) && channels / 4 <= rows_workgroup {
+        (Variant::Rows, true)
+    } else {
+        (Variant::Direct, false)
+    };
+    let width = if is_quad { 4 } else { 1 };
+    let (workgroup, vectors, blocks, chunk, count) = match variant {
+        Variant::Walk => {
+            let vectors = spatial / width;
+            let workgroup = WALK_WORKGROUP.min(u64::from(props.max_threads));
+            let blocks = (batch * vectors).div_ceil(workgroup);
+            let halo = if is_forward { size - 1 } else { 2 * (size - 1) };
+            let most = (channels / (4 * halo)).max(1);
+            let chunks = BUSY_INVOCATIONS.div_ceil(batch * vectors).clamp(1, most);
+            let chunk = channels.div_ceil(chunks);
+            (workgroup, vectors, blocks, chunk, blocks * channels.div_ceil(chunk))
+        }
+        Variant::Rows => {
+            let vectors = channels / 4;
+            let blocks = rows_workgroup / vectors;
+            (rows_workgroup, vectors, blocks, channels, (batch * spatial).div_ceil(blocks))
+        }
+        Variant::Direct => (rows_workgroup, 1, 1, channels, geometry.elements().div_ceil(rows_workgroup)),
+    };
+    let dispatch = groups(count, props)?;
+
+    let (beta, k) = (fields.beta.get(), fields.k.get());
+    let has_roots = [0.5, 0.75, 1.0].contains(&beta) && (2f64.powi(-126)..=2f64.powi(127)).contains(&k);
+    let half_powers = if beta == 0.75 { 3 } else { 1 + u32::from(beta != 0.5) };
+    let strides = |position: usize| geometry.strides[position].map(|stride| stride as u32);
+    let is_last = u32::from(prefers_channels);
+    let params = if is_forward {
+        let params = ForwardParams {
+            batch: batch as u32,
+            channels: channels as u32,
+            spatial: spatial as u32,
+            padding: 0,
+            x: padded(strides(forward::X)),
+            y: strides(forward::Y),
+            size: size as u32,
+            scale: geometry.scale as f32,
+            beta: beta as f32,
+            k: k as f32,
+            half_powers,
+            vectors: vectors as u32,
+            blocks: blocks as u32,
+            chunk: chunk as u32,
+            is_last,
+            groups_x: dispatch[0],
+            end: [0; 3],
+        };
+        bytemuck::bytes_of(&params).to_vec()
+    } else {
+        let params = BackwardParams {
+            batch: batch as u32,
+            channels: channels as u32,
+            spatial: spatial as u32,
+            padding: 0,
+            dy: padded(strides(backward::DY)),
+            x: padded(strides(backward::X)),
+            dx: strides(backward::DX),
+            size: size as u32,
+            scale: geometry.scale as f32,
+            beta: beta as f32,
+            k: k as f32,
+            slope: (2.0 * geometry.scale * beta) as f32,
+            half_powers,
+            vectors: vectors as u32,
+            blocks: blocks as u32,
+            chunk: chunk as u32,
+            is_last,
+            groups_x: dispatch[0],
+            end: [0; 2],
+        };
+        bytemuck::bytes_of(&params).to_vec()
+    };
+
+    let is_half = element_bytes == 2;
+    let input = match (is_quad, is_half) {
+        (true, false) => ["chunks_f32_in", "fours_f32_in"],
+        (true, true) => ["pairs_half_in", "fours_half_in"],
+        (false, false) => ["elements_f32_in"; 2],
+        (false, true) => ["elements_half_in"; 2],
+    };
+    let output = match (is_quad, is_half) {
+        (true, false) => ["chunks_f32_out", "fours_f32_out"],
+        (true, true) => ["pairs_half_out", "fours_half_out"],
+        (false, false) => ["elements_f32_out"; 2],
+        (false, true) => ["elements_half_out"; 2],
+    };
+    let operand = |name: &'static str| -> Option<Binding> {
+        let slot = norm.slots.named(name)?;
+        let accessors = if slot.access == crate::plan::Access::In { input } else { output };
+        Some(Binding { name, place: Some(Place::Operand(slot.position)), accessors })
+    };
+    let step = |entry: &'static str, file: &'static str, bindings: Vec<Binding>| {
+        let mut files = match dtype {
+            DType::F32 => Vec::new(),
+            DType::F16 => vec!["common/f16"],
+            _ => vec!["common/bf16"],
+        };
+        files.push("common/power");
+        files.push(if is_quad { "norm/local_response_quad" } else { "norm/local_response_single" });
+        files.extend(["norm/local_response", file]);
+        match variant {
+            Variant::Walk => {}
+            Variant::Rows if is_forward => files.extend(["norm/local_response_rows", "norm/local_response_norm_rows"]),
+            Variant::Rows => files.extend(["norm/local_response_rows", "norm/local_response_norm_backward_rows"]),
+            Variant::Direct => files.push("norm/local_response_direct"),
+        }
+        if variant == Variant::Direct {
+            files.push(match entry {
+                "local_response_norm_direct" => "norm/local_response_norm_direct",
+                "local_response_norm_backward_direct_terms" => "norm/local_response_norm_backward_direct_terms",
+                _ => "norm/local_response_norm_backward_direct",
+            });
+        }
+        StepBuilder {
+            entry,
+            files,
+            constants: vec![("WORKGROUP", workgroup as u32), ("SIZE", if is_unrolled { size as u32 } else { 1 })],
+            flags: vec![("ROOTS", has_roots)],
+            bindings,
+            can_chunk: is_quad,
+            params: params.clone(),
+            grid: dispatch,
+        }
+    };
+    let mut work = empty;
+    work.tuning[..4].copy_from_slice(&[variant as u32, workgroup as u32, width as u32, chunk as u32]);
+    let bind = |names: &[&'static str]| names.iter().filter_map(|name| operand(name)).collect::<Vec<_>>();
+    if is_forward {
+        let entry = match variant {
+            Variant::Walk => "local_response_norm_walk",
+            Variant::Rows => "local_response_norm_rows",
+            Variant::Direct => "local_response_norm_direct",
+        };
+        work.steps.push(step(entry, "norm/local_response_norm", bind(&["x", "y"])));
+        return Ok(work);
+    }
+    let file = "norm/local_response_norm_backward";
+    match variant {
+        Variant::Walk => {
+            work.steps.push(step("local_response_norm_backward_walk", file, bind(&["dy", "x", "dx"])));
+        }
+        Variant::Rows => {
+            work.steps.push(step("local_response_norm_backward_rows", file, bind(&["dy", "x", "dx"])));
+        }
+        Variant::Direct => {
+            let bytes = geometry.elements() * 4;
+            check_workspace(bytes, props)?;
+            work.workspace_bytes = bytes;
+            let terms = |accessor| Binding {
+                name: "terms",
+                place: Some(Place::Workspace { offset: 0, bytes }),
+                accessors: [accessor; 2],
+            };
+            let mut bindings = bind(&["dy", "x"]);
+            bindings.push(Binding::absent("dx", "absent_elements_out"));
+            bindings.push(terms("elements_f32_out"));
+            work.steps.push(step("local_response_norm_backward_direct_terms", file, bindings));
+            let mut bindings = bind(&["dy", "x", "dx"]);
+            bindings.push(terms("elements_f32_in"));
+            work.steps.push(step("local_response_norm_backward_direct", file, bindings));
+        }
+    }
+    Ok(work)
+}
+
+pub(in super::super) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
+    let mut variants = Variants::default();
+    let _ = add_variants(&mut variants);
+    variants.into_texts()
+}
+
+/// # Errors
+/// A descriptor that is not valid.
+fn add_variants(variants: &mut Variants) -> Result<()> {
+    for props in &Variants::devices() {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            for (dims, is_last) in [([2, 16, 8, 8], false), ([2, 16, 3, 3], false), ([2, 16, 3, 3], true)] {
+                let x = if is_last {
+                    TensorDesc::channels_last(dtype, &dims)?
+                } else {
+                    TensorDesc::contiguous(dtype, &dims)?
+                };
+                for (size, beta) in [(3, 0.5), (5, 0.75), (7, 1.0), (9, 2.0), (4, 0.75), (4, 2.0)] {
+                    let forward = LocalResponseNormDescriptor::new(x, size)?.beta(beta)?;
+                    let backward = forward.backward()?;
+                    for norm in [&forward.0, &backward.0] {
+                        let Ok(work) = work(norm, props) else { continue };
+                        let name = format!("{dtype} {dims:?} size {size} beta {beta} channels last {is_last}");
+                        for step in &work.steps {
+                            variants.add(&name, step, props);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! How rows lie, as GPU kernels see them.
+
+use crate::error::Reason;
+use crate::tensor::TensorDesc;
+
+/// Rows as the GPU kernels see them: `rows` rows of `cols` contiguous elements; row `(i0, i1, i2)` of a tensor starts
+/// `i0 * s0 + i1 * s1 + i2 * s2` elements after its first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+pub(crate) struct RowGeometry {
+    pub(crate) rows: u64,
+    pub(crate) cols: u64,
+    /// The two inner of the three row extents; the outer one is `rows` divided by both.
+    pub(crate) extents: [u64; 2],
+    /// Strides of each tensor, in the order given.
+    pub(crate) strides: Vec<[u64; 3]>,
+    /// The widest vector in bytes, at most 16, in which every row of every tensor can be moved.
+    pub(crate) vector_bytes: u64,
+}
+
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+impl RowGeometry {
+    /// The rows of tensors of equal extents, of which the last `normalized_dims` make a row.
+    ///
+    /// # Errors
+    /// Why the layouts do not collapse so far.
+    pub(crate) fn new(tensors: &[&TensorDesc], normalized_dims: usize) -> Result<Self, Reason> {
+        let dims = tensors[0].dims();
+        let (outer, inner) = dims.split_at(dims.len() - normalized_dims);
+        let cols: u64 = inner.iter().product();
+        let rows: u64 = outer.iter().product();
+        for tensor in tensors {
+            let mut dense = 1;
+            for (&dim, &stride) in inner.iter().zip(&tensor.strides()[outer.len()..]).rev() {
+                if dim > 1 && stride != dense {
+                    return Err(format!(
+                        "the normalized extents {inner:?} are not dense: stride {stride}, not {dense}"
+                    )
+                    .into());
+                }
+                dense *= dim.max(1);
+            }
+        }
+        // Outermost first; each axis is an extent and one stride a tensor.
+        let mut axes: Vec<(u64, Vec<u64>)> = Vec::new();
+        for (axis, &dim) in outer.iter().enumerate().filter(|(_, dim)| **dim != 1) {
+            let strides: Vec<u64> = tensors.iter().map(|t| t.strides()[axis]).collect();
+            match axes.last_mut() {
+                Some((extent, steps))
+                    if steps.iter().zip(&strides).all(|(&step, &s)| s.checked_mul(dim) == Some(step)) =>
+                {
+                    *extent *= dim;
+                    *steps = strides;
+                }
+                _ => axes.push((dim, strides)),
+            }
+        }
+        if axes.len() > 3 {
+            return Err(
+                format!("the row extents {outer:?} collapse to {} strided ones, the limit is 3", axes.len()).into()
+            );
+        }
+        while axes.len() < 3 {
+            axes.insert(0, (1, vec![0; tensors.len()]));
+        }
+        let strides = (0..tensors.len()).map(|t| std::array::from_fn(|axis| axes[axis].1[t])).collect();
+        let mut multiple = 16 | (cols * tensors[0].dtype().size_bytes());
+        for tensor in tensors {
+            multiple |= tensor.align_bytes();
+            for axis in axes.iter().filter(|axis| axis.0 > 1) {
+                let t = tensors.iter().position(|t| std::ptr::eq(*t, *tensor)).unwrap_or_default();
+                multiple |= axis.1[t] * tensor.dtype().size_bytes();
+            }
+        }
+        let vector_bytes = 1 << multiple.trailing_zeros();
+        Ok(Self { rows, cols, extents: [axes[1].0, axes[2].0], strides, vector_bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::error::Result;
+
+    fn geometry(descs: &[TensorDesc], normalized_dims: usize) -> Result<RowGeometry, Reason> {
+        RowGeometry::new(&descs.iter().collect::<Vec<_>>(), normalized_dims)
+    }
+
+    #[test]
+    fn dense_rows_collapse_to_one_stride() {
+        let x = TensorDesc::contiguous(DType::BF16, &[4, 1, 8, 3, 64]).unwrap();
+        let rows = geometry(&[x, x], 2).unwrap();
+        assert_eq!((rows.rows, rows.cols, rows.extents), (32, 192, [1, 32]));
+        assert_eq!((rows.strides[1], rows.vector_bytes), ([0, 0, 192], 16));
+    }
+
+    #[test]
+    fn transposed_heads_keep_three_strides() {
+        let (b, s, h, d) = (2, 5, 3, 8);
+        let x = TensorDesc::strided(DType::F16, &[b, h, s, d], &[s * h * d, d, h * d, 1]).unwrap();
+        let y = TensorDesc::contiguous(DType::F16, &[b, h, s, d]).unwrap();
+        let rows = geometry(&[x, y], 1).unwrap();
+        assert_eq!(rows.extents, [3, 5]);
+        assert_eq!(rows.strides, [[120, 8, 24], [120, 40, 8]]);
+    }
+
+    #[test]
+    fn odd_rows_move_in_narrow_vectors() {
+        let x = TensorDesc::contiguous(DType::F16, &[4, 7]).unwrap();
+        assert_eq!(geometry(&[x], 1).unwrap().vector_bytes, 2);
+        let padded = TensorDesc::strided(DType::F16, &[4, 12], &[16, 1]).unwrap();
+        assert_eq!(geometry(&[padded], 1).unwrap().vector_bytes, 8);
+        let shifted = TensorDesc::contiguous(DType::F32, &[4, 8]).unwrap().for_offset(4).unwrap();
+        assert_eq!(geometry(&[shifted], 1).unwrap().vector_bytes, 4);
+    }
+
+    #[test]
+    fn says_why_a_layout_does_not_collapse() {
+        let columns = TensorDesc::strided(DType::F32, &[4, 8], &[1, 4]).unwrap();
+        assert!(geometry(&[columns], 1).unwrap_err().to_string().contains("not dense"));
+        let scattered = TensorDesc::strided(DType::F32, &[2, 2, 2, 2, 4], &[1000, 300, 90, 20, 1]).unwrap();
+        assert!(geometry(&[scattered], 1).unwrap_err().to_string().contains("limit is 3"));
+    }
+}

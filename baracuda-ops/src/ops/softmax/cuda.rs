@@ -1,0 +1,229 @@
+//! The CUDA kernels: parameters, preparation and launch. `cuda_choice` says which variant serves which lines.
+
+use std::ffi::c_void;
+
+use baracuda_ops_sys as sys;
+
+use super::cuda_choice::{self, Problem};
+use super::geometry::{ChannelGeometry, Geometry};
+use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
+use crate::backend::cuda::{self, Launch};
+use crate::backend::{Backend, Device, DeviceProps, Located};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::ops::rows::RowGeometry;
+use crate::options::{PlanOptions, WorkspaceReq};
+use crate::plan::{BuildError, Built, Choice, Descriptor, Exec, Kernel};
+use crate::tensor::TensorDesc;
+
+/// The forward kernels.
+pub(crate) struct Cuda;
+
+impl Kernel<SoftmaxDescriptor> for Cuda {
+    fn name(&self) -> &'static str {
+        "softmax_cuda"
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn accept(&self, descriptor: &SoftmaxDescriptor, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
+        choose(&Lines::of(descriptor, descriptor.fields.axis)?, false, props)
+    }
+
+    fn build(&self, descriptor: &SoftmaxDescriptor, choice: Choice, device: &Device) -> Result<Built, BuildError> {
+        let device = cuda::Device::of(device)?;
+        let lines = Lines::of(descriptor, descriptor.fields.axis).map_err(BuildError::Refused)?;
+        let ([x, y, _], [x_step, y_step, _]) = (lines.strides, lines.steps);
+        let params = sys::bops_softmax_params {
+            outer: lines.outer,
+            dim: lines.dim,
+            inner: lines.inner,
+            extent1: lines.extents[0],
+            extent2: lines.extents[1],
+            x,
+            y,
+            x_step,
+            y_step,
+            scale: descriptor.fields.scale.get(),
+            is_log: u32::from(descriptor.fields.log),
+        };
+        let call = "bops_softmax";
+        let (tuned, dtype) = (c_choice(&choice), c_dtype(lines.dtype));
+        device.prepare(call, key(call, &choice, lines.dim, dtype), || {
+            // SAFETY: the structs live across the call and hold what `cuda_choice` allows.
+            unsafe { sys::bops_softmax_prepare(&params, &tuned, dtype) }
+        })?;
+        let run = move |located: &Located<'_>, stream| {
+            let address = |position: usize| located.operands[position].address() as *mut _;
+            let operands = sys::bops_softmax_operands { x: address(forward::X), y: address(forward::Y) };
+            let workspace = located.workspace.address() as *mut c_void;
+            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+            unsafe { sys::bops_softmax_launch(&params, &tuned, dtype, &operands, workspace, stream) }
+        };
+        Ok(Built(Exec::Cuda(Launch { call, launch: if lines.outer > 0 { Box::new(run) } else { Box::new(|_, _| 0) } })))
+    }
+}
+
+/// The kernels of the gradient.
+pub(crate) struct CudaBackward;
+
+impl Kernel<SoftmaxBackwardDescriptor> for CudaBackward {
+    fn name(&self) -> &'static str {
+        "softmax_backward_cuda"
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn accept(
+        &self,
+        descriptor: &SoftmaxBackwardDescriptor,
+        _: &PlanOptions,
+        props: &DeviceProps,
+    ) -> Result<Choice, Reason> {
+        choose(&Lines::of(descriptor, descriptor.fields.axis)?, true, props)
+    }
+
+    fn build(
+        &self,
+        descriptor: &SoftmaxBackwardDescriptor,
+        choice: Choice,
+        device: &Device,
+    ) -> Result<Built, BuildError> {
+        let device = cuda::Device::of(device)?;
+        let lines = Lines::of(descriptor, descriptor.fields.axis).map_err(BuildError::Refused)?;
+        let ([y, dy, dx], [y_step, dy_step, dx_step]) = (lines.strides, lines.steps);
+        let params = sys::bops_softmax_backward_params {
+            outer: lines.outer,
+            dim: lines.dim,
+            inner: lines.inner,
+            extent1: lines.extents[0],
+            extent2: lines.extents[1],
+            y,
+            dy,
+            dx,
+            y_step,
+            dy_step,
+            dx_step,
+            scale: descriptor.fields.scale.get(),
+            is_log: u32::from(descriptor.fields.log),
+        };
+        let call = "bops_softmax_backward";
+        let (tuned, dtype) = (c_choice(&choice), c_dtype(lines.dtype));
+        device.prepare(call, key(call, &choice, lines.dim, dtype), || {
+            // SAFETY: the structs live across the call and hold what `cuda_choice` allows.
+            unsafe { sys::bops_softmax_backward_prepare(&params, &tuned, dtype) }
+        })?;
+        let run = move |located: &Located<'_>, stream| {
+            let address = |position: usize| located.operands[position].address() as *mut _;
+            let operands = sys::bops_softmax_backward_operands {
+                y: address(backward::Y),
+                dy: address(backward::DY),
+                dx: address(backward::DX),
+            };
+            let workspace = located.workspace.address() as *mut c_void;
+            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+            unsafe { sys::bops_softmax_backward_launch(&params, &tuned, dtype, &operands, workspace, stream) }
+        };
+        Ok(Built(Exec::Cuda(Launch { call, launch: if lines.outer > 0 { Box::new(run) } else { Box::new(|_, _| 0) } })))
+    }
+}
+
+/// The lines of a descriptor's operands as the C structs take them; strides and steps in the order of the operands.
+struct Lines {
+    dtype: DType,
+    is_rows: bool,
+    /// 0 without elements.
+    outer: u64,
+    dim: u64,
+    inner: u64,
+    extents: [u64; 2],
+    strides: [sys::bops_row_strides; 3],
+    steps: [u64; 3],
+    vector_bytes: u64,
+}
+
+impl Lines {
+    fn of(descriptor: &impl Descriptor, axis: usize) -> Result<Self, Reason> {
+        let tensors: Vec<&TensorDesc> = descriptor.slots().iter().map(|slot| &slot.desc).collect();
+        let dtype = tensors.first().map_or(DType::F32, |x| x.dtype());
+        let (is_rows, lines) = match Geometry::new(&tensors, axis)? {
+            Geometry::Empty => (true, None),
+            Geometry::Rows(RowGeometry { rows, cols, extents, strides, vector_bytes }) => {
+                let dim_strides = vec![1; strides.len()];
+                let rows =
+                    ChannelGeometry { outer: rows, dim: cols, inner: 1, extents, strides, dim_strides, vector_bytes };
+                (true, Some(rows))
+            }
+            Geometry::Channels(channels) => (false, Some(channels)),
+        };
+        let none = ChannelGeometry {
+            outer: 0,
+            dim: 0,
+            inner: 1,
+            extents: [1, 1],
+            strides: Vec::new(),
+            dim_strides: Vec::new(),
+            vector_bytes: 16,
+        };
+        let ChannelGeometry { outer, dim, inner, extents, strides, dim_strides, vector_bytes } = lines.unwrap_or(none);
+        // The lone outer extent, if there is but one, is outermost: the kernels' short path.
+        let is_lone = extents == [1, outer];
+        let strides = std::array::from_fn(|tensor| match strides.get(tensor) {
+            Some(&[_, _, s2]) if is_lone => sys::bops_row_strides { s0: s2, s1: 0, s2: 0 },
+            Some(&[s0, s1, s2]) => sys::bops_row_strides { s0, s1, s2 },
+            None => sys::bops_row_strides { s0: 0, s1: 0, s2: 0 },
+        });
+        let steps = std::array::from_fn(|tensor| dim_strides.get(tensor).copied().unwrap_or(0));
+        let extents = if is_lone { [1, 1] } else { extents };
+        Ok(Self { dtype, is_rows, outer, dim, inner, extents, strides, steps, vector_bytes })
+    }
+}
+
+fn choose(lines: &Lines, is_backward: bool, props: &DeviceProps) -> Result<Choice, Reason> {
+    let DeviceProps::Cuda(props) = props else { return Err("it runs on CUDA".into()) };
+    let tuned = cuda_choice::choose(&Problem {
+        is_backward,
+        is_rows: lines.is_rows,
+        outer: lines.outer,
+        dim: lines.dim,
+        inner: lines.inner,
+        element_bytes: lines.dtype.size_bytes() as u32,
+        accumulator_bytes: lines.dtype.accumulator().size_bytes() as u32,
+        vector_bytes: lines.vector_bytes as u32,
+        capability: props.capability,
+        multiprocessors: props.multiprocessors,
+        shared_bytes: props.shared_bytes,
+        max_cluster: props.cluster,
+    })?;
+    let mut tuning = Choice::PLAIN.tuning;
+    let words = tuned.words();
+    tuning[..words.len()].copy_from_slice(&words);
+    let workspace = match tuned.workspace_bytes {
+        0 => WorkspaceReq::NONE,
+        bytes => WorkspaceReq { bytes, align: 16 },
+    };
+    Ok(Choice { workspace, launches: tuned.launches, tuning, ..Choice::PLAIN })
+}
+
+fn c_choice(choice: &Choice) -> sys::bops_softmax_choice {
+    let [variant, vec_bytes, vectors, threads, across, cluster, grid, chunks, overlaps, ..] = choice.tuning;
+    sys::bops_softmax_choice { variant, vec_bytes, vectors, threads, across, cluster, grid, chunks, overlaps }
+}
+
+/// What tells prepared kernels apart; the extent of the axis too, since rows that fill every thread have kernels of their own.
+fn key(call: &str, choice: &Choice, dim: u64, dtype: u32) -> Vec<u32> {
+    call.bytes().map(u32::from).chain(choice.tuning).chain([dim as u32, (dim >> 32) as u32, dtype]).collect()
+}
+
+fn c_dtype(dtype: DType) -> sys::bops_dtype {
+    match dtype {
+        DType::F64 => sys::BOPS_F64,
+        DType::F16 => sys::BOPS_F16,
+        DType::BF16 => sys::BOPS_BF16,
+        _ => sys::BOPS_F32,
+    }
+}

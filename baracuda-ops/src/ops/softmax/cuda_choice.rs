@@ -1,0 +1,448 @@
+//! Which CUDA variant serves which lines: a pure function of shapes, types and device properties.
+//!
+//! The tables were measured on an H200 (132 multiprocessors, CUDA 13.0) over rows of 1024 to 262144 elements and over 21 to 1000
+//! channels. The fields of a choice are those of `bops_softmax_choice` in `csrc/bops.h`.
+
+use baracuda_ops_sys as sys;
+
+/// What the choice depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) is_backward: bool,
+    /// Whether lines are dense; else `inner` of them lie side by side.
+    pub(crate) is_rows: bool,
+    pub(crate) outer: u64,
+    pub(crate) dim: u64,
+    /// 1 for rows.
+    pub(crate) inner: u64,
+    /// Bytes of an element.
+    pub(crate) element_bytes: u32,
+    /// Bytes of a sum.
+    pub(crate) accumulator_bytes: u32,
+    /// The widest vector that every row or run starts at a multiple of and is a whole number of.
+    pub(crate) vector_bytes: u32,
+    /// Major times 10 plus minor.
+    pub(crate) capability: u32,
+    pub(crate) multiprocessors: u32,
+    /// Shared memory that one block may have.
+    pub(crate) shared_bytes: u32,
+    /// Blocks of the largest cluster; 1 without clusters.
+    pub(crate) max_cluster: u32,
+}
+
+/// A choice, with what a run needs for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tuned {
+    pub(crate) variant: u32,
+    pub(crate) vec_bytes: u32,
+    pub(crate) vectors: u32,
+    pub(crate) threads: u32,
+    pub(crate) across: u32,
+    pub(crate) cluster: u32,
+    pub(crate) grid: u32,
+    pub(crate) chunks: u32,
+    pub(crate) overlaps: u32,
+    pub(crate) workspace_bytes: u64,
+    pub(crate) launches: u32,
+}
+
+impl Tuned {
+    /// The fields of the C struct, in its order.
+    pub(crate) fn words(&self) -> [u32; 9] {
+        [
+            self.variant,
+            self.vec_bytes,
+            self.vectors,
+            self.threads,
+            self.across,
+            self.cluster,
+            self.grid,
+            self.chunks,
+            self.overlaps,
+        ]
+    }
+}
+
+/// Threads of the largest block of rows.
+const MAX_THREADS: u64 = 512;
+/// Threads of a block of several short rows.
+const SHORT_THREADS: u64 = 64;
+/// Threads of a block that stages x in shared memory; what kernels declare themselves and the device keeps for itself, in bytes.
+const SHARED_THREADS: u64 = 256;
+const RESERVED_SHARED: u64 = 4096;
+/// Accesses of a chunk of a row, elements of a chunk of a line that strides.
+const ROW_CHUNK: u64 = 1024;
+const CHANNEL_CHUNK: u64 = 32;
+/// Threads of a block of the split variants.
+const SPLIT_THREADS: u64 = 256;
+/// Blocks of a launch that strides over its work.
+const MAX_GRID: u64 = 1 << 19;
+
+/// Where a row is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// In registers.
+    Registers,
+    /// In the shared memory of a cluster, y of backward.
+    Shared,
+}
+
+/// How rows of up to `up_to` vectors are held: place, vectors of a thread, blocks of a cluster.
+#[derive(Clone, Copy, Debug)]
+struct RowForm {
+    up_to: u64,
+    place: Place,
+    vectors: u64,
+    cluster: u64,
+}
+
+const fn row(up_to: u64, vectors: u64, cluster: u64) -> RowForm {
+    RowForm { up_to, place: Place::Registers, vectors, cluster }
+}
+
+const fn shared(up_to: u64, vectors: u64, cluster: u64) -> RowForm {
+    RowForm { up_to, place: Place::Shared, vectors, cluster }
+}
+
+/// Forward of 2 and 4 bytes, backward of 2 and 4 bytes; the first that serves wins.
+const ROWS: [&[RowForm]; 4] = [
+    &[row(64, 2, 1), row(2048, 4, 1), row(4096, 8, 1), shared(8192, 8, 4), shared(16384, 8, 8), shared(65536, 8, 16)],
+    &[row(64, 2, 1), row(2048, 4, 1), row(4096, 8, 1), shared(8192, 8, 4), shared(16384, 8, 8), row(65536, 8, 16)],
+    &[row(512, 1, 1), row(1024, 4, 1), row(2048, 8, 1), row(8192, 8, 4), row(16384, 8, 8), row(65536, 8, 16)],
+    &[
+        row(256, 1, 1),
+        row(1024, 2, 1),
+        row(2048, 4, 1),
+        row(4096, 8, 4),
+        row(8192, 8, 8),
+        row(16384, 8, 16),
+        shared(65536, 8, 16),
+    ],
+];
+
+/// How lines of up to `up_to` elements are held: vectors of a thread, vectors side by side.
+#[derive(Clone, Copy, Debug)]
+struct ChannelForm {
+    up_to: u64,
+    vectors: u64,
+    across: u64,
+}
+
+const fn channel(up_to: u64, vectors: u64, across: u64) -> ChannelForm {
+    ChannelForm { up_to, vectors, across }
+}
+
+/// Forward of 2 bytes, four to an access, and of 4 bytes.
+const CHANNELS: [&[ChannelForm]; 2] = [
+    &[
+        channel(4, 4, 32),
+        channel(8, 8, 32),
+        channel(16, 16, 32),
+        channel(24, 24, 32),
+        channel(64, 16, 16),
+        channel(256, 16, 8),
+        channel(1024, 32, 8),
+        channel(2048, 32, 8),
+        channel(4096, 32, 4),
+    ],
+    &[
+        channel(4, 4, 32),
+        channel(24, 8, 32),
+        channel(128, 8, 16),
+        channel(256, 8, 8),
+        channel(1024, 16, 4),
+        channel(2048, 16, 4),
+    ],
+];
+/// Backward, accesses of 16 bytes.
+const BACKWARD_CHANNELS: &[ChannelForm] =
+    &[channel(4, 4, 32), channel(64, 4, 16), channel(512, 8, 8), channel(1024, 16, 4)];
+/// Accesses of 2 elements, and of one; backward both as the last.
+const NARROW_CHANNELS: [&[ChannelForm]; 2] = [&[channel(128, 16, 32), channel(512, 16, 8)], &[channel(512, 16, 32)]];
+
+impl Problem {
+    fn elements(&self, vec_bytes: u32) -> u64 {
+        u64::from(vec_bytes / self.element_bytes)
+    }
+
+    /// The widest access that the layouts allow.
+    fn vec_bytes(&self, variant: u32) -> u32 {
+        let widths: &[u32] = match (variant, self.element_bytes) {
+            (_, 8) => &[8],
+            (sys::BOPS_SOFTMAX_CHANNELS_RESIDENT, 2) if !self.is_backward => &[8, 4, 2],
+            _ => &[16, 4, 2],
+        };
+        let fits = |&&bytes: &&u32| bytes >= self.element_bytes && self.vector_bytes.is_multiple_of(bytes);
+        widths.iter().find(fits).copied().unwrap_or(self.element_bytes)
+    }
+
+    /// What every choice shares, or why none serves.
+    fn start(&self, variant: u32) -> Result<Tuned, String> {
+        if self.outer > u64::from(u32::MAX) {
+            return Err(format!("{} rows or blocks, the limit is {}", self.outer, u32::MAX));
+        }
+        Ok(Tuned { variant, vec_bytes: self.vec_bytes(variant), cluster: 1, launches: 1, ..Tuned::default() })
+    }
+
+    /// A grid that leaves multiprocessors idle gains from its launch beginning early; a larger one only pays for waiting blocks.
+    fn overlaps(&self, blocks: u64) -> u32 {
+        u32::from(self.capability >= 90 && blocks <= 2 * u64::from(self.multiprocessors))
+    }
+
+    /// Values of a line that the parts of split variants hold.
+    fn sums(&self) -> u64 {
+        if self.is_backward { 1 } else { 2 }
+    }
+}
+
+/// Threads that hold `vectors` vectors of a row: a power of two up to 32, or a multiple of 32.
+fn team(vectors: u64) -> u64 {
+    if vectors <= 32 { vectors.max(1).next_power_of_two() } else { vectors.next_multiple_of(32) }
+}
+
+/// The variant that serves.
+pub(crate) fn choose(p: &Problem) -> Result<Tuned, String> {
+    if p.is_rows {
+        rows_resident(p).map_or_else(|| rows_split(p), Ok)
+    } else {
+        channels_resident(p).map_or_else(|| channels_split(p), Ok)
+    }
+}
+
+/// A row in the registers of a part of a block, a block or a cluster.
+fn rows_resident(p: &Problem) -> Option<Tuned> {
+    let start = p.start(sys::BOPS_SOFTMAX_ROWS_RESIDENT).ok()?;
+    if p.element_bytes == 8 || p.outer == 0 || p.dim == 0 {
+        return None;
+    }
+    let all = p.dim / p.elements(start.vec_bytes);
+    if start.vec_bytes < 16 {
+        return rows_form(p, start, all, &row(u64::MAX, 16, 1));
+    }
+    // Few rows leave the chip to latency: spread them thin.
+    let is_thin = p.outer <= 2 * u64::from(p.multiprocessors) && (64..=2 * MAX_THREADS).contains(&all);
+    if is_thin {
+        return rows_form(p, start, all, &row(2 * MAX_THREADS, 2, 1));
+    }
+    let forms = ROWS[2 * usize::from(p.is_backward) + usize::from(p.element_bytes == 4)];
+    forms.iter().filter(|form| all <= form.up_to).find_map(|form| rows_form(p, start, all, form))
+}
+
+fn rows_form(p: &Problem, mut tuned: Tuned, all: u64, form: &RowForm) -> Option<Tuned> {
+    let slice = all.div_ceil(form.cluster);
+    let held = team(slice.div_ceil(form.vectors)).max(if form.cluster > 1 { 64 } else { 1 });
+    let (variant, across, shared_bytes) = match form.place {
+        Place::Registers => (sys::BOPS_SOFTMAX_ROWS_RESIDENT, held, 0),
+        Place::Shared if p.is_backward => (sys::BOPS_SOFTMAX_ROWS_SHARED, held, slice * 16),
+        Place::Shared => (sys::BOPS_SOFTMAX_ROWS_SHARED, SHARED_THREADS, slice * 16),
+    };
+    let reserved = if shared_bytes > 0 { RESERVED_SHARED } else { 0 };
+    if across > MAX_THREADS
+        || form.cluster > u64::from(p.max_cluster)
+        || shared_bytes + reserved > u64::from(p.shared_bytes)
+    {
+        return None;
+    }
+    let rows = if across <= 32 { SHORT_THREADS / across } else { 1 };
+    let blocks = p.outer.div_ceil(rows) * form.cluster;
+    tuned.variant = variant;
+    tuned.vectors = form.vectors as u32;
+    tuned.threads = (across * rows) as u32;
+    tuned.across = across as u32;
+    tuned.cluster = form.cluster as u32;
+    tuned.grid = u32::try_from(blocks).ok().filter(|&grid| grid <= i32::MAX as u32)?;
+    tuned.overlaps = if form.place == Place::Registers { p.overlaps(blocks) } else { 0 };
+    Some(tuned)
+}
+
+/// Lines in the registers of a block.
+fn channels_resident(p: &Problem) -> Option<Tuned> {
+    let mut tuned = p.start(sys::BOPS_SOFTMAX_CHANNELS_RESIDENT).ok()?;
+    if p.element_bytes == 8 || p.outer == 0 || p.dim == 0 || p.inner == 0 {
+        return None;
+    }
+    let width = p.elements(tuned.vec_bytes);
+    let forms = match (tuned.vec_bytes, width) {
+        (16, _) if p.is_backward => BACKWARD_CHANNELS,
+        (_, 4) => CHANNELS[usize::from(p.element_bytes == 4)],
+        _ => NARROW_CHANNELS[usize::from(width == 1 && !p.is_backward)],
+    };
+    let form = forms.iter().find(|form| p.dim <= form.up_to)?;
+    // Whole warps: where fewer than 32 vectors lie side by side, several threads along the axis share one.
+    let along = p.dim.div_ceil(form.vectors).next_multiple_of(32 / form.across);
+    let threads = along * form.across;
+    let columns = p.outer.checked_mul(p.inner / width).filter(|&n| n <= i32::MAX as u64)?;
+    let blocks = columns.div_ceil(form.across);
+    tuned.vectors = form.vectors as u32;
+    tuned.threads = threads as u32;
+    tuned.across = form.across as u32;
+    tuned.grid = blocks as u32;
+    tuned.overlaps = p.overlaps(blocks);
+    Some(tuned)
+}
+
+/// Chunks of rows: parts, merge, apply.
+fn rows_split(p: &Problem) -> Result<Tuned, String> {
+    let mut tuned = p.start(sys::BOPS_SOFTMAX_ROWS_SPLIT)?;
+    tuned.vectors = (ROW_CHUNK / SPLIT_THREADS) as u32;
+    split(p, tuned, p.dim.div_ceil(p.elements(tuned.vec_bytes)).div_ceil(ROW_CHUNK), 1)
+}
+
+/// Chunks of lines side by side: the same.
+fn channels_split(p: &Problem) -> Result<Tuned, String> {
+    let tuned = p.start(sys::BOPS_SOFTMAX_CHANNELS_SPLIT)?;
+    let tiles = p.inner.div_ceil(p.elements(tuned.vec_bytes)).div_ceil(SPLIT_THREADS);
+    split(p, tuned, p.dim.div_ceil(CHANNEL_CHUNK), tiles)
+}
+
+fn split(p: &Problem, mut tuned: Tuned, chunks: u64, tiles: u64) -> Result<Tuned, String> {
+    let chunks = chunks.max(1);
+    tuned.chunks = u32::try_from(chunks).map_err(|_| format!("lines of {} elements make {chunks} chunks", p.dim))?;
+    tuned.threads = SPLIT_THREADS as u32;
+    tuned.grid = p.outer.saturating_mul(chunks).saturating_mul(tiles).clamp(1, MAX_GRID) as u32;
+    tuned.launches = 3;
+    let lines = p.outer.checked_mul(p.inner);
+    let bytes = lines.and_then(|n| n.checked_mul(chunks + 1)?.checked_mul(p.sums() * u64::from(p.accumulator_bytes)));
+    tuned.workspace_bytes = bytes.ok_or("the workspace exceeds 2^64 bytes")?;
+    Ok(tuned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn h200(is_backward: bool, outer: u64, dim: u64, inner: u64, element_bytes: u32) -> Problem {
+        let run = if inner == 1 { dim } else { inner };
+        Problem {
+            is_backward,
+            is_rows: inner == 1,
+            outer,
+            dim,
+            inner,
+            element_bytes,
+            accumulator_bytes: element_bytes.max(4),
+            vector_bytes: 1 << (16 | run.wrapping_mul(u64::from(element_bytes))).trailing_zeros(),
+            capability: 90,
+            multiprocessors: 132,
+            shared_bytes: 232_448,
+            max_cluster: 16,
+        }
+    }
+
+    /// Every device, option and shape that a test walks over.
+    fn problems() -> impl Iterator<Item = Problem> {
+        let dims =
+            (1..300).chain([333, 512, 768, 1000, 1024, 4096, 4097, 5120, 8192, 16384, 32768, 65536, 262_144, 1 << 24]);
+        let devices = [(16, 232_448, 90), (8, 232_448, 90), (1, 166_912, 80)];
+        dims.flat_map(move |dim| {
+            devices.into_iter().flat_map(move |(max_cluster, shared_bytes, capability)| {
+                [2, 4, 8].into_iter().flat_map(move |element_bytes| {
+                    [1, 5, 300, 100_000].into_iter().flat_map(move |outer| {
+                        [1, 3, 50, 3136].into_iter().flat_map(move |inner| {
+                            [false, true].map(|is_backward| Problem {
+                                max_cluster,
+                                shared_bytes,
+                                capability,
+                                ..h200(is_backward, outer, dim, inner, element_bytes)
+                            })
+                        })
+                    })
+                })
+            })
+        })
+    }
+
+    /// Whether `softmax.cu` or `softmax_backward.cu` has a kernel of so many vectors a thread.
+    fn has_kernel(p: &Problem, tuned: &Tuned) -> bool {
+        match (tuned.variant, tuned.vec_bytes / p.element_bytes) {
+            (sys::BOPS_SOFTMAX_ROWS_RESIDENT, 4 | 8) => {
+                matches!(tuned.vectors, 4 | 8) || (tuned.cluster == 1 && tuned.vectors <= 2)
+            }
+            (sys::BOPS_SOFTMAX_CHANNELS_RESIDENT, 4 | 8) => {
+                matches!(tuned.vectors, 4 | 8 | 16)
+                    || (matches!(tuned.vectors, 24 | 32) && !p.is_backward && p.element_bytes == 2)
+            }
+            _ => tuned.vectors == 16 && tuned.cluster == 1,
+        }
+    }
+
+    /// Threads of the largest block, by `channel_bounds` of `softmax.cu` and of `softmax_backward.cu`.
+    fn channel_threads(p: &Problem, tuned: &Tuned) -> u32 {
+        let width = tuned.vec_bytes / p.element_bytes;
+        if p.is_backward {
+            return match tuned.vectors {
+                _ if tuned.vec_bytes < 16 => 512,
+                8 => 512,
+                _ => 256,
+            };
+        }
+        let is_held = tuned.vectors * width <= 32;
+        match if is_held { tuned.vectors * width } else { tuned.vectors * tuned.vec_bytes / 4 } {
+            ..=16 => 1024,
+            17..=48 => 256,
+            49..=64 => 512,
+            _ => 256,
+        }
+    }
+
+    #[test]
+    fn every_element_of_every_line_has_a_thread() {
+        for p in problems() {
+            let tuned = choose(&p).unwrap();
+            assert!(tuned.threads.is_multiple_of(32) && tuned.threads > 0, "{p:?} {tuned:?}");
+            let held = u64::from(tuned.across) * u64::from(tuned.vectors);
+            match tuned.variant {
+                sys::BOPS_SOFTMAX_ROWS_RESIDENT => {
+                    assert!(tuned.threads <= 512 && tuned.cluster <= p.max_cluster, "{p:?} {tuned:?}");
+                    assert!(has_kernel(&p, &tuned), "{p:?} {tuned:?}");
+                    let held = held * u64::from(tuned.cluster) * p.elements(tuned.vec_bytes);
+                    let rows = u64::from(tuned.grid / tuned.cluster * tuned.threads / tuned.across);
+                    assert!(held >= p.dim && rows >= p.outer, "{p:?} {tuned:?}");
+                }
+                sys::BOPS_SOFTMAX_ROWS_SHARED => {
+                    assert!((2..=p.max_cluster).contains(&tuned.cluster), "{p:?} {tuned:?}");
+                    assert_eq!(u64::from(tuned.grid), p.outer * u64::from(tuned.cluster));
+                    if p.is_backward {
+                        let held = held * u64::from(tuned.cluster) * p.elements(tuned.vec_bytes);
+                        assert!(held >= p.dim && tuned.vectors == 8 && p.element_bytes == 4, "{p:?} {tuned:?}");
+                    } else {
+                        assert_eq!(tuned.threads, 256);
+                    }
+                }
+                sys::BOPS_SOFTMAX_CHANNELS_RESIDENT => {
+                    assert!(has_kernel(&p, &tuned) && tuned.threads <= channel_threads(&p, &tuned), "{p:?} {tuned:?}");
+                    assert!(u64::from(tuned.threads / tuned.across * tuned.vectors) >= p.dim, "{p:?} {tuned:?}");
+                    let columns = u64::from(tuned.grid) * u64::from(tuned.across) * p.elements(tuned.vec_bytes);
+                    assert!(columns >= p.outer * p.inner, "{p:?} {tuned:?}");
+                }
+                sys::BOPS_SOFTMAX_ROWS_SPLIT => {
+                    assert!(u64::from(tuned.chunks) * ROW_CHUNK * p.elements(tuned.vec_bytes) >= p.dim)
+                }
+                _ => assert!(u64::from(tuned.chunks) * CHANNEL_CHUNK >= p.dim),
+            }
+        }
+    }
+
+    #[test]
+    fn odd_runs_and_lowered_promises_use_narrow_accesses() {
+        assert_eq!(choose(&h200(false, 8, 7, 1, 2)).unwrap().vec_bytes, 2);
+        assert_eq!(choose(&h200(false, 8, 7, 6, 2)).unwrap().vec_bytes, 4);
+        assert_eq!(choose(&h200(false, 8, 7, 8, 2)).unwrap().vec_bytes, 8);
+        assert_eq!(choose(&h200(true, 8, 7, 8, 2)).unwrap().vec_bytes, 16);
+        assert_eq!(choose(&h200(true, 8, 8, 1, 8)).unwrap().vec_bytes, 8);
+    }
+
+    #[test]
+    fn older_devices_have_no_clusters() {
+        let p = Problem { capability: 80, max_cluster: 1, ..h200(false, 256, 262_144, 1, 2) };
+        assert_eq!(choose(&p).unwrap().variant, sys::BOPS_SOFTMAX_ROWS_SPLIT);
+        assert_eq!(choose(&Problem { is_backward: true, ..p }).unwrap().variant, sys::BOPS_SOFTMAX_ROWS_SPLIT);
+    }
+
+    #[test]
+    fn absurd_sizes_are_refused_not_wrapped() {
+        assert!(choose(&h200(false, 1 << 40, 8, 1, 2)).is_err());
+        assert!(choose(&h200(false, 1 << 31, 1 << 62, 1, 8)).is_err());
+        assert!(choose(&h200(true, 1 << 31, 1 << 30, 1 << 40, 8)).is_err());
+    }
+}

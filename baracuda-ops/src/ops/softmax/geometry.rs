@@ -1,0 +1,145 @@
+//! How the GPU kernels see a tensor: `[outer, dim, inner]` about the axis.
+
+use crate::error::Reason;
+use crate::ops::rows::RowGeometry;
+use crate::tensor::TensorDesc;
+
+/// Lines along the axis as GPU kernels take them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+pub(crate) enum Geometry {
+    /// No element.
+    Empty,
+    /// The axis is dense: each line is a row.
+    Rows(RowGeometry),
+    /// The axis strides over what is dense.
+    Channels(ChannelGeometry),
+}
+
+/// `outer` blocks of `dim` runs of `inner` contiguous elements; a line takes one element of each run of a block. Block `(i0, i1, i2)` of a
+/// tensor starts `i0 * s0 + i1 * s1 + i2 * s2` elements after its first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+pub(crate) struct ChannelGeometry {
+    pub(crate) outer: u64,
+    pub(crate) dim: u64,
+    pub(crate) inner: u64,
+    /// The two inner of the three outer extents; the outermost one is `outer` divided by both.
+    pub(crate) extents: [u64; 2],
+    /// Strides of the blocks of each tensor, in the order given.
+    pub(crate) strides: Vec<[u64; 3]>,
+    /// From run to run of each tensor.
+    pub(crate) dim_strides: Vec<u64>,
+    /// The widest vector in bytes, at most 16, in which every run of every tensor can be moved.
+    pub(crate) vector_bytes: u64,
+}
+
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+impl Geometry {
+    /// The lines along `axis` of tensors of equal extents and types; the last is written.
+    ///
+    /// # Errors
+    /// Why the layouts are neither.
+    pub(crate) fn new(tensors: &[&TensorDesc], axis: usize) -> Result<Self, Reason> {
+        let Some(output) = tensors.last().filter(|output| !output.is_empty()) else { return Ok(Self::Empty) };
+        let dims = output.dims();
+        let strides_of = |axis: usize| tensors.iter().map(move |t| t.strides()[axis]);
+        // From the outermost to the innermost in memory: the order in which lines are taken is free.
+        let mut others: Vec<usize> = (0..dims.len()).filter(|&other| other != axis && dims[other] > 1).collect();
+        others.sort_by_key(|&other| std::cmp::Reverse(output.strides()[other]));
+        let mut inner = 1;
+        let mut blocks = others.as_slice();
+        while let Some((&other, rest)) = blocks.split_last()
+            && strides_of(other).all(|stride| stride == inner)
+        {
+            inner *= dims[other];
+            blocks = rest;
+        }
+        if strides_of(axis).all(|stride| stride == 1) || (dims[axis] == 1 && inner == 1) {
+            return rows(tensors, &others, dims[axis]).map(Self::Rows);
+        }
+        if inner == 1 {
+            let strides: Vec<_> = tensors.iter().map(|t| t.strides()).collect();
+            let reason =
+                format!("neither axis {axis} nor what it strides over is dense in every operand: strides {strides:?}");
+            return Err(reason.into());
+        }
+        let RowGeometry { rows: outer, extents, strides, .. } = rows(tensors, blocks, 1)?;
+        let dim_strides: Vec<u64> = strides_of(axis).collect();
+        let bytes = output.dtype().size_bytes();
+        let mut multiple = 16 | (inner * bytes);
+        for ((tensor, strides), step) in tensors.iter().zip(&strides).zip(&dim_strides) {
+            multiple |= tensor.align_bytes();
+            multiple |= strides.iter().fold(step * bytes, |all, stride| all | (stride * bytes));
+        }
+        let vector_bytes = 1 << multiple.trailing_zeros();
+        let dim = dims[axis];
+        Ok(Self::Channels(ChannelGeometry { outer, dim, inner, extents, strides, dim_strides, vector_bytes }))
+    }
+}
+
+/// Rows of `cols` elements over the extents `axes`.
+fn rows(tensors: &[&TensorDesc], axes: &[usize], cols: u64) -> Result<RowGeometry, Reason> {
+    let view = |tensor: &&TensorDesc| {
+        let of = |values: &[u64], last| axes.iter().map(|&axis| values[axis]).chain([last]).collect::<Vec<_>>();
+        let view = TensorDesc::strided(tensor.dtype(), &of(tensor.dims(), cols), &of(tensor.strides(), 1));
+        view.and_then(|view| view.align(tensor.align_bytes())).map_err(|error| Reason::from(error.to_string()))
+    };
+    let views = tensors.iter().map(view).collect::<Result<Vec<_>, _>>()?;
+    RowGeometry::new(&views.iter().collect::<Vec<_>>(), 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+
+    fn geometry(descs: &[TensorDesc], axis: usize) -> Result<Geometry, Reason> {
+        Geometry::new(&descs.iter().collect::<Vec<_>>(), axis)
+    }
+
+    fn channels(descs: &[TensorDesc], axis: usize) -> ChannelGeometry {
+        match geometry(descs, axis) {
+            Ok(Geometry::Channels(channels)) => channels,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_last_axis_and_channels_last_are_rows() {
+        let dense = TensorDesc::contiguous(DType::F16, &[4, 3, 40]).unwrap();
+        let last = TensorDesc::channels_last(DType::F16, &[2, 40, 3, 2]).unwrap();
+        for (desc, axis) in [(dense, 2), (last, 1)] {
+            let Ok(Geometry::Rows(rows)) = geometry(&[desc, desc], axis) else { panic!("{desc:?}") };
+            assert_eq!((rows.rows, rows.cols, rows.strides[1], rows.vector_bytes), (12, 40, [0, 0, 40], 16));
+        }
+    }
+
+    #[test]
+    fn channels_stride_over_what_collapses() {
+        let x = TensorDesc::contiguous(DType::BF16, &[8, 21, 16, 2]).unwrap();
+        let of = channels(&[x, x], 1);
+        assert_eq!((of.outer, of.dim, of.inner, of.vector_bytes), (8, 21, 32, 16));
+        assert_eq!((&of.dim_strides[..], of.strides[0]), (&[32, 32][..], [0, 0, 672]));
+        let first = channels(&[x, x], 0);
+        assert_eq!((first.outer, first.dim, first.inner), (1, 8, 672));
+        let padded = TensorDesc::strided(DType::BF16, &[8, 21, 16, 2], &[1344, 64, 4, 1]).unwrap();
+        let of = channels(&[x, padded], 1);
+        assert_eq!((of.outer, of.dim, of.inner, of.extents, of.vector_bytes), (128, 21, 2, [8, 16], 4));
+        assert_eq!((of.strides[0], of.strides[1]), ([0, 672, 2], [0, 1344, 4]));
+    }
+
+    #[test]
+    fn one_channel_is_moved_along_what_is_dense() {
+        let x = TensorDesc::contiguous(DType::F32, &[3, 1, 20]).unwrap();
+        assert_eq!(channels(&[x, x], 1).inner, 60);
+    }
+
+    #[test]
+    fn says_why_a_layout_is_neither() {
+        let x = TensorDesc::contiguous(DType::F32, &[4, 5]).unwrap();
+        let transposed = TensorDesc::strided(DType::F32, &[4, 5], &[1, 4]).unwrap();
+        assert!(geometry(&[x, transposed], 1).unwrap_err().to_string().contains("dense"));
+        assert_eq!(geometry(&[TensorDesc::contiguous(DType::F32, &[0, 3]).unwrap()], 0), Ok(Geometry::Empty));
+    }
+}

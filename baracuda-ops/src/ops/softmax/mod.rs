@@ -1,0 +1,441 @@
+//! Softmax and log-softmax along any one axis, forward and backward.
+//!
+//! With `t = scale * x`, and sums and maxima over the axis:
+//!
+//! - softmax: `y = exp(t - max(t)) / sum(exp(t - max(t)))`; backward: `dx = scale * y * (dy - sum(dy * y))`;
+//! - log-softmax: `y = t - max(t) - log(sum(exp(t - max(t))))`; backward: `dx = scale * (dy - exp(y) * sum(dy))`.
+//!
+//! The largest element is subtracted before the scale multiplies, the smallest if the scale is negative.
+//!
+//! | forward operand | shape | type | access | declared by |
+//! |---|---|---|---|---|
+//! | `x` | any, rank >= 1 | f64, f32, f16, bf16 | in | always |
+//! | `y` | of x | of x | out | always |
+//!
+//! | backward operand | shape | type | access | declared by |
+//! |---|---|---|---|---|
+//! | `y` | any, rank >= 1 | f64, f32, f16, bf16 | in | always; what forward wrote |
+//! | `dy` | of y | of y | in | always |
+//! | `dx` | of y | of y | out | always |
+//!
+//! Units: all values are plain numbers.
+//!
+//! Layout and aliasing: any strides on the CPU. On GPUs either the axis is dense in every operand (rows: the last axis of a contiguous
+//! tensor, the channels of a channels-last one), or the same other axes are, in the same order (channels of a contiguous tensor); what
+//! remains collapses to at most three strides. `y` may lie at `x`, `dx` at `dy`, where the layouts agree.
+//!
+//! Accumulation: f32, for f64 operands f64; sums and maxima meet in a fixed order; the same bits on the same device every time.
+//!
+//! NaN, infinity, empty: where a line along the axis has a NaN, where scaled it has +infinity, or only -infinity, its `y` is NaN
+//! throughout; another -infinity gives `y = 0`, of log-softmax -infinity. Backward is what the formula says. With a zero extent nothing
+//! is written.
+//!
+//! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
+//!
+//! Source: J. S. Bridle, "Probabilistic Interpretation of Feedforward Classification Network Outputs", 1990; P. Blanchard, D. J. Higham,
+//! N. J. Higham, "Accurately computing the log-sum-exp and softmax functions", IMA Journal of Numerical Analysis 41 (2021), for the shift;
+//! M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018, for the merge of parts of a line.
+//!
+//! Kernels: `csrc/softmax/softmax.cu`, `csrc/softmax/softmax.wgsl`, and the reference in `cpu.rs`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::dtype::Real;
+use crate::error::{Error, Result};
+use crate::memory::{Mem, MemMut, Operands};
+use crate::ops::fields::{beside, float, is_false, real, require};
+use crate::plan::{Access, Args, Descriptor, Kernel, Plan, Slot, sealed};
+use crate::slots::{Layouts, Slots, SlotsBuilder};
+use crate::tensor::TensorDesc;
+
+mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
+#[cfg(feature = "cuda")]
+mod cuda_choice;
+mod geometry;
+#[cfg(feature = "wgpu")]
+mod wgpu;
+#[cfg(feature = "wgpu")]
+pub(super) use wgpu::wgsl_variants;
+
+const NAME: &str = "softmax";
+const BACKWARD_NAME: &str = "softmax_backward";
+
+/// Positions of the forward operands.
+pub(crate) mod forward {
+    pub(crate) const OPERANDS: &[&str] = &["x", "y"];
+    pub(crate) const X: usize = 0;
+    pub(crate) const Y: usize = 1;
+}
+
+/// Positions of the backward operands.
+pub(crate) mod backward {
+    pub(crate) const OPERANDS: &[&str] = &["y", "dy", "dx"];
+    pub(crate) const Y: usize = 0;
+    pub(crate) const DY: usize = 1;
+    pub(crate) const DX: usize = 2;
+}
+
+fn is_one(value: &Real) -> bool {
+    value.get() == 1.0
+}
+
+fn one() -> Real {
+    Real::new(1.0).unwrap_or_default()
+}
+
+/// The fields of a forward descriptor, in the order of its JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename = "descriptor", deny_unknown_fields)]
+pub(crate) struct ForwardFields {
+    pub(crate) x: TensorDesc,
+    pub(crate) axis: usize,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) log: bool,
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub(crate) scale: Real,
+    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
+    pub(crate) layouts: Layouts,
+}
+
+/// The fields of a backward descriptor, in the order of its JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename = "descriptor", deny_unknown_fields)]
+pub(crate) struct BackwardFields {
+    pub(crate) y: TensorDesc,
+    pub(crate) axis: usize,
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(crate) log: bool,
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub(crate) scale: Real,
+    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
+    pub(crate) layouts: Layouts,
+}
+
+/// Refuses types without infinities and axes past the rank.
+fn check_axis(op: &'static str, operand: &'static str, desc: &TensorDesc, axis: usize) -> Result<()> {
+    float(op, operand, desc)?;
+    require(op, "axis", axis < desc.rank(), || format!("below the rank of {operand}, {}; got {axis}", desc.rank()))
+}
+
+/// Softmax along one axis of a tensor. See the [formulas and operands](self).
+///
+/// ```
+/// use baracuda_ops::{DType, SoftmaxDescriptor, TensorDesc};
+/// let scores = TensorDesc::contiguous(DType::BF16, &[32, 12, 128, 128])?;
+/// let attention = SoftmaxDescriptor::new(scores, 3)?.scale(0.125)?;
+/// let logits = TensorDesc::contiguous(DType::F32, &[8, 21, 512, 512])?;
+/// let classes = SoftmaxDescriptor::new(logits, 1)?.log()?;
+/// # let _ = (attention, classes);
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "ForwardFields", into = "ForwardFields")]
+pub struct SoftmaxDescriptor {
+    pub(crate) fields: ForwardFields,
+    slots: Slots,
+}
+
+impl SoftmaxDescriptor {
+    /// Softmax of `x` along `axis`, counted from 0.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if x is not of a floating-point type, or `axis` is not below its rank.
+    pub fn new(x: TensorDesc, axis: usize) -> Result<Self> {
+        Self::valid(ForwardFields { x, axis, log: false, scale: one(), layouts: Layouts::new() })
+    }
+
+    /// The logarithm of softmax.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    pub fn log(self) -> Result<Self> {
+        self.with(|f| f.log = true)
+    }
+
+    /// Multiplies x by a number first, 1 by default; it may be negative or 0.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is not finite.
+    pub fn scale(self, scale: f64) -> Result<Self> {
+        let scale = real(NAME, "scale", scale)?;
+        self.with(|f| f.scale = scale)
+    }
+
+    /// Gives an operand other strides or another alignment than its default.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if there is no such operand, if shape or type differ, or if an output would write an element twice.
+    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
+        self.with(|f| {
+            f.layouts.insert(operand.into(), desc);
+        })
+    }
+
+    /// Gives `y` other strides than x's.
+    ///
+    /// # Errors
+    /// As [`layout`](Self::layout).
+    pub fn y(self, desc: TensorDesc) -> Result<Self> {
+        self.layout("y", desc)
+    }
+
+    /// The backward with the same type, layouts and options: `y` and `dy` lie as forward's `y`, `dx` as `x`.
+    ///
+    /// # Errors
+    /// None that a valid forward leads to.
+    pub fn backward(&self) -> Result<SoftmaxBackwardDescriptor> {
+        let ForwardFields { x, axis, log, scale, .. } = self.fields;
+        let y = self.slots.named("y").map_or(x, |slot| slot.desc);
+        let layouts = Layouts::from([("dx".into(), beside(&x)?)]);
+        SoftmaxBackwardDescriptor::valid(BackwardFields { y, axis, log, scale, layouts })
+    }
+
+    fn with(self, change: impl FnOnce(&mut ForwardFields)) -> Result<Self> {
+        let mut fields = self.fields;
+        change(&mut fields);
+        Self::valid(fields)
+    }
+
+    fn valid(mut fields: ForwardFields) -> Result<Self> {
+        let x = fields.x;
+        check_axis(NAME, "x", &x, fields.axis)?;
+        let mut slots = SlotsBuilder::new(NAME, forward::OPERANDS, &mut fields.layouts);
+        slots.declare("x", Access::In, x)?;
+        slots.declare("y", Access::Out, beside(&x)?)?;
+        slots.in_place("x", "y");
+        let slots = slots.finish()?;
+        Ok(Self { fields, slots })
+    }
+}
+
+/// The gradient of [`SoftmaxDescriptor`] from its output. See the [formulas and operands](self).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "BackwardFields", into = "BackwardFields")]
+pub struct SoftmaxBackwardDescriptor {
+    pub(crate) fields: BackwardFields,
+    slots: Slots,
+}
+
+impl SoftmaxBackwardDescriptor {
+    /// The gradient of softmax along `axis`, counted from 0, whose output was `y`.
+    ///
+    /// # Errors
+    /// As [`SoftmaxDescriptor::new`].
+    pub fn new(y: TensorDesc, axis: usize) -> Result<Self> {
+        Self::valid(BackwardFields { y, axis, log: false, scale: one(), layouts: Layouts::new() })
+    }
+
+    /// As [`SoftmaxDescriptor::log`]: `y` is the logarithm of softmax.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    pub fn log(self) -> Result<Self> {
+        self.with(|f| f.log = true)
+    }
+
+    /// As [`SoftmaxDescriptor::scale`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is not finite.
+    pub fn scale(self, scale: f64) -> Result<Self> {
+        let scale = real(BACKWARD_NAME, "scale", scale)?;
+        self.with(|f| f.scale = scale)
+    }
+
+    /// As [`SoftmaxDescriptor::layout`].
+    ///
+    /// # Errors
+    /// As [`SoftmaxDescriptor::layout`].
+    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
+        self.with(|f| {
+            f.layouts.insert(operand.into(), desc);
+        })
+    }
+
+    fn with(self, change: impl FnOnce(&mut BackwardFields)) -> Result<Self> {
+        let mut fields = self.fields;
+        change(&mut fields);
+        Self::valid(fields)
+    }
+
+    fn valid(mut fields: BackwardFields) -> Result<Self> {
+        let y = fields.y;
+        check_axis(BACKWARD_NAME, "y", &y, fields.axis)?;
+        let mut slots = SlotsBuilder::new(BACKWARD_NAME, backward::OPERANDS, &mut fields.layouts);
+        slots.declare("y", Access::In, y)?;
+        slots.declare("dy", Access::In, beside(&y)?)?;
+        slots.declare("dx", Access::Out, beside(&y)?)?;
+        slots.in_place("dy", "dx");
+        let slots = slots.finish()?;
+        Ok(Self { fields, slots })
+    }
+}
+
+/// Operands of [`SoftmaxDescriptor`].
+#[non_exhaustive]
+#[derive(Debug)]
+pub struct SoftmaxArgs<'a> {
+    /// Input.
+    pub x: Mem<'a>,
+    /// Output.
+    pub y: MemMut<'a>,
+}
+
+impl<'a> SoftmaxArgs<'a> {
+    /// The operands.
+    pub fn new(x: impl Into<Mem<'a>>, y: impl Into<MemMut<'a>>) -> Self {
+        Self { x: x.into(), y: y.into() }
+    }
+}
+
+/// Operands of [`SoftmaxBackwardDescriptor`].
+#[non_exhaustive]
+#[derive(Debug)]
+pub struct SoftmaxBackwardArgs<'a> {
+    /// What forward wrote.
+    pub y: Mem<'a>,
+    /// Gradient of y.
+    pub dy: Mem<'a>,
+    /// Gradient of x.
+    pub dx: MemMut<'a>,
+}
+
+impl<'a> SoftmaxBackwardArgs<'a> {
+    /// The operands.
+    pub fn new(y: impl Into<Mem<'a>>, dy: impl Into<Mem<'a>>, dx: impl Into<MemMut<'a>>) -> Self {
+        Self { y: y.into(), dy: dy.into(), dx: dx.into() }
+    }
+}
+
+/// A plan of [`SoftmaxDescriptor`].
+pub type SoftmaxPlan = Plan<SoftmaxDescriptor>;
+
+/// A plan of [`SoftmaxBackwardDescriptor`].
+pub type SoftmaxBackwardPlan = Plan<SoftmaxBackwardDescriptor>;
+
+impl TryFrom<ForwardFields> for SoftmaxDescriptor {
+    type Error = Error;
+
+    fn try_from(fields: ForwardFields) -> Result<Self> {
+        Self::valid(fields)
+    }
+}
+
+impl From<SoftmaxDescriptor> for ForwardFields {
+    fn from(descriptor: SoftmaxDescriptor) -> Self {
+        descriptor.fields
+    }
+}
+
+impl TryFrom<BackwardFields> for SoftmaxBackwardDescriptor {
+    type Error = Error;
+
+    fn try_from(fields: BackwardFields) -> Result<Self> {
+        Self::valid(fields)
+    }
+}
+
+impl From<SoftmaxBackwardDescriptor> for BackwardFields {
+    fn from(descriptor: SoftmaxBackwardDescriptor) -> Self {
+        descriptor.fields
+    }
+}
+
+impl sealed::Sealed for SoftmaxDescriptor {}
+
+impl Descriptor for SoftmaxDescriptor {
+    const NAME: &'static str = NAME;
+    const OPERANDS: &'static [&'static str] = forward::OPERANDS;
+    type Args<'a> = SoftmaxArgs<'a>;
+
+    fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
+        &[
+            #[cfg(feature = "cuda")]
+            &cuda::Cuda,
+            #[cfg(feature = "wgpu")]
+            &wgpu::Wgpu,
+            &cpu::Reference,
+        ]
+    }
+}
+
+impl sealed::Sealed for SoftmaxBackwardDescriptor {}
+
+impl Descriptor for SoftmaxBackwardDescriptor {
+    const NAME: &'static str = BACKWARD_NAME;
+    const OPERANDS: &'static [&'static str] = backward::OPERANDS;
+    type Args<'a> = SoftmaxBackwardArgs<'a>;
+
+    fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+
+    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
+        &[
+            #[cfg(feature = "cuda")]
+            &cuda::CudaBackward,
+            #[cfg(feature = "wgpu")]
+            &wgpu::WgpuBackward,
+            &cpu::BackwardReference,
+        ]
+    }
+}
+
+impl sealed::Sealed for SoftmaxArgs<'_> {}
+
+impl<'a> Args<'a> for SoftmaxArgs<'a> {
+    #[inline]
+    fn flatten(self) -> Operands<'a> {
+        Operands::new([Some(self.x.0), Some(self.y.0)])
+    }
+}
+
+impl sealed::Sealed for SoftmaxBackwardArgs<'_> {}
+
+impl<'a> Args<'a> for SoftmaxBackwardArgs<'a> {
+    #[inline]
+    fn flatten(self) -> Operands<'a> {
+        Operands::new([Some(self.y.0), Some(self.dy.0), Some(self.dx.0)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+
+    fn desc(dims: &[u64]) -> TensorDesc {
+        TensorDesc::contiguous(DType::F32, dims).unwrap()
+    }
+
+    #[test]
+    fn refuses_an_axis_past_the_rank_and_a_scale_that_is_not_finite() {
+        let refused = |result: Result<SoftmaxDescriptor>| match result {
+            Err(Error::InvalidDescriptor { field, .. }) => field,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused(SoftmaxDescriptor::new(desc(&[2, 3]), 2)), "axis");
+        assert_eq!(refused(SoftmaxDescriptor::new(desc(&[]), 0)), "axis");
+        assert_eq!(refused(SoftmaxDescriptor::new(desc(&[3]), 0).unwrap().scale(f64::NAN)), "scale");
+        let integers = TensorDesc::contiguous(DType::I32, &[3]).unwrap();
+        assert_eq!(refused(SoftmaxDescriptor::new(integers, 0)), "x");
+    }
+
+    #[test]
+    fn backward_carries_options_and_layouts_over() {
+        let x = TensorDesc::strided(DType::F32, &[2, 3], &[4, 1]).unwrap();
+        let forward = SoftmaxDescriptor::new(x, 1).unwrap().log().unwrap().scale(-2.0).unwrap();
+        let backward = forward.y(desc(&[2, 3])).unwrap().backward().unwrap();
+        let json = serde_json::to_string(&backward).unwrap();
+        let layouts = r#"{"dx":{"dtype":"f32","dims":[2,3],"strides":[4,1]}}"#;
+        let expected = r#"{"y":{"dtype":"f32","dims":[2,3]},"axis":1,"log":true,"scale":-2.0,"layouts":"#;
+        assert_eq!(json, format!("{expected}{layouts}}}"));
+        assert_eq!(serde_json::from_str::<SoftmaxBackwardDescriptor>(&json).unwrap(), backward);
+    }
+}

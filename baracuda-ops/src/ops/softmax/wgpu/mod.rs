@@ -1,0 +1,397 @@
+//! The WGSL kernels: what they bind, and the dispatches of forward and backward.
+
+mod spread;
+mod variants;
+
+use bytemuck::{Pod, Zeroable};
+
+use super::geometry::Geometry;
+use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
+use crate::backend::wgpu::{
+    Binder, Binding, Place, Props, StepBuilder, Work, build, check_bindings, check_reach, check_workspace, groups,
+    padded, prelude,
+};
+use crate::backend::{Backend, Device, DeviceProps};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::options::PlanOptions;
+use crate::plan::{BuildError, Built, Choice, Descriptor, Kernel, Slot};
+use crate::tensor::TensorDesc;
+
+use spread::{Spread, Tables, View};
+pub(in crate::ops) use variants::wgsl_variants;
+
+/// The forward kernels.
+pub(crate) struct Wgpu;
+
+impl Kernel<SoftmaxDescriptor> for Wgpu {
+    fn name(&self) -> &'static str {
+        "softmax_wgsl"
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept(&self, descriptor: &SoftmaxDescriptor, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
+        let DeviceProps::Wgpu(props) = props else { return Err("it runs on wgpu".into()) };
+        Ok(forward_work(descriptor, props)?.choice())
+    }
+
+    fn build(&self, descriptor: &SoftmaxDescriptor, _: Choice, device: &Device) -> Result<Built, BuildError> {
+        build(device, |props| forward_work(descriptor, props))
+    }
+}
+
+/// The kernels of the gradient.
+pub(crate) struct WgpuBackward;
+
+impl Kernel<SoftmaxBackwardDescriptor> for WgpuBackward {
+    fn name(&self) -> &'static str {
+        "softmax_backward_wgsl"
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept(
+        &self,
+        descriptor: &SoftmaxBackwardDescriptor,
+        _: &PlanOptions,
+        props: &DeviceProps,
+    ) -> Result<Choice, Reason> {
+        let DeviceProps::Wgpu(props) = props else { return Err("it runs on wgpu".into()) };
+        Ok(backward_work(descriptor, props)?.choice())
+    }
+
+    fn build(&self, descriptor: &SoftmaxBackwardDescriptor, _: Choice, device: &Device) -> Result<Built, BuildError> {
+        build(device, |props| backward_work(descriptor, props))
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct ForwardParams {
+    rows: u32,
+    dim: u32,
+    inner: u32,
+    extents: [u32; 2],
+    padding: [u32; 3],
+    x: [u32; 4],
+    y: [u32; 3],
+    x_step: u32,
+    y_step: u32,
+    scale: f32,
+    scale_rest: f32,
+    slices: u32,
+    groups_x: u32,
+    columns: u32,
+    rounds: u32,
+    largest_trace: u32,
+    all_bits: u32,
+    padding_after: [u32; 3],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct BackwardParams {
+    rows: u32,
+    dim: u32,
+    inner: u32,
+    extents: [u32; 2],
+    padding: [u32; 3],
+    y: [u32; 4],
+    dy: [u32; 4],
+    dx: [u32; 3],
+    y_step: u32,
+    dy_step: u32,
+    dx_step: u32,
+    scale: f32,
+    slices: u32,
+    groups_x: u32,
+    columns: u32,
+    rounds: u32,
+    all_bits: u32,
+}
+
+/// The entry points of one file: whole lines on chip, and the two of split lines.
+struct Entries {
+    file: &'static str,
+    resident: &'static str,
+    split_parts: &'static str,
+    split_apply: &'static str,
+}
+
+/// What forward and backward differ in.
+struct Pass {
+    file: &'static str,
+    rows: Entries,
+    channels: Entries,
+    inputs: &'static [&'static str],
+    output: &'static str,
+    tables: Tables,
+}
+
+const FORWARD: Pass = Pass {
+    file: "softmax/softmax",
+    rows: Entries {
+        file: "softmax/softmax_rows",
+        resident: "softmax_rows_resident",
+        split_parts: "softmax_rows_split_parts",
+        split_apply: "softmax_rows_split_apply",
+    },
+    channels: Entries {
+        file: "softmax/softmax_channels",
+        resident: "softmax_channels_resident",
+        split_parts: "softmax_channels_split_parts",
+        split_apply: "softmax_channels_split_apply",
+    },
+    inputs: &["x"],
+    output: "y",
+    tables: spread::FORWARD,
+};
+
+const BACKWARD: Pass = Pass {
+    file: "softmax/softmax_backward",
+    rows: Entries {
+        file: "softmax/softmax_backward_rows",
+        resident: "softmax_backward_rows_resident",
+        split_parts: "softmax_backward_rows_split_parts",
+        split_apply: "softmax_backward_rows_split_apply",
+    },
+    channels: Entries {
+        file: "softmax/softmax_backward_channels",
+        resident: "softmax_backward_channels_resident",
+        split_parts: "softmax_backward_channels_split_parts",
+        split_apply: "softmax_backward_channels_split_apply",
+    },
+    inputs: &["y", "dy"],
+    output: "dx",
+    tables: spread::BACKWARD,
+};
+
+/// |scale| as the shaders take it.
+struct Scale {
+    /// The scale; if it is `long`, its first bits, few enough for exact products.
+    high: f32,
+    /// What `high` leaves out.
+    rest: f32,
+    is_long: bool,
+    /// 0, or next to it.
+    is_flat: bool,
+}
+
+impl Scale {
+    fn new(scale: f64) -> Self {
+        let magnitude = scale.abs().min(f64::from(f32::MAX));
+        let single = magnitude as f32;
+        let is_power_of_two = f64::from(single) == magnitude && single.to_bits().trailing_zeros() >= 23;
+        let high = if is_power_of_two { single } else { f32::from_bits(single.to_bits() & 0xffff_f000) };
+        let rest = (magnitude - f64::from(high)) as f32;
+        Self { high, rest, is_long: !is_power_of_two, is_flat: magnitude < 1e-30 }
+    }
+}
+
+/// Keeps compilers from seeing that a mask keeps every bit.
+const ALL_BITS: u32 = u32::MAX;
+
+fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work, Reason> {
+    let fields = &descriptor.fields;
+    let scale = Scale::new(fields.scale.get());
+    let flags = vec![
+        ("LOG", fields.log),
+        ("NEGATIVE", fields.scale.get() < 0.0),
+        ("SCALED", fields.scale.get().abs() != 1.0),
+        ("LONG_SCALE", scale.is_long),
+        ("FLAT", scale.is_flat),
+    ];
+    // With a scale of 0, infinite elements leave no result either.
+    let is_zero = scale.high == 0.0 && scale.rest == 0.0;
+    let largest_trace = if is_zero { f32::MAX.to_bits() } else { f32::INFINITY.to_bits() };
+    work(&FORWARD, descriptor.slots(), fields.axis, &flags, props, |view, spread, groups_x| {
+        let [x, y] = [0, 1].map(|tensor| view.strides(tensor));
+        let params = ForwardParams {
+            rows: view.rows as u32,
+            dim: view.dim as u32,
+            inner: view.inner as u32,
+            extents: view.extents.map(|extent| extent as u32),
+            padding: [0; 3],
+            x: padded(x),
+            y,
+            x_step: view.steps[0] as u32,
+            y_step: view.steps[1] as u32,
+            scale: scale.high,
+            scale_rest: scale.rest,
+            slices: spread.slices as u32,
+            groups_x,
+            columns: spread.columns as u32,
+            rounds: spread.rounds as u32,
+            largest_trace,
+            all_bits: ALL_BITS,
+            padding_after: [0; 3],
+        };
+        bytemuck::bytes_of(&params).to_vec()
+    })
+}
+
+fn backward_work(descriptor: &SoftmaxBackwardDescriptor, props: &Props) -> Result<Work, Reason> {
+    let fields = &descriptor.fields;
+    let flags = vec![("LOG", fields.log)];
+    work(&BACKWARD, descriptor.slots(), fields.axis, &flags, props, |view, spread, groups_x| {
+        let [y, dy, dx] = [0, 1, 2].map(|tensor| view.strides(tensor));
+        let params = BackwardParams {
+            rows: view.rows as u32,
+            dim: view.dim as u32,
+            inner: view.inner as u32,
+            extents: view.extents.map(|extent| extent as u32),
+            padding: [0; 3],
+            y: padded(y),
+            dy: padded(dy),
+            dx,
+            y_step: view.steps[0] as u32,
+            dy_step: view.steps[1] as u32,
+            dx_step: view.steps[2] as u32,
+            scale: fields.scale.get() as f32,
+            slices: spread.slices as u32,
+            groups_x,
+            columns: spread.columns as u32,
+            rounds: spread.rounds as u32,
+            all_bits: ALL_BITS,
+        };
+        bytemuck::bytes_of(&params).to_vec()
+    })
+}
+
+/// The dispatches over the lines of `slots`, of which the last is the output.
+fn work(
+    pass: &Pass,
+    slots: &[Slot],
+    axis: usize,
+    flags: &[(&'static str, bool)],
+    props: &Props,
+    params: impl Fn(&View, &Spread, u32) -> Vec<u8>,
+) -> Result<Work, Reason> {
+    let dtype = slots[0].desc.dtype();
+    if dtype == DType::F64 {
+        return Err("WGSL has no arithmetic of f64 to rely on".into());
+    }
+    check_reach(slots, &[], props)?;
+    let descs: Vec<&TensorDesc> = slots.iter().map(|slot| &slot.desc).collect();
+    let mut tuning = Choice::PLAIN.tuning;
+    let workspace_align = props.workspace_align();
+    let view = match Geometry::new(&descs, axis)? {
+        Geometry::Empty => return Ok(Work { steps: Vec::new(), workspace_bytes: 0, workspace_align, tuning }),
+        Geometry::Rows(rows) => View::of_rows(rows, dtype),
+        Geometry::Channels(channels) => View::of_channels(channels, dtype),
+    };
+    let spread = Spread::new(&view, &pass.tables, props);
+    let grid = groups(spread.groups, props)?;
+    tuning[..4].copy_from_slice(&[spread.workgroup(), spread.depth(), spread.chunks(), spread.slices as u32]);
+    let workspace_bytes = 16 * spread.part_quads;
+    check_workspace(workspace_bytes, props)?;
+    let params = params(&view, &spread, grid[0]);
+
+    let operands = Binder { slots };
+    let kind = if view.is_half() { "halves" } else { "words" };
+    let input = |name| {
+        operands.operand(name, ["chunks_in", if kind == "halves" { "halves_in" } else { "words_in" }], "absent_in")
+    };
+    let output = ["chunks_out", if kind == "halves" { "halves_out" } else { "words_out" }];
+    let entries = if view.is_rows { &pass.rows } else { &pass.channels };
+    let step = |entry, keeps: bool, has_output: bool| {
+        let mut files = prelude(dtype.name());
+        files.extend([
+            "common/exponential",
+            "common/team",
+            "common/chunk",
+            "common/row",
+            spread.file(),
+            pass.file,
+            entries.file,
+        ]);
+        let mut bindings: Vec<Binding> = pass.inputs.iter().map(|name| input(name)).collect();
+        bindings.push(match has_output {
+            true => operands.operand(pass.output, output, "absent_out"),
+            false => Binding::absent(pass.output, "absent_out"),
+        });
+        bindings.push(match workspace_bytes {
+            0 => Binding::absent("parts", "absent_partials"),
+            bytes => Binding {
+                name: "parts",
+                place: Some(Place::Workspace { offset: 0, bytes }),
+                accessors: ["partials_out"; 2],
+            },
+        });
+        StepBuilder {
+            entry,
+            files,
+            constants: spread.constants(),
+            flags: flags.iter().copied().chain(spread.flags(keeps)).collect(),
+            bindings,
+            can_chunk: view.can_chunk,
+            params: params.clone(),
+            grid,
+        }
+    };
+    let steps = if spread.is_split() {
+        vec![step(entries.split_parts, true, false), step(entries.split_apply, false, true)]
+    } else {
+        vec![step(entries.resident, true, true)]
+    };
+    check_bindings(&steps, props)?;
+    Ok(Work { steps, workspace_bytes, workspace_align, tuning })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::wgpu::Variants;
+
+    fn variant_props(width: Option<u32>) -> Props {
+        Variants::device(width.map(|width| (width, width)))
+    }
+
+    /// Dispatches of forward and of backward.
+    fn launches(dims: &[u64], axis: usize, width: Option<u32>) -> (u32, u32) {
+        let x = TensorDesc::contiguous(DType::BF16, dims).unwrap();
+        let forward = SoftmaxDescriptor::new(x, axis).unwrap();
+        let backward = backward_work(&forward.backward().unwrap(), &variant_props(width)).unwrap();
+        let forward = forward_work(&forward, &variant_props(width)).unwrap();
+        (forward.choice().launches, backward.choice().launches)
+    }
+
+    #[test]
+    fn a_line_stays_on_chip_while_it_fits() {
+        for (dims, expected) in [
+            (&[1000, 16384][..], (1, 1)),
+            (&[1000, 65536], (2, 2)),
+            (&[2, 1000, 64, 64], (1, 2)),
+            (&[2, 20_000, 64], (2, 2)),
+            (&[0, 16384], (0, 0)),
+        ] {
+            assert_eq!(launches(dims, 1, Some(32)), expected, "{dims:?}");
+        }
+    }
+
+    #[test]
+    fn a_scale_is_exact_or_in_two_parts() {
+        let of = |scale| {
+            let Scale { high, rest, is_long, is_flat } = Scale::new(scale);
+            (f64::from(high) + f64::from(rest), is_long, is_flat)
+        };
+        assert_eq!(of(-0.125), (0.125, false, false));
+        assert_eq!(of(0.0), (0.0, false, true));
+        let (value, is_long, _) = of(0.1);
+        assert!(is_long && (value - 0.1).abs() < 1e-12);
+        assert_eq!(of(1e300).0, f64::from(f32::MAX));
+    }
+
+    #[test]
+    fn refuses_what_only_the_reference_serves() {
+        let columns = TensorDesc::strided(DType::F32, &[5, 33], &[66, 2]).unwrap();
+        assert!(forward_work(&SoftmaxDescriptor::new(columns, 1).unwrap(), &variant_props(None)).is_err());
+        let f64s = TensorDesc::contiguous(DType::F64, &[4, 4]).unwrap();
+        assert!(forward_work(&SoftmaxDescriptor::new(f64s, 1).unwrap(), &variant_props(None)).is_err());
+    }
+}

@@ -1,0 +1,49 @@
+//! Every kind of shader of the op, without a device.
+
+use super::{backward_work, forward_work};
+use crate::backend::wgpu::{Variants, Work};
+use crate::dtype::DType;
+use crate::error::{Reason, Result};
+use crate::ops::softmax::SoftmaxDescriptor;
+use crate::tensor::TensorDesc;
+
+/// Extents and the axis: rows and channels, short and long, many and few.
+const SHAPES: [(&[u64], usize); 7] = [
+    (&[1000, 64], 1),
+    (&[1000, 1024], 1),
+    (&[1000, 40_000], 1),
+    (&[300, 5, 64], 1),
+    (&[8, 21, 4096], 1),
+    (&[8, 1000, 4096], 1),
+    (&[1, 20_000, 64], 1),
+];
+
+pub(in crate::ops) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
+    let mut variants = Variants::default();
+    for props in &Variants::devices() {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            for (dims, axis) in SHAPES {
+                for (is_log, scale) in
+                    [(false, 1.0), (true, 1.0), (false, -0.1), (true, -0.1), (true, 0.5), (false, 0.0)]
+                {
+                    let name = format!("softmax of {dtype} {dims:?}, log {is_log}, scale {scale}");
+                    let mut add = |work: Result<Work, Reason>| {
+                        for step in work.into_iter().flat_map(|work| work.steps) {
+                            variants.add(&name, &step, props);
+                        }
+                    };
+                    let Ok(forward) = descriptor(dtype, dims, axis, is_log, scale) else { continue };
+                    add(forward_work(&forward, props));
+                    let Ok(backward) = forward.backward() else { continue };
+                    add(backward_work(&backward, props));
+                }
+            }
+        }
+    }
+    variants.into_texts()
+}
+
+fn descriptor(dtype: DType, dims: &[u64], axis: usize, is_log: bool, scale: f64) -> Result<SoftmaxDescriptor> {
+    let descriptor = SoftmaxDescriptor::new(TensorDesc::contiguous(dtype, dims)?, axis)?.scale(scale)?;
+    if is_log { descriptor.log() } else { Ok(descriptor) }
+}

@@ -1,0 +1,135 @@
+// Activations and their derivatives, on values of the accumulator type. One table serves every epilogue.
+#pragma once
+#include <cuda_runtime.h>
+
+#include "../bops.h"
+
+namespace bops {
+
+// 2^x; subnormal results are kept.
+__device__ __forceinline__ float exp2_approximate(float x) {
+    float y;
+    asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+// 1 / x for x from 1 to 2^126, within an ulp.
+__device__ __forceinline__ float reciprocal_approximate(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// exp(x) whose relative error is a few ulps and what an ulp of x makes: where x is itself rounded, as a pre-activation is, that is as good
+// as any.
+__device__ __forceinline__ float exp_of_rounded(float x) { return exp2_approximate(x * 1.4426950408889634f); }
+__device__ __forceinline__ double exp_of_rounded(double x) { return exp(x); }
+__device__ __forceinline__ float reciprocal_from_one(float x) { return reciprocal_approximate(x); }
+__device__ __forceinline__ double reciprocal_from_one(double x) { return __drcp_rn(x); }
+
+// sigmoid(x) and sigmoid'(x), from e = exp(-|x|), which never overflows.
+template <typename A> struct logistic {
+    A value, slope;
+    __device__ __forceinline__ explicit logistic(A x) {
+        const A e = exp_of_rounded(-fabs(x)), r = reciprocal_from_one(A(1) + e);
+        value = x < A(0) ? e * r : r; // NaN: r is NaN
+        slope = e * r * r;
+    }
+};
+
+// Constants of GELU: sqrt(1/2), 1/sqrt(2 pi), sqrt(2/pi).
+constexpr double root_half = 0.70710678118654752440, normal_density_at_zero = 0.39894228040143267794, root_two_over_pi = 0.79788456080286535588;
+
+template <typename A> __device__ __forceinline__ A gelu_tanh_argument(A x) { // twice u, u = sqrt(2/pi) (x + 0.044715 x^3)
+    return A(2 * root_two_over_pi) * fma(A(0.044715) * x * x, x, x);
+}
+
+// x, or a finite number beyond which every derivative has its limit: infinity times 0 is none.
+template <typename A> __device__ __forceinline__ A bounded(A x) { return fmin(fmax(x, A(-2000)), A(2000)); }
+
+// Those that take few instructions: loops that are unrolled many times have only these.
+__host__ __device__ __forceinline__ bool is_short(bops_activation kind) { return kind == BOPS_IDENTITY || kind == BOPS_RELU || kind == BOPS_SILU; }
+
+// Replaces values by their activations. The kind is the same for all threads; all: it need not be short.
+template <bool all = true, typename A, int count> __device__ __forceinline__ void activate(bops_activation kind, A (&v)[count]) {
+    if constexpr (!all)
+        if (!is_short(kind)) __builtin_unreachable();
+    switch (kind) {
+    case BOPS_RELU:
+#pragma unroll
+        for (int i = 0; i < count; ++i) v[i] = v[i] <= A(0) ? A(0) : v[i]; // NaN stays
+        break;
+    case BOPS_GELU_ERF:
+#pragma unroll
+        for (int i = 0; i < count; ++i) v[i] = A(0.5) * v[i] * erfc(v[i] * A(-root_half));
+        break;
+    case BOPS_GELU_TANH:
+#pragma unroll
+        for (int i = 0; i < count; ++i) v[i] *= logistic<A>(gelu_tanh_argument(v[i])).value;
+        break;
+    case BOPS_SILU:
+#pragma unroll
+        for (int i = 0; i < count; ++i) v[i] *= logistic<A>(v[i]).value;
+        break;
+    case BOPS_SIGMOID:
+#pragma unroll
+        for (int i = 0; i < count; ++i) v[i] = logistic<A>(v[i]).value;
+        break;
+    case BOPS_TANH:
+#pragma unroll
+        for (int i = 0; i < count; ++i) v[i] = tanh(v[i]);
+        break;
+    default: break;
+    }
+}
+
+// Multiplies gradients by the derivative of the activation at the pre-activations: dpre = dy act'(pre).
+template <bool all = true, typename A, int count>
+__device__ __forceinline__ void differentiate(bops_activation kind, const A (&pre)[count], A (&dy)[count]) {
+    if constexpr (!all)
+        if (!is_short(kind)) __builtin_unreachable();
+    switch (kind) {
+    case BOPS_RELU:
+#pragma unroll
+        for (int i = 0; i < count; ++i) dy[i] = pre[i] <= A(0) ? A(0) : dy[i]; // a NaN of pre passes dy
+        break;
+    case BOPS_GELU_ERF:
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            const A x = bounded(pre[i]);
+            dy[i] *=
+                pre[i] != pre[i] ? pre[i] : fma(x * A(normal_density_at_zero), exp_of_rounded(A(-0.5) * x * x), A(0.5) * erfc(x * A(-root_half)));
+        }
+        break;
+    case BOPS_GELU_TANH:
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            const A x = pre[i];
+            const logistic<A> s(gelu_tanh_argument(x));
+            const A inner = A(2 * root_two_over_pi) * fma(A(0.134145) * x, x, A(1)); // derivative of the argument
+            const A slope = fma(x * s.slope, inner, s.value);
+            dy[i] *= fabs(x) > A(10) ? (x > A(0) ? A(1) : A(0)) : slope;
+        }
+        break;
+    case BOPS_SILU:
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            const logistic<A> s(pre[i]);
+            dy[i] *= fma(bounded(pre[i]), s.slope, s.value); // a NaN is one of s.value
+        }
+        break;
+    case BOPS_SIGMOID:
+#pragma unroll
+        for (int i = 0; i < count; ++i) dy[i] *= logistic<A>(pre[i]).slope;
+        break;
+    case BOPS_TANH:
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            const A e = exp_of_rounded(A(-2) * fabs(pre[i])), r = reciprocal_from_one(A(1) + e);
+            dy[i] *= A(4) * e * r * r;
+        }
+        break;
+    default: break;
+    }
+}
+
+} // namespace bops

@@ -1,0 +1,170 @@
+// Activations of quads and their derivatives: the functions of activation.cuh. ACTIVATION is a value of bops_activation. Built-in exp,
+// tanh and comparisons promise too little, so tanh is made of a polynomial, exponentials stay in the range of exp2, and NaN is decided on
+// the bits.
+const IDENTITY: u32 = 0u;
+const RELU: u32 = 1u;
+const GELU_ERF: u32 = 2u;
+const GELU_TANH: u32 = 3u;
+const SILU: u32 = 4u;
+const SIGMOID: u32 = 5u;
+const TANH: u32 = 6u;
+
+fn are_nan(values: vec4<f32>) -> vec4<bool> {
+    return (bitcast<vec4<u32>>(values) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+}
+
+// Whether values are zero, negative or -infinity, and no NaN.
+fn are_not_positive(values: vec4<f32>) -> vec4<bool> {
+    let bits = bitcast<vec4<u32>>(values);
+    let are_negative = (bits >= vec4<u32>(0x80000000u)) & (bits <= vec4<u32>(0xff800000u));
+    return are_negative | (bits == vec4<u32>());
+}
+
+// Whether magnitudes are above a limit; false for NaN.
+fn are_beyond(values: vec4<f32>, limit: f32) -> vec4<bool> {
+    let bits = bitcast<vec4<u32>>(values) & vec4<u32>(0x7fffffffu);
+    return (bits > vec4<u32>(bitcast<u32>(limit))) & (bits <= vec4<u32>(0x7f800000u));
+}
+
+// Results of exponentials are scaled so that their product with something large is normal where they are not.
+const EXP_SCALE: f32 = 16777216.0;
+
+// EXP_SCALE exp(x), x <= 0 or NaN, as the square of a root that no driver takes for 0. Its relative error is a few ulps and what an ulp of
+// x makes: where x is itself rounded, as a pre-activation is, that is as good as any.
+fn scaled_exp(x: vec4<f32>) -> vec4<f32> {
+    let root = exp2(x * 0.721347520);
+    return select((root * EXP_SCALE) * root, x, are_nan(x));
+}
+
+// exp(x) - 1 without cancellation, x <= 0 or NaN: 2^n (1 + tail) - 1, |tail| < 0.42.
+fn exp_minus_one(x: vec4<f32>) -> vec4<f32> {
+    let t = max(x, vec4<f32>(-87.0));
+    let n = floor(t * 1.44269504 + 0.5);
+    // ln 2 in two parts, of which the product of the first with n is exact.
+    let r = (t - n * 0.693359375) + n * 2.12194440e-4;
+    // Fitted at Chebyshev nodes to (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2: 1.1e-8 relative to exp(r).
+    let p = ((((0.0013926326 * r + 0.0083632926) * r + 0.041666552) * r + 0.16666576) * r + 0.5);
+    let power = bitcast<vec4<f32>>(vec4<u32>(vec4<i32>(n) + vec4<i32>(127)) << vec4<u32>(23u));
+    let tail = select(r + (r * r) * p, x, are_nan(x));
+    return power * tail + (power - 1.0);
+}
+
+// factor / (1 + exp(-x)).
+fn times_sigmoid(factor: vec4<f32>, x: vec4<f32>) -> vec4<f32> {
+    let scaled = scaled_exp(-abs(x));
+    let share = 1.0 / (1.0 + scaled * (1.0 / EXP_SCALE));
+    let above = factor * share;
+    let below = (factor * scaled) * share * (1.0 / EXP_SCALE);
+    return select(above, below, x < vec4<f32>());
+}
+
+// 1 / (1 + exp(-x)) plus `weight` times its derivative.
+fn sigmoid_and_slope(x: vec4<f32>, weight: vec4<f32>) -> vec4<f32> {
+    let scaled = scaled_exp(-abs(x));
+    let e = scaled * (1.0 / EXP_SCALE);
+    let share = 1.0 / (1.0 + e);
+    let above = share * (1.0 + weight * (e * share));
+    let below = ((scaled * share) * (1.0 + weight * share)) * (1.0 / EXP_SCALE);
+    return select(above, below, x < vec4<f32>());
+}
+
+// The derivative of 1 / (1 + exp(-x)).
+fn sigmoid_slope(x: vec4<f32>) -> vec4<f32> {
+    let e = scaled_exp(-abs(x)) * (1.0 / EXP_SCALE);
+    let share = 1.0 / (1.0 + e);
+    return (e * share) * share;
+}
+
+// The argument of GeluTanh's sigmoid, 2 sqrt(2 / pi) (x + 0.044715 x^3).
+fn gelu_argument(x: vec4<f32>) -> vec4<f32> {
+    return 1.59576912 * (x + 0.044715 * (x * x) * x);
+}
+
+// exp(-x^2 / 2), with the rounding of the square made good.
+fn exp_half_square(x: vec4<f32>) -> vec4<f32> {
+    let high = bitcast<vec4<f32>>(bitcast<vec4<u32>>(x) & vec4<u32>(0xfffff000u));
+    let rest = -0.5 * ((x - high) * (x + high));
+    let scaled = scaled_exp(-0.5 * (high * high));
+    // What the square of the high part leaves out is below 2^-12 x^2: three terms of its exponential. Beyond 15 all is 0.
+    let series = rest * (1.0 + rest * (0.5 + rest * (1.0 / 6.0)));
+    let correction = select(series, vec4<f32>(), are_beyond(x, 15.0));
+    return scaled + scaled * correction;
+}
+
+// EXP_SCALE erfc(z / sqrt(2)), z >= 0 or NaN: exp(-z^2 / 2) t p(t), t = 1 / (1 + 0.3 z / sqrt(2)), p fitted at Chebyshev nodes to
+// erfcx / t up to 10.5: 3.8e-8 relative.
+fn scaled_erfc(z: vec4<f32>) -> vec4<f32> {
+    let t = 1.0 / (1.0 + 0.212132034 * z);
+    var p = -0.13092263 * t + 0.49263918;
+    p = p * t - 0.52752435;
+    p = p * t + 0.56596583;
+    p = p * t - 0.10788441;
+    p = p * t + 0.22086915;
+    p = p * t + 0.14672874;
+    p = p * t + 0.17095555;
+    p = p * t + 0.16917290;
+    return (exp_half_square(z) * t) * p;
+}
+
+// factor times the normal distribution's integral up to x, 0.5 erfc(-x / sqrt(2)).
+fn times_normal(factor: vec4<f32>, x: vec4<f32>) -> vec4<f32> {
+    let scaled = 0.5 * scaled_erfc(abs(x));
+    let above = factor * (1.0 - scaled * (1.0 / EXP_SCALE));
+    let below = (factor * scaled) * (1.0 / EXP_SCALE);
+    return select(above, below, x < vec4<f32>());
+}
+
+fn activate(x: vec4<f32>) -> vec4<f32> {
+    if (ACTIVATION == RELU) {
+        return select(x, vec4<f32>(), are_not_positive(x));
+    }
+    if (ACTIVATION == GELU_ERF) {
+        return times_normal(x, x);
+    }
+    if (ACTIVATION == GELU_TANH) {
+        return times_sigmoid(x, gelu_argument(x));
+    }
+    if (ACTIVATION == SILU) {
+        return times_sigmoid(x, x);
+    }
+    if (ACTIVATION == SIGMOID) {
+        return times_sigmoid(vec4<f32>(1.0), x);
+    }
+    if (ACTIVATION == TANH) {
+        let e = exp_minus_one(-2.0 * abs(x));
+        let magnitude = -e / (2.0 + e);
+        let sign = bitcast<vec4<u32>>(x) & vec4<u32>(0x80000000u);
+        return bitcast<vec4<f32>>(bitcast<vec4<u32>>(magnitude) | sign);
+    }
+    return x;
+}
+
+// A derivative that is 0 or 1 beyond a limit, where its formula could be infinity times 0.
+fn saturated(derivative: vec4<f32>, x: vec4<f32>, limit: f32) -> vec4<f32> {
+    return select(derivative, select(vec4<f32>(1.0), vec4<f32>(), x < vec4<f32>()), are_beyond(x, limit));
+}
+
+// dout times the derivative at x; ReLU passes dout where x is NaN.
+fn differentiate(dout: vec4<f32>, x: vec4<f32>) -> vec4<f32> {
+    if (ACTIVATION == RELU) {
+        return select(dout, vec4<f32>(), are_not_positive(x));
+    }
+    if (ACTIVATION == GELU_ERF) {
+        let density = exp_half_square(x) * (0.398942280 / EXP_SCALE);
+        return dout * saturated(times_normal(vec4<f32>(1.0), x) + x * density, x, 15.0);
+    }
+    if (ACTIVATION == GELU_TANH) {
+        let derivative = sigmoid_and_slope(gelu_argument(x), x * (1.59576912 * (1.0 + 0.134145 * (x * x))));
+        return dout * saturated(derivative, x, 10.0);
+    }
+    if (ACTIVATION == SILU) {
+        return dout * saturated(sigmoid_and_slope(x, x), x, 104.0);
+    }
+    if (ACTIVATION == SIGMOID) {
+        return dout * sigmoid_slope(x);
+    }
+    if (ACTIVATION == TANH) {
+        return dout * (4.0 * sigmoid_slope(2.0 * x));
+    }
+    return dout;
+}

@@ -1,0 +1,47 @@
+// Exponentials and logarithms to a few units in the last place, which built-in ones do not promise.
+
+// The exponential of what is at most 89; 0 below -88. The number of halvings is exact, so that the error does not grow with it. Callers look
+// for NaN themselves.
+fn exponential(t: vec4<f32>) -> vec4<f32> {
+    return exponential_of_sum(t, vec4<f32>());
+}
+
+// The same of high + low, where |low| is at most |high| / 1000.
+fn exponential_of_sum(high: vec4<f32>, low: vec4<f32>) -> vec4<f32> {
+    let within_range = max(high, vec4<f32>(-88.0296919));
+    let low_within_range = select(low, vec4<f32>(), high < vec4<f32>(-88.0296919));
+    // The sum's last bits are the rounded quotient by log(2). The mask keeps them all, and compilers from cancelling what was added.
+    let halvings = bitcast<vec4<u32>>(within_range * 1.44269504 + 12582912.0) & vec4<u32>(params.all_bits);
+    let n = bitcast<vec4<f32>>(halvings) - 12582912.0;
+    // log(2) in two parts, of which the first is short enough for exact products.
+    let rest = (within_range - n * 0.693145752) - (n * 1.42860677e-6 - low_within_range);
+    let power = bitcast<vec4<f32>>((halvings << vec4<u32>(23u)) + 0x3f800000u);
+    return exp2(rest * 1.44269504) * power;
+}
+
+// The logarithm of normal positive numbers; NaN of NaN and infinity.
+fn logarithm(value: vec4<f32>) -> vec4<f32> {
+    let bits = bitcast<vec4<i32>>(value);
+    // value = 2^n (1 + f), f from sqrt(1/2) - 1 to sqrt(2) - 1.
+    let n = (bits - vec4<i32>(0x3f3504f3)) >> vec4<u32>(23u);
+    let f = bitcast<vec4<f32>>(bits - (n << vec4<u32>(23u))) - 1.0;
+    // (log(1 + f) - f + f^2 / 2) / f^3, interpolated at Chebyshev's points.
+    var p = vec4<f32>(-0.0790274367);
+    p = p * f + 0.126223192;
+    p = p * f - 0.129981831;
+    p = p * f + 0.142144963;
+    p = p * f - 0.166412815;
+    p = p * f + 0.200010449;
+    p = p * f - 0.25000307;
+    p = p * f + 0.333333313;
+    let square = f * f;
+    let twos = vec4<f32>(n);
+    let low = twos * 1.42860677e-6 + ((p * f) * square - 0.5 * square);
+    let log_value = twos * 0.693145752 + (f + low);
+    return select(log_value, not_numbers(value), (bits & vec4<i32>(0x7fffffff)) >= vec4<i32>(0x7f800000));
+}
+
+// NaN; its bits come from an integer, which no compiler may assume away.
+fn not_numbers(values: vec4<f32>) -> vec4<f32> {
+    return bitcast<vec4<f32>>(vec4<u32>(0x7fc00000u) | (bitcast<vec4<u32>>(values) & vec4<u32>(0x80000000u)));
+}

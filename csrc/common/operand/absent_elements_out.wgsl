@@ -1,0 +1,2 @@
+// Elements that this step does not write.
+fn OPERAND_put(i: u32, value: Value) {}

@@ -1,0 +1,12 @@
+// Elements of 16 bits, one at a time. The other half of a word may be another thread's or lie outside this operand, so the own half is
+// replaced atomically.
+const HAS_OPERAND: bool = true;
+
+@group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<atomic<u32>>;
+
+fn OPERAND_put(i: u32, value: f32) {
+    let at = (i >> 1u) + offsets.OPERAND;
+    let shift = (i & 1u) * 16u;
+    atomicAnd(&OPERAND_words[at], ~(0xffffu << shift));
+    atomicOr(&OPERAND_words[at], round_to_half(value) << shift);
+}

@@ -1,0 +1,7 @@
+// Elements of 16 bits, four at a time, at any word.
+@group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<u32>;
+
+fn OPERAND_of(i: u32) -> vec4<f32> {
+    let at = i / 2u + offsets.OPERAND;
+    return vec4<f32>(unpack(OPERAND_words[at]), unpack(OPERAND_words[at + 1u]));
+}

@@ -1,0 +1,8 @@
+// Elements of 16 bits, four at a time, at any word.
+@group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<u32>;
+
+fn OPERAND_put(i: u32, value: vec4<f32>) {
+    let at = i / 2u + offsets.OPERAND;
+    OPERAND_words[at] = pack(value.xy);
+    OPERAND_words[at + 1u] = pack(value.zw);
+}

@@ -1,0 +1,76 @@
+// BatchNorm, GroupNorm and InstanceNorm forward: the kernels of channel_norm.cuh. A segment is one channel of one sample; a group is the
+// segments that share statistics. Threads move chunks of 16 bytes.
+struct Params {
+    batch: u32,
+    channels: u32,
+    spatial: u32,
+    groups: u32, // of a sample, or all channels
+    x: vec3<u32>, // strides of batch, channel and spatial
+    residual: vec3<u32>,
+    y: vec3<u32>,
+    eps: f32,
+    momentum: f32,
+    slices: u32, // parts of a segment, each one team's or workgroup's
+    group_channels: u32, // channels of a group
+    group_segments: u32, // segments of a group
+    group_parts: u32, // moments of a group in the workspace
+    group_count: u32, // groups in all
+    reciprocal_count: f32, // of the elements of a group
+    unbiased: f32, // n / (n - 1)
+    groups_x: u32,
+    column_blocks: u32, // channels last: workgroups beside each other
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+
+struct Statistics {
+    shift: f32, // the mean before correction
+    correction: f32,
+    rstd: f32,
+    variance: f32,
+}
+
+fn finish_statistics(shift: f32, correction: f32, square: f32) -> Statistics {
+    let variance = without_sign(square - correction * correction);
+    return Statistics(shift, correction, reciprocal_sqrt(variance + params.eps), variance);
+}
+
+// Where a segment's statistics are among those of all groups.
+fn group_of(batch: u32, channel: u32) -> u32 {
+    return select(batch * params.groups + channel / params.group_channels, channel, GROUPS_ARE_CHANNELS);
+}
+
+// Where a slice's moments lie in the workspace: those of a group follow each other.
+fn part_of(batch: u32, channel: u32, slice: u32) -> u32 {
+    let segment = select(batch * params.channels + channel, channel * params.batch + batch, GROUPS_ARE_CHANNELS);
+    return segment * params.slices + slice;
+}
+
+// The statistics of a segment: those of its group, or the running ones of its channel.
+fn statistics_of(batch: u32, channel: u32) -> Statistics {
+    if (USES_RUNNING) {
+        let variance = running_var_of(channel);
+        return Statistics(running_mean_of(channel), 0.0, reciprocal_sqrt(variance + params.eps), variance);
+    }
+    let statistics = statistics_read(group_of(batch, channel));
+    return Statistics(statistics.x, statistics.y, statistics.z, statistics.w);
+}
+
+fn position(at: vec3<u32>, strides: vec3<u32>) -> u32 {
+    return at.x * strides.x + at.y * strides.y + at.z * strides.z;
+}
+
+// y of a quad that has been normalised.
+fn finish_quad(xhat: vec4<f32>, weight: vec4<f32>, bias: vec4<f32>, residual: vec4<f32>) -> vec4<f32> {
+    var v = xhat;
+    if (HAS_weight) {
+        v = v * weight;
+    }
+    if (HAS_bias) {
+        v = v + bias;
+    }
+    if (HAS_residual) {
+        v = v + residual;
+    }
+    return activate(v);
+}

@@ -1,0 +1,41 @@
+// Contiguous segments, last: y. Slices are taken last to first: what the moments read last may still be in a cache.
+@compute @workgroup_size(WORKGROUP)
+fn channel_norm_apply(at: Invocation) {
+    let thread = thread_index(at);
+    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let items = params.batch * params.channels * params.slices;
+    let last = (items - 1u) / TEAMS;
+    if (group > last) {
+        return;
+    }
+    let slice = slice_of((last - group) * TEAMS + team_of(thread), thread);
+    let x_start = segment_start(slice, params.x);
+    let residual_start = segment_start(slice, params.residual);
+    var chunks: array<vec4<u32>, CHUNKS>;
+    var addends: array<vec4<u32>, CHUNKS>;
+    for (var k = 0u; k < CHUNKS; k++) {
+        let first = slice.first + k * THREADS * ELEMENTS;
+        let count = count_before(slice.end, first);
+        if (count > 0u) {
+            chunks[k] = x_load(x_start + first, count);
+            addends[k] = residual_load(residual_start + first, count);
+        }
+    }
+    let statistics = segment_statistics(at, thread, slice);
+    let weight = vec4<f32>(weight_of(slice.channel));
+    let bias = vec4<f32>(bias_of(slice.channel));
+    let y_start = segment_start(slice, params.y);
+    for (var k = 0u; k < CHUNKS; k++) {
+        let first = slice.first + k * THREADS * ELEMENTS;
+        let count = count_before(slice.end, first);
+        if (count > 0u) {
+            var y: array<vec4<f32>, QUADS>;
+            for (var part = 0u; part < QUADS; part++) {
+                let d = (quad(chunks[k], part) - statistics.shift) - statistics.correction;
+                y[part] = finish_quad(d * statistics.rstd, weight, bias, quad(addends[k], part));
+            }
+            y_store(y_start + first, count, chunk_of(y));
+        }
+    }
+    count_batch(group, thread);
+}

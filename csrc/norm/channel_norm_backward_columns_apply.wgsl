@@ -1,0 +1,34 @@
+// Channels last, third: dx and dresidual. Slices are taken last to first: what the sums read last may still be in a cache.
+@compute @workgroup_size(WORKGROUP)
+fn channel_norm_backward_columns_apply(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let group = workgroup.y * params.groups_x + workgroup.x;
+    let items = params.batch * params.slices * params.column_blocks;
+    let columns = columns_of(select(items - 1u - min(group, items - 1u), items, group >= items), thread);
+    if (columns.count == 0u) {
+        return;
+    }
+    let constants = constants_of(columns);
+    for (var base = 0u; base < CHUNKS; base += AHEAD) {
+        load_rows(columns, base);
+        for (var k = 0u; k < AHEAD; k++) {
+            let row = columns.first + (base + k) * LANES;
+            if (row < columns.end) {
+                var dx: array<vec4<f32>, QUADS>;
+                var dresidual: array<vec4<f32>, QUADS>;
+                for (var part = 0u; part < QUADS; part++) {
+                    let rstd = constants.rstd[part];
+                    let xhat = (quad(held_x[k], part) - constants.mean[part]) * rstd;
+                    let dpre = dpre_of(k, part, xhat, constants);
+                    dresidual[part] = dpre;
+                    dx[part] = input_gradient(dpre, xhat, constants.weight[part], rstd, constants.mean_g[part], constants.mean_product[part]);
+                }
+                if (HAS_dx) {
+                    dx_store(chunk_start(columns, row, params.dx), columns.count, chunk_of(dx));
+                }
+                if (HAS_dresidual) {
+                    dresidual_store(chunk_start(columns, row, params.dresidual), columns.count, chunk_of(dresidual));
+                }
+            }
+        }
+    }
+}

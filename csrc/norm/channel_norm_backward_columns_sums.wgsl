@@ -1,0 +1,35 @@
+// Channels last, first: sum(dpre) and sum(dpre * xhat) of each channel in each slice.
+@compute @workgroup_size(WORKGROUP)
+fn channel_norm_backward_columns_sums(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let columns = columns_of(workgroup.y * params.groups_x + workgroup.x, thread);
+    var sum: array<vec4<f32>, QUADS>;
+    var product: array<vec4<f32>, QUADS>;
+    if (columns.count > 0u) {
+        let constants = constants_of(columns);
+        for (var base = 0u; base < CHUNKS; base += AHEAD) {
+            load_rows(columns, base);
+            for (var k = 0u; k < AHEAD; k++) {
+                if (columns.first + (base + k) * LANES < columns.end) {
+                    for (var part = 0u; part < QUADS; part++) {
+                        let xhat = (quad(held_x[k], part) - constants.mean[part]) * constants.rstd[part];
+                        let dpre = dpre_of(k, part, xhat, constants);
+                        sum[part] += dpre;
+                        product[part] += dpre * xhat;
+                    }
+                }
+            }
+        }
+    }
+    for (var part = 0u; part < QUADS; part++) {
+        column_sums[part * WORKGROUP + thread] = sum[part];
+        column_sums[(QUADS + part) * WORKGROUP + thread] = product[part];
+    }
+    sum_columns(thread, 2u * QUADS);
+    for (var element = 0u; element < ELEMENTS; element++) {
+        if (thread / COLUMNS == element % LANES && element < columns.count) {
+            let first = element / 4u * WORKGROUP + thread % COLUMNS;
+            let sums = vec2<f32>(column_sums[first][element % 4u], column_sums[first + QUADS * WORKGROUP][element % 4u]);
+            sums_write(part_of(columns.batch, columns.first_channel + element, columns.slice), vec4<f32>(sums, 0.0, 0.0));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+// Gradients of BatchNorm, GroupNorm and InstanceNorm: groups held in registers while the bulk copy engine fetches the following ones into shared
+// memory. Compute capability 9.0.
+#pragma once
+#include "channel_norm_backward_ring.cuh"
+#include "channel_norm_held.cuh"
+
+namespace bops {
+
+constexpr int held_backward_steps = 4; // of a group, in registers
+
+// As in forward; a place holds a step of dy and one of x. by_segment: as in the ring. general: with a residual, y, or an activation that takes
+// many instructions.
+template <typename T, bool general, bool by_segment> __global__ void __maxnreg__(112)
+    channel_norm_backward_held(const __grid_constant__ channel_backward_ring_arguments a) {
+    constexpr int width = 16 / int(sizeof(T)), held = general ? 0 : held_backward_steps;
+    __shared__ float2 warp_sums[2][merge_lanes];
+    __shared__ cluster_exchange exchange;
+    __shared__ bulk_ring bulk;
+    const ring_geometry &ring = a.ring;
+    const uint32_t readers = blockDim.x - 32, warps = readers / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t rank = ring.cluster > 1 ? cluster_rank() : 0, first = rank * ring.steps, steps = ring.steps;
+    const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
+    bulk.initialize(ring.slots, warps);
+    if (ring.cluster > 1) {
+        exchange.initialize(threadIdx.x);
+        cluster_arrive();
+        cluster_wait();
+    } else {
+        __syncthreads();
+    }
+    if (a.overlaps) follow_previous();
+    if (warp == warps) {
+        const T *const tensors[2] = {static_cast<const T *>(a.o.dy), static_cast<const T *>(a.o.x)};
+        const bops_channel_strides *const strides[2] = {&a.p.dy, &a.p.x};
+        fetch_groups(bulk, ring, a.geometry, tensors, strides, readers);
+        return;
+    }
+    const auto stride_of = [&](const bops_channel_strides &s) { return a.geometry.is_batch ? s.batch : s.channel; };
+    const extra_operand which = general ? extra_of(a.o, a.p.activation) : extra_operand::none;
+    const bops_channel_strides &extra_strides = which == extra_operand::y ? a.p.y : a.p.residual;
+    const T *const extra = static_cast<const T *>(which == extra_operand::y ? a.o.y : a.o.residual);
+    const auto vector_of = [&](uint32_t slot, int array) { return shared_vector((slot * 2 + array) * readers + threadIdx.x); };
+
+    // Sums of warps over segments, [turn % 2][segment - the block's first][warp of the segment].
+    const uint32_t first_segment = ring.by_chunks.quotient(first) * ring.multi, segment_warps = ring.pitch / 32;
+    const uint32_t end_segment = min(ring.by_chunks.quotient(first + steps - 1) * ring.multi + ring.multi, ring.segments);
+    const uint32_t own_segments = end_segment > first_segment ? end_segment - first_segment : 0;
+    float2 *const partials = reinterpret_cast<float2 *>(dynamic_shared + ring.slots * 2 * readers * 16);
+
+    step_walk step(ring);
+    float next_mean = 0, next_rstd = 0;
+    const auto load_statistics = [&](uint32_t group) {
+        if (group < groups)
+            next_mean = __ldg(static_cast<const float *>(a.o.mean) + group), next_rstd = __ldg(static_cast<const float *>(a.o.rstd) + group);
+    };
+    load_statistics(own_group);
+    bulk_place place; // the next to read
+    for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn) {
+        const float mean = next_mean, rstd = next_rstd;
+        load_statistics(group + teams);
+        uint32_t sample, channel;
+        a.geometry.segment(group, 0, sample, channel);
+        float2 *const turn_partials = partials + turn % 2 * own_segments * segment_warps;
+        float scale, bias, weight;
+        const auto take_parameters = [&] {
+            const uint32_t index = a.geometry.is_batch ? channel : channel + min(step.segment, ring.segments - 1);
+            weight = parameter<T>(a.o.weight, a.weight_is_wide, index, 1.0f);
+            bias = a.p.activation ? parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f) : 0.0f;
+            scale = rstd * weight;
+        };
+        const auto make_dpre = [&](const packed<16> &dy_data, const packed<16> &x_data, float(&dy)[width], float(&d)[width]) {
+            unpack<T>(dy_data, dy);
+            unpack<T>(x_data, d);
+#pragma unroll
+            for (int k = 0; k < width; ++k) d[k] -= mean;
+            packed<16> more = {};
+            if (general && which != extra_operand::none)
+                more = load<16, false>(extra + segment_offset(extra_strides, sample, channel) + step.offset(ring, stride_of(extra_strides), width));
+            differentiate_vector<T, 16, general>(a.p.activation, which, more, d, scale, bias, dy);
+        };
+
+        // 1. Sums of dpre and dpre d; by segment, of their products with the weight.
+        packed<16> dy_data[held + 1], x_data[held + 1];
+        float sum[width] = {}, product[width] = {}, weighted[2] = {};
+        const auto take = [&](const packed<16> &dy_vector, const packed<16> &x_vector, bool is_last) {
+            if (step.is_mine(ring)) {
+                float dy[width], d[width];
+                make_dpre(dy_vector, x_vector, dy, d);
+#pragma unroll
+                for (int k = 0; k < width; ++k) {
+                    sum[k] += dy[k];
+                    product[k] = fmaf(dy[k], d[k], product[k]);
+                }
+            }
+            const uint32_t segment = step.segment;
+            const bool is_other = step.next(ring);
+            if constexpr (by_segment) {
+                if (is_other || is_last) {
+                    float sums[2] = {tree_sum(sum), tree_sum(product) * rstd};
+                    warp_sum(sums, 32);
+                    weighted[0] = fmaf(weight, sums[0], weighted[0]), weighted[1] = fmaf(weight, sums[1], weighted[1]);
+                    const uint32_t segment_warp = ring.multi > 1 ? step.lane / 32 : warp;
+                    if (lane == 0 && segment < ring.segments && step.sub < ring.multi)
+                        turn_partials[(segment - first_segment) * segment_warps + segment_warp] = make_float2(sums[0], sums[1]);
+#pragma unroll
+                    for (int k = 0; k < width; ++k) sum[k] = product[k] = 0;
+                    take_parameters();
+                }
+            }
+        };
+        step.start(ring, first);
+        take_parameters();
+#pragma unroll
+        for (int v = 0; v < held; ++v)
+            if (v < steps) {
+                bulk_ring::wait(&bulk.full[place.slot], place.parity);
+                dy_data[v] = vector_of(place.slot, 0), x_data[v] = vector_of(place.slot, 1);
+                bulk.release(place.slot);
+                place.next(ring.slots);
+                take(dy_data[v], x_data[v], v + 1 == steps);
+            }
+        bulk_place kept = place; // of the first step that is not held
+#pragma unroll 1
+        for (uint32_t v = held; v < steps; ++v, place.next(ring.slots)) {
+            bulk_ring::wait(&bulk.full[place.slot], place.parity);
+            take(vector_of(place.slot, 0), vector_of(place.slot, 1), v + 1 == steps);
+        }
+        if constexpr (!by_segment) {
+            weighted[0] = tree_sum(sum), weighted[1] = tree_sum(product) * rstd;
+            warp_sum(weighted, 32);
+        }
+        if (lane == 0) warp_sums[turn % 2][warp] = make_float2(weighted[0], weighted[1]);
+        readers_sync(readers);
+
+        // 2. Those of the block, and of its cluster.
+        const float2 part = lane < warps ? warp_sums[turn % 2][lane] : make_float2(0, 0);
+        float sums[2] = {part.x, part.y};
+        warp_sum(sums, merge_lanes);
+        if (ring.cluster > 1 && warp == 0) exchange.send({sums[0], sums[1], 0, 0}, turn, rank, ring.cluster, threadIdx.x);
+        if (by_segment && (a.o.dweight || a.o.dbias))
+            for (uint32_t k = threadIdx.x; k < own_segments; k += readers) {
+                float2 total = {0, 0};
+                for (uint32_t w = 0; w < segment_warps; ++w) {
+                    const float2 of_warp = turn_partials[k * segment_warps + w];
+                    total.x += of_warp.x, total.y += of_warp.y;
+                }
+                const uint64_t row = a.geometry.row_of(sample, channel + first_segment + k);
+                *reinterpret_cast<float2 *>(a.segment_sums + (row * ring.cluster + rank) * 2) = total;
+            }
+        if (ring.cluster > 1) {
+            const float(*const blocks)[4] = exchange.wait(turn);
+            sums[0] = lane < ring.cluster ? blocks[lane][0] : 0.0f, sums[1] = lane < ring.cluster ? blocks[lane][1] : 0.0f;
+            warp_sum(sums, 32);
+        }
+        step.start(ring, first);
+        take_parameters();
+        if constexpr (!by_segment) {
+            if (threadIdx.x == 0 && rank == 0) {
+                store_parameter<T>(a.o.dbias, a.weight_is_wide, group, sums[0]);
+                store_parameter<T>(a.o.dweight, a.weight_is_wide, group, sums[1]);
+            }
+            sums[0] *= weight, sums[1] *= weight;
+        }
+        const float mean_g = rstd * sums[0] * a.reciprocal_count, slope = rstd * rstd * sums[1] * a.reciprocal_count;
+
+        // 3. The gradients of the elements.
+        walk_pointer<T> dx(ring, stride_of(a.p.dx));
+        dx.at = static_cast<T *>(a.o.dx) + segment_offset(a.p.dx, sample, channel) + step.offset(ring, stride_of(a.p.dx), width);
+        const auto finish = [&](const packed<16> &dy_vector, const packed<16> &x_vector) {
+            if (step.is_mine(ring)) {
+                float dy[width], d[width];
+                make_dpre(dy_vector, x_vector, dy, d);
+                if (general && a.o.dresidual)
+                    store<16, false>(static_cast<T *>(a.o.dresidual) + segment_offset(a.p.dresidual, sample, channel) +
+                                         step.offset(ring, stride_of(a.p.dresidual), width),
+                                     pack<T, 16>(dy));
+#pragma unroll
+                for (int k = 0; k < width; ++k) dy[k] = fmaf(-d[k], slope, fmaf(dy[k], scale, -mean_g));
+                if (a.o.dx) store<16, false>(dx.at, pack<T, 16>(dy));
+            }
+            const bool is_other = step.next(ring);
+            dx.next(is_other);
+            if (by_segment && is_other) take_parameters();
+        };
+#pragma unroll
+        for (int v = 0; v < held; ++v)
+            if (v < steps) finish(dy_data[v], x_data[v]);
+#pragma unroll 1
+        for (uint32_t v = held; v < steps; ++v, kept.next(ring.slots)) {
+            const packed<16> dy_vector = vector_of(kept.slot, 0), x_vector = vector_of(kept.slot, 1);
+            bulk.release(kept.slot);
+            finish(dy_vector, x_vector);
+        }
+    }
+}
+
+// Host: the HELD variant.
+template <typename T> bops_status channel_norm_backward_held_kernels(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
+                                                                     bops_dtype dtype, bops_dtype weight_dtype,
+                                                                     const bops_channel_norm_backward_operands &o, void *workspace,
+                                                                     const kernel_call &call) {
+    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+    else {
+        const bool by_segment = p.groups != 0;
+        const channel_backward_ring_arguments a = backward_ring_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
+        launch_shape shape;
+        shape.grid = dim3(c.grid), shape.block = dim3(c.threads + 32), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
+        shape.shared_bytes = backward_ring_bytes(c, by_segment);
+        const bool general = o.dresidual || o.residual || o.y || !is_short(p.activation);
+        bops_status status = 0;
+        const auto run = [&](auto is_general) {
+            constexpr bool g = decltype(is_general)::value;
+            return by_segment ? call(channel_norm_backward_held<T, g, true>, shape, a) : call(channel_norm_backward_held<T, g, false>, shape, a);
+        };
+        if (general || call.prepares) status = run(std::true_type());
+        if (!status && (!general || call.prepares)) status = run(std::false_type());
+        return status ? status : sum_parts<T>(p, c, a, call);
+    }
+}
+
+} // namespace bops

@@ -1,0 +1,96 @@
+// Gradients of BatchNorm over small spatial extents: a block holds the same few channels of every sample in shared memory.
+#pragma once
+#include "channel_norm_backward_split.cuh"
+#include "channel_norm_slab.cuh"
+
+namespace bops {
+
+struct channel_backward_slab_arguments {
+    bops_channel_norm_backward_params p;
+    bops_channel_norm_backward_operands o;
+    slab_geometry slab;
+    float reciprocal_count;
+    uint32_t weight_is_wide, overlaps;
+};
+
+template <typename T> __global__ void __launch_bounds__(slab_block)
+    channel_norm_backward_slab(const __grid_constant__ channel_backward_slab_arguments a) {
+    constexpr int width = 16 / int(sizeof(T));
+    __shared__ float slots[2][slab_warps];
+    __shared__ float terms[5][slab_channels]; // mean, scale, bias, mean of g times rstd, slope
+    if (a.overlaps) follow_previous();
+    const slab_geometry &g = a.slab;
+    const uint32_t vectors = g.batch * g.vectors;
+    const T *const dy_data = reinterpret_cast<const T *>(dynamic_shared), *const x_data = dy_data + vectors * width;
+    const uint32_t first_channel = blockIdx.x * g.slab, team = slab_block / g.slab, t = threadIdx.x / team, thread = threadIdx.x - t * team;
+    const uint32_t channel = first_channel + t;
+
+    // 1. The slab in shared memory.
+    fetch_slab<T>(g, dynamic_shared, a.o.dy, a.p.dy, first_channel);
+    fetch_slab<T>(g, dynamic_shared + vectors * 16, a.o.x, a.p.x, first_channel);
+    copy_commit();
+    const float mean = __ldg(static_cast<const float *>(a.o.mean) + channel), rstd = __ldg(static_cast<const float *>(a.o.rstd) + channel);
+    const float weight = parameter<T>(a.o.weight, a.weight_is_wide, channel, 1.0f);
+    const float scale = rstd * weight, bias = a.p.activation ? parameter<T>(a.o.bias, a.weight_is_wide, channel, 0.0f) : 0.0f;
+    copy_wait(0);
+    __syncthreads();
+
+    // 2. The sums of dpre and dpre xhat over each channel.
+    float sum[slab_chains] = {}, product[slab_chains] = {};
+    for_slab_channel(g, t, team, thread, [&](uint32_t at, int chain) {
+        const float d = widen(x_data[at]) - mean;
+        float dy[1] = {widen(dy_data[at])};
+        const float pre[1] = {fmaf(d, scale, bias)};
+        if (a.p.activation != BOPS_IDENTITY) differentiate(a.p.activation, pre, dy);
+        sum[chain] += dy[0];
+        product[chain] = fmaf(dy[0], d, product[chain]);
+    });
+    float sums[2] = {tree_sum(sum), tree_sum(product) * rstd};
+    slab_sum(sums, slots, team / 32);
+    if (thread == 0) {
+        store_parameter<T>(a.o.dbias, a.weight_is_wide, channel, sums[0]);
+        store_parameter<T>(a.o.dweight, a.weight_is_wide, channel, sums[1]);
+        terms[0][t] = mean, terms[1][t] = scale, terms[2][t] = bias;
+        terms[3][t] = scale * sums[0] * a.reciprocal_count, terms[4][t] = rstd * scale * sums[1] * a.reciprocal_count;
+    }
+    __syncthreads();
+    if (!a.o.dx) return;
+
+    // 3. The gradients of the elements.
+    T *const dx = static_cast<T *>(a.o.dx) + first_channel * a.p.dx.channel;
+    for (uint32_t i = threadIdx.x; i < vectors; i += slab_block) {
+        const uint32_t n = g.by_vectors.quotient(i), j = i - n * g.vectors;
+        const uint4 dy_word = reinterpret_cast<const uint4 *>(dynamic_shared)[i],
+                    x_word = reinterpret_cast<const uint4 *>(dynamic_shared)[vectors + i];
+        float dy[width], d[width];
+        unpack<T>(packed<16>{{dy_word.x, dy_word.y, dy_word.z, dy_word.w}}, dy);
+        unpack<T>(packed<16>{{x_word.x, x_word.y, x_word.z, x_word.w}}, d);
+        if (a.p.activation != BOPS_IDENTITY) {
+            float pre[width];
+            for_slab_vector<width>(g, j, [&](int k, uint32_t of) { pre[k] = fmaf(d[k] - terms[0][of], terms[1][of], terms[2][of]); });
+            differentiate(a.p.activation, pre, dy);
+        }
+        for_slab_vector<width>(
+            g, j, [&](int k, uint32_t of) { dy[k] = fmaf(terms[0][of] - d[k], terms[4][of], fmaf(dy[k], terms[1][of], -terms[3][of])); });
+        store<16, false>(dx + n * a.p.dx.batch + j * width, pack<T, 16>(dy));
+    }
+}
+
+// Host: the SLAB variant.
+template <typename T> bops_status channel_norm_backward_slab_kernels(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
+                                                                     bops_dtype dtype, bops_dtype weight_dtype,
+                                                                     const bops_channel_norm_backward_operands &o, const kernel_call &call) {
+    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+    else {
+        channel_backward_slab_arguments a = {};
+        a.slab.set(c.vectors, p.batch, p.spatial, 16 / sizeof(T));
+        a.p = p, a.o = o, a.reciprocal_count = float(1.0 / double(p.batch * p.spatial));
+        a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;
+        launch_shape shape;
+        shape.grid = dim3(c.grid), shape.block = dim3(slab_block), shape.overlaps_previous = c.overlaps != 0;
+        shape.shared_bytes = a.slab.batch * a.slab.vectors * 32;
+        return call(channel_norm_backward_slab<T>, shape, a);
+    }
+}
+
+} // namespace bops

@@ -1,0 +1,312 @@
+// Gradients of BatchNorm, GroupNorm and InstanceNorm in passes: sums of parts of segments, their merge, apply. Any alignment and dtype.
+//
+// dpre = dy act'(pre), g = dpre weight, xhat = (x - mean) rstd: dx = rstd (g - mean(g) - xhat mean(g xhat)), dresidual = dpre,
+// dweight = sum(dpre xhat), dbias = sum(dpre). With running statistics dx = rstd g.
+#pragma once
+#include "channel_norm_contiguous.cuh"
+#include "channel_norm_split.cuh"
+
+namespace bops {
+
+template <typename A> struct channel_backward_arguments {
+    bops_channel_norm_backward_params p;
+    bops_channel_norm_backward_operands o;
+    segment_geometry geometry;
+    A eps, reciprocal_count;
+    uint32_t weight_is_wide, chunks, part;
+    uint64_t vectors;
+    divisor by_vectors;
+    A *part_sums;    // [batch * channels][chunks][2]: of dpre, of dpre xhat
+    A *segment_sums; // [batch * channels][2]
+    A *group_means;  // [groups][2]: of g, of g xhat
+};
+
+// What a vector's gradient needs of its channel and group.
+template <typename A> struct gradient_terms {
+    A mean, rstd, scale, bias; // scale: rstd weight
+};
+
+template <typename T, typename A>
+__device__ __forceinline__ gradient_terms<A> load_terms(const channel_backward_arguments<A> &a, uint32_t sample, uint32_t channel) {
+    gradient_terms<A> t;
+    if (a.p.uses_running) {
+        const channel_statistics<A> s = running_statistics<A>(a.o.running_mean, a.o.running_var, channel, a.eps);
+        t.mean = s.shift, t.rstd = s.rstd;
+    } else {
+        const uint32_t group = a.geometry.group_of(sample, channel);
+        t.mean = __ldg(static_cast<const A *>(a.o.mean) + group), t.rstd = __ldg(static_cast<const A *>(a.o.rstd) + group);
+    }
+    t.scale = t.rstd * parameter<T>(a.o.weight, a.weight_is_wide, channel, A(1));
+    t.bias = a.p.activation ? parameter<T>(a.o.bias, a.weight_is_wide, channel, A(0)) : A(0);
+    return t;
+}
+
+// What the derivative needs beside x: nothing, a residual, or y in place of the pre-activation.
+enum class extra_operand { none, residual, y };
+
+// Replaces dy by dpre; d is x - mean.
+template <typename T, int vec_bytes, bool all = true, typename A, int width>
+__device__ __forceinline__ void differentiate_vector(bops_activation kind, extra_operand which, const packed<vec_bytes> &extra, const A (&d)[width],
+                                                     A scale, A bias, A (&dy)[width]) {
+    if (kind == BOPS_IDENTITY) return;
+    A pre[width];
+    unpack<T>(extra, pre);
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+        const A affine = fma(d[i], scale, bias);
+        pre[i] = which == extra_operand::none ? affine : which == extra_operand::y ? pre[i] : affine + pre[i];
+    }
+    differentiate<all>(kind, pre, dy);
+}
+
+template <typename O> __host__ __device__ __forceinline__ extra_operand extra_of(const O &o, bops_activation kind) {
+    return kind == BOPS_IDENTITY ? extra_operand::none : o.y ? extra_operand::y : o.residual ? extra_operand::residual : extra_operand::none;
+}
+
+template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block)
+    channel_norm_backward_split_sums(const __grid_constant__ channel_backward_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    constexpr int width = vec_bytes / int(sizeof(T));
+    __shared__ __align__(16) A slots[4][team_slots];
+    const row_team team;
+    const uint64_t items = a.geometry.rows * a.chunks;
+    const extra_operand which = extra_of(a.o, a.p.activation);
+    const void *const extra = which == extra_operand::y ? a.o.y : a.o.residual;
+    const bops_channel_strides &extra_strides = which == extra_operand::y ? a.p.y : a.p.residual;
+    uint32_t turn = 0;
+    for (uint64_t base = uint64_t(blockIdx.x) * blockDim.y; base < items; base += uint64_t(gridDim.x) * blockDim.y, turn ^= 2) {
+        const uint64_t item = base + threadIdx.y;
+        const uint64_t row = item / a.chunks, first = (item - row * a.chunks) * (uint64_t(blockDim.x) * split_accesses);
+        const uint64_t left = item < items ? a.vectors - first : 0;
+        const auto is_valid = [&](int v) { return v * blockDim.x + threadIdx.x < left; };
+        const auto at = [&](int v) { return (first + v * blockDim.x + threadIdx.x) * width; };
+        A sum[width] = {}, product[width] = {};
+        A rstd = 0;
+        if (left) {
+            uint32_t sample, channel;
+            a.geometry.split(uint32_t(row), sample, channel);
+            const T *const dy_segment = static_cast<const T *>(a.o.dy) + segment_offset(a.p.dy, sample, channel);
+            const T *const x_segment = static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel);
+            const T *const extra_segment = static_cast<const T *>(extra) + segment_offset(extra_strides, sample, channel);
+            packed<vec_bytes> dy_data[split_accesses], x_data[split_accesses], extra_data[split_accesses];
+#pragma unroll
+            for (int v = 0; v < split_accesses; ++v) {
+                dy_data[v] = x_data[v] = extra_data[v] = {};
+                if (is_valid(v)) {
+                    dy_data[v] = load<vec_bytes, false>(dy_segment + at(v));
+                    x_data[v] = load<vec_bytes, false>(x_segment + at(v));
+                    if (which != extra_operand::none) extra_data[v] = load<vec_bytes, false>(extra_segment + at(v));
+                }
+            }
+            const gradient_terms<A> t = load_terms<T>(a, sample, channel);
+            rstd = t.rstd;
+#pragma unroll
+            for (int v = 0; v < split_accesses; ++v) {
+                if (!is_valid(v)) continue;
+                A dy[width], d[width];
+                unpack<T>(dy_data[v], dy);
+                unpack<T>(x_data[v], d);
+#pragma unroll
+                for (int i = 0; i < width; ++i) d[i] -= t.mean;
+                differentiate_vector<T>(a.p.activation, which, extra_data[v], d, t.scale, t.bias, dy);
+#pragma unroll
+                for (int i = 0; i < width; ++i) {
+                    sum[i] += dy[i];
+                    product[i] = fma(dy[i], d[i], product[i]);
+                }
+                if (a.p.uses_running) {
+                    if (a.o.dresidual)
+                        store(static_cast<T *>(a.o.dresidual) + segment_offset(a.p.dresidual, sample, channel) + at(v), pack<T, vec_bytes>(dy));
+                    if (a.o.dx) {
+#pragma unroll
+                        for (int i = 0; i < width; ++i) dy[i] *= t.scale;
+                        store(static_cast<T *>(a.o.dx) + segment_offset(a.p.dx, sample, channel) + at(v), pack<T, vec_bytes>(dy));
+                    }
+                }
+            }
+        }
+        if (!a.part_sums) continue;
+        A sums[2] = {tree_sum(sum), tree_sum(product) * rstd};
+        team_sum<false, true>(sums, team, slots + turn);
+        if (threadIdx.x == 0 && item < items) a.part_sums[item * 2] = sums[0], a.part_sums[item * 2 + 1] = sums[1];
+    }
+}
+
+// The sums of a group, and of its segments where the parameters' gradients are to be summed over the samples. A warp takes a segment at a
+// time where those are wanted or weights differ, else a team takes all parts.
+template <typename T> __global__ void __launch_bounds__(split_merge_block)
+    channel_norm_backward_split_merge(const __grid_constant__ channel_backward_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    __shared__ __align__(16) A slots[4][team_slots];
+    const row_team team;
+    uint32_t turn = 0;
+    for (uint64_t group = blockIdx.x; group < a.geometry.groups; group += gridDim.x, turn ^= 2) {
+        A sums[2];
+        uint32_t sample, channel;
+        if (a.geometry.is_batch) {
+            const uint64_t parts = uint64_t(a.geometry.segments) * a.chunks;
+            cascade<A> sum, product;
+            for (uint64_t j = threadIdx.x; j < parts; j += split_merge_block) {
+                const uint64_t k = j / a.chunks;
+                a.geometry.segment(uint32_t(group), uint32_t(k), sample, channel);
+                const A *const part = a.part_sums + (a.geometry.row_of(sample, channel) * a.chunks + (j - k * a.chunks)) * 2;
+                sum.add(part[0]);
+                product.add(part[1]);
+            }
+            sums[0] = sum.total(), sums[1] = product.total();
+            team_sum<false, false>(sums, team, slots + turn);
+            if (threadIdx.x == 0) {
+                store_parameter<T>(a.o.dbias, a.weight_is_wide, group, sums[0]);
+                store_parameter<T>(a.o.dweight, a.weight_is_wide, group, sums[1]);
+                const A weight = parameter<T>(a.o.weight, a.weight_is_wide, group, A(1));
+                sums[0] *= weight, sums[1] *= weight;
+            }
+        } else {
+            cascade<A> sum, product;
+            for (uint32_t k = team.warp; k < a.geometry.segments; k += team.warps) {
+                a.geometry.segment(uint32_t(group), k, sample, channel);
+                const uint64_t row = a.geometry.row_of(sample, channel);
+                cascade<A> segment_sum, segment_product;
+                for (uint32_t chunk = team.lane; chunk < a.chunks; chunk += 32) {
+                    const A *const part = a.part_sums + (row * a.chunks + chunk) * 2;
+                    segment_sum.add(part[0]);
+                    segment_product.add(part[1]);
+                }
+                A totals[2] = {segment_sum.total(), segment_product.total()};
+                warp_sum(totals, 32);
+                if (team.lane == 0) {
+                    a.segment_sums[row * 2] = totals[0], a.segment_sums[row * 2 + 1] = totals[1];
+                    const A weight = parameter<T>(a.o.weight, a.weight_is_wide, channel, A(1));
+                    sum.add(weight * totals[0]);
+                    product.add(weight * totals[1]);
+                }
+            }
+            sums[0] = sum.total(), sums[1] = product.total();
+            team_sum<false, false>(sums, team, slots + turn);
+        }
+        if (threadIdx.x == 0) {
+            a.group_means[group * 2] = sums[0] * a.reciprocal_count;
+            a.group_means[group * 2 + 1] = sums[1] * a.reciprocal_count;
+        }
+    }
+}
+
+template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block)
+    channel_norm_backward_apply(const __grid_constant__ channel_backward_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    constexpr int width = vec_bytes / int(sizeof(T));
+    const uint64_t all = a.geometry.rows * a.vectors, blocks = (all + split_block - 1) / split_block;
+    for (uint64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
+        const uint64_t at = (blocks - 1 - block) * split_block + threadIdx.x;
+        if (at >= all) continue;
+        const uint64_t row = all >> 32 ? at / a.vectors : a.by_vectors.quotient(uint32_t(at)), within = (at - row * a.vectors) * width;
+        uint32_t sample, channel;
+        a.geometry.split(uint32_t(row), sample, channel);
+        const packed<vec_bytes> dy_data = load<vec_bytes>(static_cast<const T *>(a.o.dy) + segment_offset(a.p.dy, sample, channel) + within);
+        const packed<vec_bytes> x_data = load<vec_bytes>(static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel) + within);
+        packed<vec_bytes> extra = {};
+        const extra_operand which = extra_of(a.o, a.p.activation);
+        if (which != extra_operand::none)
+            extra = which == extra_operand::y
+                        ? load<vec_bytes>(static_cast<const T *>(a.o.y) + segment_offset(a.p.y, sample, channel) + within)
+                        : load<vec_bytes>(static_cast<const T *>(a.o.residual) + segment_offset(a.p.residual, sample, channel) + within);
+        const gradient_terms<A> t = load_terms<T>(a, sample, channel);
+        const A *const means = a.group_means + uint64_t(a.geometry.group_of(sample, channel)) * 2;
+        const A mean_g = t.rstd * means[0], slope = t.rstd * t.rstd * means[1];
+        A dy[width], d[width];
+        unpack<T>(dy_data, dy);
+        unpack<T>(x_data, d);
+#pragma unroll
+        for (int i = 0; i < width; ++i) d[i] -= t.mean;
+        differentiate_vector<T>(a.p.activation, which, extra, d, t.scale, t.bias, dy);
+        if (a.o.dresidual) store(static_cast<T *>(a.o.dresidual) + segment_offset(a.p.dresidual, sample, channel) + within, pack<T, vec_bytes>(dy));
+        if (a.o.dx) {
+#pragma unroll
+            for (int i = 0; i < width; ++i) dy[i] = fma(dy[i], t.scale, -mean_g) - d[i] * slope;
+            store(static_cast<T *>(a.o.dx) + segment_offset(a.p.dx, sample, channel) + within, pack<T, vec_bytes>(dy));
+        }
+    }
+}
+
+// The parameters' gradients where a sample's segments were summed apart: over the samples, in a fixed order. A block takes 32 channels.
+constexpr int sample_sum_rows = 8;
+
+template <typename T> __global__ void __launch_bounds__(32 * sample_sum_rows)
+    channel_norm_sum_samples(const accumulator_t<T> *segment_sums, void *dweight, void *dbias, bool is_wide, uint64_t batch, uint64_t channels,
+                             bool overlaps) {
+    using A = accumulator_t<T>;
+    __shared__ A slots[2][sample_sum_rows][33];
+    if (overlaps) follow_previous();
+    for (uint64_t base = uint64_t(blockIdx.x) * 32; base < channels; base += uint64_t(gridDim.x) * 32) {
+        const uint64_t channel = base + threadIdx.x;
+        cascade<A> sum, product;
+        if (channel < channels)
+            for (uint64_t n = threadIdx.y; n < batch; n += sample_sum_rows) {
+                const A *const part = segment_sums + (n * channels + channel) * 2;
+                sum.add(part[0]);
+                product.add(part[1]);
+            }
+        slots[0][threadIdx.y][threadIdx.x] = sum.total();
+        slots[1][threadIdx.y][threadIdx.x] = product.total();
+        __syncthreads();
+        if (threadIdx.y < 2 && channel < channels) {
+            A value[sample_sum_rows];
+#pragma unroll
+            for (int i = 0; i < sample_sum_rows; ++i) value[i] = slots[threadIdx.y][i][threadIdx.x];
+            store_parameter<T>(threadIdx.y ? dweight : dbias, is_wide, channel, tree_sum(value));
+        }
+        __syncthreads();
+    }
+}
+
+// Host: what follows a kernel that leaves sums of segments.
+template <typename T> bops_status sum_samples(const bops_channel_norm_backward_params &p, const bops_channel_norm_backward_operands &o,
+                                              const accumulator_t<T> *segment_sums, bool is_wide, bool overlaps, const kernel_call &call) {
+    if (!call.prepares && !o.dweight && !o.dbias) return 0;
+    launch_shape shape;
+    const uint64_t blocks = (p.channels + 31) / 32;
+    if (blocks == 0) return 0;
+    shape.grid = dim3(uint32_t(blocks < 65535 ? blocks : 65535)), shape.block = dim3(32, sample_sum_rows), shape.overlaps_previous = overlaps;
+    return call(channel_norm_sum_samples<T>, shape, segment_sums, o.dweight, o.dbias, is_wide, p.batch, p.channels, overlaps);
+}
+
+// Host: the SPLIT variant.
+template <typename T> bops_status channel_norm_backward_split(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
+                                                              bops_dtype dtype, bops_dtype weight_dtype, const bops_channel_norm_backward_operands &o,
+                                                              void *workspace, const kernel_call &call) {
+    using A = accumulator_t<T>;
+    channel_backward_arguments<A> a = {};
+    a.p = p, a.o = o;
+    a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
+    a.eps = A(p.eps), a.reciprocal_count = a.geometry.count ? A(1.0 / double(a.geometry.count)) : A(0);
+    a.weight_is_wide = weight_dtype != dtype, a.chunks = c.chunks;
+    const bool wants_sums = call.prepares || !p.uses_running || o.dweight || o.dbias;
+    a.group_means = static_cast<A *>(workspace);
+    a.segment_sums = a.group_means + a.geometry.groups * 2;
+    a.part_sums = wants_sums ? a.segment_sums + (p.groups ? a.geometry.rows * 2 : 0) : nullptr;
+    return for_vector_bytes<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
+        constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
+        a.vectors = p.spatial / width, a.by_vectors = divisor(a.vectors);
+        const auto grid = [](uint64_t blocks) { return dim3(uint32_t(blocks < 1 ? 1 : blocks < (1 << 22) ? blocks : 1 << 22)); };
+        launch_shape shape;
+        bops_status status = 0;
+        const bool has_elements = call.prepares || a.geometry.rows * a.vectors > 0;
+        const uint32_t teams = split_block / c.threads;
+        shape.block = dim3(c.threads, teams), shape.grid = grid((a.geometry.rows * c.chunks + teams - 1) / teams);
+        if (has_elements) status = call(channel_norm_backward_split_sums<T, vec_bytes>, shape, a);
+        if (status || !wants_sums) return status;
+        if (a.geometry.groups) {
+            shape.block = dim3(split_merge_block), shape.grid = grid(a.geometry.groups);
+            status = call(channel_norm_backward_split_merge<T>, shape, a);
+            if (status) return status;
+        }
+        if (has_elements && !p.uses_running && (call.prepares || o.dx || o.dresidual)) {
+            shape.block = dim3(split_block), shape.grid = grid((a.geometry.rows * a.vectors + split_block - 1) / split_block);
+            status = call(channel_norm_backward_apply<T, vec_bytes>, shape, a);
+            if (status) return status;
+        }
+        return p.groups ? sum_samples<T>(p, o, a.segment_sums, a.weight_is_wide, false, call) : 0;
+    });
+}
+
+} // namespace bops

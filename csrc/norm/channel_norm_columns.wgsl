@@ -1,0 +1,42 @@
+// Channels last: a workgroup has COLUMNS chunks of neighbouring channels beside each other and LANES rows, the elements of a sample at one
+// place, below each other. A thread keeps its channels and takes every LANES-th row of the workgroup's slice of ROWS rows.
+const LANES: u32 = WORKGROUP / COLUMNS;
+const ROWS: u32 = LANES * CHUNKS;
+
+struct Columns {
+    batch: u32,
+    slice: u32,
+    first_channel: u32,
+    count: u32, // channels of the thread's chunk; 0 if it has none
+    first: u32, // the thread's first row in its sample
+    end: u32, // of the slice's rows
+    rows: u32, // of the slice
+}
+
+fn columns_of(group: u32, thread: u32) -> Columns {
+    let rest = group / params.column_blocks;
+    let is_extra = rest >= params.batch * params.slices;
+    let item = select(rest, 0u, is_extra);
+    let slice = item % params.slices;
+    let first_channel = (group % params.column_blocks * COLUMNS + thread % COLUMNS) * ELEMENTS;
+    let end = min((slice + 1u) * ROWS, params.spatial);
+    return Columns(
+        item / params.slices,
+        slice,
+        first_channel,
+        select(count_before(params.channels, first_channel), 0u, is_extra),
+        slice * ROWS + thread / COLUMNS,
+        end,
+        end - slice * ROWS,
+    );
+}
+
+// Where the thread's chunk of row `row` lies in a tensor.
+fn chunk_start(columns: Columns, row: u32, strides: vec3<u32>) -> u32 {
+    return columns.batch * strides.x + columns.first_channel + row * strides.z;
+}
+
+// A channel of the thread's chunk, also where the chunk is cut.
+fn channel_at(columns: Columns, element: u32) -> u32 {
+    return min(columns.first_channel + element, params.channels - 1u);
+}

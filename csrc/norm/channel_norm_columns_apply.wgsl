@@ -1,0 +1,46 @@
+// Channels last with known statistics. Slices are taken last to first: what the moments read last may still be in a cache.
+@compute @workgroup_size(WORKGROUP)
+fn channel_norm_columns_apply(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let group = workgroup.y * params.groups_x + workgroup.x;
+    let items = params.batch * params.slices * params.column_blocks;
+    let columns = columns_of(select(items - 1u - min(group, items - 1u), items, group >= items), thread);
+    if (columns.count > 0u) {
+        var shift: array<vec4<f32>, QUADS>;
+        var correction: array<vec4<f32>, QUADS>;
+        var rstd: array<vec4<f32>, QUADS>;
+        var weight: array<vec4<f32>, QUADS>;
+        var bias: array<vec4<f32>, QUADS>;
+        for (var element = 0u; element < ELEMENTS; element++) {
+            let channel = channel_at(columns, element);
+            let statistics = statistics_of(columns.batch, channel);
+            shift[element / 4u][element % 4u] = statistics.shift;
+            correction[element / 4u][element % 4u] = statistics.correction;
+            rstd[element / 4u][element % 4u] = statistics.rstd;
+            weight[element / 4u][element % 4u] = weight_of(channel);
+            bias[element / 4u][element % 4u] = bias_of(channel);
+        }
+        for (var base = 0u; base < CHUNKS; base += AHEAD) {
+            var chunks: array<vec4<u32>, AHEAD>;
+            var addends: array<vec4<u32>, AHEAD>;
+            for (var k = 0u; k < AHEAD; k++) {
+                let row = columns.first + (base + k) * LANES;
+                if (row < columns.end) {
+                    chunks[k] = x_load(chunk_start(columns, row, params.x), columns.count);
+                    addends[k] = residual_load(chunk_start(columns, row, params.residual), columns.count);
+                }
+            }
+            for (var k = 0u; k < AHEAD; k++) {
+                let row = columns.first + (base + k) * LANES;
+                if (row < columns.end) {
+                    var y: array<vec4<f32>, QUADS>;
+                    for (var part = 0u; part < QUADS; part++) {
+                        let d = (quad(chunks[k], part) - shift[part]) - correction[part];
+                        y[part] = finish_quad(d * rstd[part], weight[part], bias[part], quad(addends[k], part));
+                    }
+                    y_store(chunk_start(columns, row, params.y), columns.count, chunk_of(y));
+                }
+            }
+        }
+    }
+    count_batch(group, thread);
+}

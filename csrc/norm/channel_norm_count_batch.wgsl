@@ -1,0 +1,13 @@
+// One thread of all counts the batch, in a dispatch after the one that reads the count.
+fn count_batch(group: u32, thread: u32) {
+    if (COUNTS_BATCH && group == 0u && thread == 0u) {
+        let count = num_batches_count();
+        num_batches_put(vec2<u32>(count.x + 1u, count.y + select(0u, 1u, count.x == 0xffffffffu)));
+    }
+}
+
+// Without channels there is nothing else to do.
+@compute @workgroup_size(1)
+fn channel_norm_count_batch() {
+    count_batch(0u, 0u);
+}

@@ -1,0 +1,293 @@
+// BatchNorm, GroupNorm and InstanceNorm forward: groups held in registers while the bulk copy engine fetches the following ones into shared
+// memory. Compute capability 9.0.
+#pragma once
+#include "channel_norm_ring.cuh"
+
+namespace bops {
+
+constexpr uint32_t held_slots = 32;  // places, at most
+constexpr uint32_t chain_steps = 20; // that a thread adds up in one go
+constexpr int held_steps = 12;       // of a group, in registers
+
+// Places in shared memory that a warp of its own fills through the bulk copy engine and the other warps read. A place is full when its bytes
+// have arrived, and empty when every reading warp has let it go.
+struct bulk_ring {
+    alignas(8) uint64_t full[held_slots];
+    alignas(8) uint64_t empty[held_slots];
+
+    static __device__ __forceinline__ uint32_t address(const void *shared) { return uint32_t(__cvta_generic_to_shared(shared)); }
+
+    // By all threads, before a barrier.
+    __device__ __forceinline__ void initialize(uint32_t slots, uint32_t readers) {
+#if __CUDA_ARCH__ >= 900
+        if (threadIdx.x < slots) {
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&full[threadIdx.x])) : "memory");
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(&empty[threadIdx.x])), "r"(readers) : "memory");
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+    }
+    static __device__ __forceinline__ void wait(const uint64_t *barrier, uint32_t parity) {
+#if __CUDA_ARCH__ >= 900
+        uint32_t done = 0;
+        while (!done)
+            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                         : "=r"(done)
+                         : "r"(address(barrier)), "r"(parity)
+                         : "memory");
+#endif
+    }
+    __device__ __forceinline__ void expect(uint32_t slot, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&full[slot])), "r"(bytes) : "memory");
+#endif
+    }
+    __device__ __forceinline__ void copy(uint32_t slot, void *to, const void *from, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(address(to)), "l"(from),
+                     "r"(bytes), "r"(address(&full[slot]))
+                     : "memory");
+#endif
+    }
+    // By all lanes of a reading warp.
+    __device__ __forceinline__ void release(uint32_t slot) {
+#if __CUDA_ARCH__ >= 900
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(&empty[slot])) : "memory");
+#endif
+    }
+};
+
+// A position in a ring: the place, and how often the ring was passed.
+struct bulk_place {
+    uint32_t slot = 0, parity = 0;
+    __device__ __forceinline__ void next(uint32_t slots) {
+        if (++slot == slots) slot = 0, parity ^= 1;
+    }
+};
+
+// The fetching warp: the steps of one group after another. `arrays` tensors of one step share a place, [slot][array][reading thread].
+template <int arrays, typename T> __device__ __forceinline__ void fetch_groups(bulk_ring &bulk, const ring_geometry &ring,
+                                                                               const segment_geometry &geometry, const T *const (&tensors)[arrays],
+                                                                               const bops_channel_strides *const (&strides)[arrays],
+                                                                               uint32_t readers) {
+    constexpr uint32_t width = 16 / sizeof(T);
+    const uint32_t lane = threadIdx.x % 32, rank = ring.cluster > 1 ? cluster_rank() : 0, teams = gridDim.x / ring.cluster;
+    bulk_place place;
+    for (uint32_t group = blockIdx.x / ring.cluster; group < geometry.groups; group += teams) {
+        uint32_t sample, channel;
+        geometry.segment(group, 0, sample, channel);
+        const uint32_t first = rank * ring.steps, whole = ring.by_chunks.quotient(first);
+        uint32_t chunk = first - whole * ring.chunks, segment = whole * ring.multi;
+        for (uint32_t i = 0; i < ring.steps; ++i, place.next(ring.slots)) {
+            const uint32_t here = segment < ring.segments ? min(ring.segments - segment, ring.multi) : 0;
+            const uint32_t bytes = min(ring.per_segment - chunk * ring.pitch, ring.pitch) * 16; // of one segment
+            bulk_ring::wait(&bulk.empty[place.slot], place.parity ^ 1);
+            if (lane == 0) bulk.expect(place.slot, here * bytes * arrays);
+            __syncwarp();
+            for (uint32_t s = lane; s < here; s += 32)
+#pragma unroll
+                for (int t = 0; t < arrays; ++t) {
+                    const uint64_t stride = geometry.is_batch ? strides[t]->batch : strides[t]->channel;
+                    bulk.copy(place.slot, dynamic_shared + ((place.slot * arrays + t) * readers + s * ring.pitch) * 16,
+                              tensors[t] + segment_offset(*strides[t], sample, channel) + (segment + s) * stride +
+                                  uint64_t(chunk) * ring.pitch * width,
+                              bytes);
+                }
+            if (++chunk == ring.chunks) chunk = 0, segment += ring.multi;
+        }
+    }
+}
+
+// Among the reading warps.
+__device__ __forceinline__ void readers_sync(uint32_t readers) { asm volatile("bar.sync 1, %0;" ::"r"(readers) : "memory"); }
+
+__device__ __forceinline__ packed<16> shared_vector(uint32_t index) {
+    const uint4 value = reinterpret_cast<const uint4 *>(dynamic_shared)[index];
+    return {{value.x, value.y, value.z, value.w}};
+}
+
+// The first `held` steps of a group go to registers, which frees their places at once; further ones stay in theirs until they are written out. A warp
+// takes the mean of its first vectors as the shift of its moments.
+// general: with a residual, or an activation that takes many instructions.
+template <typename T, bool general> __global__ void __maxnreg__(112) channel_norm_held(const __grid_constant__ channel_ring_arguments a) {
+    constexpr int width = 16 / int(sizeof(T)), held = general ? 0 : held_steps;
+    __shared__ moments<float> warp_moments[2][merge_lanes];
+    __shared__ cluster_exchange exchange;
+    __shared__ bulk_ring bulk;
+    const ring_geometry &ring = a.ring;
+    const uint32_t readers = blockDim.x - 32, warps = readers / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t rank = ring.cluster > 1 ? cluster_rank() : 0, first = rank * ring.steps, steps = ring.steps;
+    const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups);
+    bulk.initialize(ring.slots, warps);
+    if (ring.cluster > 1) {
+        exchange.initialize(threadIdx.x);
+        cluster_arrive();
+        cluster_wait();
+    } else {
+        __syncthreads();
+    }
+    if (a.overlaps) follow_previous();
+    if (warp == warps) {
+        const T *const tensors[1] = {static_cast<const T *>(a.o.x)};
+        const bops_channel_strides *const strides[1] = {&a.p.x};
+        fetch_groups(bulk, ring, a.geometry, tensors, strides, readers);
+        return;
+    }
+    const auto stride_of = [&](const bops_channel_strides &s) { return a.geometry.is_batch ? s.batch : s.channel; };
+    step_walk step(ring);
+    const auto lanes_of = [&](uint32_t w) { // of a warp, that hold a vector in the current step
+        const uint32_t segment = step.segment - step.sub, here = min(ring.segments - min(segment, ring.segments), ring.multi);
+        const uint32_t before = w * 32, have = min(step.left, ring.pitch) * here;
+        return have > before ? min(have - before, 32u) : 0;
+    };
+    uint32_t warp_vectors = 0; // of the warp that has this thread's lane as its number
+    step.start(ring, first);
+    const uint32_t first_lanes = lanes_of(warp);
+    for (uint32_t i = 0; i < steps; ++i, step.next(ring)) warp_vectors += lanes_of(lane);
+    if (lane >= warps) warp_vectors = 0;
+    step.start(ring, first + 1);
+    // The step whose vectors give the shift: the first may be the rest of a segment, which some warps have no part in.
+    const uint32_t shift_step = first_lanes == 0 && steps > 1 ? 1 : 0, shift_lanes = shift_step ? lanes_of(warp) : first_lanes;
+    const float shift_scale = shift_lanes ? 1.0f / float(shift_lanes * width) : 0.0f;
+    const float warp_count = float(warp_vectors * width);
+    const uint32_t block_vectors = ring.vectors_of(rank);
+    const float block_reciprocal = ring.cluster == 1 ? a.reciprocal_count : block_vectors ? 1.0f / (float(block_vectors) * width) : 0.0f;
+    const float rank_count = lane < ring.cluster ? float(ring.vectors_of(lane)) * width : 0.0f;
+
+    bulk_place place; // the next to read
+    for (uint32_t group = blockIdx.x / ring.cluster, turn = 0; group < groups; group += teams, ++turn) {
+        // 1. The moments of each warp's part.
+        packed<16> data[held + 1];
+        moments<float> total = {0, 0, 0};
+        float sum[width] = {}, square[width] = {};
+        step.start(ring, first);
+        const auto take = [&](const packed<16> &vector, uint32_t v) {
+            const bool is_mine = step.is_mine(ring);
+            float x[width];
+            unpack<T>(vector, x);
+            if (v < 2 && v == shift_step) {
+                float copy[width], mean[1];
+#pragma unroll
+                for (int k = 0; k < width; ++k) copy[k] = x[k];
+                mean[0] = is_mine ? tree_sum(copy) : 0.0f;
+                warp_sum(mean, 32);
+                total.shift = mean[0] * shift_scale;
+            }
+            if (is_mine) {
+#pragma unroll
+                for (int k = 0; k < width; ++k) {
+                    const float d = x[k] - total.shift;
+                    sum[k] += d;
+                    square[k] = fmaf(d, d, square[k]);
+                }
+            }
+            step.next(ring);
+        };
+#pragma unroll
+        for (int v = 0; v < held; ++v)
+            if (v < steps) {
+                bulk_ring::wait(&bulk.full[place.slot], place.parity);
+                data[v] = shared_vector(place.slot * readers + threadIdx.x);
+                bulk.release(place.slot);
+                place.next(ring.slots);
+                take(data[v], v);
+            }
+        bulk_place kept = place; // of the first step that is not held
+        float early[2] = {};     // sums of the first steps: a chain of additions ends there
+        for (uint32_t v = held; v < steps; ++v, place.next(ring.slots)) {
+            if (v == chain_steps) {
+                early[0] = tree_sum(sum), early[1] = tree_sum(square);
+#pragma unroll
+                for (int k = 0; k < width; ++k) sum[k] = square[k] = 0;
+            }
+            bulk_ring::wait(&bulk.full[place.slot], place.parity);
+            take(shared_vector(place.slot * readers + threadIdx.x), v);
+        }
+        float sums[2] = {early[0] + tree_sum(sum), early[1] + tree_sum(square)};
+        warp_sum(sums, 32);
+        total.sum = sums[0], total.square = sums[1];
+        if (lane == 0) warp_moments[turn % 2][warp] = total;
+        readers_sync(readers);
+
+        // 2. Those of the block, and of its cluster.
+        moments<float> part = {0, 0, 0};
+        if (lane < warps) part = warp_moments[turn % 2][lane];
+        total = merge_across<true>(part, warp_count, block_reciprocal);
+        if (ring.cluster > 1) {
+            if (warp == 0) exchange.send({total.shift, total.sum, total.square, 0}, turn, rank, ring.cluster, threadIdx.x);
+            const float(*const blocks)[4] = exchange.wait(turn);
+            part = {0, 0, 0};
+            if (lane < ring.cluster) part = {blocks[lane][0], blocks[lane][1], blocks[lane][2]};
+            total = merge_across<true>(part, rank_count, a.reciprocal_count);
+        }
+        total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+        const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
+        uint32_t sample, channel;
+        a.geometry.segment(group, 0, sample, channel);
+        if (threadIdx.x == 0 && rank == 0) {
+            save_statistics(s, a.o.mean, a.o.rstd, group);
+            if (a.geometry.is_batch)
+                update_running(a.o.running_mean, a.o.running_var, a.o.num_batches, a.momentum, group, s.mean(), s.variance * a.unbias);
+            else if (a.records) a.records[group] = {s.shift, s.correction, s.rstd, s.variance * a.unbias};
+        }
+
+        // 3. The output.
+        step.start(ring, first);
+        walk_pointer<T> y(ring, stride_of(a.p.y));
+        walk_pointer<const T> residual(ring, stride_of(a.p.residual));
+        y.at = static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel) + step.offset(ring, stride_of(a.p.y), width);
+        residual.at =
+            static_cast<const T *>(a.o.residual) + segment_offset(a.p.residual, sample, channel) + step.offset(ring, stride_of(a.p.residual), width);
+        float scale, offset;
+        const auto take_parameters = [&] {
+            const uint32_t index = a.geometry.is_batch ? group : channel + min(step.segment, ring.segments - 1);
+            scale = s.rstd * parameter<T>(a.o.weight, a.weight_is_wide, index, 1.0f);
+            offset = fmaf(-s.correction, scale, parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f));
+        };
+        take_parameters();
+        const auto finish = [&](const packed<16> &vector) {
+            if (step.is_mine(ring)) {
+                packed<16> added = {};
+                if (general && a.o.residual) added = load<16>(residual.at);
+                float d[width];
+                unpack<T>(vector, d);
+#pragma unroll
+                for (int k = 0; k < width; ++k) d[k] -= s.shift;
+                store<16, false>(y.at, channel_output<T, 16, general>(d, scale, offset, general && a.o.residual, added, a.p.activation));
+            }
+            const bool is_other = step.next(ring);
+            y.next(is_other);
+            if constexpr (general) residual.next(is_other);
+            if (is_other && !a.geometry.is_batch) take_parameters();
+        };
+#pragma unroll
+        for (int v = 0; v < held; ++v)
+            if (v < steps) finish(data[v]);
+        for (uint32_t v = held; v < steps; ++v, kept.next(ring.slots)) {
+            const packed<16> vector = shared_vector(kept.slot * readers + threadIdx.x);
+            bulk.release(kept.slot);
+            finish(vector);
+        }
+    }
+}
+
+// Host: the HELD variant.
+template <typename T> bops_status channel_norm_held_kernels(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
+                                                            bops_dtype weight_dtype, const bops_channel_norm_operands &o, void *workspace,
+                                                            const kernel_call &call) {
+    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+    else {
+        const channel_ring_arguments a = ring_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
+        launch_shape shape;
+        shape.grid = dim3(c.grid), shape.block = dim3(c.threads + 32), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
+        shape.shared_bytes = c.stages * c.threads * 16;
+        bops_status status = 0;
+        const bool general = o.residual || !is_short(p.activation);
+        if (general || call.prepares) status = call(channel_norm_held<T, true>, shape, a);
+        if (!status && !general) status = call(channel_norm_held<T, false>, shape, a);
+        return status ? status : finish_running(p, o, a.records, call);
+    }
+}
+
+} // namespace bops

@@ -1,0 +1,34 @@
+// Chan's merge of a group's parts in fixed order, about the mean of their means.
+const BLOCK: u32 = 16u; // parts that a thread adds up before it adds to their sums
+
+fn share_of(moments: vec4<f32>) -> f32 {
+    return moments.w * params.reciprocal_count;
+}
+
+// The statistics of a group, in all threads of its team. Every thread of the workgroup takes part.
+fn merge_moments(at: Invocation, thread: u32, group: u32) -> Statistics {
+    let first = group * params.group_parts;
+    var means = 0.0;
+    for (var base = thread % THREADS; base < params.group_parts; base += BLOCK * THREADS) {
+        var sum = 0.0;
+        for (var part = base; part < min(base + BLOCK * THREADS, params.group_parts); part += THREADS) {
+            let moments = moments_read(first + part);
+            sum += share_of(moments) * moments.x;
+        }
+        means += sum;
+    }
+    let shift = row_sum(at, means, 0u);
+    var total = vec2<f32>();
+    for (var base = thread % THREADS; base < params.group_parts; base += BLOCK * THREADS) {
+        var sum = vec2<f32>();
+        for (var part = base; part < min(base + BLOCK * THREADS, params.group_parts); part += THREADS) {
+            let moments = moments_read(first + part);
+            let d = (moments.x - shift) + moments.y;
+            let variance = without_sign(moments.z - moments.y * moments.y);
+            sum += share_of(moments) * vec2<f32>(d, variance + d * d);
+        }
+        total += sum;
+    }
+    let merged = row_sums(at, total, 1u);
+    return finish_statistics(shift, merged.x, merged.y);
+}

@@ -1,0 +1,24 @@
+// Running statistics of InstanceNorm: the means over the samples of a channel's mean and unbiased variance.
+const BLOCK: u32 = 16u; // samples that a thread adds up before it adds to their sums
+
+@compute @workgroup_size(WORKGROUP)
+fn channel_norm_running_over_samples(at: Invocation) {
+    let thread = thread_index(at);
+    let team = (at.workgroup.y * params.groups_x + at.workgroup.x) * TEAMS + team_of(thread);
+    let channel = min(team, params.channels - 1u);
+    var total = vec2<f32>();
+    for (var base = thread % THREADS; base < params.batch; base += BLOCK * THREADS) {
+        var sum = vec2<f32>();
+        for (var batch = base; batch < min(base + BLOCK * THREADS, params.batch); batch += THREADS) {
+            let statistics = statistics_read(group_of(batch, channel));
+            sum += vec2<f32>(statistics.x + statistics.y, statistics.w);
+        }
+        total += sum;
+    }
+    let sums = row_sums(at, total, 0u) / f32(params.batch);
+    if (team == channel && thread % THREADS == 0u) {
+        let momentum = params.momentum;
+        running_mean_put(channel, (1.0 - momentum) * running_mean_of(channel) + momentum * sums.x);
+        running_var_put(channel, (1.0 - momentum) * running_var_of(channel) + momentum * (sums.y * params.unbiased));
+    }
+}

@@ -1,0 +1,288 @@
+// BatchNorm, GroupNorm and InstanceNorm forward in three passes: moments of parts of segments, their merge, apply. Any alignment and dtype.
+#pragma once
+#include "channel_norm_contiguous.cuh"
+
+namespace bops {
+
+constexpr int split_block = 256, split_accesses = 4; // accesses of a thread
+
+// What the apply pass needs of a group, and the unbiased variance for running statistics of samples.
+template <typename A> struct group_record { A shift, correction, rstd, unbiased_variance; };
+
+template <typename A> struct channel_split_arguments {
+    bops_channel_norm_params p;
+    bops_channel_norm_operands o;
+    segment_geometry geometry;
+    A eps, momentum, reciprocal_count, unbias; // n / (n - 1)
+    uint32_t weight_is_wide, chunks, part;     // parts of a segment; elements of one
+    uint64_t vectors;                          // of a segment
+    divisor by_vectors;
+    moments<A> *part_moments; // [batch * channels][chunks]
+    group_record<A> *records; // [groups]
+};
+
+// Teams of blockDim.x threads, a power of two up to 32 or the block, take one part after another.
+template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block)
+    channel_norm_split_moments(const __grid_constant__ channel_split_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    constexpr int width = vec_bytes / int(sizeof(T));
+    __shared__ __align__(16) A slots[3][team_slots];
+    const row_team team;
+    const uint64_t items = a.geometry.rows * a.chunks;
+    for (uint64_t base = uint64_t(blockIdx.x) * blockDim.y; base < items; base += uint64_t(gridDim.x) * blockDim.y) {
+        const uint64_t item = base + threadIdx.y;
+        const uint64_t row = item / a.chunks, first = (item - row * a.chunks) * (uint64_t(blockDim.x) * split_accesses);
+        const uint64_t left = item < items ? a.vectors - first : 0;
+        uint32_t sample, channel;
+        a.geometry.split(uint32_t(row), sample, channel);
+        const T *const x = static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel);
+        const auto is_valid = [&](int v) { return v * blockDim.x + threadIdx.x < left; };
+        packed<vec_bytes> data[split_accesses];
+#pragma unroll
+        for (int v = 0; v < split_accesses; ++v)
+            data[v] = is_valid(v) ? load<vec_bytes, false>(x + (first + v * blockDim.x + threadIdx.x) * width) : packed<vec_bytes>{};
+        A sum[width] = {}, square[width] = {};
+#pragma unroll
+        for (int v = 0; v < split_accesses; ++v) { // absent vectors hold zeros
+            A value[width];
+            unpack<T>(data[v], value);
+#pragma unroll
+            for (int i = 0; i < width; ++i) sum[i] += value[i];
+        }
+        A mean[1] = {tree_sum(sum)};
+        team_sum<false, true>(mean, team, slots);
+        mean[0] /= A(min(left, uint64_t(blockDim.x) * split_accesses) * width);
+#pragma unroll
+        for (int i = 0; i < width; ++i) sum[i] = 0;
+#pragma unroll
+        for (int v = 0; v < split_accesses; ++v) {
+            A value[width];
+            unpack<T>(data[v], value);
+            if (is_valid(v)) {
+#pragma unroll
+                for (int i = 0; i < width; ++i) {
+                    const A d = value[i] - mean[0];
+                    sum[i] += d;
+                    square[i] = fma(d, d, square[i]);
+                }
+            }
+        }
+        A sums[2] = {tree_sum(sum), tree_sum(square)};
+        team_sum<false, true>(sums, team, slots + 1);
+        if (threadIdx.x == 0 && item < items) a.part_moments[item] = {mean[0], sums[0], sums[1]};
+    }
+}
+
+constexpr int split_merge_block = 128;
+
+// Teams merge the parts of a group in a fixed order; statistics, and the running ones of a channel.
+template <typename A> __global__ void __launch_bounds__(split_merge_block)
+    channel_norm_split_merge(const __grid_constant__ channel_split_arguments<A> a) {
+    __shared__ __align__(16) A slots[3][team_slots];
+    const row_team team;
+    const uint64_t parts = uint64_t(a.geometry.segments) * a.chunks;
+    for (uint64_t base = uint64_t(blockIdx.x) * blockDim.y; base < a.geometry.groups; base += uint64_t(gridDim.x) * blockDim.y) {
+        const uint64_t group = base + threadIdx.y;
+        const uint64_t mine = group < a.geometry.groups && a.geometry.count ? parts : 0;
+        const auto part = [&](uint64_t j, A &count) {
+            const uint64_t k = j / a.chunks, chunk = j - k * a.chunks;
+            uint32_t sample, channel;
+            a.geometry.segment(uint32_t(group), uint32_t(k), sample, channel);
+            count = A(min(a.p.spatial - chunk * a.part, uint64_t(a.part)));
+            return a.part_moments[a.geometry.row_of(sample, channel) * a.chunks + chunk];
+        };
+        cascade<A> means, sum, square;
+        for (uint64_t j = threadIdx.x; j < mine; j += blockDim.x) {
+            A count;
+            const moments<A> m = part(j, count);
+            means.add(m.shift * count);
+        }
+        A mean[1] = {means.total()};
+        team_sum<false, true>(mean, team, slots);
+        const A shift = mean[0] * a.reciprocal_count;
+        for (uint64_t j = threadIdx.x; j < mine; j += blockDim.x) {
+            A count;
+            const moments<A> m = part(j, count);
+            moments<A> about = {shift, A(0), A(0)};
+            merge(about, m, count);
+            sum.add(about.sum);
+            square.add(about.square);
+        }
+        A sums[2] = {sum.total(), square.total()};
+        team_sum<false, true>(sums, team, slots + 1);
+        if (threadIdx.x == 0 && group < a.geometry.groups) {
+            const channel_statistics<A> s = finish_statistics(moments<A>{shift, sums[0], sums[1]}, a.reciprocal_count, a.eps);
+            a.records[group] = {s.shift, s.correction, s.rstd, s.variance * a.unbias};
+            save_statistics(s, a.o.mean, a.o.rstd, group);
+            if (a.geometry.is_batch)
+                update_running(a.o.running_mean, a.o.running_var, a.o.num_batches, a.momentum, group, s.mean(), s.variance * a.unbias);
+        }
+    }
+}
+
+// y of one vector from a thread's x - shift: act((d - correction) rstd weight + bias + residual).
+template <typename T, int vec_bytes, bool all = true, typename A, int width>
+__device__ __forceinline__ packed<vec_bytes> channel_output(A (&d)[width], A scale, A offset, bool has_residual, const packed<vec_bytes> &residual,
+                                                            bops_activation kind) {
+#pragma unroll
+    for (int i = 0; i < width; ++i) d[i] = fma(d[i], scale, offset);
+    if (has_residual) {
+        A r[width];
+        unpack<T>(residual, r);
+#pragma unroll
+        for (int i = 0; i < width; ++i) d[i] += r[i];
+    }
+    if (kind != BOPS_IDENTITY) activate<all>(kind, d);
+    return pack<T, vec_bytes>(d);
+}
+
+// What the output of a channel's segment takes: (x - shift) scale + offset.
+template <typename A> struct output_terms { A shift, scale, offset; };
+
+template <typename T, typename A>
+__device__ __forceinline__ output_terms<A> load_output_terms(const channel_split_arguments<A> &a, uint32_t sample, uint32_t channel) {
+    const A weight = parameter<T>(a.o.weight, a.weight_is_wide, channel, A(1)), bias = parameter<T>(a.o.bias, a.weight_is_wide, channel, A(0));
+    if (a.p.uses_running) {
+        const channel_statistics<A> s = running_statistics<A>(a.o.running_mean, a.o.running_var, channel, a.eps);
+        return {s.shift, s.rstd * weight, bias};
+    }
+    const group_record<A> s = a.records[a.geometry.group_of(sample, channel)];
+    return {s.shift, s.rstd * weight, fma(-s.correction, s.rstd * weight, bias)};
+}
+
+// One access a thread; blocks in the opposite order of the moments pass, which left the last ones in the cache.
+template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block, sizeof(T) < 8 ? 8 : 1)
+    channel_norm_apply(const __grid_constant__ channel_split_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    constexpr int width = vec_bytes / int(sizeof(T));
+    const uint64_t all = a.geometry.rows * a.vectors, blocks = (all + split_block - 1) / split_block;
+    for (uint64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
+        const uint64_t at = (a.p.uses_running ? block : blocks - 1 - block) * split_block + threadIdx.x;
+        if (at >= all) continue;
+        const uint64_t row = all >> 32 ? at / a.vectors : a.by_vectors.quotient(uint32_t(at)), within = (at - row * a.vectors) * width;
+        uint32_t sample, channel;
+        a.geometry.split(uint32_t(row), sample, channel);
+        const packed<vec_bytes> x = load<vec_bytes>(static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel) + within);
+        packed<vec_bytes> residual = {};
+        if (a.o.residual) residual = load<vec_bytes>(static_cast<const T *>(a.o.residual) + segment_offset(a.p.residual, sample, channel) + within);
+        const output_terms<A> t = load_output_terms<T>(a, sample, channel);
+        A d[width];
+        unpack<T>(x, d);
+#pragma unroll
+        for (int i = 0; i < width; ++i) d[i] -= t.shift;
+        store<vec_bytes>(static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel) + within,
+                         channel_output<T, vec_bytes>(d, t.scale, t.offset, a.o.residual != nullptr, residual, a.p.activation));
+    }
+}
+
+// The same with accesses of 16 bytes where those of a segment would be narrower: the channels of a sample follow each other without a gap, and an
+// access spans at most two of them.
+template <typename T> __global__ void __launch_bounds__(split_block)
+    channel_norm_apply_gapless(const __grid_constant__ channel_split_arguments<accumulator_t<T>> a, const __grid_constant__ divisor by_spatial,
+                               uint32_t sample_vectors, const __grid_constant__ divisor by_sample) {
+    using A = accumulator_t<T>;
+    constexpr int width = 16 / int(sizeof(T));
+    const uint32_t all = uint32_t(a.p.batch) * sample_vectors, spatial = uint32_t(a.p.spatial), blocks = gridDim.x;
+    const uint32_t at = (a.p.uses_running ? blockIdx.x : blocks - 1 - blockIdx.x) * split_block + threadIdx.x;
+    if (at >= all) return;
+    const uint32_t sample = by_sample.quotient(at), within = (at - sample * sample_vectors) * width;
+    const uint32_t channel = by_spatial.quotient(within), left = (channel + 1) * spatial - within;
+    const packed<16> x = load<16, false>(static_cast<const T *>(a.o.x) + sample * a.p.x.batch + within);
+    packed<16> residual = {};
+    if (a.o.residual) residual = load<16, false>(static_cast<const T *>(a.o.residual) + sample * a.p.residual.batch + within);
+    const output_terms<A> near = load_output_terms<T>(a, sample, channel);
+    const output_terms<A> far = load_output_terms<T>(a, sample, min(channel + 1, a.geometry.channels - 1));
+    A d[width], r[width];
+    unpack<T>(x, d);
+    unpack<T>(residual, r); // zeros where there is none
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+        const bool is_near = i < left;
+        d[i] = fma(d[i] - (is_near ? near.shift : far.shift), is_near ? near.scale : far.scale, is_near ? near.offset : far.offset);
+        if (a.o.residual) d[i] += r[i];
+    }
+    if (a.p.activation != BOPS_IDENTITY) activate(a.p.activation, d);
+    store<16, false>(static_cast<T *>(a.o.y) + sample * a.p.y.batch + within, pack<T, 16>(d));
+}
+
+// Running statistics of channels whose samples have their own: the mean over the samples of their means and unbiased variances.
+template <typename A> __global__ void __launch_bounds__(split_block)
+    channel_norm_running_over_samples(const __grid_constant__ bops_channel_norm_operands o, const group_record<A> *records, uint64_t batch,
+                                      uint64_t channels, A momentum) {
+    for (uint64_t c = uint64_t(blockIdx.x) * split_block + threadIdx.x; c < channels; c += uint64_t(gridDim.x) * split_block) {
+        cascade<A> mean, variance;
+        for (uint64_t n = 0; n < batch; ++n) {
+            const group_record<A> s = records[n * channels + c];
+            mean.add(s.shift + s.correction);
+            variance.add(s.unbiased_variance);
+        }
+        update_running(o.running_mean, o.running_var, nullptr, momentum, c, mean.total() / A(batch), variance.total() / A(batch));
+    }
+}
+
+__global__ void channel_norm_count_batch(int64_t *num_batches);
+
+// What follows a training kernel: the running statistics that no block could write alone.
+template <typename A> bops_status finish_running(const bops_channel_norm_params &p, const bops_channel_norm_operands &o,
+                                                 const group_record<A> *records, const kernel_call &call) {
+    if (p.uses_running) return 0;
+    launch_shape shape;
+    if (p.groups == 0) {
+        if (!p.is_cumulative) return 0;
+        shape.grid = dim3(1), shape.block = dim3(1);
+        return call(channel_norm_count_batch, shape, static_cast<int64_t *>(o.num_batches));
+    }
+    if (!call.prepares && !o.running_mean && !o.running_var) return 0;
+    const uint64_t blocks = (p.channels + split_block - 1) / split_block;
+    shape.grid = dim3(uint32_t(blocks < 65535 ? blocks : 65535)), shape.block = dim3(split_block);
+    return call(channel_norm_running_over_samples<A>, shape, o, records, p.batch, p.channels, A(p.momentum));
+}
+
+// Host: the SPLIT variant.
+template <typename T> bops_status channel_norm_split(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
+                                                     bops_dtype weight_dtype, bops_channel_norm_operands o, void *workspace,
+                                                     const kernel_call &call) {
+    using A = accumulator_t<T>;
+    channel_split_arguments<A> a = {};
+    a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
+    const uint64_t count = a.geometry.count;
+    if (count == 0 && !p.uses_running) o.running_mean = o.running_var = o.num_batches = nullptr;
+    a.p = p, a.o = o;
+    a.eps = count ? A(p.eps) : A(NAN), a.momentum = A(p.momentum);
+    a.reciprocal_count = count ? A(1.0 / double(count)) : A(0);
+    a.unbias = count > 1 ? A(double(count) / double(count - 1)) : A(0);
+    a.weight_is_wide = weight_dtype != dtype, a.chunks = c.chunks;
+    return for_vector_bytes<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
+        constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
+        a.vectors = p.spatial / width, a.by_vectors = divisor(a.vectors);
+        a.part = c.threads * split_accesses * width;
+        a.records = static_cast<group_record<A> *>(workspace);
+        a.part_moments = reinterpret_cast<moments<A> *>(a.records + a.geometry.groups);
+        const auto grid = [](uint64_t blocks) { return dim3(uint32_t(blocks < 1 ? 1 : blocks < (1 << 22) ? blocks : 1 << 22)); };
+        launch_shape shape;
+        bops_status status = 0;
+        if (!p.uses_running) {
+            const uint32_t teams = split_block / c.threads;
+            shape.block = dim3(c.threads, teams), shape.grid = grid((a.geometry.rows * c.chunks + teams - 1) / teams);
+            if (a.geometry.rows * a.vectors > 0 || call.prepares) status = call(channel_norm_split_moments<T, vec_bytes>, shape, a);
+            if (status) return status;
+            const uint32_t team = team_for(uint64_t(a.geometry.segments) * c.chunks, split_merge_block);
+            shape.block = dim3(team, split_merge_block / team);
+            shape.grid = grid((a.geometry.groups + shape.block.y - 1) / shape.block.y);
+            status = call(channel_norm_split_merge<A>, shape, a);
+            if (status) return status;
+        }
+        shape.block = dim3(split_block), shape.grid = grid((a.geometry.rows * a.vectors + split_block - 1) / split_block);
+        if constexpr (sizeof(T) < 8 && vec_bytes < 16)
+            if (c.stages) { // the output in wider accesses
+                const uint64_t vectors = p.channels * p.spatial / (16 / sizeof(T));
+                shape.grid = dim3(uint32_t((p.batch * vectors + split_block - 1) / split_block));
+                status = call(channel_norm_apply_gapless<T>, shape, a, divisor(p.spatial), uint32_t(vectors), divisor(vectors));
+                return status ? status : finish_running(p, o, a.records, call);
+            }
+        if (a.geometry.rows * a.vectors > 0 || call.prepares) status = call(channel_norm_apply<T, vec_bytes>, shape, a);
+        return status || (count == 0 && !call.prepares) ? status : finish_running(p, o, a.records, call);
+    });
+}
+
+} // namespace bops

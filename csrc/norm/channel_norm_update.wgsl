@@ -1,0 +1,22 @@
+// What the team of a group does with its statistics: it saves them, and BatchNorm updates the running ones of its channel.
+fn save_statistics(group: u32, statistics: Statistics) {
+    mean_put(group, statistics.shift + statistics.correction);
+    rstd_put(group, statistics.rstd);
+    update_running(group, statistics);
+}
+
+fn update_running(channel: u32, statistics: Statistics) {
+    if (!HAS_running_mean) {
+        return;
+    }
+    var momentum = params.momentum;
+    if (HAS_num_batches) {
+        let count = num_batches_count();
+        let next = vec2<u32>(count.x + 1u, count.y + select(0u, 1u, count.x == 0xffffffffu));
+        momentum = 1.0 / (f32(next.y) * 4294967296.0 + f32(next.x));
+    }
+    let mean = statistics.shift + statistics.correction;
+    let variance = statistics.variance * params.unbiased;
+    running_mean_put(channel, (1.0 - momentum) * running_mean_of(channel) + momentum * mean);
+    running_var_put(channel, (1.0 - momentum) * running_var_of(channel) + momentum * variance);
+}

@@ -1,0 +1,210 @@
+#include "local_response_norm.cuh"
+
+namespace bops {
+namespace {
+
+template <typename A> struct forward_arguments {
+    bops_local_response_norm_params p;
+    bops_local_response_norm_operands o;
+    response<A> r;
+    uint32_t chunk, chunk_room, is_last; // chunk_room: channels of a tile with its halo
+};
+
+// A thread owns the vectors at some positions and walks over the channels of its chunk. The window is a ring of registers; as many loads
+// are in flight as the window has channels.
+template <typename T, int size, int bytes, int parts, bool roots> __global__ void __launch_bounds__(walk_threads)
+    local_response_norm_walk(const __grid_constant__ forward_arguments<float> a) {
+    constexpr int width = bytes / int(sizeof(T)), after = size - size / 2 - 1, distance = walk_place<parts>::distance;
+    const walk_place<parts> place(a.p.spatial / width);
+    if (place.n >= a.p.batch || place.count == 0) return;
+    const int channels = int(a.p.channels), first = int(blockIdx.y * a.chunk), end = min(channels, first + int(a.chunk));
+    const int64_t x_step = int64_t(a.p.x.channel), y_step = int64_t(a.p.y.channel);
+    const int load_end = min(channels, end + after);
+    int t = first - size / 2;
+    // Of the channel that is loaded next, and of the one that is written next.
+    const T *x = static_cast<const T *>(a.o.x) + int64_t(place.n * a.p.x.batch + place.first * width) + t * x_step;
+    T *y = static_cast<T *>(a.o.y) + (place.n * a.p.y.batch + place.first * width) + first * y_step;
+
+    // 1. The first loads.
+    packed<bytes> data[size][parts];
+#pragma unroll
+    for (int i = 0; i < size; ++i, x += x_step)
+#pragma unroll
+        for (int p = 0; p < parts; ++p) data[i][p] = load_channel<bytes>(x + p * distance, t + i >= 0 && t + i < load_end && place.has(p));
+    float ring[size][parts][width] = {};
+    for (; t < end + after; t += size) {
+#pragma unroll
+        for (int i = 0; i < size; ++i) {
+            // 2. Channel t + i enters the window, and a later one is loaded.
+#pragma unroll
+            for (int p = 0; p < parts; ++p) {
+                unpack<T>(data[i][p], ring[i][p]);
+                data[i][p] = load_channel<bytes>(x + p * distance, t + i + size < load_end && place.has(p));
+            }
+            x += x_step;
+            // 3. The channel whose window is complete.
+            const int c = t + i - after;
+            if (c >= first && c < end) {
+                float result[parts][width];
+#pragma unroll
+                for (int p = 0; p < parts; ++p)
+#pragma unroll
+                    for (int j = 0; j < width; ++j) {
+                        float sum = 0;
+#pragma unroll
+                        for (int w = 0; w < size; ++w) sum = fmaf(ring[w][p][j], ring[w][p][j], sum);
+                        const float own = ring[(i + size - after) % size][p][j];
+                        result[p][j] = own * reduce<roots>(a.r, sum, own).power;
+                    }
+                place.template write<T, bytes>(y, result);
+                y += y_step;
+            }
+        }
+    }
+}
+
+// A position lies in the registers of a row of threads, 16 bytes of channels each.
+template <typename T, int size, bool roots> __global__ void __launch_bounds__(response_threads)
+    local_response_norm_rows(const __grid_constant__ forward_arguments<float> a) {
+    constexpr int width = 16 / int(sizeof(T)), before = size / 2;
+    const uint64_t row = uint64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+    const bool is_row = row < a.p.batch * a.p.spatial;
+    uint64_t n, position;
+    divide(row, a.p.spatial, n, position);
+    const uint32_t c = threadIdx.x * width;
+    const T *const x = static_cast<const T *>(a.o.x) + n * a.p.x.batch + position * a.p.x.spatial + c;
+
+    float own[width], all[width + 8], result[width];
+    unpack<T>(load_channel<16>(x, is_row), own);
+    const neighbours<width> shared(0);
+    shared.put(own);
+    __syncthreads();
+    shared.get(own, all);
+    if (!is_row) return;
+#pragma unroll
+    for (int j = 0; j < width; ++j) {
+        float sum = 0;
+#pragma unroll
+        for (int w = 0; w < size; ++w) sum = fmaf(all[4 + j - before + w], all[4 + j - before + w], sum);
+        result[j] = own[j] * reduce<roots>(a.r, sum, own[j]).power;
+    }
+    store<16, false>(static_cast<T *>(a.o.y) + n * a.p.y.batch + position * a.p.y.spatial + c, pack<T, 16>(result));
+}
+
+// Element e of a tile in shared memory: threads that own neighbouring vectors meet different banks.
+__device__ __forceinline__ uint32_t slot_of(uint32_t e) { return e + e / 32; }
+
+// The threads of a position load a chunk of its channels and their neighbours into shared memory, and then own vectors of channels.
+template <typename T, int bytes, bool roots> __global__ void __launch_bounds__(response_threads)
+    local_response_norm_tile(const __grid_constant__ forward_arguments<float> a) {
+    constexpr int width = bytes / int(sizeof(T));
+    const uint64_t row = uint64_t(blockIdx.x) * blockDim.y + threadIdx.y, rows = a.p.batch * a.p.spatial;
+    uint64_t n, position;
+    divide(row, a.p.spatial, n, position);
+    const int64_t channels = int64_t(a.p.channels), size = int64_t(a.p.size), before = size / 2;
+    const int64_t first = int64_t(blockIdx.y) * a.chunk, end = row < rows ? min(channels, first + a.chunk) : first;
+    const int64_t low = max(first - before, int64_t(0)) / width * width, high = row < rows ? min(channels, end + (size - before - 1)) : low;
+    float *const values = response_shared + threadIdx.y * slot_of(a.chunk_room + 31);
+    const T *const x = static_cast<const T *>(a.o.x) + n * a.p.x.batch + position * a.p.x.spatial;
+    T *const y = static_cast<T *>(a.o.y) + n * a.p.y.batch + position * a.p.y.spatial;
+
+    // 1. The tile.
+    for (int64_t c = low + threadIdx.x * width; c < high; c += blockDim.x * width) {
+        float loaded[width];
+        unpack<T>(load<bytes, false>(x + c), loaded);
+#pragma unroll
+        for (int j = 0; j < width; ++j) values[slot_of(uint32_t(c - low) + j)] = loaded[j];
+    }
+    __syncthreads();
+    // 2. The windows.
+    for (int64_t c = first + threadIdx.x * width; c < end; c += blockDim.x * width) {
+        float result[width];
+#pragma unroll
+        for (int j = 0; j < width; ++j) {
+            const window w = window_of(c + j, before, size, channels);
+            const float sum = long_sum<float>(w.first - low, w.end - low, [&](int64_t e) {
+                const float v = values[slot_of(uint32_t(e))];
+                return v * v;
+            });
+            const float own = values[slot_of(uint32_t(c - low) + j)];
+            result[j] = own * reduce<roots>(a.r, sum, own).power;
+        }
+        store<bytes, false>(y + c, pack<T, bytes>(result));
+    }
+}
+
+// A thread owns an element.
+template <typename T> __global__ void __launch_bounds__(response_threads)
+    local_response_norm_direct(const __grid_constant__ forward_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    const uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= a.p.batch * a.p.channels * a.p.spatial) return;
+    const element_place at(i, a.p.channels, a.p.spatial, a.is_last);
+    const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position);
+    const window w = window_of(int64_t(at.c), int64_t(a.p.size / 2), int64_t(a.p.size), int64_t(a.p.channels));
+    const A own = widen(x[at.c * a.p.x.channel]);
+    const A power = reduce<false>(a.r, sum_of_squares(x, a.p.x.channel, w), own).power;
+    static_cast<T *>(a.o.y)[offset_of(a.p.y, at.n, at.c, at.position)] = narrow<T>(own * power);
+}
+
+template <typename Action> bops_status for_forward(const bops_local_response_norm_params &p, const bops_local_response_norm_operands &o,
+                                                   const bops_local_response_norm_choice &c, bops_dtype dtype, const Action &action) {
+    return for_float(dtype, [&](auto tag) -> bops_status {
+        using T = typename decltype(tag)::type;
+        using A = accumulator_t<T>;
+        forward_arguments<A> a = {p, o, response_of<A>(p), c.chunk, 0, c.is_last};
+        launch_shape shape;
+        const auto blocks = [&](uint64_t items, uint64_t per_block) { return uint32_t((items + per_block - 1) / per_block); };
+        if constexpr (sizeof(T) < 8) {
+            const bool roots = has_roots(p);
+            if (c.variant == BOPS_LOCAL_RESPONSE_NORM_WALK) {
+                shape.block = dim3(walk_threads);
+                return for_walk<T>(p.size, c, [&](auto size, auto bytes, auto parts) {
+                    constexpr int s = decltype(size)::value, b = decltype(bytes)::value, n = decltype(parts)::value;
+                    shape.grid = dim3(uint32_t(walk_place<n>::blocks(p.batch, p.spatial * sizeof(T) / b)), c.chunks);
+                    return roots ? action(local_response_norm_walk<T, s, b, n, true>, shape, a)
+                                 : action(local_response_norm_walk<T, s, b, n, false>, shape, a);
+                });
+            }
+            if (c.variant == BOPS_LOCAL_RESPONSE_NORM_ROWS) {
+                constexpr int width = 16 / int(sizeof(T));
+                shape.block.x = uint32_t(p.channels) / width, shape.block.y = c.threads / shape.block.x;
+                shape.grid = dim3(blocks(p.batch * p.spatial, shape.block.y));
+                shape.shared_bytes = neighbours<width>::bytes(shape.block.x, shape.block.y, 1);
+                return for_rows(p.size, [&](auto size) {
+                    constexpr int s = decltype(size)::value;
+                    return roots ? action(local_response_norm_rows<T, s, true>, shape, a) : action(local_response_norm_rows<T, s, false>, shape, a);
+                });
+            }
+            if (c.variant == BOPS_LOCAL_RESPONSE_NORM_TILE) {
+                const uint32_t width = c.vec_bytes / sizeof(T);
+                const uint64_t with_halo = uint64_t(c.chunk) + p.size - 1 + width;
+                a.chunk_room = uint32_t(with_halo < p.channels ? with_halo : p.channels);
+                shape.block = dim3(c.columns, c.threads / c.columns);
+                shape.grid = dim3(blocks(p.batch * p.spatial, shape.block.y), c.chunks);
+                const uint32_t room = a.chunk_room + 31;
+                shape.shared_bytes = shape.block.y * (room + room / 32) * 4;
+                return for_tile<T>(c.vec_bytes, [&](auto bytes) {
+                    constexpr int b = decltype(bytes)::value;
+                    return roots ? action(local_response_norm_tile<T, b, true>, shape, a) : action(local_response_norm_tile<T, b, false>, shape, a);
+                });
+            }
+        }
+        shape.block = dim3(c.threads);
+        shape.grid = dim3(blocks(p.batch * p.channels * p.spatial, c.threads));
+        return action(local_response_norm_direct<T>, shape, a);
+    });
+}
+
+} // namespace
+} // namespace bops
+
+bops_status bops_local_response_norm_prepare(const bops_local_response_norm_params *params, const bops_local_response_norm_choice *choice,
+                                             bops_dtype dtype) {
+    return bops::for_forward(*params, {}, *choice, dtype, bops::prepare_kernel{});
+}
+
+bops_status bops_local_response_norm_launch(const bops_local_response_norm_params *params, const bops_local_response_norm_choice *choice,
+                                            bops_dtype dtype, const bops_local_response_norm_operands *operands, bops_stream stream) {
+    return bops::for_forward(*params, *operands, *choice, dtype, bops::launch_kernel{stream});
+}

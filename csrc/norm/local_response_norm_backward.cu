@@ -1,0 +1,296 @@
+#include "local_response_norm.cuh"
+
+namespace bops {
+namespace {
+
+template <typename A> struct backward_arguments {
+    bops_local_response_norm_backward_params p;
+    bops_local_response_norm_backward_operands o;
+    response<A> r;
+    uint32_t chunk, chunk_room, is_last; // chunk_room: channels of a tile with its halo
+    A *terms;                            // DIRECT: dy x d^(-beta - 1) in the dense order
+};
+
+// A thread owns the vectors at some positions and walks over the channels of its chunk: one channel enters, the window of an earlier
+// one is complete and gives its term, the terms of a still earlier one are complete and give its dx.
+template <typename T, int size, int bytes, int parts, bool roots> __global__ void __launch_bounds__(walk_threads, size == 9 && parts == 4 ? 0 : 2)
+    local_response_norm_backward_walk(const __grid_constant__ backward_arguments<float> a) {
+    constexpr int width = bytes / int(sizeof(T)), after = size - size / 2 - 1, distance = walk_place<parts>::distance;
+    const walk_place<parts> place(a.p.spatial / width);
+    if (place.n >= a.p.batch || place.count == 0) return;
+    const int channels = int(a.p.channels), first = int(blockIdx.y * a.chunk), end = min(channels, first + int(a.chunk));
+    const int64_t x_step = int64_t(a.p.x.channel), dy_step = int64_t(a.p.dy.channel), dx_step = int64_t(a.p.dx.channel);
+    const int load_end = min(channels, end + (size - 1));
+    int t = first - (size - 1);
+    const T *x = static_cast<const T *>(a.o.x) + int64_t(place.n * a.p.x.batch + place.first * width) + t * x_step;
+    const T *dy = static_cast<const T *>(a.o.dy) + int64_t(place.n * a.p.dy.batch + place.first * width) + t * dy_step;
+    T *dx = static_cast<T *>(a.o.dx) + (place.n * a.p.dx.batch + place.first * width) + first * dx_step;
+
+    // 1. The first loads.
+    packed<bytes> x_data[size][parts], dy_data[size][parts];
+#pragma unroll
+    for (int i = 0; i < size; ++i, x += x_step, dy += dy_step)
+#pragma unroll
+        for (int p = 0; p < parts; ++p) {
+            const bool is_inside = t + i >= 0 && t + i < load_end && place.has(p);
+            x_data[i][p] = load_channel<bytes>(x + p * distance, is_inside);
+            dy_data[i][p] = load_channel<bytes>(dy + p * distance, is_inside);
+        }
+    // e: dy, and dy d^-beta once d is known.
+    float x_ring[size][parts][width] = {}, e_ring[size][parts][width] = {}, term_ring[size][parts][width] = {};
+    for (; t < end + (size - 1); t += size) {
+#pragma unroll
+        for (int i = 0; i < size; ++i) {
+            constexpr int back = size - after;
+            const int mid = (i + back) % size;
+            const bool has_term = t + i - after >= 0 && t + i - after < channels;
+            const int c = t + i - (size - 1);
+#pragma unroll
+            for (int p = 0; p < parts; ++p) {
+                // 2. Channel t + i enters the window, and a later one is loaded.
+                unpack<T>(x_data[i][p], x_ring[i][p]);
+                unpack<T>(dy_data[i][p], e_ring[i][p]);
+                const bool is_inside = t + i + size < load_end && place.has(p);
+                x_data[i][p] = load_channel<bytes>(x + p * distance, is_inside);
+                dy_data[i][p] = load_channel<bytes>(dy + p * distance, is_inside);
+            }
+            x += x_step, dy += dy_step;
+            // 3. The term of the channel whose window is complete; outside the channels there are none.
+#pragma unroll
+            for (int p = 0; p < parts; ++p)
+#pragma unroll
+                for (int j = 0; j < width; ++j) {
+                    float sum = 0;
+#pragma unroll
+                    for (int w = 0; w < size; ++w) sum = fmaf(x_ring[w][p][j], x_ring[w][p][j], sum);
+                    const auto r = reduce<roots>(a.r, sum, x_ring[mid][p][j]);
+                    float &e = e_ring[mid][p][j];
+                    e *= r.power;
+                    term_ring[mid][p][j] = has_term ? e * r.ratio : 0.0f;
+                }
+            // 4. The channel whose terms are complete.
+            if (c >= first && c < end) {
+                const int oldest = (i + 1) % size;
+                float result[parts][width];
+#pragma unroll
+                for (int p = 0; p < parts; ++p)
+#pragma unroll
+                    for (int j = 0; j < width; ++j) {
+                        float sum = 0;
+#pragma unroll
+                        for (int w = 0; w < size; ++w) sum += term_ring[w][p][j];
+                        result[p][j] = fmaf(-a.r.slope * x_ring[oldest][p][j], sum, e_ring[oldest][p][j]);
+                    }
+                place.template write<T, bytes>(dx, result);
+                dx += dx_step;
+            }
+        }
+    }
+}
+
+// A position lies in the registers of a row of threads, 16 bytes of channels each.
+template <typename T, int size, bool roots> __global__ void __launch_bounds__(response_threads)
+    local_response_norm_backward_rows(const __grid_constant__ backward_arguments<float> a) {
+    constexpr int width = 16 / int(sizeof(T)), before = size / 2, after = size - before - 1;
+    const uint64_t row = uint64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+    const bool is_row = row < a.p.batch * a.p.spatial;
+    uint64_t n, position;
+    divide(row, a.p.spatial, n, position);
+    const uint32_t c = threadIdx.x * width;
+    const T *const x = static_cast<const T *>(a.o.x) + n * a.p.x.batch + position * a.p.x.spatial + c;
+    const T *const dy = static_cast<const T *>(a.o.dy) + n * a.p.dy.batch + position * a.p.dy.spatial + c;
+
+    const packed<16> x_data = load_channel<16>(x, is_row), dy_data = load_channel<16>(dy, is_row);
+    float own[width], e[width], terms[width], all[width + 8], result[width];
+    unpack<T>(x_data, own);
+    unpack<T>(dy_data, e);
+    const neighbours<width> shared(0), shared_terms(1);
+    shared.put(own);
+    __syncthreads();
+    shared.get(own, all);
+#pragma unroll
+    for (int j = 0; j < width; ++j) {
+        float sum = 0;
+#pragma unroll
+        for (int w = 0; w < size; ++w) sum = fmaf(all[4 + j - before + w], all[4 + j - before + w], sum);
+        const auto r = reduce<roots>(a.r, sum, own[j]);
+        e[j] *= r.power;
+        terms[j] = e[j] * r.ratio;
+    }
+    shared_terms.put(terms);
+    __syncthreads();
+    shared_terms.get(terms, all);
+    if (!is_row) return;
+#pragma unroll
+    for (int j = 0; j < width; ++j) {
+        float sum = 0;
+#pragma unroll
+        for (int w = 0; w < size; ++w) sum += all[4 + j - after + w];
+        result[j] = fmaf(-a.r.slope * own[j], sum, e[j]);
+    }
+    store<16, false>(static_cast<T *>(a.o.dx) + n * a.p.dx.batch + position * a.p.dx.spatial + c, pack<T, 16>(result));
+}
+
+// Element e of a tile in shared memory: threads that own neighbouring vectors meet different banks.
+__device__ __forceinline__ uint32_t slot_of(uint32_t e) { return e + e / 32; }
+
+// The threads of a position load a chunk of its channels and their neighbours into shared memory, make the terms of all whose windows
+// are there, and then own vectors of channels.
+template <typename T, int bytes, bool roots> __global__ void __launch_bounds__(response_threads)
+    local_response_norm_backward_tile(const __grid_constant__ backward_arguments<float> a) {
+    constexpr int width = bytes / int(sizeof(T));
+    const uint64_t row = uint64_t(blockIdx.x) * blockDim.y + threadIdx.y, rows = a.p.batch * a.p.spatial;
+    uint64_t n, position;
+    divide(row, a.p.spatial, n, position);
+    const int64_t channels = int64_t(a.p.channels), size = int64_t(a.p.size), before = size / 2, after = size - before - 1;
+    const int64_t first = int64_t(blockIdx.y) * a.chunk, end = row < rows ? min(channels, first + a.chunk) : first;
+    const int64_t low = max(first - (size - 1), int64_t(0)) / width * width, high = row < rows ? min(channels, end + (size - 1)) : low;
+    const uint32_t room = slot_of(a.chunk_room + 31);
+    // x, dy d^-beta and the terms.
+    float *const values = response_shared + threadIdx.y * 3 * room, *const scaled = values + room, *const terms = scaled + room;
+    const T *const x = static_cast<const T *>(a.o.x) + n * a.p.x.batch + position * a.p.x.spatial;
+    const T *const dy = static_cast<const T *>(a.o.dy) + n * a.p.dy.batch + position * a.p.dy.spatial;
+    T *const dx = static_cast<T *>(a.o.dx) + n * a.p.dx.batch + position * a.p.dx.spatial;
+
+    // 1. The tile.
+    for (int64_t c = low + threadIdx.x * width; c < high; c += blockDim.x * width) {
+        const packed<bytes> x_data = load<bytes, false>(x + c), dy_data = load<bytes, false>(dy + c);
+        float x_loaded[width], dy_loaded[width];
+        unpack<T>(x_data, x_loaded);
+        unpack<T>(dy_data, dy_loaded);
+#pragma unroll
+        for (int j = 0; j < width; ++j) {
+            values[slot_of(uint32_t(c - low) + j)] = x_loaded[j];
+            scaled[slot_of(uint32_t(c - low) + j)] = dy_loaded[j];
+        }
+    }
+    __syncthreads();
+    // 2. The terms that the chunk needs.
+    const int64_t term_first = max(first - after, int64_t(0)), term_end = row < rows ? min(channels, end + before) : term_first;
+    for (int64_t c = term_first + threadIdx.x; c < term_end; c += blockDim.x) {
+        const window w = window_of(c, before, size, channels);
+        const float sum = long_sum<float>(w.first - low, w.end - low, [&](int64_t e) {
+            const float v = values[slot_of(uint32_t(e))];
+            return v * v;
+        });
+        const uint32_t own = slot_of(uint32_t(c - low));
+        const auto r = reduce<roots>(a.r, sum, values[own]);
+        const float e = scaled[own] * r.power;
+        scaled[own] = e;
+        terms[own] = e * r.ratio;
+    }
+    __syncthreads();
+    // 3. dx.
+    for (int64_t c = first + threadIdx.x * width; c < end; c += blockDim.x * width) {
+        float result[width];
+#pragma unroll
+        for (int j = 0; j < width; ++j) {
+            const window w = window_of(c + j, after, size, channels);
+            const float sum = long_sum<float>(w.first - low, w.end - low, [&](int64_t e) { return terms[slot_of(uint32_t(e))]; });
+            const uint32_t own = slot_of(uint32_t(c - low) + j);
+            result[j] = fmaf(-a.r.slope * values[own], sum, scaled[own]);
+        }
+        store<bytes, false>(dx + c, pack<T, bytes>(result));
+    }
+}
+
+// A thread owns an element: its term.
+template <typename T> __global__ void __launch_bounds__(response_threads)
+    local_response_norm_backward_direct_terms(const __grid_constant__ backward_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    const uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= a.p.batch * a.p.channels * a.p.spatial) return;
+    const element_place at(i, a.p.channels, a.p.spatial, a.is_last);
+    const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position);
+    const window w = window_of(int64_t(at.c), int64_t(a.p.size / 2), int64_t(a.p.size), int64_t(a.p.channels));
+    const auto r = reduce<false>(a.r, sum_of_squares(x, a.p.x.channel, w), widen(x[at.c * a.p.x.channel]));
+    const A dy = widen(static_cast<const T *>(a.o.dy)[offset_of(a.p.dy, at.n, at.c, at.position)]);
+    a.terms[i] = dy * r.power * r.ratio;
+}
+
+// A thread owns an element: its dx.
+template <typename T> __global__ void __launch_bounds__(response_threads)
+    local_response_norm_backward_direct(const __grid_constant__ backward_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    const uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i >= a.p.batch * a.p.channels * a.p.spatial) return;
+    const element_place at(i, a.p.channels, a.p.spatial, a.is_last);
+    const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position);
+    const int64_t size = int64_t(a.p.size), channels = int64_t(a.p.channels), c = int64_t(at.c);
+    const A own = widen(x[at.c * a.p.x.channel]);
+    const A power = reduce<false>(a.r, sum_of_squares(x, a.p.x.channel, window_of(c, size / 2, size, channels)), own).power;
+    const window w = window_of(c, size - size / 2 - 1, size, channels);
+    const uint64_t step = a.is_last ? 1 : a.p.spatial;
+    const A *const terms = a.terms + (i - at.c * step);
+    const A sum = long_sum<A>(w.first, w.end, [&](int64_t e) { return terms[e * step]; });
+    const A dy = widen(static_cast<const T *>(a.o.dy)[offset_of(a.p.dy, at.n, at.c, at.position)]);
+    static_cast<T *>(a.o.dx)[offset_of(a.p.dx, at.n, at.c, at.position)] = narrow<T>(fma(-a.r.slope * own, sum, dy * power));
+}
+
+template <typename Action> bops_status for_backward(const bops_local_response_norm_backward_params &p,
+                                                    const bops_local_response_norm_backward_operands &o, const bops_local_response_norm_choice &c,
+                                                    bops_dtype dtype, void *workspace, const Action &action) {
+    return for_float(dtype, [&](auto tag) -> bops_status {
+        using T = typename decltype(tag)::type;
+        using A = accumulator_t<T>;
+        backward_arguments<A> a = {p, o, response_of<A>(p), c.chunk, 0, c.is_last, static_cast<A *>(workspace)};
+        launch_shape shape;
+        const auto blocks = [&](uint64_t items, uint64_t per_block) { return uint32_t((items + per_block - 1) / per_block); };
+        if constexpr (sizeof(T) < 8) {
+            const bool roots = has_roots(p);
+            if (c.variant == BOPS_LOCAL_RESPONSE_NORM_WALK) {
+                shape.block = dim3(walk_threads);
+                return for_walk<T>(p.size, c, [&](auto size, auto bytes, auto parts) {
+                    constexpr int s = decltype(size)::value, b = decltype(bytes)::value, n = decltype(parts)::value;
+                    shape.grid = dim3(uint32_t(walk_place<n>::blocks(p.batch, p.spatial * sizeof(T) / b)), c.chunks);
+                    return roots ? action(local_response_norm_backward_walk<T, s, b, n, true>, shape, a)
+                                 : action(local_response_norm_backward_walk<T, s, b, n, false>, shape, a);
+                });
+            }
+            if (c.variant == BOPS_LOCAL_RESPONSE_NORM_ROWS) {
+                constexpr int width = 16 / int(sizeof(T));
+                shape.block.x = uint32_t(p.channels) / width, shape.block.y = c.threads / shape.block.x;
+                shape.grid = dim3(blocks(p.batch * p.spatial, shape.block.y));
+                shape.shared_bytes = neighbours<width>::bytes(shape.block.x, shape.block.y, 2);
+                return for_rows(p.size, [&](auto size) {
+                    constexpr int s = decltype(size)::value;
+                    return roots ? action(local_response_norm_backward_rows<T, s, true>, shape, a)
+                                 : action(local_response_norm_backward_rows<T, s, false>, shape, a);
+                });
+            }
+            if (c.variant == BOPS_LOCAL_RESPONSE_NORM_TILE) {
+                const uint32_t width = c.vec_bytes / sizeof(T);
+                const uint64_t with_halo = uint64_t(c.chunk) + 2 * (p.size - 1) + width;
+                a.chunk_room = uint32_t(with_halo < p.channels ? with_halo : p.channels);
+                shape.block = dim3(c.columns, c.threads / c.columns);
+                shape.grid = dim3(blocks(p.batch * p.spatial, shape.block.y), c.chunks);
+                const uint32_t room = a.chunk_room + 31;
+                shape.shared_bytes = shape.block.y * 3 * (room + room / 32) * 4;
+                return for_tile<T>(c.vec_bytes, [&](auto bytes) {
+                    constexpr int b = decltype(bytes)::value;
+                    return roots ? action(local_response_norm_backward_tile<T, b, true>, shape, a)
+                                 : action(local_response_norm_backward_tile<T, b, false>, shape, a);
+                });
+            }
+        }
+        shape.block = dim3(c.threads);
+        shape.grid = dim3(blocks(p.batch * p.channels * p.spatial, c.threads));
+        const bops_status status = action(local_response_norm_backward_direct_terms<T>, shape, a);
+        return status ? status : action(local_response_norm_backward_direct<T>, shape, a);
+    });
+}
+
+} // namespace
+} // namespace bops
+
+bops_status bops_local_response_norm_backward_prepare(const bops_local_response_norm_backward_params *params,
+                                                      const bops_local_response_norm_choice *choice, bops_dtype dtype) {
+    return bops::for_backward(*params, {}, *choice, dtype, nullptr, bops::prepare_kernel{});
+}
+
+bops_status bops_local_response_norm_backward_launch(const bops_local_response_norm_backward_params *params,
+                                                     const bops_local_response_norm_choice *choice, bops_dtype dtype,
+                                                     const bops_local_response_norm_backward_operands *operands, void *workspace,
+                                                     bops_stream stream) {
+    return bops::for_backward(*params, *operands, *choice, dtype, workspace, bops::launch_kernel{stream});
+}

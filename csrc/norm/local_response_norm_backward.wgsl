@@ -1,0 +1,109 @@
+// LocalResponseNorm backward: the kernels of local_response_norm_backward.cu.
+struct Params {
+    batch: u32,
+    channels: u32,
+    spatial: u32,
+    dy: vec3<u32>, // strides of batch, channel and position
+    x: vec3<u32>,
+    dx: vec3<u32>,
+    size: u32,
+    scale: f32,
+    beta: f32,
+    k: f32,
+    slope: f32, // 2 alpha beta / size
+    half_powers: u32,
+    vectors: u32, // walk: vectors of a channel of a sample; rows: of a position
+    blocks: u32,  // walk: workgroups of one chunk; rows: positions of a workgroup
+    chunk: u32,   // walk: channels that a workgroup gives results for
+    is_last: u32, // direct: neighbouring invocations take neighbouring channels
+    groups_x: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+
+const AFTER: u32 = SIZE - SIZE / 2u - 1u;
+
+// The latest channels last: x, dy and once d is known dy d^-beta, and the terms dy x d^(-beta - 1).
+var<private> x_ring: array<Value, SIZE>;
+var<private> e_ring: array<Value, SIZE>;
+var<private> term_ring: array<Value, SIZE>;
+
+struct Loaded {
+    x: Value,
+    dy: Value,
+}
+
+// A channel of the walk, zeros where there is none.
+fn load_channel(x_start: u32, dy_start: u32, c: i32, load_end: i32) -> Loaded {
+    var loaded = Loaded(Value(), Value());
+    if (c >= 0 && c < load_end) {
+        loaded = Loaded(x_of(x_start + u32(c) * params.x.y), dy_of(dy_start + u32(c) * params.dy.y));
+    }
+    return loaded;
+}
+
+fn walk_on(loaded: Loaded, t: i32, first: i32, end: i32, dx_start: u32) {
+    // 2. Channel t enters the window.
+    for (var w = 0u; w + 1u < SIZE; w++) {
+        x_ring[w] = x_ring[w + 1u];
+        e_ring[w] = e_ring[w + 1u];
+        term_ring[w] = term_ring[w + 1u];
+    }
+    x_ring[SIZE - 1u] = loaded.x;
+    e_ring[SIZE - 1u] = loaded.dy;
+    // 3. The term of the channel whose window is complete; outside the channels there are none.
+    let middle = t - i32(AFTER);
+    var sum = Value();
+    for (var w = 0u; w < SIZE; w++) {
+        sum += x_ring[w] * x_ring[w];
+    }
+    let reduced = reduce(sum, x_ring[SIZE - 1u - AFTER]);
+    let e = e_ring[SIZE - 1u - AFTER] * reduced.power;
+    e_ring[SIZE - 1u - AFTER] = e;
+    term_ring[SIZE - 1u] = Value();
+    if (middle >= 0 && middle < i32(params.channels)) {
+        term_ring[SIZE - 1u] = e * reduced.ratio;
+    }
+    // 4. The channel whose terms are complete.
+    let c = t - i32(SIZE - 1u);
+    if (c >= first && c < end) {
+        var terms = Value();
+        for (var w = 0u; w < SIZE; w++) {
+            terms += term_ring[w];
+        }
+        dx_put(dx_start + u32(c) * params.dx.y, e_ring[0] - params.slope * x_ring[0] * terms);
+    }
+}
+
+// An invocation owns the vector at some positions and walks over the channels of its chunk: one channel enters, the window of an earlier
+// one is complete and gives its term, the terms of a still earlier one are complete and give its dx. Unlike the CUDA kernel, which
+// unrolls its rings, it shifts them, and loads two channels while it works on the two before.
+@compute @workgroup_size(WORKGROUP)
+fn local_response_norm_backward_walk(at: Invocation) {
+    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let index = group % params.blocks * WORKGROUP + at.index;
+    let n = index / params.vectors;
+    let first = i32(group / params.blocks * params.chunk);
+    if (n >= params.batch || first >= i32(params.channels)) {
+        return;
+    }
+    let position = index % params.vectors * WIDTH;
+    let end = min(i32(params.channels), first + i32(params.chunk));
+    let load_end = min(i32(params.channels), end + i32(SIZE - 1u));
+    let x_start = n * params.x.x + position;
+    let dy_start = n * params.dy.x + position;
+    let dx_start = n * params.dx.x + position;
+
+    // 1. The first loads.
+    var t = first - i32(SIZE - 1u);
+    var now0 = load_channel(x_start, dy_start, t, load_end);
+    var now1 = load_channel(x_start, dy_start, t + 1i, load_end);
+    for (; t < end + i32(SIZE - 1u); t += 2i) {
+        let next0 = load_channel(x_start, dy_start, t + 2i, load_end);
+        let next1 = load_channel(x_start, dy_start, t + 3i, load_end);
+        walk_on(now0, t, first, end, dx_start);
+        walk_on(now1, t + 1i, first, end, dx_start);
+        now0 = next0;
+        now1 = next1;
+    }
+}

@@ -1,0 +1,16 @@
+// An invocation takes four elements at a time.
+alias Value = vec4<f32>;
+const WIDTH: u32 = 4u;
+
+fn bits_of(value: Value) -> vec4<u32> {
+    return bitcast<vec4<u32>>(value);
+}
+
+fn powers_of(d: Value) -> Value {
+    return vec4<f32>(
+        negative_power(d.x, params.beta),
+        negative_power(d.y, params.beta),
+        negative_power(d.z, params.beta),
+        negative_power(d.w, params.beta),
+    );
+}

@@ -1,0 +1,45 @@
+// Values of the channels next to an invocation's own, through workgroup memory: for each position a quad of zeros, its channels, a quad
+// of zeros.
+var<workgroup> quads: array<vec4<f32>, 3u * WORKGROUP>;
+
+// The place of an invocation's quad; one that owns none writes where nobody reads.
+fn slot_of(row: u32, quad: u32) -> u32 {
+    return row * (params.vectors + 2u) + 1u + quad;
+}
+
+fn share(slot: u32, quad: u32, is_used: bool, value: vec4<f32>) {
+    if (is_used) {
+        quads[slot] = value;
+        if (quad == 0u) {
+            quads[slot - 1u] = vec4<f32>();
+        }
+        if (quad + 1u == params.vectors) {
+            quads[slot + 1u] = vec4<f32>();
+        }
+    }
+    workgroupBarrier();
+}
+
+// The own values with 4 before and 4 after.
+fn with_neighbours(slot: u32, is_used: bool, own: vec4<f32>) -> array<f32, 12> {
+    var left = vec4<f32>();
+    var right = vec4<f32>();
+    if (is_used) {
+        left = quads[slot - 1u];
+        right = quads[slot + 1u];
+    }
+    return array<f32, 12>(
+        left.x, left.y, left.z, left.w, own.x, own.y, own.z, own.w, right.x, right.y, right.z, right.w,
+    );
+}
+
+// For each own channel the sum of the squares over its window.
+fn sums_of_squares(values: array<f32, 12>) -> vec4<f32> {
+    var all = values;
+    var sum = vec4<f32>();
+    for (var w = 4u - SIZE / 2u; w < 4u + SIZE - SIZE / 2u; w++) {
+        let v = vec4<f32>(all[w], all[w + 1u], all[w + 2u], all[w + 3u]);
+        sum += v * v;
+    }
+    return sum;
+}

@@ -1,0 +1,11 @@
+// An invocation takes single elements.
+alias Value = f32;
+const WIDTH: u32 = 1u;
+
+fn bits_of(value: Value) -> u32 {
+    return bitcast<u32>(value);
+}
+
+fn powers_of(d: Value) -> Value {
+    return negative_power(d, params.beta);
+}

@@ -1,0 +1,596 @@
+#include "softmax.cuh"
+
+namespace bops {
+namespace {
+
+// The y of one vector.
+template <typename T, int vec_bytes>
+__device__ __forceinline__ packed<vec_bytes> finish(const packed<vec_bytes> &x, const softmax_line<T> &line, const exponential<T> &e, bool is_log) {
+    constexpr int width = vec_bytes / int(sizeof(T));
+    accumulator_t<T> y[width];
+    unpack<T>(x, y);
+    if (is_log) {
+#pragma unroll
+        for (int i = 0; i < width; ++i) y[i] = e.log(y[i], line.offset, line.last);
+    } else {
+#pragma unroll
+        for (int i = 0; i < width; ++i) y[i] = e(y[i], line.offset) * line.last;
+    }
+    return pack<T, vec_bytes>(y);
+}
+
+// The same, of a vector of elements of as many lines.
+template <typename T, int vec_bytes> __device__ __forceinline__ packed<vec_bytes> finish(const packed<vec_bytes> &x,
+                                                                                         const softmax_line<T> (&line)[vec_bytes / sizeof(T)],
+                                                                                         const exponential<T> &e, bool is_log) {
+    constexpr int width = vec_bytes / int(sizeof(T));
+    accumulator_t<T> y[width];
+    unpack<T>(x, y);
+    if (is_log) {
+#pragma unroll
+        for (int i = 0; i < width; ++i) y[i] = e.log(y[i], line[i].offset, line[i].last);
+    } else {
+#pragma unroll
+        for (int i = 0; i < width; ++i) y[i] = e(y[i], line[i].offset) * line[i].last;
+    }
+    return pack<T, vec_bytes>(y);
+}
+
+// ---- rows resident: a row in registers --------------------------------------------------------------------------------------
+
+// A block is (threads of a row, rows), or a part of the cluster that holds one row. whole: every vector of every thread exists. held:
+// exponentials stay in registers, too.
+template <typename T, int vec_bytes, int vectors, bool whole, bool clustered, bool held> __global__ void __launch_bounds__(softmax_threads_limit)
+    softmax_rows_resident(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    constexpr int width = vec_bytes / int(sizeof(T));
+    constexpr bool streamed = vectors > 2; // short rows and few: what follows may find them in the cache
+    __shared__ A slots[2][team_slots];
+    __shared__ cluster_exchange exchange;
+    if (a.overlaps) follow_previous();
+    const row_team team;
+    const exponential<T> e = {a.scale};
+    const uint32_t rank = clustered ? cluster_rank() : 0, all = uint32_t(a.dim) / width, first = rank * a.slice_vectors;
+    const uint32_t row = clustered ? blockIdx.x / a.cluster : blockIdx.x * blockDim.y + threadIdx.y;
+    const bool has_row = row < a.outer;
+    const uint32_t count = clustered ? (all > first ? min(all - first, a.slice_vectors) : 0) : all;
+    if constexpr (clustered) {
+        exchange.initialize(threadIdx.x);
+        cluster_arrive();
+    }
+    const auto is_column = [&](int v) { return whole || team.position<vectors>(v) < count; };
+    const auto column = [&](int v) { return (first + team.position<vectors>(v)) * width; };
+
+    // 1. The row in registers.
+    packed<vec_bytes> data[vectors];
+    const T *const x = static_cast<const T *>(a.in[0]) + row_offset(row, a.strides[0], a.extent1, a.extent2);
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+        data[v] = {};
+        if (has_row && is_column(v)) data[v] = load<vec_bytes, streamed>(x + column(v));
+    }
+    if constexpr (clustered) cluster_wait();
+    if (a.is_negative)
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) negate<T>(data[v]);
+
+    // 2. Its maximum and its sum, of each warp about its own maximum.
+    packed<vec_bytes> most = least<T, vec_bytes>();
+#pragma unroll
+    for (int v = 0; v < vectors; ++v)
+        if (is_column(v)) most = larger<T>(most, data[v]);
+    A part[width], max, sum;
+    unpack<T>(most, part);
+    max = part[0];
+#pragma unroll
+    for (int i = 1; i < width; ++i) max = larger(max, part[i]);
+    const uint32_t lanes = team.threads < 32 ? team.threads : 32;
+    max = warp_max(max, lanes);
+    const A own_max = max, shift = e.shift(max);
+    A sums[width] = {}, values[held ? vectors * width : 1];
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+        unpack<T>(data[v], part);
+#pragma unroll
+        for (int i = 0; i < width; ++i) {
+            const A power = e(part[i], shift);
+            if (is_column(v)) sums[i] += power;
+            if constexpr (held) values[v * width + i] = a.is_log ? part[i] : power;
+        }
+    }
+    A one[1] = {tree_sum(sums)};
+    warp_sum(one, lanes);
+    sum = one[0];
+    if (team.warps > 1) {
+        if (team.lane == 0) slots[0][team.slot + team.warp] = max, slots[1][team.slot + team.warp] = sum;
+        __syncthreads();
+        if (!clustered || team.warp == 0) merge_parts<T>(slots[0] + team.slot, slots[1] + team.slot, 1, team.warps, max, sum, e);
+    }
+    if constexpr (clustered) {
+        if (team.warp == 0) exchange.send({max, sum, 0, 0}, 0, rank, a.cluster, threadIdx.x);
+        const float(*const blocks)[4] = exchange.wait(0);
+        merge_parts<T>(&blocks[0][0], &blocks[0][1], 4, a.cluster, max, sum, e);
+    }
+
+    // 3. Its output.
+    const softmax_line<T> line(max, sum, e, a.is_log);
+    T *const y = static_cast<T *>(a.out) + row_offset(row, a.strides[1], a.extent1, a.extent2);
+    if constexpr (held) {
+        if (a.is_log) {
+#pragma unroll
+            for (int c = 0; c < vectors * width; ++c) values[c] = e.log(values[c], line.offset, line.last);
+        } else {
+            const A factor = line.last * e.between(own_max, max);
+#pragma unroll
+            for (int c = 0; c < vectors * width; ++c) values[c] *= factor;
+        }
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) {
+#pragma unroll
+            for (int i = 0; i < width; ++i) part[i] = values[v * width + i];
+            if (has_row && is_column(v)) store<vec_bytes, streamed>(y + column(v), pack<T, vec_bytes>(part));
+        }
+    } else {
+        keep_packed<T>(data);
+#pragma unroll
+        for (int v = 0; v < vectors; ++v)
+            if (has_row && is_column(v)) store<vec_bytes, streamed>(y + column(v), finish<T>(data[v], line, e, a.is_log));
+    }
+}
+
+// ---- rows shared: a row in the shared memory of a cluster -----------------------------------------------------------------------
+
+constexpr int shared_threads = 256;
+
+// Few registers, so that enough blocks share a multiprocessor to hide the exchange within their clusters. Every thread reads the vectors
+// that it copied itself.
+template <typename T> __global__ void __launch_bounds__(shared_threads, 6)
+    softmax_rows_shared(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    constexpr int width = 16 / int(sizeof(T));
+    __shared__ float slots[2][team_slots];
+    __shared__ cluster_exchange exchange;
+    const row_team team;
+    const exponential<T> e = {a.scale};
+    const uint32_t rank = cluster_rank(), all = uint32_t(a.dim) / width, first = rank * a.slice_vectors, row = blockIdx.x / a.cluster;
+    const uint32_t count = all > first ? min(all - first, a.slice_vectors) : 0;
+    uint4 *const data = reinterpret_cast<uint4 *>(dynamic_shared);
+    const auto vector = [&](uint32_t i) -> packed<16> {
+        const uint4 v = data[i];
+        packed<16> to = {{v.x, v.y, v.z, v.w}};
+        if (a.is_negative) negate<T>(to);
+        return to;
+    };
+    exchange.initialize(threadIdx.x);
+    cluster_arrive();
+
+    // 1. The row in shared memory.
+    const T *const x = static_cast<const T *>(a.in[0]) + row_offset(row, a.strides[0], a.extent1, a.extent2) + uint64_t(first) * width;
+#pragma unroll 8
+    for (uint32_t i = threadIdx.x; i < count; i += shared_threads) copy_async<16>(data + i, x + i * width);
+    copy_commit();
+    cluster_wait();
+    copy_wait(0);
+
+    // 2. Its maximum and its sum, of each warp about its own maximum.
+    packed<16> most = least<T, 16>();
+#pragma unroll 4
+    for (uint32_t i = threadIdx.x; i < count; i += shared_threads) most = larger<T>(most, vector(i));
+    float part[width], max, sum;
+    unpack<T>(most, part);
+    max = part[0];
+#pragma unroll
+    for (int i = 1; i < width; ++i) max = larger(max, part[i]);
+    max = warp_max(max, 32);
+    const float shift = e.shift(max);
+    float sums[4] = {};
+#pragma unroll 2
+    for (uint32_t i = threadIdx.x; i < count; i += shared_threads) {
+        unpack<T>(vector(i), part);
+#pragma unroll
+        for (int j = 0; j < width; ++j) sums[j % 4] += e(part[j], shift);
+    }
+    float one[1] = {tree_sum(sums)};
+    warp_sum(one, 32);
+    if (team.lane == 0) slots[0][team.warp] = max, slots[1][team.warp] = one[0];
+    __syncthreads();
+    if (team.warp == 0) {
+        merge_parts<T>(slots[0], slots[1], 1, team.warps, max, sum, e);
+        exchange.send({max, sum, 0, 0}, 0, rank, a.cluster, threadIdx.x);
+    }
+    const float(*const blocks)[4] = exchange.wait(0);
+    merge_parts<T>(&blocks[0][0], &blocks[0][1], 4, a.cluster, max, sum, e);
+
+    // 3. Its output.
+    const softmax_line<T> line(max, sum, e, a.is_log);
+    T *const y = static_cast<T *>(a.out) + row_offset(row, a.strides[1], a.extent1, a.extent2) + uint64_t(first) * width;
+#pragma unroll 2
+    for (uint32_t i = threadIdx.x; i < count; i += shared_threads) store(y + i * width, finish<T>(vector(i), line, e, a.is_log));
+}
+
+// ---- rows split: three kernels over chunks of rows ----------------------------------------------------------------------------
+
+template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_split_threads)
+    softmax_rows_split_parts(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    constexpr int width = vec_bytes / int(sizeof(T));
+    __shared__ A slots[2][team_slots];
+    const row_team team;
+    const exponential<T> e = {a.scale};
+    const uint64_t items = a.outer * a.chunks;
+    for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
+        const row_chunk<T, vec_bytes> chunk(item, a.dim, a.chunks);
+        packed<vec_bytes> data[softmax_split_vectors];
+        chunk.load(data, a, 0);
+        packed<vec_bytes> most = least<T, vec_bytes>();
+#pragma unroll
+        for (int v = 0; v < softmax_split_vectors; ++v)
+            if (chunk.has(v)) most = larger<T>(most, data[v]);
+        A part[width], sums[width] = {};
+        unpack<T>(most, part);
+        A max = part[0];
+#pragma unroll
+        for (int i = 1; i < width; ++i) max = larger(max, part[i]);
+        max = warp_max(max, 32);
+        const A shift = e.shift(max);
+#pragma unroll
+        for (int v = 0; v < softmax_split_vectors; ++v) {
+            unpack<T>(data[v], part);
+            if (chunk.has(v))
+#pragma unroll
+                for (int i = 0; i < width; ++i) sums[i] += e(part[i], shift);
+        }
+        A one[1] = {tree_sum(sums)};
+        warp_sum(one, 32);
+        if (team.lane == 0) slots[0][team.warp] = max, slots[1][team.warp] = one[0];
+        __syncthreads();
+        if (team.warp == 0) {
+            A sum;
+            merge_parts<T>(slots[0], slots[1], 1, team.warps, max, sum, e);
+            if (team.lane == 0) a.parts[item] = max, a.parts[items + item] = sum;
+        }
+        __syncthreads();
+    }
+}
+
+template <typename T> __global__ void __launch_bounds__(softmax_merge_threads)
+    softmax_rows_split_merge(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    __shared__ A slots[2][team_slots];
+    const row_team team;
+    const exponential<T> e = {a.scale};
+    const uint64_t items = a.outer * a.chunks;
+    for (uint64_t row = blockIdx.x; row < a.outer; row += gridDim.x) {
+        const A *const maxima = a.parts + row * a.chunks, *const sums = maxima + items;
+        A max = -A(INFINITY);
+        for (uint32_t c = threadIdx.x; c < a.chunks; c += softmax_merge_threads) max = larger(max, maxima[c]);
+        max = warp_max(max, 32);
+        cascade<A> total;
+        for (uint32_t c = threadIdx.x; c < a.chunks; c += softmax_merge_threads) {
+            A sum = sums[c];
+            e.rescale(sum, maxima[c], max);
+            total.add(sum);
+        }
+        A one[1] = {total.total()};
+        warp_sum(one, 32);
+        if (team.lane == 0) slots[0][team.warp] = max, slots[1][team.warp] = one[0];
+        __syncthreads();
+        A sum;
+        merge_parts<T>(slots[0], slots[1], 1, team.warps, max, sum, e);
+        const softmax_line<T> line(max, sum, e, a.is_log);
+        if (threadIdx.x == 0) a.totals[row] = line.offset, a.totals[a.outer + row] = line.last;
+        __syncthreads();
+    }
+}
+
+template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_split_threads)
+    softmax_rows_split_apply(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    const exponential<T> e = {a.scale};
+    const uint64_t items = a.outer * a.chunks;
+    for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
+        const row_chunk<T, vec_bytes> chunk(item, a.dim, a.chunks);
+        packed<vec_bytes> data[softmax_split_vectors];
+        chunk.load(data, a, 0);
+        const softmax_line<T> line(a.totals[chunk.row], a.totals[a.outer + chunk.row]);
+        T *const y = static_cast<T *>(a.out) + row_offset(uint32_t(chunk.row), a.strides[1], a.extent1, a.extent2);
+#pragma unroll
+        for (int v = 0; v < softmax_split_vectors; ++v)
+            if (chunk.has(v)) store(y + chunk.column(v), finish<T>(data[v], line, e, a.is_log));
+    }
+}
+
+// ---- channels resident: lines in the registers of a block ----------------------------------------------------------------------
+
+// Registers that a thread's elements take, threads of the largest block, and how many of those blocks share a multiprocessor.
+template <typename T, int vec_bytes, int vectors> struct channel_bounds {
+    static constexpr bool held = vectors * vec_bytes / int(sizeof(T)) <= 32; // exponentials stay in registers
+    static constexpr int registers = vectors * vec_bytes / (held ? int(sizeof(T)) : 4);
+    static constexpr int threads = registers <= 16 ? 1024 : registers <= 48 ? 256 : registers <= 64 ? 512 : 256;
+    static constexpr int blocks = threads == 256 && registers <= 48 ? registers <= 32 ? 3 : 2 : 1;
+};
+
+template <typename T, int vec_bytes, int vectors, bool is_log>
+__global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors>::threads, channel_bounds<T, vec_bytes, vectors>::blocks)
+    softmax_channels_resident(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    constexpr int width = vec_bytes / int(sizeof(T));
+    constexpr bool held = channel_bounds<T, vec_bytes, vectors>::held;
+    if (a.overlaps) follow_previous();
+    const exponential<T> e = {a.scale};
+    const uint32_t inner_vectors = uint32_t(a.inner / width), columns = uint32_t(a.outer) * inner_vectors;
+    const uint32_t along = blockDim.x / a.across, position = threadIdx.x / a.across;
+    const uint32_t column = blockIdx.x * a.across + threadIdx.x % a.across;
+    const bool has_column = column < columns;
+    const channel_column at(has_column ? column : 0, inner_vectors);
+    const auto is_element = [&](int v) { return v * along + position < a.dim; };
+
+    // 1. The lines in registers.
+    packed<vec_bytes> data[vectors];
+    const T *x = static_cast<const T *>(a.in[0]) + row_offset(at.block, a.strides[0], a.extent1, a.extent2) + uint64_t(at.vector) * width +
+                 position * a.steps[0];
+#pragma unroll
+    for (int v = 0; v < vectors; ++v, x += along * a.steps[0]) {
+        data[v] = {};
+        if (has_column && is_element(v)) data[v] = load<vec_bytes>(x);
+    }
+    if (a.is_negative)
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) negate<T>(data[v]);
+
+    // 2. Their maxima and sums, of each thread about its own maxima: before the last vectors have come.
+    value_group<width, A> *const scratch = reinterpret_cast<value_group<width, A> *>(dynamic_shared);
+    packed<vec_bytes> most = least<T, vec_bytes>();
+#pragma unroll
+    for (int v = 0; v < vectors; ++v)
+        if (is_element(v)) most = larger<T>(most, data[v]);
+    A own[width], sum[width] = {}, shift[width], values[held ? vectors : 1][width];
+    unpack<T>(most, own);
+#pragma unroll
+    for (int i = 0; i < width; ++i) shift[i] = e.shift(own[i]);
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+        A part[width];
+        unpack<T>(data[v], part);
+#pragma unroll
+        for (int i = 0; i < width; ++i) {
+            const A power = e(part[i], shift[i]);
+            if constexpr (sizeof(T) == 4) sum[i] += is_element(v) ? power : A(0); // a select takes fewer registers here, a branch below
+            else if (is_element(v)) sum[i] += power;
+            if constexpr (held) values[v][i] = is_log ? part[i] : power;
+        }
+    }
+    A max[width], factor[width];
+#pragma unroll
+    for (int i = 0; i < width; ++i) max[i] = own[i], factor[i] = A(1);
+    if (along > 1) {
+        reduce_channels(max, a.across, scratch, [](A p, A q) { return larger(p, q); });
+#pragma unroll
+        for (int i = 0; i < width; ++i) factor[i] = e.between(own[i], max[i]), sum[i] = sum[i] == A(0) ? A(0) : sum[i] * factor[i];
+        reduce_channels(sum, a.across, scratch + (blockDim.x / 32 + 1) * a.across, [](A p, A q) { return p + q; });
+    }
+
+    // 3. Their output.
+    softmax_line<T> line[width];
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+        line[i] = softmax_line<T>(max[i], sum[i], e, is_log);
+        if constexpr (held && !is_log) line[i].last *= factor[i];
+    }
+    T *y = static_cast<T *>(a.out) + row_offset(at.block, a.strides[1], a.extent1, a.extent2) + uint64_t(at.vector) * width + position * a.steps[1];
+    const auto store_next = [&](int v, const packed<vec_bytes> &value) {
+        if (has_column && is_element(v)) store(y, value);
+        y += along * a.steps[1];
+    };
+    if constexpr (!held) {
+        keep_packed<T>(data);
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) store_next(v, finish<T>(data[v], line, e, is_log));
+    } else if constexpr (is_log) {
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) {
+#pragma unroll
+            for (int i = 0; i < width; ++i) values[v][i] = e.log(values[v][i], line[i].offset, line[i].last);
+            store_next(v, pack<T, vec_bytes>(values[v]));
+        }
+    } else {
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) {
+#pragma unroll
+            for (int i = 0; i < width; ++i) values[v][i] *= line[i].last;
+            store_next(v, pack<T, vec_bytes>(values[v]));
+        }
+    }
+}
+
+// ---- channels split: three kernels over chunks of lines -------------------------------------------------------------------------
+
+template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_split_threads)
+    softmax_channels_split_parts(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    constexpr int width = vec_bytes / int(sizeof(T)), batch = 4;
+    const exponential<T> e = {a.scale};
+    const uint64_t items = channel_items(a, width), sums = a.outer * a.chunks * a.inner;
+    for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
+        const channel_chunk<T, vec_bytes> chunk(item, a.inner, a.chunks);
+        if (!chunk.has(a.inner)) continue;
+        const T *const x = static_cast<const T *>(a.in[0]) + chunk.offset(a, 0);
+        const uint32_t elements = chunk.elements(a.dim);
+        A max[width], sum[width] = {};
+#pragma unroll
+        for (int i = 0; i < width; ++i) max[i] = -A(INFINITY);
+        for (uint32_t from = 0; from < elements; from += batch) {
+            packed<vec_bytes> data[batch];
+#pragma unroll
+            for (int v = 0; v < batch; ++v) {
+                data[v] = {};
+                if (from + v < elements) data[v] = load<vec_bytes>(x + (from + v) * a.steps[0]);
+            }
+            if (a.is_negative)
+#pragma unroll
+                for (int v = 0; v < batch; ++v) negate<T>(data[v]);
+            packed<vec_bytes> most = data[0];
+#pragma unroll
+            for (int v = 1; v < batch; ++v)
+                if (from + v < elements) most = larger<T>(most, data[v]);
+            A whole[width], shift[width], part[width];
+            unpack<T>(most, whole);
+#pragma unroll
+            for (int i = 0; i < width; ++i) {
+                whole[i] = larger(whole[i], max[i]);
+                e.rescale(sum[i], max[i], whole[i]);
+                max[i] = whole[i];
+                shift[i] = e.shift(whole[i]);
+            }
+#pragma unroll
+            for (int v = 0; v < batch; ++v) {
+                unpack<T>(data[v], part);
+                if (from + v < elements)
+#pragma unroll
+                    for (int i = 0; i < width; ++i) sum[i] += e(part[i], shift[i]);
+            }
+        }
+        A *const to = a.parts + (chunk.block * a.chunks + chunk.chunk) * a.inner + chunk.vector * width;
+#pragma unroll
+        for (int i = 0; i < width; ++i) to[i] = max[i], to[sums + i] = sum[i];
+    }
+}
+
+template <typename T> __global__ void __launch_bounds__(softmax_merge_threads)
+    softmax_channels_split_merge(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    const exponential<T> e = {a.scale};
+    const uint64_t lines = a.outer * a.inner, sums = lines * a.chunks, stride = uint64_t(gridDim.x) * softmax_merge_threads;
+    for (uint64_t number = blockIdx.x * uint64_t(softmax_merge_threads) + threadIdx.x; number < lines; number += stride) {
+        const uint64_t block = number / a.inner;
+        const A *const maxima = a.parts + block * a.chunks * a.inner + (number - block * a.inner);
+        A max = -A(INFINITY);
+        for (uint64_t c = 0; c < a.chunks; ++c) max = larger(max, maxima[c * a.inner]);
+        cascade<A> total;
+        for (uint64_t c = 0; c < a.chunks; ++c) {
+            A sum = maxima[sums + c * a.inner];
+            e.rescale(sum, maxima[c * a.inner], max);
+            total.add(sum);
+        }
+        const softmax_line<T> line(max, total.total(), e, a.is_log);
+        a.totals[number] = line.offset, a.totals[lines + number] = line.last;
+    }
+}
+
+template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_split_threads, 4)
+    softmax_channels_split_apply(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    constexpr int width = vec_bytes / int(sizeof(T));
+    const exponential<T> e = {a.scale};
+    const uint64_t items = channel_items(a, width);
+    for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
+        const channel_chunk<T, vec_bytes> chunk(item, a.inner, a.chunks);
+        if (!chunk.has(a.inner)) continue;
+        const T *const x = static_cast<const T *>(a.in[0]) + chunk.offset(a, 0);
+        T *const y = static_cast<T *>(a.out) + chunk.offset(a, 1);
+        softmax_line<T> line[width];
+        const auto *const totals = a.totals + chunk.block * a.inner + chunk.vector * width;
+#pragma unroll
+        for (int i = 0; i < width; ++i) line[i] = softmax_line<T>(totals[i], totals[a.outer * a.inner + i]);
+        const uint32_t elements = chunk.elements(a.dim);
+#pragma unroll 4
+        for (uint32_t d = 0; d < elements; ++d) {
+            packed<vec_bytes> v = load<vec_bytes>(x + d * a.steps[0]);
+            if (a.is_negative) negate<T>(v);
+            store(y + d * a.steps[1], finish<T>(v, line, e, a.is_log));
+        }
+    }
+}
+
+// ---- host -----------------------------------------------------------------------------------------------------------------
+
+// Runs action(kernel, shape, arguments) for every kernel of the choice, in order; stops at the first failure.
+template <typename T, typename Action> bops_status for_kernels(const bops_softmax_params &p, const bops_softmax_operands &o,
+                                                               const bops_softmax_choice &c, void *workspace, const Action &action) {
+    using A = accumulator_t<T>;
+    softmax_arguments<A> a = {};
+    a.outer = p.outer, a.dim = p.dim, a.inner = p.inner, a.extent1 = p.extent1, a.extent2 = p.extent2;
+    a.strides[0] = p.x, a.strides[1] = p.y, a.steps[0] = p.x_step, a.steps[1] = p.y_step;
+    a.in[0] = o.x, a.out = o.y;
+    a.scale = split_scale<T>(p.scale);
+    a.is_log = p.is_log, a.is_negative = p.scale < 0;
+    return for_softmax_kernels<T>(a, c, workspace, 2, [&](auto bytes, const launch_shape &shape) -> bops_status {
+        constexpr int vec_bytes = decltype(bytes)::value;
+        using std::integral_constant;
+        if constexpr (sizeof(T) < 8) {
+            if constexpr (vec_bytes != 8)
+                if (c.variant == BOPS_SOFTMAX_ROWS_RESIDENT) {
+                    const bool whole = uint64_t(c.across) * c.vectors * c.cluster * (vec_bytes / sizeof(T)) == p.dim;
+                    const auto resident = [&](auto vectors, auto held) -> bops_status {
+                        constexpr int n = decltype(vectors)::value;
+                        constexpr bool wide = vec_bytes == 16, h = decltype(held)::value;
+                        if (wide && n >= 4 && c.cluster > 1)
+                            return whole ? action(softmax_rows_resident < T, vec_bytes, n, wide, wide && n >= 4, h >, shape, a)
+                                         : action(softmax_rows_resident < T, vec_bytes, n, false, wide && n >= 4, h >, shape, a);
+                        return whole ? action(softmax_rows_resident<T, vec_bytes, n, wide, false, h>, shape, a)
+                                     : action(softmax_rows_resident<T, vec_bytes, n, false, false, h>, shape, a);
+                    };
+                    // Beside 8 vectors of 16 bits, or 4 of a large block, exponentials leave room for too few blocks.
+                    using held = std::true_type;
+                    using packed_only = std::bool_constant<sizeof(T) != 2>;
+                    if constexpr (vec_bytes == 16) {
+                        if (c.vectors == 1) return resident(integral_constant<int, 1>(), held());
+                        if (c.vectors == 2) return resident(integral_constant<int, 2>(), held());
+                        if (c.vectors == 4 && c.across * c.cluster <= 256) return resident(integral_constant<int, 4>(), held());
+                        if (c.vectors == 4) return resident(integral_constant<int, 4>(), packed_only());
+                        if (c.vectors == 8) return resident(integral_constant<int, 8>(), packed_only());
+                    } else {
+                        if (c.vectors == 16) return resident(integral_constant<int, 16>(), held());
+                    }
+                    return bops_status(cudaErrorInvalidValue);
+                }
+            if constexpr (vec_bytes == 16)
+                if (c.variant == BOPS_SOFTMAX_ROWS_SHARED) return action(softmax_rows_shared<T>, shape, a);
+            if (c.variant == BOPS_SOFTMAX_CHANNELS_RESIDENT) {
+                const auto resident = [&](auto vectors) -> bops_status {
+                    constexpr int n = decltype(vectors)::value;
+                    return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, true>, shape, a)
+                                    : action(softmax_channels_resident<T, vec_bytes, n, false>, shape, a);
+                };
+                if constexpr (vec_bytes / sizeof(T) == 4) {
+                    if (c.vectors == 4) return resident(integral_constant<int, 4>());
+                    if (c.vectors == 8) return resident(integral_constant<int, 8>());
+                    if constexpr (sizeof(T) == 2) {
+                        if (c.vectors == 24) return resident(integral_constant<int, 24>());
+                        if (c.vectors == 32) return resident(integral_constant<int, 32>());
+                    }
+                }
+                if constexpr (vec_bytes / sizeof(T) <= 4)
+                    if (c.vectors == 16) return resident(integral_constant<int, 16>());
+                return bops_status(cudaErrorInvalidValue);
+            }
+        }
+        if constexpr (vec_bytes == 8 && sizeof(T) == 2) {
+            return bops_status(cudaErrorInvalidValue);
+        } else {
+            const bool is_rows = c.variant == BOPS_SOFTMAX_ROWS_SPLIT;
+            bops_status status =
+                is_rows ? action(softmax_rows_split_parts<T, vec_bytes>, shape, a) : action(softmax_channels_split_parts<T, vec_bytes>, shape, a);
+            if (status) return status;
+            launch_shape merge = shape;
+            merge.block = dim3(softmax_merge_threads);
+            status = is_rows ? action(softmax_rows_split_merge<T>, merge, a) : action(softmax_channels_split_merge<T>, merge, a);
+            if (status) return status;
+            return is_rows ? action(softmax_rows_split_apply<T, vec_bytes>, shape, a) : action(softmax_channels_split_apply<T, vec_bytes>, shape, a);
+        }
+    });
+}
+
+template <typename Action> bops_status for_kernels(const bops_softmax_params &p, const bops_softmax_operands &o, const bops_softmax_choice &c,
+                                                   bops_dtype dtype, void *workspace, const Action &action) {
+    return for_float(dtype, [&](auto tag) { return for_kernels<typename decltype(tag)::type>(p, o, c, workspace, action); });
+}
+
+} // namespace
+} // namespace bops
+
+bops_status bops_softmax_prepare(const bops_softmax_params *params, const bops_softmax_choice *choice, bops_dtype dtype) {
+    return bops::for_kernels(*params, {}, *choice, dtype, nullptr, bops::prepare_action{});
+}
+
+bops_status bops_softmax_launch(const bops_softmax_params *params, const bops_softmax_choice *choice, bops_dtype dtype,
+                                const bops_softmax_operands *operands, void *workspace, bops_stream stream) {
+    return bops::for_kernels(*params, *operands, *choice, dtype, workspace, bops::launch_action{stream});
+}

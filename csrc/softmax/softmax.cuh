@@ -1,0 +1,350 @@
+// What forward and backward of softmax share: exponentials, lines, and their reductions.
+#pragma once
+#include <cmath>
+
+#include "../common/launch.cuh"
+#include "../common/row_reduce.cuh"
+
+namespace bops {
+
+// |scale| and |scale| * log2(e), each as a float and what it leaves out; of the same sign, so that an infinite element meets no opposite
+// infinities. double: high alone.
+template <typename A> struct softmax_scale { A high, low, log2_high, log2_low; };
+
+// Tensors of forward: x, y; of backward: y, dy, dx.
+template <typename A> struct softmax_arguments {
+    uint64_t outer, dim, inner, extent1, extent2;
+    bops_row_strides strides[3];
+    uint64_t steps[3];
+    const void *in[2];
+    void *out;
+    softmax_scale<A> scale;
+    A signed_scale;
+    uint32_t is_log, is_negative;
+    uint32_t cluster, slice_vectors; // vectors of a row that one block of its cluster holds
+    uint32_t across, chunks, overlaps;
+    A *parts, *totals; // split: [sums of a part][outer][chunks][inner], [sums of a line][outer][inner]
+};
+
+__device__ __forceinline__ double larger(double a, double b) { return fmax(a, b); }
+__device__ __forceinline__ float larger(float a, float b) { return fmaxf(a, b); }
+
+// The larger of each pair of elements; a number rather than NaN.
+template <typename T, int bytes> __device__ __forceinline__ packed<bytes> larger(const packed<bytes> &a, const packed<bytes> &b) {
+    packed<bytes> to;
+    if constexpr (sizeof(T) == 2 && bytes > 2) {
+        using pair = std::conditional_t<std::is_same_v<T, __half>, __half2, __nv_bfloat162>;
+#pragma unroll
+        for (int i = 0; i < bytes / 4; ++i) {
+            const pair most = __hmax2(*reinterpret_cast<const pair *>(&a.word[i]), *reinterpret_cast<const pair *>(&b.word[i]));
+            to.word[i] = *reinterpret_cast<const uint32_t *>(&most);
+        }
+    } else {
+        accumulator_t<T> x[bytes / sizeof(T)], y[bytes / sizeof(T)];
+        unpack<T>(a, x);
+        unpack<T>(b, y);
+#pragma unroll
+        for (int i = 0; i < bytes / int(sizeof(T)); ++i) x[i] = larger(x[i], y[i]);
+        to = pack<T, bytes>(x);
+    }
+    return to;
+}
+
+// Minus every element.
+template <typename T, int bytes> __device__ __forceinline__ void negate(packed<bytes> &v) {
+    if constexpr (bytes == 2) v.word[0] ^= 0x8000;
+    else
+#pragma unroll
+        for (int i = 0; i < bytes / 4; ++i)
+            if (sizeof(T) < 8 || i % 2) v.word[i] ^= sizeof(T) == 2 ? 0x80008000u : 0x80000000u;
+}
+
+// Every element -infinity.
+template <typename T, int bytes> __device__ __forceinline__ packed<bytes> least() {
+    packed<bytes> to;
+#pragma unroll
+    for (int i = 0; i < (bytes + 3) / 4; ++i) {
+        if constexpr (bytes == 2) to.word[i] = std::is_same_v<T, __half> ? 0xfc00 : 0xff80;
+        else if constexpr (sizeof(T) == 8) to.word[i] = i % 2 ? 0xfff00000u : 0;
+        else to.word[i] = std::is_same_v<T, __half> ? 0xfc00fc00u : std::is_same_v<T, float> ? 0xff800000u : 0xff80ff80u;
+    }
+    return to;
+}
+
+// Keeps the compiler from holding the unpacked elements of 16 bits until they are used again, which would take twice the registers.
+template <typename T, int bytes, int vectors> __device__ __forceinline__ void keep_packed(packed<bytes> (&v)[vectors]) {
+    if constexpr (sizeof(T) == 2 && bytes > 2)
+#pragma unroll
+        for (int i = 0; i < vectors; ++i)
+#pragma unroll
+            for (int j = 0; j < bytes / 4; ++j) asm volatile("" : "+r"(v[i].word[j]));
+}
+
+__device__ __forceinline__ float power_of_two(float v) { // results below 2^-126 are 0
+    float to;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(to) : "f"(v));
+    return to;
+}
+
+// 2^(d * (high + low)), d * high <= 0: the fraction of the exponent is exact, so the error does not grow with it.
+__device__ __forceinline__ float power_of_two(float d, float high, float low) {
+    constexpr float integer = 12583039.0f; // 1.5 * 2^23 + 127: its last bits are a float's exponent
+    const float shifted = fmaxf(fmaf(d, high, integer), integer - 126), n = shifted - integer;
+    const float fraction = fmaf(d, low, fmaf(d, high, -n));
+    return power_of_two(fraction) * __uint_as_float(__float_as_uint(shifted) << 23);
+}
+
+__device__ __forceinline__ double reciprocal(double v) { return 1.0 / v; }
+__device__ __forceinline__ float reciprocal(float v) { return __frcp_rn(v); }
+__device__ __forceinline__ double logarithm(double v) { return log(v); }
+__device__ __forceinline__ float logarithm(float v) { return logf(v); }
+
+// exp(scale * (x - max)) in three forms: of elements that are exact in 16 bits the scaled maximum comes off in one operation, its
+// rounding being the same for all; of f32 the exponent is taken with twice the precision; of f64 by the library.
+template <typename T> struct exponential {
+    using A = accumulator_t<T>;
+    softmax_scale<A> scale;
+
+    // What operator() takes for a maximum; of -infinity alone a finite number, so that the sum is 0.
+    __device__ __forceinline__ A shift(A max) const {
+        if constexpr (sizeof(T) == 8) return larger(max, -1.7976931348623157e308);
+        else return larger(sizeof(T) == 2 ? __fmul_rn(max, scale.log2_high) : max, -3.402823466e38f);
+    }
+    __device__ __forceinline__ A operator()(A x, A shift) const {
+        if constexpr (sizeof(T) == 8) return exp(scale.high * (x - shift));
+        else if constexpr (sizeof(T) == 4) return power_of_two(x - shift, scale.log2_high, scale.log2_low);
+        else return power_of_two(fmaf(x, scale.log2_high, -shift));
+    }
+    // From sums about one maximum to sums about a larger one.
+    __device__ __forceinline__ A between(A max, A larger_max) const {
+        if constexpr (sizeof(T) == 8) return exp(scale.high * (max - larger_max));
+        else if constexpr (sizeof(T) == 4) return power_of_two(max - larger_max, scale.log2_high, scale.log2_low);
+        else return power_of_two(__fmul_rn(max, scale.log2_high) - __fmul_rn(larger_max, scale.log2_high));
+    }
+    __device__ __forceinline__ void rescale(A &sum, A max, A larger_max) const { sum = sum == A(0) ? A(0) : sum * between(max, larger_max); }
+    // log(sum(exp(scale * (x - max)))).
+    __device__ __forceinline__ A log_sum(A max, A sum) const {
+        A to = logarithm(sum);
+        if constexpr (sizeof(T) == 2) to -= 0.693147180559945f * fmaf(max, scale.log2_high, -__fmul_rn(max, scale.log2_high));
+        return to;
+    }
+    // scale * (x - max) - log_sum.
+    __device__ __forceinline__ A log(A x, A max, A log_sum) const {
+        const A d = x - max;
+        if constexpr (sizeof(T) == 4) return fmaf(d, scale.high, fmaf(d, scale.low, -log_sum));
+        else return fma(d, scale.high, -log_sum);
+    }
+};
+
+// What makes the output of a line: of softmax shift and 1 / sum, of log-softmax maximum and log(sum).
+template <typename T> struct softmax_line {
+    using A = accumulator_t<T>;
+    A offset, last;
+
+    __device__ __forceinline__ softmax_line() {}
+    __device__ __forceinline__ softmax_line(A offset, A last) : offset(offset), last(last) {}
+    __device__ __forceinline__ softmax_line(A max, A sum, const exponential<T> &e, bool is_log)
+        : offset(is_log ? max : e.shift(max)), last(is_log ? e.log_sum(max, sum) : reciprocal(sum)) {}
+};
+
+// The largest of the lanes of aligned groups; of a whole warp by its integer reduction, since floats without their sign order as integers.
+template <typename A> __device__ __forceinline__ A warp_max(A value, uint32_t lanes) {
+    if constexpr (sizeof(A) == 4)
+        if (lanes == 32) {
+            const auto ordered = [](int v) { return v ^ (v >> 31 & 0x7fffffff); };
+            return __int_as_float(ordered(__reduce_max_sync(~0u, ordered(__float_as_int(value)))));
+        }
+    for (uint32_t offset = lanes >> 1; offset > 0; offset >>= 1) value = larger(value, __shfl_xor_sync(~0u, value, offset));
+    return value;
+}
+
+// Merges the parts of a line that the lanes of a warp hold, the upper half the same as the lower; a sum of 0 is a part without elements,
+// or of -infinity alone.
+template <typename T> __device__ __forceinline__ void merge_warp(accumulator_t<T> &max, accumulator_t<T> &sum, const exponential<T> &e) {
+    const accumulator_t<T> whole = warp_max(max, 32);
+    e.rescale(sum, max, whole);
+    accumulator_t<T> sums[1] = {sum};
+    warp_sum(sums, 16);
+    max = whole, sum = sums[0];
+}
+
+// Of at most 16 parts in memory, `stride` apart.
+template <typename T> __device__ __forceinline__ void merge_parts(const accumulator_t<T> *maxima, const accumulator_t<T> *sums, uint32_t stride,
+                                                                  uint32_t count, accumulator_t<T> &max, accumulator_t<T> &sum,
+                                                                  const exponential<T> &e) {
+    const uint32_t part = threadIdx.x % 16;
+    const bool is_part = part < count;
+    max = is_part ? maxima[part * stride] : -accumulator_t<T>(INFINITY);
+    sum = is_part ? sums[part * stride] : accumulator_t<T>(0);
+    merge_warp<T>(max, sum, e);
+}
+
+// ---- split: chunks of lines -------------------------------------------------------------------------------------------------
+
+constexpr int softmax_threads_limit = 512; // of a block of rows
+constexpr int softmax_split_threads = 256, softmax_split_vectors = 4, softmax_split_elements = 32, softmax_merge_threads = 128;
+
+// Item number `item`: 1024 vectors of a row.
+template <typename T, int vec_bytes> struct row_chunk {
+    static constexpr int width = vec_bytes / int(sizeof(T));
+    uint64_t row, first;
+    uint32_t count;
+    __device__ __forceinline__ row_chunk(uint64_t item, uint64_t dim, uint32_t chunks)
+        : row(item / chunks), first((item - row * chunks) * (softmax_split_threads * softmax_split_vectors)),
+          count(uint32_t(min(dim / width - first, uint64_t(softmax_split_threads * softmax_split_vectors)))) {}
+    __device__ __forceinline__ bool has(int v) const { return v * softmax_split_threads + threadIdx.x < count; }
+    __device__ __forceinline__ uint64_t column(int v) const { return (first + v * softmax_split_threads + threadIdx.x) * width; }
+    template <typename A>
+    __device__ __forceinline__ void load(packed<vec_bytes> (&data)[softmax_split_vectors], const softmax_arguments<A> &a, int tensor) const {
+        const T *const from = static_cast<const T *>(a.in[tensor]) + row_offset(uint32_t(row), a.strides[tensor], a.extent1, a.extent2);
+#pragma unroll
+        for (int v = 0; v < softmax_split_vectors; ++v) data[v] = has(v) ? bops::load<vec_bytes>(from + column(v)) : packed<vec_bytes>{};
+        if (a.is_negative)
+#pragma unroll
+            for (int v = 0; v < softmax_split_vectors; ++v) negate<T>(data[v]);
+    }
+};
+
+// Item number `item`: 256 vectors along inner of a chunk of lines.
+template <typename T, int vec_bytes> struct channel_chunk {
+    static constexpr int width = vec_bytes / int(sizeof(T));
+    uint64_t block, chunk, vector;
+    __device__ __forceinline__ channel_chunk(uint64_t item, uint64_t inner, uint32_t chunks) {
+        const uint64_t tiles = (inner / width + softmax_split_threads - 1) / softmax_split_threads, rest = item / tiles;
+        block = rest / chunks, chunk = rest - block * chunks;
+        vector = (item - rest * tiles) * softmax_split_threads + threadIdx.x;
+    }
+    __device__ __forceinline__ bool has(uint64_t inner) const { return vector < inner / width; }
+    __device__ __forceinline__ uint32_t elements(uint64_t dim) const {
+        return uint32_t(min(dim - chunk * softmax_split_elements, uint64_t(softmax_split_elements)));
+    }
+    template <typename A> __device__ __forceinline__ uint64_t offset(const softmax_arguments<A> &a, int tensor) const {
+        return row_offset(uint32_t(block), a.strides[tensor], a.extent1, a.extent2) + chunk * softmax_split_elements * a.steps[tensor] +
+               vector * width;
+    }
+};
+
+template <typename A> __device__ __forceinline__ uint64_t channel_items(const softmax_arguments<A> &a, int width) {
+    return (a.inner / width + softmax_split_threads - 1) / softmax_split_threads * a.outer * a.chunks;
+}
+
+// ---- channels: a block is (vectors along inner, threads along the axis) -------------------------------------------------------
+
+// Where a thread's vector lies: number `column` of all vectors side by side, outer blocks one after the other.
+struct channel_column {
+    uint32_t block, vector;
+    __device__ __forceinline__ channel_column(uint32_t column, uint32_t inner_vectors)
+        : block(column / inner_vectors), vector(column - block * inner_vectors) {}
+};
+
+// Consecutive values in shared memory, aligned to as many up to 16 bytes.
+template <int count, typename A> struct alignas(count * sizeof(A) < 16 ? count * sizeof(A) : 16) value_group { A value[count]; };
+
+// Reduces `value`, one for each element of a vector, over the threads of a block that have the same vector; every thread gets the
+// result. Threads side by side lie `across` apart; `scratch` holds (warps + 1) * across groups and is free after a barrier.
+template <int width, typename A, typename Combine>
+__device__ __forceinline__ void reduce_channels(A (&value)[width], uint32_t across, value_group<width, A> *scratch, const Combine &combine) {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, side = lane % across;
+    for (uint32_t offset = across; offset < 32; offset *= 2)
+#pragma unroll
+        for (int i = 0; i < width; ++i) value[i] = combine(value[i], __shfl_xor_sync(~0u, value[i], offset));
+    if (warps == 1) return;
+    if (lane < across)
+#pragma unroll
+        for (int i = 0; i < width; ++i) scratch[warp * across + lane].value[i] = value[i];
+    __syncthreads();
+    const auto combine_all = [&](uint32_t side) { // two chains
+        value_group<width, A> even = scratch[side], odd = scratch[across + side];
+        for (uint32_t w = 2; w < warps; w += 2) {
+            const value_group<width, A> first = scratch[w * across + side];
+#pragma unroll
+            for (int i = 0; i < width; ++i) even.value[i] = combine(even.value[i], first.value[i]);
+            if (w + 1 < warps) {
+                const value_group<width, A> second = scratch[(w + 1) * across + side];
+#pragma unroll
+                for (int i = 0; i < width; ++i) odd.value[i] = combine(odd.value[i], second.value[i]);
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < width; ++i) even.value[i] = combine(even.value[i], odd.value[i]);
+        return even;
+    };
+    value_group<width, A> total;
+    if (warps <= 16) {
+        total = combine_all(side);
+    } else {
+        value_group<width, A> *const totals = scratch + warps * across;
+        if (threadIdx.x < across) totals[side] = combine_all(side);
+        __syncthreads();
+        total = totals[side];
+    }
+#pragma unroll
+    for (int i = 0; i < width; ++i) value[i] = total.value[i];
+}
+
+// Bytes of scratch of so many reductions in a row.
+template <typename T> uint32_t channel_scratch_bytes(uint32_t vec_bytes, uint32_t threads, uint32_t across, uint32_t reductions) {
+    if (threads <= 32) return 0;
+    return reductions * (threads / 32 + 1) * across * (vec_bytes / uint32_t(sizeof(T))) * uint32_t(sizeof(accumulator_t<T>));
+}
+
+// ---- host -----------------------------------------------------------------------------------------------------------------
+
+// Of 16-bit elements nearest values alone; of f32 what the truncated value leaves out, which is not 0 unless the value is.
+template <typename T> softmax_scale<accumulator_t<T>> split_scale(double scale) {
+    const double magnitude = scale < 0 ? -scale : scale;
+    softmax_scale<accumulator_t<T>> to = {};
+    if constexpr (sizeof(T) == 8) {
+        to.high = magnitude;
+    } else {
+        const auto split = [](double v, float &high, float &low) {
+            v = v < 3e38 ? v : 3e38;
+            high = float(v);
+            if (v > 0 && high == 0) high = 1e-45f;
+            if (sizeof(T) == 2) return;
+            if (double(high) > v && high > 1e-45f) high = nextafterf(high, 0.0f);
+            low = fmaxf(float(v - double(high)), high * 0x1p-40f);
+            if (v > 0 && low <= 0) low = 1e-45f;
+        };
+        split(magnitude, to.high, to.low);
+        split(magnitude * 1.4426950408889634074, to.log2_high, to.log2_low);
+    }
+    return to;
+}
+
+// Fills what the choice decides and runs kernels(access width, shape). `sums` values of a line meet in the split variants.
+template <typename T, typename Kernels> bops_status for_softmax_kernels(softmax_arguments<accumulator_t<T>> &a, const bops_softmax_choice &c,
+                                                                        void *workspace, uint32_t sums, const Kernels &kernels) {
+    const uint32_t width = c.vec_bytes / uint32_t(sizeof(T));
+    a.across = c.across, a.cluster = c.cluster, a.chunks = c.chunks, a.overlaps = c.overlaps;
+    launch_shape shape;
+    shape.grid = dim3(c.grid), shape.block = dim3(c.threads);
+    shape.overlaps_previous = c.overlaps;
+    if (c.variant == BOPS_SOFTMAX_ROWS_RESIDENT) {
+        a.slice_vectors = uint32_t((a.dim / width + c.cluster - 1) / c.cluster);
+        shape.block = dim3(c.across, c.cluster > 1 ? 1 : c.threads / c.across);
+        shape.cluster = c.cluster;
+    } else if (c.variant == BOPS_SOFTMAX_ROWS_SHARED) {
+        a.slice_vectors = uint32_t((a.dim / width + c.cluster - 1) / c.cluster);
+        shape.cluster = c.cluster;
+        shape.shared_bytes = a.slice_vectors * 16;
+        shape.overlaps_previous = false;
+    } else if (c.variant == BOPS_SOFTMAX_CHANNELS_RESIDENT) {
+        shape.shared_bytes = channel_scratch_bytes<T>(c.vec_bytes, c.threads, c.across, sums);
+    } else {
+        a.parts = static_cast<accumulator_t<T> *>(workspace);
+        a.totals = a.parts + sums * a.outer * c.chunks * a.inner;
+    }
+    if constexpr (sizeof(T) == 8) {
+        return kernels(std::integral_constant<int, 8>(), shape);
+    } else {
+        if (c.vec_bytes == 16) return kernels(std::integral_constant<int, 16>(), shape);
+        if constexpr (sizeof(T) == 2)
+            if (c.vec_bytes == 8) return kernels(std::integral_constant<int, 8>(), shape);
+        if (c.vec_bytes == 4) return kernels(std::integral_constant<int, 4>(), shape);
+        if constexpr (sizeof(T) == 2) return kernels(std::integral_constant<int, 2>(), shape);
+        else return bops_status(cudaErrorInvalidValue);
+    }
+}
+
+} // namespace bops

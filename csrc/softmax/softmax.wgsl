@@ -1,0 +1,108 @@
+// Softmax and log-softmax forward: parameters, and the formula for four elements. Rows and channels differ in how lines lie in memory.
+//
+// t = scale * (x - extreme), y = exp(t) / sum(exp(t)), or t - log(sum(exp(t))). NEGATIVE: elements change their sign first and |scale| is the
+// scale, so that the extreme is the largest element. SCALED: the scale is not 1; LONG_SCALE: it comes in two parts, of which the first is short
+// enough for exact products; FLAT: it is 0, or next to it, so that elements that are not there have to be left out.
+struct Params {
+    rows: u32, // or blocks of lines side by side
+    dim: u32,
+    inner: u32,
+    extent1: u32,
+    extent2: u32,
+    x: vec3<u32>,
+    y: vec3<u32>,
+    x_step: u32, // between the elements of a line; rows: 1
+    y_step: u32,
+    scale: f32,
+    scale_rest: f32,
+    slices: u32, // split: parts of a line, each one workgroup's
+    groups_x: u32,
+    columns: u32, // channels: chunks side by side
+    rounds: u32, // resident rows: that a team takes, one after the other
+    largest_trace: u32, // bits of the greatest trace of a line that has a result
+    all_bits: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+
+// -infinity, which is in the place of elements that are not there. It is no constant, since WGSL has none.
+fn least() -> vec4<f32> {
+    return bitcast<vec4<f32>>(vec4<u32>(params.all_bits << 23u));
+}
+
+fn with_sign(values: vec4<f32>) -> vec4<f32> {
+    return select(values, -values, NEGATIVE);
+}
+
+// Adds elements to a trace: it is NaN if an element is, and infinite if one is; no finite elements make it so.
+fn traced(trace: vec4<f32>, values: vec4<f32>) -> vec4<f32> {
+    return fma(values, vec4<f32>(2.3283064e-10), trace);
+}
+
+// The sums of a thread, NaN where its elements say that the line has no result.
+fn with_trace(sums: vec4<f32>, trace: vec4<f32>) -> vec4<f32> {
+    let has_none = (bitcast<vec4<u32>>(trace) & vec4<u32>(0x7fffffffu)) > vec4<u32>(params.largest_trace);
+    return select(sums, not_numbers(sums), has_none);
+}
+
+// Infinite: +infinity, or nothing but -infinity.
+fn is_improper(most: vec4<f32>) -> vec4<bool> {
+    return (bitcast<vec4<u32>>(most) & vec4<u32>(0x7fffffffu)) >= vec4<u32>(0x7f800000u);
+}
+
+// What is subtracted: the largest element, or 0 if there is no proper one, so that exponentials stay numbers.
+fn shift_of(most: vec4<f32>) -> vec4<f32> {
+    return select(most, vec4<f32>(), is_improper(most));
+}
+
+// t of the difference d, in two parts.
+struct Scaled {
+    high: vec4<f32>,
+    low: vec4<f32>,
+}
+
+fn scaled(d: vec4<f32>) -> Scaled {
+    if (!SCALED) {
+        return Scaled(d, vec4<f32>());
+    }
+    if (!LONG_SCALE) {
+        return Scaled(d * params.scale, vec4<f32>());
+    }
+    let short = bitcast<vec4<f32>>(bitcast<vec4<u32>>(d) & vec4<u32>(0xfffff000u));
+    let low = (d - short) * params.scale + d * params.scale_rest;
+    // An infinite d leaves no rest.
+    let is_infinite = (bitcast<vec4<u32>>(d) & vec4<u32>(0x7fffffffu)) == vec4<u32>(0x7f800000u);
+    return Scaled(short * params.scale, select(low, vec4<f32>(), is_infinite));
+}
+
+// exp(t) of the difference d.
+fn weight_of(d: vec4<f32>) -> vec4<f32> {
+    let t = scaled(d);
+    return exponential_of_sum(t.high, t.low);
+}
+
+// A line: what is subtracted, and 1 / sum or log(sum).
+struct Line {
+    shift: vec4<f32>,
+    factor: vec4<f32>,
+}
+
+fn line_of(most: vec4<f32>, sums: vec4<f32>) -> Line {
+    let proper = select(sums, not_numbers(sums), is_improper(most));
+    var factor: vec4<f32>;
+    if (LOG) {
+        factor = logarithm(proper);
+    } else {
+        factor = 1.0 / proper;
+    }
+    return Line(shift_of(most), factor);
+}
+
+// y of the difference d.
+fn result_of(d: vec4<f32>, line: Line) -> vec4<f32> {
+    if (!LOG) {
+        return weight_of(d) * line.factor;
+    }
+    let t = scaled(d);
+    return t.high + (t.low - line.factor);
+}

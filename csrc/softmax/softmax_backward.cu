@@ -1,0 +1,440 @@
+#include "softmax.cuh"
+
+namespace bops {
+namespace {
+
+// exp(y) of log-softmax: the exponential with scale 1.
+template <typename T> __device__ __forceinline__ accumulator_t<T> exponential_of(accumulator_t<T> y, const exponential<T> &e) {
+    if constexpr (sizeof(T) == 2) return power_of_two(y * e.scale.log2_high);
+    else return e(y, accumulator_t<T>(0));
+}
+
+// Adds to `sums` what vectors contribute to sum(dy * y), or sum(dy); absent ones hold zeros.
+template <typename T, int vec_bytes, int vectors> __device__ __forceinline__ void add_terms(const packed<vec_bytes> (&y)[vectors],
+                                                                                            const packed<vec_bytes> (&dy)[vectors], bool is_log,
+                                                                                            accumulator_t<T> (&sums)[vec_bytes / sizeof(T)]) {
+    constexpr int width = vec_bytes / int(sizeof(T));
+    accumulator_t<T> p[width], q[width];
+    if (is_log) {
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) {
+            unpack<T>(dy[v], q);
+#pragma unroll
+            for (int i = 0; i < width; ++i) sums[i] += q[i];
+        }
+    } else {
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) {
+            unpack<T>(y[v], p);
+            unpack<T>(dy[v], q);
+#pragma unroll
+            for (int i = 0; i < width; ++i) sums[i] = fma(p[i], q[i], sums[i]);
+        }
+    }
+}
+
+// Stores the dx of vectors where `is_there(v)`, at to(v); `sum_of(i)` is that of the line of element i of a vector.
+template <typename T, bool streamed = true, int vec_bytes, int vectors, typename There, typename Sum, typename To>
+__device__ __forceinline__ void finish(const packed<vec_bytes> (&y)[vectors], const packed<vec_bytes> (&dy)[vectors],
+                                       const softmax_arguments<accumulator_t<T>> &a, const There &is_there, const Sum &sum_of, const To &to) {
+    constexpr int width = vec_bytes / int(sizeof(T));
+    accumulator_t<T> p[width], q[width];
+    if (a.is_log) {
+        const exponential<T> e = {a.scale};
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) {
+            unpack<T>(y[v], p);
+            unpack<T>(dy[v], q);
+#pragma unroll
+            for (int i = 0; i < width; ++i) q[i] = a.signed_scale * fma(-exponential_of<T>(p[i], e), sum_of(i), q[i]);
+            if (is_there(v)) store<vec_bytes, streamed>(to(v), pack<T, vec_bytes>(q));
+        }
+    } else {
+#pragma unroll
+        for (int v = 0; v < vectors; ++v) {
+            unpack<T>(y[v], p);
+            unpack<T>(dy[v], q);
+#pragma unroll
+            for (int i = 0; i < width; ++i) q[i] = a.signed_scale * p[i] * (q[i] - sum_of(i));
+            if (is_there(v)) store<vec_bytes, streamed>(to(v), pack<T, vec_bytes>(q));
+        }
+    }
+}
+
+// ---- rows resident: a row in registers --------------------------------------------------------------------------------------
+
+// A block is (threads of a row, rows), or a part of the cluster that holds one row. whole: every vector of every thread exists.
+template <typename T, int vec_bytes, int vectors, bool whole, bool clustered> __global__ void __launch_bounds__(softmax_threads_limit)
+    softmax_backward_rows_resident(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    constexpr int width = vec_bytes / int(sizeof(T));
+    constexpr bool streamed = vectors > 2; // short rows and few: what follows may find them in the cache
+    __shared__ __align__(16) A slots[1][team_slots];
+    __shared__ cluster_exchange exchange;
+    if (a.overlaps) follow_previous();
+    const row_team team;
+    const uint32_t rank = clustered ? cluster_rank() : 0, all = uint32_t(a.dim) / width, first = rank * a.slice_vectors;
+    const uint32_t row = clustered ? blockIdx.x / a.cluster : blockIdx.x * blockDim.y + threadIdx.y;
+    const bool has_row = row < a.outer;
+    const uint32_t count = clustered ? (all > first ? min(all - first, a.slice_vectors) : 0) : all;
+    if constexpr (clustered) {
+        exchange.initialize(threadIdx.x);
+        cluster_arrive();
+    }
+    const auto is_column = [&](int v) { return whole || team.position<vectors>(v) < count; };
+    const auto column = [&](int v) { return (first + team.position<vectors>(v)) * width; };
+
+    // 1. The row in registers.
+    packed<vec_bytes> y[vectors], dy[vectors];
+    const T *const y_row = static_cast<const T *>(a.in[0]) + row_offset(row, a.strides[0], a.extent1, a.extent2);
+    const T *const dy_row = static_cast<const T *>(a.in[1]) + row_offset(row, a.strides[1], a.extent1, a.extent2);
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+        y[v] = {};
+        if (has_row && is_column(v)) y[v] = load<vec_bytes, streamed>(y_row + column(v));
+    }
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+        dy[v] = {};
+        if (has_row && is_column(v)) dy[v] = load<vec_bytes, streamed>(dy_row + column(v));
+    }
+    if constexpr (clustered) cluster_wait();
+
+    // 2. Its sum.
+    A sums[width] = {};
+    add_terms<T>(y, dy, a.is_log, sums);
+    A sum[1] = {tree_sum(sums)};
+    team_sum<false, true>(sum, team, slots);
+    if constexpr (clustered) {
+        exchange.send({sum[0], 0, 0, 0}, 0, rank, a.cluster, threadIdx.x);
+        const float(*const blocks)[4] = exchange.wait(0);
+        sum[0] = team.lane % 16 < a.cluster ? blocks[team.lane % 16][0] : 0.0f;
+        warp_sum(sum, 16);
+    }
+
+    // 3. Its gradient.
+    if (vectors > 2) keep_packed<T>(y), keep_packed<T>(dy);
+    T *const dx = static_cast<T *>(a.out) + row_offset(row, a.strides[2], a.extent1, a.extent2);
+    finish<T, streamed>(
+        y, dy, a, [&](int v) { return has_row && is_column(v); }, [&](int) { return sum[0]; }, [&](int v) { return dx + column(v); });
+}
+
+// ---- rows shared: a row half in registers, half in the shared memory of a cluster ------------------------------------------------
+
+// y lies in shared memory, dy in registers, so that two blocks of the longest rows share a multiprocessor. Every thread reads the vectors
+// that it copied itself.
+template <typename T, int vectors> __global__ void __launch_bounds__(softmax_threads_limit, 2)
+    softmax_backward_rows_shared(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    constexpr int width = 16 / int(sizeof(T));
+    __shared__ __align__(16) float slots[1][team_slots];
+    __shared__ cluster_exchange exchange;
+    const row_team team;
+    const uint32_t rank = cluster_rank(), all = uint32_t(a.dim) / width, first = rank * a.slice_vectors, row = blockIdx.x / a.cluster;
+    const uint32_t count = all > first ? min(all - first, a.slice_vectors) : 0;
+    uint4 *const staged = reinterpret_cast<uint4 *>(dynamic_shared);
+    const auto is_column = [&](int v) { return v * blockDim.x + threadIdx.x < count; };
+    const auto vector = [&](int v) -> packed<16> {
+        if (!is_column(v)) return {};
+        const uint4 value = staged[v * blockDim.x + threadIdx.x];
+        return {{value.x, value.y, value.z, value.w}};
+    };
+    const auto column = [&](int v) { return (first + v * blockDim.x + threadIdx.x) * width; };
+    exchange.initialize(threadIdx.x);
+    cluster_arrive();
+
+    // 1. The row in registers and shared memory.
+    const T *const y_row = static_cast<const T *>(a.in[0]) + row_offset(row, a.strides[0], a.extent1, a.extent2);
+    const T *const dy_row = static_cast<const T *>(a.in[1]) + row_offset(row, a.strides[1], a.extent1, a.extent2);
+#pragma unroll
+    for (int v = 0; v < vectors; ++v)
+        if (is_column(v)) copy_async<16>(staged + v * blockDim.x + threadIdx.x, y_row + column(v));
+    copy_commit();
+    packed<16> dy[vectors];
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+        dy[v] = {};
+        if (is_column(v)) dy[v] = load<16>(dy_row + column(v));
+    }
+    cluster_wait();
+    copy_wait(0);
+
+    // 2. Its sum.
+    float sums[width] = {};
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+        const packed<16> one_y[1] = {vector(v)}, one_dy[1] = {dy[v]};
+        add_terms<T>(one_y, one_dy, a.is_log, sums);
+    }
+    float sum[1] = {tree_sum(sums)};
+    team_sum<false, false>(sum, team, slots);
+    exchange.send({sum[0], 0, 0, 0}, 0, rank, a.cluster, threadIdx.x);
+    const float(*const blocks)[4] = exchange.wait(0);
+    sum[0] = team.lane % 16 < a.cluster ? blocks[team.lane % 16][0] : 0.0f;
+    warp_sum(sum, 16);
+
+    // 3. Its gradient.
+    T *const dx = static_cast<T *>(a.out) + row_offset(row, a.strides[2], a.extent1, a.extent2);
+    keep_packed<T>(dy);
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+        const packed<16> one_y[1] = {vector(v)}, one_dy[1] = {dy[v]};
+        finish<T>(
+            one_y, one_dy, a, [&](int) { return is_column(v); }, [&](int) { return sum[0]; }, [&](int) { return dx + column(v); });
+    }
+}
+
+// ---- rows split: three kernels over chunks of rows ----------------------------------------------------------------------------
+
+template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_split_threads)
+    softmax_backward_rows_split_parts(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    constexpr int width = vec_bytes / int(sizeof(T));
+    __shared__ __align__(16) A slots[2][team_slots];
+    const row_team team;
+    const uint64_t items = a.outer * a.chunks;
+    uint32_t turn = 0;
+    for (uint64_t item = blockIdx.x; item < items; item += gridDim.x, turn ^= 1) {
+        const row_chunk<T, vec_bytes> chunk(item, a.dim, a.chunks);
+        packed<vec_bytes> y[softmax_split_vectors], dy[softmax_split_vectors];
+        chunk.load(y, a, 0);
+        chunk.load(dy, a, 1);
+        A sums[width] = {};
+        add_terms<T>(y, dy, a.is_log, sums);
+        A sum[1] = {tree_sum(sums)};
+        team_sum<false, false>(sum, team, slots + turn);
+        if (threadIdx.x == 0) a.parts[item] = sum[0];
+    }
+}
+
+template <typename A> __global__ void __launch_bounds__(softmax_merge_threads)
+    softmax_backward_rows_split_merge(const __grid_constant__ softmax_arguments<A> a) {
+    __shared__ __align__(16) A slots[2][team_slots];
+    const row_team team;
+    uint32_t turn = 0;
+    for (uint64_t row = blockIdx.x; row < a.outer; row += gridDim.x, turn ^= 1) {
+        cascade<A> total;
+        for (uint32_t c = threadIdx.x; c < a.chunks; c += softmax_merge_threads) total.add(a.parts[row * a.chunks + c]);
+        A sum[1] = {total.total()};
+        team_sum<false, false>(sum, team, slots + turn);
+        if (threadIdx.x == 0) a.totals[row] = sum[0];
+    }
+}
+
+template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_split_threads)
+    softmax_backward_rows_split_apply(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    const uint64_t items = a.outer * a.chunks;
+    for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
+        const row_chunk<T, vec_bytes> chunk(item, a.dim, a.chunks);
+        packed<vec_bytes> y[softmax_split_vectors], dy[softmax_split_vectors];
+        chunk.load(y, a, 0);
+        chunk.load(dy, a, 1);
+        const auto sum = a.totals[chunk.row];
+        T *const dx = static_cast<T *>(a.out) + row_offset(uint32_t(chunk.row), a.strides[2], a.extent1, a.extent2);
+        finish<T>(
+            y, dy, a, [&](int v) { return chunk.has(v); }, [&](int) { return sum; }, [&](int v) { return dx + chunk.column(v); });
+    }
+}
+
+// ---- channels resident: lines in the registers of a block ----------------------------------------------------------------------
+
+// Threads of the largest block whose threads hold so many vectors, and how many of those blocks share a multiprocessor.
+template <int vec_bytes, int vectors> struct channel_bounds {
+    static constexpr int threads = vec_bytes < 16 || vectors == 8 ? 512 : 256;
+    static constexpr int blocks = vec_bytes == 16 && vectors == 4 ? 3 : 1;
+};
+
+template <typename T, int vec_bytes, int vectors>
+__global__ void __launch_bounds__(channel_bounds<vec_bytes, vectors>::threads, channel_bounds<vec_bytes, vectors>::blocks)
+    softmax_backward_channels_resident(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    constexpr int width = vec_bytes / int(sizeof(T));
+    if (a.overlaps) follow_previous();
+    const uint32_t inner_vectors = uint32_t(a.inner / width), columns = uint32_t(a.outer) * inner_vectors;
+    const uint32_t along = blockDim.x / a.across, position = threadIdx.x / a.across;
+    const uint32_t column = blockIdx.x * a.across + threadIdx.x % a.across;
+    const bool has_column = column < columns;
+    const channel_column at(has_column ? column : 0, inner_vectors);
+    const auto is_element = [&](int v) { return has_column && v * along + position < a.dim; };
+    const auto offset = [&](int tensor) {
+        return row_offset(at.block, a.strides[tensor], a.extent1, a.extent2) + uint64_t(at.vector) * width + position * a.steps[tensor];
+    };
+
+    // 1. The lines in registers.
+    packed<vec_bytes> y[vectors], dy[vectors];
+    const T *const y_line = static_cast<const T *>(a.in[0]) + offset(0), *const dy_line = static_cast<const T *>(a.in[1]) + offset(1);
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+        y[v] = dy[v] = {};
+        if (is_element(v)) {
+            y[v] = load<vec_bytes>(y_line + uint64_t(v * along) * a.steps[0]);
+            dy[v] = load<vec_bytes>(dy_line + uint64_t(v * along) * a.steps[1]);
+        }
+    }
+
+    // 2. Their sums.
+    A sum[width] = {};
+    add_terms<T>(y, dy, a.is_log, sum);
+    if (along > 1) reduce_channels(sum, a.across, reinterpret_cast<value_group<width, A> *>(dynamic_shared), [](A p, A q) { return p + q; });
+
+    // 3. Their gradient.
+    if (vectors > 2) keep_packed<T>(y), keep_packed<T>(dy);
+    T *const dx = static_cast<T *>(a.out) + offset(2);
+    finish<T>(
+        y, dy, a, is_element, [&](int i) { return sum[i]; }, [&](int v) { return dx + uint64_t(v * along) * a.steps[2]; });
+}
+
+// ---- channels split: three kernels over chunks of lines -------------------------------------------------------------------------
+
+constexpr int channel_batch = 2;
+
+template <typename T, int vec_bytes>
+__device__ __forceinline__ void load_batch(packed<vec_bytes> (&y)[channel_batch], packed<vec_bytes> (&dy)[channel_batch], const T *y_line,
+                                           const T *dy_line, uint32_t from, uint32_t elements, const softmax_arguments<accumulator_t<T>> &a) {
+#pragma unroll
+    for (int v = 0; v < channel_batch; ++v) {
+        y[v] = dy[v] = {};
+        if (from + v < elements) {
+            y[v] = load<vec_bytes>(y_line + (from + v) * a.steps[0]);
+            dy[v] = load<vec_bytes>(dy_line + (from + v) * a.steps[1]);
+        }
+    }
+}
+
+template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_split_threads)
+    softmax_backward_channels_split_parts(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    using A = accumulator_t<T>;
+    constexpr int width = vec_bytes / int(sizeof(T));
+    const uint64_t items = channel_items(a, width);
+    for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
+        const channel_chunk<T, vec_bytes> chunk(item, a.inner, a.chunks);
+        if (!chunk.has(a.inner)) continue;
+        const T *const y = static_cast<const T *>(a.in[0]) + chunk.offset(a, 0), *const dy = static_cast<const T *>(a.in[1]) + chunk.offset(a, 1);
+        const uint32_t elements = chunk.elements(a.dim);
+        A sum[width] = {};
+        for (uint32_t from = 0; from < elements; from += channel_batch) {
+            packed<vec_bytes> p[channel_batch], q[channel_batch];
+            load_batch<T>(p, q, y, dy, from, elements, a);
+            add_terms<T>(p, q, a.is_log, sum);
+        }
+        A *const to = a.parts + (chunk.block * a.chunks + chunk.chunk) * a.inner + chunk.vector * width;
+#pragma unroll
+        for (int i = 0; i < width; ++i) to[i] = sum[i];
+    }
+}
+
+template <typename A> __global__ void __launch_bounds__(softmax_merge_threads)
+    softmax_backward_channels_split_merge(const __grid_constant__ softmax_arguments<A> a) {
+    const uint64_t lines = a.outer * a.inner, stride = uint64_t(gridDim.x) * softmax_merge_threads;
+    for (uint64_t number = blockIdx.x * uint64_t(softmax_merge_threads) + threadIdx.x; number < lines; number += stride) {
+        const uint64_t block = number / a.inner;
+        const A *const parts = a.parts + block * a.chunks * a.inner + (number - block * a.inner);
+        cascade<A> total;
+        for (uint64_t c = 0; c < a.chunks; ++c) total.add(parts[c * a.inner]);
+        a.totals[number] = total.total();
+    }
+}
+
+template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_split_threads)
+    softmax_backward_channels_split_apply(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    constexpr int width = vec_bytes / int(sizeof(T));
+    const uint64_t items = channel_items(a, width);
+    for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
+        const channel_chunk<T, vec_bytes> chunk(item, a.inner, a.chunks);
+        if (!chunk.has(a.inner)) continue;
+        const T *const y = static_cast<const T *>(a.in[0]) + chunk.offset(a, 0), *const dy = static_cast<const T *>(a.in[1]) + chunk.offset(a, 1);
+        T *const dx = static_cast<T *>(a.out) + chunk.offset(a, 2);
+        accumulator_t<T> sum[width];
+#pragma unroll
+        for (int i = 0; i < width; ++i) sum[i] = a.totals[chunk.block * a.inner + chunk.vector * width + i];
+        const uint32_t elements = chunk.elements(a.dim);
+        for (uint32_t from = 0; from < elements; from += channel_batch) {
+            packed<vec_bytes> p[channel_batch], q[channel_batch];
+            load_batch<T>(p, q, y, dy, from, elements, a);
+            finish<T>(
+                p, q, a, [&](int v) { return from + v < elements; }, [&](int i) { return sum[i]; },
+                [&](int v) { return dx + (from + v) * a.steps[2]; });
+        }
+    }
+}
+
+// ---- host -----------------------------------------------------------------------------------------------------------------
+
+// Runs action(kernel, shape, arguments) for every kernel of the choice, in order; stops at the first failure.
+template <typename T, typename Action> bops_status for_kernels(const bops_softmax_backward_params &p, const bops_softmax_backward_operands &o,
+                                                               const bops_softmax_choice &c, void *workspace, const Action &action) {
+    using A = accumulator_t<T>;
+    softmax_arguments<A> a = {};
+    a.outer = p.outer, a.dim = p.dim, a.inner = p.inner, a.extent1 = p.extent1, a.extent2 = p.extent2;
+    a.strides[0] = p.y, a.strides[1] = p.dy, a.strides[2] = p.dx;
+    a.steps[0] = p.y_step, a.steps[1] = p.dy_step, a.steps[2] = p.dx_step;
+    a.in[0] = o.y, a.in[1] = o.dy, a.out = o.dx;
+    a.scale = split_scale<T>(1);
+    a.signed_scale = A(p.scale);
+    a.is_log = p.is_log;
+    return for_softmax_kernels<T>(a, c, workspace, 1, [&](auto bytes, const launch_shape &shape) -> bops_status {
+        constexpr int vec_bytes = decltype(bytes)::value;
+        using std::integral_constant;
+        if constexpr (sizeof(T) == 2 && vec_bytes == 8) {
+            return bops_status(cudaErrorInvalidValue);
+        } else {
+            if constexpr (sizeof(T) < 8) {
+                if (c.variant == BOPS_SOFTMAX_ROWS_RESIDENT) {
+                    const bool whole = uint64_t(c.across) * c.vectors * c.cluster * (vec_bytes / sizeof(T)) == p.dim;
+                    const auto resident = [&](auto vectors) -> bops_status {
+                        constexpr int n = decltype(vectors)::value;
+                        constexpr bool wide = vec_bytes == 16;
+                        if (wide && n >= 4 && c.cluster > 1)
+                            return whole ? action(softmax_backward_rows_resident < T, vec_bytes, n, wide, wide && n >= 4 >, shape, a)
+                                         : action(softmax_backward_rows_resident < T, vec_bytes, n, false, wide && n >= 4 >, shape, a);
+                        return whole ? action(softmax_backward_rows_resident<T, vec_bytes, n, wide, false>, shape, a)
+                                     : action(softmax_backward_rows_resident<T, vec_bytes, n, false, false>, shape, a);
+                    };
+                    if constexpr (vec_bytes == 16) {
+                        if (c.vectors == 1) return resident(integral_constant<int, 1>());
+                        if (c.vectors == 2) return resident(integral_constant<int, 2>());
+                        if (c.vectors == 4) return resident(integral_constant<int, 4>());
+                        if (c.vectors == 8) return resident(integral_constant<int, 8>());
+                    } else {
+                        if (c.vectors == 16) return resident(integral_constant<int, 16>());
+                    }
+                }
+                if constexpr (vec_bytes == 16 && sizeof(T) == 4)
+                    if (c.variant == BOPS_SOFTMAX_ROWS_SHARED) return action(softmax_backward_rows_shared<T, 8>, shape, a);
+                if (c.variant == BOPS_SOFTMAX_CHANNELS_RESIDENT) {
+                    if constexpr (vec_bytes == 16) {
+                        if (c.vectors == 4) return action(softmax_backward_channels_resident<T, vec_bytes, 4>, shape, a);
+                        if (c.vectors == 8) return action(softmax_backward_channels_resident<T, vec_bytes, 8>, shape, a);
+                    }
+                    if (c.vectors == 16) return action(softmax_backward_channels_resident<T, vec_bytes, 16>, shape, a);
+                }
+            }
+            const bool is_rows = c.variant == BOPS_SOFTMAX_ROWS_SPLIT;
+            bops_status status = is_rows ? action(softmax_backward_rows_split_parts<T, vec_bytes>, shape, a)
+                                         : action(softmax_backward_channels_split_parts<T, vec_bytes>, shape, a);
+            if (status) return status;
+            launch_shape merge = shape;
+            merge.block = dim3(softmax_merge_threads);
+            status = is_rows ? action(softmax_backward_rows_split_merge<A>, merge, a) : action(softmax_backward_channels_split_merge<A>, merge, a);
+            if (status) return status;
+            return is_rows ? action(softmax_backward_rows_split_apply<T, vec_bytes>, shape, a)
+                           : action(softmax_backward_channels_split_apply<T, vec_bytes>, shape, a);
+        }
+    });
+}
+
+template <typename Action> bops_status for_kernels(const bops_softmax_backward_params &p, const bops_softmax_backward_operands &o,
+                                                   const bops_softmax_choice &c, bops_dtype dtype, void *workspace, const Action &action) {
+    return for_float(dtype, [&](auto tag) { return for_kernels<typename decltype(tag)::type>(p, o, c, workspace, action); });
+}
+
+} // namespace
+} // namespace bops
+
+bops_status bops_softmax_backward_prepare(const bops_softmax_backward_params *params, const bops_softmax_choice *choice, bops_dtype dtype) {
+    return bops::for_kernels(*params, {}, *choice, dtype, nullptr, bops::prepare_action{});
+}
+
+bops_status bops_softmax_backward_launch(const bops_softmax_backward_params *params, const bops_softmax_choice *choice, bops_dtype dtype,
+                                         const bops_softmax_backward_operands *operands, void *workspace, bops_stream stream) {
+    return bops::for_kernels(*params, *operands, *choice, dtype, workspace, bops::launch_action{stream});
+}

@@ -1,0 +1,41 @@
+// Softmax and log-softmax backward: parameters, and the formula for four elements. Rows and channels differ in how lines lie in memory.
+//
+// dx = scale * y * (dy - sum(dy * y)); LOG: dx = scale * (dy - exp(y) * sum(dy)).
+struct Params {
+    rows: u32, // or blocks of lines side by side
+    dim: u32,
+    inner: u32,
+    extent1: u32,
+    extent2: u32,
+    y: vec3<u32>,
+    dy: vec3<u32>,
+    dx: vec3<u32>,
+    y_step: u32, // between the elements of a line; rows: 1
+    dy_step: u32,
+    dx_step: u32,
+    scale: f32,
+    slices: u32, // split: parts of a line, each one workgroup's
+    groups_x: u32,
+    columns: u32, // channels: chunks side by side
+    rounds: u32, // resident rows: that a team takes, one after the other
+    all_bits: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+
+// What the sum of a line adds up.
+fn term_of(y: vec4<f32>, dy: vec4<f32>) -> vec4<f32> {
+    if (LOG) {
+        return dy;
+    }
+    return dy * y;
+}
+
+fn gradient_of(y: vec4<f32>, dy: vec4<f32>, sum: vec4<f32>) -> vec4<f32> {
+    if (!LOG) {
+        return (params.scale * y) * (dy - sum);
+    }
+    let weight = exponential(min(y, vec4<f32>(89.0)));
+    let is_nan = (bitcast<vec4<u32>>(y) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
+    return params.scale * (dy - select(weight, y, is_nan) * sum);
+}

@@ -1,0 +1,598 @@
+//! The promises of the library that no single case shows: typed errors, caches, threads, one choice in every process, and what only a
+//! CUDA device can show.
+
+use std::collections::BTreeMap;
+use std::process::{Command, ExitCode};
+
+use baracuda_ops::{
+    Activation, AnyDescriptor, AnyPlan, BatchNormDescriptor, Bound, Buffer, CacheStats, DType, Device, Error,
+    Gradients, GroupNormDescriptor, InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardDescriptor,
+    LayerNormDescriptor, Mem, MemMut, Plan, PlanCache, PlanOptions, Queue, RmsNormDescriptor, SoftmaxDescriptor,
+    TensorDesc, Workspace,
+};
+use baracuda_ops_tests::ops::SUBJECTS;
+use baracuda_ops_tests::target::{TARGETS, target};
+use libtest_mimic::{Arguments, Failed, Trial};
+
+#[cfg(feature = "cuda")]
+mod cuda;
+
+/// Set in the process that only tells its choices.
+const TELL: &str = "BOPS_TELL_CHOICES";
+/// Set to renew `errors.txt` from what the errors say.
+const RENEW: &str = "BOPS_RENEW_ERRORS";
+
+type Outcome = Result<(), Failed>;
+
+fn is_send_and_sync<T: Send + Sync>() {}
+fn is_send<T: Send>() {}
+
+/// Plans, devices, descriptors and caches go anywhere; queues move between threads.
+const _: fn() = || {
+    is_send_and_sync::<Device>();
+    is_send_and_sync::<Buffer>();
+    is_send_and_sync::<Plan<LayerNormDescriptor>>();
+    is_send_and_sync::<Plan<RmsNormDescriptor>>();
+    is_send_and_sync::<AnyPlan>();
+    is_send_and_sync::<Bound>();
+    is_send_and_sync::<AnyDescriptor>();
+    is_send_and_sync::<PlanCache>();
+    is_send_and_sync::<Error>();
+    is_send_and_sync::<PlanOptions>();
+    is_send::<Queue<'static>>();
+};
+
+fn main() -> ExitCode {
+    if std::env::var_os(TELL).is_some() {
+        print!("{}", choices());
+        return ExitCode::SUCCESS;
+    }
+    #[cfg(feature = "cuda")]
+    if let Some(code) = cuda::child_main() {
+        return code;
+    }
+    let args = Arguments::from_args();
+    if let Err(missing) = baracuda_ops_tests::target::require() {
+        eprintln!("{missing}");
+        return ExitCode::FAILURE;
+    }
+    let mut trials = vec![
+        Trial::test("two_processes_choose_the_same", two_processes),
+        Trial::test("a_cache_keeps_equal_requests_apart_from_others", cache),
+        Trial::test("errors_say_what_is_wrong", errors),
+        Trial::test("a_buffer_in_use_is_refused_on_the_cpu", in_use),
+        Trial::test("options_are_obeyed_or_refused", options),
+    ];
+    for target in TARGETS.iter() {
+        let on = move |name: &str, law: fn(&Device) -> Outcome| {
+            let device = target.device.clone();
+            let absent = device.as_ref().err().cloned();
+            unless(absent, Trial::test(format!("{name}/{}", target.name), move || law(&device?)))
+        };
+        trials.push(on("refused_runs_touch_nothing", refused_runs));
+        trials.push(on("a_queue_of_another_device_is_refused", other_queue));
+    }
+    for name in CUDA_LAWS {
+        trials.push(unless(cuda_lacks(name), Trial::test(format!("{name}/cuda"), || cuda_law(name))));
+    }
+    libtest_mimic::run(&args, trials).exit_code()
+}
+
+/// The trial, or ignored for a reason that is shown with it.
+fn unless(reason: Option<String>, trial: Trial) -> Trial {
+    match reason {
+        Some(reason) => trial.with_kind(reason).with_ignored_flag(true),
+        None => trial,
+    }
+}
+
+/// The laws of `cuda.rs`.
+const CUDA_LAWS: [&str; 3] = [
+    "more_than_2_to_the_31_elements",
+    "kernels_that_differ_by_columns_are_each_prepared",
+    "memory_and_streams_of_cudarc",
+];
+
+#[cfg(feature = "cuda")]
+use cuda::law as cuda_law;
+
+#[cfg(not(feature = "cuda"))]
+fn cuda_law(_: &str) -> Outcome {
+    Err("built without the feature cuda".into())
+}
+
+/// Why a law of `cuda.rs` cannot be tried.
+fn cuda_lacks(law: &str) -> Option<String> {
+    let device = target("cuda").map_or(Err("no target".into()), |target| target.device.clone());
+    #[cfg(feature = "cuda")]
+    let device = device.and_then(|_| cuda::has_memory(law));
+    let _ = law;
+    device.err()
+}
+
+/// One line for each case and device: the kernel, its workspace and launches.
+fn choices() -> String {
+    let mut text = String::new();
+    for subject in SUBJECTS {
+        for case in (subject.cases)().iter().step_by(5) {
+            for device in TARGETS.iter().filter(|t| t.name != "wgpu-plain").filter_map(|t| t.device.as_ref().ok()) {
+                let choice = match case.descriptor.supported_by(device, &PlanOptions::default()) {
+                    Ok(kernel) => kernel.to_string(),
+                    Err(error) => error.to_string(),
+                };
+                text += &format!("{device} {} {choice}\n", case.line());
+            }
+        }
+        // Workspace and launches come with the plan, which takes longer.
+        for case in (subject.cases)().iter().step_by(97) {
+            for device in TARGETS.iter().filter(|t| t.name != "wgpu-plain").filter_map(|t| t.device.as_ref().ok()) {
+                let Ok(plan) = case.descriptor.plan(device, &PlanOptions::default()) else { continue };
+                text += &format!("{device} {} {:?} {}\n", case.line(), plan.workspace(), plan.info().launches);
+            }
+        }
+    }
+    text
+}
+
+fn two_processes() -> Outcome {
+    let tell = || -> Result<String, Failed> {
+        let output = Command::new(std::env::current_exe()?).env(TELL, "1").output()?;
+        Ok(String::from_utf8(output.stdout)?)
+    };
+    let (first, second) = (tell()?, tell()?);
+    if first.lines().count() < 100 {
+        return Err(format!("only {} choices were told", first.lines().count()).into());
+    }
+    match first.lines().zip(second.lines()).find(|(a, b)| a != b) {
+        Some((a, b)) => Err(format!("{a}\n{b}").into()),
+        None if first.len() != second.len() => Err("one process told more".into()),
+        None => Ok(()),
+    }
+}
+
+fn x(dims: &[u64]) -> TensorDesc {
+    TensorDesc::contiguous(DType::F32, dims).unwrap()
+}
+
+fn cache() -> Outcome {
+    let (cache, device, options) = (PlanCache::with_capacity(8), Device::cpu(), PlanOptions::default());
+    let layer = |rows| LayerNormDescriptor::new(x(&[rows, 8]), 1).unwrap();
+    let rms = |rows| RmsNormDescriptor::new(x(&[rows, 8]), 1).unwrap();
+    let counts = |stats: CacheStats| (stats.hits, stats.misses, stats.evictions, stats.plans);
+    cache.plan(&device, &layer(1), &options)?;
+    cache.plan(&device, &rms(1), &options)?;
+    cache.plan(&device, &layer(1), &options.clone().workspace_limit(0))?;
+    assert_eq!(counts(cache.stats()), (0, 3, 0, 3), "op, options and shape are all of the key");
+    cache.plan(&device, &layer(1), &options)?;
+    cache.plan(&device, &rms(1), &options)?;
+    assert_eq!(counts(cache.stats()), (2, 3, 0, 3));
+    // A layout that says what the default says is the same request.
+    let same = layer(1).layout("y", x(&[1, 8]))?;
+    cache.plan(&device, &same, &options)?;
+    assert_eq!(cache.stats().hits, 3);
+    for rows in 2..100 {
+        cache.plan(&device, &layer(rows), &options)?;
+        assert!(cache.stats().plans <= 8);
+    }
+    // A refusal is not kept.
+    let impossible = options.clone().kernel("nonesuch");
+    cache.plan(&device, &layer(1), &impossible).unwrap_err();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (1..50).for_each(|rows| drop(cache.plan(&device, &rms(rows), &options).unwrap())));
+        }
+    });
+    assert!(cache.stats().plans <= 8);
+    cache.clear();
+    assert_eq!(cache.stats().plans, 0);
+    Ok(())
+}
+
+fn options() -> Outcome {
+    let (device, plain) = (Device::cpu(), PlanOptions::default());
+    let descriptor = LayerNormDescriptor::new(x(&[2, 8]), 1)?;
+    let name = device.supports(&descriptor, &plain)?;
+    let pinned = Plan::new(&device, descriptor.clone(), &plain.clone().kernel(name))?;
+    assert_eq!(pinned.info().kernel, name);
+    let Err(Error::Unsupported { tried, .. }) = Plan::new(&device, descriptor, &plain.kernel("nonesuch")) else {
+        return Err("a kernel that does not exist was found".into());
+    };
+    assert!(tried[0].reason.to_string().contains("nonesuch"));
+    Ok(())
+}
+
+/// Each kind of refusal, by a name for it.
+fn refusals() -> Vec<(&'static str, Error)> {
+    let device = Device::cpu();
+    let options = PlanOptions::default();
+    let mut found = Vec::new();
+    let mut add =
+        |name, error: Option<Error>| found.push((name, error.unwrap_or_else(|| panic!("{name} was accepted"))));
+    let f32 = |dims: &[u64]| TensorDesc::contiguous(DType::F32, dims);
+
+    add("rank", f32(&[1; 9]).err());
+    add("overflow", f32(&[1 << 40, 1 << 40]).err());
+    add("strides", TensorDesc::strided(DType::F32, &[2, 2], &[1]).err());
+    add("align", f32(&[2]).and_then(|d| d.align(3)).err());
+    add("offset", f32(&[2]).and_then(|d| d.for_offset(3)).err());
+    add("channels_last", TensorDesc::channels_last(DType::F32, &[2]).err());
+    let integers = TensorDesc::contiguous(DType::I32, &[2, 2]).unwrap();
+    add("not a float", LayerNormDescriptor::new(integers, 1).err());
+    let plain = LayerNormDescriptor::new(x(&[2, 3]), 1).unwrap();
+    let rms = RmsNormDescriptor::new(x(&[2, 3]), 1).unwrap();
+    add("no dims", LayerNormDescriptor::new(x(&[2, 3]), 0).err());
+    add("too many dims", LayerNormDescriptor::new(x(&[2, 3]), 3).err());
+    add("eps below 0", plain.clone().eps(-1.0).err());
+    add("eps NaN", plain.clone().eps(f64::NAN).err());
+    add("eps infinite", rms.clone().eps(f64::INFINITY).err());
+    add("weight type", plain.clone().weight(DType::F16).err());
+    add(
+        "bias type",
+        LayerNormDescriptor::new(TensorDesc::contiguous(DType::F16, &[2, 3]).unwrap(), 1)
+            .and_then(|d| d.weight(DType::F32))
+            .and_then(|d| d.bias(DType::F16))
+            .err(),
+    );
+    add("offset without a weight", rms.clone().weight_offset(1.0).err());
+    add("layout of nothing", plain.clone().layout("h", x(&[2, 3])).err());
+    add("layout of another shape", plain.clone().y(x(&[3, 2])).err());
+    add(
+        "output written twice",
+        TensorDesc::strided(DType::F32, &[2, 3], &[0, 1]).and_then(|d| plain.clone().y(d)).err(),
+    );
+    add("axis past the rank", SoftmaxDescriptor::new(x(&[2, 3]), 2).err());
+    add("scale NaN", SoftmaxDescriptor::new(x(&[2, 3]), 1).and_then(|d| d.scale(f64::NAN)).err());
+    add(
+        "no gradient",
+        LayerNormBackwardDescriptor::new(x(&[2, 3]), 1)
+            .and_then(|_| {
+                let mut none = baracuda_ops::Gradients::ALL;
+                (none.dx, none.dweight, none.dbias) = (false, false, false);
+                plain.backward(none)
+            })
+            .err(),
+    );
+    add(
+        "dh without dx",
+        plain
+            .clone()
+            .weight(DType::F32)
+            .and_then(|d| d.backward(baracuda_ops::Gradients::PARAMETERS))
+            .and_then(|d| d.dh(true))
+            .err(),
+    );
+    channel_norms(&mut add);
+    add("op", AnyDescriptor::parse("layernorm", "{}").err());
+    add("json", AnyDescriptor::parse("layer_norm", r#"{"x": 3}"#).err());
+    add(
+        "json of an invalid descriptor",
+        AnyDescriptor::parse("layer_norm", r#"{"x":{"dtype":"f32","dims":[2]},"normalized_dims":2,"eps":0}"#).err(),
+    );
+    add(
+        "json with an unknown field",
+        AnyDescriptor::parse("rms_norm", r#"{"x":{"dtype":"f32","dims":[2]},"normalized_dims":1,"eps":0,"epsilon":1}"#)
+            .err(),
+    );
+    add("unsupported", Plan::new(&device, plain.clone(), &options.clone().kernel("nonesuch")).err());
+
+    let plan = Plan::new(&device, plain.clone().weight(DType::F32).unwrap().stats().unwrap(), &options).unwrap();
+    let mut queue = device.queue();
+    let input = [0f32; 6];
+    let weight = [0f32; 3];
+    let (mut y, mut mean, mut rstd) = ([0f32; 6], [0f32; 2], [0f32; 2]);
+    let mut with = |change: &dyn for<'a> Fn(LayerNormArgs<'a>) -> LayerNormArgs<'a>| {
+        let args = LayerNormArgs::new(&input[..], &mut y[..]).weight(&weight[..]).stats(&mut mean[..], &mut rstd[..]);
+        plan.run(&mut queue, change(args), Workspace::none()).err()
+    };
+    static SHORT: [f32; 2] = [0.0; 2];
+    static DOUBLE: [f64; 6] = [0.0; 6];
+    add(
+        "missing",
+        with(&|mut a| {
+            a.weight = None;
+            a
+        }),
+    );
+    add("unexpected", with(&|a| a.bias(&SHORT[..])));
+    add("short", with(&|a| a.weight(&SHORT[..])));
+    add(
+        "type",
+        with(&|mut a| {
+            a.x = Mem::host(&DOUBLE);
+            a
+        }),
+    );
+    add("in place without a partner", with(&|a| a.weight(Mem::in_place())));
+    let buffer = device.alloc(64).unwrap();
+    add(
+        "overlap",
+        plan.run(
+            &mut queue,
+            LayerNormArgs::new(MemIn(&buffer, 0, 24), MemOut(&buffer, 4, 24))
+                .weight(&weight[..])
+                .stats(&mut [0f32; 2][..], &mut [0f32; 2][..]),
+            Workspace::none(),
+        )
+        .err(),
+    );
+    let other = device.alloc(64).unwrap();
+    add(
+        "overlap of outputs",
+        plan.run(
+            &mut queue,
+            LayerNormArgs::new(&other, MemOut(&buffer, 0, 24))
+                .weight(&weight[..])
+                .stats(MemOut(&buffer, 16, 8), &mut [0f32; 2][..]),
+            Workspace::none(),
+        )
+        .err(),
+    );
+    add(
+        "beyond the buffer",
+        plan.run(
+            &mut queue,
+            LayerNormArgs::new(MemIn(&other, 60, 24), &buffer)
+                .weight(&weight[..])
+                .stats(&mut [0f32; 2][..], &mut [0f32; 2][..]),
+            Workspace::none(),
+        )
+        .err(),
+    );
+    let erased = plan.clone().erase();
+    add("operand count", erased.run(&mut queue, &[], Workspace::none()).err());
+    let read_only = [
+        Mem::host(&input).into(),
+        Mem::host(&weight).into(),
+        Mem::host(&input).into(),
+        Mem::host(&input).into(),
+        Mem::host(&input).into(),
+    ];
+    add("read only", erased.run(&mut queue, &read_only, Workspace::none()).err());
+    let (mut a, mut b) = ([0f32; 2], [0f32; 2]);
+    add(
+        "not bindable",
+        plan.bind(
+            LayerNormArgs::new(&input[..], &buffer).weight(&weight[..]).stats(&mut a[..], &mut b[..]),
+            Workspace::none(),
+        )
+        .err(),
+    );
+    // f32 at an odd address.
+    let bytes = device.alloc(64).unwrap();
+    add(
+        "misaligned",
+        plan.run(
+            &mut queue,
+            LayerNormArgs::new(MemIn(&bytes, 2, 24), &buffer)
+                .weight(&weight[..])
+                .stats(&mut [0f32; 2][..], &mut [0f32; 2][..]),
+            Workspace::none(),
+        )
+        .err(),
+    );
+    add("download as another type", {
+        let typed = device.upload(&[1f32]).unwrap();
+        queue.download::<f64>(&typed).err()
+    });
+    add("write beyond the end", device.write(&bytes, 60, &[0; 8]).err());
+    add("out of memory", device.alloc(1 << 62).err());
+    found
+}
+
+/// Refusals of the norms with channels.
+fn channel_norms(add: &mut impl FnMut(&'static str, Option<Error>)) {
+    let x4 = x(&[2, 6, 3, 3]);
+    let batch = BatchNormDescriptor::new(x4).unwrap();
+    let relu = batch.clone().residual().and_then(|d| d.activation(Activation::Relu)).unwrap();
+    let mut no_residual = Gradients::ALL;
+    no_residual.dresidual = false;
+    let f32 = |dims: &[u64]| TensorDesc::contiguous(DType::F32, dims).unwrap();
+    add("rank of channels", BatchNormDescriptor::new(x(&[6])).err());
+    add("rank above 5", InstanceNormDescriptor::new(x(&[1, 2, 1, 1, 1, 4])).err());
+    add("no groups", GroupNormDescriptor::new(x4, 0).err());
+    add("groups that do not divide the channels", GroupNormDescriptor::new(x4, 4).err());
+    add("training over one element", BatchNormDescriptor::new(x(&[1, 6, 1, 1])).err());
+    add("one spatial element", InstanceNormDescriptor::new(x(&[8, 6, 1])).err());
+    add("batch_norm eps 0", batch.clone().eps(0.0).err());
+    add("group_norm eps below 0", GroupNormDescriptor::new(x4, 3).and_then(|d| d.eps(-1e-9)).err());
+    add("momentum above 1", batch.clone().momentum(1.1).err());
+    add("momentum below 0", InstanceNormDescriptor::new(x4).and_then(|d| d.momentum(-0.1)).err());
+    add("momentum NaN", batch.clone().momentum(f64::NAN).err());
+    add("momentum and count", batch.clone().momentum(0.1).and_then(|d| d.cumulative()).err());
+    add("momentum in inference", BatchNormDescriptor::inference(x4).and_then(|d| d.momentum(0.1)).err());
+    add("statistics in inference", BatchNormDescriptor::inference(x4).and_then(|d| d.stats()).err());
+    add("length of statistics", batch.clone().stats().and_then(|d| d.layout("mean", f32(&[5]))).err());
+    add(
+        "shape of statistics",
+        InstanceNormDescriptor::new(x4).and_then(|d| d.stats()?.layout("rstd", f32(&[6]))).err(),
+    );
+    add(
+        "type of running statistics",
+        TensorDesc::contiguous(DType::F16, &[6])
+            .and_then(|d| batch.clone().momentum(0.1)?.layout("running_var", d))
+            .err(),
+    );
+    add("residual without a place for its gradient", relu.backward(no_residual).err());
+    add(
+        "gradient of no residual",
+        batch.backward(Gradients::ALL).and_then(|d| d.residual(false)?.layout("dresidual", x4)).err(),
+    );
+    add(
+        "y of another activation",
+        relu.clone().activation(Activation::Silu).and_then(|d| d.backward(Gradients::ALL)?.from_y()).err(),
+    );
+    add(
+        "groups of batch_norm",
+        AnyDescriptor::parse("batch_norm", r#"{"x":{"dtype":"f32","dims":[2,3]},"groups":3,"eps":1e-5}"#).err(),
+    );
+    add(
+        "residual of group_norm",
+        AnyDescriptor::parse(
+            "group_norm",
+            r#"{"x":{"dtype":"f32","dims":[2,3]},"groups":3,"eps":1e-5,"residual":true}"#,
+        )
+        .err(),
+    );
+    add(
+        "eps that rstd holds",
+        AnyDescriptor::parse(
+            "group_norm_backward",
+            r#"{"x":{"dtype":"f32","dims":[2,3]},"groups":3,"eps":1e-5,"dx":true}"#,
+        )
+        .err(),
+    );
+}
+
+/// A part of a buffer to read.
+#[derive(Clone, Copy)]
+struct MemIn<'a>(&'a Buffer, u64, u64);
+
+/// A part of a buffer to write.
+#[derive(Clone, Copy)]
+struct MemOut<'a>(&'a Buffer, u64, u64);
+
+impl<'a> From<MemIn<'a>> for Mem<'a> {
+    fn from(part: MemIn<'a>) -> Self {
+        Mem::buffer(part.0, part.1, part.2)
+    }
+}
+
+impl<'a> From<MemOut<'a>> for MemMut<'a> {
+    fn from(part: MemOut<'a>) -> Self {
+        MemMut::buffer(part.0, part.1, part.2)
+    }
+}
+
+/// Addresses differ from run to run.
+fn without_addresses(text: &str) -> String {
+    let mut words = Vec::new();
+    for word in text.split(' ') {
+        let is_address = word.starts_with("0x") && word.len() > 8;
+        words.push(if is_address { "0x.." } else { word });
+    }
+    words.join(" ")
+}
+
+fn errors() -> Outcome {
+    let text: String =
+        refusals().iter().map(|(name, error)| format!("{name}: {}\n", without_addresses(&error.to_string()))).collect();
+    if std::env::var_os(RENEW).is_some() {
+        std::fs::write(baracuda_ops_tests::floor::root().join("tests/errors.txt"), &text)?;
+        return Ok(());
+    }
+    let expected: BTreeMap<&str, &str> =
+        include_str!("../errors.txt").lines().filter_map(|l| l.split_once(": ")).collect();
+    let found: BTreeMap<&str, &str> = text.lines().filter_map(|l| l.split_once(": ")).collect();
+    for (name, words) in &found {
+        if expected.get(name) != Some(words) {
+            let was = expected.get(name).unwrap_or(&"(nothing)");
+            return Err(format!("{name} says {words:?}, tests/errors.txt {was:?}; {RENEW}=1 renews it").into());
+        }
+    }
+    if expected.len() != found.len() {
+        return Err("tests/errors.txt holds errors that are not tested".into());
+    }
+    Ok(())
+}
+
+/// Two threads with one output: one of them is told, and nothing is torn.
+fn in_use() -> Outcome {
+    let device = Device::cpu();
+    let (rows, cols) = (2048, 512);
+    let plan = Plan::new(&device, LayerNormDescriptor::new(x(&[rows, cols]), 1)?, &PlanOptions::default())?;
+    let input = device.upload(&vec![1f32; (rows * cols) as usize])?;
+    let output = device.alloc(rows * cols * 4)?;
+    let run = || plan.run(&mut device.queue(), LayerNormArgs::new(&input, &output), Workspace::none());
+    let refused = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    match run() {
+                        Ok(()) => {}
+                        Err(Error::BufferInUse { operand: "y", .. }) => {
+                            refused.store(true, std::sync::atomic::Ordering::Relaxed)
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                    if refused.load(std::sync::atomic::Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    if !refused.into_inner() {
+        return Err("four threads wrote one buffer and none was refused".into());
+    }
+    run()?;
+    Ok(())
+}
+
+/// On every backend: each refusal comes before anything is launched, so outputs stay as they were.
+fn refused_runs(device: &Device) -> Outcome {
+    let descriptor = LayerNormDescriptor::new(x(&[4, 64]), 1)?.weight(DType::F32)?;
+    let plan = Plan::new(device, descriptor, &PlanOptions::default())?;
+    let input = device.upload(&[1.5f32; 256])?;
+    let weight = device.upload(&[1f32; 64])?;
+    let output = device.upload(&[7f32; 256])?;
+    let halves = device.upload(&[half::f16::ONE; 64])?;
+    let elsewhere = Device::cpu().upload(&[0f32; 256])?;
+    let workspace = device.alloc(plan.workspace().bytes)?;
+    let mut queue = device.queue();
+    let mut run = |args: LayerNormArgs<'_>| plan.run(&mut queue, args, Workspace::new(&workspace));
+    let kind = |error: Result<(), Error>| match error {
+        Err(Error::MissingOperand { operand: "weight", .. }) => "missing",
+        Err(Error::UnexpectedOperand { operand: "bias", .. }) => "unexpected",
+        Err(Error::WrongDType { operand: "weight", .. }) => "dtype",
+        Err(Error::TooSmall { operand: "y", need_bytes: 1024, got_bytes: 1023, .. }) => "small",
+        Err(Error::Overlap { a: "weight", b: "y", .. }) => "overlap",
+        Err(Error::Overlap { a: "x", b: "y", .. }) => "overlap in place",
+        Err(Error::Misaligned { operand: "x", .. }) => "misaligned",
+        Err(Error::WrongDevice { operand: "x", .. }) => "device",
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(kind(run(LayerNormArgs::new(&input, &output))), "missing");
+    assert_eq!(kind(run(LayerNormArgs::new(&input, &output).weight(&weight).bias(&weight))), "unexpected");
+    assert_eq!(kind(run(LayerNormArgs::new(&input, &output).weight(&halves))), "dtype");
+    assert_eq!(kind(run(LayerNormArgs::new(&input, MemOut(&output, 0, 1023)).weight(&weight))), "small");
+    assert_eq!(kind(run(LayerNormArgs::new(&input, &output).weight(MemIn(&output, 0, 256)))), "overlap");
+    let wide = device.alloc(2048)?;
+    assert_eq!(
+        kind(run(LayerNormArgs::new(MemIn(&wide, 0, 1024), MemOut(&wide, 16, 1024)).weight(&weight))),
+        "overlap in place"
+    );
+    assert_eq!(kind(run(LayerNormArgs::new(MemIn(&wide, 2, 1024), &output).weight(&weight))), "misaligned");
+    if device.backend() != baracuda_ops::Backend::Cpu {
+        assert_eq!(kind(run(LayerNormArgs::new(&elsewhere, &output).weight(&weight))), "device");
+        let host = [0f32; 256];
+        assert_eq!(kind(run(LayerNormArgs::new(&host[..], &output).weight(&weight))), "device");
+    }
+    let after = queue.download::<f32>(&output)?;
+    if after.iter().any(|v| *v != 7.0) {
+        return Err("a refused run wrote to y".into());
+    }
+    plan.run(&mut queue, LayerNormArgs::new(&input, &output).weight(&weight), Workspace::new(&workspace))?;
+    if queue.download::<f32>(&output)?.iter().any(|v| *v != 0.0) {
+        return Err("a constant row is not 0".into());
+    }
+    Ok(())
+}
+
+fn other_queue(device: &Device) -> Outcome {
+    let plan = Plan::new(device, LayerNormDescriptor::new(x(&[2, 8]), 1)?, &PlanOptions::default())?;
+    let (input, output) = (device.alloc(64)?, device.alloc(64)?);
+    for other in TARGETS.iter().filter_map(|t| t.device.as_ref().ok()).filter(|other| *other != device) {
+        let run = plan.run(&mut other.queue(), LayerNormArgs::new(&input, &output), Workspace::none());
+        assert!(matches!(run, Err(Error::WrongDevice { operand: "queue", .. })), "{run:?}");
+        let bound = plan.bind(LayerNormArgs::new(&input, &output), Workspace::none())?;
+        let replay = bound.run(&mut other.queue());
+        assert!(matches!(replay, Err(Error::WrongDevice { operand: "queue", .. })), "{replay:?}");
+        let foreign = other.alloc(64)?;
+        let run = plan.run(&mut device.queue(), LayerNormArgs::new(&foreign, &output), Workspace::none());
+        assert!(matches!(run, Err(Error::WrongDevice { operand: "x", .. })), "{run:?}");
+        let write = device.write(&foreign, 0, &[0; 4]);
+        assert!(matches!(write, Err(Error::WrongDevice { .. })), "{write:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! BatchNorm, forward and backward.
+
+use baracuda_ops::{
+    AnyDescriptor, BatchNormArgs, BatchNormBackwardArgs, BatchNormBackwardDescriptor, BatchNormDescriptor, Device,
+    Error, Plan, PlanOptions, Queue, Workspace,
+};
+
+use super::channel_norm::{self, Family, Form, GradientForm, Running};
+use super::{Named, Subject};
+
+pub(super) const FORWARD: Subject = Subject {
+    name: "batch_norm",
+    cases: channel_norm::forward_cases::<BatchNorm>,
+    is_cpu_only: channel_norm::is_cpu_only,
+    may_be_constant: channel_norm::may_be_constant,
+    input: channel_norm::forward_input,
+    expect: channel_norm::expect_forward,
+    contracts: channel_norm::FORWARD_CONTRACTS,
+    run_typed: run_forward,
+    features: channel_norm::forward_features::<BatchNorm>,
+};
+
+pub(super) const BACKWARD: Subject = Subject {
+    name: "batch_norm_backward",
+    cases: channel_norm::backward_cases::<BatchNorm>,
+    is_cpu_only: channel_norm::is_cpu_only,
+    may_be_constant: channel_norm::may_be_constant,
+    input: channel_norm::backward_input,
+    expect: channel_norm::expect_backward,
+    contracts: channel_norm::BACKWARD_CONTRACTS,
+    run_typed: run_backward,
+    features: channel_norm::backward_features::<BatchNorm>,
+};
+
+struct BatchNorm;
+
+fn forward(form: &Form) -> Result<BatchNormDescriptor, Error> {
+    let mut descriptor = match form.running {
+        Running::None => BatchNormDescriptor::new(form.x)?,
+        Running::Momentum(momentum) => BatchNormDescriptor::new(form.x)?.momentum(momentum)?,
+        Running::Cumulative => BatchNormDescriptor::new(form.x)?.cumulative()?,
+        Running::Inference => BatchNormDescriptor::inference(form.x)?,
+    };
+    descriptor = descriptor.eps(form.eps)?.activation(form.activation)?;
+    if let Some(dtype) = form.weight {
+        descriptor = descriptor.weight(dtype)?;
+    }
+    if let Some(dtype) = form.bias {
+        descriptor = descriptor.bias(dtype)?;
+    }
+    if form.residual {
+        descriptor = descriptor.residual()?;
+    }
+    if form.stats {
+        descriptor = descriptor.stats()?;
+    }
+    for (name, desc) in &form.layouts {
+        descriptor = descriptor.layout(name, *desc)?;
+    }
+    Ok(descriptor)
+}
+
+impl Family for BatchNorm {
+    const HAS_RUNNING: bool = true;
+    const HAS_RESIDUAL: bool = true;
+    const SHAPES: &'static [(&'static [u64], u64, bool)] = &[
+        (&[8, 3, 5, 7], 0, true),
+        (&[2, 16, 14, 14], 0, true),
+        (&[1, 5, 9, 9], 0, true),
+        (&[1, 8, 1031], 0, false),
+        (&[33, 7, 1, 1], 0, true),
+        (&[64, 10], 0, true),
+        (&[2, 1], 0, false),
+        (&[129, 1000], 0, false),
+        (&[5, 1, 17], 0, true),
+        (&[4, 6, 31], 0, false),
+        (&[2, 3, 3, 4, 5], 0, true),
+        (&[6, 20, 7, 7], 0, true),
+        (&[3, 33, 2, 129], 0, false),
+        (&[70, 9, 4, 4], 0, false),
+        (&[500, 3, 2, 2], 0, false),
+        (&[4, 64, 16, 16], 0, false),
+        (&[2, 2, 64, 64], 0, true),
+        (&[3, 2, 101, 103], 0, false),
+        (&[1, 2, 300, 333], 0, false),
+        (&[1, 1, 262_144], 0, false),
+        (&[2, 65_537, 2], 0, false),
+        (&[65_537, 2, 2], 0, false),
+        (&[0, 4, 5, 5], 0, true),
+        (&[2, 0, 5, 5], 0, false),
+        (&[2, 4, 0, 5], 0, false),
+    ];
+
+    fn groups(_: u64) -> u64 {
+        0
+    }
+
+    fn forward(form: &Form) -> Result<AnyDescriptor, Error> {
+        forward(form).map(AnyDescriptor::new)
+    }
+
+    fn backward(form: &GradientForm) -> Result<AnyDescriptor, Error> {
+        let mut descriptor = forward(&form.form)?.backward(form.wanted)?;
+        if form.from_y {
+            descriptor = descriptor.from_y()?;
+        }
+        for (name, desc) in &form.layouts {
+            descriptor = descriptor.layout(name, *desc)?;
+        }
+        Ok(AnyDescriptor::new(descriptor))
+    }
+}
+
+fn run_forward(
+    descriptor: &AnyDescriptor,
+    device: &Device,
+    options: &PlanOptions,
+    queue: &mut Queue<'_>,
+    named: &dyn Named,
+    workspace: Workspace<'_>,
+) -> Result<(), Error> {
+    let plan = Plan::new(device, descriptor.downcast::<BatchNormDescriptor>().expect("a batch_norm").clone(), options)?;
+    let mut args = BatchNormArgs::new(named.mem("x").expect("x"), named.mem_mut("y").expect("y"));
+    (args.weight, args.bias, args.residual) = (named.mem("weight"), named.mem("bias"), named.mem("residual"));
+    (args.mean, args.rstd, args.num_batches) =
+        (named.mem_mut("mean"), named.mem_mut("rstd"), named.mem_mut("num_batches"));
+    let is_read = |slot: &&baracuda_ops::Slot| slot.access == baracuda_ops::Access::In;
+    if descriptor.slots().iter().filter(is_read).any(|slot| slot.name == "running_mean") {
+        args =
+            args.statistics(named.mem("running_mean").expect("a mean"), named.mem("running_var").expect("a variance"));
+    } else if let (Some(mean), Some(var)) = (named.mem_mut("running_mean"), named.mem_mut("running_var")) {
+        args = args.running(mean, var);
+    }
+    plan.run(queue, args, workspace)
+}
+
+fn run_backward(
+    descriptor: &AnyDescriptor,
+    device: &Device,
+    options: &PlanOptions,
+    queue: &mut Queue<'_>,
+    named: &dyn Named,
+    workspace: Workspace<'_>,
+) -> Result<(), Error> {
+    let descriptor: &BatchNormBackwardDescriptor = descriptor.downcast().expect("a batch_norm_backward");
+    let mut args = BatchNormBackwardArgs::new(named.mem("dy").expect("dy"), named.mem("x").expect("x"));
+    (args.residual, args.y) = (named.mem("residual"), named.mem("y"));
+    (args.weight, args.bias) = (named.mem("weight"), named.mem("bias"));
+    (args.mean, args.rstd) = (named.mem("mean"), named.mem("rstd"));
+    (args.running_mean, args.running_var) = (named.mem("running_mean"), named.mem("running_var"));
+    (args.dx, args.dresidual) = (named.mem_mut("dx"), named.mem_mut("dresidual"));
+    (args.dweight, args.dbias) = (named.mem_mut("dweight"), named.mem_mut("dbias"));
+    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+}

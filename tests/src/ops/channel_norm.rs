@@ -1,0 +1,979 @@
+//! What BatchNorm, GroupNorm and InstanceNorm share: cases, inputs and the accuracy contract.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use baracuda_ops::{
+    Access, Activation, AnyDescriptor, Backend, DType, Device, Error, Gradients, Mem, MemMut, PlanOptions, Slot,
+    TensorDesc, Workspace,
+};
+use serde_json::Value;
+
+use super::Contract;
+use crate::case::{Case, Data, Random, distinct};
+use crate::judge::{Expected, budget};
+use crate::values::Tensors;
+
+/// The longest chain of additions plus the depth of the tree above it that the contract allows a reduction.
+const CHAIN: f64 = 48.0;
+
+/// Where the statistics come from, and what becomes of the running ones.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Running {
+    /// There are none.
+    None,
+    /// Updated with a momentum.
+    Momentum(f64),
+    /// Updated to the mean over all batches.
+    Cumulative,
+    /// They are the statistics.
+    Inference,
+}
+
+/// A forward before it is a descriptor.
+#[derive(Clone)]
+pub(super) struct Form {
+    pub(super) x: TensorDesc,
+    pub(super) groups: u64,
+    pub(super) weight: Option<DType>,
+    pub(super) bias: Option<DType>,
+    pub(super) eps: f64,
+    pub(super) activation: Activation,
+    pub(super) residual: bool,
+    pub(super) running: Running,
+    pub(super) stats: bool,
+    pub(super) layouts: Vec<(&'static str, TensorDesc)>,
+}
+
+impl Form {
+    fn plain(x: TensorDesc, groups: u64) -> Self {
+        Self {
+            x,
+            groups,
+            weight: None,
+            bias: None,
+            eps: 1e-5,
+            activation: Activation::Identity,
+            residual: false,
+            running: Running::None,
+            stats: false,
+            layouts: Vec::new(),
+        }
+    }
+
+    /// With both parameters in one type, and the statistics.
+    fn affine(x: TensorDesc, groups: u64, dtype: DType) -> Self {
+        Self { weight: Some(dtype), bias: Some(dtype), stats: true, ..Self::plain(x, groups) }
+    }
+
+    fn act(self, activation: Activation) -> Self {
+        Self { activation, ..self }
+    }
+
+    fn running(self, running: Running) -> Self {
+        Self { running, stats: self.stats && running != Running::Inference, ..self }
+    }
+}
+
+/// A backward before it is a descriptor.
+#[derive(Clone)]
+pub(super) struct GradientForm {
+    pub(super) form: Form,
+    pub(super) wanted: Gradients,
+    pub(super) from_y: bool,
+    pub(super) layouts: Vec<(&'static str, TensorDesc)>,
+}
+
+impl GradientForm {
+    fn all(form: Form) -> Self {
+        Self { form, wanted: Gradients::ALL, from_y: false, layouts: Vec::new() }
+    }
+}
+
+/// One of the three ops.
+pub(super) trait Family {
+    /// Running statistics and inference.
+    const HAS_RUNNING: bool;
+    /// A residual, gradients from y, the cumulative mode.
+    const HAS_RESIDUAL: bool;
+    /// Extents, number of groups, and whether the case runs in every mode.
+    const SHAPES: &'static [(&'static [u64], u64, bool)];
+    /// Number of groups for a number of channels, where it does not matter.
+    fn groups(channels: u64) -> u64;
+    fn forward(form: &Form) -> Result<AnyDescriptor, Error>;
+    fn backward(form: &GradientForm) -> Result<AnyDescriptor, Error>;
+}
+
+const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
+const ACTIVATIONS: [Activation; 6] = [
+    Activation::Relu,
+    Activation::GeluErf,
+    Activation::GeluTanh,
+    Activation::Silu,
+    Activation::Sigmoid,
+    Activation::Tanh,
+];
+
+fn dense(dtype: DType, dims: &[u64]) -> TensorDesc {
+    TensorDesc::contiguous(dtype, dims).expect("a valid shape")
+}
+
+fn last(dtype: DType, dims: &[u64]) -> TensorDesc {
+    TensorDesc::channels_last(dtype, dims).expect("a valid shape")
+}
+
+fn strided(dtype: DType, dims: &[u64], strides: &[u64]) -> TensorDesc {
+    TensorDesc::strided(dtype, dims, strides).expect("a valid layout")
+}
+
+/// Whether a type takes a shape. f64 and f16 differ from f32 and bf16 only in how elements are read and written.
+fn is_kept(dtype: DType, dims: &[u64], core: bool) -> bool {
+    let elements: u64 = dims.iter().product();
+    match dtype {
+        // As many groups or samples as no dimension of a grid has are alike in every type.
+        _ if dims.iter().any(|dim| *dim > 20_000 && *dim < 70_000) => dtype == DType::F32,
+        DType::F64 => core || elements < 2000,
+        DType::F16 => core || elements < 1500,
+        _ => true,
+    }
+}
+
+fn with_core(case: Case, is_core: bool) -> Case {
+    if is_core { case.core() } else { case }
+}
+
+/// The options of forward over one x: every one in f32, f64 and contiguous bf16, else one of each kind. A GPU compiles a shader for
+/// nearly each.
+fn options<F: Family>(x: TensorDesc) -> Vec<(Form, bool)> {
+    let is_whole = match x.dtype() {
+        DType::F16 => false,
+        DType::BF16 => x.is_contiguous(),
+        _ => true,
+    };
+    every_option::<F>(x).into_iter().filter(|(form, core)| is_whole || *core || is_of_a_kind(form)).collect()
+}
+
+/// Whether a form without the others like it will do.
+fn is_of_a_kind(form: &Form) -> bool {
+    let is_affine = form.weight.is_some() && form.bias.is_some() && form.stats && form.eps == 1e-5;
+    match form.activation {
+        Activation::Identity => is_affine && !form.residual,
+        Activation::Relu => is_affine && form.running == Running::Momentum(0.1),
+        _ => false,
+    }
+}
+
+fn every_option<F: Family>(x: TensorDesc) -> Vec<(Form, bool)> {
+    let (dtype, groups) = (x.dtype(), F::groups(x.dims()[1]));
+    let plain = Form::plain(x, groups);
+    let affine = Form::affine(x, groups, DType::F32);
+    let mut forms = vec![
+        (plain.clone(), false),
+        (Form { stats: true, ..plain.clone() }, false),
+        (Form { weight: Some(dtype), ..plain.clone() }, false),
+        (Form { bias: Some(dtype), stats: true, ..plain.clone() }, false),
+        (Form { weight: Some(DType::F32), ..plain.clone() }, false),
+        (Form::affine(x, groups, dtype), true),
+        (affine.clone(), true),
+        (Form { stats: false, ..affine.clone() }, false),
+    ];
+    for eps in [1e-12, 1.0] {
+        forms.push((Form { eps, ..affine.clone() }, false));
+    }
+    for activation in ACTIVATIONS {
+        forms.push((affine.clone().act(activation), matches!(activation, Activation::Silu | Activation::GeluErf)));
+    }
+    forms.push((plain.clone().act(Activation::Silu), false));
+    if F::HAS_RUNNING {
+        for momentum in [0.0, 0.1, 1.0] {
+            forms.push((affine.clone().running(Running::Momentum(momentum)), momentum == 0.1));
+        }
+        forms.push((plain.clone().running(Running::Momentum(0.3)), false));
+        forms.push((plain.clone().running(Running::Inference), false));
+        forms.push((affine.clone().running(Running::Inference), true));
+        forms.push((Form { eps: 1e-3, ..affine.clone() }.running(Running::Inference).act(Activation::Silu), false));
+        forms.push((affine.clone().running(Running::Inference).act(Activation::Relu), false));
+    }
+    if F::HAS_RESIDUAL {
+        let residual = Form { residual: true, ..affine.clone() };
+        forms.push((residual.clone(), false));
+        forms.push((Form { residual: true, ..plain.clone() }.act(Activation::Relu), false));
+        for activation in [Activation::Relu, Activation::Silu, Activation::GeluTanh] {
+            forms.push((residual.clone().act(activation), activation == Activation::Relu));
+        }
+        forms.push((residual.clone().act(Activation::Relu).running(Running::Momentum(0.1)), false));
+        forms.push((residual.clone().act(Activation::Relu).running(Running::Inference), true));
+        forms.push((affine.clone().running(Running::Cumulative), true));
+        forms.push((plain.running(Running::Cumulative), false));
+    }
+    forms
+}
+
+/// Strides, ranks and alignment promises.
+fn layouts<F: Family>(dtype: DType) -> Vec<(Form, bool)> {
+    let element = dtype.size_bytes();
+    let dims = [2, 6, 4, 6];
+    let (contiguous, channels_last) = (dense(dtype, &dims), last(dtype, &dims));
+    let affine = |x: TensorDesc| Form::affine(x, F::groups(x.dims()[1]), dtype);
+    let mut forms = Vec::new();
+    let mut add = |form: Form, core: bool| forms.push((form, core));
+    // Some channels of more, some samples of more, in x, in y and in both, in steps that keep and that break the vector width.
+    for (step, core) in [(24 * 10, true), (24 * 9 + 1, false)] {
+        let slice = strided(dtype, &dims, &[step, 24, 6, 1]);
+        add(affine(slice), core);
+        add(Form { layouts: vec![("y", slice)], ..affine(contiguous) }, false);
+        add(Form { layouts: vec![("y", contiguous)], ..affine(slice) }, false);
+    }
+    for (pixel, core) in [(8, true), (7, false)] {
+        let slice = strided(dtype, &dims, &[24 * pixel + 40, 1, 6 * pixel, pixel]);
+        add(affine(slice), core);
+        add(Form { layouts: vec![("y", slice)], ..affine(channels_last) }, false);
+        add(Form { layouts: vec![("y", channels_last)], ..affine(slice) }, false);
+    }
+    // Channels further apart than they are long.
+    add(affine(strided(dtype, &dims, &[6 * 32, 32, 6, 1])), false);
+    // One sample read by all.
+    add(affine(strided(dtype, &dims, &[0, 24, 6, 1])), false);
+    // Lower promises.
+    for align in [element, 4.max(element)] {
+        let low = |desc: TensorDesc| desc.align(align).expect("an alignment the type has");
+        add(affine(low(contiguous)), align == element);
+        add(affine(low(channels_last)), false);
+        let parameters = vec![("weight", low(dense(dtype, &[6]))), ("bias", low(dense(dtype, &[6])))];
+        add(Form { layouts: parameters, ..affine(contiguous) }, false);
+    }
+    if F::HAS_RESIDUAL {
+        let residual = |x: TensorDesc| Form { residual: true, ..affine(x) }.act(Activation::Relu);
+        let slice = strided(dtype, &dims, &[24 * 10, 24, 6, 1]);
+        add(Form { layouts: vec![("residual", slice), ("y", contiguous)], ..residual(contiguous) }, false);
+        add(residual(channels_last), true);
+        add(Form { layouts: vec![("residual", contiguous)], ..residual(channels_last) }, false);
+    }
+    // For the CPU: both orders at once, spatial extents that do not collapse, parameters with gaps.
+    add(Form { layouts: vec![("y", channels_last)], ..affine(contiguous) }, true);
+    add(affine(strided(dtype, &dims, &[144, 24, 1, 4])), false);
+    add(affine(strided(dtype, &dims, &[6 * 48, 48, 12, 2])), false);
+    add(Form { layouts: vec![("weight", strided(dtype, &[6], &[2]))], ..affine(contiguous) }, false);
+    forms
+}
+
+/// Shapes for hard data: one group for a block, and more than fits one.
+fn hard<F: Family>(dtype: DType) -> Vec<TensorDesc> {
+    vec![
+        dense(dtype, &[3, 4, 9, 11]),
+        last(dtype, &[3, 4, 9, 11]),
+        dense(dtype, &[2, 4, 2001]),
+        last(dtype, &[2, 4, 2001]),
+    ]
+}
+
+pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut add = |form: Form, data: Data, core: bool| {
+        let descriptor = F::forward(&form).expect("the case lists hold valid descriptors");
+        cases.push(with_core(Case::new(descriptor, data), core));
+    };
+    for dtype in FLOATS {
+        for x in [dense(dtype, &[3, 6, 5, 7]), last(dtype, &[3, 6, 5, 7])] {
+            for (form, core) in options::<F>(x) {
+                add(form, Data::Normal, core && dtype != DType::F16);
+            }
+        }
+        for (dims, groups, core) in F::SHAPES.iter().filter(|s| is_kept(dtype, s.0, s.2)) {
+            for x in [dense(dtype, dims), last(dtype, dims)] {
+                let affine = Form::affine(x, *groups, dtype);
+                add(affine.clone(), Data::Normal, *core && dtype != DType::F16);
+                if matches!(dtype, DType::F32 | DType::BF16) {
+                    let form = Form { weight: Some(DType::F32), bias: Some(DType::F32), ..affine };
+                    let form = form.act(Activation::Silu);
+                    let running = if F::HAS_RUNNING { Running::Momentum(0.1) } else { Running::None };
+                    add(form.running(running), Data::Normal, false);
+                }
+            }
+        }
+        for (form, core) in layouts::<F>(dtype) {
+            add(form, Data::Normal, core && dtype != DType::F64);
+        }
+        for data in Data::ALL.into_iter().filter(|d| *d != Data::Normal) {
+            for x in hard::<F>(dtype) {
+                let form = Form::affine(x, F::groups(x.dims()[1]), DType::F32);
+                add(form.clone(), data, false);
+                if x.rank() == 4 {
+                    // Beside an outlier nearly everything lies on one side of 0.
+                    let act = match data {
+                        Data::Tiny => Activation::Tanh,
+                        Data::Outlier => Activation::Silu,
+                        _ => Activation::Relu,
+                    };
+                    add(form.clone().act(act), data, false);
+                    if F::HAS_RUNNING {
+                        add(form.clone().running(Running::Momentum(0.1)), data, false);
+                        add(form.clone().running(Running::Inference), data, false);
+                    }
+                    if F::HAS_RESIDUAL {
+                        add(Form { residual: true, ..form }.act(Activation::Relu), data, false);
+                    }
+                }
+            }
+        }
+        if dtype != DType::F16 {
+            for data in [Data::Constant, Data::LargeMean, Data::Outlier] {
+                add(Form::affine(dense(dtype, &[1, 2, 70_000]), F::groups(2), DType::F32), data, false);
+            }
+        }
+    }
+    // Statistics of one element: allowed where they come from elsewhere.
+    if F::HAS_RUNNING {
+        for dims in [&[1, 5][..], &[4, 5, 1, 1], &[0, 3, 2]] {
+            add(Form::affine(dense(DType::F32, dims), 0, DType::F32).running(Running::Inference), Data::Normal, false);
+        }
+    }
+    distinct(cases)
+}
+
+pub(super) fn backward_cases<F: Family>() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut add = |form: GradientForm, data: Data, core: bool| {
+        let descriptor = F::backward(&form).expect("the case lists hold valid descriptors");
+        cases.push(with_core(Case::new(descriptor, data), core));
+    };
+    for dtype in FLOATS {
+        for x in [dense(dtype, &[3, 6, 5, 7]), last(dtype, &[3, 6, 5, 7])] {
+            for (form, core) in options::<F>(x) {
+                let core = core && dtype != DType::F16;
+                add(GradientForm::all(form.clone()), Data::Normal, core);
+                if form.residual && form.activation == Activation::Relu {
+                    add(GradientForm { from_y: true, ..GradientForm::all(form.clone()) }, Data::Normal, core);
+                }
+            }
+            let affine = Form::affine(x, F::groups(6), dtype);
+            let activations = match (dtype, x.is_contiguous()) {
+                (DType::F32, true) | (DType::BF16, false) => {
+                    &[Activation::Identity, Activation::Silu, Activation::Relu][..]
+                }
+                _ => &[],
+            };
+            for &activation in activations {
+                for subset in 1..16 {
+                    let mut wanted = Gradients::ALL;
+                    (wanted.dx, wanted.dweight) = (subset & 1 != 0, subset & 2 != 0);
+                    (wanted.dbias, wanted.dresidual) = (subset & 4 != 0, subset & 8 != 0);
+                    let residual = F::HAS_RESIDUAL && activation != Activation::Silu;
+                    let has_place = wanted.dresidual || !wanted.dx || activation == Activation::Identity;
+                    if (wanted.dresidual && !residual) || (residual && !has_place) {
+                        continue;
+                    }
+                    let form = Form { residual, ..affine.clone() }.act(activation);
+                    add(GradientForm { wanted, ..GradientForm::all(form.clone()) }, Data::Normal, false);
+                    if residual && activation == Activation::Relu {
+                        let from_y = GradientForm { wanted, from_y: true, ..GradientForm::all(form) };
+                        add(from_y, Data::Normal, false);
+                    }
+                }
+            }
+        }
+        for (dims, groups, core) in F::SHAPES.iter().filter(|s| is_kept(dtype, s.0, s.2)) {
+            for x in [dense(dtype, dims), last(dtype, dims)] {
+                let affine = Form::affine(x, *groups, dtype);
+                add(GradientForm::all(affine.clone()), Data::Normal, *core && dtype != DType::F16);
+                if matches!(dtype, DType::F32 | DType::BF16) {
+                    let form = Form { weight: Some(DType::F32), bias: Some(DType::F32), ..affine };
+                    add(GradientForm::all(form.clone().act(Activation::Silu)), Data::Normal, false);
+                    let input = GradientForm { wanted: Gradients::INPUT, ..GradientForm::all(form) };
+                    add(input, Data::Normal, false);
+                }
+            }
+        }
+        for (form, core) in layouts::<F>(dtype) {
+            let of = |name: &str| form.layouts.iter().find(|l| l.0 == name).map(|l| l.1);
+            // dx lies as x does, dresidual as the residual.
+            let mut layouts = vec![("dx", form.x)];
+            layouts.extend(of("residual").map(|desc| ("dresidual", desc)));
+            layouts.retain(|l| l.1.is_injective());
+            add(GradientForm { layouts, ..GradientForm::all(form.clone()) }, Data::Normal, core && dtype != DType::F64);
+        }
+        for data in Data::ALL.into_iter().filter(|d| *d != Data::Normal) {
+            for x in hard::<F>(dtype) {
+                let form = Form::affine(x, F::groups(x.dims()[1]), DType::F32);
+                add(GradientForm::all(form.clone()), data, false);
+                if x.rank() == 4 {
+                    add(GradientForm::all(form.clone().act(Activation::Relu)), data, false);
+                    if F::HAS_RUNNING {
+                        let inference = form.clone().running(Running::Inference);
+                        add(GradientForm::all(inference.clone()), data, false);
+                        if matches!(data, Data::Inf | Data::NegInf) {
+                            for activation in ACTIVATIONS {
+                                add(GradientForm::all(inference.clone().act(activation)), data, false);
+                            }
+                        }
+                    }
+                    if F::HAS_RESIDUAL {
+                        let form = Form { residual: true, ..form }.act(Activation::Relu);
+                        add(GradientForm { from_y: true, ..GradientForm::all(form.clone()) }, data, false);
+                        add(GradientForm::all(form), data, false);
+                    }
+                }
+            }
+        }
+    }
+    if F::HAS_RUNNING {
+        for dims in [&[1, 5][..], &[4, 5, 1, 1], &[0, 3, 2]] {
+            let form = Form::affine(dense(DType::F32, dims), 0, DType::F32).running(Running::Inference);
+            add(GradientForm::all(form.clone()), Data::Normal, false);
+            add(GradientForm::all(form.act(Activation::Silu)), Data::Normal, false);
+        }
+    }
+    distinct(cases)
+}
+
+/// What the harness reads back from a descriptor.
+struct Fields {
+    json: Value,
+    batch: usize,
+    channels: usize,
+    spatial: usize,
+    /// Groups of a sample; 0 where a channel of all samples shares statistics.
+    groups: usize,
+    eps: f64,
+    activation: Activation,
+    is_inference: bool,
+}
+
+impl Fields {
+    fn of(descriptor: &AnyDescriptor) -> Result<Self> {
+        let line = descriptor.line();
+        let (op, json) = line.split_once(' ').context("a repro line has a JSON")?;
+        let json: Value = serde_json::from_str(json)?;
+        let dims: Vec<usize> = descriptor.slots()[0].desc.dims().iter().map(|d| *d as usize).collect();
+        let is_inference = json["inference"].as_bool().unwrap_or(false);
+        let groups = match op.trim_end_matches("_backward") {
+            "group_norm" => json["groups"].as_u64().context("groups")? as usize,
+            "instance_norm" if !is_inference => dims[1],
+            _ => 0,
+        };
+        let activation = match &json["activation"] {
+            Value::Null => Activation::Identity,
+            name => serde_json::from_value(name.clone())?,
+        };
+        Ok(Self {
+            batch: dims[0],
+            channels: dims[1],
+            spatial: dims[2..].iter().product(),
+            groups,
+            eps: json["eps"].as_f64().unwrap_or(1e-5),
+            activation,
+            is_inference,
+            json,
+        })
+    }
+
+    /// Elements of a tensor.
+    fn elements(&self) -> usize {
+        self.batch * self.channels * self.spatial
+    }
+
+    fn channel(&self, i: usize) -> usize {
+        i / self.spatial % self.channels
+    }
+
+    /// Index of the statistics of an element.
+    fn group(&self, i: usize) -> usize {
+        match self.groups {
+            0 => self.channel(i),
+            groups => {
+                let sample = i / self.spatial / self.channels;
+                sample * groups + self.channel(i) / (self.channels / groups)
+            }
+        }
+    }
+
+    fn group_count(&self) -> usize {
+        if self.groups == 0 { self.channels } else { self.batch * self.groups }
+    }
+
+    /// Elements of a group.
+    fn group_elements(&self) -> usize {
+        match self.groups {
+            0 => self.batch * self.spatial,
+            groups => self.channels / groups * self.spatial,
+        }
+    }
+
+    /// The JSON of the same op, forward or backward, over dense f64 operands.
+    fn in_f64(&self) -> Result<Value> {
+        let mut json = self.json.clone();
+        json["x"] = serde_json::json!({"dtype": "f64", "dims": self.json["x"]["dims"]});
+        let object = json.as_object_mut().context("the JSON of a descriptor is an object")?;
+        object.remove("layouts");
+        for name in ["weight", "bias"] {
+            if object.contains_key(name) {
+                object.insert(name.into(), "f64".into());
+            }
+        }
+        Ok(json)
+    }
+
+    /// The JSON of the plain forward that the statistics of a backward come from.
+    fn forward_json(&self) -> Value {
+        let mut json = serde_json::json!({
+            "x": {"dtype": "f64", "dims": self.json["x"]["dims"]}, "eps": 1e-5, "stats": true,
+        });
+        if let Some(groups) = self.json.get("groups") {
+            json["groups"] = groups.clone();
+        }
+        json
+    }
+}
+
+pub(super) fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
+    // Groups of one or two elements have only a few values; the gradients of nothing are zeros; ReLU may cut most of a few channels.
+    Fields::of(descriptor).is_ok_and(|f| {
+        f.group_elements() <= 2 || f.elements() == 0 || (f.activation == Activation::Relu && f.channels < 4)
+    })
+}
+
+/// GPUs take tensors whose spatial extents are one, all contiguous or all channels last, and dense parameters.
+pub(super) fn is_cpu_only(descriptor: &AnyDescriptor) -> bool {
+    let Ok(fields) = Fields::of(descriptor) else { return false };
+    let (mut has_segments, mut has_rows) = (true, true);
+    let rank = descriptor.slots()[0].desc.rank();
+    let is_tensor = |slot: &Slot| ["x", "y", "residual", "dy", "dx", "dresidual"].contains(&slot.name);
+    for slot in descriptor.slots() {
+        let (dims, strides) = (slot.desc.dims(), slot.desc.strides());
+        if !is_tensor(slot) {
+            if !slot.desc.is_contiguous() {
+                return true;
+            }
+            continue;
+        }
+        let axes: Vec<usize> = (2..rank).filter(|axis| dims[*axis] != 1).collect();
+        if axes.windows(2).any(|pair| strides[pair[0]] != strides[pair[1]] * dims[pair[1]]) {
+            return true;
+        }
+        has_segments &= axes.last().is_none_or(|axis| strides[*axis] == 1);
+        has_rows &= strides[1] == 1 || fields.channels <= 1;
+    }
+    !has_segments && !has_rows
+}
+
+pub(super) fn forward_input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
+    let fields = Fields::of(&case.descriptor)?;
+    Ok(input(case.data, slot, &fields, random))
+}
+
+pub(super) fn backward_input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensors) -> Result<Vec<f64>> {
+    let fields = Fields::of(&case.descriptor)?;
+    // A NaN comes in through dy, and through y where that is an operand; infinities through x.
+    let data = match (case.data, slot.name) {
+        (Data::Nan, "dy" | "y") => Data::Nan,
+        (Data::Nan, "x") | (_, "dy" | "y") => Data::Normal,
+        (data, _) => data,
+    };
+    if !matches!(slot.name, "mean" | "rstd") {
+        return Ok(input(data, slot, &fields, random));
+    }
+    let x = before.values("x").context("x comes before the statistics")?;
+    let op = case.descriptor.name().trim_end_matches("_backward");
+    let statistics = run_in_f64(op, &fields.forward_json(), &BTreeMap::from([("x", x)]))?;
+    Ok(statistics[slot.name].clone())
+}
+
+fn input(data: Data, slot: &Slot, fields: &Fields, random: &mut Random) -> Vec<f64> {
+    let elements = slot.desc.elements();
+    let rows = |data: Data, random: &mut Random| {
+        data.rows(slot.desc.dtype(), (fields.batch * fields.channels) as u64, fields.spatial as u64, random)
+    };
+    match slot.name {
+        "x" | "dy" => rows(data, random),
+        // Of ReLU.
+        "y" => rows(data, random).into_iter().map(|y| if y <= 0.0 { 0.0 } else { y }).collect(),
+        "weight" => (0..elements).map(|_| 1.0 + 0.5 * random.normal()).collect(),
+        "running_mean" if matches!(data, Data::LargeMean | Data::Constant) => {
+            (0..elements).map(|_| 1000.0 + 0.1 * random.normal()).collect()
+        }
+        "running_var" => (0..elements).map(|_| 0.05 + random.normal().powi(2)).collect(),
+        "num_batches" => vec![(random.normal().abs() * 4.0).floor(); elements as usize],
+        _ => (0..elements).map(|_| random.normal()).collect(),
+    }
+}
+
+/// Runs a descriptor whose operands are all dense f64 on the CPU. Operands that are read and written are among inputs and outputs.
+fn run_in_f64(op: &str, json: &Value, inputs: &BTreeMap<&str, &[f64]>) -> Result<BTreeMap<String, Vec<f64>>> {
+    let device = Device::cpu();
+    let plan = AnyDescriptor::parse(op, &json.to_string())?.plan(&device, &PlanOptions::default())?;
+    let input = |name: &str| inputs.get(name).copied().with_context(|| format!("no input {name}"));
+    let mut outputs: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut count: Vec<i64> = Vec::new();
+    for slot in plan.slots() {
+        let elements = slot.desc.elements() as usize;
+        let values = match slot.access {
+            Access::In => continue,
+            Access::Out => vec![f64::NAN; elements],
+            Access::InOut => input(slot.name)?.to_vec(),
+        };
+        if slot.desc.dtype() == DType::I64 {
+            count = values.iter().map(|v| *v as i64).collect();
+        } else {
+            outputs.insert(slot.name.into(), values);
+        }
+    }
+    let mut writable: BTreeMap<&str, &mut Vec<f64>> = outputs.iter_mut().map(|(n, v)| (n.as_str(), v)).collect();
+    let mut writable_count = Some(&mut count);
+    let mut operands = Vec::new();
+    for slot in plan.slots() {
+        operands.push(match (writable.remove(slot.name), slot.desc.dtype()) {
+            (Some(values), _) => MemMut::host(values.as_mut_slice()).into(),
+            (None, DType::I64) => MemMut::host(writable_count.take().context("one count")?.as_mut_slice()).into(),
+            (None, _) => Mem::host(input(slot.name)?).into(),
+        });
+    }
+    plan.run(&mut device.queue(), &operands, Workspace::none())?;
+    drop(operands);
+    if !count.is_empty() {
+        outputs.insert("num_batches".into(), count.iter().map(|v| *v as f64).collect());
+    }
+    Ok(outputs)
+}
+
+pub(super) const FORWARD_CONTRACTS: &[Contract] = &[
+    Contract {
+        outputs: &["y"],
+        budget: "u_o |y| + u_A |act'| (|gamma| (16 |xhat| + 4) + 2 |beta| + 2 |residual|) + 8 u_A |y| with an activation; on wgpu 24 for \
+                 16, 16 for 8; |act'| of relu is 1",
+        why: "The 16 (24 where WGSL's square root and division are looser) bound a mean and a variance whose roundings all have one \
+              sign; in practice they cancel.",
+    },
+    Contract {
+        outputs: &["mean", "rstd"],
+        budget: "u_o |mean| + 4 u_A / rstd; u_o rstd + 16 u_A rstd, on wgpu 24 for 16",
+        why: "What the budget of y leaves its parts; their roundings cancel as those of y do.",
+    },
+    Contract {
+        outputs: &["running_mean", "running_var"],
+        budget: "u_o |running| + u_A (2 (1 - m) |before| + m (2 |mean| + 4 / rstd)); u_o |running| + u_A (2 (1 - m) |before| + m n / (n - 1) \
+                 40 (var + eps)), on wgpu 56 for 40",
+        why: "What the budgets of mean and rstd leave them; the roundings of the sums cancel.",
+    },
+    Contract { outputs: &["num_batches"], budget: "0", why: "A count." },
+];
+
+pub(super) const BACKWARD_CONTRACTS: &[Contract] = &[
+    Contract {
+        outputs: &["dx"],
+        budget: "u_o |dx| + u_A 8 rstd (|g| + mean|g| + |xhat| mean|g xhat|) + rstd (|gamma| e + mean(|gamma| e) + |xhat| mean(|gamma xhat| e)), \
+                 in inference without the means; e is the error of dpre",
+        why: "The bound adds the absolute values of terms that cancel, and lets all roundings have one sign.",
+    },
+    Contract {
+        outputs: &["dresidual"],
+        budget: "u_o |dpre| + 2 u_A |dpre| + e; e = |dy| (max|act''| p + 8 u_A), p = u_A (|gamma| (16 |xhat| + 4) + 2 |beta| + 2 |residual|) the \
+                 error of pre; for relu e = |dy| where |pre| <= p, else 0; on wgpu 24 for 16, 16 for 8",
+        why: "act'' is far below its maximum nearly everywhere.",
+    },
+    Contract {
+        outputs: &["dweight", "dbias"],
+        budget: "u_o |sum| + u_A (8 + 48/4) sum|terms| + sum(e |xhat|), for dbias sum(e)",
+        why: "It allows for 48 additions one after the other, which only the longest sums have, with roundings of one sign.",
+    },
+];
+
+/// The greatest value of the second derivative.
+fn curvature(activation: Activation) -> f64 {
+    match activation {
+        Activation::GeluErf => 0.8,
+        Activation::GeluTanh => 0.81,
+        Activation::Silu => 0.5,
+        Activation::Sigmoid => 0.0963,
+        Activation::Tanh => 0.77,
+        _ => 0.0,
+    }
+}
+
+/// The factor of |xhat| in what the pre-activation may be off by, and what an activation may add, in units of `u_A`.
+fn factors(backend: Backend) -> (f64, f64) {
+    if backend == Backend::Wgpu { (24.0, 16.0) } else { (16.0, 8.0) }
+}
+
+/// The parameters, and what an element's pre-activation may be off by, in units of `u_A`.
+struct Affine<'t> {
+    fields: &'t Fields,
+    weight: Option<&'t [f64]>,
+    bias: Option<&'t [f64]>,
+    residual: Option<&'t [f64]>,
+    relative: f64,
+}
+
+impl Affine<'_> {
+    fn gamma(&self, i: usize) -> f64 {
+        self.weight.map_or(1.0, |w| w[self.fields.channel(i)])
+    }
+
+    fn beta(&self, i: usize) -> f64 {
+        self.bias.map_or(0.0, |b| b[self.fields.channel(i)])
+    }
+
+    fn pre(&self, i: usize, xhat: f64) -> f64 {
+        xhat * self.gamma(i) + self.beta(i) + self.residual.map_or(0.0, |r| r[i])
+    }
+
+    fn error(&self, i: usize, xhat: f64) -> f64 {
+        let residual = self.residual.map_or(0.0, |r| r[i].abs());
+        self.gamma(i).abs() * (self.relative * xhat.abs() + 4.0) + 2.0 * self.beta(i).abs() + 2.0 * residual
+    }
+}
+
+/// Expected values and budgets of forward: docs/numerics.md, Budgets, "norm forward": `|gamma| (16 |xhat| + 4) + 2 |beta|`, 24 in place
+/// of 16 for WGSL, through the activation. The statistics are given what this leaves them: rstd the relative error of xhat, mean the 4 in
+/// units of 1 / rstd; the running ones what these leave them.
+pub(super) fn expect_forward(
+    descriptor: &AnyDescriptor,
+    inputs: &Tensors,
+    _: &Tensors,
+    backend: Backend,
+) -> Result<Vec<Expected>> {
+    let fields = Fields::of(descriptor)?;
+    let x = inputs.get("x").context("no x")?;
+    let (dtype, accumulator) = (x.dtype, x.dtype.accumulator());
+    let mut json = fields.in_f64()?;
+    if !fields.is_inference {
+        json["stats"] = true.into();
+    }
+    let operands = inputs.0.iter().map(|t| (t.name.as_str(), t.values.as_slice())).collect();
+    let mut reference = run_in_f64(descriptor.name(), &json, &operands)?;
+    let (mean, rstd) = match (inputs.values("running_mean"), inputs.values("running_var")) {
+        (Some(mean), Some(var)) if fields.is_inference => {
+            (mean.to_vec(), var.iter().map(|v| 1.0 / (v + fields.eps).sqrt()).collect::<Vec<f64>>())
+        }
+        _ => (reference["mean"].clone(), reference["rstd"].clone()),
+    };
+    let (relative, own) = factors(backend);
+    let affine = Affine {
+        fields: &fields,
+        weight: inputs.values("weight"),
+        bias: inputs.values("bias"),
+        residual: inputs.values("residual"),
+        relative,
+    };
+
+    let mut expected = Vec::new();
+    let y = reference.remove("y").context("no y")?;
+    let budgets = y.iter().enumerate().map(|(i, &y)| {
+        let group = fields.group(i);
+        let xhat = (x.values[i] - mean[group]) * rstd[group];
+        let error = affine.error(i, xhat);
+        let error = match fields.activation {
+            Activation::Identity | Activation::Relu => error,
+            activation => activation.gradient(affine.pre(i, xhat), 1.0).abs() * error + own * y.abs(),
+        };
+        budget(dtype, accumulator, y, error)
+    });
+    expected.push(Expected { name: "y".into(), budgets: budgets.collect(), values: y });
+    // Groups of nothing have a mean of 0 and no rstd.
+    let left = |rstd: f64| if rstd.is_finite() { 4.0 / rstd } else { 0.0 };
+    if !fields.is_inference {
+        let budgets = mean.iter().zip(&rstd).map(|(&m, &r)| budget(accumulator, accumulator, m, left(r))).collect();
+        expected.push(Expected { name: "mean".into(), values: mean.clone(), budgets });
+        let budgets = rstd.iter().map(|&r| budget(accumulator, accumulator, r, relative * r)).collect();
+        expected.push(Expected { name: "rstd".into(), values: rstd.clone(), budgets });
+    }
+    let momentum = match inputs.values("num_batches") {
+        Some(batches) => 1.0 / (batches[0] + 1.0),
+        None => fields.json["momentum"].as_f64().unwrap_or(0.0),
+    };
+    // Of the statistics that enter one running number, the largest of what the formula makes of each.
+    let largest = |c: usize, of: &dyn Fn(f64, f64) -> f64| {
+        let groups = (c..fields.group_count()).step_by(fields.channels.max(1));
+        groups.map(|group| of(mean[group], rstd[group])).fold(0.0, f64::max)
+    };
+    let n = fields.group_elements() as f64;
+    let unbiased = n / (n - 1.0);
+    for (name, values) in reference {
+        let before = match (name.as_str(), inputs.values(&name)) {
+            ("running_mean" | "running_var" | "num_batches", Some(before)) => before,
+            _ => continue,
+        };
+        let budgets = values.iter().enumerate().map(|(c, &value)| {
+            let kept = 2.0 * (1.0 - momentum) * before[c].abs();
+            match name.as_str() {
+                "num_batches" => f64::MIN_POSITIVE,
+                "running_mean" => {
+                    let added = largest(c, &|mean, rstd| 2.0 * mean.abs() + left(rstd));
+                    budget(accumulator, accumulator, value, kept + momentum * added)
+                }
+                _ => {
+                    let added = largest(c, &|_, rstd| (8.0 + 2.0 * relative) * unbiased / (rstd * rstd));
+                    budget(accumulator, accumulator, value, kept + momentum * added)
+                }
+            }
+        });
+        expected.push(Expected { budgets: budgets.collect(), name, values });
+    }
+    Ok(expected)
+}
+
+/// Expected values and budgets of backward, given the saved statistics: docs/numerics.md, Budgets, "norm dx":
+/// `8 rstd (|g| + mean|g| + |xhat| mean|g xhat|)`, and "dweight, dbias": `(8 + L/4) sum|terms|`; to each comes what the error of the
+/// pre-activation makes of it.
+pub(super) fn expect_backward(
+    descriptor: &AnyDescriptor,
+    inputs: &Tensors,
+    outputs: &Tensors,
+    backend: Backend,
+) -> Result<Vec<Expected>> {
+    let fields = Fields::of(descriptor)?;
+    let of = |name: &'static str| inputs.values(name).with_context(|| format!("no {name}"));
+    let (dy, x) = (of("dy")?, of("x")?);
+    let dtype = inputs.get("x").context("no x")?.dtype;
+    let accumulator = dtype.accumulator();
+    let unit = accumulator.unit_roundoff();
+    let operands = inputs.0.iter().map(|t| (t.name.as_str(), t.values.as_slice())).collect();
+    let reference = run_in_f64(descriptor.name(), &fields.in_f64()?, &operands)?;
+
+    let (mean, rstd) = match fields.is_inference {
+        true => {
+            let rstd = of("running_var")?.iter().map(|v| 1.0 / (v + fields.eps).sqrt()).collect();
+            (of("running_mean")?, rstd)
+        }
+        false => (of("mean")?, of("rstd")?.to_vec()),
+    };
+    let (relative, own) = factors(backend);
+    let affine = Affine {
+        fields: &fields,
+        weight: inputs.values("weight"),
+        bias: inputs.values("bias"),
+        residual: inputs.values("residual"),
+        relative,
+    };
+    let elements = fields.elements();
+    let xhat: Vec<f64> = (0..elements).map(|i| (x[i] - mean[fields.group(i)]) * rstd[fields.group(i)]).collect();
+    let y = inputs.values("y");
+    // Of each element, dpre and what it may be off by, in units of u_A.
+    let (dpre, error): (Vec<f64>, Vec<f64>) = (0..elements)
+        .map(|i| {
+            let pre = y.map_or_else(|| affine.pre(i, xhat[i]), |y| y[i]);
+            let off = affine.error(i, xhat[i]);
+            let error = match fields.activation {
+                Activation::Identity => 0.0,
+                Activation::Relu if y.is_none() && pre.is_finite() && pre.abs() <= unit * off => dy[i].abs() / unit,
+                Activation::Relu => 0.0,
+                activation => dy[i].abs() * (curvature(activation) * off + own),
+            };
+            (fields.activation.gradient(pre, dy[i]), error)
+        })
+        .unzip();
+
+    // Sums over each group of |g|, |g xhat|, |gamma| e, |gamma xhat| e.
+    let mut sums = vec![[0.0; 4]; fields.group_count()];
+    for i in 0..elements {
+        let (g, e) = ((dpre[i] * affine.gamma(i)).abs(), affine.gamma(i).abs() * error[i]);
+        for (sum, term) in sums[fields.group(i)].iter_mut().zip([g, g * xhat[i].abs(), e, e * xhat[i].abs()]) {
+            *sum += term;
+        }
+    }
+    let n = fields.group_elements() as f64;
+    let mut expected = Vec::new();
+    for (name, values) in reference {
+        let output = outputs.get(&name).map_or(dtype, |t| t.dtype);
+        let budgets = match name.as_str() {
+            "dx" => (0..elements)
+                .map(|i| {
+                    let group = fields.group(i);
+                    let [g, gx, e, ex] = sums[group].map(|sum| sum / n);
+                    let (mut own, mut through) = ((dpre[i] * affine.gamma(i)).abs(), affine.gamma(i).abs() * error[i]);
+                    if !fields.is_inference {
+                        own += g + xhat[i].abs() * gx;
+                        through += e + xhat[i].abs() * ex;
+                    }
+                    budget(output, accumulator, values[i], rstd[group] * (8.0 * own + through))
+                })
+                .collect(),
+            "dresidual" => {
+                (0..elements).map(|i| budget(output, accumulator, values[i], 2.0 * dpre[i].abs() + error[i])).collect()
+            }
+            _ => {
+                let mut terms = vec![0.0; fields.channels];
+                for i in 0..elements {
+                    let factor = if name == "dweight" { xhat[i].abs() } else { 1.0 };
+                    terms[fields.channel(i)] += factor * ((8.0 + CHAIN / 4.0) * dpre[i].abs() + error[i]);
+                }
+                values.iter().zip(&terms).map(|(value, terms)| budget(output, accumulator, *value, *terms)).collect()
+            }
+        };
+        expected.push(Expected { name, values, budgets });
+    }
+    Ok(expected)
+}
+
+/// Rows of the support table of forward.
+pub(super) fn forward_features<F: Family>() -> Vec<(String, AnyDescriptor)> {
+    let mut features = Vec::new();
+    for dtype in FLOATS {
+        for (what, form) in feature_forms::<F>(dtype) {
+            if let Ok(descriptor) = F::forward(&form) {
+                features.push((format!("{dtype}: {what}"), descriptor));
+            }
+        }
+    }
+    features
+}
+
+/// Rows of the support table of backward.
+pub(super) fn backward_features<F: Family>() -> Vec<(String, AnyDescriptor)> {
+    let mut features = Vec::new();
+    for dtype in FLOATS {
+        let mut add = |what: &str, form: GradientForm| {
+            if let Ok(descriptor) = F::backward(&form) {
+                features.push((format!("{dtype}: {what}"), descriptor));
+            }
+        };
+        for (what, form) in feature_forms::<F>(dtype) {
+            if !what.starts_with("running") && !what.starts_with("cumulative") {
+                add(&what, GradientForm::all(form));
+            }
+        }
+        let x = dense(dtype, &[8, 64, 14, 14]);
+        let affine = Form::affine(x, F::groups(64), dtype);
+        add(
+            "parameter gradients alone",
+            GradientForm { wanted: Gradients::PARAMETERS, ..GradientForm::all(affine.clone()) },
+        );
+        if F::HAS_RESIDUAL {
+            let residual = Form { residual: true, ..affine }.act(Activation::Relu);
+            add("residual, relu, from y", GradientForm { from_y: true, ..GradientForm::all(residual) });
+        }
+    }
+    features
+}
+
+fn feature_forms<F: Family>(dtype: DType) -> Vec<(String, Form)> {
+    let x = dense(dtype, &[8, 64, 14, 14]);
+    let affine = |x: TensorDesc, dtype| Form::affine(x, F::groups(x.dims()[1]), dtype);
+    let mut forms = vec![
+        ("no parameters".into(), Form::plain(x, F::groups(64))),
+        ("parameters of x's type".into(), affine(x, dtype)),
+        ("parameters in f32".into(), affine(x, DType::F32)),
+    ];
+    for activation in ACTIVATIONS {
+        let name = serde_json::to_value(activation).unwrap_or_default();
+        forms.push((name.as_str().unwrap_or_default().to_string(), affine(x, dtype).act(activation)));
+    }
+    if F::HAS_RUNNING {
+        forms.push(("running statistics".into(), affine(x, dtype).running(Running::Momentum(0.1))));
+        forms.push(("inference".into(), affine(x, dtype).running(Running::Inference)));
+    }
+    if F::HAS_RESIDUAL {
+        forms.push(("cumulative statistics".into(), affine(x, dtype).running(Running::Cumulative)));
+        forms.push(("residual, relu".into(), Form { residual: true, ..affine(x, dtype) }.act(Activation::Relu)));
+    }
+    let shapes: [(&str, TensorDesc); 7] = [
+        ("channels last", last(dtype, &[8, 64, 14, 14])),
+        ("samples apart", strided(dtype, &[8, 64, 14, 14], &[20_000, 196, 14, 1])),
+        ("some channels of channels last", strided(dtype, &[8, 64, 14, 14], &[196 * 96, 1, 14 * 96, 96])),
+        ("rank 5", dense(dtype, &[2, 8, 4, 5, 6])),
+        ("two channels of 262144", dense(dtype, &[1, 2, 512, 512])),
+        ("100000 samples of 8 x 4", dense(dtype, &[100_000, 8, 4])),
+        ("spatial extents transposed", strided(dtype, &[8, 64, 14, 14], &[64 * 196, 196, 1, 14])),
+    ];
+    forms.extend(shapes.map(|(what, x)| (what.into(), affine(x, dtype))));
+    forms
+}

@@ -1,0 +1,136 @@
+//! GroupNorm, forward and backward.
+
+use baracuda_ops::{
+    AnyDescriptor, Device, Error, GroupNormArgs, GroupNormBackwardArgs, GroupNormBackwardDescriptor,
+    GroupNormDescriptor, Plan, PlanOptions, Queue, Workspace,
+};
+
+use super::channel_norm::{self, Family, Form, GradientForm};
+use super::{Named, Subject};
+
+pub(super) const FORWARD: Subject = Subject {
+    name: "group_norm",
+    cases: channel_norm::forward_cases::<GroupNorm>,
+    is_cpu_only: channel_norm::is_cpu_only,
+    may_be_constant: channel_norm::may_be_constant,
+    input: channel_norm::forward_input,
+    expect: channel_norm::expect_forward,
+    contracts: channel_norm::FORWARD_CONTRACTS,
+    run_typed: run_forward,
+    features: channel_norm::forward_features::<GroupNorm>,
+};
+
+pub(super) const BACKWARD: Subject = Subject {
+    name: "group_norm_backward",
+    cases: channel_norm::backward_cases::<GroupNorm>,
+    is_cpu_only: channel_norm::is_cpu_only,
+    may_be_constant: channel_norm::may_be_constant,
+    input: channel_norm::backward_input,
+    expect: channel_norm::expect_backward,
+    contracts: channel_norm::BACKWARD_CONTRACTS,
+    run_typed: run_backward,
+    features: channel_norm::backward_features::<GroupNorm>,
+};
+
+struct GroupNorm;
+
+fn forward(form: &Form) -> Result<GroupNormDescriptor, Error> {
+    let mut descriptor = GroupNormDescriptor::new(form.x, form.groups)?;
+    descriptor = descriptor.eps(form.eps)?.activation(form.activation)?;
+    if let Some(dtype) = form.weight {
+        descriptor = descriptor.weight(dtype)?;
+    }
+    if let Some(dtype) = form.bias {
+        descriptor = descriptor.bias(dtype)?;
+    }
+    if form.stats {
+        descriptor = descriptor.stats()?;
+    }
+    for (name, desc) in &form.layouts {
+        descriptor = descriptor.layout(name, *desc)?;
+    }
+    Ok(descriptor)
+}
+
+impl Family for GroupNorm {
+    const HAS_RUNNING: bool = false;
+    const HAS_RESIDUAL: bool = false;
+    const SHAPES: &'static [(&'static [u64], u64, bool)] = &[
+        (&[2, 6, 5, 7], 1, true),
+        (&[2, 6, 5, 7], 2, true),
+        (&[2, 6, 5, 7], 3, false),
+        (&[2, 6, 5, 7], 6, true),
+        (&[2, 32, 8, 8], 8, true),
+        (&[1, 12, 1, 1], 4, true),
+        (&[1, 4, 1, 1], 4, false),
+        (&[3, 4], 2, true),
+        (&[7, 128], 4, false),
+        (&[2, 1, 19], 1, true),
+        (&[3, 6, 31], 3, false),
+        (&[2, 4, 3, 4, 5], 2, true),
+        (&[2, 40, 7, 7], 8, true),
+        (&[1, 320, 16, 16], 32, false),
+        (&[2, 96, 3, 129], 32, false),
+        (&[1, 8, 64, 64], 1, true),
+        (&[1, 8, 64, 64], 4, false),
+        (&[1, 2, 300, 333], 2, false),
+        (&[1, 2, 300, 333], 1, false),
+        (&[1, 1, 262_144], 1, false),
+        (&[3, 64, 33, 17], 16, false),
+        (&[65_537, 2, 2], 1, false),
+        (&[65_537, 4], 2, false),
+        (&[2, 65_537, 2], 65_537, false),
+        (&[300, 8, 4, 4], 4, false),
+        (&[0, 4, 5, 5], 2, true),
+        (&[2, 0, 5, 5], 2, false),
+        (&[2, 4, 0, 5], 2, false),
+    ];
+
+    fn groups(channels: u64) -> u64 {
+        channels.div_ceil(2)
+    }
+
+    fn forward(form: &Form) -> Result<AnyDescriptor, Error> {
+        forward(form).map(AnyDescriptor::new)
+    }
+
+    fn backward(form: &GradientForm) -> Result<AnyDescriptor, Error> {
+        let mut descriptor = forward(&form.form)?.backward(form.wanted)?;
+        for (name, desc) in &form.layouts {
+            descriptor = descriptor.layout(name, *desc)?;
+        }
+        Ok(AnyDescriptor::new(descriptor))
+    }
+}
+
+fn run_forward(
+    descriptor: &AnyDescriptor,
+    device: &Device,
+    options: &PlanOptions,
+    queue: &mut Queue<'_>,
+    named: &dyn Named,
+    workspace: Workspace<'_>,
+) -> Result<(), Error> {
+    let plan = Plan::new(device, descriptor.downcast::<GroupNormDescriptor>().expect("a group_norm").clone(), options)?;
+    let mut args = GroupNormArgs::new(named.mem("x").expect("x"), named.mem_mut("y").expect("y"));
+    (args.weight, args.bias) = (named.mem("weight"), named.mem("bias"));
+    (args.mean, args.rstd) = (named.mem_mut("mean"), named.mem_mut("rstd"));
+    plan.run(queue, args, workspace)
+}
+
+fn run_backward(
+    descriptor: &AnyDescriptor,
+    device: &Device,
+    options: &PlanOptions,
+    queue: &mut Queue<'_>,
+    named: &dyn Named,
+    workspace: Workspace<'_>,
+) -> Result<(), Error> {
+    let descriptor: &GroupNormBackwardDescriptor = descriptor.downcast().expect("a group_norm_backward");
+    let mut args = GroupNormBackwardArgs::new(named.mem("dy").expect("dy"), named.mem("x").expect("x"));
+    (args.weight, args.bias) = (named.mem("weight"), named.mem("bias"));
+    (args.mean, args.rstd) = (named.mem("mean"), named.mem("rstd"));
+    args.dx = named.mem_mut("dx");
+    (args.dweight, args.dbias) = (named.mem_mut("dweight"), named.mem_mut("dbias"));
+    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+}

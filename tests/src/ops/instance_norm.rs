@@ -1,0 +1,136 @@
+//! InstanceNorm, forward and backward.
+
+use baracuda_ops::{
+    AnyDescriptor, Device, Error, InstanceNormArgs, InstanceNormBackwardArgs, InstanceNormBackwardDescriptor,
+    InstanceNormDescriptor, Plan, PlanOptions, Queue, Workspace,
+};
+
+use super::channel_norm::{self, Family, Form, GradientForm, Running};
+use super::{Named, Subject};
+
+pub(super) const FORWARD: Subject = Subject {
+    name: "instance_norm",
+    cases: channel_norm::forward_cases::<InstanceNorm>,
+    is_cpu_only: channel_norm::is_cpu_only,
+    may_be_constant: channel_norm::may_be_constant,
+    input: channel_norm::forward_input,
+    expect: channel_norm::expect_forward,
+    contracts: channel_norm::FORWARD_CONTRACTS,
+    run_typed: run_forward,
+    features: channel_norm::forward_features::<InstanceNorm>,
+};
+
+pub(super) const BACKWARD: Subject = Subject {
+    name: "instance_norm_backward",
+    cases: channel_norm::backward_cases::<InstanceNorm>,
+    is_cpu_only: channel_norm::is_cpu_only,
+    may_be_constant: channel_norm::may_be_constant,
+    input: channel_norm::backward_input,
+    expect: channel_norm::expect_backward,
+    contracts: channel_norm::BACKWARD_CONTRACTS,
+    run_typed: run_backward,
+    features: channel_norm::backward_features::<InstanceNorm>,
+};
+
+struct InstanceNorm;
+
+fn forward(form: &Form) -> Result<InstanceNormDescriptor, Error> {
+    let mut descriptor = match form.running {
+        Running::None | Running::Cumulative => InstanceNormDescriptor::new(form.x)?,
+        Running::Momentum(momentum) => InstanceNormDescriptor::new(form.x)?.momentum(momentum)?,
+        Running::Inference => InstanceNormDescriptor::inference(form.x)?,
+    };
+    descriptor = descriptor.eps(form.eps)?.activation(form.activation)?;
+    if let Some(dtype) = form.weight {
+        descriptor = descriptor.weight(dtype)?;
+    }
+    if let Some(dtype) = form.bias {
+        descriptor = descriptor.bias(dtype)?;
+    }
+    if form.stats {
+        descriptor = descriptor.stats()?;
+    }
+    for (name, desc) in &form.layouts {
+        descriptor = descriptor.layout(name, *desc)?;
+    }
+    Ok(descriptor)
+}
+
+impl Family for InstanceNorm {
+    const HAS_RUNNING: bool = true;
+    const HAS_RESIDUAL: bool = false;
+    const SHAPES: &'static [(&'static [u64], u64, bool)] = &[
+        (&[2, 5, 5, 7], 0, true),
+        (&[1, 4, 31], 0, true),
+        (&[2, 2, 3, 4, 5], 0, true),
+        (&[4, 16, 7, 7], 0, true),
+        (&[3, 1, 2], 0, false),
+        (&[2, 24, 9, 9], 0, false),
+        (&[1, 3, 64, 64], 0, true),
+        (&[2, 3, 101, 103], 0, false),
+        (&[1, 2, 300, 333], 0, false),
+        (&[1, 1, 262_144], 0, false),
+        (&[3, 21_846, 2], 0, false),
+        (&[9, 33, 4, 4], 0, false),
+        (&[0, 3, 4], 0, true),
+        (&[2, 0, 4, 4], 0, false),
+        (&[2, 3, 0], 0, false),
+    ];
+
+    fn groups(_: u64) -> u64 {
+        0
+    }
+
+    fn forward(form: &Form) -> Result<AnyDescriptor, Error> {
+        forward(form).map(AnyDescriptor::new)
+    }
+
+    fn backward(form: &GradientForm) -> Result<AnyDescriptor, Error> {
+        let mut descriptor = forward(&form.form)?.backward(form.wanted)?;
+        for (name, desc) in &form.layouts {
+            descriptor = descriptor.layout(name, *desc)?;
+        }
+        Ok(AnyDescriptor::new(descriptor))
+    }
+}
+
+fn run_forward(
+    descriptor: &AnyDescriptor,
+    device: &Device,
+    options: &PlanOptions,
+    queue: &mut Queue<'_>,
+    named: &dyn Named,
+    workspace: Workspace<'_>,
+) -> Result<(), Error> {
+    let plan =
+        Plan::new(device, descriptor.downcast::<InstanceNormDescriptor>().expect("an instance_norm").clone(), options)?;
+    let mut args = InstanceNormArgs::new(named.mem("x").expect("x"), named.mem_mut("y").expect("y"));
+    (args.weight, args.bias) = (named.mem("weight"), named.mem("bias"));
+    (args.mean, args.rstd) = (named.mem_mut("mean"), named.mem_mut("rstd"));
+    let is_read = |slot: &&baracuda_ops::Slot| slot.access == baracuda_ops::Access::In;
+    if descriptor.slots().iter().filter(is_read).any(|slot| slot.name == "running_mean") {
+        args =
+            args.statistics(named.mem("running_mean").expect("a mean"), named.mem("running_var").expect("a variance"));
+    } else if let (Some(mean), Some(var)) = (named.mem_mut("running_mean"), named.mem_mut("running_var")) {
+        args = args.running(mean, var);
+    }
+    plan.run(queue, args, workspace)
+}
+
+fn run_backward(
+    descriptor: &AnyDescriptor,
+    device: &Device,
+    options: &PlanOptions,
+    queue: &mut Queue<'_>,
+    named: &dyn Named,
+    workspace: Workspace<'_>,
+) -> Result<(), Error> {
+    let descriptor: &InstanceNormBackwardDescriptor = descriptor.downcast().expect("an instance_norm_backward");
+    let mut args = InstanceNormBackwardArgs::new(named.mem("dy").expect("dy"), named.mem("x").expect("x"));
+    (args.weight, args.bias) = (named.mem("weight"), named.mem("bias"));
+    (args.mean, args.rstd) = (named.mem("mean"), named.mem("rstd"));
+    (args.running_mean, args.running_var) = (named.mem("running_mean"), named.mem("running_var"));
+    args.dx = named.mem_mut("dx");
+    (args.dweight, args.dbias) = (named.mem_mut("dweight"), named.mem_mut("dbias"));
+    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+}

@@ -1,0 +1,380 @@
+//! LocalResponseNorm, forward and backward.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use baracuda_ops::{
+    AnyDescriptor, Backend, DType, Device, Error, LocalResponseNormArgs, LocalResponseNormBackwardArgs,
+    LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, Plan, PlanOptions, Queue, Slot, TensorDesc,
+    Workspace,
+};
+use serde_json::Value;
+
+use super::row_norm::run_in_f64;
+use super::{Contract, Named, Subject};
+use crate::case::{Case, Data, Random, distinct};
+use crate::judge::{Expected, budget};
+use crate::values::Tensors;
+
+pub(super) const FORWARD: Subject = Subject {
+    name: "local_response_norm",
+    cases: forward_cases,
+    is_cpu_only,
+    may_be_constant: |_| false,
+    input,
+    expect: expect_forward,
+    contracts: FORWARD_CONTRACTS,
+    run_typed: run_forward,
+    features: forward_features,
+};
+
+pub(super) const BACKWARD: Subject = Subject {
+    name: "local_response_norm_backward",
+    cases: backward_cases,
+    is_cpu_only,
+    may_be_constant: |_| false,
+    input,
+    expect: expect_backward,
+    contracts: BACKWARD_CONTRACTS,
+    run_typed: run_backward,
+    features: backward_features,
+};
+
+const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
+
+/// A forward before it is a descriptor.
+#[derive(Clone)]
+struct Form {
+    x: TensorDesc,
+    size: u64,
+    alpha: f64,
+    beta: f64,
+    k: f64,
+    /// The layout of y, and of dy in backward.
+    y: Option<TensorDesc>,
+}
+
+impl Form {
+    fn plain(x: TensorDesc, size: u64) -> Self {
+        Self { x, size, alpha: 1e-4, beta: 0.75, k: 1.0, y: None }
+    }
+
+    /// With numbers that make the window count.
+    fn strong(x: TensorDesc, size: u64) -> Self {
+        Self { alpha: 0.5, k: 2.0, ..Self::plain(x, size) }
+    }
+
+    fn forward(&self) -> Result<LocalResponseNormDescriptor, Error> {
+        let descriptor = LocalResponseNormDescriptor::new(self.x, self.size)?;
+        let descriptor = descriptor.alpha(self.alpha)?.beta(self.beta)?.k(self.k)?;
+        match self.y {
+            Some(y) => descriptor.y(y),
+            None => Ok(descriptor),
+        }
+    }
+}
+
+fn dense(dtype: DType, dims: &[u64]) -> TensorDesc {
+    TensorDesc::contiguous(dtype, dims).expect("a valid shape")
+}
+
+fn channels_last(dtype: DType, dims: &[u64]) -> TensorDesc {
+    TensorDesc::channels_last(dtype, dims).expect("a valid shape")
+}
+
+fn strided(dtype: DType, dims: &[u64], strides: &[u64]) -> TensorDesc {
+    TensorDesc::strided(dtype, dims, strides).expect("a valid layout")
+}
+
+/// Every form with the data it runs on, and whether it runs in every mode.
+fn forms() -> Vec<(Form, Data, bool)> {
+    let mut forms = Vec::new();
+    for dtype in FLOATS {
+        let mut add = |form: Form, data: Data, core: bool| forms.push((form, data, core));
+        // Every size over odd and even positions, in both layouts: within, at and past the channels.
+        for dims in [[2, 7, 3, 5], [2, 16, 4, 4], [3, 40, 1, 9]] {
+            for size in [1, 2, 3, 4, 5, 7, 8, 9, 11, 40] {
+                let core = dims[1] == 16 && [4, 5].contains(&size) || dims[1] == 7 && size == 5;
+                add(Form::strong(dense(dtype, &dims), size), Data::Normal, core);
+                add(Form::strong(channels_last(dtype, &dims), size), Data::Normal, core);
+            }
+        }
+        // Every number.
+        for beta in [0.0, 0.5, 0.75, 1.0, 2.3] {
+            for (alpha, k) in [(1e-4, 1.0), (2.0, 0.0), (0.0, 2.0), (30.0, 0.25)] {
+                for x in [dense(dtype, &[2, 12, 6]), channels_last(dtype, &[2, 16, 6])] {
+                    add(Form { alpha, beta, k, ..Form::plain(x, 5) }, Data::Normal, false);
+                }
+            }
+        }
+        add(Form { beta: 2.3, ..Form::strong(dense(dtype, &[2, 12, 6]), 6) }, Data::Normal, false);
+        // Every rank; one channel, one position, many of each, none.
+        for dims in [
+            vec![5, 33],
+            vec![2, 9, 20],
+            vec![2, 6, 2, 3, 4],
+            vec![1, 1, 8],
+            vec![4, 300, 3],
+            vec![1, 5, 1030],
+            vec![1, 3, 65537],
+            vec![65537, 3, 1],
+            vec![2, 96, 13, 13],
+        ] {
+            if dtype == DType::F16 && dims.contains(&65537) {
+                continue;
+            }
+            add(Form::strong(dense(dtype, &dims), 5), Data::Normal, dims.len() == 2);
+            if dims.len() > 2 {
+                add(Form::strong(channels_last(dtype, &dims), 5), Data::Normal, false);
+            }
+        }
+        for dims in [[0, 3, 4], [2, 0, 4], [2, 3, 0]] {
+            add(Form::strong(dense(dtype, &dims), 5), Data::Normal, dims[0] == 0);
+        }
+        // Planes and samples apart, outputs laid out otherwise, and layouts for the CPU alone.
+        let x = dense(dtype, &[2, 8, 4, 6]);
+        let apart = strided(dtype, &[2, 8, 4, 6], &[300, 32, 6, 1]);
+        add(Form::strong(apart, 5), Data::Normal, true);
+        add(Form { y: Some(apart), ..Form::strong(x, 5) }, Data::Normal, false);
+        add(Form { y: Some(channels_last(dtype, &[2, 8, 4, 6])), ..Form::strong(x, 5) }, Data::Normal, true);
+        add(Form::strong(strided(dtype, &[2, 8, 4, 6], &[400, 50, 10, 1]), 5), Data::Normal, true);
+        add(Form::strong(strided(dtype, &[2, 8, 6], &[0, 6, 1]), 3), Data::Normal, false);
+        for data in Data::ALL.into_iter().filter(|data| *data != Data::Normal) {
+            for x in [dense(dtype, &[3, 20, 5, 5]), channels_last(dtype, &[3, 24, 2, 3])] {
+                for size in [4, 5] {
+                    add(Form::strong(x, size), data, false);
+                }
+            }
+        }
+    }
+    // f16 differs from bf16 only in how elements are read and written.
+    forms.retain(|(form, data, core)| form.x.dtype() != DType::F16 || *core || *data == Data::Large);
+    forms
+}
+
+fn with_core(case: Case, core: bool) -> Case {
+    if core { case.core() } else { case }
+}
+
+fn forward_cases() -> Vec<Case> {
+    let valid = |form: &Form| AnyDescriptor::new(form.forward().expect("the case lists hold valid descriptors"));
+    distinct(forms().iter().map(|(form, data, core)| with_core(Case::new(valid(form), *data), *core)).collect())
+}
+
+fn backward_cases() -> Vec<Case> {
+    let valid = |form: &Form| {
+        let backward = form.forward().and_then(|forward| forward.backward());
+        AnyDescriptor::new(backward.expect("the case lists hold valid descriptors"))
+    };
+    distinct(forms().iter().map(|(form, data, core)| with_core(Case::new(valid(form), *data), *core)).collect())
+}
+
+/// GPUs take tensors whose spatial extents collapse to one stride.
+fn is_cpu_only(descriptor: &AnyDescriptor) -> bool {
+    let collapses = |slot: &Slot| {
+        let (dims, strides) = (slot.desc.dims(), slot.desc.strides());
+        let axes: Vec<usize> = (2..dims.len()).filter(|&axis| dims[axis] > 1).collect();
+        axes.windows(2).all(|pair| strides[pair[0]] == dims[pair[1]] * strides[pair[1]])
+    };
+    let slots = descriptor.slots();
+    !slots[0].desc.dims().contains(&0) && !slots.iter().all(collapses)
+}
+
+fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
+    let dims = slot.desc.dims();
+    let data = if slot.name == "dy" { Data::Normal } else { case.data };
+    Ok(data.rows(slot.desc.dtype(), dims[0], dims[1..].iter().product(), random))
+}
+
+/// The fields that the harness reads back from a descriptor.
+struct Fields {
+    batch: usize,
+    channels: usize,
+    spatial: usize,
+    size: usize,
+    scale: f64,
+    beta: f64,
+    k: f64,
+    /// The JSON over dense f64 operands of these extents.
+    json: Value,
+}
+
+impl Fields {
+    fn of(descriptor: &AnyDescriptor) -> Result<Self> {
+        let line = descriptor.line();
+        let (_, json) = line.split_once(' ').context("a repro line has a JSON")?;
+        let json: Value = serde_json::from_str(json)?;
+        let number = |name: &str| json[name].as_f64().with_context(|| format!("no {name}"));
+        let (alpha, beta, k) = (number("alpha")?, number("beta")?, number("k")?);
+        let size = json["size"].as_u64().context("no size")?;
+        let dims: Vec<usize> = descriptor.slots()[0].desc.dims().iter().map(|&dim| dim as usize).collect();
+        let plain = serde_json::json!({
+            "x": {"dtype": "f64", "dims": json["x"]["dims"]},
+            "size": size, "alpha": alpha, "beta": beta, "k": k,
+        });
+        Ok(Self {
+            batch: dims[0],
+            channels: dims[1],
+            spatial: dims[2..].iter().product(),
+            size: size as usize,
+            scale: alpha / size as f64,
+            beta,
+            k,
+            json: plain,
+        })
+    }
+
+    /// Positions of the channels of each sample and position, in row-major order of the tensor.
+    fn columns(&self) -> impl Iterator<Item = Vec<usize>> {
+        let (channels, spatial) = (self.channels, self.spatial);
+        (0..self.batch * spatial).map(move |column| {
+            let first = column / spatial * channels * spatial + column % spatial;
+            (0..channels).map(|c| first + c * spatial).collect()
+        })
+    }
+
+    /// The window of forward around channel c, or that of backward.
+    fn window(&self, c: usize, is_backward: bool) -> std::ops::Range<usize> {
+        let before = if is_backward { self.size - self.size / 2 - 1 } else { self.size / 2 };
+        c.saturating_sub(before)..(c + self.size - before).min(self.channels)
+    }
+
+    fn denominators(&self, x: &[f64]) -> Vec<f64> {
+        let sum = |c| x[self.window(c, false)].iter().map(|x| x * x).sum::<f64>();
+        (0..x.len()).map(|c| self.k + self.scale * sum(c)).collect()
+    }
+
+    /// `16 + 4 beta |log2 d|`.
+    fn factor(&self, d: f64) -> f64 {
+        16.0 + 4.0 * self.beta * d.log2().abs()
+    }
+}
+
+/// Nothing where an infinite d leaves no budget: the value is then exact.
+fn finite(own: f64) -> f64 {
+    if own.is_finite() { own } else { 0.0 }
+}
+
+const FORWARD_CONTRACTS: &[Contract] = &[Contract {
+    outputs: &["y"],
+    budget: "u_o |y| + u_A (16 + 4 beta |log2 d|) |y|",
+    why: "The bound allows for a power computed as exp2(beta log2 d) with a rounding of the logarithm.",
+}];
+
+const BACKWARD_CONTRACTS: &[Contract] = &[Contract {
+    outputs: &["dx"],
+    budget: "u_o |dx| + u_A (16 + 4 beta max|log2 d|) (|dy| d^-beta + 2 alpha beta / size |x| sum|dy x d^(-beta - 1)|)",
+    why: "It adds the absolute values of terms that cancel, and takes the largest |log2 d| of the window for all.",
+}];
+
+/// Expected values and budgets of forward: docs/numerics.md, Budgets, "LRN".
+fn expect_forward(
+    descriptor: &AnyDescriptor,
+    inputs: &Tensors,
+    outputs: &Tensors,
+    _: Backend,
+) -> Result<Vec<Expected>> {
+    let fields = Fields::of(descriptor)?;
+    let x = inputs.values("x").context("no x")?;
+    let dtype = outputs.get("y").context("no y")?.dtype;
+    let mut reference = run_in_f64("local_response_norm", &fields.json, &BTreeMap::from([("x", x)]))?;
+    let values = reference.remove("y").context("no y")?;
+    let mut budgets = vec![0.0; values.len()];
+    for column in fields.columns() {
+        let of_column: Vec<f64> = column.iter().map(|&i| x[i]).collect();
+        for (&i, d) in column.iter().zip(fields.denominators(&of_column)) {
+            let own = fields.factor(d) * values[i].abs();
+            budgets[i] = budget(dtype, dtype.accumulator(), values[i], finite(own));
+        }
+    }
+    Ok(vec![Expected { name: "y".into(), values, budgets }])
+}
+
+/// Expected values and budgets of backward: docs/numerics.md, Budgets, "LRN".
+fn expect_backward(
+    descriptor: &AnyDescriptor,
+    inputs: &Tensors,
+    outputs: &Tensors,
+    _: Backend,
+) -> Result<Vec<Expected>> {
+    let fields = Fields::of(descriptor)?;
+    let (dy, x) = (inputs.values("dy").context("no dy")?, inputs.values("x").context("no x")?);
+    let dtype = outputs.get("dx").context("no dx")?.dtype;
+    let operands = BTreeMap::from([("dy", dy), ("x", x)]);
+    let mut reference = run_in_f64("local_response_norm_backward", &fields.json, &operands)?;
+    let values = reference.remove("dx").context("no dx")?;
+    let mut budgets = vec![0.0; values.len()];
+    let slope = 2.0 * fields.scale * fields.beta;
+    for column in fields.columns() {
+        let of_column: Vec<f64> = column.iter().map(|&i| x[i]).collect();
+        let d = fields.denominators(&of_column);
+        let term = |c: usize| (dy[column[c]] * of_column[c] * d[c].powf(-fields.beta - 1.0)).abs();
+        for (c, &i) in column.iter().enumerate() {
+            let window = fields.window(c, true);
+            // Where d is infinite the power is exactly 0.
+            let is_finite = |value: &f64| value.is_finite();
+            let factors = window.clone().chain([c]).map(|c| fields.factor(d[c]));
+            let factor = factors.filter(is_finite).fold(0.0, f64::max);
+            let terms: f64 = window.map(term).filter(is_finite).sum();
+            let own = dy[i].abs() * d[c].powf(-fields.beta) + slope * x[i].abs() * terms;
+            budgets[i] = budget(dtype, dtype.accumulator(), values[i], finite(factor * own));
+        }
+    }
+    Ok(vec![Expected { name: "dx".into(), values, budgets }])
+}
+
+fn run_forward(
+    descriptor: &AnyDescriptor,
+    device: &Device,
+    options: &PlanOptions,
+    queue: &mut Queue<'_>,
+    named: &dyn Named,
+    workspace: Workspace<'_>,
+) -> Result<(), Error> {
+    let descriptor: &LocalResponseNormDescriptor = descriptor.downcast().expect("a local_response_norm");
+    let args = LocalResponseNormArgs::new(named.mem("x").expect("x"), named.mem_mut("y").expect("y"));
+    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+}
+
+fn run_backward(
+    descriptor: &AnyDescriptor,
+    device: &Device,
+    options: &PlanOptions,
+    queue: &mut Queue<'_>,
+    named: &dyn Named,
+    workspace: Workspace<'_>,
+) -> Result<(), Error> {
+    let descriptor: &LocalResponseNormBackwardDescriptor =
+        descriptor.downcast().expect("a local_response_norm_backward");
+    let (dy, x) = (named.mem("dy").expect("dy"), named.mem("x").expect("x"));
+    let args = LocalResponseNormBackwardArgs::new(dy, x, named.mem_mut("dx").expect("dx"));
+    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+}
+
+/// What the support table asks for.
+fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
+    let image = dense(dtype, &[8, 96, 27, 27]);
+    vec![
+        ("size 5", Form::plain(image, 5)),
+        ("even size", Form::plain(image, 4)),
+        ("size beyond the channels", Form::plain(image, 200)),
+        ("any beta", Form { beta: 1.3, ..Form::plain(image, 5) }),
+        ("channels-last", Form::plain(channels_last(dtype, &[8, 96, 27, 27]), 5)),
+        ("planes apart", Form::plain(strided(dtype, &[8, 96, 27, 27], &[96000, 1000, 27, 1]), 5)),
+        ("rows of planes apart", Form::plain(strided(dtype, &[8, 96, 27, 27], &[96000, 1000, 30, 1]), 5)),
+    ]
+}
+
+fn forward_features() -> Vec<(String, AnyDescriptor)> {
+    let named = |dtype: DType, (what, form): (&str, Form)| {
+        Some((format!("{dtype}: {what}"), AnyDescriptor::new(form.forward().ok()?)))
+    };
+    FLOATS.into_iter().flat_map(|dtype| asked_for(dtype).into_iter().filter_map(move |f| named(dtype, f))).collect()
+}
+
+fn backward_features() -> Vec<(String, AnyDescriptor)> {
+    let named = |dtype: DType, (what, form): (&str, Form)| {
+        Some((format!("{dtype}: {what}"), AnyDescriptor::new(form.forward().ok()?.backward().ok()?)))
+    };
+    FLOATS.into_iter().flat_map(|dtype| asked_for(dtype).into_iter().filter_map(move |f| named(dtype, f))).collect()
+}

@@ -1,0 +1,487 @@
+//! Softmax and log-softmax along any axis, forward and backward.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use baracuda_ops::{
+    AnyDescriptor, Backend, DType, Device, Error, Plan, PlanOptions, Queue, Slot, SoftmaxArgs, SoftmaxBackwardArgs,
+    SoftmaxBackwardDescriptor, SoftmaxDescriptor, TensorDesc, Workspace,
+};
+use serde_json::Value;
+
+use super::row_norm::run_in_f64;
+use super::{Contract, Named, Subject};
+use crate::case::{Case, Data, Random, distinct};
+use crate::judge::{Expected, budget};
+use crate::values::Tensors;
+
+/// The longest chain of additions plus the depth of the tree above it that the contract allows a reduction.
+const CHAIN: f64 = 48.0;
+
+pub(super) const FORWARD: Subject = Subject {
+    name: "softmax",
+    cases: forward_cases,
+    is_cpu_only,
+    may_be_constant,
+    input: forward_input,
+    expect: expect_forward,
+    contracts: FORWARD_CONTRACTS,
+    run_typed: run_forward,
+    features: forward_features,
+};
+
+pub(super) const BACKWARD: Subject = Subject {
+    name: "softmax_backward",
+    cases: backward_cases,
+    is_cpu_only,
+    may_be_constant,
+    input: backward_input,
+    expect: expect_backward,
+    contracts: BACKWARD_CONTRACTS,
+    run_typed: run_backward,
+    features: backward_features,
+};
+
+const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
+
+fn dense(dtype: DType, dims: &[u64]) -> TensorDesc {
+    TensorDesc::contiguous(dtype, dims).expect("a valid shape")
+}
+
+fn channels_last(dtype: DType, dims: &[u64]) -> TensorDesc {
+    TensorDesc::channels_last(dtype, dims).expect("a valid shape")
+}
+
+fn strided(dtype: DType, dims: &[u64], strides: &[u64]) -> TensorDesc {
+    TensorDesc::strided(dtype, dims, strides).expect("a valid layout")
+}
+
+/// A forward before it is a descriptor.
+#[derive(Clone)]
+struct Form {
+    x: TensorDesc,
+    axis: usize,
+    log: bool,
+    scale: f64,
+    /// The layout of y, and of dy in backward.
+    y: Option<TensorDesc>,
+}
+
+impl Form {
+    fn plain(x: TensorDesc, axis: usize) -> Self {
+        Self { x, axis, log: false, scale: 1.0, y: None }
+    }
+
+    fn forward(&self) -> Result<SoftmaxDescriptor, Error> {
+        let mut descriptor = SoftmaxDescriptor::new(self.x, self.axis)?.scale(self.scale)?;
+        if self.log {
+            descriptor = descriptor.log()?;
+        }
+        match self.y {
+            Some(y) => descriptor.y(y),
+            None => Ok(descriptor),
+        }
+    }
+}
+
+/// Rows: around every vector width and tier, many rows, few rows, none.
+fn row_shapes(dtype: DType) -> Vec<(u64, u64)> {
+    if dtype == DType::F64 {
+        return vec![(1, 1), (3, 4), (7, 17), (5, 128), (5, 1023), (2, 4097), (2, 65536), (4097, 3), (0, 16), (16, 0)];
+    }
+    let mut shapes = vec![(1, 1), (3, 1), (7, 17), (5, 127), (5, 128), (5, 129), (5, 1023), (2, 4097), (1, 16384)];
+    shapes.extend([2, 3, 4, 5, 8, 9, 31, 32, 33, 63, 64, 65, 255, 256, 257, 511, 513].map(|cols| (3, cols)));
+    shapes.extend([1024, 1025, 2047, 2048, 2049, 4096, 8192, 8193, 12288].map(|cols| (3, cols)));
+    shapes.extend([(2, 16392), (1, 32768), (100, 32769), (2, 65536), (2, 100_003)]);
+    shapes.extend([(65537, 1), (65537, 3), (300, 64), (129, 1000), (1000, 33), (140, 4096)]);
+    shapes.extend([(0, 16), (16, 0), (0, 0)]);
+    if dtype != DType::F16 {
+        shapes.extend([(1, 262144), (65537, 16)]);
+    }
+    shapes
+}
+
+fn is_core_row(shape: (u64, u64)) -> bool {
+    [(7, 17), (5, 127), (5, 1023), (2, 4097), (2, 16392), (1, 32768), (129, 1000), (0, 16), (1, 1)].contains(&shape)
+}
+
+/// Shapes whose axis is not the last, and the axis: few and many channels, short, odd and long runs, every rank.
+fn channel_shapes(dtype: DType) -> Vec<(Vec<u64>, usize, bool)> {
+    let mut shapes = vec![
+        (vec![2, 21, 16, 16], 1, true),
+        (vec![3, 5, 7], 1, true),
+        (vec![2, 300, 130], 1, true),
+        (vec![1, 1000, 64], 1, true),
+        (vec![33, 9], 0, true),
+        (vec![2, 3, 0, 4], 1, true),
+    ];
+    if dtype != DType::F64 {
+        shapes.extend([
+            (vec![2, 64, 33], 1, false),
+            (vec![2, 1, 40], 1, false),
+            (vec![2, 2, 1025], 1, false),
+            (vec![1, 4, 4096], 1, false),
+            (vec![2, 8, 2048], 1, false),
+            (vec![1, 16, 1000], 1, false),
+            (vec![1, 17, 1001], 1, false),
+            (vec![1, 33, 512], 1, false),
+            (vec![2, 65, 256], 1, false),
+            (vec![1, 128, 144], 1, false),
+            (vec![2, 2048, 3], 1, false),
+            (vec![1, 4096, 8], 1, false),
+            (vec![1, 5000, 65], 1, false),
+            (vec![1, 70001, 4], 1, false),
+            (vec![600, 7, 2], 1, false),
+            (vec![257, 40, 24], 1, false),
+        ]);
+        shapes.extend((0..4).map(|axis| (vec![2, 3, 5, 4, 6], axis, axis == 2)));
+        shapes.extend((0..3).map(|axis| (vec![5, 6, 3, 8], axis, false)));
+    } else {
+        shapes.push((vec![2, 3, 5, 4, 6], 2, false));
+    }
+    shapes
+}
+
+/// Strides and alignment promises.
+fn layouts(dtype: DType) -> Vec<(Form, bool)> {
+    let mut forms = Vec::new();
+    let mut add = |x: TensorDesc, axis: usize, y: Option<TensorDesc>, core: bool| {
+        forms.push((Form { y, ..Form::plain(x, axis) }, core));
+    };
+    // Rows further apart than they are long.
+    for (cols, step) in [(64, 72), (64, 65), (17, 19), (256, 512), (2050, 2056)] {
+        let (x, rows) = (dense(dtype, &[6, cols]), strided(dtype, &[6, cols], &[step, 1]));
+        add(rows, 1, None, cols == 64);
+        add(x, 1, Some(rows), false);
+        add(rows, 1, Some(x), cols == 17);
+    }
+    // Heads: [batch, heads, sequence, head] in the memory order [batch, sequence, heads, head].
+    let heads = strided(dtype, &[2, 3, 5, 32], &[480, 32, 96, 1]);
+    add(heads, 3, None, true);
+    add(heads, 3, Some(dense(dtype, &[2, 3, 5, 32])), false);
+    add(heads, 1, None, false);
+    add(heads, 2, None, true);
+    // Channels-last, whose channels are rows.
+    for dims in [vec![2, 21, 5, 3], vec![2, 64, 6, 6], vec![2, 8, 30], vec![2, 40, 2, 3, 4]] {
+        let x = channels_last(dtype, &dims);
+        add(x, 1, None, dims[1] == 21);
+        add(x, 2, None, dims[1] == 64);
+    }
+    // Planes apart, runs apart.
+    let apart = strided(dtype, &[3, 10, 4, 8], &[1000, 48, 12, 1]);
+    add(apart, 1, None, true);
+    add(dense(dtype, &[3, 10, 4, 8]), 1, Some(apart), false);
+    add(strided(dtype, &[3, 10, 33], &[1001, 91, 1]), 1, None, true);
+    add(
+        strided(dtype, &[3, 10, 32], &[320, 32, 1]).align(4.max(dtype.size_bytes())).expect("a promise"),
+        1,
+        None,
+        false,
+    );
+    // One line read by all; one run read for all channels.
+    add(strided(dtype, &[6, 40], &[0, 1]), 1, None, true);
+    add(strided(dtype, &[6, 40, 16], &[0, 16, 1]), 1, None, false);
+    add(strided(dtype, &[2, 40, 16], &[16, 0, 1]), 1, None, false);
+    // Neither the axis nor another dense in all: for the CPU.
+    add(strided(dtype, &[5, 33], &[1, 5]), 1, Some(dense(dtype, &[5, 33])), true);
+    add(strided(dtype, &[5, 33], &[66, 2]), 1, None, false);
+    add(channels_last(dtype, &[2, 6, 4, 5]), 1, Some(dense(dtype, &[2, 6, 4, 5])), false);
+    forms
+}
+
+/// Every form with the data it runs on, and whether it runs in every mode.
+fn forms() -> Vec<(Form, Data, bool)> {
+    let mut forms = Vec::new();
+    for dtype in FLOATS {
+        let mut add = |form: Form, data: Data, core: bool| forms.push((form, data, core));
+        // Every option, over rows and channels.
+        for (x, axis) in [(dense(dtype, &[6, 256]), 1), (dense(dtype, &[2, 30, 34]), 1)] {
+            for log in [false, true] {
+                for scale in [1.0, 0.125, 0.1118, -1.0, -0.7, 3.0, 0.0] {
+                    add(Form { log, scale, ..Form::plain(x, axis) }, Data::Normal, scale == 0.1118 || scale == -1.0);
+                }
+            }
+        }
+        for (rows, cols) in row_shapes(dtype) {
+            let form = Form::plain(dense(dtype, &[rows, cols]), 1);
+            add(form.clone(), Data::Normal, is_core_row((rows, cols)));
+            if [17, 1023, 4097, 1000, 32768, 32769, 100_003].contains(&cols) {
+                add(Form { log: true, ..form }, Data::Normal, cols == 1023 || cols == 32768);
+            }
+        }
+        for (dims, axis, core) in channel_shapes(dtype) {
+            let form = Form::plain(dense(dtype, &dims), axis);
+            add(form.clone(), Data::Normal, core);
+            if dims.len() == 3 {
+                add(Form { log: true, ..form }, Data::Normal, core && dims[1] == 300);
+            }
+        }
+        for (form, core) in layouts(dtype) {
+            add(form, Data::Normal, core);
+        }
+        for data in Data::ALL.into_iter().filter(|data| *data != Data::Normal) {
+            let shapes: [(&[u64], usize); 5] =
+                [(&[4, 300], 1), (&[3, 5000], 1), (&[3, 40_001], 1), (&[2, 21, 20], 1), (&[1, 3000, 12], 1)];
+            for (dims, axis) in shapes {
+                for log in [false, true] {
+                    let form = Form { log, ..Form::plain(dense(dtype, dims), axis) };
+                    add(form.clone(), data, false);
+                    if dims.len() == 3 || dims[1] == 300 {
+                        add(Form { scale: -0.125, ..form.clone() }, data, false);
+                        add(Form { scale: 0.0, ..form }, data, false);
+                    }
+                }
+            }
+        }
+    }
+    // f16 differs from bf16 only in how elements are read and written.
+    forms.retain(|(form, data, core)| form.x.dtype() != DType::F16 || *core || *data == Data::Large);
+    forms
+}
+
+fn case(descriptor: AnyDescriptor, data: Data, core: bool) -> Case {
+    let mut case = Case::new(descriptor, data);
+    // One element leaves the others nothing.
+    case.may_be_constant |= data == Data::Outlier;
+    if core { case.core() } else { case }
+}
+
+fn forward_cases() -> Vec<Case> {
+    let valid = |form: &Form| AnyDescriptor::new(form.forward().expect("the case lists hold valid descriptors"));
+    distinct(forms().iter().map(|(form, data, core)| case(valid(form), *data, *core)).collect())
+}
+
+fn backward_cases() -> Vec<Case> {
+    let valid = |form: &Form| {
+        let backward = form.forward().and_then(|forward| forward.backward());
+        AnyDescriptor::new(backward.expect("the case lists hold valid descriptors"))
+    };
+    distinct(forms().iter().map(|(form, data, core)| case(valid(form), *data, *core)).collect())
+}
+
+/// The fields that the harness reads back from a descriptor.
+struct Fields {
+    json: Value,
+    /// Extents before the axis, of the axis, and after it.
+    outer: usize,
+    dim: usize,
+    inner: usize,
+    axis: usize,
+    log: bool,
+    scale: f64,
+}
+
+impl Fields {
+    fn of(descriptor: &AnyDescriptor) -> Result<Self> {
+        let line = descriptor.line();
+        let (_, json) = line.split_once(' ').context("a repro line has a JSON")?;
+        let json: Value = serde_json::from_str(json)?;
+        let axis = json["axis"].as_u64().context("axis")? as usize;
+        let dims: Vec<usize> = descriptor.slots()[0].desc.dims().iter().map(|&dim| dim as usize).collect();
+        let (outer, inner) = (dims[..axis].iter().product(), dims[axis + 1..].iter().product());
+        let (log, scale) = (json["log"].as_bool().unwrap_or(false), json["scale"].as_f64().unwrap_or(1.0));
+        Ok(Self { outer, dim: dims[axis], inner, axis, log, scale, json })
+    }
+
+    /// Indices of the elements of each line, in row-major order of the tensor.
+    fn lines(&self) -> impl Iterator<Item = Vec<usize>> {
+        let (dim, inner) = (self.dim, self.inner);
+        (0..self.outer * inner).map(move |line| {
+            let first = line / inner * dim * inner + line % inner;
+            (0..dim).map(|i| first + i * inner).collect()
+        })
+    }
+
+    /// The JSON of forward over dense f64 operands of these extents.
+    fn forward_json(&self) -> Value {
+        let first = if self.json["x"].is_null() { &self.json["y"] } else { &self.json["x"] };
+        serde_json::json!({
+            "x": {"dtype": "f64", "dims": first["dims"]},
+            "axis": self.axis,
+            "log": self.log,
+            "scale": self.scale,
+        })
+    }
+}
+
+fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
+    let is_repeated = |axis: usize| descriptor.slots()[0].desc.strides()[axis] == 0;
+    Fields::of(descriptor).is_ok_and(|fields| fields.dim <= 1 || fields.scale == 0.0 || is_repeated(fields.axis))
+}
+
+/// GPUs take lines whose elements lie side by side, and lines that lie side by side.
+fn is_cpu_only(descriptor: &AnyDescriptor) -> bool {
+    let Ok(fields) = Fields::of(descriptor) else { return false };
+    let is_dense = |axis: usize| descriptor.slots().iter().all(|slot| slot.desc.strides()[axis] == 1);
+    let dims = descriptor.slots()[0].desc.dims();
+    let others = || (0..dims.len()).filter(|&axis| axis != fields.axis && dims[axis] > 1);
+    !dims.contains(&0) && dims[fields.axis] > 1 && !is_dense(fields.axis) && !others().any(is_dense)
+}
+
+/// Values of x: lines of the kind that is asked for; with -infinity also a line of nothing else.
+fn lines_of(data: Data, dtype: DType, fields: &Fields, random: &mut Random) -> Vec<f64> {
+    let lines = (fields.outer * fields.inner) as u64;
+    let rows = data.rows(dtype, lines, fields.dim as u64, random);
+    let mut values = vec![0.0; rows.len()];
+    for (line, (row, at)) in rows.chunks(fields.dim.max(1)).zip(fields.lines()).enumerate() {
+        for (value, at) in row.iter().zip(at) {
+            values[at] = if data == Data::NegInf && line == 2 { f64::NEG_INFINITY } else { *value };
+        }
+    }
+    values
+}
+
+fn forward_input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
+    Ok(lines_of(case.data, slot.desc.dtype(), &Fields::of(&case.descriptor)?, random))
+}
+
+fn backward_input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
+    let fields = Fields::of(&case.descriptor)?;
+    let dtype = slot.desc.dtype();
+    if slot.name == "dy" {
+        // Forward makes NaN of every infinity but one, so that infinities come in here.
+        let data = if matches!(case.data, Data::Nan | Data::Inf) { case.data } else { Data::Normal };
+        return Ok(lines_of(data, dtype, &fields, random));
+    }
+    let data = if matches!(case.data, Data::Nan | Data::Inf) { Data::Normal } else { case.data };
+    let x = lines_of(data, dtype, &fields, random);
+    let mut result = run_in_f64("softmax", &fields.forward_json(), &BTreeMap::from([("x", x.as_slice())]))?;
+    result.remove("y").context("no y")
+}
+
+const FORWARD_CONTRACTS: &[Contract] = &[Contract {
+    outputs: &["y"],
+    budget: "u_o |y| + u_A (12 + 48/4 + |t|) y, t = scale (x - max); log: u_o |y| + u_A (|t| + 48/4 + 16)",
+    why: "The bound lets the roundings of all exponentials have one sign and allows for 48 additions one after the other; |t| is there \
+          for the subtraction, whose rounding is often 0.",
+}];
+
+const BACKWARD_CONTRACTS: &[Contract] = &[Contract {
+    outputs: &["dx"],
+    budget: "u_o |dx| + u_A |scale y| (8 |dy| + (8 + 48/4) sum|dy y|); log: u_o |dx| + u_A |scale| (8 |dy| + exp(y) (8 + 48/4 + |y|) sum|dy|)",
+    why: "It adds the absolute values of terms that cancel, and allows for 48 additions one after the other with roundings of one sign.",
+}];
+
+/// Expected values and budgets of forward: docs/numerics.md, Budgets, "softmax / log-softmax".
+fn expect_forward(
+    descriptor: &AnyDescriptor,
+    inputs: &Tensors,
+    outputs: &Tensors,
+    _: Backend,
+) -> Result<Vec<Expected>> {
+    let fields = Fields::of(descriptor)?;
+    let x = inputs.values("x").context("no x")?;
+    let dtype = outputs.get("y").context("no y")?.dtype;
+    let accumulator = dtype.accumulator();
+    let mut reference = run_in_f64("softmax", &fields.forward_json(), &BTreeMap::from([("x", x)]))?;
+    let values = reference.remove("y").context("no y")?;
+    let mut budgets = vec![0.0; values.len()];
+    for line in fields.lines() {
+        let scaled = |at: &usize| fields.scale * x[*at];
+        let largest = line.iter().map(scaled).fold(f64::NEG_INFINITY, f64::max);
+        for at in &line {
+            let (t, y) = ((scaled(at) - largest).abs(), values[*at]);
+            let own = match fields.log {
+                true => t + CHAIN / 4.0 + 16.0,
+                false if y == 0.0 => 0.0,
+                false => (12.0 + CHAIN / 4.0 + t) * y,
+            };
+            budgets[*at] = budget(dtype, accumulator, y, own);
+        }
+    }
+    Ok(vec![Expected { name: "y".into(), values, budgets }])
+}
+
+/// Expected values and budgets of backward: docs/numerics.md, Budgets, "softmax dx".
+fn expect_backward(
+    descriptor: &AnyDescriptor,
+    inputs: &Tensors,
+    outputs: &Tensors,
+    _: Backend,
+) -> Result<Vec<Expected>> {
+    let fields = Fields::of(descriptor)?;
+    let (y, dy) = (inputs.values("y").context("no y")?, inputs.values("dy").context("no dy")?);
+    let dtype = outputs.get("dx").context("no dx")?.dtype;
+    let accumulator = dtype.accumulator();
+    let mut json = fields.forward_json();
+    let object = json.as_object_mut().context("the JSON of a descriptor is an object")?;
+    let first = object.remove("x").context("x")?;
+    object.insert("y".into(), first);
+    let mut reference = run_in_f64("softmax_backward", &json, &BTreeMap::from([("y", y), ("dy", dy)]))?;
+    let values = reference.remove("dx").context("no dx")?;
+    let mut budgets = vec![0.0; values.len()];
+    for line in fields.lines() {
+        let terms: f64 = line.iter().map(|&i| if fields.log { dy[i].abs() } else { (dy[i] * y[i]).abs() }).sum();
+        for i in line {
+            let own = match fields.log {
+                true if y[i] == f64::NEG_INFINITY => 8.0 * dy[i].abs(),
+                true => 8.0 * dy[i].abs() + y[i].exp() * (8.0 + CHAIN / 4.0 + y[i].abs()) * terms,
+                false => y[i].abs() * (8.0 * dy[i].abs() + (8.0 + CHAIN / 4.0) * terms),
+            };
+            budgets[i] = budget(dtype, accumulator, values[i], fields.scale.abs() * own);
+        }
+    }
+    Ok(vec![Expected { name: "dx".into(), values, budgets }])
+}
+
+fn run_forward(
+    descriptor: &AnyDescriptor,
+    device: &Device,
+    options: &PlanOptions,
+    queue: &mut Queue<'_>,
+    named: &dyn Named,
+    workspace: Workspace<'_>,
+) -> Result<(), Error> {
+    let descriptor: &SoftmaxDescriptor = descriptor.downcast().expect("a softmax");
+    let args = SoftmaxArgs::new(named.mem("x").expect("x"), named.mem_mut("y").expect("y"));
+    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+}
+
+fn run_backward(
+    descriptor: &AnyDescriptor,
+    device: &Device,
+    options: &PlanOptions,
+    queue: &mut Queue<'_>,
+    named: &dyn Named,
+    workspace: Workspace<'_>,
+) -> Result<(), Error> {
+    let descriptor: &SoftmaxBackwardDescriptor = descriptor.downcast().expect("a softmax_backward");
+    let (y, dy) = (named.mem("y").expect("y"), named.mem("dy").expect("dy"));
+    let args = SoftmaxBackwardArgs::new(y, dy, named.mem_mut("dx").expect("dx"));
+    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+}
+
+/// What the support table asks for.
+fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
+    let rows = Form::plain(dense(dtype, &[64, 1024]), 1);
+    let image = Form::plain(dense(dtype, &[8, 21, 64, 64]), 1);
+    vec![
+        ("last axis", rows.clone()),
+        ("log, last axis", Form { log: true, ..rows.clone() }),
+        ("scale", Form { scale: 0.125, ..rows.clone() }),
+        ("negative scale", Form { scale: -1.0, ..rows }),
+        ("rows apart", Form::plain(strided(dtype, &[64, 1024], &[2048, 1]), 1)),
+        ("one row of 262144", Form::plain(dense(dtype, &[1, 262144]), 1)),
+        ("100000 rows of 8", Form::plain(dense(dtype, &[100_000, 8]), 1)),
+        ("channels", image.clone()),
+        ("log, channels", Form { log: true, ..image.clone() }),
+        ("channels-last", Form { x: channels_last(dtype, &[8, 21, 64, 64]), ..image.clone() }),
+        ("first axis", Form { axis: 0, ..image.clone() }),
+        ("planes apart", Form { x: strided(dtype, &[8, 21, 64, 60], &[90000, 4096, 64, 1]), ..image.clone() }),
+        ("channels to channels-last", Form { y: Some(channels_last(dtype, &[8, 21, 64, 64])), ..image }),
+    ]
+}
+
+fn forward_features() -> Vec<(String, AnyDescriptor)> {
+    let named = |dtype: DType, (what, form): (&str, Form)| {
+        Some((format!("{dtype}: {what}"), AnyDescriptor::new(form.forward().ok()?)))
+    };
+    FLOATS.into_iter().flat_map(|dtype| asked_for(dtype).into_iter().filter_map(move |f| named(dtype, f))).collect()
+}
+
+fn backward_features() -> Vec<(String, AnyDescriptor)> {
+    let named = |dtype: DType, (what, form): (&str, Form)| {
+        Some((format!("{dtype}: {what}"), AnyDescriptor::new(form.forward().ok()?.backward().ok()?)))
+    };
+    FLOATS.into_iter().flat_map(|dtype| asked_for(dtype).into_iter().filter_map(move |f| named(dtype, f))).collect()
+}
