@@ -60,11 +60,9 @@ fn main() -> ExitCode {
         eprintln!("{}: {error:#}", path.display());
     }
     if is_whole {
-        let folder = floor::target_folder();
-        let accuracy = matrix::write(&published::accuracy(&records), &folder.join("accuracy.jsonl"));
-        if let Err(error) = accuracy.and_then(|()| matrix::write(&published::support(), &folder.join("support.jsonl")))
-        {
-            eprintln!("{}: {error:#}", folder.display());
+        let path = floor::target_folder().join("accuracy.jsonl");
+        if let Err(error) = matrix::write(&published::accuracy(&records), &path) {
+            eprintln!("{}: {error:#}", path.display());
         }
         let present = |name: &str| baracuda_ops_tests::target::target(name).is_some_and(|t| t.device.is_ok());
         let complaints = floor::below(&floor::committed(), &floor::of(&records), present);

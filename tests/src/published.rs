@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use baracuda_ops::PlanOptions;
+use baracuda_ops::{Backend, Device, DeviceProps, PlanOptions};
 use baracuda_ops_benches::line::Origin;
 use serde::{Deserialize, Serialize};
 
 use crate::floor::{Ended, Record};
 use crate::ops::SUBJECTS;
-use crate::target::TARGETS;
+use crate::target::{TARGETS, Target};
 
 /// A row of the support table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -48,23 +48,38 @@ pub struct Accuracy {
     pub origin: Origin,
 }
 
-/// What each present device serves.
-pub fn support() -> Vec<Support> {
+/// What devices serve, one of each backend that this program is built with: `choose` gives its properties.
+pub fn support(choose: impl Fn(&Target) -> Option<DeviceProps>) -> Vec<Support> {
+    let targets = TARGETS.iter().filter(|t| t.name != "wgpu-plain");
+    let devices: Vec<_> = targets.filter_map(|target| Some((target.name, choose(target)?))).collect();
     let mut rows = Vec::new();
     for subject in SUBJECTS {
         for (feature, descriptor) in (subject.features)() {
-            for target in TARGETS.iter().filter(|t| t.name != "wgpu-plain") {
-                let Ok(device) = &target.device else { continue };
-                let (kernel, reason) = match descriptor.supported_by(device, &PlanOptions::default()) {
+            for (target, props) in &devices {
+                let (kernel, reason) = match descriptor.supported_with(props, &PlanOptions::default()) {
                     Ok(kernel) => (Some(kernel.to_string()), String::new()),
                     Err(error) => (None, reason(&error)),
                 };
-                let (op, target, feature) = (subject.name.into(), target.name.into(), feature.clone());
+                let (op, target, feature) = (subject.name.into(), (*target).into(), feature.clone());
                 rows.push(Support { op, target, feature, kernel, reason });
             }
         }
     }
     rows
+}
+
+/// The same device of each backend on every machine, which need not have it: on CUDA an H200.
+pub fn documented(target: &Target) -> Option<DeviceProps> {
+    let mut examples = DeviceProps::examples().into_iter().filter(|props| props.backend() == target.backend);
+    match target.backend {
+        Backend::Cuda => examples.find(|props| props.to_string().contains("H200")),
+        _ => examples.next(),
+    }
+}
+
+/// The device of this machine, else the documented one.
+pub fn present(target: &Target) -> Option<DeviceProps> {
+    target.device.as_ref().ok().map(Device::props).or_else(|| documented(target))
 }
 
 /// The last kernel's words.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use baracuda_ops_benches::line::{HostLine, Line, Origin};
 use baracuda_ops_tests::floor;
 use baracuda_ops_tests::ops::SUBJECTS;
-use baracuda_ops_tests::published::{Accuracy, Support, support};
+use baracuda_ops_tests::published::{Accuracy, Support, documented, present, support};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 fn data() -> PathBuf {
@@ -34,22 +34,22 @@ fn write<T: Serialize>(path: &Path, lines: &[T]) -> Result<()> {
 }
 
 pub(crate) fn print_support() -> Result<()> {
-    print!("{}", render_support(&merged(support(), read(&data().join("support.jsonl"))?)));
+    print!("{}", render_support(&merged(support(present), read(&data().join("support.jsonl"))?)));
     Ok(())
 }
 
-/// Rows found here, and the recorded ones of devices that are absent here.
-fn merged(here: Vec<Support>, recorded: Vec<Support>) -> Vec<Support> {
-    let is_here = |row: &Support| here.iter().any(|r| r.target == row.target);
-    let mut rows: Vec<Support> = recorded.into_iter().filter(|r| !is_here(r)).collect();
-    rows.extend(here);
+/// Rows found out, and the recorded ones of backends that this program is built without.
+fn merged(found: Vec<Support>, recorded: Vec<Support>) -> Vec<Support> {
+    let is_found = |row: &Support| found.iter().any(|r| r.target == row.target);
+    let mut rows: Vec<Support> = recorded.into_iter().filter(|r| !is_found(r)).collect();
+    rows.extend(found);
     rows
 }
 
 fn render_support(rows: &[Support]) -> String {
     let mut text = String::from(
-        "# What runs where\n\nRendered by `bops tables` from the kernels' own answers (`Device::supports`). A cell names the kernel; \
-         a dash has its reason below.\n",
+        "# What runs where\n\nRendered by `bops tables` from the kernels' own answers (`DeviceProps::supports`), on CUDA for an H200. \
+         A cell names the kernel; a dash has its reason below.\n",
     );
     for subject in SUBJECTS {
         let _ = write!(text, "\n## {}\n\n| | cpu | cuda | wgpu |\n|---|---|---|---|\n", subject.name);
@@ -83,7 +83,7 @@ fn render_support(rows: &[Support]) -> String {
     text
 }
 
-/// Takes what a run of the parity tests left in a folder into docs/data; lines of devices that were not there stay.
+/// Takes the errors that a run of the parity tests left in a folder into docs/data; lines of devices that were not there stay.
 fn record(folder: &Path) -> Result<()> {
     let new: Vec<Accuracy> = read(&folder.join("accuracy.jsonl"))?;
     ensure!(
@@ -97,9 +97,7 @@ fn record(folder: &Path) -> Result<()> {
     let key =
         |l: &Accuracy| (l.op.clone(), l.output.clone(), l.dtype.clone(), l.target.clone(), l.origin.device.clone());
     lines.sort_by_key(key);
-    write(&data().join("accuracy.jsonl"), &lines)?;
-    let here: Vec<Support> = read(&folder.join("support.jsonl"))?;
-    write(&data().join("support.jsonl"), &merged(here, read(&data().join("support.jsonl"))?))
+    write(&data().join("accuracy.jsonl"), &lines)
 }
 
 fn render_accuracy(lines: &[Accuracy]) -> String {
@@ -250,19 +248,17 @@ pub(crate) fn render(is_check: bool, from: Option<Option<PathBuf>>) -> Result<()
         record(&path.unwrap_or_else(floor::target_folder))?;
     }
     let recorded: Vec<Support> = read(&data().join("support.jsonl"))?;
+    let found = support(documented);
     if is_check {
-        // What the devices here say must be what was recorded.
         let stale = |row: &&Support| !recorded.contains(row);
-        if let Some(row) = support().iter().find(stale) {
-            bail!(
-                "docs/data/support.jsonl is not current: {} on {}: {}; `bops tables --record` renews it",
-                row.op,
-                row.target,
-                row.feature
-            );
+        if let Some(Support { op, target, feature, .. }) = found.iter().find(stale) {
+            bail!("docs/data/support.jsonl is not current: {op} on {target}: {feature}; run `bops tables`");
         }
     }
-    let rows = merged(support(), recorded);
+    let rows = merged(found, recorded);
+    if !is_check {
+        write(&data().join("support.jsonl"), &rows)?;
+    }
     let files = [
         ("docs/SUPPORT.md", render_support(&rows)),
         ("docs/ACCURACY.md", render_accuracy(&read(&data().join("accuracy.jsonl"))?)),
