@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
 use baracuda_ops_tests::floor::{self, Ended, Record};
+use baracuda_ops_tests::target::{self, Target};
 use baracuda_ops_tests::{matrix, published};
 use libtest_mimic::{Arguments, Failed, Trial};
 
@@ -17,7 +18,7 @@ fn main() -> ExitCode {
         return code;
     }
     let mut args = Arguments::from_args();
-    if let Err(missing) = baracuda_ops_tests::target::require() {
+    if let Err(missing) = target::require() {
         eprintln!("{missing}");
         return ExitCode::FAILURE;
     }
@@ -45,9 +46,11 @@ fn main() -> ExitCode {
     if left_out > 0 {
         println!("{left_out} trials on wgpu are left out, since its adapter is software; BOPS_EVERY=1 runs them");
     }
-    // Trials that wait for their device leave the cores to others.
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    args.test_threads.get_or_insert(4 * cores);
+    if target::TARGETS.iter().any(Target::is_software) {
+        // While some trials wait for such an adapter's devices, others find one that is free.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        args.test_threads.get_or_insert(4 * cores);
+    }
     let conclusion = libtest_mimic::run(&args, trials);
     let is_whole = args.filter.is_none() && args.skip.is_empty() && !args.list && !args.ignored && !args.exact;
     let mut failed = conclusion.has_failed();
@@ -64,7 +67,7 @@ fn main() -> ExitCode {
         if let Err(error) = matrix::write(&published::accuracy(&records), &path) {
             eprintln!("{}: {error:#}", path.display());
         }
-        let present = |name: &str| baracuda_ops_tests::target::target(name).is_some_and(|t| t.device.is_ok());
+        let present = |name: &str| target::target(name).is_some_and(|t| t.device.is_ok());
         let complaints = floor::below(&floor::committed(), &floor::of(&records), present);
         for complaint in &complaints {
             eprintln!("floor: {complaint}");

@@ -89,6 +89,7 @@ impl CaseFile {
     /// # Errors
     /// An error over budget, or the device's.
     pub fn replay(&self, target: &Target) -> Result<Option<Worst>> {
+        let target = target.lane(self.case.dtype());
         let device = target.device.as_ref().map_err(|why| anyhow::anyhow!("{why}"))?;
         let plan = match self.case.descriptor.plan(device, &PlanOptions::default()).map_err(anyhow::Error::from) {
             Ok(plan) => plan,

@@ -15,10 +15,12 @@ use crate::modes::{self, Mode, Outcome};
 use crate::ops::SUBJECTS;
 use crate::target::{TARGETS, Target};
 
-/// Of the cases that run in `values` alone, an adapter that is software runs one in so many: it compiles some thousand shaders.
-const SOFTWARE_VALUES: u64 = 12;
-/// Of the cases for whose sake a further device of such an adapter compiles their shaders again.
-const SOFTWARE_AGAIN: u64 = 3;
+/// An adapter that is software compiles shaders for a CPU, half a second each: of the cases that run in every mode it runs one in so many.
+const SOFTWARE_CORE: u64 = 2;
+/// The same where a device beside its first two would compile the shaders again.
+const SOFTWARE_AGAIN: u64 = 6;
+/// The same of the cases that run in `values` alone.
+const SOFTWARE_VALUES: u64 = 24;
 
 /// One trial.
 pub struct Entry {
@@ -48,7 +50,7 @@ impl Entry {
         let is_again = self.mode == Mode::Record || self.target.name == "wgpu-plain";
         let share = match self.case.is_core {
             true if is_again => SOFTWARE_AGAIN,
-            true => 1,
+            true => SOFTWARE_CORE,
             false => SOFTWARE_VALUES,
         };
         self.is_first || hash(&self.case.line()).is_multiple_of(share)

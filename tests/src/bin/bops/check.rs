@@ -1,15 +1,17 @@
 //! Replays cases.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use baracuda_ops_tests::case::Case;
 use baracuda_ops_tests::case_file::CaseFile;
 use baracuda_ops_tests::floor;
+use baracuda_ops_tests::judge::Worst;
 use baracuda_ops_tests::matrix;
 use baracuda_ops_tests::modes::{self, Mode, Outcome};
 use baracuda_ops_tests::target::{TARGETS, Target, require, target};
 use indicatif::{ProgressBar, ProgressStyle};
+use rayon::prelude::*;
 
 /// Shown only on a terminal.
 pub(crate) fn progress(steps: usize) -> ProgressBar {
@@ -25,25 +27,33 @@ pub(crate) fn files(files: Vec<PathBuf>) -> Result<()> {
     let files = if files.is_empty() { golden()? } else { files };
     let present: Vec<&Target> = TARGETS.iter().filter(|t| t.device.is_ok() && t.name != "wgpu-plain").collect();
     let bar = progress(files.len() * present.len());
+    let name = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let replay = |path: &PathBuf| -> Result<Vec<Result<Option<Worst>>>> {
+        let file = CaseFile::read(path)?;
+        let on = |target: &&Target| {
+            bar.set_message(format!("{} on {}", name(path), target.name));
+            let found = file.replay(target);
+            bar.inc(1);
+            found
+        };
+        Ok(present.iter().map(on).collect())
+    };
+    let replays = files.par_iter().map(replay).collect::<Result<Vec<_>>>()?;
+    bar.finish_and_clear();
     let mut failures = Vec::new();
     let mut sums = vec![(0, 0, 0f64); present.len()];
-    for path in &files {
-        let file = CaseFile::read(path)?;
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        for (target, (ran, refused, worst)) in present.iter().zip(&mut sums) {
-            bar.set_message(format!("{name} on {}", target.name));
-            match file.replay(target) {
+    for (path, replays) in files.iter().zip(replays) {
+        for ((target, (ran, refused, worst)), found) in present.iter().zip(&mut sums).zip(replays) {
+            match found {
                 Ok(Some(found)) => {
                     *ran += 1;
                     *worst = worst.max(found.units);
                 }
                 Ok(None) => *refused += 1,
-                Err(error) => failures.push(format!("{name} on {}: {error:#}", target.name)),
+                Err(error) => failures.push(format!("{} on {}: {error:#}", name(path), target.name)),
             }
-            bar.inc(1);
         }
     }
-    bar.finish_and_clear();
     for (target, (ran, refused, worst)) in present.iter().zip(&sums) {
         let refused = if *refused > 0 { format!(", {refused} refused as they must be") } else { String::new() };
         println!("{:5} {ran} files agree, largest error {worst:.2} of the contract{refused}", target.name);
