@@ -21,6 +21,8 @@ const SOFTWARE_CORE: u64 = 2;
 const SOFTWARE_AGAIN: u64 = 6;
 /// The same of the cases that run in `values` alone.
 const SOFTWARE_VALUES: u64 = 24;
+/// The most bytes of operands of such a case: with thousands of workgroups one of them takes a minute.
+const SOFTWARE_BYTES: u64 = 1 << 20;
 
 /// One trial.
 pub struct Entry {
@@ -53,7 +55,8 @@ impl Entry {
             true => SOFTWARE_CORE,
             false => SOFTWARE_VALUES,
         };
-        self.is_first || hash(&self.case.line()).is_multiple_of(share)
+        let is_small = self.case.is_core || self.case.bytes() <= SOFTWARE_BYTES;
+        self.is_first || is_small && hash(&self.case.line()).is_multiple_of(share)
     }
 
     /// A record of the trial.
