@@ -1,30 +1,53 @@
 //! What kernels are chosen for every case of the matrix on devices that need not be here: the choice depends on plain numbers alone.
 
 use baracuda_ops::{Backend, DeviceProps, Error, PlanOptions};
+use baracuda_ops_tests::case::Case;
 use baracuda_ops_tests::ops::SUBJECTS;
+
+/// Whether the device serves the case, if that is as it must be.
+fn is_served(case: &Case, device: &DeviceProps) -> Result<bool, String> {
+    let must_be_refused = case.must_be_refused_by(device.backend());
+    let line = case.line();
+    match case.descriptor.supported_with(device, &PlanOptions::default()) {
+        Ok(kernel) if must_be_refused => Err(format!("{device} serves {line} with {kernel}")),
+        Ok(kernel) if !kernel.starts_with(case.descriptor.name()) => Err(format!("{kernel} for {line}")),
+        Ok(_) => Ok(true),
+        Err(Error::Unsupported { tried, .. }) if must_be_refused => {
+            let has_reasons = tried.iter().all(|r| r.reason.to_string().len() > 5);
+            if has_reasons { Ok(false) } else { Err(format!("{line}: {tried:?}")) }
+        }
+        Err(error) => Err(format!("{device}: {error}: {line}")),
+    }
+}
 
 #[test]
 fn every_case_is_served_or_refused_as_it_must_be() {
     let devices = DeviceProps::examples();
-    let options = PlanOptions::default();
     let (mut served, mut refused) = (0, 0);
     for case in SUBJECTS.iter().flat_map(|subject| (subject.cases)()) {
         for device in &devices {
-            let must_be_refused = case.must_be_refused_by(device.backend());
-            match case.descriptor.supported_with(device, &options) {
-                Ok(kernel) => {
-                    assert!(!must_be_refused, "{device} serves {} with {kernel}", case.line());
-                    assert!(kernel.starts_with(case.descriptor.name()), "{kernel} for {}", case.line());
-                    served += 1;
-                }
-                Err(Error::Unsupported { tried, .. }) if must_be_refused => {
-                    assert!(tried.iter().all(|r| r.reason.to_string().len() > 5), "{}: {tried:?}", case.line());
-                    refused += 1;
-                }
-                Err(error) => panic!("{device}: {error}: {}", case.line()),
+            match is_served(&case, device) {
+                Ok(true) => served += 1,
+                Ok(false) => refused += 1,
+                Err(why) => panic!("{why}"),
             }
         }
     }
     assert!(served > 10_000, "{served}");
     assert!(refused > 1_000 || !devices.iter().any(|d| d.backend() == Backend::Wgpu), "{refused}");
+}
+
+#[test]
+fn a_wrong_expectation_is_noticed() {
+    let line = |strides: &str| {
+        format!(r#"layer_norm {{"x":{{"dtype":"f32","dims":[5,33]{strides}}},"normalized_dims":1,"eps":1e-5}}"#)
+    };
+    let wrong = |case: Case| Case { is_cpu_only: !case.is_cpu_only, ..case };
+    for device in DeviceProps::examples().iter().filter(|d| d.backend() != Backend::Cpu) {
+        for strides in ["", r#","strides":[1,5]"#] {
+            let case = Case::parse(&line(strides)).unwrap();
+            assert_eq!(is_served(&case, device), Ok(strides.is_empty()));
+            assert!(is_served(&wrong(case), device).is_err(), "{device}");
+        }
+    }
 }

@@ -1,8 +1,8 @@
 //! The parity matrix: op x case x mode x backend, one trial each.
 //!
 //! A trial's name is `<op>/<mode>/<backend>/<repro line>`; `bops repro '<name>'` runs it alone. Trials of absent devices are shown as
-//! ignored; `BOPS_REQUIRE=cpu,wgpu` makes their absence a failure. Where wgpu's adapter is software, most trials that only look at values
-//! are ignored, too (`matrix.rs` says which); `BOPS_EVERY=1` runs them. A run of everything is compared with `tests/floor.txt`.
+//! ignored; `BOPS_REQUIRE=cpu,wgpu` makes their absence a failure. Where wgpu's adapter is software, a fixed part
+//! of its trials runs and the rest is ignored, too (`matrix.rs` says which); `BOPS_EVERY=1` runs them. A run of everything is compared with `tests/floor.txt`.
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};

@@ -68,7 +68,7 @@ pub fn support(choose: impl Fn(&Target) -> Option<DeviceProps>) -> Vec<Support> 
     rows
 }
 
-/// The same device of each backend on every machine, which need not have it: on CUDA an H200.
+/// The same device of each backend on every machine, which need not have it: on CUDA one like an H200.
 pub fn documented(target: &Target) -> Option<DeviceProps> {
     let mut examples = DeviceProps::examples().into_iter().filter(|props| props.backend() == target.backend);
     match target.backend {

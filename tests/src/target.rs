@@ -129,7 +129,7 @@ pub fn full_device() -> anyhow::Result<(wgpu::Device, wgpu::Queue)> {
     })
 }
 
-/// A device of an instance of its own: those of one instance share locks in software drivers.
+/// A device of an instance of its own: on llvmpipe, two of one instance keep one core busy, two of two instances two.
 #[cfg(feature = "wgpu")]
 fn callers_device(
     describe: impl FnOnce(&wgpu::Adapter) -> wgpu::DeviceDescriptor<'static>,

@@ -48,7 +48,7 @@ pub struct Props {
 }
 
 impl Props {
-    /// What the data sheets say of an A100, an RTX 3090, an RTX 4090, an H200, a B200 and an RTX 5090.
+    /// Devices like an A100, an RTX 3090, an RTX 4090, an H200, a B200 and an RTX 5090, to check choices with: no measurement of them.
     pub(crate) fn examples() -> impl Iterator<Item = Self> {
         [
             ("A100", 80, 108, 163, 1, 40),

@@ -388,7 +388,7 @@ impl Device {
         for (source, pair) in missing.into_iter().zip(compiled.chunks_exact(2)) {
             known.entry(source.clone()).or_insert_with(|| [pair[0].clone(), pair[1].clone()]);
         }
-        Ok(pairs(&known).unwrap_or_default())
+        pairs(&known).ok_or_else(|| self.failed("create_compute_pipeline", "a pipeline vanished".into()))
     }
 
     fn compile(&self, source: &Source, is_shared: bool) -> Result<Pipeline> {
