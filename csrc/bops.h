@@ -162,17 +162,20 @@ typedef struct {
 typedef uint32_t bops_channel_norm_variant;
 enum {
     /* Parts of segments: moments or sums, merge, apply; reads its inputs twice. Any alignment and dtype. With uses_running: apply alone, or backward
-     * sums and merge, where the sums write dx. threads: of a part, a power of two up to 32 or 256; a block has 256. chunks: parts of a
-     * segment, of threads * 4 accesses. stages: forward, 1 where the output goes in accesses of 16 bytes over gapless channels: spatial of 16
-     * bytes at least, samples that start at multiples of 16 bytes and are a whole number of them. */
+     * sums and merge, where the sums write dx. threads: of a part, a power of two up to 32 or 256; a block has 256. vectors: accesses of a
+     * thread in a part, a multiple of 4. chunks: parts of a segment, of threads * vectors accesses. stages: forward, 1 where the output goes in
+     * accesses of 16 bytes over gapless channels: spatial of 16 bytes at least, samples that start at multiples of 16 bytes and are a whole
+     * number of them. */
     BOPS_CHANNEL_NORM_SPLIT = 0,
-    /* Teams, blocks or clusters, walk over groups; their vectors are staged through rings in shared memory: threads * stages * 16 bytes, backward 32.
-     * In a step a block's threads take a part of one segment, or several whole segments; vectors: steps of a group in one block. Steps beyond
-     * stages, which is 4 to 27, are read again.
-     * grid: cluster times teams, at most as many as are resident. vec_bytes 16, threads up to 512. */
-    BOPS_CHANNEL_NORM_RING = 1,
-    /* The same with the first 12 steps of a group, backward 4, in registers, fetched ahead by 32 further threads. With a residual, y, or an
-     * activation other than relu and silu no step is in registers. stages: up to 32, more than the steps that are not. Compute capability 9.0. */
+    /* Every team, a block or `cluster` blocks, takes one group into shared memory, threads * vectors * 16 bytes a block, backward 32, and groups > 0
+     * there. vec_bytes 16; threads up to 1024, backward 640 and 27 vectors, and is_merged: 1 where the teams of all samples make one cluster, which
+     * needs no workspace. */
+    BOPS_CHANNEL_NORM_SINGLE = 1,
+    /* Teams walk over groups, fetched ahead by 32 further threads of a block through `stages` places in shared memory, up to 32, each of threads * 16
+     * bytes, backward 32. In a step a block's threads take a part of one segment, or several whole segments; vectors: steps of a group in one block.
+     * The first 12 steps of a group, backward 4, go to registers, but none with a residual, y, or an activation other than relu and silu; there are
+     * more places than other steps. grid: cluster times teams, at most as many as are resident. vec_bytes 16, threads up to 480. Compute
+     * capability 9.0. */
     BOPS_CHANNEL_NORM_HELD = 2,
     /* groups = 0, without residual and y: a block of 512 threads holds `vectors` channels, 1, 2, 4 or 8, of every sample in shared memory. Their runs
      * in a sample are gapless, start at multiples of 16 bytes and are a whole number of them. */

@@ -132,7 +132,7 @@ pub struct bops_channel_strides {
 }
 pub type bops_channel_norm_variant = u32;
 pub const BOPS_CHANNEL_NORM_SPLIT: _bindgen_ty_4 = 0;
-pub const BOPS_CHANNEL_NORM_RING: _bindgen_ty_4 = 1;
+pub const BOPS_CHANNEL_NORM_SINGLE: _bindgen_ty_4 = 1;
 pub const BOPS_CHANNEL_NORM_HELD: _bindgen_ty_4 = 2;
 pub const BOPS_CHANNEL_NORM_SLAB: _bindgen_ty_4 = 3;
 pub const BOPS_CHANNEL_NORM_LAST_SPLIT: _bindgen_ty_4 = 16;

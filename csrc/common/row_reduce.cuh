@@ -115,7 +115,17 @@ __device__ __forceinline__ void cluster_wait() {
 #endif
 }
 
-// All blocks of a cluster give each other 4 values, again and again. Each thread of a block passes the same values.
+// Stores to the shared memory of a block of the cluster, at the place of `here` in one's own.
+__device__ __forceinline__ void store_remote(const float2 *here, uint32_t rank, float2 value) {
+#if __CUDA_ARCH__ >= 900
+    uint32_t there;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(uint32_t(__cvta_generic_to_shared(here))), "r"(rank));
+    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(there), "f"(value.x), "f"(value.y) : "memory");
+#endif
+}
+
+// All blocks of a cluster, or `cluster` of them from `base` on, give each other 4 values, again and again. Each thread of a block passes the same
+// values; `rank` is the block's among them.
 struct cluster_exchange {
     static constexpr uint32_t depth = 4;
     alignas(16) float slots[depth][max_cluster][4];
@@ -132,15 +142,16 @@ struct cluster_exchange {
 
     // Exchange number `turn`. A block-wide barrier lies between a `wait` and the block's next `send`, and a block sends `turn` after it
     // has waited for `turn` - 2 at least: so nobody sends to a slot that is still being read.
-    __device__ __forceinline__ void send(const float (&value)[4], uint32_t turn, uint32_t rank, uint32_t cluster, uint32_t thread) {
+    __device__ __forceinline__ void send(const float (&value)[4], uint32_t turn, uint32_t rank, uint32_t cluster, uint32_t thread,
+                                         uint32_t base = 0) {
 #if __CUDA_ARCH__ >= 900
         const uint32_t slot = uint32_t(__cvta_generic_to_shared(&slots[turn % depth][rank]));
         const uint32_t barrier = uint32_t(__cvta_generic_to_shared(&arrived[turn % depth]));
         if (thread == 0) asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(cluster * 16) : "memory");
         if (thread < cluster) {
             uint32_t remote_slot, remote_barrier;
-            asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_slot) : "r"(slot), "r"(thread));
-            asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_barrier) : "r"(barrier), "r"(thread));
+            asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_slot) : "r"(slot), "r"(base + thread));
+            asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_barrier) : "r"(barrier), "r"(base + thread));
             asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(remote_slot),
                          "f"(value[0]), "f"(value[1]), "f"(value[2]), "f"(value[3]), "r"(remote_barrier)
                          : "memory");

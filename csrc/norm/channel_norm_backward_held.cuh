@@ -1,22 +1,23 @@
 // Gradients of BatchNorm, GroupNorm and InstanceNorm: groups held in registers while the bulk copy engine fetches the following ones into shared
 // memory. Compute capability 9.0.
 #pragma once
-#include "channel_norm_backward_ring.cuh"
+#include "channel_norm_backward_walk.cuh"
 #include "channel_norm_held.cuh"
 
 namespace bops {
 
 constexpr int held_backward_steps = 4; // of a group, in registers
 
-// As in forward; a place holds a step of dy and one of x. by_segment: as in the ring. general: with a residual, y, or an activation that takes
-// many instructions.
+// As in forward; a place holds a step of dy and one of x. by_segment: the sums of each segment are wanted or weighted apart; a warp then takes one
+// segment at a time, and its sums of that go to a slot of their own as it leaves it. general: with a residual, y, or an activation that takes many
+// instructions.
 template <typename T, bool general, bool by_segment> __global__ void __maxnreg__(112)
-    channel_norm_backward_held(const __grid_constant__ channel_backward_ring_arguments a) {
+    channel_norm_backward_held(const __grid_constant__ channel_backward_walk_arguments a) {
     constexpr int width = 16 / int(sizeof(T)), held = general ? 0 : held_backward_steps;
     __shared__ float2 warp_sums[2][merge_lanes];
     __shared__ cluster_exchange exchange;
     __shared__ bulk_ring bulk;
-    const ring_geometry &ring = a.ring;
+    const walk_geometry &ring = a.ring;
     const uint32_t readers = blockDim.x - 32, warps = readers / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t rank = ring.cluster > 1 ? cluster_rank() : 0, first = rank * ring.steps, steps = ring.steps;
     const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
@@ -202,10 +203,10 @@ template <typename T> bops_status channel_norm_backward_held_kernels(const bops_
     if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
     else {
         const bool by_segment = p.groups != 0;
-        const channel_backward_ring_arguments a = backward_ring_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
+        const channel_backward_walk_arguments a = backward_walk_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(c.threads + 32), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
-        shape.shared_bytes = backward_ring_bytes(c, by_segment);
+        shape.shared_bytes = backward_held_bytes(c, by_segment);
         const bool general = o.dresidual || o.residual || o.y || !is_short(p.activation);
         bops_status status = 0;
         const auto run = [&](auto is_general) {

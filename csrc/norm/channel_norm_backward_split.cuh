@@ -13,9 +13,9 @@ template <typename A> struct channel_backward_arguments {
     bops_channel_norm_backward_operands o;
     segment_geometry geometry;
     A eps, reciprocal_count;
-    uint32_t weight_is_wide, chunks, part;
+    uint32_t weight_is_wide, chunks, accesses; // accesses: of a thread in a part, a multiple of split_accesses
     uint64_t vectors;
-    divisor by_vectors;
+    divisor by_vectors, by_chunks;
     A *part_sums;    // [batch * channels][chunks][2]: of dpre, of dpre xhat
     A *segment_sums; // [batch * channels][2]
     A *group_means;  // [groups][2]: of g, of g xhat
@@ -63,23 +63,23 @@ template <typename O> __host__ __device__ __forceinline__ extra_operand extra_of
     return kind == BOPS_IDENTITY ? extra_operand::none : o.y ? extra_operand::y : o.residual ? extra_operand::residual : extra_operand::none;
 }
 
-template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block)
+// general: with a residual, y, or an activation that takes many instructions.
+template <typename T, int vec_bytes, bool general> __global__ void __launch_bounds__(split_block, general || sizeof(T) == 8 ? 1 : 3)
     channel_norm_backward_split_sums(const __grid_constant__ channel_backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
-    constexpr int width = vec_bytes / int(sizeof(T));
+    constexpr int width = vec_bytes / int(sizeof(T)), batch = width == 8 ? 2 : split_accesses; // accesses under way at once
     __shared__ __align__(16) A slots[4][team_slots];
     const row_team team;
     const uint64_t items = a.geometry.rows * a.chunks;
-    const extra_operand which = extra_of(a.o, a.p.activation);
+    const extra_operand which = general ? extra_of(a.o, a.p.activation) : extra_operand::none;
     const void *const extra = which == extra_operand::y ? a.o.y : a.o.residual;
     const bops_channel_strides &extra_strides = which == extra_operand::y ? a.p.y : a.p.residual;
     uint32_t turn = 0;
     for (uint64_t base = uint64_t(blockIdx.x) * blockDim.y; base < items; base += uint64_t(gridDim.x) * blockDim.y, turn ^= 2) {
         const uint64_t item = base + threadIdx.y;
-        const uint64_t row = item / a.chunks, first = (item - row * a.chunks) * (uint64_t(blockDim.x) * split_accesses);
-        const uint64_t left = item < items ? a.vectors - first : 0;
-        const auto is_valid = [&](int v) { return v * blockDim.x + threadIdx.x < left; };
-        const auto at = [&](int v) { return (first + v * blockDim.x + threadIdx.x) * width; };
+        uint64_t row, chunk;
+        split_item(a, items, item, row, chunk);
+        const uint64_t first = chunk * (uint64_t(blockDim.x) * a.accesses), left = item < items ? a.vectors - first : 0;
         A sum[width] = {}, product[width] = {};
         A rstd = 0;
         if (left) {
@@ -88,39 +88,43 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
             const T *const dy_segment = static_cast<const T *>(a.o.dy) + segment_offset(a.p.dy, sample, channel);
             const T *const x_segment = static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel);
             const T *const extra_segment = static_cast<const T *>(extra) + segment_offset(extra_strides, sample, channel);
-            packed<vec_bytes> dy_data[split_accesses], x_data[split_accesses], extra_data[split_accesses];
-#pragma unroll
-            for (int v = 0; v < split_accesses; ++v) {
-                dy_data[v] = x_data[v] = extra_data[v] = {};
-                if (is_valid(v)) {
-                    dy_data[v] = load<vec_bytes, false>(dy_segment + at(v));
-                    x_data[v] = load<vec_bytes, false>(x_segment + at(v));
-                    if (which != extra_operand::none) extra_data[v] = load<vec_bytes, false>(extra_segment + at(v));
-                }
-            }
             const gradient_terms<A> t = load_terms<T>(a, sample, channel);
             rstd = t.rstd;
+            for (uint32_t done = 0; done < a.accesses && done * blockDim.x < left; done += batch) {
+                const auto is_valid = [&](int v) { return (done + v) * blockDim.x + threadIdx.x < left; };
+                const auto at = [&](int v) { return (first + (done + v) * blockDim.x + threadIdx.x) * width; };
+                packed<vec_bytes> dy_data[batch], x_data[batch], extra_data[batch];
 #pragma unroll
-            for (int v = 0; v < split_accesses; ++v) {
-                if (!is_valid(v)) continue;
-                A dy[width], d[width];
-                unpack<T>(dy_data[v], dy);
-                unpack<T>(x_data[v], d);
-#pragma unroll
-                for (int i = 0; i < width; ++i) d[i] -= t.mean;
-                differentiate_vector<T>(a.p.activation, which, extra_data[v], d, t.scale, t.bias, dy);
-#pragma unroll
-                for (int i = 0; i < width; ++i) {
-                    sum[i] += dy[i];
-                    product[i] = fma(dy[i], d[i], product[i]);
+                for (int v = 0; v < batch; ++v) {
+                    dy_data[v] = x_data[v] = extra_data[v] = {};
+                    if (is_valid(v)) {
+                        dy_data[v] = load<vec_bytes, false>(dy_segment + at(v));
+                        x_data[v] = load<vec_bytes, false>(x_segment + at(v));
+                        if (which != extra_operand::none) extra_data[v] = load<vec_bytes, false>(extra_segment + at(v));
+                    }
                 }
-                if (a.p.uses_running) {
-                    if (a.o.dresidual)
-                        store(static_cast<T *>(a.o.dresidual) + segment_offset(a.p.dresidual, sample, channel) + at(v), pack<T, vec_bytes>(dy));
-                    if (a.o.dx) {
 #pragma unroll
-                        for (int i = 0; i < width; ++i) dy[i] *= t.scale;
-                        store(static_cast<T *>(a.o.dx) + segment_offset(a.p.dx, sample, channel) + at(v), pack<T, vec_bytes>(dy));
+                for (int v = 0; v < batch; ++v) {
+                    if (!is_valid(v)) continue;
+                    A dy[width], d[width];
+                    unpack<T>(dy_data[v], dy);
+                    unpack<T>(x_data[v], d);
+#pragma unroll
+                    for (int i = 0; i < width; ++i) d[i] -= t.mean;
+                    differentiate_vector<T, vec_bytes, general>(a.p.activation, which, extra_data[v], d, t.scale, t.bias, dy);
+#pragma unroll
+                    for (int i = 0; i < width; ++i) {
+                        sum[i] += dy[i];
+                        product[i] = fma(dy[i], d[i], product[i]);
+                    }
+                    if (a.p.uses_running) {
+                        if (a.o.dresidual)
+                            store(static_cast<T *>(a.o.dresidual) + segment_offset(a.p.dresidual, sample, channel) + at(v), pack<T, vec_bytes>(dy));
+                        if (a.o.dx) {
+#pragma unroll
+                            for (int i = 0; i < width; ++i) dy[i] *= t.scale;
+                            store(static_cast<T *>(a.o.dx) + segment_offset(a.p.dx, sample, channel) + at(v), pack<T, vec_bytes>(dy));
+                        }
                     }
                 }
             }
@@ -191,7 +195,7 @@ template <typename T> __global__ void __launch_bounds__(split_merge_block)
     }
 }
 
-template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block)
+template <typename T, int vec_bytes, bool general> __global__ void __launch_bounds__(split_block, general || sizeof(T) == 8 ? 1 : 6)
     channel_norm_backward_apply(const __grid_constant__ channel_backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
@@ -205,7 +209,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
         const packed<vec_bytes> dy_data = load<vec_bytes>(static_cast<const T *>(a.o.dy) + segment_offset(a.p.dy, sample, channel) + within);
         const packed<vec_bytes> x_data = load<vec_bytes>(static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel) + within);
         packed<vec_bytes> extra = {};
-        const extra_operand which = extra_of(a.o, a.p.activation);
+        const extra_operand which = general ? extra_of(a.o, a.p.activation) : extra_operand::none;
         if (which != extra_operand::none)
             extra = which == extra_operand::y
                         ? load<vec_bytes>(static_cast<const T *>(a.o.y) + segment_offset(a.p.y, sample, channel) + within)
@@ -218,7 +222,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
         unpack<T>(x_data, d);
 #pragma unroll
         for (int i = 0; i < width; ++i) d[i] -= t.mean;
-        differentiate_vector<T>(a.p.activation, which, extra, d, t.scale, t.bias, dy);
+        differentiate_vector<T, vec_bytes, general>(a.p.activation, which, extra, d, t.scale, t.bias, dy);
         if (a.o.dresidual) store(static_cast<T *>(a.o.dresidual) + segment_offset(a.p.dresidual, sample, channel) + within, pack<T, vec_bytes>(dy));
         if (a.o.dx) {
 #pragma unroll
@@ -279,21 +283,28 @@ template <typename T> bops_status channel_norm_backward_split(const bops_channel
     a.p = p, a.o = o;
     a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
     a.eps = A(p.eps), a.reciprocal_count = a.geometry.count ? A(1.0 / double(a.geometry.count)) : A(0);
-    a.weight_is_wide = weight_dtype != dtype, a.chunks = c.chunks;
+    a.weight_is_wide = weight_dtype != dtype, a.chunks = c.chunks, a.by_chunks = divisor(c.chunks);
     const bool wants_sums = call.prepares || !p.uses_running || o.dweight || o.dbias;
     a.group_means = static_cast<A *>(workspace);
     a.segment_sums = a.group_means + a.geometry.groups * 2;
     a.part_sums = wants_sums ? a.segment_sums + (p.groups ? a.geometry.rows * 2 : 0) : nullptr;
     return for_vector_bytes<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
         constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
-        a.vectors = p.spatial / width, a.by_vectors = divisor(a.vectors);
+        a.vectors = p.spatial / width, a.by_vectors = divisor(a.vectors), a.accesses = c.vectors;
         const auto grid = [](uint64_t blocks) { return dim3(uint32_t(blocks < 1 ? 1 : blocks < (1 << 22) ? blocks : 1 << 22)); };
         launch_shape shape;
         bops_status status = 0;
         const bool has_elements = call.prepares || a.geometry.rows * a.vectors > 0;
         const uint32_t teams = split_block / c.threads;
         shape.block = dim3(c.threads, teams), shape.grid = grid((a.geometry.rows * c.chunks + teams - 1) / teams);
-        if (has_elements) status = call(channel_norm_backward_split_sums<T, vec_bytes>, shape, a);
+        const bool general = o.dresidual || o.residual || o.y || !is_short(p.activation);
+        const auto run = [&](auto all, auto short_ones) { // two forms of a kernel
+            bops_status result = 0;
+            if (general || call.prepares) result = call(all, shape, a);
+            if (!result && !general) result = call(short_ones, shape, a);
+            return result;
+        };
+        if (has_elements) status = run(channel_norm_backward_split_sums<T, vec_bytes, true>, channel_norm_backward_split_sums<T, vec_bytes, false>);
         if (status || !wants_sums) return status;
         if (a.geometry.groups) {
             shape.block = dim3(split_merge_block), shape.grid = grid(a.geometry.groups);
@@ -302,7 +313,7 @@ template <typename T> bops_status channel_norm_backward_split(const bops_channel
         }
         if (has_elements && !p.uses_running && (call.prepares || o.dx || o.dresidual)) {
             shape.block = dim3(split_block), shape.grid = grid((a.geometry.rows * a.vectors + split_block - 1) / split_block);
-            status = call(channel_norm_backward_apply<T, vec_bytes>, shape, a);
+            status = run(channel_norm_backward_apply<T, vec_bytes, true>, channel_norm_backward_apply<T, vec_bytes, false>);
             if (status) return status;
         }
         return p.groups ? sum_samples<T>(p, o, a.segment_sums, a.weight_is_wide, false, call) : 0;

@@ -1,7 +1,7 @@
 // BatchNorm, GroupNorm and InstanceNorm forward: groups held in registers while the bulk copy engine fetches the following ones into shared
 // memory. Compute capability 9.0.
 #pragma once
-#include "channel_norm_ring.cuh"
+#include "channel_norm_walk.cuh"
 
 namespace bops {
 
@@ -67,7 +67,7 @@ struct bulk_place {
 };
 
 // The fetching warp: the steps of one group after another. `arrays` tensors of one step share a place, [slot][array][reading thread].
-template <int arrays, typename T> __device__ __forceinline__ void fetch_groups(bulk_ring &bulk, const ring_geometry &ring,
+template <int arrays, typename T> __device__ __forceinline__ void fetch_groups(bulk_ring &bulk, const walk_geometry &ring,
                                                                                const segment_geometry &geometry, const T *const (&tensors)[arrays],
                                                                                const bops_channel_strides *const (&strides)[arrays],
                                                                                uint32_t readers) {
@@ -102,20 +102,15 @@ template <int arrays, typename T> __device__ __forceinline__ void fetch_groups(b
 // Among the reading warps.
 __device__ __forceinline__ void readers_sync(uint32_t readers) { asm volatile("bar.sync 1, %0;" ::"r"(readers) : "memory"); }
 
-__device__ __forceinline__ packed<16> shared_vector(uint32_t index) {
-    const uint4 value = reinterpret_cast<const uint4 *>(dynamic_shared)[index];
-    return {{value.x, value.y, value.z, value.w}};
-}
-
 // The first `held` steps of a group go to registers, which frees their places at once; further ones stay in theirs until they are written out. A warp
 // takes the mean of its first vectors as the shift of its moments.
 // general: with a residual, or an activation that takes many instructions.
-template <typename T, bool general> __global__ void __maxnreg__(112) channel_norm_held(const __grid_constant__ channel_ring_arguments a) {
+template <typename T, bool general> __global__ void __maxnreg__(112) channel_norm_held(const __grid_constant__ channel_walk_arguments a) {
     constexpr int width = 16 / int(sizeof(T)), held = general ? 0 : held_steps;
     __shared__ moments<float> warp_moments[2][merge_lanes];
     __shared__ cluster_exchange exchange;
     __shared__ bulk_ring bulk;
-    const ring_geometry &ring = a.ring;
+    const walk_geometry &ring = a.ring;
     const uint32_t readers = blockDim.x - 32, warps = readers / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t rank = ring.cluster > 1 ? cluster_rank() : 0, first = rank * ring.steps, steps = ring.steps;
     const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups);
@@ -278,7 +273,7 @@ template <typename T> bops_status channel_norm_held_kernels(const bops_channel_n
                                                             const kernel_call &call) {
     if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
     else {
-        const channel_ring_arguments a = ring_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
+        const channel_walk_arguments a = walk_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(c.threads + 32), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = c.stages * c.threads * 16;

@@ -4,7 +4,7 @@
 
 namespace bops {
 
-constexpr int split_block = 256, split_accesses = 4; // accesses of a thread
+constexpr int split_block = 256, split_accesses = 4; // accesses of a thread that are under way at once
 
 // What the apply pass needs of a group, and the unbiased variance for running statistics of samples.
 template <typename A> struct group_record { A shift, correction, rstd, unbiased_variance; };
@@ -15,61 +15,77 @@ template <typename A> struct channel_split_arguments {
     segment_geometry geometry;
     A eps, momentum, reciprocal_count, unbias; // n / (n - 1)
     uint32_t weight_is_wide, chunks, part;     // parts of a segment; elements of one
+    uint32_t accesses;                         // of a thread in a part, a multiple of split_accesses
     uint64_t vectors;                          // of a segment
-    divisor by_vectors;
+    divisor by_vectors, by_chunks;
     moments<A> *part_moments; // [batch * channels][chunks]
     group_record<A> *records; // [groups]
 };
 
-// Teams of blockDim.x threads, a power of two up to 32 or the block, take one part after another.
+// Row and chunk of a part; of fewer than 2^32 parts without a division.
+template <typename Arguments>
+__device__ __forceinline__ void split_item(const Arguments &a, uint64_t items, uint64_t item, uint64_t &row, uint64_t &chunk) {
+    row = items >> 32 ? item / a.chunks : a.by_chunks.quotient(uint32_t(item));
+    chunk = item - row * a.chunks;
+}
+
+// Teams of blockDim.x threads, a power of two up to 32 or the block, take one part after another. A warp, or a team within one, takes the mean of
+// its first accesses as the shift of its moments.
 template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block)
     channel_norm_split_moments(const __grid_constant__ channel_split_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
-    constexpr int width = vec_bytes / int(sizeof(T));
-    __shared__ __align__(16) A slots[3][team_slots];
-    const row_team team;
+    constexpr int width = vec_bytes / int(sizeof(T)), warps = split_block / 32;
+    __shared__ moments<A> warp_moments[2][warps];
+    __shared__ A warp_counts[2][warps];
+    const uint32_t lanes = min(blockDim.x, 32u), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint64_t items = a.geometry.rows * a.chunks;
-    for (uint64_t base = uint64_t(blockIdx.x) * blockDim.y; base < items; base += uint64_t(gridDim.x) * blockDim.y) {
+    uint32_t turn = 0;
+    for (uint64_t base = uint64_t(blockIdx.x) * blockDim.y; base < items; base += uint64_t(gridDim.x) * blockDim.y, turn ^= 1) {
         const uint64_t item = base + threadIdx.y;
-        const uint64_t row = item / a.chunks, first = (item - row * a.chunks) * (uint64_t(blockDim.x) * split_accesses);
-        const uint64_t left = item < items ? a.vectors - first : 0;
+        uint64_t row, chunk;
+        split_item(a, items, item, row, chunk);
+        const uint64_t first = chunk * (uint64_t(blockDim.x) * a.accesses), left = item < items ? a.vectors - first : 0;
         uint32_t sample, channel;
         a.geometry.split(uint32_t(row), sample, channel);
-        const T *const x = static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel);
-        const auto is_valid = [&](int v) { return v * blockDim.x + threadIdx.x < left; };
-        packed<vec_bytes> data[split_accesses];
-#pragma unroll
-        for (int v = 0; v < split_accesses; ++v)
-            data[v] = is_valid(v) ? load<vec_bytes, false>(x + (first + v * blockDim.x + threadIdx.x) * width) : packed<vec_bytes>{};
-        A sum[width] = {}, square[width] = {};
-#pragma unroll
-        for (int v = 0; v < split_accesses; ++v) { // absent vectors hold zeros
+        const T *const x = static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel) + first * width;
+        moments<A> own = {0, 0, 0};
+        A sum[width] = {}, square[width] = {}, count = 0;
+        for (uint32_t done = 0; done < a.accesses; done += split_accesses) {
+            packed<vec_bytes> data[split_accesses];
             A value[width];
-            unpack<T>(data[v], value);
+            const auto at = [&](int v) { return (done + v) * blockDim.x + threadIdx.x; };
 #pragma unroll
-            for (int i = 0; i < width; ++i) sum[i] += value[i];
-        }
-        A mean[1] = {tree_sum(sum)};
-        team_sum<false, true>(mean, team, slots);
-        mean[0] /= A(min(left, uint64_t(blockDim.x) * split_accesses) * width);
-#pragma unroll
-        for (int i = 0; i < width; ++i) sum[i] = 0;
-#pragma unroll
-        for (int v = 0; v < split_accesses; ++v) {
-            A value[width];
-            unpack<T>(data[v], value);
-            if (is_valid(v)) {
-#pragma unroll
-                for (int i = 0; i < width; ++i) {
-                    const A d = value[i] - mean[0];
-                    sum[i] += d;
-                    square[i] = fma(d, d, square[i]);
-                }
+            for (int v = 0; v < split_accesses; ++v)
+                data[v] = at(v) < left ? load<vec_bytes, false>(x + uint64_t(at(v)) * width) : packed<vec_bytes>{};
+            if (done == 0) {
+                unpack<T>(data[0], value); // zeros where there is nothing
+                A mean[2] = {tree_sum(value), at(0) < left ? A(width) : A(0)};
+                warp_sum(mean, lanes);
+                own.shift = mean[1] > 0 ? mean[0] / mean[1] : A(0);
             }
+#pragma unroll
+            for (int v = 0; v < split_accesses; ++v)
+                if (at(v) < left) {
+                    unpack<T>(data[v], value);
+#pragma unroll
+                    for (int i = 0; i < width; ++i) {
+                        const A d = value[i] - own.shift;
+                        sum[i] += d;
+                        square[i] = fma(d, d, square[i]);
+                    }
+                    count += A(width);
+                }
         }
-        A sums[2] = {tree_sum(sum), tree_sum(square)};
-        team_sum<false, true>(sums, team, slots + 1);
-        if (threadIdx.x == 0 && item < items) a.part_moments[item] = {mean[0], sums[0], sums[1]};
+        A sums[3] = {tree_sum(sum), tree_sum(square), count};
+        warp_sum(sums, lanes);
+        own.sum = sums[0], own.square = sums[1];
+        if (blockDim.x > 32) {
+            if (lane == 0) warp_moments[turn][warp] = own, warp_counts[turn][warp] = sums[2];
+            __syncthreads();
+            if (threadIdx.x == 0)
+                for (uint32_t w = 1; w < warps; ++w) merge(own, warp_moments[turn][w], warp_counts[turn][w]);
+        }
+        if (threadIdx.x == 0 && item < items) a.part_moments[item] = own;
     }
 }
 
@@ -110,6 +126,7 @@ template <typename A> __global__ void __launch_bounds__(split_merge_block)
         }
         A sums[2] = {sum.total(), square.total()};
         team_sum<false, true>(sums, team, slots + 1);
+        sums[0] += sums[0] - sums[0]; // infinity becomes NaN, as it does about the mean itself
         if (threadIdx.x == 0 && group < a.geometry.groups) {
             const channel_statistics<A> s = finish_statistics(moments<A>{shift, sums[0], sums[1]}, a.reciprocal_count, a.eps);
             a.records[group] = {s.shift, s.correction, s.rstd, s.variance * a.unbias};
@@ -251,11 +268,11 @@ template <typename T> bops_status channel_norm_split(const bops_channel_norm_par
     a.eps = count ? A(p.eps) : A(NAN), a.momentum = A(p.momentum);
     a.reciprocal_count = count ? A(1.0 / double(count)) : A(0);
     a.unbias = count > 1 ? A(double(count) / double(count - 1)) : A(0);
-    a.weight_is_wide = weight_dtype != dtype, a.chunks = c.chunks;
+    a.weight_is_wide = weight_dtype != dtype, a.chunks = c.chunks, a.by_chunks = divisor(c.chunks);
     return for_vector_bytes<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
         constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
         a.vectors = p.spatial / width, a.by_vectors = divisor(a.vectors);
-        a.part = c.threads * split_accesses * width;
+        a.part = c.threads * c.vectors * width, a.accesses = c.vectors;
         a.records = static_cast<group_record<A> *>(workspace);
         a.part_moments = reinterpret_cast<moments<A> *>(a.records + a.geometry.groups);
         const auto grid = [](uint64_t blocks) { return dim3(uint32_t(blocks < 1 ? 1 : blocks < (1 << 22) ? blocks : 1 << 22)); };

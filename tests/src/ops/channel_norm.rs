@@ -319,7 +319,16 @@ pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
         if dtype != DType::F16 {
             for data in [Data::Constant, Data::LargeMean, Data::Outlier] {
                 add(Form::affine(dense(dtype, &[1, 2, 70_000]), F::groups(2), DType::F32), data, false);
+                // More than a cluster holds at once.
+                if dtype != DType::F64 {
+                    add(Form::affine(dense(dtype, &[1, 2, 500_000]), F::groups(2), DType::F32), data, false);
+                }
             }
+        }
+        // Long segments, and enough of their parts to fill a large device.
+        if dtype == DType::F32 {
+            let x = dense(dtype, &[1, 2, 4_400_000]);
+            add(Form::affine(x, F::groups(2), DType::F32), Data::LargeMean, false);
         }
     }
     // Statistics of one element: allowed where they come from elsewhere.

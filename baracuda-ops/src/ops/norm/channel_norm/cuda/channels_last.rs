@@ -314,7 +314,6 @@ mod tests {
         inference: false,
         has_running: false,
         cumulative: false,
-        has_activation: false,
         is_general: false,
         has_extra: false,
         has_element_gradients: false,

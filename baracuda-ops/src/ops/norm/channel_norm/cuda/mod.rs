@@ -41,8 +41,6 @@ pub(crate) struct Problem {
     pub(crate) has_running: bool,
     /// Whether the batches are counted.
     pub(crate) cumulative: bool,
-    /// Whether there is an activation.
-    pub(crate) has_activation: bool,
     /// Whether an operand is read beside x, or the activation takes many instructions.
     pub(crate) is_general: bool,
     /// Whether a residual, or in backward y or the residual, is read beside x.
@@ -339,7 +337,6 @@ fn forward_problem(norm: &Valid<ForwardFields>, geometry: &ChannelGeometry, prop
         inference: fields.inference,
         has_running: fields.momentum.is_some() || fields.cumulative,
         cumulative: fields.cumulative,
-        has_activation: !fields.activation.is_identity(),
         is_general: fields.residual || !is_short(fields.activation),
         has_extra: fields.residual,
         has_element_gradients: false,
@@ -353,7 +350,6 @@ fn backward_problem(norm: &Valid<BackwardFields>, geometry: &ChannelGeometry, pr
     let has_extra = norm.slots.named("residual").or(norm.slots.named("y")).is_some();
     Problem {
         inference: fields.inference,
-        has_activation: !fields.activation.is_identity(),
         is_general: has_extra || fields.dresidual || !is_short(fields.activation),
         has_extra: has_extra || fields.dresidual,
         has_element_gradients: fields.dx || fields.dresidual,
@@ -394,7 +390,6 @@ fn plain_problem(dtype: DType, geometry: &ChannelGeometry, slots: &Slots, props:
         inference: false,
         has_running: false,
         cumulative: false,
-        has_activation: false,
         is_general: false,
         has_extra: false,
         has_element_gradients: false,

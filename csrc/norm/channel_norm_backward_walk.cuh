@@ -1,0 +1,80 @@
+// What kernels of gradients take that walk over groups, and the sums of segments that they leave.
+#pragma once
+#include "channel_norm_backward_split.cuh"
+#include "channel_norm_walk.cuh"
+
+namespace bops {
+
+struct channel_backward_walk_arguments {
+    bops_channel_norm_backward_params p;
+    bops_channel_norm_backward_operands o;
+    segment_geometry geometry;
+    walk_geometry ring;
+    float reciprocal_count;
+    uint32_t weight_is_wide, overlaps;
+    float *segment_sums; // [batch * channels][cluster][2]: of dpre and dpre xhat over a block's part of a segment
+};
+
+// The parameters' gradients from the sums of blocks' parts of segments: over the samples, in a fixed order. A block takes 32 channels.
+template <typename T> __global__ void __launch_bounds__(32 * sample_sum_rows)
+    channel_norm_sum_parts(const __grid_constant__ channel_backward_walk_arguments a) {
+    __shared__ float slots[2][sample_sum_rows][33];
+    follow_previous();
+    const uint32_t channels = a.geometry.channels;
+    for (uint32_t base = blockIdx.x * 32; base < channels; base += gridDim.x * 32) {
+        const uint32_t channel = base + threadIdx.x, k = channel % a.geometry.segments;
+        const uint32_t from = k / a.ring.multi * a.ring.chunks; // the segment's steps, and the blocks that take them
+        const uint32_t low = from / a.ring.steps, high = (from + a.ring.chunks - 1) / a.ring.steps;
+        cascade<float> sum, product;
+        if (channel < channels)
+            for (uint32_t n = threadIdx.y; n < a.p.batch; n += sample_sum_rows)
+                for (uint32_t rank = low; rank <= high; ++rank) {
+                    const float2 part =
+                        *reinterpret_cast<const float2 *>(a.segment_sums + (a.geometry.row_of(n, channel) * a.ring.cluster + rank) * 2);
+                    sum.add(part.x);
+                    product.add(part.y);
+                }
+        slots[0][threadIdx.y][threadIdx.x] = sum.total();
+        slots[1][threadIdx.y][threadIdx.x] = product.total();
+        __syncthreads();
+        if (threadIdx.y < 2 && channel < channels) {
+            float value[sample_sum_rows];
+#pragma unroll
+            for (int i = 0; i < sample_sum_rows; ++i) value[i] = slots[threadIdx.y][i][threadIdx.x];
+            store_parameter<T>(threadIdx.y ? a.o.dweight : a.o.dbias, a.weight_is_wide, channel, tree_sum(value));
+        }
+        __syncthreads();
+    }
+}
+
+// Host: what the kernels that walk over groups take.
+template <typename T> channel_backward_walk_arguments backward_walk_arguments(const bops_channel_norm_backward_params &p,
+                                                                              const bops_channel_norm_choice &c, bops_dtype dtype,
+                                                                              bops_dtype weight_dtype, const bops_channel_norm_backward_operands &o,
+                                                                              void *workspace) {
+    channel_backward_walk_arguments a = {};
+    a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
+    a.ring.set(a.geometry, c, 16 / sizeof(T), p.spatial, p.groups != 0);
+    a.p = p, a.o = o, a.reciprocal_count = float(1.0 / double(a.geometry.count));
+    a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;
+    a.segment_sums = static_cast<float *>(workspace);
+    return a;
+}
+
+// Places, and slots for warps' sums: of each step at most one of every warp, twice.
+inline uint32_t backward_held_bytes(const bops_channel_norm_choice &c, bool by_segment) {
+    return c.stages * c.threads * 32 + (by_segment ? (c.vectors + 1) * c.threads / 2 : 0);
+}
+
+// What follows where segments were summed apart.
+template <typename T> bops_status sum_parts(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
+                                            const channel_backward_walk_arguments &a, const kernel_call &call) {
+    if (p.groups == 0 || (!call.prepares && !a.o.dweight && !a.o.dbias)) return 0;
+    launch_shape shape;
+    const uint64_t blocks = (p.channels + 31) / 32;
+    shape.grid = dim3(uint32_t(blocks < 65535 ? blocks : 65535)), shape.block = dim3(32, sample_sum_rows);
+    shape.overlaps_previous = c.cluster > 1 || c.overlaps;
+    return call(channel_norm_sum_parts<T>, shape, a);
+}
+
+} // namespace bops

@@ -1,0 +1,106 @@
+// How teams, blocks or clusters, walk over the groups of BatchNorm, GroupNorm and InstanceNorm.
+#pragma once
+#include "channel_norm_split.cuh"
+
+namespace bops {
+
+// How the blocks of a team share a group's vectors of 16 bytes. In a step a block's threads take a part of one segment, or several whole
+// segments of `pitch` threads each; a block has `steps` steps.
+struct walk_geometry {
+    uint32_t cluster, steps, slots; // blocks; steps of a block; vectors of a thread's ring
+    uint32_t per_segment, segments; // vectors; of a group
+    uint32_t chunks, pitch, multi;  // steps of a segment; threads and number of the segments in a step
+    divisor by_chunks, by_pitch;
+
+    // whole_warps: no warp takes two segments in a step.
+    __host__ void set(const segment_geometry &geometry, const bops_channel_norm_choice &c, uint32_t width, uint64_t spatial, bool whole_warps) {
+        per_segment = uint32_t(spatial / width), segments = geometry.segments;
+        cluster = c.cluster, steps = c.vectors, slots = c.stages;
+        pitch = whole_warps ? (per_segment + 31) / 32 * 32 : per_segment;
+        multi = pitch < c.threads ? c.threads / pitch : 1;
+        if (multi == 1) pitch = c.threads;
+        chunks = multi > 1 ? 1 : (per_segment + c.threads - 1) / c.threads;
+        by_chunks = divisor(chunks), by_pitch = divisor(pitch);
+    }
+    // Vectors in the first steps of a group.
+    __device__ __forceinline__ uint32_t vectors_before(uint32_t step) const {
+        const uint32_t whole = by_chunks.quotient(step), chunk = step - whole * chunks;
+        return whole * multi >= segments ? segments * per_segment : whole * multi * per_segment + min(chunk * pitch, per_segment);
+    }
+    __device__ __forceinline__ uint32_t vectors_of(uint32_t rank) const { return vectors_before((rank + 1) * steps) - vectors_before(rank * steps); }
+};
+
+// A thread's way through the steps of a block.
+struct step_walk {
+    uint32_t lane, sub;            // of the segment's threads; which of a step's segments
+    uint32_t chunk, left, segment; // left: vectors of the segment from this step on
+
+    __device__ __forceinline__ explicit step_walk(const walk_geometry &ring) {
+        sub = ring.by_pitch.quotient(threadIdx.x);
+        lane = sub < ring.multi ? threadIdx.x - sub * ring.pitch : ~0u;
+    }
+    __device__ __forceinline__ void start(const walk_geometry &ring, uint32_t step) {
+        const uint32_t whole = ring.by_chunks.quotient(step);
+        chunk = step - whole * ring.chunks;
+        left = ring.per_segment - chunk * ring.pitch;
+        segment = whole * ring.multi + sub;
+    }
+    __device__ __forceinline__ bool is_mine(const walk_geometry &ring) const { return lane < left && segment < ring.segments; }
+    // Offset of this step's vector from the group's first element.
+    __device__ __forceinline__ uint64_t offset(const walk_geometry &ring, uint64_t segment_stride, uint32_t width) const {
+        return segment * segment_stride + (chunk * ring.pitch + lane) * width;
+    }
+    // True where the next step is of another segment.
+    __device__ __forceinline__ bool next(const walk_geometry &ring) {
+        left -= ring.pitch;
+        if (++chunk < ring.chunks) return false;
+        chunk = 0, left = ring.per_segment, segment += ring.multi;
+        return true;
+    }
+};
+
+// A tensor's vectors along a walk.
+template <typename T> struct walk_pointer {
+    T *at;
+    uint64_t step, jump; // elements to the next step of a segment, to that of the next segment
+
+    __device__ __forceinline__ walk_pointer(const walk_geometry &ring, uint64_t segment_stride) {
+        constexpr uint32_t width = 16 / sizeof(T);
+        step = uint64_t(ring.pitch) * width;
+        jump = ring.multi * segment_stride - (ring.chunks - 1) * step;
+    }
+    __device__ __forceinline__ void next(bool is_other_segment) { at += is_other_segment ? jump : step; }
+};
+
+// Vector `index` of the dynamic shared memory.
+__device__ __forceinline__ packed<16> shared_vector(uint32_t index) {
+    const uint4 value = reinterpret_cast<const uint4 *>(dynamic_shared)[index];
+    return {{value.x, value.y, value.z, value.w}};
+}
+
+struct channel_walk_arguments {
+    bops_channel_norm_params p;
+    bops_channel_norm_operands o;
+    segment_geometry geometry;
+    walk_geometry ring;
+    float eps, momentum, reciprocal_count, unbias;
+    uint32_t weight_is_wide, overlaps;
+    group_record<float> *records; // where samples have running statistics
+};
+
+// Host: what the kernels that walk over groups take.
+template <typename T> channel_walk_arguments walk_arguments(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
+                                                            bops_dtype weight_dtype, const bops_channel_norm_operands &o, void *workspace) {
+    channel_walk_arguments a = {};
+    a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
+    a.ring.set(a.geometry, c, 16 / sizeof(T), p.spatial, false);
+    const double count = double(a.geometry.count);
+    a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = float(p.momentum);
+    a.reciprocal_count = float(1.0 / count), a.unbias = float(count / (count - 1.0));
+    a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;
+    const bool keeps = p.groups && (o.running_mean || o.running_var);
+    a.records = keeps ? static_cast<group_record<float> *>(workspace) : nullptr;
+    return a;
+}
+
+} // namespace bops
