@@ -253,3 +253,15 @@ fn only_the_bindings_declare_foreign_functions() {
         }
     }
 }
+
+/// The checks build the tests with `cuda`; that they speak for the library without it, too, rests on this.
+#[test]
+fn the_feature_cuda_only_adds() {
+    let takes_away = |text: &str| text.contains("not(feature = \"cuda\")") || text.contains("cfg!(feature = \"cuda\")");
+    for folder in ["baracuda-ops/src", "baracuda-ops-sys/src"] {
+        for (path, text) in sources(folder, &["rs"]) {
+            assert!(!takes_away(&text), "{}", path.display());
+        }
+    }
+    assert!(takes_away("#[cfg(not(feature = \"cuda\"))]"));
+}

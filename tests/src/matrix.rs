@@ -17,7 +17,7 @@ use crate::target::{TARGETS, Target};
 
 /// An adapter that is software compiles shaders for a CPU, half a second each: of the cases that run in every mode it runs one in so many.
 const SOFTWARE_CORE: u64 = 2;
-/// The same where a device beside its first two would compile the shaders again.
+/// The same where a further device would compile the shaders again.
 const SOFTWARE_AGAIN: u64 = 6;
 /// The same of the cases that run in `values` alone.
 const SOFTWARE_VALUES: u64 = 24;

@@ -14,15 +14,18 @@ pub struct Target {
     pub device: Result<Device, String>,
     /// Held while a trial's operands are on a GPU, so that trials side by side do not exhaust its memory.
     turn: Mutex<()>,
-    /// A software adapter compiles and runs on one thread per device: there, trials of 16-bit elements have a device of their own.
-    halves: Option<Box<Target>>,
+    /// A software adapter compiles and runs on one thread per device: there, these element types have devices of their own.
+    lanes: Vec<(DType, Target)>,
 }
 
 /// Every target, present or not.
 pub static TARGETS: LazyLock<Vec<Target>> = LazyLock::new(|| {
-    let of = |name, backend, device| Target { name, backend, device, turn: Mutex::default(), halves: None };
+    let of = |name, backend, device| Target { name, backend, device, turn: Mutex::default(), lanes: Vec::new() };
     let mut wgpu = of("wgpu", Backend::Wgpu, wgpu_device(Wgpu::Owned));
-    wgpu.halves = wgpu.is_software().then(|| Box::new(of("wgpu", Backend::Wgpu, wgpu_device(Wgpu::Full))));
+    if wgpu.is_software() {
+        let lane = |dtype| (dtype, of("wgpu", Backend::Wgpu, wgpu_device(Wgpu::Full)));
+        wgpu.lanes = [DType::F16, DType::BF16].map(lane).into();
+    }
     vec![
         of("cpu", Backend::Cpu, Ok(Device::cpu())),
         wgpu,
@@ -44,7 +47,7 @@ impl Target {
 
     /// Where trials of an element type run.
     pub fn lane(&self, dtype: DType) -> &Self {
-        self.halves.as_deref().filter(|_| dtype.size_bytes() == 2).unwrap_or(self)
+        self.lanes.iter().find(|(d, _)| *d == dtype).map_or(self, |(_, target)| target)
     }
 
     /// Waits for the device to be free of other trials; on the CPU, does not wait.

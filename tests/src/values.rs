@@ -129,7 +129,7 @@ pub fn rounded(dtype: DType, value: f64) -> f64 {
     }
     let exponent = ((value.to_bits() >> 52 & 0x7ff) as i32 - 1023).max(min_exponent);
     // A power of two well inside f64's range, so that both steps are exact.
-    let quantum = 2f64.powi(exponent - fraction);
+    let quantum = f64::from_bits(((exponent - fraction + 1023) as u64) << 52);
     let nearest = (value / quantum).round_ties_even() * quantum;
     if nearest.abs() > max { f64::INFINITY.copysign(value) } else { nearest }
 }

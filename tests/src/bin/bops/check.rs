@@ -38,7 +38,10 @@ pub(crate) fn files(files: Vec<PathBuf>) -> Result<()> {
         };
         Ok(present.iter().map(on).collect())
     };
-    let replays = files.par_iter().map(replay).collect::<Result<Vec<_>>>()?;
+    // While some files wait for a software adapter's devices, others find one that is free.
+    let crowd = if present.iter().any(|t| t.is_software()) { 4 } else { 1 };
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(crowd * rayon::current_num_threads()).build()?;
+    let replays = pool.install(|| files.par_iter().map(replay).collect::<Result<Vec<_>>>())?;
     bar.finish_and_clear();
     let mut failures = Vec::new();
     let mut sums = vec![(0, 0, 0f64); present.len()];
