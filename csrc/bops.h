@@ -191,7 +191,11 @@ enum {
     BOPS_CHANNEL_NORM_LAST_COOPERATIVE = 17,
     /* The chunks of a tile of channels, whole groups and at most 256 channels, are the blocks of a cluster; the stages hold them whole. Without
      * num_batches and running statistics of samples; otherwise as the cooperative. */
-    BOPS_CHANNEL_NORM_LAST_CLUSTER = 18
+    BOPS_CHANNEL_NORM_LAST_CLUSTER = 18,
+    /* Forward of one sample, or of merged ones: as the cooperative, with a block for every tile and chunk and further rows in registers.
+     * vectors: a power of two up to 32, of at most 128 channels, that divides the vectors of a row. threads 512; stages 6, before compute
+     * capability 9.0 4. */
+    BOPS_CHANNEL_NORM_LAST_RESIDENT = 19
 };
 
 /* What Rust chose. A field that a variant does not mention is zero. */
@@ -208,6 +212,7 @@ typedef struct {
     uint32_t overlaps; /* 1: launched while the previous kernel of the stream ends; needs compute capability 9.0 */
     uint32_t is_merged;
     uint32_t tensors;
+    uint32_t cached; /* cooperative and resident: batches of 4 rows of a thread that the L2 is asked to keep */
 } bops_channel_norm_choice;
 
 typedef struct {

@@ -138,6 +138,7 @@ pub const BOPS_CHANNEL_NORM_SLAB: _bindgen_ty_4 = 3;
 pub const BOPS_CHANNEL_NORM_LAST_SPLIT: _bindgen_ty_4 = 16;
 pub const BOPS_CHANNEL_NORM_LAST_COOPERATIVE: _bindgen_ty_4 = 17;
 pub const BOPS_CHANNEL_NORM_LAST_CLUSTER: _bindgen_ty_4 = 18;
+pub const BOPS_CHANNEL_NORM_LAST_RESIDENT: _bindgen_ty_4 = 19;
 pub type _bindgen_ty_4 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -153,6 +154,7 @@ pub struct bops_channel_norm_choice {
     pub overlaps: u32,
     pub is_merged: u32,
     pub tensors: u32,
+    pub cached: u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]

@@ -1,5 +1,5 @@
 // The forward kernels of BatchNorm, GroupNorm and InstanceNorm over channels-last layouts.
-#include "channel_norm_last.cuh"
+#include "channel_norm_last_resident.cuh"
 
 namespace bops {
 

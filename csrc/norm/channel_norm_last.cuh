@@ -1,7 +1,7 @@
 // BatchNorm, GroupNorm and InstanceNorm forward where channels lie side by side.
 //
 // A sample is `rows` rows of channels at one stride (BatchNorm of a whole tensor: one sample). A block works on a tile of channels in a
-// chunk of the rows of a sample; a thread owns one vector of channels in every lanes-th row. Moments of chunks are merged per group.
+// chunk of the rows of a sample; a thread owns one vector of channels in every row_step-th row. Moments of chunks are merged per group.
 #pragma once
 #include <cooperative_groups.h>
 
@@ -15,17 +15,27 @@ constexpr int last_threads = 512, last_merge_threads = 128;
 
 struct channel_last_shape {
     uint32_t samples, rows, channels;
-    uint32_t chunks, chunk_rows;         // of a sample
+    uint32_t chunks, chunk_rows;         // of a sample; rows of a chunk at most
     uint32_t tiles, tile_vectors, lanes; // lanes: rows that a block reads side by side
     uint32_t groups, group_channels;
     uint32_t per_sample; // every sample has statistics of its own
     uint32_t is_merged;  // the samples are one
+    // Rows between those of a thread. lanes: a chunk is chunk_rows rows side by side. lanes * chunks: the chunks of a sample take `lanes` rows in
+    // turn, so that blocks which keep step read one region of memory.
+    uint32_t row_step;
 
     __device__ __forceinline__ uint64_t items() const { return uint64_t(samples) * chunks * tiles; }
+    __device__ __forceinline__ bool takes_turns() const { return row_step != lanes; }
+    // First row of a chunk of a sample.
+    __device__ __forceinline__ uint64_t first_row(uint32_t chunk) const { return uint64_t(chunk) * (takes_turns() ? lanes : chunk_rows); }
     // Rows of a chunk, numbered over all samples.
     __device__ __forceinline__ uint32_t rows_of(uint32_t chunk) const {
-        const uint64_t first = uint64_t(chunk % chunks) * chunk_rows;
-        return first < rows ? min(chunk_rows, uint32_t(rows - first)) : 0;
+        const uint64_t first = first_row(chunk % chunks);
+        if (first >= rows) return 0;
+        const uint32_t rest = uint32_t(rows - first);
+        if (!takes_turns()) return min(chunk_rows, rest);
+        const uint32_t turns = rest / row_step;
+        return turns * lanes + min(rest - turns * row_step, lanes);
     }
 };
 
@@ -37,11 +47,11 @@ template <int width> struct channel_tile {
 
     __device__ __forceinline__ channel_tile(const channel_last_shape &g, uint64_t item) {
         chunk = uint32_t(item / g.tiles), sample = chunk / g.chunks;
-        const uint32_t lane = threadIdx.x / g.tile_vectors, first = (chunk - sample * g.chunks) * g.chunk_rows;
+        const uint32_t lane = threadIdx.x / g.tile_vectors, first = uint32_t(g.first_row(chunk - sample * g.chunks));
         begin = uint32_t(item - uint64_t(chunk) * g.tiles) * g.tile_vectors * width;
         channel = begin + (threadIdx.x - lane * g.tile_vectors) * width, row = first + lane;
-        const uint32_t end = first + g.rows_of(chunk);
-        rows = lane < g.lanes && channel < g.channels && row < end ? (end - row + g.lanes - 1) / g.lanes : 0;
+        const uint32_t of_chunk = g.rows_of(chunk);
+        rows = lane < g.lanes && channel < g.channels && lane < of_chunk ? (of_chunk - lane + g.lanes - 1) / g.lanes : 0;
     }
     template <typename T> __device__ __forceinline__ T *at(const void *tensor, const bops_channel_strides &s) const {
         return static_cast<T *>(const_cast<void *>(tensor)) + (sample * s.batch + row * s.spatial + channel);
@@ -52,14 +62,14 @@ constexpr int ring_batch = 4; // rows of a thread that a ring takes together
 
 // Vectors of a thread's rows in shared memory, [batch][row][tensor][thread]: a ring of `slots` batches. Batches are numbered over all tiles
 // of a block. Every thread copies and reads its own vectors, so no barrier is needed. The last batches that were read are still there when the
-// tiles are walked over again, last to first.
+// tiles are walked over again, last to first; the L2 is asked to keep the `cached` before them, and those alone.
 struct batch_ring {
-    uint32_t slots, tensors;
+    uint32_t slots, tensors, cached;
     uint32_t first, batches, all; // number of the tile's first batch; batches of the tile and of the block
 
     template <int width> __device__ __forceinline__ batch_ring(const channel_last_shape &g, const channel_tile<width> &t, uint32_t room,
-                                                               uint32_t of_tensors, uint32_t turn, uint32_t turns)
-        : slots(room), tensors(of_tensors) {
+                                                               uint32_t of_tensors, uint32_t in_cache, uint32_t turn, uint32_t turns)
+        : slots(room), tensors(of_tensors), cached(in_cache) {
         const uint32_t rows = g.lanes * ring_batch, each = (g.chunk_rows + rows - 1) / rows;
         first = turn * each, all = turns * each, batches = (g.rows_of(t.chunk) + rows - 1) / rows;
     }
@@ -67,14 +77,19 @@ struct batch_ring {
         return reinterpret_cast<uint4 *>(dynamic_shared) + (((first + batch) % slots * ring_batch + row) * tensors + tensor) * blockDim.x +
                threadIdx.x;
     }
+    // The policy for a batch on the first walk; on the way back no line is wanted again.
+    __device__ __forceinline__ uint64_t policy(uint32_t batch) const {
+        const uint32_t after = all - (first + batch); // batches from this one on
+        return after > slots && after <= slots + cached ? evict_last() : evict_first();
+    }
     __device__ __forceinline__ packed<16> get(uint32_t batch, uint32_t row, uint32_t tensor) const {
         const uint4 v = *at(batch, row, tensor);
         return {{v.x, v.y, v.z, v.w}};
     }
-    // Walks over the batches, first to last: issue(batch) starts its copies, consume(batch) finds them.
+    // Walks over the batches, first to last: issue(batch, policy) starts its copies, consume(batch) finds them.
     template <typename Issue, typename Consume> __device__ __forceinline__ void walk(const Issue &issue, const Consume &consume) const {
         const auto start = [&](uint32_t batch) {
-            if (batch < batches) issue(batch);
+            if (batch < batches) issue(batch, policy(batch));
             copy_commit();
         };
         for (uint32_t b = 0; b < slots; ++b) start(b);
@@ -88,13 +103,13 @@ struct batch_ring {
     template <typename Issue, typename Consume> __device__ __forceinline__ void walk_back(const Issue &issue, const Consume &consume) const {
         for (uint32_t k = 0; k < slots; ++k) {
             const uint32_t b = batches - 1 - k;
-            if (k < batches && first + b + slots < all) issue(b);
+            if (k < batches && first + b + slots < all) issue(b, evict_first());
             copy_commit();
         }
         for (uint32_t b = batches; b-- > 0;) {
             copy_wait_groups(int(slots) - 1);
             consume(b);
-            if (b >= slots) issue(b - slots);
+            if (b >= slots) issue(b - slots, evict_first());
             copy_commit();
         }
     }
@@ -166,7 +181,7 @@ template <typename A> struct channel_last_arguments {
     channel_last_shape g;
     A eps, momentum, reciprocal_count, unbias; // of the elements of a group; unbias: count / (count - 1)
     uint32_t weight_is_wide;
-    uint32_t slots; // batches of a ring
+    uint32_t slots, cached; // batches of a ring, and those that the L2 is to keep
     uint32_t overlaps;
     A *shifts, *sums, *squares;        // [samples * chunks][channels]
     channel_statistics<A> *statistics; // [samples or 1][groups]
@@ -254,14 +269,14 @@ template <typename T, int vec_bytes, bool rings, int width = vec_bytes / int(siz
 __device__ __forceinline__ thread_moments_of<width, A> tile_moments(const channel_last_arguments<A> &a, const channel_tile<width> &t,
                                                                     const batch_ring *ring) {
     const T *const x = t.template at<T>(a.o.x, a.p.x);
-    const uint64_t step = a.g.lanes * a.p.x.spatial;
+    const uint64_t step = a.g.row_step * a.p.x.spatial;
     if constexpr (rings) {
         moments_walk<T, vec_bytes, ring_batch> moments;
         ring->walk(
-            [&](uint32_t b) {
+            [&](uint32_t b, uint64_t policy) {
 #pragma unroll
                 for (int u = 0; u < ring_batch; ++u)
-                    if (b * ring_batch + u < t.rows) copy_async<16>(ring->at(b, u, 0), x + (b * ring_batch + u) * step);
+                    if (b * ring_batch + u < t.rows) copy_async_cached(ring->at(b, u, 0), x + (b * ring_batch + u) * step, policy);
             },
             [&](uint32_t b) {
                 const uint32_t j = b * ring_batch;
@@ -491,7 +506,7 @@ __device__ __forceinline__ void tile_apply(const channel_last_arguments<A> &a, c
     if (t.rows) values.get(0, t.channel - t.begin, shift), values.get(1, t.channel - t.begin, scale), values.get(2, t.channel - t.begin, offset);
     const T *const x = t.template at<T>(a.o.x, a.p.x), *const residual = t.template at<T>(a.o.residual, a.p.residual);
     T *const y = t.template at<T>(a.o.y, a.p.y);
-    const uint64_t lanes = a.g.lanes, x_step = lanes * a.p.x.spatial, y_step = lanes * a.p.y.spatial, residual_step = lanes * a.p.residual.spatial;
+    const uint64_t step = a.g.row_step, x_step = step * a.p.x.spatial, y_step = step * a.p.y.spatial, residual_step = step * a.p.residual.spatial;
     const auto finish = [&](const packed<vec_bytes>(&data)[batch], uint32_t j) {
         packed<vec_bytes> added[has_extras ? batch : 1];
         const uint32_t count = min(t.rows - j, uint32_t(batch));
@@ -522,10 +537,10 @@ __device__ __forceinline__ void tile_apply(const channel_last_arguments<A> &a, c
     };
     if constexpr (rings) {
         ring->walk_back(
-            [&](uint32_t b) {
+            [&](uint32_t b, uint64_t policy) {
 #pragma unroll
                 for (int u = 0; u < batch; ++u)
-                    if (b * batch + u < t.rows) copy_async<16>(ring->at(b, u, 0), x + (b * batch + u) * x_step);
+                    if (b * batch + u < t.rows) copy_async_cached(ring->at(b, u, 0), x + (b * batch + u) * x_step, policy);
             },
             [&](uint32_t b) {
                 if (b * batch >= t.rows) return;
@@ -606,7 +621,7 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
     // 1. Moments of the tiles.
     for (uint32_t turn = 0; turn < turns; ++turn) {
         const channel_tile<width> t(a.g, blockIdx.x + uint64_t(turn) * gridDim.x);
-        const batch_ring ring(a.g, t, a.slots, 1, turn, turns);
+        const batch_ring ring(a.g, t, a.slots, 1, a.cached, turn, turns);
         thread_moments_of<width, A> m = tile_moments<T, 16, true>(a, t, &ring);
         const uint64_t to = uint64_t(t.chunk) * a.g.channels + t.begin;
         block_moments(a.g, t, m, room, a.shifts + to, a.sums + to, a.squares + to);
@@ -621,7 +636,7 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
     finish_running(a);
     for (uint32_t turn = turns; turn-- > 0;) {
         const channel_tile<width> t(a.g, blockIdx.x + uint64_t(turn) * gridDim.x);
-        const batch_ring ring(a.g, t, a.slots, 1, turn, turns);
+        const batch_ring ring(a.g, t, a.slots, 1, a.cached, turn, turns);
         tile_apply<T, 16, has_extras, true>(a, t, &ring, room.values, [&](uint32_t channel) { return statistics_of(a, t.sample, channel); });
     }
 }
@@ -670,7 +685,7 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
     const uint32_t channels = min(g.tile_vectors * width, g.channels - t.begin), rank = t.chunk - t.sample * g.chunks;
 
     // 1. Moments of the block's rows, which stay in shared memory.
-    const batch_ring ring(g, t, a.slots, 1, 0, 1);
+    const batch_ring ring(g, t, a.slots, 1, 0, 0, 1);
     thread_moments_of<width, float> m = tile_moments<T, 16, true>(a, t, &ring);
     float *const plane = planes[0];
     block_moments(g, t, m, room, plane, plane + channels, plane + 2 * channels);
@@ -718,7 +733,11 @@ inline channel_last_shape last_shape(uint64_t batch, uint64_t channels, uint64_t
     g.samples = uint32_t(is_merged ? 1 : batch), g.rows = uint32_t(is_merged ? batch * spatial : spatial), g.channels = uint32_t(channels);
     g.chunks = c.chunks, g.chunk_rows = (g.rows + c.chunks - 1) / c.chunks;
     g.tile_vectors = c.vectors, g.tiles = (g.channels / width + c.vectors - 1) / c.vectors;
-    g.lanes = c.threads / c.vectors;
+    g.lanes = c.threads / c.vectors, g.row_step = g.lanes;
+    if (c.variant == BOPS_CHANNEL_NORM_LAST_COOPERATIVE || c.variant == BOPS_CHANNEL_NORM_LAST_RESIDENT) {
+        g.row_step = g.lanes * g.chunks;
+        g.chunk_rows = (g.rows + g.row_step - 1) / g.row_step * g.lanes;
+    }
     g.groups = uint32_t(groups ? groups : channels), g.group_channels = g.channels / g.groups, g.per_sample = groups != 0;
     return g;
 }
@@ -727,6 +746,10 @@ inline uint32_t merge_grid(uint64_t items) {
     constexpr uint64_t few = 512, most = 1 << 16; // of many items each has a warp
     return uint32_t(items <= few ? items : (items + 3) / 4 < most ? (items + 3) / 4 : most);
 }
+
+// In channel_norm_last_resident.cuh.
+template <typename T, typename A>
+bops_status channel_last_resident_kernels(const channel_last_arguments<A> &a, const launch_shape &shape, bool has_extras, const kernel_call &call);
 
 template <typename T> bops_status channel_last_kernels(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bool weight_is_wide,
                                                        bool has_residual, const bops_channel_norm_operands &o, void *workspace,
@@ -742,7 +765,7 @@ template <typename T> bops_status channel_last_kernels(const bops_channel_norm_p
         const double count = double(p.spatial) * (a.g.per_sample ? double(a.g.group_channels) : double(p.batch));
         a.eps = count > 0 ? A(p.eps) : A(NAN), a.momentum = A(p.momentum);
         a.reciprocal_count = count > 0 ? A(1 / count) : A(0), a.unbias = A(count / (count - 1));
-        a.weight_is_wide = weight_is_wide, a.slots = c.stages, a.overlaps = c.overlaps;
+        a.weight_is_wide = weight_is_wide, a.slots = c.stages, a.cached = c.cached, a.overlaps = c.overlaps;
         const uint64_t sets = a.g.per_sample ? a.g.samples : 1, plane = uint64_t(a.g.samples) * a.g.chunks * p.channels;
         a.statistics = static_cast<channel_statistics<A> *>(workspace);
         a.shifts = reinterpret_cast<A *>(a.statistics + sets * a.g.groups), a.sums = a.shifts + plane, a.squares = a.sums + plane;
@@ -754,6 +777,10 @@ template <typename T> bops_status channel_last_kernels(const bops_channel_norm_p
                 shape.cooperative = true;
                 return has_extras ? call(channel_last_cooperative<T, vec_bytes == 16>, shape, a)
                                   : call(channel_last_cooperative<T, vec_bytes != 16>, shape, a);
+            }
+            if (c.variant == BOPS_CHANNEL_NORM_LAST_RESIDENT) {
+                shape.cooperative = true;
+                return channel_last_resident_kernels<T>(a, shape, has_extras, call);
             }
             if (c.variant == BOPS_CHANNEL_NORM_LAST_CLUSTER) {
                 shape.shared_bytes += 3 * c.chunks * c.vectors * width * 4;

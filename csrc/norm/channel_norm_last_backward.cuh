@@ -18,10 +18,11 @@ template <typename A> struct channel_last_backward_arguments {
     channel_last_shape g;
     A eps, reciprocal_count;
     uint32_t weight_is_wide;
-    uint32_t reads_extra;              // the activation needs y or the residual
-    uint32_t slots, tensors, overlaps; // of a ring: batches, tensors
-    A *dpres, *products;               // [samples * chunks][channels]: sums of dpre, of dpre * d
-    gradient_means<A> *means;          // [samples or 1][groups]
+    uint32_t reads_extra;            // the activation needs y or the residual
+    uint32_t slots, tensors, cached; // of a ring: batches, tensors, batches that the L2 is to keep
+    uint32_t overlaps;
+    A *dpres, *products;      // [samples * chunks][channels]: sums of dpre, of dpre * d
+    gradient_means<A> *means; // [samples or 1][groups]
 };
 
 // Rows of a thread in flight without a ring: fewer where an activation of eight channels takes registers, before 9.0 even more of them.
@@ -68,12 +69,12 @@ template <typename T, int vec_bytes, bool has_extras> struct backward_tile {
     uint64_t dy_step, x_step, extra_step;
 
     __device__ __forceinline__ backward_tile(const channel_last_backward_arguments<A> &a, const channel_tile<width> &t) {
-        const uint64_t lanes = a.g.lanes;
+        const uint64_t step = a.g.row_step;
         dy = t.template at<T>(a.o.dy, a.p.dy), x = t.template at<T>(a.o.x, a.p.x);
-        dy_step = lanes * a.p.dy.spatial, x_step = lanes * a.p.x.spatial;
+        dy_step = step * a.p.dy.spatial, x_step = step * a.p.x.spatial;
         if constexpr (has_extras) {
             extra = a.o.y ? t.template at<T>(a.o.y, a.p.y) : t.template at<T>(a.o.residual, a.p.residual);
-            extra_step = lanes * (a.o.y ? a.p.y.spatial : a.p.residual.spatial);
+            extra_step = step * (a.o.y ? a.p.y.spatial : a.p.residual.spatial);
         }
     }
 
@@ -144,14 +145,14 @@ __device__ __forceinline__ void for_batch(const channel_last_backward_arguments<
 template <bool back, typename T, int vec_bytes, bool has_extras, int width, typename A, typename Action>
 __device__ __forceinline__ void for_ring(const channel_last_backward_arguments<A> &a, const backward_tile<T, vec_bytes, has_extras> &b,
                                          const channel_tile<width> &t, const batch_ring &ring, const Action &action) {
-    const auto issue = [&](uint32_t batch) {
+    const auto issue = [&](uint32_t batch, uint64_t policy) {
 #pragma unroll
         for (int u = 0; u < ring_batch; ++u) {
             const uint32_t j = batch * ring_batch + u;
             if (j < t.rows) {
-                copy_async<16>(ring.at(batch, u, 0), b.dy + j * b.dy_step);
-                copy_async<16>(ring.at(batch, u, 1), b.x + j * b.x_step);
-                if (has_extras && a.reads_extra) copy_async<16>(ring.at(batch, u, 2), b.extra + j * b.extra_step);
+                copy_async_cached(ring.at(batch, u, 0), b.dy + j * b.dy_step, policy);
+                copy_async_cached(ring.at(batch, u, 1), b.x + j * b.x_step, policy);
+                if (has_extras && a.reads_extra) copy_async_cached(ring.at(batch, u, 2), b.extra + j * b.extra_step, policy);
             }
         }
     };
@@ -204,8 +205,8 @@ __device__ __forceinline__ void tile_sums(const channel_last_backward_arguments<
         }
         if constexpr (!rings) {
             if (a.p.uses_running) {
-                if (a.o.dx) store(t.template at<T>(a.o.dx, a.p.dx) + row * (a.g.lanes * a.p.dx.spatial), dx_packed);
-                if (a.o.dresidual) store(t.template at<T>(a.o.dresidual, a.p.dresidual) + row * (a.g.lanes * a.p.dresidual.spatial), dpre_packed);
+                if (a.o.dx) store(t.template at<T>(a.o.dx, a.p.dx) + row * (a.g.row_step * a.p.dx.spatial), dx_packed);
+                if (a.o.dresidual) store(t.template at<T>(a.o.dresidual, a.p.dresidual) + row * (a.g.row_step * a.p.dresidual.spatial), dpre_packed);
             }
         }
     };
@@ -332,7 +333,7 @@ __device__ __forceinline__ void tile_gradients(const channel_last_backward_argum
     A offset[width] = {}, slope[width] = {};
     if (t.rows) values.get(3, t.channel - t.begin, offset), values.get(4, t.channel - t.begin, slope);
     T *const dx = t.template at<T>(a.o.dx, a.p.dx), *const dresidual = t.template at<T>(a.o.dresidual, a.p.dresidual);
-    const uint64_t dx_step = a.g.lanes * a.p.dx.spatial, dresidual_step = a.g.lanes * a.p.dresidual.spatial;
+    const uint64_t dx_step = a.g.row_step * a.p.dx.spatial, dresidual_step = a.g.row_step * a.p.dresidual.spatial;
     const auto finish = [&](uint32_t row, const packed<vec_bytes> &dy, const packed<vec_bytes> &x, const packed<vec_bytes> &extra) {
         packed<vec_bytes> dx_packed, dpre_packed;
 #pragma unroll
@@ -418,7 +419,7 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
     for (uint32_t turn = 0; turn < turns; ++turn) {
         const channel_tile<width> t(a.g, blockIdx.x + uint64_t(turn) * gridDim.x);
         A dpres[width], products[width];
-        const batch_ring ring(a.g, t, a.slots, a.tensors, turn, turns);
+        const batch_ring ring(a.g, t, a.slots, a.tensors, a.cached, turn, turns);
         tile_sums<T, 16, has_extras, true>(a, t, &ring, room.values, dpres, products);
         const uint64_t to = uint64_t(t.chunk) * a.g.channels + t.begin;
         block_sums(a.g, t, dpres, products, room, a.dpres + to, a.products + to);
@@ -433,7 +434,7 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
     if (!a.o.dx && !a.o.dresidual) return;
     for (uint32_t turn = turns; turn-- > 0;) {
         const channel_tile<width> t(a.g, blockIdx.x + uint64_t(turn) * gridDim.x);
-        const batch_ring ring(a.g, t, a.slots, a.tensors, turn, turns);
+        const batch_ring ring(a.g, t, a.slots, a.tensors, a.cached, turn, turns);
         tile_gradients<T, 16, has_extras, true>(a, t, &ring, room.values, [&](uint32_t channel) { return means_of(a, t.sample, channel); });
     }
 }
@@ -453,7 +454,7 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
     const uint32_t channels = min(g.tile_vectors * width, g.channels - t.begin), rank = t.chunk - t.sample * g.chunks;
 
     // 1. Sums of the block's rows, which stay in shared memory.
-    const batch_ring ring(g, t, a.slots, a.tensors, 0, 1);
+    const batch_ring ring(g, t, a.slots, a.tensors, 0, 0, 1);
     float dpres[width], products[width];
     tile_sums<T, 16, has_extras, true>(a, t, &ring, room.values, dpres, products);
     float *const plane = planes[0];
@@ -534,7 +535,7 @@ template <typename T> bops_status channel_last_backward_kernels(const bops_chann
             for (bops_channel_strides *s : {&a.p.dy, &a.p.x, &a.p.residual, &a.p.y, &a.p.dx, &a.p.dresidual}) *s = merged_strides(*s, p.spatial);
         const double count = double(p.spatial) * (a.g.per_sample ? double(a.g.group_channels) : double(p.batch));
         a.eps = A(p.eps), a.reciprocal_count = count > 0 ? A(1 / count) : A(0);
-        a.weight_is_wide = weight_is_wide, a.slots = c.stages, a.tensors = c.tensors, a.overlaps = c.overlaps;
+        a.weight_is_wide = weight_is_wide, a.slots = c.stages, a.tensors = c.tensors, a.cached = c.cached, a.overlaps = c.overlaps;
         a.reads_extra = p.activation != BOPS_IDENTITY && (o.y || o.residual);
         const uint64_t sets = a.g.per_sample ? a.g.samples : 1, plane = uint64_t(a.g.samples) * a.g.chunks * p.channels;
         a.means = static_cast<gradient_means<A> *>(workspace);

@@ -291,10 +291,25 @@ pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
                 }
             }
         }
+        // Channels last with statistics that the blocks of a cluster do not make: for the cooperative kernels.
+        for dims in [[4, 64, 16, 16], [2, 24, 9, 13], [1, 8, 1, 37], [3, 256, 3, 3]] {
+            let affine = Form::affine(last(dtype, &dims), F::groups(dims[1]), DType::F32);
+            if F::HAS_RESIDUAL {
+                let cumulative = affine.running(Running::Cumulative);
+                add(cumulative.clone(), Data::Normal, false);
+                add(Form { residual: true, ..cumulative }.act(Activation::Silu), Data::Normal, false);
+            } else if F::HAS_RUNNING {
+                add(affine.running(Running::Momentum(0.1)), Data::Normal, false);
+            }
+        }
         for (form, core) in layouts::<F>(dtype) {
             add(form, Data::Normal, core && dtype != DType::F64);
         }
         for data in Data::ALL.into_iter().filter(|d| *d != Data::Normal) {
+            if F::HAS_RESIDUAL {
+                let x = last(dtype, &[3, 8, 9, 11]);
+                add(Form::affine(x, 0, DType::F32).running(Running::Cumulative), data, false);
+            }
             for x in hard::<F>(dtype) {
                 let form = Form::affine(x, F::groups(x.dims()[1]), DType::F32);
                 add(form.clone(), data, false);

@@ -28,6 +28,16 @@ const CLUSTER_FORMS: [(u64, u64); 2] = [(256, 2), (512, 1)];
 const SUM_BYTES: u64 = 640 * 4;
 const OWN_BYTES: u64 = 1024;
 const CLUSTER_OWN_BYTES: u64 = 8 * 1024;
+/// Channels and vectors of the widest tile of the resident variant, its stages from compute capability 9.0 on and before, and shared memory
+/// that it declares itself, with what the device keeps of a block.
+const RESIDENT_CHANNELS: u64 = 128;
+const RESIDENT_VECTORS: u64 = 32;
+const RESIDENT_STAGES: (u64, u64) = (6, 4);
+const RESIDENT_OWN_BYTES: u64 = 11 * 1024;
+/// Bytes of the narrowest tile of it that is not a whole row: neighbours of a narrower one are read at another time.
+const RESIDENT_TILE_BYTES: u64 = 128;
+/// Bytes that the L2 keeps between the two walks over the rows.
+const CACHED_BYTES: u64 = 17_000_000;
 /// Turns that blocks of the cooperative variant may take, and the share of them that has work, below which another turn is tried.
 const TURNS: u64 = 4;
 const BUSY: f64 = 0.9;
@@ -135,66 +145,40 @@ impl<'p> Rows<'p> {
         if !self.is_wide() || self.p.inference {
             return None;
         }
-        self.cluster().or_else(|| self.cooperative())
+        self.cluster().or_else(|| self.one_turn()).or_else(|| self.cooperative())
     }
 
-    /// Tiles of whole groups in the shared memory of clusters that are all resident at once: the one with the most blocks.
-    fn cluster(&self) -> Option<Tuned> {
-        let (p, shape) = (self.p, &self.p.shape);
-        let is_apart = shape.groups > 0;
-        let serves = p.capability >= 90 && !p.cumulative && (self.is_merged || is_apart || self.samples == 1);
-        if !serves || (is_apart && p.has_running) {
+    /// Forward of one sample: a block for every tile and chunk.
+    fn one_turn(&self) -> Option<Tuned> {
+        let p = self.p;
+        if self.tensors > 1 || self.samples > 1 || p.capability < 80 {
             return None;
         }
-        let element = u64::from(p.element_bytes);
-        let group_channels = if is_apart { shape.channels / shape.groups } else { 1 };
-        // The narrowest tile of whole groups and whole vectors.
-        let unit = group_channels * self.width / gcd(group_channels, self.width);
-        let mut best: Option<(u64, u64, Tuned)> = None;
-        for times in 1..=(CLUSTER_CHANNELS / unit).min(shape.channels.div_ceil(unit)) {
-            let channels = unit * times;
-            let bytes = channels * element;
-            if !shape.channels.is_multiple_of(channels)
-                || (bytes < CLUSTER_TILE_BYTES.0 && channels < shape.channels)
-                || (bytes > CLUSTER_TILE_BYTES.1 && times > 1)
-            {
-                continue;
-            }
-            let (tile, units) = (channels / self.width, self.samples * (shape.channels / channels));
-            for (threads, blocks) in CLUSTER_FORMS {
-                for cluster in [1, 2, 4, 8, 16] {
-                    if cluster > u64::from(p.max_cluster) || self.even_chunks(cluster) != cluster || tile > threads {
-                        continue;
-                    }
-                    let rows = self.rows.div_ceil(cluster).div_ceil(threads / tile);
-                    let stages = rows.div_ceil(STAGE_ROWS);
-                    let shared = stages * self.stage_bytes(threads)
-                        + self.partial_numbers().0 * cluster * channels * 4
-                        + SUM_BYTES * self.width
-                        + CLUSTER_OWN_BYTES;
-                    let fits = shared <= u64::from(p.shared_bytes) / blocks && rows <= CHAIN_ROWS;
-                    if !fits || units > p.resident_clusters(cluster, blocks) {
-                        continue;
-                    }
-                    let all = units * cluster;
-                    // Many blocks, and of as many those of small clusters.
-                    let rank = (all.min(u64::from(p.multiprocessors)), 64 - cluster);
-                    if best.is_some_and(|(most, small, _)| (most, small) >= rank) {
-                        continue;
-                    }
-                    let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_CLUSTER, tile, threads, cluster)?;
-                    tuned.cluster = cluster as u32;
-                    tuned.grid = all as u32;
-                    tuned.stages = stages as u32;
-                    tuned.overlaps = 1;
-                    let sums = self.tensors > 1 && is_apart && self.samples > 1 && p.has_parameter_gradients;
-                    tuned.launches = 1 + u32::from(sums);
-                    tuned.workspace_bytes = if sums { self.workspace_bytes(1, 2, 0)? } else { 0 };
-                    best = Some((rank.0, rank.1, tuned));
-                }
-            }
+        let most = RESIDENT_VECTORS.min(RESIDENT_CHANNELS / self.width);
+        let tile = most.min(1 << self.vectors.trailing_zeros());
+        let tiles = self.vectors / tile;
+        let blocks = u64::from(p.multiprocessors);
+        let lanes = THREADS / tile;
+        let chunks = (blocks / tiles).min(self.rows.div_ceil(lanes));
+        if chunks == 0 || (tiles > 1 && tile * 16 < RESIDENT_TILE_BYTES) {
+            return None;
         }
-        best.map(|(_, _, tuned)| tuned)
+        let rows = self.rows.div_ceil(lanes * chunks);
+        let stages = if p.capability >= 90 { RESIDENT_STAGES.0 } else { RESIDENT_STAGES.1 };
+        let shared = stages * self.stage_bytes(THREADS) + RESIDENT_OWN_BYTES;
+        if rows > CHAIN_ROWS || shared > u64::from(p.shared_bytes) {
+            return None;
+        }
+        let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_RESIDENT, tile, THREADS, chunks)?;
+        tuned.grid = (tiles * chunks) as u32;
+        tuned.stages = stages as u32;
+        // Rounded: whole stages of all blocks.
+        let stage = u64::from(tuned.grid) * self.stage_bytes(THREADS);
+        tuned.cached = ((CACHED_BYTES + stage / 2) / stage) as u32;
+        let (each, of_group) = self.partial_numbers();
+        tuned.workspace_bytes = self.workspace_bytes(chunks, each, of_group)?;
+        tuned.launches = 1;
+        Some(tuned)
     }
 
     /// One block a multiprocessor.
@@ -327,8 +311,10 @@ mod tests {
     #[test]
     fn large_tensors_are_kept_on_chip_as_far_as_they_fit() {
         let tuned = forward(&h200([64, 256, 56 * 56], 0, 2), true).unwrap();
-        assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_LAST_COOPERATIVE);
-        assert_eq!((tuned.vectors, tuned.chunks, tuned.grid, tuned.stages, tuned.is_merged), (32, 132, 132, 6, 1));
+        assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_LAST_RESIDENT);
+        assert_eq!((tuned.vectors, tuned.chunks, tuned.grid, tuned.stages, tuned.is_merged), (16, 66, 132, 6, 1));
+        let tuned = forward(&h200([256, 256, 112 * 112], 0, 2), true).unwrap();
+        assert_eq!((tuned.variant, tuned.vectors), (sys::BOPS_CHANNEL_NORM_LAST_COOPERATIVE, 32));
         let tuned = backward(&h200([64, 256, 56 * 56], 0, 2), true).unwrap();
         assert_eq!((tuned.stages, tuned.tensors), (3, 2));
     }

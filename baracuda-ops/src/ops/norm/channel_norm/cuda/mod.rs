@@ -58,7 +58,7 @@ pub(crate) struct Problem {
     pub(crate) max_cluster: u32,
 }
 
-/// A choice, with what a run needs for it. The fields up to `tensors` are those of `bops_channel_norm_choice` in `csrc/bops.h`.
+/// A choice, with what a run needs for it. The fields up to `cached` are those of `bops_channel_norm_choice` in `csrc/bops.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tuned {
     pub(crate) variant: u32,
@@ -72,6 +72,7 @@ pub(crate) struct Tuned {
     pub(crate) overlaps: u32,
     pub(crate) is_merged: u32,
     pub(crate) tensors: u32,
+    pub(crate) cached: u32,
     pub(crate) workspace_bytes: u64,
     pub(crate) launches: u32,
 }
@@ -91,6 +92,7 @@ impl Tuned {
             self.overlaps,
             self.is_merged,
             self.tensors,
+            self.cached,
         ];
         tuning[..words.len()].copy_from_slice(&words);
         let workspace = match self.workspace_bytes {
@@ -102,7 +104,7 @@ impl Tuned {
 }
 
 fn c_choice(choice: &Choice) -> sys::bops_channel_norm_choice {
-    let [variant, vec_bytes, vectors, threads, cluster, grid, stages, chunks, overlaps, is_merged, tensors, ..] =
+    let [variant, vec_bytes, vectors, threads, cluster, grid, stages, chunks, overlaps, is_merged, tensors, cached, ..] =
         choice.tuning;
     sys::bops_channel_norm_choice {
         variant,
@@ -116,6 +118,7 @@ fn c_choice(choice: &Choice) -> sys::bops_channel_norm_choice {
         overlaps,
         is_merged,
         tensors,
+        cached,
     }
 }
 
