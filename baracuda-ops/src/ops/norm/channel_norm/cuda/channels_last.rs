@@ -22,6 +22,8 @@ const STAGE_ROWS: u64 = 4;
 const CLUSTER_CHANNELS: u64 = 256;
 /// Bytes of the channels of a tile of a cluster, at least and at most, unless groups are wider: narrower ones load memory badly.
 const CLUSTER_TILE_BYTES: (u64, u64) = (64, 256);
+/// Bytes of x for every multiprocessor up to which a cluster is faster than one block for every tile and chunk.
+const CLUSTER_BYTES: u64 = 150 << 10;
 /// Forms of a cluster's blocks: threads, blocks of a multiprocessor.
 const CLUSTER_FORMS: [(u64, u64); 2] = [(256, 2), (512, 1)];
 /// Shared memory that kernels declare themselves for one channel of a thread's vector, beyond that for all, and what the device keeps of a block.
@@ -145,7 +147,73 @@ impl<'p> Rows<'p> {
         if !self.is_wide() || self.p.inference {
             return None;
         }
-        self.cluster().or_else(|| self.one_turn()).or_else(|| self.cooperative())
+        let bytes = (self.samples * self.rows).saturating_mul(self.vectors).saturating_mul(16);
+        let of_multiprocessor = bytes / u64::from(self.p.multiprocessors.max(1));
+        let resident = if of_multiprocessor > CLUSTER_BYTES {
+            self.one_turn().or_else(|| self.cluster())
+        } else {
+            self.cluster().or_else(|| self.one_turn())
+        };
+        resident.or_else(|| self.cooperative())
+    }
+
+    /// Tiles of whole groups in the shared memory of clusters that are all resident at once: the one with the most blocks.
+    fn cluster(&self) -> Option<Tuned> {
+        let (p, shape) = (self.p, &self.p.shape);
+        let is_apart = shape.groups > 0;
+        let serves = p.capability >= 90 && !p.cumulative && (self.is_merged || is_apart || self.samples == 1);
+        if !serves || (is_apart && p.has_running) {
+            return None;
+        }
+        let element = u64::from(p.element_bytes);
+        let group_channels = if is_apart { shape.channels / shape.groups } else { 1 };
+        // The narrowest tile of whole groups and whole vectors.
+        let unit = group_channels * self.width / gcd(group_channels, self.width);
+        let mut best: Option<(u64, u64, Tuned)> = None;
+        for times in 1..=(CLUSTER_CHANNELS / unit).min(shape.channels.div_ceil(unit)) {
+            let channels = unit * times;
+            let bytes = channels * element;
+            if !shape.channels.is_multiple_of(channels)
+                || (bytes < CLUSTER_TILE_BYTES.0 && channels < shape.channels)
+                || (bytes > CLUSTER_TILE_BYTES.1 && times > 1)
+            {
+                continue;
+            }
+            let (tile, units) = (channels / self.width, self.samples * (shape.channels / channels));
+            for (threads, blocks) in CLUSTER_FORMS {
+                for cluster in [1, 2, 4, 8, 16] {
+                    if cluster > u64::from(p.max_cluster) || self.even_chunks(cluster) != cluster || tile > threads {
+                        continue;
+                    }
+                    let rows = self.rows.div_ceil(cluster).div_ceil(threads / tile);
+                    let stages = rows.div_ceil(STAGE_ROWS);
+                    let shared = stages * self.stage_bytes(threads)
+                        + self.partial_numbers().0 * cluster * channels * 4
+                        + SUM_BYTES * self.width
+                        + CLUSTER_OWN_BYTES;
+                    let fits = shared <= u64::from(p.shared_bytes) / blocks && rows <= CHAIN_ROWS;
+                    if !fits || units > p.resident_clusters(cluster, blocks) {
+                        continue;
+                    }
+                    let all = units * cluster;
+                    // Many blocks, and of as many those of small clusters.
+                    let rank = (all.min(u64::from(p.multiprocessors)), 64 - cluster);
+                    if best.is_some_and(|(most, small, _)| (most, small) >= rank) {
+                        continue;
+                    }
+                    let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_CLUSTER, tile, threads, cluster)?;
+                    tuned.cluster = cluster as u32;
+                    tuned.grid = all as u32;
+                    tuned.stages = stages as u32;
+                    tuned.overlaps = 1;
+                    let sums = self.tensors > 1 && is_apart && self.samples > 1 && p.has_parameter_gradients;
+                    tuned.launches = 1 + u32::from(sums);
+                    tuned.workspace_bytes = if sums { self.workspace_bytes(1, 2, 0)? } else { 0 };
+                    best = Some((rank.0, rank.1, tuned));
+                }
+            }
+        }
+        best.map(|(_, _, tuned)| tuned)
     }
 
     /// Forward of one sample: a block for every tile and chunk.
