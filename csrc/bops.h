@@ -178,7 +178,8 @@ enum {
      * capability 9.0. */
     BOPS_CHANNEL_NORM_HELD = 2,
     /* groups = 0, without residual and y: a block of 512 threads holds `vectors` channels, 1, 2, 4 or 8, of every sample in shared memory. Their runs
-     * in a sample are gapless, start at multiples of 16 bytes and are a whole number of them. */
+     * in a sample are gapless, start at multiples of 16 bytes and are a whole number of them. chunks: forward, samples that the block's threads
+     * take at once, one thread for every 16 bytes of a run. */
     BOPS_CHANNEL_NORM_SLAB = 3,
     /* Channels last. A block of `threads` threads, up to 512, takes the channels of `vectors` accesses, up to 64, in one of `chunks` parts of
      * the rows of a sample; a row is a position. is_merged: 1 where the rows of all samples lie at one stride and count as those of one sample
@@ -341,7 +342,7 @@ bops_status bops_local_response_norm_backward_launch(const bops_local_response_n
 
 typedef uint32_t bops_softmax_variant;
 enum {
-    /* inner is 1. The row stays in registers, of a part of a block, a block or a cluster. */
+    /* inner is 1. The row stays in registers, of a part of a block, a block or, backward, a cluster. */
     BOPS_SOFTMAX_ROWS_RESIDENT = 0,
     /* inner is 1. Chunks of rows: parts, merge, apply; reads its inputs twice. Any length, alignment and dtype. */
     BOPS_SOFTMAX_ROWS_SPLIT = 1,
@@ -349,7 +350,7 @@ enum {
     BOPS_SOFTMAX_CHANNELS_RESIDENT = 2,
     /* Chunks of lines: parts, merge, apply; reads its inputs twice. Any length, alignment and dtype. */
     BOPS_SOFTMAX_CHANNELS_SPLIT = 3,
-    /* inner is 1. The row is staged in the shared memory of a cluster: forward x, by blocks of 256 threads; backward, of f32 alone, y,
+    /* inner is 1. The row is staged in the shared memory of a cluster: forward x, by blocks of 256 or 512 threads; backward, of f32 alone, y,
      * by blocks of `threads` whose threads hold dy. vec_bytes 16. */
     BOPS_SOFTMAX_ROWS_SHARED = 4
 };
@@ -365,8 +366,8 @@ typedef struct {
     uint32_t across;    /* RESIDENT, ROWS_SHARED. Rows: threads of a row in one block, a power of two up to 32 or a multiple of 32; a block
                            holds threads / across rows, with a cluster 1. Channels: vectors side by side along inner, a power of two up to
                            32; threads is a multiple of it. */
-    uint32_t cluster;   /* ROWS_RESIDENT, ROWS_SHARED: blocks that share a row, 1..16; more than 1 needs compute capability 9.0, 16-byte vectors,
-                           4 or 8 of them, and across > 32. ROWS_SHARED: at least 2 */
+    uint32_t cluster;   /* ROWS_RESIDENT backward, ROWS_SHARED: blocks that share a row, 1..16; more than 1 needs compute capability 9.0, 16-byte
+                           vectors, 4 or 8 of them, and across > 32. ROWS_SHARED: at least 2 */
     uint32_t grid;      /* blocks; RESIDENT, ROWS_SHARED: enough for all */
     uint32_t chunks;    /* SPLIT: parts of a line; rows: of 1024 accesses, channels: of 32 elements */
     uint32_t overlaps;  /* RESIDENT: 1 launches while the previous kernel of the stream ends and waits for it. Needs compute capability 9.0 */

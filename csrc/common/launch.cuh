@@ -10,9 +10,9 @@ namespace bops {
 
 struct launch_shape {
     dim3 grid, block;
-    uint32_t shared_bytes = 0, cluster = 1;
-    bool overlaps_previous = false; // programmatic dependent launch; the kernel waits for the previous one itself
-    bool cooperative = false;       // all blocks are resident at once, so that the kernel may synchronise its grid
+    uint32_t shared_bytes = 0, cluster = 1; // blocks of a cluster: along y where the grid has a y, else along x
+    bool overlaps_previous = false;         // programmatic dependent launch; the kernel waits for the previous one itself
+    bool cooperative = false;               // all blocks are resident at once, so that the kernel may synchronise its grid
 };
 
 template <typename... P> bops_status launch(void (*kernel)(P...), const launch_shape &shape, bops_stream stream, const P &...arguments) {
@@ -25,8 +25,9 @@ template <typename... P> bops_status launch(void (*kernel)(P...), const launch_s
     config.attrs = attributes;
     if (shape.cluster > 1) {
         attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-        attributes[config.numAttrs].val.clusterDim.x = shape.cluster;
-        attributes[config.numAttrs].val.clusterDim.y = 1;
+        const bool along_y = shape.grid.y > 1;
+        attributes[config.numAttrs].val.clusterDim.x = along_y ? 1 : shape.cluster;
+        attributes[config.numAttrs].val.clusterDim.y = along_y ? shape.cluster : 1;
         attributes[config.numAttrs].val.clusterDim.z = 1;
         ++config.numAttrs;
     }

@@ -24,8 +24,16 @@ template <int bytes, bool streamed = true> __device__ __forceinline__ packed<byt
     return to;
 }
 
+// In assembly: the compiler takes the vector of an assignment apart where its words come from different computations.
 template <int bytes, bool streamed = true> __device__ __forceinline__ void store(void *to, const packed<bytes> &from) {
-    if constexpr (bytes == 16 && streamed) __stcs(static_cast<uint4 *>(to), make_uint4(from.word[0], from.word[1], from.word[2], from.word[3]));
+    if constexpr (bytes == 16 && streamed)
+        asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(from.word[0]), "r"(from.word[1]), "r"(from.word[2]),
+                     "r"(from.word[3])
+                     : "memory");
+    else if constexpr (bytes == 16)
+        asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(from.word[0]), "r"(from.word[1]), "r"(from.word[2]), "r"(from.word[3])
+                     : "memory");
+    else if constexpr (bytes == 8) asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(from.word[0]), "r"(from.word[1]) : "memory");
     else *static_cast<packed<bytes> *>(to) = from;
 }
 

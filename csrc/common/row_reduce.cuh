@@ -104,7 +104,15 @@ __device__ __forceinline__ uint32_t cluster_rank() {
 #endif
     return rank;
 }
+// After cluster_exchange::initialize, whose fence is all that the other blocks need: a release waits for the memory of the whole
+// multiprocessor, at the start of every block.
 __device__ __forceinline__ void cluster_arrive() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+// Where the other blocks read this one's shared memory after their wait.
+__device__ __forceinline__ void cluster_arrive_release() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 #endif

@@ -137,7 +137,7 @@ template <typename T, bool general> __global__ void __launch_bounds__(general ? 
             else store_remote(&segment_sums[block * ring.segments + k], 0, of_block);
         }
     }
-    if (single.samples && blocks > 1) cluster_arrive();
+    if (single.samples && blocks > 1) cluster_arrive_release();
     if (ring.cluster > 1) {
         const float(*const parts)[4] = exchange.wait(0);
         sums[0] = lane < ring.cluster ? parts[lane][0] : 0.0f, sums[1] = lane < ring.cluster ? parts[lane][1] : 0.0f;

@@ -5,6 +5,53 @@
 
 namespace bops {
 
+constexpr int slab_chains = 4; // sums of a thread
+
+// Copies the runs of a slab to shared memory.
+template <typename T>
+__device__ __forceinline__ void fetch_slab(const slab_geometry &g, void *to, const void *tensor, const bops_channel_strides &s, uint32_t channel) {
+    constexpr uint32_t width = 16 / sizeof(T);
+    const T *const from = static_cast<const T *>(tensor) + channel * s.channel;
+    for (uint32_t i = threadIdx.x; i < g.batch * g.vectors; i += slab_block) {
+        const uint32_t n = g.by_vectors.quotient(i), j = i - n * g.vectors;
+        copy_async<16>(static_cast<uint4 *>(to) + i, from + n * s.batch + j * width);
+    }
+}
+
+// Calls f(place, chain) for this thread's share of the elements of channel `t`, of which `team` threads take turns.
+template <typename F>
+__device__ __forceinline__ void for_slab_channel(const slab_geometry &g, uint32_t t, uint32_t team, uint32_t thread, const F &f) {
+    uint32_t n = g.by_spatial.quotient(thread), s = thread - n * g.spatial;
+    const uint32_t samples = g.by_spatial.quotient(team), rest = team - samples * g.spatial;
+    const auto next = [&] {
+        n += samples, s += rest;
+        if (s >= g.spatial) s -= g.spatial, ++n;
+    };
+    while (n < g.batch) {
+#pragma unroll
+        for (int chain = 0; chain < slab_chains; ++chain) {
+            if (n < g.batch) f(n * g.run + t * g.spatial + s, chain);
+            next();
+        }
+    }
+}
+
+// Sums over the warps of a channel's team; every thread gets its channel's.
+template <int count> __device__ __forceinline__ void slab_sum(float (&value)[count], float (*slots)[slab_warps], uint32_t team_warps) {
+    const uint32_t warp = threadIdx.x / 32;
+    warp_sum(value, 32);
+#pragma unroll
+    for (int k = 0; k < count; ++k)
+        if (threadIdx.x % 32 == 0) slots[k][warp] = value[k];
+    __syncthreads();
+    const uint32_t first = warp / team_warps * team_warps;
+#pragma unroll
+    for (int k = 0; k < count; ++k) {
+        value[k] = 0;
+        for (uint32_t w = 0; w < team_warps; ++w) value[k] += slots[k][first + w];
+    }
+}
+
 struct channel_backward_slab_arguments {
     bops_channel_norm_backward_params p;
     bops_channel_norm_backward_operands o;

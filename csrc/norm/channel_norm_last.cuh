@@ -689,14 +689,14 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
     thread_moments_of<width, float> m = tile_moments<T, 16, true>(a, t, &ring);
     float *const plane = planes[0];
     block_moments(g, t, m, room, plane, plane + channels, plane + 2 * channels);
-    cluster_arrive();
+    cluster_arrive_release();
     cluster_wait();
 
     // 2. Statistics of the tile's groups, in every block alike.
     float *const all = reinterpret_cast<float *>(dynamic_shared + a.slots * ring_batch * blockDim.x * 16);
     gather_cluster(plane, all, 3 * channels, g.chunks);
     __syncthreads();
-    cluster_arrive();
+    cluster_arrive_release();
     const uint32_t groups = channels / g.group_channels, first_group = t.begin / g.group_channels;
     for (uint32_t group = threadIdx.x / 32; group < groups; group += blockDim.x / 32) {
         const auto part = [&](uint32_t chunk, uint32_t channel, float &count) -> moments<float> {

@@ -459,14 +459,14 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
     tile_sums<T, 16, has_extras, true>(a, t, &ring, room.values, dpres, products);
     float *const plane = planes[0];
     block_sums(g, t, dpres, products, room, plane, plane + channels);
-    cluster_arrive();
+    cluster_arrive_release();
     cluster_wait();
 
     // 2. Sums of the cluster, means of the tile's groups, in every block alike; parameter gradients.
     float *const all = reinterpret_cast<float *>(dynamic_shared + a.slots * ring_batch * a.tensors * blockDim.x * 16);
     gather_cluster(plane, all, 2 * channels, g.chunks);
     __syncthreads();
-    cluster_arrive();
+    cluster_arrive_release();
     for (uint32_t c = threadIdx.x; c < channels; c += blockDim.x) {
         float sums[2] = {};
         for (uint32_t r = 0; r < g.chunks; ++r) sums[0] += all[r * 2 * channels + c], sums[1] += all[(r * 2 + 1) * channels + c];

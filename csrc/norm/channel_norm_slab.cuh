@@ -5,7 +5,6 @@
 namespace bops {
 
 constexpr int slab_block = 512, slab_warps = slab_block / 32, slab_channels = 8; // threads; the most channels of a block
-constexpr int slab_chains = 4;                                                   // sums of a thread
 
 // `slab` channels follow each other in memory: a run of slab * spatial elements of each sample, a whole number of vectors of 16 bytes.
 struct slab_geometry {
@@ -18,35 +17,6 @@ struct slab_geometry {
         by_vectors = divisor(vectors), by_spatial = divisor(spatial);
     }
 };
-
-// Copies the runs of a slab to shared memory.
-template <typename T>
-__device__ __forceinline__ void fetch_slab(const slab_geometry &g, void *to, const void *tensor, const bops_channel_strides &s, uint32_t channel) {
-    constexpr uint32_t width = 16 / sizeof(T);
-    const T *const from = static_cast<const T *>(tensor) + channel * s.channel;
-    for (uint32_t i = threadIdx.x; i < g.batch * g.vectors; i += slab_block) {
-        const uint32_t n = g.by_vectors.quotient(i), j = i - n * g.vectors;
-        copy_async<16>(static_cast<uint4 *>(to) + i, from + n * s.batch + j * width);
-    }
-}
-
-// Calls f(place, chain) for this thread's share of the elements of channel `t`, of which `team` threads take turns.
-template <typename F>
-__device__ __forceinline__ void for_slab_channel(const slab_geometry &g, uint32_t t, uint32_t team, uint32_t thread, const F &f) {
-    uint32_t n = g.by_spatial.quotient(thread), s = thread - n * g.spatial;
-    const uint32_t samples = g.by_spatial.quotient(team), rest = team - samples * g.spatial;
-    const auto next = [&] {
-        n += samples, s += rest;
-        if (s >= g.spatial) s -= g.spatial, ++n;
-    };
-    while (n < g.batch) {
-#pragma unroll
-        for (int chain = 0; chain < slab_chains; ++chain) {
-            if (n < g.batch) f(n * g.run + t * g.spatial + s, chain);
-            next();
-        }
-    }
-}
 
 // The channel of each element of a vector of a run: `first` up to element `left`, then the following ones.
 template <int width, typename F> __device__ __forceinline__ void for_slab_vector(const slab_geometry &g, uint32_t vector, const F &f) {
@@ -63,77 +33,108 @@ struct channel_slab_arguments {
     bops_channel_norm_params p;
     bops_channel_norm_operands o;
     slab_geometry slab;
+    uint32_t turns; // samples that a block's threads take at once
     float eps, momentum, reciprocal_count, unbias;
     uint32_t weight_is_wide, overlaps;
 };
 
-// Sums over the warps of a channel's team; every thread gets its channel's.
-template <int count> __device__ __forceinline__ void slab_sum(float (&value)[count], float (*slots)[slab_warps], uint32_t team_warps) {
-    const uint32_t warp = threadIdx.x / 32;
-    warp_sum(value, 32);
-#pragma unroll
-    for (int k = 0; k < count; ++k)
-        if (threadIdx.x % 32 == 0) slots[k][warp] = value[k];
-    __syncthreads();
-    const uint32_t first = warp / team_warps * team_warps;
-#pragma unroll
-    for (int k = 0; k < count; ++k) {
-        value[k] = 0;
-        for (uint32_t w = 0; w < team_warps; ++w) value[k] += slots[k][first + w];
-    }
-}
-
-template <typename T> __global__ void __launch_bounds__(slab_block) channel_norm_slab(const __grid_constant__ channel_slab_arguments a) {
+// A thread has one vector of the run in every `turns`-th sample, so that the channels of its elements stay the same. In dynamic shared memory:
+// the sums of every element of the run and of their squares, [turn][run], and the slab.
+template <typename T> __global__ void __launch_bounds__(slab_block, 2) channel_norm_slab(const __grid_constant__ channel_slab_arguments a) {
     constexpr int width = 16 / int(sizeof(T));
-    __shared__ float slots[3][slab_warps];
     __shared__ float terms[3][slab_channels]; // shift, scale, offset
     if (a.overlaps) follow_previous();
     const slab_geometry &g = a.slab;
-    const T *const data = reinterpret_cast<const T *>(dynamic_shared);
-    const uint32_t first_channel = blockIdx.x * g.slab, team = slab_block / g.slab, t = threadIdx.x / team, thread = threadIdx.x - t * team;
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, first_channel = blockIdx.x * g.slab;
+    const uint32_t turn = g.by_vectors.quotient(threadIdx.x), vector = threadIdx.x - turn * g.vectors, step = a.turns * g.vectors;
+    const uint32_t samples = turn < a.turns && turn < g.batch ? (g.batch - turn + a.turns - 1) / a.turns : 0; // of this thread
+    float *const sums = reinterpret_cast<float *>(dynamic_shared), *const squares = sums + a.turns * g.run;
+    uint4 *const data = reinterpret_cast<uint4 *>(squares + a.turns * g.run) + threadIdx.x;
+    const auto load_vector = [&](uint32_t k, float(&to)[width]) {
+        const uint4 v = data[k * step];
+        unpack<T>(packed<16>{{v.x, v.y, v.z, v.w}}, to);
+    };
 
-    // 1. The slab in shared memory.
-    fetch_slab<T>(g, dynamic_shared, a.o.x, a.p.x, first_channel);
+    // 1. The slab in shared memory; every thread reads what it copied itself.
+    const T *const x = static_cast<const T *>(a.o.x) + first_channel * a.p.x.channel + turn * a.p.x.batch + vector * width;
+    for (uint32_t k = 0; k < samples; ++k) copy_async<16>(data + k * step, x + k * (a.turns * a.p.x.batch));
     copy_commit();
     copy_wait(0);
-    __syncthreads();
 
     // 2. The statistics of each channel.
-    float sum[slab_chains] = {}, square[slab_chains] = {};
-    for_slab_channel(g, t, team, thread, [&](uint32_t at, int chain) { sum[chain] += widen(data[at]); });
-    float mean[1] = {tree_sum(sum)};
-    slab_sum(mean, slots, team / 32);
-    mean[0] *= a.reciprocal_count;
+    const auto put = [&](float *to, const float(&value)[width]) {
+        if (turn < a.turns)
 #pragma unroll
-    for (int chain = 0; chain < slab_chains; ++chain) sum[chain] = 0;
-    for_slab_channel(g, t, team, thread, [&](uint32_t at, int chain) {
-        const float d = widen(data[at]) - mean[0];
-        sum[chain] += d;
-        square[chain] = fmaf(d, d, square[chain]);
-    });
-    float sums[2] = {tree_sum(sum), tree_sum(square)};
-    slab_sum(sums, slots + 1, team / 32);
-    if (thread == 0) {
-        const channel_statistics<float> s = finish_statistics(moments<float>{mean[0], sums[0], sums[1]}, a.reciprocal_count, a.eps);
-        const uint32_t channel = first_channel + t;
-        save_statistics(s, a.o.mean, a.o.rstd, channel);
-        update_running(a.o.running_mean, a.o.running_var, a.o.num_batches, a.momentum, channel, s.mean(), s.variance * a.unbias);
-        const float scale = s.rstd * parameter<T>(a.o.weight, a.weight_is_wide, channel, 1.0f);
-        terms[0][t] = s.shift, terms[1][t] = scale;
-        terms[2][t] = fmaf(-s.correction, scale, parameter<T>(a.o.bias, a.weight_is_wide, channel, 0.0f));
+            for (int i = 0; i < width; i += 4)
+                *reinterpret_cast<float4 *>(to + turn * g.run + vector * width + i) = make_float4(value[i], value[i + 1], value[i + 2], value[i + 3]);
+    };
+    const auto channel_sum = [&](const float *from, uint32_t t) { // by a warp
+        float part[4] = {};
+        for (uint32_t s = lane; s < g.spatial; s += 32)
+#pragma unroll 4
+            for (uint32_t u = 0; u < a.turns; ++u) part[u % 4] += from[u * g.run + t * g.spatial + s];
+        float total[1] = {tree_sum(part)};
+        warp_sum(total, 32);
+        return total[0];
+    };
+    float sum[width] = {}, square[width] = {};
+#pragma unroll 4
+    for (uint32_t k = 0; k < samples; ++k) {
+        float value[width];
+        load_vector(k, value);
+#pragma unroll
+        for (int i = 0; i < width; ++i) sum[i] += value[i];
+    }
+    put(sums, sum);
+    __syncthreads();
+    for (uint32_t t = warp; t < g.slab; t += slab_warps) {
+        const float total = channel_sum(sums, t);
+        if (lane == 0) terms[0][t] = total * a.reciprocal_count;
+    }
+    __syncthreads();
+    float shift[width], scale[width], offset[width];
+    const auto for_elements = [&](const auto &f) {
+        if (turn < a.turns) for_slab_vector<width>(g, vector, f);
+    };
+    for_elements([&](int i, uint32_t t) { shift[i] = terms[0][t], sum[i] = 0; });
+#pragma unroll 4
+    for (uint32_t k = 0; k < samples; ++k) {
+        float value[width];
+        load_vector(k, value);
+#pragma unroll
+        for (int i = 0; i < width; ++i) {
+            const float d = value[i] - shift[i];
+            sum[i] += d;
+            square[i] = fmaf(d, d, square[i]);
+        }
+    }
+    put(sums, sum), put(squares, square);
+    __syncthreads();
+    for (uint32_t t = warp; t < g.slab; t += slab_warps) {
+        const moments<float> total = {terms[0][t], channel_sum(sums, t), channel_sum(squares, t)};
+        if (lane == 0) {
+            const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
+            const uint32_t channel = first_channel + t;
+            save_statistics(s, a.o.mean, a.o.rstd, channel);
+            update_running(a.o.running_mean, a.o.running_var, a.o.num_batches, a.momentum, channel, s.mean(), s.variance * a.unbias);
+            const float weight = s.rstd * parameter<T>(a.o.weight, a.weight_is_wide, channel, 1.0f);
+            terms[1][t] = weight;
+            terms[2][t] = fmaf(-s.correction, weight, parameter<T>(a.o.bias, a.weight_is_wide, channel, 0.0f));
+        }
     }
     __syncthreads();
 
     // 3. The output.
-    T *const y = static_cast<T *>(a.o.y) + first_channel * a.p.y.channel;
-    for (uint32_t i = threadIdx.x; i < g.batch * g.vectors; i += slab_block) {
-        const uint32_t n = g.by_vectors.quotient(i), j = i - n * g.vectors;
-        const uint4 word = reinterpret_cast<const uint4 *>(dynamic_shared)[i];
+    for_elements([&](int i, uint32_t t) { scale[i] = terms[1][t], offset[i] = terms[2][t]; });
+    T *const y = static_cast<T *>(a.o.y) + first_channel * a.p.y.channel + turn * a.p.y.batch + vector * width;
+#pragma unroll 4
+    for (uint32_t k = 0; k < samples; ++k) {
         float d[width];
-        unpack<T>(packed<16>{{word.x, word.y, word.z, word.w}}, d);
-        for_slab_vector<width>(g, j, [&](int k, uint32_t of) { d[k] = fmaf(d[k] - terms[0][of], terms[1][of], terms[2][of]); });
+        load_vector(k, d);
+#pragma unroll
+        for (int i = 0; i < width; ++i) d[i] = fmaf(d[i] - shift[i], scale[i], offset[i]);
         if (a.p.activation != BOPS_IDENTITY) activate(a.p.activation, d);
-        store<16, false>(y + n * a.p.y.batch + j * width, pack<T, 16>(d));
+        store<16, false>(y + k * (a.turns * a.p.y.batch), pack<T, 16>(d));
     }
 }
 
@@ -147,10 +148,10 @@ template <typename T> bops_status channel_norm_slab_kernels(const bops_channel_n
         const double count = double(p.batch * p.spatial);
         a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = float(p.momentum);
         a.reciprocal_count = float(1.0 / count), a.unbias = float(count / (count - 1.0));
-        a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;
+        a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps, a.turns = c.chunks;
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(slab_block), shape.overlaps_previous = c.overlaps != 0;
-        shape.shared_bytes = a.slab.batch * a.slab.vectors * 16;
+        shape.shared_bytes = a.slab.batch * a.slab.vectors * 16 + a.turns * a.slab.run * 8;
         const bops_status status = call(channel_norm_slab<T>, shape, a);
         return status ? status : finish_running<float>(p, o, nullptr, call);
     }

@@ -167,29 +167,43 @@ __device__ __forceinline__ output_terms<A> load_output_terms(const channel_split
     return {s.shift, s.rstd * weight, fma(-s.correction, s.rstd * weight, bias)};
 }
 
+// The access number `at` of the output. streamed: of tensors that leave the cache at once.
+template <typename T, int vec_bytes, bool streamed>
+__device__ __forceinline__ void apply_access(const channel_split_arguments<accumulator_t<T>> &a, uint64_t at) {
+    using A = accumulator_t<T>;
+    constexpr int width = vec_bytes / int(sizeof(T));
+    const uint64_t all = a.geometry.rows * a.vectors;
+    if (at >= all) return;
+    const uint64_t row = all >> 32 ? at / a.vectors : a.by_vectors.quotient(uint32_t(at)), within = (at - row * a.vectors) * width;
+    uint32_t sample, channel;
+    a.geometry.split(uint32_t(row), sample, channel);
+    const packed<vec_bytes> x = load<vec_bytes, streamed>(static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel) + within);
+    packed<vec_bytes> residual = {};
+    if (a.o.residual)
+        residual = load<vec_bytes, streamed>(static_cast<const T *>(a.o.residual) + segment_offset(a.p.residual, sample, channel) + within);
+    const output_terms<A> t = load_output_terms<T>(a, sample, channel);
+    A d[width];
+    unpack<T>(x, d);
+#pragma unroll
+    for (int i = 0; i < width; ++i) d[i] -= t.shift;
+    store<vec_bytes, streamed>(static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel) + within,
+                               channel_output<T, vec_bytes>(d, t.scale, t.offset, a.o.residual != nullptr, residual, a.p.activation));
+}
+
 // One access a thread; blocks in the opposite order of the moments pass, which left the last ones in the cache.
 template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block, sizeof(T) < 8 ? 8 : 1)
     channel_norm_apply(const __grid_constant__ channel_split_arguments<accumulator_t<T>> a) {
-    using A = accumulator_t<T>;
-    constexpr int width = vec_bytes / int(sizeof(T));
-    const uint64_t all = a.geometry.rows * a.vectors, blocks = (all + split_block - 1) / split_block;
-    for (uint64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
-        const uint64_t at = (a.p.uses_running ? block : blocks - 1 - block) * split_block + threadIdx.x;
-        if (at >= all) continue;
-        const uint64_t row = all >> 32 ? at / a.vectors : a.by_vectors.quotient(uint32_t(at)), within = (at - row * a.vectors) * width;
-        uint32_t sample, channel;
-        a.geometry.split(uint32_t(row), sample, channel);
-        const packed<vec_bytes> x = load<vec_bytes>(static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel) + within);
-        packed<vec_bytes> residual = {};
-        if (a.o.residual) residual = load<vec_bytes>(static_cast<const T *>(a.o.residual) + segment_offset(a.p.residual, sample, channel) + within);
-        const output_terms<A> t = load_output_terms<T>(a, sample, channel);
-        A d[width];
-        unpack<T>(x, d);
-#pragma unroll
-        for (int i = 0; i < width; ++i) d[i] -= t.shift;
-        store<vec_bytes>(static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel) + within,
-                         channel_output<T, vec_bytes>(d, t.scale, t.offset, a.o.residual != nullptr, residual, a.p.activation));
-    }
+    const uint64_t blocks = (a.geometry.rows * a.vectors + split_block - 1) / split_block;
+    for (uint64_t block = blockIdx.x; block < blocks; block += gridDim.x)
+        apply_access<T, vec_bytes, true>(a, (blocks - 1 - block) * split_block + threadIdx.x);
+}
+
+constexpr int apply_known_block = 128;
+
+// The same with statistics known before: alone, it is a copy, and takes what serves one best.
+template <typename T, int vec_bytes> __global__ void __launch_bounds__(apply_known_block, sizeof(T) < 8 ? 16 : 1)
+    channel_norm_apply_known(const __grid_constant__ channel_split_arguments<accumulator_t<T>> a) {
+    apply_access<T, vec_bytes, false>(a, uint64_t(blockIdx.x) * apply_known_block + threadIdx.x);
 }
 
 // The same with accesses of 16 bytes where those of a segment would be narrower: the channels of a sample follow each other without a gap, and an
@@ -297,7 +311,13 @@ template <typename T> bops_status channel_norm_split(const bops_channel_norm_par
                 status = call(channel_norm_apply_gapless<T>, shape, a, divisor(p.spatial), uint32_t(vectors), divisor(vectors));
                 return status ? status : finish_running(p, o, a.records, call);
             }
-        if (a.geometry.rows * a.vectors > 0 || call.prepares) status = call(channel_norm_apply<T, vec_bytes>, shape, a);
+        const uint64_t accesses = a.geometry.rows * a.vectors;
+        if (p.uses_running && accesses < uint64_t(apply_known_block) << 31) {
+            shape.block = dim3(apply_known_block), shape.grid = dim3(uint32_t((accesses + apply_known_block - 1) / apply_known_block));
+            if (accesses > 0 || call.prepares) status = call(channel_norm_apply_known<T, vec_bytes>, shape, a);
+        } else if (accesses > 0 || call.prepares) {
+            status = call(channel_norm_apply<T, vec_bytes>, shape, a);
+        }
         return status || (count == 0 && !call.prepares) ? status : finish_running(p, o, a.records, call);
     });
 }

@@ -38,28 +38,20 @@ template <typename T, int vec_bytes> __device__ __forceinline__ packed<vec_bytes
 
 // ---- rows resident: a row in registers --------------------------------------------------------------------------------------
 
-// A block is (threads of a row, rows), or a part of the cluster that holds one row. whole: every vector of every thread exists. held:
-// exponentials stay in registers, too.
-template <typename T, int vec_bytes, int vectors, bool whole, bool clustered, bool held> __global__ void __launch_bounds__(softmax_threads_limit)
+// A block is (threads of a row, rows). whole: every vector of every thread exists. held: exponentials stay in registers, too.
+template <typename T, int vec_bytes, int vectors, bool whole, bool held> __global__ void __launch_bounds__(softmax_threads_limit)
     softmax_rows_resident(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
     constexpr bool streamed = vectors > 2; // short rows and few: what follows may find them in the cache
     __shared__ A slots[2][team_slots];
-    __shared__ cluster_exchange exchange;
     if (a.overlaps) follow_previous();
     const row_team team;
     const exponential<T> e = {a.scale};
-    const uint32_t rank = clustered ? cluster_rank() : 0, all = uint32_t(a.dim) / width, first = rank * a.slice_vectors;
-    const uint32_t row = clustered ? blockIdx.x / a.cluster : blockIdx.x * blockDim.y + threadIdx.y;
+    const uint32_t row = blockIdx.x * blockDim.y + threadIdx.y, count = uint32_t(a.dim) / width;
     const bool has_row = row < a.outer;
-    const uint32_t count = clustered ? (all > first ? min(all - first, a.slice_vectors) : 0) : all;
-    if constexpr (clustered) {
-        exchange.initialize(threadIdx.x);
-        cluster_arrive();
-    }
     const auto is_column = [&](int v) { return whole || team.position<vectors>(v) < count; };
-    const auto column = [&](int v) { return (first + team.position<vectors>(v)) * width; };
+    const auto column = [&](int v) { return team.position<vectors>(v) * width; };
 
     // 1. The row in registers.
     packed<vec_bytes> data[vectors];
@@ -69,7 +61,6 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool clustered, bo
         data[v] = {};
         if (has_row && is_column(v)) data[v] = load<vec_bytes, streamed>(x + column(v));
     }
-    if constexpr (clustered) cluster_wait();
     if (a.is_negative)
 #pragma unroll
         for (int v = 0; v < vectors; ++v) negate<T>(data[v]);
@@ -104,12 +95,7 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool clustered, bo
     if (team.warps > 1) {
         if (team.lane == 0) slots[0][team.slot + team.warp] = max, slots[1][team.slot + team.warp] = sum;
         __syncthreads();
-        if (!clustered || team.warp == 0) merge_parts<T>(slots[0] + team.slot, slots[1] + team.slot, 1, team.warps, max, sum, e);
-    }
-    if constexpr (clustered) {
-        if (team.warp == 0) exchange.send({max, sum, 0, 0}, 0, rank, a.cluster, threadIdx.x);
-        const float(*const blocks)[4] = exchange.wait(0);
-        merge_parts<T>(&blocks[0][0], &blocks[0][1], 4, a.cluster, max, sum, e);
+        merge_parts<T>(slots[0] + team.slot, slots[1] + team.slot, 1, team.warps, max, sum, e);
     }
 
     // 3. Its output.
@@ -140,18 +126,16 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool clustered, bo
 
 // ---- rows shared: a row in the shared memory of a cluster -----------------------------------------------------------------------
 
-constexpr int shared_threads = 256;
-
 // Few registers, so that enough blocks share a multiprocessor to hide the exchange within their clusters. Every thread reads the vectors
 // that it copied itself.
-template <typename T> __global__ void __launch_bounds__(shared_threads, 6)
+template <typename T, int threads> __global__ void __launch_bounds__(threads, 1536 / threads)
     softmax_rows_shared(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     constexpr int width = 16 / int(sizeof(T));
     __shared__ float slots[2][team_slots];
     __shared__ cluster_exchange exchange;
     const row_team team;
     const exponential<T> e = {a.scale};
-    const uint32_t rank = cluster_rank(), all = uint32_t(a.dim) / width, first = rank * a.slice_vectors, row = blockIdx.x / a.cluster;
+    const uint32_t rank = cluster_rank(), all = uint32_t(a.dim) / width, first = rank * a.slice_vectors, row = blockIdx.x;
     const uint32_t count = all > first ? min(all - first, a.slice_vectors) : 0;
     uint4 *const data = reinterpret_cast<uint4 *>(dynamic_shared);
     const auto vector = [&](uint32_t i) -> packed<16> {
@@ -166,7 +150,7 @@ template <typename T> __global__ void __launch_bounds__(shared_threads, 6)
     // 1. The row in shared memory.
     const T *const x = static_cast<const T *>(a.in[0]) + row_offset(row, a.strides[0], a.extent1, a.extent2) + uint64_t(first) * width;
 #pragma unroll 8
-    for (uint32_t i = threadIdx.x; i < count; i += shared_threads) copy_async<16>(data + i, x + i * width);
+    for (uint32_t i = threadIdx.x; i < count; i += threads) copy_async<16>(data + i, x + i * width);
     copy_commit();
     cluster_wait();
     copy_wait(0);
@@ -174,7 +158,7 @@ template <typename T> __global__ void __launch_bounds__(shared_threads, 6)
     // 2. Its maximum and its sum, of each warp about its own maximum.
     packed<16> most = least<T, 16>();
 #pragma unroll 4
-    for (uint32_t i = threadIdx.x; i < count; i += shared_threads) most = larger<T>(most, vector(i));
+    for (uint32_t i = threadIdx.x; i < count; i += threads) most = larger<T>(most, vector(i));
     float part[width], max, sum;
     unpack<T>(most, part);
     max = part[0];
@@ -184,7 +168,7 @@ template <typename T> __global__ void __launch_bounds__(shared_threads, 6)
     const float shift = e.shift(max);
     float sums[4] = {};
 #pragma unroll 2
-    for (uint32_t i = threadIdx.x; i < count; i += shared_threads) {
+    for (uint32_t i = threadIdx.x; i < count; i += threads) {
         unpack<T>(vector(i), part);
 #pragma unroll
         for (int j = 0; j < width; ++j) sums[j % 4] += e(part[j], shift);
@@ -204,7 +188,7 @@ template <typename T> __global__ void __launch_bounds__(shared_threads, 6)
     const softmax_line<T> line(max, sum, e, a.is_log);
     T *const y = static_cast<T *>(a.out) + row_offset(row, a.strides[1], a.extent1, a.extent2) + uint64_t(first) * width;
 #pragma unroll 2
-    for (uint32_t i = threadIdx.x; i < count; i += shared_threads) store(y + i * width, finish<T>(vector(i), line, e, a.is_log));
+    for (uint32_t i = threadIdx.x; i < count; i += threads) store<16, false>(y + i * width, finish<T>(vector(i), line, e, a.is_log));
 }
 
 // ---- rows split: three kernels over chunks of rows ----------------------------------------------------------------------------
@@ -517,15 +501,12 @@ template <typename T, typename Action> bops_status for_kernels(const bops_softma
         if constexpr (sizeof(T) < 8) {
             if constexpr (vec_bytes != 8)
                 if (c.variant == BOPS_SOFTMAX_ROWS_RESIDENT) {
-                    const bool whole = uint64_t(c.across) * c.vectors * c.cluster * (vec_bytes / sizeof(T)) == p.dim;
+                    const bool whole = uint64_t(c.across) * c.vectors * (vec_bytes / sizeof(T)) == p.dim;
                     const auto resident = [&](auto vectors, auto held) -> bops_status {
                         constexpr int n = decltype(vectors)::value;
                         constexpr bool wide = vec_bytes == 16, h = decltype(held)::value;
-                        if (wide && n >= 4 && c.cluster > 1)
-                            return whole ? action(softmax_rows_resident < T, vec_bytes, n, wide, wide && n >= 4, h >, shape, a)
-                                         : action(softmax_rows_resident < T, vec_bytes, n, false, wide && n >= 4, h >, shape, a);
-                        return whole ? action(softmax_rows_resident<T, vec_bytes, n, wide, false, h>, shape, a)
-                                     : action(softmax_rows_resident<T, vec_bytes, n, false, false, h>, shape, a);
+                        return whole ? action(softmax_rows_resident<T, vec_bytes, n, wide, h>, shape, a)
+                                     : action(softmax_rows_resident<T, vec_bytes, n, false, h>, shape, a);
                     };
                     // Beside 8 vectors of 16 bits, or 4 of a large block, exponentials leave room for too few blocks.
                     using held = std::true_type;
@@ -533,7 +514,7 @@ template <typename T, typename Action> bops_status for_kernels(const bops_softma
                     if constexpr (vec_bytes == 16) {
                         if (c.vectors == 1) return resident(integral_constant<int, 1>(), held());
                         if (c.vectors == 2) return resident(integral_constant<int, 2>(), held());
-                        if (c.vectors == 4 && c.across * c.cluster <= 256) return resident(integral_constant<int, 4>(), held());
+                        if (c.vectors == 4 && c.across <= 256) return resident(integral_constant<int, 4>(), held());
                         if (c.vectors == 4) return resident(integral_constant<int, 4>(), packed_only());
                         if (c.vectors == 8) return resident(integral_constant<int, 8>(), packed_only());
                     } else {
@@ -542,7 +523,8 @@ template <typename T, typename Action> bops_status for_kernels(const bops_softma
                     return bops_status(cudaErrorInvalidValue);
                 }
             if constexpr (vec_bytes == 16)
-                if (c.variant == BOPS_SOFTMAX_ROWS_SHARED) return action(softmax_rows_shared<T>, shape, a);
+                if (c.variant == BOPS_SOFTMAX_ROWS_SHARED)
+                    return c.threads == 512 ? action(softmax_rows_shared<T, 512>, shape, a) : action(softmax_rows_shared<T, 256>, shape, a);
             if (c.variant == BOPS_SOFTMAX_CHANNELS_RESIDENT) {
                 const auto resident = [&](auto vectors) -> bops_status {
                     constexpr int n = decltype(vectors)::value;

@@ -323,9 +323,11 @@ template <typename T, typename Kernels> bops_status for_softmax_kernels(softmax_
     if (c.variant == BOPS_SOFTMAX_ROWS_RESIDENT) {
         a.slice_vectors = uint32_t((a.dim / width + c.cluster - 1) / c.cluster);
         shape.block = dim3(c.across, c.cluster > 1 ? 1 : c.threads / c.across);
+        if (c.cluster > 1) shape.grid = dim3(c.grid / c.cluster, c.cluster);
         shape.cluster = c.cluster;
     } else if (c.variant == BOPS_SOFTMAX_ROWS_SHARED) {
         a.slice_vectors = uint32_t((a.dim / width + c.cluster - 1) / c.cluster);
+        shape.grid = dim3(c.grid / c.cluster, c.cluster); // a cluster along y is faster than one along x
         shape.cluster = c.cluster;
         shape.shared_bytes = a.slice_vectors * 16;
         shape.overlaps_previous = false;

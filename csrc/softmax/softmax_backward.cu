@@ -74,7 +74,7 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool clustered> __
     if (a.overlaps) follow_previous();
     const row_team team;
     const uint32_t rank = clustered ? cluster_rank() : 0, all = uint32_t(a.dim) / width, first = rank * a.slice_vectors;
-    const uint32_t row = clustered ? blockIdx.x / a.cluster : blockIdx.x * blockDim.y + threadIdx.y;
+    const uint32_t row = clustered ? blockIdx.x : blockIdx.x * blockDim.y + threadIdx.y;
     const bool has_row = row < a.outer;
     const uint32_t count = clustered ? (all > first ? min(all - first, a.slice_vectors) : 0) : all;
     if constexpr (clustered) {
@@ -129,7 +129,7 @@ template <typename T, int vectors> __global__ void __launch_bounds__(softmax_thr
     __shared__ __align__(16) float slots[1][team_slots];
     __shared__ cluster_exchange exchange;
     const row_team team;
-    const uint32_t rank = cluster_rank(), all = uint32_t(a.dim) / width, first = rank * a.slice_vectors, row = blockIdx.x / a.cluster;
+    const uint32_t rank = cluster_rank(), all = uint32_t(a.dim) / width, first = rank * a.slice_vectors, row = blockIdx.x;
     const uint32_t count = all > first ? min(all - first, a.slice_vectors) : 0;
     uint4 *const staged = reinterpret_cast<uint4 *>(dynamic_shared);
     const auto is_column = [&](int v) { return v * blockDim.x + threadIdx.x < count; };

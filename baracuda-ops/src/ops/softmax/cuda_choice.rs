@@ -67,8 +67,10 @@ impl Tuned {
 const MAX_THREADS: u64 = 512;
 /// Threads of a block of several short rows.
 const SHORT_THREADS: u64 = 64;
-/// Threads of a block that stages x in shared memory; what kernels declare themselves and the device keeps for itself, in bytes.
-const SHARED_THREADS: u64 = 256;
+/// Threads of a block that stages up to so many vectors of x in shared memory, and of one that stages more.
+const SHARED_THREADS: [u64; 2] = [256, 512];
+const SHARED_VECTORS: u64 = 2048;
+/// What kernels declare themselves and the device keeps for itself, in bytes.
 const RESERVED_SHARED: u64 = 4096;
 /// Accesses of a chunk of a row, elements of a chunk of a line that strides.
 const ROW_CHUNK: u64 = 1024;
@@ -107,7 +109,7 @@ const fn shared(up_to: u64, vectors: u64, cluster: u64) -> RowForm {
 /// Forward of 2 and 4 bytes, backward of 2 and 4 bytes; the first that serves wins.
 const ROWS: [&[RowForm]; 4] = [
     &[row(64, 2, 1), row(2048, 4, 1), row(4096, 8, 1), shared(8192, 8, 4), shared(16384, 8, 8), shared(65536, 8, 16)],
-    &[row(64, 2, 1), row(2048, 4, 1), row(4096, 8, 1), shared(8192, 8, 4), shared(16384, 8, 8), row(65536, 8, 16)],
+    &[row(64, 2, 1), row(2048, 4, 1), row(4096, 8, 1), shared(8192, 8, 4), shared(16384, 8, 8), shared(65536, 8, 16)],
     &[row(512, 1, 1), row(1024, 4, 1), row(2048, 8, 1), row(8192, 8, 4), row(16384, 8, 8), row(65536, 8, 16)],
     &[
         row(256, 1, 1),
@@ -234,7 +236,9 @@ fn rows_form(p: &Problem, mut tuned: Tuned, all: u64, form: &RowForm) -> Option<
     let (variant, across, shared_bytes) = match form.place {
         Place::Registers => (sys::BOPS_SOFTMAX_ROWS_RESIDENT, held, 0),
         Place::Shared if p.is_backward => (sys::BOPS_SOFTMAX_ROWS_SHARED, held, slice * 16),
-        Place::Shared => (sys::BOPS_SOFTMAX_ROWS_SHARED, SHARED_THREADS, slice * 16),
+        Place::Shared => {
+            (sys::BOPS_SOFTMAX_ROWS_SHARED, SHARED_THREADS[usize::from(slice > SHARED_VECTORS)], slice * 16)
+        }
     };
     let reserved = if shared_bytes > 0 { RESERVED_SHARED } else { 0 };
     if across > MAX_THREADS
@@ -356,7 +360,8 @@ mod tests {
     fn has_kernel(p: &Problem, tuned: &Tuned) -> bool {
         match (tuned.variant, tuned.vec_bytes / p.element_bytes) {
             (sys::BOPS_SOFTMAX_ROWS_RESIDENT, 4 | 8) => {
-                matches!(tuned.vectors, 4 | 8) || (tuned.cluster == 1 && tuned.vectors <= 2)
+                let has_cluster = p.is_backward && matches!(tuned.vectors, 4 | 8);
+                has_cluster || (tuned.cluster == 1 && matches!(tuned.vectors, 1 | 2 | 4 | 8))
             }
             (sys::BOPS_SOFTMAX_CHANNELS_RESIDENT, 4 | 8) => {
                 matches!(tuned.vectors, 4 | 8 | 16)
@@ -406,7 +411,8 @@ mod tests {
                         let held = held * u64::from(tuned.cluster) * p.elements(tuned.vec_bytes);
                         assert!(held >= p.dim && tuned.vectors == 8 && p.element_bytes == 4, "{p:?} {tuned:?}");
                     } else {
-                        assert_eq!(tuned.threads, 256);
+                        let slice = p.dim.div_ceil(p.elements(tuned.vec_bytes)).div_ceil(u64::from(tuned.cluster));
+                        assert_eq!(tuned.threads, if slice > 2048 { 512 } else { 256 });
                     }
                 }
                 sys::BOPS_SOFTMAX_CHANNELS_RESIDENT => {

@@ -56,8 +56,11 @@ const SLAB_THREADS: u64 = 512;
 const SLAB_CHANNELS: [u64; 4] = [1, 2, 4, 8];
 /// Shared memory that kernels declare themselves and what the device keeps for itself, in bytes.
 const RESERVED_SHARED: u64 = 4096;
-/// The longest chain of additions of a thread of the slab variant, which has four of them.
+/// The longest chain of additions of a thread of the slab variant: backward, which has four of them; forward, with those across threads.
 const SLAB_CHAIN: u64 = 32;
+const SLAB_SUM_CHAIN: u64 = 48;
+/// Samples of a thread, forward, that make up for the sums across threads.
+const SLAB_SAMPLES: u64 = 8;
 
 /// BatchNorm over small spatial extents that are no whole number of vectors: a few channels of all samples in shared memory. `arrays`: x, or
 /// dy and x.
@@ -70,17 +73,24 @@ fn slab(p: &Problem, arrays: u64) -> Option<Tuned> {
     }
     let channels = *SLAB_CHANNELS.iter().find(|&&channels| (channels * shape.spatial * size).is_multiple_of(16))?;
     let bytes = channels.checked_mul(shape.spatial)?.checked_mul(shape.batch)?.checked_mul(size * arrays)?;
-    let thread_elements = (shape.batch * shape.spatial).div_ceil(SLAB_THREADS / channels);
-    if !shape.channels.is_multiple_of(channels)
-        || bytes + RESERVED_SHARED > u64::from(p.shared_bytes)
-        || thread_elements > 4 * SLAB_CHAIN
-    {
+    let room = u64::from(p.shared_bytes).checked_sub(bytes + RESERVED_SHARED)?;
+    if !shape.channels.is_multiple_of(channels) {
         return None;
     }
+    let turns = if arrays == 1 {
+        let turns = slab_turns(p, channels, room)?;
+        // Sums of a thread, of a channel's elements in the lanes of a warp, and across the warp.
+        let chain = shape.batch.div_ceil(turns) + shape.spatial.div_ceil(32) * turns.div_ceil(4) + 7;
+        (chain <= SLAB_SUM_CHAIN).then_some(turns)?
+    } else {
+        let thread_elements = (shape.batch * shape.spatial).div_ceil(SLAB_THREADS / channels);
+        (thread_elements <= 4 * SLAB_CHAIN).then_some(0)?
+    };
     Some(Tuned {
         variant: sys::BOPS_CHANNEL_NORM_SLAB,
         vec_bytes: 16,
         vectors: channels as u32,
+        chunks: turns as u32,
         threads: SLAB_THREADS as u32,
         cluster: 1,
         grid: u32::try_from(shape.channels / channels).ok()?,
@@ -88,6 +98,15 @@ fn slab(p: &Problem, arrays: u64) -> Option<Tuned> {
         launches: 1 + if arrays == 1 { running_launches(p) } else { 0 },
         ..Tuned::default()
     })
+}
+
+/// Samples that the threads of a forward slab take at once; `room`: bytes for their two sums of every element of a run.
+fn slab_turns(p: &Problem, channels: u64, room: u64) -> Option<u64> {
+    let run = channels * p.shape.spatial;
+    let at_once = SLAB_THREADS / (run * u64::from(p.element_bytes) / 16);
+    let turns = at_once.min(p.shape.batch.div_ceil(SLAB_SAMPLES)).min(room / (run * 8));
+    // The sums across threads take four at a time.
+    (turns > 0).then_some(if turns > 4 { turns / 4 * 4 } else { turns })
 }
 
 /// What the variants that go in passes share.
@@ -464,6 +483,14 @@ mod tests {
                     sys::BOPS_CHANNEL_NORM_SLAB => {
                         assert!(p.shape.channels.is_multiple_of(u64::from(tuned.vectors)), "{p:?} {tuned:?}");
                         assert_eq!(u64::from(tuned.grid * tuned.vectors), p.shape.channels);
+                        let run = u64::from(tuned.vectors) * p.shape.spatial;
+                        let run_vectors = run * u64::from(p.element_bytes) / 16;
+                        if arrays == 1 {
+                            let turns = u64::from(tuned.chunks);
+                            assert!(turns > 0 && turns * run_vectors <= threads, "{p:?} {tuned:?}");
+                            let shared_bytes = p.shape.batch * run_vectors * 16 + turns * run * 8;
+                            assert!(shared_bytes + 4096 <= u64::from(p.shared_bytes), "{p:?} {tuned:?}");
+                        }
                     }
                     sys::BOPS_CHANNEL_NORM_SINGLE => {
                         let segments = p.shape.group_segments();
