@@ -24,17 +24,19 @@ template <int bytes, bool streamed = true> __device__ __forceinline__ packed<byt
     return to;
 }
 
-// In assembly: the compiler takes the vector of an assignment apart where its words come from different computations.
 template <int bytes, bool streamed = true> __device__ __forceinline__ void store(void *to, const packed<bytes> &from) {
-    if constexpr (bytes == 16 && streamed)
-        asm volatile("st.global.cs.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(from.word[0]), "r"(from.word[1]), "r"(from.word[2]),
-                     "r"(from.word[3])
-                     : "memory");
-    else if constexpr (bytes == 16)
+    if constexpr (bytes == 16 && streamed) __stcs(static_cast<uint4 *>(to), make_uint4(from.word[0], from.word[1], from.word[2], from.word[3]));
+    else *static_cast<packed<bytes> *>(to) = from;
+}
+
+// Where the compiler would take the vector of an assignment apart, as it does with words of long computations. Accesses to memory keep
+// their order around it.
+template <int bytes> __device__ __forceinline__ void store_whole(void *to, const packed<bytes> &from) {
+    if constexpr (bytes == 16)
         asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(from.word[0]), "r"(from.word[1]), "r"(from.word[2]), "r"(from.word[3])
                      : "memory");
     else if constexpr (bytes == 8) asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(from.word[0]), "r"(from.word[1]) : "memory");
-    else *static_cast<packed<bytes> *>(to) = from;
+    else store<bytes, false>(to, from);
 }
 
 // `count` consecutive parameters of type P; read-only for the whole kernel.

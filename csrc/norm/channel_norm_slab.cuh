@@ -134,7 +134,7 @@ template <typename T> __global__ void __launch_bounds__(slab_block, 2) channel_n
 #pragma unroll
         for (int i = 0; i < width; ++i) d[i] = fmaf(d[i] - shift[i], scale[i], offset[i]);
         if (a.p.activation != BOPS_IDENTITY) activate(a.p.activation, d);
-        store<16, false>(y + k * (a.turns * a.p.y.batch), pack<T, 16>(d));
+        store_whole(y + k * (a.turns * a.p.y.batch), pack<T, 16>(d));
     }
 }
 

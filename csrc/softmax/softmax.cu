@@ -188,7 +188,7 @@ template <typename T, int threads> __global__ void __launch_bounds__(threads, 15
     const softmax_line<T> line(max, sum, e, a.is_log);
     T *const y = static_cast<T *>(a.out) + row_offset(row, a.strides[1], a.extent1, a.extent2) + uint64_t(first) * width;
 #pragma unroll 2
-    for (uint32_t i = threadIdx.x; i < count; i += threads) store<16, false>(y + i * width, finish<T>(vector(i), line, e, a.is_log));
+    for (uint32_t i = threadIdx.x; i < count; i += threads) store_whole(y + i * width, finish<T>(vector(i), line, e, a.is_log));
 }
 
 // ---- rows split: three kernels over chunks of rows ----------------------------------------------------------------------------
@@ -361,7 +361,10 @@ __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors>::threads
     }
     T *y = static_cast<T *>(a.out) + row_offset(at.block, a.strides[1], a.extent1, a.extent2) + uint64_t(at.vector) * width + position * a.steps[1];
     const auto store_next = [&](int v, const packed<vec_bytes> &value) {
-        if (has_column && is_element(v)) store(y, value);
+        if (has_column && is_element(v)) {
+            if constexpr (vec_bytes == 8) store_whole(y, value);
+            else store(y, value);
+        }
         y += along * a.steps[1];
     };
     if constexpr (!held) {
