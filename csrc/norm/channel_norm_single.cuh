@@ -1,4 +1,4 @@
-// BatchNorm, GroupNorm and InstanceNorm forward: every team, a block or a cluster, takes one group and holds it in registers.
+// BatchNorm, GroupNorm and InstanceNorm forward: every team, a block or a cluster, takes one group, which stays in shared memory.
 #pragma once
 #include "channel_norm_walk.cuh"
 

@@ -71,8 +71,10 @@ template <typename T> __global__ void __launch_bounds__(slab_block, 2) channel_n
     const auto channel_sum = [&](const float *from, uint32_t t) { // by a warp
         float part[4] = {};
         for (uint32_t s = lane; s < g.spatial; s += 32)
-#pragma unroll 4
-            for (uint32_t u = 0; u < a.turns; ++u) part[u % 4] += from[u * g.run + t * g.spatial + s];
+            for (uint32_t u = 0; u < a.turns; u += 4)
+#pragma unroll
+                for (uint32_t j = 0; j < 4; ++j)
+                    if (u + j < a.turns) part[j] += from[(u + j) * g.run + t * g.spatial + s];
         float total[1] = {tree_sum(part)};
         warp_sum(total, 32);
         return total[0];

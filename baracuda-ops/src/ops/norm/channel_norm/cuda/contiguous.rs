@@ -219,7 +219,7 @@ impl Problem {
                 || all / (cluster * 2) < SINGLE_LEAST
         };
         let clusters = || [1, 2, 4, 8, 16].into_iter().filter(|&cluster| cluster <= u64::from(self.max_cluster));
-        clusters().filter(fits).find(fills).or_else(|| clusters().filter(fits).next_back())
+        clusters().filter(fits).find(fills).or_else(|| clusters().rfind(fits))
     }
 
     fn single_tuned(&self, cluster: u64, threads: u64, vectors: u64, blocks: u64) -> Option<Tuned> {
@@ -279,10 +279,10 @@ fn single_backward(p: &Problem) -> Option<Tuned> {
     if p.has_parameter_gradients && batch <= MERGED_BLOCKS.min(u64::from(p.max_cluster)) {
         let cluster = (MERGED_BLOCKS.min(u64::from(p.max_cluster)) / batch).max(1);
         let cluster = 1 << cluster.ilog2();
-        if rows.div_ceil(cluster) * 1024 <= MERGED_BYTES && cluster <= rows {
-            if let Some(tuned) = form(cluster, batch, SINGLE_BACKWARD_WARPS[2], p.single_room()) {
-                return Some(Tuned { is_merged: 1, ..tuned });
-            }
+        let serves = rows.div_ceil(cluster) * 1024 <= MERGED_BYTES && cluster <= rows;
+        let merged = || form(cluster, batch, SINGLE_BACKWARD_WARPS[2], p.single_room());
+        if let Some(tuned) = serves.then(merged).flatten() {
+            return Some(Tuned { is_merged: 1, ..tuned });
         }
     }
     let most = p.single_room() / row_bytes;
