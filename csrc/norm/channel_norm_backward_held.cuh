@@ -208,13 +208,9 @@ template <typename T> bops_status channel_norm_backward_held_kernels(const bops_
         shape.grid = dim3(c.grid), shape.block = dim3(c.threads + 32), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = backward_held_bytes(c, by_segment);
         const bool general = o.dresidual || o.residual || o.y || !is_short(p.activation);
-        bops_status status = 0;
-        const auto run = [&](auto is_general) {
-            constexpr bool g = decltype(is_general)::value;
-            return by_segment ? call(channel_norm_backward_held<T, g, true>, shape, a) : call(channel_norm_backward_held<T, g, false>, shape, a);
-        };
-        if (general || call.prepares) status = run(std::true_type());
-        if (!status && (!general || call.prepares)) status = run(std::false_type());
+        const bops_status status =
+            by_segment ? call.either(general, channel_norm_backward_held<T, true, true>, channel_norm_backward_held<T, false, true>, shape, a)
+                       : call.either(general, channel_norm_backward_held<T, true, false>, channel_norm_backward_held<T, false, false>, shape, a);
         return status ? status : sum_parts<T>(p, c, a, call);
     }
 }

@@ -15,7 +15,7 @@ struct channel_backward_single_arguments {
 
 // As in forward; a place holds a vector of dy and one of x. Segments are cut into rows of 32 vectors, and a warp takes rows that follow each other;
 // its sums of a segment go to the place of the last row that it has of it. With `samples` the first block of a cluster gets all sums and writes the
-// parameters' gradients.
+// parameters' gradients. general: with an activation that takes many instructions.
 template <typename T, bool general> __global__ void __launch_bounds__(general ? single_general_threads : single_threads, 1)
     channel_norm_backward_single(const __grid_constant__ channel_backward_single_arguments single) {
     constexpr int width = 16 / int(sizeof(T)), batch = general ? 1 : 2; // vectors that are under way from shared memory
@@ -71,17 +71,12 @@ template <typename T, bool general> __global__ void __launch_bounds__(general ? 
     const float mean = __ldg(static_cast<const float *>(a.o.mean) + group), rstd = __ldg(static_cast<const float *>(a.o.rstd) + group);
     float weight, bias;
     const auto take_parameters = [&](uint32_t v) { weight = __shfl_sync(~0u, lane_weight, v), bias = __shfl_sync(~0u, lane_bias, v); };
-    const extra_operand which = general ? extra_of(a.o, a.p.activation) : extra_operand::none;
     const auto make_dpre = [&](uint32_t v, float(&dy)[width], float(&d)[width]) {
         unpack<T>(shared_vector(place_of(v, 0)), dy);
         unpack<T>(shared_vector(place_of(v, 1)), d);
 #pragma unroll
         for (int k = 0; k < width; ++k) d[k] -= mean;
-        packed<16> more = {};
-        if (general && which != extra_operand::none)
-            more = which == extra_operand::y ? load<16, false>(static_cast<const T *>(a.o.y) + offset(a.p.y))
-                                             : load<16, false>(static_cast<const T *>(a.o.residual) + offset(a.p.residual));
-        differentiate_vector<T, 16, general>(a.p.activation, which, more, d, rstd * weight, bias, dy);
+        differentiate_vector<T, 16, general>(a.p.activation, extra_operand::none, packed<16>{}, d, rstd * weight, bias, dy);
     };
 
     // 1. Sums of dpre and dpre d over segments, and of their products with the weight.
@@ -153,7 +148,6 @@ template <typename T, bool general> __global__ void __launch_bounds__(general ? 
         if (is_mine()) {
             float dy[width], d[width];
             make_dpre(v, dy, d);
-            if (general && a.o.dresidual) store<16, false>(static_cast<T *>(a.o.dresidual) + offset(a.p.dresidual), pack<T, 16>(dy));
             const float scale = rstd * weight;
 #pragma unroll
             for (int k = 0; k < width; ++k) dy[k] = fmaf(-d[k], slope, fmaf(dy[k], scale, -mean_g));
@@ -196,10 +190,8 @@ template <typename T> bops_status channel_norm_backward_single_kernels(const bop
         shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster * (c.is_merged ? a.samples : 1);
         shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = c.threads * c.vectors * 32 + (ring.steps + (c.is_merged ? shape.cluster * ring.segments : 0)) * uint32_t(sizeof(float2));
-        const bool general = o.dresidual || o.residual || o.y || !is_short(p.activation);
-        bops_status status = 0;
-        if (general || call.prepares) status = call(channel_norm_backward_single<T, true>, shape, a);
-        if (!status && !general) status = call(channel_norm_backward_single<T, false>, shape, a);
+        const bops_status status =
+            call.either(!is_short(p.activation), channel_norm_backward_single<T, true>, channel_norm_backward_single<T, false>, shape, a);
         return status || c.is_merged ? status : sum_parts<T>(p, c, a.of, call);
     }
 }

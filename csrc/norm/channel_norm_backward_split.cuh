@@ -298,13 +298,9 @@ template <typename T> bops_status channel_norm_backward_split(const bops_channel
         const uint32_t teams = split_block / c.threads;
         shape.block = dim3(c.threads, teams), shape.grid = grid((a.geometry.rows * c.chunks + teams - 1) / teams);
         const bool general = o.dresidual || o.residual || o.y || !is_short(p.activation);
-        const auto run = [&](auto all, auto short_ones) { // two forms of a kernel
-            bops_status result = 0;
-            if (general || call.prepares) result = call(all, shape, a);
-            if (!result && !general) result = call(short_ones, shape, a);
-            return result;
-        };
-        if (has_elements) status = run(channel_norm_backward_split_sums<T, vec_bytes, true>, channel_norm_backward_split_sums<T, vec_bytes, false>);
+        if (has_elements)
+            status = call.either(general, channel_norm_backward_split_sums<T, vec_bytes, true>, channel_norm_backward_split_sums<T, vec_bytes, false>,
+                                 shape, a);
         if (status || !wants_sums) return status;
         if (a.geometry.groups) {
             shape.block = dim3(split_merge_block), shape.grid = grid(a.geometry.groups);
@@ -313,7 +309,8 @@ template <typename T> bops_status channel_norm_backward_split(const bops_channel
         }
         if (has_elements && !p.uses_running && (call.prepares || o.dx || o.dresidual)) {
             shape.block = dim3(split_block), shape.grid = grid((a.geometry.rows * a.vectors + split_block - 1) / split_block);
-            status = run(channel_norm_backward_apply<T, vec_bytes, true>, channel_norm_backward_apply<T, vec_bytes, false>);
+            status =
+                call.either(general, channel_norm_backward_apply<T, vec_bytes, true>, channel_norm_backward_apply<T, vec_bytes, false>, shape, a);
             if (status) return status;
         }
         return p.groups ? sum_samples<T>(p, o, a.segment_sums, a.weight_is_wide, false, call) : 0;

@@ -13,6 +13,14 @@ struct kernel_call {
     template <typename... P> bops_status operator()(void (*kernel)(P...), const launch_shape &shape, const std::remove_cv_t<P> &...arguments) const {
         return prepares ? prepare(kernel, shape) : launch(kernel, shape, stream, arguments...);
     }
+
+    // Of two forms of a kernel the one that is asked for. Operands, which are not known yet when kernels are prepared, may ask for the general one.
+    template <typename... P> bops_status either(bool is_general, void (*general)(P...), void (*other)(P...), const launch_shape &shape,
+                                                const std::remove_cv_t<P> &...arguments) const {
+        bops_status status = 0;
+        if (is_general || prepares) status = (*this)(general, shape, arguments...);
+        return status || is_general ? status : (*this)(other, shape, arguments...);
+    }
 };
 
 // Host entries of contiguous and of channels-last layouts; each lives in a file of its own.

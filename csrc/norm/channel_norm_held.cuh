@@ -277,10 +277,8 @@ template <typename T> bops_status channel_norm_held_kernels(const bops_channel_n
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(c.threads + 32), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = c.stages * c.threads * 16;
-        bops_status status = 0;
         const bool general = o.residual || !is_short(p.activation);
-        if (general || call.prepares) status = call(channel_norm_held<T, true>, shape, a);
-        if (!status && !general) status = call(channel_norm_held<T, false>, shape, a);
+        const bops_status status = call.either(general, channel_norm_held<T, true>, channel_norm_held<T, false>, shape, a);
         return status ? status : finish_running(p, o, a.records, call);
     }
 }
