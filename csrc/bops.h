@@ -56,7 +56,8 @@ enum {
     BOPS_ROW_NORM_BACKWARD_SPLIT = 5,
     /* Backward. There are no rows or no columns: the parameter gradients are set to zero. */
     BOPS_ROW_NORM_BACKWARD_ZERO = 6,
-    /* Forward. The row stays in shared memory, of a block of 256 threads or a cluster of them; as many threads a row. vec_bytes 16. */
+    /* Forward of layer_norm of 16-bit elements. The row stays in shared memory, of a block of 256 threads or a cluster of them; as many
+     * threads a row. vec_bytes 16. */
     BOPS_ROW_NORM_SHARED = 7,
     /* Forward. Teams, blocks or clusters, walk over rows; vectors are staged through shared memory: threads * stages * 16 bytes of it.
      * threads == threads_per_row, a multiple of 32; vectors 8 with stages 27, rms_norm with weight_dtype == dtype also 4 with 13 and up to

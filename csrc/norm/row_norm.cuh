@@ -261,18 +261,18 @@ __global__ void __launch_bounds__(row_threads_limit, !whole && vec_bytes == 16 &
     }
 }
 
-// ---- shared: a row in the shared memory of a block or a cluster ---------------------------------------------------------------
+// ---- shared: a centered row of 16-bit elements in the shared memory of a block or a cluster -----------------------------------
 
-constexpr int shared_threads = 256;
+constexpr int shared_threads = 256, shared_blocks = 6; // of a block; of a multiprocessor
 
 // Few registers, so that several blocks share a multiprocessor and some load while others store. Every thread reads the vectors that
-// it copied itself.
-template <typename T, typename P, bool centered, bool clustered> __global__ void __launch_bounds__(shared_threads, 5)
-    row_norm_shared(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
-    constexpr int width = 16 / int(sizeof(T));
-    __shared__ __align__(16) float slots[3][team_slots];
+// it copied itself. A warp takes the mean of its first vectors as the shift of its moments.
+template <typename T, typename P, bool clustered> __global__ void __launch_bounds__(shared_threads, shared_blocks)
+    row_norm_shared(const __grid_constant__ row_norm_arguments<float> a) {
+    constexpr int width = 16 / int(sizeof(T)), batch = 4; // vectors that are under way from shared memory
+    __shared__ float4 warp_moments[shared_threads / 32];  // and counts
     __shared__ cluster_exchange exchange;
-    const row_team team;
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t rank = clustered ? cluster_rank() : 0, all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
     const uint32_t count = clustered ? (all > first ? min(all - first, a.slice_vectors) : 0) : all;
     const uint32_t row = clustered ? blockIdx.x / a.cluster : blockIdx.x;
@@ -286,75 +286,92 @@ template <typename T, typename P, bool centered, bool clustered> __global__ void
         cluster_arrive();
     }
 
-    // 1. The row in shared memory.
-    const T *const x = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2) + uint64_t(first) * width;
-#pragma unroll 4
-    for (uint32_t i = threadIdx.x; i < count; i += shared_threads) copy_async<16>(data + i, x + i * width);
-    copy_commit();
-    if constexpr (clustered) cluster_wait();
-    copy_wait(0);
-    if (a.o.residual) {
-        const uint64_t begin = uint64_t(first) * width;
-        const T *const residual = static_cast<const T *>(a.o.residual) + row_offset(row, a.p.residual, a.p.extent1, a.p.extent2) + begin;
-        T *const h = static_cast<T *>(a.o.h) + row_offset(row, a.p.h, a.p.extent1, a.p.extent2) + begin;
-        for (uint32_t i = threadIdx.x; i < count; i += shared_threads) {
-            const packed<16> sum = add_residual<T>(vector(i), bops::load<16>(residual + i * width), h + i * width);
-            data[i] = make_uint4(sum.word[0], sum.word[1], sum.word[2], sum.word[3]);
+    // 1. The row comes to shared memory, and the moments of each warp's part of it.
+    const uint64_t begin = uint64_t(first) * width;
+    const T *const x = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2) + begin;
+    const T *const residual = static_cast<const T *>(a.o.residual) + row_offset(row, a.p.residual, a.p.extent1, a.p.extent2) + begin;
+    T *const h = static_cast<T *>(a.o.h) + row_offset(row, a.p.h, a.p.extent1, a.p.extent2) + begin;
+    int pending = 0; // groups of copies
+    for (uint32_t base = 0; base < count; base += batch * shared_threads, ++pending) {
+#pragma unroll
+        for (int j = 0; j < batch; ++j) {
+            const uint32_t k = base + j * shared_threads + threadIdx.x;
+            if (k < count) copy_async<16>(data + k, x + k * width);
         }
+        copy_commit();
     }
-
-    // 2. Its moments.
-    moments<float> total = {0, 0, 0};
-    float sum[4] = {};
-#pragma unroll 4
-    for (uint32_t i = threadIdx.x; i < count; i += shared_threads) {
-        float values[width];
-        unpack<T>(vector(i), values);
+    float shift = 0, sum[4] = {}, square[4] = {}, elements = 0;
+    for (uint32_t base = 0; base < count; base += batch * shared_threads) {
+        copy_wait_groups(--pending);
+        packed<16> part[batch];
 #pragma unroll
-        for (int j = 0; j < width; ++j) sum[j % 4] = centered ? sum[j % 4] + values[j] : fmaf(values[j], values[j], sum[j % 4]);
-    }
-    float value[1] = {tree_sum(sum)};
-    team_sum<false, false>(value, team, slots);
-    if constexpr (centered) {
-        total.shift = !clustered ? value[0] * a.reciprocal_cols : count ? value[0] / (float(count) * width) : 0.0f;
-        float sums[4] = {}, squares[4] = {};
-#pragma unroll 4
-        for (uint32_t i = threadIdx.x; i < count; i += shared_threads) {
-            float values[width];
-            unpack<T>(vector(i), values);
-#pragma unroll
-            for (int j = 0; j < width; ++j) {
-                const float d = values[j] - total.shift;
-                sums[j % 4] += d;
-                squares[j % 4] = fmaf(d, d, squares[j % 4]);
+        for (int j = 0; j < batch; ++j) {
+            const uint32_t k = base + j * shared_threads + threadIdx.x;
+            if (k < count) {
+                part[j] = vector(k);
+                if (a.o.residual) {
+                    part[j] = add_residual<T>(part[j], bops::load<16>(residual + k * width), h + k * width);
+                    data[k] = make_uint4(part[j].word[0], part[j].word[1], part[j].word[2], part[j].word[3]);
+                }
             }
         }
-        float both[2] = {tree_sum(sums), tree_sum(squares)};
-        team_sum<false, false>(both, team, slots + 1);
-        total.sum = both[0], total.square = both[1];
-    } else {
-        total.square = value[0];
+        if (base == 0) {
+            float mean[2] = {};
+            if (threadIdx.x < count) {
+                float values[width];
+                unpack<T>(part[0], values);
+                mean[0] = tree_sum(values), mean[1] = width;
+            }
+            warp_sum(mean, 32);
+            shift = mean[1] > 0 ? mean[0] / mean[1] : 0.0f;
+        }
+#pragma unroll
+        for (int j = 0; j < batch; ++j)
+            if (base + j * shared_threads + threadIdx.x < count) {
+                float values[width];
+                unpack<T>(part[j], values);
+#pragma unroll
+                for (int v = 0; v < width; ++v) {
+                    const float d = values[v] - shift;
+                    sum[v % 4] += d;
+                    square[v % 4] = fmaf(d, d, square[v % 4]);
+                }
+                elements += width;
+            }
     }
+    float sums[3] = {tree_sum(sum), tree_sum(square), elements};
+    warp_sum(sums, 32);
+    if (lane == 0) warp_moments[warp] = make_float4(shift, sums[0], sums[1], sums[2]);
+    if constexpr (clustered) cluster_wait();
+    __syncthreads();
+
+    // 2. Those of the block, and of its cluster.
+    const float4 of_warp = lane < shared_threads / 32 ? warp_moments[lane] : make_float4(0, 0, 0, 0);
+    moments<float> total = merge_across<true>({of_warp.x, of_warp.y, of_warp.z}, of_warp.w,
+                                              !clustered ? a.reciprocal_cols
+                                              : count    ? 1.0f / (float(count) * width)
+                                                         : 0.0f);
     if constexpr (clustered) {
         exchange.send({total.shift, total.sum, total.square, 0}, 0, rank, a.cluster, threadIdx.x);
-        total = merge_blocks<centered>(exchange.wait(0), all, width, a);
+        total = merge_blocks<true>(exchange.wait(0), all, width, a);
     }
 
+    total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+
     // 3. Statistics and output.
-    const row_statistics<float> s = finish_statistics<centered>(total, a);
-    if (threadIdx.x == 0 && rank == 0) save_statistics<centered>(s, a, row);
-    T *const y = static_cast<T *>(a.o.y) + row_offset(row, a.p.y, a.p.extent1, a.p.extent2) + uint64_t(first) * width;
+    const row_statistics<float> s = finish_statistics<true>(total, a);
+    if (threadIdx.x == 0 && rank == 0) save_statistics<true>(s, a, row);
+    T *const y = static_cast<T *>(a.o.y) + row_offset(row, a.p.y, a.p.extent1, a.p.extent2) + begin;
     const P *const weight = static_cast<const P *>(a.o.weight), *const bias = static_cast<const P *>(a.o.bias);
-#pragma unroll 2
+#pragma unroll(sizeof(P) == sizeof(T) ? 2 : 1)
     for (uint32_t i = threadIdx.x; i < count; i += shared_threads) {
         parameter_vector<P, width> w, b;
-        load_affine<centered>(weight, bias, (first + i) * width, true, w, b);
+        load_affine<true>(weight, bias, (first + i) * width, true, w, b);
         float values[width];
         unpack<T>(vector(i), values);
-        if constexpr (centered)
 #pragma unroll
-            for (int j = 0; j < width; ++j) values[j] -= s.shift;
-        normalize<T, P, centered, width>(values, s, w, b, a.weight_offset);
+        for (int j = 0; j < width; ++j) values[j] -= s.shift;
+        normalize<T, P, true, width>(values, s, w, b, a.weight_offset);
         store(y + i * width, pack<T, 16>(values));
     }
 }
@@ -676,12 +693,12 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
                 return bops_status(cudaErrorInvalidValue);
             }
             if constexpr (vec_bytes == 16) {
-                if (c.variant == BOPS_ROW_NORM_SHARED) {
-                    shape.block = dim3(shared_threads);
-                    shape.shared_bytes = a.slice_vectors * 16;
-                    return c.cluster > 1 ? action(row_norm_shared<T, P, centered, vec_bytes == 16>, shape, a)
-                                         : action(row_norm_shared<T, P, centered, vec_bytes != 16>, shape, a);
-                }
+                if constexpr (centered && sizeof(T) == 2)
+                    if (c.variant == BOPS_ROW_NORM_SHARED) {
+                        shape.block = dim3(shared_threads);
+                        shape.shared_bytes = a.slice_vectors * 16;
+                        return c.cluster > 1 ? action(row_norm_shared<T, P, true>, shape, a) : action(row_norm_shared<T, P, false>, shape, a);
+                    }
                 if (c.variant == BOPS_ROW_NORM_RING) return for_ring_kernels<T, P, centered>(p, c, a, action);
                 if (c.variant == BOPS_ROW_NORM_PERSISTENT) {
                     const uint32_t columns = c.vectors * width;
