@@ -40,9 +40,9 @@ typedef uint32_t bops_row_norm_variant;
 enum {
     /* Forward. The row stays in registers, of a part of a block, a block or a cluster. */
     BOPS_ROW_NORM_RESIDENT = 0,
-    /* Forward. Clusters walk over rows with fixed columns (16 or 32 a thread); rows are staged through shared memory. One row stride below
-     * 2^32 a tensor; vec_bytes 16. */
-    BOPS_ROW_NORM_PERSISTENT = 1,
+    /* Forward of 16-bit elements. The row stays in shared memory, of a block of 256 threads or a cluster of them; as many threads a row.
+     * vec_bytes 16. */
+    BOPS_ROW_NORM_SHARED = 1,
     /* Forward. Chunks of rows: moments, merge, apply; reads x twice. Any length, alignment and dtype. */
     BOPS_ROW_NORM_SPLIT = 2,
     /* Backward. Teams, of a part of a block up to a cluster, walk over rows with fixed columns (8, 16 or 32 a thread; with dh not 32, with
@@ -56,16 +56,13 @@ enum {
     BOPS_ROW_NORM_BACKWARD_SPLIT = 5,
     /* Backward. There are no rows or no columns: the parameter gradients are set to zero. */
     BOPS_ROW_NORM_BACKWARD_ZERO = 6,
-    /* Forward of layer_norm of 16-bit elements. The row stays in shared memory, of a block of 256 threads or a cluster of them; as many
-     * threads a row. vec_bytes 16. */
-    BOPS_ROW_NORM_SHARED = 7,
     /* Forward. Teams, blocks or clusters, walk over rows; vectors are staged through shared memory: threads * stages * 16 bytes of it.
      * threads == threads_per_row, a multiple of 32; vectors 8 with stages 27, rms_norm with weight_dtype == dtype also 4 with 13 and up to
      * 1024 threads. grid: cluster times teams, at most as many as are resident. vec_bytes 16. */
-    BOPS_ROW_NORM_RING = 8,
+    BOPS_ROW_NORM_RING = 7,
     /* Backward. The same; threads * stages * 32 bytes of shared memory; vectors 4, stages 13; flushes 0,
      * partial_rows = teams * ceil(ceil(rows / teams) / flush_rows). */
-    BOPS_ROW_NORM_BACKWARD_RING = 9
+    BOPS_ROW_NORM_BACKWARD_RING = 8
 };
 
 /* What Rust chose. A field that a variant does not mention is zero. */
@@ -77,10 +74,10 @@ typedef struct {
     uint32_t threads;         /* of a block; a multiple of 32, at most 512; PERSISTENT: 256 or 512, the room for threads_per_row times rows */
     uint32_t threads_per_row; /* in one block: a power of two up to 32 or a multiple of 32; PERSISTENT with 16 or 32 columns a thread: at
                                  least 32. A block holds threads / threads_per_row rows, with a cluster 1 */
-    uint32_t cluster;         /* RESIDENT, PERSISTENT: blocks that share a row, 1..16; more than 1 needs compute capability 9.0 and
+    uint32_t cluster;         /* blocks that share a row, 1..16; more than 1 needs compute capability 9.0 and
                                  threads_per_row > 32 */
-    uint32_t stages;          /* PERSISTENT: rows in flight, 1..4, forward 2..4 */
-    uint32_t grid;            /* blocks; RESIDENT, PERSISTENT: a multiple of cluster. RESIDENT: enough for all rows */
+    uint32_t stages;          /* PERSISTENT: rows in flight, 1..4 */
+    uint32_t grid;            /* blocks, a multiple of cluster; RESIDENT, SHARED: enough for all rows */
     uint32_t flush_rows;      /* backward PERSISTENT, SPLIT: rows that one accumulator takes before it is added to the next level */
     uint32_t flushes;         /* the same: flushes that the next level takes before a partial row is written. PERSISTENT: 0 is no next
                                  level, for blocks of one row */
@@ -108,12 +105,11 @@ typedef struct {
     void *y, *h, *mean, *rstd;
 } bops_row_norm_operands;
 
-bops_status bops_layer_norm_prepare(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype,
-                                    uint32_t has_residual);
+bops_status bops_layer_norm_prepare(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype,
+                                    bops_dtype weight_dtype);
 bops_status bops_layer_norm_launch(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype,
                                    const bops_row_norm_operands *operands, void *workspace, bops_stream stream);
-bops_status bops_rms_norm_prepare(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype,
-                                  uint32_t has_residual);
+bops_status bops_rms_norm_prepare(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype);
 bops_status bops_rms_norm_launch(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype,
                                  const bops_row_norm_operands *operands, void *workspace, bops_stream stream);
 

@@ -17,15 +17,14 @@ pub struct bops_row_strides {
 }
 pub type bops_row_norm_variant = u32;
 pub const BOPS_ROW_NORM_RESIDENT: _bindgen_ty_2 = 0;
-pub const BOPS_ROW_NORM_PERSISTENT: _bindgen_ty_2 = 1;
+pub const BOPS_ROW_NORM_SHARED: _bindgen_ty_2 = 1;
 pub const BOPS_ROW_NORM_SPLIT: _bindgen_ty_2 = 2;
 pub const BOPS_ROW_NORM_BACKWARD_PERSISTENT: _bindgen_ty_2 = 3;
 pub const BOPS_ROW_NORM_BACKWARD_FEW_ROWS: _bindgen_ty_2 = 4;
 pub const BOPS_ROW_NORM_BACKWARD_SPLIT: _bindgen_ty_2 = 5;
 pub const BOPS_ROW_NORM_BACKWARD_ZERO: _bindgen_ty_2 = 6;
-pub const BOPS_ROW_NORM_SHARED: _bindgen_ty_2 = 7;
-pub const BOPS_ROW_NORM_RING: _bindgen_ty_2 = 8;
-pub const BOPS_ROW_NORM_BACKWARD_RING: _bindgen_ty_2 = 9;
+pub const BOPS_ROW_NORM_RING: _bindgen_ty_2 = 7;
+pub const BOPS_ROW_NORM_BACKWARD_RING: _bindgen_ty_2 = 8;
 pub type _bindgen_ty_2 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -413,7 +412,6 @@ unsafe extern "C" {
         choice: *const bops_row_norm_choice,
         dtype: bops_dtype,
         weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_layer_norm_launch(
         params: *const bops_row_norm_params,
@@ -429,7 +427,6 @@ unsafe extern "C" {
         choice: *const bops_row_norm_choice,
         dtype: bops_dtype,
         weight_dtype: bops_dtype,
-        has_residual: u32,
     ) -> bops_status;
     pub fn bops_rms_norm_launch(
         params: *const bops_row_norm_params,

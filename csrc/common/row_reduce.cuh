@@ -268,20 +268,20 @@ template <int vectors, int arrays, int threads> struct row_ring {
     }
 };
 
-// Parameters of a thread's columns, shared by the rows of a block: [vector][parameter][part][thread of a row].
-template <int width, int count, int threads> struct shared_parameters {
+// Parameters of a thread's columns, shared by the rows of a block: [vector][part][thread of a row].
+template <int width, int threads> struct shared_parameters {
     static constexpr int parts = width / 4;
     float4 *mine;
 
-    __device__ __forceinline__ void put(int v, int which, const float (&value)[width]) const {
+    __device__ __forceinline__ void put(int v, const float (&value)[width]) const {
 #pragma unroll
         for (int p = 0; p < parts; ++p)
-            mine[((v * count + which) * parts + p) * threads] = make_float4(value[p * 4], value[p * 4 + 1], value[p * 4 + 2], value[p * 4 + 3]);
+            mine[(v * parts + p) * threads] = make_float4(value[p * 4], value[p * 4 + 1], value[p * 4 + 2], value[p * 4 + 3]);
     }
-    __device__ __forceinline__ void get(int v, int which, float (&value)[width]) const {
+    __device__ __forceinline__ void get(int v, float (&value)[width]) const {
 #pragma unroll
         for (int p = 0; p < parts; ++p) {
-            const float4 part = mine[((v * count + which) * parts + p) * threads];
+            const float4 part = mine[(v * parts + p) * threads];
             value[p * 4] = part.x, value[p * 4 + 1] = part.y, value[p * 4 + 2] = part.z, value[p * 4 + 3] = part.w;
         }
     }

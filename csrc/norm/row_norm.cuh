@@ -9,9 +9,8 @@ template <typename A> struct row_norm_arguments {
     bops_row_norm_params p;
     bops_row_norm_operands o;
     A eps, weight_offset, reciprocal_cols;
-    uint32_t weight_is_wide;         // weight and bias are f32 while dtype is narrower (f64: wider)
     uint32_t cluster, slice_vectors; // vectors of a row that one block of its cluster holds
-    uint32_t stages, chunks, overlaps;
+    uint32_t chunks, overlaps;
     moments<A> *chunk_moments; // split: [rows][chunks]
     moments<A> *row_moments;   // split: [rows]; shift: mean before correction, sum: correction, square: rstd
 };
@@ -90,27 +89,6 @@ __device__ __forceinline__ void thread_moments(const packed<vec_bytes> (&data)[v
     }
     sums[0] = tree_sum(sum);
     sums[1] = tree_sum(square);
-}
-
-// `count` weights (offset added) or biases of either dtype as A; `absent` without.
-template <typename T, int count, typename A>
-__device__ __forceinline__ void load_parameters(const void *from, bool is_wide, uint64_t column, A offset, A absent, A (&to)[count]) {
-    if (!from) {
-#pragma unroll
-        for (int i = 0; i < count; ++i) to[i] = absent;
-        return;
-    }
-    if (sizeof(T) != 4 && is_wide) {
-        parameter_vector<float, count> v;
-        v.load(static_cast<const float *>(from) + column);
-        v.get(to);
-    } else {
-        parameter_vector<T, count> v;
-        v.load(static_cast<const T *>(from) + column);
-        v.get(to);
-    }
-#pragma unroll
-    for (int i = 0; i < count; ++i) to[i] += offset;
 }
 
 // The parameters of one vector; 1 and 0 where absent.
@@ -261,13 +239,13 @@ __global__ void __launch_bounds__(row_threads_limit, !whole && vec_bytes == 16 &
     }
 }
 
-// ---- shared: a centered row of 16-bit elements in the shared memory of a block or a cluster -----------------------------------
+// ---- shared: a row of 16-bit elements in the shared memory of a block or a cluster --------------------------------------------
 
 constexpr int shared_threads = 256, shared_blocks = 6; // of a block; of a multiprocessor
 
 // Few registers, so that several blocks share a multiprocessor and some load while others store. Every thread reads the vectors that
 // it copied itself. A warp takes the mean of its first vectors as the shift of its moments.
-template <typename T, typename P, bool clustered> __global__ void __launch_bounds__(shared_threads, shared_blocks)
+template <typename T, typename P, bool centered, bool clustered> __global__ void __launch_bounds__(shared_threads, shared_blocks)
     row_norm_shared(const __grid_constant__ row_norm_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T)), batch = 4; // vectors that are under way from shared memory
     __shared__ float4 warp_moments[shared_threads / 32];  // and counts
@@ -315,7 +293,7 @@ template <typename T, typename P, bool clustered> __global__ void __launch_bound
                 }
             }
         }
-        if (base == 0) {
+        if (centered && base == 0) {
             float mean[2] = {};
             if (threadIdx.x < count) {
                 float values[width];
@@ -333,7 +311,7 @@ template <typename T, typename P, bool clustered> __global__ void __launch_bound
 #pragma unroll
                 for (int v = 0; v < width; ++v) {
                     const float d = values[v] - shift;
-                    sum[v % 4] += d;
+                    if constexpr (centered) sum[v % 4] += d;
                     square[v % 4] = fmaf(d, d, square[v % 4]);
                 }
                 elements += width;
@@ -347,178 +325,33 @@ template <typename T, typename P, bool clustered> __global__ void __launch_bound
 
     // 2. Those of the block, and of its cluster.
     const float4 of_warp = lane < shared_threads / 32 ? warp_moments[lane] : make_float4(0, 0, 0, 0);
-    moments<float> total = merge_across<true>({of_warp.x, of_warp.y, of_warp.z}, of_warp.w,
-                                              !clustered ? a.reciprocal_cols
-                                              : count    ? 1.0f / (float(count) * width)
-                                                         : 0.0f);
+    moments<float> total = merge_across<centered>({of_warp.x, of_warp.y, of_warp.z}, of_warp.w,
+                                                  !clustered ? a.reciprocal_cols
+                                                  : count    ? 1.0f / (float(count) * width)
+                                                             : 0.0f);
     if constexpr (clustered) {
         exchange.send({total.shift, total.sum, total.square, 0}, 0, rank, a.cluster, threadIdx.x);
-        total = merge_blocks<true>(exchange.wait(0), all, width, a);
+        total = merge_blocks<centered>(exchange.wait(0), all, width, a);
     }
 
-    total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+    if constexpr (centered) total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
 
     // 3. Statistics and output.
-    const row_statistics<float> s = finish_statistics<true>(total, a);
-    if (threadIdx.x == 0 && rank == 0) save_statistics<true>(s, a, row);
+    const row_statistics<float> s = finish_statistics<centered>(total, a);
+    if (threadIdx.x == 0 && rank == 0) save_statistics<centered>(s, a, row);
     T *const y = static_cast<T *>(a.o.y) + row_offset(row, a.p.y, a.p.extent1, a.p.extent2) + begin;
     const P *const weight = static_cast<const P *>(a.o.weight), *const bias = static_cast<const P *>(a.o.bias);
 #pragma unroll(sizeof(P) == sizeof(T) ? 2 : 1)
     for (uint32_t i = threadIdx.x; i < count; i += shared_threads) {
         parameter_vector<P, width> w, b;
-        load_affine<true>(weight, bias, (first + i) * width, true, w, b);
+        load_affine<centered>(weight, bias, (first + i) * width, true, w, b);
         float values[width];
         unpack<T>(vector(i), values);
+        if constexpr (centered)
 #pragma unroll
-        for (int j = 0; j < width; ++j) values[j] -= s.shift;
-        normalize<T, P, true, width>(values, s, w, b, a.weight_offset);
+            for (int j = 0; j < width; ++j) values[j] -= s.shift;
+        normalize<T, P, centered, width>(values, s, w, b, a.weight_offset);
         store(y + i * width, pack<T, 16>(values));
-    }
-}
-
-// ---- persistent: fixed columns, rows staged through shared memory ------------------------------------------------------------
-
-// columns: of one thread. The cluster's blocks exchange the moments of one row while they work on the next and the last.
-// Rows have one stride.
-template <typename T, bool centered, int columns, int threads, bool residual> __global__ void __launch_bounds__(threads, threads == 256 ? 2 : 1)
-    row_norm_persistent(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
-    constexpr int width = 16 / int(sizeof(T)), vectors = columns / width;
-    constexpr bool in_shared = columns > 16;
-    __shared__ __align__(16) float slots[4][team_slots];
-    __shared__ cluster_exchange exchange;
-    const row_team team;
-    const uint32_t thread = threadIdx.x, rank = cluster_rank(), rows = uint32_t(a.p.rows);
-    using stage_ring = row_ring<vectors, 1, threads>;
-    stage_ring ring(thread), finished(thread);
-    const shared_parameters<width, centered ? 2 : 1, threads> parameters = {reinterpret_cast<float4 *>(dynamic_shared + a.stages * ring.stage_bytes) +
-                                                                            thread};
-    const uint32_t all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors, count = all > first ? min(all - first, a.slice_vectors) : 0;
-    const uint32_t teams = gridDim.x / a.cluster, index = blockIdx.x / a.cluster;
-    exchange.initialize(thread);
-    cluster_arrive();
-
-    const auto is_column = [&](int v) { return team.position<vectors>(v) < count; };
-    const auto column = [&](int v) { return team.position<vectors>(v) * width; }; // from the block's first
-    const uint64_t begin = uint64_t(first) * width;
-    const auto row_of = [&](const void *tensor, uint32_t row, const bops_row_strides &s) {
-        return static_cast<const T *>(tensor) + (uint64_t(row) * uint32_t(s.s0) + begin);
-    };
-    // Starts a row into a stage.
-    const auto fetch_row = [&](uint32_t row, const stage_ring &stage) {
-        if (row < rows) {
-            const T *const x = row_of(a.o.x, row, a.p.x);
-#pragma unroll
-            for (int v = 0; v < vectors; ++v)
-                if (is_column(v)) copy_async<16>(stage.slot(0, v), x + column(v));
-        }
-        copy_commit();
-    };
-
-    for (uint32_t s = 0; s < a.stages; ++s) {
-#pragma unroll
-        for (int v = 0; v < vectors; ++v)
-            if (!is_column(v)) ring.store(0, v, {}); // absent elements are 0
-        fetch_row(index + s * teams, ring);
-        ring.advance(a.stages);
-    }
-    float w[in_shared ? 1 : columns], b[in_shared || !centered ? 1 : columns];
-#pragma unroll
-    for (int v = 0; v < vectors; ++v) {
-        float part[width] = {};
-        if (is_column(v)) load_parameters<T>(a.o.weight, a.weight_is_wide, begin + column(v), a.weight_offset, 1.0f, part);
-        if constexpr (in_shared) {
-            parameters.put(v, 0, part);
-        } else {
-#pragma unroll
-            for (int i = 0; i < width; ++i) w[v * width + i] = part[i];
-        }
-        if constexpr (centered) {
-            if (is_column(v)) load_parameters<T>(a.o.bias, a.weight_is_wide, begin + column(v), 0.0f, 0.0f, part);
-            if constexpr (in_shared) {
-                parameters.put(v, 1, part);
-            } else {
-#pragma unroll
-                for (int i = 0; i < width; ++i) b[v * width + i] = part[i];
-            }
-        }
-    }
-    cluster_wait();
-
-    // Row number `turn` of this cluster is read while number turn - 1 is finished.
-    for (uint32_t turn = 0, row = index; row < rows + teams; ++turn, row += teams) {
-        if (row < rows) {
-            // 1. The moments of this block's part of a row.
-            copy_wait(a.stages - 2);
-            float x[columns];
-#pragma unroll
-            for (int v = 0; v < vectors; ++v) {
-                float part[width];
-                packed<16> data = ring.load(0, v);
-                if constexpr (residual) {
-                    if (is_column(v)) {
-                        const T *const added = row_of(a.o.residual, row, a.p.residual) + column(v);
-                        data = add_residual<T>(data, load<16>(added), const_cast<T *>(row_of(a.o.h, row, a.p.h)) + column(v));
-                        ring.store(0, v, data);
-                    }
-                }
-                unpack<T>(data, part);
-#pragma unroll
-                for (int i = 0; i < width; ++i) x[v * width + i] = part[i];
-            }
-            moments<float> total = {0, 0, 0};
-            float sum[width] = {};
-#pragma unroll
-            for (int c = 0; c < columns; ++c) sum[c % width] = centered ? sum[c % width] + x[c] : fmaf(x[c], x[c], sum[c % width]);
-            float value[1] = {tree_sum(sum)};
-            team_sum<false, false>(value, team, slots + (centered ? 0 : turn & 1));
-            if constexpr (centered) {
-                total.shift = count ? value[0] / (float(count) * width) : 0.0f;
-                float sums[width] = {}, squares[width] = {};
-#pragma unroll
-                for (int v = 0; v < vectors; ++v) {
-                    const float shift = is_column(v) ? total.shift : 0.0f;
-#pragma unroll
-                    for (int i = 0; i < width; ++i) {
-                        const float d = x[v * width + i] - shift;
-                        sums[i] += d;
-                        squares[i] = fmaf(d, d, squares[i]);
-                    }
-                }
-                float values[2] = {tree_sum(sums), tree_sum(squares)};
-                team_sum<false, false>(values, team, slots + 1);
-                total.sum = values[0], total.square = values[1];
-            } else {
-                total.square = value[0];
-            }
-            exchange.send({total.shift, total.sum, total.square, 0}, turn, rank, a.cluster, thread);
-            ring.advance(a.stages);
-        }
-        if (turn > 0) {
-            // 2. The last row's statistics and output; its stage takes another row.
-            const uint32_t last = row - teams;
-            const row_statistics<float> s = finish_statistics<centered>(merge_blocks<centered>(exchange.wait(turn - 1), all, width, a), a);
-            if (thread == 0 && rank == 0) save_statistics<centered>(s, a, last);
-            T *const y = const_cast<T *>(row_of(a.o.y, last, a.p.y));
-            const float shifted = -s.correction * s.rstd;
-#pragma unroll
-            for (int v = 0; v < vectors; ++v) {
-                float x[width], weight[width], bias[width];
-                unpack<T>(finished.load(0, v), x);
-                if constexpr (in_shared) {
-                    parameters.get(v, 0, weight);
-                    if constexpr (centered) parameters.get(v, 1, bias);
-                } else {
-#pragma unroll
-                    for (int i = 0; i < width; ++i) weight[i] = w[v * width + i], bias[i] = centered ? b[v * width + i] : 0;
-                }
-#pragma unroll
-                for (int i = 0; i < width; ++i)
-                    x[i] = centered ? fmaf(fmaf(x[i] - s.shift, s.rstd, shifted), weight[i], bias[i]) : x[i] * s.rstd * weight[i];
-                if (is_column(v)) store(y + column(v), pack<T, 16>(x));
-            }
-            fetch_row(last + a.stages * teams, finished);
-            finished.advance(a.stages);
-        }
     }
 }
 
@@ -649,16 +482,15 @@ bops_status for_ring_kernels(const bops_row_norm_params &p, const bops_row_norm_
 
 // Runs action(kernel, shape, arguments...) for every kernel of the choice, in order; stops at the first failure.
 template <typename T, typename P, bool centered, typename Action>
-bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_operands &o, const bops_row_norm_choice &c, bool has_residual,
-                        void *workspace, const Action &action) {
+bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_operands &o, const bops_row_norm_choice &c, void *workspace,
+                        const Action &action) {
     using A = accumulator_t<T>;
     row_norm_arguments<A> a = {};
     a.p = p, a.o = o;
     // Of zero columns the mean is 0 and rstd NaN.
     a.eps = p.cols ? A(p.eps) : A(NAN), a.weight_offset = A(p.weight_offset);
     a.reciprocal_cols = p.cols ? A(1.0 / double(p.cols)) : A(0);
-    a.weight_is_wide = sizeof(P) != sizeof(T);
-    a.cluster = c.cluster, a.stages = c.stages, a.chunks = c.chunks, a.overlaps = c.overlaps;
+    a.cluster = c.cluster, a.chunks = c.chunks, a.overlaps = c.overlaps;
     launch_shape shape;
     const auto vectorized = [&](auto bytes) -> bops_status {
         constexpr int vec_bytes = decltype(bytes)::value;
@@ -693,28 +525,14 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
                 return bops_status(cudaErrorInvalidValue);
             }
             if constexpr (vec_bytes == 16) {
-                if constexpr (centered && sizeof(T) == 2)
+                if constexpr (sizeof(T) == 2)
                     if (c.variant == BOPS_ROW_NORM_SHARED) {
                         shape.block = dim3(shared_threads);
                         shape.shared_bytes = a.slice_vectors * 16;
-                        return c.cluster > 1 ? action(row_norm_shared<T, P, true>, shape, a) : action(row_norm_shared<T, P, false>, shape, a);
+                        return c.cluster > 1 ? action(row_norm_shared<T, P, centered, true>, shape, a)
+                                             : action(row_norm_shared<T, P, centered, false>, shape, a);
                     }
                 if (c.variant == BOPS_ROW_NORM_RING) return for_ring_kernels<T, P, centered>(p, c, a, action);
-                if (c.variant == BOPS_ROW_NORM_PERSISTENT) {
-                    const uint32_t columns = c.vectors * width;
-                    shape.shared_bytes = c.stages * c.vectors * c.threads * 16 + (columns > 16 ? (centered ? 2 : 1) * columns * c.threads * 4 : 0);
-                    const auto persistent = [&](auto columns, auto threads) -> bops_status {
-                        constexpr int n = decltype(columns)::value, t = decltype(threads)::value;
-                        return has_residual ? action(row_norm_persistent<T, centered, n, t, vec_bytes == 16>, shape, a)
-                                            : action(row_norm_persistent<T, centered, n, t, vec_bytes != 16>, shape, a);
-                    };
-                    using std::integral_constant;
-                    if (columns == 16 && c.threads == 256) return persistent(integral_constant<int, 16>(), integral_constant<int, 256>());
-                    if (columns == 16 && c.threads == 512) return persistent(integral_constant<int, 16>(), integral_constant<int, 512>());
-                    if (columns == 32 && c.threads == 256) return persistent(integral_constant<int, 32>(), integral_constant<int, 256>());
-                    if (columns == 32 && c.threads == 512) return persistent(integral_constant<int, 32>(), integral_constant<int, 512>());
-                    return bops_status(cudaErrorInvalidValue);
-                }
             }
         }
         a.chunk_moments = static_cast<moments<A> *>(workspace);
@@ -739,11 +557,11 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
 
 template <bool centered, typename Action> bops_status for_row_norm_kernels(const bops_row_norm_params &p, const bops_row_norm_operands &o,
                                                                            const bops_row_norm_choice &c, bops_dtype dtype, bops_dtype weight_dtype,
-                                                                           bool has_residual, void *workspace, const Action &action) {
+                                                                           void *workspace, const Action &action) {
     return for_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (weight_dtype == dtype) return for_kernels<T, T, centered>(p, o, c, has_residual, workspace, action);
-        return for_kernels<T, float, centered>(p, o, c, has_residual, workspace, action);
+        if (weight_dtype == dtype) return for_kernels<T, T, centered>(p, o, c, workspace, action);
+        return for_kernels<T, float, centered>(p, o, c, workspace, action);
     });
 }
 

@@ -20,9 +20,22 @@ template <typename A> struct row_norm_backward_arguments {
     A *row_sums;                        // split: [rows][2]
 };
 
+// Weights of either dtype, the offset added; 1 without.
 template <typename T, int width, typename A>
 __device__ __forceinline__ void load_weight(const row_norm_backward_arguments<A> &a, uint64_t column, A (&w)[width]) {
-    load_parameters<T>(a.o.weight, a.weight_is_wide, column, a.weight_offset, A(1), w);
+    if (!a.o.weight) {
+#pragma unroll
+        for (int i = 0; i < width; ++i) w[i] = A(1);
+        return;
+    }
+    const auto load = [&](auto parameters, auto from) {
+        parameters.load(from + column);
+        parameters.get(w);
+    };
+    if (sizeof(T) != 4 && a.weight_is_wide) load(parameter_vector<float, width>(), static_cast<const float *>(a.o.weight));
+    else load(parameter_vector<T, width>(), static_cast<const T *>(a.o.weight));
+#pragma unroll
+    for (int i = 0; i < width; ++i) w[i] += a.weight_offset;
 }
 
 template <typename T, typename A>
@@ -78,7 +91,7 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
     using stage_ring = row_ring<vectors, has_dh ? 3 : 2, threads>;
     stage_ring ring(thread), finished(thread);
     unsigned char *const after_ring = dynamic_shared + a.stages * ring.stage_bytes;
-    const shared_parameters<width, 1, threads> weights = {reinterpret_cast<float4 *>(after_ring) + threadIdx.x};
+    const shared_parameters<width, threads> weights = {reinterpret_cast<float4 *>(after_ring) + threadIdx.x};
     float *const level = reinterpret_cast<float *>(after_ring); // [sums][columns][threads]; where the weights are not
     const uint32_t rank = clustered ? cluster_rank() : 0, rows = uint32_t(a.p.rows);
     const uint32_t all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
@@ -133,7 +146,7 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
         float part[width] = {};
         if (is_column(v)) load_weight<T>(a, begin + column(v), part);
         if constexpr (weights_in_shared) {
-            if (threadIdx.y == 0) weights.put(v, 0, part);
+            if (threadIdx.y == 0) weights.put(v, part);
         } else {
 #pragma unroll
             for (int i = 0; i < width; ++i) w[v * width + i] = part[i];
@@ -146,7 +159,7 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
 
     const auto weight_of = [&](int v, float(&weight)[width]) {
         if constexpr (weights_in_shared) {
-            weights.get(v, 0, weight);
+            weights.get(v, weight);
         } else {
 #pragma unroll
             for (int i = 0; i < width; ++i) weight[i] = w[v * width + i];

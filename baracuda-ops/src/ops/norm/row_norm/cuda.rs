@@ -22,6 +22,14 @@ type Prepare<P> = unsafe extern "C" fn(
     *const sys::bops_row_norm_choice,
     sys::bops_dtype,
     sys::bops_dtype,
+) -> sys::bops_status;
+
+/// The same of the gradients: whether dh comes in decides between kernels.
+type PrepareBackward<P> = unsafe extern "C" fn(
+    *const P,
+    *const sys::bops_row_norm_choice,
+    sys::bops_dtype,
+    sys::bops_dtype,
     u32,
 ) -> sys::bops_status;
 
@@ -91,10 +99,9 @@ impl<D: Forward> Kernel<D> for Cuda {
         };
         let tuned = c_choice(&choice);
         let (dtype, weight_dtype) = c_dtypes(&norm.fields.x, norm.fields.weight.or(norm.fields.bias));
-        let residual = u32::from(norm.fields.residual);
-        device.prepare(call, key(call, &choice, geometry.cols, [dtype, weight_dtype, residual]), || {
+        device.prepare(call, key(call, &choice, geometry.cols, [dtype, weight_dtype, 0]), || {
             // SAFETY: the structs live across the call and hold what `cuda_choice` allows.
-            unsafe { prepare(&params, &tuned, dtype, weight_dtype, residual) }
+            unsafe { prepare(&params, &tuned, dtype, weight_dtype) }
         })?;
         let run = move |located: &Located<'_>, stream| {
             let address = |position: usize| located.operands[position].address() as *mut _;
@@ -159,7 +166,7 @@ impl<D: Backward> Kernel<D> for CudaBackward {
         };
         type Params = sys::bops_row_norm_backward_params;
         type Operands = sys::bops_row_norm_backward_operands;
-        let (prepare, launch, call): (Prepare<Params>, Start<Params, Operands>, _) = match norm.kind {
+        let (prepare, launch, call): (PrepareBackward<Params>, Start<Params, Operands>, _) = match norm.kind {
             RowNorm::Layer => (
                 sys::bops_layer_norm_backward_prepare,
                 sys::bops_layer_norm_backward_launch,

@@ -159,14 +159,14 @@ const BACKWARD_RESIDUAL: &[Form] =
     &[form(256, 8, 256, 2, 2), form(4096, 16, 256, 1, 2), form(8192, 16, 512, 1, 2), form(8192, 16, 512, 1, 1)];
 const BACKWARD_RESIDUAL_CLUSTER: &[Form] =
     &[form(4096, 16, 256, 2, 2), form(4096, 16, 256, 1, 2), form(8192, 16, 512, 1, 1)];
-/// Forward, a cluster a row: 2 bytes centered, 2 bytes, 4 bytes centered, 4 bytes. Where a slice has no form the row stays in
-/// registers, or is split.
-const FORWARD_CLUSTER: [&[Form]; 4] = [&[], &[form(16384, 32, 512, 1, 3)], &[], &[form(8192, 32, 256, 1, 4)]];
-/// Vectors of the widest rows, and of the widest slices of a cluster's blocks, that shared memory holds; narrower rows stay in
-/// registers. 2 bytes centered alone.
+/// Vectors of the widest rows, and of the widest slices of a cluster's blocks, that shared memory holds; elements of 2 bytes alone.
 const SHARED_ROW: (u64, u64) = (4096, 2048);
-/// Vectors of the widest rows of 2 bytes centered that stay in registers.
-const RESIDENT_ROW: u64 = 1280;
+/// Vectors of the widest rows of 2 bytes that stay in registers: centered, and not.
+const RESIDENT_ROW: [u64; 2] = [1280, 2048];
+/// Vectors of the widest rows of 4 bytes whose threads hold 4 vectors: centered, and not.
+const FOUR_VECTORS: [u64; 2] = [1024, 2048];
+/// Vectors of the widest rows of 4 bytes, not centered, that one block holds.
+const SLICES_FROM: u64 = 2048;
 
 /// The numbers of a kernel whose teams stage vectors through rings: threads of a block, vectors of a thread, blocks of a cluster (the
 /// most of them, forward), blocks of a multiprocessor. A thread's ring has a few more places than three rows take.
@@ -274,10 +274,10 @@ fn team(vectors: u64) -> u64 {
 
 /// The variant that serves a forward.
 pub(crate) fn forward(p: &Problem) -> Result<Tuned, String> {
-    let chosen = forward_ring(p)
+    let chosen = slices(p)
+        .or_else(|| forward_ring(p))
         .or_else(|| shared(p))
         .or_else(|| resident(p, 1))
-        .or_else(|| forward_persistent(p))
         .or_else(|| resident_cluster(p));
     chosen.map_or_else(|| split(p), Ok)
 }
@@ -308,7 +308,7 @@ fn forward_ring(p: &Problem) -> Option<Tuned> {
 fn shared(p: &Problem) -> Option<Tuned> {
     let mut tuned = p.start(sys::BOPS_ROW_NORM_SHARED).ok()?;
     let all = p.cols / p.elements(tuned.vec_bytes);
-    if p.kind() != 0 || tuned.vec_bytes != 16 || p.rows == 0 || all <= RESIDENT_ROW {
+    if p.element_bytes != 2 || tuned.vec_bytes != 16 || p.rows == 0 || all <= RESIDENT_ROW[p.kind()] {
         return None;
     }
     let fits = |vectors: u64| vectors * 16 + RESERVED_SHARED <= u64::from(p.shared_bytes);
@@ -340,7 +340,7 @@ fn resident(p: &Problem, cluster: u64) -> Option<Tuned> {
         (16, 2) if !p.is_centered && slice <= 128 => 2,
         (16, 2) => 4,
         (16, _) if slice <= if p.is_centered { 192 } else { 256 } => 2,
-        (16, _) if slice <= 2048 && cluster == 1 => 4,
+        (16, _) if slice <= FOUR_VECTORS[usize::from(!p.is_centered)] && cluster == 1 => 4,
         (16, _) => 8,
         _ => 16,
     };
@@ -360,36 +360,20 @@ fn resident(p: &Problem, cluster: u64) -> Option<Tuned> {
     Some(tuned)
 }
 
-/// The smallest cluster whose blocks have 256 threads, or else 512.
-fn resident_cluster(p: &Problem) -> Option<Tuned> {
-    let fits =
-        |limit: u32| p.clusters().filter_map(|cluster| resident(p, cluster)).find(|tuned| tuned.threads <= limit);
-    fits(256).or_else(|| fits(512))
+/// The smallest cluster whose blocks hold a row with at most so many threads each.
+fn resident_in_blocks_of(p: &Problem, threads: u32) -> Option<Tuned> {
+    p.clusters().filter_map(|cluster| resident(p, cluster)).find(|tuned| tuned.threads <= threads)
 }
 
-/// Clusters walk over long rows.
-fn forward_persistent(p: &Problem) -> Option<Tuned> {
-    let mut tuned = p.start_persistent(sys::BOPS_ROW_NORM_PERSISTENT)?;
-    let forms = FORWARD_CLUSTER[p.kind()];
-    let (form, cluster) = p.clusters().find_map(|cluster| {
-        let slice = p.cols.div_ceil(cluster);
-        forms.iter().find(|form| slice <= form.up_to).map(|form| (form, cluster))
-    })?;
-    let elements = p.elements(16);
-    let vectors = form.columns / elements;
-    let parameters = if p.is_centered { 2 } else { 1 };
-    let shared = form.stages * vectors * form.threads * 16
-        + if form.columns > 16 { parameters * form.columns * form.threads * 4 } else { 0 };
-    if shared + RESERVED_SHARED > u64::from(p.shared_bytes) / form.blocks {
-        return None;
-    }
-    tuned.vectors = vectors as u32;
-    tuned.threads = form.threads as u32;
-    tuned.threads_per_row = team((p.cols / elements).div_ceil(cluster).div_ceil(vectors)).max(64) as u32;
-    tuned.cluster = cluster as u32;
-    tuned.stages = form.stages as u32;
-    tuned.grid = (p.teams(cluster, form.blocks).min(p.rows) * cluster) as u32;
-    Some(tuned)
+/// The smallest cluster whose blocks have 256 threads, or else 512.
+fn resident_cluster(p: &Problem) -> Option<Tuned> {
+    resident_in_blocks_of(p, 256).or_else(|| resident_in_blocks_of(p, 512))
+}
+
+/// Rows of 4 bytes, not centered, that 256 threads do not hold: one sum to exchange costs clusters of such blocks less than a ring does.
+fn slices(p: &Problem) -> Option<Tuned> {
+    let is_long = p.cols / p.elements(p.vec_bytes()) > SLICES_FROM;
+    (p.kind() == 3 && p.element_bytes == 4 && is_long).then(|| resident_in_blocks_of(p, 256)).flatten()
 }
 
 /// Chunks of rows: moments, merge, apply.
@@ -628,10 +612,6 @@ mod tests {
                     };
                     assert!(widths.contains(&tuned.vectors) && held >= p.cols, "{p:?} {tuned:?}");
                     assert!(u64::from(tuned.grid / tuned.cluster * tuned.threads / tuned.threads_per_row) >= p.rows);
-                }
-                sys::BOPS_ROW_NORM_PERSISTENT => {
-                    assert!(held >= p.cols && p.has_one_stride && tuned.vec_bytes == 16, "{p:?} {tuned:?}");
-                    assert!(tuned.cluster > 1 && tuned.stages > 1 && tuned.threads_per_row <= tuned.threads);
                 }
                 sys::BOPS_ROW_NORM_RING => {
                     assert!(held >= p.cols && tuned.vec_bytes == 16 && p.max_cluster > 1, "{p:?} {tuned:?}");
