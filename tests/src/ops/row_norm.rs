@@ -182,7 +182,7 @@ fn forward_cases<F: Family>() -> Vec<Case> {
         }
         // Hard data.
         for data in Data::ALL.into_iter().filter(|d| *d != Data::Normal) {
-            for (rows, cols) in [(4, 300), (3, 5000), (2, 20001)] {
+            for (rows, cols) in [(4, 300), (3, 5000), (2, 12288), (2, 20001)] {
                 let form = Form::affine::<F>(dense(dtype, &[rows, cols]), DType::F32);
                 add(form.clone(), data, false);
                 if cols == 300 && !matches!(data, Data::Tiny) {
