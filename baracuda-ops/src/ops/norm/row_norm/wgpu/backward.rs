@@ -67,8 +67,6 @@ const fn busy_groups(team: Team, is_half: bool, is_split: bool) -> u64 {
 const LONGEST_CHAIN: u64 = 22;
 /// Most rows that a thread adds up.
 const MOST_ROUNDS: u64 = 256;
-/// Fewest rows that a thread adds up before it hands its sums on.
-const FEWEST_ROUNDS: u64 = 4;
 /// Threads of the workgroups that sum the parameters' gradients, and the chunks of columns that each has.
 pub(super) const PARAMETER_WORKGROUP: u32 = 256;
 pub(super) const PARAMETER_COLUMNS: u64 = 8;
@@ -120,7 +118,7 @@ impl Partition {
         if !has_parameters {
             return Self { rounds: 1, blocks: 1, partials: turns };
         }
-        let per_group = turns.div_ceil(wanted).clamp(FEWEST_ROUNDS, MOST_ROUNDS);
+        let per_group = turns.div_ceil(wanted).clamp(1, MOST_ROUNDS);
         let blocks = per_group.div_ceil(LONGEST_CHAIN);
         let rounds = per_group.div_ceil(blocks);
         Self { rounds, blocks, partials: turns.div_ceil(rounds * blocks) }

@@ -190,9 +190,16 @@ mod tests {
 
     #[test]
     fn gradients_of_parameters_add_up_in_short_chains() {
-        for (rows, cols) in
-            [(2048, 4096), (16384, 4096), (131_072, 128), (32_768, 1024), (262_144, 4096), (256, 262_144)]
-        {
+        for (rows, cols) in [
+            (64, 4096),
+            (500, 4096),
+            (2048, 4096),
+            (16384, 4096),
+            (131_072, 128),
+            (32_768, 1024),
+            (262_144, 4096),
+            (256, 262_144),
+        ] {
             let work = backward_work(&backward(&[rows, cols]), &variant_props(Some(32))).unwrap();
             let [workgroup, threads, _, _, rounds, blocks, partials] = work.tuning[..7] else { unreachable!() };
             let teams = if workgroup == threads { 0 } else { workgroup / threads / 2 + 1 };
