@@ -162,7 +162,7 @@ enum {
      * sums and merge, where the sums write dx. threads: of a part, a power of two up to 32 or 256; a block has 256. vectors: accesses of a
      * thread in a part, a multiple of 4. chunks: parts of a segment, of threads * vectors accesses. stages: forward, 1 where the output goes in
      * accesses of 16 bytes over gapless channels: spatial of 16 bytes at least, samples that start at multiples of 16 bytes and are a whole
-     * number of them. */
+     * number of them. overlaps: of the launches after the first. */
     BOPS_CHANNEL_NORM_SPLIT = 0,
     /* Every team, a block or `cluster` blocks, takes one group into shared memory, threads * vectors * 16 bytes a block, backward 32, and groups > 0
      * there. vec_bytes 16; threads up to 1024, backward 640 and 27 vectors, and is_merged: 1 where the teams of all samples make one cluster, which
@@ -170,14 +170,18 @@ enum {
     BOPS_CHANNEL_NORM_SINGLE = 1,
     /* Teams walk over groups, fetched ahead by 32 further threads of a block through `stages` places in shared memory, up to 32, each of threads * 16
      * bytes, backward 32. In a step a block's threads take a part of one segment, or several whole segments; vectors: steps of a group in one block.
-     * The first 12 steps of a group, backward 4, go to registers, but none with a residual, y, or an activation other than relu and silu; there are
-     * more places than other steps. grid: cluster times teams, at most as many as are resident. vec_bytes 16, threads up to 480. Compute
+     * The first 12 steps of a group, backward 4, go to registers, but none with an activation other than relu and silu; there are more places than
+     * other steps. No residual, y or dresidual. grid: cluster times teams, at most as many as are resident. vec_bytes 16, threads up to 480. Compute
      * capability 9.0. */
     BOPS_CHANNEL_NORM_HELD = 2,
     /* groups = 0, without residual and y: a block of 512 threads holds `vectors` channels, 1, 2, 4 or 8, of every sample in shared memory. Their runs
      * in a sample are gapless, start at multiples of 16 bytes and are a whole number of them. chunks: forward, samples that the block's threads
      * take at once, one thread for every 16 bytes of a run. */
     BOPS_CHANNEL_NORM_SLAB = 3,
+    /* As HELD, but groups stay in shared memory: `threads` threads of a block add one up, as many write the one before, and 64 further ones fetch and
+     * merge. A step has two vectors of a thread, and a place is of threads * 32 bytes, backward 64; there are more places, up to 32, than steps of
+     * a group. threads up to 416; backward groups = 0; no activation other than relu and silu. */
+    BOPS_CHANNEL_NORM_RELAY = 4,
     /* Channels last. A block of `threads` threads, up to 512, takes the channels of `vectors` accesses, up to 64, in one of `chunks` parts of
      * the rows of a sample; a row is a position. is_merged: 1 where the rows of all samples lie at one stride and count as those of one sample
      * (groups 0). Moments or sums, merge, apply; reads its inputs twice. Any alignment and dtype; vec_bytes 16 or one element. With

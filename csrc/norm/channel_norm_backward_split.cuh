@@ -75,6 +75,7 @@ template <typename T, int vec_bytes, bool general> __global__ void __launch_boun
     const void *const extra = which == extra_operand::y ? a.o.y : a.o.residual;
     const bops_channel_strides &extra_strides = which == extra_operand::y ? a.p.y : a.p.residual;
     uint32_t turn = 0;
+    allow_dependents();
     for (uint64_t base = uint64_t(blockIdx.x) * blockDim.y; base < items; base += uint64_t(gridDim.x) * blockDim.y, turn ^= 2) {
         const uint64_t item = base + threadIdx.y;
         uint64_t row, chunk;
@@ -144,6 +145,8 @@ template <typename T> __global__ void __launch_bounds__(split_merge_block)
     __shared__ __align__(16) A slots[4][team_slots];
     const row_team team;
     uint32_t turn = 0;
+    allow_dependents();
+    wait_for_dependency();
     for (uint64_t group = blockIdx.x; group < a.geometry.groups; group += gridDim.x, turn ^= 2) {
         A sums[2];
         uint32_t sample, channel;
@@ -215,6 +218,7 @@ template <typename T, int vec_bytes, bool general> __global__ void __launch_boun
                         ? load<vec_bytes>(static_cast<const T *>(a.o.y) + segment_offset(a.p.y, sample, channel) + within)
                         : load<vec_bytes>(static_cast<const T *>(a.o.residual) + segment_offset(a.p.residual, sample, channel) + within);
         const gradient_terms<A> t = load_terms<T>(a, sample, channel);
+        wait_for_dependency();
         const A *const means = a.group_means + uint64_t(a.geometry.group_of(sample, channel)) * 2;
         const A mean_g = t.rstd * means[0], slope = t.rstd * t.rstd * means[1];
         A dy[width], d[width];
@@ -303,7 +307,7 @@ template <typename T> bops_status channel_norm_backward_split(const bops_channel
                                  shape, a);
         if (status || !wants_sums) return status;
         if (a.geometry.groups) {
-            shape.block = dim3(split_merge_block), shape.grid = grid(a.geometry.groups);
+            shape.block = dim3(split_merge_block), shape.grid = grid(a.geometry.groups), shape.overlaps_previous = c.overlaps != 0;
             status = call(channel_norm_backward_split_merge<T>, shape, a);
             if (status) return status;
         }
@@ -313,7 +317,7 @@ template <typename T> bops_status channel_norm_backward_split(const bops_channel
                 call.either(general, channel_norm_backward_apply<T, vec_bytes, true>, channel_norm_backward_apply<T, vec_bytes, false>, shape, a);
             if (status) return status;
         }
-        return p.groups ? sum_samples<T>(p, o, a.segment_sums, a.weight_is_wide, false, call) : 0;
+        return p.groups ? sum_samples<T>(p, o, a.segment_sums, a.weight_is_wide, c.overlaps != 0, call) : 0;
     });
 }
 

@@ -27,13 +27,14 @@ struct bulk_ring {
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
     }
-    static __device__ __forceinline__ void wait(const uint64_t *barrier, uint32_t parity) {
+    static __device__ __forceinline__ void wait(const uint64_t *barrier, uint32_t parity) { wait_at(address(barrier), parity); }
+    static __device__ __forceinline__ void wait_at(uint32_t barrier, uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
         uint32_t done = 0;
         while (!done)
             asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
                          : "=r"(done)
-                         : "r"(address(barrier)), "r"(parity)
+                         : "r"(barrier), "r"(parity)
                          : "memory");
 #endif
     }
@@ -49,13 +50,16 @@ struct bulk_ring {
                      : "memory");
 #endif
     }
-    // By all lanes of a reading warp.
-    __device__ __forceinline__ void release(uint32_t slot) {
+    // By all lanes of a warp, for the warp.
+    static __device__ __forceinline__ void arrive(const uint64_t *barrier) { arrive_at(address(barrier)); }
+    static __device__ __forceinline__ void arrive_at(uint32_t barrier) {
 #if __CUDA_ARCH__ >= 900
         __syncwarp();
-        if (threadIdx.x % 32 == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(&empty[slot])) : "memory");
+        if (threadIdx.x % 32 == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 #endif
     }
+    // By a reading warp.
+    __device__ __forceinline__ void release(uint32_t slot) { arrive(&empty[slot]); }
 };
 
 // A position in a ring: the place, and how often the ring was passed.
@@ -104,7 +108,7 @@ __device__ __forceinline__ void readers_sync(uint32_t readers) { asm volatile("b
 
 // The first `held` steps of a group go to registers, which frees their places at once; further ones stay in theirs until they are written out. A warp
 // takes the mean of its first vectors as the shift of its moments.
-// general: with a residual, or an activation that takes many instructions.
+// general: with an activation that takes many instructions.
 template <typename T, bool general> __global__ void __maxnreg__(112) channel_norm_held(const __grid_constant__ channel_walk_arguments a) {
     constexpr int width = 16 / int(sizeof(T)), held = general ? 0 : held_steps;
     __shared__ moments<float> warp_moments[2][merge_lanes];
@@ -230,10 +234,7 @@ template <typename T, bool general> __global__ void __maxnreg__(112) channel_nor
         // 3. The output.
         step.start(ring, first);
         walk_pointer<T> y(ring, stride_of(a.p.y));
-        walk_pointer<const T> residual(ring, stride_of(a.p.residual));
         y.at = static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel) + step.offset(ring, stride_of(a.p.y), width);
-        residual.at =
-            static_cast<const T *>(a.o.residual) + segment_offset(a.p.residual, sample, channel) + step.offset(ring, stride_of(a.p.residual), width);
         float scale, offset;
         const auto take_parameters = [&] {
             const uint32_t index = a.geometry.is_batch ? group : channel + min(step.segment, ring.segments - 1);
@@ -243,17 +244,14 @@ template <typename T, bool general> __global__ void __maxnreg__(112) channel_nor
         take_parameters();
         const auto finish = [&](const packed<16> &vector) {
             if (step.is_mine(ring)) {
-                packed<16> added = {};
-                if (general && a.o.residual) added = load<16>(residual.at);
                 float d[width];
                 unpack<T>(vector, d);
 #pragma unroll
                 for (int k = 0; k < width; ++k) d[k] -= s.shift;
-                store<16, false>(y.at, channel_output<T, 16, general>(d, scale, offset, general && a.o.residual, added, a.p.activation));
+                store<16, false>(y.at, channel_output<T, 16, general>(d, scale, offset, false, packed<16>{}, a.p.activation));
             }
             const bool is_other = step.next(ring);
             y.next(is_other);
-            if constexpr (general) residual.next(is_other);
             if (is_other && !a.geometry.is_batch) take_parameters();
         };
 #pragma unroll
@@ -277,8 +275,7 @@ template <typename T> bops_status channel_norm_held_kernels(const bops_channel_n
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(c.threads + 32), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = c.stages * c.threads * 16;
-        const bool general = o.residual || !is_short(p.activation);
-        const bops_status status = call.either(general, channel_norm_held<T, true>, channel_norm_held<T, false>, shape, a);
+        const bops_status status = call.either(!is_short(p.activation), channel_norm_held<T, true>, channel_norm_held<T, false>, shape, a);
         return status ? status : finish_running(p, o, a.records, call);
     }
 }

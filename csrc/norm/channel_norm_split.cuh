@@ -40,6 +40,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
     const uint32_t lanes = min(blockDim.x, 32u), lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint64_t items = a.geometry.rows * a.chunks;
     uint32_t turn = 0;
+    allow_dependents();
     for (uint64_t base = uint64_t(blockIdx.x) * blockDim.y; base < items; base += uint64_t(gridDim.x) * blockDim.y, turn ^= 1) {
         const uint64_t item = base + threadIdx.y;
         uint64_t row, chunk;
@@ -97,6 +98,8 @@ template <typename A> __global__ void __launch_bounds__(split_merge_block)
     __shared__ __align__(16) A slots[3][team_slots];
     const row_team team;
     const uint64_t parts = uint64_t(a.geometry.segments) * a.chunks;
+    allow_dependents();
+    wait_for_dependency();
     for (uint64_t base = uint64_t(blockIdx.x) * blockDim.y; base < a.geometry.groups; base += uint64_t(gridDim.x) * blockDim.y) {
         const uint64_t group = base + threadIdx.y;
         const uint64_t mine = group < a.geometry.groups && a.geometry.count ? parts : 0;
@@ -181,6 +184,7 @@ __device__ __forceinline__ void apply_access(const channel_split_arguments<accum
     packed<vec_bytes> residual = {};
     if (a.o.residual)
         residual = load<vec_bytes, streamed>(static_cast<const T *>(a.o.residual) + segment_offset(a.p.residual, sample, channel) + within);
+    wait_for_dependency(); // for the records: x was there before
     const output_terms<A> t = load_output_terms<T>(a, sample, channel);
     A d[width];
     unpack<T>(x, d);
@@ -221,6 +225,7 @@ template <typename T> __global__ void __launch_bounds__(split_block)
     const packed<16> x = load<16, false>(static_cast<const T *>(a.o.x) + sample * a.p.x.batch + within);
     packed<16> residual = {};
     if (a.o.residual) residual = load<16, false>(static_cast<const T *>(a.o.residual) + sample * a.p.residual.batch + within);
+    wait_for_dependency();
     const output_terms<A> near = load_output_terms<T>(a, sample, channel);
     const output_terms<A> far = load_output_terms<T>(a, sample, min(channel + 1, a.geometry.channels - 1));
     A d[width], r[width];
@@ -298,6 +303,7 @@ template <typename T> bops_status channel_norm_split(const bops_channel_norm_par
             if (a.geometry.rows * a.vectors > 0 || call.prepares) status = call(channel_norm_split_moments<T, vec_bytes>, shape, a);
             if (status) return status;
             const uint32_t team = team_for(uint64_t(a.geometry.segments) * c.chunks, split_merge_block);
+            shape.overlaps_previous = c.overlaps != 0;
             shape.block = dim3(team, split_merge_block / team);
             shape.grid = grid((a.geometry.groups + shape.block.y - 1) / shape.block.y);
             status = call(channel_norm_split_merge<A>, shape, a);

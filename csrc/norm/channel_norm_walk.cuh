@@ -22,6 +22,8 @@ struct walk_geometry {
         chunks = multi > 1 ? 1 : (per_segment + c.threads - 1) / c.threads;
         by_chunks = divisor(chunks), by_pitch = divisor(pitch);
     }
+    // Segments that a block's steps may touch.
+    __host__ __device__ __forceinline__ uint32_t run_segments() const { return ((steps - 1) / chunks + 2) * multi; }
     // Vectors in the first steps of a group.
     __device__ __forceinline__ uint32_t vectors_before(uint32_t step) const {
         const uint32_t whole = by_chunks.quotient(step), chunk = step - whole * chunks;

@@ -104,6 +104,9 @@ pub(super) trait Family {
     fn backward(form: &GradientForm) -> Result<AnyDescriptor, Error>;
 }
 
+/// Groups that clusters of a large device take one after another, several times around their rings.
+const MANY_ROUNDS: [u64; 3] = [4, 36, 65_600];
+
 const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 const ACTIVATIONS: [Activation; 6] = [
     Activation::Relu,
@@ -344,6 +347,8 @@ pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
         if dtype == DType::F32 {
             let x = dense(dtype, &[1, 2, 4_400_000]);
             add(Form::affine(x, F::groups(2), DType::F32), Data::LargeMean, false);
+            let x = dense(dtype, &MANY_ROUNDS);
+            add(Form::affine(x, F::groups(MANY_ROUNDS[1]), DType::F32), Data::LargeMean, false);
         }
     }
     // Statistics of one element: allowed where they come from elsewhere.
@@ -407,6 +412,11 @@ pub(super) fn backward_cases<F: Family>() -> Vec<Case> {
                     add(input, Data::Normal, false);
                 }
             }
+        }
+        if dtype == DType::F32 {
+            let x = dense(dtype, &MANY_ROUNDS);
+            let form = Form::affine(x, F::groups(MANY_ROUNDS[1]), DType::F32);
+            add(GradientForm::all(form), Data::Normal, false);
         }
         for (form, core) in layouts::<F>(dtype) {
             let of = |name: &str| form.layouts.iter().find(|l| l.0 == name).map(|l| l.1);

@@ -18,7 +18,15 @@ const SPLIT_THREADS: u64 = 256;
 /// The variant that serves a forward.
 pub(super) fn forward(p: &Problem) -> Result<Tuned, String> {
     p.check_extents()?;
-    match slab(p, 1).or_else(|| single(p)).or_else(|| held(p, 1)) {
+    let on_chip = || {
+        let (single, relay) = (single(p), relay(p, 1));
+        match (&single, &relay) {
+            (Some(one), Some(many)) if one.cluster > 1 && many.is_worthwhile() => Some(many.tuned),
+            (None, Some(many)) => Some(many.tuned),
+            _ => single.or_else(|| held(p, 1)),
+        }
+    };
+    match slab(p, 1).or_else(on_chip) {
         Some(tuned) => Ok(tuned),
         None => split_forward(p),
     }
@@ -27,7 +35,11 @@ pub(super) fn forward(p: &Problem) -> Result<Tuned, String> {
 /// The variant that serves a backward.
 pub(super) fn backward(p: &Problem) -> Result<Tuned, String> {
     p.check_extents()?;
-    match slab(p, 2).or_else(|| single_backward(p)).or_else(|| held(p, 2)) {
+    let walking = || match (held(p, 2)?, relay(p, 2)) {
+        (held, Some(relay)) if held.cluster >= RELAY_BACKWARD_CLUSTER => Some(relay.tuned),
+        (held, _) => Some(held),
+    };
+    match slab(p, 2).or_else(|| single_backward(p)).or_else(walking) {
         Some(tuned) => Ok(tuned),
         None => split_backward(p),
     }
@@ -127,6 +139,7 @@ fn split(p: &Problem) -> Tuned {
         threads: threads as u32,
         chunks: u32::try_from(vectors.div_ceil(threads * accesses)).unwrap_or(u32::MAX),
         cluster: 1,
+        overlaps: u32::from(p.capability >= 90),
         ..Tuned::default()
     }
 }
@@ -304,7 +317,7 @@ fn single_backward(p: &Problem) -> Option<Tuned> {
 const HELD_FORMS: [(u64, u64); 3] = [(480, 1), (224, 2), (128, 3)];
 /// Rounds up to which blocks of 128 threads serve: they are for few groups.
 const FEW_ROUNDS: u64 = 2;
-/// Steps of a group that stay in registers: forward, backward; none with a residual, y, or an activation that takes many instructions.
+/// Steps of a group that stay in registers: forward, backward; none with an activation that takes many instructions.
 const HELD_STEPS: [u64; 2] = [12, 4];
 /// The most places of a ring. More than these and those that wait for a group's statistics are slower.
 const SLOTS: u64 = 32;
@@ -353,8 +366,9 @@ impl Problem {
 }
 
 /// Groups on chip while the following ones are fetched: the form and cluster that take the least time by what blocks move. `arrays`: x, or dy and x.
+/// A residual or y would be waited for at every step.
 fn held(p: &Problem, arrays: u64) -> Option<Tuned> {
-    p.group_vectors().filter(|_| p.capability >= 90)?;
+    p.group_vectors().filter(|_| p.capability >= 90 && !p.has_extra)?;
     let shape = &p.shape;
     let (segments, groups) = (shape.group_segments(), shape.group_count());
     let vectors = p.segment_vectors();
@@ -414,6 +428,90 @@ fn held(p: &Problem, arrays: u64) -> Option<Tuned> {
     best.map(|(_, tuned)| tuned)
 }
 
+// ---- groups that some warps add up while others write the one before ----
+
+/// Threads of a team, of which a block has two: the fewest that keep up and the most.
+const RELAY_THREADS: [u64; 2] = [224, 416];
+/// Vectors of a thread in a step.
+const RELAY_VECTORS: u64 = 2;
+/// The least bytes of a block in a group with which it is faster than clusters that take one group each.
+const RELAY_LEAST: u64 = 64 << 10;
+/// The blocks that share a group backward in the variant that holds groups in registers, from which it is faster than that.
+const RELAY_BACKWARD_CLUSTER: u32 = 4;
+/// Bytes under way beyond the group that hide the exchange; what a group costs beyond its bytes; what a step costs in instructions, by tensor and
+/// element of a vector. All as bytes of a multiprocessor's share of the memory's speed.
+const RELAY_AHEAD: u64 = 96 << 10;
+const RELAY_GROUP: u64 = 12 << 10;
+const RELAY_STEP: u64 = 1 << 10;
+
+/// A choice, the bytes of a block in a group, and the groups that a cluster takes one after another.
+struct Relay {
+    tuned: Tuned,
+    bytes: u64,
+    rounds: u64,
+}
+
+impl Relay {
+    /// Whether it is faster than clusters that take one group each.
+    fn is_worthwhile(&self) -> bool {
+        self.bytes >= RELAY_LEAST && self.rounds > 1
+    }
+}
+
+/// Groups in shared memory while the following ones are fetched: the team and cluster that take the least time by what blocks move. `arrays`: x, or
+/// dy and x, of a channel then.
+fn relay(p: &Problem, arrays: u64) -> Option<Relay> {
+    let all_vectors = p.group_vectors().filter(|_| p.capability >= 90 && !p.is_general)?;
+    let shape = &p.shape;
+    let (segments, groups, vectors) = (shape.group_segments(), shape.group_count(), p.segment_vectors());
+    if arrays == 2 && shape.groups > 0 {
+        return None;
+    }
+    let mut best: Option<(u64, Relay)> = None;
+    for threads in (RELAY_THREADS[0]..=RELAY_THREADS[1]).rev().step_by(32) {
+        let places = threads * RELAY_VECTORS;
+        let multi = (places / vectors).max(1);
+        let chunks = vectors.div_ceil(places);
+        let all = segments.div_ceil(multi) * chunks;
+        for cluster in [1, 2, 4, 8, 16].into_iter().filter(|&cluster| cluster <= u64::from(p.max_cluster).min(all)) {
+            let own = all.div_ceil(cluster);
+            let parameters = if shape.groups == 0 { 1 } else { ((own - 1) / chunks + 2) * multi };
+            let room = u64::from(p.shared_bytes).saturating_sub(RESERVED_SHARED + parameters * 16);
+            let slot = places * 16 * arrays;
+            let slots = (room / slot).min(SLOTS);
+            if own >= slots {
+                continue;
+            }
+            let teams = p.teams(cluster, 1).min(groups);
+            let rounds = groups.div_ceil(teams);
+            let bytes = all_vectors * 16 * arrays * own / all;
+            let moved = bytes * (arrays + 1) / arrays * teams * cluster / u64::from(p.multiprocessors);
+            let steps = own * (arrays + 1) * RELAY_STEP * u64::from(16 / p.element_bytes);
+            let missing = RELAY_AHEAD.saturating_sub((slots - own) * slot);
+            let cost = rounds * (moved.max(steps) + missing + RELAY_GROUP);
+            if best.as_ref().is_some_and(|(least, _)| *least <= cost) {
+                continue;
+            }
+            let workspace_bytes = if arrays == 1 && shape.groups > 0 && p.has_running { groups * 16 } else { 0 };
+            let tuned = Tuned {
+                variant: sys::BOPS_CHANNEL_NORM_RELAY,
+                vec_bytes: 16,
+                vectors: own as u32,
+                threads: threads as u32,
+                cluster: cluster as u32,
+                grid: u32::try_from(teams * cluster).ok()?,
+                stages: slots as u32,
+                overlaps: u32::from(rounds == 1),
+                workspace_bytes,
+                launches: 1 + if arrays == 1 { running_launches(p) } else { 0 },
+                ..Tuned::default()
+            };
+            best = Some((cost, Relay { tuned, bytes, rounds }));
+        }
+    }
+    best.map(|(_, relay)| relay)
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::ChannelShape;
@@ -451,12 +549,13 @@ mod tests {
                 [2, 4, 8].into_iter().flat_map(move |element_bytes| {
                     [(1, 6, 0), (64, 256, 0), (2, 320, 32), (3, 40, 40), (1, 2048, 1)].into_iter().flat_map(
                         move |(batch, channels, groups)| {
-                            [0, 1, 2, 3].map(|bits| Problem {
+                            [0, 1, 2, 3, 4, 6].map(|bits| Problem {
                                 max_cluster,
                                 shared_bytes,
                                 capability,
                                 is_general: bits & 1 == 0,
                                 inference: bits & 2 == 0 && groups == 0,
+                                has_extra: bits & 4 != 0,
                                 ..h200([batch, channels, spatial, groups], element_bytes)
                             })
                         },
@@ -514,6 +613,22 @@ mod tests {
                             "{tuned:?}"
                         );
                     }
+                    sys::BOPS_CHANNEL_NORM_RELAY => {
+                        let segments = p.shape.group_segments();
+                        let places = threads * 2;
+                        let chunks = vectors.div_ceil(places);
+                        let steps = segments.div_ceil((places / vectors).max(1)) * chunks;
+                        assert!(u64::from(tuned.vectors * tuned.cluster) >= steps, "{p:?} {tuned:?}");
+                        assert!(threads.is_multiple_of(32) && threads <= 416 && tuned.cluster <= p.max_cluster);
+                        assert!(tuned.grid.is_multiple_of(tuned.cluster) && tuned.grid > 0, "{p:?} {tuned:?}");
+                        let touched = (u64::from(tuned.vectors - 1) / chunks + 2) * (places / vectors).max(1);
+                        let parameters = if p.shape.groups == 0 { 1 } else { touched };
+                        let shared_bytes = u64::from(tuned.stages * arrays) * places * 16 + parameters * 16;
+                        assert!(shared_bytes + 4096 <= u64::from(p.shared_bytes), "{p:?} {tuned:?}");
+                        assert!(tuned.stages > tuned.vectors && tuned.stages <= 32, "{p:?} {tuned:?}");
+                        assert!(p.capability >= 90 && !p.is_general && !p.inference, "{p:?} {tuned:?}");
+                        assert!(arrays == 1 || p.shape.groups == 0, "{p:?} {tuned:?}");
+                    }
                     _ => {
                         assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_HELD);
                         let pitch =
@@ -528,7 +643,7 @@ mod tests {
                         assert!(threads.is_multiple_of(32) && threads <= 512 && tuned.cluster <= p.max_cluster);
                         assert!(tuned.grid.is_multiple_of(tuned.cluster) && tuned.grid > 0, "{p:?} {tuned:?}");
                         assert!(tuned.stages * tuned.threads * 16 * arrays + 4096 <= p.shared_bytes, "{p:?} {tuned:?}");
-                        assert!(p.capability >= 90, "{p:?} {tuned:?}");
+                        assert!(p.capability >= 90 && !p.has_extra, "{p:?} {tuned:?}");
                         assert!(tuned.vectors <= 36 && tuned.stages >= 2, "{p:?} {tuned:?}");
                     }
                 }
@@ -538,10 +653,18 @@ mod tests {
 
     #[test]
     fn groups_that_fit_stay_on_chip() {
-        for (shape, bytes) in [([1, 128, 1 << 18, 32], 2), ([256, 64, 3136, 0], 4), ([2, 64, 1 << 18, 0], 4)] {
-            assert_eq!(forward(&h200(shape, bytes)).unwrap().variant, sys::BOPS_CHANNEL_NORM_HELD, "{shape:?}");
+        for (shape, bytes) in [([1, 128, 1 << 18, 32], 2), ([256, 64, 3136, 0], 4), ([64, 256, 3136, 0], 2)] {
+            assert_eq!(forward(&h200(shape, bytes)).unwrap().variant, sys::BOPS_CHANNEL_NORM_RELAY, "{shape:?}");
         }
-        for (shape, bytes) in [([2, 320, 4096, 32], 2), ([64, 256, 3136, 0], 4), ([32, 256, 3136, 32], 2)] {
+        assert_eq!(forward(&h200([1, 128, 1 << 18, 32], 4)).unwrap().variant, sys::BOPS_CHANNEL_NORM_HELD);
+        for (shape, variant) in [
+            ([64, 256, 3136, 0], sys::BOPS_CHANNEL_NORM_RELAY),
+            ([64, 512, 784, 0], sys::BOPS_CHANNEL_NORM_HELD),
+            ([64, 64, 12544, 0], sys::BOPS_CHANNEL_NORM_HELD),
+        ] {
+            assert_eq!(backward(&h200(shape, 2)).unwrap().variant, variant, "{shape:?}");
+        }
+        for (shape, bytes) in [([2, 320, 4096, 32], 2), ([1, 512, 16384, 32], 2), ([32, 256, 3136, 32], 2)] {
             assert_eq!(forward(&h200(shape, bytes)).unwrap().variant, sys::BOPS_CHANNEL_NORM_SINGLE, "{shape:?}");
         }
         let merged = backward(&h200([2, 1280, 256, 32], 2)).unwrap();

@@ -1,0 +1,150 @@
+// Gradients of BatchNorm: the bulk copy engine fetches one channel after another into shared memory, some warps add up what others write the
+// gradients of. Compute capability 9.0.
+#pragma once
+#include "channel_norm_backward_walk.cuh"
+#include "channel_norm_relay.cuh"
+
+namespace bops {
+
+struct relay_sums {
+    float2 of_warp[merge_lanes];
+};
+
+// As in forward; a place holds a step of dy and one of x.
+template <typename T> __global__ void __launch_bounds__(relay_threads, 1)
+    channel_norm_backward_relay(const __grid_constant__ channel_backward_walk_arguments a) {
+    constexpr int width = 16 / int(sizeof(T));
+    __shared__ relay_slots<relay_sums> sums;
+    __shared__ relay_slots<float2> means; // rstd mean(g), rstd^2 mean(g xhat)
+    __shared__ cluster_exchange exchange;
+    __shared__ bulk_ring bulk;
+    const walk_geometry &ring = a.ring;
+    const uint32_t team = (blockDim.x - 64) / 2, warps = team / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t rank = ring.cluster > 1 ? cluster_rank() : 0;
+    const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
+    bulk.initialize(ring.slots, warps);
+    if (threadIdx.x == 0) sums.initialize(warps, 1), means.initialize(1, warps);
+    if (ring.cluster > 1) {
+        exchange.initialize(threadIdx.x);
+        cluster_arrive();
+        cluster_wait();
+    }
+    __syncthreads();
+    if (a.overlaps) follow_previous();
+    if (warp == 2 * warps) {
+        const T *const tensors[2] = {static_cast<const T *>(a.o.dy), static_cast<const T *>(a.o.x)};
+        const bops_channel_strides *const strides[2] = {&a.p.dy, &a.p.x};
+        fetch_groups(bulk, ring, a.geometry, tensors, strides, relay_vectors * team);
+        return;
+    }
+    const auto weight_of = [&](uint32_t channel) { return parameter<T>(a.o.weight, a.weight_is_wide, channel, 1.0f); };
+    const auto rstd_of = [&](uint32_t channel) { return __ldg(static_cast<const float *>(a.o.rstd) + channel); };
+
+    // 1. The sums of the block, and of its cluster.
+    if (warp > 2 * warps) {
+        for (uint32_t channel = own_group, turn = 0; channel < groups; channel += teams, ++turn) {
+            const float rstd = rstd_of(channel), weight = weight_of(channel);
+            const relay_sums &from = sums.take(turn);
+            float2 part = make_float2(0, 0);
+            if (lane < warps) part = from.of_warp[lane];
+            sums.taken(turn);
+            float total[2] = {part.x, part.y * rstd};
+            warp_sum(total, merge_lanes);
+            if (ring.cluster > 1) {
+                exchange.send({total[0], total[1], 0, 0}, turn, rank, ring.cluster, lane);
+                const float(*const blocks)[4] = exchange.wait(turn);
+                total[0] = lane < ring.cluster ? blocks[lane][0] : 0.0f, total[1] = lane < ring.cluster ? blocks[lane][1] : 0.0f;
+                warp_sum(total, merge_lanes);
+            }
+            float2 &to = means.make(turn);
+            if (lane == 0) to = make_float2(rstd * weight * total[0] * a.reciprocal_count, rstd * rstd * weight * total[1] * a.reciprocal_count);
+            means.made(turn);
+            if (lane == 0 && rank == 0) {
+                store_parameter<T>(a.o.dbias, a.weight_is_wide, channel, total[0]);
+                store_parameter<T>(a.o.dweight, a.weight_is_wide, channel, total[1]);
+            }
+        }
+        return;
+    }
+
+    const bool writes = warp < warps;
+    const uint64_t step_elements = uint64_t(ring.pitch) * width;
+    relay_walk<2> walk(ring, bulk, rank, writes ? threadIdx.x : threadIdx.x - team, team);
+    for (uint32_t channel = own_group, turn = 0; channel < groups; channel += teams, ++turn) {
+        const float mean = __ldg(static_cast<const float *>(a.o.mean) + channel), scale = rstd_of(channel) * weight_of(channel);
+        const float bias = a.p.activation ? parameter<T>(a.o.bias, a.weight_is_wide, channel, 0.0f) : 0.0f;
+        const auto make_dpre = [&](const packed<16>(&data)[2], float(&dy)[width], float(&d)[width]) {
+            unpack<T>(data[0], dy);
+            unpack<T>(data[1], d);
+#pragma unroll
+            for (int k = 0; k < width; ++k) d[k] -= mean;
+            differentiate_vector<T, 16, false>(a.p.activation, extra_operand::none, packed<16>{}, d, scale, bias, dy);
+        };
+
+        // 2. Sums of dpre and dpre d.
+        if (!writes) {
+            float sum[width] = {}, product[width] = {};
+            walk.pass<false>(
+                ring, team, [](uint32_t, uint32_t) {},
+                [&](int, const packed<16>(&data)[2], bool is_mine) {
+                    if (is_mine) {
+                        float dy[width], d[width];
+                        make_dpre(data, dy, d);
+#pragma unroll
+                        for (int k = 0; k < width; ++k) {
+                            sum[k] += dy[k];
+                            product[k] = fmaf(dy[k], d[k], product[k]);
+                        }
+                    }
+                });
+            float totals[2] = {tree_sum(sum), tree_sum(product)};
+            warp_sum(totals, 32);
+            relay_sums &to = sums.make(turn);
+            if (lane == 0) to.of_warp[warp - warps] = make_float2(totals[0], totals[1]);
+            sums.made(turn);
+            continue;
+        }
+
+        // 3. The gradients of the elements.
+        const float2 mean_g = means.take(turn);
+        means.taken(turn);
+        T *dx[relay_vectors];
+        walk.pass<true>(
+            ring, team,
+            [&](uint32_t segment, uint32_t chunk) {
+#pragma unroll
+                for (int j = 0; j < relay_vectors; ++j)
+                    dx[j] = static_cast<T *>(a.o.dx) + segment_offset(a.p.dx, segment + walk.sub[j], channel) +
+                            (chunk * ring.pitch + walk.lane[j]) * width;
+            },
+            [&](int j, const packed<16>(&data)[2], bool is_mine) {
+                if (is_mine) {
+                    float dy[width], d[width];
+                    make_dpre(data, dy, d);
+#pragma unroll
+                    for (int k = 0; k < width; ++k) dy[k] = fmaf(-d[k], mean_g.y, fmaf(dy[k], scale, -mean_g.x));
+                    if (a.o.dx) store<16, false>(dx[j], pack<T, 16>(dy));
+                }
+                dx[j] += step_elements;
+            });
+    }
+}
+
+// Host: the RELAY variant.
+template <typename T> bops_status channel_norm_backward_relay_kernels(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
+                                                                      bops_dtype dtype, bops_dtype weight_dtype,
+                                                                      const bops_channel_norm_backward_operands &o, void *workspace,
+                                                                      const kernel_call &call) {
+    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+    else {
+        bops_channel_norm_choice places = c; // of a step
+        places.threads *= relay_vectors;
+        const channel_backward_walk_arguments a = backward_walk_arguments<T>(p, places, dtype, weight_dtype, o, workspace);
+        launch_shape shape;
+        shape.grid = dim3(c.grid), shape.block = dim3(c.threads * 2 + 64), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
+        shape.shared_bytes = c.stages * places.threads * 32;
+        return call(channel_norm_backward_relay<T>, shape, a);
+    }
+}
+
+} // namespace bops

@@ -1,0 +1,295 @@
+// BatchNorm, GroupNorm and InstanceNorm forward: the bulk copy engine fetches one group after another into shared memory, some warps add up what
+// others write out. Compute capability 9.0.
+#pragma once
+#include "channel_norm_held.cuh"
+
+namespace bops {
+
+constexpr int relay_threads = 896; // of a block, at most
+constexpr int relay_vectors = 2;   // of a thread in a step
+
+// Addresses of shared memory that stay in registers.
+__device__ __forceinline__ uint32_t shared_address(const void *shared) {
+    uint32_t address = bulk_ring::address(shared);
+    asm volatile("" : "+r"(address)); // else computed anew at every use
+    return address;
+}
+__device__ __forceinline__ packed<16> load_shared(uint32_t address) {
+    packed<16> to;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to.word[0]), "=r"(to.word[1]), "=r"(to.word[2]), "=r"(to.word[3])
+                 : "r"(address)
+                 : "memory");
+    return to;
+}
+
+// Two values under way from the warps that make them to those that take them.
+template <typename V> struct relay_slots {
+    V value[2];
+    alignas(8) uint64_t full[2];
+    alignas(8) uint64_t empty[2];
+
+    // By one thread, before a barrier; makers, takers: warps.
+    __device__ __forceinline__ void initialize(uint32_t makers, uint32_t takers) {
+#if __CUDA_ARCH__ >= 900
+        for (int i = 0; i < 2; ++i) {
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bulk_ring::address(&full[i])), "r"(makers) : "memory");
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bulk_ring::address(&empty[i])), "r"(takers) : "memory");
+        }
+#endif
+    }
+    // By all lanes: the slot of a turn, to be written; then that it is.
+    __device__ __forceinline__ V &make(uint32_t turn) {
+        bulk_ring::wait(&empty[turn % 2], (turn / 2 & 1) ^ 1);
+        return value[turn % 2];
+    }
+    __device__ __forceinline__ void made(uint32_t turn) { bulk_ring::arrive(&full[turn % 2]); }
+    // The same to be read.
+    __device__ __forceinline__ const V &take(uint32_t turn) {
+        bulk_ring::wait(&full[turn % 2], turn / 2 & 1);
+        return value[turn % 2];
+    }
+    __device__ __forceinline__ void taken(uint32_t turn) { bulk_ring::arrive(&empty[turn % 2]); }
+};
+
+struct relay_moments {
+    moments<float> of_warp[merge_lanes];
+};
+
+// A thread's way through the steps of one group after another. Its vectors of a step are those of places `thread` and `thread` + `team`, of each of
+// `arrays` tensors.
+template <int arrays> struct relay_walk {
+    static constexpr int ahead = arrays == 1 ? relay_vectors : 1; // vectors in registers at once
+    uint32_t first, slot = 0, parity = 0, full, vector;           // addresses: of the first place's barrier, of the vector there
+    uint32_t lane[relay_vectors], sub[relay_vectors];             // of the segment's vectors; which of a step's segments
+
+    __device__ __forceinline__ relay_walk(const walk_geometry &ring, const bulk_ring &bulk, uint32_t rank, uint32_t thread, uint32_t team)
+        : first(rank * ring.steps), full(shared_address(bulk.full)), vector(shared_address(dynamic_shared + thread * 16)) {
+#pragma unroll
+        for (int j = 0; j < relay_vectors; ++j) {
+            sub[j] = ring.by_pitch.quotient(thread + j * team);
+            lane[j] = sub[j] < ring.multi ? thread + j * team - sub[j] * ring.pitch : ~0u;
+        }
+    }
+    // enter(segment, chunk): the first of a run of steps of the same segments; take(j, data, is_mine): vector j of a step, and whether it is the
+    // group's. releases: the places are free afterwards.
+    template <bool releases, typename Enter, typename Take>
+    __device__ __forceinline__ void pass(const walk_geometry &ring, uint32_t team, Enter &&enter, Take &&take) {
+        uint32_t whole = ring.by_chunks.quotient(first), chunk = first - whole * ring.chunks, segment = whole * ring.multi;
+        const uint32_t array_bytes = relay_vectors * team * 16;
+        for (uint32_t done = 0; done < ring.steps;) {
+            const uint32_t run = min(ring.chunks - chunk, ring.steps - done);
+            uint32_t left = ring.per_segment - chunk * ring.pitch;
+            bool is_there[relay_vectors];
+#pragma unroll
+            for (int j = 0; j < relay_vectors; ++j) is_there[j] = segment + sub[j] < ring.segments;
+            enter(segment, chunk);
+            for (uint32_t i = 0; i < run; ++i) {
+                bulk_ring::wait_at(full + slot * 8, parity);
+                const uint32_t from = vector + slot * arrays * array_bytes, released = full + offsetof(bulk_ring, empty) + slot * 8;
+#pragma unroll
+                for (int base = 0; base < relay_vectors; base += ahead) {
+                    packed<16> data[ahead][arrays];
+#pragma unroll
+                    for (int j = 0; j < ahead; ++j)
+#pragma unroll
+                        for (int t = 0; t < arrays; ++t) data[j][t] = load_shared(from + t * array_bytes + (base + j) * team * 16);
+                    if (releases && base + ahead == relay_vectors) bulk_ring::arrive_at(released);
+#pragma unroll
+                    for (int j = 0; j < ahead; ++j) take(base + j, data[j], is_there[base + j] && lane[base + j] < left);
+                }
+                if (++slot == ring.slots) slot = 0, parity ^= 1;
+                left -= ring.pitch;
+            }
+            done += run, chunk = 0, segment += ring.multi;
+        }
+    }
+};
+
+// Vectors of a warp in a step, of all its places or of the first ones.
+__device__ __forceinline__ uint32_t relay_lanes(const walk_geometry &ring, uint32_t step, uint32_t warp, uint32_t team, int places) {
+    const uint32_t whole = ring.by_chunks.quotient(step), chunk = step - whole * ring.chunks, segment = whole * ring.multi;
+    const uint32_t have = min(ring.per_segment - chunk * ring.pitch, ring.pitch) * min(ring.segments - min(segment, ring.segments), ring.multi);
+    uint32_t lanes = 0;
+    for (int j = 0; j < places; ++j) lanes += min(max(have, j * team + warp * 32) - (j * team + warp * 32), 32u);
+    return lanes;
+}
+
+// Among the warps that write.
+__device__ __forceinline__ void writers_sync(uint32_t team) { asm volatile("bar.sync 1, %0;" ::"r"(team) : "memory"); }
+
+// Warps of a block in this order: those that write, as many that add up, one that fetches, one that merges. A warp takes the mean of its first
+// vectors as the shift of its moments.
+template <typename T> __global__ void __launch_bounds__(relay_threads, 1) channel_norm_relay(const __grid_constant__ channel_walk_arguments a) {
+    constexpr int width = 16 / int(sizeof(T));
+    __shared__ relay_slots<relay_moments> sums;
+    __shared__ relay_slots<float4> statistics; // shift, correction, rstd
+    __shared__ cluster_exchange exchange;
+    __shared__ bulk_ring bulk;
+    const walk_geometry &ring = a.ring;
+    const uint32_t team = (blockDim.x - 64) / 2, warps = team / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t rank = ring.cluster > 1 ? cluster_rank() : 0, first = rank * ring.steps;
+    const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
+    bulk.initialize(ring.slots, warps);
+    if (threadIdx.x == 0) sums.initialize(warps, 1), statistics.initialize(1, warps);
+    if (ring.cluster > 1) {
+        exchange.initialize(threadIdx.x);
+        cluster_arrive();
+        cluster_wait();
+    }
+    __syncthreads();
+    if (a.overlaps) follow_previous();
+    if (warp == 2 * warps) {
+        const T *const tensors[1] = {static_cast<const T *>(a.o.x)};
+        const bops_channel_strides *const strides[1] = {&a.p.x};
+        fetch_groups(bulk, ring, a.geometry, tensors, strides, relay_vectors * team);
+        return;
+    }
+
+    // 1. The moments of each warp's part.
+    if (warp >= warps && warp < 2 * warps) {
+        const uint32_t own = warp - warps, first_lanes = relay_lanes(ring, first, own, team, 1);
+        // The step whose vectors give the shift: the first may be the rest of a segment, which some warps have no part in.
+        const uint32_t shift_step = first_lanes == 0 && ring.steps > 1 ? 1 : 0;
+        const uint32_t shift_lanes = shift_step ? relay_lanes(ring, first + 1, own, team, 1) : first_lanes;
+        const float shift_scale = shift_lanes ? 1.0f / float(shift_lanes * width) : 0.0f;
+        relay_walk<1> walk(ring, bulk, rank, threadIdx.x - team, team);
+        for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn) {
+            moments<float> total = {0, 0, 0};
+            float sum[width] = {}, square[width] = {}, early[2] = {}; // early: of the steps before, where a chain of additions ended
+            uint32_t step = 0, chain = 0;
+            walk.pass<false>(
+                ring, team, [](uint32_t, uint32_t) {},
+                [&](int j, const packed<16>(&data)[1], bool is_mine) {
+                    float x[width];
+                    if (j == 0 && step++ == shift_step) {
+                        float mean[1];
+                        unpack<T>(data[0], x);
+                        mean[0] = is_mine ? tree_sum(x) : 0.0f;
+                        warp_sum(mean, 32);
+                        total.shift = mean[0] * shift_scale;
+                    }
+                    if (j == 0 && chain++ == chain_steps / relay_vectors) {
+                        early[0] += tree_sum(sum), early[1] += tree_sum(square), chain = 1;
+#pragma unroll
+                        for (int k = 0; k < width; ++k) sum[k] = square[k] = 0;
+                    }
+                    if (is_mine) {
+                        unpack<T>(data[0], x);
+#pragma unroll
+                        for (int k = 0; k < width; ++k) {
+                            const float d = x[k] - total.shift;
+                            sum[k] += d;
+                            square[k] = fmaf(d, d, square[k]);
+                        }
+                    }
+                });
+            float totals[2] = {early[0] + tree_sum(sum), early[1] + tree_sum(square)};
+            warp_sum(totals, 32);
+            total.sum = totals[0], total.square = totals[1];
+            relay_moments &to = sums.make(turn);
+            if (lane == 0) to.of_warp[own] = total;
+            sums.made(turn);
+        }
+        return;
+    }
+
+    // 2. Those of the block, and of its cluster.
+    if (warp > 2 * warps) {
+        uint32_t warp_vectors = 0; // of the warp that has this thread's lane as its number
+        for (uint32_t i = 0; i < ring.steps; ++i) warp_vectors += relay_lanes(ring, first + i, lane, team, relay_vectors);
+        const float warp_count = lane < warps ? float(warp_vectors * width) : 0.0f;
+        const uint32_t block_vectors = ring.vectors_of(rank);
+        const float block_reciprocal = ring.cluster == 1 ? a.reciprocal_count : block_vectors ? 1.0f / (float(block_vectors) * width) : 0.0f;
+        const float rank_count = lane < ring.cluster ? float(ring.vectors_of(lane)) * width : 0.0f;
+        for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn) {
+            const relay_moments &from = sums.take(turn);
+            moments<float> part = {0, 0, 0};
+            if (lane < warps) part = from.of_warp[lane];
+            sums.taken(turn);
+            moments<float> total = merge_across<true>(part, warp_count, block_reciprocal);
+            if (ring.cluster > 1) {
+                exchange.send({total.shift, total.sum, total.square, 0}, turn, rank, ring.cluster, lane);
+                const float(*const blocks)[4] = exchange.wait(turn);
+                part = {0, 0, 0};
+                if (lane < ring.cluster) part = {blocks[lane][0], blocks[lane][1], blocks[lane][2]};
+                total = merge_across<true>(part, rank_count, a.reciprocal_count);
+            }
+            total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+            const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
+            float4 &to = statistics.make(turn);
+            if (lane == 0) to = make_float4(s.shift, s.correction, s.rstd, 0);
+            statistics.made(turn);
+            if (lane == 0 && rank == 0) {
+                save_statistics(s, a.o.mean, a.o.rstd, group);
+                if (a.geometry.is_batch)
+                    update_running(a.o.running_mean, a.o.running_var, a.o.num_batches, a.momentum, group, s.mean(), s.variance * a.unbias);
+                else if (a.records) a.records[group] = {s.shift, s.correction, s.rstd, s.variance * a.unbias};
+            }
+        }
+        return;
+    }
+
+    // 3. The output.
+    const uint32_t parameters = a.geometry.is_batch ? 1 : ring.run_segments(); // of the block's part of a group
+    float2 *const all_parameters = reinterpret_cast<float2 *>(dynamic_shared + ring.slots * relay_vectors * team * 16);
+    const uint32_t first_segment = a.geometry.is_batch ? 0 : ring.by_chunks.quotient(first) * ring.multi, by_segment = a.geometry.is_batch ? 0 : 1;
+    const uint64_t segment_stride = a.geometry.is_batch ? a.p.y.batch : a.p.y.channel, step_elements = uint64_t(ring.pitch) * width;
+    relay_walk<1> walk(ring, bulk, rank, threadIdx.x, team);
+    for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn) {
+        uint32_t sample, channel;
+        a.geometry.segment(group, 0, sample, channel);
+        float2 *const own_parameters = all_parameters + turn % 2 * parameters;
+        for (uint32_t k = threadIdx.x; k < parameters; k += team) {
+            const uint32_t index = channel + min(first_segment + k, by_segment * (ring.segments - 1));
+            own_parameters[k] =
+                make_float2(parameter<T>(a.o.weight, a.weight_is_wide, index, 1.0f), parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f));
+        }
+        writers_sync(team);
+        const float4 s = statistics.take(turn);
+        statistics.taken(turn);
+        T *const y_group = static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel);
+        T *y[relay_vectors];
+        float scale[relay_vectors], offset[relay_vectors];
+        walk.pass<true>(
+            ring, team,
+            [&](uint32_t segment, uint32_t chunk) {
+#pragma unroll
+                for (int j = 0; j < relay_vectors; ++j) {
+                    const uint32_t own_segment = segment + walk.sub[j];
+                    y[j] = y_group + (own_segment * segment_stride + (chunk * ring.pitch + walk.lane[j]) * width);
+                    const float2 affine = own_parameters[min(own_segment - first_segment, parameters - 1)];
+                    scale[j] = s.z * affine.x, offset[j] = fmaf(-s.y, scale[j], affine.y);
+                }
+            },
+            [&](int j, const packed<16>(&data)[1], bool is_mine) {
+                if (is_mine) {
+                    float d[width];
+                    unpack<T>(data[0], d);
+#pragma unroll
+                    for (int k = 0; k < width; ++k) d[k] -= s.x;
+                    store<16, false>(y[j], channel_output<T, 16, false>(d, scale[j], offset[j], false, packed<16>{}, a.p.activation));
+                }
+                y[j] += step_elements;
+            });
+    }
+}
+
+// Host: the RELAY variant.
+template <typename T> bops_status channel_norm_relay_kernels(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
+                                                             bops_dtype weight_dtype, const bops_channel_norm_operands &o, void *workspace,
+                                                             const kernel_call &call) {
+    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+    else {
+        bops_channel_norm_choice places = c; // of a step
+        places.threads *= relay_vectors;
+        const channel_walk_arguments a = walk_arguments<T>(p, places, dtype, weight_dtype, o, workspace);
+        launch_shape shape;
+        shape.grid = dim3(c.grid), shape.block = dim3(c.threads * 2 + 64), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
+        shape.shared_bytes = c.stages * places.threads * 16 + 2 * (p.groups ? a.ring.run_segments() : 1) * uint32_t(sizeof(float2));
+        const bops_status status = call(channel_norm_relay<T>, shape, a);
+        return status ? status : finish_running(p, o, a.records, call);
+    }
+}
+
+} // namespace bops
