@@ -21,7 +21,7 @@ constexpr int cluster_bound = 1024;
 struct cluster_mailbox {
     alignas(8) uint64_t arrived;
 
-    // By all threads, before `open`.
+    // By all threads; a cluster barrier lies between this and the first `send`.
     __device__ __forceinline__ void expect(uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
         const uint32_t barrier = uint32_t(__cvta_generic_to_shared(&arrived));

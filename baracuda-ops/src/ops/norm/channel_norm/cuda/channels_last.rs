@@ -22,8 +22,6 @@ const STAGE_ROWS: u64 = 4;
 const CLUSTER_CHANNELS: u64 = 256;
 /// Bytes of the channels of a tile of a cluster, at least and at most, unless groups are wider: narrower ones load memory badly.
 const CLUSTER_TILE_BYTES: (u64, u64) = (64, 256);
-/// Bytes of x for every multiprocessor up to which a cluster is faster than one block for every tile and chunk.
-const CLUSTER_BYTES: u64 = 150 << 10;
 /// Blocks of a cluster.
 const CLUSTERS: [u64; 7] = [1, 2, 3, 4, 6, 8, 16];
 /// Rows of a thread of a cluster that its threads are chosen for, in blocks of fewer than so many threads the half of them, and the most.
@@ -33,8 +31,8 @@ const CLUSTER_THREADS: u64 = 160;
 const CLUSTER_LEAST: u64 = 512;
 /// Bytes of x in a block of a cluster up to which two of them share a multiprocessor.
 const CLUSTER_SHARED_BYTES: u64 = 12 << 10;
-/// Shared memory that the cluster kernels declare themselves, with what the device keeps of a block.
-const CLUSTER_OWN_BYTES: u64 = 9 * 1024;
+/// Shared memory that the cluster kernels declare themselves, forward and backward.
+const CLUSTER_OWN_BYTES: [u64; 2] = [3584, 7680];
 /// Shared memory that kernels declare themselves for one channel of a thread's vector, beyond that for all, and what the device keeps of a block.
 const SUM_BYTES: u64 = 640 * 4;
 const OWN_BYTES: u64 = 1024;
@@ -155,14 +153,7 @@ impl<'p> Rows<'p> {
         if !self.is_wide() || self.p.inference {
             return None;
         }
-        let bytes = (self.samples * self.rows).saturating_mul(self.vectors).saturating_mul(16);
-        let of_multiprocessor = bytes / u64::from(self.p.multiprocessors.max(1));
-        let resident = if of_multiprocessor > CLUSTER_BYTES {
-            self.one_turn().or_else(|| self.cluster())
-        } else {
-            self.cluster().or_else(|| self.one_turn())
-        };
-        resident.or_else(|| self.cooperative())
+        self.cluster().or_else(|| self.one_turn()).or_else(|| self.cooperative())
     }
 
     /// Tiles of whole groups in the shared memory of clusters that are all resident at once: the form with the most blocks. Backward, a
@@ -255,7 +246,7 @@ impl<'p> Rows<'p> {
                 let lanes = if 16_u64.is_multiple_of(tile) { lanes / 2 } else { lanes };
                 self.width * tile * (lanes.next_multiple_of(32) + step_lanes) * 8 + channels * cluster * 8
             };
-            let shared = rows * threads * 16 * self.tensors + shared + CLUSTER_OWN_BYTES;
+            let shared = rows * threads * 16 * self.tensors + shared + CLUSTER_OWN_BYTES[usize::from(self.tensors > 1)];
             if rows > CLUSTER_ROWS.1 {
                 return None;
             }
@@ -452,6 +443,8 @@ mod tests {
         }
         let tuned = backward(&h200([64, 2048, 49], 0, 2), true).unwrap();
         assert_eq!((tuned.variant, tuned.threads, tuned.stages), (sys::BOPS_CHANNEL_NORM_LAST_CLUSTER, 448, 14));
+        let tuned = forward(&h200([64, 2048, 49], 0, 4), true).unwrap();
+        assert_eq!((tuned.vectors, tuned.threads, tuned.stages, tuned.chunks), (8, 448, 28, 2));
     }
 
     #[test]
