@@ -46,9 +46,8 @@ template <int width> struct channel_tile {
     uint32_t row, rows;      // first and number of the thread's rows
 
     __device__ __forceinline__ channel_tile(const channel_last_shape &g, uint64_t item)
-        : channel_tile(g, uint32_t(item / g.tiles), uint32_t(item % g.tiles)) {}
-    __device__ __forceinline__ channel_tile(const channel_last_shape &g, uint32_t of_chunk_number, uint32_t tile) {
-        chunk = of_chunk_number, sample = chunk / g.chunks;
+        : channel_tile(g, uint32_t(item / g.tiles), uint32_t(item - item / g.tiles * g.tiles)) {}
+    __device__ __forceinline__ channel_tile(const channel_last_shape &g, uint32_t number, uint32_t tile) : chunk(number), sample(number / g.chunks) {
         const uint32_t lane = threadIdx.x / g.tile_vectors, first = uint32_t(g.first_row(chunk - sample * g.chunks));
         begin = tile * g.tile_vectors * width;
         channel = begin + (threadIdx.x - lane * g.tile_vectors) * width, row = first + lane;
