@@ -191,8 +191,9 @@ enum {
      * stages: batches of 4 rows of a thread, each of threads * 64 bytes, backward for every one of `tensors`: 2, or 3 where y or the
      * residual is read beside dy and x. vec_bytes 16, no f64, no uses_running. */
     BOPS_CHANNEL_NORM_LAST_COOPERATIVE = 17,
-    /* The chunks of a tile of channels, whole groups and at most 256 channels, are the blocks of a cluster; the stages hold them whole. Without
-     * num_batches and running statistics of samples; otherwise as the cooperative. */
+    /* Tiles of whole groups, of at most 256 channels and `threads`, that divide the channels. The chunks of a tile, and backward with several samples
+     * also those of all samples, are the `cluster` blocks of a cluster; the latter needs no workspace. stages: rows of a thread, which are all of its
+     * chunk. threads up to 512; vec_bytes 16, no f64, no uses_running, no num_batches, no running statistics of samples. Compute capability 9.0. */
     BOPS_CHANNEL_NORM_LAST_CLUSTER = 18,
     /* Forward of one sample, or of merged ones: as the cooperative, with a block for every tile and chunk and further rows in registers.
      * vectors: a power of two up to 32, of at most 128 channels, that divides the vectors of a row. threads 512; stages 6, before compute

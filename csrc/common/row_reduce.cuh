@@ -245,6 +245,12 @@ template <typename A> struct cascade {
 
 extern __shared__ __align__(16) unsigned char dynamic_shared[];
 
+// Vector `index` of the dynamic shared memory.
+__device__ __forceinline__ packed<16> shared_vector(uint32_t index) {
+    const uint4 value = reinterpret_cast<const uint4 *>(dynamic_shared)[index];
+    return {{value.x, value.y, value.z, value.w}};
+}
+
 // Stages of rows at the start of the dynamic shared memory, [stage][array][vector][thread]. Every thread copies and reads its own
 // vectors, so a stage needs no barrier.
 template <int vectors, int arrays, int threads> struct row_ring {

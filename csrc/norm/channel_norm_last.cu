@@ -1,4 +1,5 @@
 // The forward kernels of BatchNorm, GroupNorm and InstanceNorm over channels-last layouts.
+#include "channel_norm_last_cluster.cuh"
 #include "channel_norm_last_resident.cuh"
 
 namespace bops {

@@ -45,10 +45,11 @@ template <int width> struct channel_tile {
     uint32_t begin, channel; // first channel of the tile and of this thread
     uint32_t row, rows;      // first and number of the thread's rows
 
-    __device__ __forceinline__ channel_tile(const channel_last_shape &g, uint64_t item) {
-        chunk = uint32_t(item / g.tiles), sample = chunk / g.chunks;
+    __device__ __forceinline__ channel_tile(const channel_last_shape &g, uint64_t item)
+        : channel_tile(g, uint32_t(item / g.tiles), uint32_t(item - item / g.tiles * g.tiles)) {}
+    __device__ __forceinline__ channel_tile(const channel_last_shape &g, uint32_t number, uint32_t tile) : chunk(number), sample(number / g.chunks) {
         const uint32_t lane = threadIdx.x / g.tile_vectors, first = uint32_t(g.first_row(chunk - sample * g.chunks));
-        begin = uint32_t(item - uint64_t(chunk) * g.tiles) * g.tile_vectors * width;
+        begin = tile * g.tile_vectors * width;
         channel = begin + (threadIdx.x - lane * g.tile_vectors) * width, row = first + lane;
         const uint32_t of_chunk = g.rows_of(chunk);
         rows = lane < g.lanes && channel < g.channels && lane < of_chunk ? (of_chunk - lane + g.lanes - 1) / g.lanes : 0;
@@ -486,7 +487,28 @@ template <int count, typename A> struct tile_values {
     }
 };
 
-// y of a thread's rows, last to first. has_extras: there is a residual or an activation. A null ring: the rows are loaded. room: for
+// A vector of y. has_extras: there is a residual or an activation.
+template <typename T, bool has_extras, int vec_bytes, int width, typename A>
+__device__ __forceinline__ packed<vec_bytes> last_output(const packed<vec_bytes> &x, const A (&shift)[width], const A (&scale)[width],
+                                                         const A (&offset)[width], bool has_residual, const packed<vec_bytes> &residual,
+                                                         bops_activation activation) {
+    A v[width];
+    unpack<T>(x, v);
+#pragma unroll
+    for (int i = 0; i < width; ++i) v[i] = fma(v[i] - shift[i], scale[i], offset[i]);
+    if constexpr (has_extras) {
+        if (has_residual) {
+            A r[width];
+            unpack<T>(residual, r);
+#pragma unroll
+            for (int i = 0; i < width; ++i) v[i] += r[i];
+        }
+        activate(activation, v);
+    }
+    return pack<T, vec_bytes>(v);
+}
+
+// y of a thread's rows, last to first. A null ring: the rows are loaded. room: for
 // three values of every channel of the tile. By all threads of the block.
 template <typename T, int vec_bytes, bool has_extras, bool rings, typename Statistics, int width = vec_bytes / int(sizeof(T)),
           typename A = accumulator_t<T>>
@@ -518,20 +540,8 @@ __device__ __forceinline__ void tile_apply(const channel_last_arguments<A> &a, c
 #pragma unroll
         for (int u = 0; u < batch; ++u) {
             if (u < count) {
-                A v[width];
-                unpack<T>(data[u], v);
-#pragma unroll
-                for (int i = 0; i < width; ++i) v[i] = fma(v[i] - shift[i], scale[i], offset[i]);
-                if constexpr (has_extras) {
-                    if (a.o.residual) {
-                        A r[width];
-                        unpack<T>(added[u], r);
-#pragma unroll
-                        for (int i = 0; i < width; ++i) v[i] += r[i];
-                    }
-                    activate(a.p.activation, v);
-                }
-                store(y + (j + u) * y_step, pack<T, vec_bytes>(v));
+                store(y + (j + u) * y_step,
+                      last_output<T, has_extras>(data[u], shift, scale, offset, a.o.residual, added[has_extras ? u : 0], a.p.activation));
             }
         }
     };
@@ -641,82 +651,6 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
     }
 }
 
-// ---- cluster: a tile of all rows of a group in the shared memory of a cluster --------------------------------------------------
-
-// The tile of a block of a cluster: the clusters take tiles in turn, their blocks chunks. Tiles are whole groups.
-template <int width> __device__ __forceinline__ uint64_t cluster_item(const channel_last_shape &g) {
-    const uint32_t unit = blockIdx.x / g.chunks, rank = blockIdx.x - unit * g.chunks, sample = unit / g.tiles;
-    return uint64_t(sample * g.chunks + rank) * g.tiles + (unit - sample * g.tiles);
-}
-
-// What the blocks of a cluster say about their channels, first in the block's own shared memory: values of one tile, `planes` of them;
-// then of all blocks, [rank][plane][channel], in every block's.
-template <typename A> __device__ __forceinline__ void gather_cluster(const A *mine, A *all, uint32_t count, uint32_t cluster) {
-#if __CUDA_ARCH__ >= 900
-    constexpr int batch = 8; // loads in flight
-    const uint32_t from = uint32_t(__cvta_generic_to_shared(mine));
-    for (uint32_t first = threadIdx.x; first < count * cluster; first += batch * blockDim.x) {
-        uint32_t value[batch];
-#pragma unroll
-        for (int u = 0; u < batch; ++u) {
-            const uint32_t i = min(first + u * blockDim.x, count * cluster - 1), rank = i / count;
-            uint32_t remote;
-            asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(from + (i - rank * count) * 4), "r"(rank));
-            asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value[u]) : "r"(remote) : "memory");
-        }
-#pragma unroll
-        for (int u = 0; u < batch; ++u)
-            if (first + u * blockDim.x < count * cluster) all[first + u * blockDim.x] = __uint_as_float(value[u]);
-    }
-#endif
-}
-
-constexpr uint32_t cluster_channels = 256; // of a tile, at most
-
-template <typename T, bool has_extras> __global__ void __launch_bounds__(last_threads, 1)
-    channel_last_cluster(const __grid_constant__ channel_last_arguments<accumulator_t<T>> a) {
-    constexpr int width = 16 / int(sizeof(T));
-    __shared__ lane_sums<float, width> room;
-    __shared__ float planes[3][cluster_channels];
-    __shared__ channel_statistics<float> statistics[cluster_channels];
-    if (a.overlaps) follow_previous();
-    const channel_last_shape &g = a.g;
-    const channel_tile<width> t(g, cluster_item<width>(g));
-    const uint32_t channels = min(g.tile_vectors * width, g.channels - t.begin), rank = t.chunk - t.sample * g.chunks;
-
-    // 1. Moments of the block's rows, which stay in shared memory.
-    const batch_ring ring(g, t, a.slots, 1, 0, 0, 1);
-    thread_moments_of<width, float> m = tile_moments<T, 16, true>(a, t, &ring);
-    float *const plane = planes[0];
-    block_moments(g, t, m, room, plane, plane + channels, plane + 2 * channels);
-    cluster_arrive_release();
-    cluster_wait();
-
-    // 2. Statistics of the tile's groups, in every block alike.
-    float *const all = reinterpret_cast<float *>(dynamic_shared + a.slots * ring_batch * blockDim.x * 16);
-    gather_cluster(plane, all, 3 * channels, g.chunks);
-    __syncthreads();
-    cluster_arrive_release();
-    const uint32_t groups = channels / g.group_channels, first_group = t.begin / g.group_channels;
-    for (uint32_t group = threadIdx.x / 32; group < groups; group += blockDim.x / 32) {
-        const auto part = [&](uint32_t chunk, uint32_t channel, float &count) -> moments<float> {
-            count = float(g.rows_of(t.sample * g.chunks + chunk));
-            const float *const from = all + chunk * 3 * channels + group * g.group_channels + channel;
-            return {from[0], from[channels], from[2 * channels]};
-        };
-        const moments<float> total =
-            merge_parts<false>(g.chunks, g.group_channels, a.reciprocal_count, part, static_cast<float(*)[team_slots]>(nullptr));
-        if (threadIdx.x % 32 == 0)
-            statistics[group] = finish_group(a, total, (g.per_sample ? uint64_t(t.sample) * g.groups : 0) + first_group + group, rank == 0);
-    }
-    __syncthreads();
-
-    // 3. Output.
-    tile_apply<T, 16, has_extras, true>(a, t, &ring, room.values,
-                                        [&](uint32_t channel) { return statistics[(channel - t.begin) / g.group_channels]; });
-    cluster_wait();
-}
-
 // ---- host -------------------------------------------------------------------------------------------------------------------
 
 // Where the rows of all samples are those of one, the one extent that has more than one element has the stride.
@@ -746,6 +680,10 @@ inline uint32_t merge_grid(uint64_t items) {
     constexpr uint64_t few = 512, most = 1 << 16; // of many items each has a warp
     return uint32_t(items <= few ? items : (items + 3) / 4 < most ? (items + 3) / 4 : most);
 }
+
+// In channel_norm_last_cluster.cuh.
+template <typename T, typename A>
+bops_status channel_last_cluster_kernels(const channel_last_arguments<A> &a, launch_shape shape, bool has_extras, const kernel_call &call);
 
 // In channel_norm_last_resident.cuh.
 template <typename T, typename A>
@@ -782,12 +720,7 @@ template <typename T> bops_status channel_last_kernels(const bops_channel_norm_p
                 shape.cooperative = true;
                 return channel_last_resident_kernels<T>(a, shape, has_extras, call);
             }
-            if (c.variant == BOPS_CHANNEL_NORM_LAST_CLUSTER) {
-                shape.shared_bytes += 3 * c.chunks * c.vectors * width * 4;
-                shape.cluster = c.chunks, shape.overlaps_previous = c.overlaps;
-                return has_extras ? call(channel_last_cluster<T, vec_bytes == 16>, shape, a)
-                                  : call(channel_last_cluster<T, vec_bytes != 16>, shape, a);
-            }
+            if (c.variant == BOPS_CHANNEL_NORM_LAST_CLUSTER) return channel_last_cluster_kernels<T>(a, shape, has_extras, call);
             shape.shared_bytes = 0;
         }
         shape.overlaps_previous = c.overlaps;

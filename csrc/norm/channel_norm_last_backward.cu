@@ -1,5 +1,5 @@
 // The gradient kernels of BatchNorm, GroupNorm and InstanceNorm over channels-last layouts.
-#include "channel_norm_last_backward.cuh"
+#include "channel_norm_last_backward_cluster.cuh"
 
 namespace bops {
 

@@ -20,7 +20,7 @@ template <typename A> struct channel_last_backward_arguments {
     uint32_t weight_is_wide;
     uint32_t reads_extra;            // the activation needs y or the residual
     uint32_t slots, tensors, cached; // of a ring: batches, tensors, batches that the L2 is to keep
-    uint32_t overlaps;
+    uint32_t overlaps, cluster;
     A *dpres, *products;      // [samples * chunks][channels]: sums of dpre, of dpre * d
     gradient_means<A> *means; // [samples or 1][groups]
 };
@@ -79,7 +79,7 @@ template <typename T, int vec_bytes, bool has_extras> struct backward_tile {
     }
 
     // The values of the tile's channels, 0 mean, 1 rstd * weight, 2 bias, through `values`; by all threads of the block, which wait
-    // before and after. more(c, channel, rstd) sets others.
+    // before and after. more(c, channel, weight, rstd) sets others.
     template <typename More> __device__ __forceinline__ void load_channels(const channel_last_backward_arguments<A> &a, const channel_tile<width> &t,
                                                                            const tile_values<5, A> &values, const More &more) {
         __syncthreads();
@@ -89,7 +89,7 @@ template <typename T, int vec_bytes, bool has_extras> struct backward_tile {
             if constexpr (has_extras) values.at(2, c) = parameter<T>(a.o.bias, a.weight_is_wide, channel, A(0));
             const mean_and_rstd<A> s = statistics_of(a, t.sample, channel);
             values.at(0, c) = s.mean, values.at(1, c) = s.rstd * weight;
-            more(c, channel, s.rstd);
+            more(c, channel, weight, s.rstd);
         }
         __syncthreads();
         if (t.rows == 0) return;
@@ -176,7 +176,7 @@ template <typename T, int vec_bytes, bool has_extras, bool rings, int width = ve
 __device__ __forceinline__ void tile_sums(const channel_last_backward_arguments<A> &a, const channel_tile<width> &t, const batch_ring *ring, A *room,
                                           A (&dpres)[width], A (&products)[width]) {
     backward_tile<T, vec_bytes, has_extras> b(a, t);
-    b.load_channels(a, t, {room, a.g.tile_vectors * width}, [](uint32_t, uint32_t, A) {});
+    b.load_channels(a, t, {room, a.g.tile_vectors * width}, [](uint32_t, uint32_t, A, A) {});
     A dpre_sum[width] = {}, product_sum[width] = {};
 #pragma unroll
     for (int i = 0; i < width; ++i) dpres[i] = 0, products[i] = 0;
@@ -318,23 +318,23 @@ template <typename T, typename A> __device__ __forceinline__ void merge_sums(con
     });
 }
 
-// dx and dresidual of a thread's rows, last to first; means(channel) are those of the channel's group. By all threads of the block; room as
-// above.
-template <typename T, int vec_bytes, bool has_extras, bool rings, typename Means, int width = vec_bytes / int(sizeof(T)),
-          typename A = accumulator_t<T>>
-__device__ __forceinline__ void tile_gradients(const channel_last_backward_arguments<A> &a, const channel_tile<width> &t, const batch_ring *ring,
-                                               A *room, const Means &means) {
-    backward_tile<T, vec_bytes, has_extras> b(a, t);
-    const tile_values<5, A> values = {room, a.g.tile_vectors * width};
-    b.load_channels(a, t, values, [&](uint32_t c, uint32_t channel, A rstd) {
-        const gradient_means<A> m = means(channel);
-        values.at(3, c) = -rstd * m.g, values.at(4, c) = -rstd * m.slope;
-    });
+// Writes dx and dresidual of a thread's rows. values: 3 -rstd * mean(g), 4 -rstd * slope; see gradient_means.
+template <typename T, int vec_bytes, bool has_extras, bool streamed> struct gradient_writer {
+    using A = accumulator_t<T>;
+    static constexpr int width = vec_bytes / int(sizeof(T));
     A offset[width] = {}, slope[width] = {};
-    if (t.rows) values.get(3, t.channel - t.begin, offset), values.get(4, t.channel - t.begin, slope);
-    T *const dx = t.template at<T>(a.o.dx, a.p.dx), *const dresidual = t.template at<T>(a.o.dresidual, a.p.dresidual);
-    const uint64_t dx_step = a.g.row_step * a.p.dx.spatial, dresidual_step = a.g.row_step * a.p.dresidual.spatial;
-    const auto finish = [&](uint32_t row, const packed<vec_bytes> &dy, const packed<vec_bytes> &x, const packed<vec_bytes> &extra) {
+    T *dx, *dresidual;
+    uint64_t dx_step, dresidual_step;
+
+    __device__ __forceinline__ gradient_writer(const channel_last_backward_arguments<A> &a, const channel_tile<width> &t,
+                                               const tile_values<5, A> &values)
+        : dx(t.template at<T>(a.o.dx, a.p.dx)), dresidual(t.template at<T>(a.o.dresidual, a.p.dresidual)), dx_step(a.g.row_step * a.p.dx.spatial),
+          dresidual_step(a.g.row_step * a.p.dresidual.spatial) {
+        if (t.rows) values.get(3, t.channel - t.begin, offset), values.get(4, t.channel - t.begin, slope);
+    }
+    __device__ __forceinline__ void operator()(const channel_last_backward_arguments<A> &a, const backward_tile<T, vec_bytes, has_extras> &b,
+                                               uint32_t row, const packed<vec_bytes> &dy, const packed<vec_bytes> &x,
+                                               const packed<vec_bytes> &extra) const {
         packed<vec_bytes> dx_packed, dpre_packed;
 #pragma unroll
         for (int k = 0; k < b.parts; ++k) {
@@ -348,8 +348,26 @@ __device__ __forceinline__ void tile_gradients(const channel_last_backward_argum
             }
             set_part(dx_packed, k, pack<T, b.part_bytes>(d));
         }
-        if (has_extras && a.o.dresidual) store(dresidual + row * dresidual_step, dpre_packed);
-        if (a.o.dx) store(dx + row * dx_step, dx_packed);
+        if (has_extras && a.o.dresidual) store<vec_bytes, streamed>(dresidual + row * dresidual_step, dpre_packed);
+        if (a.o.dx) store<vec_bytes, streamed>(dx + row * dx_step, dx_packed);
+    }
+};
+
+// dx and dresidual of a thread's rows, last to first; means(channel) are those of the channel's group. By all threads of the block; room as
+// above.
+template <typename T, int vec_bytes, bool has_extras, bool rings, typename Means, int width = vec_bytes / int(sizeof(T)),
+          typename A = accumulator_t<T>>
+__device__ __forceinline__ void tile_gradients(const channel_last_backward_arguments<A> &a, const channel_tile<width> &t, const batch_ring *ring,
+                                               A *room, const Means &means) {
+    backward_tile<T, vec_bytes, has_extras> b(a, t);
+    const tile_values<5, A> values = {room, a.g.tile_vectors * width};
+    b.load_channels(a, t, values, [&](uint32_t c, uint32_t channel, A, A rstd) {
+        const gradient_means<A> m = means(channel);
+        values.at(3, c) = -rstd * m.g, values.at(4, c) = -rstd * m.slope;
+    });
+    const gradient_writer<T, vec_bytes, has_extras, true> write(a, t, values);
+    const auto finish = [&](uint32_t row, const packed<vec_bytes> &dy, const packed<vec_bytes> &x, const packed<vec_bytes> &extra) {
+        write(a, b, row, dy, x, extra);
     };
     if constexpr (rings) {
         for_ring<true>(a, b, t, *ring, finish);
@@ -439,87 +457,11 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
     }
 }
 
-// ---- cluster: a tile of all rows of a group in the shared memory of a cluster --------------------------------------------------
-
-// Where statistics belong to samples and there are several, dpres and products take what each sample adds to dbias and dweight.
-template <typename T, bool has_extras> __global__ void __launch_bounds__(last_threads, 1)
-    channel_last_backward_cluster(const __grid_constant__ channel_last_backward_arguments<accumulator_t<T>> a) {
-    constexpr int width = 16 / int(sizeof(T));
-    __shared__ lane_sums<float, width> room;
-    __shared__ float planes[2][cluster_channels];
-    __shared__ gradient_means<float> means[cluster_channels];
-    if (a.overlaps) follow_previous();
-    const channel_last_shape &g = a.g;
-    const channel_tile<width> t(g, cluster_item<width>(g));
-    const uint32_t channels = min(g.tile_vectors * width, g.channels - t.begin), rank = t.chunk - t.sample * g.chunks;
-
-    // 1. Sums of the block's rows, which stay in shared memory.
-    const batch_ring ring(g, t, a.slots, a.tensors, 0, 0, 1);
-    float dpres[width], products[width];
-    tile_sums<T, 16, has_extras, true>(a, t, &ring, room.values, dpres, products);
-    float *const plane = planes[0];
-    block_sums(g, t, dpres, products, room, plane, plane + channels);
-    cluster_arrive_release();
-    cluster_wait();
-
-    // 2. Sums of the cluster, means of the tile's groups, in every block alike; parameter gradients.
-    float *const all = reinterpret_cast<float *>(dynamic_shared + a.slots * ring_batch * a.tensors * blockDim.x * 16);
-    gather_cluster(plane, all, 2 * channels, g.chunks);
-    __syncthreads();
-    cluster_arrive_release();
-    for (uint32_t c = threadIdx.x; c < channels; c += blockDim.x) {
-        float sums[2] = {};
-        for (uint32_t r = 0; r < g.chunks; ++r) sums[0] += all[r * 2 * channels + c], sums[1] += all[(r * 2 + 1) * channels + c];
-        all[c] = sums[0], all[channels + c] = sums[1]; // of rank 0: read by this thread alone
-        const uint32_t channel = t.begin + c;
-        if (rank == 0 && (a.o.dweight || a.o.dbias)) {
-            sums[1] *= statistics_of(a, t.sample, channel).rstd;
-            if (g.per_sample && g.samples > 1) {
-                const uint64_t to = uint64_t(t.sample) * g.channels + channel;
-                a.dpres[to] = sums[0], a.products[to] = sums[1];
-            } else {
-                store_parameters<T>(a, channel, sums[1], sums[0]);
-            }
-        }
-    }
-    __syncthreads();
-    const uint32_t groups = channels / g.group_channels;
-    for (uint32_t group = threadIdx.x / 32; group < groups; group += blockDim.x / 32) {
-        float sums[2] = {};
-        for (uint32_t i = threadIdx.x % 32; i < g.group_channels; i += 32) {
-            const uint32_t c = group * g.group_channels + i;
-            const float w = parameter<T>(a.o.weight, a.weight_is_wide, t.begin + c, 1.0f);
-            sums[0] = fmaf(w, all[c], sums[0]), sums[1] = fmaf(w, all[channels + c], sums[1]);
-        }
-        if (g.group_channels > 1) warp_sum(sums, 32);
-        if (threadIdx.x % 32 == 0)
-            means[group] = finish_means(sums[0], sums[1], statistics_of(a, t.sample, t.begin + group * g.group_channels).rstd, a.reciprocal_count);
-    }
-    __syncthreads();
-
-    // 3. Gradients.
-    if (a.o.dx || a.o.dresidual)
-        tile_gradients<T, 16, has_extras, true>(a, t, &ring, room.values,
-                                                [&](uint32_t channel) { return means[(channel - t.begin) / g.group_channels]; });
-    cluster_wait();
-    allow_dependents();
-}
-
-constexpr int parameter_threads = 128;
-
-// Parameter gradients from what each sample adds.
-template <typename T> __global__ void __launch_bounds__(parameter_threads)
-    channel_last_sample_sums(const __grid_constant__ channel_last_backward_arguments<accumulator_t<T>> a) {
-    wait_for_dependency();
-    using A = accumulator_t<T>;
-    for (uint64_t c = uint64_t(blockIdx.x) * parameter_threads + threadIdx.x; c < a.g.channels; c += uint64_t(gridDim.x) * parameter_threads) {
-        cascade<A> dpres, products;
-        for (uint64_t n = 0; n < a.g.samples; ++n) dpres.add(a.dpres[n * a.g.channels + c]), products.add(a.products[n * a.g.channels + c]);
-        store_parameters<T>(a, uint32_t(c), products.total(), dpres.total());
-    }
-}
-
 // ---- host -------------------------------------------------------------------------------------------------------------------
+
+// In channel_norm_last_backward_cluster.cuh.
+template <typename T, typename A> bops_status channel_last_backward_cluster_kernels(channel_last_backward_arguments<A> a, launch_shape shape,
+                                                                                    bool has_extras, void *workspace, const kernel_call &call);
 
 // has_residual: a gradient of a residual is wanted.
 template <typename T> bops_status channel_last_backward_kernels(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
@@ -536,6 +478,7 @@ template <typename T> bops_status channel_last_backward_kernels(const bops_chann
         const double count = double(p.spatial) * (a.g.per_sample ? double(a.g.group_channels) : double(p.batch));
         a.eps = A(p.eps), a.reciprocal_count = count > 0 ? A(1 / count) : A(0);
         a.weight_is_wide = weight_is_wide, a.slots = c.stages, a.tensors = c.tensors, a.cached = c.cached, a.overlaps = c.overlaps;
+        a.cluster = c.cluster;
         a.reads_extra = p.activation != BOPS_IDENTITY && (o.y || o.residual);
         const uint64_t sets = a.g.per_sample ? a.g.samples : 1, plane = uint64_t(a.g.samples) * a.g.chunks * p.channels;
         a.means = static_cast<gradient_means<A> *>(workspace);
@@ -543,24 +486,13 @@ template <typename T> bops_status channel_last_backward_kernels(const bops_chann
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(c.threads);
         if constexpr (vec_bytes == 16 && sizeof(T) < 8) {
-            shape.shared_bytes = a.slots * ring_batch * a.tensors * c.threads * 16;
+            shape.shared_bytes = a.slots * a.tensors * c.threads * 16;
             if (c.variant == BOPS_CHANNEL_NORM_LAST_COOPERATIVE) {
-                shape.cooperative = true;
+                shape.shared_bytes *= ring_batch, shape.cooperative = true;
                 return has_extras ? call(channel_last_backward_cooperative<T, vec_bytes == 16>, shape, a)
                                   : call(channel_last_backward_cooperative<T, vec_bytes != 16>, shape, a);
             }
-            if (c.variant == BOPS_CHANNEL_NORM_LAST_CLUSTER) {
-                a.dpres = static_cast<A *>(workspace), a.products = a.dpres + uint64_t(a.g.samples) * p.channels;
-                shape.shared_bytes += 2 * c.chunks * c.vectors * width * 4;
-                shape.cluster = c.chunks, shape.overlaps_previous = c.overlaps;
-                const bops_status status = has_extras ? call(channel_last_backward_cluster<T, vec_bytes == 16>, shape, a)
-                                                      : call(channel_last_backward_cluster<T, vec_bytes != 16>, shape, a);
-                if (status || !a.g.per_sample || a.g.samples == 1 || !(call.prepares || o.dweight || o.dbias)) return status;
-                launch_shape sum_shape;
-                sum_shape.grid = dim3((a.g.channels + parameter_threads - 1) / parameter_threads), sum_shape.block = dim3(parameter_threads);
-                sum_shape.overlaps_previous = c.overlaps;
-                return call(channel_last_sample_sums<T>, sum_shape, a);
-            }
+            if (c.variant == BOPS_CHANNEL_NORM_LAST_CLUSTER) return channel_last_backward_cluster_kernels<T>(a, shape, has_extras, workspace, call);
             shape.shared_bytes = 0;
         }
         shape.overlaps_previous = c.overlaps;

@@ -228,20 +228,7 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
 #pragma unroll
         for (int u = 0; u < batch; ++u, to += y_step) {
             if (j + u < rows) {
-                float v[width];
-                unpack<T>(data[u], v);
-#pragma unroll
-                for (int i = 0; i < width; ++i) v[i] = fmaf(v[i] - shift[i], scale[i], offset[i]);
-                if constexpr (has_extras) {
-                    if (a.o.residual) {
-                        float r[width];
-                        unpack<T>(added[u], r);
-#pragma unroll
-                        for (int i = 0; i < width; ++i) v[i] += r[i];
-                    }
-                    activate(a.p.activation, v);
-                }
-                store(to, pack<T, 16>(v));
+                store(to, last_output<T, has_extras>(data[u], shift, scale, offset, a.o.residual, added[has_extras ? u : 0], a.p.activation));
             }
         }
     };

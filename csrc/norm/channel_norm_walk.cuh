@@ -74,12 +74,6 @@ template <typename T> struct walk_pointer {
     __device__ __forceinline__ void next(bool is_other_segment) { at += is_other_segment ? jump : step; }
 };
 
-// Vector `index` of the dynamic shared memory.
-__device__ __forceinline__ packed<16> shared_vector(uint32_t index) {
-    const uint4 value = reinterpret_cast<const uint4 *>(dynamic_shared)[index];
-    return {{value.x, value.y, value.z, value.w}};
-}
-
 struct channel_walk_arguments {
     bops_channel_norm_params p;
     bops_channel_norm_operands o;

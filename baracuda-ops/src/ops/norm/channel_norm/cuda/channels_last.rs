@@ -22,14 +22,20 @@ const STAGE_ROWS: u64 = 4;
 const CLUSTER_CHANNELS: u64 = 256;
 /// Bytes of the channels of a tile of a cluster, at least and at most, unless groups are wider: narrower ones load memory badly.
 const CLUSTER_TILE_BYTES: (u64, u64) = (64, 256);
-/// Bytes of x for every multiprocessor up to which a cluster is faster than one block for every tile and chunk.
-const CLUSTER_BYTES: u64 = 150 << 10;
-/// Forms of a cluster's blocks: threads, blocks of a multiprocessor.
-const CLUSTER_FORMS: [(u64, u64); 2] = [(256, 2), (512, 1)];
+/// Blocks of a cluster.
+const CLUSTERS: [u64; 7] = [1, 2, 3, 4, 6, 8, 16];
+/// Rows of a thread of a cluster that its threads are chosen for, in blocks of fewer than so many threads the half of them, and the most.
+const CLUSTER_ROWS: (u64, u64) = (8, 28);
+const CLUSTER_THREADS: u64 = 160;
+/// Vectors of x in a block, at least, where there could be fewer blocks.
+const CLUSTER_LEAST: u64 = 512;
+/// Bytes of x in a block of a cluster up to which two of them share a multiprocessor.
+const CLUSTER_SHARED_BYTES: u64 = 12 << 10;
+/// Shared memory that the cluster kernels declare themselves, forward and backward.
+const CLUSTER_OWN_BYTES: [u64; 2] = [3584, 7680];
 /// Shared memory that kernels declare themselves for one channel of a thread's vector, beyond that for all, and what the device keeps of a block.
 const SUM_BYTES: u64 = 640 * 4;
 const OWN_BYTES: u64 = 1024;
-const CLUSTER_OWN_BYTES: u64 = 8 * 1024;
 /// Channels and vectors of the widest tile of the resident variant, its stages from compute capability 9.0 on and before, and shared memory
 /// that it declares itself, with what the device keeps of a block.
 const RESIDENT_CHANNELS: u64 = 128;
@@ -147,73 +153,109 @@ impl<'p> Rows<'p> {
         if !self.is_wide() || self.p.inference {
             return None;
         }
-        let bytes = (self.samples * self.rows).saturating_mul(self.vectors).saturating_mul(16);
-        let of_multiprocessor = bytes / u64::from(self.p.multiprocessors.max(1));
-        let resident = if of_multiprocessor > CLUSTER_BYTES {
-            self.one_turn().or_else(|| self.cluster())
-        } else {
-            self.cluster().or_else(|| self.one_turn())
-        };
-        resident.or_else(|| self.cooperative())
+        self.cluster().or_else(|| self.one_turn()).or_else(|| self.cooperative())
     }
 
-    /// Tiles of whole groups in the shared memory of clusters that are all resident at once: the one with the most blocks.
+    /// Tiles of whole groups in the shared memory of clusters that are all resident at once: the form with the most blocks. Backward, a
+    /// cluster of the blocks of all samples needs no other launch for the gradients of parameters.
     fn cluster(&self) -> Option<Tuned> {
+        let p = self.p;
+        let has_sums = self.tensors > 1 && self.samples > 1 && p.has_parameter_gradients;
+        let together = || self.cluster_of(self.samples);
+        has_sums.then(together).flatten().or_else(|| self.cluster_of(1))
+    }
+
+    /// Of the blocks of `together` samples.
+    fn cluster_of(&self, together: u64) -> Option<Tuned> {
         let (p, shape) = (self.p, &self.p.shape);
         let is_apart = shape.groups > 0;
         let serves = p.capability >= 90 && !p.cumulative && (self.is_merged || is_apart || self.samples == 1);
         if !serves || (is_apart && p.has_running) {
             return None;
         }
-        let element = u64::from(p.element_bytes);
         let group_channels = if is_apart { shape.channels / shape.groups } else { 1 };
         // The narrowest tile of whole groups and whole vectors.
         let unit = group_channels * self.width / gcd(group_channels, self.width);
-        let mut best: Option<(u64, u64, Tuned)> = None;
+        let mut best: Option<((i64, i64), Tuned)> = None;
         for times in 1..=(CLUSTER_CHANNELS / unit).min(shape.channels.div_ceil(unit)) {
             let channels = unit * times;
-            let bytes = channels * element;
+            let bytes = channels * u64::from(p.element_bytes);
             if !shape.channels.is_multiple_of(channels)
                 || (bytes < CLUSTER_TILE_BYTES.0 && channels < shape.channels)
                 || (bytes > CLUSTER_TILE_BYTES.1 && times > 1)
             {
                 continue;
             }
-            let (tile, units) = (channels / self.width, self.samples * (shape.channels / channels));
-            for (threads, blocks) in CLUSTER_FORMS {
-                for cluster in [1, 2, 4, 8, 16] {
-                    if cluster > u64::from(p.max_cluster) || self.even_chunks(cluster) != cluster || tile > threads {
-                        continue;
-                    }
-                    let rows = self.rows.div_ceil(cluster).div_ceil(threads / tile);
-                    let stages = rows.div_ceil(STAGE_ROWS);
-                    let shared = stages * self.stage_bytes(threads)
-                        + self.partial_numbers().0 * cluster * channels * 4
-                        + SUM_BYTES * self.width
-                        + CLUSTER_OWN_BYTES;
-                    let fits = shared <= u64::from(p.shared_bytes) / blocks && rows <= CHAIN_ROWS;
-                    if !fits || units > p.resident_clusters(cluster, blocks) {
-                        continue;
-                    }
-                    let all = units * cluster;
-                    // Many blocks, and of as many those of small clusters.
-                    let rank = (all.min(u64::from(p.multiprocessors)), 64 - cluster);
-                    if best.is_some_and(|(most, small, _)| (most, small) >= rank) {
-                        continue;
-                    }
-                    let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_CLUSTER, tile, threads, cluster)?;
-                    tuned.cluster = cluster as u32;
-                    tuned.grid = all as u32;
-                    tuned.stages = stages as u32;
-                    tuned.overlaps = 1;
-                    let sums = self.tensors > 1 && is_apart && self.samples > 1 && p.has_parameter_gradients;
-                    tuned.launches = 1 + u32::from(sums);
-                    tuned.workspace_bytes = if sums { self.workspace_bytes(1, 2, 0)? } else { 0 };
-                    best = Some((rank.0, rank.1, tuned));
+            let units = self.samples / together * (shape.channels / channels);
+            for cluster in CLUSTERS {
+                let chunks = cluster / together;
+                if cluster > u64::from(p.max_cluster)
+                    || !cluster.is_multiple_of(together)
+                    || self.even_chunks(chunks) != chunks
+                    || (chunks > 1 && self.rows.div_ceil(chunks) * channels < CLUSTER_LEAST * self.width)
+                {
+                    continue;
                 }
+                let Some((threads, rows, shared)) = self.cluster_block(channels, group_channels, cluster, chunks)
+                else {
+                    continue;
+                };
+                let is_small = self.rows.div_ceil(chunks) * bytes <= CLUSTER_SHARED_BYTES
+                    && shared <= u64::from(p.shared_bytes) / 2;
+                let (all, tile) = (units * cluster, channels / self.width);
+                // As many as there are multiprocessors, or few more; small ones in small clusters, others with wide tiles.
+                let fill = if all <= u64::from(p.multiprocessors) { all as i64 } else { -(all as i64) };
+                let rank = (fill, if is_small { -(times as i64) } else { times as i64 });
+                if units > p.resident_clusters(cluster, 1 + u64::from(is_small))
+                    || best.is_some_and(|(most, _)| most >= rank)
+                {
+                    continue;
+                }
+                let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_CLUSTER, tile, threads, chunks)?;
+                tuned.cluster = cluster as u32;
+                tuned.grid = all as u32;
+                tuned.stages = rows as u32;
+                tuned.overlaps = 1;
+                let sums = self.tensors > 1 && is_apart && self.samples > together && p.has_parameter_gradients;
+                tuned.launches = 1 + u32::from(sums);
+                tuned.workspace_bytes = if sums { self.workspace_bytes(1, 2, 0)? } else { 0 };
+                best = Some((rank, tuned));
             }
         }
-        best.map(|(_, _, tuned)| tuned)
+        best.map(|(_, tuned)| tuned)
+    }
+
+    /// Threads of a block of a cluster, rows of a thread, and bytes of shared memory, as in `csrc/norm/channel_norm_last_cluster.cuh`.
+    fn cluster_block(&self, channels: u64, group_channels: u64, cluster: u64, chunks: u64) -> Option<(u64, u64, u64)> {
+        let (tile, of_chunk) = (channels / self.width, self.rows.div_ceil(chunks));
+        let whole = tile * 32 / gcd(tile, 32); // the threads of whole rows and whole warps
+        let step = if whole <= THREADS { whole } else { 32 };
+        let with_rows = |rows: u64| of_chunk.div_ceil(rows) * tile;
+        let wanted = with_rows(CLUSTER_ROWS.0).max(with_rows(CLUSTER_ROWS.0 / 2).min(CLUSTER_THREADS));
+        let wanted = wanted.max(channels).next_multiple_of(step);
+        let mut threads = wanted.min(THREADS / step * step);
+        while threads >= channels {
+            let (lanes, step_lanes) = (threads / tile, 32_u64.div_ceil(tile));
+            let rows = of_chunk.div_ceil(lanes);
+            let shared = if self.tensors == 1 {
+                let folds = group_channels + 1 >= self.width || 2 * group_channels == self.width;
+                let parts = if folds { 2 } else { self.width };
+                let room = parts * tile * (lanes.next_multiple_of(32) + step_lanes);
+                room * 12 + channels / group_channels * cluster * 16
+            } else {
+                let lanes = if 16_u64.is_multiple_of(tile) { lanes / 2 } else { lanes };
+                self.width * tile * (lanes.next_multiple_of(32) + step_lanes) * 8 + channels * cluster * 8
+            };
+            let shared = rows * threads * 16 * self.tensors + shared + CLUSTER_OWN_BYTES[usize::from(self.tensors > 1)];
+            if rows > CLUSTER_ROWS.1 {
+                return None;
+            }
+            if shared <= u64::from(self.p.shared_bytes) {
+                return Some((threads, rows, shared));
+            }
+            threads -= step;
+        }
+        None
     }
 
     /// Forward of one sample: a block for every tile and chunk.
@@ -318,13 +360,13 @@ impl<'p> Rows<'p> {
 }
 
 impl Problem {
-    /// Clusters of which so many are resident: those of 4 and more leave some multiprocessors of a GPC out.
+    /// Clusters of which so many are resident: those of 3 and more leave some multiprocessors of a GPC out.
     fn resident_clusters(&self, cluster: u64, blocks: u64) -> u64 {
         let all = u64::from(self.multiprocessors);
         let usable = match cluster {
             1 | 2 => all,
-            4 | 8 => all * 10 / 11,
-            _ => all * 7 / 8,
+            16 => all * 7 / 8,
+            _ => all * 10 / 11,
         };
         usable / cluster * blocks
     }
@@ -393,9 +435,39 @@ mod tests {
             let p = h200(dims, 32, 2);
             for tuned in [forward(&p, false).unwrap(), backward(&p, false).unwrap()] {
                 assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_LAST_CLUSTER);
+                assert_eq!((tuned.launches, tuned.workspace_bytes), (1, 0));
                 let channels = u64::from(tuned.vectors) * 8;
                 assert!(channels.is_multiple_of(dims[1] / 32) && dims[1].is_multiple_of(channels));
-                assert_eq!(u64::from(tuned.grid), 2 * dims[1] / channels * u64::from(tuned.cluster));
+                assert_eq!(u64::from(tuned.grid), 2 * dims[1] / channels * u64::from(tuned.chunks));
+            }
+        }
+        let tuned = backward(&h200([64, 2048, 49], 0, 2), true).unwrap();
+        assert_eq!((tuned.variant, tuned.threads, tuned.stages), (sys::BOPS_CHANNEL_NORM_LAST_CLUSTER, 448, 14));
+        let tuned = forward(&h200([64, 2048, 49], 0, 4), true).unwrap();
+        assert_eq!((tuned.vectors, tuned.threads, tuned.stages, tuned.chunks), (8, 448, 28, 2));
+    }
+
+    #[test]
+    fn clusters_hold_all_rows_in_what_shared_memory_they_have() {
+        for (channels, groups) in [(8, 0), (24, 3), (320, 32), (96, 4), (1280, 32), (2048, 0), (136, 17), (256, 1)] {
+            for (samples, rows) in [(1, 1), (2, 49), (3, 333), (16, 1000), (2, 4096), (64, 64)] {
+                for element_bytes in [2, 4] {
+                    let p = h200([samples, channels, rows], groups, element_bytes);
+                    for tuned in [forward(&p, groups == 0).unwrap(), backward(&p, groups == 0).unwrap()] {
+                        if tuned.variant != sys::BOPS_CHANNEL_NORM_LAST_CLUSTER {
+                            continue;
+                        }
+                        let rows = if groups == 0 { samples * rows } else { rows };
+                        let lanes = u64::from(tuned.threads / tuned.vectors);
+                        assert!(u64::from(tuned.chunks * tuned.stages) * lanes >= rows, "{p:?}: {tuned:?}");
+                        assert!(tuned.threads <= 512 && tuned.threads.is_multiple_of(32), "{p:?}: {tuned:?}");
+                        assert!(tuned.vectors * (16 / element_bytes) <= tuned.threads.min(256), "{p:?}: {tuned:?}");
+                        assert!(tuned.cluster <= 16 && tuned.cluster.is_multiple_of(tuned.chunks));
+                        assert!(tuned.grid.is_multiple_of(tuned.cluster));
+                        let room = tuned.stages * tuned.threads * 16 * tuned.tensors.max(1);
+                        assert!(room < p.shared_bytes, "{p:?}: {tuned:?}");
+                    }
+                }
             }
         }
     }
