@@ -136,8 +136,8 @@ __device__ __forceinline__ void store_remote(const float2 *here, uint32_t rank, 
 // values; `rank` is the block's among them.
 struct cluster_exchange {
     static constexpr uint32_t depth = 4;
+    alignas(16) uint64_t arrived[depth];
     alignas(16) float slots[depth][max_cluster][4];
-    alignas(8) uint64_t arrived[depth];
 
     // By all threads; the caller passes a cluster barrier before the first `send`.
     __device__ __forceinline__ void initialize(uint32_t thread) {

@@ -23,7 +23,7 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1)
     const uint32_t rank = ring.cluster > 1 ? cluster_rank() : 0;
     const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
     bulk.initialize(ring.slots, warps);
-    if (threadIdx.x == 0) sums.initialize(warps, 1), means.initialize(1, warps);
+    if (threadIdx.x == 0) sums.initialize(warps, 32), means.initialize(1, warps);
     if (ring.cluster > 1) {
         exchange.initialize(threadIdx.x);
         cluster_arrive();
@@ -106,8 +106,7 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1)
         }
 
         // 3. The gradients of the elements.
-        const float2 mean_g = means.take(turn);
-        means.taken(turn);
+        const float2 mean_g = means.take_by_warp(turn);
         T *dx[relay_vectors];
         walk.pass<true>(
             ring, team,

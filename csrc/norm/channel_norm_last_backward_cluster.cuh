@@ -138,6 +138,7 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(has_ext
     __syncthreads();
     for (uint32_t low = threadIdx.x / 32 * of_group; low < channels; low += all_threads / 32 * of_group) {
         const float rstd = values.at(3, low);
+        __syncwarp(); // before a lane writes there
         float sums[2] = {};
         for (uint32_t i = threadIdx.x % 32; i < of_group; i += 32) sums[0] += weighted[low + i].x, sums[1] += weighted[low + i].y;
         if (of_group > 1) warp_sum(sums, 32);

@@ -29,7 +29,7 @@ template <typename V> struct relay_slots {
     alignas(8) uint64_t full[2];
     alignas(8) uint64_t empty[2];
 
-    // By one thread, before a barrier; makers, takers: warps.
+    // By one thread, before a barrier; makers: warps, takers: threads.
     __device__ __forceinline__ void initialize(uint32_t makers, uint32_t takers) {
 #if __CUDA_ARCH__ >= 900
         for (int i = 0; i < 2; ++i) {
@@ -38,18 +38,36 @@ template <typename V> struct relay_slots {
         }
 #endif
     }
-    // By all lanes: the slot of a turn, to be written; then that it is.
+    // By all lanes: the slot of a turn, to be written by the first; then that it is.
     __device__ __forceinline__ V &make(uint32_t turn) {
         bulk_ring::wait(&empty[turn % 2], (turn / 2 & 1) ^ 1);
         return value[turn % 2];
     }
     __device__ __forceinline__ void made(uint32_t turn) { bulk_ring::arrive(&full[turn % 2]); }
-    // The same to be read.
+    // By a taker: the same to be read, and that it was.
     __device__ __forceinline__ const V &take(uint32_t turn) {
         bulk_ring::wait(&full[turn % 2], turn / 2 & 1);
         return value[turn % 2];
     }
-    __device__ __forceinline__ void taken(uint32_t turn) { bulk_ring::arrive(&empty[turn % 2]); }
+    __device__ __forceinline__ void taken(uint32_t turn) {
+#if __CUDA_ARCH__ >= 900
+        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bulk_ring::address(&empty[turn % 2])) : "memory");
+#endif
+    }
+    // By all lanes of a warp: both, by the first lane for all.
+    __device__ __forceinline__ V take_by_warp(uint32_t turn) {
+        float numbers[sizeof(V) / 4] = {};
+        if (threadIdx.x % 32 == 0) {
+            const float *const from = reinterpret_cast<const float *>(&take(turn));
+#pragma unroll
+            for (int i = 0; i < int(sizeof(V) / 4); ++i) numbers[i] = from[i];
+            taken(turn);
+        }
+        V result;
+#pragma unroll
+        for (int i = 0; i < int(sizeof(V) / 4); ++i) reinterpret_cast<float *>(&result)[i] = __shfl_sync(~0u, numbers[i], 0);
+        return result;
+    }
 };
 
 struct relay_moments {
@@ -123,7 +141,7 @@ __device__ __forceinline__ void writers_sync(uint32_t team) { asm volatile("bar.
 template <typename T> __global__ void __launch_bounds__(relay_threads, 1) channel_norm_relay(const __grid_constant__ channel_walk_arguments a) {
     constexpr int width = 16 / int(sizeof(T));
     __shared__ relay_slots<relay_moments> sums;
-    __shared__ relay_slots<float4> statistics; // shift, correction, rstd
+    __shared__ relay_slots<float3> statistics; // shift, correction, rstd
     __shared__ cluster_exchange exchange;
     __shared__ bulk_ring bulk;
     const walk_geometry &ring = a.ring;
@@ -131,7 +149,7 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1) channe
     const uint32_t rank = ring.cluster > 1 ? cluster_rank() : 0, first = rank * ring.steps;
     const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
     bulk.initialize(ring.slots, warps);
-    if (threadIdx.x == 0) sums.initialize(warps, 1), statistics.initialize(1, warps);
+    if (threadIdx.x == 0) sums.initialize(warps, 32), statistics.initialize(1, warps);
     if (ring.cluster > 1) {
         exchange.initialize(threadIdx.x);
         cluster_arrive();
@@ -217,8 +235,8 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1) channe
             }
             total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
             const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
-            float4 &to = statistics.make(turn);
-            if (lane == 0) to = make_float4(s.shift, s.correction, s.rstd, 0);
+            float3 &to = statistics.make(turn);
+            if (lane == 0) to = make_float3(s.shift, s.correction, s.rstd);
             statistics.made(turn);
             if (lane == 0 && rank == 0) {
                 save_statistics(s, a.o.mean, a.o.rstd, group);
@@ -246,8 +264,7 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1) channe
                 make_float2(parameter<T>(a.o.weight, a.weight_is_wide, index, 1.0f), parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f));
         }
         writers_sync(team);
-        const float4 s = statistics.take(turn);
-        statistics.taken(turn);
+        const float3 s = statistics.take_by_warp(turn);
         T *const y_group = static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel);
         T *y[relay_vectors];
         float scale[relay_vectors], offset[relay_vectors];
