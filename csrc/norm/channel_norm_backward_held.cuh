@@ -9,7 +9,8 @@ namespace bops {
 constexpr int held_backward_steps = 4; // of a group, in registers
 
 // As in forward; a place holds a step of dy and one of x. by_segment: the sums of each segment are wanted or weighted apart; a warp then takes one
-// segment at a time, and its sums of that go to a slot of their own as it leaves it. general: with an activation that takes many instructions.
+// segment at a time, and its sums of that go to a slot of their own as it leaves it. general: with a residual, y, or an activation that takes many
+// instructions.
 template <typename T, bool general, bool by_segment> __global__ void __maxnreg__(112)
     channel_norm_backward_held(const __grid_constant__ channel_backward_walk_arguments a) {
     constexpr int width = 16 / int(sizeof(T)), held = general ? 0 : held_backward_steps;
@@ -36,6 +37,9 @@ template <typename T, bool general, bool by_segment> __global__ void __maxnreg__
         return;
     }
     const auto stride_of = [&](const bops_channel_strides &s) { return a.geometry.is_batch ? s.batch : s.channel; };
+    const extra_operand which = general ? extra_of(a.o, a.p.activation) : extra_operand::none;
+    const bops_channel_strides &extra_strides = which == extra_operand::y ? a.p.y : a.p.residual;
+    const T *const extra = static_cast<const T *>(which == extra_operand::y ? a.o.y : a.o.residual);
     const auto vector_of = [&](uint32_t slot, int array) { return shared_vector((slot * 2 + array) * readers + threadIdx.x); };
 
     // Sums of warps over segments, [turn % 2][segment - the block's first][warp of the segment].
@@ -70,7 +74,10 @@ template <typename T, bool general, bool by_segment> __global__ void __maxnreg__
             unpack<T>(x_data, d);
 #pragma unroll
             for (int k = 0; k < width; ++k) d[k] -= mean;
-            differentiate_vector<T, 16, general>(a.p.activation, extra_operand::none, packed<16>{}, d, scale, bias, dy);
+            packed<16> more = {};
+            if (general && which != extra_operand::none)
+                more = load<16, false>(extra + segment_offset(extra_strides, sample, channel) + step.offset(ring, stride_of(extra_strides), width));
+            differentiate_vector<T, 16, general>(a.p.activation, which, more, d, scale, bias, dy);
         };
 
         // 1. Sums of dpre and dpre d; by segment, of their products with the weight.
@@ -164,6 +171,10 @@ template <typename T, bool general, bool by_segment> __global__ void __maxnreg__
             if (step.is_mine(ring)) {
                 float dy[width], d[width];
                 make_dpre(dy_vector, x_vector, dy, d);
+                if (general && a.o.dresidual)
+                    store<16, false>(static_cast<T *>(a.o.dresidual) + segment_offset(a.p.dresidual, sample, channel) +
+                                         step.offset(ring, stride_of(a.p.dresidual), width),
+                                     pack<T, 16>(dy));
 #pragma unroll
                 for (int k = 0; k < width; ++k) dy[k] = fmaf(-d[k], slope, fmaf(dy[k], scale, -mean_g));
                 if (a.o.dx) store<16, false>(dx.at, pack<T, 16>(dy));
@@ -196,7 +207,7 @@ template <typename T> bops_status channel_norm_backward_held_kernels(const bops_
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(c.threads + 32), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = backward_held_bytes(c, by_segment);
-        const bool general = !is_short(p.activation);
+        const bool general = o.dresidual || o.residual || o.y || !is_short(p.activation);
         const bops_status status =
             by_segment ? call.either(general, channel_norm_backward_held<T, true, true>, channel_norm_backward_held<T, false, true>, shape, a)
                        : call.either(general, channel_norm_backward_held<T, true, false>, channel_norm_backward_held<T, false, false>, shape, a);

@@ -255,10 +255,6 @@ template <typename T, typename P, bool centered, bool clustered> __global__ void
     const uint32_t count = clustered ? (all > first ? min(all - first, a.slice_vectors) : 0) : all;
     const uint32_t row = clustered ? blockIdx.x / a.cluster : blockIdx.x;
     uint4 *const data = reinterpret_cast<uint4 *>(dynamic_shared);
-    const auto vector = [&](uint32_t i) -> packed<16> {
-        const uint4 v = data[i];
-        return {{v.x, v.y, v.z, v.w}};
-    };
     if constexpr (clustered) {
         exchange.initialize(threadIdx.x);
         cluster_arrive();
@@ -286,7 +282,7 @@ template <typename T, typename P, bool centered, bool clustered> __global__ void
         for (int j = 0; j < batch; ++j) {
             const uint32_t k = base + j * shared_threads + threadIdx.x;
             if (k < count) {
-                part[j] = vector(k);
+                part[j] = shared_vector(k);
                 if (a.o.residual) {
                     part[j] = add_residual<T>(part[j], bops::load<16>(residual + k * width), h + k * width);
                     data[k] = make_uint4(part[j].word[0], part[j].word[1], part[j].word[2], part[j].word[3]);
@@ -346,7 +342,7 @@ template <typename T, typename P, bool centered, bool clustered> __global__ void
         parameter_vector<P, width> w, b;
         load_affine<centered>(weight, bias, (first + i) * width, true, w, b);
         float values[width];
-        unpack<T>(vector(i), values);
+        unpack<T>(shared_vector(i), values);
         if constexpr (centered)
 #pragma unroll
             for (int j = 0; j < width; ++j) values[j] -= s.shift;

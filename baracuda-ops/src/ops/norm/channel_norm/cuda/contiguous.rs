@@ -201,6 +201,8 @@ const SINGLE_BACKWARD_WARPS: [u64; 3] = [15, 20, 10];
 /// Bytes of dy and x in a block up to which a cluster takes all samples, and its blocks.
 const MERGED_BYTES: u64 = 24 << 10;
 const MERGED_BLOCKS: u64 = 8;
+/// The most blocks of a multiprocessor in all: further ones cost more than the launch that adds up the samples.
+const MERGED_MOST: u64 = 4;
 /// Multiprocessors' worth of blocks up to which they are launched while the previous kernel ends.
 const SINGLE_EARLY: u64 = 4;
 
@@ -216,6 +218,11 @@ impl Problem {
     /// Vectors of 16 bytes of a segment.
     fn segment_vectors(&self) -> u64 {
         self.shape.spatial / u64::from(16 / self.element_bytes)
+    }
+
+    /// Whether a thread of a part of the split variants would have one access at most, and some none.
+    fn splits_badly(&self) -> bool {
+        (32 * SPLIT_ACCESSES + 1..=SPLIT_THREADS).contains(&self.segment_vectors())
     }
 
     /// Shared memory of a block that takes a group: two fit on a multiprocessor, or one where neither clusters nor another variant take more.
@@ -292,7 +299,10 @@ fn single_backward(p: &Problem) -> Option<Tuned> {
     if p.has_parameter_gradients && batch <= MERGED_BLOCKS.min(u64::from(p.max_cluster)) {
         let cluster = (MERGED_BLOCKS.min(u64::from(p.max_cluster)) / batch).max(1);
         let cluster = 1 << cluster.ilog2();
-        let serves = rows.div_ceil(cluster) * 1024 <= MERGED_BYTES && cluster <= rows;
+        let blocks = groups.checked_mul(cluster)?;
+        let is_small =
+            rows.div_ceil(cluster) * 1024 <= MERGED_BYTES && blocks <= u64::from(p.multiprocessors) * MERGED_MOST;
+        let serves = is_small && cluster <= rows;
         let merged = || form(cluster, batch, SINGLE_BACKWARD_WARPS[2], p.single_room());
         if let Some(tuned) = serves.then(merged).flatten() {
             return Some(Tuned { is_merged: 1, ..tuned });
@@ -366,9 +376,10 @@ impl Problem {
 }
 
 /// Groups on chip while the following ones are fetched: the form and cluster that take the least time by what blocks move. `arrays`: x, or dy and x.
-/// A residual or y would be waited for at every step.
+/// A residual or y is waited for at every step, so that it serves only where the split variant is worse off, backward.
 fn held(p: &Problem, arrays: u64) -> Option<Tuned> {
-    p.group_vectors().filter(|_| p.capability >= 90 && !p.has_extra)?;
+    let serves = p.capability >= 90 && (!p.has_extra || (arrays == 2 && p.splits_badly()));
+    p.group_vectors().filter(|_| serves)?;
     let shape = &p.shape;
     let (segments, groups) = (shape.group_segments(), shape.group_count());
     let vectors = p.segment_vectors();
@@ -643,7 +654,8 @@ mod tests {
                         assert!(threads.is_multiple_of(32) && threads <= 512 && tuned.cluster <= p.max_cluster);
                         assert!(tuned.grid.is_multiple_of(tuned.cluster) && tuned.grid > 0, "{p:?} {tuned:?}");
                         assert!(tuned.stages * tuned.threads * 16 * arrays + 4096 <= p.shared_bytes, "{p:?} {tuned:?}");
-                        assert!(p.capability >= 90 && !p.has_extra, "{p:?} {tuned:?}");
+                        assert!(p.capability >= 90, "{p:?} {tuned:?}");
+                        assert!(!p.has_extra || (arrays == 2 && vectors > 128 && vectors <= 256), "{p:?} {tuned:?}");
                         assert!(tuned.vectors <= 36 && tuned.stages >= 2, "{p:?} {tuned:?}");
                     }
                 }
@@ -667,6 +679,14 @@ mod tests {
         for (shape, bytes) in [([2, 320, 4096, 32], 2), ([1, 512, 16384, 32], 2), ([32, 256, 3136, 32], 2)] {
             assert_eq!(forward(&h200(shape, bytes)).unwrap().variant, sys::BOPS_CHANNEL_NORM_SINGLE, "{shape:?}");
         }
+        let extra = |shape, bytes| Problem { has_extra: true, is_general: true, ..h200(shape, bytes) };
+        for (shape, variant) in
+            [([64, 512, 784, 0], sys::BOPS_CHANNEL_NORM_HELD), ([64, 256, 3136, 0], sys::BOPS_CHANNEL_NORM_SPLIT)]
+        {
+            assert_eq!(backward(&extra(shape, 4)).unwrap().variant, variant, "{shape:?}");
+        }
+        let many = backward(&h200([1, 256, 16384, 256], 2)).unwrap();
+        assert_eq!((many.variant, many.is_merged, many.cluster), (sys::BOPS_CHANNEL_NORM_SINGLE, 0, 1));
         let merged = backward(&h200([2, 1280, 256, 32], 2)).unwrap();
         assert_eq!((merged.variant, merged.is_merged, merged.cluster), (sys::BOPS_CHANNEL_NORM_SINGLE, 1, 4));
         assert_eq!((merged.launches, merged.workspace_bytes), (1, 0));
