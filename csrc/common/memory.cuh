@@ -4,6 +4,8 @@
 
 namespace bops {
 
+__device__ __forceinline__ uint32_t shared_address(const void *shared) { return uint32_t(__cvta_generic_to_shared(shared)); }
+
 // Not the non-coherent path: the caller may write the same elements later in the kernel (in place). Volatile, so that loads stay
 // ahead of the work that the source has after them. streamed: the cache line is the first to go.
 template <int bytes, bool streamed = true> __device__ __forceinline__ packed<bytes> load(const void *from) {
@@ -88,7 +90,7 @@ template <typename P, int count> struct parameter_vector {
 
 // Asynchronous copy into shared memory. What a thread copied itself it may read after its own wait, without a barrier.
 template <int bytes> __device__ __forceinline__ void copy_async(void *shared, const void *global) {
-    const uint32_t to = uint32_t(__cvta_generic_to_shared(shared));
+    const uint32_t to = shared_address(shared);
     if constexpr (bytes == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
     else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(bytes) : "memory");
 }
@@ -105,7 +107,7 @@ __device__ __forceinline__ uint64_t evict_last() {
 }
 // copy_async of 16 bytes with such a policy.
 __device__ __forceinline__ void copy_async_cached(void *shared, const void *global, uint64_t policy) {
-    const uint32_t to = uint32_t(__cvta_generic_to_shared(shared));
+    const uint32_t to = shared_address(shared);
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "l"(policy) : "memory");
 }
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

@@ -1,7 +1,7 @@
 // Rows held on chip by a team of threads: sub-warp, several warps of a block, or the blocks of a cluster; and their reductions,
 // in an order that depends on the team's shape alone.
 #pragma once
-#include "memory.cuh"
+#include "mbarrier.cuh"
 
 namespace bops {
 
@@ -126,9 +126,8 @@ __device__ __forceinline__ void cluster_wait() {
 // Stores to the shared memory of a block of the cluster, at the place of `here` in one's own.
 __device__ __forceinline__ void store_remote(const float2 *here, uint32_t rank, float2 value) {
 #if __CUDA_ARCH__ >= 900
-    uint32_t there;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(uint32_t(__cvta_generic_to_shared(here))), "r"(rank));
-    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(there), "f"(value.x), "f"(value.y) : "memory");
+    asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(remote_address(shared_address(here), rank)), "f"(value.x), "f"(value.y)
+                 : "memory");
 #endif
 }
 
@@ -141,43 +140,22 @@ struct cluster_exchange {
 
     // By all threads; the caller passes a cluster barrier before the first `send`.
     __device__ __forceinline__ void initialize(uint32_t thread) {
-#if __CUDA_ARCH__ >= 900
-        if (thread < depth)
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(uint32_t(__cvta_generic_to_shared(&arrived[thread]))) : "memory");
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
+        if (thread < depth) mbarrier::initialize(shared_address(&arrived[thread]), 1);
+        mbarrier::fence_initialized();
     }
 
     // Exchange number `turn`. A block-wide barrier lies between a `wait` and the block's next `send`, and a block sends `turn` after it
     // has waited for `turn` - 2 at least: so nobody sends to a slot that is still being read.
     __device__ __forceinline__ void send(const float (&value)[4], uint32_t turn, uint32_t rank, uint32_t cluster, uint32_t thread,
                                          uint32_t base = 0) {
-#if __CUDA_ARCH__ >= 900
-        const uint32_t slot = uint32_t(__cvta_generic_to_shared(&slots[turn % depth][rank]));
-        const uint32_t barrier = uint32_t(__cvta_generic_to_shared(&arrived[turn % depth]));
-        if (thread == 0) asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(cluster * 16) : "memory");
-        if (thread < cluster) {
-            uint32_t remote_slot, remote_barrier;
-            asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_slot) : "r"(slot), "r"(base + thread));
-            asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote_barrier) : "r"(barrier), "r"(base + thread));
-            asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(remote_slot),
-                         "f"(value[0]), "f"(value[1]), "f"(value[2]), "f"(value[3]), "r"(remote_barrier)
-                         : "memory");
-        }
-#endif
+        const uint32_t slot = shared_address(&slots[turn % depth][rank]), barrier = shared_address(&arrived[turn % depth]);
+        if (thread == 0) mbarrier::expect(barrier, cluster * 16);
+        if (thread < cluster) mbarrier::store_remote(slot, value, barrier, base + thread);
     }
 
     // Afterwards the result holds every block's values by rank.
     __device__ __forceinline__ const float (*wait(uint32_t turn))[4] {
-#if __CUDA_ARCH__ >= 900
-        const uint32_t barrier = uint32_t(__cvta_generic_to_shared(&arrived[turn % depth]));
-        uint32_t done = 0;
-        while (!done)
-            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                         : "=r"(done)
-                         : "r"(barrier), "r"((turn / depth) & 1)
-                         : "memory");
-#endif
+        mbarrier::wait<true>(shared_address(&arrived[turn % depth]), (turn / depth) & 1);
         return slots[turn % depth];
     }
 };

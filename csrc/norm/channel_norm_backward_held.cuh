@@ -114,7 +114,7 @@ template <typename T, bool general, bool by_segment> __global__ void __maxnreg__
 #pragma unroll
         for (int v = 0; v < held; ++v)
             if (v < steps) {
-                bulk_ring::wait(&bulk.full[place.slot], place.parity);
+                bulk.wait_full(place);
                 dy_data[v] = vector_of(place.slot, 0), x_data[v] = vector_of(place.slot, 1);
                 bulk.release(place.slot);
                 place.next(ring.slots);
@@ -123,7 +123,7 @@ template <typename T, bool general, bool by_segment> __global__ void __maxnreg__
         bulk_place kept = place; // of the first step that is not held
 #pragma unroll 1
         for (uint32_t v = held; v < steps; ++v, place.next(ring.slots)) {
-            bulk_ring::wait(&bulk.full[place.slot], place.parity);
+            bulk.wait_full(place);
             take(vector_of(place.slot, 0), vector_of(place.slot, 1), v + 1 == steps);
         }
         if constexpr (!by_segment) {

@@ -9,65 +9,48 @@ constexpr uint32_t held_slots = 32;  // places, at most
 constexpr uint32_t chain_steps = 20; // that a thread adds up in one go
 constexpr int held_steps = 12;       // of a group, in registers
 
-// Places in shared memory that a warp of its own fills through the bulk copy engine and the other warps read. A place is full when its bytes
-// have arrived, and empty when every reading warp has let it go.
-struct bulk_ring {
-    alignas(8) uint64_t full[held_slots];
-    alignas(8) uint64_t empty[held_slots];
-
-    static __device__ __forceinline__ uint32_t address(const void *shared) { return uint32_t(__cvta_generic_to_shared(shared)); }
-
-    // By all threads, before a barrier.
-    __device__ __forceinline__ void initialize(uint32_t slots, uint32_t readers) {
-#if __CUDA_ARCH__ >= 900
-        if (threadIdx.x < slots) {
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&full[threadIdx.x])) : "memory");
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(&empty[threadIdx.x])), "r"(readers) : "memory");
-        }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
-    }
-    static __device__ __forceinline__ void wait(const uint64_t *barrier, uint32_t parity) { wait_at(address(barrier), parity); }
-    static __device__ __forceinline__ void wait_at(uint32_t barrier, uint32_t parity) {
-#if __CUDA_ARCH__ >= 900
-        uint32_t done = 0;
-        while (!done)
-            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                         : "=r"(done)
-                         : "r"(barrier), "r"(parity)
-                         : "memory");
-#endif
-    }
-    __device__ __forceinline__ void expect(uint32_t slot, uint32_t bytes) {
-#if __CUDA_ARCH__ >= 900
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&full[slot])), "r"(bytes) : "memory");
-#endif
-    }
-    __device__ __forceinline__ void copy(uint32_t slot, void *to, const void *from, uint32_t bytes) {
-#if __CUDA_ARCH__ >= 900
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(address(to)), "l"(from),
-                     "r"(bytes), "r"(address(&full[slot]))
-                     : "memory");
-#endif
-    }
-    // By all lanes of a warp, for the warp.
-    static __device__ __forceinline__ void arrive(const uint64_t *barrier) { arrive_at(address(barrier)); }
-    static __device__ __forceinline__ void arrive_at(uint32_t barrier) {
-#if __CUDA_ARCH__ >= 900
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-#endif
-    }
-    // By a reading warp.
-    __device__ __forceinline__ void release(uint32_t slot) { arrive(&empty[slot]); }
-};
-
 // A position in a ring: the place, and how often the ring was passed.
 struct bulk_place {
     uint32_t slot = 0, parity = 0;
     __device__ __forceinline__ void next(uint32_t slots) {
         if (++slot == slots) slot = 0, parity ^= 1;
     }
+};
+
+// By all lanes of a warp, for the warp.
+__device__ __forceinline__ void arrive_by_warp(uint32_t barrier) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier::arrive(barrier);
+}
+
+// Places in shared memory that a warp of its own fills through the bulk copy engine and the other warps read. A place is full when its bytes
+// have arrived, and empty when every reading warp has let it go.
+struct bulk_ring {
+    alignas(8) uint64_t full[held_slots];
+    alignas(8) uint64_t empty[held_slots];
+
+    // By all threads, before a barrier.
+    __device__ __forceinline__ void initialize(uint32_t slots, uint32_t readers) {
+        if (threadIdx.x < slots) {
+            mbarrier::initialize(shared_address(&full[threadIdx.x]), 1);
+            mbarrier::initialize(shared_address(&empty[threadIdx.x]), readers);
+        }
+        mbarrier::fence_initialized();
+    }
+    __device__ __forceinline__ void wait_full(const bulk_place &place) const { mbarrier::wait(shared_address(&full[place.slot]), place.parity); }
+    __device__ __forceinline__ void wait_empty(const bulk_place &place) const {
+        mbarrier::wait(shared_address(&empty[place.slot]), place.parity ^ 1);
+    }
+    __device__ __forceinline__ void expect(uint32_t slot, uint32_t bytes) { mbarrier::expect(shared_address(&full[slot]), bytes); }
+    __device__ __forceinline__ void copy(uint32_t slot, void *to, const void *from, uint32_t bytes) {
+#if __CUDA_ARCH__ >= 900
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)), "l"(from),
+                     "r"(bytes), "r"(shared_address(&full[slot]))
+                     : "memory");
+#endif
+    }
+    // By a reading warp.
+    __device__ __forceinline__ void release(uint32_t slot) { arrive_by_warp(shared_address(&empty[slot])); }
 };
 
 // The fetching warp: the steps of one group after another. `arrays` tensors of one step share a place, [slot][array][reading thread].
@@ -86,7 +69,7 @@ template <int arrays, typename T> __device__ __forceinline__ void fetch_groups(b
         for (uint32_t i = 0; i < ring.steps; ++i, place.next(ring.slots)) {
             const uint32_t here = segment < ring.segments ? min(ring.segments - segment, ring.multi) : 0;
             const uint32_t bytes = min(ring.per_segment - chunk * ring.pitch, ring.pitch) * 16; // of one segment
-            bulk_ring::wait(&bulk.empty[place.slot], place.parity ^ 1);
+            bulk.wait_empty(place);
             if (lane == 0) bulk.expect(place.slot, here * bytes * arrays);
             __syncwarp();
             for (uint32_t s = lane; s < here; s += 32)
@@ -186,7 +169,7 @@ template <typename T, bool general> __global__ void __maxnreg__(112) channel_nor
 #pragma unroll
         for (int v = 0; v < held; ++v)
             if (v < steps) {
-                bulk_ring::wait(&bulk.full[place.slot], place.parity);
+                bulk.wait_full(place);
                 data[v] = shared_vector(place.slot * readers + threadIdx.x);
                 bulk.release(place.slot);
                 place.next(ring.slots);
@@ -200,7 +183,7 @@ template <typename T, bool general> __global__ void __maxnreg__(112) channel_nor
 #pragma unroll
                 for (int k = 0; k < width; ++k) sum[k] = square[k] = 0;
             }
-            bulk_ring::wait(&bulk.full[place.slot], place.parity);
+            bulk.wait_full(place);
             take(shared_vector(place.slot * readers + threadIdx.x), v);
         }
         float sums[2] = {early[0] + tree_sum(sum), early[1] + tree_sum(square)};
@@ -224,12 +207,7 @@ template <typename T, bool general> __global__ void __maxnreg__(112) channel_nor
         const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
         uint32_t sample, channel;
         a.geometry.segment(group, 0, sample, channel);
-        if (threadIdx.x == 0 && rank == 0) {
-            save_statistics(s, a.o.mean, a.o.rstd, group);
-            if (a.geometry.is_batch)
-                update_running(a.o.running_mean, a.o.running_var, a.o.num_batches, a.momentum, group, s.mean(), s.variance * a.unbias);
-            else if (a.records) a.records[group] = {s.shift, s.correction, s.rstd, s.variance * a.unbias};
-        }
+        if (threadIdx.x == 0 && rank == 0) save_group(a, group, s);
 
         // 3. The output.
         step.start(ring, first);

@@ -23,43 +23,15 @@ struct cluster_mailbox {
 
     // By all threads; a cluster barrier lies between this and the first `send`.
     __device__ __forceinline__ void expect(uint32_t bytes) {
-#if __CUDA_ARCH__ >= 900
-        const uint32_t barrier = uint32_t(__cvta_generic_to_shared(&arrived));
-        if (threadIdx.x == 0) {
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-        }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
+        if (threadIdx.x == 0) mbarrier::initialize(shared_address(&arrived), 1), mbarrier::expect(shared_address(&arrived), bytes);
+        mbarrier::fence_initialized();
     }
     // To the place of `here` in the shared memory of block `rank`.
     template <int count> __device__ __forceinline__ void send(const float *here, const float (&value)[count], uint32_t rank) {
-        static_assert(count == 2 || count == 4, "");
-#if __CUDA_ARCH__ >= 900
-        uint32_t there, barrier;
-        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(uint32_t(__cvta_generic_to_shared(here))), "r"(rank));
-        asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier) : "r"(uint32_t(__cvta_generic_to_shared(&arrived))), "r"(rank));
-        if constexpr (count == 4)
-            asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(there),
-                         "f"(value[0]), "f"(value[1]), "f"(value[2]), "f"(value[3]), "r"(barrier)
-                         : "memory");
-        else
-            asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(there), "f"(value[0]),
-                         "f"(value[1]), "r"(barrier)
-                         : "memory");
-#endif
+        mbarrier::store_remote(shared_address(here), value, shared_address(&arrived), rank);
     }
     // Until all bytes are there.
-    __device__ __forceinline__ void wait() {
-#if __CUDA_ARCH__ >= 900
-        uint32_t done = 0;
-        while (!done)
-            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
-                         : "=r"(done)
-                         : "r"(uint32_t(__cvta_generic_to_shared(&arrived)))
-                         : "memory");
-#endif
-    }
+    __device__ __forceinline__ void wait() { mbarrier::wait<true>(shared_address(&arrived), 0); }
 };
 
 // What the threads of a block know of their channels, in shared memory: [part][vector of the tile][lane]. The pitch keeps the threads of a warp, of

@@ -8,9 +8,9 @@ namespace bops {
 constexpr int relay_threads = 896; // of a block, at most
 constexpr int relay_vectors = 2;   // of a thread in a step
 
-// Addresses of shared memory that stay in registers.
-__device__ __forceinline__ uint32_t shared_address(const void *shared) {
-    uint32_t address = bulk_ring::address(shared);
+// An address of shared memory that stays in a register.
+__device__ __forceinline__ uint32_t kept_address(const void *shared) {
+    uint32_t address = shared_address(shared);
     asm volatile("" : "+r"(address)); // else computed anew at every use
     return address;
 }
@@ -31,29 +31,20 @@ template <typename V> struct relay_slots {
 
     // By one thread, before a barrier; makers: warps, takers: threads.
     __device__ __forceinline__ void initialize(uint32_t makers, uint32_t takers) {
-#if __CUDA_ARCH__ >= 900
-        for (int i = 0; i < 2; ++i) {
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bulk_ring::address(&full[i])), "r"(makers) : "memory");
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bulk_ring::address(&empty[i])), "r"(takers) : "memory");
-        }
-#endif
+        for (int i = 0; i < 2; ++i) mbarrier::initialize(shared_address(&full[i]), makers), mbarrier::initialize(shared_address(&empty[i]), takers);
     }
     // By all lanes: the slot of a turn, to be written by the first; then that it is.
     __device__ __forceinline__ V &make(uint32_t turn) {
-        bulk_ring::wait(&empty[turn % 2], (turn / 2 & 1) ^ 1);
+        mbarrier::wait(shared_address(&empty[turn % 2]), (turn / 2 & 1) ^ 1);
         return value[turn % 2];
     }
-    __device__ __forceinline__ void made(uint32_t turn) { bulk_ring::arrive(&full[turn % 2]); }
+    __device__ __forceinline__ void made(uint32_t turn) { arrive_by_warp(shared_address(&full[turn % 2])); }
     // By a taker: the same to be read, and that it was.
     __device__ __forceinline__ const V &take(uint32_t turn) {
-        bulk_ring::wait(&full[turn % 2], turn / 2 & 1);
+        mbarrier::wait(shared_address(&full[turn % 2]), turn / 2 & 1);
         return value[turn % 2];
     }
-    __device__ __forceinline__ void taken(uint32_t turn) {
-#if __CUDA_ARCH__ >= 900
-        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bulk_ring::address(&empty[turn % 2])) : "memory");
-#endif
-    }
+    __device__ __forceinline__ void taken(uint32_t turn) { mbarrier::arrive(shared_address(&empty[turn % 2])); }
     // By all lanes of a warp: both, by the first lane for all.
     __device__ __forceinline__ V take_by_warp(uint32_t turn) {
         float numbers[sizeof(V) / 4] = {};
@@ -82,7 +73,7 @@ template <int arrays> struct relay_walk {
     uint32_t lane[relay_vectors], sub[relay_vectors];             // of the segment's vectors; which of a step's segments
 
     __device__ __forceinline__ relay_walk(const walk_geometry &ring, const bulk_ring &bulk, uint32_t rank, uint32_t thread, uint32_t team)
-        : first(rank * ring.steps), full(shared_address(bulk.full)), vector(shared_address(dynamic_shared + thread * 16)) {
+        : first(rank * ring.steps), full(kept_address(bulk.full)), vector(kept_address(dynamic_shared + thread * 16)) {
 #pragma unroll
         for (int j = 0; j < relay_vectors; ++j) {
             sub[j] = ring.by_pitch.quotient(thread + j * team);
@@ -103,7 +94,7 @@ template <int arrays> struct relay_walk {
             for (int j = 0; j < relay_vectors; ++j) is_there[j] = segment + sub[j] < ring.segments;
             enter(segment, chunk);
             for (uint32_t i = 0; i < run; ++i) {
-                bulk_ring::wait_at(full + slot * 8, parity);
+                mbarrier::wait(full + slot * 8, parity);
                 const uint32_t from = vector + slot * arrays * array_bytes, released = full + offsetof(bulk_ring, empty) + slot * 8;
 #pragma unroll
                 for (int base = 0; base < relay_vectors; base += ahead) {
@@ -112,7 +103,7 @@ template <int arrays> struct relay_walk {
                     for (int j = 0; j < ahead; ++j)
 #pragma unroll
                         for (int t = 0; t < arrays; ++t) data[j][t] = load_shared(from + t * array_bytes + (base + j) * team * 16);
-                    if (releases && base + ahead == relay_vectors) bulk_ring::arrive_at(released);
+                    if (releases && base + ahead == relay_vectors) arrive_by_warp(released);
 #pragma unroll
                     for (int j = 0; j < ahead; ++j) take(base + j, data[j], is_there[base + j] && lane[base + j] < left);
                 }
@@ -238,12 +229,7 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1) channe
             float3 &to = statistics.make(turn);
             if (lane == 0) to = make_float3(s.shift, s.correction, s.rstd);
             statistics.made(turn);
-            if (lane == 0 && rank == 0) {
-                save_statistics(s, a.o.mean, a.o.rstd, group);
-                if (a.geometry.is_batch)
-                    update_running(a.o.running_mean, a.o.running_var, a.o.num_batches, a.momentum, group, s.mean(), s.variance * a.unbias);
-                else if (a.records) a.records[group] = {s.shift, s.correction, s.rstd, s.variance * a.unbias};
-            }
+            if (lane == 0 && rank == 0) save_group(a, group, s);
         }
         return;
     }

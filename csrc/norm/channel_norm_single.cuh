@@ -111,12 +111,7 @@ template <typename T, bool general> __global__ void __launch_bounds__(single_thr
     }
     total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
     const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
-    if (threadIdx.x == 0 && rank == 0) {
-        save_statistics(s, a.o.mean, a.o.rstd, group);
-        if (a.geometry.is_batch)
-            update_running(a.o.running_mean, a.o.running_var, a.o.num_batches, a.momentum, group, s.mean(), s.variance * a.unbias);
-        else if (a.records) a.records[group] = {s.shift, s.correction, s.rstd, s.variance * a.unbias};
-    }
+    if (threadIdx.x == 0 && rank == 0) save_group(a, group, s);
 
     // 3. The output.
     for (uint32_t v = 0; v < mine; v += batch) {

@@ -22,6 +22,15 @@ template <typename A> struct channel_split_arguments {
     group_record<A> *records; // [groups]
 };
 
+// What is kept of a group: its record where there is a place for it, the saved statistics, a channel's running ones.
+template <typename Arguments, typename A>
+__device__ __forceinline__ void save_group(const Arguments &a, uint64_t group, const channel_statistics<A> &s) {
+    const A unbiased_variance = s.variance * a.unbias;
+    if (a.records) a.records[group] = {s.shift, s.correction, s.rstd, unbiased_variance};
+    save_statistics(s, a.o.mean, a.o.rstd, group);
+    if (a.geometry.is_batch) update_running(a.o.running_mean, a.o.running_var, a.o.num_batches, a.momentum, group, s.mean(), unbiased_variance);
+}
+
 // Row and chunk of a part; of fewer than 2^32 parts without a division.
 template <typename Arguments>
 __device__ __forceinline__ void split_item(const Arguments &a, uint64_t items, uint64_t item, uint64_t &row, uint64_t &chunk) {
@@ -132,10 +141,7 @@ template <typename A> __global__ void __launch_bounds__(split_merge_block)
         sums[0] += sums[0] - sums[0]; // infinity becomes NaN, as it does about the mean itself
         if (threadIdx.x == 0 && group < a.geometry.groups) {
             const channel_statistics<A> s = finish_statistics(moments<A>{shift, sums[0], sums[1]}, a.reciprocal_count, a.eps);
-            a.records[group] = {s.shift, s.correction, s.rstd, s.variance * a.unbias};
-            save_statistics(s, a.o.mean, a.o.rstd, group);
-            if (a.geometry.is_batch)
-                update_running(a.o.running_mean, a.o.running_var, a.o.num_batches, a.momentum, group, s.mean(), s.variance * a.unbias);
+            save_group(a, group, s);
         }
     }
 }
