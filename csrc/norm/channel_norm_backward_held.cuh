@@ -21,7 +21,7 @@ template <typename T, bool general, bool by_segment> __global__ void __maxnreg__
     const uint32_t readers = blockDim.x - 32, warps = readers / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t rank = ring.cluster > 1 ? cluster_rank() : 0, first = rank * ring.steps, steps = ring.steps;
     const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
-    bulk.initialize(ring.slots, warps);
+    bulk.initialize(ring.slots, readers);
     if (ring.cluster > 1) {
         exchange.initialize(threadIdx.x);
         cluster_arrive();

@@ -22,7 +22,7 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1)
     const uint32_t team = (blockDim.x - 64) / 2, warps = team / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t rank = ring.cluster > 1 ? cluster_rank() : 0;
     const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
-    bulk.initialize(ring.slots, warps);
+    bulk.initialize(ring.slots, team);
     if (threadIdx.x == 0) sums.initialize(warps, 32), means.initialize(1, warps);
     if (ring.cluster > 1) {
         exchange.initialize(threadIdx.x);
@@ -56,9 +56,11 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1)
                 total[0] = lane < ring.cluster ? blocks[lane][0] : 0.0f, total[1] = lane < ring.cluster ? blocks[lane][1] : 0.0f;
                 warp_sum(total, merge_lanes);
             }
-            float2 &to = means.make(turn);
-            if (lane == 0) to = make_float2(rstd * weight * total[0] * a.reciprocal_count, rstd * rstd * weight * total[1] * a.reciprocal_count);
-            means.made(turn);
+            if (lane == 0) {
+                const float scale = rstd * weight * a.reciprocal_count;
+                means.make(turn) = make_float2(scale * total[0], scale * rstd * total[1]);
+                means.made(turn);
+            }
             if (lane == 0 && rank == 0) {
                 store_parameter<T>(a.o.dbias, a.weight_is_wide, channel, total[0]);
                 store_parameter<T>(a.o.dweight, a.weight_is_wide, channel, total[1]);
@@ -99,9 +101,7 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1)
                 });
             float totals[2] = {tree_sum(sum), tree_sum(product)};
             warp_sum(totals, 32);
-            relay_sums &to = sums.make(turn);
-            if (lane == 0) to.of_warp[warp - warps] = make_float2(totals[0], totals[1]);
-            sums.made(turn);
+            if (lane == 0) sums.make(turn).of_warp[warp - warps] = make_float2(totals[0], totals[1]), sums.made(turn);
             continue;
         }
 

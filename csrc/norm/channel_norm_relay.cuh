@@ -33,12 +33,12 @@ template <typename V> struct relay_slots {
     __device__ __forceinline__ void initialize(uint32_t makers, uint32_t takers) {
         for (int i = 0; i < 2; ++i) mbarrier::initialize(shared_address(&full[i]), makers), mbarrier::initialize(shared_address(&empty[i]), takers);
     }
-    // By all lanes: the slot of a turn, to be written by the first; then that it is.
+    // By one lane of a making warp: the slot of a turn, to be written; then that it is.
     __device__ __forceinline__ V &make(uint32_t turn) {
         mbarrier::wait(shared_address(&empty[turn % 2]), (turn / 2 & 1) ^ 1);
         return value[turn % 2];
     }
-    __device__ __forceinline__ void made(uint32_t turn) { arrive_by_warp(shared_address(&full[turn % 2])); }
+    __device__ __forceinline__ void made(uint32_t turn) { mbarrier::arrive(shared_address(&full[turn % 2])); }
     // By a taker: the same to be read, and that it was.
     __device__ __forceinline__ const V &take(uint32_t turn) {
         mbarrier::wait(shared_address(&full[turn % 2]), turn / 2 & 1);
@@ -103,7 +103,7 @@ template <int arrays> struct relay_walk {
                     for (int j = 0; j < ahead; ++j)
 #pragma unroll
                         for (int t = 0; t < arrays; ++t) data[j][t] = load_shared(from + t * array_bytes + (base + j) * team * 16);
-                    if (releases && base + ahead == relay_vectors) arrive_by_warp(released);
+                    if (releases && base + ahead == relay_vectors) mbarrier::arrive(released);
 #pragma unroll
                     for (int j = 0; j < ahead; ++j) take(base + j, data[j], is_there[base + j] && lane[base + j] < left);
                 }
@@ -139,7 +139,7 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1) channe
     const uint32_t team = (blockDim.x - 64) / 2, warps = team / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t rank = ring.cluster > 1 ? cluster_rank() : 0, first = rank * ring.steps;
     const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
-    bulk.initialize(ring.slots, warps);
+    bulk.initialize(ring.slots, team);
     if (threadIdx.x == 0) sums.initialize(warps, 32), statistics.initialize(1, warps);
     if (ring.cluster > 1) {
         exchange.initialize(threadIdx.x);
@@ -196,9 +196,7 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1) channe
             float totals[2] = {early[0] + tree_sum(sum), early[1] + tree_sum(square)};
             warp_sum(totals, 32);
             total.sum = totals[0], total.square = totals[1];
-            relay_moments &to = sums.make(turn);
-            if (lane == 0) to.of_warp[own] = total;
-            sums.made(turn);
+            if (lane == 0) sums.make(turn).of_warp[own] = total, sums.made(turn);
         }
         return;
     }
@@ -226,9 +224,7 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1) channe
             }
             total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
             const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
-            float3 &to = statistics.make(turn);
-            if (lane == 0) to = make_float3(s.shift, s.correction, s.rstd);
-            statistics.made(turn);
+            if (lane == 0) statistics.make(turn) = make_float3(s.shift, s.correction, s.rstd), statistics.made(turn);
             if (lane == 0 && rank == 0) save_group(a, group, s);
         }
         return;
