@@ -14,6 +14,7 @@ template <typename A> struct channel_backward_arguments {
     segment_geometry geometry;
     A eps, reciprocal_count;
     uint32_t weight_is_wide, chunks, accesses; // accesses: of a thread in a part, a multiple of split_accesses
+    uint32_t keeps_dpre;                       // the first pass stores dresidual
     uint64_t vectors;
     divisor by_vectors, by_chunks;
     A *part_sums;    // [batch * channels][chunks][2]: of dpre, of dpre xhat
@@ -63,15 +64,22 @@ template <typename O> __host__ __device__ __forceinline__ extra_operand extra_of
     return kind == BOPS_IDENTITY ? extra_operand::none : o.y ? extra_operand::y : o.residual ? extra_operand::residual : extra_operand::none;
 }
 
-// general: with a residual, y, or an activation that takes many instructions.
-template <typename T, int vec_bytes, bool general> __global__ void __launch_bounds__(split_block, general || sizeof(T) == 8 ? 1 : 3)
+// With a short activation and dresidual, a residual or y neither wanted nor there; with a short activation; with any.
+enum gradient_form { bare_gradient, short_gradient, any_gradient };
+
+template <typename O> __host__ gradient_form gradient_form_of(const O &o, bops_activation kind) {
+    return !is_short(kind) ? any_gradient : o.dresidual || o.residual || o.y ? short_gradient : bare_gradient;
+}
+
+template <typename T, int vec_bytes, gradient_form form>
+__global__ void __launch_bounds__(split_block, form == any_gradient || sizeof(T) == 8 ? 1 : 3)
     channel_norm_backward_split_sums(const __grid_constant__ channel_backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
-    constexpr int width = vec_bytes / int(sizeof(T)), batch = width == 8 ? 2 : split_accesses; // accesses under way at once
+    constexpr int width = vec_bytes / int(sizeof(T)), batch = width * (form == bare_gradient ? 1 : 2) >= 8 ? 2 : split_accesses; // under way at once
     __shared__ __align__(16) A slots[4][team_slots];
     const row_team team;
     const uint64_t items = a.geometry.rows * a.chunks;
-    const extra_operand which = general ? extra_of(a.o, a.p.activation) : extra_operand::none;
+    const extra_operand which = form == bare_gradient ? extra_operand::none : extra_of(a.o, a.p.activation);
     const void *const extra = which == extra_operand::y ? a.o.y : a.o.residual;
     const bops_channel_strides &extra_strides = which == extra_operand::y ? a.p.y : a.p.residual;
     uint32_t turn = 0;
@@ -112,20 +120,18 @@ template <typename T, int vec_bytes, bool general> __global__ void __launch_boun
                     unpack<T>(x_data[v], d);
 #pragma unroll
                     for (int i = 0; i < width; ++i) d[i] -= t.mean;
-                    differentiate_vector<T, vec_bytes, general>(a.p.activation, which, extra_data[v], d, t.scale, t.bias, dy);
+                    differentiate_vector<T, vec_bytes, form == any_gradient>(a.p.activation, which, extra_data[v], d, t.scale, t.bias, dy);
 #pragma unroll
                     for (int i = 0; i < width; ++i) {
                         sum[i] += dy[i];
                         product[i] = fma(dy[i], d[i], product[i]);
                     }
-                    if (a.p.uses_running) {
-                        if (a.o.dresidual)
-                            store(static_cast<T *>(a.o.dresidual) + segment_offset(a.p.dresidual, sample, channel) + at(v), pack<T, vec_bytes>(dy));
-                        if (a.o.dx) {
+                    if (a.keeps_dpre && a.o.dresidual)
+                        store(static_cast<T *>(a.o.dresidual) + segment_offset(a.p.dresidual, sample, channel) + at(v), pack<T, vec_bytes>(dy));
+                    if (a.p.uses_running && a.o.dx) {
 #pragma unroll
-                            for (int i = 0; i < width; ++i) dy[i] *= t.scale;
-                            store(static_cast<T *>(a.o.dx) + segment_offset(a.p.dx, sample, channel) + at(v), pack<T, vec_bytes>(dy));
-                        }
+                        for (int i = 0; i < width; ++i) dy[i] *= t.scale;
+                        store(static_cast<T *>(a.o.dx) + segment_offset(a.p.dx, sample, channel) + at(v), pack<T, vec_bytes>(dy));
                     }
                 }
             }
@@ -198,11 +204,13 @@ template <typename T> __global__ void __launch_bounds__(split_merge_block)
     }
 }
 
-template <typename T, int vec_bytes, bool general> __global__ void __launch_bounds__(split_block, general || sizeof(T) == 8 ? 1 : 6)
+template <typename T, int vec_bytes, gradient_form form>
+__global__ void __launch_bounds__(split_block, form == any_gradient || sizeof(T) == 8 ? 1 : 6)
     channel_norm_backward_apply(const __grid_constant__ channel_backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
     const uint64_t all = a.geometry.rows * a.vectors, blocks = (all + split_block - 1) / split_block;
+    if (a.keeps_dpre) wait_for_dependency(); // dy is what the first pass made of it
     for (uint64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
         const uint64_t at = (blocks - 1 - block) * split_block + threadIdx.x;
         if (at >= all) continue;
@@ -212,7 +220,7 @@ template <typename T, int vec_bytes, bool general> __global__ void __launch_boun
         const packed<vec_bytes> dy_data = load<vec_bytes>(static_cast<const T *>(a.o.dy) + segment_offset(a.p.dy, sample, channel) + within);
         const packed<vec_bytes> x_data = load<vec_bytes>(static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel) + within);
         packed<vec_bytes> extra = {};
-        const extra_operand which = general ? extra_of(a.o, a.p.activation) : extra_operand::none;
+        const extra_operand which = form == bare_gradient ? extra_operand::none : extra_of(a.o, a.p.activation);
         if (which != extra_operand::none)
             extra = which == extra_operand::y
                         ? load<vec_bytes>(static_cast<const T *>(a.o.y) + segment_offset(a.p.y, sample, channel) + within)
@@ -226,7 +234,7 @@ template <typename T, int vec_bytes, bool general> __global__ void __launch_boun
         unpack<T>(x_data, d);
 #pragma unroll
         for (int i = 0; i < width; ++i) d[i] -= t.mean;
-        differentiate_vector<T, vec_bytes, general>(a.p.activation, which, extra, d, t.scale, t.bias, dy);
+        differentiate_vector<T, vec_bytes, form == any_gradient>(a.p.activation, which, extra, d, t.scale, t.bias, dy);
         if (a.o.dresidual) store(static_cast<T *>(a.o.dresidual) + segment_offset(a.p.dresidual, sample, channel) + within, pack<T, vec_bytes>(dy));
         if (a.o.dx) {
 #pragma unroll
@@ -301,9 +309,14 @@ template <typename T> bops_status channel_norm_backward_split(const bops_channel
         const bool has_elements = call.prepares || a.geometry.rows * a.vectors > 0;
         const uint32_t teams = split_block / c.threads;
         shape.block = dim3(c.threads, teams), shape.grid = grid((a.geometry.rows * c.chunks + teams - 1) / teams);
-        const bool general = o.dresidual || o.residual || o.y || !is_short(p.activation);
+        const gradient_form form = gradient_form_of(o, p.activation);
+        // Through a ReLU dpre is dy or 0, which no rounding changes: the last pass may read it in place of dy and what it is made of.
+        a.keeps_dpre = p.uses_running || (o.dresidual && p.activation == BOPS_RELU);
         if (has_elements)
-            status = call.either(general, channel_norm_backward_split_sums<T, vec_bytes, true>, channel_norm_backward_split_sums<T, vec_bytes, false>,
+            status = call.one_of(form,
+                                 {channel_norm_backward_split_sums<T, vec_bytes, bare_gradient>,
+                                  channel_norm_backward_split_sums<T, vec_bytes, short_gradient>,
+                                  channel_norm_backward_split_sums<T, vec_bytes, any_gradient>},
                                  shape, a);
         if (status || !wants_sums) return status;
         if (a.geometry.groups) {
@@ -311,10 +324,17 @@ template <typename T> bops_status channel_norm_backward_split(const bops_channel
             status = call(channel_norm_backward_split_merge<T>, shape, a);
             if (status) return status;
         }
-        if (has_elements && !p.uses_running && (call.prepares || o.dx || o.dresidual)) {
+        if (has_elements && !p.uses_running && (call.prepares || o.dx || (o.dresidual && !a.keeps_dpre))) {
             shape.block = dim3(split_block), shape.grid = grid((a.geometry.rows * a.vectors + split_block - 1) / split_block);
-            status =
-                call.either(general, channel_norm_backward_apply<T, vec_bytes, true>, channel_norm_backward_apply<T, vec_bytes, false>, shape, a);
+            channel_backward_arguments<A> last = a;
+            if (a.keeps_dpre) {
+                last.p.dy = p.dresidual, last.p.activation = BOPS_IDENTITY;
+                last.o.dy = o.dresidual, last.o.residual = last.o.y = nullptr, last.o.dresidual = nullptr;
+            }
+            status = call.one_of(a.keeps_dpre ? bare_gradient : form,
+                                 {channel_norm_backward_apply<T, vec_bytes, bare_gradient>, channel_norm_backward_apply<T, vec_bytes, short_gradient>,
+                                  channel_norm_backward_apply<T, vec_bytes, any_gradient>},
+                                 shape, last);
             if (status) return status;
         }
         return p.groups ? sum_samples<T>(p, o, a.segment_sums, a.weight_is_wide, c.overlaps != 0, call) : 0;

@@ -14,12 +14,13 @@ struct kernel_call {
         return prepares ? prepare(kernel, shape) : launch(kernel, shape, stream, arguments...);
     }
 
-    // Of two forms of a kernel the one that is asked for. Operands, which are not known yet when kernels are prepared, may ask for the general one.
-    template <typename... P> bops_status either(bool is_general, void (*general)(P...), void (*other)(P...), const launch_shape &shape,
-                                                const std::remove_cv_t<P> &...arguments) const {
-        bops_status status = 0;
-        if (is_general || prepares) status = (*this)(general, shape, arguments...);
-        return status || is_general ? status : (*this)(other, shape, arguments...);
+    // Of forms of a kernel, each more general than the one before, the one that is asked for. Operands, which are not known yet when kernels are
+    // prepared, may ask for one after it.
+    template <int count, typename... P>
+    bops_status one_of(int form, void (*const (&forms)[count])(P...), const launch_shape &shape, const std::remove_cv_t<P> &...arguments) const {
+        bops_status status = (*this)(forms[form], shape, arguments...);
+        for (int i = form + 1; prepares && i < count && !status; ++i) status = (*this)(forms[i], shape, arguments...);
+        return status;
     }
 };
 
