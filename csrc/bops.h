@@ -174,7 +174,7 @@ enum {
      * other steps. Forward without residual. grid: cluster times teams, at most as many as are resident. vec_bytes 16, threads up to 480. Compute
      * capability 9.0. */
     BOPS_CHANNEL_NORM_HELD = 2,
-    /* groups = 0, without residual and y: a block of 512 threads holds `vectors` channels, 1, 2, 4 or 8, of every sample in shared memory. Their runs
+    /* groups = 0, with a residual or y no activation but relu: a block of 512 threads holds `vectors` channels, 1, 2, 4 or 8, of every sample in shared memory. Their runs
      * in a sample are gapless, start at multiples of 16 bytes and are a whole number of them. chunks: forward, samples that the block's threads
      * take at once, one thread for every 16 bytes of a run. */
     BOPS_CHANNEL_NORM_SLAB = 3,

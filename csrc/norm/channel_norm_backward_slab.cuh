@@ -6,6 +6,7 @@
 namespace bops {
 
 constexpr int slab_chains = 4; // sums of a thread
+constexpr int dpre_batch = 4;  // vectors of a residual or y under way at once
 
 // Copies the runs of a slab to shared memory.
 template <typename T>
@@ -60,7 +61,9 @@ struct channel_backward_slab_arguments {
     uint32_t weight_is_wide, overlaps;
 };
 
-template <typename T> __global__ void __launch_bounds__(slab_block)
+// dpre_first: dpre takes the place of dy in shared memory before anything is added up. It is dy or 0, which no rounding changes; it may need a
+// residual or y, and dresidual is it.
+template <typename T, bool dpre_first> __global__ void __launch_bounds__(slab_block)
     channel_norm_backward_slab(const __grid_constant__ channel_backward_slab_arguments a) {
     constexpr int width = 16 / int(sizeof(T));
     __shared__ float slots[2][slab_warps];
@@ -69,6 +72,7 @@ template <typename T> __global__ void __launch_bounds__(slab_block)
     const slab_geometry &g = a.slab;
     const uint32_t vectors = g.batch * g.vectors;
     const T *const dy_data = reinterpret_cast<const T *>(dynamic_shared), *const x_data = dy_data + vectors * width;
+    const bops_activation activation = dpre_first ? BOPS_IDENTITY : a.p.activation;
     const uint32_t first_channel = blockIdx.x * g.slab, team = slab_block / g.slab, t = threadIdx.x / team, thread = threadIdx.x - t * team;
     const uint32_t channel = first_channel + t;
 
@@ -79,8 +83,47 @@ template <typename T> __global__ void __launch_bounds__(slab_block)
     const float mean = __ldg(static_cast<const float *>(a.o.mean) + channel), rstd = __ldg(static_cast<const float *>(a.o.rstd) + channel);
     const float weight = parameter<T>(a.o.weight, a.weight_is_wide, channel, 1.0f);
     const float scale = rstd * weight, bias = a.p.activation ? parameter<T>(a.o.bias, a.weight_is_wide, channel, 0.0f) : 0.0f;
+    if (thread == 0) terms[0][t] = mean, terms[1][t] = scale, terms[2][t] = bias;
     copy_wait(0);
     __syncthreads();
+    const auto load_vectors = [&](uint32_t i, float(&dy)[width], float(&x)[width]) {
+        unpack<T>(shared_vector(i), dy);
+        unpack<T>(shared_vector(vectors + i), x);
+    };
+    if constexpr (dpre_first) {
+        const extra_operand which = extra_of(a.o, a.p.activation);
+        const bops_channel_strides &extra_strides = which == extra_operand::y ? a.p.y : a.p.residual;
+        const T *const extra = static_cast<const T *>(which == extra_operand::y ? a.o.y : a.o.residual) + first_channel * extra_strides.channel;
+        T *const dresidual = static_cast<T *>(a.o.dresidual) + first_channel * a.p.dresidual.channel;
+        for (uint32_t base = 0; base < vectors; base += dpre_batch * slab_block) {
+            packed<16> more[dpre_batch] = {};
+#pragma unroll
+            for (int b = 0; b < dpre_batch; ++b) {
+                const uint32_t i = base + b * slab_block + threadIdx.x, n = g.by_vectors.quotient(i);
+                if (which != extra_operand::none && i < vectors)
+                    more[b] = load<16, false>(extra + n * extra_strides.batch + (i - n * g.vectors) * width);
+            }
+#pragma unroll
+            for (int b = 0; b < dpre_batch; ++b) {
+                const uint32_t i = base + b * slab_block + threadIdx.x, n = g.by_vectors.quotient(i), j = i - n * g.vectors;
+                if (i >= vectors) continue;
+                if (a.p.activation == BOPS_RELU) {
+                    float dy[width], pre[width], added[width];
+                    load_vectors(i, dy, pre);
+                    unpack<T>(more[b], added);
+                    for_slab_vector<width>(g, j, [&](int k, uint32_t of) {
+                        const float affine = fmaf(pre[k] - terms[0][of], terms[1][of], terms[2][of]);
+                        pre[k] = which == extra_operand::y ? added[k] : affine + added[k];
+                    });
+                    differentiate<false>(BOPS_RELU, pre, dy);
+                    const packed<16> dpre = pack<T, 16>(dy);
+                    reinterpret_cast<uint4 *>(dynamic_shared)[i] = make_uint4(dpre.word[0], dpre.word[1], dpre.word[2], dpre.word[3]);
+                }
+                if (a.o.dresidual) store<16, false>(dresidual + n * a.p.dresidual.batch + j * width, shared_vector(i));
+            }
+        }
+        __syncthreads();
+    }
 
     // 2. The sums of dpre and dpre xhat over each channel.
     float sum[slab_chains] = {}, product[slab_chains] = {};
@@ -88,7 +131,7 @@ template <typename T> __global__ void __launch_bounds__(slab_block)
         const float d = widen(x_data[at]) - mean;
         float dy[1] = {widen(dy_data[at])};
         const float pre[1] = {fmaf(d, scale, bias)};
-        if (a.p.activation != BOPS_IDENTITY) differentiate(a.p.activation, pre, dy);
+        if (activation != BOPS_IDENTITY) differentiate(activation, pre, dy);
         sum[chain] += dy[0];
         product[chain] = fmaf(dy[0], d, product[chain]);
     });
@@ -97,7 +140,6 @@ template <typename T> __global__ void __launch_bounds__(slab_block)
     if (thread == 0) {
         store_parameter<T>(a.o.dbias, a.weight_is_wide, channel, sums[0]);
         store_parameter<T>(a.o.dweight, a.weight_is_wide, channel, sums[1]);
-        terms[0][t] = mean, terms[1][t] = scale, terms[2][t] = bias;
         terms[3][t] = scale * sums[0] * a.reciprocal_count, terms[4][t] = rstd * scale * sums[1] * a.reciprocal_count;
     }
     __syncthreads();
@@ -107,15 +149,12 @@ template <typename T> __global__ void __launch_bounds__(slab_block)
     T *const dx = static_cast<T *>(a.o.dx) + first_channel * a.p.dx.channel;
     for (uint32_t i = threadIdx.x; i < vectors; i += slab_block) {
         const uint32_t n = g.by_vectors.quotient(i), j = i - n * g.vectors;
-        const uint4 dy_word = reinterpret_cast<const uint4 *>(dynamic_shared)[i],
-                    x_word = reinterpret_cast<const uint4 *>(dynamic_shared)[vectors + i];
         float dy[width], d[width];
-        unpack<T>(packed<16>{{dy_word.x, dy_word.y, dy_word.z, dy_word.w}}, dy);
-        unpack<T>(packed<16>{{x_word.x, x_word.y, x_word.z, x_word.w}}, d);
-        if (a.p.activation != BOPS_IDENTITY) {
+        load_vectors(i, dy, d);
+        if (activation != BOPS_IDENTITY) {
             float pre[width];
             for_slab_vector<width>(g, j, [&](int k, uint32_t of) { pre[k] = fmaf(d[k] - terms[0][of], terms[1][of], terms[2][of]); });
-            differentiate(a.p.activation, pre, dy);
+            differentiate(activation, pre, dy);
         }
         for_slab_vector<width>(
             g, j, [&](int k, uint32_t of) { dy[k] = fmaf(terms[0][of] - d[k], terms[4][of], fmaf(dy[k], terms[1][of], -terms[3][of])); });
@@ -136,7 +175,8 @@ template <typename T> bops_status channel_norm_backward_slab_kernels(const bops_
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(slab_block), shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = a.slab.batch * a.slab.vectors * 32;
-        return call(channel_norm_backward_slab<T>, shape, a);
+        const bool dpre_first = o.dresidual || o.residual || o.y;
+        return call.one_of(dpre_first, {channel_norm_backward_slab<T, false>, channel_norm_backward_slab<T, true>}, shape, a);
     }
 }
 

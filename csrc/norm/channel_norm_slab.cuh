@@ -39,8 +39,9 @@ struct channel_slab_arguments {
 };
 
 // A thread has one vector of the run in every `turns`-th sample, so that the channels of its elements stay the same. In dynamic shared memory:
-// the sums of every element of the run and of their squares, [turn][run], and the slab.
-template <typename T> __global__ void __launch_bounds__(slab_block, 2) channel_norm_slab(const __grid_constant__ channel_slab_arguments a) {
+// the sums of every element of the run and of their squares, [turn][run], and the slab. has_residual: with no activation or a ReLU.
+template <typename T, bool has_residual> __global__ void __launch_bounds__(slab_block, 2)
+    channel_norm_slab(const __grid_constant__ channel_slab_arguments a) {
     constexpr int width = 16 / int(sizeof(T));
     __shared__ float terms[3][slab_channels]; // shift, scale, offset
     if (a.overlaps) follow_previous();
@@ -128,15 +129,36 @@ template <typename T> __global__ void __launch_bounds__(slab_block, 2) channel_n
 
     // 3. The output.
     for_elements([&](int i, uint32_t t) { scale[i] = terms[1][t], offset[i] = terms[2][t]; });
-    T *const y = static_cast<T *>(a.o.y) + first_channel * a.p.y.channel + turn * a.p.y.batch + vector * width;
-#pragma unroll 4
-    for (uint32_t k = 0; k < samples; ++k) {
-        float d[width];
-        load_vector(k, d);
+    const auto own = [&](const void *tensor, const bops_channel_strides &s) { // this thread's first vector
+        return static_cast<const T *>(tensor) + first_channel * s.channel + turn * s.batch + vector * width;
+    };
+    T *const y = const_cast<T *>(own(a.o.y, a.p.y));
+    const T *const residual = own(a.o.residual, a.p.residual);
+    constexpr uint32_t batch = 4; // vectors under way at once
+    for (uint32_t base = 0; base < samples; base += batch) {
+        packed<16> added[batch];
+        if (has_residual)
 #pragma unroll
-        for (int i = 0; i < width; ++i) d[i] = fmaf(d[i] - shift[i], scale[i], offset[i]);
-        if (a.p.activation != BOPS_IDENTITY) activate(a.p.activation, d);
-        store_whole(y + k * (a.turns * a.p.y.batch), pack<T, 16>(d));
+            for (uint32_t j = 0; j < batch; ++j)
+                if (base + j < samples) added[j] = load<16, false>(residual + (base + j) * (a.turns * a.p.residual.batch));
+#pragma unroll
+        for (uint32_t j = 0; j < batch; ++j) {
+            const uint32_t k = base + j;
+            if (k >= samples) continue;
+            float d[width];
+            load_vector(k, d);
+#pragma unroll
+            for (int i = 0; i < width; ++i) d[i] = fmaf(d[i] - shift[i], scale[i], offset[i]);
+            if (has_residual) {
+                float more[width];
+                unpack<T>(added[j], more);
+#pragma unroll
+                for (int i = 0; i < width; ++i) d[i] += more[i];
+            }
+            if (!has_residual && a.p.activation != BOPS_IDENTITY) activate(a.p.activation, d);
+            if (has_residual && a.p.activation == BOPS_RELU) activate<false>(BOPS_RELU, d);
+            store_whole(y + k * (a.turns * a.p.y.batch), pack<T, 16>(d));
+        }
     }
 }
 
@@ -154,7 +176,7 @@ template <typename T> bops_status channel_norm_slab_kernels(const bops_channel_n
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(slab_block), shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = a.slab.batch * a.slab.vectors * 16 + a.turns * a.slab.run * 8;
-        const bops_status status = call(channel_norm_slab<T>, shape, a);
+        const bops_status status = call.one_of(o.residual != nullptr, {channel_norm_slab<T, false>, channel_norm_slab<T, true>}, shape, a);
         return status ? status : finish_running<float>(p, o, nullptr, call);
     }
 }

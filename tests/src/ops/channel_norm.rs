@@ -107,6 +107,9 @@ pub(super) trait Family {
 /// Groups that clusters of a large device take one after another, several times around their rings.
 const MANY_ROUNDS: [u64; 3] = [4, 36, 65_600];
 
+/// Odd spatial extents, of which a few channels of all samples stay on chip.
+const ODD_EXTENTS: [u64; 4] = [5, 8, 7, 7];
+
 const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 const ACTIVATIONS: [Activation; 6] = [
     Activation::Relu,
@@ -308,6 +311,11 @@ pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
         for (form, core) in layouts::<F>(dtype) {
             add(form, Data::Normal, core && dtype != DType::F64);
         }
+        if F::HAS_RESIDUAL {
+            let form = Form { residual: true, ..Form::affine(dense(dtype, &ODD_EXTENTS), 0, DType::F32) };
+            add(form.clone(), Data::Normal, false);
+            add(form.act(Activation::Relu).running(Running::Momentum(0.1)), Data::Normal, dtype == DType::BF16);
+        }
         for data in Data::ALL.into_iter().filter(|d| *d != Data::Normal) {
             if F::HAS_RESIDUAL {
                 let x = last(dtype, &[3, 8, 9, 11]);
@@ -412,6 +420,16 @@ pub(super) fn backward_cases<F: Family>() -> Vec<Case> {
                     add(input, Data::Normal, false);
                 }
             }
+        }
+        if F::HAS_RESIDUAL {
+            let form = Form { residual: true, ..Form::affine(dense(dtype, &ODD_EXTENTS), 0, DType::F32) };
+            add(GradientForm::all(form.clone()), Data::Normal, false);
+            let relu = GradientForm::all(form.act(Activation::Relu));
+            let mut wanted = Gradients::ALL;
+            wanted.dx = false;
+            add(GradientForm { wanted, ..relu.clone() }, Data::Normal, false);
+            add(GradientForm { from_y: true, ..relu.clone() }, Data::Normal, false);
+            add(relu, Data::Normal, dtype == DType::BF16);
         }
         if dtype == DType::F32 {
             let x = dense(dtype, &MANY_ROUNDS);

@@ -410,6 +410,7 @@ mod tests {
         cumulative: false,
         is_general: false,
         has_extra: false,
+        at_most_relu: false,
         has_element_gradients: false,
         has_parameter_gradients: false,
         capability: 80,

@@ -79,8 +79,8 @@ const SLAB_SAMPLES: u64 = 8;
 fn slab(p: &Problem, arrays: u64) -> Option<Tuned> {
     let shape = &p.shape;
     let size = u64::from(p.element_bytes);
-    let serves = shape.groups == 0 && !p.inference && !p.has_extra && p.sample_vector_bytes == 16 && p.vec_bytes() < 16;
-    if !serves || size == 8 || shape.batch * shape.channels * shape.spatial == 0 {
+    let serves = shape.groups == 0 && !p.inference && p.sample_vector_bytes == 16 && p.vec_bytes() < 16;
+    if !serves || p.has_extra && !p.at_most_relu || size == 8 || shape.batch * shape.channels * shape.spatial == 0 {
         return None;
     }
     let channels = *SLAB_CHANNELS.iter().find(|&&channels| (channels * shape.spatial * size).is_multiple_of(16))?;
@@ -542,6 +542,7 @@ mod tests {
             cumulative: false,
             is_general: false,
             has_extra: false,
+            at_most_relu: false,
             has_element_gradients: true,
             has_parameter_gradients: true,
             capability: 90,
@@ -693,6 +694,11 @@ mod tests {
         let small = h200([64, 2048, 49, 0], 2);
         assert_eq!(forward(&small).unwrap().variant, sys::BOPS_CHANNEL_NORM_SLAB);
         assert_eq!(backward(&small).unwrap().variant, sys::BOPS_CHANNEL_NORM_SLAB);
+        let with_residual = extra([64, 2048, 49, 0], 2);
+        let relu = Problem { at_most_relu: true, ..with_residual };
+        for (p, variant) in [(with_residual, sys::BOPS_CHANNEL_NORM_SPLIT), (relu, sys::BOPS_CHANNEL_NORM_SLAB)] {
+            assert_eq!((forward(&p).unwrap().variant, backward(&p).unwrap().variant), (variant, variant));
+        }
         let large = h200([1, 256, 1 << 20, 32], 2);
         assert_eq!(forward(&large).unwrap().variant, sys::BOPS_CHANNEL_NORM_SPLIT);
     }

@@ -45,6 +45,8 @@ pub(crate) struct Problem {
     pub(crate) is_general: bool,
     /// Whether a residual, or in backward y or the residual, is read beside x.
     pub(crate) has_extra: bool,
+    /// Whether there is no activation, or a ReLU: dpre is then dy or 0, which no rounding changes.
+    pub(crate) at_most_relu: bool,
     /// Backward: whether gradients of elements are wanted.
     pub(crate) has_element_gradients: bool,
     /// Backward: whether gradients of parameters are wanted.
@@ -342,6 +344,7 @@ fn forward_problem(norm: &Valid<ForwardFields>, geometry: &ChannelGeometry, prop
         cumulative: fields.cumulative,
         is_general: fields.residual || !is_short(fields.activation),
         has_extra: fields.residual,
+        at_most_relu: is_at_most_relu(fields.activation),
         has_element_gradients: false,
         has_parameter_gradients: false,
         ..plain_problem(fields.x.dtype(), geometry, &norm.slots, props)
@@ -355,6 +358,7 @@ fn backward_problem(norm: &Valid<BackwardFields>, geometry: &ChannelGeometry, pr
         inference: fields.inference,
         is_general: has_extra || fields.dresidual || !is_short(fields.activation),
         has_extra: has_extra || fields.dresidual,
+        at_most_relu: is_at_most_relu(fields.activation),
         has_element_gradients: fields.dx || fields.dresidual,
         has_parameter_gradients: fields.dweight || fields.dbias,
         ..plain_problem(fields.x.dtype(), geometry, &norm.slots, props)
@@ -364,6 +368,10 @@ fn backward_problem(norm: &Valid<BackwardFields>, geometry: &ChannelGeometry, pr
 /// `is_short` of `csrc/common/activation.cuh`.
 fn is_short(activation: Activation) -> bool {
     matches!(activation, Activation::Identity | Activation::Relu | Activation::Silu)
+}
+
+fn is_at_most_relu(activation: Activation) -> bool {
+    matches!(activation, Activation::Identity | Activation::Relu)
 }
 
 /// See [`Problem::sample_vector_bytes`].
@@ -395,6 +403,7 @@ fn plain_problem(dtype: DType, geometry: &ChannelGeometry, slots: &Slots, props:
         cumulative: false,
         is_general: false,
         has_extra: false,
+        at_most_relu: false,
         has_element_gradients: false,
         has_parameter_gradients: false,
         capability: props.capability,
