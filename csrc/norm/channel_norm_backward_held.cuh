@@ -209,8 +209,9 @@ template <typename T> bops_status channel_norm_backward_held_kernels(const bops_
         shape.shared_bytes = backward_held_bytes(c, by_segment);
         const bool general = o.dresidual || o.residual || o.y || !is_short(p.activation);
         const bops_status status =
-            by_segment ? call.one_of(general, {channel_norm_backward_held<T, false, true>, channel_norm_backward_held<T, true, true>}, shape, a)
-                       : call.one_of(general, {channel_norm_backward_held<T, false, false>, channel_norm_backward_held<T, true, false>}, shape, a);
+            by_segment
+                ? call.one_of(general, forms_of(channel_norm_backward_held<T, false, true>, channel_norm_backward_held<T, true, true>), shape, a)
+                : call.one_of(general, forms_of(channel_norm_backward_held<T, false, false>, channel_norm_backward_held<T, true, false>), shape, a);
         return status ? status : sum_parts<T>(p, c, a, call);
     }
 }

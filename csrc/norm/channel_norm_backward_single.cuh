@@ -191,7 +191,7 @@ template <typename T> bops_status channel_norm_backward_single_kernels(const bop
         shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = c.threads * c.vectors * 32 + (ring.steps + (c.is_merged ? shape.cluster * ring.segments : 0)) * uint32_t(sizeof(float2));
         const bops_status status =
-            call.one_of(!is_short(p.activation), {channel_norm_backward_single<T, false>, channel_norm_backward_single<T, true>}, shape, a);
+            call.one_of(!is_short(p.activation), forms_of(channel_norm_backward_single<T, false>, channel_norm_backward_single<T, true>), shape, a);
         return status || c.is_merged ? status : sum_parts<T>(p, c, a.of, call);
     }
 }

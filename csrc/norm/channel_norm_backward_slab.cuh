@@ -176,7 +176,7 @@ template <typename T> bops_status channel_norm_backward_slab_kernels(const bops_
         shape.grid = dim3(c.grid), shape.block = dim3(slab_block), shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = a.slab.batch * a.slab.vectors * 32;
         const bool dpre_first = o.dresidual || o.residual || o.y;
-        return call.one_of(dpre_first, {channel_norm_backward_slab<T, false>, channel_norm_backward_slab<T, true>}, shape, a);
+        return call.one_of(dpre_first, forms_of(channel_norm_backward_slab<T, false>, channel_norm_backward_slab<T, true>), shape, a);
     }
 }
 

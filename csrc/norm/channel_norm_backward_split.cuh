@@ -314,9 +314,9 @@ template <typename T> bops_status channel_norm_backward_split(const bops_channel
         a.keeps_dpre = p.uses_running || (o.dresidual && p.activation == BOPS_RELU);
         if (has_elements)
             status = call.one_of(form,
-                                 {channel_norm_backward_split_sums<T, vec_bytes, bare_gradient>,
-                                  channel_norm_backward_split_sums<T, vec_bytes, short_gradient>,
-                                  channel_norm_backward_split_sums<T, vec_bytes, any_gradient>},
+                                 forms_of(channel_norm_backward_split_sums<T, vec_bytes, bare_gradient>,
+                                          channel_norm_backward_split_sums<T, vec_bytes, short_gradient>,
+                                          channel_norm_backward_split_sums<T, vec_bytes, any_gradient>),
                                  shape, a);
         if (status || !wants_sums) return status;
         if (a.geometry.groups) {
@@ -332,8 +332,9 @@ template <typename T> bops_status channel_norm_backward_split(const bops_channel
                 last.o.dy = o.dresidual, last.o.residual = last.o.y = nullptr, last.o.dresidual = nullptr;
             }
             status = call.one_of(a.keeps_dpre ? bare_gradient : form,
-                                 {channel_norm_backward_apply<T, vec_bytes, bare_gradient>, channel_norm_backward_apply<T, vec_bytes, short_gradient>,
-                                  channel_norm_backward_apply<T, vec_bytes, any_gradient>},
+                                 forms_of(channel_norm_backward_apply<T, vec_bytes, bare_gradient>,
+                                          channel_norm_backward_apply<T, vec_bytes, short_gradient>,
+                                          channel_norm_backward_apply<T, vec_bytes, any_gradient>),
                                  shape, last);
             if (status) return status;
         }

@@ -5,6 +5,13 @@
 
 namespace bops {
 
+// Forms of a kernel, each more general than the one before; two or three.
+template <typename... P> struct kernel_forms { void (*form[3])(P...); };
+
+template <typename... P> kernel_forms<P...> forms_of(void (*first)(P...), void (*second)(P...), void (*third)(P...) = nullptr) {
+    return {{first, second, third}};
+}
+
 // Runs, or only prepares, kernels.
 struct kernel_call {
     bool prepares;
@@ -14,12 +21,11 @@ struct kernel_call {
         return prepares ? prepare(kernel, shape) : launch(kernel, shape, stream, arguments...);
     }
 
-    // Of forms of a kernel, each more general than the one before, the one that is asked for. Operands, which are not known yet when kernels are
-    // prepared, may ask for one after it.
-    template <int count, typename... P>
-    bops_status one_of(int form, void (*const (&forms)[count])(P...), const launch_shape &shape, const std::remove_cv_t<P> &...arguments) const {
-        bops_status status = (*this)(forms[form], shape, arguments...);
-        for (int i = form + 1; prepares && i < count && !status; ++i) status = (*this)(forms[i], shape, arguments...);
+    // The form that is asked for. Operands, which are not known yet when kernels are prepared, may ask for one after it.
+    template <typename... P>
+    bops_status one_of(int first, const kernel_forms<P...> &kernel, const launch_shape &shape, const std::remove_cv_t<P> &...arguments) const {
+        bops_status status = (*this)(kernel.form[first], shape, arguments...);
+        for (int i = first + 1; prepares && i < 3 && kernel.form[i] && !status; ++i) status = (*this)(kernel.form[i], shape, arguments...);
         return status;
     }
 };

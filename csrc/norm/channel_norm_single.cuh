@@ -163,7 +163,7 @@ template <typename T> bops_status channel_norm_single_kernels(const bops_channel
                                                                                      : a.geometry.segments) *
                                                         uint32_t(sizeof(float2));
         const bool general = o.residual || !is_short(p.activation);
-        const bops_status status = call.one_of(general, {channel_norm_single<T, false>, channel_norm_single<T, true>}, shape, a);
+        const bops_status status = call.one_of(general, forms_of(channel_norm_single<T, false>, channel_norm_single<T, true>), shape, a);
         return status ? status : finish_running(p, o, a.records, call);
     }
 }

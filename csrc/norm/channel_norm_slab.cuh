@@ -176,7 +176,7 @@ template <typename T> bops_status channel_norm_slab_kernels(const bops_channel_n
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(slab_block), shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = a.slab.batch * a.slab.vectors * 16 + a.turns * a.slab.run * 8;
-        const bops_status status = call.one_of(o.residual != nullptr, {channel_norm_slab<T, false>, channel_norm_slab<T, true>}, shape, a);
+        const bops_status status = call.one_of(o.residual != nullptr, forms_of(channel_norm_slab<T, false>, channel_norm_slab<T, true>), shape, a);
         return status ? status : finish_running<float>(p, o, nullptr, call);
     }
 }
