@@ -171,7 +171,7 @@ enum {
     /* Teams walk over groups, fetched ahead by 32 further threads of a block through `stages` places in shared memory, up to 32, each of threads * 16
      * bytes, backward 32. In a step a block's threads take a part of one segment, or several whole segments; vectors: steps of a group in one block.
      * The first 12 steps of a group, backward 4, go to registers, but none with an activation other than relu and silu; there are more places than
-     * other steps. Forward without residual. grid: cluster times teams, at most as many as are resident. vec_bytes 16, threads up to 480. Compute
+     * other steps. Without residual and y. grid: cluster times teams, at most as many as are resident. vec_bytes 16, threads up to 480. Compute
      * capability 9.0. */
     BOPS_CHANNEL_NORM_HELD = 2,
     /* groups = 0, with a residual or y no activation but relu: a block of 512 threads holds `vectors` channels, 1, 2, 4 or 8, of every sample in shared memory. Their runs

@@ -14,6 +14,8 @@ const SPLIT_LONG: u64 = 16;
 const SPLIT_LARGE: u64 = 4;
 /// Threads of their blocks.
 const SPLIT_THREADS: u64 = 256;
+/// Vectors of a segment up to which a warp takes a part of it, backward: a block has no barrier to wait at then, nor threads without a vector.
+const SPLIT_BY_WARPS: u64 = 1024;
 
 /// The variant that serves a forward.
 pub(super) fn forward(p: &Problem) -> Result<Tuned, String> {
@@ -176,7 +178,12 @@ fn running_launches(p: &Problem) -> u32 {
 }
 
 fn split_backward(p: &Problem) -> Result<Tuned, String> {
-    let tuned = split(p);
+    let mut tuned = split(p);
+    let vectors = p.shape.spatial / u64::from(tuned.vec_bytes / p.element_bytes);
+    if tuned.threads == SPLIT_THREADS as u32 && vectors <= SPLIT_BY_WARPS {
+        (tuned.threads, tuned.vectors) = (32, 2 * SPLIT_ACCESSES as u32);
+        tuned.chunks = vectors.div_ceil(32 * 2 * SPLIT_ACCESSES) as u32;
+    }
     if p.inference && !p.has_parameter_gradients {
         return Ok(Tuned { launches: 1, ..tuned });
     }
@@ -218,11 +225,6 @@ impl Problem {
     /// Vectors of 16 bytes of a segment.
     fn segment_vectors(&self) -> u64 {
         self.shape.spatial / u64::from(16 / self.element_bytes)
-    }
-
-    /// Whether a thread of a part of the split variants would have one access at most, and some none.
-    fn splits_badly(&self) -> bool {
-        (32 * SPLIT_ACCESSES + 1..=SPLIT_THREADS).contains(&self.segment_vectors())
     }
 
     /// Shared memory of a block that takes a group: two fit on a multiprocessor, or one where neither clusters nor another variant take more.
@@ -376,9 +378,8 @@ impl Problem {
 }
 
 /// Groups on chip while the following ones are fetched: the form and cluster that take the least time by what blocks move. `arrays`: x, or dy and x.
-/// A residual or y is waited for at every step, so that it serves only where the split variant is worse off, backward.
 fn held(p: &Problem, arrays: u64) -> Option<Tuned> {
-    let serves = p.capability >= 90 && (!p.has_extra || (arrays == 2 && p.splits_badly()));
+    let serves = p.capability >= 90 && !p.has_extra;
     p.group_vectors().filter(|_| serves)?;
     let shape = &p.shape;
     let (segments, groups) = (shape.group_segments(), shape.group_count());
@@ -656,7 +657,7 @@ mod tests {
                         assert!(tuned.grid.is_multiple_of(tuned.cluster) && tuned.grid > 0, "{p:?} {tuned:?}");
                         assert!(tuned.stages * tuned.threads * 16 * arrays + 4096 <= p.shared_bytes, "{p:?} {tuned:?}");
                         assert!(p.capability >= 90, "{p:?} {tuned:?}");
-                        assert!(!p.has_extra || (arrays == 2 && vectors > 128 && vectors <= 256), "{p:?} {tuned:?}");
+                        assert!(!p.has_extra, "{p:?} {tuned:?}");
                         assert!(tuned.vectors <= 36 && tuned.stages >= 2, "{p:?} {tuned:?}");
                     }
                 }
@@ -681,10 +682,11 @@ mod tests {
             assert_eq!(forward(&h200(shape, bytes)).unwrap().variant, sys::BOPS_CHANNEL_NORM_SINGLE, "{shape:?}");
         }
         let extra = |shape, bytes| Problem { has_extra: true, is_general: true, ..h200(shape, bytes) };
-        for (shape, variant) in
-            [([64, 512, 784, 0], sys::BOPS_CHANNEL_NORM_HELD), ([64, 256, 3136, 0], sys::BOPS_CHANNEL_NORM_SPLIT)]
+        for (shape, threads, vectors, chunks) in
+            [([64, 512, 784, 0], 32, 8, 1), ([64, 256, 3136, 0], 32, 8, 4), ([64, 64, 12544, 0], 256, 4, 4)]
         {
-            assert_eq!(backward(&extra(shape, 4)).unwrap().variant, variant, "{shape:?}");
+            let tuned = backward(&extra(shape, 4)).unwrap();
+            assert_eq!((tuned.threads, tuned.vectors, tuned.chunks), (threads, vectors, chunks), "{shape:?}");
         }
         let many = backward(&h200([1, 256, 16384, 256], 2)).unwrap();
         assert_eq!((many.variant, many.is_merged, many.cluster), (sys::BOPS_CHANNEL_NORM_SINGLE, 0, 1));
