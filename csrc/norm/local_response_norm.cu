@@ -14,23 +14,30 @@ template <typename A> struct forward_arguments {
 // are in flight as the window has channels.
 template <typename T, int size, int bytes, int parts, bool roots> __global__ void __launch_bounds__(walk_threads)
     local_response_norm_walk(const __grid_constant__ forward_arguments<float> a) {
-    constexpr int width = bytes / int(sizeof(T)), after = size - size / 2 - 1, distance = walk_place<parts>::distance;
+    static_assert(size % 2 == 1, "walking down takes windows that are the same both ways");
+    constexpr int width = bytes / int(sizeof(T)), after = size / 2, distance = walk_place<parts>::distance;
     const walk_place<parts> place(a.p.spatial / width);
-    if (place.n >= a.p.batch || place.count == 0) return;
+    if (place.n >= a.p.batch) return;
     const int channels = int(a.p.channels), first = int(blockIdx.y * a.chunk), end = min(channels, first + int(a.chunk));
-    const int64_t x_step = int64_t(a.p.x.channel), y_step = int64_t(a.p.y.channel);
-    const int load_end = min(channels, end + after);
-    int t = first - size / 2;
+    // Every other chunk is walked from its last channel down, so that neighbours read the channels at their border at about the same
+    // time. There t counts as if the chunk were turned over.
+    const bool is_down = parts > 1 && blockIdx.y % 2 == 1;
+    const int sign = is_down ? -1 : 1, start = is_down ? end - 1 : first;
+    const int64_t x_step = sign * int64_t(a.p.x.channel), y_step = sign * int64_t(a.p.y.channel);
+    const int below = min(first, after), above = min(channels - end, after);
+    const int load_begin = first - (is_down ? above : below), load_end = end + (is_down ? below : above);
+    int t = first - after;
     // Of the channel that is loaded next, and of the one that is written next.
-    const T *x = static_cast<const T *>(a.o.x) + int64_t(place.n * a.p.x.batch + place.first * width) + t * x_step;
-    T *y = static_cast<T *>(a.o.y) + (place.n * a.p.y.batch + place.first * width) + first * y_step;
+    const T *x =
+        static_cast<const T *>(a.o.x) + int64_t(place.n * a.p.x.batch + place.first * width) + (start * int64_t(a.p.x.channel) - after * x_step);
+    T *y = static_cast<T *>(a.o.y) + (place.n * a.p.y.batch + place.first * width) + start * int64_t(a.p.y.channel);
 
     // 1. The first loads.
     packed<bytes> data[size][parts];
 #pragma unroll
     for (int i = 0; i < size; ++i, x += x_step)
 #pragma unroll
-        for (int p = 0; p < parts; ++p) data[i][p] = load_channel<bytes>(x + p * distance, t + i >= 0 && t + i < load_end && place.has(p));
+        for (int p = 0; p < parts; ++p) data[i][p] = load_channel<bytes>(x + p * distance, t + i >= load_begin && t + i < load_end && place.has(p));
     float ring[size][parts][width] = {};
     for (; t < end + after; t += size) {
 #pragma unroll

@@ -120,7 +120,7 @@ constexpr int response_threads = 256;
 constexpr int walk_threads = 128;
 
 // What a thread of a WALK owns. One part: a vector; those of all samples are numbered through. More: single elements; a warp owns
-// 32 * parts neighbours of one sample, each thread every 32nd.
+// 32 * parts neighbours of one sample, each thread every 32nd, and the warps of all samples are numbered through.
 template <int parts> struct walk_place {
     static constexpr int distance = 32; // vectors between parts
     uint64_t n, first;
@@ -130,17 +130,18 @@ template <int parts> struct walk_place {
             divide(uint64_t(blockIdx.x) * walk_threads + threadIdx.x, vectors, n, first);
             count = 32;
         } else {
-            const uint64_t blocks = (vectors + walk_threads * parts - 1) / (walk_threads * parts);
-            divide(blockIdx.x, blocks, n, first);
-            first = first * (walk_threads * parts) + threadIdx.x / 32 * (32 * parts);
-            count = first < vectors ? int(min(vectors - first, uint64_t(32 * parts))) : 0;
+            const uint64_t ranges = (vectors + 32 * parts - 1) / (32 * parts);
+            divide(uint64_t(blockIdx.x) * (walk_threads / 32) + threadIdx.x / 32, ranges, n, first);
+            first *= 32 * parts;
+            count = int(min(vectors - first, uint64_t(32 * parts)));
             first += threadIdx.x % 32;
         }
     }
     __device__ __forceinline__ bool has(int part) const { return parts == 1 || int(threadIdx.x % 32) + part * distance < count; }
     static uint64_t blocks(uint64_t batch, uint64_t vectors) {
+        constexpr uint64_t warps = walk_threads / 32;
         return parts == 1 ? (batch * vectors + walk_threads - 1) / walk_threads
-                          : batch * ((vectors + walk_threads * parts - 1) / (walk_threads * parts));
+                          : (batch * ((vectors + 32 * parts - 1) / (32 * parts)) + warps - 1) / warps;
     }
 
     // Writes the results of a warp. Single elements of 4 bytes, of a row that starts anywhere: values move to the threads at whose places

@@ -11,13 +11,16 @@ template <typename A> struct backward_arguments {
     A *terms;                            // DIRECT: dy x d^(-beta - 1) in the dense order
 };
 
+// Blocks that share a multiprocessor, at least. The choice of chunks counts on them.
+constexpr int backward_walk_places(int size, int parts) { return size == 5 && parts == 2 ? 5 : size == 9 && parts == 4 ? 0 : 2; }
+
 // A thread owns the vectors at some positions and walks over the channels of its chunk: one channel enters, the window of an earlier
 // one is complete and gives its term, the terms of a still earlier one are complete and give its dx.
-template <typename T, int size, int bytes, int parts, bool roots> __global__ void __launch_bounds__(walk_threads, size == 9 && parts == 4 ? 0 : 2)
+template <typename T, int size, int bytes, int parts, bool roots> __global__ void __launch_bounds__(walk_threads, backward_walk_places(size, parts))
     local_response_norm_backward_walk(const __grid_constant__ backward_arguments<float> a) {
     constexpr int width = bytes / int(sizeof(T)), after = size - size / 2 - 1, distance = walk_place<parts>::distance;
     const walk_place<parts> place(a.p.spatial / width);
-    if (place.n >= a.p.batch || place.count == 0) return;
+    if (place.n >= a.p.batch) return;
     const int channels = int(a.p.channels), first = int(blockIdx.y * a.chunk), end = min(channels, first + int(a.chunk));
     const int64_t x_step = int64_t(a.p.x.channel), dy_step = int64_t(a.p.dy.channel), dx_step = int64_t(a.p.dx.channel);
     const int load_end = min(channels, end + (size - 1));

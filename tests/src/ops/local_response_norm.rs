@@ -128,6 +128,10 @@ fn forms() -> Vec<(Form, Data, bool)> {
                 add(Form::strong(channels_last(dtype, &dims), 5), Data::Normal, false);
             }
         }
+        if dtype == DType::F32 {
+            // Single elements, several a thread, in chunks of the channels.
+            add(Form::strong(dense(dtype, &[3, 33, 11003]), 5), Data::Normal, false);
+        }
         for dims in [[0, 3, 4], [2, 0, 4], [2, 3, 0]] {
             add(Form::strong(dense(dtype, &dims), 5), Data::Normal, dims[0] == 0);
         }

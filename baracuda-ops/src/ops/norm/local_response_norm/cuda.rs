@@ -163,6 +163,8 @@ struct Tuned {
 const UNROLLED: [u64; 4] = [3, 5, 7, 9];
 /// Threads of a block of a walk, as in the kernels.
 const WALK_THREADS: u64 = 128;
+/// Threads of a warp.
+const WARP: u64 = 32;
 /// Threads of the other blocks.
 const THREADS: u64 = 256;
 /// Most bytes of shared memory that a tile takes.
@@ -218,14 +220,17 @@ fn choose(geometry: &Geometry, pass: Pass, props: &Props) -> Result<Tuned, Reaso
     let prefers_channels = geometry.channel_bytes > 0 && (geometry.position_bytes == 0 || spatial < FEW_POSITIONS);
     if is_unrolled && geometry.position_bytes > 0 && !prefers_channels {
         let quad = 4 * element_bytes;
-        let (vec_bytes, parts) = match geometry.position_bytes >= quad {
-            true => (quad, 1),
-            false => (element_bytes, walk_parts(batch, spatial)),
+        let walk = if geometry.position_bytes >= quad { None } else { walk_of(batch, spatial, pass) };
+        let (vec_bytes, parts) = match walk {
+            Some(walk) => (element_bytes, walk.parts),
+            None => (if geometry.position_bytes >= quad { quad } else { element_bytes }, 1),
         };
         let vectors = spatial * element_bytes / vec_bytes;
-        let threads =
-            if parts == 1 { batch * vectors } else { batch * vectors.next_multiple_of(WALK_THREADS * parts) / parts };
-        let (chunk, chunks) = walk_chunks(channels, size, threads * parts * vec_bytes / element_bytes, pass, props);
+        let threads = if parts == 1 { batch * vectors } else { batch * vectors.next_multiple_of(WARP * parts) / parts };
+        let (chunk, chunks) = match walk {
+            Some(walk) => walk.chunks(channels, size, threads.div_ceil(WALK_THREADS), pass, props),
+            None => walk_chunks(channels, size, threads * vec_bytes / element_bytes, pass, props),
+        };
         within(threads.div_ceil(WALK_THREADS))?;
         return Ok(Tuned {
             variant: sys::BOPS_LOCAL_RESPONSE_NORM_WALK,
@@ -278,25 +283,72 @@ fn choose(geometry: &Geometry, pass: Pass, props: &Props) -> Result<Tuned, Reaso
 /// Threads of a block of rows, unless one row needs more. Measured on an H200.
 const ROWS_THREADS: u64 = 128;
 
-/// How many single elements a thread owns: as many as leave few threads without work. Measured on an H200.
-fn walk_parts(batch: u64, spatial: u64) -> u64 {
-    let wasted = |parts: u64| {
-        let whole = spatial.next_multiple_of(WALK_THREADS * parts);
-        (whole - spatial) * 8 > whole
-    };
-    let is_busy = |parts: u64| batch * spatial >= BUSY_POSITIONS * parts;
-    [4, 2].into_iter().find(|&parts| is_busy(parts) && !wasted(parts)).unwrap_or(1)
+/// A walk whose threads own several single elements, and how it fills a large GPU. Measured on an H200.
+struct Walk {
+    /// Elements of a thread.
+    parts: u64,
+    /// Fewest positions of the batch for which it is the better one.
+    positions: u64,
+    /// Blocks of a multiprocessor that keep its share of the memory busy.
+    busy: u64,
+    /// Blocks that a multiprocessor has registers for, by the windows of `UNROLLED`.
+    places: [u64; 4],
 }
 
-/// Positions that keep a large GPU busy.
-const BUSY_POSITIONS: u64 = 16 << 10;
+const FORWARD_WALKS: [Walk; 2] = [
+    Walk { parts: 4, positions: 32 << 10, busy: 4, places: [9, 6, 4, 4] },
+    Walk { parts: 2, positions: 32 << 10, busy: 6, places: [12, 9, 8, 7] },
+];
+const BACKWARD_WALKS: [Walk; 2] = [
+    Walk { parts: 4, positions: 64 << 10, busy: 3, places: [4, 3, 2, 2] },
+    Walk { parts: 2, positions: 16 << 10, busy: 5, places: [6, 5, 3, 3] },
+];
 
-/// Channels of a block and how many such parts there are: enough to keep the device busy, each many times as long as its halo.
+/// The walk of as many elements a thread as leave few threads without work.
+fn walk_of(batch: u64, spatial: u64, pass: Pass) -> Option<&'static Walk> {
+    let walks = if pass == Pass::Forward { &FORWARD_WALKS } else { &BACKWARD_WALKS };
+    let wasted = |parts: u64| {
+        let whole = spatial.next_multiple_of(WARP * parts);
+        (whole - spatial) * 8 > whole
+    };
+    walks.iter().find(|walk| batch * spatial >= walk.positions && !wasted(walk.parts))
+}
+
+impl Walk {
+    /// Channels of a block and how many such parts there are, for `blocks` blocks a part: what takes least time where the blocks of a
+    /// multiprocessor come in waves, and a last wave of few blocks takes as long as one that keeps the memory busy.
+    fn chunks(&self, channels: u64, size: u64, blocks: u64, pass: Pass, props: &Props) -> (u64, u64) {
+        let places = UNROLLED.iter().position(|&unrolled| unrolled == size).map_or(1, |window| self.places[window]);
+        let time = |chunks: u64| {
+            let of_multiprocessor = (blocks * chunks).div_ceil(u64::from(props.multiprocessors).max(1));
+            let (waves, rest) = (of_multiprocessor / places, of_multiprocessor % places);
+            let last = if rest == 0 { 0 } else { rest.max(self.busy.min(places)) };
+            // Its first loads take a chunk as long as a window of channels does.
+            (channels.div_ceil(chunks) + halo(size, pass) + size) * (waves * places + last)
+        };
+        let chunks = (1..=most_chunks(channels, size, pass)).min_by_key(|&chunks| time(chunks)).unwrap_or(1);
+        cut(channels, chunks)
+    }
+}
+
+/// The same for a walk of one vector or element a thread: enough to keep the device busy.
 fn walk_chunks(channels: u64, size: u64, positions: u64, pass: Pass, props: &Props) -> (u64, u64) {
     let wanted_positions = u64::from(props.multiprocessors) * if pass == Pass::Forward { 4096 } else { 2048 };
-    let halo = if pass == Pass::Forward { size - 1 } else { 2 * (size - 1) };
-    let most = (channels / (4 * halo)).clamp(1, 65535);
-    let chunks = wanted_positions.div_ceil(positions.max(1)).clamp(1, most);
+    cut(channels, wanted_positions.div_ceil(positions.max(1)).clamp(1, most_chunks(channels, size, pass)))
+}
+
+/// Channels that a chunk reads beyond its own.
+fn halo(size: u64, pass: Pass) -> u64 {
+    if pass == Pass::Forward { size - 1 } else { 2 * (size - 1) }
+}
+
+/// Chunks that are each many times as long as their halo.
+fn most_chunks(channels: u64, size: u64, pass: Pass) -> u64 {
+    (channels / (4 * halo(size, pass))).clamp(1, 65535)
+}
+
+/// About `chunks` chunks of the same length, and how many there are.
+fn cut(channels: u64, chunks: u64) -> (u64, u64) {
     let chunk = channels.div_ceil(chunks).max(1);
     (chunk, channels.div_ceil(chunk).max(1))
 }
@@ -364,5 +416,37 @@ mod tests {
         assert_eq!((walk.variant, walk.vec_bytes), (sys::BOPS_LOCAL_RESPONSE_NORM_WALK, 4));
         assert!(walk.parts > 1);
         assert!(u64::from(walk.chunk) * u64::from(walk.chunks) >= 96);
+    }
+
+    #[test]
+    fn chunks_fill_waves() {
+        let chunks = |dims: [u64; 4], pass| {
+            let walk = chosen(TensorDesc::contiguous(DType::F32, &dims).unwrap(), 5, pass);
+            (walk.parts, walk.chunk, walk.chunks)
+        };
+        assert_eq!(chunks([64, 96, 55, 55], Pass::Forward), (4, 48, 2));
+        assert_eq!(chunks([64, 256, 27, 27], Pass::Forward), (4, 52, 5));
+        assert_eq!(chunks([64, 96, 55, 55], Pass::Backward), (4, 96, 1));
+        assert_eq!(chunks([64, 256, 27, 27], Pass::Backward), (2, 86, 3));
+        assert_eq!(chunks([128, 384, 13, 13], Pass::Backward), (2, 64, 6));
+    }
+
+    #[test]
+    fn every_walk_covers_all_channels() {
+        for channels in [1, 2, 15, 16, 17, 96, 1000] {
+            for (batch, side) in [(1, 255), (64, 27), (200, 55), (3000, 13)] {
+                for pass in [Pass::Forward, Pass::Backward] {
+                    for size in UNROLLED {
+                        let dims = [batch, channels, side, side];
+                        let walk = chosen(TensorDesc::contiguous(DType::F32, &dims).unwrap(), size, pass);
+                        if walk.variant != sys::BOPS_LOCAL_RESPONSE_NORM_WALK {
+                            continue; // The window holds all channels.
+                        }
+                        let (chunk, chunks) = (u64::from(walk.chunk), u64::from(walk.chunks));
+                        assert!(chunk * chunks >= channels && chunk * (chunks - 1) < channels, "{dims:?} {walk:?}");
+                    }
+                }
+            }
+        }
     }
 }
