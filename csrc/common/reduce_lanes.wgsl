@@ -39,3 +39,20 @@ fn row_max(at: Invocation, value: f32, turn: u32) -> f32 {
     }
     return most;
 }
+
+// What every thread of a row may know: its number among the threads that share it out, theirs, and their sums, as row_sum and row_sums.
+fn member_index(at: Invocation) -> u32 {
+    return at.lane % THREADS;
+}
+
+fn member_count(at: Invocation) -> u32 {
+    return THREADS;
+}
+
+fn members_sum(at: Invocation, value: f32, turn: u32) -> f32 {
+    return row_sum(at, value, turn);
+}
+
+fn members_sums(at: Invocation, values: vec2<f32>, turn: u32) -> vec2<f32> {
+    return row_sums(at, values, turn);
+}

@@ -105,3 +105,22 @@ fn row_max(at: Invocation, value: f32, turn: u32) -> f32 {
     }
     return subgroupMax(most);
 }
+
+// What every thread of a row may know: each subgroup shares it out among its lanes and sums it up for itself, without a barrier.
+fn member_index(at: Invocation) -> u32 {
+    return at.lane;
+}
+
+fn member_count(at: Invocation) -> u32 {
+    return at.subgroup_size;
+}
+
+fn members_sum(at: Invocation, value: f32, turn: u32) -> f32 {
+    return subgroupAdd(value);
+}
+
+fn members_sums(at: Invocation, values: vec2<f32>, turn: u32) -> vec2<f32> {
+    let total = subgroup_pair(at, values);
+    let other = subgroupShuffleXor(total, 1u);
+    return select(vec2<f32>(total, other), vec2<f32>(other, total), (at.lane & 1u) == 1u);
+}

@@ -8,11 +8,11 @@ struct Constants {
     bias: array<vec4<f32>, QUADS>,
 }
 
-fn constants_of(columns: Columns) -> Constants {
+fn constants_of(columns: Columns, thread: u32) -> Constants {
     var constants: Constants;
     for (var element = 0u; element < ELEMENTS; element++) {
         let channel = channel_at(columns, element);
-        let means = means_of(columns.batch, channel);
+        let means = column_means(columns, thread, channel);
         constants.mean_g[element / 4u][element % 4u] = means.x;
         constants.mean_product[element / 4u][element % 4u] = means.y;
         constants.mean[element / 4u][element % 4u] = means.z;
@@ -30,7 +30,7 @@ var<private> held_saved: array<vec4<u32>, AHEAD>;
 fn load_rows(columns: Columns, base: u32) {
     for (var k = 0u; k < AHEAD; k++) {
         let row = columns.first + (base + k) * LANES;
-        if (row < columns.end) {
+        if (columns.count > 0u && row < columns.end) {
             held_dy[k] = dy_load(chunk_start(columns, row, params.dy), columns.count);
             held_x[k] = x_load(chunk_start(columns, row, params.x), columns.count);
             held_saved[k] = saved_load(chunk_start(columns, row, saved_strides()), columns.count);

@@ -1,15 +1,26 @@
 // Channels last, third: dx and dresidual. Slices are taken last to first: what the sums read last may still be in a cache.
 @compute @workgroup_size(WORKGROUP)
-fn channel_norm_backward_columns_apply(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let group = workgroup.y * params.groups_x + workgroup.x;
+fn channel_norm_backward_columns_apply(at: Invocation) {
+    let thread = thread_index(at);
+    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
     let items = params.batch * params.slices * params.column_blocks;
-    let columns = columns_of(select(items - 1u - min(group, items - 1u), items, group >= items), thread);
+    if (group >= items) {
+        put_remaining(at, thread, group - items);
+        return;
+    }
+    let columns = columns_of(items - 1u - group, thread);
+    if (READS_FIRST) {
+        load_rows(columns, 0u);
+    }
+    prepare_columns(at, thread, columns);
     if (columns.count == 0u) {
         return;
     }
-    let constants = constants_of(columns);
+    let constants = constants_of(columns, thread);
     for (var base = 0u; base < CHUNKS; base += AHEAD) {
-        load_rows(columns, base);
+        if (!READS_FIRST || base > 0u) {
+            load_rows(columns, base);
+        }
         for (var k = 0u; k < AHEAD; k++) {
             let row = columns.first + (base + k) * LANES;
             if (row < columns.end) {

@@ -1,11 +1,12 @@
 // Channels last, first: sum(dpre) and sum(dpre * xhat) of each channel in each slice.
 @compute @workgroup_size(WORKGROUP)
-fn channel_norm_backward_columns_sums(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let columns = columns_of(workgroup.y * params.groups_x + workgroup.x, thread);
+fn channel_norm_backward_columns_sums(at: Invocation) {
+    let thread = thread_index(at);
+    let columns = columns_of(at.workgroup.y * params.groups_x + at.workgroup.x, thread);
     var sum: array<vec4<f32>, QUADS>;
     var product: array<vec4<f32>, QUADS>;
     if (columns.count > 0u) {
-        let constants = constants_of(columns);
+        let constants = constants_of(columns, thread);
         for (var base = 0u; base < CHUNKS; base += AHEAD) {
             load_rows(columns, base);
             for (var k = 0u; k < AHEAD; k++) {

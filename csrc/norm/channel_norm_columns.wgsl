@@ -40,3 +40,8 @@ fn chunk_start(columns: Columns, row: u32, strides: vec3<u32>) -> u32 {
 fn channel_at(columns: Columns, element: u32) -> u32 {
     return min(columns.first_channel + element, params.channels - 1u);
 }
+
+// The first channel of the workgroup.
+fn tile_channel(columns: Columns, thread: u32) -> u32 {
+    return columns.first_channel - thread % COLUMNS * ELEMENTS;
+}

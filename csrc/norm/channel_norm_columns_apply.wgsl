@@ -1,9 +1,27 @@
-// Channels last with known statistics. Slices are taken last to first: what the moments read last may still be in a cache.
+// Channels last, last: y. Slices are taken last to first: what the moments read last may still be in a cache.
+var<private> chunks: array<vec4<u32>, AHEAD>;
+var<private> addends: array<vec4<u32>, AHEAD>;
+
+fn load_rows(columns: Columns, base: u32) {
+    for (var k = 0u; k < AHEAD; k++) {
+        let row = columns.first + (base + k) * LANES;
+        if (columns.count > 0u && row < columns.end) {
+            chunks[k] = x_load(chunk_start(columns, row, params.x), columns.count);
+            addends[k] = residual_load(chunk_start(columns, row, params.residual), columns.count);
+        }
+    }
+}
+
 @compute @workgroup_size(WORKGROUP)
-fn channel_norm_columns_apply(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let group = workgroup.y * params.groups_x + workgroup.x;
+fn channel_norm_columns_apply(at: Invocation) {
+    let thread = thread_index(at);
+    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
     let items = params.batch * params.slices * params.column_blocks;
     let columns = columns_of(select(items - 1u - min(group, items - 1u), items, group >= items), thread);
+    if (READS_FIRST) {
+        load_rows(columns, 0u);
+    }
+    prepare_columns(at, thread, columns, group < items);
     if (columns.count > 0u) {
         var shift: array<vec4<f32>, QUADS>;
         var correction: array<vec4<f32>, QUADS>;
@@ -12,7 +30,7 @@ fn channel_norm_columns_apply(@builtin(workgroup_id) workgroup: vec3<u32>, @buil
         var bias: array<vec4<f32>, QUADS>;
         for (var element = 0u; element < ELEMENTS; element++) {
             let channel = channel_at(columns, element);
-            let statistics = statistics_of(columns.batch, channel);
+            let statistics = column_statistics(columns, thread, channel);
             shift[element / 4u][element % 4u] = statistics.shift;
             correction[element / 4u][element % 4u] = statistics.correction;
             rstd[element / 4u][element % 4u] = statistics.rstd;
@@ -20,14 +38,8 @@ fn channel_norm_columns_apply(@builtin(workgroup_id) workgroup: vec3<u32>, @buil
             bias[element / 4u][element % 4u] = bias_of(channel);
         }
         for (var base = 0u; base < CHUNKS; base += AHEAD) {
-            var chunks: array<vec4<u32>, AHEAD>;
-            var addends: array<vec4<u32>, AHEAD>;
-            for (var k = 0u; k < AHEAD; k++) {
-                let row = columns.first + (base + k) * LANES;
-                if (row < columns.end) {
-                    chunks[k] = x_load(chunk_start(columns, row, params.x), columns.count);
-                    addends[k] = residual_load(chunk_start(columns, row, params.residual), columns.count);
-                }
+            if (!READS_FIRST || base > 0u) {
+                load_rows(columns, base);
             }
             for (var k = 0u; k < AHEAD; k++) {
                 let row = columns.first + (base + k) * LANES;

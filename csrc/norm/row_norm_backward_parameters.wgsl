@@ -1,5 +1,5 @@
-// dweight and dbias from the sums in the workspace, [partials][dweight, dbias][cols]. A thread owns a chunk of columns and every
-// LANES-th sum of it, in four chains; the lanes meet in a tree.
+// dweight and dbias from the sums in the workspace, [partials][dweight, dbias][cols]. A workgroup has COLUMNS chunks of columns beside each
+// other; a thread owns one and every LANES-th sum of it, in four chains; the lanes meet in a tree.
 struct Params {
     cols: u32,
     partials: u32,
@@ -10,7 +10,6 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 
-const COLUMNS: u32 = 8u; // chunks of a workgroup
 const LANES: u32 = WORKGROUP / COLUMNS;
 const GRADIENTS: u32 = u32(HAS_dweight) + u32(HAS_dbias);
 

@@ -4,21 +4,21 @@
 fn merge_moments(at: Invocation, row: u32) -> Statistics {
     let first = row * params.slices;
     var means = 0.0;
-    for (var base = 0u; base < params.slices; base += THREADS) {
-        let slice = base + thread_index(at);
+    for (var base = 0u; base < params.slices; base += member_count(at)) {
+        let slice = base + member_index(at);
         if (slice < params.slices) {
             let share = select(f32(SLICE), f32(params.tail_cols), slice + 1u == params.slices) * params.reciprocal_cols;
             let slice_moments = moments_read(first + slice);
             means += share * select(slice_moments.z, slice_moments.x, CENTERED);
         }
     }
-    let shift = row_sum(at, means, 0u);
+    let shift = members_sum(at, means, 0u);
     if (!CENTERED) {
         return finish_statistics(0.0, 0.0, shift);
     }
     var total = vec2<f32>();
-    for (var base = 0u; base < params.slices; base += THREADS) {
-        let slice = base + thread_index(at);
+    for (var base = 0u; base < params.slices; base += member_count(at)) {
+        let slice = base + member_index(at);
         if (slice < params.slices) {
             let share = select(f32(SLICE), f32(params.tail_cols), slice + 1u == params.slices) * params.reciprocal_cols;
             let slice_moments = moments_read(first + slice);
@@ -27,7 +27,7 @@ fn merge_moments(at: Invocation, row: u32) -> Statistics {
             total += share * vec2<f32>(d, variance + d * d);
         }
     }
-    let merged = row_sums(at, total, 1u);
+    let merged = members_sums(at, total, 1u);
     return finish_statistics(shift, merged.x, merged.y);
 }
 

@@ -105,7 +105,22 @@ impl Team {
     }
 
     pub(crate) fn constants(self) -> Vec<(&'static str, u32)> {
-        let mut constants = vec![("WORKGROUP", self.workgroup), ("THREADS", self.threads), ("CHUNKS", self.chunks)];
+        let mut constants = vec![("WORKGROUP", self.workgroup), ("CHUNKS", self.chunks)];
+        constants.extend(self.team_constants());
+        constants
+    }
+
+    /// Threads that share out what every thread of the team needs to know, at least.
+    pub(crate) fn members(self) -> u64 {
+        u64::from(match self.reduce {
+            Reduce::Subgroups(narrowest) => narrowest,
+            Reduce::Lanes | Reduce::Tree => self.threads,
+        })
+    }
+
+    /// Those of a team whose workgroup and chunks others say.
+    pub(crate) fn team_constants(self) -> Vec<(&'static str, u32)> {
+        let mut constants = vec![("THREADS", self.threads)];
         if let Reduce::Subgroups(narrowest) = self.reduce {
             constants.push(("NARROWEST", narrowest));
         }

@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::super::{BackwardFields, Valid};
-use super::team::{FEW_PARTS, Form, merge_team};
+use super::team::{Form, Mergers, merge_team};
 use super::{Operands, Quads, Segments, check};
 use crate::backend::wgpu::{Binder, Binding, Props, StepBuilder, Work, check_bindings, groups, padded, prelude};
 use crate::error::Reason;
@@ -161,6 +161,7 @@ impl Backward<'_> {
                 let files = [
                     "norm/channel_norm_columns",
                     "norm/channel_norm_columns_sum",
+                    "norm/channel_norm_backward_columns_known",
                     "norm/channel_norm_backward_columns",
                     "norm/channel_norm_backward_columns_sums",
                 ];
@@ -198,9 +199,10 @@ impl Backward<'_> {
         Ok(self.step("channel_norm_backward_split_merge", &files, constants, uses, (self.params, grid)))
     }
 
-    /// dx and dresidual. Merging: where groups have few parts, it adds them up itself, and takes the parameters too.
-    fn apply(&self, form: Form, is_merging: bool, props: &Props) -> Result<StepBuilder, Reason> {
+    /// dx and dresidual. With mergers it adds the parts of groups up itself, and takes the parameters too.
+    fn apply(&self, form: Form, mergers: Option<Mergers>, props: &Props) -> Result<StepBuilder, Reason> {
         let fields = &self.norm.fields;
+        let is_merging = mergers.is_some();
         let uses = Uses {
             inputs: true,
             weight: fields.dx,
@@ -211,30 +213,41 @@ impl Backward<'_> {
             means: (self.wants_means() && !is_merging).then_some("partials_in"),
         };
         let mut grid = form.grid(&self.segments, props)?;
+        if let Some(mergers) = mergers.filter(|_| self.wants_parameters()) {
+            let remaining = self.segments.channels.div_ceil(mergers.team.rows());
+            grid = groups(form.group_count(&self.segments) + remaining, props)?;
+        }
         let (slices, column_blocks) = (form.slices(&self.segments) as u32, form.column_blocks() as u32);
         let params = BackwardParams { slices, column_blocks, ..self.params };
         Ok(match form {
             Form::Slices(team) => {
                 let mut files = vec!["common/team", team.reduce.file(), "norm/channel_norm_slice"];
-                if is_merging {
-                    files.extend(["norm/channel_norm_backward_merge", "norm/channel_norm_backward_apply_merging"]);
-                    let remaining =
-                        if self.wants_parameters() { self.segments.channels.div_ceil(team.rows()) } else { 0 };
-                    grid = groups(form.group_count(&self.segments) + remaining, props)?;
+                let mut constants = team.constants();
+                if let Some(mergers) = mergers {
+                    files.extend(["norm/channel_norm_backward_merge", "norm/channel_norm_backward_merge_held"]);
+                    files.extend(["norm/channel_norm_backward_remaining", "norm/channel_norm_backward_apply_merging"]);
+                    constants.push(mergers.constant());
                 } else {
                     files.push("norm/channel_norm_backward_apply_known");
                 }
                 files.push("norm/channel_norm_backward_apply");
-                let constants = (team.constants(), self.wants_means());
+                let constants = (constants, self.wants_means());
                 self.step("channel_norm_backward_apply", &files, constants, uses, (params, grid))
             }
             Form::Columns(columns) => {
-                let files = [
-                    "norm/channel_norm_columns",
-                    "norm/channel_norm_backward_columns",
-                    "norm/channel_norm_backward_columns_apply",
-                ];
-                let constants = (columns.constants(), self.wants_means());
+                let mut files = vec!["norm/channel_norm_columns"];
+                let mut constants = columns.constants();
+                if let Some(mergers) = mergers {
+                    files.extend(["common/team", mergers.team.reduce.file(), "norm/channel_norm_backward_merge"]);
+                    files.extend(["norm/channel_norm_backward_merge_held", "norm/channel_norm_backward_remaining"]);
+                    files.push("norm/channel_norm_backward_columns_merging");
+                    constants.extend(mergers.team.team_constants());
+                    constants.push(mergers.constant());
+                } else {
+                    files.push("norm/channel_norm_backward_columns_known");
+                }
+                files.extend(["norm/channel_norm_backward_columns", "norm/channel_norm_backward_columns_apply"]);
+                let constants = (constants, self.wants_means());
                 self.step("channel_norm_backward_columns_apply", &files, constants, uses, (params, grid))
             }
         })
@@ -301,9 +314,9 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     if has_sums && !segments.is_empty() {
         work.steps.push(backward.sums(first, props)?);
     }
-    let is_few = backward.wants_means() && !fields.inference && u64::from(params.group_parts) <= FEW_PARTS;
-    if is_few && last.merges(segments) {
-        let step = backward.apply(last, true, props)?;
+    let can_merge = backward.wants_means() && !fields.inference;
+    if let Some(mergers) = last.mergers(segments, u64::from(params.group_parts), props).filter(|_| can_merge) {
+        let step = backward.apply(last, Some(mergers), props)?;
         if check_bindings(std::slice::from_ref(&step), props).is_ok() {
             work.steps.push(step);
             work.workspace_bytes = sums.bytes;
@@ -314,7 +327,7 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         work.steps.push(backward.merge(props)?);
     }
     if (fields.dx || fields.dresidual) && !segments.is_empty() {
-        work.steps.push(backward.apply(last, false, props)?);
+        work.steps.push(backward.apply(last, None, props)?);
     }
     check_bindings(&work.steps, props)?;
     Ok(work)

@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::super::{ChannelNorm, ChannelOrder, ForwardFields, Valid};
-use super::team::{FEW_PARTS, Form, merge_team, resident_team};
+use super::team::{Form, Mergers, Tile, merge_team, resident_team};
 use super::{Operands, Quads, Segments, check};
 use crate::backend::wgpu::team::{Keep, Team};
 use crate::backend::wgpu::{Binder, Binding, Props, StepBuilder, Work, check_bindings, groups, padded, prelude};
@@ -149,6 +149,17 @@ impl Forward<'_> {
         Ok(self.step("channel_norm_resident", &files, constants, uses, (self.params, grid)))
     }
 
+    /// Whole groups in registers, channels last.
+    fn columns_resident(&self, tile: Tile, props: &Props) -> Result<StepBuilder, Reason> {
+        let grid = groups(self.segments.batch * tile.blocks, props)?;
+        let files =
+            ["common/team", tile.team.reduce.file(), "norm/channel_norm_update", "norm/channel_norm_columns_resident"];
+        let uses = Uses { x: true, affine: true, y: true, saved: true, ..Uses::default() };
+        let params = ForwardParams { column_blocks: tile.blocks as u32, ..self.params };
+        let constants = (tile.constants(), &[][..]);
+        Ok(self.step("channel_norm_columns_resident", &files, constants, uses, (params, grid)))
+    }
+
     /// Moments of slices, contiguous or of columns.
     fn moments(&self, form: Form, props: &Props) -> Result<StepBuilder, Reason> {
         let uses = Uses { x: true, moments: Some("partials_out"), ..Uses::default() };
@@ -225,9 +236,10 @@ impl Forward<'_> {
     }
 
     /// y from statistics.
-    /// Merging: where groups have few parts, it merges them itself.
-    fn apply(&self, form: Form, is_merging: bool, props: &Props) -> Result<StepBuilder, Reason> {
+    /// With mergers it merges the parts of groups itself.
+    fn apply(&self, form: Form, mergers: Option<Mergers>, props: &Props) -> Result<StepBuilder, Reason> {
         let fields = &self.norm.fields;
+        let is_merging = mergers.is_some();
         let running = match is_merging {
             true => fields.momentum.map(|_| "elements_f32_out"),
             false => fields.inference.then_some("elements_f32_in"),
@@ -248,22 +260,31 @@ impl Forward<'_> {
         Ok(match form {
             Form::Slices(team) => {
                 let mut files = vec!["common/team", team.reduce.file(), "norm/channel_norm_slice"];
-                if is_merging {
-                    files.extend(["norm/channel_norm_update", "norm/channel_norm_merge"]);
-                }
-                files.push(if is_merging {
-                    "norm/channel_norm_apply_merging"
+                let mut constants = team.constants();
+                if let Some(mergers) = mergers {
+                    files.extend(["norm/channel_norm_update", "norm/channel_norm_merge_held"]);
+                    files.push("norm/channel_norm_apply_merging");
+                    constants.push(mergers.constant());
                 } else {
-                    "norm/channel_norm_apply_known"
-                });
+                    files.push("norm/channel_norm_apply_known");
+                }
                 files.extend(["norm/channel_norm_count_batch", "norm/channel_norm_apply"]);
-                let constants = (team.constants(), &[][..]);
+                let constants = (constants, &[][..]);
                 self.step("channel_norm_apply", &files, constants, uses, (params, grid))
             }
             Form::Columns(columns) => {
-                let files =
-                    ["norm/channel_norm_columns", "norm/channel_norm_count_batch", "norm/channel_norm_columns_apply"];
-                let constants = (columns.constants(), &[][..]);
+                let mut files = vec!["norm/channel_norm_columns"];
+                let mut constants = columns.constants();
+                if let Some(mergers) = mergers {
+                    files.extend(["common/team", mergers.team.reduce.file(), "norm/channel_norm_update"]);
+                    files.extend(["norm/channel_norm_merge_held", "norm/channel_norm_columns_merging"]);
+                    constants.extend(mergers.team.team_constants());
+                    constants.push(mergers.constant());
+                } else {
+                    files.push("norm/channel_norm_columns_known");
+                }
+                files.extend(["norm/channel_norm_count_batch", "norm/channel_norm_columns_apply"]);
+                let constants = (constants, &[][..]);
                 self.step("channel_norm_columns_apply", &files, constants, uses, (params, grid))
             }
         })
@@ -321,7 +342,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     }
     if fields.inference {
         if !segments.is_empty() {
-            work.steps.push(forward.apply(last, false, props)?);
+            work.steps.push(forward.apply(last, None, props)?);
         }
         check_bindings(&work.steps, props)?;
         return Ok(work);
@@ -336,7 +357,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     let is_whole = segments.order == ChannelOrder::Contiguous && !fields.cumulative;
     let is_whole = is_whole && (norm.kind == ChannelNorm::Batch || !has_running);
     let chunks = segments.group_segments * segments.segment_chunks();
-    let resident = resident_team(chunks, segments.is_half(), props).filter(|_| is_whole);
+    let resident = resident_team(chunks, segments.group_count, segments.is_half(), props).filter(|_| is_whole);
     let resident = resident.filter(|_| segments.group_count >= FEW_GROUPS || chunks < LONG_GROUP);
     if let Some(team) = resident {
         let step = forward.resident(team, props)?;
@@ -347,10 +368,20 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
             return Ok(work);
         }
     }
+    let is_tiled = segments.order == ChannelOrder::ChannelsLast && !segments.groups_are_channels && !has_running;
+    if let Some(tile) = Tile::new(segments, props).filter(|_| is_tiled) {
+        let step = forward.columns_resident(tile, props)?;
+        if check_bindings(std::slice::from_ref(&step), props).is_ok() {
+            tuning[..3].copy_from_slice(&[tile.team.workgroup, tile.columns as u32, tile.team.chunks]);
+            work.steps.push(step);
+            work.tuning = tuning;
+            return Ok(work);
+        }
+    }
     work.steps.push(forward.moments(first, props)?);
-    let is_few = group_parts <= FEW_PARTS && !fields.cumulative && (norm.kind == ChannelNorm::Batch || !has_running);
-    if is_few && last.merges(segments) {
-        let step = forward.apply(last, true, props)?;
+    let can_merge = !fields.cumulative && (norm.kind == ChannelNorm::Batch || !has_running);
+    if let Some(mergers) = last.mergers(segments, group_parts, props).filter(|_| can_merge) {
+        let step = forward.apply(last, Some(mergers), props)?;
         if check_bindings(std::slice::from_ref(&step), props).is_ok() {
             work.steps.push(step);
             work.workspace_bytes = moments.bytes;
@@ -361,7 +392,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     if has_running && norm.kind == ChannelNorm::Instance {
         work.steps.push(forward.running(props)?);
     }
-    work.steps.push(forward.apply(last, false, props)?);
+    work.steps.push(forward.apply(last, None, props)?);
     work.workspace_bytes = workspace_bytes;
     tuning[..2].copy_from_slice(&[group_parts as u32, first.slices(segments) as u32]);
     work.tuning = tuning;

@@ -315,6 +315,21 @@ mod tests {
     }
 
     #[test]
+    fn channels_last_takes_fewer_dispatches_where_groups_are_small() {
+        let launches = |kind, dims: &[u64]| {
+            let forward = plain(kind, TensorDesc::channels_last(DType::BF16, dims).unwrap());
+            let backward = forward.backward(Gradients::ALL).unwrap();
+            let props = Variants::device(Some((32, 32)));
+            let backward = backward_work(&backward, &props).unwrap().choice().launches;
+            (forward_work(&forward, &props).unwrap().choice().launches, backward)
+        };
+        assert_eq!(launches(ChannelNorm::Group, &[2, 160, 16, 16]), (1, 2));
+        assert_eq!(launches(ChannelNorm::Group, &[2, 64, 32, 32]), (2, 2));
+        assert_eq!(launches(ChannelNorm::Group, &[2, 64, 256, 256]), (3, 3));
+        assert_eq!(launches(ChannelNorm::Instance, &[2, 64, 16, 16]), (3, 3));
+    }
+
+    #[test]
     fn samples_are_joined_where_they_share_statistics_and_a_stride() {
         let segments = |kind, x| Segments::new(&plain(kind, x).geometry().unwrap(), DType::BF16, &["x", "y"]);
         let x = TensorDesc::channels_last(DType::BF16, &[4, 16, 6, 5]).unwrap();

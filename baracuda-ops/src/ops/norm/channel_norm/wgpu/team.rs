@@ -27,6 +27,10 @@ const SLICES_OF_SEVERAL: &[(u32, u32, Keep)] = &[
     (128, 2, Keep::Words),
     (128, 4, Keep::Words),
 ];
+/// Segments from which on 32 threads each keep a large GPU busy, and the chunks of such a thread where they hold the segment: they meet
+/// without a barrier, and more of what a thread reads is under way.
+const MANY_SEGMENTS: u64 = 4096;
+const CHUNKS_OF_MANY: &[u32] = &[2, 4];
 /// (threads, chunks each) that hold a group of 32-bit elements, the first that suffices.
 const RESIDENT: &[(u32, u32, Keep)] = &[
     (8, 1, Keep::Values),
@@ -38,6 +42,9 @@ const RESIDENT: &[(u32, u32, Keep)] = &[
     (128, 4, Keep::Values),
     (256, 4, Keep::Values),
     (512, 4, Keep::Values),
+    (1024, 3, Keep::Values),
+    (1024, 4, Keep::Values),
+    (1024, 5, Keep::Values),
 ];
 /// As `RESIDENT`, for 16-bit elements: more than 4 chunks of 8 values do not stay in registers. Groups beyond are faster in parts.
 const RESIDENT_HALF: &[(u32, u32, Keep)] = &[
@@ -50,11 +57,18 @@ const RESIDENT_HALF: &[(u32, u32, Keep)] = &[
     (128, 4, Keep::Values),
     (256, 4, Keep::Values),
     (512, 4, Keep::Words),
+    (1024, 3, Keep::Words),
 ];
+/// Multiprocessors of a large GPU.
+const MULTIPROCESSORS: u64 = 132;
 /// Parts of a group up to which every team that needs them may merge them itself, and workgroups up to which that is faster than a dispatch
 /// in between.
-pub(super) const FEW_PARTS: u64 = 64;
+const FEW_PARTS: u64 = 64;
 const FEW_WORKGROUPS: u64 = 2048;
+/// Most parts that a thread of such a team holds.
+const MOST_HELD_PARTS: u64 = 8;
+/// Fewest threads of such a team.
+const FEWEST_MERGERS: u64 = 8;
 /// Threads of the workgroups that share small teams.
 const SHARED_WORKGROUP: u32 = 128;
 /// Most threads that merge the parts of one group.
@@ -65,6 +79,15 @@ const COLUMNS_WORKGROUP: u32 = 256;
 const MOST_COLUMNS: u64 = 32;
 /// Columns from which on a row of a workgroup fills whole segments of memory.
 const FEWEST_COLUMNS: u64 = 8;
+/// Fewest rows of a thread where workgroups are few.
+const FEWEST_ROWS: u32 = 4;
+
+/// Threads and rows of each that hold whole groups where channels are last, the first that suffices.
+const TILES: &[(u32, u32, Keep)] = &[(128, 4, Keep::Words), (256, 4, Keep::Words), (512, 4, Keep::Words)];
+/// Most groups of such a workgroup, and its chunks beside each other: from so many on they fill segments of memory.
+const MOST_TILE_GROUPS: u64 = 4;
+const FEWEST_TILE_COLUMNS: u64 = 4;
+const MOST_TILE_COLUMNS: u64 = 32;
 
 fn first_that_holds(table: &[(u32, u32, Keep)], chunks: u64, props: &Props) -> Option<(u32, u32, Keep)> {
     let fits = |&&(threads, each, _): &&(u32, u32, Keep)| {
@@ -77,15 +100,22 @@ fn team(numbers: (u32, u32, Keep), props: &Props) -> Team {
     Team::new(numbers, numbers.0.max(SHARED_WORKGROUP.min(props.max_threads)), props)
 }
 
-/// The team of a slice of a segment of `chunks` chunks.
-fn slice_team(chunks: u64, tensors: usize, props: &Props) -> Team {
+/// The team of a slice of a segment.
+fn slice_team(segments: &Segments, tensors: usize, props: &Props) -> Team {
+    let chunks = segments.segment_chunks();
     let table = if tensors > 1 { SLICES_OF_SEVERAL } else { SLICES };
+    if segments.segment_count() >= MANY_SEGMENTS
+        && let Some(&each) = CHUNKS_OF_MANY.iter().find(|&&each| chunks > 32 && chunks <= 32 * u64::from(each))
+    {
+        return team((32, each, table[0].2), props);
+    }
     team(first_that_holds(table, chunks, props).unwrap_or(table[table.len() - 1]), props)
 }
 
-/// The team that holds a group of `chunks` chunks.
-pub(super) fn resident_team(chunks: u64, is_half: bool, props: &Props) -> Option<Team> {
-    first_that_holds(if is_half { RESIDENT_HALF } else { RESIDENT }, chunks, props).map(|numbers| team(numbers, props))
+/// The team that holds a group of `chunks` chunks; the largest leave a multiprocessor room for one workgroup, and take their groups at once.
+pub(super) fn resident_team(chunks: u64, groups: u64, is_half: bool, props: &Props) -> Option<Team> {
+    let found = first_that_holds(if is_half { RESIDENT_HALF } else { RESIDENT }, chunks, props);
+    found.filter(|numbers| numbers.0 <= 512 || groups <= MULTIPROCESSORS).map(|numbers| team(numbers, props))
 }
 
 /// The team that merges `parts` parts of a group.
@@ -107,11 +137,27 @@ pub(super) struct Columns {
 }
 
 impl Columns {
-    /// For rows of `chunks` chunks of channels, of which a thread takes `rows`, `ahead` at a time.
-    pub(super) fn new(chunks: u64, (rows, ahead): (u32, u32), props: &Props) -> Self {
+    /// A thread takes `rows` rows, `ahead` at a time. Where workgroups would be few, they are narrower and their threads take fewer rows.
+    fn new(segments: &Segments, rows: (u32, u32), props: &Props) -> Self {
+        let is_busy = |columns: Self| Form::Columns(columns).group_count(segments) >= MULTIPROCESSORS;
+        let chunks = segments.channels.div_ceil(segments.elements);
+        let wide = Self::at_most(MOST_COLUMNS, chunks, rows, props);
+        if is_busy(wide) {
+            return wide;
+        }
+        let mut columns = Self::at_most(FEWEST_COLUMNS, chunks, rows, props);
+        while columns.chunks > FEWEST_ROWS && !is_busy(columns) {
+            columns.chunks /= 2;
+        }
+        columns.ahead = columns.ahead.min(columns.chunks);
+        columns
+    }
+
+    /// For rows of `chunks` chunks of channels, at most `most` beside each other.
+    fn at_most(most: u64, chunks: u64, (rows, ahead): (u32, u32), props: &Props) -> Self {
         let workgroup = COLUMNS_WORKGROUP.min(props.max_threads);
         let waste = |columns: u64| chunks.next_multiple_of(columns);
-        let mut columns = chunks.next_power_of_two().min(MOST_COLUMNS);
+        let mut columns = chunks.next_power_of_two().min(most);
         while columns > FEWEST_COLUMNS && waste(columns / 2) < waste(columns) {
             columns /= 2;
         }
@@ -123,8 +169,72 @@ impl Columns {
         u64::from(self.workgroup / self.columns) * u64::from(self.chunks)
     }
 
+    /// Groups that the channels of one workgroup may lie in.
+    fn tile_groups(self, segments: &Segments) -> u64 {
+        let channels = u64::from(self.columns) * segments.elements;
+        ((channels + segments.group_channels - 2) / segments.group_channels + 1).min(segments.groups)
+    }
+
+    /// The teams of a workgroup that merges the parts of all groups that its channels lie in.
+    fn merge_team(self, segments: &Segments, props: &Props) -> Option<Team> {
+        if segments.groups_are_channels {
+            return None;
+        }
+        let threads = u64::from(self.workgroup) / self.tile_groups(segments).next_power_of_two();
+        let team = || Team::new((threads as u32, 1, Keep::Words), self.workgroup, props);
+        (threads >= FEWEST_MERGERS).then(team)
+    }
+
     pub(super) fn constants(self) -> Vec<(&'static str, u32)> {
         vec![("WORKGROUP", self.workgroup), ("COLUMNS", self.columns), ("CHUNKS", self.chunks), ("AHEAD", self.ahead)]
+    }
+}
+
+/// A workgroup that holds whole groups where channels are last: `columns` chunks beside each other, which hold `groups` groups.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tile {
+    pub(super) team: Team,
+    pub(super) columns: u64,
+    pub(super) groups: u64,
+    /// Tiles of a sample.
+    pub(super) blocks: u64,
+}
+
+impl Tile {
+    pub(super) fn new(segments: &Segments, props: &Props) -> Option<Self> {
+        let (own, elements) = (segments.group_channels, segments.elements);
+        let is_whole =
+            |groups: &u64| (groups * own).is_multiple_of(elements) && groups * own / elements >= FEWEST_TILE_COLUMNS;
+        let groups = (1..=MOST_TILE_GROUPS).find(is_whole)?;
+        let columns = groups * own / elements;
+        if columns > MOST_TILE_COLUMNS {
+            return None;
+        }
+        let fits = |&&(threads, each, _): &&(u32, u32, Keep)| {
+            threads <= props.max_threads && u64::from(threads) / columns * u64::from(each) >= segments.spatial
+        };
+        let numbers = *TILES.iter().find(fits)?;
+        let blocks = segments.groups.div_ceil(groups);
+        Some(Self { team: team(numbers, props), columns, groups, blocks })
+    }
+
+    pub(super) fn constants(self) -> Vec<(&'static str, u32)> {
+        let mut constants = self.team.constants();
+        constants.extend([("COLUMNS", self.columns as u32), ("TILE_GROUPS", self.groups as u32)]);
+        constants
+    }
+}
+
+/// Teams that merge the parts of the groups that they need.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mergers {
+    pub(super) team: Team,
+    held_parts: u64,
+}
+
+impl Mergers {
+    pub(super) fn constant(self) -> (&'static str, u32) {
+        ("HELD_PARTS", self.held_parts as u32)
     }
 }
 
@@ -138,10 +248,8 @@ pub(super) enum Form {
 impl Form {
     pub(super) fn new(segments: &Segments, rows: (u32, u32), tensors: usize, props: &Props) -> Self {
         match segments.order {
-            ChannelOrder::Contiguous => Self::Slices(slice_team(segments.segment_chunks(), tensors, props)),
-            ChannelOrder::ChannelsLast => {
-                Self::Columns(Columns::new(segments.channels.div_ceil(segments.elements), rows, props))
-            }
+            ChannelOrder::Contiguous => Self::Slices(slice_team(segments, tensors, props)),
+            ChannelOrder::ChannelsLast => Self::Columns(Columns::new(segments, rows, props)),
         }
     }
 
@@ -161,9 +269,17 @@ impl Form {
         }
     }
 
-    /// Whether it is worth while that every workgroup merges the few parts of its groups.
-    pub(super) fn merges(self, segments: &Segments) -> bool {
-        matches!(self, Self::Slices(_)) && self.group_count(segments) <= FEW_WORKGROUPS
+    /// The teams that merge the parts of groups, if it is worth while that every workgroup merges those of its groups.
+    pub(super) fn mergers(self, segments: &Segments, group_parts: u64, props: &Props) -> Option<Mergers> {
+        if self.group_count(segments) > FEW_WORKGROUPS {
+            return None;
+        }
+        let team = match self {
+            Self::Slices(team) => Some(team).filter(|_| group_parts <= FEW_PARTS),
+            Self::Columns(columns) => columns.merge_team(segments, props),
+        }?;
+        let held_parts = group_parts.div_ceil(team.members());
+        (held_parts <= MOST_HELD_PARTS).then_some(Mergers { team, held_parts })
     }
 
     /// The workgroups of a dispatch over all segments.

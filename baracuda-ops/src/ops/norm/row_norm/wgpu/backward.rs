@@ -63,13 +63,23 @@ const fn busy_groups(team: Team, is_half: bool, is_split: bool) -> u64 {
     132 * if per_multiprocessor == 0 { 1 } else { per_multiprocessor as u64 }
 }
 
-/// Longest chain of additions of a parameter's gradient in one thread's registers.
-const LONGEST_CHAIN: u64 = 22;
+/// Most additions that follow each other in a parameter's gradient (docs/numerics.md).
+pub(super) const LONGEST_CHAIN: u64 = 48;
 /// Most rows that a thread adds up.
 const MOST_ROUNDS: u64 = 256;
-/// Threads of the workgroups that sum the parameters' gradients, and the chunks of columns that each has.
-pub(super) const PARAMETER_WORKGROUP: u32 = 256;
-pub(super) const PARAMETER_COLUMNS: u64 = 8;
+/// Threads of the workgroups that sum the parameters' gradients.
+const PARAMETER_WORKGROUP: u32 = 256;
+
+/// Threads of such a workgroup that share the `partials` sums of a chunk of columns.
+fn parameter_lanes(partials: u64) -> u32 {
+    (partials / 2).next_power_of_two().clamp(4, 64) as u32
+}
+
+/// Additions that follow each other where `partials` sums are added up: in one of a thread's four chains, of these, and of the threads.
+pub(super) fn parameter_chain(partials: u64) -> u64 {
+    let lanes = parameter_lanes(partials);
+    partials.div_ceil(4 * u64::from(lanes)) + 2 + u64::from(lanes.ilog2())
+}
 
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -119,7 +129,15 @@ impl Partition {
             return Self { rounds: 1, blocks: 1, partials: turns };
         }
         let per_group = turns.div_ceil(wanted).clamp(1, MOST_ROUNDS);
-        let blocks = per_group.div_ceil(LONGEST_CHAIN);
+        // Those of a thread's rows, of the teams, of the blocks and of the partial sums.
+        let chain = |&blocks: &u64| {
+            let rounds = per_group.div_ceil(blocks);
+            let of_teams = if teams > 1 { teams / 2 + 1 } else { 0 };
+            rounds + of_teams + (blocks - 1) + parameter_chain(turns.div_ceil(rounds * blocks))
+        };
+        let choices = 1..=per_group;
+        let blocks = choices.clone().find(|blocks| chain(blocks) <= LONGEST_CHAIN);
+        let blocks = blocks.or_else(|| choices.min_by_key(chain)).unwrap_or(1);
         let rounds = per_group.div_ceil(blocks);
         Self { rounds, blocks, partials: turns.div_ceil(rounds * blocks) }
     }
@@ -148,7 +166,7 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     let sum_team = Team::of_slices(slice_teams[0], props);
     let slices = rows.chunks.div_ceil(team.slice_chunks()).max(1);
     let sum_slices = rows.chunks.div_ceil(sum_team.slice_chunks()).max(1);
-    let wanted = busy_groups(team, rows.is_half(), is_split).div_ceil(slices);
+    let wanted = ((busy_groups(team, rows.is_half(), is_split) + slices / 2) / slices).max(1);
     let partition = Partition::new(row_count, team.rows(), wanted, has_parameters);
 
     let has_sums = is_split && fields.dx;
@@ -278,7 +296,9 @@ fn parameters_step(
     let dtype = fields.weight.filter(|_| fields.dweight).or(fields.dbias).unwrap_or(DType::F32);
     let chunks = u64::from(rows.cols).div_ceil(16 / dtype.size_bytes());
     let gradients = u64::from(fields.dweight) + u64::from(fields.dbias.is_some());
-    let grid = groups(chunks.div_ceil(PARAMETER_COLUMNS) * gradients, props)?;
+    let workgroup = PARAMETER_WORKGROUP.min(props.max_threads);
+    let columns = workgroup / parameter_lanes(rows.partials.into()).min(workgroup);
+    let grid = groups(chunks.div_ceil(u64::from(columns)) * gradients, props)?;
     let params = ParametersParams {
         cols: rows.cols,
         partials: rows.partials,
@@ -293,7 +313,7 @@ fn parameters_step(
     Ok(StepBuilder {
         entry: "row_norm_backward_parameters",
         files,
-        constants: vec![("WORKGROUP", PARAMETER_WORKGROUP.min(props.max_threads))],
+        constants: vec![("WORKGROUP", workgroup), ("COLUMNS", columns)],
         flags: Vec::new(),
         bindings: vec![
             operands.operand("dweight", accessors, "absent_out"),

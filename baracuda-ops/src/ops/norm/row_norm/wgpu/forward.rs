@@ -16,7 +16,7 @@ use crate::tensor::TensorDesc;
 /// Threads and chunks each of a workgroup that holds a slice of a row.
 const SLICE_TEAM: (u32, u32, Keep) = (256, 4, Keep::Values);
 /// As `SLICE_TEAM`, for 16-bit elements.
-const SLICE_TEAM_HALF: (u32, u32, Keep) = (256, 2, Keep::Values);
+const SLICE_TEAM_HALF: (u32, u32, Keep) = (256, 3, Keep::Values);
 /// (threads, chunks each) that hold a row of 32-bit elements, the first that suffices; the last two where workgroups have at most 256
 /// threads.
 const RESIDENT: &[(u32, u32, Keep)] = &[

@@ -1,0 +1,20 @@
+// Channels last, where the groups that a workgroup's channels lie in are few and so are their parts: every workgroup adds them up itself, a
+// team each.
+const READS_FIRST: bool = true; // the first rows, before the means are known
+var<workgroup> tile_means: array<vec4<f32>, TEAMS>;
+
+// Every thread of the workgroup takes part.
+fn prepare_columns(at: Invocation, thread: u32, columns: Columns) {
+    let number = tile_channel(columns, thread) / params.group_channels + team_of(thread);
+    let group = columns.batch * params.groups + min(number, params.groups - 1u);
+    let sums = held_sums(at, group);
+    if (thread % THREADS == 0u) {
+        tile_means[team_of(thread)] = vec4<f32>(means_from(sums, group), statistics_of_group(group));
+    }
+    workgroupBarrier();
+}
+
+fn column_means(columns: Columns, thread: u32, channel: u32) -> vec4<f32> {
+    let first_group = tile_channel(columns, thread) / params.group_channels;
+    return tile_means[channel / params.group_channels - first_group];
+}

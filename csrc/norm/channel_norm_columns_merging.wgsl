@@ -1,0 +1,29 @@
+// Channels last, where the groups that a workgroup's channels lie in are few and so are their parts: every workgroup merges them itself, a
+// team each, and one of those that share a group saves its statistics.
+const READS_FIRST: bool = true; // the first rows, before the statistics are known
+var<workgroup> tile_statistics: array<vec4<f32>, TEAMS>;
+
+// Every thread of the workgroup takes part. is_item: the workgroup has columns.
+fn prepare_columns(at: Invocation, thread: u32, columns: Columns, is_item: bool) {
+    let team = team_of(thread);
+    let first_channel = tile_channel(columns, thread);
+    let number = first_channel / params.group_channels + team; // in its sample
+    let group = columns.batch * params.groups + min(number, params.groups - 1u);
+    let statistics = merge_moments(at, thread, group);
+    if (thread % THREADS == 0u) {
+        tile_statistics[team] = vec4<f32>(statistics.shift, statistics.correction, statistics.rstd, statistics.variance);
+        // The first channel of a group lies in one tile.
+        let start = number * params.group_channels;
+        let is_first = start >= first_channel && start < first_channel + COLUMNS * ELEMENTS && number < params.groups;
+        if (is_item && columns.slice == 0u && is_first) {
+            save_statistics(group, statistics);
+        }
+    }
+    workgroupBarrier();
+}
+
+fn column_statistics(columns: Columns, thread: u32, channel: u32) -> Statistics {
+    let first_group = tile_channel(columns, thread) / params.group_channels;
+    let statistics = tile_statistics[channel / params.group_channels - first_group];
+    return Statistics(statistics.x, statistics.y, statistics.z, statistics.w);
+}

@@ -1,0 +1,24 @@
+// Chan's merge of a group's few parts in fixed order, about the mean of their means, by all threads that need it: each holds HELD_PARTS.
+// The statistics of a group, in all threads of its team. Every thread of the workgroup takes part.
+fn merge_moments(at: Invocation, thread: u32, group: u32) -> Statistics {
+    var held: array<vec4<f32>, HELD_PARTS>;
+    for (var k = 0u; k < HELD_PARTS; k++) {
+        let part = member_index(at) + k * member_count(at);
+        if (part < params.group_parts) {
+            held[k] = moments_read(group * params.group_parts + part);
+        }
+    }
+    var means = 0.0;
+    for (var k = 0u; k < HELD_PARTS; k++) {
+        means += held[k].w * params.reciprocal_count * held[k].x;
+    }
+    let shift = members_sum(at, means, 0u);
+    var total = vec2<f32>();
+    for (var k = 0u; k < HELD_PARTS; k++) {
+        let d = (held[k].x - shift) + held[k].y;
+        let variance = without_sign(held[k].z - held[k].y * held[k].y);
+        total += held[k].w * params.reciprocal_count * vec2<f32>(d, variance + d * d);
+    }
+    let merged = members_sums(at, total, 1u);
+    return finish_statistics(shift, merged.x, merged.y);
+}
