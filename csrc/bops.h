@@ -57,10 +57,10 @@ enum {
     /* Backward. There are no rows or no columns: the parameter gradients are set to zero. */
     BOPS_ROW_NORM_BACKWARD_ZERO = 6,
     /* Forward. Teams, blocks or clusters, walk over rows; vectors are staged through shared memory: threads * stages * 16 bytes of it.
-     * threads == threads_per_row, a multiple of 32; vectors 8 with stages 27, rms_norm with weight_dtype == dtype also 4 with 13 and up to
+     * threads == threads_per_row, a multiple of 32; vectors 8 with stages 21, rms_norm with weight_dtype == dtype also 4 with 13 and up to
      * 1024 threads. grid: cluster times teams, at most as many as are resident. vec_bytes 16. */
     BOPS_ROW_NORM_RING = 7,
-    /* Backward. The same; threads * stages * 32 bytes of shared memory; vectors 4, stages 13; flushes 0,
+    /* Backward. The same; threads * stages * 32 bytes of shared memory; vectors 4, stages 13, f32 also 11; flushes 0,
      * partial_rows = teams * ceil(ceil(rows / teams) / flush_rows). */
     BOPS_ROW_NORM_BACKWARD_RING = 8
 };
@@ -81,9 +81,11 @@ typedef struct {
     uint32_t flush_rows;      /* backward PERSISTENT, SPLIT: rows that one accumulator takes before it is added to the next level */
     uint32_t flushes;         /* the same: flushes that the next level takes before a partial row is written. PERSISTENT: 0 is no next
                                  level, for blocks of one row */
-    uint32_t chunks;          /* SPLIT: chunks of a row; a chunk is 1024 accesses */
+    uint32_t chunks;          /* SPLIT: chunks of a row; a chunk is 1024 accesses. PERSISTENT: see late_blocks */
     uint32_t overlaps;     /* RESIDENT, FEW_ROWS, column sums: 1 launches them while the previous kernel of the stream ends; they wait for it. Needs
                                  compute capability 9.0 */
+    uint32_t late_blocks;  /* PERSISTENT without a cluster, rms_norm: the last blocks of the grid, which begin as others end. Those take `chunks`
+                              turns, these the rows that are left */
     uint64_t partial_rows; /* backward PERSISTENT, SPLIT: rows of partial parameter gradients in the workspace */
 } bops_row_norm_choice;
 

@@ -41,6 +41,7 @@ pub struct bops_row_norm_choice {
     pub flushes: u32,
     pub chunks: u32,
     pub overlaps: u32,
+    pub late_blocks: u32,
     pub partial_rows: u64,
 }
 #[repr(C)]

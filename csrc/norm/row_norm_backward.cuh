@@ -12,7 +12,7 @@ template <typename A> struct row_norm_backward_arguments {
     bops_row_norm_backward_operands o;
     A weight_offset, reciprocal_cols;
     uint32_t weight_is_wide; // weight, dweight, dbias are f32 and narrower than that is dtype
-    uint32_t cluster, slice_vectors, stages, flush_rows, flushes, chunks;
+    uint32_t cluster, slice_vectors, stages, flush_rows, flushes, chunks, late_blocks;
     uint32_t first_block; // few rows: what block 0 of the launch stands for
     uint64_t partial_rows, partial_cols;
     A *partial_dweight, *partial_dbias; // [partial_rows][partial_cols]
@@ -67,8 +67,8 @@ __device__ __forceinline__ packed<vec_bytes> row_gradient(const packed<vec_bytes
 // ---- persistent: fixed columns, rows staged through shared memory ------------------------------------------------------------
 
 // columns: of one thread. A block is (threads of a row, rows), or a part of the cluster that holds one row; teams, blocks or clusters,
-// take rows in turn. The blocks of a cluster exchange the sums of one row while they work on the next and the last. Rows have one
-// stride. With d = x - mean and g' = rstd * g: dx = (g' - mean(g')) - d * rstd^2 * mean(g' d).
+// take rows in turn; late blocks, which begin as others end, those that are left. The blocks of a cluster exchange the sums of one row while
+// they work on the next and the last. Rows have one stride. With d = x - mean and g' = rstd * g: dx = (g' - mean(g')) - d * rstd^2 * mean(g' d).
 template <typename T, bool centered, int columns, int threads, bool clustered, bool has_dh>
 __global__ void __launch_bounds__(threads, columns <= 8     ? 3
                                            : threads == 256 ? 2
@@ -93,11 +93,16 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
     unsigned char *const after_ring = dynamic_shared + a.stages * ring.stage_bytes;
     const shared_parameters<width, threads> weights = {reinterpret_cast<float4 *>(after_ring) + threadIdx.x};
     float *const level = reinterpret_cast<float *>(after_ring); // [sums][columns][threads]; where the weights are not
-    const uint32_t rank = clustered ? cluster_rank() : 0, rows = uint32_t(a.p.rows);
+    const uint32_t rank = clustered ? cluster_rank() : 0;
     const uint32_t all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
     const uint32_t count = clustered ? (all > first ? min(all - first, a.slice_vectors) : 0) : all;
     const uint32_t teams = clustered ? gridDim.x / a.cluster : gridDim.x, index = clustered ? blockIdx.x / a.cluster : blockIdx.x;
-    const uint32_t step = teams * blockDim.y;
+    // Late blocks take the rows from late_row on.
+    const uint32_t early = gridDim.x - a.late_blocks, late_row = early * blockDim.y * a.chunks;
+    const bool has_late = !centered && !clustered && a.late_blocks > 0, is_late = has_late && index >= early;
+    const uint32_t rows = has_late && !is_late ? late_row : uint32_t(a.p.rows);
+    const uint32_t step = (is_late ? a.late_blocks : has_late ? early : teams) * blockDim.y;
+    const uint32_t first_row = is_late ? late_row + (index - early) * blockDim.y : index * blockDim.y; // of the block
     if constexpr (clustered) {
         exchange.initialize(thread);
         cluster_arrive();
@@ -131,7 +136,7 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
         }
     };
 
-    uint32_t row = index * blockDim.y + threadIdx.y;
+    uint32_t row = first_row + threadIdx.y;
     for (uint32_t s = 0; s < a.stages; ++s) {
 #pragma unroll
         for (int v = 0; v < vectors; ++v)
@@ -288,7 +293,7 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
     const bool wants_parameters = a.o.dweight || a.o.dbias;
 
     if constexpr (!clustered) {
-        for (uint32_t turn = 0, base = index * blockDim.y; base < rows; base += step, row += step, turn ^= 2) {
+        for (uint32_t turn = 0, base = first_row; base < rows; base += step, row += step, turn ^= 2) {
             // 1. Sums of the row and the parameter gradients.
             const float mean = next_mean, rstd = next_rstd;
             load_statistics(row + step);
@@ -654,6 +659,7 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
     a.weight_offset = A(p.weight_offset), a.reciprocal_cols = p.cols ? A(1.0 / double(p.cols)) : A(0);
     a.weight_is_wide = weight_is_wide;
     a.cluster = c.cluster, a.stages = c.stages, a.flush_rows = c.flush_rows, a.flushes = c.flushes, a.chunks = c.chunks;
+    a.late_blocks = c.late_blocks;
     // Workspace: dweight partials, dbias partials (layer_norm), then the split variant's sums.
     a.partial_rows = c.partial_rows, a.partial_cols = (p.cols + 3) / 4 * 4;
     a.partial_dweight = static_cast<A *>(workspace);

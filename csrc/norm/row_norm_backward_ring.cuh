@@ -206,7 +206,10 @@ bops_status for_backward_ring_kernels(const bops_row_norm_backward_params &p, co
         return whole ? action(row_norm_backward_ring<T, T, centered, n, l, n != 0>, shape, a)
                      : action(row_norm_backward_ring<T, T, centered, n, l, n == 0>, shape, a);
     };
-    if (c.vectors == 4) return shared(std::integral_constant<int, 4>(), std::integral_constant<int, 5>());
+    using std::integral_constant;
+    if constexpr (sizeof(T) == 4)
+        if (c.vectors == 4 && c.stages == 11) return shared(integral_constant<int, 4>(), integral_constant<int, 3>());
+    if (c.vectors == 4) return shared(integral_constant<int, 4>(), integral_constant<int, 5>());
     return bops_status(cudaErrorInvalidValue);
 }
 

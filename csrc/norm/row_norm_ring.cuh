@@ -205,7 +205,7 @@ bops_status for_ring_kernels(const bops_row_norm_params &p, const bops_row_norm_
         return whole ? action(row_norm_ring<T, P, centered, n, l, n != 0>, shape, a) : action(row_norm_ring<T, P, centered, n, l, n == 0>, shape, a);
     };
     using std::integral_constant;
-    if (c.vectors == 8) return shared(integral_constant<int, 8>(), integral_constant<int, 11>());
+    if (c.vectors == 8) return shared(integral_constant<int, 8>(), integral_constant<int, 5>());
     if constexpr (!centered && sizeof(P) == sizeof(T))
         if (c.vectors == 4) return shared(integral_constant<int, 4>(), integral_constant<int, 5>());
     return bops_status(cudaErrorInvalidValue);

@@ -285,6 +285,7 @@ fn c_choice(choice: &Choice) -> sys::bops_row_norm_choice {
         flushes,
         chunks,
         overlaps,
+        late_blocks,
         partial_rows,
         ..,
     ] = choice.tuning;
@@ -301,6 +302,7 @@ fn c_choice(choice: &Choice) -> sys::bops_row_norm_choice {
         flushes,
         chunks,
         overlaps,
+        late_blocks,
         partial_rows: u64::from(partial_rows),
     }
 }

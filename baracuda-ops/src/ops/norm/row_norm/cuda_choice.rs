@@ -51,6 +51,7 @@ pub(crate) struct Tuned {
     pub(crate) flushes: u32,
     pub(crate) chunks: u32,
     pub(crate) overlaps: u32,
+    pub(crate) late_blocks: u32,
     pub(crate) partial_rows: u32,
     pub(crate) workspace_bytes: u64,
     pub(crate) launches: u32,
@@ -58,7 +59,7 @@ pub(crate) struct Tuned {
 
 impl Tuned {
     /// The fields of the C struct, in its order.
-    pub(crate) fn words(&self) -> [u32; 13] {
+    pub(crate) fn words(&self) -> [u32; 14] {
         [
             self.variant,
             self.vec_bytes,
@@ -72,6 +73,7 @@ impl Tuned {
             self.flushes,
             self.chunks,
             self.overlaps,
+            self.late_blocks,
             self.partial_rows,
         ]
     }
@@ -87,6 +89,8 @@ const CHUNK: u64 = 1024;
 const MAX_GRID: u64 = 1 << 19;
 /// Shared memory that kernels declare themselves and what the device keeps for itself, in bytes.
 const RESERVED_SHARED: u64 = 4096;
+/// Additions between an element and its sum over rows, at most (docs/numerics.md).
+const LONGEST_CHAIN: u64 = 48;
 /// Rows up to which one launch shares out rows and columns; columns that it takes.
 const FEW_ROWS: (u64, u64) = (256, 8192);
 
@@ -102,10 +106,19 @@ struct Form {
     blocks: u64,
     /// Rows in flight.
     stages: u64,
+    /// Whether the last rows are left to late blocks: memory does not serve multiprocessors evenly, and those that are ahead take more.
+    /// Not centered alone.
+    has_late: bool,
 }
 
 const fn form(up_to: u64, columns: u64, threads: u64, blocks: u64, stages: u64) -> Form {
-    Form { up_to, columns, threads, blocks, stages }
+    Form { up_to, columns, threads, blocks, stages, has_late: false }
+}
+
+impl Form {
+    const fn late(self) -> Self {
+        Self { has_late: true, ..self }
+    }
 }
 
 /// Backward, one block a row: 2 bytes centered, 2 bytes, 4 bytes centered, 4 bytes.
@@ -121,9 +134,10 @@ const BACKWARD_BLOCK: [&[Form]; 4] = [
     &[
         form(1024, 8, 256, 3, 2),
         form(2048, 16, 512, 1, 2),
-        form(4096, 16, 512, 1, 3),
+        form(3072, 16, 512, 1, 3),
+        form(4096, 16, 512, 1, 2).late(),
         form(6144, 32, 256, 2, 2),
-        form(8192, 16, 512, 1, 3),
+        form(8192, 16, 512, 1, 2),
         form(16384, 32, 512, 1, 3),
     ],
     &[
@@ -141,9 +155,9 @@ const BACKWARD_BLOCK: [&[Form]; 4] = [
         form(768, 8, 256, 2, 2),
         form(1024, 8, 256, 2, 1),
         form(2048, 16, 256, 1, 2),
-        form(4096, 16, 512, 1, 1),
+        form(4096, 16, 512, 1, 1).late(),
         form(6144, 32, 256, 1, 2),
-        form(8192, 16, 512, 1, 1),
+        form(8192, 16, 512, 1, 1).late(),
         form(16384, 32, 512, 1, 1),
     ],
 ];
@@ -159,6 +173,8 @@ const BACKWARD_RESIDUAL: &[Form] =
     &[form(256, 8, 256, 2, 2), form(4096, 16, 256, 1, 2), form(8192, 16, 512, 1, 2), form(8192, 16, 512, 1, 1)];
 const BACKWARD_RESIDUAL_CLUSTER: &[Form] =
     &[form(4096, 16, 256, 2, 2), form(4096, 16, 256, 1, 2), form(8192, 16, 512, 1, 1)];
+/// Turns of a block from which on some rows are left to late blocks.
+const LATE_FROM: u64 = 40;
 /// Vectors of the widest rows, and of the widest slices of a cluster's blocks, that shared memory holds; elements of 2 bytes alone.
 const SHARED_ROW: (u64, u64) = (4096, 2048);
 /// Vectors of the widest rows of 2 bytes that stay in registers: centered, and not.
@@ -169,7 +185,7 @@ const FOUR_VECTORS: [u64; 2] = [1024, 2048];
 const SLICES_FROM: u64 = 2048;
 
 /// The numbers of a kernel whose teams stage vectors through rings: threads of a block, vectors of a thread, blocks of a cluster (the
-/// most of them, forward), blocks of a multiprocessor. A thread's ring has a few more places than three rows take.
+/// most of them, forward), blocks of a multiprocessor. A thread's ring has a few more places than two rows take.
 #[derive(Clone, Copy, Debug)]
 struct Ring {
     threads: u64,
@@ -179,20 +195,39 @@ struct Ring {
     stages: u64,
 }
 
-const fn ring(threads: u64, vectors: u64, cluster: u64, blocks: u64) -> Ring {
-    Ring { threads, vectors, cluster, blocks, stages: if vectors == 8 { 27 } else { 13 } }
+const fn ring(threads: u64, vectors: u64, lookahead: u64, cluster: u64, blocks: u64) -> Ring {
+    Ring { threads, vectors, cluster, blocks, stages: 2 * vectors + lookahead }
 }
 
 /// Vectors of the widest rows that other forward kernels serve.
 const FORWARD_RING_FROM: u64 = 4096;
-const FORWARD_RING_CENTERED: &[Ring] = &[ring(256, 8, 16, 2), ring(512, 8, 16, 1)];
-const FORWARD_RING: &[Ring] = &[ring(256, 4, 8, 4), ring(512, 4, 8, 2), ring(256, 8, 16, 2), ring(512, 8, 16, 1)];
+const FORWARD_RING_CENTERED: &[Ring] = &[ring(256, 8, 5, 16, 2), ring(512, 8, 5, 16, 1)];
+const FORWARD_RING: &[Ring] =
+    &[ring(256, 4, 5, 8, 4), ring(512, 4, 5, 8, 2), ring(256, 8, 5, 16, 2), ring(512, 8, 5, 16, 1)];
 /// Vectors of the widest rows that other backward kernels serve, and forms: 2 bytes centered, 2 bytes, 4 bytes centered, 4 bytes.
 const BACKWARD_RING: [(u64, &[Ring]); 4] = [
-    (1024, &[ring(256, 4, 2, 2), ring(512, 4, 2, 1), ring(256, 4, 8, 2), ring(512, 4, 8, 1), ring(512, 4, 16, 1)]),
-    (1024, &[ring(512, 4, 1, 1), ring(512, 4, 2, 1), ring(256, 4, 8, 2), ring(512, 4, 8, 1), ring(512, 4, 16, 1)]),
-    (2048, &[ring(256, 4, 4, 2), ring(256, 4, 8, 2), ring(512, 4, 8, 1), ring(512, 4, 16, 1)]),
-    (4096, &[ring(256, 4, 8, 2), ring(256, 4, 16, 2), ring(512, 4, 16, 1)]),
+    (
+        1024,
+        &[
+            ring(256, 4, 5, 2, 2),
+            ring(512, 4, 5, 2, 1),
+            ring(256, 4, 5, 8, 2),
+            ring(512, 4, 5, 8, 1),
+            ring(512, 4, 5, 16, 1),
+        ],
+    ),
+    (
+        1024,
+        &[
+            ring(512, 4, 5, 1, 1),
+            ring(512, 4, 5, 2, 1),
+            ring(256, 4, 5, 8, 2),
+            ring(512, 4, 5, 8, 1),
+            ring(512, 4, 5, 16, 1),
+        ],
+    ),
+    (2048, &[ring(256, 4, 3, 4, 2), ring(256, 4, 3, 8, 2), ring(512, 4, 3, 8, 1), ring(512, 4, 3, 16, 1)]),
+    (2560, &[ring(256, 4, 3, 4, 2), ring(256, 4, 3, 8, 2), ring(256, 4, 5, 16, 2), ring(512, 4, 5, 16, 1)]),
 ];
 impl Tuned {
     fn set_ring(&mut self, ring: &Ring, cluster: u64, teams: u64) {
@@ -417,7 +452,7 @@ fn backward_ring(p: &Problem) -> Option<Tuned> {
     let teams = p.teams(ring.cluster, ring.blocks).min(p.rows);
     tuned.set_ring(ring, ring.cluster, teams);
     let turns = p.rows.div_ceil(teams);
-    let flush_rows = rows_of_one_level(turns);
+    let flush_rows = rows_of_one_level(turns, teams);
     tuned.flush_rows = flush_rows as u32;
     let partial_rows = teams * turns.div_ceil(flush_rows);
     tuned.partial_rows = u32::try_from(partial_rows).ok()?;
@@ -456,7 +491,7 @@ fn persistent(p: &Problem) -> Option<Tuned> {
 }
 
 fn persistent_form(p: &Problem, mut tuned: Tuned, cluster: u64, form: &Form) -> Option<Tuned> {
-    let Form { columns, threads, blocks, stages, .. } = *form;
+    let Form { columns, threads, blocks, stages, has_late, .. } = *form;
     if p.cols.div_ceil(cluster) > form.up_to {
         return None;
     }
@@ -484,32 +519,53 @@ fn persistent_form(p: &Problem, mut tuned: Tuned, cluster: u64, form: &Form) -> 
         return None;
     }
     let teams = p.teams(cluster, blocks).min(p.rows.div_ceil(rows));
-    let turns = p.rows.div_ceil(teams * rows);
+    let all_turns = p.rows.div_ceil(teams * rows);
+    // Late blocks share a tenth of the rows and take an eighth of what others would: fewer of them than of those, so that the slowest are
+    // followed by none.
+    let has_late = has_late && cluster == 1 && p.capability >= 90 && all_turns >= LATE_FROM;
+    let (turns, late) = if has_late {
+        let turns = p.rows * 9 / (10 * teams * rows);
+        (turns, (p.rows - turns * teams * rows).div_ceil(all_turns.div_ceil(8) * rows))
+    } else {
+        (all_turns, 0)
+    };
     // Chains of additions: rows of one accumulator, of the next level, the block's rows, and at most 12 in the column sums.
     let (flush_rows, flushes) = match rows {
-        _ if !has_levels => (rows_of_one_level(turns), 0),
+        _ if !has_levels => (rows_of_one_level(turns, teams), 0),
         1..=8 => (16, 10),
         _ => (10, 8),
     };
-    let partial_rows = teams * turns.div_ceil(flush_rows * flushes.max(1));
+    let partial_rows = (teams + late) * turns.div_ceil(flush_rows * flushes.max(1));
     tuned.vectors = vectors as u32;
     tuned.threads = threads as u32;
     tuned.threads_per_row = per_row as u32;
     tuned.cluster = cluster as u32;
     tuned.stages = stages as u32;
-    tuned.grid = (teams * cluster) as u32;
+    tuned.grid = (teams * cluster + late) as u32;
     tuned.flush_rows = flush_rows as u32;
     tuned.flushes = flushes as u32;
+    tuned.late_blocks = late as u32;
+    tuned.chunks = if has_late { turns as u32 } else { 0 };
     tuned.partial_rows = u32::try_from(partial_rows).ok()?;
     tuned.launches = 1 + u32::from(p.has_parameter_gradients);
     tuned.workspace_bytes = partials(p, partial_rows)?;
     Some(tuned)
 }
 
-/// Rows whose gradients an accumulator takes before it goes to the workspace, of a team that takes `turns` rows: short enough chains
-/// where the column sums add many partial rows, all rows where they add few.
-fn rows_of_one_level(turns: u64) -> u64 {
-    if turns <= 34 { turns } else { turns.div_ceil(turns.div_ceil(24)) }
+/// Rows whose gradients an accumulator takes before it goes to the workspace, in each of `teams` teams that take `turns` rows: as many as
+/// the longest chain of additions allows, since partial rows are traffic.
+fn rows_of_one_level(turns: u64, teams: u64) -> u64 {
+    let fits = |&rows: &u64| rows + 3 + column_sum_chain(teams * turns.div_ceil(rows)) <= LONGEST_CHAIN;
+    let most = (1..LONGEST_CHAIN).rev().find(fits).unwrap_or(1);
+    turns.div_ceil(turns.div_ceil(most))
+}
+
+/// Additions between one of so many partial rows and their sum.
+fn column_sum_chain(partial_rows: u64) -> u64 {
+    let threads = partial_rows.div_ceil(4).next_power_of_two().min(32);
+    let blocks = partial_rows.div_ceil(threads * 4);
+    let cascade = if blocks <= 8 { blocks } else { 8 + blocks.div_ceil(8).min(8) } + 2;
+    cascade + u64::from(threads.ilog2())
 }
 
 /// Bytes of partial parameter gradients.
@@ -615,7 +671,7 @@ mod tests {
                 }
                 sys::BOPS_ROW_NORM_RING => {
                     assert!(held >= p.cols && tuned.vec_bytes == 16 && p.max_cluster > 1, "{p:?} {tuned:?}");
-                    assert!(matches!((tuned.vectors, tuned.stages), (8, 27) | (4, 13)), "{tuned:?}");
+                    assert!(matches!((tuned.vectors, tuned.stages), (8, 21) | (4, 13)), "{tuned:?}");
                     assert!(tuned.vectors == 8 || !p.is_centered, "{tuned:?}");
                 }
                 sys::BOPS_ROW_NORM_SHARED => assert!(held >= p.cols && tuned.threads == 256, "{p:?} {tuned:?}"),
@@ -637,9 +693,15 @@ mod tests {
                     assert!(columns <= if p.has_residual { 16 } else { 32 }, "{tuned:?}");
                     assert!(tuned.cluster == 1 || (columns > 8 && tuned.threads_per_row > 32), "{tuned:?}");
                     assert!(tuned.grid.is_multiple_of(tuned.cluster) && (1..=4).contains(&tuned.stages), "{tuned:?}");
+                    let block_rows = u64::from(tuned.threads / tuned.threads_per_row);
+                    let early_rows = u64::from((tuned.grid - tuned.late_blocks) * tuned.chunks) * block_rows;
+                    let turns = (p.rows - early_rows).div_ceil(u64::from(tuned.late_blocks).max(1) * block_rows);
+                    assert!(tuned.late_blocks == 0 || (1..=u64::from(tuned.chunks)).contains(&turns), "{tuned:?}");
+                    assert!(tuned.late_blocks == 0 || !p.is_centered, "{tuned:?}");
                 }
                 sys::BOPS_ROW_NORM_BACKWARD_RING => {
-                    assert!(held >= p.cols && (tuned.vectors, tuned.stages) == (4, 13), "{p:?} {tuned:?}");
+                    let stages: &[u32] = if p.element_bytes == 2 { &[13] } else { &[11, 13] };
+                    assert!(held >= p.cols && tuned.vectors == 4 && stages.contains(&tuned.stages), "{p:?} {tuned:?}");
                     assert!(u64::from(tuned.partial_rows * tuned.flush_rows) >= p.rows, "{p:?} {tuned:?}");
                 }
                 sys::BOPS_ROW_NORM_BACKWARD_FEW_ROWS => assert!(held >= p.cols, "{p:?} {tuned:?}"),
@@ -657,17 +719,18 @@ mod tests {
             sys::BOPS_ROW_NORM_BACKWARD_PERSISTENT if tuned.cluster == 1 => tuned.threads / tuned.threads_per_row,
             _ => 1,
         };
-        let threads = tuned.partial_rows.div_ceil(4).next_power_of_two().min(32);
-        let blocks = tuned.partial_rows.div_ceil(threads * 4);
-        let cascade = if blocks <= 8 { blocks } else { 8 + blocks.div_ceil(8).min(8) } + 2;
-        tuned.flush_rows + tuned.flushes + block_rows + 2 + cascade + threads.ilog2()
+        tuned.flush_rows + tuned.flushes + block_rows + 2 + column_sum_chain(u64::from(tuned.partial_rows)) as u32
     }
 
     #[test]
     fn chains_of_additions_stay_short() {
         for p in problems().filter(|p| p.rows > 1) {
             let tuned = backward(&p).unwrap();
-            assert!(longest_chain(&p, &tuned) <= 48, "{p:?} {tuned:?}: {}", longest_chain(&p, &tuned));
+            assert!(
+                u64::from(longest_chain(&p, &tuned)) <= LONGEST_CHAIN,
+                "{p:?} {tuned:?}: {}",
+                longest_chain(&p, &tuned)
+            );
         }
     }
 
