@@ -12,7 +12,8 @@ bops_status channel_norm_backward_contiguous(const bops_channel_norm_backward_pa
                                              const kernel_call &call) {
     return for_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
-        if (c.variant == BOPS_CHANNEL_NORM_HELD) return channel_norm_backward_held_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
+        if (c.variant == BOPS_CHANNEL_NORM_HELD || c.variant == BOPS_CHANNEL_NORM_COOPERATIVE)
+            return channel_norm_backward_held_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
         if (c.variant == BOPS_CHANNEL_NORM_RELAY) return channel_norm_backward_relay_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
         if (c.variant == BOPS_CHANNEL_NORM_SINGLE) return channel_norm_backward_single_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
         if (c.variant == BOPS_CHANNEL_NORM_SLAB) return channel_norm_backward_slab_kernels<T>(p, c, dtype, weight_dtype, o, call);

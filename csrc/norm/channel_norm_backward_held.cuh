@@ -1,28 +1,50 @@
 // Gradients of BatchNorm, GroupNorm and InstanceNorm: groups held in registers while the bulk copy engine fetches the following ones into shared
 // memory. Compute capability 9.0.
 #pragma once
+#include <cooperative_groups.h>
+
 #include "channel_norm_backward_walk.cuh"
 #include "channel_norm_held.cuh"
 
 namespace bops {
 
-constexpr int held_backward_steps = 4; // of a group, in registers
+// Steps of a group in registers: where blocks share a multiprocessor; of one that has it to itself, with an activation and without.
+constexpr int held_backward_steps = 4, held_active_steps = 6, held_plain_steps = 10;
+
+// Sums that a block leaves in memory for the others of its team. Each number has the tag beside it, so that nothing needs to order them.
+__device__ __forceinline__ void send_sums(uint4 *to, float2 sums, uint32_t tag) {
+    const uint64_t first = uint64_t(tag) << 32 | __float_as_uint(sums.x), second = uint64_t(tag) << 32 | __float_as_uint(sums.y);
+    asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(to), "l"(first), "l"(second) : "memory");
+}
+// Waits for them.
+__device__ __forceinline__ float2 receive_sums(const uint4 *from, uint32_t tag) {
+    uint64_t first, second;
+    do asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(first), "=l"(second) : "l"(from) : "memory");
+    while (uint32_t(first >> 32) != tag || uint32_t(second >> 32) != tag);
+    return make_float2(__uint_as_float(uint32_t(first)), __uint_as_float(uint32_t(second)));
+}
+
+// Registers of a thread: 16 warps of a multiprocessor have 128, 12 warps 168.
+constexpr int held_registers(bool general, bool cooperative) { return !cooperative ? 112 : general ? 128 : 168; }
 
 // As in forward; a place holds a step of dy and one of x. by_segment: the sums of each segment are wanted or weighted apart; a warp then takes one
 // segment at a time, and its sums of that go to a slot of their own as it leaves it. general: with a residual, y, or an activation that takes many
-// instructions.
-template <typename T, bool general, bool by_segment> __global__ void __maxnreg__(112)
+// instructions; cooperative, with any activation. cooperative: a team's blocks may be many and lie anywhere, and tell each other their sums through
+// memory, two messages a block. What they hold at first is unknown, so the first exchange is a barrier of the grid, which the fetching warp joins
+// when there is nothing that it can fetch before.
+template <typename T, bool general, bool by_segment, bool cooperative> __global__ void __maxnreg__(held_registers(general, cooperative))
     channel_norm_backward_held(const __grid_constant__ channel_backward_walk_arguments a) {
-    constexpr int width = 16 / int(sizeof(T)), held = general ? 0 : held_backward_steps;
-    __shared__ float2 warp_sums[2][merge_lanes];
+    constexpr int width = 16 / int(sizeof(T));
+    constexpr int held = cooperative ? general ? held_active_steps : held_plain_steps : general ? 0 : held_backward_steps;
+    __shared__ float2 warp_sums[2][merge_lanes], team_sums[merge_lanes];
     __shared__ cluster_exchange exchange;
     __shared__ bulk_ring bulk;
     const walk_geometry &ring = a.ring;
     const uint32_t readers = blockDim.x - 32, warps = readers / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const uint32_t rank = ring.cluster > 1 ? cluster_rank() : 0, first = rank * ring.steps, steps = ring.steps;
     const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
+    const uint32_t rank = blockIdx.x - own_group * ring.cluster, first = rank * ring.steps, steps = ring.steps;
     bulk.initialize(ring.slots, readers);
-    if (ring.cluster > 1) {
+    if (!cooperative && ring.cluster > 1) {
         exchange.initialize(threadIdx.x);
         cluster_arrive();
         cluster_wait();
@@ -30,14 +52,20 @@ template <typename T, bool general, bool by_segment> __global__ void __maxnreg__
         __syncthreads();
     }
     if (a.overlaps) follow_previous();
+    if (cooperative) allow_dependents();
     if (warp == warps) {
         const T *const tensors[2] = {static_cast<const T *>(a.o.dy), static_cast<const T *>(a.o.x)};
         const bops_channel_strides *const strides[2] = {&a.p.dy, &a.p.x};
-        fetch_groups(bulk, ring, a.geometry, tensors, strides, readers);
+        if (cooperative)
+            fetch_groups(bulk, ring, a.geometry, tensors, strides, readers, max(steps, ring.slots + min(steps, uint32_t(held))),
+                         [] { cooperative_groups::this_grid().sync(); });
+        else fetch_groups(bulk, ring, a.geometry, tensors, strides, readers);
         return;
     }
     const auto stride_of = [&](const bops_channel_strides &s) { return a.geometry.is_batch ? s.batch : s.channel; };
-    const extra_operand which = general ? extra_of(a.o, a.p.activation) : extra_operand::none;
+    constexpr bool has_extras = general && !cooperative;
+    const bops_activation activation = cooperative && !general ? BOPS_IDENTITY : a.p.activation;
+    const extra_operand which = has_extras ? extra_of(a.o, activation) : extra_operand::none;
     const bops_channel_strides &extra_strides = which == extra_operand::y ? a.p.y : a.p.residual;
     const T *const extra = static_cast<const T *>(which == extra_operand::y ? a.o.y : a.o.residual);
     const auto vector_of = [&](uint32_t slot, int array) { return shared_vector((slot * 2 + array) * readers + threadIdx.x); };
@@ -66,7 +94,7 @@ template <typename T, bool general, bool by_segment> __global__ void __maxnreg__
         const auto take_parameters = [&] {
             const uint32_t index = a.geometry.is_batch ? channel : channel + min(step.segment, ring.segments - 1);
             weight = parameter<T>(a.o.weight, a.weight_is_wide, index, 1.0f);
-            bias = a.p.activation ? parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f) : 0.0f;
+            bias = activation ? parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f) : 0.0f;
             scale = rstd * weight;
         };
         const auto make_dpre = [&](const packed<16> &dy_data, const packed<16> &x_data, float(&dy)[width], float(&d)[width]) {
@@ -75,9 +103,9 @@ template <typename T, bool general, bool by_segment> __global__ void __maxnreg__
 #pragma unroll
             for (int k = 0; k < width; ++k) d[k] -= mean;
             packed<16> more = {};
-            if (general && which != extra_operand::none)
+            if (has_extras && which != extra_operand::none)
                 more = load<16, false>(extra + segment_offset(extra_strides, sample, channel) + step.offset(ring, stride_of(extra_strides), width));
-            differentiate_vector<T, 16, general>(a.p.activation, which, more, d, scale, bias, dy);
+            differentiate_vector<T, 16, has_extras>(activation, which, more, d, scale, bias, dy);
         };
 
         // 1. Sums of dpre and dpre d; by segment, of their products with the weight.
@@ -137,7 +165,12 @@ template <typename T, bool general, bool by_segment> __global__ void __maxnreg__
         const float2 part = lane < warps ? warp_sums[turn % 2][lane] : make_float2(0, 0);
         float sums[2] = {part.x, part.y};
         warp_sum(sums, merge_lanes);
-        if (ring.cluster > 1 && warp == 0) exchange.send({sums[0], sums[1], 0, 0}, turn, rank, ring.cluster, threadIdx.x);
+        uint4 *const messages = a.messages + turn % 2 * gridDim.x; // of the turn
+        if (cooperative && threadIdx.x == 0) {
+            send_sums(messages + blockIdx.x, make_float2(sums[0], sums[1]), turn + 1);
+            if (turn == 0) send_sums(messages + gridDim.x + blockIdx.x, make_float2(0, 0), 0);
+        }
+        if (!cooperative && ring.cluster > 1 && warp == 0) exchange.send({sums[0], sums[1], 0, 0}, turn, rank, ring.cluster, threadIdx.x);
         if (by_segment && (a.o.dweight || a.o.dbias))
             for (uint32_t k = threadIdx.x; k < own_segments; k += readers) {
                 float2 total = {0, 0};
@@ -148,7 +181,21 @@ template <typename T, bool general, bool by_segment> __global__ void __maxnreg__
                 const uint64_t row = a.geometry.row_of(sample, channel + first_segment + k);
                 *reinterpret_cast<float2 *>(a.segment_sums + (row * ring.cluster + rank) * 2) = total;
             }
-        if (ring.cluster > 1) {
+        if constexpr (cooperative) {
+            if (turn == 0) cooperative_groups::this_grid().sync();
+            if (warp * 32 < ring.cluster) {
+                sums[0] = sums[1] = 0;
+                for (uint32_t i = threadIdx.x; i < ring.cluster; i += readers) {
+                    const float2 of_block = receive_sums(messages + own_group * ring.cluster + i, turn + 1);
+                    sums[0] += of_block.x, sums[1] += of_block.y;
+                }
+                warp_sum(sums, 32);
+                if (lane == 0) team_sums[warp] = make_float2(sums[0], sums[1]);
+            }
+            readers_sync(readers);
+            sums[0] = sums[1] = 0;
+            for (uint32_t w = 0; w < warps && w * 32 < ring.cluster; ++w) sums[0] += team_sums[w].x, sums[1] += team_sums[w].y;
+        } else if (ring.cluster > 1) {
             const float(*const blocks)[4] = exchange.wait(turn);
             sums[0] = lane < ring.cluster ? blocks[lane][0] : 0.0f, sums[1] = lane < ring.cluster ? blocks[lane][1] : 0.0f;
             warp_sum(sums, 32);
@@ -171,7 +218,7 @@ template <typename T, bool general, bool by_segment> __global__ void __maxnreg__
             if (step.is_mine(ring)) {
                 float dy[width], d[width];
                 make_dpre(dy_vector, x_vector, dy, d);
-                if (general && a.o.dresidual)
+                if (has_extras && a.o.dresidual)
                     store<16, false>(static_cast<T *>(a.o.dresidual) + segment_offset(a.p.dresidual, sample, channel) +
                                          step.offset(ring, stride_of(a.p.dresidual), width),
                                      pack<T, 16>(dy));
@@ -195,7 +242,7 @@ template <typename T, bool general, bool by_segment> __global__ void __maxnreg__
     }
 }
 
-// Host: the HELD variant.
+// Host: the HELD and COOPERATIVE variants.
 template <typename T> bops_status channel_norm_backward_held_kernels(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
                                                                      bops_dtype dtype, bops_dtype weight_dtype,
                                                                      const bops_channel_norm_backward_operands &o, void *workspace,
@@ -205,13 +252,31 @@ template <typename T> bops_status channel_norm_backward_held_kernels(const bops_
         const bool by_segment = p.groups != 0;
         const channel_backward_walk_arguments a = backward_walk_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
         launch_shape shape;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads + 32), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
+        shape.grid = dim3(c.grid), shape.block = dim3(c.threads + 32), shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = backward_held_bytes(c, by_segment);
-        const bool general = o.dresidual || o.residual || o.y || !is_short(p.activation);
-        const bops_status status =
-            by_segment
-                ? call.one_of(general, forms_of(channel_norm_backward_held<T, false, true>, channel_norm_backward_held<T, true, true>), shape, a)
-                : call.one_of(general, forms_of(channel_norm_backward_held<T, false, false>, channel_norm_backward_held<T, true, false>), shape, a);
+        bops_status status;
+        if (c.variant == BOPS_CHANNEL_NORM_COOPERATIVE) {
+            const bool active = p.activation != BOPS_IDENTITY;
+            shape.cooperative = true;
+            status =
+                by_segment
+                    ? call.one_of(active, forms_of(channel_norm_backward_held<T, false, true, true>, channel_norm_backward_held<T, true, true, true>),
+                                  shape, a)
+                    : call.one_of(active,
+                                  forms_of(channel_norm_backward_held<T, false, false, true>, channel_norm_backward_held<T, true, false, true>),
+                                  shape, a);
+        } else {
+            const bool general = o.dresidual || o.residual || o.y || !is_short(p.activation);
+            shape.cluster = c.cluster;
+            status =
+                by_segment
+                    ? call.one_of(general,
+                                  forms_of(channel_norm_backward_held<T, false, true, false>, channel_norm_backward_held<T, true, true, false>),
+                                  shape, a)
+                    : call.one_of(general,
+                                  forms_of(channel_norm_backward_held<T, false, false, false>, channel_norm_backward_held<T, true, false, false>),
+                                  shape, a);
+        }
         return status ? status : sum_parts<T>(p, c, a, call);
     }
 }

@@ -12,6 +12,7 @@ struct channel_backward_walk_arguments {
     walk_geometry ring;
     float reciprocal_count;
     uint32_t weight_is_wide, overlaps;
+    uint4 *messages;     // [turn % 2][block], of teams that are no clusters
     float *segment_sums; // [batch * channels][cluster][2]: of dpre and dpre xhat over a block's part of a segment
 };
 
@@ -26,14 +27,14 @@ template <typename T> __global__ void __launch_bounds__(32 * sample_sum_rows)
         const uint32_t from = k / a.ring.multi * a.ring.chunks; // the segment's steps, and the blocks that take them
         const uint32_t low = from / a.ring.steps, high = (from + a.ring.chunks - 1) / a.ring.steps;
         cascade<float> sum, product;
+        const uint32_t sharers = high - low + 1;
         if (channel < channels)
-            for (uint32_t n = threadIdx.y; n < a.p.batch; n += sample_sum_rows)
-                for (uint32_t rank = low; rank <= high; ++rank) {
-                    const float2 part =
-                        *reinterpret_cast<const float2 *>(a.segment_sums + (a.geometry.row_of(n, channel) * a.ring.cluster + rank) * 2);
-                    sum.add(part.x);
-                    product.add(part.y);
-                }
+            for (uint64_t i = threadIdx.y; i < a.p.batch * sharers; i += sample_sum_rows) {
+                const uint32_t n = uint32_t(i / sharers), rank = low + uint32_t(i - uint64_t(n) * sharers);
+                const float2 part = *reinterpret_cast<const float2 *>(a.segment_sums + (a.geometry.row_of(n, channel) * a.ring.cluster + rank) * 2);
+                sum.add(part.x);
+                product.add(part.y);
+            }
         slots[0][threadIdx.y][threadIdx.x] = sum.total();
         slots[1][threadIdx.y][threadIdx.x] = product.total();
         __syncthreads();
@@ -57,7 +58,8 @@ template <typename T> channel_backward_walk_arguments backward_walk_arguments(co
     a.ring.set(a.geometry, c, 16 / sizeof(T), p.spatial, p.groups != 0);
     a.p = p, a.o = o, a.reciprocal_count = float(1.0 / double(a.geometry.count));
     a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;
-    a.segment_sums = static_cast<float *>(workspace);
+    a.messages = static_cast<uint4 *>(workspace);
+    a.segment_sums = reinterpret_cast<float *>(a.messages + (c.variant == BOPS_CHANNEL_NORM_COOPERATIVE ? c.grid * 2 : 0));
     return a;
 }
 

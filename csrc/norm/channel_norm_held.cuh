@@ -48,14 +48,17 @@ struct bulk_ring {
 };
 
 // The fetching warp: the steps of one group after another. `arrays` tensors of one step share a place, [slot][array][reading thread].
-template <int arrays, typename T> __device__ __forceinline__ void fetch_groups(bulk_ring &bulk, const walk_geometry &ring,
-                                                                               const segment_geometry &geometry, const T *const (&tensors)[arrays],
-                                                                               const bops_channel_strides *const (&strides)[arrays],
-                                                                               uint32_t readers) {
+// Calls meet() once: before step number `pause`, or in the end.
+template <int arrays, typename T, typename F>
+__device__ __forceinline__ void fetch_groups(bulk_ring &bulk, const walk_geometry &ring, const segment_geometry &geometry,
+                                             const T *const (&tensors)[arrays], const bops_channel_strides *const (&strides)[arrays],
+                                             uint32_t readers, uint32_t pause, const F &meet) {
     constexpr uint32_t width = 16 / sizeof(T);
-    const uint32_t lane = threadIdx.x % 32, rank = ring.cluster > 1 ? cluster_rank() : 0, teams = gridDim.x / ring.cluster;
+    const uint32_t teams = gridDim.x / ring.cluster, own_group = blockIdx.x / ring.cluster, rank = blockIdx.x - own_group * ring.cluster;
+    const uint32_t lane = threadIdx.x % 32;
+    uint32_t number = 0;
     bulk_place place;
-    for (uint32_t group = blockIdx.x / ring.cluster; group < geometry.groups; group += teams) {
+    for (uint32_t group = own_group; group < geometry.groups; group += teams) {
         uint32_t sample, channel;
         geometry.segment(group, 0, sample, channel);
         const uint32_t first = rank * ring.steps, whole = ring.by_chunks.quotient(first);
@@ -63,6 +66,7 @@ template <int arrays, typename T> __device__ __forceinline__ void fetch_groups(b
         for (uint32_t i = 0; i < ring.steps; ++i, place.next(ring.slots)) {
             const uint32_t here = segment < ring.segments ? min(ring.segments - segment, ring.multi) : 0;
             const uint32_t bytes = min(ring.per_segment - chunk * ring.pitch, ring.pitch) * 16; // of one segment
+            if (number++ == pause) meet();
             bulk.wait_empty(place);
             if (lane == 0) bulk.expect(place.slot, here * bytes * arrays);
             __syncwarp();
@@ -78,6 +82,14 @@ template <int arrays, typename T> __device__ __forceinline__ void fetch_groups(b
             if (++chunk == ring.chunks) chunk = 0, segment += ring.multi;
         }
     }
+    if (number <= pause) meet();
+}
+
+template <int arrays, typename T> __device__ __forceinline__ void fetch_groups(bulk_ring &bulk, const walk_geometry &ring,
+                                                                               const segment_geometry &geometry, const T *const (&tensors)[arrays],
+                                                                               const bops_channel_strides *const (&strides)[arrays],
+                                                                               uint32_t readers) {
+    fetch_groups(bulk, ring, geometry, tensors, strides, readers, 0, [] {});
 }
 
 // Among the reading warps.

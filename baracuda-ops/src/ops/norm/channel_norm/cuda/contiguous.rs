@@ -41,7 +41,11 @@ pub(super) fn backward(p: &Problem) -> Result<Tuned, String> {
         (held, Some(relay)) if held.cluster >= RELAY_BACKWARD_CLUSTER => Some(relay.tuned),
         (held, _) => Some(held),
     };
-    match slab(p, 2).or_else(|| single_backward(p)).or_else(walking) {
+    let large = || match (walking(), cooperative(p)) {
+        (Some(walking), Some(cooperative)) if !cooperative.is_faster_than(&walking, p) => Some(walking),
+        (walking, cooperative) => cooperative.map(|cooperative| cooperative.tuned).or(walking),
+    };
+    match slab(p, 2).or_else(|| single_backward(p)).or_else(large) {
         Some(tuned) => Ok(tuned),
         None => split_backward(p),
     }
@@ -440,6 +444,82 @@ fn held(p: &Problem, arrays: u64) -> Option<Tuned> {
     best.map(|(_, tuned)| tuned)
 }
 
+// ---- groups on chip that teams of any number of blocks share ----
+
+/// Of a block of the cooperative variant: the most threads that hold vectors, and their steps of a group that stay in registers; without an
+/// activation, and with one, whose instructions take more threads.
+const COOPERATIVE_FORMS: [(u64, u64); 2] = [(352, 10), (480, 6)];
+/// What a group costs beyond its bytes, and what three launches cost beyond theirs, in bytes of a multiprocessor's share of the memory's speed.
+const COOPERATIVE_GROUP: u64 = 112 << 10;
+const SPLIT_LAUNCHES: u64 = 192 << 10;
+/// Bytes of dy and x from which reading them twice is slower: fewer are found in the L2.
+const COOPERATIVE_LEAST: u64 = 24 << 20;
+/// Where clusters of so many blocks take more than one group each, teams that take at most so many are faster.
+const COOPERATIVE_CLUSTER: u32 = 8;
+const COOPERATIVE_ROUNDS: u64 = 3;
+
+/// A choice, and the groups that a team takes one after another.
+struct Cooperative {
+    tuned: Tuned,
+    rounds: u64,
+}
+
+impl Cooperative {
+    /// Whether it is faster than a variant whose teams are clusters.
+    fn is_faster_than(&self, walking: &Tuned, p: &Problem) -> bool {
+        let teams = u64::from(walking.grid / walking.cluster);
+        p.shape.groups > 0
+            && walking.cluster >= COOPERATIVE_CLUSTER
+            && teams < p.shape.group_count()
+            && self.rounds <= COOPERATIVE_ROUNDS
+    }
+}
+
+/// The gradients of groups that the multiprocessors hold together: the number of blocks that share one with the least time by what they move,
+/// where that is less than for reading the groups twice.
+fn cooperative(p: &Problem) -> Option<Cooperative> {
+    let all_vectors = p.group_vectors().filter(|_| p.capability >= 90 && !p.is_general)?;
+    let shape = &p.shape;
+    let (segments, groups, vectors) = (shape.group_segments(), shape.group_count(), p.segment_vectors());
+    let bytes = groups.checked_mul(all_vectors * 32).filter(|&bytes| bytes >= COOPERATIVE_LEAST)?;
+    let (multiprocessors, by_segment) = (u64::from(p.multiprocessors), shape.groups > 0);
+    let (most, held) = COOPERATIVE_FORMS[usize::from(p.has_activation)];
+    let mut least = (bytes / multiprocessors).saturating_mul(5) / 2 + SPLIT_LAUNCHES;
+    let mut best = None;
+    for threads in [most, most - 32] {
+        let steps = Steps::new(segments, vectors, threads, by_segment);
+        for teams in 1..=multiprocessors.min(groups) {
+            let (team, rounds) = (multiprocessors / teams, groups.div_ceil(teams));
+            let own = steps.all.div_ceil(team);
+            let sums = if by_segment { (own + 1) * steps.threads / 2 } else { 0 };
+            let room = u64::from(p.shared_bytes).saturating_sub(RESERVED_SHARED + sums);
+            let slots = (room / (steps.threads * 32)).min(SLOTS);
+            let fits = own.saturating_sub(held) + 1 < slots && own <= WALK_STEPS && team <= steps.all;
+            let cost = rounds * (own * steps.threads * 48 + COOPERATIVE_GROUP);
+            if !fits || cost >= least {
+                continue;
+            }
+            least = cost;
+            let parts =
+                if by_segment && p.has_parameter_gradients { shape.batch * shape.channels * team * 8 } else { 0 };
+            let tuned = Tuned {
+                variant: sys::BOPS_CHANNEL_NORM_COOPERATIVE,
+                vec_bytes: 16,
+                vectors: own as u32,
+                threads: steps.threads as u32,
+                cluster: team as u32,
+                grid: (teams * team) as u32,
+                stages: slots as u32,
+                workspace_bytes: teams * team * 32 + parts,
+                launches: 1 + u32::from(parts > 0),
+                ..Tuned::default()
+            };
+            best = Some(Cooperative { tuned, rounds });
+        }
+    }
+    best
+}
+
 // ---- groups that some warps add up while others write the one before ----
 
 /// Threads of a team, of which a block has two: the fewest that keep up and the most.
@@ -542,6 +622,7 @@ mod tests {
             has_running: false,
             cumulative: false,
             is_general: false,
+            has_activation: false,
             has_extra: false,
             at_most_relu: false,
             has_element_gradients: true,
@@ -567,6 +648,7 @@ mod tests {
                                 shared_bytes,
                                 capability,
                                 is_general: bits & 1 == 0,
+                                has_activation: bits & 2 == 0,
                                 inference: bits & 2 == 0 && groups == 0,
                                 has_extra: bits & 4 != 0,
                                 ..h200([batch, channels, spatial, groups], element_bytes)
@@ -642,6 +724,24 @@ mod tests {
                         assert!(p.capability >= 90 && !p.is_general && !p.inference, "{p:?} {tuned:?}");
                         assert!(arrays == 1 || p.shape.groups == 0, "{p:?} {tuned:?}");
                     }
+                    sys::BOPS_CHANNEL_NORM_COOPERATIVE => {
+                        let by_segment = p.shape.groups > 0;
+                        let pitch = if by_segment { vectors.next_multiple_of(32) } else { vectors };
+                        let segments = p.shape.group_segments();
+                        let multi = (threads / pitch).max(1);
+                        let chunks = if multi > 1 { 1 } else { vectors.div_ceil(threads) };
+                        let steps = segments.div_ceil(multi) * chunks;
+                        assert!(u64::from(tuned.vectors * tuned.cluster) >= steps, "{p:?} {tuned:?}");
+                        assert!(threads.is_multiple_of(32) && tuned.vectors <= 36, "{tuned:?}");
+                        let (most, held) = if p.has_activation { (480, 6) } else { (352, 10) };
+                        assert!(threads <= most && tuned.stages + held > tuned.vectors, "{p:?} {tuned:?}");
+                        assert!(tuned.grid.is_multiple_of(tuned.cluster) && tuned.grid > 0, "{p:?} {tuned:?}");
+                        assert!(tuned.grid <= p.multiprocessors, "{p:?} {tuned:?}");
+                        let sums = if by_segment { (tuned.vectors + 1) * tuned.threads / 2 } else { 0 };
+                        assert!(tuned.stages * tuned.threads * 32 + sums + 4096 <= p.shared_bytes, "{p:?} {tuned:?}");
+                        assert!(p.capability >= 90 && !p.is_general && !p.inference && arrays == 2, "{p:?} {tuned:?}");
+                        assert!(tuned.workspace_bytes >= u64::from(tuned.grid) * 32, "{tuned:?}");
+                    }
                     _ => {
                         assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_HELD);
                         let pitch =
@@ -681,6 +781,13 @@ mod tests {
         for (shape, bytes) in [([2, 320, 4096, 32], 2), ([1, 512, 16384, 32], 2), ([32, 256, 3136, 32], 2)] {
             assert_eq!(forward(&h200(shape, bytes)).unwrap().variant, sys::BOPS_CHANNEL_NORM_SINGLE, "{shape:?}");
         }
+        for (shape, bytes) in
+            [([2, 64, 1 << 18, 0], 4), ([64, 64, 12544, 0], 4), ([1, 128, 1 << 18, 32], 2), ([1, 256, 1 << 20, 32], 2)]
+        {
+            assert_eq!(backward(&h200(shape, bytes)).unwrap().variant, sys::BOPS_CHANNEL_NORM_COOPERATIVE, "{shape:?}");
+        }
+        // The whole device does not hold such a group.
+        assert_eq!(backward(&h200([1, 256, 1 << 20, 32], 4)).unwrap().variant, sys::BOPS_CHANNEL_NORM_SPLIT);
         let extra = |shape, bytes| Problem { has_extra: true, is_general: true, ..h200(shape, bytes) };
         for (shape, threads, vectors, chunks) in
             [([64, 512, 784, 0], 32, 8, 1), ([64, 256, 3136, 0], 32, 8, 4), ([64, 64, 12544, 0], 256, 4, 4)]
