@@ -10,10 +10,10 @@
 namespace bops {
 
 constexpr int slab_threads = 256, slab_warps = slab_threads / 32; // few: a thread's registers hold rows
-constexpr int slab_batch = 2;                                      // rows of a thread that are taken together
-constexpr int slab_ahead = 6;                                      // batches in flight on the first walk
-constexpr uint32_t slab_prefetched = 9;                            // batches of the next slab that the L2 fetches
-constexpr uint32_t slab_span = 8;                                  // batches that one accumulator takes
+constexpr int slab_batch = 2;                                     // rows of a thread that are taken together
+constexpr int slab_ahead = 6;                                     // batches in flight on the first walk
+constexpr uint32_t slab_prefetched = 9;                           // batches of the next slab that the L2 fetches
+constexpr uint32_t slab_span = 8;                                 // batches that one accumulator takes
 // Batches in shared memory, and in registers.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr uint32_t slab_slots = 9;
@@ -101,7 +101,9 @@ template <typename T> __global__ void __launch_bounds__(slab_threads, 1)
     channel_last_backward_resident(const __grid_constant__ channel_last_backward_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T)), batch = slab_batch, ahead = slab_ahead, held = slab_held<T>;
     constexpr uint32_t slots = slab_slots, threads = slab_threads;
-    struct rows_of_batch { packed<16> dy[batch], x[batch]; };
+    struct rows_of_batch {
+        packed<16> dy[batch], x[batch];
+    };
     __shared__ __align__(16) slab_columns columns;
     __shared__ __align__(16) float values[4][resident_channels]; // mean, rstd * weight, then as of gradient_writer
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
@@ -233,9 +235,10 @@ template <typename T> __global__ void __launch_bounds__(slab_threads, 1)
         const bool has_next = slab + 1 < slabs;
         if (has_next) {
             coming = source_of(tile_of(slab + 1));
-            if (again < slots && mine * sizeof(T) % 128 == 0) { // else the L2 keeps what is read again
+            if (again < slots && mine * sizeof(T) % 128 == 0) { // else what is read again takes the L2
                 const T *dy = coming.dy, *x = coming.x;
-                for (int j = 0; j < min(int(slab_prefetched) * batch, coming.rows); ++j, dy += dy_step, x += x_step) prefetch_line(dy), prefetch_line(x);
+                for (int j = 0; j < min(int(slab_prefetched) * batch, coming.rows); ++j, dy += dy_step, x += x_step)
+                    prefetch_line(dy), prefetch_line(x);
             }
         }
         grid.barrier_wait(std::move(arrival));

@@ -54,7 +54,7 @@ const SLAB_HELD: (u64, u64) = (10, 11);
 const SLAB_TILE_BYTES: [u64; 2] = [256, 128];
 /// Bytes that a block could move while its slab exchanges sums.
 const SLAB_EXCHANGE_BYTES: u64 = 120_000;
-/// Stages of a slab that the L2 keeps between the two walks.
+/// Stages of a slab that the L2 is asked to keep between the two walks, where fewer than those in shared memory are read again.
 const SLAB_CACHED: u64 = 6;
 /// Bytes that the L2 keeps between the two walks over the rows.
 const CACHED_BYTES: u64 = 17_000_000;
@@ -341,7 +341,7 @@ impl<'p> Rows<'p> {
                 let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_RESIDENT, tile, SLAB_THREADS, chunks)?;
                 tuned.grid = (units * chunks) as u32;
                 tuned.stages = stages as u32;
-                tuned.cached = SLAB_CACHED.min(again) as u32;
+                tuned.cached = if again < stages { SLAB_CACHED.min(again) as u32 } else { 0 };
                 tuned.workspace_bytes = self.workspace_bytes(chunks, self.partial_numbers().0, 0)?;
                 tuned.launches = 1;
                 best = Some((cost, tuned));
@@ -496,17 +496,17 @@ mod tests {
             let p = Problem { is_plain: true, ..h200(dims, groups, bytes) };
             let tuned = backward(&p, groups == 0).unwrap();
             assert_eq!((tuned.variant, tuned.threads, tuned.launches), (sys::BOPS_CHANNEL_NORM_LAST_RESIDENT, 256, 1));
-            (tuned.vectors, tuned.chunks, tuned.grid)
+            (tuned.vectors, tuned.chunks, tuned.grid, tuned.cached)
         };
         // Tiles of 128 bytes, one after another.
-        assert_eq!(form([64, 256, 56 * 56], 0, 2), (8, 132, 132));
-        assert_eq!(form([64, 256, 56 * 56], 0, 4), (8, 132, 132));
-        assert_eq!(form([64, 64, 112 * 112], 0, 2), (8, 132, 132));
+        assert_eq!(form([64, 256, 56 * 56], 0, 2), (8, 132, 132, 1));
+        assert_eq!(form([64, 256, 56 * 56], 0, 4), (8, 132, 132, 0));
+        assert_eq!(form([64, 64, 112 * 112], 0, 2), (8, 132, 132, 0));
         // Two tiles of 256 bytes at a time; all at once; half of the samples.
-        assert_eq!(form([64, 512, 28 * 28], 0, 4), (16, 66, 132));
-        assert_eq!(form([1, 512, 128 * 128], 32, 2), (16, 33, 132));
-        assert_eq!(form([64, 2048, 49], 0, 4), (16, 4, 128));
-        assert_eq!(form([32, 256, 56 * 56], 32, 2), (16, 4, 128));
+        assert_eq!(form([64, 512, 28 * 28], 0, 4), (16, 66, 132, 0));
+        assert_eq!(form([1, 512, 128 * 128], 32, 2), (16, 33, 132, 0));
+        assert_eq!(form([64, 2048, 49], 0, 4), (16, 4, 128, 1));
+        assert_eq!(form([32, 256, 56 * 56], 32, 2), (16, 4, 128, 2));
         // A group that no tile holds.
         let p = Problem { is_plain: true, ..h200([1, 512, 128 * 128], 2, 2) };
         assert_eq!(backward(&p, false).unwrap().variant, sys::BOPS_CHANNEL_NORM_LAST_COOPERATIVE);
