@@ -202,7 +202,11 @@ enum {
     BOPS_CHANNEL_NORM_LAST_CLUSTER = 18,
     /* Forward of one sample, or of merged ones: as the cooperative, with a block for every tile and chunk and further rows in registers.
      * vectors: a power of two up to 32, of at most 128 channels, that divides the vectors of a row. threads 512; stages 6, before compute
-     * capability 9.0 4. */
+     * capability 9.0 4.
+     * Backward without activation, residual and y, of one sample, of merged ones, or with groups; dx is wanted: slabs one after another, which are
+     * samples, if grid is a multiple of chunks and all tiles, else tiles of a sample; grid has a block for every tile and chunk of a slab. Tiles of
+     * whole groups, from 128 bytes on, as above. threads 256; stages: batches of 2 rows of a thread, 13, before 9.0 9, and with several slabs at most
+     * those of a chunk. */
     BOPS_CHANNEL_NORM_LAST_RESIDENT = 19
 };
 
@@ -220,7 +224,7 @@ typedef struct {
     uint32_t overlaps; /* 1: launched while the previous kernel of the stream ends; needs compute capability 9.0 */
     uint32_t is_merged;
     uint32_t tensors;
-    uint32_t cached; /* cooperative and resident: batches of 4 rows of a thread that the L2 is asked to keep */
+    uint32_t cached; /* cooperative and resident: batches of 4 rows of a thread, or 2, that the L2 is asked to keep */
 } bops_channel_norm_choice;
 
 typedef struct {

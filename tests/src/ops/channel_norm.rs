@@ -110,6 +110,9 @@ const MANY_ROUNDS: [u64; 3] = [4, 36, 65_600];
 /// Odd spatial extents, of which a few channels of all samples stay on chip.
 const ODD_EXTENTS: [u64; 4] = [5, 8, 7, 7];
 
+/// Channels-last rows that are more than a large device holds on chip at once: gradients take slabs, here of channels or samples.
+const SLABS: [u64; 3] = [8, 64, 19_500];
+
 const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 const ACTIVATIONS: [Activation; 6] = [
     Activation::Relu,
@@ -435,6 +438,14 @@ pub(super) fn backward_cases<F: Family>() -> Vec<Case> {
             let x = dense(dtype, &MANY_ROUNDS);
             let form = Form::affine(x, F::groups(MANY_ROUNDS[1]), DType::F32);
             add(GradientForm::all(form), Data::Normal, false);
+            let form = Form::affine(last(dtype, &SLABS), F::groups(SLABS[1]), DType::F32);
+            add(GradientForm::all(form), Data::Normal, false);
+        }
+        if dtype != DType::F64 {
+            // One slab, on chip.
+            let form = Form::affine(last(dtype, &[3, 64, 61, 47]), F::groups(64), DType::F32);
+            add(GradientForm::all(form.clone()), Data::Normal, false);
+            add(GradientForm { wanted: Gradients::INPUT, ..GradientForm::all(form) }, Data::LargeMean, false);
         }
         for (form, core) in layouts::<F>(dtype) {
             let of = |name: &str| form.layouts.iter().find(|l| l.0 == name).map(|l| l.1);

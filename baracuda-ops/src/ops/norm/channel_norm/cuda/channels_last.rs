@@ -44,6 +44,18 @@ const RESIDENT_STAGES: (u64, u64) = (6, 4);
 const RESIDENT_OWN_BYTES: u64 = 11 * 1024;
 /// Bytes of the narrowest tile of it that is not a whole row: neighbours of a narrower one are read at another time.
 const RESIDENT_TILE_BYTES: u64 = 128;
+/// Threads of the resident variant backward, rows of a thread in one stage, and stages as above.
+const SLAB_THREADS: u64 = 256;
+const SLAB_ROWS: u64 = 2;
+const SLAB_STAGES: (u64, u64) = (13, 9);
+/// Stages in registers: of elements of two bytes and of four.
+const SLAB_HELD: (u64, u64) = (10, 11);
+/// Bytes of its tiles.
+const SLAB_TILE_BYTES: [u64; 2] = [256, 128];
+/// Bytes that a block could move while its slab exchanges sums.
+const SLAB_EXCHANGE_BYTES: u64 = 120_000;
+/// Stages of a slab that the L2 is asked to keep between the two walks, where fewer than those in shared memory are read again.
+const SLAB_CACHED: u64 = 6;
 /// Bytes that the L2 keeps between the two walks over the rows.
 const CACHED_BYTES: u64 = 17_000_000;
 /// Turns that blocks of the cooperative variant may take, and the share of them that has work, below which another turn is tried.
@@ -153,7 +165,7 @@ impl<'p> Rows<'p> {
         if !self.is_wide() || self.p.inference {
             return None;
         }
-        self.cluster().or_else(|| self.one_turn()).or_else(|| self.cooperative())
+        self.cluster().or_else(|| self.one_turn()).or_else(|| self.slabs()).or_else(|| self.cooperative())
     }
 
     /// Tiles of whole groups in the shared memory of clusters that are all resident at once: the form with the most blocks. Backward, a
@@ -291,6 +303,53 @@ impl<'p> Rows<'p> {
         Some(tuned)
     }
 
+    /// Backward from dy and x alone: slabs of tiles or samples, of which most stays on chip. The form whose blocks move the fewest bytes.
+    fn slabs(&self) -> Option<Tuned> {
+        let (p, shape) = (self.p, &self.p.shape);
+        let is_apart = shape.groups > 0;
+        if !p.is_plain || p.capability < 80 || !(self.is_merged || is_apart || self.samples == 1) {
+            return None;
+        }
+        let stages = if p.capability >= 90 { SLAB_STAGES.0 } else { SLAB_STAGES.1 };
+        let fit = stages + if p.element_bytes == 2 { SLAB_HELD.0 } else { SLAB_HELD.1 };
+        if stages * SLAB_ROWS * SLAB_THREADS * 16 * self.tensors + RESIDENT_OWN_BYTES > u64::from(p.shared_bytes) {
+            return None;
+        }
+        let group_channels = if is_apart { shape.channels / shape.groups } else { 1 };
+        let blocks = u64::from(p.multiprocessors);
+        let mut best: Option<(u64, Tuned)> = None;
+        for tile in SLAB_TILE_BYTES.map(|bytes| bytes / 16) {
+            if !self.vectors.is_multiple_of(tile) || !(tile * self.width).is_multiple_of(group_channels) {
+                continue;
+            }
+            let (tiles, lanes) = (self.vectors / tile, SLAB_THREADS / tile);
+            let of_samples = |units: u64| units.is_multiple_of(tiles) && self.samples.is_multiple_of(units / tiles);
+            for units in (1..=blocks).filter(|&units| of_samples(units) || tiles.is_multiple_of(units)) {
+                let chunks = (blocks / units).min(self.rows.div_ceil(lanes));
+                let rows = self.rows.div_ceil(lanes * chunks);
+                let (batches, slabs) = (rows.div_ceil(SLAB_ROWS), self.samples * tiles / units);
+                let is_busy = (units * chunks) as f64 >= BUSY * blocks as f64;
+                if !is_busy || rows > CHAIN_ROWS || (slabs > 1 && batches < stages) {
+                    continue;
+                }
+                let again = batches.saturating_sub(fit);
+                let walks = rows * SLAB_THREADS * 16 * (3 * batches + 2 * again) / batches;
+                let cost = slabs * (walks + SLAB_EXCHANGE_BYTES);
+                if best.is_some_and(|(least, _)| least <= cost) {
+                    continue;
+                }
+                let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_RESIDENT, tile, SLAB_THREADS, chunks)?;
+                tuned.grid = (units * chunks) as u32;
+                tuned.stages = stages as u32;
+                tuned.cached = if again < stages { SLAB_CACHED.min(again) as u32 } else { 0 };
+                tuned.workspace_bytes = self.workspace_bytes(chunks, self.partial_numbers().0, 0)?;
+                tuned.launches = 1;
+                best = Some((cost, tuned));
+            }
+        }
+        best.map(|(_, tuned)| tuned)
+    }
+
     /// One block a multiprocessor.
     fn cooperative(&self) -> Option<Tuned> {
         let p = self.p;
@@ -412,6 +471,7 @@ mod tests {
         has_activation: false,
         has_extra: false,
         at_most_relu: false,
+        is_plain: false,
         has_element_gradients: false,
         has_parameter_gradients: false,
         capability: 80,
@@ -429,6 +489,64 @@ mod tests {
         assert_eq!((tuned.variant, tuned.vectors), (sys::BOPS_CHANNEL_NORM_LAST_COOPERATIVE, 32));
         let tuned = backward(&h200([64, 256, 56 * 56], 0, 2), true).unwrap();
         assert_eq!((tuned.stages, tuned.tensors), (3, 2));
+    }
+
+    #[test]
+    fn gradients_take_slabs_that_fit_on_chip() {
+        let form = |dims, groups, bytes| {
+            let p = Problem { is_plain: true, ..h200(dims, groups, bytes) };
+            let tuned = backward(&p, groups == 0).unwrap();
+            assert_eq!((tuned.variant, tuned.threads, tuned.launches), (sys::BOPS_CHANNEL_NORM_LAST_RESIDENT, 256, 1));
+            (tuned.vectors, tuned.chunks, tuned.grid, tuned.cached)
+        };
+        // Tiles of 128 bytes, one after another.
+        assert_eq!(form([64, 256, 56 * 56], 0, 2), (8, 132, 132, 1));
+        assert_eq!(form([64, 256, 56 * 56], 0, 4), (8, 132, 132, 0));
+        assert_eq!(form([64, 64, 112 * 112], 0, 2), (8, 132, 132, 0));
+        // Two tiles of 256 bytes at a time; all at once; half of the samples.
+        assert_eq!(form([64, 512, 28 * 28], 0, 4), (16, 66, 132, 0));
+        assert_eq!(form([1, 512, 128 * 128], 32, 2), (16, 33, 132, 0));
+        assert_eq!(form([64, 2048, 49], 0, 4), (16, 4, 128, 1));
+        assert_eq!(form([32, 256, 56 * 56], 32, 2), (16, 4, 128, 2));
+        // A group that no tile holds.
+        let p = Problem { is_plain: true, ..h200([1, 512, 128 * 128], 2, 2) };
+        assert_eq!(backward(&p, false).unwrap().variant, sys::BOPS_CHANNEL_NORM_LAST_COOPERATIVE);
+    }
+
+    #[test]
+    fn slabs_are_whole() {
+        for channels in [64, 192, 320, 512, 1024, 4096] {
+            for (samples, rows, groups) in
+                [(1, 16384, 32), (2, 16384, 32), (6, 5000, 16), (32, 3136, 32), (300, 784, 0), (1, 70_001, 0)]
+            {
+                for (element_bytes, capability, shared_bytes) in
+                    [(2, 90, 227 << 10), (4, 90, 227 << 10), (2, 80, 163 << 10)]
+                {
+                    let dims = [samples, channels, rows];
+                    let p = Problem { is_plain: true, capability, shared_bytes, ..h200(dims, groups, element_bytes) };
+                    let tuned = backward(&p, groups == 0).unwrap();
+                    if tuned.variant != sys::BOPS_CHANNEL_NORM_LAST_RESIDENT {
+                        continue;
+                    }
+                    let width = 16 / u64::from(element_bytes);
+                    let tiles = channels / width / u64::from(tuned.vectors);
+                    let (chunks, grid) = (u64::from(tuned.chunks), u64::from(tuned.grid));
+                    let samples = if groups == 0 { 1 } else { samples };
+                    if grid >= chunks * tiles {
+                        assert!(
+                            grid.is_multiple_of(chunks * tiles) && samples.is_multiple_of(grid / chunks / tiles),
+                            "{p:?}: {tuned:?}"
+                        );
+                    } else {
+                        assert!(grid.is_multiple_of(chunks) && tiles.is_multiple_of(grid / chunks), "{p:?}: {tuned:?}");
+                    }
+                    assert!(
+                        grid <= 132 && u64::from(tuned.vectors) * width <= 128 && tuned.vectors >= 8,
+                        "{p:?}: {tuned:?}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

@@ -625,6 +625,7 @@ mod tests {
             has_activation: false,
             has_extra: false,
             at_most_relu: false,
+            is_plain: false,
             has_element_gradients: true,
             has_parameter_gradients: true,
             capability: 90,

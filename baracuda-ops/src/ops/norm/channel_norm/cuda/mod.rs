@@ -49,6 +49,8 @@ pub(crate) struct Problem {
     pub(crate) has_extra: bool,
     /// Whether there is no activation, or a ReLU: dpre is then dy or 0, which no rounding changes.
     pub(crate) at_most_relu: bool,
+    /// Backward: whether dx is wanted, and follows from dy and x alone.
+    pub(crate) is_plain: bool,
     /// Backward: whether gradients of elements are wanted.
     pub(crate) has_element_gradients: bool,
     /// Backward: whether gradients of parameters are wanted.
@@ -348,6 +350,7 @@ fn forward_problem(norm: &Valid<ForwardFields>, geometry: &ChannelGeometry, prop
         has_activation: fields.activation != Activation::Identity,
         has_extra: fields.residual,
         at_most_relu: is_at_most_relu(fields.activation),
+        is_plain: false,
         has_element_gradients: false,
         has_parameter_gradients: false,
         ..plain_problem(fields.x.dtype(), geometry, &norm.slots, props)
@@ -363,6 +366,7 @@ fn backward_problem(norm: &Valid<BackwardFields>, geometry: &ChannelGeometry, pr
         has_activation: fields.activation != Activation::Identity,
         has_extra: has_extra || fields.dresidual,
         at_most_relu: is_at_most_relu(fields.activation),
+        is_plain: fields.dx && !has_extra && !fields.dresidual && fields.activation == Activation::Identity,
         has_element_gradients: fields.dx || fields.dresidual,
         has_parameter_gradients: fields.dweight || fields.dbias,
         ..plain_problem(fields.x.dtype(), geometry, &norm.slots, props)
@@ -409,6 +413,7 @@ fn plain_problem(dtype: DType, geometry: &ChannelGeometry, slots: &Slots, props:
         has_activation: false,
         has_extra: false,
         at_most_relu: false,
+        is_plain: false,
         has_element_gradients: false,
         has_parameter_gradients: false,
         capability: props.capability,
