@@ -409,6 +409,7 @@ mod tests {
         has_running: false,
         cumulative: false,
         is_general: false,
+        has_exponential: false,
         has_extra: false,
         at_most_relu: false,
         has_element_gradients: false,

@@ -43,6 +43,8 @@ pub(crate) struct Problem {
     pub(crate) cumulative: bool,
     /// Whether an operand is read beside x, or the activation takes many instructions.
     pub(crate) is_general: bool,
+    /// Whether the activation is a short one that takes an exponential.
+    pub(crate) has_exponential: bool,
     /// Whether a residual, or in backward y or the residual, is read beside x.
     pub(crate) has_extra: bool,
     /// Whether there is no activation, or a ReLU: dpre is then dy or 0, which no rounding changes.
@@ -343,6 +345,7 @@ fn forward_problem(norm: &Valid<ForwardFields>, geometry: &ChannelGeometry, prop
         has_running: fields.momentum.is_some() || fields.cumulative,
         cumulative: fields.cumulative,
         is_general: fields.residual || !is_short(fields.activation),
+        has_exponential: fields.activation == Activation::Silu,
         has_extra: fields.residual,
         at_most_relu: is_at_most_relu(fields.activation),
         has_element_gradients: false,
@@ -402,6 +405,7 @@ fn plain_problem(dtype: DType, geometry: &ChannelGeometry, slots: &Slots, props:
         has_running: false,
         cumulative: false,
         is_general: false,
+        has_exponential: false,
         has_extra: false,
         at_most_relu: false,
         has_element_gradients: false,
