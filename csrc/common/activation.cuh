@@ -36,6 +36,64 @@ template <typename A> struct logistic {
     }
 };
 
+// 2^x; results below 2^-126 are 0.
+__device__ __forceinline__ float exp2_flushed(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+// Replaces numbers from 1 to 2^62 by their reciprocals, two through one instruction, which takes as long as eight products.
+template <int count> __device__ __forceinline__ void invert(float (&v)[count]) {
+    if constexpr (count % 2) {
+#pragma unroll
+        for (int i = 0; i < count; ++i) v[i] = reciprocal_approximate(v[i]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < count; i += 2) {
+            const float r = reciprocal_approximate(v[i] * v[i + 1]), first = r * v[i + 1];
+            v[i + 1] = r * v[i];
+            v[i] = first;
+        }
+    }
+}
+
+// x sigmoid(x) = x E / (1 + E), E = exp(x), of at most 2^29: the quotient is 1 then. E and 1 are both taken times 2^7, so that what is lost of E where
+// it is too small to be a normal number is, times x, less than 2^-126. The bound also keeps a NaN from the number that shares a reciprocal with it;
+// the last product brings it back.
+template <int count> __device__ __forceinline__ void silu(float (&x)[count]) {
+    float e[count], r[count];
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+        e[i] = exp2_flushed(fminf(fmaf(x[i], 1.4426950408889634f, 7.0f), 36.0f));
+        r[i] = e[i] + 128.0f;
+    }
+    invert(r);
+#pragma unroll
+    for (int i = 0; i < count; ++i) x[i] *= e[i] * r[i];
+}
+template <int count> __device__ __forceinline__ void silu(double (&x)[count]) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) x[i] *= logistic<double>(x[i]).value;
+}
+
+// dy silu'(x) = dy s (1 + r x), r = 1 / (1 + E), s = E r. Beyond the bounds the slope has its limits, 0 and 1; a NaN passes them.
+template <int count> __device__ __forceinline__ void multiply_silu_slope(const float (&x)[count], float (&dy)[count]) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+        const float below = x[i] >= 21.5f ? 21.5f : x[i], t = below <= -200.0f ? -200.0f : below;
+        const float e = exp2_flushed(t * 1.4426950408889634f), r = reciprocal_approximate(e + 1.0f), s = e * r;
+        dy[i] *= fmaf(s * r, t, s);
+    }
+}
+template <int count> __device__ __forceinline__ void multiply_silu_slope(const double (&x)[count], double (&dy)[count]) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+        const logistic<double> s(x[i]);
+        dy[i] *= fma(fmin(fmax(x[i], -2000.0), 2000.0), s.slope, s.value); // a NaN is one of s.value
+    }
+}
+
 // Constants of GELU: sqrt(1/2), 1/sqrt(2 pi), sqrt(2/pi).
 constexpr double root_half = 0.70710678118654752440, normal_density_at_zero = 0.39894228040143267794, root_two_over_pi = 0.79788456080286535588;
 
@@ -66,10 +124,7 @@ template <bool all = true, typename A, int count> __device__ __forceinline__ voi
 #pragma unroll
         for (int i = 0; i < count; ++i) v[i] *= logistic<A>(gelu_tanh_argument(v[i])).value;
         break;
-    case BOPS_SILU:
-#pragma unroll
-        for (int i = 0; i < count; ++i) v[i] *= logistic<A>(v[i]).value;
-        break;
+    case BOPS_SILU: silu(v); break;
     case BOPS_SIGMOID:
 #pragma unroll
         for (int i = 0; i < count; ++i) v[i] = logistic<A>(v[i]).value;
@@ -110,13 +165,7 @@ __device__ __forceinline__ void differentiate(bops_activation kind, const A (&pr
             dy[i] *= fabs(x) > A(10) ? (x > A(0) ? A(1) : A(0)) : slope;
         }
         break;
-    case BOPS_SILU:
-#pragma unroll
-        for (int i = 0; i < count; ++i) {
-            const logistic<A> s(pre[i]);
-            dy[i] *= fma(bounded(pre[i]), s.slope, s.value); // a NaN is one of s.value
-        }
-        break;
+    case BOPS_SILU: multiply_silu_slope(pre, dy); break;
     case BOPS_SIGMOID:
 #pragma unroll
         for (int i = 0; i < count; ++i) dy[i] *= logistic<A>(pre[i]).slope;

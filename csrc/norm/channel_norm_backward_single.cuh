@@ -71,41 +71,45 @@ template <typename T, bool general> __global__ void __launch_bounds__(general ? 
     const float mean = __ldg(static_cast<const float *>(a.o.mean) + group), rstd = __ldg(static_cast<const float *>(a.o.rstd) + group);
     float weight, bias;
     const auto take_parameters = [&](uint32_t v) { weight = __shfl_sync(~0u, lane_weight, v), bias = __shfl_sync(~0u, lane_bias, v); };
-    const auto make_dpre = [&](uint32_t v, float(&dy)[width], float(&d)[width]) {
-        unpack<T>(shared_vector(place_of(v, 0)), dy);
-        unpack<T>(shared_vector(place_of(v, 1)), d);
+    const uint32_t own_place = kept_address(dynamic_shared + threadIdx.x * 16), array_bytes = blockDim.x * 16;
+    const auto make_dpre = [&](uint32_t place, float(&dy)[width], float(&d)[width]) {
+        unpack<T>(load_shared(place), dy);
+        unpack<T>(load_shared(place + array_bytes), d);
 #pragma unroll
         for (int k = 0; k < width; ++k) d[k] -= mean;
+        keep(d);
         differentiate_vector<T, 16, general>(a.p.activation, extra_operand::none, packed<16>{}, d, rstd * weight, bias, dy);
     };
 
     // 1. Sums of dpre and dpre d over segments, and of their products with the weight.
     float sum[width] = {}, product[width] = {}, weighted[2] = {};
     const uint32_t half = (vectors + 1) / 2; // of the copies, after which the first ones are looked at
+    if (lane < own_rows) row_sums[warp * vectors + lane] = make_float2(0, 0);
+    __syncwarp();
     start();
     take_parameters(0);
     copy_wait_groups(int(vectors - half));
-    for (uint32_t v = 0; v < own_rows; ++v) {
+#pragma unroll 1
+    for (uint32_t v = 0, place = own_place; v < own_rows; ++v, place += 2 * array_bytes) {
         if (v == half) copy_wait_groups(0);
         if (is_mine()) {
             float dy[width], d[width];
-            make_dpre(v, dy, d);
+            make_dpre(place, dy, d);
 #pragma unroll
             for (int k = 0; k < width; ++k) {
                 sum[k] += dy[k];
                 product[k] = fmaf(dy[k], d[k], product[k]);
             }
         }
-        float sums[2] = {};
         if (next() || v + 1 == own_rows) {
-            sums[0] = tree_sum(sum), sums[1] = tree_sum(product) * rstd;
+            float sums[2] = {tree_sum(sum), tree_sum(product) * rstd};
             warp_sum(sums, 32);
+            if (lane == 0) row_sums[warp * vectors + v] = make_float2(sums[0], sums[1]);
             weighted[0] = fmaf(weight, sums[0], weighted[0]), weighted[1] = fmaf(weight, sums[1], weighted[1]);
 #pragma unroll
             for (int k = 0; k < width; ++k) sum[k] = product[k] = 0;
             take_parameters(v + 1);
         }
-        if (lane == 0) row_sums[own_row - first_row + v] = make_float2(sums[0], sums[1]);
     }
     copy_wait_groups(0);
     if (lane == 0) warp_sums[warp] = make_float2(weighted[0], weighted[1]);
@@ -143,17 +147,21 @@ template <typename T, bool general> __global__ void __launch_bounds__(general ? 
     // 3. The gradients of the elements.
     start();
     take_parameters(0);
+    T *dx = static_cast<T *>(a.o.dx) + offset(a.p.dx);
+    const uint64_t jump = a.p.dx.channel - uint64_t(ring.chunks - 1) * (32 * width); // from the last row of a segment to the next
 #pragma unroll batch
-    for (uint32_t v = 0; v < own_rows; ++v) {
+    for (uint32_t v = 0, place = own_place; v < own_rows; ++v, place += 2 * array_bytes) {
         if (is_mine()) {
             float dy[width], d[width];
-            make_dpre(v, dy, d);
+            make_dpre(place, dy, d);
             const float scale = rstd * weight;
 #pragma unroll
             for (int k = 0; k < width; ++k) dy[k] = fmaf(-d[k], slope, fmaf(dy[k], scale, -mean_g));
-            if (a.o.dx) store<16, false>(static_cast<T *>(a.o.dx) + offset(a.p.dx), pack<T, 16>(dy));
+            if (a.o.dx) store<16, false>(dx, pack<T, 16>(dy));
         }
-        if (next()) take_parameters(v + 1);
+        const bool is_other = next();
+        dx += is_other ? jump : 32 * width;
+        if (is_other) take_parameters(v + 1);
     }
 
     // 4. Those of the parameters.

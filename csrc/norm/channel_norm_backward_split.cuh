@@ -45,6 +45,13 @@ __device__ __forceinline__ gradient_terms<A> load_terms(const channel_backward_a
 // What the derivative needs beside x: nothing, a residual, or y in place of the pre-activation.
 enum class extra_operand { none, residual, y };
 
+// Deviations that are used behind an activation, too: the compiler would else take them from x a second time.
+template <typename A, int width> __device__ __forceinline__ void keep(A (&d)[width]) {
+#pragma unroll
+    for (int i = 0; i < width; ++i)
+        if constexpr (sizeof(A) == 4) asm volatile("" : "+f"(d[i]));
+}
+
 // Replaces dy by dpre; d is x - mean.
 template <typename T, int vec_bytes, bool all = true, typename A, int width>
 __device__ __forceinline__ void differentiate_vector(bops_activation kind, extra_operand which, const packed<vec_bytes> &extra, const A (&d)[width],
@@ -120,6 +127,7 @@ __global__ void __launch_bounds__(split_block, form == any_gradient || sizeof(T)
                     unpack<T>(x_data[v], d);
 #pragma unroll
                     for (int i = 0; i < width; ++i) d[i] -= t.mean;
+                    keep(d);
                     differentiate_vector<T, vec_bytes, form == any_gradient>(a.p.activation, which, extra_data[v], d, t.scale, t.bias, dy);
 #pragma unroll
                     for (int i = 0; i < width; ++i) {
@@ -244,6 +252,50 @@ __global__ void __launch_bounds__(split_block, form == any_gradient || sizeof(T)
     }
 }
 
+// The same of a part of a segment in each block, as forward: of 16-bit elements and a bare gradient through SiLU.
+constexpr int apply_accesses_backward = 2;
+
+template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block, 4)
+    channel_norm_backward_apply_parts(const __grid_constant__ channel_backward_arguments<accumulator_t<T>> a,
+                                      const __grid_constant__ divisor by_parts) {
+    using A = accumulator_t<T>;
+    constexpr int width = vec_bytes / int(sizeof(T));
+    const uint32_t item = gridDim.x - 1 - blockIdx.x, row = by_parts.quotient(item);
+    const uint32_t first = (item - row * by_parts.value) * (split_block * apply_accesses_backward), left = uint32_t(a.vectors) - first;
+    uint32_t sample, channel;
+    a.geometry.split(row, sample, channel);
+    const uint64_t within = uint64_t(first + threadIdx.x) * width;
+    const T *const dy_own = static_cast<const T *>(a.o.dy) + segment_offset(a.p.dy, sample, channel) + within;
+    const T *const x_own = static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel) + within;
+    T *const dx_own = static_cast<T *>(a.o.dx) + segment_offset(a.p.dx, sample, channel) + within;
+    const auto is_valid = [&](int v) { return v * split_block + threadIdx.x < left; };
+    packed<vec_bytes> dy_data[apply_accesses_backward], x_data[apply_accesses_backward];
+#pragma unroll
+    for (int v = 0; v < apply_accesses_backward; ++v)
+        if (is_valid(v)) {
+            dy_data[v] = load<vec_bytes>(dy_own + v * split_block * width);
+            x_data[v] = load<vec_bytes>(x_own + v * split_block * width);
+        }
+    const gradient_terms<A> t = load_terms<T>(a, sample, channel);
+    wait_for_dependency();
+    const A *const means = a.group_means + uint64_t(a.geometry.group_of(sample, channel)) * 2;
+    const A mean_g = t.rstd * means[0], slope = t.rstd * t.rstd * means[1];
+#pragma unroll
+    for (int v = 0; v < apply_accesses_backward; ++v)
+        if (is_valid(v)) {
+            A dy[width], d[width];
+            unpack<T>(dy_data[v], dy);
+            unpack<T>(x_data[v], d);
+#pragma unroll
+            for (int i = 0; i < width; ++i) d[i] -= t.mean;
+            keep(d);
+            differentiate_vector<T, vec_bytes, false>(a.p.activation, extra_operand::none, packed<vec_bytes>{}, d, t.scale, t.bias, dy);
+#pragma unroll
+            for (int i = 0; i < width; ++i) dy[i] = fma(dy[i], t.scale, -mean_g) - d[i] * slope;
+            store(dx_own + v * split_block * width, pack<T, vec_bytes>(dy));
+        }
+}
+
 // The parameters' gradients where a sample's segments were summed apart: over the samples, in a fixed order. A block takes 32 channels.
 constexpr int sample_sum_rows = 8;
 
@@ -331,11 +383,21 @@ template <typename T> bops_status channel_norm_backward_split(const bops_channel
                 last.p.dy = p.dresidual, last.p.activation = BOPS_IDENTITY;
                 last.o.dy = o.dresidual, last.o.residual = last.o.y = nullptr, last.o.dresidual = nullptr;
             }
-            status = call.one_of(a.keeps_dpre ? bare_gradient : form,
-                                 forms_of(channel_norm_backward_apply<T, vec_bytes, bare_gradient>,
-                                          channel_norm_backward_apply<T, vec_bytes, short_gradient>,
-                                          channel_norm_backward_apply<T, vec_bytes, any_gradient>),
-                                 shape, last);
+            uint32_t parts = 0;
+            if constexpr (sizeof(T) == 2) {
+                const bool serves = p.activation == BOPS_SILU && (call.prepares || (form == bare_gradient && o.dx));
+                parts = serves ? parts_of(a.geometry.rows, a.vectors, apply_accesses_backward) : 0;
+                launch_shape by_parts = shape;
+                by_parts.grid = dim3(uint32_t(a.geometry.rows * parts));
+                if (parts) status = call(channel_norm_backward_apply_parts<T, vec_bytes>, by_parts, a, divisor(parts));
+                if (status) return status;
+            }
+            if (!parts || call.prepares)
+                status = call.one_of(a.keeps_dpre ? bare_gradient : form,
+                                     forms_of(channel_norm_backward_apply<T, vec_bytes, bare_gradient>,
+                                              channel_norm_backward_apply<T, vec_bytes, short_gradient>,
+                                              channel_norm_backward_apply<T, vec_bytes, any_gradient>),
+                                     shape, last);
             if (status) return status;
         }
         return p.groups ? sum_samples<T>(p, o, a.segment_sums, a.weight_is_wide, c.overlaps != 0, call) : 0;

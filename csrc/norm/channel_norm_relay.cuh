@@ -8,21 +8,6 @@ namespace bops {
 constexpr int relay_threads = 896; // of a block, at most
 constexpr int relay_vectors = 2;   // of a thread in a step
 
-// An address of shared memory that stays in a register.
-__device__ __forceinline__ uint32_t kept_address(const void *shared) {
-    uint32_t address = shared_address(shared);
-    asm volatile("" : "+r"(address)); // else computed anew at every use
-    return address;
-}
-__device__ __forceinline__ packed<16> load_shared(uint32_t address) {
-    packed<16> to;
-    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to.word[0]), "=r"(to.word[1]), "=r"(to.word[2]), "=r"(to.word[3])
-                 : "r"(address)
-                 : "memory");
-    return to;
-}
-
 // Two values under way from the warps that make them to those that take them.
 template <typename V> struct relay_slots {
     V value[2];

@@ -14,10 +14,20 @@ struct channel_single_arguments {
     uint32_t cluster, vectors;                // blocks of a group; vectors of a thread
     uint32_t per_segment, all, block_vectors; // vectors of a segment, of a group, of a block
     uint32_t weight_is_wide, overlaps;
-    uint32_t is_gapless; // segments of x and of y follow each other
-    divisor by_segment;  // divides by per_segment
+    uint32_t is_gapless;                          // segments of x and of y follow each other
+    uint32_t stagger, multiprocessors, residents; // cycles between the first blocks of a multiprocessor, and how many share it
+    divisor by_segment;                           // divides by per_segment
     group_record<float> *records;
 };
+
+// Blocks that start together keep step: all wait for memory, then all compute. So the first ones of each multiprocessor start one after another, as
+// far apart as one takes to fetch its group.
+__device__ __forceinline__ void start_apart(uint32_t cycles, uint32_t multiprocessors, uint32_t residents) {
+    const uint32_t turn = cycles ? blockIdx.x / multiprocessors : 0;
+    if (turn == 0 || turn >= residents) return;
+    const long long until = clock64() + turn * cycles;
+    while (clock64() < until) __nanosleep(64);
+}
 
 // A group's vectors follow each other through its segments; a block takes the next `block_vectors`. A thread copies its own to shared memory, all
 // at once, [vector][thread]: blocks that share a multiprocessor keep memory busy for each other. A warp takes the mean of its first vectors as the
@@ -37,6 +47,7 @@ template <typename T, bool general> __global__ void __launch_bounds__(single_thr
         cluster_arrive();
     }
     if (a.overlaps) follow_previous();
+    start_apart(a.stagger, a.multiprocessors, a.residents);
     uint32_t sample, channel;
     a.geometry.segment(group, 0, sample, channel);
     const auto stride_of = [&](const bops_channel_strides &s) { return a.geometry.is_batch ? s.batch : s.channel; };
@@ -154,6 +165,7 @@ template <typename T> bops_status channel_norm_single_kernels(const bops_channel
         a.per_segment = uint32_t(p.spatial * sizeof(T) / 16), a.all = a.geometry.segments * a.per_segment, a.by_segment = divisor(a.per_segment);
         a.is_gapless = !a.geometry.is_batch && p.x.channel == p.spatial && p.y.channel == p.spatial;
         a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;
+        a.stagger = c.stages, a.multiprocessors = c.chunks, a.residents = c.tensors;
         a.records = p.groups && (o.running_mean || o.running_var) ? static_cast<group_record<float> *>(workspace) : nullptr;
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;

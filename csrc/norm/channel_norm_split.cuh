@@ -208,6 +208,45 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
         apply_access<T, vec_bytes, true>(a, (blocks - 1 - block) * split_block + threadIdx.x);
 }
 
+// The same of a part of a segment in each block: what depends on the segment is found once for all accesses of a thread. Of 16-bit elements, which
+// take more instructions than memory takes time; without a residual, with a short activation.
+constexpr int apply_accesses = 4;
+
+template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block, 4)
+    channel_norm_apply_parts(const __grid_constant__ channel_split_arguments<accumulator_t<T>> a, const __grid_constant__ divisor by_parts) {
+    using A = accumulator_t<T>;
+    constexpr int width = vec_bytes / int(sizeof(T));
+    const uint32_t item = gridDim.x - 1 - blockIdx.x, row = by_parts.quotient(item);
+    const uint32_t first = (item - row * by_parts.value) * (split_block * apply_accesses), left = uint32_t(a.vectors) - first;
+    uint32_t sample, channel;
+    a.geometry.split(row, sample, channel);
+    const uint64_t within = uint64_t(first + threadIdx.x) * width;
+    const T *const x = static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel) + within;
+    T *const y = static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel) + within;
+    const auto at = [](int v) { return v * split_block; };
+    packed<vec_bytes> data[apply_accesses];
+#pragma unroll
+    for (int v = 0; v < apply_accesses; ++v)
+        if (at(v) + threadIdx.x < left) data[v] = load<vec_bytes>(x + at(v) * width);
+    wait_for_dependency(); // for the records: x was there before
+    const output_terms<A> t = load_output_terms<T>(a, sample, channel);
+#pragma unroll
+    for (int v = 0; v < apply_accesses; ++v)
+        if (at(v) + threadIdx.x < left) {
+            A d[width];
+            unpack<T>(data[v], d);
+#pragma unroll
+            for (int i = 0; i < width; ++i) d[i] -= t.shift;
+            store<vec_bytes>(y + at(v) * width, channel_output<T, vec_bytes, false>(d, t.scale, t.offset, false, {}, a.p.activation));
+        }
+}
+
+// Host: parts of a segment of `vectors`, for blocks whose threads have `accesses` each; 0 where they would fill them badly, or are too many.
+inline uint32_t parts_of(uint64_t rows, uint64_t vectors, int accesses) {
+    const uint64_t part = uint64_t(split_block * accesses), parts = (vectors + part - 1) / part;
+    return vectors < uint64_t(1) << 31 && vectors * 8 >= parts * part * 7 && rows * parts < uint64_t(1) << 31 ? uint32_t(parts) : 0;
+}
+
 constexpr int apply_known_block = 128;
 
 // The same with statistics known before: alone, it is a copy, and takes what serves one best.
@@ -324,6 +363,14 @@ template <typename T> bops_status channel_norm_split(const bops_channel_norm_par
                 return status ? status : finish_running(p, o, a.records, call);
             }
         const uint64_t accesses = a.geometry.rows * a.vectors;
+        if constexpr (sizeof(T) == 2)
+            if (const uint32_t parts = parts_of(a.geometry.rows, a.vectors, apply_accesses))
+                if (accesses > 0 && !p.uses_running && is_short(p.activation) && (call.prepares || !o.residual)) {
+                    launch_shape by_parts = shape;
+                    by_parts.grid = dim3(uint32_t(a.geometry.rows * parts));
+                    status = call(channel_norm_apply_parts<T, vec_bytes>, by_parts, a, divisor(parts));
+                    if (!call.prepares || status) return status ? status : finish_running(p, o, a.records, call);
+                }
         if (p.uses_running && accesses < uint64_t(apply_known_block) << 31) {
             shape.block = dim3(apply_known_block), shape.grid = dim3(uint32_t((accesses + apply_known_block - 1) / apply_known_block));
             if (accesses > 0 || call.prepares) status = call(channel_norm_apply_known<T, vec_bytes>, shape, a);

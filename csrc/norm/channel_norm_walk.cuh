@@ -74,6 +74,21 @@ template <typename T> struct walk_pointer {
     __device__ __forceinline__ void next(bool is_other_segment) { at += is_other_segment ? jump : step; }
 };
 
+// An address of shared memory that stays in a register.
+__device__ __forceinline__ uint32_t kept_address(const void *shared) {
+    uint32_t address = shared_address(shared);
+    asm volatile("" : "+r"(address)); // else computed anew at every use
+    return address;
+}
+__device__ __forceinline__ packed<16> load_shared(uint32_t address) {
+    packed<16> to;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(to.word[0]), "=r"(to.word[1]), "=r"(to.word[2]), "=r"(to.word[3])
+                 : "r"(address)
+                 : "memory");
+    return to;
+}
+
 struct channel_walk_arguments {
     bops_channel_norm_params p;
     bops_channel_norm_operands o;

@@ -469,6 +469,7 @@ mod tests {
         cumulative: false,
         is_general: false,
         has_activation: false,
+        has_exponential: false,
         has_extra: false,
         at_most_relu: false,
         is_plain: false,

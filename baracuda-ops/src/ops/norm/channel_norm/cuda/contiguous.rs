@@ -207,6 +207,10 @@ const SINGLE_LEAST: u64 = 512;
 /// Forward: the most vectors of a thread, and threads of a block that has a multiprocessor to itself.
 const SINGLE_VECTORS: u64 = 15;
 const SINGLE_ALONE: u64 = 640;
+/// Forward: shared memory of a block beside its group, in bytes; clock cycles, and in how many bytes of a block, by which the first blocks of a
+/// multiprocessor start one after another, where blocks follow them.
+const SINGLE_SHARED: u64 = 3 << 10;
+const SINGLE_STAGGER: [u64; 2] = [2, 25];
 /// Backward, in warps of a block: where it shares a multiprocessor, where it has one to itself, where a cluster takes all samples.
 const SINGLE_BACKWARD_WARPS: [u64; 3] = [15, 20, 10];
 /// Bytes of dy and x in a block up to which a cluster takes all samples, and its blocks.
@@ -279,6 +283,15 @@ fn single(p: &Problem) -> Option<Tuned> {
     let fits = threads <= 1024 && threads * vectors <= most;
     let tuned = p.single_tuned(cluster, threads, vectors, blocks)?;
     let workspace_bytes = if p.shape.groups > 0 && p.has_running { groups * 16 } else { 0 };
+    let bytes = threads * vectors * 16;
+    let residents = (u64::from(p.shared_bytes) / (bytes + parameters * 8 + SINGLE_SHARED)).min(1024 / threads.max(1));
+    let keep_step = cluster == 1 && residents > 1 && blocks > u64::from(p.multiprocessors) * residents;
+    let tuned = if keep_step {
+        let stages = (bytes * SINGLE_STAGGER[0] / SINGLE_STAGGER[1]) as u32;
+        Tuned { stages, chunks: p.multiprocessors, tensors: residents as u32, ..tuned }
+    } else {
+        tuned
+    };
     fits.then_some(Tuned { workspace_bytes, launches: 1 + running_launches(p), ..tuned })
 }
 
@@ -524,6 +537,8 @@ fn cooperative(p: &Problem) -> Option<Cooperative> {
 
 /// Threads of a team, of which a block has two: the fewest that keep up and the most.
 const RELAY_THREADS: [u64; 2] = [224, 416];
+/// Warps of a team are a multiple of this where they compute exponentials, so that all parts of a multiprocessor have as many.
+const RELAY_EXPONENTIAL_THREADS: u64 = 4 * 32;
 /// Vectors of a thread in a step.
 const RELAY_VECTORS: u64 = 2;
 /// The least bytes of a block in a group with which it is faster than clusters that take one group each.
@@ -560,7 +575,11 @@ fn relay(p: &Problem, arrays: u64) -> Option<Relay> {
         return None;
     }
     let mut best: Option<(u64, Relay)> = None;
-    for threads in (RELAY_THREADS[0]..=RELAY_THREADS[1]).rev().step_by(32) {
+    let fits_evenly = |&threads: &u64| {
+        let is_long = vectors >= RELAY_THREADS[1] * RELAY_VECTORS;
+        !(p.has_exponential && is_long) || threads.is_multiple_of(RELAY_EXPONENTIAL_THREADS)
+    };
+    for threads in (RELAY_THREADS[0]..=RELAY_THREADS[1]).rev().step_by(32).filter(fits_evenly) {
         let places = threads * RELAY_VECTORS;
         let multi = (places / vectors).max(1);
         let chunks = vectors.div_ceil(places);
@@ -623,6 +642,7 @@ mod tests {
             cumulative: false,
             is_general: false,
             has_activation: false,
+            has_exponential: false,
             has_extra: false,
             at_most_relu: false,
             is_plain: false,
@@ -772,6 +792,8 @@ mod tests {
             assert_eq!(forward(&h200(shape, bytes)).unwrap().variant, sys::BOPS_CHANNEL_NORM_RELAY, "{shape:?}");
         }
         assert_eq!(forward(&h200([1, 128, 1 << 18, 32], 4)).unwrap().variant, sys::BOPS_CHANNEL_NORM_HELD);
+        let silu = forward(&Problem { has_exponential: true, ..h200([1, 128, 1 << 18, 32], 2) }).unwrap();
+        assert_eq!((silu.variant, silu.threads, silu.cluster), (sys::BOPS_CHANNEL_NORM_RELAY, 384, 16));
         for (shape, variant) in [
             ([64, 256, 3136, 0], sys::BOPS_CHANNEL_NORM_RELAY),
             ([64, 512, 784, 0], sys::BOPS_CHANNEL_NORM_HELD),
@@ -809,6 +831,8 @@ mod tests {
         for (p, variant) in [(with_residual, sys::BOPS_CHANNEL_NORM_SPLIT), (relu, sys::BOPS_CHANNEL_NORM_SLAB)] {
             assert_eq!((forward(&p).unwrap().variant, backward(&p).unwrap().variant), (variant, variant));
         }
+        let apart = forward(&h200([32, 256, 3136, 32], 2)).unwrap();
+        assert_eq!((apart.stages, apart.chunks, apart.tensors), (4014, 132, 4));
         let large = h200([1, 256, 1 << 20, 32], 2);
         assert_eq!(forward(&large).unwrap().variant, sys::BOPS_CHANNEL_NORM_SPLIT);
     }

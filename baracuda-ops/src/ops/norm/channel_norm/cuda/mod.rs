@@ -45,6 +45,8 @@ pub(crate) struct Problem {
     pub(crate) is_general: bool,
     /// Whether there is an activation.
     pub(crate) has_activation: bool,
+    /// Whether the activation is a short one that takes an exponential.
+    pub(crate) has_exponential: bool,
     /// Whether a residual, or in backward y or the residual, is read beside x.
     pub(crate) has_extra: bool,
     /// Whether there is no activation, or a ReLU: dpre is then dy or 0, which no rounding changes.
@@ -348,6 +350,7 @@ fn forward_problem(norm: &Valid<ForwardFields>, geometry: &ChannelGeometry, prop
         cumulative: fields.cumulative,
         is_general: fields.residual || !is_short(fields.activation),
         has_activation: fields.activation != Activation::Identity,
+        has_exponential: fields.activation == Activation::Silu,
         has_extra: fields.residual,
         at_most_relu: is_at_most_relu(fields.activation),
         is_plain: false,
@@ -411,6 +414,7 @@ fn plain_problem(dtype: DType, geometry: &ChannelGeometry, slots: &Slots, props:
         cumulative: false,
         is_general: false,
         has_activation: false,
+        has_exponential: false,
         has_extra: false,
         at_most_relu: false,
         is_plain: false,
