@@ -28,8 +28,8 @@ __device__ __forceinline__ float2 receive_sums(const uint4 *from, uint32_t tag) 
 constexpr int held_registers(bool general, bool cooperative) { return !cooperative ? 112 : general ? 128 : 168; }
 
 // As in forward; a place holds a step of dy and one of x. by_segment: the sums of each segment are wanted or weighted apart; a warp then takes one
-// segment at a time, and its sums of that go to a slot of their own as it leaves it. general: with a residual, y, or an activation that takes many
-// instructions; cooperative, with any activation. cooperative: a team's blocks may be many and lie anywhere, and tell each other their sums through
+// segment at a time, and its sums of that go to a slot of their own as it leaves it. general: with an activation that takes many instructions;
+// cooperative, with any. cooperative: a team's blocks may be many and lie anywhere, and tell each other their sums through
 // memory, two messages a block. What they hold at first is unknown, so the first exchange is a barrier of the grid, which the fetching warp joins
 // when there is nothing that it can fetch before.
 template <typename T, bool general, bool by_segment, bool cooperative> __global__ void __maxnreg__(held_registers(general, cooperative))
@@ -63,11 +63,7 @@ template <typename T, bool general, bool by_segment, bool cooperative> __global_
         return;
     }
     const auto stride_of = [&](const bops_channel_strides &s) { return a.geometry.is_batch ? s.batch : s.channel; };
-    constexpr bool has_extras = general && !cooperative;
     const bops_activation activation = cooperative && !general ? BOPS_IDENTITY : a.p.activation;
-    const extra_operand which = has_extras ? extra_of(a.o, activation) : extra_operand::none;
-    const bops_channel_strides &extra_strides = which == extra_operand::y ? a.p.y : a.p.residual;
-    const T *const extra = static_cast<const T *>(which == extra_operand::y ? a.o.y : a.o.residual);
     const auto vector_of = [&](uint32_t slot, int array) { return shared_vector((slot * 2 + array) * readers + threadIdx.x); };
 
     // Sums of warps over segments, [turn % 2][segment - the block's first][warp of the segment].
@@ -102,10 +98,7 @@ template <typename T, bool general, bool by_segment, bool cooperative> __global_
             unpack<T>(x_data, d);
 #pragma unroll
             for (int k = 0; k < width; ++k) d[k] -= mean;
-            packed<16> more = {};
-            if (has_extras && which != extra_operand::none)
-                more = load<16, false>(extra + segment_offset(extra_strides, sample, channel) + step.offset(ring, stride_of(extra_strides), width));
-            differentiate_vector<T, 16, has_extras>(activation, which, more, d, scale, bias, dy);
+            differentiate_vector<T, 16, general && !cooperative>(activation, extra_operand::none, packed<16>{}, d, scale, bias, dy);
         };
 
         // 1. Sums of dpre and dpre d; by segment, of their products with the weight.
@@ -218,10 +211,6 @@ template <typename T, bool general, bool by_segment, bool cooperative> __global_
             if (step.is_mine(ring)) {
                 float dy[width], d[width];
                 make_dpre(dy_vector, x_vector, dy, d);
-                if (has_extras && a.o.dresidual)
-                    store<16, false>(static_cast<T *>(a.o.dresidual) + segment_offset(a.p.dresidual, sample, channel) +
-                                         step.offset(ring, stride_of(a.p.dresidual), width),
-                                     pack<T, 16>(dy));
 #pragma unroll
                 for (int k = 0; k < width; ++k) dy[k] = fmaf(-d[k], slope, fmaf(dy[k], scale, -mean_g));
                 if (a.o.dx) store<16, false>(dx.at, pack<T, 16>(dy));
@@ -266,7 +255,7 @@ template <typename T> bops_status channel_norm_backward_held_kernels(const bops_
                                   forms_of(channel_norm_backward_held<T, false, false, true>, channel_norm_backward_held<T, true, false, true>),
                                   shape, a);
         } else {
-            const bool general = o.dresidual || o.residual || o.y || !is_short(p.activation);
+            const bool general = !is_short(p.activation);
             shape.cluster = c.cluster;
             status =
                 by_segment

@@ -6,7 +6,7 @@
 namespace bops {
 
 constexpr int slab_chains = 4; // sums of a thread
-constexpr int dpre_batch = 4;  // vectors of a residual or y under way at once
+constexpr int dpre_batch = 2;  // vectors of a residual or y under way at once
 
 // Copies the runs of a slab to shared memory.
 template <typename T>
