@@ -43,7 +43,7 @@ struct bulk_ring {
                      : "memory");
 #endif
     }
-    // By every reading thread: one lane could speak for its warp, but racecheck does not follow that, and it is 1 % faster at most.
+    // By every reading thread: one lane could speak for its warp, a little faster, but racecheck does not follow that.
     __device__ __forceinline__ void release(uint32_t slot) { mbarrier::arrive(shared_address(&empty[slot])); }
 };
 
