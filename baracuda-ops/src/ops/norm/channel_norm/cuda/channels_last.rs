@@ -307,7 +307,7 @@ impl<'p> Rows<'p> {
     fn slabs(&self) -> Option<Tuned> {
         let (p, shape) = (self.p, &self.p.shape);
         let is_apart = shape.groups > 0;
-        if !p.is_plain || p.capability < 80 || !(self.is_merged || is_apart || self.samples == 1) {
+        if !p.is_plain() || p.capability < 80 || !(self.is_merged || is_apart || self.samples == 1) {
             return None;
         }
         let stages = if p.capability >= 90 { SLAB_STAGES.0 } else { SLAB_STAGES.1 };
@@ -439,6 +439,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 mod tests {
     use super::super::ChannelShape;
     use super::*;
+    use crate::ops::activation::Activation;
 
     fn h200(dims: [u64; 3], groups: u64, element_bytes: u32) -> Problem {
         let [batch, channels, spatial] = dims;
@@ -467,12 +468,9 @@ mod tests {
         inference: false,
         has_running: false,
         cumulative: false,
-        is_general: false,
-        has_activation: false,
-        has_exponential: false,
+        activation: Activation::Identity,
         has_extra: false,
-        at_most_relu: false,
-        is_plain: false,
+        has_dx: false,
         has_element_gradients: false,
         has_parameter_gradients: false,
         capability: 80,
@@ -495,7 +493,7 @@ mod tests {
     #[test]
     fn gradients_take_slabs_that_fit_on_chip() {
         let form = |dims, groups, bytes| {
-            let p = Problem { is_plain: true, ..h200(dims, groups, bytes) };
+            let p = Problem { has_dx: true, ..h200(dims, groups, bytes) };
             let tuned = backward(&p, groups == 0).unwrap();
             assert_eq!((tuned.variant, tuned.threads, tuned.launches), (sys::BOPS_CHANNEL_NORM_LAST_RESIDENT, 256, 1));
             (tuned.vectors, tuned.chunks, tuned.grid, tuned.cached)
@@ -510,7 +508,7 @@ mod tests {
         assert_eq!(form([64, 2048, 49], 0, 4), (16, 4, 128, 1));
         assert_eq!(form([32, 256, 56 * 56], 32, 2), (16, 4, 128, 2));
         // A group that no tile holds.
-        let p = Problem { is_plain: true, ..h200([1, 512, 128 * 128], 2, 2) };
+        let p = Problem { has_dx: true, ..h200([1, 512, 128 * 128], 2, 2) };
         assert_eq!(backward(&p, false).unwrap().variant, sys::BOPS_CHANNEL_NORM_LAST_COOPERATIVE);
     }
 
@@ -524,7 +522,7 @@ mod tests {
                     [(2, 90, 227 << 10), (4, 90, 227 << 10), (2, 80, 163 << 10)]
                 {
                     let dims = [samples, channels, rows];
-                    let p = Problem { is_plain: true, capability, shared_bytes, ..h200(dims, groups, element_bytes) };
+                    let p = Problem { has_dx: true, capability, shared_bytes, ..h200(dims, groups, element_bytes) };
                     let tuned = backward(&p, groups == 0).unwrap();
                     if tuned.variant != sys::BOPS_CHANNEL_NORM_LAST_RESIDENT {
                         continue;

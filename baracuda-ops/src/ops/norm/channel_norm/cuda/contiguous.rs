@@ -5,6 +5,7 @@
 use baracuda_ops_sys as sys;
 
 use super::{Problem, Tuned};
+use crate::ops::activation::Activation;
 
 /// Accesses of a thread in a part of the split variants: those under way at once, and in long segments of large problems, where the sums of a part
 /// cost as much as reading 4.
@@ -86,7 +87,8 @@ fn slab(p: &Problem, arrays: u64) -> Option<Tuned> {
     let shape = &p.shape;
     let size = u64::from(p.element_bytes);
     let serves = shape.groups == 0 && !p.inference && p.sample_vector_bytes == 16 && p.vec_bytes() < 16;
-    if !serves || p.has_extra && !p.at_most_relu || size == 8 || shape.batch * shape.channels * shape.spatial == 0 {
+    if !serves || p.has_extra && !p.is_at_most_relu() || size == 8 || shape.batch * shape.channels * shape.spatial == 0
+    {
         return None;
     }
     let channels = *SLAB_CHANNELS.iter().find(|&&channels| (channels * shape.spatial * size).is_multiple_of(16))?;
@@ -402,7 +404,7 @@ fn held(p: &Problem, arrays: u64) -> Option<Tuned> {
     let (segments, groups) = (shape.group_segments(), shape.group_count());
     let vectors = p.segment_vectors();
     let by_segment = arrays == 2 && shape.groups > 0;
-    let held = if p.is_general { 0 } else { HELD_STEPS[arrays as usize - 1] };
+    let held = if p.is_general() { 0 } else { HELD_STEPS[arrays as usize - 1] };
     let mut best: Option<(u64, Tuned)> = None;
     for (most, blocks) in HELD_FORMS {
         let steps = Steps::new(segments, vectors, most, by_segment);
@@ -491,12 +493,12 @@ impl Cooperative {
 /// The gradients of groups that the multiprocessors hold together: the number of blocks that share one with the least time by what they move,
 /// where that is less than for reading the groups twice.
 fn cooperative(p: &Problem) -> Option<Cooperative> {
-    let all_vectors = p.group_vectors().filter(|_| p.capability >= 90 && !p.is_general)?;
+    let all_vectors = p.group_vectors().filter(|_| p.capability >= 90 && !p.is_general())?;
     let shape = &p.shape;
     let (segments, groups, vectors) = (shape.group_segments(), shape.group_count(), p.segment_vectors());
     let bytes = groups.checked_mul(all_vectors * 32).filter(|&bytes| bytes >= COOPERATIVE_LEAST)?;
     let (multiprocessors, by_segment) = (u64::from(p.multiprocessors), shape.groups > 0);
-    let (most, held) = COOPERATIVE_FORMS[usize::from(p.has_activation)];
+    let (most, held) = COOPERATIVE_FORMS[usize::from(p.activation != Activation::Identity)];
     let mut least = (bytes / multiprocessors).saturating_mul(5) / 2 + SPLIT_LAUNCHES;
     let mut best = None;
     for threads in [most, most - 32] {
@@ -568,7 +570,7 @@ impl Relay {
 /// Groups in shared memory while the following ones are fetched: the team and cluster that take the least time by what blocks move. `arrays`: x, or
 /// dy and x, of a channel then.
 fn relay(p: &Problem, arrays: u64) -> Option<Relay> {
-    let all_vectors = p.group_vectors().filter(|_| p.capability >= 90 && !p.is_general)?;
+    let all_vectors = p.group_vectors().filter(|_| p.capability >= 90 && !p.is_general())?;
     let shape = &p.shape;
     let (segments, groups, vectors) = (shape.group_segments(), shape.group_count(), p.segment_vectors());
     if arrays == 2 && shape.groups > 0 {
@@ -577,7 +579,8 @@ fn relay(p: &Problem, arrays: u64) -> Option<Relay> {
     let mut best: Option<(u64, Relay)> = None;
     let fits_evenly = |&threads: &u64| {
         let is_long = vectors >= RELAY_THREADS[1] * RELAY_VECTORS;
-        !(p.has_exponential && is_long) || threads.is_multiple_of(RELAY_EXPONENTIAL_THREADS)
+        !(arrays == 1 && p.activation == Activation::Silu && is_long)
+            || threads.is_multiple_of(RELAY_EXPONENTIAL_THREADS)
     };
     for threads in (RELAY_THREADS[0]..=RELAY_THREADS[1]).rev().step_by(32).filter(fits_evenly) {
         let places = threads * RELAY_VECTORS;
@@ -640,12 +643,9 @@ mod tests {
             inference: false,
             has_running: false,
             cumulative: false,
-            is_general: false,
-            has_activation: false,
-            has_exponential: false,
+            activation: Activation::Identity,
             has_extra: false,
-            at_most_relu: false,
-            is_plain: false,
+            has_dx: true,
             has_element_gradients: true,
             has_parameter_gradients: true,
             capability: 90,
@@ -668,8 +668,12 @@ mod tests {
                                 max_cluster,
                                 shared_bytes,
                                 capability,
-                                is_general: bits & 1 == 0,
-                                has_activation: bits & 2 == 0,
+                                activation: match bits & 3 {
+                                    0 => Activation::GeluErf,
+                                    1 => Activation::Silu,
+                                    2 => Activation::Relu,
+                                    _ => Activation::Identity,
+                                },
                                 inference: bits & 2 == 0 && groups == 0,
                                 has_extra: bits & 4 != 0,
                                 ..h200([batch, channels, spatial, groups], element_bytes)
@@ -742,7 +746,7 @@ mod tests {
                         let shared_bytes = u64::from(tuned.stages * arrays) * places * 16 + parameters * 16;
                         assert!(shared_bytes + 4096 <= u64::from(p.shared_bytes), "{p:?} {tuned:?}");
                         assert!(tuned.stages > tuned.vectors && tuned.stages <= 32, "{p:?} {tuned:?}");
-                        assert!(p.capability >= 90 && !p.is_general && !p.inference, "{p:?} {tuned:?}");
+                        assert!(p.capability >= 90 && !p.is_general() && !p.inference, "{p:?} {tuned:?}");
                         assert!(arrays == 1 || p.shape.groups == 0, "{p:?} {tuned:?}");
                     }
                     sys::BOPS_CHANNEL_NORM_COOPERATIVE => {
@@ -754,13 +758,16 @@ mod tests {
                         let steps = segments.div_ceil(multi) * chunks;
                         assert!(u64::from(tuned.vectors * tuned.cluster) >= steps, "{p:?} {tuned:?}");
                         assert!(threads.is_multiple_of(32) && tuned.vectors <= 36, "{tuned:?}");
-                        let (most, held) = if p.has_activation { (480, 6) } else { (352, 10) };
+                        let (most, held) = if p.activation != Activation::Identity { (480, 6) } else { (352, 10) };
                         assert!(threads <= most && tuned.stages + held > tuned.vectors, "{p:?} {tuned:?}");
                         assert!(tuned.grid.is_multiple_of(tuned.cluster) && tuned.grid > 0, "{p:?} {tuned:?}");
                         assert!(tuned.grid <= p.multiprocessors, "{p:?} {tuned:?}");
                         let sums = if by_segment { (tuned.vectors + 1) * tuned.threads / 2 } else { 0 };
                         assert!(tuned.stages * tuned.threads * 32 + sums + 4096 <= p.shared_bytes, "{p:?} {tuned:?}");
-                        assert!(p.capability >= 90 && !p.is_general && !p.inference && arrays == 2, "{p:?} {tuned:?}");
+                        assert!(
+                            p.capability >= 90 && !p.is_general() && !p.inference && arrays == 2,
+                            "{p:?} {tuned:?}"
+                        );
                         assert!(tuned.workspace_bytes >= u64::from(tuned.grid) * 32, "{tuned:?}");
                     }
                     _ => {
@@ -792,7 +799,7 @@ mod tests {
             assert_eq!(forward(&h200(shape, bytes)).unwrap().variant, sys::BOPS_CHANNEL_NORM_RELAY, "{shape:?}");
         }
         assert_eq!(forward(&h200([1, 128, 1 << 18, 32], 4)).unwrap().variant, sys::BOPS_CHANNEL_NORM_HELD);
-        let silu = forward(&Problem { has_exponential: true, ..h200([1, 128, 1 << 18, 32], 2) }).unwrap();
+        let silu = forward(&Problem { activation: Activation::Silu, ..h200([1, 128, 1 << 18, 32], 2) }).unwrap();
         assert_eq!((silu.variant, silu.threads, silu.cluster), (sys::BOPS_CHANNEL_NORM_RELAY, 384, 16));
         for (shape, variant) in [
             ([64, 256, 3136, 0], sys::BOPS_CHANNEL_NORM_RELAY),
@@ -811,7 +818,7 @@ mod tests {
         }
         // The whole device does not hold such a group.
         assert_eq!(backward(&h200([1, 256, 1 << 20, 32], 4)).unwrap().variant, sys::BOPS_CHANNEL_NORM_SPLIT);
-        let extra = |shape, bytes| Problem { has_extra: true, is_general: true, ..h200(shape, bytes) };
+        let extra = |shape, bytes| Problem { has_extra: true, activation: Activation::Silu, ..h200(shape, bytes) };
         for (shape, threads, vectors, chunks) in
             [([64, 512, 784, 0], 32, 8, 1), ([64, 256, 3136, 0], 32, 8, 4), ([64, 64, 12544, 0], 256, 4, 4)]
         {
@@ -827,7 +834,7 @@ mod tests {
         assert_eq!(forward(&small).unwrap().variant, sys::BOPS_CHANNEL_NORM_SLAB);
         assert_eq!(backward(&small).unwrap().variant, sys::BOPS_CHANNEL_NORM_SLAB);
         let with_residual = extra([64, 2048, 49, 0], 2);
-        let relu = Problem { at_most_relu: true, ..with_residual };
+        let relu = Problem { activation: Activation::Relu, ..with_residual };
         for (p, variant) in [(with_residual, sys::BOPS_CHANNEL_NORM_SPLIT), (relu, sys::BOPS_CHANNEL_NORM_SLAB)] {
             assert_eq!((forward(&p).unwrap().variant, backward(&p).unwrap().variant), (variant, variant));
         }

@@ -41,18 +41,11 @@ pub(crate) struct Problem {
     pub(crate) has_running: bool,
     /// Whether the batches are counted.
     pub(crate) cumulative: bool,
-    /// Whether an operand is read beside x, or the activation takes many instructions.
-    pub(crate) is_general: bool,
-    /// Whether there is an activation.
-    pub(crate) has_activation: bool,
-    /// Whether the activation is a short one that takes an exponential.
-    pub(crate) has_exponential: bool,
-    /// Whether a residual, or in backward y or the residual, is read beside x.
+    pub(crate) activation: Activation,
+    /// Whether a residual, or in backward y or the residual, is read beside x, or the residual's gradient written.
     pub(crate) has_extra: bool,
-    /// Whether there is no activation, or a ReLU: dpre is then dy or 0, which no rounding changes.
-    pub(crate) at_most_relu: bool,
-    /// Backward: whether dx is wanted, and follows from dy and x alone.
-    pub(crate) is_plain: bool,
+    /// Backward: whether the gradient of x is wanted.
+    pub(crate) has_dx: bool,
     /// Backward: whether gradients of elements are wanted.
     pub(crate) has_element_gradients: bool,
     /// Backward: whether gradients of parameters are wanted.
@@ -64,6 +57,28 @@ pub(crate) struct Problem {
     pub(crate) shared_bytes: u32,
     /// Blocks of the largest cluster; 1 without clusters.
     pub(crate) max_cluster: u32,
+}
+
+impl Problem {
+    /// `is_short` of `csrc/common/activation.cuh`: whether the activation takes few instructions.
+    fn is_short(&self) -> bool {
+        matches!(self.activation, Activation::Identity | Activation::Relu | Activation::Silu)
+    }
+
+    /// Whether an operand is read beside x, or the activation takes many instructions.
+    fn is_general(&self) -> bool {
+        self.has_extra || !self.is_short()
+    }
+
+    /// Whether there is no activation, or a ReLU: dpre is then dy or 0, which no rounding changes.
+    fn is_at_most_relu(&self) -> bool {
+        matches!(self.activation, Activation::Identity | Activation::Relu)
+    }
+
+    /// Backward: whether all that is wanted follows from dy and x alone, dx among it.
+    fn is_plain(&self) -> bool {
+        self.has_dx && !self.has_extra && self.activation == Activation::Identity
+    }
 }
 
 /// A choice, with what a run needs for it. The fields up to `cached` are those of `bops_channel_norm_choice` in `csrc/bops.h`.
@@ -348,12 +363,9 @@ fn forward_problem(norm: &Valid<ForwardFields>, geometry: &ChannelGeometry, prop
         inference: fields.inference,
         has_running: fields.momentum.is_some() || fields.cumulative,
         cumulative: fields.cumulative,
-        is_general: fields.residual || !is_short(fields.activation),
-        has_activation: fields.activation != Activation::Identity,
-        has_exponential: fields.activation == Activation::Silu,
+        activation: fields.activation,
         has_extra: fields.residual,
-        at_most_relu: is_at_most_relu(fields.activation),
-        is_plain: false,
+        has_dx: false,
         has_element_gradients: false,
         has_parameter_gradients: false,
         ..plain_problem(fields.x.dtype(), geometry, &norm.slots, props)
@@ -365,24 +377,13 @@ fn backward_problem(norm: &Valid<BackwardFields>, geometry: &ChannelGeometry, pr
     let has_extra = norm.slots.named("residual").or(norm.slots.named("y")).is_some();
     Problem {
         inference: fields.inference,
-        is_general: has_extra || fields.dresidual || !is_short(fields.activation),
-        has_activation: fields.activation != Activation::Identity,
+        activation: fields.activation,
         has_extra: has_extra || fields.dresidual,
-        at_most_relu: is_at_most_relu(fields.activation),
-        is_plain: fields.dx && !has_extra && !fields.dresidual && fields.activation == Activation::Identity,
+        has_dx: fields.dx,
         has_element_gradients: fields.dx || fields.dresidual,
         has_parameter_gradients: fields.dweight || fields.dbias,
         ..plain_problem(fields.x.dtype(), geometry, &norm.slots, props)
     }
-}
-
-/// `is_short` of `csrc/common/activation.cuh`.
-fn is_short(activation: Activation) -> bool {
-    matches!(activation, Activation::Identity | Activation::Relu | Activation::Silu)
-}
-
-fn is_at_most_relu(activation: Activation) -> bool {
-    matches!(activation, Activation::Identity | Activation::Relu)
 }
 
 /// See [`Problem::sample_vector_bytes`].
@@ -412,12 +413,9 @@ fn plain_problem(dtype: DType, geometry: &ChannelGeometry, slots: &Slots, props:
         inference: false,
         has_running: false,
         cumulative: false,
-        is_general: false,
-        has_activation: false,
-        has_exponential: false,
+        activation: Activation::Identity,
         has_extra: false,
-        at_most_relu: false,
-        is_plain: false,
+        has_dx: false,
         has_element_gradients: false,
         has_parameter_gradients: false,
         capability: props.capability,
