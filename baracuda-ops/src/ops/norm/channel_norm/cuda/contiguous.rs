@@ -509,9 +509,11 @@ fn cooperative(p: &Problem) -> Option<Cooperative> {
             let sums = if by_segment { (own + 1) * steps.threads / 2 } else { 0 };
             let room = u64::from(p.shared_bytes).saturating_sub(RESERVED_SHARED + sums);
             let slots = (room / (steps.threads * 32)).min(SLOTS);
-            let fits = own.saturating_sub(held) + 1 < slots && own <= WALK_STEPS && team <= steps.all;
+            if own.saturating_sub(held) + 1 >= slots || own > WALK_STEPS {
+                break; // Nor do smaller teams hold their groups.
+            }
             let cost = rounds * (own * steps.threads * 48 + COOPERATIVE_GROUP);
-            if !fits || cost >= least {
+            if team > steps.all || cost >= least {
                 continue;
             }
             least = cost;
