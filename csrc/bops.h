@@ -174,12 +174,12 @@ enum {
     /* Teams walk over groups, fetched ahead by 32 further threads of a block through `stages` places in shared memory, up to 32, each of threads * 16
      * bytes, backward 32. In a step a block's threads take a part of one segment, or several whole segments; vectors: steps of a group in one block.
      * The first 12 steps of a group, backward 4, go to registers, but none with an activation other than relu and silu; there are more places than
-     * other steps. Without residual and y. grid: cluster times teams, at most as many as are resident. vec_bytes 16, threads up to 480. Compute
+     * other steps. No residual, y or dresidual. grid: cluster times teams, at most as many as are resident. vec_bytes 16, threads up to 480. Compute
      * capability 9.0. */
     BOPS_CHANNEL_NORM_HELD = 2,
-    /* groups = 0, with a residual or y no activation but relu: a block of 512 threads holds `vectors` channels, 1, 2, 4 or 8, of every sample in shared memory. Their runs
-     * in a sample are gapless, start at multiples of 16 bytes and are a whole number of them. chunks: forward, samples that the block's threads
-     * take at once, one thread for every 16 bytes of a run. */
+    /* groups = 0, with a residual, y or dresidual no activation but relu: a block of 512 threads holds `vectors` channels, 1, 2, 4 or 8, of every
+     * sample in shared memory. Their runs in a sample are gapless, start at multiples of 16 bytes and are a whole number of them. chunks: forward,
+     * samples that the block's threads take at once, one thread for every 16 bytes of a run. */
     BOPS_CHANNEL_NORM_SLAB = 3,
     /* As HELD, but groups stay in shared memory: `threads` threads of a block add one up, as many write the one before, and 64 further ones fetch and
      * merge. A step has two vectors of a thread, and a place is of threads * 32 bytes, backward 64; there are more places, up to 32, than steps of
