@@ -105,10 +105,10 @@ pub(crate) fn check<'a>(
     if plan.workspace.bytes != 0 {
         located.workspace = place_workspace(plan, workspace)?;
     }
-    if may_overlap(&located.operands[..plan.names.len().min(MAX_SLOTS)], written, &located.workspace) {
-        return disjoint(plan, located);
+    match meeting(&located.operands[..plan.names.len().min(MAX_SLOTS)], written, &located.workspace) {
+        0 => Ok(()),
+        meeting => disjoint(plan, located, meeting),
     }
-    Ok(())
 }
 
 /// Where one operand lies, after every check that concerns it alone. Inlined, as `resolve` is: a location that goes through memory is
@@ -233,33 +233,38 @@ fn in_place_partner(plan: &Contract<'_>, expected: &Expected, in_place: u32) -> 
     Ok(usize::from(partner))
 }
 
-/// Whether any range meets one that is written, going by addresses alone and without a branch for each pair. `written` has a bit for
-/// each position that is; absent and empty operands meet nothing.
-fn may_overlap(operands: &[Location<'_>], written: u32, workspace: &Location<'_>) -> bool {
-    let meeting = |range: &Location<'_>| {
+/// The bit of the workspace in what [`meeting`] tells, after those of the operands.
+const WORKSPACE: u32 = 1 << MAX_SLOTS;
+
+/// A bit for each of the `written` positions whose range meets another, and [`WORKSPACE`] if that does, going by addresses alone and
+/// without a branch for each pair. Absent and empty operands meet nothing.
+fn meeting(operands: &[Location<'_>], written: u32, workspace: &Location<'_>) -> u32 {
+    let count = |range: &Location<'_>| {
         operands.iter().map(|other| u32::from((range.start < other.end) & (other.start < range.end))).sum::<u32>()
     };
-    let (mut meets, mut rest) = (meeting(workspace), written);
+    let (mut meeting, mut rest) = (0, written);
+    if !workspace.is_empty() && count(workspace) != 0 {
+        meeting = WORKSPACE;
+    }
     while rest != 0 {
         let range = &operands[rest.trailing_zeros() as usize];
         // A range that is not empty meets itself.
-        meets |= meeting(range) - u32::from(!range.is_empty());
+        let meets = count(range) > u32::from(!range.is_empty());
+        meeting |= if meets { rest & rest.wrapping_neg() } else { 0 };
         rest &= rest - 1;
     }
-    meets != 0
+    meeting
 }
 
-/// Refuses overlaps in which something is written, but for in-place partners at the identical range.
-fn disjoint(plan: &Contract<'_>, located: &Located<'_>) -> Result<()> {
+/// Refuses overlaps in which something is written, but for in-place partners at the identical range. Of such a pair, `meeting` names
+/// one that is written.
+fn disjoint(plan: &Contract<'_>, located: &Located<'_>, meeting: u32) -> Result<()> {
     let op = plan.op;
     for (i, a) in plan.expected.iter().enumerate() {
         let range = &located.operands[a.at()];
-        if range.is_empty() {
-            continue;
-        }
         for b in &plan.expected[i + 1..] {
             let other = &located.operands[b.at()];
-            if !(a.is_written || b.is_written) || !range.overlaps(other) {
+            if meeting & (1 << a.position | 1 << b.position) == 0 || !range.overlaps(other) {
                 continue;
             }
             let partners = a.in_place == Some(b.position) || b.in_place == Some(a.position);
@@ -268,7 +273,7 @@ fn disjoint(plan: &Contract<'_>, located: &Located<'_>) -> Result<()> {
                 return Err(Error::Overlap { op, a: plan.names[a.at()], b: plan.names[b.at()], detail });
             }
         }
-        if range.overlaps(&located.workspace) {
+        if meeting & WORKSPACE != 0 && range.overlaps(&located.workspace) {
             return Err(Error::Overlap { op, a: plan.names[a.at()], b: "workspace", detail: "" });
         }
     }

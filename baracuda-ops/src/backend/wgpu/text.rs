@@ -3,6 +3,7 @@
 //! In accessor files `OPERAND` stands for the operand's name, `BINDING` for its place and `ACCESS` for how it is bound.
 
 use std::fmt::Write;
+use std::hash::{Hash, Hasher};
 
 use baracuda_ops_sys::wgsl::FILES;
 
@@ -33,7 +34,7 @@ impl OperandText {
 }
 
 /// A whole specialisation: equal sources give equal pipelines. Shapes are no part of it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     /// The entry point.
     pub(crate) entry: &'static str,
@@ -47,6 +48,17 @@ pub(crate) struct Source {
     pub(crate) operands: Vec<OperandText>,
     /// Bytes of its `Params`, a multiple of 16.
     pub(crate) params_bytes: u64,
+}
+
+/// The numbers and flags: nearly all that tells sources of one entry point apart, and cheaper than their names, which every repeated plan
+/// would pay for.
+impl Hash for Source {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.entry.hash(state);
+        self.params_bytes.hash(state);
+        self.constants.iter().for_each(|(_, value)| value.hash(state));
+        self.flags.iter().for_each(|(_, value)| value.hash(state));
+    }
 }
 
 impl Source {
