@@ -44,6 +44,20 @@ const RESIDENT_STAGES: (u64, u64) = (6, 4);
 const RESIDENT_OWN_BYTES: u64 = 11 * 1024;
 /// Bytes of the narrowest tile of it that is not a whole row: neighbours of a narrower one are read at another time.
 const RESIDENT_TILE_BYTES: u64 = 128;
+/// Threads of a block of the rows variant and rows of a thread, where they are many and where they are few.
+const ROWS_FORMS: [(u64, u64); 2] = [(640, 4), (320, 8)];
+/// Its threads, at least; lanes of a block, at most; channels of a tile, at most; bytes of its narrowest tile that is not a whole row.
+const ROWS_THREADS: u64 = 128;
+const ROWS_LANES: u64 = 32;
+const ROWS_CHANNELS: u64 = 512;
+const ROWS_TILE_BYTES: u64 = 128;
+/// Rows of a thread that serve best, and the multiple that lanes are.
+const ROWS_WANTED: u64 = 4;
+const ROWS_LANE_STEP: usize = 4;
+/// Quads of columns of sums that one of its blocks merges, at most.
+const ROWS_QUADS: u64 = 32;
+/// The share of the multiprocessors that it has blocks for, at least.
+const ROWS_BUSY: f64 = 0.6;
 /// Threads of the resident variant backward, rows of a thread in one stage, and stages as above.
 const SLAB_THREADS: u64 = 256;
 const SLAB_ROWS: u64 = 2;
@@ -165,7 +179,63 @@ impl<'p> Rows<'p> {
         if !self.is_wide() || self.p.inference {
             return None;
         }
-        self.cluster().or_else(|| self.one_turn()).or_else(|| self.slabs()).or_else(|| self.cooperative())
+        self.in_registers()
+            .or_else(|| self.cluster())
+            .or_else(|| self.one_turn())
+            .or_else(|| self.slabs())
+            .or_else(|| self.cooperative())
+    }
+
+    /// Backward with groups from dy and x alone: a block for every tile and chunk, all at once, with its rows in registers. Of the forms with enough
+    /// blocks the one with the narrowest tile, in which sums of the fewest channels are exchanged.
+    fn in_registers(&self) -> Option<Tuned> {
+        let (p, shape) = (self.p, &self.p.shape);
+        if self.tensors == 1 || shape.groups == 0 || !p.is_plain() || p.capability < 80 {
+            return None;
+        }
+        let group_channels = shape.channels / shape.groups;
+        if group_channels + 1 < self.width && 2 * group_channels != self.width {
+            return None; // a vector has channels of three groups
+        }
+        let blocks = u64::from(p.multiprocessors);
+        let unit = group_channels * self.width / gcd(group_channels, self.width);
+        let mut best: Option<([i64; 4], Tuned)> = None;
+        for channels in (unit..=ROWS_CHANNELS.min(shape.channels)).step_by(unit as usize) {
+            let is_narrow = channels * u64::from(p.element_bytes) < ROWS_TILE_BYTES && channels < shape.channels;
+            if !shape.channels.is_multiple_of(channels) || is_narrow {
+                continue;
+            }
+            let (tile, units) = (channels / self.width, self.samples * (shape.channels / channels));
+            for lanes in (4..=ROWS_LANES).step_by(ROWS_LANE_STEP) {
+                let threads = tile * lanes;
+                if units > blocks || threads < ROWS_THREADS || !threads.is_multiple_of(32) {
+                    continue;
+                }
+                let chunks = self.even_chunks((blocks / units).min(self.rows.div_ceil(lanes)));
+                let rows = self.rows.div_ceil(chunks).div_ceil(lanes).next_power_of_two();
+                let all = units * chunks;
+                let fits = ROWS_FORMS.iter().any(|&(most, most_rows)| threads <= most && rows <= most_rows);
+                if !fits
+                    || (all as f64) < ROWS_BUSY * blocks as f64
+                    || all / (units / self.samples) * ROWS_QUADS * 2 < channels
+                {
+                    continue;
+                }
+                let enough = all.min((BUSY * blocks as f64) as u64) as i64;
+                let rank = [enough, -(tile as i64), -(rows.abs_diff(ROWS_WANTED) as i64), -(threads as i64)];
+                if best.is_some_and(|(most, _)| most >= rank) {
+                    continue;
+                }
+                let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_ROWS, tile, threads, chunks)?;
+                tuned.grid = all as u32;
+                tuned.stages = rows as u32;
+                tuned.overlaps = u32::from(p.capability >= 90);
+                tuned.workspace_bytes = self.workspace_bytes(chunks, 2, 2 * chunks.next_multiple_of(4))?;
+                tuned.launches = 1;
+                best = Some((rank, tuned));
+            }
+        }
+        best.map(|(_, tuned)| tuned)
     }
 
     /// Tiles of whole groups in the shared memory of clusters that are all resident at once: the form with the most blocks. Backward, a
@@ -543,6 +613,55 @@ mod tests {
                         grid <= 132 && u64::from(tuned.vectors) * width <= 128 && tuned.vectors >= 8,
                         "{p:?}: {tuned:?}"
                     );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_of_few_rows_stay_in_registers() {
+        let form = |dims, bytes| {
+            let tuned = backward(&Problem { has_dx: true, ..h200(dims, 32, bytes) }, false).unwrap();
+            assert_eq!((tuned.variant, tuned.launches, tuned.overlaps), (sys::BOPS_CHANNEL_NORM_LAST_ROWS, 1, 1));
+            (tuned.vectors, tuned.threads, tuned.stages, tuned.chunks, tuned.grid)
+        };
+        assert_eq!(form([2, 320, 64 * 64], 2), (10, 320, 8, 16, 128));
+        assert_eq!(form([2, 640, 32 * 32], 2), (10, 320, 4, 8, 128));
+        assert_eq!(form([2, 1280, 16 * 16], 2), (10, 160, 4, 4, 128));
+        assert_eq!(form([2, 1280, 16 * 16], 4), (10, 320, 4, 2, 128));
+        assert_eq!(form([1, 640, 64 * 64], 2), (10, 320, 8, 16, 128));
+        // Too few blocks, and rows that no registers hold.
+        let variant = |dims| backward(&Problem { has_dx: true, ..h200(dims, 32, 2) }, false).unwrap().variant;
+        assert_eq!(variant([1, 64, 64]), sys::BOPS_CHANNEL_NORM_LAST_CLUSTER);
+        assert_eq!(variant([1, 512, 128 * 128]), sys::BOPS_CHANNEL_NORM_LAST_RESIDENT);
+    }
+
+    #[test]
+    fn registers_hold_all_rows() {
+        for (channels, groups) in [(64, 8), (96, 4), (320, 32), (1280, 32), (1280, 1), (136, 17), (24, 8), (2048, 512)]
+        {
+            for (samples, rows) in [(1, 1), (2, 49), (3, 333), (16, 1000), (2, 4097), (64, 64), (132, 640), (200, 9)] {
+                for element_bytes in [2, 4] {
+                    let p = Problem { has_dx: true, ..h200([samples, channels, rows], groups, element_bytes) };
+                    let tuned = backward(&p, false).unwrap();
+                    if tuned.variant != sys::BOPS_CHANNEL_NORM_LAST_ROWS {
+                        continue;
+                    }
+                    let (vectors, threads) = (u64::from(tuned.vectors), u64::from(tuned.threads));
+                    let (chunks, lanes, width) =
+                        (u64::from(tuned.chunks), threads / vectors, 16 / u64::from(element_bytes));
+                    let of_tile = vectors * width;
+                    assert!(u64::from(tuned.stages) * lanes * chunks >= rows, "{p:?}: {tuned:?}");
+                    assert!(threads.is_multiple_of(32) && threads.is_multiple_of(4 * vectors), "{p:?}: {tuned:?}");
+                    assert!(
+                        threads <= if tuned.stages > 4 { 320 } else { 640 } && tuned.stages <= 8,
+                        "{p:?}: {tuned:?}"
+                    );
+                    assert!(
+                        channels.is_multiple_of(of_tile) && of_tile.is_multiple_of(channels / groups) && of_tile <= 512
+                    );
+                    assert!(u64::from(tuned.grid) == samples * channels / of_tile * chunks && tuned.grid <= 132);
+                    assert!(samples * chunks * 64 >= of_tile, "{p:?}: {tuned:?}");
                 }
             }
         }
