@@ -64,12 +64,17 @@ const SLAB_ROWS: u64 = 2;
 const SLAB_STAGES: (u64, u64) = (13, 9);
 /// Stages in registers: of elements of two bytes and of four.
 const SLAB_HELD: (u64, u64) = (10, 11);
+/// The most rows of a thread: sums of 16 of them are added up.
+const SLAB_CHAIN_ROWS: u64 = 1024;
+/// What a byte costs where a slab has not the whole rows: the other parts of a row are read at another time.
+const SLAB_PART: f64 = 1.08;
 /// Bytes of its tiles.
 const SLAB_TILE_BYTES: [u64; 2] = [256, 128];
 /// Bytes that a block could move while its slab exchanges sums.
 const SLAB_EXCHANGE_BYTES: u64 = 120_000;
-/// Stages of a slab that the L2 is asked to keep between the two walks, where fewer than those in shared memory are read again.
-const SLAB_CACHED: u64 = 6;
+/// Stages of a slab that the L2 is asked to keep between the two walks: of elements of two bytes; of four, where fewer than those in shared memory
+/// are read again.
+const SLAB_CACHED: (u64, u64) = (9, 6);
 /// Bytes that the L2 keeps between the two walks over the rows.
 const CACHED_BYTES: u64 = 17_000_000;
 /// Turns that blocks of the cooperative variant may take, and the share of them that has work, below which another turn is tried.
@@ -387,7 +392,7 @@ impl<'p> Rows<'p> {
         }
         let group_channels = if is_apart { shape.channels / shape.groups } else { 1 };
         let blocks = u64::from(p.multiprocessors);
-        let mut best: Option<(u64, Tuned)> = None;
+        let mut best: Option<(f64, Tuned)> = None;
         for tile in SLAB_TILE_BYTES.map(|bytes| bytes / 16) {
             if !self.vectors.is_multiple_of(tile) || !(tile * self.width).is_multiple_of(group_channels) {
                 continue;
@@ -399,19 +404,24 @@ impl<'p> Rows<'p> {
                 let rows = self.rows.div_ceil(lanes * chunks);
                 let (batches, slabs) = (rows.div_ceil(SLAB_ROWS), self.samples * tiles / units);
                 let is_busy = (units * chunks) as f64 >= BUSY * blocks as f64;
-                if !is_busy || rows > CHAIN_ROWS || (slabs > 1 && batches < stages) {
+                if !is_busy || rows > SLAB_CHAIN_ROWS || (slabs > 1 && batches < stages) {
                     continue;
                 }
                 let again = batches.saturating_sub(fit);
                 let walks = rows * SLAB_THREADS * 16 * (3 * batches + 2 * again) / batches;
-                let cost = slabs * (walks + SLAB_EXCHANGE_BYTES);
+                let part = if units.is_multiple_of(tiles) { 1.0 } else { SLAB_PART };
+                let cost = (slabs * (walks + SLAB_EXCHANGE_BYTES)) as f64 * part;
                 if best.is_some_and(|(least, _)| least <= cost) {
                     continue;
                 }
                 let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_RESIDENT, tile, SLAB_THREADS, chunks)?;
                 tuned.grid = (units * chunks) as u32;
                 tuned.stages = stages as u32;
-                tuned.cached = if again < stages { SLAB_CACHED.min(again) as u32 } else { 0 };
+                tuned.cached = match p.element_bytes {
+                    2 => SLAB_CACHED.0.min(again) as u32,
+                    _ if again < stages => SLAB_CACHED.1.min(again) as u32,
+                    _ => 0,
+                };
                 tuned.workspace_bytes = self.workspace_bytes(chunks, self.partial_numbers().0, 0)?;
                 tuned.launches = 1;
                 best = Some((cost, tuned));
@@ -571,7 +581,12 @@ mod tests {
         // Tiles of 128 bytes, one after another.
         assert_eq!(form([64, 256, 56 * 56], 0, 2), (8, 132, 132, 1));
         assert_eq!(form([64, 256, 56 * 56], 0, 4), (8, 132, 132, 0));
-        assert_eq!(form([64, 64, 112 * 112], 0, 2), (8, 132, 132, 0));
+        assert_eq!(form([1, 128, 512 * 512], 32, 2), (8, 132, 132, 9));
+        // Whole rows, of which most are read again.
+        assert_eq!(form([64, 64, 112 * 112], 0, 2), (8, 132, 132, 9));
+        assert_eq!(form([64, 64, 112 * 112], 0, 4), (16, 132, 132, 0));
+        assert_eq!(form([2, 64, 512 * 512], 0, 4), (16, 132, 132, 0));
+        assert_eq!(form([1, 256, 1024 * 1024], 32, 2), (16, 66, 132, 9));
         // Two tiles of 256 bytes at a time; all at once; half of the samples.
         assert_eq!(form([64, 512, 28 * 28], 0, 4), (16, 66, 132, 0));
         assert_eq!(form([1, 512, 128 * 128], 32, 2), (16, 33, 132, 0));
