@@ -208,7 +208,12 @@ enum {
      * samples, if grid is a multiple of chunks and all tiles, else tiles of a sample; grid has a block for every tile and chunk of a slab. Tiles of
      * whole groups, from 128 bytes on, as above. threads 256; stages: batches of 2 rows of a thread, 13, before 9.0 9, and with several slabs at most
      * those of a chunk. */
-    BOPS_CHANNEL_NORM_LAST_RESIDENT = 19
+    BOPS_CHANNEL_NORM_LAST_RESIDENT = 19,
+    /* Backward with groups, without activation, residual and y, where dx is wanted: one cooperative launch with a block for every tile and chunk,
+     * whose rows stay in registers. Tiles of whole groups, of at most 512 channels, that divide the channels; no vector has channels of three groups.
+     * stages: rows of a thread, 1, 2, 4 or 8, which are all of its chunk. threads up to 640, with 8 rows 320, a multiple of 32 and of 4 * vectors;
+     * samples * chunks * 64 is at least the channels of a tile. vec_bytes 16, no f64, no uses_running. */
+    BOPS_CHANNEL_NORM_LAST_ROWS = 20
 };
 
 /* What Rust chose. A field that a variant does not mention is zero. */

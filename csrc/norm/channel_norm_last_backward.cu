@@ -1,6 +1,7 @@
 // The gradient kernels of BatchNorm, GroupNorm and InstanceNorm over channels-last layouts.
 #include "channel_norm_last_backward_cluster.cuh"
 #include "channel_norm_last_backward_resident.cuh"
+#include "channel_norm_last_backward_rows.cuh"
 
 namespace bops {
 

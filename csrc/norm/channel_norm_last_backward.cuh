@@ -467,6 +467,10 @@ template <typename T, typename A> bops_status channel_last_backward_cluster_kern
 template <typename T, typename A> bops_status channel_last_backward_resident_kernels(channel_last_backward_arguments<A> a, launch_shape shape,
                                                                                      void *workspace, const kernel_call &call);
 
+// In channel_norm_last_backward_rows.cuh.
+template <typename T, typename A>
+bops_status channel_last_backward_rows_kernels(channel_last_backward_arguments<A> a, launch_shape shape, void *workspace, const kernel_call &call);
+
 // has_residual: a gradient of a residual is wanted.
 template <typename T> bops_status channel_last_backward_kernels(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
                                                                 bool weight_is_wide, bool has_residual, const bops_channel_norm_backward_operands &o,
@@ -498,6 +502,7 @@ template <typename T> bops_status channel_last_backward_kernels(const bops_chann
             }
             if (c.variant == BOPS_CHANNEL_NORM_LAST_CLUSTER) return channel_last_backward_cluster_kernels<T>(a, shape, has_extras, workspace, call);
             if (c.variant == BOPS_CHANNEL_NORM_LAST_RESIDENT) return channel_last_backward_resident_kernels<T>(a, shape, workspace, call);
+            if (c.variant == BOPS_CHANNEL_NORM_LAST_ROWS) return channel_last_backward_rows_kernels<T>(a, shape, workspace, call);
             shape.shared_bytes = 0;
         }
         shape.overlaps_previous = c.overlaps;

@@ -44,18 +44,37 @@ const RESIDENT_STAGES: (u64, u64) = (6, 4);
 const RESIDENT_OWN_BYTES: u64 = 11 * 1024;
 /// Bytes of the narrowest tile of it that is not a whole row: neighbours of a narrower one are read at another time.
 const RESIDENT_TILE_BYTES: u64 = 128;
+/// Threads of a block of the rows variant and rows of a thread, where they are many and where they are few.
+const ROWS_FORMS: [(u64, u64); 2] = [(640, 4), (320, 8)];
+/// Its threads, at least; lanes of a block, at most; channels of a tile, at most; bytes of its narrowest tile that is not a whole row.
+const ROWS_THREADS: u64 = 128;
+const ROWS_LANES: u64 = 32;
+const ROWS_CHANNELS: u64 = 512;
+const ROWS_TILE_BYTES: u64 = 128;
+/// Rows of a thread that serve best, and the multiple that lanes are.
+const ROWS_WANTED: u64 = 4;
+const ROWS_LANE_STEP: usize = 4;
+/// Quads of columns of sums that one of its blocks merges, at most.
+const ROWS_QUADS: u64 = 32;
+/// The share of the multiprocessors that it has blocks for, at least.
+const ROWS_BUSY: f64 = 0.6;
 /// Threads of the resident variant backward, rows of a thread in one stage, and stages as above.
 const SLAB_THREADS: u64 = 256;
 const SLAB_ROWS: u64 = 2;
 const SLAB_STAGES: (u64, u64) = (13, 9);
 /// Stages in registers: of elements of two bytes and of four.
 const SLAB_HELD: (u64, u64) = (10, 11);
+/// The most rows of a thread: sums of 16 of them are added up.
+const SLAB_CHAIN_ROWS: u64 = 1024;
+/// What a byte costs where a slab has not the whole rows: the other parts of a row are read at another time.
+const SLAB_PART: f64 = 1.08;
 /// Bytes of its tiles.
 const SLAB_TILE_BYTES: [u64; 2] = [256, 128];
 /// Bytes that a block could move while its slab exchanges sums.
 const SLAB_EXCHANGE_BYTES: u64 = 120_000;
-/// Stages of a slab that the L2 is asked to keep between the two walks, where fewer than those in shared memory are read again.
-const SLAB_CACHED: u64 = 6;
+/// Stages of a slab that the L2 is asked to keep between the two walks: of elements of two bytes; of four, where fewer than those in shared memory
+/// are read again.
+const SLAB_CACHED: (u64, u64) = (9, 6);
 /// Bytes that the L2 keeps between the two walks over the rows.
 const CACHED_BYTES: u64 = 17_000_000;
 /// Turns that blocks of the cooperative variant may take, and the share of them that has work, below which another turn is tried.
@@ -165,7 +184,63 @@ impl<'p> Rows<'p> {
         if !self.is_wide() || self.p.inference {
             return None;
         }
-        self.cluster().or_else(|| self.one_turn()).or_else(|| self.slabs()).or_else(|| self.cooperative())
+        self.in_registers()
+            .or_else(|| self.cluster())
+            .or_else(|| self.one_turn())
+            .or_else(|| self.slabs())
+            .or_else(|| self.cooperative())
+    }
+
+    /// Backward with groups from dy and x alone: a block for every tile and chunk, all at once, with its rows in registers. Of the forms with enough
+    /// blocks the one with the narrowest tile, in which sums of the fewest channels are exchanged.
+    fn in_registers(&self) -> Option<Tuned> {
+        let (p, shape) = (self.p, &self.p.shape);
+        if self.tensors == 1 || shape.groups == 0 || !p.is_plain() || p.capability < 80 {
+            return None;
+        }
+        let group_channels = shape.channels / shape.groups;
+        if group_channels + 1 < self.width && 2 * group_channels != self.width {
+            return None; // a vector has channels of three groups
+        }
+        let blocks = u64::from(p.multiprocessors);
+        let unit = group_channels * self.width / gcd(group_channels, self.width);
+        let mut best: Option<([i64; 4], Tuned)> = None;
+        for channels in (unit..=ROWS_CHANNELS.min(shape.channels)).step_by(unit as usize) {
+            let is_narrow = channels * u64::from(p.element_bytes) < ROWS_TILE_BYTES && channels < shape.channels;
+            if !shape.channels.is_multiple_of(channels) || is_narrow {
+                continue;
+            }
+            let (tile, units) = (channels / self.width, self.samples * (shape.channels / channels));
+            for lanes in (4..=ROWS_LANES).step_by(ROWS_LANE_STEP) {
+                let threads = tile * lanes;
+                if units > blocks || threads < ROWS_THREADS || !threads.is_multiple_of(32) {
+                    continue;
+                }
+                let chunks = self.even_chunks((blocks / units).min(self.rows.div_ceil(lanes)));
+                let rows = self.rows.div_ceil(chunks).div_ceil(lanes).next_power_of_two();
+                let all = units * chunks;
+                let fits = ROWS_FORMS.iter().any(|&(most, most_rows)| threads <= most && rows <= most_rows);
+                if !fits
+                    || (all as f64) < ROWS_BUSY * blocks as f64
+                    || all / (units / self.samples) * ROWS_QUADS * 2 < channels
+                {
+                    continue;
+                }
+                let enough = all.min((BUSY * blocks as f64) as u64) as i64;
+                let rank = [enough, -(tile as i64), -(rows.abs_diff(ROWS_WANTED) as i64), -(threads as i64)];
+                if best.is_some_and(|(most, _)| most >= rank) {
+                    continue;
+                }
+                let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_ROWS, tile, threads, chunks)?;
+                tuned.grid = all as u32;
+                tuned.stages = rows as u32;
+                tuned.overlaps = u32::from(p.capability >= 90);
+                tuned.workspace_bytes = self.workspace_bytes(chunks, 2, 2 * chunks.next_multiple_of(4))?;
+                tuned.launches = 1;
+                best = Some((rank, tuned));
+            }
+        }
+        best.map(|(_, tuned)| tuned)
     }
 
     /// Tiles of whole groups in the shared memory of clusters that are all resident at once: the form with the most blocks. Backward, a
@@ -317,7 +392,7 @@ impl<'p> Rows<'p> {
         }
         let group_channels = if is_apart { shape.channels / shape.groups } else { 1 };
         let blocks = u64::from(p.multiprocessors);
-        let mut best: Option<(u64, Tuned)> = None;
+        let mut best: Option<(f64, Tuned)> = None;
         for tile in SLAB_TILE_BYTES.map(|bytes| bytes / 16) {
             if !self.vectors.is_multiple_of(tile) || !(tile * self.width).is_multiple_of(group_channels) {
                 continue;
@@ -329,19 +404,24 @@ impl<'p> Rows<'p> {
                 let rows = self.rows.div_ceil(lanes * chunks);
                 let (batches, slabs) = (rows.div_ceil(SLAB_ROWS), self.samples * tiles / units);
                 let is_busy = (units * chunks) as f64 >= BUSY * blocks as f64;
-                if !is_busy || rows > CHAIN_ROWS || (slabs > 1 && batches < stages) {
+                if !is_busy || rows > SLAB_CHAIN_ROWS || (slabs > 1 && batches < stages) {
                     continue;
                 }
                 let again = batches.saturating_sub(fit);
                 let walks = rows * SLAB_THREADS * 16 * (3 * batches + 2 * again) / batches;
-                let cost = slabs * (walks + SLAB_EXCHANGE_BYTES);
+                let part = if units.is_multiple_of(tiles) { 1.0 } else { SLAB_PART };
+                let cost = (slabs * (walks + SLAB_EXCHANGE_BYTES)) as f64 * part;
                 if best.is_some_and(|(least, _)| least <= cost) {
                     continue;
                 }
                 let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_RESIDENT, tile, SLAB_THREADS, chunks)?;
                 tuned.grid = (units * chunks) as u32;
                 tuned.stages = stages as u32;
-                tuned.cached = if again < stages { SLAB_CACHED.min(again) as u32 } else { 0 };
+                tuned.cached = match p.element_bytes {
+                    2 => SLAB_CACHED.0.min(again) as u32,
+                    _ if again < stages => SLAB_CACHED.1.min(again) as u32,
+                    _ => 0,
+                };
                 tuned.workspace_bytes = self.workspace_bytes(chunks, self.partial_numbers().0, 0)?;
                 tuned.launches = 1;
                 best = Some((cost, tuned));
@@ -501,7 +581,12 @@ mod tests {
         // Tiles of 128 bytes, one after another.
         assert_eq!(form([64, 256, 56 * 56], 0, 2), (8, 132, 132, 1));
         assert_eq!(form([64, 256, 56 * 56], 0, 4), (8, 132, 132, 0));
-        assert_eq!(form([64, 64, 112 * 112], 0, 2), (8, 132, 132, 0));
+        assert_eq!(form([1, 128, 512 * 512], 32, 2), (8, 132, 132, 9));
+        // Whole rows, of which most are read again.
+        assert_eq!(form([64, 64, 112 * 112], 0, 2), (8, 132, 132, 9));
+        assert_eq!(form([64, 64, 112 * 112], 0, 4), (16, 132, 132, 0));
+        assert_eq!(form([2, 64, 512 * 512], 0, 4), (16, 132, 132, 0));
+        assert_eq!(form([1, 256, 1024 * 1024], 32, 2), (16, 66, 132, 9));
         // Two tiles of 256 bytes at a time; all at once; half of the samples.
         assert_eq!(form([64, 512, 28 * 28], 0, 4), (16, 66, 132, 0));
         assert_eq!(form([1, 512, 128 * 128], 32, 2), (16, 33, 132, 0));
@@ -543,6 +628,55 @@ mod tests {
                         grid <= 132 && u64::from(tuned.vectors) * width <= 128 && tuned.vectors >= 8,
                         "{p:?}: {tuned:?}"
                     );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_of_few_rows_stay_in_registers() {
+        let form = |dims, bytes| {
+            let tuned = backward(&Problem { has_dx: true, ..h200(dims, 32, bytes) }, false).unwrap();
+            assert_eq!((tuned.variant, tuned.launches, tuned.overlaps), (sys::BOPS_CHANNEL_NORM_LAST_ROWS, 1, 1));
+            (tuned.vectors, tuned.threads, tuned.stages, tuned.chunks, tuned.grid)
+        };
+        assert_eq!(form([2, 320, 64 * 64], 2), (10, 320, 8, 16, 128));
+        assert_eq!(form([2, 640, 32 * 32], 2), (10, 320, 4, 8, 128));
+        assert_eq!(form([2, 1280, 16 * 16], 2), (10, 160, 4, 4, 128));
+        assert_eq!(form([2, 1280, 16 * 16], 4), (10, 320, 4, 2, 128));
+        assert_eq!(form([1, 640, 64 * 64], 2), (10, 320, 8, 16, 128));
+        // Too few blocks, and rows that no registers hold.
+        let variant = |dims| backward(&Problem { has_dx: true, ..h200(dims, 32, 2) }, false).unwrap().variant;
+        assert_eq!(variant([1, 64, 64]), sys::BOPS_CHANNEL_NORM_LAST_CLUSTER);
+        assert_eq!(variant([1, 512, 128 * 128]), sys::BOPS_CHANNEL_NORM_LAST_RESIDENT);
+    }
+
+    #[test]
+    fn registers_hold_all_rows() {
+        for (channels, groups) in [(64, 8), (96, 4), (320, 32), (1280, 32), (1280, 1), (136, 17), (24, 8), (2048, 512)]
+        {
+            for (samples, rows) in [(1, 1), (2, 49), (3, 333), (16, 1000), (2, 4097), (64, 64), (132, 640), (200, 9)] {
+                for element_bytes in [2, 4] {
+                    let p = Problem { has_dx: true, ..h200([samples, channels, rows], groups, element_bytes) };
+                    let tuned = backward(&p, false).unwrap();
+                    if tuned.variant != sys::BOPS_CHANNEL_NORM_LAST_ROWS {
+                        continue;
+                    }
+                    let (vectors, threads) = (u64::from(tuned.vectors), u64::from(tuned.threads));
+                    let (chunks, lanes, width) =
+                        (u64::from(tuned.chunks), threads / vectors, 16 / u64::from(element_bytes));
+                    let of_tile = vectors * width;
+                    assert!(u64::from(tuned.stages) * lanes * chunks >= rows, "{p:?}: {tuned:?}");
+                    assert!(threads.is_multiple_of(32) && threads.is_multiple_of(4 * vectors), "{p:?}: {tuned:?}");
+                    assert!(
+                        threads <= if tuned.stages > 4 { 320 } else { 640 } && tuned.stages <= 8,
+                        "{p:?}: {tuned:?}"
+                    );
+                    assert!(
+                        channels.is_multiple_of(of_tile) && of_tile.is_multiple_of(channels / groups) && of_tile <= 512
+                    );
+                    assert!(u64::from(tuned.grid) == samples * channels / of_tile * chunks && tuned.grid <= 132);
+                    assert!(samples * chunks * 64 >= of_tile, "{p:?}: {tuned:?}");
                 }
             }
         }
