@@ -185,8 +185,9 @@ enum {
      * merge. A step has two vectors of a thread, and a place is of threads * 32 bytes, backward 64; there are more places, up to 32, than steps of
      * a group. threads up to 416; backward groups = 0; no activation other than relu and silu. */
     BOPS_CHANNEL_NORM_RELAY = 4,
-    /* Backward as HELD in one cooperative launch, a block a multiprocessor: `cluster` blocks, any number, are a team wherever they lie. Of a group 10
-     * steps go to registers and threads are up to 352; with relu or silu 6 and 480. Other activations, residual and y: not served. */
+    /* One cooperative launch, a block a multiprocessor: `cluster` blocks, any number, are a team wherever they lie. Forward as RELAY, with threads up to
+     * 384, cluster up to 160, and tensors: places that are being filled at once. Backward as HELD: of a group 10 steps go to registers and threads
+     * are up to 352; with relu or silu 6 and 480. Other activations, residual and y: not served. */
     BOPS_CHANNEL_NORM_COOPERATIVE = 5,
     /* Channels last. A block of `threads` threads, up to 512, takes the channels of `vectors` accesses, up to 64, in one of `chunks` parts of
      * the rows of a sample; a row is a position. is_merged: 1 where the rows of all samples lie at one stride and count as those of one sample

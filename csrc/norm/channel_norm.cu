@@ -14,7 +14,8 @@ bops_status channel_norm_contiguous(const bops_channel_norm_params &p, const bop
     return for_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         if (c.variant == BOPS_CHANNEL_NORM_HELD) return channel_norm_held_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
-        if (c.variant == BOPS_CHANNEL_NORM_RELAY) return channel_norm_relay_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
+        if (c.variant == BOPS_CHANNEL_NORM_RELAY || c.variant == BOPS_CHANNEL_NORM_COOPERATIVE)
+            return channel_norm_relay_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
         if (c.variant == BOPS_CHANNEL_NORM_SINGLE) return channel_norm_single_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
         if (c.variant == BOPS_CHANNEL_NORM_SLAB) return channel_norm_slab_kernels<T>(p, c, dtype, weight_dtype, o, call);
         return channel_norm_split<T>(p, c, dtype, weight_dtype, o, workspace, call);

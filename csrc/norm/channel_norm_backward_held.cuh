@@ -56,10 +56,11 @@ template <typename T, bool general, bool by_segment, bool cooperative> __global_
     if (warp == warps) {
         const T *const tensors[2] = {static_cast<const T *>(a.o.dy), static_cast<const T *>(a.o.x)};
         const bops_channel_strides *const strides[2] = {&a.p.dy, &a.p.x};
-        if (cooperative)
-            fetch_groups(bulk, ring, a.geometry, tensors, strides, readers, max(steps, ring.slots + min(steps, uint32_t(held))),
-                         [] { cooperative_groups::this_grid().sync(); });
-        else fetch_groups(bulk, ring, a.geometry, tensors, strides, readers);
+        const uint32_t meeting = max(steps, ring.slots + min(steps, uint32_t(held)));
+        const auto meet = [&](bool is_time) {
+            if (cooperative && is_time) cooperative_groups::this_grid().sync();
+        };
+        meet(fetch_groups(bulk, ring, a.geometry, tensors, strides, readers, [&](uint32_t number) { meet(number == meeting); }) <= meeting);
         return;
     }
     const auto stride_of = [&](const bops_channel_strides &s) { return a.geometry.is_batch ? s.batch : s.channel; };

@@ -34,7 +34,7 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1)
     if (warp == 2 * warps) {
         const T *const tensors[2] = {static_cast<const T *>(a.o.dy), static_cast<const T *>(a.o.x)};
         const bops_channel_strides *const strides[2] = {&a.p.dy, &a.p.x};
-        fetch_groups(bulk, ring, a.geometry, tensors, strides, relay_vectors * team);
+        fetch_groups(bulk, ring, a.geometry, tensors, strides, relay_vectors * team, [](uint32_t) {});
         return;
     }
     const auto weight_of = [&](uint32_t channel) { return parameter<T>(a.o.weight, a.weight_is_wide, channel, 1.0f); };

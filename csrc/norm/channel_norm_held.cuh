@@ -48,11 +48,11 @@ struct bulk_ring {
 };
 
 // The fetching warp: the steps of one group after another. `arrays` tensors of one step share a place, [slot][array][reading thread].
-// Calls meet() once: before step number `pause`, or in the end.
+// before(number): before each step; the result is their count.
 template <int arrays, typename T, typename F>
-__device__ __forceinline__ void fetch_groups(bulk_ring &bulk, const walk_geometry &ring, const segment_geometry &geometry,
-                                             const T *const (&tensors)[arrays], const bops_channel_strides *const (&strides)[arrays],
-                                             uint32_t readers, uint32_t pause, const F &meet) {
+__device__ __forceinline__ uint32_t fetch_groups(bulk_ring &bulk, const walk_geometry &ring, const segment_geometry &geometry,
+                                                 const T *const (&tensors)[arrays], const bops_channel_strides *const (&strides)[arrays],
+                                                 uint32_t readers, const F &before) {
     constexpr uint32_t width = 16 / sizeof(T);
     const uint32_t teams = gridDim.x / ring.cluster, own_group = blockIdx.x / ring.cluster, rank = blockIdx.x - own_group * ring.cluster;
     const uint32_t lane = threadIdx.x % 32;
@@ -66,7 +66,7 @@ __device__ __forceinline__ void fetch_groups(bulk_ring &bulk, const walk_geometr
         for (uint32_t i = 0; i < ring.steps; ++i, place.next(ring.slots)) {
             const uint32_t here = segment < ring.segments ? min(ring.segments - segment, ring.multi) : 0;
             const uint32_t bytes = min(ring.per_segment - chunk * ring.pitch, ring.pitch) * 16; // of one segment
-            if (number++ == pause) meet();
+            before(number++);
             bulk.wait_empty(place);
             if (lane == 0) bulk.expect(place.slot, here * bytes * arrays);
             __syncwarp();
@@ -82,14 +82,7 @@ __device__ __forceinline__ void fetch_groups(bulk_ring &bulk, const walk_geometr
             if (++chunk == ring.chunks) chunk = 0, segment += ring.multi;
         }
     }
-    if (number <= pause) meet();
-}
-
-template <int arrays, typename T> __device__ __forceinline__ void fetch_groups(bulk_ring &bulk, const walk_geometry &ring,
-                                                                               const segment_geometry &geometry, const T *const (&tensors)[arrays],
-                                                                               const bops_channel_strides *const (&strides)[arrays],
-                                                                               uint32_t readers) {
-    fetch_groups(bulk, ring, geometry, tensors, strides, readers, 0, [] {});
+    return number;
 }
 
 // Among the reading warps.
@@ -119,7 +112,7 @@ template <typename T, bool general> __global__ void __maxnreg__(112) channel_nor
     if (warp == warps) {
         const T *const tensors[1] = {static_cast<const T *>(a.o.x)};
         const bops_channel_strides *const strides[1] = {&a.p.x};
-        fetch_groups(bulk, ring, a.geometry, tensors, strides, readers);
+        fetch_groups(bulk, ring, a.geometry, tensors, strides, readers, [](uint32_t) {});
         return;
     }
     const auto stride_of = [&](const bops_channel_strides &s) { return a.geometry.is_batch ? s.batch : s.channel; };

@@ -1,6 +1,8 @@
 // BatchNorm, GroupNorm and InstanceNorm forward: the bulk copy engine fetches one group after another into shared memory, some warps add up what
 // others write out. Compute capability 9.0.
 #pragma once
+#include <cooperative_groups.h>
+
 #include "channel_norm_held.cuh"
 
 namespace bops {
@@ -114,29 +116,42 @@ __device__ __forceinline__ void writers_sync(uint32_t team) { asm volatile("bar.
 
 // Warps of a block in this order: those that write, as many that add up, one that fetches, one that merges. A warp takes the mean of its first
 // vectors as the shift of its moments.
-template <typename T> __global__ void __launch_bounds__(relay_threads, 1) channel_norm_relay(const __grid_constant__ channel_walk_arguments a) {
+// cooperative: a team's blocks may be many and lie anywhere; what a block has made it sends to them, and a further warp receives what all have sent.
+template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_threads, 1)
+    channel_norm_relay(const __grid_constant__ channel_walk_arguments a) {
     constexpr int width = 16 / int(sizeof(T));
     __shared__ relay_slots<relay_moments> sums;
     __shared__ relay_slots<float3> statistics; // shift, correction, rstd
     __shared__ cluster_exchange exchange;
+    __shared__ message_exchange messages;
     __shared__ bulk_ring bulk;
     const walk_geometry &ring = a.ring;
-    const uint32_t team = (blockDim.x - 64) / 2, warps = team / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const uint32_t rank = ring.cluster > 1 ? cluster_rank() : 0, first = rank * ring.steps;
+    const uint32_t team = (blockDim.x - (cooperative ? 96 : 64)) / 2, warps = team / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
+    const uint32_t rank = blockIdx.x - own_group * ring.cluster, first = rank * ring.steps;
     bulk.initialize(ring.slots, team);
     if (threadIdx.x == 0) sums.initialize(warps, 32), statistics.initialize(1, warps);
-    if (ring.cluster > 1) {
+    if (cooperative) messages.initialize();
+    else if (ring.cluster > 1) {
         exchange.initialize(threadIdx.x);
         cluster_arrive();
         cluster_wait();
     }
     __syncthreads();
     if (a.overlaps) follow_previous();
+    if (cooperative) {
+        messages.clear(a.messages);
+        cooperative_groups::this_grid().sync();
+    }
     if (warp == 2 * warps) {
         const T *const tensors[1] = {static_cast<const T *>(a.o.x)};
         const bops_channel_strides *const strides[1] = {&a.p.x};
-        fetch_groups(bulk, ring, a.geometry, tensors, strides, relay_vectors * team);
+        bulk_place arriving; // the first whose bytes are not known to have come
+        fetch_groups(bulk, ring, a.geometry, tensors, strides, relay_vectors * team, [&](uint32_t number) {
+            if (!cooperative || number < ring.arriving) return;
+            bulk.wait_full(arriving);
+            arriving.next(ring.slots);
+        });
         return;
     }
 
@@ -186,8 +201,14 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1) channe
         return;
     }
 
-    // 2. Those of the block, and of its cluster.
-    if (warp > 2 * warps) {
+    // 2. Those of the block, and of its team.
+    const auto finish = [&](moments<float> total, uint32_t group, uint32_t turn) {
+        total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+        const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
+        if (lane == 0) statistics.make(turn) = make_float3(s.shift, s.correction, s.rstd), statistics.made(turn);
+        if (lane == 0 && rank == 0) save_group(a, group, s);
+    };
+    if (warp == 2 * warps + 1) {
         uint32_t warp_vectors = 0; // of the warp that has this thread's lane as its number
         for (uint32_t i = 0; i < ring.steps; ++i) warp_vectors += relay_lanes(ring, first + i, lane, team, relay_vectors);
         const float warp_count = lane < warps ? float(warp_vectors * width) : 0.0f;
@@ -200,6 +221,10 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1) channe
             if (lane < warps) part = from.of_warp[lane];
             sums.taken(turn);
             moments<float> total = merge_across<true>(part, warp_count, block_reciprocal);
+            if (cooperative) {
+                if (lane == 0) messages.send(a.messages, total, turn);
+                continue;
+            }
             if (ring.cluster > 1) {
                 exchange.send({total.shift, total.sum, total.square, 0}, turn, rank, ring.cluster, lane);
                 const float(*const blocks)[4] = exchange.wait(turn);
@@ -207,11 +232,17 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1) channe
                 if (lane < ring.cluster) part = {blocks[lane][0], blocks[lane][1], blocks[lane][2]};
                 total = merge_across<true>(part, rank_count, a.reciprocal_count);
             }
-            total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
-            const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
-            if (lane == 0) statistics.make(turn) = make_float3(s.shift, s.correction, s.rstd), statistics.made(turn);
-            if (lane == 0 && rank == 0) save_group(a, group, s);
+            finish(total, group, turn);
         }
+        return;
+    }
+    if (cooperative && warp > 2 * warps) {
+        float count[message_exchange::lane_messages];
+#pragma unroll
+        for (uint32_t i = 0; i < message_exchange::lane_messages; ++i)
+            count[i] = lane + 32 * i < ring.cluster ? float(ring.vectors_of(lane + 32 * i)) * width : 0.0f;
+        for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn)
+            finish(messages.receive(a.messages, turn, ring.cluster, count, a.reciprocal_count), group, turn);
         return;
     }
 
@@ -259,7 +290,7 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1) channe
     }
 }
 
-// Host: the RELAY variant.
+// Host: the RELAY and COOPERATIVE variants.
 template <typename T> bops_status channel_norm_relay_kernels(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
                                                              bops_dtype weight_dtype, const bops_channel_norm_operands &o, void *workspace,
                                                              const kernel_call &call) {
@@ -269,9 +300,11 @@ template <typename T> bops_status channel_norm_relay_kernels(const bops_channel_
         places.threads *= relay_vectors;
         const channel_walk_arguments a = walk_arguments<T>(p, places, dtype, weight_dtype, o, workspace);
         launch_shape shape;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads * 2 + 64), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
+        shape.cooperative = c.variant == BOPS_CHANNEL_NORM_COOPERATIVE;
+        shape.grid = dim3(c.grid), shape.block = dim3(c.threads * 2 + (shape.cooperative ? 96 : 64)), shape.overlaps_previous = c.overlaps != 0;
+        if (!shape.cooperative) shape.cluster = c.cluster;
         shape.shared_bytes = c.stages * places.threads * 16 + 2 * (p.groups ? a.ring.run_segments() : 1) * uint32_t(sizeof(float2));
-        const bops_status status = call(channel_norm_relay<T>, shape, a);
+        const bops_status status = shape.cooperative ? call(channel_norm_relay<T, true>, shape, a) : call(channel_norm_relay<T, false>, shape, a);
         return status ? status : finish_running(p, o, a.records, call);
     }
 }

@@ -11,11 +11,12 @@ struct walk_geometry {
     uint32_t per_segment, segments; // vectors; of a group
     uint32_t chunks, pitch, multi;  // steps of a segment; threads and number of the segments in a step
     divisor by_chunks, by_pitch;
+    uint32_t arriving; // steps on the way to shared memory, at most
 
     // whole_warps: no warp takes two segments in a step.
     __host__ void set(const segment_geometry &geometry, const bops_channel_norm_choice &c, uint32_t width, uint64_t spatial, bool whole_warps) {
         per_segment = uint32_t(spatial / width), segments = geometry.segments;
-        cluster = c.cluster, steps = c.vectors, slots = c.stages;
+        cluster = c.cluster, steps = c.vectors, slots = c.stages, arriving = c.tensors;
         pitch = whole_warps ? (per_segment + 31) / 32 * 32 : per_segment;
         multi = pitch < c.threads ? c.threads / pitch : 1;
         if (multi == 1) pitch = c.threads;
@@ -89,6 +90,78 @@ __device__ __forceinline__ packed<16> load_shared(uint32_t address) {
     return to;
 }
 
+// Moments that the blocks of a team give each other through memory, wherever they lie. A message is stored and loaded whole, with the tag of its turn,
+// so that nothing needs to order messages. A block sends a turn after it has received the one `ahead` before from all, who sent that after they had
+// received the one `ahead` before that: so with places for twice as many turns nobody stores to a message that is still being read.
+struct message_exchange {
+    static constexpr uint32_t ahead = 4, turns = 2 * ahead;
+    static constexpr uint32_t lane_messages = 5; // of a team, that a lane receives
+    alignas(8) uint64_t received[ahead];
+
+    // By all threads, before a barrier of the block.
+    __device__ __forceinline__ void initialize() {
+        if (threadIdx.x < ahead) mbarrier::initialize(shared_address(&received[threadIdx.x]), 1);
+        mbarrier::fence_initialized();
+    }
+    // By all threads, before a barrier of the grid: what `messages`, [turn % turns][block], hold at first is unknown.
+    __device__ __forceinline__ static void clear(uint4 *messages) {
+        if (threadIdx.x < turns) store_message(messages + threadIdx.x * gridDim.x + blockIdx.x, make_uint4(0, 0, 0, 0));
+    }
+    // By one thread: the block's moments.
+    __device__ __forceinline__ void send(uint4 *messages, const moments<float> &part, uint32_t turn) {
+        mbarrier::wait(shared_address(&received[turn % ahead]), (turn / ahead & 1) ^ 1);
+        store_message(messages + turn % turns * gridDim.x + blockIdx.x,
+                      make_uint4(turn + 1, __float_as_uint(part.shift), __float_as_uint(part.sum), __float_as_uint(part.square)));
+    }
+    // By a warp: the moments of the team; count[i]: elements of the block whose rank is this lane + 32 i.
+    __device__ __forceinline__ moments<float> receive(const uint4 *messages, uint32_t turn, uint32_t team, const float (&count)[lane_messages],
+                                                      float reciprocal_count) {
+        const uint32_t lane = threadIdx.x % 32;
+        const uint4 *const from = messages + turn % turns * gridDim.x + blockIdx.x / team * team + lane;
+        uint4 message[lane_messages];
+        bool is_missing;
+        do {
+            is_missing = false;
+#pragma unroll
+            for (uint32_t i = 0; i < lane_messages; ++i)
+                message[i] = lane + 32 * i < team ? load_message(from + 32 * i) : make_uint4(turn + 1, 0, 0, 0);
+#pragma unroll
+            for (uint32_t i = 0; i < lane_messages; ++i) is_missing |= message[i].x != turn + 1;
+        } while (__any_sync(~0u, is_missing));
+        if (lane == 0) mbarrier::arrive(shared_address(&received[turn % ahead]));
+        const auto part = [&](uint32_t i) {
+            return moments<float>{__uint_as_float(message[i].y), __uint_as_float(message[i].z), __uint_as_float(message[i].w)};
+        };
+        float shift[1] = {};
+#pragma unroll
+        for (uint32_t i = 0; i < lane_messages; ++i) shift[0] = fmaf(part(i).shift, count[i], shift[0]);
+        warp_sum(shift, 32);
+        moments<float> total = {shift[0] * reciprocal_count, 0, 0};
+#pragma unroll
+        for (uint32_t i = 0; i < lane_messages; ++i) merge(total, part(i), count[i]);
+        float sums[2] = {total.sum, total.square};
+        warp_sum(sums, 32);
+        return {total.shift, sums[0], sums[1]};
+    }
+
+    static __device__ __forceinline__ void store_message(uint4 *to, const uint4 &value) {
+#if __CUDA_ARCH__ >= 900
+        const uint64_t low = uint64_t(value.y) << 32 | value.x, high = uint64_t(value.w) << 32 | value.z;
+        asm volatile("{ .reg .b128 all; mov.b128 all, {%1, %2}; st.relaxed.gpu.global.b128 [%0], all; }" ::"l"(to), "l"(low), "l"(high) : "memory");
+#endif
+    }
+    static __device__ __forceinline__ uint4 load_message(const uint4 *from) {
+        uint64_t low = 0, high = 0;
+#if __CUDA_ARCH__ >= 900
+        asm volatile("{ .reg .b128 all; ld.relaxed.gpu.global.b128 all, [%2]; mov.b128 {%0, %1}, all; }"
+                     : "=l"(low), "=l"(high)
+                     : "l"(from)
+                     : "memory");
+#endif
+        return make_uint4(uint32_t(low), uint32_t(low >> 32), uint32_t(high), uint32_t(high >> 32));
+    }
+};
+
 struct channel_walk_arguments {
     bops_channel_norm_params p;
     bops_channel_norm_operands o;
@@ -96,6 +169,7 @@ struct channel_walk_arguments {
     walk_geometry ring;
     float eps, momentum, reciprocal_count, unbias;
     uint32_t weight_is_wide, overlaps;
+    uint4 *messages;              // of teams that are no clusters
     group_record<float> *records; // where samples have running statistics
 };
 
@@ -109,8 +183,10 @@ template <typename T> channel_walk_arguments walk_arguments(const bops_channel_n
     a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = float(p.momentum);
     a.reciprocal_count = float(1.0 / count), a.unbias = float(count / (count - 1.0));
     a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;
+    a.messages = static_cast<uint4 *>(workspace);
     const bool keeps = p.groups && (o.running_mean || o.running_var);
-    a.records = keeps ? static_cast<group_record<float> *>(workspace) : nullptr;
+    const uint32_t messages = c.variant == BOPS_CHANNEL_NORM_COOPERATIVE ? c.grid * message_exchange::turns : 0;
+    a.records = keeps ? reinterpret_cast<group_record<float> *>(a.messages + messages) : nullptr;
     return a;
 }
 

@@ -107,6 +107,9 @@ pub(super) trait Family {
 /// Groups that clusters of a large device take one after another, several times around their rings.
 const MANY_ROUNDS: [u64; 3] = [4, 36, 65_600];
 
+/// Groups that no cluster holds, or that leave multiprocessors of a large device without one.
+const LARGE_GROUPS: [u64; 3] = [1, 16, 525_004];
+
 /// Odd spatial extents, of which a few channels of all samples stay on chip.
 const ODD_EXTENTS: [u64; 4] = [5, 8, 7, 7];
 
@@ -356,8 +359,12 @@ pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
         }
         // Long segments, and enough of their parts to fill a large device.
         if dtype == DType::F32 {
-            let x = dense(dtype, &[1, 2, 4_400_000]);
-            add(Form::affine(x, F::groups(2), DType::F32), Data::LargeMean, false);
+            let form = Form::affine(dense(dtype, &[1, 2, 4_400_000]), F::groups(2), DType::F32);
+            add(form.clone().act(Activation::GeluTanh), Data::LargeMean, false);
+            add(form, Data::LargeMean, false);
+            let form = Form::affine(dense(dtype, &LARGE_GROUPS), F::groups(LARGE_GROUPS[1]), DType::F32);
+            add(form.clone().act(Activation::Silu), Data::Normal, false);
+            add(if F::HAS_RUNNING { form.running(Running::Momentum(0.1)) } else { form }, Data::LargeMean, false);
             let x = dense(dtype, &MANY_ROUNDS);
             add(Form::affine(x, F::groups(MANY_ROUNDS[1]), DType::F32), Data::LargeMean, false);
         }

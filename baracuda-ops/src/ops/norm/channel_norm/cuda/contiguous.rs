@@ -21,6 +21,20 @@ const SPLIT_BY_WARPS: u64 = 1024;
 /// The variant that serves a forward.
 pub(super) fn forward(p: &Problem) -> Result<Tuned, String> {
     p.check_extents()?;
+    let chosen = clustered(p);
+    // Clusters of 16 leave an eighth of the multiprocessors out.
+    let shared = match &chosen {
+        Some(tuned) if tuned.cluster <= 8 || tuned.variant == sys::BOPS_CHANNEL_NORM_SINGLE => None,
+        _ => cooperative_forward(p),
+    };
+    match shared.or(chosen) {
+        Some(tuned) => Ok(tuned),
+        None => split_forward(p),
+    }
+}
+
+/// The variant for groups that a block or a cluster holds.
+fn clustered(p: &Problem) -> Option<Tuned> {
     let on_chip = || {
         let (single, relay) = (single(p), relay(p, 1));
         match (&single, &relay) {
@@ -29,10 +43,7 @@ pub(super) fn forward(p: &Problem) -> Result<Tuned, String> {
             _ => single.or_else(|| held(p, 1)),
         }
     };
-    match slab(p, 1).or_else(on_chip) {
-        Some(tuned) => Ok(tuned),
-        None => split_forward(p),
-    }
+    slab(p, 1).or_else(on_chip)
 }
 
 /// The variant that serves a backward.
@@ -42,7 +53,7 @@ pub(super) fn backward(p: &Problem) -> Result<Tuned, String> {
         (held, Some(relay)) if held.cluster >= RELAY_BACKWARD_CLUSTER => Some(relay.tuned),
         (held, _) => Some(held),
     };
-    let large = || match (walking(), cooperative(p)) {
+    let large = || match (walking(), cooperative_backward(p)) {
         (Some(walking), Some(cooperative)) if !cooperative.is_faster_than(&walking, p) => Some(walking),
         (walking, cooperative) => cooperative.map(|cooperative| cooperative.tuned).or(walking),
     };
@@ -492,7 +503,7 @@ impl Cooperative {
 
 /// The gradients of groups that the multiprocessors hold together: the number of blocks that share one with the least time by what they move,
 /// where that is less than for reading the groups twice.
-fn cooperative(p: &Problem) -> Option<Cooperative> {
+fn cooperative_backward(p: &Problem) -> Option<Cooperative> {
     let all_vectors = p.group_vectors().filter(|_| p.capability >= 90 && !p.is_general())?;
     let shape = &p.shape;
     let (segments, groups, vectors) = (shape.group_segments(), shape.group_count(), p.segment_vectors());
@@ -555,6 +566,22 @@ const RELAY_AHEAD: u64 = 96 << 10;
 const RELAY_GROUP: u64 = 12 << 10;
 const RELAY_STEP: u64 = 1 << 10;
 
+/// Forward, of the cooperative variant: threads of a team, and the most blocks that share a group.
+const COOPERATIVE_FORWARD_THREADS: [u64; 5] = [224, 256, 320, 352, 384];
+const COOPERATIVE_FORWARD_TEAM: u64 = 160;
+/// Bytes of x, and of a group, from which it is faster than reading x twice and than clusters that leave multiprocessors out.
+const COOPERATIVE_FORWARD_LEAST: u64 = 32 << 20;
+const COOPERATIVE_FORWARD_GROUP: u64 = 7 << 18;
+/// What a group costs it beyond its bytes, where elements have 4 bytes, 2, or where exponentials take the time; and what a step does. As bytes of a
+/// multiprocessor's share of the memory's speed.
+const COOPERATIVE_FORWARD_TURN: [u64; 3] = [4 << 10, 12 << 10, 32 << 10];
+const COOPERATIVE_FORWARD_STEP: u64 = 1 << 10;
+/// Bytes that a block has on the way at once, and where a group takes most of the places: more of them hold up what is written, unless exponentials
+/// take longer than that.
+const COOPERATIVE_ARRIVING: [u64; 2] = [64 << 10, 31 << 10];
+/// `message_exchange::turns` of `csrc/norm/channel_norm_walk.cuh`: messages of a block that memory has room for.
+const COOPERATIVE_MESSAGES: u64 = 8;
+
 /// A choice, the bytes of a block in a group, and the groups that a cluster takes one after another.
 struct Relay {
     tuned: Tuned,
@@ -569,63 +596,144 @@ impl Relay {
     }
 }
 
+/// How blocks with two teams of threads, one that adds up and one that writes, take a group.
+struct RelaySteps {
+    threads: u64,
+    /// Segments in a step, or steps of a segment.
+    multi: u64,
+    chunks: u64,
+    /// Steps of a group.
+    all: u64,
+}
+
+/// What one of the blocks that share a group takes of it. All but the first two as bytes of a multiprocessor's share of the memory's speed.
+struct RelayShare {
+    steps: u64,
+    slots: u64,
+    /// What it reads and writes, averaged over the multiprocessors, or its instructions where those take longer.
+    time: u64,
+    /// What is missing to places that hide the exchange.
+    missing: u64,
+    bytes: u64,
+}
+
+impl RelaySteps {
+    fn new(p: &Problem, threads: u64) -> Self {
+        let (vectors, places) = (p.segment_vectors(), threads * RELAY_VECTORS);
+        let (multi, chunks) = ((places / vectors).max(1), vectors.div_ceil(places));
+        Self { threads, multi, chunks, all: p.shape.group_segments().div_ceil(multi) * chunks }
+    }
+
+    /// Of `blocks` blocks in all, `cluster` a group. step: what one costs in instructions.
+    fn share(&self, p: &Problem, arrays: u64, cluster: u64, blocks: u64, step: u64) -> Option<RelayShare> {
+        let steps = self.all.div_ceil(cluster);
+        let parameters = if p.shape.groups == 0 { 1 } else { ((steps - 1) / self.chunks + 2) * self.multi };
+        let room = u64::from(p.shared_bytes).saturating_sub(RESERVED_SHARED + parameters * 16);
+        let slot = self.threads * RELAY_VECTORS * 16 * arrays;
+        let slots = (room / slot).min(SLOTS);
+        if steps >= slots {
+            return None;
+        }
+        let bytes = p.group_vectors()? * 16 * arrays * steps / self.all;
+        let moved = bytes * (arrays + 1) / arrays * blocks / u64::from(p.multiprocessors);
+        let instructions = steps * (arrays + 1) * step * u64::from(16 / p.element_bytes);
+        let missing = RELAY_AHEAD.saturating_sub((slots - steps) * slot);
+        Some(RelayShare { steps, slots, time: moved.max(instructions), missing, bytes })
+    }
+
+    fn tuned(&self, p: &Problem, arrays: u64, share: &RelayShare, cluster: u64, teams: u64) -> Option<Tuned> {
+        Some(Tuned {
+            variant: sys::BOPS_CHANNEL_NORM_RELAY,
+            vec_bytes: 16,
+            vectors: share.steps as u32,
+            threads: self.threads as u32,
+            cluster: cluster as u32,
+            grid: u32::try_from(teams * cluster).ok()?,
+            stages: share.slots as u32,
+            workspace_bytes: if arrays == 1 && p.shape.groups > 0 && p.has_running {
+                p.shape.group_count() * 16
+            } else {
+                0
+            },
+            launches: 1 + if arrays == 1 { running_launches(p) } else { 0 },
+            ..Tuned::default()
+        })
+    }
+}
+
+/// Whether threads of a team compute exponentials evenly, where they compute any.
+fn fits_evenly(p: &Problem, arrays: u64, threads: u64) -> bool {
+    let is_long = p.segment_vectors() >= RELAY_THREADS[1] * RELAY_VECTORS;
+    !(arrays == 1 && p.activation == Activation::Silu && is_long) || threads.is_multiple_of(RELAY_EXPONENTIAL_THREADS)
+}
+
 /// Groups in shared memory while the following ones are fetched: the team and cluster that take the least time by what blocks move. `arrays`: x, or
 /// dy and x, of a channel then.
 fn relay(p: &Problem, arrays: u64) -> Option<Relay> {
-    let all_vectors = p.group_vectors().filter(|_| p.capability >= 90 && !p.is_general())?;
-    let shape = &p.shape;
-    let (segments, groups, vectors) = (shape.group_segments(), shape.group_count(), p.segment_vectors());
-    if arrays == 2 && shape.groups > 0 {
+    p.group_vectors().filter(|_| p.capability >= 90 && !p.is_general())?;
+    if arrays == 2 && p.shape.groups > 0 {
         return None;
     }
+    let groups = p.shape.group_count();
     let mut best: Option<(u64, Relay)> = None;
-    let fits_evenly = |&threads: &u64| {
-        let is_long = vectors >= RELAY_THREADS[1] * RELAY_VECTORS;
-        !(arrays == 1 && p.activation == Activation::Silu && is_long)
-            || threads.is_multiple_of(RELAY_EXPONENTIAL_THREADS)
-    };
-    for threads in (RELAY_THREADS[0]..=RELAY_THREADS[1]).rev().step_by(32).filter(fits_evenly) {
-        let places = threads * RELAY_VECTORS;
-        let multi = (places / vectors).max(1);
-        let chunks = vectors.div_ceil(places);
-        let all = segments.div_ceil(multi) * chunks;
-        for cluster in [1, 2, 4, 8, 16].into_iter().filter(|&cluster| cluster <= u64::from(p.max_cluster).min(all)) {
-            let own = all.div_ceil(cluster);
-            let parameters = if shape.groups == 0 { 1 } else { ((own - 1) / chunks + 2) * multi };
-            let room = u64::from(p.shared_bytes).saturating_sub(RESERVED_SHARED + parameters * 16);
-            let slot = places * 16 * arrays;
-            let slots = (room / slot).min(SLOTS);
-            if own >= slots {
-                continue;
-            }
+    let all_threads = (RELAY_THREADS[0]..=RELAY_THREADS[1]).rev().step_by(32);
+    for threads in all_threads.filter(|&threads| fits_evenly(p, arrays, threads)) {
+        let steps = RelaySteps::new(p, threads);
+        let most = u64::from(p.max_cluster).min(steps.all);
+        for cluster in [1, 2, 4, 8, 16].into_iter().filter(|&cluster| cluster <= most) {
             let teams = p.teams(cluster, 1).min(groups);
+            let Some(share) = steps.share(p, arrays, cluster, teams * cluster, RELAY_STEP) else { continue };
             let rounds = groups.div_ceil(teams);
-            let bytes = all_vectors * 16 * arrays * own / all;
-            let moved = bytes * (arrays + 1) / arrays * teams * cluster / u64::from(p.multiprocessors);
-            let steps = own * (arrays + 1) * RELAY_STEP * u64::from(16 / p.element_bytes);
-            let missing = RELAY_AHEAD.saturating_sub((slots - own) * slot);
-            let cost = rounds * (moved.max(steps) + missing + RELAY_GROUP);
-            if best.as_ref().is_some_and(|(least, _)| *least <= cost) {
-                continue;
+            let cost = rounds * (share.time + share.missing + RELAY_GROUP);
+            if best.as_ref().is_none_or(|(least, _)| cost < *least) {
+                let tuned = steps.tuned(p, arrays, &share, cluster, teams)?;
+                let tuned = Tuned { overlaps: u32::from(rounds == 1), ..tuned };
+                best = Some((cost, Relay { tuned, bytes: share.bytes, rounds }));
             }
-            let workspace_bytes = if arrays == 1 && shape.groups > 0 && p.has_running { groups * 16 } else { 0 };
-            let tuned = Tuned {
-                variant: sys::BOPS_CHANNEL_NORM_RELAY,
-                vec_bytes: 16,
-                vectors: own as u32,
-                threads: threads as u32,
-                cluster: cluster as u32,
-                grid: u32::try_from(teams * cluster).ok()?,
-                stages: slots as u32,
-                overlaps: u32::from(rounds == 1),
-                workspace_bytes,
-                launches: 1 + if arrays == 1 { running_launches(p) } else { 0 },
-                ..Tuned::default()
-            };
-            best = Some((cost, Relay { tuned, bytes, rounds }));
         }
     }
     best.map(|(_, relay)| relay)
+}
+
+/// The same, of groups that any number of blocks share.
+fn cooperative_forward(p: &Problem) -> Option<Tuned> {
+    let group_bytes = p.group_vectors().filter(|_| p.capability >= 90 && !p.is_general())? * 16;
+    let (groups, multiprocessors) = (p.shape.group_count(), u64::from(p.multiprocessors));
+    if group_bytes < COOPERATIVE_FORWARD_GROUP || groups * group_bytes < COOPERATIVE_FORWARD_LEAST {
+        return None;
+    }
+    let is_exponential = p.activation == Activation::Silu;
+    let turn = COOPERATIVE_FORWARD_TURN[if is_exponential { 2 } else { usize::from(p.element_bytes == 2) }];
+    let instructions = if is_exponential { 2 * RELAY_STEP } else { RELAY_STEP };
+    let mut best: Option<(u64, Tuned)> = None;
+    for threads in COOPERATIVE_FORWARD_THREADS.into_iter().filter(|&threads| fits_evenly(p, 1, threads)) {
+        let steps = RelaySteps::new(p, threads);
+        for teams in 1..=multiprocessors.min(groups) {
+            let most = (multiprocessors / teams).min(COOPERATIVE_FORWARD_TEAM).min(steps.all);
+            let team = steps.all.div_ceil(steps.all.div_ceil(most));
+            let Some(share) = steps.share(p, 1, team, teams * team, instructions) else {
+                break; // Nor do smaller teams hold their groups.
+            };
+            let missing = RELAY_AHEAD.saturating_sub((share.slots - share.steps) * (share.bytes / share.steps));
+            let own = share.time + missing + turn + share.steps * COOPERATIVE_FORWARD_STEP;
+            // The first group is not written while it is read, nor is one read while the last is written.
+            let cost = groups.div_ceil(teams) * own + 2 * share.bytes;
+            if missing > RELAY_AHEAD / 2 || best.is_some_and(|(least, _)| least <= cost) {
+                continue;
+            }
+            let is_full = 2 * share.steps > share.slots && !is_exponential;
+            let tuned = steps.tuned(p, 1, &share, team, teams)?;
+            let tuned = Tuned {
+                variant: sys::BOPS_CHANNEL_NORM_COOPERATIVE,
+                tensors: (COOPERATIVE_ARRIVING[usize::from(is_full)] / (threads * RELAY_VECTORS * 16)) as u32,
+                overlaps: 1,
+                workspace_bytes: tuned.workspace_bytes + teams * team * COOPERATIVE_MESSAGES * 16,
+                ..tuned
+            };
+            best = Some((cost, tuned));
+        }
+    }
+    best.map(|(_, tuned)| tuned)
 }
 
 #[cfg(test)]
@@ -751,6 +859,23 @@ mod tests {
                         assert!(p.capability >= 90 && !p.is_general() && !p.inference, "{p:?} {tuned:?}");
                         assert!(arrays == 1 || p.shape.groups == 0, "{p:?} {tuned:?}");
                     }
+                    sys::BOPS_CHANNEL_NORM_COOPERATIVE if arrays == 1 => {
+                        let places = threads * 2;
+                        let (multi, chunks) = ((places / vectors).max(1), vectors.div_ceil(places));
+                        let steps = p.shape.group_segments().div_ceil(multi) * chunks;
+                        assert!(u64::from(tuned.vectors * tuned.cluster) >= steps, "{p:?} {tuned:?}");
+                        assert!(threads.is_multiple_of(32) && threads <= 384 && tuned.cluster <= 160, "{tuned:?}");
+                        assert!(tuned.grid.is_multiple_of(tuned.cluster) && tuned.grid > 0, "{p:?} {tuned:?}");
+                        assert!(tuned.grid <= p.multiprocessors, "{p:?} {tuned:?}");
+                        let touched = (u64::from(tuned.vectors - 1) / chunks + 2) * multi;
+                        let parameters = if p.shape.groups == 0 { 1 } else { touched };
+                        let shared_bytes = u64::from(tuned.stages) * places * 16 + parameters * 16;
+                        assert!(shared_bytes + 4096 <= u64::from(p.shared_bytes), "{p:?} {tuned:?}");
+                        assert!(tuned.stages > tuned.vectors && tuned.stages <= 32, "{p:?} {tuned:?}");
+                        assert!((1..=tuned.stages).contains(&tuned.tensors), "{p:?} {tuned:?}");
+                        assert!(p.capability >= 90 && !p.is_general() && !p.inference, "{p:?} {tuned:?}");
+                        assert!(tuned.workspace_bytes >= u64::from(tuned.grid) * 128, "{tuned:?}");
+                    }
                     sys::BOPS_CHANNEL_NORM_COOPERATIVE => {
                         let by_segment = p.shape.groups > 0;
                         let pitch = if by_segment { vectors.next_multiple_of(32) } else { vectors };
@@ -797,12 +922,9 @@ mod tests {
 
     #[test]
     fn groups_that_fit_stay_on_chip() {
-        for (shape, bytes) in [([1, 128, 1 << 18, 32], 2), ([256, 64, 3136, 0], 4), ([64, 256, 3136, 0], 2)] {
+        for (shape, bytes) in [([256, 64, 3136, 0], 2), ([64, 64, 12544, 0], 2), ([64, 256, 3136, 0], 4)] {
             assert_eq!(forward(&h200(shape, bytes)).unwrap().variant, sys::BOPS_CHANNEL_NORM_RELAY, "{shape:?}");
         }
-        assert_eq!(forward(&h200([1, 128, 1 << 18, 32], 4)).unwrap().variant, sys::BOPS_CHANNEL_NORM_HELD);
-        let silu = forward(&Problem { activation: Activation::Silu, ..h200([1, 128, 1 << 18, 32], 2) }).unwrap();
-        assert_eq!((silu.variant, silu.threads, silu.cluster), (sys::BOPS_CHANNEL_NORM_RELAY, 384, 16));
         for (shape, variant) in [
             ([64, 256, 3136, 0], sys::BOPS_CHANNEL_NORM_RELAY),
             ([64, 512, 784, 0], sys::BOPS_CHANNEL_NORM_HELD),
@@ -842,8 +964,32 @@ mod tests {
         }
         let apart = forward(&h200([32, 256, 3136, 32], 2)).unwrap();
         assert_eq!((apart.stages, apart.chunks, apart.tensors), (4014, 132, 4));
-        let large = h200([1, 256, 1 << 20, 32], 2);
-        assert_eq!(forward(&large).unwrap().variant, sys::BOPS_CHANNEL_NORM_SPLIT);
+    }
+
+    #[test]
+    fn groups_that_clusters_hold_badly_are_shared_by_all_multiprocessors() {
+        let (identity, silu) = (Activation::Identity, Activation::Silu);
+        for (shape, bytes, activation, expected) in [
+            ([1, 256, 1 << 20, 32], 2, identity, (320, 13, 127, 127, 3)),
+            ([1, 256, 1 << 20, 32], 2, silu, (384, 11, 125, 125, 5)),
+            ([1, 128, 1 << 18, 32], 4, identity, (352, 3, 126, 126, 5)),
+            ([1, 128, 1 << 18, 32], 2, identity, (352, 6, 32, 128, 5)),
+            ([1, 128, 1 << 18, 32], 2, silu, (384, 11, 16, 128, 5)),
+            ([64, 64, 12544, 0], 4, identity, (320, 5, 64, 128, 6)),
+            ([256, 64, 3136, 0], 4, identity, (224, 8, 64, 128, 9)),
+            ([2, 64, 1 << 18, 0], 4, identity, (352, 3, 63, 126, 5)),
+        ] {
+            let tuned = forward(&Problem { activation, ..h200(shape, bytes) }).unwrap();
+            assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_COOPERATIVE, "{shape:?}");
+            let found = (tuned.threads, tuned.vectors, tuned.cluster, tuned.grid, tuned.tensors);
+            assert_eq!(found, expected, "{shape:?} {activation:?}");
+        }
+        // The whole device does not hold such a group, nor is a residual fetched.
+        let large = h200([1, 256, 1 << 20, 32], 4);
+        let with_residual = Problem { has_extra: true, ..h200([2, 64, 1 << 18, 0], 4) };
+        for p in [large, with_residual] {
+            assert_eq!(forward(&p).unwrap().variant, sys::BOPS_CHANNEL_NORM_SPLIT);
+        }
     }
 
     #[test]
