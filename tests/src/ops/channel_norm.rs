@@ -346,7 +346,9 @@ pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
             }
         }
         if dtype != DType::F16 {
-            for data in [Data::Constant, Data::LargeMean, Data::Outlier] {
+            // Tiles of several channels that a cluster holds.
+            add(Form::affine(last(dtype, &[2, 64, 1000]), F::groups(64), DType::F32), Data::Step, false);
+            for data in [Data::Constant, Data::LargeMean, Data::Outlier, Data::Step] {
                 add(Form::affine(dense(dtype, &[1, 2, 70_000]), F::groups(2), DType::F32), data, false);
                 // More than a cluster holds at once.
                 if dtype != DType::F64 {
@@ -358,6 +360,7 @@ pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
         if dtype == DType::F32 {
             let x = dense(dtype, &[1, 2, 4_400_000]);
             add(Form::affine(x, F::groups(2), DType::F32), Data::LargeMean, false);
+            add(Form::affine(x, F::groups(2), DType::F32), Data::Step, false);
             let x = dense(dtype, &MANY_ROUNDS);
             add(Form::affine(x, F::groups(MANY_ROUNDS[1]), DType::F32), Data::LargeMean, false);
         }
