@@ -162,6 +162,10 @@ struct cluster_exchange {
 
 // ---- moments --------------------------------------------------------------------------------------------------------------
 
+// A product that the compiler does not fuse into what it is used in: what is subtracted is then the number that is kept.
+__device__ __forceinline__ float rounded_product(float a, float b) { return __fmul_rn(a, b); }
+__device__ __forceinline__ double rounded_product(double a, double b) { return __dmul_rn(a, b); }
+
 // Moments of a set about `shift`, a value near its mean: sums of d = x - shift and of d^2.
 template <typename A> struct moments { A shift, sum, square; };
 
@@ -170,6 +174,39 @@ template <typename A> __device__ __forceinline__ void merge(moments<A> &total, c
     const A e = part.shift - total.shift;
     total.sum += part.sum + count * e;
     total.square += part.square + e * (A(2) * part.sum + count * e);
+}
+
+// Adds a vector to sums of d = x - shift and of d^2, a chain of additions for each of `chains` positions. shift: one, or of every position.
+__device__ __forceinline__ float shift_of(float shift, int) { return shift; }
+__device__ __forceinline__ double shift_of(double shift, int) { return shift; }
+template <int width, typename A> __device__ __forceinline__ A shift_of(const A (&shift)[width], int i) { return shift[i]; }
+template <int width, int chains, typename A, typename Shift>
+__device__ __forceinline__ void add_moments(const A (&x)[width], const Shift &shift, A (&sum)[chains], A (&square)[chains]) {
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+        const A d = x[i] - shift_of(shift, i);
+        sum[i % chains] += d;
+        square[i % chains] = fma(d, d, square[i % chains]);
+    }
+}
+
+// Moments in one pass are about the mean of the first elements. Where those lie far from the others, the squares are mostly
+// count * (mean - shift)^2, which cancels later and leaves its roundings. If it is more than half of them, the shift moves to the mean, and the
+// moments are to be added up again. NaN and infinity stay where they are.
+template <typename A> __device__ __forceinline__ bool recenter(moments<A> &m, A reciprocal_count) {
+    const A correction = m.sum * reciprocal_count;
+    const bool is_far = __builtin_expect(m.sum * correction > A(0.5) * m.square, false);
+    if (is_far) m.shift += correction;
+    return is_far;
+}
+
+// The same for the elements that the lanes of a warp share: add(shift, sums) adds up this lane's.
+template <typename A, typename Add> __device__ __forceinline__ void recenter(moments<A> &m, A reciprocal_count, const Add &add) {
+    if (__builtin_expect(!recenter(m, reciprocal_count), true)) return;
+    A sums[2];
+    add(m.shift, sums);
+    warp_sum(sums, 32);
+    m.sum = sums[0], m.square = sums[1];
 }
 
 // NaN stays NaN.
@@ -185,17 +222,17 @@ __device__ __forceinline__ float reciprocal_root(float v) {
 constexpr uint32_t merge_lanes = 32; // the most warps of a block; more than the blocks of a cluster
 
 // Merges the moments of the lanes of a warp, lane i's of cols[i] elements; every lane gets the total.
-template <bool centered> __device__ __forceinline__ moments<float> merge_across(const moments<float> &mine, float cols, float reciprocal_cols) {
+template <bool centered, typename A> __device__ __forceinline__ moments<A> merge_across(const moments<A> &mine, A cols, A reciprocal_cols) {
     if constexpr (centered) {
-        float shift[1] = {mine.shift * cols};
+        A shift[1] = {mine.shift * cols};
         warp_sum(shift, merge_lanes);
-        moments<float> part = {shift[0] * reciprocal_cols, 0, 0};
+        moments<A> part = {rounded_product(shift[0], reciprocal_cols), 0, 0};
         merge(part, mine, cols);
-        float sums[2] = {part.sum, part.square};
+        A sums[2] = {part.sum, part.square};
         warp_sum(sums, merge_lanes);
         return {part.shift, sums[0], sums[1]};
     } else {
-        float square[1] = {mine.square};
+        A square[1] = {mine.square};
         warp_sum(square, merge_lanes);
         return {0, 0, square[0]};
     }

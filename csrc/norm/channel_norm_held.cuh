@@ -89,7 +89,7 @@ __device__ __forceinline__ uint32_t fetch_groups(bulk_ring &bulk, const walk_geo
 __device__ __forceinline__ void readers_sync(uint32_t readers) { asm volatile("bar.sync 1, %0;" ::"r"(readers) : "memory"); }
 
 // The first `held` steps of a group go to registers, which frees their places at once; further ones stay in theirs until they are written out. A warp
-// takes the mean of its first vectors as the shift of its moments.
+// takes the mean of its first vectors as the shift of its moments, and where that is far from its mean, goes through its part once more.
 // general: with an activation that takes many instructions.
 template <typename T, bool general> __global__ void __maxnreg__(112) channel_norm_held(const __grid_constant__ channel_walk_arguments a) {
     constexpr int width = 16 / int(sizeof(T)), held = general ? 0 : held_steps;
@@ -131,7 +131,7 @@ template <typename T, bool general> __global__ void __maxnreg__(112) channel_nor
     // The step whose vectors give the shift: the first may be the rest of a segment, which some warps have no part in.
     const uint32_t shift_step = first_lanes == 0 && steps > 1 ? 1 : 0, shift_lanes = shift_step ? lanes_of(warp) : first_lanes;
     const float shift_scale = shift_lanes ? 1.0f / float(shift_lanes * width) : 0.0f;
-    const float warp_count = float(warp_vectors * width);
+    const float warp_count = float(warp_vectors * width), own_reciprocal = 1.0f / __shfl_sync(~0u, warp_count, warp);
     const uint32_t block_vectors = ring.vectors_of(rank);
     const float block_reciprocal = ring.cluster == 1 ? a.reciprocal_count : block_vectors ? 1.0f / (float(block_vectors) * width) : 0.0f;
     const float rank_count = lane < ring.cluster ? float(ring.vectors_of(lane)) * width : 0.0f;
@@ -155,14 +155,7 @@ template <typename T, bool general> __global__ void __maxnreg__(112) channel_nor
                 warp_sum(mean, 32);
                 total.shift = mean[0] * shift_scale;
             }
-            if (is_mine) {
-#pragma unroll
-                for (int k = 0; k < width; ++k) {
-                    const float d = x[k] - total.shift;
-                    sum[k] += d;
-                    square[k] = fmaf(d, d, square[k]);
-                }
-            }
+            if (is_mine) { add_moments(x, total.shift, sum, square); }
             step.next(ring);
         };
 #pragma unroll
@@ -188,6 +181,23 @@ template <typename T, bool general> __global__ void __maxnreg__(112) channel_nor
         float sums[2] = {early[0] + tree_sum(sum), early[1] + tree_sum(square)};
         warp_sum(sums, 32);
         total.sum = sums[0], total.square = sums[1];
+        recenter(total, own_reciprocal, [&](float shift, float(&again)[2]) {
+            again[0] = again[1] = 0;
+            step.start(ring, first);
+            const auto take_again = [&](const packed<16> &vector) {
+                float x[width], sum[width] = {}, square[width] = {};
+                unpack<T>(vector, x);
+                if (step.is_mine(ring)) add_moments(x, shift, sum, square);
+                again[0] += tree_sum(sum), again[1] += tree_sum(square);
+                step.next(ring);
+            };
+#pragma unroll
+            for (int v = 0; v < held; ++v)
+                if (v < steps) take_again(data[v]);
+            bulk_place later = kept;
+#pragma unroll 1
+            for (uint32_t v = held; v < steps; ++v, later.next(ring.slots)) take_again(shared_vector(later.slot * readers + threadIdx.x));
+        });
         if (lane == 0) warp_moments[turn % 2][warp] = total;
         readers_sync(readers);
 

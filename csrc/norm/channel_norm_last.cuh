@@ -170,10 +170,6 @@ template <typename A, int width> struct lane_sums {
     }
 };
 
-// A product that the compiler does not fuse into what it is used in: what is subtracted is then the number that is kept.
-__device__ __forceinline__ float rounded_product(float a, float b) { return __fmul_rn(a, b); }
-__device__ __forceinline__ double rounded_product(double a, double b) { return __dmul_rn(a, b); }
-
 // ---- forward ----------------------------------------------------------------------------------------------------------------
 
 template <typename A> struct channel_last_arguments {
@@ -196,37 +192,38 @@ template <int width, typename A> struct thread_moments_of {
 #pragma unroll
         for (int i = 0; i < width; ++i) shift[i] = 0, sum[i] = 0, square[i] = 0;
     }
-    // Moves the shift to where the mean of both is.
-    __device__ __forceinline__ void merge(const thread_moments_of &part) {
-        const A share = part.count / (count + part.count);
+    // Moves the shift to the mean; `more` are squares that are not in `square` yet.
+    __device__ __forceinline__ void recenter(A (&more)[width]) {
+        const A share = A(1) / count;
 #pragma unroll
         for (int i = 0; i < width; ++i) {
-            const A e = part.shift[i] - shift[i];
-            moments<A> both = {fma(e, share, shift[i]), A(0), A(0)};
-            bops::merge(both, {shift[i], sum[i], square[i]}, count);
-            bops::merge(both, {part.shift[i], part.sum[i], part.square[i]}, part.count);
-            shift[i] = both.shift, sum[i] = both.sum, square[i] = both.square;
+            const A mean = fma(sum[i], share, shift[i]), e = shift[i] - mean, rest = fma(count, e, sum[i]);
+            square[i] += fma(e, sum[i] + rest, more[i]);
+            shift[i] = mean, sum[i] = rest, more[i] = 0;
         }
-        count += part.count;
     }
 };
 
 constexpr int last_batch = 8; // rows of a thread that are loaded together where there is no ring
 
-// Moments of a thread's rows, batch after batch. The shift is the mean of a batch, the first of every `span` rows.
+// Moments of a thread's rows, batch after batch. The shift is the mean of the first batch; after three batches, and after every `span` rows, it
+// moves to the mean of all so far. So wherever rows lie, squares are at most 4 times those about the mean: of n rows after N, about the mean of
+// those, (N + n) / N <= 8 / 3 times what the distance of their means adds to the latter.
 template <typename T, int vec_bytes, int batch> struct moments_walk {
     static constexpr int width = vec_bytes / int(sizeof(T));
-    static constexpr uint32_t span = 8 * batch;
+    static constexpr uint32_t span = 8 * batch, first_span = 3 * batch;
     using A = accumulator_t<T>;
-    thread_moments_of<width, A> total, part;
+    thread_moments_of<width, A> total;
+    A squares[width]; // of the span
 
-    __device__ __forceinline__ moments_walk() { total.clear(), part.clear(); }
+    __device__ __forceinline__ moments_walk() {
+        total.clear();
+#pragma unroll
+        for (int i = 0; i < width; ++i) squares[i] = 0;
+    }
     // `count` rows of a batch, number j on.
     __device__ __forceinline__ void add(const packed<vec_bytes> (&data)[batch], uint32_t j, uint32_t count) {
-        if (j % span == 0) {
-            if (j == span) total = part;
-            else if (j) total.merge(part);
-            part.clear();
+        if (j == 0) {
             A sum[width] = {};
 #pragma unroll
             for (int u = 0; u < batch; ++u) {
@@ -239,7 +236,9 @@ template <typename T, int vec_bytes, int batch> struct moments_walk {
             }
             const A share = A(1) / A(count);
 #pragma unroll
-            for (int i = 0; i < width; ++i) part.shift[i] = rounded_product(sum[i], share);
+            for (int i = 0; i < width; ++i) total.shift[i] = rounded_product(sum[i], share);
+        } else if (j == first_span || j % span == 0) {
+            total.recenter(squares);
         }
         A sum[width] = {}, square[width] = {};
 #pragma unroll
@@ -247,21 +246,17 @@ template <typename T, int vec_bytes, int batch> struct moments_walk {
             if (u < count) {
                 A v[width];
                 unpack<T>(data[u], v);
-#pragma unroll
-                for (int i = 0; i < width; ++i) {
-                    const A d = v[i] - part.shift[i];
-                    sum[i] += d;
-                    square[i] = fma(d, d, square[i]);
-                }
+                add_moments(v, total.shift, sum, square);
             }
         }
 #pragma unroll
-        for (int i = 0; i < width; ++i) part.sum[i] += sum[i], part.square[i] += square[i];
-        part.count += A(count);
+        for (int i = 0; i < width; ++i) total.sum[i] += sum[i], squares[i] += square[i];
+        total.count += A(count);
     }
-    __device__ __forceinline__ void finish(uint32_t rows) {
-        if (rows > span) total.merge(part);
-        else total = part;
+    __device__ __forceinline__ const thread_moments_of<width, A> &finish() {
+#pragma unroll
+        for (int i = 0; i < width; ++i) total.square[i] += squares[i];
+        return total;
     }
 };
 
@@ -287,8 +282,7 @@ __device__ __forceinline__ thread_moments_of<width, A> tile_moments(const channe
                 for (int u = 0; u < ring_batch; ++u) data[u] = ring->get(b, u, 0);
                 moments.add(data, j, min(t.rows - j, uint32_t(ring_batch)));
             });
-        moments.finish(t.rows);
-        return moments.total;
+        return moments.finish();
     } else {
         moments_walk<T, vec_bytes, last_batch> moments;
         for (uint32_t j = 0; j < t.rows; j += last_batch) {
@@ -299,8 +293,7 @@ __device__ __forceinline__ thread_moments_of<width, A> tile_moments(const channe
                 if (u < count) data[u] = load<vec_bytes, false>(x + (j + u) * step);
             moments.add(data, j, count);
         }
-        moments.finish(t.rows);
-        return moments.total;
+        return moments.finish();
     }
 }
 

@@ -97,33 +97,39 @@ template <typename T, bool has_extras, bool folds> __global__ void __launch_boun
         }
     };
     float shifts[parts] = {}, shift[width] = {}, sum[width] = {}, square[width] = {};
-    const float share[2] = {1.0f / float(max(split, 1u)), 1.0f / float(max(width - split, 1u))};
+    const uint32_t early_rows = min(t.rows, min((a.slots + 7) / 8, uint32_t(batch))); // whose mean is the shift
+    copy_wait_groups(int(a.slots) - batch > 0 ? a.slots - batch : 0);
+#pragma unroll
+    for (int j = 0; j < batch; ++j)
+        if (j < early_rows) {
+            float value[width];
+            unpack<T>(shared_vector(j * all_threads + threadIdx.x), value);
+#pragma unroll
+            for (int i = 0; i < width; ++i) shift[i] += value[i];
+        }
+    fold(shift, shifts);
+#pragma unroll
+    for (int k = 0; k < parts; ++k) {
+        const uint32_t early = early_rows * (!folds ? 1 : k == 0 ? split : width - split);
+        shifts[k] = rounded_product(shifts[k], __fdividef(1.0f, float(max(early, 1u))));
+    }
+#pragma unroll
+    for (int i = 0; i < width; ++i) {
+        if constexpr (folds) shift[i] = i < split ? shifts[0] : shifts[1];
+        else shift[i] = shifts[i];
+    }
     for (uint32_t v = 0; v < t.rows; v += batch) {
         copy_wait_groups(int(a.slots) - int(v) - batch > 0 ? a.slots - v - batch : 0);
         packed<16> data[batch];
 #pragma unroll
         for (int j = 0; j < batch; ++j)
             if (v + j < t.rows) data[j] = shared_vector((v + j) * all_threads + threadIdx.x);
-        if (v == 0) { // the shift: the mean of the first row
-            unpack<T>(data[0], shift);
-            fold(shift, shifts);
-            if constexpr (folds) {
-                shifts[0] = rounded_product(shifts[0], share[0]), shifts[1] = rounded_product(shifts[1], share[1]);
-#pragma unroll
-                for (int i = 0; i < width; ++i) shift[i] = i < split ? shifts[0] : shifts[1];
-            }
-        }
 #pragma unroll
         for (int j = 0; j < batch; ++j)
             if (v + j < t.rows) {
                 float value[width];
                 unpack<T>(data[j], value);
-#pragma unroll
-                for (int i = 0; i < width; ++i) {
-                    const float d = value[i] - shift[i];
-                    sum[i] += d;
-                    square[i] = fmaf(d, d, square[i]);
-                }
+                add_moments(value, shift, sum, square);
             }
     }
     const lane_parts places(g.lanes, g.tile_vectors);
@@ -146,6 +152,7 @@ template <typename T, bool has_extras, bool folds> __global__ void __launch_boun
     // 2. Moments of the block's groups, to all blocks.
     const uint32_t lane = threadIdx.x % team, whole = rows / g.lanes, rest = rows - whole * g.lanes; // rows of every lane, and lanes with one more
     const uint32_t lanes = min(g.lanes, rows);
+    const float group_share = 1.0f / float(rows * of_group);
     for (uint32_t first = 0; first < groups; first += all_threads / team) { // the same number of turns for all lanes of a warp
         const uint32_t group = first + threadIdx.x / team, low = group * of_group, high = low + of_group; // channels
         const auto place_of = [&](uint32_t channel) {                                                     // of lane 0
@@ -156,32 +163,36 @@ template <typename T, bool has_extras, bool folds> __global__ void __launch_boun
         const uint32_t counted = min(team, lanes);
         float mean[1] = {group < groups && lane < counted ? lane_shifts[place_of(low) + lane] : 0.0f};
         warp_sum(mean, team);
-        const float about = rounded_product(mean[0], 1.0f / float(counted));
-        cascade<float> sums, squares;
-        for (uint32_t c = low, end; group < groups && c < high; c = end) {
-            end = folds ? min(high, (c / width + 1) * width) : c + 1;
-            const uint32_t place = place_of(c);
-            for (uint32_t l = lane; l < lanes; l += ahead * team) {
-                float sum[ahead], square[ahead];
+        moments<float> own = {rounded_product(mean[0], 1.0f / float(counted)), 0, 0};
+        for (bool is_first = true;; is_first = false) {
+            cascade<float> sums, squares;
+            for (uint32_t c = low, end; group < groups && c < high; c = end) {
+                end = folds ? min(high, (c / width + 1) * width) : c + 1;
+                const uint32_t place = place_of(c);
+                for (uint32_t l = lane; l < lanes; l += ahead * team) {
+                    float sum[ahead], square[ahead];
 #pragma unroll
-                for (int u = 0; u < ahead; ++u) {
-                    const uint32_t at = l + u * team;
-                    moments<float> m = {about, 0, 0};
-                    if (at < lanes) {
-                        const float2 s = lane_sums[place + at];
-                        merge(m, {lane_shifts[place + at], s.x, s.y}, float((end - c) * (whole + (at < rest))));
+                    for (int u = 0; u < ahead; ++u) {
+                        const uint32_t at = l + u * team;
+                        moments<float> m = {own.shift, 0, 0};
+                        if (at < lanes) {
+                            const float2 s = lane_sums[place + at];
+                            merge(m, {lane_shifts[place + at], s.x, s.y}, float((end - c) * (whole + (at < rest))));
+                        }
+                        sum[u] = m.sum, square[u] = m.square;
                     }
-                    sum[u] = m.sum, square[u] = m.square;
+                    sums.add(tree_sum(sum)), squares.add(tree_sum(square));
                 }
-                sums.add(tree_sum(sum)), squares.add(tree_sum(square));
             }
+            float both[2] = {sums.total(), squares.total()};
+            warp_sum(both, team);
+            own.sum = both[0], own.square = both[1];
+            if (__builtin_expect(!is_first || !__any_sync(~0u, recenter(own, group_share)), true)) break; // else once more
         }
-        float both[2] = {sums.total(), squares.total()};
-        warp_sum(both, team);
         if (group < groups)
             for (uint32_t r = lane; r < cluster; r += team) {
-                if (cluster > 1) mailbox.send(&inbox[rank * groups + group].x, {about, both[0], both[1], 0.0f}, r);
-                else inbox[group] = make_float4(about, both[0], both[1], 0.0f);
+                if (cluster > 1) mailbox.send(&inbox[rank * groups + group].x, {own.shift, own.sum, own.square, 0.0f}, r);
+                else inbox[group] = make_float4(own.shift, own.sum, own.square, 0.0f);
             }
     }
     if (cluster == 1) __syncthreads();
@@ -191,10 +202,14 @@ template <typename T, bool has_extras, bool folds> __global__ void __launch_boun
         const uint32_t group = threadIdx.x / of_group;
         if (cluster > 1) mailbox.wait();
         moments<float> total = {inbox[group].x, 0, 0};
+        for (bool is_first = true;; is_first = false) {
 #pragma unroll 4
-        for (uint32_t r = 0; r < cluster; ++r) {
-            const float4 m = inbox[r * groups + group];
-            merge(total, {m.x, m.y, m.z}, float(rows_of(r) * of_group));
+            for (uint32_t r = 0; r < cluster; ++r) {
+                const float4 m = inbox[r * groups + group];
+                merge(total, {m.x, m.y, m.z}, float(rows_of(r) * of_group));
+            }
+            if (__builtin_expect(!is_first || !recenter(total, a.reciprocal_count), true)) break; // else once more
+            total.sum = total.square = 0;
         }
         total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
         const uint64_t number = (g.per_sample ? uint64_t(t.sample) * g.groups : 0) + t.begin / of_group + group;

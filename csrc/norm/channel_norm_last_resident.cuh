@@ -163,12 +163,7 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
             if (b * batch + u < rows) {
                 float v[width];
                 unpack<T>(data[u], v);
-#pragma unroll
-                for (int i = 0; i < width; ++i) {
-                    const float d = v[i] - shift[i];
-                    sum[i] += d;
-                    square[i] = fmaf(d, d, square[i]);
-                }
+                add_moments(v, shift, sum, square);
             }
         }
         advance(place), advance(next_place), ++b;
@@ -186,18 +181,38 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
         packed<16> data[batch];
         take(data);
     }
-    flush();
-    columns.put(sums, vectors);
-    __syncthreads();
-    const auto put_moments = [&](float *plane, uint32_t channel, float value) { __stcg(plane + resident_at(a, t.begin + channel, t.chunk), value); };
-    if (threadIdx.x < channels) {
-        put_moments(a.shifts, threadIdx.x, values[0][threadIdx.x]);
-        put_moments(a.sums, threadIdx.x, columns.total(threadIdx.x));
+    moments<float> own = {}; // of channel number threadIdx.x
+    const auto add_up = [&] {
+        flush();
+        columns.put(sums, vectors);
+        __syncthreads();
+        if (threadIdx.x < channels) own.sum = columns.total(threadIdx.x);
+        __syncthreads();
+        columns.put(squares, vectors);
+        __syncthreads();
+        if (threadIdx.x < channels) own.square = columns.total(threadIdx.x);
+    };
+    if (threadIdx.x < channels) own.shift = values[0][threadIdx.x];
+    add_up();
+    const bool is_far = recenter(own, 1.0f / float(g.rows_of(t.chunk))); // the first batch
+    if (is_far) values[0][threadIdx.x] = own.shift;
+    if (__syncthreads_or(is_far)) { // once more
+        get_values(&values[0][mine], shift);
+#pragma unroll
+        for (int i = 0; i < width; ++i) sums[i] = squares[i] = 0;
+#pragma unroll 1
+        for (uint32_t j = 0; j < rows; ++j) {
+            if (j % (resident_span * batch) == 0) flush();
+            float v[width];
+            unpack<T>(load<16, false>(x + j * x_step), v);
+            add_moments(v, shift, sum, square);
+        }
+        add_up();
     }
-    __syncthreads();
-    columns.put(squares, vectors);
-    __syncthreads();
-    if (threadIdx.x < channels) put_moments(a.squares, threadIdx.x, columns.total(threadIdx.x));
+    if (threadIdx.x < channels) {
+        const uint64_t at = resident_at(a, t.begin + threadIdx.x, t.chunk);
+        __stcg(a.shifts + at, own.shift), __stcg(a.sums + at, own.sum), __stcg(a.squares + at, own.square);
+    }
     grid.sync();
 
     // 3. Statistics of the groups.

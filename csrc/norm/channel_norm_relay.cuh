@@ -115,7 +115,7 @@ __device__ __forceinline__ uint32_t relay_lanes(const walk_geometry &ring, uint3
 __device__ __forceinline__ void writers_sync(uint32_t team) { asm volatile("bar.sync 1, %0;" ::"r"(team) : "memory"); }
 
 // Warps of a block in this order: those that write, as many that add up, one that fetches, one that merges. A warp takes the mean of its first
-// vectors as the shift of its moments.
+// vectors as the shift of its moments, and where that is far from its mean, goes through its part once more.
 // cooperative: a team's blocks may be many and lie anywhere; what a block has made it sends to them, and a further warp receives what all have sent.
 template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_threads, 1)
     channel_norm_relay(const __grid_constant__ channel_walk_arguments a) {
@@ -162,40 +162,43 @@ template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_
         const uint32_t shift_step = first_lanes == 0 && ring.steps > 1 ? 1 : 0;
         const uint32_t shift_lanes = shift_step ? relay_lanes(ring, first + 1, own, team, 1) : first_lanes;
         const float shift_scale = shift_lanes ? 1.0f / float(shift_lanes * width) : 0.0f;
+        uint32_t own_vectors = 0;
+        for (uint32_t i = 0; i < ring.steps; ++i) own_vectors += relay_lanes(ring, first + i, own, team, relay_vectors);
+        const float own_reciprocal = 1.0f / float(own_vectors * width);
         relay_walk<1> walk(ring, bulk, rank, threadIdx.x - team, team);
         for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn) {
             moments<float> total = {0, 0, 0};
-            float sum[width] = {}, square[width] = {}, early[2] = {}; // early: of the steps before, where a chain of additions ended
-            uint32_t step = 0, chain = 0;
-            walk.pass<false>(
-                ring, team, [](uint32_t, uint32_t) {},
-                [&](int j, const packed<16>(&data)[1], bool is_mine) {
-                    float x[width];
-                    if (j == 0 && step++ == shift_step) {
-                        float mean[1];
-                        unpack<T>(data[0], x);
-                        mean[0] = is_mine ? tree_sum(x) : 0.0f;
-                        warp_sum(mean, 32);
-                        total.shift = mean[0] * shift_scale;
-                    }
-                    if (j == 0 && chain++ == chain_steps / relay_vectors) {
-                        early[0] += tree_sum(sum), early[1] += tree_sum(square), chain = 1;
-#pragma unroll
-                        for (int k = 0; k < width; ++k) sum[k] = square[k] = 0;
-                    }
-                    if (is_mine) {
-                        unpack<T>(data[0], x);
-#pragma unroll
-                        for (int k = 0; k < width; ++k) {
-                            const float d = x[k] - total.shift;
-                            sum[k] += d;
-                            square[k] = fmaf(d, d, square[k]);
+            uint32_t step = 0;
+            const relay_walk<1> start = walk;
+            for (bool is_first = true;; is_first = false, walk = start) {
+                float sum[width] = {}, square[width] = {}, early[2] = {}; // early: of the steps before, where a chain of additions ended
+                uint32_t chain = 0;
+                walk.pass<false>(
+                    ring, team, [](uint32_t, uint32_t) {},
+                    [&](int j, const packed<16>(&data)[1], bool is_mine) {
+                        float x[width];
+                        if (j == 0 && step++ == shift_step) {
+                            float mean[1];
+                            unpack<T>(data[0], x);
+                            mean[0] = is_mine ? tree_sum(x) : 0.0f;
+                            warp_sum(mean, 32);
+                            total.shift = mean[0] * shift_scale;
                         }
-                    }
-                });
-            float totals[2] = {early[0] + tree_sum(sum), early[1] + tree_sum(square)};
-            warp_sum(totals, 32);
-            total.sum = totals[0], total.square = totals[1];
+                        if (j == 0 && chain++ == chain_steps / relay_vectors) {
+                            early[0] += tree_sum(sum), early[1] += tree_sum(square), chain = 1;
+#pragma unroll
+                            for (int k = 0; k < width; ++k) sum[k] = square[k] = 0;
+                        }
+                        if (is_mine) {
+                            unpack<T>(data[0], x);
+                            add_moments(x, total.shift, sum, square);
+                        }
+                    });
+                float totals[2] = {early[0] + tree_sum(sum), early[1] + tree_sum(square)};
+                warp_sum(totals, 32);
+                total.sum = totals[0], total.square = totals[1];
+                if (!is_first || !recenter(total, own_reciprocal)) break;
+            }
             if (lane == 0) sums.make(turn).of_warp[own] = total, sums.made(turn);
         }
         return;

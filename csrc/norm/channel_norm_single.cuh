@@ -31,7 +31,7 @@ __device__ __forceinline__ void start_apart(uint32_t cycles, uint32_t multiproce
 
 // A group's vectors follow each other through its segments; a block takes the next `block_vectors`. A thread copies its own to shared memory, all
 // at once, [vector][thread]: blocks that share a multiprocessor keep memory busy for each other. A warp takes the mean of its first vectors as the
-// shift of its moments.
+// shift of its moments, and where that is far from its mean, goes through its part once more.
 template <typename T, bool general> __global__ void __launch_bounds__(single_threads, 1)
     channel_norm_single(const __grid_constant__ channel_single_arguments a) {
     constexpr int width = 16 / int(sizeof(T)), batch = general ? 2 : 4; // vectors that are under way from shared memory
@@ -93,17 +93,24 @@ template <typename T, bool general> __global__ void __launch_bounds__(single_thr
             if (v + j < mine) {
                 float x[width];
                 unpack<T>(data[j], x);
-#pragma unroll
-                for (int k = 0; k < width; ++k) {
-                    const float d = x[k] - shift;
-                    sum[k] += d;
-                    square[k] = fmaf(d, d, square[k]);
-                }
+                add_moments(x, shift, sum, square);
             }
     }
     float sums[3] = {tree_sum(sum), tree_sum(square), float(mine * width)};
     warp_sum(sums, 32);
-    if (lane == 0) warp_moments[warp] = make_float4(shift, sums[0], sums[1], sums[2]);
+    moments<float> of_warp = {shift, sums[0], sums[1]};
+    if (a.vectors > 4) // else the first are a quarter
+        recenter(of_warp, __fdividef(1.0f, sums[2]), [&](float about, float(&again)[2]) {
+            float sum[width] = {}, square[width] = {};
+#pragma unroll 1
+            for (uint32_t v = 0; v < mine; ++v) {
+                float x[width];
+                unpack<T>(shared_vector(v * blockDim.x + threadIdx.x), x);
+                add_moments(x, about, sum, square);
+            }
+            again[0] = tree_sum(sum), again[1] = tree_sum(square);
+        });
+    if (lane == 0) warp_moments[warp] = make_float4(of_warp.shift, of_warp.sum, of_warp.square, sums[2]);
     __syncthreads();
 
     // 2. Those of the block, and of its cluster.

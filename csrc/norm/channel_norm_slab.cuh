@@ -104,12 +104,7 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(slab_
     for (uint32_t k = 0; k < samples; ++k) {
         float value[width];
         load_vector(k, value);
-#pragma unroll
-        for (int i = 0; i < width; ++i) {
-            const float d = value[i] - shift[i];
-            sum[i] += d;
-            square[i] = fmaf(d, d, square[i]);
-        }
+        add_moments(value, shift, sum, square);
     }
     put(sums, sum), put(squares, square);
     __syncthreads();

@@ -39,8 +39,8 @@ __device__ __forceinline__ void split_item(const Arguments &a, uint64_t items, u
 }
 
 // Teams of blockDim.x threads, a power of two up to 32 or the block, take one part after another. A warp, or a team within one, takes the mean of
-// its first accesses as the shift of its moments.
-template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block)
+// the first accesses of its lanes, a quarter of its part or more, as the shift of its moments.
+template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block, sizeof(T) < 8 ? 4 : 1)
     channel_norm_split_moments(const __grid_constant__ channel_split_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T)), warps = split_block / 32;
@@ -68,8 +68,15 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
             for (int v = 0; v < split_accesses; ++v)
                 data[v] = at(v) < left ? load<vec_bytes, false>(x + uint64_t(at(v)) * width) : packed<vec_bytes>{};
             if (done == 0) {
-                unpack<T>(data[0], value); // zeros where there is nothing
-                A mean[2] = {tree_sum(value), at(0) < left ? A(width) : A(0)};
+                A early[width] = {}, elements = 0;
+#pragma unroll
+                for (int v = 0; v < split_accesses; ++v) {
+                    unpack<T>(data[v], value); // zeros where there is nothing
+#pragma unroll
+                    for (int i = 0; i < width; ++i) early[i] += value[i];
+                    elements += at(v) < left ? A(width) : A(0);
+                }
+                A mean[2] = {tree_sum(early), elements};
                 warp_sum(mean, lanes);
                 own.shift = mean[1] > 0 ? mean[0] / mean[1] : A(0);
             }
@@ -77,12 +84,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
             for (int v = 0; v < split_accesses; ++v)
                 if (at(v) < left) {
                     unpack<T>(data[v], value);
-#pragma unroll
-                    for (int i = 0; i < width; ++i) {
-                        const A d = value[i] - own.shift;
-                        sum[i] += d;
-                        square[i] = fma(d, d, square[i]);
-                    }
+                    add_moments(value, own.shift, sum, square);
                     count += A(width);
                 }
         }
@@ -92,8 +94,12 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
         if (blockDim.x > 32) {
             if (lane == 0) warp_moments[turn][warp] = own, warp_counts[turn][warp] = sums[2];
             __syncthreads();
-            if (threadIdx.x == 0)
-                for (uint32_t w = 1; w < warps; ++w) merge(own, warp_moments[turn][w], warp_counts[turn][w]);
+            if (warp == 0) {
+                moments<A> part = {0, 0, 0};
+                A part_count = 0;
+                if (lane < warps) part = warp_moments[turn][lane], part_count = warp_counts[turn][lane];
+                own = merge_across<true>(part, part_count, A(1) / A(min(left, uint64_t(blockDim.x) * a.accesses) * width));
+            }
         }
         if (threadIdx.x == 0 && item < items) a.part_moments[item] = own;
     }
@@ -127,7 +133,7 @@ template <typename A> __global__ void __launch_bounds__(split_merge_block)
         }
         A mean[1] = {means.total()};
         team_sum<false, true>(mean, team, slots);
-        const A shift = mean[0] * a.reciprocal_count;
+        const A shift = rounded_product(mean[0], a.reciprocal_count);
         for (uint64_t j = threadIdx.x; j < mine; j += blockDim.x) {
             A count;
             const moments<A> m = part(j, count);

@@ -136,7 +136,7 @@ struct message_exchange {
 #pragma unroll
         for (uint32_t i = 0; i < lane_messages; ++i) shift[0] = fmaf(part(i).shift, count[i], shift[0]);
         warp_sum(shift, 32);
-        moments<float> total = {shift[0] * reciprocal_count, 0, 0};
+        moments<float> total = {rounded_product(shift[0], reciprocal_count), 0, 0};
 #pragma unroll
         for (uint32_t i = 0; i < lane_messages; ++i) merge(total, part(i), count[i]);
         float sums[2] = {total.sum, total.square};

@@ -45,7 +45,7 @@ __device__ __forceinline__ moments<float> merge_blocks(const float (*parts)[4], 
             return float((all_vectors > first ? min(all_vectors - first, a.slice_vectors) : 0) * width);
         };
         for (uint32_t r = 0; r < a.cluster; ++r) total.shift = fmaf(parts[r][0], cols_of(r), total.shift);
-        total.shift *= a.reciprocal_cols;
+        total.shift = rounded_product(total.shift, a.reciprocal_cols);
         for (uint32_t r = 0; r < a.cluster; ++r) merge(total, {parts[r][0], parts[r][1], parts[r][2]}, cols_of(r));
     } else {
         for (uint32_t r = 0; r < a.cluster; ++r) total.square += parts[r][2];
@@ -78,14 +78,7 @@ __device__ __forceinline__ void thread_moments(const packed<vec_bytes> (&data)[v
     for (int v = 0; v < vectors; ++v) {
         A x[width];
         unpack<T>(data[v], x);
-        if (is_valid(v)) {
-#pragma unroll
-            for (int i = 0; i < width; ++i) {
-                const A d = x[i] - shift;
-                sum[i] += d;
-                square[i] = fma(d, d, square[i]);
-            }
-        }
+        if (is_valid(v)) add_moments(x, shift, sum, square);
     }
     sums[0] = tree_sum(sum);
     sums[1] = tree_sum(square);
@@ -244,7 +237,7 @@ __global__ void __launch_bounds__(row_threads_limit, !whole && vec_bytes == 16 &
 constexpr int shared_threads = 256, shared_blocks = 6; // of a block; of a multiprocessor
 
 // Few registers, so that several blocks share a multiprocessor and some load while others store. Every thread reads the vectors that
-// it copied itself. A warp takes the mean of its first vectors as the shift of its moments.
+// it copied itself. A warp takes the mean of the first vectors of its lanes, a quarter of its part or more, as the shift of its moments.
 template <typename T, typename P, bool centered, bool clustered> __global__ void __launch_bounds__(shared_threads, shared_blocks)
     row_norm_shared(const __grid_constant__ row_norm_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T)), batch = 4; // vectors that are under way from shared memory
@@ -274,6 +267,7 @@ template <typename T, typename P, bool centered, bool clustered> __global__ void
         }
         copy_commit();
     }
+    const int quarter = int((count + batch * shared_threads - 1) / (batch * shared_threads)); // of a thread's vectors
     float shift = 0, sum[4] = {}, square[4] = {}, elements = 0;
     for (uint32_t base = 0; base < count; base += batch * shared_threads) {
         copy_wait_groups(--pending);
@@ -290,12 +284,17 @@ template <typename T, typename P, bool centered, bool clustered> __global__ void
             }
         }
         if (centered && base == 0) {
-            float mean[2] = {};
-            if (threadIdx.x < count) {
-                float values[width];
-                unpack<T>(part[0], values);
-                mean[0] = tree_sum(values), mean[1] = width;
-            }
+            float first[width] = {}, elements = 0;
+#pragma unroll
+            for (int j = 0; j < batch; ++j)
+                if (j < quarter && j * shared_threads + threadIdx.x < count) {
+                    float values[width];
+                    unpack<T>(part[j], values);
+#pragma unroll
+                    for (int v = 0; v < width; ++v) first[v] += values[v];
+                    elements += width;
+                }
+            float mean[2] = {tree_sum(first), elements};
             warp_sum(mean, 32);
             shift = mean[1] > 0 ? mean[0] / mean[1] : 0.0f;
         }
@@ -304,11 +303,11 @@ template <typename T, typename P, bool centered, bool clustered> __global__ void
             if (base + j * shared_threads + threadIdx.x < count) {
                 float values[width];
                 unpack<T>(part[j], values);
+                if constexpr (centered) {
+                    add_moments(values, shift, sum, square);
+                } else {
 #pragma unroll
-                for (int v = 0; v < width; ++v) {
-                    const float d = values[v] - shift;
-                    if constexpr (centered) sum[v % 4] += d;
-                    square[v % 4] = fmaf(d, d, square[v % 4]);
+                    for (int v = 0; v < width; ++v) square[v % 4] = fmaf(values[v], values[v], square[v % 4]);
                 }
                 elements += width;
             }
@@ -413,7 +412,7 @@ template <typename A, bool centered> __global__ void __launch_bounds__(merge_thr
             for (uint64_t c = threadIdx.x; c < chunks; c += merge_threads) means.add(chunk[c].shift * cols_of(c));
             A mean[1] = {means.total()};
             team_sum<false, false>(mean, team, slots);
-            total.shift = mean[0] * a.reciprocal_cols;
+            total.shift = rounded_product(mean[0], a.reciprocal_cols);
         }
         cascade<A> sum, square;
         for (uint64_t c = threadIdx.x; c < chunks; c += merge_threads) {

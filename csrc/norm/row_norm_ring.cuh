@@ -31,10 +31,11 @@ template <typename P, int count> __device__ __forceinline__ void keep_packed(par
 
 // Teams, blocks or clusters, walk over rows. A thread's ring holds its vectors of the row whose moments are taken, of the row before it,
 // which is finished, and `lookahead` vectors that follow: a slot takes the next vector as soon as its old one is written out, so memory
-// is read all the time. A warp takes the mean of its first vectors as the shift of its moments. whole: every vector of every thread exists.
+// is read all the time. A warp takes the mean of the first vectors of its lanes, a quarter of its part or more, as the shift of its moments.
+// whole: every vector of every thread exists.
 template <typename T, typename P, bool centered, int vectors, int lookahead, bool whole>
 __global__ void __launch_bounds__(vectors == 4 ? 1024 : 512, 1) row_norm_ring(const __grid_constant__ row_norm_arguments<float> a) {
-    constexpr int width = 16 / int(sizeof(T)), slots = 2 * vectors + lookahead;
+    constexpr int width = 16 / int(sizeof(T)), slots = 2 * vectors + lookahead, shift_vectors = 2;
     constexpr bool held = sizeof(P) == sizeof(T); // parameters in registers
     constexpr int ahead = held ? vectors : 2;     // vectors of parameters in registers
     __shared__ moments<float> warp_moments[3][merge_lanes];
@@ -110,25 +111,24 @@ __global__ void __launch_bounds__(vectors == 4 ? 1024 : 512, 1) row_norm_ring(co
                 copy_wait_groups(slots - vectors - 1 - v);
                 if constexpr (centered)
                     if (v == 0) {
-                        float tile[1] = {0};
-                        if (is_column(0)) {
-                            float x[width];
-                            unpack<T>(reading.load(0), x);
-                            tile[0] = tree_sum(x);
-                        }
+                        auto first = reading;
+                        float tile[1] = {}, x[width];
+                        copy_wait_groups(slots - vectors - shift_vectors);
+#pragma unroll
+                        for (int f = 0; f < shift_vectors; ++f, first.next())
+                            if (is_column(f)) unpack<T>(first.load(0), x), tile[0] += tree_sum(x);
                         warp_sum(tile, 32);
-                        total.shift = whole ? tile[0] * (1.0f / (32 * width)) : tile[0] / float(max(lanes_of(team.warp, 0), 1u) * width);
+                        const uint32_t lanes = lanes_of(team.warp, 0) + lanes_of(team.warp, 1);
+                        total.shift = whole ? tile[0] * (1.0f / (shift_vectors * 32 * width)) : tile[0] / float(max(lanes, 1u) * width);
                     }
                 if (is_column(v)) {
                     float x[width];
                     unpack<T>(reading.load(0), x);
+                    if constexpr (centered) {
+                        add_moments(x, total.shift, sum, square);
+                    } else {
 #pragma unroll
-                    for (int i = 0; i < width; ++i) {
-                        if constexpr (centered) {
-                            x[i] -= total.shift;
-                            sum[i] += x[i];
-                        }
-                        square[i] = fmaf(x[i], x[i], square[i]);
+                        for (int i = 0; i < width; ++i) square[i] = fmaf(x[i], x[i], square[i]);
                     }
                 }
             }

@@ -24,6 +24,7 @@ const PREPARE: &str = "BOPS_PREPARE_KERNELS";
 pub(super) fn law(name: &str) -> Outcome {
     let tried = match name {
         "more_than_2_to_the_31_elements" => more_than_2_to_the_31(),
+        "late_blocks_give_what_others_give" => late_blocks(),
         "kernels_that_differ_by_columns_are_each_prepared" => in_fresh_process(),
         "memory_and_streams_of_cudarc" => interop(),
         _ => Err(anyhow::anyhow!("no law {name}")),
@@ -124,6 +125,21 @@ fn more_than_2_to_the_31() -> Result<()> {
         let case = Repeated::new(&device, &line, PERIOD, ROWS)?;
         case.run(&mut device.queue())?;
         case.judge(&device)?;
+    }
+    Ok(())
+}
+
+/// RMSNorm backward over more rows than a reference takes: the last of them are left to late blocks, whose dx is that of the same rows
+/// elsewhere, bit by bit, and whose share of dweight is not lost. `cuda_choice.rs` tests that these problems have late blocks.
+fn late_blocks() -> Result<()> {
+    const PERIOD: u64 = 97;
+    let device = device()?;
+    for (dtype, cols, periods) in [("f32", 4096, 127), ("f32", 8192, 65), ("bf16", 4096, 127)] {
+        let x = format!(r#""x":{{"dtype":"{dtype}","dims":[ROWS,{cols}]}},"normalized_dims":1"#);
+        let line = format!(r#"rms_norm_backward {{{x},"weight":"{dtype}","dx":true,"dweight":true}}"#);
+        let case = Repeated::new(&device, &line, PERIOD, PERIOD * periods)?;
+        case.run(&mut device.queue())?;
+        case.judge(&device).with_context(|| line)?;
     }
     Ok(())
 }

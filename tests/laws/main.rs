@@ -87,8 +87,9 @@ fn unless(reason: Option<String>, trial: Trial) -> Trial {
 }
 
 /// The laws of `cuda.rs`.
-const CUDA_LAWS: [&str; 3] = [
+const CUDA_LAWS: [&str; 4] = [
     "more_than_2_to_the_31_elements",
+    "late_blocks_give_what_others_give",
     "kernels_that_differ_by_columns_are_each_prepared",
     "memory_and_streams_of_cudarc",
 ];

@@ -30,11 +30,14 @@ pub enum Data {
     Tiny,
     /// Standard deviation 10000.
     Large,
+    /// 50 in the first sixteenth of a row, or in the first 256 elements of a long one, then 0 with a standard deviation of 0.001: far from
+    /// what moments in one pass are taken about.
+    Step,
 }
 
 impl Data {
     /// Every kind.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Normal,
         Self::LargeMean,
         Self::Constant,
@@ -44,6 +47,7 @@ impl Data {
         Self::NegInf,
         Self::Tiny,
         Self::Large,
+        Self::Step,
     ];
 
     /// The word for it in repro lines.
@@ -58,6 +62,7 @@ impl Data {
             Self::NegInf => "neg_inf",
             Self::Tiny => "tiny",
             Self::Large => "large",
+            Self::Step => "step",
         }
     }
 
@@ -73,12 +78,15 @@ impl Data {
             DType::F64 => 1e-160,
             _ => 1e-30,
         };
+        let step = if cols < 65536 { cols.div_ceil(16) } else { 256 };
         let mut values: Vec<f64> = (0..rows * cols)
-            .map(|_| match self {
+            .map(|i| match self {
                 Self::LargeMean => 1000.0 + 0.1 * random.normal(),
                 Self::Constant => 1000.1,
                 Self::Tiny => tiny * random.normal(),
                 Self::Large => 10000.0 * random.normal(),
+                Self::Step if i % cols < step => 50.0,
+                Self::Step => 0.001 * random.normal(),
                 _ => random.normal(),
             })
             .collect();

@@ -349,7 +349,9 @@ pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
             }
         }
         if dtype != DType::F16 {
-            for data in [Data::Constant, Data::LargeMean, Data::Outlier] {
+            // Tiles of several channels that a cluster holds.
+            add(Form::affine(last(dtype, &[2, 64, 1000]), F::groups(64), DType::F32), Data::Step, false);
+            for data in [Data::Constant, Data::LargeMean, Data::Outlier, Data::Step] {
                 add(Form::affine(dense(dtype, &[1, 2, 70_000]), F::groups(2), DType::F32), data, false);
                 // More than a cluster holds at once.
                 if dtype != DType::F64 {
@@ -360,10 +362,14 @@ pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
         // Long segments, and enough of their parts to fill a large device.
         if dtype == DType::F32 {
             let form = Form::affine(dense(dtype, &[1, 2, 4_400_000]), F::groups(2), DType::F32);
-            add(form.clone().act(Activation::GeluTanh), Data::LargeMean, false);
-            add(form, Data::LargeMean, false);
+            for data in [Data::LargeMean, Data::Step] {
+                add(form.clone(), data, false);
+            }
+            add(form.act(Activation::GeluTanh), Data::LargeMean, false);
             let form = Form::affine(dense(dtype, &LARGE_GROUPS), F::groups(LARGE_GROUPS[1]), DType::F32);
-            add(form.clone().act(Activation::Silu), Data::Normal, false);
+            for data in [Data::Normal, Data::Step] {
+                add(form.clone().act(Activation::Silu), data, false);
+            }
             add(if F::HAS_RUNNING { form.running(Running::Momentum(0.1)) } else { form }, Data::LargeMean, false);
             let x = dense(dtype, &MANY_ROUNDS);
             add(Form::affine(x, F::groups(MANY_ROUNDS[1]), DType::F32), Data::LargeMean, false);

@@ -193,6 +193,8 @@ fn forward_cases<F: Family>() -> Vec<Case> {
         if dtype != DType::F16 {
             add(Form::affine::<F>(dense(dtype, &[1, 262144]), DType::F32), Data::Constant, false);
             add(Form::affine::<F>(dense(dtype, &[1, 262144]), DType::F32), Data::LargeMean, false);
+            add(Form::affine::<F>(dense(dtype, &[1, 262144]), dtype), Data::Step, false);
+            add(Form::affine::<F>(dense(dtype, &[2, 32768]), dtype), Data::Step, false);
         }
     }
     distinct(cases)

@@ -735,6 +735,16 @@ mod tests {
     }
 
     #[test]
+    fn the_law_of_late_blocks_reaches_them() {
+        for (rows, cols, element_bytes) in [(97 * 127, 4096, 4), (97 * 65, 8192, 4), (97 * 127, 4096, 2)] {
+            for multiprocessors in [132, 148] {
+                let p = Problem { multiprocessors, is_centered: false, ..h200(rows, cols, element_bytes) };
+                assert!(backward(&p).unwrap().late_blocks > 0, "{p:?}");
+            }
+        }
+    }
+
+    #[test]
     fn odd_rows_and_lowered_promises_use_narrow_accesses() {
         assert_eq!(h200(8, 7, 2).vec_bytes(), 2);
         assert_eq!(h200(8, 6, 2).vec_bytes(), 4);
