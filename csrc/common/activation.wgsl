@@ -49,23 +49,20 @@ fn exp_minus_one(x: vec4<f32>) -> vec4<f32> {
     return power * tail + (power - 1.0);
 }
 
-// factor / (1 + exp(-x)).
+// factor / (1 + exp(-x)) = factor E / (1 + E), E = exp(x), of at most 2^29: the quotient is 1 then. E and 1 are both taken times 2^7, so
+// that what is lost of E where it is too small to be a normal number is, times a factor no larger than x, less than 2^-126. The bound may
+// pass over a NaN of x, which the factor has to bring.
 fn times_sigmoid(factor: vec4<f32>, x: vec4<f32>) -> vec4<f32> {
-    let scaled = scaled_exp(-abs(x));
-    let share = 1.0 / (1.0 + scaled * (1.0 / EXP_SCALE));
-    let above = factor * share;
-    let below = (factor * scaled) * share * (1.0 / EXP_SCALE);
-    return select(above, below, x < vec4<f32>());
+    let e = exp2(min(x * 1.44269504 + 7.0, vec4<f32>(36.0)));
+    return factor * (e * (1.0 / (e + 128.0)));
 }
 
-// 1 / (1 + exp(-x)) plus `weight` times its derivative.
+// 1 / (1 + exp(-x)) plus `weight` times its derivative, x at most 86 and no NaN.
 fn sigmoid_and_slope(x: vec4<f32>, weight: vec4<f32>) -> vec4<f32> {
-    let scaled = scaled_exp(-abs(x));
-    let e = scaled * (1.0 / EXP_SCALE);
-    let share = 1.0 / (1.0 + e);
-    let above = share * (1.0 + weight * (e * share));
-    let below = ((scaled * share) * (1.0 + weight * share)) * (1.0 / EXP_SCALE);
-    return select(above, below, x < vec4<f32>());
+    let e = exp2(x * 1.44269504);
+    let r = 1.0 / (e + 1.0);
+    let s = e * r;
+    return s + (s * r) * weight;
 }
 
 // The derivative of 1 / (1 + exp(-x)).
@@ -128,7 +125,7 @@ fn activate(x: vec4<f32>) -> vec4<f32> {
         return times_sigmoid(x, x);
     }
     if (ACTIVATION == SIGMOID) {
-        return times_sigmoid(vec4<f32>(1.0), x);
+        return times_sigmoid(select(vec4<f32>(1.0), x, are_nan(x)), x);
     }
     if (ACTIVATION == TANH) {
         let e = exp_minus_one(-2.0 * abs(x));
@@ -154,11 +151,14 @@ fn differentiate(dout: vec4<f32>, x: vec4<f32>) -> vec4<f32> {
         return dout * saturated(times_normal(vec4<f32>(1.0), x) + x * density, x, 15.0);
     }
     if (ACTIVATION == GELU_TANH) {
-        let derivative = sigmoid_and_slope(gelu_argument(x), x * (1.59576912 * (1.0 + 0.134145 * (x * x))));
-        return dout * saturated(derivative, x, 10.0);
+        // Beyond, the derivative is 0 or 1 to the last digit.
+        let t = clamp(x, vec4<f32>(-9.0), vec4<f32>(9.0));
+        let derivative = sigmoid_and_slope(gelu_argument(t), t * (1.59576912 * (1.0 + 0.134145 * (t * t))));
+        return dout * select(derivative, x, are_nan(x));
     }
     if (ACTIVATION == SILU) {
-        return dout * saturated(sigmoid_and_slope(x, x), x, 104.0);
+        let t = clamp(x, vec4<f32>(-200.0), vec4<f32>(21.5));
+        return dout * select(sigmoid_and_slope(t, t), x, are_nan(x));
     }
     if (ACTIVATION == SIGMOID) {
         return dout * sigmoid_slope(x);

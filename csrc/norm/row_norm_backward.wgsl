@@ -234,17 +234,35 @@ fn hand_on_sums(thread: u32, partial: u32, first_col: u32, end_col: u32, is_firs
     }
 }
 
-// sum(g) and sum(g * xhat) of a row, from its slices in the workspace.
+// The member's part of sum(g) and sum(g * xhat) of a row, from its slices in the workspace.
 fn slice_sums(at: Invocation, row: u32) -> vec2<f32> {
     var sums = vec2<f32>();
-    for (var base = 0u; base < params.sum_slices; base += THREADS) {
-        let slice = base + thread_index(at) % THREADS;
+    for (var base = 0u; base < params.sum_slices; base += member_count(at)) {
+        let slice = base + member_index(at);
         if (slice < params.sum_slices) {
             sums += work_read(row * params.sum_slices + slice).xy;
         }
     }
     return sums;
 }
+
+// What is known of a row before it is read; the sums are a member's part, where rows are split.
+struct Known {
+    mean: f32,
+    rstd: f32,
+    sums: vec2<f32>,
+}
+
+fn known_of(at: Invocation, row: u32) -> Known {
+    var known = Known(mean_of(row), rstd_of(row), vec2<f32>());
+    if (SPLIT && WANTS_DX) {
+        known.sums = slice_sums(at, row);
+    }
+    return known;
+}
+
+// Whether it is read while the row before is finished; short rows have other teams at work meanwhile.
+const KNOWS_AHEAD: bool = SPLIT || (PREFETCH && THREADS > 128u);
 
 // The row of a thread's team in a turn, perhaps past the last.
 fn row_of(partial: u32, turn: u32, thread: u32) -> u32 {
@@ -265,6 +283,10 @@ fn row_norm_backward_rows(at: Invocation) {
     if (PREFETCH) {
         load_row(place, first_col);
     }
+    var known: Known;
+    if (KNOWS_AHEAD) {
+        known = known_of(at, min(row_of(partial, 0u, thread), params.rows - 1u));
+    }
     for (var block = 0u; block < params.blocks; block++) {
         for (var round = 0u; round < params.rounds; round++) {
             let turn = block * params.rounds + round;
@@ -273,20 +295,28 @@ fn row_norm_backward_rows(at: Invocation) {
             if (!PREFETCH) {
                 load_row(place, first_col);
             }
-            let mean = mean_of(row);
-            let rstd = rstd_of(row);
-            var sums = thread_sums(place, first_col, mean, rstd);
-            let next = place_of(row_of(partial, turn + 1u, thread), select(0u, last_col, turn + 1u < turns));
+            if (!KNOWS_AHEAD) {
+                known = known_of(at, row);
+            }
+            let own = known;
+            let sums = thread_sums(place, first_col, own.mean, own.rstd);
+            let next_row = row_of(partial, turn + 1u, thread);
+            let next = place_of(next_row, select(0u, last_col, turn + 1u < turns));
+            if (KNOWS_AHEAD) {
+                known = known_of(at, min(next_row, params.rows - 1u));
+            }
             if (PREFETCH && UNPACKED) {
                 // What was read is used up: the next row arrives while this one is finished.
                 load_row(next, first_col);
             }
             if (WANTS_DX) {
+                var means: vec2<f32>;
                 if (SPLIT) {
-                    sums = slice_sums(at, row);
+                    means = members_sums(at, own.sums * params.reciprocal_cols, turn & 1u);
+                } else {
+                    means = row_sums(at, sums * params.reciprocal_cols, turn & 1u);
                 }
-                let means = row_sums(at, sums * params.reciprocal_cols, turn & 1u);
-                store_dx(row, place, next, first_col, mean, rstd, means);
+                store_dx(row, place, next, first_col, own.mean, own.rstd, means);
             }
             place = next;
         }

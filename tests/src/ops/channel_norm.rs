@@ -110,6 +110,9 @@ const MANY_ROUNDS: [u64; 3] = [4, 36, 65_600];
 /// Groups that no cluster holds, or that leave multiprocessors of a large device without one.
 const LARGE_GROUPS: [u64; 3] = [1, 16, 525_004];
 
+/// More long segments than keep a large device busy with short teams.
+const MANY_SEGMENTS: [u64; 3] = [64, 64, 1032];
+
 /// Odd spatial extents, of which a few channels of all samples stay on chip.
 const ODD_EXTENTS: [u64; 4] = [5, 8, 7, 7];
 
@@ -321,6 +324,9 @@ pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
             let form = Form { residual: true, ..Form::affine(dense(dtype, &ODD_EXTENTS), 0, DType::F32) };
             add(form.clone(), Data::Normal, false);
             add(form.act(Activation::Relu).running(Running::Momentum(0.1)), Data::Normal, dtype == DType::BF16);
+            if dtype == DType::BF16 {
+                add(Form::affine(dense(dtype, &MANY_SEGMENTS), 0, DType::F32), Data::Normal, false);
+            }
         }
         for data in Data::ALL.into_iter().filter(|d| *d != Data::Normal) {
             if F::HAS_RESIDUAL {

@@ -134,6 +134,9 @@ fn shapes_of(dtype: DType) -> Vec<(u64, u64)> {
     shapes().into_iter().filter(is_kept).collect()
 }
 
+/// Rows longer than a workgroup holds of which slices of the longest keep a large device busy.
+const MANY_LONG_ROWS: [u64; 2] = [264, 16392];
+
 /// Shapes of the cases that run in every mode.
 fn is_core(dtype: DType, shape: (u64, u64)) -> bool {
     match dtype {
@@ -308,6 +311,10 @@ fn backward_cases<F: Family>() -> Vec<Case> {
                 add(GradientForm { wanted: Gradients::INPUT, ..GradientForm::all(form.clone()) }, Data::Normal, false);
                 add(GradientForm { wanted: Gradients::PARAMETERS, ..GradientForm::all(form) }, Data::Normal, false);
             }
+        }
+        if matches!(dtype, DType::F32 | DType::BF16) {
+            let form = Form::affine::<F>(dense(dtype, &MANY_LONG_ROWS), dtype);
+            add(GradientForm::all(form), Data::Normal, false);
         }
         for (form, core) in layouts::<F>(dtype) {
             let form = Form { residual: false, ..form };

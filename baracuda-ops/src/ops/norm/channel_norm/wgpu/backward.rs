@@ -311,12 +311,16 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     if segments.channels == 0 {
         return Ok(work);
     }
+    let can_merge = backward.wants_means() && !fields.inference;
+    let merging = last.merging(segments, u64::from(params.group_parts), fields.activation, props).filter(|_| can_merge);
     if has_sums && !segments.is_empty() {
+        let shorter = first.of_activation(fields.activation, props);
+        let has_same_parts = shorter.slices(segments) == first.slices(segments);
+        let first = if merging.is_some() && has_same_parts { shorter } else { first };
         work.steps.push(backward.sums(first, props)?);
     }
-    let can_merge = backward.wants_means() && !fields.inference;
-    if let Some(mergers) = last.mergers(segments, u64::from(params.group_parts), props).filter(|_| can_merge) {
-        let step = backward.apply(last, Some(mergers), props)?;
+    if let Some((form, mergers)) = merging {
+        let step = backward.apply(form, Some(mergers), props)?;
         if check_bindings(std::slice::from_ref(&step), props).is_ok() {
             work.steps.push(step);
             work.workspace_bytes = sums.bytes;

@@ -298,7 +298,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     let elements = segments.group_elements();
     let has_running = fields.momentum.is_some() || fields.cumulative;
 
-    let first = Form::new(&segments, MOMENTS_ROWS, 1, props);
+    let first = Form::of_moments(&segments, MOMENTS_ROWS, props);
     let last = Form::new(&segments, APPLY_ROWS, if fields.residual { 2 } else { 1 }, props);
     let group_parts = if segments.is_empty() { 0 } else { segments.group_segments * first.slices(&segments) };
     let mut workspace_bytes = 0;
@@ -380,8 +380,9 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     }
     work.steps.push(forward.moments(first, props)?);
     let can_merge = !fields.cumulative && (norm.kind == ChannelNorm::Batch || !has_running);
-    if let Some(mergers) = last.mergers(segments, group_parts, props).filter(|_| can_merge) {
-        let step = forward.apply(last, Some(mergers), props)?;
+    let merging = last.merging(segments, group_parts, fields.activation, props).filter(|_| can_merge);
+    if let Some((form, mergers)) = merging {
+        let step = forward.apply(form, Some(mergers), props)?;
         if check_bindings(std::slice::from_ref(&step), props).is_ok() {
             work.steps.push(step);
             work.workspace_bytes = moments.bytes;

@@ -276,7 +276,7 @@ impl Quads {
 mod tests {
     use super::super::{ForwardFields, Valid};
     use super::*;
-    use crate::backend::wgpu::Variants;
+    use crate::backend::wgpu::{Variants, Work};
     use crate::ops::activation::Activation;
     use crate::ops::norm::Gradients;
     use crate::tensor::TensorDesc;
@@ -312,6 +312,25 @@ mod tests {
         assert_eq!(launches(ChannelNorm::Batch, &[4, 64, 8, 8]), 1);
         assert_eq!(launches(ChannelNorm::Batch, &[128, 64, 56, 56]), 3);
         assert_eq!(launches(ChannelNorm::Batch, &[4, 64, 0, 8]), 0);
+    }
+
+    #[test]
+    fn slices_are_short_where_few_go_through_an_activation_and_long_where_many_are_summed() {
+        let props = Variants::device(Some((32, 32)));
+        let spread = |work: &Work, step: usize| {
+            let constant = |name| work.steps[step].constants.iter().find(|known| known.0 == name).unwrap().1;
+            (constant("THREADS"), constant("CHUNKS"))
+        };
+        for (activation, expected) in [(Activation::Identity, (128, 4)), (Activation::Silu, (256, 2))] {
+            let forward = plain(ChannelNorm::Group, dense(&[2, 40, 64, 64]));
+            let forward = forward.with(|fields| fields.activation = activation).unwrap();
+            let backward = backward_work(&forward.backward(Gradients::ALL).unwrap(), &props).unwrap();
+            let forward = forward_work(&forward, &props).unwrap();
+            assert_eq!((spread(&forward, 0), spread(&forward, 1)), ((128, 4), expected));
+            assert_eq!((spread(&backward, 0), spread(&backward, 1)), (expected, expected));
+        }
+        let many = forward_work(&plain(ChannelNorm::Group, dense(&[32, 256, 56, 56])), &props).unwrap();
+        assert_eq!((spread(&many, 0), spread(&many, 2)), ((64, 7), (128, 4)));
     }
 
     #[test]

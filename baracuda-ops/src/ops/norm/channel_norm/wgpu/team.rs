@@ -5,6 +5,7 @@ use super::Segments;
 use crate::backend::wgpu::team::{Keep, Team};
 use crate::backend::wgpu::{Props, groups};
 use crate::error::Reason;
+use crate::ops::activation::Activation;
 
 /// (threads, chunks each) that hold a slice of a segment, the first that suffices or the last.
 const SLICES: &[(u32, u32, Keep)] = &[
@@ -31,6 +32,10 @@ const SLICES_OF_SEVERAL: &[(u32, u32, Keep)] = &[
 /// without a barrier, and more of what a thread reads is under way.
 const MANY_SEGMENTS: u64 = 4096;
 const CHUNKS_OF_MANY: &[u32] = &[2, 4];
+/// (threads, chunks each) for the moments of as many longer segments of 16-bit elements.
+const MOMENTS_OF_MANY_HALF: (u32, u32, Keep) = (64, 7, Keep::Words);
+/// (threads, chunks each) where segments are few and their elements go through an activation: a thread of 4 chunks takes too long over them.
+const SLICE_OF_ACTIVATION: (u32, u32, Keep) = (256, 2, Keep::Words);
 /// (threads, chunks each) that hold a group of 32-bit elements, the first that suffices.
 const RESIDENT: &[(u32, u32, Keep)] = &[
     (8, 1, Keep::Values),
@@ -88,6 +93,11 @@ const TILES: &[(u32, u32, Keep)] = &[(128, 4, Keep::Words), (256, 4, Keep::Words
 const MOST_TILE_GROUPS: u64 = 4;
 const FEWEST_TILE_COLUMNS: u64 = 4;
 const MOST_TILE_COLUMNS: u64 = 32;
+
+/// Whether an activation takes few instructions.
+fn is_short(activation: Activation) -> bool {
+    matches!(activation, Activation::Identity | Activation::Relu)
+}
 
 fn first_that_holds(table: &[(u32, u32, Keep)], chunks: u64, props: &Props) -> Option<(u32, u32, Keep)> {
     let fits = |&&(threads, each, _): &&(u32, u32, Keep)| {
@@ -253,6 +263,26 @@ impl Form {
         }
     }
 
+    /// For the moments.
+    pub(super) fn of_moments(segments: &Segments, rows: (u32, u32), props: &Props) -> Self {
+        let is_long = segments.segment_chunks() > 32 * u64::from(CHUNKS_OF_MANY[CHUNKS_OF_MANY.len() - 1]);
+        let is_many = segments.segment_count() >= MANY_SEGMENTS && segments.order == ChannelOrder::Contiguous;
+        if segments.is_half() && is_many && is_long {
+            return Self::Slices(team(MOMENTS_OF_MANY_HALF, props));
+        }
+        Self::new(segments, rows, 1, props)
+    }
+
+    /// The same where segments are few and their elements go through an activation.
+    pub(super) fn of_activation(self, activation: Activation, props: &Props) -> Self {
+        match self {
+            Self::Slices(slices) if slices.threads >= 128 && slices.chunks == 4 && !is_short(activation) => {
+                Self::Slices(team(SLICE_OF_ACTIVATION, props))
+            }
+            _ => self,
+        }
+    }
+
     /// Parts of a segment.
     pub(super) fn slices(self, segments: &Segments) -> u64 {
         match self {
@@ -269,8 +299,20 @@ impl Form {
         }
     }
 
-    /// The teams that merge the parts of groups, if it is worth while that every workgroup merges those of its groups.
-    pub(super) fn mergers(self, segments: &Segments, group_parts: u64, props: &Props) -> Option<Mergers> {
+    /// This form, or that of the activation, and the teams that merge the parts of groups, if it is worth while that every workgroup merges
+    /// those of its groups.
+    pub(super) fn merging(
+        self,
+        segments: &Segments,
+        group_parts: u64,
+        activation: Activation,
+        props: &Props,
+    ) -> Option<(Self, Mergers)> {
+        let with_mergers = |form: Self| Some((form, form.mergers(segments, group_parts, props)?));
+        with_mergers(self.of_activation(activation, props)).or_else(|| with_mergers(self))
+    }
+
+    fn mergers(self, segments: &Segments, group_parts: u64, props: &Props) -> Option<Mergers> {
         if self.group_count(segments) > FEW_WORKGROUPS {
             return None;
         }

@@ -14,10 +14,14 @@ use crate::error::Reason;
 use crate::plan::{Choice, Slot};
 use crate::tensor::TensorDesc;
 
-/// Threads and chunks each of a workgroup that holds a slice of a row: for the sums, and for dx.
+/// Threads and chunks each of a workgroup that takes a slice of a row: for the sums, and for dx.
 const SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Words), (128, 2, Keep::Values)];
 /// As `SLICE_TEAMS`, for 16-bit elements.
 const SLICE_TEAMS_HALF: [(u32, u32, Keep); 2] = [(256, 2, Keep::Words), (128, 1, Keep::ValuesAhead)];
+/// For the sums of 32-bit and of 16-bit elements where slices are many: dx merges the sums of a row again and again, so that few are better.
+const WIDE_SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 16, Keep::Nothing), (256, 8, Keep::Nothing)];
+/// Wide slices that keep a large GPU busy.
+const MANY_SLICES: u64 = 132 * 4;
 /// (threads, chunks each) that hold a row of 32-bit elements, the first that suffices: a thread holds chunks of dy and x, and the sums of
 /// its columns.
 const RESIDENT: &[(u32, u32, Keep)] = &[
@@ -70,9 +74,13 @@ const MOST_ROUNDS: u64 = 256;
 /// Threads of the workgroups that sum the parameters' gradients.
 const PARAMETER_WORKGROUP: u32 = 256;
 
+/// Sums of a chunk of columns from which on more than 32 threads share them.
+const MANY_PARTIALS: u64 = 256;
+
 /// Threads of such a workgroup that share the `partials` sums of a chunk of columns.
 fn parameter_lanes(partials: u64) -> u32 {
-    (partials / 2).next_power_of_two().clamp(4, 64) as u32
+    let most = if partials > MANY_PARTIALS { 64 } else { 32 };
+    (partials / 2).next_power_of_two().clamp(4, most) as u32
 }
 
 /// Additions that follow each other where `partials` sums are added up: in one of a thread's four chains, of these, and of the threads.
@@ -163,10 +171,13 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     let resident = resident.filter(|_| row_count >= FEW_ROWS || rows.chunks < LONG_ROW);
     let is_split = resident.is_none();
     let team = resident.unwrap_or_else(|| Team::of_slices(slice_teams[1], props));
-    let sum_team = Team::of_slices(slice_teams[0], props);
-    let slices = rows.chunks.div_ceil(team.slice_chunks()).max(1);
-    let sum_slices = rows.chunks.div_ceil(sum_team.slice_chunks()).max(1);
-    let wanted = ((busy_groups(team, rows.is_half(), is_split) + slices / 2) / slices).max(1);
+    let slices_of = |team: Team| rows.chunks.div_ceil(team.slice_chunks()).max(1);
+    let wide_team = Team::of_slices(WIDE_SLICE_TEAMS[usize::from(rows.is_half())], props);
+    let has_many = row_count * slices_of(wide_team) >= MANY_SLICES;
+    let sum_team = if has_many { wide_team } else { Team::of_slices(slice_teams[0], props) };
+    let (slices, sum_slices) = (slices_of(team), slices_of(sum_team));
+    // All at once: a few workgroups after the others would take as long as these.
+    let wanted = (busy_groups(team, rows.is_half(), is_split) / slices).max(1);
     let partition = Partition::new(row_count, team.rows(), wanted, has_parameters);
 
     let has_sums = is_split && fields.dx;

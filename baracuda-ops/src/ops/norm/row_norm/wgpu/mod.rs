@@ -189,6 +189,18 @@ mod tests {
     }
 
     #[test]
+    fn split_gradients_take_all_workgroups_at_once_and_few_sums() {
+        let work = |dims: &[u64]| backward_work(&backward(dims), &variant_props(Some(32))).unwrap();
+        for (dims, sum_slices) in [([1024, 65_536], 4), ([256, 262_144], 16), ([100, 65_536], 16)] {
+            let work = work(&dims);
+            let [slices, _, _, partials] = work.tuning[3..7] else { unreachable!() };
+            assert!(slices * partials <= 132 * 8, "{dims:?}");
+            let parameters = u64::from(partials) * 2 * dims[1] * 4;
+            assert_eq!(work.workspace_bytes - parameters, 16 * dims[0] * sum_slices, "{dims:?}");
+        }
+    }
+
+    #[test]
     fn gradients_of_parameters_add_up_in_short_chains() {
         for (rows, cols) in [
             (64, 4096),
@@ -198,6 +210,8 @@ mod tests {
             (131_072, 128),
             (32_768, 1024),
             (262_144, 4096),
+            (4096, 16384),
+            (1024, 65_536),
             (256, 262_144),
         ] {
             let work = backward_work(&backward(&[rows, cols]), &variant_props(Some(32))).unwrap();
