@@ -88,6 +88,9 @@ __device__ __forceinline__ packed<16> load_shared(uint32_t address) {
                  : "memory");
     return to;
 }
+__device__ __forceinline__ void store_shared(uint32_t address, const float *from) {
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]) : "memory");
+}
 
 struct channel_walk_arguments {
     bops_channel_norm_params p;
