@@ -547,10 +547,11 @@ fn cooperative(p: &Problem) -> Option<Cooperative> {
 
 // ---- groups that some warps add up while others write the one before ----
 
-/// Threads of a team, of which a block has two: the fewest that keep up and the most.
+/// Threads that write, beside which a block has as many that add up: the fewest that keep up and the most.
 const RELAY_THREADS: [u64; 2] = [224, 416];
-/// Warps of a team are a multiple of this where they compute exponentials, so that all parts of a multiprocessor have as many.
-const RELAY_EXPONENTIAL_THREADS: u64 = 4 * 32;
+/// Where they compute exponentials, forward, half as many add up. In long segments they are a multiple of the third number, so that all parts of a
+/// multiprocessor have as many.
+const RELAY_EXPONENTIAL_THREADS: [u64; 3] = [256, 512, 4 * 32];
 /// Vectors of a thread in a step.
 const RELAY_VECTORS: u64 = 2;
 /// The least bytes of a block in a group with which it is faster than clusters that take one group each.
@@ -587,12 +588,15 @@ fn relay(p: &Problem, arrays: u64) -> Option<Relay> {
         return None;
     }
     let mut best: Option<(u64, Relay)> = None;
-    let fits_evenly = |&threads: &u64| {
-        let is_long = vectors >= RELAY_THREADS[1] * RELAY_VECTORS;
-        !(arrays == 1 && p.activation == Activation::Silu && is_long)
-            || threads.is_multiple_of(RELAY_EXPONENTIAL_THREADS)
+    let is_exponential = arrays == 1 && p.activation == Activation::Silu;
+    let [fewest, most, step] = if !is_exponential {
+        [RELAY_THREADS[0], RELAY_THREADS[1], 32]
+    } else if vectors >= RELAY_THREADS[1] * RELAY_VECTORS {
+        RELAY_EXPONENTIAL_THREADS
+    } else {
+        [RELAY_EXPONENTIAL_THREADS[0], RELAY_EXPONENTIAL_THREADS[1], 64]
     };
-    for threads in (RELAY_THREADS[0]..=RELAY_THREADS[1]).rev().step_by(32).filter(fits_evenly) {
+    for threads in (fewest..=most).rev().step_by(step as usize) {
         let places = threads * RELAY_VECTORS;
         let multi = (places / vectors).max(1);
         let chunks = vectors.div_ceil(places);
@@ -752,7 +756,10 @@ mod tests {
                         let chunks = vectors.div_ceil(places);
                         let steps = segments.div_ceil((places / vectors).max(1)) * chunks;
                         assert!(u64::from(tuned.vectors * tuned.cluster) >= steps, "{p:?} {tuned:?}");
-                        assert!(threads.is_multiple_of(32) && threads <= 416 && tuned.cluster <= p.max_cluster);
+                        let exponential = arrays == 1 && p.activation == Activation::Silu;
+                        let (most, multiple) = if exponential { (512, 64) } else { (416, 32) };
+                        assert!(threads.is_multiple_of(multiple) && threads <= most, "{p:?} {tuned:?}");
+                        assert!(tuned.cluster <= p.max_cluster, "{p:?} {tuned:?}");
                         assert!(tuned.grid.is_multiple_of(tuned.cluster) && tuned.grid > 0, "{p:?} {tuned:?}");
                         let touched = (u64::from(tuned.vectors - 1) / chunks + 2) * (places / vectors).max(1);
                         let parameters = if p.shape.groups == 0 { 1 } else { touched };
@@ -813,7 +820,7 @@ mod tests {
         }
         assert_eq!(forward(&h200([1, 128, 1 << 18, 32], 4)).unwrap().variant, sys::BOPS_CHANNEL_NORM_HELD);
         let silu = forward(&Problem { activation: Activation::Silu, ..h200([1, 128, 1 << 18, 32], 2) }).unwrap();
-        assert_eq!((silu.variant, silu.threads, silu.cluster), (sys::BOPS_CHANNEL_NORM_RELAY, 384, 16));
+        assert_eq!((silu.variant, silu.threads, silu.cluster), (sys::BOPS_CHANNEL_NORM_RELAY, 512, 16));
         for (shape, variant) in [
             ([64, 256, 3136, 0], sys::BOPS_CHANNEL_NORM_RELAY),
             ([64, 512, 784, 0], sys::BOPS_CHANNEL_NORM_HELD),
