@@ -181,10 +181,10 @@ enum {
      * sample in shared memory. Their runs in a sample are gapless, start at multiples of 16 bytes and are a whole number of them. chunks: forward,
      * samples that the block's threads take at once, one thread for every 16 bytes of a run. */
     BOPS_CHANNEL_NORM_SLAB = 3,
-    /* As HELD, but groups stay in shared memory: `threads` threads of a block write one out, as many, or forward with silu half as many, add up the next,
-     * and 64 further ones fetch and merge. A step has two vectors of a thread that writes, and a place is of threads * 32 bytes, backward 64; there
-     * are more places, up to 32, than steps of a group. threads up to 416, forward with silu 512; backward groups = 0; no activation other than relu
-     * and silu. */
+    /* As HELD, but groups stay in shared memory: `threads` threads of a block write one out, as many, or forward with silu half as many, add up the
+     * next, and 64 further ones fetch and merge. A step has two vectors of a thread that writes, and a place is of threads * 32 bytes, backward 64;
+     * there are more places, up to 32, than steps of a group. threads up to 416, forward with silu 512; backward groups = 0; no activation other than
+     * relu and silu. */
     BOPS_CHANNEL_NORM_RELAY = 4,
     /* Backward as HELD in one cooperative launch, a block a multiprocessor: `cluster` blocks, any number, are a team wherever they lie. Of a group 10
      * steps go to registers and threads are up to 352; with relu or silu 6 and 384. Other activations, residual and y: not served. */

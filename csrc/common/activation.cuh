@@ -89,8 +89,8 @@ __device__ __forceinline__ float bounded_magnitude(float x, float bound) {
     return y;
 }
 
-// dy silu'(x) = dy E r (1 + r x), r = 1 / (1 + E), E = exp(x). Beyond the bounds, where E is 2^60 or its inverse, the slope has its limits, 0 and 1, to
-// the last bit of a number near 1; a NaN passes them.
+// dy silu'(x) = dy E r (1 + r x), r = 1 / (1 + E), E = exp(x). Beyond the bounds, where E is 2^60 or its inverse, the slope has its limits, 0 and 1,
+// to the last bit of a number near 1; a NaN passes them.
 template <int count> __device__ __forceinline__ void multiply_silu_slope(const float (&x)[count], float (&dy)[count]) {
 #pragma unroll
     for (int i = 0; i < count; ++i) {

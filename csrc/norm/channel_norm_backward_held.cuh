@@ -29,9 +29,9 @@ constexpr int held_registers(bool active, bool cooperative) { return !cooperativ
 
 // As in forward; a place holds a step of dy and one of x. by_segment: the sums of each segment are wanted or weighted apart; a warp then takes one
 // segment at a time, and its sums of that go to a slot of their own as it leaves it. Through SiLU numbers stand for dpre /
-// silu_unit. active: cooperative, with an activation. cooperative: a team's blocks may be many and lie anywhere, and tell each other their sums through
-// memory, two messages a block. What they hold at first is unknown, so the first exchange is a barrier of the grid, which the fetching warp joins
-// when there is nothing that it can fetch before.
+// silu_unit. active: cooperative, with an activation. cooperative: a team's blocks may be many and lie anywhere, and tell each other their sums
+// through memory, two messages a block. What they hold at first is unknown, so the first exchange is a barrier of the grid, which the fetching warp
+// joins when there is nothing that it can fetch before.
 template <typename T, activation_form form, bool active, bool by_segment, bool cooperative>
 __global__ void __maxnreg__(held_registers(active, cooperative))
     channel_norm_backward_held(const __grid_constant__ channel_backward_walk_arguments a) {

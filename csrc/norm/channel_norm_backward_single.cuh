@@ -14,9 +14,9 @@ struct channel_backward_single_arguments {
     uint32_t keeps;                     // SiLU: a place has room for dpre in place of dy
 };
 
-// As in forward; a place holds a vector of dy and one of x, and where dpre is kept, the second half of that. Segments are cut into rows of 32 vectors,
-// and a warp takes rows that follow each other; its sums of a segment go to the place of the last row that it has of it. With `samples` the first
-// block of a cluster gets all sums and writes the parameters' gradients. Through SiLU numbers stand for dpre / silu_unit.
+// As in forward; a place holds a vector of dy and one of x, and where dpre is kept, the second half of that. Segments are cut into rows of 32
+// vectors, and a warp takes rows that follow each other; its sums of a segment go to the place of the last row that it has of it. With `samples` the
+// first block of a cluster gets all sums and writes the parameters' gradients. Through SiLU numbers stand for dpre / silu_unit.
 template <typename T, activation_form form> __global__ void __launch_bounds__(form == any_activation ? single_general_threads : single_threads, 1)
     channel_norm_backward_single(const __grid_constant__ channel_backward_single_arguments single) {
     constexpr int width = 16 / int(sizeof(T)), batch = form == any_activation ? 1 : 2; // vectors that are under way from shared memory

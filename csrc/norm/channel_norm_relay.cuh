@@ -6,7 +6,7 @@
 namespace bops {
 
 constexpr int relay_threads = 896; // of a block, at most
-constexpr int relay_vectors = 2;   // of a thread in a step; where the other half of the threads takes twice as many, of one that writes
+constexpr int relay_vectors = 2;   // of a thread in a step, of one that writes
 
 // Two values under way from the warps that make them to those that take them.
 template <typename V> struct relay_slots {
@@ -112,10 +112,11 @@ __device__ __forceinline__ uint32_t relay_lanes(const walk_geometry &ring, uint3
 // Among the warps that write.
 __device__ __forceinline__ void writers_sync(uint32_t team) { asm volatile("bar.sync 1, %0;" ::"r"(team) : "memory"); }
 
-// Warps of a block in this order: those that write, as many that add up, or through SiLU half as many, one that fetches, one that merges. A warp takes
-// the mean of its first vectors as the shift of its moments.
+// Vectors in a step of a thread that adds up.
 template <activation_form form> constexpr int relay_sum_vectors = form == silu_activation ? 2 * relay_vectors : relay_vectors;
 
+// Warps of a block in this order: those that write, as many that add up, or through SiLU half as many, one that fetches, one that merges. A warp
+// takes the mean of its first vectors as the shift of its moments.
 template <typename T, activation_form form> __global__ void __launch_bounds__(relay_threads, 1)
     channel_norm_relay(const __grid_constant__ channel_walk_arguments a) {
     constexpr int width = 16 / int(sizeof(T)), sum_vectors = relay_sum_vectors<form>;
