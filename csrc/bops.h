@@ -168,8 +168,8 @@ enum {
     BOPS_CHANNEL_NORM_SPLIT = 0,
     /* Every team, a block or `cluster` blocks, takes one group into shared memory, threads * vectors * 16 bytes a block, backward 32, and groups > 0
      * there. vec_bytes 16; threads up to 1024, backward 640 and 27 vectors, and is_merged: 1 where the teams of all samples make one cluster, which
-     * needs no workspace. Forward, stages: clock cycles by which the first blocks of a multiprocessor start one after another, or 0; chunks:
-     * multiprocessors; tensors: blocks that share one. */
+     * needs no workspace; stages: 1 where silu and 16-bit elements have dpre kept, in 16 bytes more. Forward, stages: clock cycles by which the first
+     * blocks of a multiprocessor start one after another, or 0; chunks: multiprocessors; tensors: blocks that share one. */
     BOPS_CHANNEL_NORM_SINGLE = 1,
     /* Teams walk over groups, fetched ahead by 32 further threads of a block through `stages` places in shared memory, up to 32, each of threads * 16
      * bytes, backward 32. In a step a block's threads take a part of one segment, or several whole segments; vectors: steps of a group in one block.
@@ -181,13 +181,14 @@ enum {
      * sample in shared memory. Their runs in a sample are gapless, start at multiples of 16 bytes and are a whole number of them. chunks: forward,
      * samples that the block's threads take at once, one thread for every 16 bytes of a run. */
     BOPS_CHANNEL_NORM_SLAB = 3,
-    /* As HELD, but groups stay in shared memory: `threads` threads of a block add one up, as many write the one before, and 64 further ones fetch and
-     * merge. A step has two vectors of a thread, and a place is of threads * 32 bytes, backward 64; there are more places, up to 32, than steps of
-     * a group. threads up to 416; backward groups = 0; no activation other than relu and silu. */
+    /* As HELD, but groups stay in shared memory: `threads` threads of a block write one out, as many, or forward with silu half as many, add up the
+     * next, and 64 further ones fetch and merge. A step has two vectors of a thread that writes, and a place is of threads * 32 bytes, backward 64;
+     * there are more places, up to 32, than steps of a group. threads up to 416, forward with silu 512; backward groups = 0; no activation other than
+     * relu and silu. */
     BOPS_CHANNEL_NORM_RELAY = 4,
-    /* One cooperative launch, a block a multiprocessor: `cluster` blocks, any number, are a team wherever they lie. Forward as RELAY, with threads up to
-     * 384, cluster up to 160, and tensors: places that are being filled at once. Backward as HELD: of a group 10 steps go to registers and threads
-     * are up to 352; with relu or silu 6 and 480. Other activations, residual and y: not served. */
+    /* One cooperative launch, a block a multiprocessor: `cluster` blocks, any number, are a team wherever they lie. Forward as RELAY, with as many threads
+     * that add up as write, up to 384, cluster up to 160, and tensors: places that are being filled at once. Backward as HELD: of a group 10 steps go
+     * to registers and threads are up to 352; with relu or silu 6 and 384. Other activations, residual and y: not served. */
     BOPS_CHANNEL_NORM_COOPERATIVE = 5,
     /* Channels last. A block of `threads` threads, up to 512, takes the channels of `vectors` accesses, up to 64, in one of `chunks` parts of
      * the rows of a sample; a row is a position. is_merged: 1 where the rows of all samples lie at one stride and count as those of one sample

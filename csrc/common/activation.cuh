@@ -77,14 +77,43 @@ template <int count> __device__ __forceinline__ void silu(double (&x)[count]) {
     for (int i = 0; i < count; ++i) x[i] *= logistic<double>(x[i]).value;
 }
 
-// dy silu'(x) = dy s (1 + r x), r = 1 / (1 + E), s = E r. Beyond the bounds the slope has its limits, 0 and 1; a NaN passes them.
+// min(|x|, bound) with the sign of x; a NaN stays.
+__device__ __forceinline__ float bounded_magnitude(float x, float bound) {
+    float y;
+#if __CUDA_ARCH__ >= 860
+    asm("min.NaN.xorsign.abs.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(bound));
+#else
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(bound));
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(y), "f"(-bound));
+#endif
+    return y;
+}
+
+// dy silu'(x) = dy E r (1 + r x), r = 1 / (1 + E), E = exp(x). Beyond the bounds, where E is 2^60 or its inverse, the slope has its limits, 0 and 1,
+// to the last bit of a number near 1; a NaN passes them.
 template <int count> __device__ __forceinline__ void multiply_silu_slope(const float (&x)[count], float (&dy)[count]) {
 #pragma unroll
     for (int i = 0; i < count; ++i) {
-        const float below = x[i] >= 21.5f ? 21.5f : x[i], t = below <= -200.0f ? -200.0f : below;
-        const float e = exp2_flushed(t * 1.4426950408889634f), r = reciprocal_approximate(e + 1.0f), s = e * r;
-        dy[i] *= fmaf(s * r, t, s);
+        const float t = bounded_magnitude(x[i], 41.5f), e = exp2_flushed(t * 1.4426950408889634f), r = reciprocal_approximate(e + 1.0f);
+        dy[i] *= e * r * fmaf(t, r, 1.0f);
     }
+}
+
+// The same with fewer instructions where values are only added up with the others: a NaN may reach the number beside it. x comes times log2(e) and
+// dpre leaves divided by it.
+constexpr float silu_unit = 1.4426950408889634f;
+
+template <int count> __device__ __forceinline__ void multiply_silu_slope_together(float (&t)[count], float (&dy)[count]) {
+    float e[count], r[count];
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+        t[i] = bounded_magnitude(t[i], 60.0f);
+        e[i] = exp2_flushed(t[i]);
+        r[i] = fmaf(e[i], silu_unit, silu_unit);
+    }
+    invert(r);
+#pragma unroll
+    for (int i = 0; i < count; ++i) dy[i] *= e[i] * r[i] * fmaf(t[i], r[i], 1.0f);
 }
 template <int count> __device__ __forceinline__ void multiply_silu_slope(const double (&x)[count], double (&dy)[count]) {
 #pragma unroll
@@ -106,6 +135,13 @@ template <typename A> __device__ __forceinline__ A bounded(A x) { return fmin(fm
 
 // Those that take few instructions: loops that are unrolled many times have only these.
 __host__ __device__ __forceinline__ bool is_short(bops_activation kind) { return kind == BOPS_IDENTITY || kind == BOPS_RELU || kind == BOPS_SILU; }
+
+// Activations that a loop serves: none or a ReLU; SiLU alone; any.
+enum activation_form { light_activation, silu_activation, any_activation };
+
+__host__ __forceinline__ activation_form activation_form_of(bops_activation kind) {
+    return kind == BOPS_SILU ? silu_activation : is_short(kind) ? light_activation : any_activation;
+}
 
 // Replaces values by their activations. The kind is the same for all threads; all: it need not be short.
 template <bool all = true, typename A, int count> __device__ __forceinline__ void activate(bops_activation kind, A (&v)[count]) {

@@ -89,10 +89,12 @@ template <typename P, int count> struct parameter_vector {
 };
 
 // Asynchronous copy into shared memory. What a thread copied itself it may read after its own wait, without a barrier.
-template <int bytes> __device__ __forceinline__ void copy_async(void *shared, const void *global) {
-    const uint32_t to = shared_address(shared);
+template <int bytes> __device__ __forceinline__ void copy_async(uint32_t to, const void *global) {
     if constexpr (bytes == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
     else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(bytes) : "memory");
+}
+template <int bytes> __device__ __forceinline__ void copy_async(void *shared, const void *global) {
+    copy_async<bytes>(shared_address(shared), global);
 }
 // What the L2 does with lines: of those that are the first to go, or the last.
 __device__ __forceinline__ uint64_t evict_first() {

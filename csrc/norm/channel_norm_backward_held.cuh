@@ -25,17 +25,19 @@ __device__ __forceinline__ float2 receive_sums(const uint4 *from, uint32_t tag) 
 }
 
 // Registers of a thread: 16 warps of a multiprocessor have 128, 12 warps 168.
-constexpr int held_registers(bool general, bool cooperative) { return !cooperative ? 112 : general ? 128 : 168; }
+constexpr int held_registers(bool active, bool cooperative) { return !cooperative ? 112 : active ? 128 : 168; }
 
 // As in forward; a place holds a step of dy and one of x. by_segment: the sums of each segment are wanted or weighted apart; a warp then takes one
-// segment at a time, and its sums of that go to a slot of their own as it leaves it. general: with an activation that takes many instructions;
-// cooperative, with any. cooperative: a team's blocks may be many and lie anywhere, and tell each other their sums through
-// memory, two messages a block. What they hold at first is unknown, so the first exchange is a barrier of the grid, which the fetching warp joins
-// when there is nothing that it can fetch before.
-template <typename T, bool general, bool by_segment, bool cooperative> __global__ void __maxnreg__(held_registers(general, cooperative))
+// segment at a time, and its sums of that go to a slot of their own as it leaves it. Through SiLU numbers stand for dpre /
+// silu_unit. active: cooperative, with an activation. cooperative: a team's blocks may be many and lie anywhere, and tell each other their sums
+// through memory, two messages a block. What they hold at first is unknown, so the first exchange is a barrier of the grid, which the fetching warp
+// joins when there is nothing that it can fetch before.
+template <typename T, activation_form form, bool active, bool by_segment, bool cooperative>
+__global__ void __maxnreg__(held_registers(active, cooperative))
     channel_norm_backward_held(const __grid_constant__ channel_backward_walk_arguments a) {
     constexpr int width = 16 / int(sizeof(T));
-    constexpr int held = cooperative ? general ? held_active_steps : held_plain_steps : general ? 0 : held_backward_steps;
+    constexpr int held = cooperative ? active ? held_active_steps : held_plain_steps : form == any_activation ? 0 : held_backward_steps;
+    constexpr float unit = form == silu_activation ? silu_unit : 1.0f;
     __shared__ float2 warp_sums[2][merge_lanes], team_sums[merge_lanes];
     __shared__ cluster_exchange exchange;
     __shared__ bulk_ring bulk;
@@ -64,8 +66,11 @@ template <typename T, bool general, bool by_segment, bool cooperative> __global_
         return;
     }
     const auto stride_of = [&](const bops_channel_strides &s) { return a.geometry.is_batch ? s.batch : s.channel; };
-    const bops_activation activation = cooperative && !general ? BOPS_IDENTITY : a.p.activation;
-    const auto vector_of = [&](uint32_t slot, int array) { return shared_vector((slot * 2 + array) * readers + threadIdx.x); };
+    const bops_activation activation = cooperative && !active ? BOPS_IDENTITY : a.p.activation;
+    const uint32_t full = kept_address(bulk.full), vector = kept_address(dynamic_shared + threadIdx.x * 16), array_bytes = readers * 16;
+    const auto wait_full = [&](const bulk_place &place) { mbarrier::wait(full + place.slot * 8, place.parity); };
+    const auto release = [&](uint32_t slot) { mbarrier::arrive(full + offsetof(bulk_ring, empty) + slot * 8); };
+    const auto vector_of = [&](uint32_t slot, int array) { return load_shared(vector + (slot * 2 + array) * array_bytes); };
 
     // Sums of warps over segments, [turn % 2][segment - the block's first][warp of the segment].
     const uint32_t first_segment = ring.by_chunks.quotient(first) * ring.multi, segment_warps = ring.pitch / 32;
@@ -91,15 +96,15 @@ template <typename T, bool general, bool by_segment, bool cooperative> __global_
         const auto take_parameters = [&] {
             const uint32_t index = a.geometry.is_batch ? channel : channel + min(step.segment, ring.segments - 1);
             weight = parameter<T>(a.o.weight, a.weight_is_wide, index, 1.0f);
-            bias = activation ? parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f) : 0.0f;
-            scale = rstd * weight;
+            bias = activation ? unit * parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f) : 0.0f;
+            scale = rstd * unit * weight;
         };
         const auto make_dpre = [&](const packed<16> &dy_data, const packed<16> &x_data, float(&dy)[width], float(&d)[width]) {
             unpack<T>(dy_data, dy);
             unpack<T>(x_data, d);
 #pragma unroll
             for (int k = 0; k < width; ++k) d[k] -= mean;
-            differentiate_vector<T, 16, general && !cooperative>(activation, extra_operand::none, packed<16>{}, d, scale, bias, dy);
+            differentiate_together<T, form>(activation, d, scale, bias, dy);
         };
 
         // 1. Sums of dpre and dpre d; by segment, of their products with the weight.
@@ -119,7 +124,7 @@ template <typename T, bool general, bool by_segment, bool cooperative> __global_
             const bool is_other = step.next(ring);
             if constexpr (by_segment) {
                 if (is_other || is_last) {
-                    float sums[2] = {tree_sum(sum), tree_sum(product) * rstd};
+                    float sums[2] = {tree_sum(sum) * unit, tree_sum(product) * (rstd * unit)};
                     warp_sum(sums, 32);
                     weighted[0] = fmaf(weight, sums[0], weighted[0]), weighted[1] = fmaf(weight, sums[1], weighted[1]);
                     const uint32_t segment_warp = ring.multi > 1 ? step.lane / 32 : warp;
@@ -136,20 +141,20 @@ template <typename T, bool general, bool by_segment, bool cooperative> __global_
 #pragma unroll
         for (int v = 0; v < held; ++v)
             if (v < steps) {
-                bulk.wait_full(place);
+                wait_full(place);
                 dy_data[v] = vector_of(place.slot, 0), x_data[v] = vector_of(place.slot, 1);
-                bulk.release(place.slot);
+                release(place.slot);
                 place.next(ring.slots);
                 take(dy_data[v], x_data[v], v + 1 == steps);
             }
         bulk_place kept = place; // of the first step that is not held
 #pragma unroll 1
         for (uint32_t v = held; v < steps; ++v, place.next(ring.slots)) {
-            bulk.wait_full(place);
+            wait_full(place);
             take(vector_of(place.slot, 0), vector_of(place.slot, 1), v + 1 == steps);
         }
         if constexpr (!by_segment) {
-            weighted[0] = tree_sum(sum), weighted[1] = tree_sum(product) * rstd;
+            weighted[0] = tree_sum(sum) * unit, weighted[1] = tree_sum(product) * (rstd * unit);
             warp_sum(weighted, 32);
         }
         if (lane == 0) warp_sums[turn % 2][warp] = make_float2(weighted[0], weighted[1]);
@@ -226,7 +231,7 @@ template <typename T, bool general, bool by_segment, bool cooperative> __global_
 #pragma unroll 1
         for (uint32_t v = held; v < steps; ++v, kept.next(ring.slots)) {
             const packed<16> dy_vector = vector_of(kept.slot, 0), x_vector = vector_of(kept.slot, 1);
-            bulk.release(kept.slot);
+            release(kept.slot);
             finish(dy_vector, x_vector);
         }
     }
@@ -244,28 +249,33 @@ template <typename T> bops_status channel_norm_backward_held_kernels(const bops_
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(c.threads + 32), shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = backward_held_bytes(c, by_segment);
+        const int form = activation_form_of(p.activation);
         bops_status status;
         if (c.variant == BOPS_CHANNEL_NORM_COOPERATIVE) {
-            const bool active = p.activation != BOPS_IDENTITY;
             shape.cooperative = true;
-            status =
-                by_segment
-                    ? call.one_of(active, forms_of(channel_norm_backward_held<T, false, true, true>, channel_norm_backward_held<T, true, true, true>),
-                                  shape, a)
-                    : call.one_of(active,
-                                  forms_of(channel_norm_backward_held<T, false, false, true>, channel_norm_backward_held<T, true, false, true>),
-                                  shape, a);
+            const int active_form = p.activation == BOPS_IDENTITY ? 0 : form + 1;
+            status = by_segment ? call.one_of(active_form,
+                                              forms_of(channel_norm_backward_held<T, light_activation, false, true, true>,
+                                                       channel_norm_backward_held<T, light_activation, true, true, true>,
+                                                       channel_norm_backward_held<T, silu_activation, true, true, true>),
+                                              shape, a)
+                                : call.one_of(active_form,
+                                              forms_of(channel_norm_backward_held<T, light_activation, false, false, true>,
+                                                       channel_norm_backward_held<T, light_activation, true, false, true>,
+                                                       channel_norm_backward_held<T, silu_activation, true, false, true>),
+                                              shape, a);
         } else {
-            const bool general = !is_short(p.activation);
             shape.cluster = c.cluster;
-            status =
-                by_segment
-                    ? call.one_of(general,
-                                  forms_of(channel_norm_backward_held<T, false, true, false>, channel_norm_backward_held<T, true, true, false>),
-                                  shape, a)
-                    : call.one_of(general,
-                                  forms_of(channel_norm_backward_held<T, false, false, false>, channel_norm_backward_held<T, true, false, false>),
-                                  shape, a);
+            status = by_segment ? call.one_of(form,
+                                              forms_of(channel_norm_backward_held<T, light_activation, true, true, false>,
+                                                       channel_norm_backward_held<T, silu_activation, true, true, false>,
+                                                       channel_norm_backward_held<T, any_activation, true, true, false>),
+                                              shape, a)
+                                : call.one_of(form,
+                                              forms_of(channel_norm_backward_held<T, light_activation, true, false, false>,
+                                                       channel_norm_backward_held<T, silu_activation, true, false, false>,
+                                                       channel_norm_backward_held<T, any_activation, true, false, false>),
+                                              shape, a);
         }
         return status ? status : sum_parts<T>(p, c, a, call);
     }

@@ -11,14 +11,16 @@ struct channel_backward_single_arguments {
     channel_backward_walk_arguments of; // its ring: rows of 32 vectors, `steps` of a block, `chunks` of a segment
     uint32_t vectors;                   // of a thread
     uint32_t samples;                   // those whose blocks make one cluster: the whole batch, or 0
+    uint32_t keeps;                     // SiLU: a place has room for dpre in place of dy
 };
 
-// As in forward; a place holds a vector of dy and one of x. Segments are cut into rows of 32 vectors, and a warp takes rows that follow each other;
-// its sums of a segment go to the place of the last row that it has of it. With `samples` the first block of a cluster gets all sums and writes the
-// parameters' gradients. general: with an activation that takes many instructions.
-template <typename T, bool general> __global__ void __launch_bounds__(general ? single_general_threads : single_threads, 1)
+// As in forward; a place holds a vector of dy and one of x, and where dpre is kept, the second half of that. Segments are cut into rows of 32
+// vectors, and a warp takes rows that follow each other; its sums of a segment go to the place of the last row that it has of it. With `samples` the
+// first block of a cluster gets all sums and writes the parameters' gradients. Through SiLU numbers stand for dpre / silu_unit.
+template <typename T, activation_form form> __global__ void __launch_bounds__(form == any_activation ? single_general_threads : single_threads, 1)
     channel_norm_backward_single(const __grid_constant__ channel_backward_single_arguments single) {
-    constexpr int width = 16 / int(sizeof(T)), batch = general ? 1 : 2; // vectors that are under way from shared memory
+    constexpr int width = 16 / int(sizeof(T)), batch = form == any_activation ? 1 : 2; // vectors that are under way from shared memory
+    constexpr float unit = form == silu_activation ? silu_unit : 1.0f;
     __shared__ float2 warp_sums[merge_lanes];
     __shared__ cluster_exchange exchange;
     const channel_backward_walk_arguments &a = single.of;
@@ -29,7 +31,9 @@ template <typename T, bool general> __global__ void __launch_bounds__(general ? 
     const uint32_t group = of_sample * a.geometry.inner + blockIdx.x / blocks;
     const uint32_t rows = ring.segments * ring.chunks, first_row = rank * ring.steps, own_row = first_row + warp * vectors;
     const uint32_t own_rows = rows > own_row ? min(rows - own_row, vectors) : 0; // of the warp
-    float2 *const row_sums = reinterpret_cast<float2 *>(dynamic_shared + blockDim.x * vectors * 32);
+    const bool keeps = form == silu_activation && sizeof(T) == 2 && single.keeps;
+    const uint32_t array_bytes = blockDim.x * 16, place_bytes = array_bytes * (keeps ? 3 : 2);
+    float2 *const row_sums = reinterpret_cast<float2 *>(dynamic_shared + vectors * place_bytes);
     float2 *const segment_sums = row_sums + ring.steps; // [block][segment], of the first block
     if (blocks > 1) {
         exchange.initialize(threadIdx.x);
@@ -37,61 +41,77 @@ template <typename T, bool general> __global__ void __launch_bounds__(general ? 
     }
     if (a.overlaps) follow_previous();
     uint32_t sample, channel;
-    a.geometry.segment(group, 0, sample, channel);
-
-    // The warp's way through its rows.
-    uint32_t segment, chunk;
-    const auto start = [&] {
-        segment = ring.by_chunks.quotient(own_row);
-        chunk = own_row - segment * ring.chunks;
+    const auto find_segments = [&] {
+        uint32_t number = group;
+        asm volatile("" : "+r"(number)); // else what follows from it stays in registers
+        a.geometry.segment(number, 0, sample, channel);
     };
-    const auto is_mine = [&] { return chunk * 32 + lane < ring.per_segment; };
+    find_segments();
+
+    // The warp's way through its rows: this thread's vector of the segment.
+    uint32_t vector;
+    const auto start = [&] { // the first row's segment
+        uint32_t row = own_row;
+        asm volatile("" : "+r"(row)); // as above
+        const uint32_t segment = ring.by_chunks.quotient(row);
+        vector = (row - segment * ring.chunks) * 32 + lane;
+        return segment;
+    };
+    const uint32_t segment_end = ring.chunks * 32;
+    const auto is_mine = [&] { return vector < ring.per_segment; };
     const auto next = [&] { // true where the next row is of another segment
-        if (++chunk < ring.chunks) return false;
-        chunk = 0, ++segment;
+        vector += 32;
+        if (vector < segment_end) return false;
+        vector = lane;
         return true;
     };
-    const auto offset = [&](const bops_channel_strides &s) {
-        return segment_offset(s, sample, channel) + segment * s.channel + (chunk * 32 + lane) * width;
+    const auto first_element = [&](const bops_channel_strides &s, uint32_t segment) {
+        return segment_offset(s, sample, channel) + segment * s.channel + vector * width;
     };
-    const auto place_of = [&](uint32_t v, uint32_t array) { return (v * 2 + array) * blockDim.x + threadIdx.x; };
-    start();
-    for (uint32_t v = 0; v < vectors; ++v) {
+    const auto jump_of = [&](const bops_channel_strides &s) { return s.channel - uint64_t(segment_end) * width; }; // beyond the last row of a segment
+    const uint32_t own_place = kept_address(dynamic_shared + threadIdx.x * 16), half = (vectors + 1) / 2;          // of the copies, looked at first
+    const uint32_t own_segment = start();
+    const T *dy_from = static_cast<const T *>(a.o.dy) + first_element(a.p.dy, own_segment);
+    const T *x_from = static_cast<const T *>(a.o.x) + first_element(a.p.x, own_segment);
+#pragma unroll 1
+    for (uint32_t v = 0, place = own_place; v < vectors; ++v, place += place_bytes) {
+        if (v == half) copy_commit();
         if (v < own_rows && is_mine()) {
-            copy_async<16>(dynamic_shared + place_of(v, 0) * 16, static_cast<const T *>(a.o.dy) + offset(a.p.dy));
-            copy_async<16>(dynamic_shared + place_of(v, 1) * 16, static_cast<const T *>(a.o.x) + offset(a.p.x));
+            copy_async<16>(place, dy_from);
+            copy_async<16>(place + array_bytes, x_from);
         }
-        next();
-        copy_commit();
+        dy_from += 32 * width, x_from += 32 * width;
+        if (next()) dy_from += jump_of(a.p.dy), x_from += jump_of(a.p.x);
     }
+    if (vectors == half) copy_commit();
+    copy_commit();
     // Of row number `lane` of the warp.
     const uint32_t index = channel + min(ring.by_chunks.quotient(own_row + lane), ring.segments - 1);
     const float lane_weight = parameter<T>(a.o.weight, a.weight_is_wide, index, 1.0f);
-    const float lane_bias = a.p.activation ? parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f) : 0.0f;
+    const float lane_bias = a.p.activation ? unit * parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f) : 0.0f;
     const float mean = __ldg(static_cast<const float *>(a.o.mean) + group), rstd = __ldg(static_cast<const float *>(a.o.rstd) + group);
+    const float rstd_unit = rstd * unit;
     float weight, bias;
     const auto take_parameters = [&](uint32_t v) { weight = __shfl_sync(~0u, lane_weight, v), bias = __shfl_sync(~0u, lane_bias, v); };
-    const uint32_t own_place = kept_address(dynamic_shared + threadIdx.x * 16), array_bytes = blockDim.x * 16;
     const auto make_dpre = [&](uint32_t place, float(&dy)[width], float(&d)[width]) {
         unpack<T>(load_shared(place), dy);
         unpack<T>(load_shared(place + array_bytes), d);
 #pragma unroll
         for (int k = 0; k < width; ++k) d[k] -= mean;
         keep(d);
-        differentiate_vector<T, 16, general>(a.p.activation, extra_operand::none, packed<16>{}, d, rstd * weight, bias, dy);
+        differentiate_together<T, form>(a.p.activation, d, rstd_unit * weight, bias, dy);
     };
 
     // 1. Sums of dpre and dpre d over segments, and of their products with the weight.
     float sum[width] = {}, product[width] = {}, weighted[2] = {};
-    const uint32_t half = (vectors + 1) / 2; // of the copies, after which the first ones are looked at
     if (lane < own_rows) row_sums[warp * vectors + lane] = make_float2(0, 0);
     __syncwarp();
     start();
     take_parameters(0);
-    copy_wait_groups(int(vectors - half));
+    copy_wait(1);
 #pragma unroll 1
-    for (uint32_t v = 0, place = own_place; v < own_rows; ++v, place += 2 * array_bytes) {
-        if (v == half) copy_wait_groups(0);
+    for (uint32_t v = 0, place = own_place; v < own_rows; ++v, place += place_bytes) {
+        if (v == half) copy_wait(0);
         if (is_mine()) {
             float dy[width], d[width];
             make_dpre(place, dy, d);
@@ -100,9 +120,11 @@ template <typename T, bool general> __global__ void __launch_bounds__(general ? 
                 sum[k] += dy[k];
                 product[k] = fmaf(dy[k], d[k], product[k]);
             }
+            if constexpr (width == 8)
+                if (keeps) store_shared(place, dy), store_shared(place + 2 * array_bytes, dy + 4);
         }
         if (next() || v + 1 == own_rows) {
-            float sums[2] = {tree_sum(sum), tree_sum(product) * rstd};
+            float sums[2] = {tree_sum(sum) * unit, tree_sum(product) * rstd_unit};
             warp_sum(sums, 32);
             if (lane == 0) row_sums[warp * vectors + v] = make_float2(sums[0], sums[1]);
             weighted[0] = fmaf(weight, sums[0], weighted[0]), weighted[1] = fmaf(weight, sums[1], weighted[1]);
@@ -111,11 +133,12 @@ template <typename T, bool general> __global__ void __launch_bounds__(general ? 
             take_parameters(v + 1);
         }
     }
-    copy_wait_groups(0);
+    copy_wait(0);
     if (lane == 0) warp_sums[warp] = make_float2(weighted[0], weighted[1]);
     __syncthreads();
 
     // 2. Those of the block, and of its cluster.
+    find_segments();
     const float2 part = lane < warps ? warp_sums[lane] : make_float2(0, 0);
     float sums[2] = {part.x, part.y};
     warp_sum(sums, merge_lanes);
@@ -145,24 +168,39 @@ template <typename T, bool general> __global__ void __launch_bounds__(general ? 
     const float mean_g = rstd * sums[0] * a.reciprocal_count, slope = rstd * rstd * sums[1] * a.reciprocal_count;
 
     // 3. The gradients of the elements.
-    start();
+    T *dx = static_cast<T *>(a.o.dx) + first_element(a.p.dx, start());
     take_parameters(0);
-    T *dx = static_cast<T *>(a.o.dx) + offset(a.p.dx);
-    const uint64_t jump = a.p.dx.channel - uint64_t(ring.chunks - 1) * (32 * width); // from the last row of a segment to the next
+    const auto write = [&](const auto &take) {
 #pragma unroll batch
-    for (uint32_t v = 0, place = own_place; v < own_rows; ++v, place += 2 * array_bytes) {
-        if (is_mine()) {
-            float dy[width], d[width];
-            make_dpre(place, dy, d);
-            const float scale = rstd * weight;
+        for (uint32_t v = 0, place = own_place; v < own_rows; ++v, place += place_bytes) {
+            if (is_mine()) {
+                float dy[width], d[width];
+                take(place, dy, d);
+                const float scale = rstd_unit * weight;
 #pragma unroll
-            for (int k = 0; k < width; ++k) dy[k] = fmaf(-d[k], slope, fmaf(dy[k], scale, -mean_g));
-            if (a.o.dx) store<16, false>(dx, pack<T, 16>(dy));
+                for (int k = 0; k < width; ++k) dy[k] = fmaf(-d[k], slope, fmaf(dy[k], scale, -mean_g));
+                if (a.o.dx) store<16, false>(dx, pack<T, 16>(dy));
+            }
+            dx += 32 * width;
+            if (next()) {
+                dx += jump_of(a.p.dx);
+                take_parameters(v + 1);
+            }
         }
-        const bool is_other = next();
-        dx += is_other ? jump : 32 * width;
-        if (is_other) take_parameters(v + 1);
-    }
+    };
+    if (keeps)
+        write([&](uint32_t place, float(&dy)[width], float(&d)[width]) {
+            unpack<T>(load_shared(place + array_bytes), d);
+#pragma unroll
+            for (int k = 0; k < width; ++k) d[k] -= mean;
+#pragma unroll
+            for (int h = 0; h < width / 4; ++h) {
+                const packed<16> data = load_shared(place + h * 2 * array_bytes);
+#pragma unroll
+                for (int k = 0; k < 4; ++k) dy[h * 4 + k] = __uint_as_float(data.word[k]);
+            }
+        });
+    else write(make_dpre);
 
     // 4. Those of the parameters.
     if (!single.samples || block > 0) return;
@@ -197,9 +235,14 @@ template <typename T> bops_status channel_norm_backward_single_kernels(const bop
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster * (c.is_merged ? a.samples : 1);
         shape.overlaps_previous = c.overlaps != 0;
-        shape.shared_bytes = c.threads * c.vectors * 32 + (ring.steps + (c.is_merged ? shape.cluster * ring.segments : 0)) * uint32_t(sizeof(float2));
+        a.keeps = c.stages;
+        shape.shared_bytes =
+            c.threads * c.vectors * (a.keeps ? 48 : 32) + (ring.steps + (c.is_merged ? shape.cluster * ring.segments : 0)) * uint32_t(sizeof(float2));
         const bops_status status =
-            call.one_of(!is_short(p.activation), forms_of(channel_norm_backward_single<T, false>, channel_norm_backward_single<T, true>), shape, a);
+            call.one_of(activation_form_of(p.activation),
+                        forms_of(channel_norm_backward_single<T, light_activation>, channel_norm_backward_single<T, silu_activation>,
+                                 channel_norm_backward_single<T, any_activation>),
+                        shape, a);
         return status || c.is_merged ? status : sum_parts<T>(p, c, a.of, call);
     }
 }

@@ -5,6 +5,21 @@
 
 namespace bops {
 
+// Replaces dy by dpre; d is x - mean, of elements whose gradients are only added up with those of the others. Through SiLU scale and bias come times
+// silu_unit, and dpre leaves divided by it.
+template <typename T, activation_form form, int width>
+__device__ __forceinline__ void differentiate_together(bops_activation kind, const float (&d)[width], float scale, float bias, float (&dy)[width]) {
+    if constexpr (form == silu_activation) {
+        float pre[width];
+#pragma unroll
+        for (int k = 0; k < width; ++k) pre[k] = fmaf(d[k], scale, bias);
+        multiply_silu_slope_together(pre, dy);
+    } else {
+        if (form == light_activation && kind == BOPS_SILU) __builtin_unreachable();
+        differentiate_vector<T, 16, form == any_activation>(kind, extra_operand::none, packed<16>{}, d, scale, bias, dy);
+    }
+}
+
 struct channel_backward_walk_arguments {
     bops_channel_norm_backward_params p;
     bops_channel_norm_backward_operands o;

@@ -8,7 +8,7 @@
 namespace bops {
 
 constexpr int relay_threads = 896; // of a block, at most
-constexpr int relay_vectors = 2;   // of a thread in a step
+constexpr int relay_vectors = 2;   // of a thread in a step, of one that writes
 
 // Two values under way from the warps that make them to those that take them.
 template <typename V> struct relay_slots {
@@ -52,17 +52,17 @@ struct relay_moments {
     moments<float> of_warp[merge_lanes];
 };
 
-// A thread's way through the steps of one group after another. Its vectors of a step are those of places `thread` and `thread` + `team`, of each of
-// `arrays` tensors.
-template <int arrays> struct relay_walk {
-    static constexpr int ahead = arrays == 1 ? relay_vectors : 1; // vectors in registers at once
-    uint32_t first, slot = 0, parity = 0, full, vector;           // addresses: of the first place's barrier, of the vector there
-    uint32_t lane[relay_vectors], sub[relay_vectors];             // of the segment's vectors; which of a step's segments
+// A thread's way through the steps of one group after another. Its `vectors` vectors of a step are those of places `thread`, `thread` + `team` and so
+// on, of each of `arrays` tensors.
+template <int arrays, int vectors = relay_vectors> struct relay_walk {
+    static constexpr int ahead = arrays == 1 ? 2 : 1;   // vectors in registers at once
+    uint32_t first, slot = 0, parity = 0, full, vector; // addresses: of the first place's barrier, of the vector there
+    uint32_t lane[vectors], sub[vectors];               // of the segment's vectors; which of a step's segments
 
     __device__ __forceinline__ relay_walk(const walk_geometry &ring, const bulk_ring &bulk, uint32_t rank, uint32_t thread, uint32_t team)
         : first(rank * ring.steps), full(kept_address(bulk.full)), vector(kept_address(dynamic_shared + thread * 16)) {
 #pragma unroll
-        for (int j = 0; j < relay_vectors; ++j) {
+        for (int j = 0; j < vectors; ++j) {
             sub[j] = ring.by_pitch.quotient(thread + j * team);
             lane[j] = sub[j] < ring.multi ? thread + j * team - sub[j] * ring.pitch : ~0u;
         }
@@ -72,25 +72,25 @@ template <int arrays> struct relay_walk {
     template <bool releases, typename Enter, typename Take>
     __device__ __forceinline__ void pass(const walk_geometry &ring, uint32_t team, Enter &&enter, Take &&take) {
         uint32_t whole = ring.by_chunks.quotient(first), chunk = first - whole * ring.chunks, segment = whole * ring.multi;
-        const uint32_t array_bytes = relay_vectors * team * 16;
+        const uint32_t array_bytes = vectors * team * 16;
         for (uint32_t done = 0; done < ring.steps;) {
             const uint32_t run = min(ring.chunks - chunk, ring.steps - done);
             uint32_t left = ring.per_segment - chunk * ring.pitch;
-            bool is_there[relay_vectors];
+            bool is_there[vectors];
 #pragma unroll
-            for (int j = 0; j < relay_vectors; ++j) is_there[j] = segment + sub[j] < ring.segments;
+            for (int j = 0; j < vectors; ++j) is_there[j] = segment + sub[j] < ring.segments;
             enter(segment, chunk);
             for (uint32_t i = 0; i < run; ++i) {
                 mbarrier::wait(full + slot * 8, parity);
                 const uint32_t from = vector + slot * arrays * array_bytes, released = full + offsetof(bulk_ring, empty) + slot * 8;
 #pragma unroll
-                for (int base = 0; base < relay_vectors; base += ahead) {
+                for (int base = 0; base < vectors; base += ahead) {
                     packed<16> data[ahead][arrays];
 #pragma unroll
                     for (int j = 0; j < ahead; ++j)
 #pragma unroll
                         for (int t = 0; t < arrays; ++t) data[j][t] = load_shared(from + t * array_bytes + (base + j) * team * 16);
-                    if (releases && base + ahead == relay_vectors) mbarrier::arrive(released);
+                    if (releases && base + ahead == vectors) mbarrier::arrive(released);
 #pragma unroll
                     for (int j = 0; j < ahead; ++j) take(base + j, data[j], is_there[base + j] && lane[base + j] < left);
                 }
@@ -114,23 +114,32 @@ __device__ __forceinline__ uint32_t relay_lanes(const walk_geometry &ring, uint3
 // Among the warps that write.
 __device__ __forceinline__ void writers_sync(uint32_t team) { asm volatile("bar.sync 1, %0;" ::"r"(team) : "memory"); }
 
-// Warps of a block in this order: those that write, as many that add up, one that fetches, one that merges. A warp takes the mean of its first
-// vectors as the shift of its moments, and where that is far from its mean, goes through its part once more.
+// Vectors in a step of a thread that adds up.
+template <activation_form form> constexpr int relay_sum_vectors = form == silu_activation ? 2 * relay_vectors : relay_vectors;
+
+// Threads that neither write nor add up.
+constexpr uint32_t relay_service(bool cooperative) { return cooperative ? 96 : 64; }
+
+// Warps of a block in this order: those that write, as many that add up, or in the form of SiLU half as many, one that fetches, one that merges. A warp
+// takes the mean of its first vectors as the shift of its moments, and where that is far from its mean, goes through its part once more.
 // cooperative: a team's blocks may be many and lie anywhere; what a block has made it sends to them, and a further warp receives what all have sent.
-template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_threads, 1)
+// That has one form for all activations that are short.
+template <typename T, activation_form form, bool cooperative> __global__ void __launch_bounds__(relay_threads, 1)
     channel_norm_relay(const __grid_constant__ channel_walk_arguments a) {
-    constexpr int width = 16 / int(sizeof(T));
+    constexpr int width = 16 / int(sizeof(T)), sum_vectors = relay_sum_vectors<form>;
     __shared__ relay_slots<relay_moments> sums;
     __shared__ relay_slots<float3> statistics; // shift, correction, rstd
     __shared__ cluster_exchange exchange;
     __shared__ message_exchange messages;
     __shared__ bulk_ring bulk;
     const walk_geometry &ring = a.ring;
-    const uint32_t team = (blockDim.x - (cooperative ? 96 : 64)) / 2, warps = team / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t team = (blockDim.x - relay_service(cooperative)) * sum_vectors / (sum_vectors + relay_vectors);
+    const uint32_t sum_team = team * relay_vectors / sum_vectors, warps = team / 32, sum_warps = sum_team / 32;
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
     const uint32_t rank = blockIdx.x - own_group * ring.cluster, first = rank * ring.steps;
     bulk.initialize(ring.slots, team);
-    if (threadIdx.x == 0) sums.initialize(warps, 32), statistics.initialize(1, warps);
+    if (threadIdx.x == 0) sums.initialize(sum_warps, 32), statistics.initialize(1, warps);
     if (cooperative) messages.initialize();
     else if (ring.cluster > 1) {
         exchange.initialize(threadIdx.x);
@@ -143,7 +152,7 @@ template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_
         messages.clear(a.messages);
         cooperative_groups::this_grid().sync();
     }
-    if (warp == 2 * warps) {
+    if (warp == warps + sum_warps) {
         const T *const tensors[1] = {static_cast<const T *>(a.o.x)};
         const bops_channel_strides *const strides[1] = {&a.p.x};
         bulk_place arriving; // the first whose bytes are not known to have come
@@ -156,25 +165,25 @@ template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_
     }
 
     // 1. The moments of each warp's part.
-    if (warp >= warps && warp < 2 * warps) {
-        const uint32_t own = warp - warps, first_lanes = relay_lanes(ring, first, own, team, 1);
+    if (warp >= warps && warp < warps + sum_warps) {
+        const uint32_t own = warp - warps, first_lanes = relay_lanes(ring, first, own, sum_team, 1);
         // The step whose vectors give the shift: the first may be the rest of a segment, which some warps have no part in.
         const uint32_t shift_step = first_lanes == 0 && ring.steps > 1 ? 1 : 0;
-        const uint32_t shift_lanes = shift_step ? relay_lanes(ring, first + 1, own, team, 1) : first_lanes;
+        const uint32_t shift_lanes = shift_step ? relay_lanes(ring, first + 1, own, sum_team, 1) : first_lanes;
         const float shift_scale = shift_lanes ? 1.0f / float(shift_lanes * width) : 0.0f;
         uint32_t own_vectors = 0;
-        for (uint32_t i = 0; i < ring.steps; ++i) own_vectors += relay_lanes(ring, first + i, own, team, relay_vectors);
+        for (uint32_t i = 0; i < ring.steps; ++i) own_vectors += relay_lanes(ring, first + i, own, sum_team, sum_vectors);
         const float own_reciprocal = 1.0f / float(own_vectors * width);
-        relay_walk<1> walk(ring, bulk, rank, threadIdx.x - team, team);
+        relay_walk<1, sum_vectors> walk(ring, bulk, rank, threadIdx.x - team, sum_team);
         for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn) {
             moments<float> total = {0, 0, 0};
             uint32_t step = 0;
-            const relay_walk<1> start = walk;
+            const relay_walk<1, sum_vectors> start = walk;
             for (bool is_first = true;; is_first = false, walk = start) {
                 float sum[width] = {}, square[width] = {}, early[2] = {}; // early: of the steps before, where a chain of additions ended
                 uint32_t chain = 0;
-                walk.pass<false>(
-                    ring, team, [](uint32_t, uint32_t) {},
+                walk.template pass<false>(
+                    ring, sum_team, [](uint32_t, uint32_t) {},
                     [&](int j, const packed<16>(&data)[1], bool is_mine) {
                         float x[width];
                         if (j == 0 && step++ == shift_step) {
@@ -184,7 +193,7 @@ template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_
                             warp_sum(mean, 32);
                             total.shift = mean[0] * shift_scale;
                         }
-                        if (j == 0 && chain++ == chain_steps / relay_vectors) {
+                        if (j == 0 && chain++ == chain_steps / sum_vectors) {
                             early[0] += tree_sum(sum), early[1] += tree_sum(square), chain = 1;
 #pragma unroll
                             for (int k = 0; k < width; ++k) sum[k] = square[k] = 0;
@@ -211,17 +220,17 @@ template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_
         if (lane == 0) statistics.make(turn) = make_float3(s.shift, s.correction, s.rstd), statistics.made(turn);
         if (lane == 0 && rank == 0) save_group(a, group, s);
     };
-    if (warp == 2 * warps + 1) {
+    if (warp == warps + sum_warps + 1) {
         uint32_t warp_vectors = 0; // of the warp that has this thread's lane as its number
-        for (uint32_t i = 0; i < ring.steps; ++i) warp_vectors += relay_lanes(ring, first + i, lane, team, relay_vectors);
-        const float warp_count = lane < warps ? float(warp_vectors * width) : 0.0f;
+        for (uint32_t i = 0; i < ring.steps; ++i) warp_vectors += relay_lanes(ring, first + i, lane, sum_team, sum_vectors);
+        const float warp_count = lane < sum_warps ? float(warp_vectors * width) : 0.0f;
         const uint32_t block_vectors = ring.vectors_of(rank);
         const float block_reciprocal = ring.cluster == 1 ? a.reciprocal_count : block_vectors ? 1.0f / (float(block_vectors) * width) : 0.0f;
         const float rank_count = lane < ring.cluster ? float(ring.vectors_of(lane)) * width : 0.0f;
         for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn) {
             const relay_moments &from = sums.take(turn);
             moments<float> part = {0, 0, 0};
-            if (lane < warps) part = from.of_warp[lane];
+            if (lane < sum_warps) part = from.of_warp[lane];
             sums.taken(turn);
             moments<float> total = merge_across<true>(part, warp_count, block_reciprocal);
             if (cooperative) {
@@ -239,7 +248,7 @@ template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_
         }
         return;
     }
-    if (cooperative && warp > 2 * warps) {
+    if (cooperative && warp > warps + sum_warps + 1) {
         float count[message_exchange::lane_messages];
 #pragma unroll
         for (uint32_t i = 0; i < message_exchange::lane_messages; ++i)
@@ -254,6 +263,7 @@ template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_
     float2 *const all_parameters = reinterpret_cast<float2 *>(dynamic_shared + ring.slots * relay_vectors * team * 16);
     const uint32_t first_segment = a.geometry.is_batch ? 0 : ring.by_chunks.quotient(first) * ring.multi, by_segment = a.geometry.is_batch ? 0 : 1;
     const uint64_t segment_stride = a.geometry.is_batch ? a.p.y.batch : a.p.y.channel, step_elements = uint64_t(ring.pitch) * width;
+    const bops_activation activation = form == silu_activation ? BOPS_SILU : a.p.activation;
     relay_walk<1> walk(ring, bulk, rank, threadIdx.x, team);
     for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn) {
         uint32_t sample, channel;
@@ -286,7 +296,7 @@ template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_
                     unpack<T>(data[0], d);
 #pragma unroll
                     for (int k = 0; k < width; ++k) d[k] -= s.x;
-                    store<16, false>(y[j], channel_output<T, 16, false>(d, scale[j], offset[j], false, packed<16>{}, a.p.activation));
+                    store<16, false>(y[j], channel_output<T, 16, false>(d, scale[j], offset[j], false, packed<16>{}, activation));
                 }
                 y[j] += step_elements;
             });
@@ -304,10 +314,17 @@ template <typename T> bops_status channel_norm_relay_kernels(const bops_channel_
         const channel_walk_arguments a = walk_arguments<T>(p, places, dtype, weight_dtype, o, workspace);
         launch_shape shape;
         shape.cooperative = c.variant == BOPS_CHANNEL_NORM_COOPERATIVE;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads * 2 + (shape.cooperative ? 96 : 64)), shape.overlaps_previous = c.overlaps != 0;
+        const bool is_silu = p.activation == BOPS_SILU && !shape.cooperative;
+        const uint32_t sum_vectors = is_silu ? relay_sum_vectors<silu_activation> : relay_sum_vectors<light_activation>;
+        const uint32_t sum_threads = c.threads * relay_vectors / sum_vectors;
+        shape.grid = dim3(c.grid), shape.block = dim3(c.threads + sum_threads + relay_service(shape.cooperative));
+        shape.overlaps_previous = c.overlaps != 0;
         if (!shape.cooperative) shape.cluster = c.cluster;
         shape.shared_bytes = c.stages * places.threads * 16 + 2 * (p.groups ? a.ring.run_segments() : 1) * uint32_t(sizeof(float2));
-        const bops_status status = shape.cooperative ? call(channel_norm_relay<T, true>, shape, a) : call(channel_norm_relay<T, false>, shape, a);
+        const bops_status status = call(shape.cooperative ? channel_norm_relay<T, light_activation, true>
+                                        : is_silu         ? channel_norm_relay<T, silu_activation, false>
+                                                          : channel_norm_relay<T, light_activation, false>,
+                                        shape, a);
         return status ? status : finish_running(p, o, a.records, call);
     }
 }

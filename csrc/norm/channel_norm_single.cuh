@@ -32,8 +32,9 @@ __device__ __forceinline__ void start_apart(uint32_t cycles, uint32_t multiproce
 // A group's vectors follow each other through its segments; a block takes the next `block_vectors`. A thread copies its own to shared memory, all
 // at once, [vector][thread]: blocks that share a multiprocessor keep memory busy for each other. A warp takes the mean of its first vectors as the
 // shift of its moments, and where that is far from its mean, goes through its part once more.
-template <typename T, bool general> __global__ void __launch_bounds__(single_threads, 1)
+template <typename T, activation_form form> __global__ void __launch_bounds__(single_threads, 1)
     channel_norm_single(const __grid_constant__ channel_single_arguments a) {
+    constexpr bool general = form == any_activation;
     constexpr int width = 16 / int(sizeof(T)), batch = general ? 2 : 4; // vectors that are under way from shared memory
     __shared__ float4 warp_moments[merge_lanes];                        // and counts
     __shared__ cluster_exchange exchange;
@@ -132,6 +133,7 @@ template <typename T, bool general> __global__ void __launch_bounds__(single_thr
     if (threadIdx.x == 0 && rank == 0) save_group(a, group, s);
 
     // 3. The output.
+    const bops_activation activation = form == silu_activation ? BOPS_SILU : a.p.activation;
     for (uint32_t v = 0; v < mine; v += batch) {
         packed<16> data[batch], added[batch];
 #pragma unroll
@@ -152,7 +154,7 @@ template <typename T, bool general> __global__ void __launch_bounds__(single_thr
 #pragma unroll
                 for (int k = 0; k < width; ++k) x[k] -= s.shift;
                 store<16, false>(y_group + at(a.p.y, vector),
-                                 channel_output<T, 16, general>(x, scale, offset, general && a.o.residual, added[j], a.p.activation));
+                                 channel_output<T, 16, general>(x, scale, offset, general && a.o.residual, added[j], activation));
             }
     }
 }
@@ -181,8 +183,10 @@ template <typename T> bops_status channel_norm_single_kernels(const bops_channel
                                                      : touched < a.geometry.segments ? touched
                                                                                      : a.geometry.segments) *
                                                         uint32_t(sizeof(float2));
-        const bool general = o.residual || !is_short(p.activation);
-        const bops_status status = call.one_of(general, forms_of(channel_norm_single<T, false>, channel_norm_single<T, true>), shape, a);
+        const activation_form form = o.residual ? any_activation : activation_form_of(p.activation);
+        const bops_status status = call.one_of(
+            form, forms_of(channel_norm_single<T, light_activation>, channel_norm_single<T, silu_activation>, channel_norm_single<T, any_activation>),
+            shape, a);
         return status ? status : finish_running(p, o, a.records, call);
     }
 }

@@ -89,6 +89,9 @@ __device__ __forceinline__ packed<16> load_shared(uint32_t address) {
                  : "memory");
     return to;
 }
+__device__ __forceinline__ void store_shared(uint32_t address, const float *from) {
+    asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]) : "memory");
+}
 
 // Moments that the blocks of a team give each other through memory, wherever they lie. A message is stored and loaded whole, with the tag of its turn,
 // so that nothing needs to order messages. A block sends a turn after it has received the one `ahead` before from all, who sent that after they had

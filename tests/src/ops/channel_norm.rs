@@ -380,6 +380,10 @@ pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
             let x = dense(dtype, &MANY_ROUNDS);
             add(Form::affine(x, F::groups(MANY_ROUNDS[1]), DType::F32), Data::LargeMean, false);
         }
+        if dtype == DType::BF16 {
+            let x = dense(dtype, &MANY_ROUNDS);
+            add(Form::affine(x, F::groups(6), DType::F32).act(Activation::Silu), Data::Normal, false);
+        }
     }
     // Statistics of one element: allowed where they come from elsewhere.
     if F::HAS_RUNNING {
@@ -459,6 +463,10 @@ pub(super) fn backward_cases<F: Family>() -> Vec<Case> {
             add(GradientForm::all(form), Data::Normal, false);
             let form = Form::affine(last(dtype, &SLABS), F::groups(SLABS[1]), DType::F32);
             add(GradientForm::all(form), Data::Normal, false);
+        }
+        if dtype == DType::BF16 {
+            let form = Form::affine(dense(dtype, &MANY_ROUNDS), F::groups(6), DType::F32);
+            add(GradientForm::all(form.act(Activation::Silu)), Data::Normal, false);
         }
         if dtype != DType::F64 {
             // One slab, on chip.

@@ -225,7 +225,7 @@ const SINGLE_ALONE: u64 = 640;
 const SINGLE_SHARED: u64 = 3 << 10;
 const SINGLE_STAGGER: [u64; 2] = [2, 25];
 /// Backward, in warps of a block: where it shares a multiprocessor, where it has one to itself, where a cluster takes all samples.
-const SINGLE_BACKWARD_WARPS: [u64; 3] = [15, 20, 10];
+const SINGLE_BACKWARD_WARPS: [u64; 3] = [15, 20, 5];
 /// Bytes of dy and x in a block up to which a cluster takes all samples, and its blocks.
 const MERGED_BYTES: u64 = 24 << 10;
 const MERGED_BLOCKS: u64 = 8;
@@ -316,8 +316,10 @@ fn single_backward(p: &Problem) -> Option<Tuned> {
     }
     let (groups, segments) = (p.shape.group_count(), p.shape.group_segments());
     let rows = segments.checked_mul(p.segment_vectors().div_ceil(32))?;
-    // A block's rows hold 32 vectors of dy and of x each, and the sums of the two kinds.
+    // A block's rows hold 32 vectors of dy and of x each, and the sums of the two kinds; where dpre is kept, its second half.
     let row_bytes = 32 * 32 + 8;
+    let kept_bytes = 32 * 16;
+    let is_kept = p.activation == Activation::Silu && p.element_bytes == 2;
     let form = |cluster: u64, samples: u64, warps: u64, room: u64| {
         let own = rows.div_ceil(cluster);
         let vectors = own.div_ceil(warps);
@@ -325,7 +327,11 @@ fn single_backward(p: &Problem) -> Option<Tuned> {
         let sums = cluster * samples * segments * 8;
         let fits = vectors <= 27 && threads / 32 * vectors * row_bytes + sums <= room;
         let blocks = groups.checked_mul(cluster)?;
-        p.single_tuned(cluster, threads, vectors, blocks).filter(|_| fits)
+        let is_alone = samples > 0 || blocks <= u64::from(p.multiprocessors);
+        let kept = threads / 32 * vectors * (row_bytes + kept_bytes) + sums;
+        let keeps = is_kept && is_alone && kept + RESERVED_SHARED <= u64::from(p.shared_bytes);
+        let tuned = p.single_tuned(cluster, threads, vectors, blocks).filter(|_| fits)?;
+        Some(Tuned { stages: u32::from(keeps), ..tuned })
     };
     let batch = p.shape.batch;
     if p.has_parameter_gradients && batch <= MERGED_BLOCKS.min(u64::from(p.max_cluster)) {
@@ -473,8 +479,10 @@ fn held(p: &Problem, arrays: u64) -> Option<Tuned> {
 // ---- groups on chip that teams of any number of blocks share ----
 
 /// Of a block of the cooperative variant: the most threads that hold vectors, and their steps of a group that stay in registers; without an
-/// activation, and with one, whose instructions take more threads.
-const COOPERATIVE_FORMS: [(u64, u64); 2] = [(352, 10), (480, 6)];
+/// activation, and with one, where every quarter of a multiprocessor has as many warps.
+const COOPERATIVE_FORMS: [(u64, u64); 2] = [(352, 10), (384, 6)];
+/// Shared memory that the kernel declares itself, in bytes.
+const COOPERATIVE_SHARED: u64 = 2 << 10;
 /// What a group costs beyond its bytes, and what three launches cost beyond theirs, in bytes of a multiprocessor's share of the memory's speed.
 const COOPERATIVE_GROUP: u64 = 112 << 10;
 const SPLIT_LAUNCHES: u64 = 192 << 10;
@@ -518,7 +526,7 @@ fn cooperative_backward(p: &Problem) -> Option<Cooperative> {
             let (team, rounds) = (multiprocessors / teams, groups.div_ceil(teams));
             let own = steps.all.div_ceil(team);
             let sums = if by_segment { (own + 1) * steps.threads / 2 } else { 0 };
-            let room = u64::from(p.shared_bytes).saturating_sub(RESERVED_SHARED + sums);
+            let room = u64::from(p.shared_bytes).saturating_sub(COOPERATIVE_SHARED + sums);
             let slots = (room / (steps.threads * 32)).min(SLOTS);
             if own.saturating_sub(held) + 1 >= slots || own > WALK_STEPS {
                 break; // Nor do smaller teams hold their groups.
@@ -550,10 +558,11 @@ fn cooperative_backward(p: &Problem) -> Option<Cooperative> {
 
 // ---- groups that some warps add up while others write the one before ----
 
-/// Threads of a team, of which a block has two: the fewest that keep up and the most.
+/// Threads that write, beside which a block has as many that add up: the fewest that keep up and the most.
 const RELAY_THREADS: [u64; 2] = [224, 416];
-/// Warps of a team are a multiple of this where they compute exponentials, so that all parts of a multiprocessor have as many.
-const RELAY_EXPONENTIAL_THREADS: u64 = 4 * 32;
+/// Where they compute exponentials, forward, half as many add up. In long segments they are a multiple of the third number, so that all parts of a
+/// multiprocessor have as many.
+const RELAY_EXPONENTIAL_THREADS: [u64; 3] = [256, 512, 4 * 32];
 /// Vectors of a thread in a step.
 const RELAY_VECTORS: u64 = 2;
 /// The least bytes of a block in a group with which it is faster than clusters that take one group each.
@@ -661,10 +670,19 @@ impl RelaySteps {
     }
 }
 
-/// Whether threads of a team compute exponentials evenly, where they compute any.
-fn fits_evenly(p: &Problem, arrays: u64, threads: u64) -> bool {
-    let is_long = p.segment_vectors() >= RELAY_THREADS[1] * RELAY_VECTORS;
-    !(arrays == 1 && p.activation == Activation::Silu && is_long) || threads.is_multiple_of(RELAY_EXPONENTIAL_THREADS)
+/// Threads that write, most first.
+fn relay_threads(p: &Problem, arrays: u64) -> impl Iterator<Item = u64> {
+    let [fewest, most, step] = match arrays == 1 && p.activation == Activation::Silu {
+        false => [RELAY_THREADS[0], RELAY_THREADS[1], 32],
+        true if is_long(p) => RELAY_EXPONENTIAL_THREADS,
+        true => [RELAY_EXPONENTIAL_THREADS[0], RELAY_EXPONENTIAL_THREADS[1], 64],
+    };
+    (fewest..=most).rev().step_by(step as usize)
+}
+
+/// Whether a segment has work for a step of all threads.
+fn is_long(p: &Problem) -> bool {
+    p.segment_vectors() >= RELAY_THREADS[1] * RELAY_VECTORS
 }
 
 /// Groups in shared memory while the following ones are fetched: the team and cluster that take the least time by what blocks move. `arrays`: x, or
@@ -676,8 +694,7 @@ fn relay(p: &Problem, arrays: u64) -> Option<Relay> {
     }
     let groups = p.shape.group_count();
     let mut best: Option<(u64, Relay)> = None;
-    let all_threads = (RELAY_THREADS[0]..=RELAY_THREADS[1]).rev().step_by(32);
-    for threads in all_threads.filter(|&threads| fits_evenly(p, arrays, threads)) {
+    for threads in relay_threads(p, arrays) {
         let steps = RelaySteps::new(p, threads);
         let most = u64::from(p.max_cluster).min(steps.all);
         for cluster in [1, 2, 4, 8, 16].into_iter().filter(|&cluster| cluster <= most) {
@@ -706,7 +723,8 @@ fn cooperative_forward(p: &Problem) -> Option<Tuned> {
     let turn = COOPERATIVE_FORWARD_TURN[if is_exponential { 2 } else { usize::from(p.element_bytes == 2) }];
     let instructions = if is_exponential { 2 * RELAY_STEP } else { RELAY_STEP };
     let mut best: Option<(u64, Tuned)> = None;
-    for threads in COOPERATIVE_FORWARD_THREADS.into_iter().filter(|&threads| fits_evenly(p, 1, threads)) {
+    let fits = |threads: &u64| !(is_exponential && is_long(p)) || threads.is_multiple_of(RELAY_EXPONENTIAL_THREADS[2]);
+    for threads in COOPERATIVE_FORWARD_THREADS.into_iter().filter(fits) {
         let steps = RelaySteps::new(p, threads);
         for teams in 1..=multiprocessors.min(groups) {
             let most = (multiprocessors / teams).min(COOPERATIVE_FORWARD_TEAM).min(steps.all);
@@ -830,7 +848,10 @@ mod tests {
                         };
                         assert!(own * u64::from(tuned.cluster) >= all, "{p:?} {tuned:?}");
                         assert!(threads.is_multiple_of(32) && threads <= 1024, "{p:?} {tuned:?}");
+                        let keeps = arrays == 2 && tuned.stages == 1;
+                        let bytes = if keeps { bytes + 16 } else { bytes };
                         assert!(own * bytes + 4096 <= u64::from(p.shared_bytes), "{p:?} {tuned:?}");
+                        assert!(!keeps || p.activation == Activation::Silu && p.element_bytes == 2, "{p:?} {tuned:?}");
                         let samples = if tuned.is_merged == 1 { p.shape.batch } else { 1 };
                         assert!(u64::from(tuned.cluster) * samples <= u64::from(p.max_cluster), "{p:?} {tuned:?}");
                         assert_eq!(
@@ -849,7 +870,10 @@ mod tests {
                         let chunks = vectors.div_ceil(places);
                         let steps = segments.div_ceil((places / vectors).max(1)) * chunks;
                         assert!(u64::from(tuned.vectors * tuned.cluster) >= steps, "{p:?} {tuned:?}");
-                        assert!(threads.is_multiple_of(32) && threads <= 416 && tuned.cluster <= p.max_cluster);
+                        let exponential = arrays == 1 && p.activation == Activation::Silu;
+                        let (most, multiple) = if exponential { (512, 64) } else { (416, 32) };
+                        assert!(threads.is_multiple_of(multiple) && threads <= most, "{p:?} {tuned:?}");
+                        assert!(tuned.cluster <= p.max_cluster, "{p:?} {tuned:?}");
                         assert!(tuned.grid.is_multiple_of(tuned.cluster) && tuned.grid > 0, "{p:?} {tuned:?}");
                         let touched = (u64::from(tuned.vectors - 1) / chunks + 2) * (places / vectors).max(1);
                         let parameters = if p.shape.groups == 0 { 1 } else { touched };
@@ -885,12 +909,12 @@ mod tests {
                         let steps = segments.div_ceil(multi) * chunks;
                         assert!(u64::from(tuned.vectors * tuned.cluster) >= steps, "{p:?} {tuned:?}");
                         assert!(threads.is_multiple_of(32) && tuned.vectors <= 36, "{tuned:?}");
-                        let (most, held) = if p.activation != Activation::Identity { (480, 6) } else { (352, 10) };
+                        let (most, held) = if p.activation != Activation::Identity { (384, 6) } else { (352, 10) };
                         assert!(threads <= most && tuned.stages + held > tuned.vectors, "{p:?} {tuned:?}");
                         assert!(tuned.grid.is_multiple_of(tuned.cluster) && tuned.grid > 0, "{p:?} {tuned:?}");
                         assert!(tuned.grid <= p.multiprocessors, "{p:?} {tuned:?}");
                         let sums = if by_segment { (tuned.vectors + 1) * tuned.threads / 2 } else { 0 };
-                        assert!(tuned.stages * tuned.threads * 32 + sums + 4096 <= p.shared_bytes, "{p:?} {tuned:?}");
+                        assert!(tuned.stages * tuned.threads * 32 + sums + 2048 <= p.shared_bytes, "{p:?} {tuned:?}");
                         assert!(
                             p.capability >= 90 && !p.is_general() && !p.inference && arrays == 2,
                             "{p:?} {tuned:?}"
@@ -953,7 +977,20 @@ mod tests {
         assert_eq!((many.variant, many.is_merged, many.cluster), (sys::BOPS_CHANNEL_NORM_SINGLE, 0, 1));
         let merged = backward(&h200([2, 1280, 256, 32], 2)).unwrap();
         assert_eq!((merged.variant, merged.is_merged, merged.cluster), (sys::BOPS_CHANNEL_NORM_SINGLE, 1, 4));
-        assert_eq!((merged.launches, merged.workspace_bytes), (1, 0));
+        assert_eq!((merged.launches, merged.workspace_bytes, merged.threads, merged.stages), (1, 0, 160, 0));
+        let silu = |shape, bytes| Problem { activation: Activation::Silu, ..h200(shape, bytes) };
+        for (shape, bytes, threads, stages) in [
+            ([2, 1280, 256, 32], 2, 160, 1),
+            ([2, 320, 4096, 32], 2, 640, 1),
+            ([32, 256, 3136, 32], 2, 480, 0), // two blocks share a multiprocessor
+            ([2, 1280, 256, 32], 4, 160, 0),
+        ] {
+            let tuned = backward(&silu(shape, bytes)).unwrap();
+            let seen = (tuned.variant, tuned.threads, tuned.stages);
+            assert_eq!(seen, (sys::BOPS_CHANNEL_NORM_SINGLE, threads, stages), "{shape:?}");
+        }
+        let active = backward(&silu([1, 128, 1 << 18, 32], 2)).unwrap();
+        assert_eq!((active.variant, active.threads), (sys::BOPS_CHANNEL_NORM_COOPERATIVE, 384));
         let small = h200([64, 2048, 49, 0], 2);
         assert_eq!(forward(&small).unwrap().variant, sys::BOPS_CHANNEL_NORM_SLAB);
         assert_eq!(backward(&small).unwrap().variant, sys::BOPS_CHANNEL_NORM_SLAB);
