@@ -208,7 +208,11 @@ enum {
      * samples, if grid is a multiple of chunks and all tiles, else tiles of a sample; grid has a block for every tile and chunk of a slab. Tiles of
      * whole groups, from 128 bytes on, as above. threads 256; stages: batches of 2 rows of a thread, 13, before 9.0 9, and with several slabs at most
      * those of a chunk. */
-    BOPS_CHANNEL_NORM_LAST_RESIDENT = 19
+    BOPS_CHANNEL_NORM_LAST_RESIDENT = 19,
+    /* Forward without activation and residual, of one sample, of merged ones, or with groups: slabs as those of the resident variant backward, of
+     * any number of batches. threads 256; stages: batches of 4 rows of a thread, 13, before 9.0 9. vec_bytes 16, no f64, no uses_running, no
+     * num_batches, no running statistics of samples. */
+    BOPS_CHANNEL_NORM_LAST_SLABS = 21
 };
 
 /* What Rust chose. A field that a variant does not mention is zero. */
