@@ -215,7 +215,11 @@ enum {
      * whose rows stay in registers. Tiles of whole groups, of at most 512 channels, that divide the channels; no vector has channels of three groups.
      * stages: rows of a thread, 1, 2, 4 or 8, which are all of its chunk. threads up to 640, with 8 rows 320, a multiple of 32 and of 4 * vectors;
      * samples * chunks * 64 is at least the channels of a tile. vec_bytes 16, no f64, no uses_running. */
-    BOPS_CHANNEL_NORM_LAST_ROWS = 20
+    BOPS_CHANNEL_NORM_LAST_ROWS = 20,
+    /* Forward without activation and residual, of one sample, of merged ones, or with groups: slabs as those of the resident variant backward, of
+     * any number of batches. threads 256; stages: batches of 4 rows of a thread, 13, before 9.0 9. vec_bytes 16, no f64, no uses_running, no
+     * num_batches, no running statistics of samples. */
+    BOPS_CHANNEL_NORM_LAST_SLABS = 21
 };
 
 /* What Rust chose. A field that a variant does not mention is zero. */

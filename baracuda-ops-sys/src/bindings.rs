@@ -142,6 +142,7 @@ pub const BOPS_CHANNEL_NORM_LAST_COOPERATIVE: _bindgen_ty_4 = 17;
 pub const BOPS_CHANNEL_NORM_LAST_CLUSTER: _bindgen_ty_4 = 18;
 pub const BOPS_CHANNEL_NORM_LAST_RESIDENT: _bindgen_ty_4 = 19;
 pub const BOPS_CHANNEL_NORM_LAST_ROWS: _bindgen_ty_4 = 20;
+pub const BOPS_CHANNEL_NORM_LAST_SLABS: _bindgen_ty_4 = 21;
 pub type _bindgen_ty_4 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]

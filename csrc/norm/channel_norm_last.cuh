@@ -661,7 +661,8 @@ inline channel_last_shape last_shape(uint64_t batch, uint64_t channels, uint64_t
     g.chunks = c.chunks, g.chunk_rows = (g.rows + c.chunks - 1) / c.chunks;
     g.tile_vectors = c.vectors, g.tiles = (g.channels / width + c.vectors - 1) / c.vectors;
     g.lanes = c.threads / c.vectors, g.row_step = g.lanes;
-    if (c.variant == BOPS_CHANNEL_NORM_LAST_COOPERATIVE || c.variant == BOPS_CHANNEL_NORM_LAST_RESIDENT) {
+    if (c.variant == BOPS_CHANNEL_NORM_LAST_COOPERATIVE || c.variant == BOPS_CHANNEL_NORM_LAST_RESIDENT ||
+        c.variant == BOPS_CHANNEL_NORM_LAST_SLABS) {
         g.row_step = g.lanes * g.chunks;
         g.chunk_rows = (g.rows + g.row_step - 1) / g.row_step * g.lanes;
     }
@@ -681,6 +682,10 @@ bops_status channel_last_cluster_kernels(const channel_last_arguments<A> &a, lau
 // In channel_norm_last_resident.cuh.
 template <typename T, typename A>
 bops_status channel_last_resident_kernels(const channel_last_arguments<A> &a, const launch_shape &shape, bool has_extras, const kernel_call &call);
+
+// In channel_norm_last_slabs.cuh.
+template <typename T, typename A>
+bops_status channel_last_slabs_kernels(const channel_last_arguments<A> &a, launch_shape shape, const kernel_call &call);
 
 template <typename T> bops_status channel_last_kernels(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bool weight_is_wide,
                                                        bool has_residual, const bops_channel_norm_operands &o, void *workspace,
@@ -713,6 +718,7 @@ template <typename T> bops_status channel_last_kernels(const bops_channel_norm_p
                 shape.cooperative = true;
                 return channel_last_resident_kernels<T>(a, shape, has_extras, call);
             }
+            if (c.variant == BOPS_CHANNEL_NORM_LAST_SLABS) return channel_last_slabs_kernels<T>(a, shape, call);
             if (c.variant == BOPS_CHANNEL_NORM_LAST_CLUSTER) return channel_last_cluster_kernels<T>(a, shape, has_extras, call);
             shape.shared_bytes = 0;
         }

@@ -118,6 +118,10 @@ const ODD_EXTENTS: [u64; 4] = [5, 8, 7, 7];
 
 /// Channels-last rows that are more than a large device holds on chip at once: gradients take slabs, here of channels or samples.
 const SLABS: [u64; 3] = [8, 64, 19_500];
+/// Of which forward reads some again; two slabs of samples that fit, and two that registers nearly hold.
+const SLAB_READ_AGAIN: [u64; 3] = [8, 64, 26_000];
+const SAMPLE_SLABS: [u64; 3] = [264, 32, 1450];
+const SMALL_SAMPLE_SLABS: [u64; 3] = [264, 64, 131];
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 const ACTIVATIONS: [Activation; 6] = [
@@ -316,6 +320,16 @@ pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
             } else if F::HAS_RUNNING {
                 add(affine.running(Running::Momentum(0.1)), Data::Normal, false);
             }
+        }
+        if dtype == DType::F32 {
+            for dims in [SLAB_READ_AGAIN, SAMPLE_SLABS] {
+                add(Form::affine(last(dtype, &dims), F::groups(dims[1]), DType::F32), Data::Normal, false);
+            }
+        }
+        if dtype != DType::F64 {
+            let form = Form::affine(last(dtype, &SMALL_SAMPLE_SLABS), F::groups(SMALL_SAMPLE_SLABS[1]), DType::F32);
+            add(form.clone(), Data::Normal, false);
+            add(form, Data::LargeMean, false);
         }
         for (form, core) in layouts::<F>(dtype) {
             add(form, Data::Normal, core && dtype != DType::F64);

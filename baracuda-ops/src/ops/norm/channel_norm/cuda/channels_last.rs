@@ -5,6 +5,7 @@
 use baracuda_ops_sys as sys;
 
 use super::{Problem, Tuned, contiguous};
+use crate::ops::activation::Activation;
 
 /// Threads of the largest block.
 const THREADS: u64 = 512;
@@ -75,6 +76,13 @@ const SLAB_EXCHANGE_BYTES: u64 = 120_000;
 /// Stages of a slab that the L2 is asked to keep between the two walks: of elements of two bytes; of four, where fewer than those in shared memory
 /// are read again.
 const SLAB_CACHED: (u64, u64) = (9, 6);
+/// Forward: stages in registers, the most rows of a thread, of which at most 40 are added up one after another, and the most stages of a slab that
+/// the L2 is asked to keep.
+const FORWARD_SLAB_HELD: u64 = 10;
+const FORWARD_SLAB_ROWS: u64 = 1024;
+const FORWARD_SLAB_CACHED: u64 = 16;
+/// What a tile of 128 bytes costs beside one of 256, in parts of 100.
+const NARROW_SLAB_COST: u64 = 108;
 /// Bytes that the L2 keeps between the two walks over the rows.
 const CACHED_BYTES: u64 = 17_000_000;
 /// Turns that blocks of the cooperative variant may take, and the share of them that has work, below which another turn is tried.
@@ -186,6 +194,7 @@ impl<'p> Rows<'p> {
         }
         self.in_registers()
             .or_else(|| self.cluster())
+            .or_else(|| self.slabs_forward())
             .or_else(|| self.one_turn())
             .or_else(|| self.slabs())
             .or_else(|| self.cooperative())
@@ -378,6 +387,67 @@ impl<'p> Rows<'p> {
         Some(tuned)
     }
 
+    /// Tiles of a slab, which it takes at once: all of some samples, or some of one.
+    fn slab_units(&self, tiles: u64) -> impl Iterator<Item = u64> {
+        let samples = self.samples;
+        let of_samples = move |units: u64| units.is_multiple_of(tiles) && samples.is_multiple_of(units / tiles);
+        let blocks = u64::from(self.p.multiprocessors);
+        (1..=blocks).filter(move |&units| of_samples(units) || tiles.is_multiple_of(units))
+    }
+
+    /// Forward from x alone: slabs of tiles or samples, of which most stays on chip. The form whose blocks move the fewest bytes, where those that the
+    /// L2 keeps count half.
+    fn slabs_forward(&self) -> Option<Tuned> {
+        let (p, shape) = (self.p, &self.p.shape);
+        let is_apart = shape.groups > 0;
+        let is_plain = !p.has_extra && p.activation == Activation::Identity && !p.cumulative;
+        let serves = self.tensors == 1 && is_plain && p.capability >= 80;
+        if !serves || (is_apart && p.has_running) || !(self.is_merged || is_apart || self.samples == 1) {
+            return None;
+        }
+        let stages = if p.capability >= 90 { SLAB_STAGES.0 } else { SLAB_STAGES.1 };
+        // A row of a thread more.
+        if stages * self.stage_bytes(SLAB_THREADS) + SLAB_THREADS * 16 + RESIDENT_OWN_BYTES > u64::from(p.shared_bytes)
+        {
+            return None;
+        }
+        let group_channels = if is_apart { shape.channels / shape.groups } else { 1 };
+        let blocks = u64::from(p.multiprocessors);
+        let mut best: Option<(u64, Tuned)> = None;
+        for tile in SLAB_TILE_BYTES.map(|bytes| bytes / 16) {
+            if !self.vectors.is_multiple_of(tile) || !(tile * self.width).is_multiple_of(group_channels) {
+                continue;
+            }
+            let (tiles, lanes) = (self.vectors / tile, SLAB_THREADS / tile);
+            for units in self.slab_units(tiles) {
+                let chunks = (blocks / units).min(self.rows.div_ceil(lanes));
+                let rows = self.rows.div_ceil(lanes * chunks);
+                let (batches, slabs) = (rows.div_ceil(STAGE_ROWS), self.samples * tiles / units);
+                let is_busy = (units * chunks) as f64 >= BUSY * blocks as f64;
+                if !is_busy || rows > FORWARD_SLAB_ROWS {
+                    continue;
+                }
+                let again = batches.saturating_sub(stages + FORWARD_SLAB_HELD);
+                let cached = again.min(FORWARD_SLAB_CACHED);
+                let walks = rows * SLAB_THREADS * 16 * (4 * batches + 2 * again - cached) / (2 * batches);
+                let each = if tile * 16 == SLAB_TILE_BYTES[1] { NARROW_SLAB_COST } else { 100 };
+                let cost = slabs * (walks + SLAB_EXCHANGE_BYTES) * each;
+                if best.is_some_and(|(least, _)| least <= cost) {
+                    continue;
+                }
+                let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_SLABS, tile, SLAB_THREADS, chunks)?;
+                tuned.grid = (units * chunks) as u32;
+                tuned.stages = stages as u32;
+                tuned.cached = cached as u32;
+                let (each, of_group) = self.partial_numbers();
+                tuned.workspace_bytes = self.workspace_bytes(chunks, each, of_group)?;
+                tuned.launches = 1;
+                best = Some((cost, tuned));
+            }
+        }
+        best.map(|(_, tuned)| tuned)
+    }
+
     /// Backward from dy and x alone: slabs of tiles or samples, of which most stays on chip. The form whose blocks move the fewest bytes.
     fn slabs(&self) -> Option<Tuned> {
         let (p, shape) = (self.p, &self.p.shape);
@@ -398,8 +468,7 @@ impl<'p> Rows<'p> {
                 continue;
             }
             let (tiles, lanes) = (self.vectors / tile, SLAB_THREADS / tile);
-            let of_samples = |units: u64| units.is_multiple_of(tiles) && self.samples.is_multiple_of(units / tiles);
-            for units in (1..=blocks).filter(|&units| of_samples(units) || tiles.is_multiple_of(units)) {
+            for units in self.slab_units(tiles) {
                 let chunks = (blocks / units).min(self.rows.div_ceil(lanes));
                 let rows = self.rows.div_ceil(lanes * chunks);
                 let (batches, slabs) = (rows.div_ceil(SLAB_ROWS), self.samples * tiles / units);
@@ -519,7 +588,6 @@ fn gcd(a: u64, b: u64) -> u64 {
 mod tests {
     use super::super::ChannelShape;
     use super::*;
-    use crate::ops::activation::Activation;
 
     fn h200(dims: [u64; 3], groups: u64, element_bytes: u32) -> Problem {
         let [batch, channels, spatial] = dims;
@@ -561,13 +629,48 @@ mod tests {
 
     #[test]
     fn large_tensors_are_kept_on_chip_as_far_as_they_fit() {
-        let tuned = forward(&h200([64, 256, 56 * 56], 0, 2), true).unwrap();
+        let p = Problem { activation: Activation::Relu, ..h200([64, 256, 56 * 56], 0, 2) };
+        let tuned = forward(&p, true).unwrap();
         assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_LAST_RESIDENT);
         assert_eq!((tuned.vectors, tuned.chunks, tuned.grid, tuned.stages, tuned.is_merged), (16, 66, 132, 6, 1));
-        let tuned = forward(&h200([256, 256, 112 * 112], 0, 2), true).unwrap();
+        let p = Problem { cumulative: true, ..h200([256, 256, 112 * 112], 0, 2) };
+        let tuned = forward(&p, true).unwrap();
         assert_eq!((tuned.variant, tuned.vectors), (sys::BOPS_CHANNEL_NORM_LAST_COOPERATIVE, 32));
         let tuned = backward(&h200([64, 256, 56 * 56], 0, 2), true).unwrap();
         assert_eq!((tuned.stages, tuned.tensors), (3, 2));
+    }
+
+    #[test]
+    fn forward_takes_slabs_of_which_most_stays_on_chip() {
+        let form = |dims, groups, bytes| {
+            let tuned = forward(&h200(dims, groups, bytes), groups == 0).unwrap();
+            assert_eq!((tuned.variant, tuned.threads, tuned.launches), (sys::BOPS_CHANNEL_NORM_LAST_SLABS, 256, 1));
+            (tuned.vectors, tuned.chunks, tuned.grid, tuned.cached)
+        };
+        // Two tiles of 256 bytes, one after another; four of them; as many at once.
+        assert_eq!(form([64, 256, 56 * 56], 0, 2), (16, 132, 132, 1));
+        assert_eq!(form([64, 256, 56 * 56], 0, 4), (16, 132, 132, 1));
+        assert_eq!(form([64, 512, 28 * 28], 0, 2), (16, 33, 132, 1));
+        assert_eq!(form([64, 512, 28 * 28], 0, 4), (16, 33, 132, 1));
+        // Rows of 128 bytes, and halves of rows of 256.
+        assert_eq!(form([64, 64, 112 * 112], 0, 2), (8, 132, 132, 16));
+        assert_eq!(form([256, 64, 56 * 56], 0, 4), (8, 132, 132, 16));
+        assert_eq!(form([2, 64, 512 * 512], 0, 2), (8, 132, 132, 9));
+        assert_eq!(form([2, 64, 512 * 512], 0, 4), (8, 132, 132, 9));
+        // Groups: all samples at once, whole rows, half of them.
+        assert_eq!(form([32, 256, 56 * 56], 32, 2), (16, 2, 128, 2));
+        assert_eq!(form([1, 128, 512 * 512], 32, 2), (16, 132, 132, 9));
+        assert_eq!(form([1, 256, 1024 * 1024], 32, 2), (16, 132, 132, 16));
+        // Samples that are more than there are blocks.
+        assert_eq!(form([264, 32, 1450], 32, 4), (8, 1, 132, 0));
+        assert_eq!(form([264, 64, 131], 64, 2), (8, 1, 132, 0));
+        // Rows that are read again.
+        assert_eq!(form([8, 64, 26_000], 0, 4), (16, 132, 132, 2));
+        // What their blocks would have to wait for: the count of batches, running statistics of samples.
+        let p = Problem { cumulative: true, ..h200([64, 256, 56 * 56], 0, 2) };
+        assert_eq!(forward(&p, true).unwrap().variant, sys::BOPS_CHANNEL_NORM_LAST_RESIDENT);
+        let p = Problem { has_running: true, ..h200([32, 256, 56 * 56], 256, 2) };
+        assert_eq!(forward(&p, false).unwrap().variant, sys::BOPS_CHANNEL_NORM_LAST_COOPERATIVE);
     }
 
     #[test]
@@ -608,26 +711,29 @@ mod tests {
                 {
                     let dims = [samples, channels, rows];
                     let p = Problem { has_dx: true, capability, shared_bytes, ..h200(dims, groups, element_bytes) };
-                    let tuned = backward(&p, groups == 0).unwrap();
-                    if tuned.variant != sys::BOPS_CHANNEL_NORM_LAST_RESIDENT {
-                        continue;
-                    }
-                    let width = 16 / u64::from(element_bytes);
-                    let tiles = channels / width / u64::from(tuned.vectors);
-                    let (chunks, grid) = (u64::from(tuned.chunks), u64::from(tuned.grid));
-                    let samples = if groups == 0 { 1 } else { samples };
-                    if grid >= chunks * tiles {
+                    let both = [forward(&p, groups == 0).unwrap(), backward(&p, groups == 0).unwrap()];
+                    let slabs = [sys::BOPS_CHANNEL_NORM_LAST_SLABS, sys::BOPS_CHANNEL_NORM_LAST_RESIDENT];
+                    for (tuned, _) in both.into_iter().zip(slabs).filter(|(tuned, slabs)| tuned.variant == *slabs) {
+                        let width = 16 / u64::from(element_bytes);
+                        let tiles = channels / width / u64::from(tuned.vectors);
+                        let (chunks, grid) = (u64::from(tuned.chunks), u64::from(tuned.grid));
+                        let samples = if groups == 0 { 1 } else { samples };
+                        if grid >= chunks * tiles {
+                            assert!(
+                                grid.is_multiple_of(chunks * tiles) && samples.is_multiple_of(grid / chunks / tiles),
+                                "{p:?}: {tuned:?}"
+                            );
+                        } else {
+                            assert!(
+                                grid.is_multiple_of(chunks) && tiles.is_multiple_of(grid / chunks),
+                                "{p:?}: {tuned:?}"
+                            );
+                        }
                         assert!(
-                            grid.is_multiple_of(chunks * tiles) && samples.is_multiple_of(grid / chunks / tiles),
+                            grid <= 132 && u64::from(tuned.vectors) * width <= 128 && tuned.vectors >= 8,
                             "{p:?}: {tuned:?}"
                         );
-                    } else {
-                        assert!(grid.is_multiple_of(chunks) && tiles.is_multiple_of(grid / chunks), "{p:?}: {tuned:?}");
                     }
-                    assert!(
-                        grid <= 132 && u64::from(tuned.vectors) * width <= 128 && tuned.vectors >= 8,
-                        "{p:?}: {tuned:?}"
-                    );
                 }
             }
         }

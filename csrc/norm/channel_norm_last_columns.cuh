@@ -1,0 +1,86 @@
+// Sums of channels over the blocks of a slab: what the kernels that take slabs of channels-last tensors share.
+#pragma once
+#include "channel_norm_last_resident.cuh"
+
+namespace bops {
+
+constexpr int slabs_threads = 256, slabs_warps = slabs_threads / 32; // few: a thread's registers hold rows
+
+// Two sums of every channel over a warp's rows: [sum][warp][channel].
+using slabs_columns = float[2][slabs_warps][resident_channels];
+
+// Adds the warps' values of a channel up.
+__device__ __forceinline__ float sum_warps(const float (&values)[slabs_warps][resident_channels], uint32_t channel) {
+    float part[slabs_warps];
+#pragma unroll
+    for (int w = 0; w < slabs_warps; ++w) part[w] = values[w][channel];
+    return tree_sum(part);
+}
+
+// The sums of both planes of channel threadIdx.x of a tile over `chunks` chunks; first: where those of the tile's first channel lie in the first
+// chunk. By all threads of the block.
+__device__ __forceinline__ float2 gather_columns(const float *sums, const float *squares, uint64_t first, uint32_t chunks, uint32_t all_channels,
+                                                 uint32_t channels, slabs_columns &columns) {
+    constexpr int batch = 9; // parts of a thread that are read together
+    const uint32_t quads = channels / 4, both = 2 * quads, quad = threadIdx.x % both, team = threadIdx.x / both, teams = slabs_threads / both;
+    const float *const plane = (quad < quads ? sums : squares) + first + quad % quads * 4;
+    cascade<float> total[4];
+    for (uint32_t chunk = team; chunk < chunks; chunk += batch * teams) {
+        float4 part[batch];
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            const uint32_t at = chunk + u * teams;
+            part[u] = at < chunks ? __ldcg(reinterpret_cast<const float4 *>(plane + uint64_t(at) * all_channels)) : float4();
+        }
+        float sum[4][2] = {};
+#pragma unroll
+        for (int u = 0; u < batch; ++u) {
+            const float value[4] = {part[u].x, part[u].y, part[u].z, part[u].w};
+#pragma unroll
+            for (int i = 0; i < 4; ++i) sum[i][u % 2] += value[i];
+        }
+#pragma unroll
+        for (int i = 0; i < 4; ++i) total[i].add(sum[i][0] + sum[i][1]);
+    }
+    float *const parts = &columns[0][0][0]; // [team][sum, square][channel]
+    const float quad_total[4] = {total[0].total(), total[1].total(), total[2].total(), total[3].total()};
+    put_values(parts + threadIdx.x * 4, quad_total);
+    __syncthreads();
+    float sum[4] = {}, square[4] = {};
+    if (threadIdx.x < channels) {
+        for (uint32_t k = 0; k < teams; k += 4) { // teams: a power of two from 4 on
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                const float *const from = parts + (k + i) * 2 * channels + threadIdx.x;
+                sum[i] += from[0], square[i] += from[channels];
+            }
+        }
+    }
+    return make_float2(tree_sum(sum), tree_sum(square));
+}
+
+// What groups of several channels have in place of what their channels have. By all threads of the block.
+template <int count> __device__ __forceinline__ void sum_groups(float (&value)[count], uint32_t of_group, uint32_t channels, slabs_columns &columns) {
+    float(&room)[slabs_warps][resident_channels] = columns[0];
+    __syncthreads();
+    if (threadIdx.x < channels)
+#pragma unroll
+        for (int k = 0; k < count; ++k) room[k][threadIdx.x] = value[k];
+    __syncthreads();
+    for (uint32_t low = threadIdx.x / 32 * of_group; low < channels; low += slabs_warps * of_group) {
+        float sums[count] = {};
+        for (uint32_t i = threadIdx.x % 32; i < of_group; i += 32)
+#pragma unroll
+            for (int k = 0; k < count; ++k) sums[k] += room[k][low + i];
+        warp_sum(sums, 32);
+        for (uint32_t i = threadIdx.x % 32; i < of_group; i += 32)
+#pragma unroll
+            for (int k = 0; k < count; ++k) room[k][low + i] = sums[k];
+    }
+    __syncthreads();
+    if (threadIdx.x < channels)
+#pragma unroll
+        for (int k = 0; k < count; ++k) value[k] = room[k][threadIdx.x];
+}
+
+} // namespace bops
