@@ -13,7 +13,7 @@ constexpr int slab_threads = 256, slab_warps = slab_threads / 32; // few: a thre
 constexpr int slab_batch = 2;                                     // rows of a thread that are taken together
 constexpr int slab_ahead = 6;                                     // batches in flight on the first walk
 constexpr uint32_t slab_prefetched = 9;                           // batches of the next slab that the L2 fetches
-constexpr uint32_t slab_span = 8;                                 // batches that one accumulator takes
+constexpr uint32_t slab_span = 16;                                // batches that one accumulator takes
 // Batches in shared memory, and in registers.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr uint32_t slab_slots = 9;

@@ -19,6 +19,16 @@ constexpr uint32_t slabs_slots = 9;
 constexpr uint32_t slabs_slots = 13;
 #endif
 
+__device__ __forceinline__ float middle(float a, float b, float c) { return fmaxf(fminf(a, b), fminf(fmaxf(a, b), c)); }
+
+// What the warps' values of a channel mostly are: three or more have to be far off for that to move.
+__device__ __forceinline__ float middle_of_warps(const float (&values)[slabs_warps][resident_channels], uint32_t channel) {
+    float of_warp[slabs_warps];
+#pragma unroll
+    for (int w = 0; w < slabs_warps; ++w) of_warp[w] = values[w][channel];
+    return middle(middle(of_warp[0], of_warp[1], of_warp[2]), middle(of_warp[3], of_warp[4], of_warp[5]), 0.5f * (of_warp[6] + of_warp[7]));
+}
+
 template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
     channel_last_slabs(const __grid_constant__ channel_last_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T)), batch = ring_batch, held = slabs_held;
@@ -86,11 +96,12 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
         for (int i = 0; i < width; ++i)
             if (i < left) to[threadIdx.x / 32][first + i] = value[i];
     };
-    // Every block makes the shift of a slab's groups from the same rows, one of every lane, which lie all over the sample. Other blocks read them too:
-    // the common cache policy.
+    // Every block makes the shift of a slab's groups from the same rows, one of every lane, scattered over the sample. Other blocks read them too: the
+    // common cache policy.
     const auto fetch_sample = [&](uint32_t slab) {
         const channel_tile<width> t = tile_of(slab);
-        const uint32_t row = uint32_t(uint64_t(threadIdx.x / vectors) * g.rows / g.lanes);
+        const uint32_t of_lane = threadIdx.x / vectors, span = g.rows / g.lanes;
+        const uint32_t row = uint32_t(uint64_t(of_lane) * g.rows / g.lanes) + (span ? (of_lane * 0x9e3779b1u >> 8) % span : 0);
         copy_async<16>(sample, static_cast<const T *>(a.o.x) + (t.sample * a.p.x.batch + row * a.p.x.spatial + t.channel));
     };
     const auto put_sample = [&] {
@@ -99,7 +110,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
         unpack<T>(packed<16>{{v.x, v.y, v.z, v.w}}, value);
         put(columns[1], value);
     };
-    const float of_samples = 1.0f / float(g.lanes * g.group_channels);
+    const float of_samples = float(slabs_warps) / float(g.lanes * g.group_channels);
 
     // Some of the first `ahead` batches of a slab.
     const auto fetch_first = [&](uint32_t from, uint32_t to) {
@@ -117,7 +128,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
     __syncthreads();
     float shift_read = 0; // of channel threadIdx.x of the tile
     {
-        float value[1] = {threadIdx.x < channels ? sum_warps(columns[1], threadIdx.x) : 0.0f};
+        float value[1] = {threadIdx.x < channels ? middle_of_warps(columns[1], threadIdx.x) : 0.0f};
         if (g.group_channels > 1) sum_groups(value, g.group_channels, channels, columns);
         shift_read = value[0] * of_samples;
         if (threadIdx.x < channels) values[3][threadIdx.x] = shift_read;
@@ -145,12 +156,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
         const auto add = [&](const packed<16> &data, const float(&shift)[width]) {
             float v[width];
             unpack<T>(data, v);
-#pragma unroll
-            for (int i = 0; i < width; ++i) {
-                const float d = v[i] - shift[i];
-                sum[i] += d;
-                square[i] = fmaf(d, d, square[i]);
-            }
+            add_moments(v, shift, sum, square);
         };
         float shift[width], shift_written[width], scale[width], offset[width];
         get_values(&values[3][mine], shift), get_values(&values[0][mine], shift_written);
@@ -254,7 +260,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
         const uint64_t first = uint64_t(t.sample) * g.chunks * g.channels + t.begin;
         const float2 both = gather_columns(a.sums, a.squares, first, g.chunks, g.channels, channels, columns);
         if (has_next) fetch_first(min(slabs_early, vacant), min(ahead, vacant));
-        float value[3] = {both.x, both.y, has_next && threadIdx.x < channels ? sum_warps(columns[1], threadIdx.x) : 0.0f};
+        float value[3] = {both.x, both.y, has_next && threadIdx.x < channels ? middle_of_warps(columns[1], threadIdx.x) : 0.0f};
         if (g.group_channels > 1) sum_groups(value, g.group_channels, channels, columns);
         moments<float> total = {shift_read, value[0], value[1]};
         total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself

@@ -118,7 +118,7 @@ __device__ __forceinline__ void writers_sync(uint32_t team) { asm volatile("bar.
 template <activation_form form> constexpr int relay_sum_vectors = form == silu_activation ? 2 * relay_vectors : relay_vectors;
 
 // Threads that neither write nor add up.
-constexpr uint32_t relay_service(bool cooperative) { return cooperative ? 96 : 64; }
+__host__ __device__ constexpr uint32_t relay_service(bool cooperative) { return cooperative ? 96 : 64; }
 
 // Warps of a block in this order: those that write, as many that add up, or in the form of SiLU half as many, one that fetches, one that merges. A warp
 // takes the mean of its first vectors as the shift of its moments, and where that is far from its mean, goes through its part once more.

@@ -65,7 +65,7 @@ const SLAB_ROWS: u64 = 2;
 const SLAB_STAGES: (u64, u64) = (13, 9);
 /// Stages in registers: of elements of two bytes and of four.
 const SLAB_HELD: (u64, u64) = (10, 11);
-/// The most rows of a thread: sums of 16 of them are added up.
+/// The most rows of a thread: sums of 32 of them are added up.
 const SLAB_CHAIN_ROWS: u64 = 1024;
 /// What a byte costs where a slab has not the whole rows: the other parts of a row are read at another time.
 const SLAB_PART: f64 = 1.08;
