@@ -5,15 +5,14 @@
 // any, are read again. What the ring gives free takes the first rows of the next slab, and the L2 fetches more of them during the exchange.
 #pragma once
 #include "channel_norm_last_backward.cuh"
-#include "channel_norm_last_resident.cuh"
+#include "channel_norm_last_columns.cuh"
 
 namespace bops {
 
-constexpr int slab_threads = 256, slab_warps = slab_threads / 32; // few: a thread's registers hold rows
-constexpr int slab_batch = 2;                                     // rows of a thread that are taken together
-constexpr int slab_ahead = 6;                                     // batches in flight on the first walk
-constexpr uint32_t slab_prefetched = 9;                           // batches of the next slab that the L2 fetches
-constexpr uint32_t slab_span = 16;                                // batches that one accumulator takes
+constexpr int slab_batch = 2;           // rows of a thread that are taken together
+constexpr int slab_ahead = 6;           // batches in flight on the first walk
+constexpr uint32_t slab_prefetched = 9; // batches of the next slab that the L2 fetches
+constexpr uint32_t slab_span = 16;      // batches that one accumulator takes
 // Batches in shared memory, and in registers.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr uint32_t slab_slots = 9;
@@ -24,87 +23,14 @@ template <typename T> constexpr int slab_held = sizeof(T) == 2 ? 10 : 11;
 
 __device__ __forceinline__ void prefetch_line(const void *from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
-// [dpre, product][warp][channel]: sums over a warp's rows.
-using slab_columns = float[2][slab_warps][resident_channels];
-
-// Adds the warps' sums up, for the other blocks.
-__device__ __forceinline__ void publish_sums(const channel_last_backward_arguments<float> &a, uint64_t to, uint32_t channels,
-                                             const slab_columns &columns) {
-    for (uint32_t i = threadIdx.x; i < 2 * channels; i += slab_threads) {
-        const uint32_t plane = i >= channels, c = i - (plane ? channels : 0);
-        float part[slab_warps];
-#pragma unroll
-        for (int w = 0; w < slab_warps; ++w) part[w] = columns[plane][w][c];
-        __stcg((plane ? a.products : a.dpres) + to + c, tree_sum(part));
-    }
-}
-
-// The sums of dpre and of products of channel threadIdx.x of a tile over the chunks of its sample; first: where those of the tile's first
-// channel lie in the first chunk. By all threads of the block.
-__device__ __forceinline__ float2 gather_sums(const channel_last_backward_arguments<float> &a, uint64_t first, uint32_t channels,
-                                              slab_columns &columns) {
-    constexpr int batch = 9; // parts of a thread that are read together
-    const uint32_t quads = channels / 4, both = 2 * quads, quad = threadIdx.x % both, team = threadIdx.x / both, teams = slab_threads / both;
-    const float *const plane = (quad < quads ? a.dpres : a.products) + first + quad % quads * 4;
-    cascade<float> sums[4];
-    for (uint32_t chunk = team; chunk < a.g.chunks; chunk += batch * teams) {
-        float4 part[batch];
-#pragma unroll
-        for (int u = 0; u < batch; ++u) {
-            const uint32_t at = chunk + u * teams;
-            part[u] = at < a.g.chunks ? __ldcg(reinterpret_cast<const float4 *>(plane + uint64_t(at) * a.g.channels)) : float4();
-        }
-        float sum[4][2] = {};
-#pragma unroll
-        for (int u = 0; u < batch; ++u) {
-            const float value[4] = {part[u].x, part[u].y, part[u].z, part[u].w};
-#pragma unroll
-            for (int i = 0; i < 4; ++i) sum[i][u % 2] += value[i];
-        }
-#pragma unroll
-        for (int i = 0; i < 4; ++i) sums[i].add(sum[i][0] + sum[i][1]);
-    }
-    float *const parts = &columns[0][0][0]; // [team][dpre, product][channel]
-    const float total[4] = {sums[0].total(), sums[1].total(), sums[2].total(), sums[3].total()};
-    put_values(parts + threadIdx.x * 4, total);
-    __syncthreads();
-    float dpre[4] = {}, product[4] = {};
-    if (threadIdx.x < channels) {
-        for (uint32_t k = 0; k < teams; k += 4) { // teams: a power of two from 4 on
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const float *const from = parts + (k + i) * 2 * channels + threadIdx.x;
-                dpre[i] += from[0], product[i] += from[channels];
-            }
-        }
-    }
-    return make_float2(tree_sum(dpre), tree_sum(product));
-}
-
-// What groups of several channels have in place of what their channels have. By all threads of the block.
-__device__ __forceinline__ float2 sum_groups(float2 of_channel, uint32_t of_group, uint32_t channels, slab_columns &columns) {
-    float *const dpres = columns[0][0], *const products = columns[1][0];
-    __syncthreads();
-    if (threadIdx.x < channels) dpres[threadIdx.x] = of_channel.x, products[threadIdx.x] = of_channel.y;
-    __syncthreads();
-    for (uint32_t low = threadIdx.x / 32 * of_group; low < channels; low += slab_warps * of_group) {
-        float sums[2] = {};
-        for (uint32_t i = threadIdx.x % 32; i < of_group; i += 32) sums[0] += dpres[low + i], sums[1] += products[low + i];
-        warp_sum(sums, 32);
-        for (uint32_t i = threadIdx.x % 32; i < of_group; i += 32) dpres[low + i] = sums[0], products[low + i] = sums[1];
-    }
-    __syncthreads();
-    return threadIdx.x < channels ? make_float2(dpres[threadIdx.x], products[threadIdx.x]) : float2();
-}
-
-template <typename T> __global__ void __launch_bounds__(slab_threads, 1)
+template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
     channel_last_backward_resident(const __grid_constant__ channel_last_backward_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T)), batch = slab_batch, ahead = slab_ahead, held = slab_held<T>;
-    constexpr uint32_t slots = slab_slots, threads = slab_threads;
+    constexpr uint32_t slots = slab_slots, threads = slabs_threads;
     struct rows_of_batch {
         packed<16> dy[batch], x[batch];
     };
-    __shared__ __align__(16) slab_columns columns;
+    __shared__ __align__(16) slabs_columns columns;              // of dpre and of products
     __shared__ __align__(16) float values[4][resident_channels]; // mean, rstd * weight, then as of gradient_writer
     const cooperative_groups::grid_group grid = cooperative_groups::this_grid();
     const channel_last_shape &g = a.g;
@@ -220,17 +146,10 @@ template <typename T> __global__ void __launch_bounds__(slab_threads, 1)
             while (b + 1 < batches) take(data, std::false_type());
             take(data, std::true_type());
             flush();
-            const auto put = [&](float(&to)[slab_warps][resident_channels], float(&value)[width]) {
-                uint32_t left = width, first = mine;
-                sum_rows<width / 2>(value, vectors, left, first);
-#pragma unroll
-                for (int i = 0; i < width; ++i)
-                    if (i < left) to[threadIdx.x / 32][first + i] = value[i];
-            };
-            put(columns[0], dpres), put(columns[1], products);
+            put_column(columns[0], dpres, vectors), put_column(columns[1], products, vectors);
         }
         __syncthreads();
-        publish_sums(a, uint64_t(t.chunk) * g.channels + t.begin, channels, columns);
+        publish_columns(a.dpres, a.products, uint64_t(t.chunk) * g.channels + t.begin, channels, columns);
         auto arrival = grid.barrier_arrive();
         const bool has_next = slab + 1 < slabs;
         if (has_next) {
@@ -244,12 +163,14 @@ template <typename T> __global__ void __launch_bounds__(slab_threads, 1)
         grid.barrier_wait(std::move(arrival));
 
         // 2. Sums of the sample, means of the tile's groups.
-        float2 sums = gather_sums(a, uint64_t(t.sample) * g.chunks * g.channels + t.begin, channels, columns);
-        if (g.samples == 1 && t.chunk == 0 && threadIdx.x < channels) store_parameters<T>(a, t.begin + threadIdx.x, sums.y * rstd, sums.x);
-        sums.x *= weight, sums.y *= weight;
-        if (g.group_channels > 1) sums = sum_groups(sums, g.group_channels, channels, columns);
+        const uint64_t first = uint64_t(t.sample) * g.chunks * g.channels + t.begin;
+        const float2 of_channel = gather_columns(a.dpres, a.products, first, g.chunks, g.channels, channels, columns);
+        if (g.samples == 1 && t.chunk == 0 && threadIdx.x < channels)
+            store_parameters<T>(a, t.begin + threadIdx.x, of_channel.y * rstd, of_channel.x);
+        float sums[2] = {of_channel.x * weight, of_channel.y * weight};
+        if (g.group_channels > 1) sum_groups(sums, g.group_channels, channels, columns);
         if (threadIdx.x < channels) {
-            const gradient_means<float> m = finish_means(sums.x, sums.y, rstd, a.reciprocal_count);
+            const gradient_means<float> m = finish_means(sums[0], sums[1], rstd, a.reciprocal_count);
             values[2][threadIdx.x] = -rstd * m.g, values[3][threadIdx.x] = -rstd * m.slope;
         }
         __syncthreads();
@@ -308,7 +229,7 @@ template <typename T> __global__ void __launch_bounds__(slab_threads, 1)
 
     // 4. Gradients of parameters whose statistics differ from sample to sample.
     if (g.samples > 1 && (a.o.dweight || a.o.dbias))
-        for (uint32_t c = threadIdx.x / 32 * gridDim.x + blockIdx.x; c < g.channels; c += slab_warps * gridDim.x)
+        for (uint32_t c = threadIdx.x / 32 * gridDim.x + blockIdx.x; c < g.channels; c += slabs_warps * gridDim.x)
             merge_parameters<false, T>(a, c, static_cast<float(*)[team_slots]>(nullptr));
 }
 

@@ -88,14 +88,6 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
         coming.x += batch * x_step, coming.rows -= batch;
         advance(fetch_place);
     };
-    // Sums over the block's lanes.
-    const auto put = [&](float(&to)[slabs_warps][resident_channels], float(&value)[width]) {
-        uint32_t left = width, first = mine;
-        sum_rows<width / 2>(value, vectors, left, first);
-#pragma unroll
-        for (int i = 0; i < width; ++i)
-            if (i < left) to[threadIdx.x / 32][first + i] = value[i];
-    };
     // Every block makes the shift of a slab's groups from the same rows, one of every lane, scattered over the sample. Other blocks read them too: the
     // common cache policy.
     const auto fetch_sample = [&](uint32_t slab) {
@@ -108,7 +100,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
         const uint4 v = *sample;
         float value[width];
         unpack<T>(packed<16>{{v.x, v.y, v.z, v.w}}, value);
-        put(columns[1], value);
+        put_column(columns[1], value, vectors);
     };
     const float of_samples = float(slabs_warps) / float(g.lanes * g.group_channels);
 
@@ -236,12 +228,9 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
             if (int(batches - 1) * batch + u < int(t.rows)) add(data[u], shift);
         flush();
         place = fetch_place >= in_ring ? fetch_place - in_ring : fetch_place + slots - in_ring; // of the first batch that stays
-        put(columns[0], sums), put(columns[1], squares);
+        put_column(columns[0], sums, vectors), put_column(columns[1], squares, vectors);
         __syncthreads();
-        for (uint32_t i = threadIdx.x; i < 2 * channels; i += threads) {
-            const uint32_t plane = i >= channels, c = i - (plane ? channels : 0);
-            __stcg((plane ? a.squares : a.sums) + uint64_t(t.chunk) * g.channels + t.begin + c, sum_warps(columns[plane], c));
-        }
+        publish_columns(a.sums, a.squares, uint64_t(t.chunk) * g.channels + t.begin, channels, columns);
         auto arrival = grid.barrier_arrive();
         coming = source_of(slab + 1);
         if (has_next) {
