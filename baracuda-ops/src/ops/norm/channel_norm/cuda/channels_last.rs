@@ -118,6 +118,18 @@ struct Rows<'p> {
     tensors: u64,
 }
 
+/// How slabs are taken.
+struct SlabForm {
+    /// Vectors of a tile, chunks of a sample, and blocks.
+    tile: u64,
+    chunks: u64,
+    grid: u64,
+    /// Of a thread.
+    rows: u64,
+    slabs: u64,
+    has_whole_rows: bool,
+}
+
 impl<'p> Rows<'p> {
     /// None where there are no elements.
     fn new(p: &'p Problem, is_merged: bool, tensors: u64) -> Result<Option<Self>, String> {
@@ -387,12 +399,29 @@ impl<'p> Rows<'p> {
         Some(tuned)
     }
 
-    /// Tiles of a slab, which it takes at once: all of some samples, or some of one.
-    fn slab_units(&self, tiles: u64) -> impl Iterator<Item = u64> {
-        let samples = self.samples;
-        let of_samples = move |units: u64| units.is_multiple_of(tiles) && samples.is_multiple_of(units / tiles);
-        let blocks = u64::from(self.p.multiprocessors);
-        (1..=blocks).filter(move |&units| of_samples(units) || tiles.is_multiple_of(units))
+    /// The slabs whose blocks keep the multiprocessors busy: all tiles of some samples, or some tiles of one.
+    fn slab_forms(&self) -> impl Iterator<Item = SlabForm> {
+        let (p, shape, samples) = (self.p, &self.p.shape, self.samples);
+        let group_channels = if shape.groups > 0 { shape.channels / shape.groups } else { 1 };
+        let blocks = u64::from(p.multiprocessors);
+        let is_whole =
+            move |tile: &u64| self.vectors.is_multiple_of(*tile) && (tile * self.width).is_multiple_of(group_channels);
+        SLAB_TILE_BYTES.map(|bytes| bytes / 16).into_iter().filter(is_whole).flat_map(move |tile| {
+            let (tiles, lanes) = (self.vectors / tile, SLAB_THREADS / tile);
+            (1..=blocks).filter_map(move |units| {
+                let of_samples = units.is_multiple_of(tiles) && samples.is_multiple_of(units / tiles);
+                let chunks = (blocks / units).min(self.rows.div_ceil(lanes));
+                let is_busy = (units * chunks) as f64 >= BUSY * blocks as f64;
+                (is_busy && (of_samples || tiles.is_multiple_of(units))).then(|| SlabForm {
+                    tile,
+                    chunks,
+                    grid: units * chunks,
+                    rows: self.rows.div_ceil(lanes * chunks),
+                    slabs: samples * tiles / units,
+                    has_whole_rows: units.is_multiple_of(tiles),
+                })
+            })
+        })
     }
 
     /// Forward from x alone: slabs of tiles or samples, of which most stays on chip. The form whose blocks move the fewest bytes, where those that the
@@ -411,41 +440,32 @@ impl<'p> Rows<'p> {
         {
             return None;
         }
-        let group_channels = if is_apart { shape.channels / shape.groups } else { 1 };
-        let blocks = u64::from(p.multiprocessors);
         let mut best: Option<(u64, Tuned)> = None;
-        for tile in SLAB_TILE_BYTES.map(|bytes| bytes / 16) {
-            if !self.vectors.is_multiple_of(tile) || !(tile * self.width).is_multiple_of(group_channels) {
+        for form in self.slab_forms().filter(|form| form.rows <= FORWARD_SLAB_ROWS) {
+            let batches = form.rows.div_ceil(STAGE_ROWS);
+            let again = batches.saturating_sub(stages + FORWARD_SLAB_HELD);
+            let cached = again.min(FORWARD_SLAB_CACHED);
+            let walks = form.rows * SLAB_THREADS * 16 * (4 * batches + 2 * again - cached) / (2 * batches);
+            let each = if form.tile * 16 == SLAB_TILE_BYTES[1] { NARROW_SLAB_COST } else { 100 };
+            let cost = form.slabs * (walks + SLAB_EXCHANGE_BYTES) * each;
+            if best.is_some_and(|(least, _)| least <= cost) {
                 continue;
             }
-            let (tiles, lanes) = (self.vectors / tile, SLAB_THREADS / tile);
-            for units in self.slab_units(tiles) {
-                let chunks = (blocks / units).min(self.rows.div_ceil(lanes));
-                let rows = self.rows.div_ceil(lanes * chunks);
-                let (batches, slabs) = (rows.div_ceil(STAGE_ROWS), self.samples * tiles / units);
-                let is_busy = (units * chunks) as f64 >= BUSY * blocks as f64;
-                if !is_busy || rows > FORWARD_SLAB_ROWS {
-                    continue;
-                }
-                let again = batches.saturating_sub(stages + FORWARD_SLAB_HELD);
-                let cached = again.min(FORWARD_SLAB_CACHED);
-                let walks = rows * SLAB_THREADS * 16 * (4 * batches + 2 * again - cached) / (2 * batches);
-                let each = if tile * 16 == SLAB_TILE_BYTES[1] { NARROW_SLAB_COST } else { 100 };
-                let cost = slabs * (walks + SLAB_EXCHANGE_BYTES) * each;
-                if best.is_some_and(|(least, _)| least <= cost) {
-                    continue;
-                }
-                let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_SLABS, tile, SLAB_THREADS, chunks)?;
-                tuned.grid = (units * chunks) as u32;
-                tuned.stages = stages as u32;
-                tuned.cached = cached as u32;
-                let (each, of_group) = self.partial_numbers();
-                tuned.workspace_bytes = self.workspace_bytes(chunks, each, of_group)?;
-                tuned.launches = 1;
-                best = Some((cost, tuned));
-            }
+            let tuned = self.slab_tuned(sys::BOPS_CHANNEL_NORM_LAST_SLABS, &form, stages, self.partial_numbers())?;
+            best = Some((cost, Tuned { cached: cached as u32, ..tuned }));
         }
         best.map(|(_, tuned)| tuned)
+    }
+
+    /// As a choice; `numbers`: that a chunk leaves for a channel, and of a group.
+    fn slab_tuned(&self, variant: u32, form: &SlabForm, stages: u64, numbers: (u64, u64)) -> Option<Tuned> {
+        Some(Tuned {
+            grid: form.grid as u32,
+            stages: stages as u32,
+            workspace_bytes: self.workspace_bytes(form.chunks, numbers.0, numbers.1)?,
+            launches: 1,
+            ..self.start(variant, form.tile, SLAB_THREADS, form.chunks)?
+        })
     }
 
     /// Backward from dy and x alone: slabs of tiles or samples, of which most stays on chip. The form whose blocks move the fewest bytes.
@@ -460,41 +480,27 @@ impl<'p> Rows<'p> {
         if stages * SLAB_ROWS * SLAB_THREADS * 16 * self.tensors + RESIDENT_OWN_BYTES > u64::from(p.shared_bytes) {
             return None;
         }
-        let group_channels = if is_apart { shape.channels / shape.groups } else { 1 };
-        let blocks = u64::from(p.multiprocessors);
         let mut best: Option<(f64, Tuned)> = None;
-        for tile in SLAB_TILE_BYTES.map(|bytes| bytes / 16) {
-            if !self.vectors.is_multiple_of(tile) || !(tile * self.width).is_multiple_of(group_channels) {
+        for form in self.slab_forms().filter(|form| form.rows <= SLAB_CHAIN_ROWS) {
+            let batches = form.rows.div_ceil(SLAB_ROWS);
+            if form.slabs > 1 && batches < stages {
                 continue;
             }
-            let (tiles, lanes) = (self.vectors / tile, SLAB_THREADS / tile);
-            for units in self.slab_units(tiles) {
-                let chunks = (blocks / units).min(self.rows.div_ceil(lanes));
-                let rows = self.rows.div_ceil(lanes * chunks);
-                let (batches, slabs) = (rows.div_ceil(SLAB_ROWS), self.samples * tiles / units);
-                let is_busy = (units * chunks) as f64 >= BUSY * blocks as f64;
-                if !is_busy || rows > SLAB_CHAIN_ROWS || (slabs > 1 && batches < stages) {
-                    continue;
-                }
-                let again = batches.saturating_sub(fit);
-                let walks = rows * SLAB_THREADS * 16 * (3 * batches + 2 * again) / batches;
-                let part = if units.is_multiple_of(tiles) { 1.0 } else { SLAB_PART };
-                let cost = (slabs * (walks + SLAB_EXCHANGE_BYTES)) as f64 * part;
-                if best.is_some_and(|(least, _)| least <= cost) {
-                    continue;
-                }
-                let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_RESIDENT, tile, SLAB_THREADS, chunks)?;
-                tuned.grid = (units * chunks) as u32;
-                tuned.stages = stages as u32;
-                tuned.cached = match p.element_bytes {
-                    2 => SLAB_CACHED.0.min(again) as u32,
-                    _ if again < stages => SLAB_CACHED.1.min(again) as u32,
-                    _ => 0,
-                };
-                tuned.workspace_bytes = self.workspace_bytes(chunks, self.partial_numbers().0, 0)?;
-                tuned.launches = 1;
-                best = Some((cost, tuned));
+            let again = batches.saturating_sub(fit);
+            let walks = form.rows * SLAB_THREADS * 16 * (3 * batches + 2 * again) / batches;
+            let part = if form.has_whole_rows { 1.0 } else { SLAB_PART };
+            let cost = (form.slabs * (walks + SLAB_EXCHANGE_BYTES)) as f64 * part;
+            if best.is_some_and(|(least, _)| least <= cost) {
+                continue;
             }
+            let cached = match p.element_bytes {
+                2 => SLAB_CACHED.0.min(again),
+                _ if again < stages => SLAB_CACHED.1.min(again),
+                _ => 0,
+            };
+            let numbers = (self.partial_numbers().0, 0);
+            let tuned = self.slab_tuned(sys::BOPS_CHANNEL_NORM_LAST_RESIDENT, &form, stages, numbers)?;
+            best = Some((cost, Tuned { cached: cached as u32, ..tuned }));
         }
         best.map(|(_, tuned)| tuned)
     }
