@@ -402,7 +402,7 @@ impl<'p> Rows<'p> {
     /// The slabs whose blocks keep the multiprocessors busy: all tiles of some samples, or some tiles of one.
     fn slab_forms(&self) -> impl Iterator<Item = SlabForm> {
         let (p, shape, samples) = (self.p, &self.p.shape, self.samples);
-        let group_channels = if shape.groups > 0 { shape.channels / shape.groups } else { 1 };
+        let group_channels = shape.channels.checked_div(shape.groups).unwrap_or(1);
         let blocks = u64::from(p.multiprocessors);
         let is_whole =
             move |tile: &u64| self.vectors.is_multiple_of(*tile) && (tile * self.width).is_multiple_of(group_channels);
