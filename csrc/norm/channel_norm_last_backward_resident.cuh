@@ -146,7 +146,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
             while (b + 1 < batches) take(data, std::false_type());
             take(data, std::true_type());
             flush();
-            put_column(columns[0], dpres, vectors), put_column(columns[1], products, vectors);
+            put_column(columns[0], dpres, vectors, mine), put_column(columns[1], products, vectors, mine);
         }
         __syncthreads();
         publish_columns(a.dpres, a.products, uint64_t(t.chunk) * g.channels + t.begin, channels, columns);

@@ -6,13 +6,20 @@ namespace bops {
 
 constexpr int slabs_threads = 256, slabs_warps = slabs_threads / 32; // few: a thread's registers hold rows
 
+// Parts of a thread that are read together: two turns of eight teams take those of all multiprocessors of a large device.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr int slabs_parts = 8;
+#else
+constexpr int slabs_parts = 9;
+#endif
+
 // Two sums of every channel over a warp's rows: [sum][warp][channel].
 using slabs_columns = float[2][slabs_warps][resident_channels];
 
-// Adds the values of a warp's lanes up, of `vectors` vectors side by side. By all threads of the block.
+// Adds the values of a warp's lanes up, whose `vectors` vectors lie side by side; first: this thread's channel. By all threads of the block.
 template <int width>
-__device__ __forceinline__ void put_column(float (&to)[slabs_warps][resident_channels], float (&value)[width], uint32_t vectors) {
-    uint32_t left = width, first = threadIdx.x % vectors * width;
+__device__ __forceinline__ void put_column(float (&to)[slabs_warps][resident_channels], float (&value)[width], uint32_t vectors, uint32_t first) {
+    uint32_t left = width;
     sum_rows<width / 2>(value, vectors, left, first);
 #pragma unroll
     for (int i = 0; i < width; ++i)
@@ -39,7 +46,7 @@ __device__ __forceinline__ void publish_columns(float *sums, float *others, uint
 // chunk. By all threads of the block.
 __device__ __forceinline__ float2 gather_columns(const float *sums, const float *others, uint64_t first, uint32_t chunks, uint32_t all_channels,
                                                  uint32_t channels, slabs_columns &columns) {
-    constexpr int batch = 9; // parts of a thread that are read together
+    constexpr int batch = slabs_parts;
     const uint32_t quads = channels / 4, both = 2 * quads, quad = threadIdx.x % both, team = threadIdx.x / both, teams = slabs_threads / both;
     const float *const plane = (quad < quads ? sums : others) + first + quad % quads * 4;
     cascade<float> total[4];
@@ -96,9 +103,8 @@ template <int count> __device__ __forceinline__ void sum_groups(float (&value)[c
             for (int k = 0; k < count; ++k) room[k][low + i] = sums[k];
     }
     __syncthreads();
-    if (threadIdx.x < channels)
 #pragma unroll
-        for (int k = 0; k < count; ++k) value[k] = room[k][threadIdx.x];
+    for (int k = 0; k < count; ++k) value[k] = threadIdx.x < channels ? room[k][threadIdx.x] : 0.0f;
 }
 
 } // namespace bops

@@ -100,7 +100,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
         const uint4 v = *sample;
         float value[width];
         unpack<T>(packed<16>{{v.x, v.y, v.z, v.w}}, value);
-        put_column(columns[1], value, vectors);
+        put_column(columns[1], value, vectors, mine);
     };
     const float of_samples = float(slabs_warps) / float(g.lanes * g.group_channels);
 
@@ -228,7 +228,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
             if (int(batches - 1) * batch + u < int(t.rows)) add(data[u], shift);
         flush();
         place = fetch_place >= in_ring ? fetch_place - in_ring : fetch_place + slots - in_ring; // of the first batch that stays
-        put_column(columns[0], sums, vectors), put_column(columns[1], squares, vectors);
+        put_column(columns[0], sums, vectors, mine), put_column(columns[1], squares, vectors, mine);
         __syncthreads();
         publish_columns(a.sums, a.squares, uint64_t(t.chunk) * g.channels + t.begin, channels, columns);
         auto arrival = grid.barrier_arrive();
