@@ -250,33 +250,23 @@ template <typename T> bops_status channel_norm_backward_held_kernels(const bops_
         shape.grid = dim3(c.grid), shape.block = dim3(c.threads + 32), shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = backward_held_bytes(c, by_segment);
         const int form = activation_form_of(p.activation);
-        bops_status status;
-        if (c.variant == BOPS_CHANNEL_NORM_COOPERATIVE) {
-            shape.cooperative = true;
-            const int active_form = p.activation == BOPS_IDENTITY ? 0 : form + 1;
-            status = by_segment ? call.one_of(active_form,
-                                              forms_of(channel_norm_backward_held<T, light_activation, false, true, true>,
-                                                       channel_norm_backward_held<T, light_activation, true, true, true>,
-                                                       channel_norm_backward_held<T, silu_activation, true, true, true>),
-                                              shape, a)
-                                : call.one_of(active_form,
-                                              forms_of(channel_norm_backward_held<T, light_activation, false, false, true>,
-                                                       channel_norm_backward_held<T, light_activation, true, false, true>,
-                                                       channel_norm_backward_held<T, silu_activation, true, false, true>),
-                                              shape, a);
-        } else {
-            shape.cluster = c.cluster;
-            status = by_segment ? call.one_of(form,
-                                              forms_of(channel_norm_backward_held<T, light_activation, true, true, false>,
-                                                       channel_norm_backward_held<T, silu_activation, true, true, false>,
-                                                       channel_norm_backward_held<T, any_activation, true, true, false>),
-                                              shape, a)
-                                : call.one_of(form,
-                                              forms_of(channel_norm_backward_held<T, light_activation, true, false, false>,
-                                                       channel_norm_backward_held<T, silu_activation, true, false, false>,
-                                                       channel_norm_backward_held<T, any_activation, true, false, false>),
-                                              shape, a);
-        }
+        shape.cooperative = c.variant == BOPS_CHANNEL_NORM_COOPERATIVE;
+        if (!shape.cooperative) shape.cluster = c.cluster;
+        const auto run = [&](auto apart) {
+            constexpr bool by = decltype(apart)::value;
+            if (shape.cooperative)
+                return call.one_of(p.activation == BOPS_IDENTITY ? 0 : form + 1,
+                                   forms_of(channel_norm_backward_held<T, light_activation, false, by, true>,
+                                            channel_norm_backward_held<T, light_activation, true, by, true>,
+                                            channel_norm_backward_held<T, silu_activation, true, by, true>),
+                                   shape, a);
+            return call.one_of(form,
+                               forms_of(channel_norm_backward_held<T, light_activation, true, by, false>,
+                                        channel_norm_backward_held<T, silu_activation, true, by, false>,
+                                        channel_norm_backward_held<T, any_activation, true, by, false>),
+                               shape, a);
+        };
+        const bops_status status = by_segment ? run(std::true_type()) : run(std::false_type());
         return status ? status : sum_parts<T>(p, c, a, call);
     }
 }

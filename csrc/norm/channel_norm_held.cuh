@@ -155,7 +155,7 @@ template <typename T, bool general> __global__ void __maxnreg__(112) channel_nor
                 warp_sum(mean, 32);
                 total.shift = mean[0] * shift_scale;
             }
-            if (is_mine) { add_moments(x, total.shift, sum, square); }
+            if (is_mine) add_moments(x, total.shift, sum, square);
             step.next(ring);
         };
 #pragma unroll

@@ -446,6 +446,9 @@ impl<'p> Rows<'p> {
             let again = batches.saturating_sub(stages + FORWARD_SLAB_HELD);
             let cached = again.min(FORWARD_SLAB_CACHED);
             let walks = form.rows * SLAB_THREADS * 16 * (4 * batches + 2 * again - cached) / (2 * batches);
+            if form.slabs > 2 && walks < SLAB_EXCHANGE_BYTES {
+                continue; // It would wait more than move.
+            }
             let each = if form.tile * 16 == SLAB_TILE_BYTES[1] { NARROW_SLAB_COST } else { 100 };
             let cost = form.slabs * (walks + SLAB_EXCHANGE_BYTES) * each;
             if best.is_some_and(|(least, _)| least <= cost) {
@@ -741,6 +744,16 @@ mod tests {
                         );
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn many_small_samples_take_no_slabs() {
+        for (dims, groups) in [([4096, 64, 64], 32), ([100_000, 64, 49], 8), ([1000, 128, 64], 128)] {
+            for element_bytes in [2, 4] {
+                let tuned = forward(&h200(dims, groups, element_bytes), false).unwrap();
+                assert_ne!(tuned.variant, sys::BOPS_CHANNEL_NORM_LAST_SLABS, "{dims:?}: {tuned:?}");
             }
         }
     }
