@@ -156,7 +156,8 @@ fn render_performance(is_check: bool) -> Result<String> {
         "# How fast each op is\n\nRendered by `bops tables` from docs/data. Times are medians in microseconds, on random data, with \
          operands that rotate past three times the L2 cache: CUDA from replays of a captured graph, wgpu from timestamps around many \
          dispatches. \"share of copy\" compares bytes per second with our own copy kernel on the same device at the nearest size; \
-         \"best other\" is the fastest other library measured on the same kind of GPU.\n",
+         \"best other\" is the fastest other library measured on the same kind of GPU. Figures are those of the commit beside them; kernels \
+         may have changed since.\n",
     );
     let mut runs: Vec<PathBuf> =
         std::fs::read_dir(data()).map(|d| d.filter_map(|e| Some(e.ok()?.path())).collect()).unwrap_or_default();
