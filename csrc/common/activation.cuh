@@ -77,24 +77,31 @@ template <int count> __device__ __forceinline__ void silu(double (&x)[count]) {
     for (int i = 0; i < count; ++i) x[i] *= logistic<double>(x[i]).value;
 }
 
+// x, or the bound that it lies beyond; a NaN stays.
+__device__ __forceinline__ float between(float x, float low, float high) {
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(low));
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(y), "f"(high));
+    return y;
+}
+
 // min(|x|, bound) with the sign of x; a NaN stays.
 __device__ __forceinline__ float bounded_magnitude(float x, float bound) {
     float y;
 #if __CUDA_ARCH__ >= 860
     asm("min.NaN.xorsign.abs.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(bound));
 #else
-    asm("min.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(bound));
-    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(y), "f"(-bound));
+    y = between(x, -bound, bound);
 #endif
     return y;
 }
 
-// dy silu'(x) = dy E r (1 + r x), r = 1 / (1 + E), E = exp(x). Beyond the bounds, where E is 2^60 or its inverse, the slope has its limits, 0 and 1,
-// to the last bit of a number near 1; a NaN passes them.
+// dy silu'(x) = dy E r (1 + r x), r = 1 / (1 + E), E = exp(x). Above the one bound, where E is 2^60, the slope is 1 to the last bit; at the other, E is
+// flushed to 0, and so is the slope: times an infinite x^ it is NaN. A NaN passes the bounds.
 template <int count> __device__ __forceinline__ void multiply_silu_slope(const float (&x)[count], float (&dy)[count]) {
 #pragma unroll
     for (int i = 0; i < count; ++i) {
-        const float t = bounded_magnitude(x[i], 41.5f), e = exp2_flushed(t * 1.4426950408889634f), r = reciprocal_approximate(e + 1.0f);
+        const float t = between(x[i], -88.0f, 41.5f), e = exp2_flushed(t * 1.4426950408889634f), r = reciprocal_approximate(e + 1.0f);
         dy[i] *= e * r * fmaf(t, r, 1.0f);
     }
 }
