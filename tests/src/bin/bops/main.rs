@@ -8,6 +8,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod check;
+mod drawing;
 mod show;
 mod tables;
 

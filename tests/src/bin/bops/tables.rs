@@ -11,6 +11,8 @@ use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::published::{Accuracy, Support, documented, present, support};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use crate::drawing;
+
 fn data() -> PathBuf {
     floor::root().join("docs/data")
 }
@@ -151,7 +153,9 @@ struct Peer {
     us: Option<f64>,
 }
 
-fn render_performance(is_check: bool) -> Result<String> {
+/// The text, and the files of its drawings.
+fn render_performance(is_check: bool) -> Result<(String, Vec<(String, String)>)> {
+    let mut drawings = Vec::new();
     let mut text = String::from(
         "# How fast each op is\n\nRendered by `bops tables` from docs/data. Times are medians in microseconds, on random data, with \
          operands that rotate past three times the L2 cache: CUDA from replays of a captured graph, wgpu from timestamps around many \
@@ -179,6 +183,16 @@ fn render_performance(is_check: bool) -> Result<String> {
             name(run)
         );
         for peer in ["baracuda-cuda", "baracuda-wgpu"] {
+            let rows = comparison(peer, &lines, &peers);
+            if !rows.is_empty() {
+                let title = format!("{peer}, times as fast as the best other library: {}", first.origin.device);
+                let file = name(run).replace(".jsonl", &format!("-{peer}.svg"));
+                let _ = write!(
+                    text,
+                    "\n![{title}]({file})\n\nA dot is a cell of the table below, a bar and its number their geometric mean.\n"
+                );
+                drawings.push((format!("docs/{file}"), drawing::draw(&title, &rows)?));
+            }
             table_of(&mut text, peer, &lines, &peers);
         }
     }
@@ -194,7 +208,45 @@ fn render_performance(is_check: bool) -> Result<String> {
             let _ = writeln!(text, "| {} | {} | {:.0} |", line.peer, line.what, line.ns);
         }
     }
-    Ok(text)
+    Ok((text, drawings))
+}
+
+type Cell<'a> = (&'a str, &'a str, &'a [u64], &'a str);
+
+/// The measurement of each cell; of several the fastest counts, for everyone.
+fn cells<'a>(lines: &[&'a Line]) -> BTreeMap<Cell<'a>, &'a Line> {
+    let mut cells: BTreeMap<Cell, &Line> = BTreeMap::new();
+    for line in lines {
+        let cell = cells.entry((&line.op, &line.pass, &line.shape, &line.dtype)).or_insert(line);
+        if line.us < cell.us {
+            *cell = line;
+        }
+    }
+    cells
+}
+
+/// The fastest other library at what a line measures: its microseconds and name.
+fn best_other<'a>(line: &Line, peers: &'a [Peer]) -> Option<(f64, &'a str)> {
+    let is_of_line = |p: &&Peer| {
+        p.op.as_deref() == Some(&line.op) && p.pass == line.pass && p.shape == line.shape && p.dtype == line.dtype
+    };
+    let others = peers.iter().filter(is_of_line).filter(|p| !p.peer.starts_with("baracuda"));
+    others.filter_map(|p| Some((p.us?, p.peer.as_str()))).min_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+/// How many times as fast as the best other library each op is, over its cells; empty without other libraries.
+fn comparison(peer: &str, lines: &[Line], peers: &[Peer]) -> Vec<drawing::Row> {
+    let ours: Vec<&Line> = lines.iter().filter(|l| l.peer == peer && l.op != "copy").collect();
+    let mut rows: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
+    for ((op, pass, ..), line) in cells(&ours) {
+        if let Some((us, _)) = best_other(line, peers) {
+            rows.entry((op, pass)).or_default().push(us / line.us);
+        }
+    }
+    let row = |((op, pass), ratios): ((&str, &str), _)| drawing::Row { op: op.into(), pass: pass.into(), ratios };
+    let mut rows: Vec<drawing::Row> = rows.into_iter().map(row).collect();
+    rows.sort_by(|a, b| a.op.cmp(&b.op).then(b.pass.cmp(&a.pass))); // "fw" before "bw"
+    rows
 }
 
 fn table_of(text: &mut String, peer: &str, lines: &[Line], peers: &[Peer]) {
@@ -206,29 +258,14 @@ fn table_of(text: &mut String, peer: &str, lines: &[Line], peers: &[Peer]) {
         text,
         "\n### {peer}\n\n| op | pass | shape | type | us | GB/s | share of copy | best other | times as fast |\n|---|---|---|---|---|---|---|---|---|\n"
     );
-    // Of several measurements of one cell the fastest counts, for everyone.
-    let mut cells: BTreeMap<(&str, &str, &Vec<u64>, &str), &Line> = BTreeMap::new();
-    for line in &ours {
-        let cell = cells.entry((&line.op, &line.pass, &line.shape, &line.dtype)).or_insert(line);
-        if line.us < cell.us {
-            *cell = line;
-        }
-    }
+    let cells = cells(&ours);
     let copy_near = |bytes: u64| {
         let distance = |l: &&&Line| (l.bytes as f64 / bytes as f64).ln().abs();
         let copies = cells.values().filter(|l| l.op == "copy");
         copies.min_by(|a, b| distance(a).total_cmp(&distance(b))).map(|l| l.gbps)
     };
     for ((op, pass, shape, dtype), line) in &cells {
-        let is_cell = |p: &&Peer| {
-            p.op.as_deref() == Some(*op)
-                && p.pass == *pass
-                && p.shape == **shape
-                && p.dtype == *dtype
-                && !p.peer.starts_with("baracuda")
-        };
-        let best =
-            peers.iter().filter(is_cell).filter_map(|p| Some((p.us?, &p.peer))).min_by(|a, b| a.0.total_cmp(&b.0));
+        let best = best_other(line, peers);
         let shape = shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
         let share = copy_near(line.bytes)
             .filter(|_| *op != "copy")
@@ -260,13 +297,15 @@ pub(crate) fn render(is_check: bool, from: Option<Option<PathBuf>>) -> Result<()
     if !is_check {
         write(&data().join("support.jsonl"), &rows)?;
     }
-    let files = [
-        ("docs/SUPPORT.md", render_support(&rows)),
-        ("docs/ACCURACY.md", render_accuracy(&read(&data().join("accuracy.jsonl"))?)),
-        ("docs/performance.md", render_performance(is_check)?),
+    let (performance, drawings) = render_performance(is_check)?;
+    let mut files = vec![
+        ("docs/SUPPORT.md".into(), render_support(&rows)),
+        ("docs/ACCURACY.md".into(), render_accuracy(&read(&data().join("accuracy.jsonl"))?)),
+        ("docs/performance.md".into(), performance),
     ];
+    files.extend(drawings);
     for (path, text) in files {
-        let at = floor::root().join(path);
+        let at = floor::root().join(&path);
         if is_check {
             ensure!(
                 std::fs::read_to_string(&at).is_ok_and(|now| now == text),
