@@ -1,6 +1,6 @@
 //! The tables under docs, rendered from docs/data.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -40,11 +40,14 @@ pub(crate) fn print_support() -> Result<()> {
     Ok(())
 }
 
-/// Rows found out, and the recorded ones of backends that this program is built without.
+/// Rows found out, and the recorded ones of backends that this program is built without; in the recorded order, new ones last.
 fn merged(found: Vec<Support>, recorded: Vec<Support>) -> Vec<Support> {
+    let key = |row: &Support| (row.op.clone(), row.feature.clone(), row.target.clone());
+    let places: HashMap<_, usize> = recorded.iter().enumerate().map(|(i, row)| (key(row), i)).collect();
     let is_found = |row: &Support| found.iter().any(|r| r.target == row.target);
     let mut rows: Vec<Support> = recorded.into_iter().filter(|r| !is_found(r)).collect();
     rows.extend(found);
+    rows.sort_by_key(|row| places.get(&key(row)).copied().unwrap_or(places.len()));
     rows
 }
 
