@@ -78,6 +78,11 @@ impl Forward<'_> {
         let only = |condition: bool, binding: Binding, absent| {
             if condition { binding } else { Binding::absent(binding.name, absent) }
         };
+        // Channels last, a thread takes those of its chunk.
+        let parameter = |name| match self.segments.order {
+            ChannelOrder::Contiguous => only(uses.affine, operands.parameter(name), "absent_elements"),
+            ChannelOrder::ChannelsLast => only(uses.affine, operands.parameter_quads(name), "absent_quads"),
+        };
         let elements = |name, accessor: Option<&'static str>| {
             accessor.map_or(Binding::absent(name, "absent_elements"), |a| operands.other(name, a, "absent_elements"))
         };
@@ -89,8 +94,8 @@ impl Forward<'_> {
         vec![
             only(uses.x, operands.input("x"), "absent_in"),
             only(uses.affine, operands.input("residual"), "absent_in"),
-            only(uses.affine, operands.parameter("weight"), "absent_elements"),
-            only(uses.affine, operands.parameter("bias"), "absent_elements"),
+            parameter("weight"),
+            parameter("bias"),
             only(uses.y, operands.output("y"), "absent_out"),
             only(uses.saved, operands.other("mean", "statistics_out", "absent_statistics"), "absent_statistics"),
             only(uses.saved, operands.other("rstd", "statistics_out", "absent_statistics"), "absent_statistics"),

@@ -241,6 +241,15 @@ impl Operands<'_> {
         self.binder.operand(name, [accessor; 2], "absent_elements")
     }
 
+    /// A parameter that is read by neighbouring channels.
+    fn parameter_quads(&self, name: &'static str) -> Binding {
+        let accessors = match self.dtype(name) {
+            DType::F32 => ["quads_f32_in", "values_f32_in"],
+            _ => ["quads_half_in", "values_half_in"],
+        };
+        self.binder.operand(name, accessors, "absent_quads")
+    }
+
     /// A parameter's gradient.
     fn gradient(&self, name: &'static str) -> Binding {
         let accessor = if self.dtype(name) == DType::F32 { "elements_f32_out" } else { "elements_half_out" };
