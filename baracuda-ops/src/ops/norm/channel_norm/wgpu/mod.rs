@@ -408,7 +408,7 @@ mod tests {
         };
         assert_eq!(entries(&[64, 2048, 7, 7], false), ["channel_norm_gapless_resident"]);
         assert_eq!(entries(&[64, 2048, 7, 7], true), ["channel_norm_apply_gapless"]);
-        assert_eq!(entries(&[8, 16, 255, 257], false).last(), Some(&"channel_norm_apply_gapless"));
+        assert_eq!(entries(&[16, 16, 255, 257], false).last(), Some(&"channel_norm_apply_gapless"));
     }
 
     #[test]

@@ -67,6 +67,8 @@ const RESIDENT_HALF: &[(u32, u32, Keep)] = &[
 /// (threads, chunks each) that hold channels which share chunks, the first that suffices. The sums of more threads would need more than the
 /// 16 KB of workgroup memory that every device has.
 const GAPLESS: &[(u32, u32)] = &[(128, 4), (256, 4), (512, 4), (896, 4)];
+/// Most chunks of such a channel in a sample: one thread adds their sums up, one after the other.
+const MOST_SHARED_CHUNKS: u64 = 30;
 /// Multiprocessors of a large GPU.
 const MULTIPROCESSORS: u64 = 132;
 /// Parts of a group up to which every team that needs them may merge them itself, and workgroups up to which that is faster than a dispatch
@@ -249,7 +251,8 @@ pub(super) struct GaplessTile {
 
 impl GaplessTile {
     pub(super) fn new(segments: &Segments, props: &Props) -> Option<Self> {
-        if !segments.is_gapless || !segments.groups_are_channels || segments.batch == 0 {
+        let is_short = segments.segment_chunks() <= MOST_SHARED_CHUNKS;
+        if !segments.is_gapless || !segments.groups_are_channels || !is_short || segments.batch == 0 {
             return None;
         }
         let elements = segments.elements;
