@@ -49,7 +49,8 @@ impl Expected {
         }
     }
 
-    fn at(&self) -> usize {
+    /// The operand's position.
+    pub(crate) fn at(&self) -> usize {
         usize::from(self.position)
     }
 }

@@ -387,16 +387,18 @@ impl AnyPlan {
         Core::bind(&self.0, &self.arranged(operands)?, &workspace)
     }
 
+    #[inline]
     fn arranged<'a>(&self, operands: &[Operand<'a>]) -> Result<Operands<'a>> {
         let (need, got) = (self.0.slots.len(), operands.len());
         if need != got {
             return Err(Error::OperandCount { op: self.0.info.op, need, got });
         }
-        let mut all = [None; MAX_SLOTS];
-        for (slot, operand) in self.0.slots.iter().zip(operands) {
-            all[slot.position] = Some(operand.0);
+        let mut arranged = Operands { views: [None; MAX_SLOTS], present: 0 };
+        for (expected, operand) in self.0.expected.iter().zip(operands) {
+            arranged.views[expected.at()] = Some(operand.0);
+            arranged.present |= 1 << expected.at();
         }
-        Ok(Operands::new(all))
+        Ok(arranged)
     }
 }
 

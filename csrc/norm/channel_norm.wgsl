@@ -19,15 +19,24 @@ struct Params {
     unbiased: f32, // n / (n - 1)
     groups_x: u32,
     column_blocks: u32, // channels last: workgroups beside each other
+    columns: u32, // whole channels that chunks divide only together: their chunks in a sample
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
+
+fn parameter_elements() -> u32 {
+    return params.channels;
+}
 
 struct Statistics {
     shift: f32, // the mean before correction
     correction: f32,
     rstd: f32,
     variance: f32,
+}
+
+fn statistics_in(words: vec4<f32>) -> Statistics {
+    return Statistics(words.x, words.y, words.z, words.w);
 }
 
 fn finish_statistics(shift: f32, correction: f32, square: f32) -> Statistics {
@@ -48,12 +57,15 @@ fn part_of(batch: u32, channel: u32, slice: u32) -> u32 {
 
 // The statistics of a segment: those of its group, or the running ones of its channel.
 fn statistics_of(batch: u32, channel: u32) -> Statistics {
+    return statistics_at(group_of(batch, channel), channel);
+}
+
+fn statistics_at(group: u32, channel: u32) -> Statistics {
     if (USES_RUNNING) {
         let variance = running_var_of(channel);
         return Statistics(running_mean_of(channel), 0.0, reciprocal_sqrt(variance + params.eps), variance);
     }
-    let statistics = statistics_read(group_of(batch, channel));
-    return Statistics(statistics.x, statistics.y, statistics.z, statistics.w);
+    return statistics_in(statistics_read(group));
 }
 
 fn position(at: vec3<u32>, strides: vec3<u32>) -> u32 {

@@ -21,9 +21,10 @@ fn channel_norm_apply(at: Invocation) {
             addends[k] = residual_load(residual_start + first, count);
         }
     }
-    let statistics = segment_statistics(at, thread, slice);
+    // Before the threads meet, so that nothing waits for them later.
     let weight = vec4<f32>(weight_of(slice.channel));
     let bias = vec4<f32>(bias_of(slice.channel));
+    let statistics = segment_statistics(at, thread, slice);
     let y_start = segment_start(slice, params.y);
     for (var k = 0u; k < CHUNKS; k++) {
         let first = slice.first + k * THREADS * ELEMENTS;

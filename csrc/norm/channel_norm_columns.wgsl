@@ -36,6 +36,22 @@ fn chunk_start(columns: Columns, row: u32, strides: vec3<u32>) -> u32 {
     return columns.batch * strides.x + columns.first_channel + row * strides.z;
 }
 
+// Where the statistics of the thread's channels are among those of all groups.
+fn groups_of(columns: Columns) -> array<vec4<u32>, QUADS> {
+    let last = params.channels - 1u;
+    let first = min(columns.first_channel, last);
+    var group = group_of(columns.batch, first);
+    var end = (first / params.group_channels + 1u) * params.group_channels;
+    var groups: array<vec4<u32>, QUADS>;
+    for (var element = 0u; element < ELEMENTS; element++) {
+        let is_next = min(columns.first_channel + element, last) == end;
+        group += select(0u, 1u, is_next);
+        end += select(0u, params.group_channels, is_next);
+        groups[element / 4u][element % 4u] = group;
+    }
+    return groups;
+}
+
 // A channel of the thread's chunk, also where the chunk is cut.
 fn channel_at(columns: Columns, element: u32) -> u32 {
     return min(columns.first_channel + element, params.channels - 1u);

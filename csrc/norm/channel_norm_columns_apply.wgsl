@@ -21,21 +21,26 @@ fn channel_norm_columns_apply(at: Invocation) {
     if (READS_FIRST) {
         load_rows(columns, 0u);
     }
+    // Before the threads meet, so that nothing waits for them later.
+    var weight: array<vec4<f32>, QUADS>;
+    var bias: array<vec4<f32>, QUADS>;
+    let first_channel = select(0u, columns.first_channel, columns.count > 0u);
+    for (var part = 0u; part < QUADS; part++) {
+        weight[part] = weight_quad(first_channel + 4u * part);
+        bias[part] = bias_quad(first_channel + 4u * part);
+    }
+    let groups = groups_of(columns);
     prepare_columns(at, thread, columns, group < items);
     if (columns.count > 0u) {
         var shift: array<vec4<f32>, QUADS>;
         var correction: array<vec4<f32>, QUADS>;
         var rstd: array<vec4<f32>, QUADS>;
-        var weight: array<vec4<f32>, QUADS>;
-        var bias: array<vec4<f32>, QUADS>;
         for (var element = 0u; element < ELEMENTS; element++) {
-            let channel = channel_at(columns, element);
-            let statistics = column_statistics(columns, thread, channel);
+            let group = groups[element / 4u][element % 4u];
+            let statistics = column_statistics(columns, thread, group, channel_at(columns, element));
             shift[element / 4u][element % 4u] = statistics.shift;
             correction[element / 4u][element % 4u] = statistics.correction;
             rstd[element / 4u][element % 4u] = statistics.rstd;
-            weight[element / 4u][element % 4u] = weight_of(channel);
-            bias[element / 4u][element % 4u] = bias_of(channel);
         }
         for (var base = 0u; base < CHUNKS; base += AHEAD) {
             if (!READS_FIRST || base > 0u) {

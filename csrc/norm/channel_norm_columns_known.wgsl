@@ -12,6 +12,6 @@ fn thread_index(at: Invocation) -> u32 {
 
 fn prepare_columns(at: Invocation, thread: u32, columns: Columns, is_item: bool) {}
 
-fn column_statistics(columns: Columns, thread: u32, channel: u32) -> Statistics {
-    return statistics_of(columns.batch, channel);
+fn column_statistics(columns: Columns, thread: u32, group: u32, channel: u32) -> Statistics {
+    return statistics_at(group, channel);
 }

@@ -22,8 +22,6 @@ fn prepare_columns(at: Invocation, thread: u32, columns: Columns, is_item: bool)
     workgroupBarrier();
 }
 
-fn column_statistics(columns: Columns, thread: u32, channel: u32) -> Statistics {
-    let first_group = tile_channel(columns, thread) / params.group_channels;
-    let statistics = tile_statistics[channel / params.group_channels - first_group];
-    return Statistics(statistics.x, statistics.y, statistics.z, statistics.w);
+fn column_statistics(columns: Columns, thread: u32, group: u32, channel: u32) -> Statistics {
+    return statistics_in(tile_statistics[group - group_of(columns.batch, tile_channel(columns, thread))]);
 }

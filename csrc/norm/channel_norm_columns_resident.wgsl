@@ -91,10 +91,9 @@ fn channel_norm_columns_resident(at: Invocation) {
     var weight: array<vec4<f32>, QUADS>;
     var bias: array<vec4<f32>, QUADS>;
     if (count > 0u) {
-        for (var element = 0u; element < ELEMENTS; element++) {
-            let channel = min(first_channel + element, params.channels - 1u);
-            weight[element / 4u][element % 4u] = weight_of(channel);
-            bias[element / 4u][element % 4u] = bias_of(channel);
+        for (var part = 0u; part < QUADS; part++) {
+            weight[part] = weight_quad(first_channel + 4u * part);
+            bias[part] = bias_quad(first_channel + 4u * part);
         }
     }
     let residual_start = batch * params.residual.x + first_channel;

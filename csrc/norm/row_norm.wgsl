@@ -19,6 +19,10 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 
+fn parameter_elements() -> u32 {
+    return params.cols;
+}
+
 const SLICE: u32 = THREADS * CHUNKS * ELEMENTS; // columns of one workgroup where rows are split
 
 struct Statistics {

@@ -22,6 +22,10 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 
+fn parameter_elements() -> u32 {
+    return params.cols;
+}
+
 const HAS_PARAMETERS: bool = WANTS_DWEIGHT || WANTS_DBIAS;
 const SLICE: u32 = THREADS * CHUNKS * ELEMENTS;
 

@@ -1,11 +1,11 @@
-// A parameter of 32-bit elements at any of them. Past the last column it is 0.
+// A parameter of 32-bit elements at any of them. Past the last it is 0.
 const HAS_OPERAND: bool = true;
 
 @group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<u32>;
 
 fn OPERAND_quad(first: u32) -> vec4<f32> {
     let cols = vec4<u32>(first) + vec4<u32>(0u, 1u, 2u, 3u);
-    let at = vec4<u32>(offsets.OPERAND) + min(cols, vec4<u32>(params.cols - 1u));
+    let at = vec4<u32>(offsets.OPERAND) + min(cols, vec4<u32>(parameter_elements() - 1u));
     let words = vec4<u32>(OPERAND_words[at.x], OPERAND_words[at.y], OPERAND_words[at.z], OPERAND_words[at.w]);
-    return select(vec4<f32>(), bitcast<vec4<f32>>(words), cols < vec4<u32>(params.cols));
+    return select(vec4<f32>(), bitcast<vec4<f32>>(words), cols < vec4<u32>(parameter_elements()));
 }

@@ -416,7 +416,9 @@ impl Device {
             entries.push(buffer(1 + bound.len() as u32, ::wgpu::BufferBindingType::Uniform, bytes));
         }
         let immediate_size = if has_immediates { 4 * bound.len() as u32 } else { 0 };
-        self.guarded("create_compute_pipeline", || {
+        const CALL: &str = "create_compute_pipeline";
+        let internal = self.device.push_error_scope(::wgpu::ErrorFilter::Internal);
+        let pipeline = self.guarded(CALL, || {
             let device = &self.device;
             let layout = device.create_bind_group_layout(&::wgpu::BindGroupLayoutDescriptor {
                 label: Some(source.entry),
@@ -448,7 +450,11 @@ impl Device {
                 cache: None,
             });
             Pipeline { pipeline, layout }
-        })
+        });
+        match pollster::block_on(internal.pop()) {
+            Some(error) => Err(Failure { call: CALL, error }.into_error(&self.to_string(), &self.lost, 0)),
+            None => pipeline,
+        }
     }
 }
 
@@ -458,14 +464,13 @@ struct Failure {
     error: ::wgpu::Error,
 }
 
-/// Makes wgpu calls and returns the first error they raise, which is then not reported anywhere else.
+/// Makes wgpu calls and returns the first error they raise, which is then not reported anywhere else. Internal errors, which only the
+/// compilation of a pipeline raises, are its own to catch.
 fn guarded<T>(device: &::wgpu::Device, call: &'static str, calls: impl FnOnce() -> T) -> Result<T, Failure> {
     let memory = device.push_error_scope(::wgpu::ErrorFilter::OutOfMemory);
-    let internal = device.push_error_scope(::wgpu::ErrorFilter::Internal);
     let validation = device.push_error_scope(::wgpu::ErrorFilter::Validation);
     let result = calls();
-    let errors =
-        [pollster::block_on(validation.pop()), pollster::block_on(internal.pop()), pollster::block_on(memory.pop())];
+    let errors = [pollster::block_on(validation.pop()), pollster::block_on(memory.pop())];
     match errors.into_iter().flatten().next() {
         Some(error) => Err(Failure { call, error }),
         None => Ok(result),

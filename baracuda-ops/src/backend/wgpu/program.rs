@@ -10,7 +10,6 @@ use super::queue::Queue;
 use super::text::{OperandText, Source};
 use crate::backend::{Located, Location};
 use crate::error::{Error, Result};
-use crate::memory::MAX_SLOTS;
 
 /// Chunks that kernels load and store at once, in words.
 const CHUNK_WORDS: u32 = 4;
@@ -141,6 +140,12 @@ impl Program {
         let steps = steps.into_iter().map(build).collect::<Result<_>>()?;
         Ok(Self { device: device.clone(), steps })
     }
+
+    /// The steps whose operands have elements, with their bindings.
+    fn resolved<'a>(&'a self, located: &Located<'a>) -> impl Iterator<Item = (&'a Step, Resolved<'a>)> {
+        let props = self.device.props();
+        self.steps.iter().filter_map(move |step| Some((step, step.resolve(props, located)?)))
+    }
 }
 
 /// The bindings of one step for given operands.
@@ -199,54 +204,23 @@ impl Resolved<'_> {
         params: &::wgpu::Buffer,
         offsets: Option<&::wgpu::Buffer>,
     ) -> ::wgpu::BindGroup {
-        let whole = |binding, buffer| ::wgpu::BindGroupEntry {
-            binding,
-            resource: ::wgpu::BindingResource::Buffer(::wgpu::BufferBinding { buffer, offset: 0, size: None }),
-        };
-        let mut entries = [const { None }; MAX_BINDINGS + 2];
-        entries[0] = Some(whole(0, params));
-        for (i, range) in self.ranges.iter().flatten().enumerate() {
-            let resource = ::wgpu::BufferBinding {
-                buffer: range.buffer,
-                offset: range.start,
-                size: ::wgpu::BufferSize::new(range.bytes),
+        let whole = |buffer| ::wgpu::BufferBinding { buffer, offset: 0, size: None };
+        let count = 1 + self.count + usize::from(offsets.is_some());
+        // In place, without the heap: past `count` they are not used.
+        let entries: [_; MAX_BINDINGS + 2] = std::array::from_fn(|i| {
+            let binding = match i.checked_sub(1).and_then(|at| self.ranges.get(at).copied().flatten()) {
+                Some(Range { buffer, start, bytes, .. }) => {
+                    ::wgpu::BufferBinding { buffer, offset: start, size: ::wgpu::BufferSize::new(bytes) }
+                }
+                None => whole(if i == 0 { params } else { offsets.unwrap_or(params) }),
             };
-            let binding = 1 + i as u32;
-            entries[1 + i] =
-                Some(::wgpu::BindGroupEntry { binding, resource: ::wgpu::BindingResource::Buffer(resource) });
-        }
-        let mut count = 1 + self.count;
-        if let Some(buffer) = offsets {
-            entries[count] = Some(whole(count as u32, buffer));
-            count += 1;
-        }
-        let unused = whole(0, params);
-        let entries = entries.map(|entry| entry.unwrap_or_else(|| unused.clone()));
+            ::wgpu::BindGroupEntry { binding: i as u32, resource: ::wgpu::BindingResource::Buffer(binding) }
+        });
         device.device.create_bind_group(&::wgpu::BindGroupDescriptor {
             label: None,
             layout: &self.pipeline.layout,
             entries: &entries[..count],
         })
-    }
-
-    /// The offsets as the shader reads them.
-    fn offset_bytes(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.offsets[..self.count])
-    }
-
-    fn dispatch(
-        &self,
-        pass: &mut ::wgpu::ComputePass<'_>,
-        group: &::wgpu::BindGroup,
-        immediates: bool,
-        grid: [u32; 2],
-    ) {
-        pass.set_pipeline(&self.pipeline.pipeline);
-        pass.set_bind_group(0, group, &[]);
-        if immediates {
-            pass.set_immediates(0, self.offset_bytes());
-        }
-        pass.dispatch_workgroups(grid[0], grid[1], 1);
     }
 }
 
@@ -260,36 +234,43 @@ pub(crate) fn enqueue(
 ) -> Result<()> {
     let device = &program.device;
     let props = device.props();
-    let has_immediates = props.has_immediates();
-    // No step can fail after an earlier one has been recorded: the bind groups of all come first.
-    let mut ready = Vec::with_capacity(program.steps.len());
-    for step in &program.steps {
-        let Some(resolved) = step.resolve(props, located) else { continue };
-        if !has_immediates {
-            demand_aligned(&resolved, props, op, names)?;
-        }
-        let offsets = (!has_immediates).then_some(&device.no_offsets);
-        let group = bind_group(&resolved, device, &step.params, offsets, op, names)?;
-        ready.push((resolved, group, step.grid));
-    }
-    queue.record(ready.len() as u32, |pass| {
-        for (resolved, group, grid) in &ready {
-            resolved.dispatch(pass, group, has_immediates, *grid);
-        }
-    })
+    let no_offsets = if props.has_immediates() {
+        None
+    } else {
+        program.resolved(located).try_for_each(|(_, resolved)| demand_aligned(&resolved, props, op, names))?;
+        Some(&device.no_offsets)
+    };
+    record(&bind_steps(program, op, names, located, |_| no_offsets)?, queue)
 }
 
-/// A bind group, or the operand that belongs to another device.
-fn bind_group(
-    resolved: &Resolved<'_>,
-    device: &Device,
-    params: &::wgpu::Buffer,
-    offsets: Option<&::wgpu::Buffer>,
+/// The steps of a program with their bind groups; `offsets` gives the uniform with a step's offsets where there are no immediates. No step
+/// can fail after an earlier one has been recorded, since the bind groups of all come first.
+fn bind_steps<'a>(
+    program: &Program,
     op: &'static str,
     names: &'static [&'static str],
-) -> Result<::wgpu::BindGroup> {
-    device.guarded("create_bind_group", || resolved.bind_group(device, params, offsets)).map_err(|error| match error {
-        Error::Backend { .. } => foreign_operand(resolved, device, op, names).unwrap_or(error),
+    located: &Located<'_>,
+    offsets: impl Fn(usize) -> Option<&'a ::wgpu::Buffer>,
+) -> Result<Vec<BoundStep>> {
+    let device = &program.device;
+    let bound = device.guarded("create_bind_group", || {
+        let mut steps = Vec::with_capacity(program.steps.len());
+        for (step, resolved) in program.resolved(located) {
+            steps.push(BoundStep {
+                pipeline: resolved.pipeline.pipeline.clone(),
+                group: resolved.bind_group(device, &step.params, offsets(steps.len())),
+                offsets: resolved.offsets,
+                count: if device.props().has_immediates() { resolved.count } else { 0 },
+                grid: step.grid,
+            });
+        }
+        steps
+    });
+    bound.map_err(|error| match error {
+        Error::Backend { .. } => {
+            let mut steps = program.resolved(located);
+            steps.find_map(|(_, resolved)| foreign_operand(&resolved, device, op, names)).unwrap_or(error)
+        }
         other => other,
     })
 }
@@ -361,15 +342,13 @@ fn demand_aligned(
 }
 
 /// A program with its operands: bind groups once, replays nearly free.
-pub(crate) struct BoundProgram {
-    steps: Vec<BoundStep>,
-    has_immediates: bool,
-}
+pub(crate) struct BoundProgram(Vec<BoundStep>);
 
 struct BoundStep {
     pipeline: ::wgpu::ComputePipeline,
     group: ::wgpu::BindGroup,
-    offsets: [u32; MAX_SLOTS],
+    offsets: [u32; MAX_BINDINGS],
+    /// Of the offsets that are immediates.
     count: usize,
     grid: [u32; 2],
 }
@@ -382,36 +361,30 @@ pub(crate) fn bind(
     names: &'static [&'static str],
     located: &Located<'_>,
 ) -> Result<BoundProgram> {
-    let has_immediates = device.props().has_immediates();
-    let mut steps = Vec::with_capacity(program.steps.len());
-    for step in &program.steps {
-        let Some(resolved) = step.resolve(device.props(), located) else { continue };
-        let offsets = if has_immediates {
-            None
-        } else {
-            let mut contents = [0; 4 * MAX_BINDINGS];
-            contents[..4 * resolved.count].copy_from_slice(resolved.offset_bytes());
-            let usage = ::wgpu::BufferUsages::UNIFORM;
-            Some(device.create_buffer("baracuda-ops offsets", contents.len() as u64, usage, Some(&contents))?)
-        };
-        steps.push(BoundStep {
-            pipeline: resolved.pipeline.pipeline.clone(),
-            group: bind_group(&resolved, device, &step.params, offsets.as_ref(), op, names)?,
-            offsets: resolved.offsets,
-            count: resolved.count,
-            grid: step.grid,
-        });
-    }
-    Ok(BoundProgram { steps, has_immediates })
+    let uniform = |resolved: Resolved<'_>| {
+        let mut contents = [0; 4 * MAX_BINDINGS];
+        contents[..4 * resolved.count].copy_from_slice(bytemuck::cast_slice(&resolved.offsets[..resolved.count]));
+        let usage = ::wgpu::BufferUsages::UNIFORM;
+        device.create_buffer("baracuda-ops offsets", contents.len() as u64, usage, Some(&contents))
+    };
+    let uniforms = match device.props().has_immediates() {
+        true => Vec::new(),
+        false => program.resolved(located).map(|(_, resolved)| uniform(resolved)).collect::<Result<_>>()?,
+    };
+    bind_steps(program, op, names, located, |step| uniforms.get(step)).map(BoundProgram)
 }
 
 /// Records a bound program's dispatches.
 pub(crate) fn replay(bound: &BoundProgram, queue: &mut Queue<'_>) -> Result<()> {
-    queue.record(bound.steps.len() as u32, |pass| {
-        for step in &bound.steps {
+    record(&bound.0, queue)
+}
+
+fn record(steps: &[BoundStep], queue: &mut Queue<'_>) -> Result<()> {
+    queue.record(steps.len() as u32, |pass| {
+        for step in steps {
             pass.set_pipeline(&step.pipeline);
             pass.set_bind_group(0, &step.group, &[]);
-            if bound.has_immediates {
+            if step.count > 0 {
                 pass.set_immediates(0, bytemuck::cast_slice(&step.offsets[..step.count]));
             }
             pass.dispatch_workgroups(step.grid[0], step.grid[1], 1);

@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::super::{ChannelNorm, ChannelOrder, ForwardFields, Valid};
-use super::team::{Form, Mergers, Tile, merge_team, resident_team};
+use super::team::{Form, GaplessTile, Mergers, Tile, merge_team, resident_team};
 use super::{Operands, Quads, Segments, check};
 use crate::backend::wgpu::team::{Keep, Team};
 use crate::backend::wgpu::{Binder, Binding, Props, StepBuilder, Work, check_bindings, groups, padded, prelude};
@@ -13,6 +13,9 @@ use crate::plan::Choice;
 /// Rows of a thread where channels are last, and how many of them it reads before it uses the first: for the moments, and to apply them.
 const MOMENTS_ROWS: (u32, u32) = (16, 16);
 const APPLY_ROWS: (u32, u32) = (16, 4);
+
+/// Threads and chunks of each where chunks span channels, to apply the statistics.
+const GAPLESS: (u32, u32) = (256, 2);
 
 /// Groups below which they are split although workgroups could hold them, if they are long: too few workgroups would be at work.
 const FEW_GROUPS: u64 = 48;
@@ -40,7 +43,8 @@ struct ForwardParams {
     unbiased: f32,
     groups_x: u32,
     column_blocks: u32,
-    padding: [u32; 2],
+    columns: u32,
+    padding: u32,
 }
 
 /// What a dispatch binds; the others of the family are absent.
@@ -74,6 +78,11 @@ impl Forward<'_> {
         let only = |condition: bool, binding: Binding, absent| {
             if condition { binding } else { Binding::absent(binding.name, absent) }
         };
+        // Channels last, a thread takes those of its chunk.
+        let parameter = |name| match self.segments.order {
+            ChannelOrder::Contiguous => only(uses.affine, operands.parameter(name), "absent_elements"),
+            ChannelOrder::ChannelsLast => only(uses.affine, operands.parameter_quads(name), "absent_quads"),
+        };
         let elements = |name, accessor: Option<&'static str>| {
             accessor.map_or(Binding::absent(name, "absent_elements"), |a| operands.other(name, a, "absent_elements"))
         };
@@ -85,8 +94,8 @@ impl Forward<'_> {
         vec![
             only(uses.x, operands.input("x"), "absent_in"),
             only(uses.affine, operands.input("residual"), "absent_in"),
-            only(uses.affine, operands.parameter("weight"), "absent_elements"),
-            only(uses.affine, operands.parameter("bias"), "absent_elements"),
+            parameter("weight"),
+            parameter("bias"),
             only(uses.y, operands.output("y"), "absent_out"),
             only(uses.saved, operands.other("mean", "statistics_out", "absent_statistics"), "absent_statistics"),
             only(uses.saved, operands.other("rstd", "statistics_out", "absent_statistics"), "absent_statistics"),
@@ -158,6 +167,24 @@ impl Forward<'_> {
         let params = ForwardParams { column_blocks: tile.blocks as u32, ..self.params };
         let constants = (tile.constants(), &[][..]);
         Ok(self.step("channel_norm_columns_resident", &files, constants, uses, (params, grid)))
+    }
+
+    /// Whole channels in registers, of which several share chunks.
+    fn gapless_resident(&self, tile: GaplessTile, props: &Props) -> Result<StepBuilder, Reason> {
+        let grid = groups(self.segments.channels / tile.channels, props)?;
+        let files = ["norm/channel_norm_update", "norm/channel_norm_gapless", "norm/channel_norm_gapless_resident"];
+        let uses = Uses {
+            x: true,
+            affine: true,
+            y: true,
+            saved: true,
+            running: self.norm.fields.momentum.map(|_| "elements_f32_out"),
+            ..Uses::default()
+        };
+        let params = ForwardParams { columns: tile.columns as u32, ..self.params };
+        let constants = (vec![("WORKGROUP", tile.workgroup), ("CHUNKS", tile.chunks)], &[][..]);
+        let step = self.step("channel_norm_gapless_resident", &files, constants, uses, (params, grid));
+        Ok(StepBuilder { can_chunk: true, ..step })
     }
 
     /// Moments of slices, contiguous or of columns.
@@ -235,16 +262,29 @@ impl Forward<'_> {
         )
     }
 
-    /// y from statistics.
-    /// With mergers it merges the parts of groups itself.
-    fn apply(&self, form: Form, mergers: Option<Mergers>, props: &Props) -> Result<StepBuilder, Reason> {
+    /// y from statistics that are known.
+    fn apply_known(&self, form: Form, props: &Props) -> Result<StepBuilder, Reason> {
+        if !self.segments.is_gapless {
+            return self.apply(form, None, props);
+        }
+        let (threads, chunks) = GAPLESS;
+        let threads = threads.min(props.max_threads);
+        let elements = self.segments.segment_count() * self.segments.spatial;
+        let grid = groups((elements / self.segments.elements).div_ceil(u64::from(threads * chunks)), props)?;
+        let files = ["norm/channel_norm_gapless", "norm/channel_norm_count_batch", "norm/channel_norm_apply_gapless"];
+        let constants = (vec![("WORKGROUP", threads), ("CHUNKS", chunks)], &[][..]);
+        let uses = self.apply_uses(false);
+        let step = self.step("channel_norm_apply_gapless", &files, constants, uses, (self.params, grid));
+        Ok(StepBuilder { can_chunk: true, ..step })
+    }
+
+    fn apply_uses(&self, is_merging: bool) -> Uses {
         let fields = &self.norm.fields;
-        let is_merging = mergers.is_some();
         let running = match is_merging {
             true => fields.momentum.map(|_| "elements_f32_out"),
             false => fields.inference.then_some("elements_f32_in"),
         };
-        let uses = Uses {
+        Uses {
             x: true,
             affine: true,
             y: true,
@@ -253,7 +293,13 @@ impl Forward<'_> {
             num_batches: fields.cumulative.then_some("counter_out"),
             moments: is_merging.then_some("partials_in"),
             statistics: (!fields.inference && !is_merging).then_some("partials_in"),
-        };
+        }
+    }
+
+    /// y from statistics.
+    /// With mergers it merges the parts of groups itself.
+    fn apply(&self, form: Form, mergers: Option<Mergers>, props: &Props) -> Result<StepBuilder, Reason> {
+        let uses = self.apply_uses(mergers.is_some());
         let grid = form.grid(&self.segments, props)?;
         let (slices, column_blocks) = (form.slices(&self.segments) as u32, form.column_blocks() as u32);
         let params = ForwardParams { slices, column_blocks, ..self.params };
@@ -326,7 +372,8 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         unbiased: unbiased as f32,
         groups_x: 1,
         column_blocks: 1,
-        padding: [0; 2],
+        columns: 0,
+        padding: 0,
     };
     let operands = Operands { binder: Binder { slots: &norm.slots }, is_half: segments.is_half() };
     let forward = Forward { norm, segments, operands, params, moments, statistics };
@@ -342,7 +389,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     }
     if fields.inference {
         if !segments.is_empty() {
-            work.steps.push(forward.apply(last, None, props)?);
+            work.steps.push(forward.apply_known(last, props)?);
         }
         check_bindings(&work.steps, props)?;
         return Ok(work);
@@ -356,6 +403,15 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     }
     let is_whole = segments.order == ChannelOrder::Contiguous && !fields.cumulative;
     let is_whole = is_whole && (norm.kind == ChannelNorm::Batch || !has_running);
+    if let Some(tile) = GaplessTile::new(segments, props).filter(|_| is_whole) {
+        let step = forward.gapless_resident(tile, props)?;
+        if check_bindings(std::slice::from_ref(&step), props).is_ok() {
+            tuning[..3].copy_from_slice(&[tile.workgroup, tile.columns as u32, tile.chunks]);
+            work.steps.push(step);
+            work.tuning = tuning;
+            return Ok(work);
+        }
+    }
     let chunks = segments.group_segments * segments.segment_chunks();
     let resident = resident_team(chunks, segments.group_count, segments.is_half(), props).filter(|_| is_whole);
     let resident = resident.filter(|_| segments.group_count >= FEW_GROUPS || chunks < LONG_GROUP);
@@ -393,7 +449,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     if has_running && norm.kind == ChannelNorm::Instance {
         work.steps.push(forward.running(props)?);
     }
-    work.steps.push(forward.apply(last, None, props)?);
+    work.steps.push(forward.apply_known(last, props)?);
     work.workspace_bytes = workspace_bytes;
     tuning[..2].copy_from_slice(&[group_parts as u32, first.slices(segments) as u32]);
     work.tuning = tuning;

@@ -87,6 +87,8 @@ struct Segments {
     elements: u64,
     /// Whether no chunk is cut and every run of chunks starts at one.
     can_chunk: bool,
+    /// Whether chunks are whole only where they span two segments, which follow each other in a sample without a gap.
+    is_gapless: bool,
     dtype: DType,
 }
 
@@ -112,10 +114,12 @@ impl Segments {
             strides: names.iter().map(|name| (*name, strides(name))).collect(),
             elements: 16 / dtype.size_bytes(),
             can_chunk: false,
+            is_gapless: false,
             dtype,
         };
         segments.join_samples();
         segments.can_chunk = segments.has_whole_chunks();
+        segments.is_gapless = !segments.can_chunk && segments.has_whole_samples();
         segments
     }
 
@@ -147,6 +151,19 @@ impl Segments {
             (0..3).filter(|axis| is_step(*axis)).all(|axis| strides[axis].is_multiple_of(self.elements))
         };
         run.is_multiple_of(self.elements) && self.strides.iter().all(|(_, strides)| is_whole(strides))
+    }
+
+    fn has_whole_samples(&self) -> bool {
+        // A tensor that is absent has no strides.
+        let is_whole = |[batch, channel, spatial]: [u64; 3]| {
+            spatial == 0
+                || (channel == self.spatial || self.channels == 1)
+                    && (batch.is_multiple_of(self.elements) || self.batch == 1)
+        };
+        self.order == ChannelOrder::Contiguous
+            && self.spatial >= self.elements
+            && (self.channels * self.spatial).is_multiple_of(self.elements)
+            && self.strides.iter().all(|(_, strides)| is_whole(*strides))
     }
 
     fn is_empty(&self) -> bool {
@@ -222,6 +239,15 @@ impl Operands<'_> {
     fn parameter(&self, name: &'static str) -> Binding {
         let accessor = if self.dtype(name) == DType::F32 { "elements_f32_in" } else { "elements_half_in" };
         self.binder.operand(name, [accessor; 2], "absent_elements")
+    }
+
+    /// A parameter that is read by neighbouring channels.
+    fn parameter_quads(&self, name: &'static str) -> Binding {
+        let accessors = match self.dtype(name) {
+            DType::F32 => ["quads_f32_in", "values_f32_in"],
+            _ => ["quads_half_in", "values_half_in"],
+        };
+        self.binder.operand(name, accessors, "absent_quads")
     }
 
     /// A parameter's gradient.
@@ -361,6 +387,28 @@ mod tests {
         let flat = segments(ChannelNorm::Batch, dense(&[40, 16]));
         assert_eq!((flat.batch, flat.spatial, flat.strides("x")[2]), (1, 40, 16));
         assert!(!segments(ChannelNorm::Batch, dense(&[2, 4, 7, 7])).can_chunk);
+    }
+
+    #[test]
+    fn chunks_span_channels_where_only_samples_have_whole_ones() {
+        let is_gapless = |x| {
+            Segments::new(&plain(ChannelNorm::Batch, x).geometry().unwrap(), DType::BF16, &["x", "residual", "y"])
+                .is_gapless
+        };
+        assert!(is_gapless(dense(&[2, 16, 7, 7])));
+        assert!(!is_gapless(dense(&[2, 16, 8, 8])));
+        assert!(!is_gapless(dense(&[2, 12, 7, 7])));
+        assert!(!is_gapless(dense(&[2, 16, 5, 1])));
+        assert!(!is_gapless(TensorDesc::strided(DType::BF16, &[2, 16, 49], &[16 * 56, 56, 1]).unwrap()));
+        let entries = |dims: &[u64], is_inference: bool| {
+            let forward =
+                plain(ChannelNorm::Batch, dense(dims)).with(|fields| fields.inference = is_inference).unwrap();
+            let work = forward_work(&forward, &Variants::device(Some((32, 32)))).unwrap();
+            work.steps.iter().map(|step| step.entry).collect::<Vec<_>>()
+        };
+        assert_eq!(entries(&[64, 2048, 7, 7], false), ["channel_norm_gapless_resident"]);
+        assert_eq!(entries(&[64, 2048, 7, 7], true), ["channel_norm_apply_gapless"]);
+        assert_eq!(entries(&[16, 16, 255, 257], false).last(), Some(&"channel_norm_apply_gapless"));
     }
 
     #[test]

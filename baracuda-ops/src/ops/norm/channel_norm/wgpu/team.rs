@@ -64,6 +64,11 @@ const RESIDENT_HALF: &[(u32, u32, Keep)] = &[
     (512, 4, Keep::Words),
     (1024, 3, Keep::Words),
 ];
+/// (threads, chunks each) that hold channels which share chunks, the first that suffices. The sums of more threads would need more than the
+/// 16 KB of workgroup memory that every device has.
+const GAPLESS: &[(u32, u32)] = &[(128, 4), (256, 4), (512, 4), (896, 4)];
+/// Most chunks of such a channel in a sample: one thread adds their sums up, one after the other.
+const MOST_SHARED_CHUNKS: u64 = 30;
 /// Multiprocessors of a large GPU.
 const MULTIPROCESSORS: u64 = 132;
 /// Parts of a group up to which every team that needs them may merge them itself, and workgroups up to which that is faster than a dispatch
@@ -232,6 +237,33 @@ impl Tile {
         let mut constants = self.team.constants();
         constants.extend([("COLUMNS", self.columns as u32), ("TILE_GROUPS", self.groups as u32)]);
         constants
+    }
+}
+
+/// A workgroup that holds the fewest whole channels of all samples that chunks divide: `columns` chunks of each sample.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GaplessTile {
+    pub(super) workgroup: u32,
+    pub(super) chunks: u32,
+    pub(super) columns: u64,
+    pub(super) channels: u64,
+}
+
+impl GaplessTile {
+    pub(super) fn new(segments: &Segments, props: &Props) -> Option<Self> {
+        let is_short = segments.segment_chunks() <= MOST_SHARED_CHUNKS;
+        if !segments.is_gapless || !segments.groups_are_channels || !is_short || segments.batch == 0 {
+            return None;
+        }
+        let elements = segments.elements;
+        // A power of two: the most of it that divides a segment.
+        let common = elements.min(1 << segments.spatial.trailing_zeros());
+        let (channels, columns) = (elements / common, segments.spatial / common);
+        let fits = |&&(threads, each): &&(u32, u32)| {
+            threads <= props.max_threads && u64::from(threads) / columns * u64::from(each) >= segments.batch
+        };
+        let &(workgroup, chunks) = GAPLESS.iter().find(fits)?;
+        Some(Self { workgroup, chunks, columns, channels })
     }
 }
 

@@ -42,10 +42,12 @@ fn every_option() -> Vec<Options> {
     let mut all = Vec::new();
     for kind in [ChannelNorm::Batch, ChannelNorm::Group, ChannelNorm::Instance] {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
-            for (spatial, is_channels_last) in [(1024, false), (64, true), (8192, true), (8, false), (100_000, false)] {
+            for (spatial, is_channels_last) in
+                [(1024, false), (49, false), (64, true), (8192, true), (8, false), (100_000, false)]
+            {
                 // A type changes the accessors, the size of a segment the reductions; InstanceNorm is a GroupNorm with running statistics.
                 let is_first = dtype == DType::F32 && kind != ChannelNorm::Instance;
-                if !is_first && spatial != 1024 && !is_channels_last {
+                if !is_first && ![1024, 49].contains(&spatial) && !is_channels_last {
                     continue;
                 }
                 for (parameters, activation, inference, from_y) in [
