@@ -74,6 +74,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
     };
     const uint64_t passing = evict_first();
 
+    if (a.overlaps) follow_previous();
     uint32_t place = 0;
     source coming = source_of(tile_of(0)); // what is fetched next
     const auto fetch = [&](uint32_t to, uint64_t policy) {
@@ -237,7 +238,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
 template <typename T, typename A> bops_status channel_last_backward_resident_kernels(channel_last_backward_arguments<A> a, launch_shape shape,
                                                                                      void *workspace, const kernel_call &call) {
     a.dpres = static_cast<A *>(workspace), a.products = a.dpres + uint64_t(a.g.samples) * a.g.chunks * a.g.channels;
-    shape.shared_bytes *= slab_batch, shape.cooperative = true;
+    shape.shared_bytes *= slab_batch, shape.cooperative = true, shape.overlaps_previous = a.overlaps != 0;
     return call(channel_last_backward_resident<T>, shape, a);
 }
 

@@ -112,6 +112,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
             copy_commit();
         }
     };
+    if (a.overlaps) follow_previous();
     fetch_sample(0);
     copy_commit();
     fetch_first(0, ahead);
@@ -269,7 +270,8 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
 // Host: the SLABS variant.
 template <typename T, typename A>
 bops_status channel_last_slabs_kernels(const channel_last_arguments<A> &a, launch_shape shape, const kernel_call &call) {
-    shape.cooperative = true, shape.shared_bytes += slabs_threads * 16; // a place more, for the sample
+    shape.cooperative = true, shape.overlaps_previous = a.overlaps != 0;
+    shape.shared_bytes += slabs_threads * 16; // a place more, for the sample
     return call(channel_last_slabs<T>, shape, a);
 }
 

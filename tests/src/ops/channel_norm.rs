@@ -118,10 +118,11 @@ const ODD_EXTENTS: [u64; 4] = [5, 8, 7, 7];
 
 /// Channels-last rows that are more than a large device holds on chip at once: gradients take slabs, here of channels or samples.
 const SLABS: [u64; 3] = [8, 64, 19_500];
-/// Of which forward reads some again; two slabs of samples that fit, and two that registers nearly hold.
+/// Of which forward reads some again; two slabs of samples that fit, and two that registers nearly hold; samples that a block each holds.
 const SLAB_READ_AGAIN: [u64; 3] = [8, 64, 26_000];
 const SAMPLE_SLABS: [u64; 3] = [264, 32, 1450];
-const SMALL_SAMPLE_SLABS: [u64; 3] = [264, 64, 131];
+const SMALL_SAMPLE_SLABS: [u64; 3] = [264, 64, 520];
+const SMALL_SAMPLES: [u64; 3] = [264, 64, 131];
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 const ACTIVATIONS: [Activation; 6] = [
@@ -327,9 +328,15 @@ pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
             }
         }
         if dtype != DType::F64 {
-            let form = Form::affine(last(dtype, &SMALL_SAMPLE_SLABS), F::groups(SMALL_SAMPLE_SLABS[1]), DType::F32);
-            add(form.clone(), Data::Normal, false);
-            add(form, Data::LargeMean, false);
+            for (dims, all) in [
+                (SMALL_SAMPLE_SLABS, &[Data::Normal, Data::LargeMean, Data::Step][..]),
+                (SMALL_SAMPLES, &[Data::Normal, Data::LargeMean]),
+            ] {
+                let form = Form::affine(last(dtype, &dims), F::groups(dims[1]), DType::F32);
+                for &data in all {
+                    add(form.clone(), data, false);
+                }
+            }
         }
         for (form, core) in layouts::<F>(dtype) {
             add(form, Data::Normal, core && dtype != DType::F64);

@@ -32,6 +32,10 @@ const CLUSTER_THREADS: u64 = 160;
 const CLUSTER_LEAST: u64 = 512;
 /// Bytes of x in a block of a cluster up to which two of them share a multiprocessor.
 const CLUSTER_SHARED_BYTES: u64 = 12 << 10;
+/// Bytes of x that a block holds, at most, where it is a cluster alone and blocks take turns: as many as let two of them share a multiprocessor.
+const TURN_BYTES: u64 = 64 << 10;
+/// Bytes of the narrowest tile of such blocks that is not a whole row.
+const TURN_TILE_BYTES: u64 = 128;
 /// Shared memory that the cluster kernels declare themselves, forward and backward.
 const CLUSTER_OWN_BYTES: [u64; 2] = [3584, 7680];
 /// Shared memory that kernels declare themselves for one channel of a thread's vector, beyond that for all, and what the device keeps of a block.
@@ -81,6 +85,8 @@ const SLAB_CACHED: (u64, u64) = (9, 6);
 const FORWARD_SLAB_HELD: u64 = 10;
 const FORWARD_SLAB_ROWS: u64 = 1024;
 const FORWARD_SLAB_CACHED: u64 = 16;
+/// Stages of a slab that are read again, at most, where the launch begins while the previous one ends.
+const FORWARD_SLAB_OVERLAPS: u64 = 2;
 /// What a tile of 128 bytes costs beside one of 256, in parts of 100.
 const NARROW_SLAB_COST: u64 = 108;
 /// Bytes that the L2 keeps between the two walks over the rows.
@@ -206,6 +212,7 @@ impl<'p> Rows<'p> {
         }
         self.in_registers()
             .or_else(|| self.cluster())
+            .or_else(|| self.blocks_forward())
             .or_else(|| self.slabs_forward())
             .or_else(|| self.one_turn())
             .or_else(|| self.slabs())
@@ -273,17 +280,52 @@ impl<'p> Rows<'p> {
         has_sums.then(together).flatten().or_else(|| self.cluster_of(1))
     }
 
+    /// Whether the cluster kernels serve.
+    fn has_clusters(&self) -> bool {
+        let (p, is_apart) = (self.p, self.p.shape.groups > 0);
+        let is_one = self.is_merged || is_apart || self.samples == 1;
+        p.capability >= 90 && !p.cumulative && is_one && !(is_apart && p.has_running)
+    }
+
+    /// Channels of a group, and of the narrowest tile of whole groups and whole vectors.
+    fn cluster_unit(&self) -> (u64, u64) {
+        let group_channels = self.p.shape.channels.checked_div(self.p.shape.groups).unwrap_or(1);
+        (group_channels, group_channels * self.width / gcd(group_channels, self.width))
+    }
+
+    /// Forward of tiles that are small and more than are resident at once: each in the shared memory of a block. The narrowest that memory
+    /// serves well.
+    fn blocks_forward(&self) -> Option<Tuned> {
+        let (p, shape) = (self.p, &self.p.shape);
+        if self.tensors > 1 || !self.has_clusters() {
+            return None;
+        }
+        let (group_channels, unit) = self.cluster_unit();
+        let channels = (unit..=CLUSTER_CHANNELS.min(shape.channels)).step_by(unit as usize).find(|channels| {
+            let is_wide = channels * u64::from(p.element_bytes) >= TURN_TILE_BYTES || *channels == shape.channels;
+            shape.channels.is_multiple_of(*channels) && is_wide
+        })?;
+        let (threads, rows, shared) = self.cluster_block(channels, group_channels, 1, 1)?;
+        if self.rows * channels * u64::from(p.element_bytes) > TURN_BYTES || 2 * shared > u64::from(p.shared_bytes) {
+            return None;
+        }
+        let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_CLUSTER, channels / self.width, threads, 1)?;
+        tuned.cluster = 1;
+        tuned.grid = i32::try_from(self.samples * (shape.channels / channels)).ok()? as u32;
+        tuned.stages = rows as u32;
+        tuned.overlaps = 1;
+        tuned.launches = 1;
+        Some(tuned)
+    }
+
     /// Of the blocks of `together` samples.
     fn cluster_of(&self, together: u64) -> Option<Tuned> {
         let (p, shape) = (self.p, &self.p.shape);
         let is_apart = shape.groups > 0;
-        let serves = p.capability >= 90 && !p.cumulative && (self.is_merged || is_apart || self.samples == 1);
-        if !serves || (is_apart && p.has_running) {
+        if !self.has_clusters() {
             return None;
         }
-        let group_channels = if is_apart { shape.channels / shape.groups } else { 1 };
-        // The narrowest tile of whole groups and whole vectors.
-        let unit = group_channels * self.width / gcd(group_channels, self.width);
+        let (group_channels, unit) = self.cluster_unit();
         let mut best: Option<((i64, i64), Tuned)> = None;
         for times in 1..=(CLUSTER_CHANNELS / unit).min(shape.channels.div_ceil(unit)) {
             let channels = unit * times;
@@ -446,16 +488,14 @@ impl<'p> Rows<'p> {
             let again = batches.saturating_sub(stages + FORWARD_SLAB_HELD);
             let cached = again.min(FORWARD_SLAB_CACHED);
             let walks = form.rows * SLAB_THREADS * 16 * (4 * batches + 2 * again - cached) / (2 * batches);
-            if form.slabs > 2 && walks < SLAB_EXCHANGE_BYTES {
-                continue; // It would wait more than move.
-            }
             let each = if form.tile * 16 == SLAB_TILE_BYTES[1] { NARROW_SLAB_COST } else { 100 };
             let cost = form.slabs * (walks + SLAB_EXCHANGE_BYTES) * each;
             if best.is_some_and(|(least, _)| least <= cost) {
                 continue;
             }
             let tuned = self.slab_tuned(sys::BOPS_CHANNEL_NORM_LAST_SLABS, &form, stages, self.partial_numbers())?;
-            best = Some((cost, Tuned { cached: cached as u32, ..tuned }));
+            let overlaps = u32::from(again <= FORWARD_SLAB_OVERLAPS) & tuned.overlaps;
+            best = Some((cost, Tuned { cached: cached as u32, overlaps, ..tuned }));
         }
         best.map(|(_, tuned)| tuned)
     }
@@ -467,6 +507,7 @@ impl<'p> Rows<'p> {
             stages: stages as u32,
             workspace_bytes: self.workspace_bytes(form.chunks, numbers.0, numbers.1)?,
             launches: 1,
+            overlaps: u32::from(self.p.capability >= 90),
             ..self.start(variant, form.tile, SLAB_THREADS, form.chunks)?
         })
     }
@@ -672,7 +713,7 @@ mod tests {
         assert_eq!(form([1, 256, 1024 * 1024], 32, 2), (16, 132, 132, 16));
         // Samples that are more than there are blocks.
         assert_eq!(form([264, 32, 1450], 32, 4), (8, 1, 132, 0));
-        assert_eq!(form([264, 64, 131], 64, 2), (8, 1, 132, 0));
+        assert_eq!(form([264, 64, 520], 64, 2), (8, 1, 132, 0));
         // Rows that are read again.
         assert_eq!(form([8, 64, 26_000], 0, 4), (16, 132, 132, 2));
         // What their blocks would have to wait for: the count of batches, running statistics of samples.
@@ -749,13 +790,22 @@ mod tests {
     }
 
     #[test]
-    fn many_small_samples_take_no_slabs() {
-        for (dims, groups) in [([4096, 64, 64], 32), ([100_000, 64, 49], 8), ([1000, 128, 64], 128)] {
-            for element_bytes in [2, 4] {
-                let tuned = forward(&h200(dims, groups, element_bytes), false).unwrap();
-                assert_ne!(tuned.variant, sys::BOPS_CHANNEL_NORM_LAST_SLABS, "{dims:?}: {tuned:?}");
-            }
-        }
+    fn many_small_samples_take_a_block_each() {
+        let form = |dims, groups, bytes| {
+            let tuned = forward(&h200(dims, groups, bytes), false).unwrap();
+            assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_LAST_CLUSTER, "{dims:?}: {tuned:?}");
+            assert_eq!((tuned.cluster, tuned.chunks, tuned.launches, tuned.workspace_bytes), (1, 1, 1, 0));
+            (tuned.vectors, tuned.threads, tuned.stages, tuned.grid)
+        };
+        assert_eq!(form([4096, 64, 8 * 8], 32, 2), (8, 128, 4, 4096));
+        assert_eq!(form([512, 128, 16 * 16], 32, 2), (8, 256, 8, 1024));
+        assert_eq!(form([512, 128, 16 * 16], 32, 4), (8, 256, 8, 2048));
+        assert_eq!(form([1000, 24, 7 * 7], 24, 2).0, 3);
+        assert_eq!(form([264, 64, 131], 64, 2).3, 264);
+        // Samples that no two blocks of a multiprocessor hold, and fewer blocks than are resident.
+        let variant = |dims| forward(&h200(dims, 32, 2), false).unwrap();
+        assert_eq!(variant([64, 256, 32 * 32]).variant, sys::BOPS_CHANNEL_NORM_LAST_SLABS);
+        assert!(variant([2, 640, 32 * 32]).cluster > 1);
     }
 
     #[test]
