@@ -33,7 +33,8 @@ __device__ __forceinline__ void start_apart(uint32_t cycles, uint32_t multiproce
 // at once, [vector][thread]: blocks that share a multiprocessor keep memory busy for each other. A warp takes the mean of its first vectors as the
 // shift of its moments, and where that is far from its mean, goes through its part once more.
 //
-// overlaps: the launch is small enough for the previous one's end: addresses are there before that, and x is the first to leave the L2.
+// overlaps: few blocks, which are there before the previous kernel has ended. Their addresses are then ready, and x, which is read before anything is
+// written, is the first to leave the L2.
 template <typename T, activation_form form, bool overlaps> __global__ void __launch_bounds__(single_threads, 1)
     channel_norm_single(const __grid_constant__ channel_single_arguments a) {
     constexpr bool general = form == any_activation;
