@@ -177,9 +177,10 @@ enum {
      * other steps. No residual, y or dresidual. grid: cluster times teams, at most as many as are resident. vec_bytes 16, threads up to 480. Compute
      * capability 9.0. */
     BOPS_CHANNEL_NORM_HELD = 2,
-    /* groups = 0, with a residual, y or dresidual no activation but relu: a block of 512 threads holds `vectors` channels, 1, 2, 4 or 8, of every
-     * sample in shared memory. Their runs in a sample are gapless, start at multiples of 16 bytes and are a whole number of them. chunks: forward,
-     * samples that the block's threads take at once, one thread for every 16 bytes of a run. */
+    /* groups = 0, with a residual, y or dresidual no activation but relu: a block holds `vectors` channels, 1, 2, 4 or 8, of every sample in shared
+     * memory. Their runs in a sample are gapless, start at multiples of 16 bytes and are a whole number of them. chunks: samples that the block's
+     * threads take at once, one thread for every 16 bytes of a run; threads up to 512. stages: forward of 16-bit elements, without an activation but
+     * relu, 1 where registers hold them, in up to 256 threads of 13 samples. */
     BOPS_CHANNEL_NORM_SLAB = 3,
     /* As HELD, but groups stay in shared memory: `threads` threads of a block write one out, as many, or forward with silu half as many, add up the
      * next, and 64 further ones fetch and merge. A step has two vectors of a thread that writes, and a place is of threads * 32 bytes, backward 64;

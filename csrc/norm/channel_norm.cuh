@@ -31,18 +31,25 @@ template <typename A> __device__ __forceinline__ void save_statistics(const chan
     if (rstd) static_cast<A *>(rstd)[group] = s.rstd;
 }
 
-// running = (1 - m) running + m batch, with the unbiased variance; a null pointer is left out. m is `momentum`, or with a counter t
-// 1 / (t + 1): the counter itself is advanced by a launch of its own, after every channel has read it.
+// The weight m of this batch in running statistics: `momentum`, or with a counter t 1 / (t + 1). The counter itself is advanced by a launch of its
+// own, after every channel has read it.
+template <typename A> __device__ __forceinline__ A running_momentum(const void *num_batches, A momentum) {
+    return num_batches ? A(1) / A(*static_cast<const int64_t *>(num_batches) + 1) : momentum;
+}
+// (1 - m) running + m batch
+template <typename A> __device__ __forceinline__ A running_after(A m, A running, A batch) { return fma(m, batch, (A(1) - m) * running); }
+
+// Updates the running mean and the running variance, by the unbiased one; a null pointer is left out.
 template <typename A> __device__ __forceinline__ void update_running(void *running_mean, void *running_var, const void *num_batches, A momentum,
                                                                      uint64_t channel, A mean, A unbiased_variance) {
-    const A m = num_batches ? A(1) / A(*static_cast<const int64_t *>(num_batches) + 1) : momentum;
+    const A m = running_momentum(num_batches, momentum);
     if (running_mean) {
         A &to = static_cast<A *>(running_mean)[channel];
-        to = fma(m, mean, (A(1) - m) * to);
+        to = running_after(m, to, mean);
     }
     if (running_var) {
         A &to = static_cast<A *>(running_var)[channel];
-        to = fma(m, unbiased_variance, (A(1) - m) * to);
+        to = running_after(m, to, unbiased_variance);
     }
 }
 
@@ -52,6 +59,23 @@ template <typename T, typename A> __device__ __forceinline__ A parameter(const v
     if (sizeof(T) != 4 && is_wide) return A(__ldg(static_cast<const float *>(from) + index));
     return widen(__ldg(static_cast<const T *>(from) + index));
 }
+
+// What a channel's parameters and running statistics are before its batch is known: kernels ask for them early.
+template <typename A> struct channel_before {
+    A weight, bias, momentum, running_mean, running_var;
+
+    template <typename T, typename Operands>
+    __device__ __forceinline__ void load(const Operands &o, bool weight_is_wide, A fixed_momentum, uint64_t channel) {
+        weight = parameter<T>(o.weight, weight_is_wide, channel, A(1)), bias = parameter<T>(o.bias, weight_is_wide, channel, A(0));
+        momentum = running_momentum(o.num_batches, fixed_momentum);
+        running_mean = o.running_mean ? static_cast<const A *>(o.running_mean)[channel] : A(0);
+        running_var = o.running_var ? static_cast<const A *>(o.running_var)[channel] : A(0);
+    }
+    template <typename Operands> __device__ __forceinline__ void update(const Operands &o, uint64_t channel, A mean, A unbiased_variance) const {
+        if (o.running_mean) static_cast<A *>(o.running_mean)[channel] = running_after(momentum, running_mean, mean);
+        if (o.running_var) static_cast<A *>(o.running_var)[channel] = running_after(momentum, running_var, unbiased_variance);
+    }
+};
 
 // Writes a gradient of such a parameter where it is wanted.
 template <typename T, typename A> __device__ __forceinline__ void store_parameter(void *to, bool is_wide, uint64_t index, A value) {

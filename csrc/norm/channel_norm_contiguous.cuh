@@ -43,6 +43,22 @@ bops_status channel_norm_backward_last(const bops_channel_norm_backward_params &
                                        bops_dtype weight_dtype, bool has_residual, const bops_channel_norm_backward_operands &o, void *workspace,
                                        const kernel_call &call);
 
+// Reads a kernel's arguments into the constant cache: else what a block computes waits for them again and again. Before the previous kernel is waited
+// for, that takes no time.
+template <typename Arguments> __device__ __forceinline__ void fetch_arguments(const Arguments &arguments) {
+    constexpr size_t line = 64;
+#pragma unroll
+    for (size_t at = 0; at < sizeof(Arguments); at += line) {
+        uint32_t word;
+        memcpy(&word, reinterpret_cast<const char *>(&arguments) + at, sizeof(word));
+        asm volatile("" ::"r"(word));
+    }
+}
+
+// Has a value computed where it stands, not where it is used.
+__device__ __forceinline__ void compute_here(uint32_t value) { asm volatile("" ::"r"(value)); }
+__device__ __forceinline__ void compute_here(const void *value) { asm volatile("" ::"l"(value)); }
+
 // Where segments lie and which group, channel and statistics they belong to. Row r of batch * channels is channel r % channels of sample
 // r / channels.
 struct segment_geometry {

@@ -13,7 +13,7 @@ struct channel_single_arguments {
     float eps, momentum, reciprocal_count, unbias;
     uint32_t cluster, vectors;                // blocks of a group; vectors of a thread
     uint32_t per_segment, all, block_vectors; // vectors of a segment, of a group, of a block
-    uint32_t weight_is_wide, overlaps;
+    uint32_t weight_is_wide;
     uint32_t is_gapless;                          // segments of x and of y follow each other
     uint32_t stagger, multiprocessors, residents; // cycles between the first blocks of a multiprocessor, and how many share it
     divisor by_segment;                           // divides by per_segment
@@ -32,7 +32,10 @@ __device__ __forceinline__ void start_apart(uint32_t cycles, uint32_t multiproce
 // A group's vectors follow each other through its segments; a block takes the next `block_vectors`. A thread copies its own to shared memory, all
 // at once, [vector][thread]: blocks that share a multiprocessor keep memory busy for each other. A warp takes the mean of its first vectors as the
 // shift of its moments, and where that is far from its mean, goes through its part once more.
-template <typename T, activation_form form> __global__ void __launch_bounds__(single_threads, 1)
+//
+// overlaps: few blocks, which are there before the previous kernel has ended. Their addresses are then ready, and x, which is read before anything is
+// written, is the first to leave the L2.
+template <typename T, activation_form form, bool overlaps> __global__ void __launch_bounds__(single_threads, 1)
     channel_norm_single(const __grid_constant__ channel_single_arguments a) {
     constexpr bool general = form == any_activation;
     constexpr int width = 16 / int(sizeof(T)), batch = general ? 2 : 4; // vectors that are under way from shared memory
@@ -47,8 +50,7 @@ template <typename T, activation_form form> __global__ void __launch_bounds__(si
         exchange.initialize(threadIdx.x);
         cluster_arrive();
     }
-    if (a.overlaps) follow_previous();
-    start_apart(a.stagger, a.multiprocessors, a.residents);
+    if (!overlaps) start_apart(a.stagger, a.multiprocessors, a.residents);
     uint32_t sample, channel;
     a.geometry.segment(group, 0, sample, channel);
     const auto stride_of = [&](const bops_channel_strides &s) { return a.geometry.is_batch ? s.batch : s.channel; };
@@ -60,13 +62,21 @@ template <typename T, activation_form form> __global__ void __launch_bounds__(si
     const T *const x_group = static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel);
     T *const y_group = static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel);
     const T *const residual_group = static_cast<const T *>(a.o.residual) + segment_offset(a.p.residual, sample, channel);
-    for (uint32_t v = 0; v < a.vectors; ++v) {
-        const uint32_t place = v * blockDim.x + threadIdx.x;
-        if (v < mine) copy_async<16>(dynamic_shared + place * 16, x_group + at(a.p.x, first + place));
-        copy_commit();
-    }
     const uint32_t first_segment = a.geometry.is_batch ? 0 : a.by_segment.quotient(min(first, a.all - 1));
     const uint32_t segments = a.geometry.is_batch ? 1 : a.by_segment.quotient(min(first + a.block_vectors, a.all) - 1) + 1 - first_segment;
+    if (overlaps) {
+        compute_here(x_group), compute_here(y_group), compute_here(first_segment), compute_here(segments), compute_here(mine);
+        follow_previous();
+        start_apart(a.stagger, a.multiprocessors, a.residents);
+    }
+    for (uint32_t v = 0; v < a.vectors; ++v) {
+        const uint32_t place = v * blockDim.x + threadIdx.x;
+        if (v < mine) {
+            if (overlaps) copy_async_cached(dynamic_shared + place * 16, x_group + at(a.p.x, first + place), evict_first());
+            else copy_async<16>(dynamic_shared + place * 16, x_group + at(a.p.x, first + place));
+        }
+        copy_commit();
+    }
     for (uint32_t k = threadIdx.x; k < segments; k += blockDim.x) {
         const uint32_t index = channel + first_segment + k;
         parameters[k] = make_float2(parameter<T>(a.o.weight, a.weight_is_wide, index, 1.0f), parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f));
@@ -173,7 +183,7 @@ template <typename T> bops_status channel_norm_single_kernels(const bops_channel
         a.cluster = c.cluster, a.vectors = c.vectors, a.block_vectors = c.threads * c.vectors;
         a.per_segment = uint32_t(p.spatial * sizeof(T) / 16), a.all = a.geometry.segments * a.per_segment, a.by_segment = divisor(a.per_segment);
         a.is_gapless = !a.geometry.is_batch && p.x.channel == p.spatial && p.y.channel == p.spatial;
-        a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;
+        a.weight_is_wide = weight_dtype != dtype;
         a.stagger = c.stages, a.multiprocessors = c.chunks, a.residents = c.tensors;
         a.records = p.groups && (o.running_mean || o.running_var) ? static_cast<group_record<float> *>(workspace) : nullptr;
         launch_shape shape;
@@ -184,9 +194,12 @@ template <typename T> bops_status channel_norm_single_kernels(const bops_channel
                                                                                      : a.geometry.segments) *
                                                         uint32_t(sizeof(float2));
         const activation_form form = o.residual ? any_activation : activation_form_of(p.activation);
-        const bops_status status = call.one_of(
-            form, forms_of(channel_norm_single<T, light_activation>, channel_norm_single<T, silu_activation>, channel_norm_single<T, any_activation>),
-            shape, a);
+        const auto forms = [](auto overlaps) {
+            constexpr bool early = decltype(overlaps)::value;
+            return forms_of(channel_norm_single<T, light_activation, early>, channel_norm_single<T, silu_activation, early>,
+                            channel_norm_single<T, any_activation, early>);
+        };
+        const bops_status status = call.one_of(form, c.overlaps ? forms(std::true_type()) : forms(std::false_type()), shape, a);
         return status ? status : finish_running(p, o, a.records, call);
     }
 }

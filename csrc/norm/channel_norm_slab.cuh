@@ -4,144 +4,176 @@
 
 namespace bops {
 
-constexpr int slab_block = 512, slab_warps = slab_block / 32, slab_channels = 8; // threads; the most channels of a block
+constexpr int slab_threads = 512, slab_channels = 8; // of a block, at most
+constexpr uint32_t slab_parts = 4;                   // of a thread's vectors, waited for one after another
 
-// `slab` channels follow each other in memory: a run of slab * spatial elements of each sample, a whole number of vectors of 16 bytes.
+// `slab` channels follow each other in memory: a run of slab * spatial elements of each sample, a whole number of vectors of 16 bytes. A thread has
+// one vector of the run in every `turns`-th sample, so that the channels of its elements stay the same.
 struct slab_geometry {
     uint32_t slab, batch, spatial, run, vectors; // run: elements; vectors: of a run
+    uint32_t turns, part;                        // samples that a block's threads take at once; samples of a thread in a part
     divisor by_vectors, by_spatial;
 
-    __host__ void set(uint64_t channels, uint64_t samples, uint64_t extent, uint32_t width) {
-        slab = uint32_t(channels), batch = uint32_t(samples), spatial = uint32_t(extent);
+    __host__ void set(const bops_channel_norm_choice &c, uint64_t samples, uint64_t extent, uint32_t width) {
+        slab = c.vectors, batch = uint32_t(samples), spatial = uint32_t(extent);
         run = slab * spatial, vectors = run / width;
+        turns = c.chunks, part = ((batch + turns - 1) / turns + slab_parts - 1) / slab_parts;
         by_vectors = divisor(vectors), by_spatial = divisor(spatial);
     }
+    // Bytes of two sums of every element of the run in every turn, and of the slab of so many tensors.
+    __host__ uint32_t shared_bytes(uint32_t tensors) const { return turns * run * 8 + batch * vectors * 16 * tensors; }
 };
 
-// The channel of each element of a vector of a run: `first` up to element `left`, then the following ones.
-template <int width, typename F> __device__ __forceinline__ void for_slab_vector(const slab_geometry &g, uint32_t vector, const F &f) {
-    uint32_t t = g.by_spatial.quotient(vector * width), left = (t + 1) * g.spatial - vector * width;
-#pragma unroll
-    for (int i = 0; i < width; ++i) {
-        while (left == 0) ++t, left = g.spatial;
-        f(i, t);
-        --left;
+// A thread's share of a slab. In dynamic shared memory: the two sums, [turn][run] each, and the slab of each tensor, [sample][vector].
+struct slab_share {
+    const slab_geometry &g;
+    uint32_t turn, vector, step, samples; // step: vectors of one tensor in all turns
+    float *sums, *squares;
+    uint4 *data;
+
+    __device__ __forceinline__ explicit slab_share(const slab_geometry &geometry) : g(geometry) {
+        turn = g.by_vectors.quotient(threadIdx.x), vector = threadIdx.x - turn * g.vectors, step = g.turns * g.vectors;
+        samples = turn < g.turns && turn < g.batch ? (g.batch - turn + g.turns - 1) / g.turns : 0;
+        sums = reinterpret_cast<float *>(dynamic_shared), squares = sums + g.turns * g.run;
+        data = reinterpret_cast<uint4 *>(squares + g.turns * g.run) + threadIdx.x;
     }
-}
+    // Element of a tensor at which this thread's vector starts in its first sample.
+    template <int width> __device__ __forceinline__ uint64_t offset(const bops_channel_strides &s) const {
+        return uint64_t(blockIdx.x * g.slab) * s.channel + turn * s.batch + vector * width;
+    }
+    // Where the vector of this thread's sample number k is.
+    __device__ __forceinline__ uint4 &place(uint32_t k, uint32_t tensor = 0) const { return data[tensor * (g.batch * g.vectors) + k * step]; }
+    template <typename T, int width> __device__ __forceinline__ void load(uint32_t k, uint32_t tensor, float (&to)[width]) const {
+        const uint4 v = place(k, tensor);
+        unpack<T>(packed<16>{{v.x, v.y, v.z, v.w}}, to);
+    }
+    // Calls f(sample of the thread) for part number `index` of them once its copies have come. All threads of a block make as many groups of copies.
+    template <typename F> __device__ __forceinline__ void for_part(uint32_t index, const F &f) const {
+        copy_wait(slab_parts - 1 - index);
+        const uint32_t end = min((index + 1) * g.part, samples);
+#pragma unroll 2
+        for (uint32_t k = index * g.part; k < end; ++k) f(k);
+    }
+    // Calls f(i, channel of the slab) for the elements of this thread's vector.
+    template <int width, typename F> __device__ __forceinline__ void for_elements(const F &f) const {
+        if (turn >= g.turns) return;
+        uint32_t t = g.by_spatial.quotient(vector * width), left = (t + 1) * g.spatial - vector * width;
+#pragma unroll
+        for (int i = 0; i < width; ++i) {
+            while (left == 0) ++t, left = g.spatial;
+            f(i, t);
+            --left;
+        }
+    }
+    template <int width> __device__ __forceinline__ void put(float *to, const float (&value)[width]) const {
+        if (turn < g.turns)
+#pragma unroll
+            for (int i = 0; i < width; i += 4)
+                *reinterpret_cast<float4 *>(to + turn * g.run + vector * width + i) = make_float4(value[i], value[i + 1], value[i + 2], value[i + 3]);
+    }
+    // By a warp: what was put for channel `t`, added up.
+    __device__ __forceinline__ float channel_sum(const float *from, uint32_t t) const {
+        float sums[4] = {};
+        for (uint32_t s = threadIdx.x % 32; s < g.spatial; s += 32)
+            for (uint32_t u = 0; u < g.turns; u += 4)
+#pragma unroll
+                for (uint32_t j = 0; j < 4; ++j)
+                    if (u + j < g.turns) sums[j] += from[(u + j) * g.run + t * g.spatial + s];
+        float total[1] = {tree_sum(sums)};
+        warp_sum(total, 32);
+        return total[0];
+    }
+};
 
 struct channel_slab_arguments {
     bops_channel_norm_params p;
     bops_channel_norm_operands o;
     slab_geometry slab;
-    uint32_t turns; // samples that a block's threads take at once
-    float eps, momentum, reciprocal_count, unbias;
+    float eps, momentum, reciprocal_count, reciprocal_early, unbias; // early: elements of a channel in the first part
     uint32_t weight_is_wide, overlaps;
 };
 
-// A thread has one vector of the run in every `turns`-th sample, so that the channels of its elements stay the same. In dynamic shared memory:
-// the sums of every element of the run and of their squares, [turn][run], and the slab. has_residual: with no activation or a ReLU.
-template <typename T, bool has_residual> __global__ void __launch_bounds__(slab_block, 2)
+// Of channel `t` of the slab: what is saved, and what the output takes.
+__device__ __forceinline__ void finish_slab_channel(const channel_slab_arguments &a, moments<float> total, const channel_before<float> &before,
+                                                    uint32_t channel, float (*terms)[slab_channels], uint32_t t) {
+    total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+    const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
+    const float scale = s.rstd * before.weight;
+    terms[0][t] = s.shift, terms[1][t] = scale, terms[2][t] = fmaf(-s.correction, scale, before.bias);
+    save_statistics(s, a.o.mean, a.o.rstd, channel);
+    before.update(a.o, channel, s.mean(), s.variance * a.unbias);
+}
+
+// has_residual: with no activation or a ReLU.
+template <typename T, bool has_residual> __global__ void __launch_bounds__(slab_threads, 2)
     channel_norm_slab(const __grid_constant__ channel_slab_arguments a) {
     constexpr int width = 16 / int(sizeof(T));
     __shared__ float terms[3][slab_channels]; // shift, scale, offset
-    if (a.overlaps) follow_previous();
+    __shared__ channel_before<float> before[slab_channels];
+    if (a.overlaps) {
+        fetch_arguments(a);
+        follow_previous();
+    }
     const slab_geometry &g = a.slab;
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, first_channel = blockIdx.x * g.slab;
-    const uint32_t turn = g.by_vectors.quotient(threadIdx.x), vector = threadIdx.x - turn * g.vectors, step = a.turns * g.vectors;
-    const uint32_t samples = turn < a.turns && turn < g.batch ? (g.batch - turn + a.turns - 1) / a.turns : 0; // of this thread
-    float *const sums = reinterpret_cast<float *>(dynamic_shared), *const squares = sums + a.turns * g.run;
-    uint4 *const data = reinterpret_cast<uint4 *>(squares + a.turns * g.run) + threadIdx.x;
-    const auto load_vector = [&](uint32_t k, float(&to)[width]) {
-        const uint4 v = data[k * step];
-        unpack<T>(packed<16>{{v.x, v.y, v.z, v.w}}, to);
-    };
+    const slab_share own(g);
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, first_channel = blockIdx.x * g.slab;
 
-    // 1. The slab in shared memory; every thread reads what it copied itself.
-    const T *const x = static_cast<const T *>(a.o.x) + first_channel * a.p.x.channel + turn * a.p.x.batch + vector * width;
-    for (uint32_t k = 0; k < samples; ++k) copy_async<16>(data + k * step, x + k * (a.turns * a.p.x.batch));
-    copy_commit();
-    copy_wait(0);
+    // 1. The slab on its way to shared memory; every thread reads what it copied itself. What else a channel needs comes at the same time.
+    const T *const x = static_cast<const T *>(a.o.x) + own.template offset<width>(a.p.x);
+    for (uint32_t part = 0; part < slab_parts; ++part) {
+        for (uint32_t k = part * g.part; k < min((part + 1) * g.part, own.samples); ++k)
+            copy_async_cached(&own.place(k), x + k * (g.turns * a.p.x.batch), evict_first());
+        copy_commit();
+    }
+    if (threadIdx.x < g.slab) before[threadIdx.x].template load<T>(a.o, a.weight_is_wide, a.momentum, first_channel + threadIdx.x);
 
-    // 2. The statistics of each channel.
-    const auto put = [&](float *to, const float(&value)[width]) {
-        if (turn < a.turns)
-#pragma unroll
-            for (int i = 0; i < width; i += 4)
-                *reinterpret_cast<float4 *>(to + turn * g.run + vector * width + i) = make_float4(value[i], value[i + 1], value[i + 2], value[i + 3]);
-    };
-    const auto channel_sum = [&](const float *from, uint32_t t) { // by a warp
-        float part[4] = {};
-        for (uint32_t s = lane; s < g.spatial; s += 32)
-            for (uint32_t u = 0; u < a.turns; u += 4)
-#pragma unroll
-                for (uint32_t j = 0; j < 4; ++j)
-                    if (u + j < a.turns) part[j] += from[(u + j) * g.run + t * g.spatial + s];
-        float total[1] = {tree_sum(part)};
-        warp_sum(total, 32);
-        return total[0];
-    };
-    float sum[width] = {}, square[width] = {};
-#pragma unroll 4
-    for (uint32_t k = 0; k < samples; ++k) {
+    // 2. The statistics of each channel, about the mean of its first samples, a quarter of all, while the others arrive.
+    float sum[width] = {}, square[width] = {}, shift[width], scale[width], offset[width];
+    own.for_part(0, [&](uint32_t k) {
         float value[width];
-        load_vector(k, value);
+        own.template load<T>(k, 0, value);
 #pragma unroll
         for (int i = 0; i < width; ++i) sum[i] += value[i];
-    }
-    put(sums, sum);
+    });
+    own.put(own.sums, sum);
     __syncthreads();
-    for (uint32_t t = warp; t < g.slab; t += slab_warps) {
-        const float total = channel_sum(sums, t);
-        if (lane == 0) terms[0][t] = total * a.reciprocal_count;
+    for (uint32_t t = warp; t < g.slab; t += warps) {
+        const float total = own.channel_sum(own.sums, t);
+        if (lane == 0) terms[0][t] = total * a.reciprocal_early;
     }
     __syncthreads();
-    float shift[width], scale[width], offset[width];
-    const auto for_elements = [&](const auto &f) {
-        if (turn < a.turns) for_slab_vector<width>(g, vector, f);
-    };
-    for_elements([&](int i, uint32_t t) { shift[i] = terms[0][t], sum[i] = 0; });
-#pragma unroll 4
-    for (uint32_t k = 0; k < samples; ++k) {
-        float value[width];
-        load_vector(k, value);
-        add_moments(value, shift, sum, square);
-    }
-    put(sums, sum), put(squares, square);
+    own.template for_elements<width>([&](int i, uint32_t t) { shift[i] = terms[0][t], sum[i] = 0; });
+    for (uint32_t part = 0; part < slab_parts; ++part)
+        own.for_part(part, [&](uint32_t k) {
+            float value[width];
+            own.template load<T>(k, 0, value);
+            add_moments(value, shift, sum, square);
+        });
+    own.put(own.sums, sum), own.put(own.squares, square);
     __syncthreads();
-    for (uint32_t t = warp; t < g.slab; t += slab_warps) {
-        const moments<float> total = {terms[0][t], channel_sum(sums, t), channel_sum(squares, t)};
-        if (lane == 0) {
-            const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
-            const uint32_t channel = first_channel + t;
-            save_statistics(s, a.o.mean, a.o.rstd, channel);
-            update_running(a.o.running_mean, a.o.running_var, a.o.num_batches, a.momentum, channel, s.mean(), s.variance * a.unbias);
-            const float weight = s.rstd * parameter<T>(a.o.weight, a.weight_is_wide, channel, 1.0f);
-            terms[1][t] = weight;
-            terms[2][t] = fmaf(-s.correction, weight, parameter<T>(a.o.bias, a.weight_is_wide, channel, 0.0f));
-        }
+    for (uint32_t t = warp; t < g.slab; t += warps) {
+        const moments<float> total = {terms[0][t], own.channel_sum(own.sums, t), own.channel_sum(own.squares, t)};
+        if (lane == 0) finish_slab_channel(a, total, before[t], first_channel + t, terms, t);
     }
     __syncthreads();
 
     // 3. The output.
-    for_elements([&](int i, uint32_t t) { scale[i] = terms[1][t], offset[i] = terms[2][t]; });
-    const auto own = [&](const void *tensor, const bops_channel_strides &s) { // this thread's first vector
-        return static_cast<const T *>(tensor) + first_channel * s.channel + turn * s.batch + vector * width;
-    };
-    T *const y = const_cast<T *>(own(a.o.y, a.p.y));
-    const T *const residual = own(a.o.residual, a.p.residual);
+    own.template for_elements<width>([&](int i, uint32_t t) { scale[i] = terms[1][t], offset[i] = terms[2][t]; });
+    T *const y = static_cast<T *>(a.o.y) + own.template offset<width>(a.p.y);
+    const T *const residual = static_cast<const T *>(a.o.residual) + own.template offset<width>(a.p.residual);
     constexpr uint32_t batch = 4; // vectors under way at once
-    for (uint32_t base = 0; base < samples; base += batch) {
+    for (uint32_t base = 0; base < own.samples; base += batch) {
         packed<16> added[batch];
         if (has_residual)
 #pragma unroll
             for (uint32_t j = 0; j < batch; ++j)
-                if (base + j < samples) added[j] = load<16, false>(residual + (base + j) * (a.turns * a.p.residual.batch));
+                if (base + j < own.samples) added[j] = load<16, false>(residual + (base + j) * (g.turns * a.p.residual.batch));
 #pragma unroll
         for (uint32_t j = 0; j < batch; ++j) {
             const uint32_t k = base + j;
-            if (k >= samples) continue;
+            if (k >= own.samples) continue;
             float d[width];
-            load_vector(k, d);
+            own.template load<T>(k, 0, d);
 #pragma unroll
             for (int i = 0; i < width; ++i) d[i] = fmaf(d[i] - shift[i], scale[i], offset[i]);
             if (has_residual) {
@@ -152,9 +184,102 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(slab_
             }
             if (!has_residual && a.p.activation != BOPS_IDENTITY) activate(a.p.activation, d);
             if (has_residual && a.p.activation == BOPS_RELU) activate<false>(BOPS_RELU, d);
-            store_whole(y + k * (a.turns * a.p.y.batch), pack<T, 16>(d));
+            store_whole(y + k * (g.turns * a.p.y.batch), pack<T, 16>(d));
         }
     }
+}
+
+constexpr int slab_held_threads = 256, slab_held = 13; // of a block, at most; samples of a thread, at most
+
+// The same of 16-bit elements in registers, which takes fewer instructions: they are as many for half the bytes. A thread takes the moments of each of
+// its elements over its samples, about the mean of the first, a quarter of all; dynamic shared memory has them as sums, squares and shifts, [turn][run]
+// each. With no activation or a ReLU.
+template <typename T, bool has_residual> __global__ void __launch_bounds__(slab_held_threads, 2)
+    channel_norm_slab_held(const __grid_constant__ channel_slab_arguments a) {
+    constexpr int width = 16 / int(sizeof(T)), early = (slab_held + 3) / 4;
+    __shared__ float terms[3][slab_channels]; // shift, scale, offset
+    __shared__ channel_before<float> before[slab_channels];
+    if (a.overlaps) {
+        fetch_arguments(a);
+        follow_previous();
+    }
+    const slab_geometry &g = a.slab;
+    const slab_share own(g);
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, first_channel = blockIdx.x * g.slab;
+
+    // 1. The slab in registers.
+    const T *const x = static_cast<const T *>(a.o.x) + own.template offset<width>(a.p.x);
+    packed<16> data[slab_held];
+#pragma unroll
+    for (int k = 0; k < slab_held; ++k) {
+        data[k] = {};
+        if (k < own.samples) data[k] = load<16>(x + k * (g.turns * a.p.x.batch));
+    }
+    if (threadIdx.x < g.slab) before[threadIdx.x].template load<T>(a.o, a.weight_is_wide, a.momentum, first_channel + threadIdx.x);
+
+    // 2. The statistics of each channel.
+    float shift[width] = {}, sum[width] = {}, square[width] = {};
+    const float reciprocal_early = 1.0f / float(min(max(own.samples, 1u), uint32_t(early)));
+#pragma unroll
+    for (int k = 0; k < early; ++k) {
+        float value[width];
+        unpack<T>(data[k], value); // zeros where there is nothing
+#pragma unroll
+        for (int i = 0; i < width; ++i) shift[i] = fmaf(value[i], reciprocal_early, shift[i]);
+    }
+#pragma unroll
+    for (int k = 0; k < slab_held; ++k)
+        if (k < own.samples) {
+            float value[width];
+            unpack<T>(data[k], value);
+            add_moments(value, shift, sum, square);
+        }
+    float *const shifts = own.squares + g.turns * g.run;
+    own.put(shifts, shift), own.put(own.sums, sum), own.put(own.squares, square);
+    __syncthreads();
+    for (uint32_t t = warp; t < g.slab; t += warps) {
+        const auto for_parts = [&](const auto &f) {
+            for (uint32_t s = lane; s < g.spatial; s += 32)
+#pragma unroll 5
+                for (uint32_t u = 0; u < g.turns; ++u) {
+                    const uint32_t at = u * g.run + t * g.spatial + s;
+                    f(moments<float>{shifts[at], own.sums[at], own.squares[at]}, float((g.batch - u + g.turns - 1) / g.turns));
+                }
+        };
+        float mean[1] = {};
+        for_parts([&](const moments<float> &part, float count) { mean[0] += fmaf(part.shift, count, part.sum); });
+        warp_sum(mean, 32);
+        moments<float> total = {rounded_product(mean[0], a.reciprocal_count), 0, 0};
+        for_parts([&](const moments<float> &part, float count) { merge(total, part, count); });
+        float both[2] = {total.sum, total.square};
+        warp_sum(both, 32);
+        if (lane == 0) finish_slab_channel(a, {total.shift, both[0], both[1]}, before[t], first_channel + t, terms, t);
+    }
+    __syncthreads();
+
+    // 3. The output.
+    float scale[width], offset[width];
+    own.template for_elements<width>([&](int i, uint32_t t) { shift[i] = terms[0][t], scale[i] = terms[1][t], offset[i] = terms[2][t]; });
+    T *const y = static_cast<T *>(a.o.y) + own.template offset<width>(a.p.y);
+    const T *const residual = static_cast<const T *>(a.o.residual) + own.template offset<width>(a.p.residual);
+#pragma unroll
+    for (int k = 0; k < slab_held; ++k)
+        if (k < own.samples) {
+            packed<16> added;
+            if (has_residual) added = load<16, false>(residual + k * (g.turns * a.p.residual.batch));
+            float d[width];
+            unpack<T>(data[k], d);
+#pragma unroll
+            for (int i = 0; i < width; ++i) d[i] = fmaf(d[i] - shift[i], scale[i], offset[i]);
+            if (has_residual) {
+                float more[width];
+                unpack<T>(added, more);
+#pragma unroll
+                for (int i = 0; i < width; ++i) d[i] += more[i];
+            }
+            if (a.p.activation == BOPS_RELU) activate<false>(BOPS_RELU, d);
+            store_whole(y + k * (g.turns * a.p.y.batch), pack<T, 16>(d));
+        }
 }
 
 // Host: the SLAB variant.
@@ -163,15 +288,20 @@ template <typename T> bops_status channel_norm_slab_kernels(const bops_channel_n
     if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
     else {
         channel_slab_arguments a = {};
-        a.slab.set(c.vectors, p.batch, p.spatial, 16 / sizeof(T));
+        a.slab.set(c, p.batch, p.spatial, 16 / sizeof(T));
         const double count = double(p.batch * p.spatial);
+        const uint64_t early = a.slab.part * a.slab.turns;
         a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = float(p.momentum);
         a.reciprocal_count = float(1.0 / count), a.unbias = float(count / (count - 1.0));
-        a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps, a.turns = c.chunks;
+        a.reciprocal_early = float(1.0 / double((early < p.batch ? early : p.batch) * p.spatial));
+        a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;
         launch_shape shape;
-        shape.grid = dim3(c.grid), shape.block = dim3(slab_block), shape.overlaps_previous = c.overlaps != 0;
-        shape.shared_bytes = a.slab.batch * a.slab.vectors * 16 + a.turns * a.slab.run * 8;
-        const bops_status status = call.one_of(o.residual != nullptr, forms_of(channel_norm_slab<T, false>, channel_norm_slab<T, true>), shape, a);
+        shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps != 0;
+        shape.shared_bytes = c.stages ? a.slab.turns * a.slab.run * 12 : a.slab.shared_bytes(1);
+        auto forms = forms_of(channel_norm_slab<T, false>, channel_norm_slab<T, true>);
+        if constexpr (sizeof(T) == 2)
+            if (c.stages) forms = forms_of(channel_norm_slab_held<T, false>, channel_norm_slab_held<T, true>);
+        const bops_status status = call.one_of(o.residual != nullptr, forms, shape, a);
         return status ? status : finish_running<float>(p, o, nullptr, call);
     }
 }

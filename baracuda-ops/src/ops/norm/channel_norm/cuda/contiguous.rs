@@ -84,16 +84,22 @@ impl Problem {
 /// Threads of a block of the slab variant, and the channels it may have.
 const SLAB_THREADS: u64 = 512;
 const SLAB_CHANNELS: [u64; 4] = [1, 2, 4, 8];
+/// Threads of the blocks that share a multiprocessor: forward, backward.
+const SLAB_RESIDENT_THREADS: [u64; 2] = [1024, 512];
+/// The most blocks that share a multiprocessor.
+const SLAB_RESIDENTS: u64 = 4;
+/// Shared memory of a block that kernels declare themselves and that the device keeps for itself, in bytes.
+const SLAB_SHARED: u64 = 1536;
+/// 16-bit elements in registers: threads of a block, and samples of a thread, at most.
+const SLAB_HELD: [u64; 2] = [256, 13];
+/// The longest chain of additions: over the samples of a thread, and across threads.
+const SLAB_CHAIN: u64 = 48;
+/// Samples of a thread that make up for the sums across threads.
+const SLAB_SAMPLES: u64 = 8;
 /// Shared memory that kernels declare themselves and what the device keeps for itself, in bytes.
 const RESERVED_SHARED: u64 = 4096;
-/// The longest chain of additions of a thread of the slab variant: backward, which has four of them; forward, with those across threads.
-const SLAB_CHAIN: u64 = 32;
-const SLAB_SUM_CHAIN: u64 = 48;
-/// Samples of a thread, forward, that make up for the sums across threads.
-const SLAB_SAMPLES: u64 = 8;
 
-/// BatchNorm over small spatial extents that are no whole number of vectors: a few channels of all samples in shared memory. `arrays`: x, or
-/// dy and x.
+/// BatchNorm over small spatial extents that are no whole number of vectors: a few channels of all samples on chip. `arrays`: x, or dy and x.
 fn slab(p: &Problem, arrays: u64) -> Option<Tuned> {
     let shape = &p.shape;
     let size = u64::from(p.element_bytes);
@@ -103,41 +109,38 @@ fn slab(p: &Problem, arrays: u64) -> Option<Tuned> {
         return None;
     }
     let channels = *SLAB_CHANNELS.iter().find(|&&channels| (channels * shape.spatial * size).is_multiple_of(16))?;
-    let bytes = channels.checked_mul(shape.spatial)?.checked_mul(shape.batch)?.checked_mul(size * arrays)?;
-    let room = u64::from(p.shared_bytes).checked_sub(bytes + RESERVED_SHARED)?;
+    let run = channels.checked_mul(shape.spatial)?;
+    let bytes = run.checked_mul(shape.batch)?.checked_mul(size * arrays)?;
     if !shape.channels.is_multiple_of(channels) {
         return None;
     }
-    let turns = if arrays == 1 {
-        let turns = slab_turns(p, channels, room)?;
-        // Sums of a thread, of a channel's elements in the lanes of a warp, and across the warp.
-        let chain = shape.batch.div_ceil(turns) + shape.spatial.div_ceil(32) * turns.div_ceil(4) + 7;
-        (chain <= SLAB_SUM_CHAIN).then_some(turns)?
-    } else {
-        let thread_elements = (shape.batch * shape.spatial).div_ceil(SLAB_THREADS / channels);
-        (thread_elements <= 4 * SLAB_CHAIN).then_some(0)?
-    };
+    let (blocks, vectors) = (shape.channels / channels, run * size / 16);
+    // Two sums of every element of a run in every turn.
+    let sums = run.checked_mul(8)?;
+    let fitting = u64::from(p.shared_bytes) / bytes.checked_add(sums)?.checked_add(SLAB_SHARED)?;
+    let residents = fitting.min(SLAB_RESIDENTS).min(blocks.div_ceil(u64::from(p.multiprocessors)));
+    let room = (u64::from(p.shared_bytes).checked_div(residents)?).checked_sub(bytes + SLAB_SHARED)?;
+    let threads = (SLAB_RESIDENT_THREADS[arrays as usize - 1] / residents).min(SLAB_THREADS);
+    let turns_of = |threads: u64| (threads / vectors).min(shape.batch.div_ceil(SLAB_SAMPLES));
+    let held = turns_of(SLAB_HELD[0]);
+    let is_held = arrays == 1 && size == 2 && p.is_at_most_relu() && held > 0;
+    let is_held = is_held && shape.batch.div_ceil(held) <= SLAB_HELD[1];
+    let turns = if is_held { held } else { turns_of(threads).min(room / sums) };
+    let chain = shape.batch.div_ceil(turns.max(1)) + shape.spatial.div_ceil(32) * turns + 7;
+    (turns > 0 && chain <= SLAB_CHAIN).then_some(())?;
     Some(Tuned {
         variant: sys::BOPS_CHANNEL_NORM_SLAB,
         vec_bytes: 16,
         vectors: channels as u32,
         chunks: turns as u32,
-        threads: SLAB_THREADS as u32,
+        threads: (turns * vectors).next_multiple_of(32) as u32,
         cluster: 1,
-        grid: u32::try_from(shape.channels / channels).ok()?,
+        grid: u32::try_from(blocks).ok()?,
+        stages: u32::from(is_held),
         overlaps: u32::from(p.capability >= 90),
         launches: 1 + if arrays == 1 { running_launches(p) } else { 0 },
         ..Tuned::default()
     })
-}
-
-/// Samples that the threads of a forward slab take at once; `room`: bytes for their two sums of every element of a run.
-fn slab_turns(p: &Problem, channels: u64, room: u64) -> Option<u64> {
-    let run = channels * p.shape.spatial;
-    let at_once = SLAB_THREADS / (run * u64::from(p.element_bytes) / 16);
-    let turns = at_once.min(p.shape.batch.div_ceil(SLAB_SAMPLES)).min(room / (run * 8));
-    // The sums across threads take four at a time.
-    (turns > 0).then_some(if turns > 4 { turns / 4 * 4 } else { turns })
 }
 
 /// What the variants that go in passes share.
@@ -217,9 +220,15 @@ fn split_backward(p: &Problem) -> Result<Tuned, String> {
 
 /// The least work of a block where a larger cluster would only fill the device, in vectors.
 const SINGLE_LEAST: u64 = 512;
-/// Forward: the most vectors of a thread, and threads of a block that has a multiprocessor to itself.
+/// Forward: the most vectors of a thread; threads of a block that has a multiprocessor to itself, and of one that shares it with one other, so that no
+/// third one fits where the next multiprocessor has one.
 const SINGLE_VECTORS: u64 = 15;
 const SINGLE_ALONE: u64 = 640;
+const SINGLE_PAIR: u64 = 512;
+/// Forward: the least vectors of a thread of a block alone, without a cluster and in one.
+const SINGLE_FEW: [u64; 2] = [2, 4];
+/// Of so many blocks a cluster all are resident, two a multiprocessor, where those of 8 are not.
+const SINGLE_SMALLER: u64 = 7;
 /// Forward: shared memory of a block beside its group, in bytes; clock cycles, and in how many bytes of a block, by which the first blocks of a
 /// multiprocessor start one after another, where blocks follow them.
 const SINGLE_SHARED: u64 = 3 << 10;
@@ -255,11 +264,12 @@ impl Problem {
     }
 
     /// The smallest cluster whose blocks take at most `most` vectors each and with which the groups fill the device, if a cluster does the first.
-    fn single_cluster(&self, all: u64, most: u64) -> Option<u64> {
+    /// least: vectors that larger clusters leave a block, at least: clusters in place of single blocks, and larger clusters.
+    fn single_cluster(&self, all: u64, most: u64, least: [u64; 2]) -> Option<u64> {
         let fits = |&cluster: &u64| all.div_ceil(cluster) <= most;
         let fills = |&cluster: &u64| {
             self.shape.group_count() * cluster >= u64::from(self.multiprocessors) * 7 / 8
-                || all / (cluster * 2) < SINGLE_LEAST
+                || all / (cluster * 2) < least[usize::from(cluster > 1)]
         };
         let clusters = || [1, 2, 4, 8, 16].into_iter().filter(|&cluster| cluster <= u64::from(self.max_cluster));
         clusters().filter(fits).find(fills).or_else(|| clusters().rfind(fits))
@@ -287,10 +297,18 @@ fn single(p: &Problem) -> Option<Tuned> {
     let (groups, segments) = (p.shape.group_count(), p.shape.group_segments());
     let parameters = if p.shape.groups == 0 { 1 } else { segments };
     let most = p.single_room().saturating_sub(parameters * 8) / 16;
-    let cluster = p.single_cluster(all, most)?;
+    let cluster = match p.single_cluster(all, most, [2 * SINGLE_LEAST, SINGLE_LEAST])? {
+        8 if groups > p.teams(8, 2) && groups <= p.teams(SINGLE_SMALLER, 2) && all.div_ceil(SINGLE_SMALLER) <= most => {
+            SINGLE_SMALLER
+        }
+        cluster => cluster,
+    };
     let (blocks, own) = (groups.checked_mul(cluster)?, all.div_ceil(cluster));
-    let alone = blocks <= u64::from(p.multiprocessors);
-    let vectors = if alone { own.div_ceil(SINGLE_ALONE).max(2) } else { SINGLE_VECTORS };
+    let vectors = match blocks.div_ceil(u64::from(p.multiprocessors)) {
+        1 => own.div_ceil(SINGLE_ALONE).max(SINGLE_FEW[usize::from(cluster > 1)]),
+        2 => own.div_ceil(SINGLE_PAIR),
+        _ => SINGLE_VECTORS,
+    };
     let threads = own.div_ceil(vectors).next_multiple_of(32);
     let vectors = own.div_ceil(threads);
     let fits = threads <= 1024 && threads * vectors <= most;
@@ -347,7 +365,7 @@ fn single_backward(p: &Problem) -> Option<Tuned> {
         }
     }
     let most = p.single_room() / row_bytes;
-    let cluster = p.single_cluster(rows * 32, most * 32)?;
+    let cluster = p.single_cluster(rows * 32, most * 32, [SINGLE_LEAST; 2])?;
     let alone = groups.checked_mul(cluster)? <= u64::from(p.multiprocessors);
     if cluster > 1 && !alone {
         return None;
@@ -831,12 +849,15 @@ mod tests {
                         assert!(p.shape.channels.is_multiple_of(u64::from(tuned.vectors)), "{p:?} {tuned:?}");
                         assert_eq!(u64::from(tuned.grid * tuned.vectors), p.shape.channels);
                         let run = u64::from(tuned.vectors) * p.shape.spatial;
-                        let run_vectors = run * u64::from(p.element_bytes) / 16;
-                        if arrays == 1 {
-                            let turns = u64::from(tuned.chunks);
-                            assert!(turns > 0 && turns * run_vectors <= threads, "{p:?} {tuned:?}");
-                            let shared_bytes = p.shape.batch * run_vectors * 16 + turns * run * 8;
-                            assert!(shared_bytes + 4096 <= u64::from(p.shared_bytes), "{p:?} {tuned:?}");
+                        let (run_vectors, turns) = (run * u64::from(p.element_bytes) / 16, u64::from(tuned.chunks));
+                        assert!(turns > 0 && turns * run_vectors <= threads, "{p:?} {tuned:?}");
+                        assert!(threads <= 512 && threads.is_multiple_of(32), "{p:?} {tuned:?}");
+                        if tuned.stages == 1 {
+                            assert!(arrays == 1 && p.element_bytes == 2 && p.is_at_most_relu(), "{p:?} {tuned:?}");
+                            assert!(threads <= 256 && p.shape.batch.div_ceil(turns) <= 13, "{p:?} {tuned:?}");
+                        } else {
+                            let shared_bytes = u64::from(arrays) * p.shape.batch * run_vectors * 16 + turns * run * 8;
+                            assert!(shared_bytes + 512 <= u64::from(p.shared_bytes), "{p:?} {tuned:?}");
                         }
                     }
                     sys::BOPS_CHANNEL_NORM_SINGLE => {
@@ -991,13 +1012,30 @@ mod tests {
         }
         let active = backward(&silu([1, 128, 1 << 18, 32], 2)).unwrap();
         assert_eq!((active.variant, active.threads), (sys::BOPS_CHANNEL_NORM_COOPERATIVE, 384));
-        let small = h200([64, 2048, 49, 0], 2);
-        assert_eq!(forward(&small).unwrap().variant, sys::BOPS_CHANNEL_NORM_SLAB);
-        assert_eq!(backward(&small).unwrap().variant, sys::BOPS_CHANNEL_NORM_SLAB);
+        for (bytes, ahead, back) in [(2, (256, 5, 1), (224, 4, 0)), (4, (224, 4, 0), (256, 5, 0))] {
+            let small = h200([64, 2048, 49, 0], bytes);
+            for (tuned, expected) in [(forward(&small).unwrap(), ahead), (backward(&small).unwrap(), back)] {
+                assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_SLAB);
+                assert_eq!((tuned.threads, tuned.chunks, tuned.stages), expected, "{bytes}");
+            }
+        }
         let with_residual = extra([64, 2048, 49, 0], 2);
         let relu = Problem { activation: Activation::Relu, ..with_residual };
         for (p, variant) in [(with_residual, sys::BOPS_CHANNEL_NORM_SPLIT), (relu, sys::BOPS_CHANNEL_NORM_SLAB)] {
             assert_eq!((forward(&p).unwrap().variant, backward(&p).unwrap().variant), (variant, variant));
+        }
+        for (shape, bytes, cluster, threads) in [
+            ([2, 320, 4096, 32], 2, 2, 640),
+            ([2, 640, 1024, 32], 2, 2, 320),
+            ([2, 1280, 256, 32], 2, 1, 640),
+            ([2, 1280, 256, 32], 4, 2, 320),
+            ([1, 512, 16384, 32], 2, 7, 480),
+            ([1, 256, 16384, 256], 2, 1, 512),
+            ([1, 256, 16384, 256], 4, 1, 512),
+        ] {
+            let tuned = forward(&h200(shape, bytes)).unwrap();
+            let seen = (tuned.variant, tuned.cluster, tuned.threads);
+            assert_eq!(seen, (sys::BOPS_CHANNEL_NORM_SINGLE, cluster, threads), "{shape:?} {bytes}");
         }
         let apart = forward(&h200([32, 256, 3136, 32], 2)).unwrap();
         assert_eq!((apart.stages, apart.chunks, apart.tensors), (4014, 132, 4));
