@@ -188,8 +188,9 @@ enum {
      * relu and silu. */
     BOPS_CHANNEL_NORM_RELAY = 4,
     /* One cooperative launch, a block a multiprocessor: `cluster` blocks, any number, are a team wherever they lie. Forward as RELAY, with as many threads
-     * that add up as write, up to 384, cluster up to 160, and tensors: places that are being filled at once. Backward as HELD: of a group 10 steps go
-     * to registers and threads are up to 352; with relu or silu 6 and 384. Other activations, residual and y: not served. */
+     * that add up as write, up to 384, cluster up to 160, and tensors: places that are being filled at once. Groups that do not fit: cached: steps of a
+     * group in one block that are read twice; chunks: places for each reading, the others are more than the other steps. Backward as HELD: of a group
+     * 10 steps go to registers and threads are up to 352; with relu or silu 6 and 384. Other activations, residual and y: not served. */
     BOPS_CHANNEL_NORM_COOPERATIVE = 5,
     /* Channels last. A block of `threads` threads, up to 512, takes the channels of `vectors` accesses, up to 64, in one of `chunks` parts of
      * the rows of a sample; a row is a position. is_merged: 1 where the rows of all samples lie at one stride and count as those of one sample
@@ -237,7 +238,7 @@ typedef struct {
     uint32_t overlaps; /* 1: launched while the previous kernel of the stream ends; needs compute capability 9.0 */
     uint32_t is_merged;
     uint32_t tensors;
-    uint32_t cached; /* cooperative and resident: batches of 4 rows of a thread, or 2, that the L2 is asked to keep */
+    uint32_t cached; /* channels last, cooperative and resident: batches of 4 rows of a thread, or 2, that the L2 is asked to keep */
 } bops_channel_norm_choice;
 
 typedef struct {

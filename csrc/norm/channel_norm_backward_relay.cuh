@@ -34,7 +34,7 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1)
     if (warp == 2 * warps) {
         const T *const tensors[2] = {static_cast<const T *>(a.o.dy), static_cast<const T *>(a.o.x)};
         const bops_channel_strides *const strides[2] = {&a.p.dy, &a.p.x};
-        fetch_groups(bulk, ring, a.geometry, tensors, strides, relay_vectors * team, [](uint32_t) {});
+        fetch_groups(bulk, ring, ring.all_steps(), a.geometry, tensors, strides, relay_vectors * team, [](uint32_t) {});
         return;
     }
     const auto weight_of = [&](uint32_t channel) { return parameter<T>(a.o.weight, a.weight_is_wide, channel, 1.0f); };
@@ -71,7 +71,8 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1)
 
     const bool writes = warp < warps;
     const uint64_t step_elements = uint64_t(ring.pitch) * width;
-    relay_walk<2> walk(ring, bulk, rank, writes ? threadIdx.x : threadIdx.x - team, team);
+    const relay_walk<2> walk(ring, bulk, rank, writes ? threadIdx.x : threadIdx.x - team, team);
+    bulk_place place;
     for (uint32_t channel = own_group, turn = 0; channel < groups; channel += teams, ++turn) {
         const float mean = __ldg(static_cast<const float *>(a.o.mean) + channel), scale = rstd_of(channel) * weight_of(channel);
         const float bias = a.p.activation ? parameter<T>(a.o.bias, a.weight_is_wide, channel, 0.0f) : 0.0f;
@@ -87,7 +88,7 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1)
         if (!writes) {
             float sum[width] = {}, product[width] = {};
             walk.pass<false>(
-                ring, team, [](uint32_t, uint32_t) {},
+                ring, ring.all_steps(), place, team, [](uint32_t, uint32_t) {},
                 [&](int, const packed<16>(&data)[2], bool is_mine) {
                     if (is_mine) {
                         float dy[width], d[width];
@@ -109,7 +110,7 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1)
         const float2 mean_g = means.take_by_warp(turn);
         T *dx[relay_vectors];
         walk.pass<true>(
-            ring, team,
+            ring, ring.all_steps(), place, team,
             [&](uint32_t segment, uint32_t chunk) {
 #pragma unroll
                 for (int j = 0; j < relay_vectors; ++j)

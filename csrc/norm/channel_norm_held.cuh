@@ -12,8 +12,8 @@ constexpr int held_steps = 12;       // of a group, in registers
 // A position in a ring: the place, and how often the ring was passed.
 struct bulk_place {
     uint32_t slot = 0, parity = 0;
-    __device__ __forceinline__ void next(uint32_t slots) {
-        if (++slot == slots) slot = 0, parity ^= 1;
+    __device__ __forceinline__ void next(uint32_t end, uint32_t begin = 0) {
+        if (++slot == end) slot = begin, parity ^= 1;
     }
 };
 
@@ -36,34 +36,43 @@ struct bulk_ring {
         mbarrier::wait(shared_address(&empty[place.slot]), place.parity ^ 1);
     }
     __device__ __forceinline__ void expect(uint32_t slot, uint32_t bytes) { mbarrier::expect(shared_address(&full[slot]), bytes); }
-    __device__ __forceinline__ void copy(uint32_t slot, void *to, const void *from, uint32_t bytes) {
+    // policy: what the L2 does with the lines.
+    template <bool has_policy> __device__ __forceinline__ void copy(uint32_t slot, void *to, const void *from, uint32_t bytes, uint64_t policy) {
 #if __CUDA_ARCH__ >= 900
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)), "l"(from),
-                     "r"(bytes), "r"(shared_address(&full[slot]))
-                     : "memory");
+        if constexpr (has_policy)
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(
+                             shared_address(to)),
+                         "l"(from), "r"(bytes), "r"(shared_address(&full[slot])), "l"(policy)
+                         : "memory");
+        else
+            asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
+                         "l"(from), "r"(bytes), "r"(shared_address(&full[slot]))
+                         : "memory");
 #endif
     }
     // By every reading thread: one lane could speak for its warp, a little faster, but racecheck does not follow that.
     __device__ __forceinline__ void release(uint32_t slot) { mbarrier::arrive(shared_address(&empty[slot])); }
 };
 
-// The fetching warp: the steps of one group after another. `arrays` tensors of one step share a place, [slot][array][reading thread].
-// before(number): before each step; the result is their count.
-template <int arrays, typename T, typename F>
-__device__ __forceinline__ uint32_t fetch_groups(bulk_ring &bulk, const walk_geometry &ring, const segment_geometry &geometry,
-                                                 const T *const (&tensors)[arrays], const bops_channel_strides *const (&strides)[arrays],
-                                                 uint32_t readers, const F &before) {
+// A fetching warp: some steps of one group after another, to some places. `arrays` tensors of one step share a place,
+// [slot][array][reading thread]. before(number): before each step; the result is their count. in_turn: the blocks of a team take the steps in turn, and
+// the L2 is asked for `policy`.
+template <bool in_turn = false, int arrays, typename T, typename F>
+__device__ __forceinline__ uint32_t fetch_groups(bulk_ring &bulk, const walk_geometry &ring, const step_range &range,
+                                                 const segment_geometry &geometry, const T *const (&tensors)[arrays],
+                                                 const bops_channel_strides *const (&strides)[arrays], uint32_t readers, const F &before,
+                                                 uint64_t policy = 0) {
     constexpr uint32_t width = 16 / sizeof(T);
     const uint32_t teams = gridDim.x / ring.cluster, own_group = blockIdx.x / ring.cluster, rank = blockIdx.x - own_group * ring.cluster;
     const uint32_t lane = threadIdx.x % 32;
     uint32_t number = 0;
-    bulk_place place;
+    bulk_place place = {range.slot, 0};
     for (uint32_t group = own_group; group < geometry.groups; group += teams) {
         uint32_t sample, channel;
         geometry.segment(group, 0, sample, channel);
-        const uint32_t first = rank * ring.steps, whole = ring.by_chunks.quotient(first);
-        uint32_t chunk = first - whole * ring.chunks, segment = whole * ring.multi;
-        for (uint32_t i = 0; i < ring.steps; ++i, place.next(ring.slots)) {
+        uint32_t step = in_turn ? range.from * ring.cluster + rank : rank * ring.steps + range.from;
+        uint32_t whole = ring.by_chunks.quotient(step), chunk = step - whole * ring.chunks, segment = whole * ring.multi;
+        for (uint32_t i = range.from; i < range.to; ++i, place.next(range.end_slot, range.slot)) {
             const uint32_t here = segment < ring.segments ? min(ring.segments - segment, ring.multi) : 0;
             const uint32_t bytes = min(ring.per_segment - chunk * ring.pitch, ring.pitch) * 16; // of one segment
             before(number++);
@@ -74,12 +83,17 @@ __device__ __forceinline__ uint32_t fetch_groups(bulk_ring &bulk, const walk_geo
 #pragma unroll
                 for (int t = 0; t < arrays; ++t) {
                     const uint64_t stride = geometry.is_batch ? strides[t]->batch : strides[t]->channel;
-                    bulk.copy(place.slot, dynamic_shared + ((place.slot * arrays + t) * readers + s * ring.pitch) * 16,
-                              tensors[t] + segment_offset(*strides[t], sample, channel) + (segment + s) * stride +
-                                  uint64_t(chunk) * ring.pitch * width,
-                              bytes);
+                    bulk.copy<in_turn>(place.slot, dynamic_shared + ((place.slot * arrays + t) * readers + s * ring.pitch) * 16,
+                                       tensors[t] + segment_offset(*strides[t], sample, channel) + (segment + s) * stride +
+                                           uint64_t(chunk) * ring.pitch * width,
+                                       bytes, policy);
                 }
-            if (++chunk == ring.chunks) chunk = 0, segment += ring.multi;
+            if constexpr (in_turn) {
+                step += ring.cluster;
+                whole = ring.by_chunks.quotient(step), chunk = step - whole * ring.chunks, segment = whole * ring.multi;
+            } else if (++chunk == ring.chunks) {
+                chunk = 0, segment += ring.multi;
+            }
         }
     }
     return number;
@@ -112,7 +126,7 @@ template <typename T, bool general> __global__ void __maxnreg__(112) channel_nor
     if (warp == warps) {
         const T *const tensors[1] = {static_cast<const T *>(a.o.x)};
         const bops_channel_strides *const strides[1] = {&a.p.x};
-        fetch_groups(bulk, ring, a.geometry, tensors, strides, readers, [](uint32_t) {});
+        fetch_groups(bulk, ring, ring.all_steps(), a.geometry, tensors, strides, readers, [](uint32_t) {});
         return;
     }
     const auto stride_of = [&](const bops_channel_strides &s) { return a.geometry.is_batch ? s.batch : s.channel; };

@@ -10,6 +10,12 @@ namespace bops {
 constexpr int relay_threads = 896; // of a block, at most
 constexpr int relay_vectors = 2;   // of a thread in a step, of one that writes
 
+// What shares a group: a cluster; blocks that may be many and lie anywhere; the same of groups that do not fit.
+enum relay_team { cluster_team, grid_team, overflowing_team };
+
+// Threads that neither write nor add up.
+__host__ __device__ constexpr uint32_t relay_service(relay_team kind) { return kind == cluster_team ? 64 : kind == grid_team ? 96 : 160; }
+
 // Two values under way from the warps that make them to those that take them.
 template <typename V> struct relay_slots {
     V value[2];
@@ -52,37 +58,41 @@ struct relay_moments {
     moments<float> of_warp[merge_lanes];
 };
 
-// A thread's way through the steps of one group after another. Its `vectors` vectors of a step are those of places `thread`, `thread` + `team` and so
-// on, of each of `arrays` tensors.
-template <int arrays, int vectors = relay_vectors> struct relay_walk {
-    static constexpr int ahead = arrays == 1 ? 2 : 1;   // vectors in registers at once
-    uint32_t first, slot = 0, parity = 0, full, vector; // addresses: of the first place's barrier, of the vector there
-    uint32_t lane[vectors], sub[vectors];               // of the segment's vectors; which of a step's segments
+// A thread's way through steps. Its `vectors` vectors of a step are those of places `thread`, `thread` + `team` and so on, of each of `arrays` tensors.
+// in_turn: the blocks of a team take the steps in turn.
+template <int arrays, int vectors = relay_vectors, bool in_turn = false> struct relay_walk {
+    static constexpr int ahead = arrays == 1 ? 2 : 1; // vectors in registers at once
+    uint32_t first, stride;                           // the block's first step of a group, and from one to the next
+    uint32_t full, vector;                            // addresses: of the first place's barrier, of the vector there
+    uint32_t lane[vectors], sub[vectors];             // of the segment's vectors; which of a step's segments
 
     __device__ __forceinline__ relay_walk(const walk_geometry &ring, const bulk_ring &bulk, uint32_t rank, uint32_t thread, uint32_t team)
-        : first(rank * ring.steps), full(kept_address(bulk.full)), vector(kept_address(dynamic_shared + thread * 16)) {
+        : first(in_turn ? rank : rank * ring.steps), stride(in_turn ? ring.cluster : 1), full(kept_address(bulk.full)),
+          vector(kept_address(dynamic_shared + thread * 16)) {
 #pragma unroll
         for (int j = 0; j < vectors; ++j) {
             sub[j] = ring.by_pitch.quotient(thread + j * team);
             lane[j] = sub[j] < ring.multi ? thread + j * team - sub[j] * ring.pitch : ~0u;
         }
     }
-    // enter(segment, chunk): the first of a run of steps of the same segments; take(j, data, is_mine): vector j of a step, and whether it is the
-    // group's. releases: the places are free afterwards.
-    template <bool releases, typename Enter, typename Take>
-    __device__ __forceinline__ void pass(const walk_geometry &ring, uint32_t team, Enter &&enter, Take &&take) {
-        uint32_t whole = ring.by_chunks.quotient(first), chunk = first - whole * ring.chunks, segment = whole * ring.multi;
-        const uint32_t array_bytes = vectors * team * 16;
-        for (uint32_t done = 0; done < ring.steps;) {
-            const uint32_t run = min(ring.chunks - chunk, ring.steps - done);
+    // Those of a range, from `place` on. enter(segment, chunk): the first of a run of steps of the same segments; take(j, data, is_mine): vector j of
+    // a step, and whether it is the group's. releases: the places are free afterwards.
+    template <bool releases, typename Enter, typename Take> __device__ __forceinline__ void pass(const walk_geometry &ring, const step_range &range,
+                                                                                                 bulk_place &place, uint32_t team, Enter &&enter,
+                                                                                                 Take &&take) const {
+        const uint32_t steps = range.to - range.from, array_bytes = vectors * team * 16;
+        uint32_t step = first + range.from * stride;
+        uint32_t whole = ring.by_chunks.quotient(step), chunk = step - whole * ring.chunks, segment = whole * ring.multi;
+        for (uint32_t done = 0; done < steps;) {
+            const uint32_t run = min(in_turn ? (ring.chunks - chunk - 1) / stride + 1 : ring.chunks - chunk, steps - done);
             uint32_t left = ring.per_segment - chunk * ring.pitch;
             bool is_there[vectors];
 #pragma unroll
             for (int j = 0; j < vectors; ++j) is_there[j] = segment + sub[j] < ring.segments;
             enter(segment, chunk);
             for (uint32_t i = 0; i < run; ++i) {
-                mbarrier::wait(full + slot * 8, parity);
-                const uint32_t from = vector + slot * arrays * array_bytes, released = full + offsetof(bulk_ring, empty) + slot * 8;
+                mbarrier::wait(full + place.slot * 8, place.parity);
+                const uint32_t from = vector + place.slot * arrays * array_bytes, released = full + offsetof(bulk_ring, empty) + place.slot * 8;
 #pragma unroll
                 for (int base = 0; base < vectors; base += ahead) {
                     packed<16> data[ahead][arrays];
@@ -94,10 +104,33 @@ template <int arrays, int vectors = relay_vectors> struct relay_walk {
 #pragma unroll
                     for (int j = 0; j < ahead; ++j) take(base + j, data[j], is_there[base + j] && lane[base + j] < left);
                 }
-                if (++slot == ring.slots) slot = 0, parity ^= 1;
-                left -= ring.pitch;
+                place.next(range.end_slot, range.slot);
+                left -= in_turn ? stride * ring.pitch : ring.pitch;
             }
-            done += run, chunk = 0, segment += ring.multi;
+            done += run;
+            if constexpr (in_turn) {
+                step += run * stride;
+                whole = ring.by_chunks.quotient(step), chunk = step - whole * ring.chunks, segment = whole * ring.multi;
+            } else {
+                chunk = 0, segment += ring.multi;
+            }
+        }
+    }
+    // The same of steps that have left their places, of one tensor, whose group is at `from`.
+    template <typename T, typename Take> __device__ __forceinline__ void pass_in_memory(const walk_geometry &ring, const step_range &range,
+                                                                                        const T *from, uint64_t segment_stride, Take &&take) const {
+        constexpr uint32_t width = 16 / sizeof(T);
+#pragma unroll 1
+        for (uint32_t i = range.from; i < range.to; ++i) {
+            const uint32_t step = first + i * stride, whole = ring.by_chunks.quotient(step), chunk = step - whole * ring.chunks;
+#pragma unroll
+            for (int j = 0; j < vectors; ++j) {
+                const uint32_t segment = whole * ring.multi + sub[j];
+                const bool is_mine = segment < ring.segments && lane[j] < ring.per_segment - chunk * ring.pitch;
+                packed<16> data[1] = {};
+                if (is_mine) data[0] = load<16, false>(from + segment * segment_stride + (uint64_t(chunk) * ring.pitch + lane[j]) * width);
+                take(j, data, is_mine);
+            }
         }
     }
 };
@@ -117,15 +150,21 @@ __device__ __forceinline__ void writers_sync(uint32_t team) { asm volatile("bar.
 // Vectors in a step of a thread that adds up.
 template <activation_form form> constexpr int relay_sum_vectors = form == silu_activation ? 2 * relay_vectors : relay_vectors;
 
-// Threads that neither write nor add up.
-__host__ __device__ constexpr uint32_t relay_service(bool cooperative) { return cooperative ? 96 : 64; }
+// Segments whose parameters a block has at hand.
+__host__ __device__ __forceinline__ uint32_t relay_parameters(const walk_geometry &ring, bool is_batch, bool overflows) {
+    return is_batch ? 1 : overflows ? ring.segments : ring.run_segments();
+}
 
 // Warps of a block in this order: those that write, as many that add up, or in the form of SiLU half as many, one that fetches, one that merges. A warp
 // takes the mean of its first vectors as the shift of its moments, and where that is far from its mean, goes through its part once more.
-// cooperative: a team's blocks may be many and lie anywhere; what a block has made it sends to them, and a further warp receives what all have sent.
-// That has one form for all activations that are short.
-template <typename T, activation_form form, bool cooperative> __global__ void __launch_bounds__(relay_threads, 1)
+// Not in a cluster, what a block has made it sends to the others, and a further warp receives what all have sent; one form serves all activations that
+// are short.
+// Overflowing: the blocks take steps in turn, and the first ones of a group are read twice. They leave their places once they are added up, the L2 is
+// asked to keep them, and two further warps fetch them, once for each reading. They are written out last, so that they take no places while the group
+// behind theirs is exchanged, and while the first steps of the one behind that are added up.
+template <typename T, activation_form form, relay_team kind> __global__ void __launch_bounds__(relay_threads, 1)
     channel_norm_relay(const __grid_constant__ channel_walk_arguments a) {
+    constexpr bool cooperative = kind != cluster_team, overflows = kind == overflowing_team;
     constexpr int width = 16 / int(sizeof(T)), sum_vectors = relay_sum_vectors<form>;
     __shared__ relay_slots<relay_moments> sums;
     __shared__ relay_slots<float3> statistics; // shift, correction, rstd
@@ -133,11 +172,12 @@ template <typename T, activation_form form, bool cooperative> __global__ void __
     __shared__ message_exchange messages;
     __shared__ bulk_ring bulk;
     const walk_geometry &ring = a.ring;
-    const uint32_t team = (blockDim.x - relay_service(cooperative)) * sum_vectors / (sum_vectors + relay_vectors);
+    const uint32_t team = (blockDim.x - relay_service(kind)) * sum_vectors / (sum_vectors + relay_vectors);
     const uint32_t sum_team = team * relay_vectors / sum_vectors, warps = team / 32, sum_warps = sum_team / 32;
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
-    const uint32_t rank = blockIdx.x - own_group * ring.cluster, first = rank * ring.steps;
+    const uint32_t rank = blockIdx.x - own_group * ring.cluster, stride = overflows ? ring.cluster : 1;
+    const uint32_t first = overflows ? rank : rank * ring.steps;
     bulk.initialize(ring.slots, team);
     if (threadIdx.x == 0) sums.initialize(sum_warps, 32), statistics.initialize(1, warps);
     if (cooperative) messages.initialize();
@@ -152,57 +192,77 @@ template <typename T, activation_form form, bool cooperative> __global__ void __
         messages.clear(a.messages);
         cooperative_groups::this_grid().sync();
     }
-    if (warp == warps + sum_warps) {
+    const uint32_t fetcher = warps + sum_warps;
+    if (warp == fetcher || (overflows && warp > fetcher + 2)) {
         const T *const tensors[1] = {static_cast<const T *>(a.o.x)};
         const bops_channel_strides *const strides[1] = {&a.p.x};
-        bulk_place arriving; // the first whose bytes are not known to have come
-        fetch_groups(bulk, ring, a.geometry, tensors, strides, relay_vectors * team, [&](uint32_t number) {
-            if (!cooperative || number < ring.arriving) return;
-            bulk.wait_full(arriving);
-            arriving.next(ring.slots);
-        });
+        const auto fetch = [&](const step_range &range, uint32_t most, uint64_t policy) {
+            bulk_place arriving = {range.slot, 0}; // the first whose bytes are not known to have come
+            const auto before = [&](uint32_t number) {
+                if (!cooperative || number < most) return;
+                bulk.wait_full(arriving);
+                arriving.next(range.end_slot, range.slot);
+            };
+            fetch_groups<overflows>(bulk, ring, range, a.geometry, tensors, strides, relay_vectors * team, before, policy);
+        };
+        if constexpr (!overflows) fetch(ring.all_steps(), ring.arriving, 0);
+        else if (warp == fetcher) fetch(ring.staying_steps(), ring.arriving, evict_first());
+        else if (warp == fetcher + 3) fetch(ring.passing_steps(false), ring.windows, evict_last());
+        else fetch(ring.passing_steps(true), ring.windows, evict_first());
         return;
     }
+    const auto x_of = [&](uint32_t group) {
+        uint32_t sample, channel;
+        a.geometry.segment(group, 0, sample, channel);
+        return static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel);
+    };
 
     // 1. The moments of each warp's part.
     if (warp >= warps && warp < warps + sum_warps) {
         const uint32_t own = warp - warps, first_lanes = relay_lanes(ring, first, own, sum_team, 1);
         // The step whose vectors give the shift: the first may be the rest of a segment, which some warps have no part in.
         const uint32_t shift_step = first_lanes == 0 && ring.steps > 1 ? 1 : 0;
-        const uint32_t shift_lanes = shift_step ? relay_lanes(ring, first + 1, own, sum_team, 1) : first_lanes;
+        const uint32_t shift_lanes = shift_step ? relay_lanes(ring, first + stride, own, sum_team, 1) : first_lanes;
         const float shift_scale = shift_lanes ? 1.0f / float(shift_lanes * width) : 0.0f;
         uint32_t own_vectors = 0;
-        for (uint32_t i = 0; i < ring.steps; ++i) own_vectors += relay_lanes(ring, first + i, own, sum_team, sum_vectors);
+        for (uint32_t i = 0; i < ring.steps; ++i) own_vectors += relay_lanes(ring, first + i * stride, own, sum_team, sum_vectors);
         const float own_reciprocal = 1.0f / float(own_vectors * width);
-        relay_walk<1, sum_vectors> walk(ring, bulk, rank, threadIdx.x - team, sum_team);
+        const step_range staying = overflows ? ring.staying_steps() : ring.all_steps(), passing = ring.passing_steps(false);
+        const relay_walk<1, sum_vectors, overflows> walk(ring, bulk, rank, threadIdx.x - team, sum_team);
+        bulk_place place, window = {passing.slot, 0};
         for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn) {
             moments<float> total = {0, 0, 0};
             uint32_t step = 0;
-            const relay_walk<1, sum_vectors> start = walk;
-            for (bool is_first = true;; is_first = false, walk = start) {
+            const bulk_place start = place;
+#pragma unroll 1 // the second time is rare
+            for (bool is_first = true;; is_first = false, place = start) {
                 float sum[width] = {}, square[width] = {}, early[2] = {}; // early: of the steps before, where a chain of additions ended
                 uint32_t chain = 0;
-                walk.template pass<false>(
-                    ring, sum_team, [](uint32_t, uint32_t) {},
-                    [&](int j, const packed<16>(&data)[1], bool is_mine) {
-                        float x[width];
-                        if (j == 0 && step++ == shift_step) {
-                            float mean[1];
-                            unpack<T>(data[0], x);
-                            mean[0] = is_mine ? tree_sum(x) : 0.0f;
-                            warp_sum(mean, 32);
-                            total.shift = mean[0] * shift_scale;
-                        }
-                        if (j == 0 && chain++ == chain_steps / sum_vectors) {
-                            early[0] += tree_sum(sum), early[1] += tree_sum(square), chain = 1;
+                const auto enter = [](uint32_t, uint32_t) {};
+                const auto take = [&](int j, const packed<16>(&data)[1], bool is_mine) {
+                    float x[width];
+                    if (j == 0 && step++ == shift_step) {
+                        float mean[1];
+                        unpack<T>(data[0], x);
+                        mean[0] = is_mine ? tree_sum(x) : 0.0f;
+                        warp_sum(mean, 32);
+                        total.shift = mean[0] * shift_scale;
+                    }
+                    if (j == 0 && chain++ == chain_steps / sum_vectors) {
+                        early[0] += tree_sum(sum), early[1] += tree_sum(square), chain = 1;
 #pragma unroll
-                            for (int k = 0; k < width; ++k) sum[k] = square[k] = 0;
-                        }
-                        if (is_mine) {
-                            unpack<T>(data[0], x);
-                            add_moments(x, total.shift, sum, square);
-                        }
-                    });
+                        for (int k = 0; k < width; ++k) sum[k] = square[k] = 0;
+                    }
+                    if (is_mine) {
+                        unpack<T>(data[0], x);
+                        add_moments(x, total.shift, sum, square);
+                    }
+                };
+                if constexpr (overflows) {
+                    if (is_first) walk.template pass<true>(ring, passing, window, sum_team, enter, take);
+                    else walk.pass_in_memory(ring, passing, x_of(group), a.geometry.is_batch ? a.p.x.batch : a.p.x.channel, take);
+                }
+                walk.template pass<false>(ring, staying, place, sum_team, enter, take);
                 float totals[2] = {early[0] + tree_sum(sum), early[1] + tree_sum(square)};
                 warp_sum(totals, 32);
                 total.sum = totals[0], total.square = totals[1];
@@ -222,9 +282,9 @@ template <typename T, activation_form form, bool cooperative> __global__ void __
     };
     if (warp == warps + sum_warps + 1) {
         uint32_t warp_vectors = 0; // of the warp that has this thread's lane as its number
-        for (uint32_t i = 0; i < ring.steps; ++i) warp_vectors += relay_lanes(ring, first + i, lane, sum_team, sum_vectors);
+        for (uint32_t i = 0; i < ring.steps; ++i) warp_vectors += relay_lanes(ring, first + i * stride, lane, sum_team, sum_vectors);
         const float warp_count = lane < sum_warps ? float(warp_vectors * width) : 0.0f;
-        const uint32_t block_vectors = ring.vectors_of(rank);
+        const uint32_t block_vectors = ring.vectors_of<overflows>(rank);
         const float block_reciprocal = ring.cluster == 1 ? a.reciprocal_count : block_vectors ? 1.0f / (float(block_vectors) * width) : 0.0f;
         const float rank_count = lane < ring.cluster ? float(ring.vectors_of(lane)) * width : 0.0f;
         for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn) {
@@ -252,19 +312,22 @@ template <typename T, activation_form form, bool cooperative> __global__ void __
         float count[message_exchange::lane_messages];
 #pragma unroll
         for (uint32_t i = 0; i < message_exchange::lane_messages; ++i)
-            count[i] = lane + 32 * i < ring.cluster ? float(ring.vectors_of(lane + 32 * i)) * width : 0.0f;
+            count[i] = lane + 32 * i < ring.cluster ? float(ring.vectors_of<overflows>(lane + 32 * i)) * width : 0.0f;
         for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn)
             finish(messages.receive(a.messages, turn, ring.cluster, count, a.reciprocal_count), group, turn);
         return;
     }
 
     // 3. The output.
-    const uint32_t parameters = a.geometry.is_batch ? 1 : ring.run_segments(); // of the block's part of a group
+    const uint32_t parameters = relay_parameters(ring, a.geometry.is_batch, overflows); // of the block's part of a group
     float2 *const all_parameters = reinterpret_cast<float2 *>(dynamic_shared + ring.slots * relay_vectors * team * 16);
-    const uint32_t first_segment = a.geometry.is_batch ? 0 : ring.by_chunks.quotient(first) * ring.multi, by_segment = a.geometry.is_batch ? 0 : 1;
-    const uint64_t segment_stride = a.geometry.is_batch ? a.p.y.batch : a.p.y.channel, step_elements = uint64_t(ring.pitch) * width;
+    const uint32_t first_segment = a.geometry.is_batch || overflows ? 0 : ring.by_chunks.quotient(first) * ring.multi,
+                   by_segment = a.geometry.is_batch ? 0 : 1;
+    const uint64_t segment_stride = a.geometry.is_batch ? a.p.y.batch : a.p.y.channel, step_elements = uint64_t(stride) * ring.pitch * width;
     const bops_activation activation = form == silu_activation ? BOPS_SILU : a.p.activation;
-    relay_walk<1> walk(ring, bulk, rank, threadIdx.x, team);
+    const relay_walk<1, relay_vectors, overflows> walk(ring, bulk, rank, threadIdx.x, team);
+    const step_range staying = overflows ? ring.staying_steps() : ring.all_steps(), passing = ring.passing_steps(true);
+    bulk_place place, window = {passing.slot, 0};
     for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn) {
         uint32_t sample, channel;
         a.geometry.segment(group, 0, sample, channel);
@@ -279,27 +342,27 @@ template <typename T, activation_form form, bool cooperative> __global__ void __
         T *const y_group = static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel);
         T *y[relay_vectors];
         float scale[relay_vectors], offset[relay_vectors];
-        walk.pass<true>(
-            ring, team,
-            [&](uint32_t segment, uint32_t chunk) {
+        const auto enter = [&](uint32_t segment, uint32_t chunk) {
 #pragma unroll
-                for (int j = 0; j < relay_vectors; ++j) {
-                    const uint32_t own_segment = segment + walk.sub[j];
-                    y[j] = y_group + (own_segment * segment_stride + (chunk * ring.pitch + walk.lane[j]) * width);
-                    const float2 affine = own_parameters[min(own_segment - first_segment, parameters - 1)];
-                    scale[j] = s.z * affine.x, offset[j] = fmaf(-s.y, scale[j], affine.y);
-                }
-            },
-            [&](int j, const packed<16>(&data)[1], bool is_mine) {
-                if (is_mine) {
-                    float d[width];
-                    unpack<T>(data[0], d);
+            for (int j = 0; j < relay_vectors; ++j) {
+                const uint32_t own_segment = segment + walk.sub[j];
+                y[j] = y_group + (own_segment * segment_stride + (chunk * ring.pitch + walk.lane[j]) * width);
+                const float2 affine = own_parameters[min(own_segment - first_segment, parameters - 1)];
+                scale[j] = s.z * affine.x, offset[j] = fmaf(-s.y, scale[j], affine.y);
+            }
+        };
+        const auto take = [&](int j, const packed<16>(&data)[1], bool is_mine) {
+            if (is_mine) {
+                float d[width];
+                unpack<T>(data[0], d);
 #pragma unroll
-                    for (int k = 0; k < width; ++k) d[k] -= s.x;
-                    store<16, false>(y[j], channel_output<T, 16, false>(d, scale[j], offset[j], false, packed<16>{}, activation));
-                }
-                y[j] += step_elements;
-            });
+                for (int k = 0; k < width; ++k) d[k] -= s.x;
+                store<16, overflows>(y[j], channel_output<T, 16, false>(d, scale[j], offset[j], false, packed<16>{}, activation));
+            }
+            y[j] += step_elements;
+        };
+        walk.template pass<true>(ring, staying, place, team, enter, take);
+        if constexpr (overflows) walk.template pass<true>(ring, passing, window, team, enter, take);
     }
 }
 
@@ -315,15 +378,18 @@ template <typename T> bops_status channel_norm_relay_kernels(const bops_channel_
         launch_shape shape;
         shape.cooperative = c.variant == BOPS_CHANNEL_NORM_COOPERATIVE;
         const bool is_silu = p.activation == BOPS_SILU && !shape.cooperative;
+        const relay_team kind = !shape.cooperative ? cluster_team : a.ring.passing ? overflowing_team : grid_team;
         const uint32_t sum_vectors = is_silu ? relay_sum_vectors<silu_activation> : relay_sum_vectors<light_activation>;
         const uint32_t sum_threads = c.threads * relay_vectors / sum_vectors;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads + sum_threads + relay_service(shape.cooperative));
+        shape.grid = dim3(c.grid), shape.block = dim3(c.threads + sum_threads + relay_service(kind));
         shape.overlaps_previous = c.overlaps != 0;
         if (!shape.cooperative) shape.cluster = c.cluster;
-        shape.shared_bytes = c.stages * places.threads * 16 + 2 * (p.groups ? a.ring.run_segments() : 1) * uint32_t(sizeof(float2));
-        const bops_status status = call(shape.cooperative ? channel_norm_relay<T, light_activation, true>
-                                        : is_silu         ? channel_norm_relay<T, silu_activation, false>
-                                                          : channel_norm_relay<T, light_activation, false>,
+        shape.shared_bytes =
+            c.stages * places.threads * 16 + 2 * relay_parameters(a.ring, p.groups == 0, kind == overflowing_team) * uint32_t(sizeof(float2));
+        const bops_status status = call(kind == overflowing_team ? channel_norm_relay<T, light_activation, overflowing_team>
+                                        : kind == grid_team      ? channel_norm_relay<T, light_activation, grid_team>
+                                        : is_silu                ? channel_norm_relay<T, silu_activation, cluster_team>
+                                                                 : channel_norm_relay<T, light_activation, cluster_team>,
                                         shape, a);
         return status ? status : finish_running(p, o, a.records, call);
     }

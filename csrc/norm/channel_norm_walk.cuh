@@ -4,6 +4,11 @@
 
 namespace bops {
 
+// Some steps of a block, and the places in shared memory that they take in turn.
+struct step_range {
+    uint32_t from, to, slot, end_slot;
+};
+
 // How the blocks of a team share a group's vectors of 16 bytes. In a step a block's threads take a part of one segment, or several whole
 // segments of `pitch` threads each; a block has `steps` steps.
 struct walk_geometry {
@@ -11,17 +16,25 @@ struct walk_geometry {
     uint32_t per_segment, segments; // vectors; of a group
     uint32_t chunks, pitch, multi;  // steps of a segment; threads and number of the segments in a step
     divisor by_chunks, by_pitch;
-    uint32_t arriving; // steps on the way to shared memory, at most
+    uint32_t arriving;         // steps on the way to shared memory, at most
+    uint32_t passing, windows; // first steps of a block that are read twice, and places for each reading of them: the last ones
 
     // whole_warps: no warp takes two segments in a step.
     __host__ void set(const segment_geometry &geometry, const bops_channel_norm_choice &c, uint32_t width, uint64_t spatial, bool whole_warps) {
         per_segment = uint32_t(spatial / width), segments = geometry.segments;
-        cluster = c.cluster, steps = c.vectors, slots = c.stages, arriving = c.tensors;
+        cluster = c.cluster, steps = c.vectors, slots = c.stages, arriving = c.tensors, passing = c.cached, windows = c.chunks;
         pitch = whole_warps ? (per_segment + 31) / 32 * 32 : per_segment;
         multi = pitch < c.threads ? c.threads / pitch : 1;
         if (multi == 1) pitch = c.threads;
         chunks = multi > 1 ? 1 : (per_segment + c.threads - 1) / c.threads;
         by_chunks = divisor(chunks), by_pitch = divisor(pitch);
+    }
+    __device__ __forceinline__ step_range all_steps() const { return {0, steps, 0, slots}; }
+    // Those that stay on chip, and the others as they are read for the first and for the second time.
+    __device__ __forceinline__ step_range staying_steps() const { return {passing, steps, 0, slots - 2 * windows}; }
+    __device__ __forceinline__ step_range passing_steps(bool is_second) const {
+        const uint32_t end = is_second ? slots : slots - windows;
+        return {0, passing, end - windows, end};
     }
     // Segments that a block's steps may touch.
     __host__ __device__ __forceinline__ uint32_t run_segments() const { return ((steps - 1) / chunks + 2) * multi; }
@@ -30,7 +43,13 @@ struct walk_geometry {
         const uint32_t whole = by_chunks.quotient(step), chunk = step - whole * chunks;
         return whole * multi >= segments ? segments * per_segment : whole * multi * per_segment + min(chunk * pitch, per_segment);
     }
-    __device__ __forceinline__ uint32_t vectors_of(uint32_t rank) const { return vectors_before((rank + 1) * steps) - vectors_before(rank * steps); }
+    // Of a block; in_turn: the blocks of a team take the steps in turn.
+    template <bool in_turn = false> __device__ __forceinline__ uint32_t vectors_of(uint32_t rank) const {
+        if constexpr (!in_turn) return vectors_before((rank + 1) * steps) - vectors_before(rank * steps);
+        uint32_t vectors = 0;
+        for (uint32_t i = 0; i < steps; ++i) vectors += vectors_before(i * cluster + rank + 1) - vectors_before(i * cluster + rank);
+        return vectors;
+    }
 };
 
 // A thread's way through the steps of a block.

@@ -110,6 +110,9 @@ const MANY_ROUNDS: [u64; 3] = [4, 36, 65_600];
 /// Groups that no cluster holds, or that leave multiprocessors of a large device without one.
 const LARGE_GROUPS: [u64; 3] = [1, 16, 525_004];
 
+/// Two groups of channels, or two channels of both samples, each more than a large device holds on chip.
+const OVERFLOWING_GROUPS: [u64; 3] = [2, 2, 4_400_004];
+
 /// More long segments than keep a large device busy with short teams.
 const MANY_SEGMENTS: [u64; 3] = [64, 64, 1032];
 
@@ -400,6 +403,9 @@ pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
             add(if F::HAS_RUNNING { form.running(Running::Momentum(0.1)) } else { form }, Data::LargeMean, false);
             let x = dense(dtype, &MANY_ROUNDS);
             add(Form::affine(x, F::groups(MANY_ROUNDS[1]), DType::F32), Data::LargeMean, false);
+            let form = Form::affine(dense(dtype, &OVERFLOWING_GROUPS), F::groups(OVERFLOWING_GROUPS[1]), DType::F32);
+            add(form.clone(), Data::Step, false);
+            add(form.act(Activation::Silu), Data::LargeMean, false);
         }
         if dtype == DType::BF16 {
             let x = dense(dtype, &MANY_ROUNDS);

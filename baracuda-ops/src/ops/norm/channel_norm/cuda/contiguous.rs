@@ -608,6 +608,11 @@ const COOPERATIVE_FORWARD_STEP: u64 = 1 << 10;
 const COOPERATIVE_ARRIVING: [u64; 2] = [64 << 10, 31 << 10];
 /// `message_exchange::turns` of `csrc/norm/channel_norm_walk.cuh`: messages of a block that memory has room for.
 const COOPERATIVE_MESSAGES: u64 = 8;
+/// Where a group does not fit: threads that write, most first, places for each reading of the steps that are read twice, and their bytes on all
+/// multiprocessors up to which that was measured: the L2 has to keep those of two groups.
+const OVERFLOWING_THREADS: [u64; 3] = [320, 256, 224];
+const OVERFLOWING_WINDOWS: u64 = 2;
+const OVERFLOWING_PASSING: u64 = 28 << 20;
 
 /// A choice, the bytes of a block in a group, and the groups that a cluster takes one after another.
 struct Relay {
@@ -703,6 +708,11 @@ fn is_long(p: &Problem) -> bool {
     p.segment_vectors() >= RELAY_THREADS[1] * RELAY_VECTORS
 }
 
+/// Whether all parts of a multiprocessor have as many threads, which matters where they compute exponentials.
+fn evenly_spread(p: &Problem, threads: u64) -> bool {
+    p.activation != Activation::Silu || !is_long(p) || threads.is_multiple_of(RELAY_EXPONENTIAL_THREADS[2])
+}
+
 /// Groups in shared memory while the following ones are fetched: the team and cluster that take the least time by what blocks move. `arrays`: x, or
 /// dy and x, of a channel then.
 fn relay(p: &Problem, arrays: u64) -> Option<Relay> {
@@ -741,8 +751,7 @@ fn cooperative_forward(p: &Problem) -> Option<Tuned> {
     let turn = COOPERATIVE_FORWARD_TURN[if is_exponential { 2 } else { usize::from(p.element_bytes == 2) }];
     let instructions = if is_exponential { 2 * RELAY_STEP } else { RELAY_STEP };
     let mut best: Option<(u64, Tuned)> = None;
-    let fits = |threads: &u64| !(is_exponential && is_long(p)) || threads.is_multiple_of(RELAY_EXPONENTIAL_THREADS[2]);
-    for threads in COOPERATIVE_FORWARD_THREADS.into_iter().filter(fits) {
+    for threads in COOPERATIVE_FORWARD_THREADS.into_iter().filter(|&threads| evenly_spread(p, threads)) {
         let steps = RelaySteps::new(p, threads);
         for teams in 1..=multiprocessors.min(groups) {
             let most = (multiprocessors / teams).min(COOPERATIVE_FORWARD_TEAM).min(steps.all);
@@ -768,6 +777,42 @@ fn cooperative_forward(p: &Problem) -> Option<Tuned> {
             };
             best = Some((cost, tuned));
         }
+    }
+    best.map(|(_, tuned)| tuned).or_else(|| overflowing_forward(p))
+}
+
+/// The same of groups that are more than all multiprocessors hold.
+fn overflowing_forward(p: &Problem) -> Option<Tuned> {
+    let multiprocessors = u64::from(p.multiprocessors);
+    let mut best: Option<(u64, Tuned)> = None;
+    for threads in OVERFLOWING_THREADS.into_iter().filter(|&threads| evenly_spread(p, threads)) {
+        let steps = RelaySteps::new(p, threads);
+        let own = steps.all.div_ceil(multiprocessors.min(COOPERATIVE_FORWARD_TEAM));
+        let team = steps.all.div_ceil(own);
+        let parameters = if p.shape.groups == 0 { 1 } else { p.shape.group_segments() };
+        let place = threads * RELAY_VECTORS * 16;
+        let slots = (u64::from(p.shared_bytes).saturating_sub(RESERVED_SHARED + parameters * 16) / place).min(SLOTS);
+        // One place more than the steps that stay.
+        let Some(staying) = slots.checked_sub(2 * OVERFLOWING_WINDOWS + 1).filter(|&staying| staying > 0) else {
+            continue;
+        };
+        let Some(passing) = own.checked_sub(staying).filter(|&passing| passing > 0) else { continue };
+        let cost = own * place;
+        if passing * place * multiprocessors > OVERFLOWING_PASSING || best.is_some_and(|(least, _)| least <= cost) {
+            continue;
+        }
+        let share = RelayShare { steps: own, slots, time: 0, missing: 0, bytes: 0 };
+        let tuned = steps.tuned(p, 1, &share, team, 1)?;
+        let tuned = Tuned {
+            variant: sys::BOPS_CHANNEL_NORM_COOPERATIVE,
+            chunks: OVERFLOWING_WINDOWS as u32,
+            cached: passing as u32,
+            tensors: (COOPERATIVE_ARRIVING[0] / place).min(staying + 1) as u32,
+            overlaps: 1,
+            workspace_bytes: tuned.workspace_bytes + team * COOPERATIVE_MESSAGES * 16,
+            ..tuned
+        };
+        best = Some((cost, tuned));
     }
     best.map(|(_, tuned)| tuned)
 }
@@ -808,7 +853,7 @@ mod tests {
         spatial.flat_map(move |spatial| {
             devices.into_iter().flat_map(move |(max_cluster, shared_bytes, capability)| {
                 [2, 4, 8].into_iter().flat_map(move |element_bytes| {
-                    [(1, 6, 0), (64, 256, 0), (2, 320, 32), (3, 40, 40), (1, 2048, 1)].into_iter().flat_map(
+                    [(1, 6, 0), (64, 256, 0), (2, 320, 32), (3, 40, 40), (1, 2048, 1), (1, 8, 1)].into_iter().flat_map(
                         move |(batch, channels, groups)| {
                             [0, 1, 2, 3, 4, 6].map(|bits| Problem {
                                 max_cluster,
@@ -912,12 +957,17 @@ mod tests {
                         assert!(threads.is_multiple_of(32) && threads <= 384 && tuned.cluster <= 160, "{tuned:?}");
                         assert!(tuned.grid.is_multiple_of(tuned.cluster) && tuned.grid > 0, "{p:?} {tuned:?}");
                         assert!(tuned.grid <= p.multiprocessors, "{p:?} {tuned:?}");
-                        let touched = (u64::from(tuned.vectors - 1) / chunks + 2) * multi;
+                        let touched = match tuned.cached {
+                            0 => (u64::from(tuned.vectors - 1) / chunks + 2) * multi,
+                            _ => p.shape.group_segments(),
+                        };
                         let parameters = if p.shape.groups == 0 { 1 } else { touched };
                         let shared_bytes = u64::from(tuned.stages) * places * 16 + parameters * 16;
                         assert!(shared_bytes + 4096 <= u64::from(p.shared_bytes), "{p:?} {tuned:?}");
-                        assert!(tuned.stages > tuned.vectors && tuned.stages <= 32, "{p:?} {tuned:?}");
-                        assert!((1..=tuned.stages).contains(&tuned.tensors), "{p:?} {tuned:?}");
+                        let (staying, room) = (tuned.vectors - tuned.cached, tuned.stages - 2 * tuned.chunks);
+                        assert!(staying > 0 && staying < room && tuned.stages <= 32, "{p:?} {tuned:?}");
+                        assert_eq!(tuned.cached > 0, tuned.chunks > 0, "{p:?} {tuned:?}");
+                        assert!((1..=room).contains(&tuned.tensors), "{p:?} {tuned:?}");
                         assert!(p.capability >= 90 && !p.is_general() && !p.inference, "{p:?} {tuned:?}");
                         assert!(tuned.workspace_bytes >= u64::from(tuned.grid) * 128, "{tuned:?}");
                     }
@@ -1059,12 +1109,27 @@ mod tests {
             let found = (tuned.threads, tuned.vectors, tuned.cluster, tuned.grid, tuned.tensors);
             assert_eq!(found, expected, "{shape:?} {activation:?}");
         }
-        // The whole device does not hold such a group, nor is a residual fetched.
-        let large = h200([1, 256, 1 << 20, 32], 4);
+        // A residual is not fetched.
         let with_residual = Problem { has_extra: true, ..h200([2, 64, 1 << 18, 0], 4) };
-        for p in [large, with_residual] {
-            assert_eq!(forward(&p).unwrap().variant, sys::BOPS_CHANNEL_NORM_SPLIT);
+        assert_eq!(forward(&with_residual).unwrap().variant, sys::BOPS_CHANNEL_NORM_SPLIT);
+    }
+
+    #[test]
+    fn what_the_whole_device_does_not_hold_passes_twice() {
+        for (shape, bytes, activation, expected) in [
+            ([1, 256, 1 << 20, 32], 4, Activation::Identity, (320, 25, 132, 8)),
+            ([1, 256, 1 << 20, 32], 4, Activation::Silu, (256, 32, 128, 10)),
+            ([1, 96, 1 << 20, 8], 4, Activation::Identity, (256, 47, 131, 25)),
+            ([1, 80, 1 << 21, 8], 2, Activation::Identity, (256, 39, 132, 17)),
+        ] {
+            let tuned = forward(&Problem { activation, ..h200(shape, bytes) }).unwrap();
+            assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_COOPERATIVE, "{shape:?}");
+            let found = (tuned.threads, tuned.vectors, tuned.grid, tuned.cached);
+            assert_eq!(found, expected, "{shape:?} {activation:?}");
         }
+        // The L2 does not keep so much of two groups.
+        let larger = h200([1, 64, 3 << 20, 8], 4);
+        assert_eq!(forward(&larger).unwrap().variant, sys::BOPS_CHANNEL_NORM_SPLIT);
     }
 
     #[test]
