@@ -95,4 +95,13 @@ template <typename T, int bytes> __device__ __forceinline__ packed<bytes> pack(c
     return to;
 }
 
+// Keeps the compiler from holding the unpacked elements of 16 bits until they are used again, which would take twice the registers.
+template <typename T, int bytes, int vectors> __device__ __forceinline__ void keep_packed(packed<bytes> (&v)[vectors]) {
+    if constexpr (sizeof(T) == 2 && bytes > 2)
+#pragma unroll
+        for (int i = 0; i < vectors; ++i)
+#pragma unroll
+            for (int j = 0; j < bytes / 4; ++j) asm volatile("" : "+r"(v[i].word[j]));
+}
+
 } // namespace bops

@@ -6,6 +6,18 @@ namespace bops {
 
 __device__ __forceinline__ uint32_t shared_address(const void *shared) { return uint32_t(__cvta_generic_to_shared(shared)); }
 
+// What the L2 does with lines: of those that are the first to go, or the last.
+__device__ __forceinline__ uint64_t evict_first() {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+__device__ __forceinline__ uint64_t evict_last() {
+    uint64_t policy;
+    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+    return policy;
+}
+
 // Not the non-coherent path: the caller may write the same elements later in the kernel (in place). Volatile, so that loads stay
 // ahead of the work that the source has after them. streamed: the cache line is the first to go.
 template <int bytes, bool streamed = true> __device__ __forceinline__ packed<bytes> load(const void *from) {
@@ -29,6 +41,17 @@ template <int bytes, bool streamed = true> __device__ __forceinline__ packed<byt
 template <int bytes, bool streamed = true> __device__ __forceinline__ void store(void *to, const packed<bytes> &from) {
     if constexpr (bytes == 16 && streamed) __stcs(static_cast<uint4 *>(to), make_uint4(from.word[0], from.word[1], from.word[2], from.word[3]));
     else *static_cast<packed<bytes> *>(to) = from;
+}
+
+// The L2 keeps the line rather than those that are written meanwhile: memory serves a launch that reads and writes long tensors once faster when
+// it is rid of what is written first.
+__device__ __forceinline__ packed<16> load_kept(const void *from) {
+    packed<16> to;
+    asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                 : "=r"(to.word[0]), "=r"(to.word[1]), "=r"(to.word[2]), "=r"(to.word[3])
+                 : "l"(from), "l"(evict_last())
+                 : "memory");
+    return to;
 }
 
 // Where the compiler would take the vector of an assignment apart, as it does with words of long computations. Accesses to memory keep
@@ -60,11 +83,17 @@ template <typename P, int count> struct parameter_vector {
             }
     }
 
-    __device__ __forceinline__ void load(const P *from) {
+    // kept: by both caches, for the blocks that follow; in the order of the source, since early loads take registers.
+    template <bool kept = false> __device__ __forceinline__ void load(const P *from) {
 #pragma unroll
         for (int i = 0; i < loads; ++i) {
             const P *p = from + i * per_load;
-            if constexpr (bytes == 16) {
+            if constexpr (bytes == 16 && kept) {
+                asm volatile("ld.global.L1::evict_last.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                             : "=r"(part[i].word[0]), "=r"(part[i].word[1]), "=r"(part[i].word[2]), "=r"(part[i].word[3])
+                             : "l"(p), "l"(evict_last())
+                             : "memory");
+            } else if constexpr (bytes == 16) {
                 const uint4 v = __ldg(reinterpret_cast<const uint4 *>(p));
                 part[i].word[0] = v.x, part[i].word[1] = v.y, part[i].word[2] = v.z, part[i].word[3] = v.w;
             } else if constexpr (bytes == 8) {
@@ -95,17 +124,6 @@ template <int bytes> __device__ __forceinline__ void copy_async(uint32_t to, con
 }
 template <int bytes> __device__ __forceinline__ void copy_async(void *shared, const void *global) {
     copy_async<bytes>(shared_address(shared), global);
-}
-// What the L2 does with lines: of those that are the first to go, or the last.
-__device__ __forceinline__ uint64_t evict_first() {
-    uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
-}
-__device__ __forceinline__ uint64_t evict_last() {
-    uint64_t policy;
-    asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
-    return policy;
 }
 // copy_async of 16 bytes with such a policy.
 __device__ __forceinline__ void copy_async_cached(void *shared, const void *global, uint64_t policy) {

@@ -40,10 +40,10 @@ template <int count, typename A> __device__ __forceinline__ void warp_sum(A (&va
 // read the first. `apart`: the rows of a block do not keep step, so each has its own barrier; a kernel that uses this takes all 16
 // barriers of a block, which leaves room for 4 blocks on a multiprocessor.
 // Two values travel as one: the lower half of a warp sums the first, the upper half the second.
-// narrow: the team may be less than a warp.
-template <bool apart, bool narrow, int count, typename A>
-__device__ __forceinline__ void team_sum(A (&value)[count], const row_team &team, A (*slots)[team_slots]) {
-    static_assert(count <= 2, "");
+// narrow: the team may be less than a warp. size: slots of a value, 16 or 32, the most warps of a block.
+template <bool apart, bool narrow, int count, typename A, int size>
+__device__ __forceinline__ void team_sum(A (&value)[count], const row_team &team, A (*slots)[size]) {
+    static_assert(count <= 2 && (size == 16 || size == 32), "");
     if (narrow && team.threads < 32) {
         warp_sum(value, team.threads);
         return;
@@ -73,6 +73,7 @@ __device__ __forceinline__ void team_sum(A (&value)[count], const row_team &team
             return;
         }
         one = half_lane < team.warps ? slots[upper][team.slot + half_lane] : A(0);
+        if (size == 32 && half_lane + 16 < team.warps) one += slots[upper][team.slot + half_lane + 16];
 #pragma unroll
         for (int offset = 8; offset > 0; offset >>= 1) one += __shfl_xor_sync(~0u, one, offset);
     }

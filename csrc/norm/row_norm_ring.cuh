@@ -20,15 +20,6 @@ template <int slots, int arrays> struct vector_ring {
     __device__ __forceinline__ void next() { at = at + 1 == slots ? 0 : at + 1; }
 };
 
-// Keeps the compiler from unpacking parameters ahead of a loop, which would take twice the registers.
-template <typename P, int count> __device__ __forceinline__ void keep_packed(parameter_vector<P, count> &parameters) {
-    if constexpr (sizeof(P) == 2)
-#pragma unroll
-        for (int i = 0; i < parameters.loads; ++i)
-#pragma unroll
-            for (int j = 0; j < parameters.bytes / 4; ++j) asm volatile("" : "+r"(parameters.part[i].word[j]));
-}
-
 // Teams, blocks or clusters, walk over rows. A thread's ring holds its vectors of the row whose moments are taken, of the row before it,
 // which is finished, and `lookahead` vectors that follow: a slot takes the next vector as soon as its old one is written out, so memory
 // is read all the time. A warp takes the mean of the first vectors of its lanes, a quarter of its part or more, as the shift of its moments.
@@ -57,11 +48,15 @@ __global__ void __launch_bounds__(vectors == 4 ? 1024 : 512, 1) row_norm_ring(co
         return warp < team.warps ? float(lanes * width) : 0.0f;
     };
     vector_ring<slots, 1> fetching, reading, finishing;
+    const uint64_t kept = evict_last();
     // Starts vector v of a row on its way; v beyond the row's vectors are of the team's next rows.
     const auto fetch = [&](uint32_t row, int v) {
         row += v / vectors * teams;
-        if (row < rows && is_column(v % vectors))
-            copy_async<16>(fetching.slot(0), static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2) + column(v % vectors));
+        if (row < rows && is_column(v % vectors)) {
+            const T *const from = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2) + column(v % vectors);
+            if constexpr (centered) copy_async<16>(fetching.slot(0), from);
+            else copy_async_cached(fetching.slot(0), from, kept);
+        }
         copy_commit();
         fetching.next();
     };
@@ -174,7 +169,7 @@ __global__ void __launch_bounds__(vectors == 4 ? 1024 : 512, 1) row_norm_ring(co
         T *const y = static_cast<T *>(a.o.y) + row_offset(last, a.p.y, a.p.extent1, a.p.extent2);
 #pragma unroll
         for (int v = 0; v < vectors; ++v, finishing.next()) {
-            if (held) keep_packed(weights[v]), keep_packed(biases[v]);
+            if (held) keep_packed<P>(weights[v].part), keep_packed<P>(biases[v].part);
             if (is_column(v)) {
                 float x[width];
                 unpack<T>(finishing.load(0), x);
@@ -182,7 +177,7 @@ __global__ void __launch_bounds__(vectors == 4 ? 1024 : 512, 1) row_norm_ring(co
 #pragma unroll
                     for (int i = 0; i < width; ++i) x[i] -= s.shift;
                 normalize<T, P, centered, width>(x, s, weights[v], biases[v], a.weight_offset);
-                store<16, false>(y + column(v), pack<T, 16>(x));
+                store<16, !centered>(y + column(v), pack<T, 16>(x));
             }
             fetch(last, v + slots);
             if (!held && v + ahead < vectors)

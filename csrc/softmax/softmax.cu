@@ -147,10 +147,11 @@ template <typename T, int threads> __global__ void __launch_bounds__(threads, 15
     exchange.initialize(threadIdx.x);
     cluster_arrive();
 
-    // 1. The row in shared memory.
+    // 1. The row in shared memory. The L2 keeps its lines rather than those that are written.
+    const uint64_t kept = evict_last();
     const T *const x = static_cast<const T *>(a.in[0]) + row_offset(row, a.strides[0], a.extent1, a.extent2) + uint64_t(first) * width;
 #pragma unroll 8
-    for (uint32_t i = threadIdx.x; i < count; i += threads) copy_async<16>(data + i, x + i * width);
+    for (uint32_t i = threadIdx.x; i < count; i += threads) copy_async_cached(data + i, x + i * width, kept);
     copy_commit();
     cluster_wait();
     copy_wait(0);

@@ -71,15 +71,6 @@ template <typename T, int bytes> __device__ __forceinline__ packed<bytes> least(
     return to;
 }
 
-// Keeps the compiler from holding the unpacked elements of 16 bits until they are used again, which would take twice the registers.
-template <typename T, int bytes, int vectors> __device__ __forceinline__ void keep_packed(packed<bytes> (&v)[vectors]) {
-    if constexpr (sizeof(T) == 2 && bytes > 2)
-#pragma unroll
-        for (int i = 0; i < vectors; ++i)
-#pragma unroll
-            for (int j = 0; j < bytes / 4; ++j) asm volatile("" : "+r"(v[i].word[j]));
-}
-
 __device__ __forceinline__ float power_of_two(float v) { // results below 2^-126 are 0
     float to;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(to) : "f"(v));

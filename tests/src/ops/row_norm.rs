@@ -137,6 +137,9 @@ fn shapes_of(dtype: DType) -> Vec<(u64, u64)> {
 /// Rows longer than a workgroup holds of which slices of the longest keep a large device busy.
 const MANY_LONG_ROWS: [u64; 2] = [264, 16392];
 
+/// Rows of f32 that fill the threads of a large block, more of them than such blocks are resident.
+const MANY_WHOLE_ROWS: [u64; 2] = [300, 8704];
+
 /// Shapes of the cases that run in every mode.
 fn is_core(dtype: DType, shape: (u64, u64)) -> bool {
     match dtype {
@@ -185,13 +188,16 @@ fn forward_cases<F: Family>() -> Vec<Case> {
         }
         // Hard data.
         for data in Data::ALL.into_iter().filter(|d| *d != Data::Normal) {
-            for (rows, cols) in [(4, 300), (3, 5000), (2, 12288), (2, 20001)] {
+            for (rows, cols) in [(70, 128), (4, 300), (3, 5000), (2, 12288), (2, 20001)] {
                 let form = Form::affine::<F>(dense(dtype, &[rows, cols]), DType::F32);
                 add(form.clone(), data, false);
                 if cols == 300 && !matches!(data, Data::Tiny) {
                     add(Form { stats: false, ..Form::plain(form.x) }, data, false);
                 }
             }
+        }
+        if dtype == DType::F32 {
+            add(Form::affine::<F>(dense(dtype, &MANY_WHOLE_ROWS), dtype), Data::Normal, false);
         }
         if dtype != DType::F16 {
             add(Form::affine::<F>(dense(dtype, &[1, 262144]), DType::F32), Data::Constant, false);

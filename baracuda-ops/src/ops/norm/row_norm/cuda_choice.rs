@@ -81,8 +81,10 @@ impl Tuned {
 
 /// Threads of the largest block.
 const MAX_THREADS: u64 = 512;
-/// Threads of a block of several short rows.
-const SHORT_THREADS: u64 = 128;
+/// Threads of the largest block that holds rows of 4 bytes, not centered, that fill it.
+const MANY_THREADS: u64 = 1024;
+/// Threads of a block of several short rows: of 2 bytes centered, others.
+const SHORT_THREADS: [u64; 2] = [64, 128];
 /// Accesses of a chunk of the split variants.
 const CHUNK: u64 = 1024;
 /// Blocks of a launch that strides over its work.
@@ -177,8 +179,8 @@ const BACKWARD_RESIDUAL_CLUSTER: &[Form] =
 const LATE_FROM: u64 = 40;
 /// Vectors of the widest rows, and of the widest slices of a cluster's blocks, that shared memory holds; elements of 2 bytes alone.
 const SHARED_ROW: (u64, u64) = (4096, 2048);
-/// Vectors of the widest rows of 2 bytes that stay in registers: centered, and not.
-const RESIDENT_ROW: [u64; 2] = [1280, 2048];
+/// Vectors of the widest rows of 2 bytes that stay in registers.
+const RESIDENT_ROW: u64 = 2048;
 /// Vectors of the widest rows of 4 bytes whose threads hold 4 vectors: centered, and not.
 const FOUR_VECTORS: [u64; 2] = [1024, 2048];
 /// Vectors of the widest rows of 4 bytes, not centered, that one block holds.
@@ -309,7 +311,8 @@ fn team(vectors: u64) -> u64 {
 
 /// The variant that serves a forward.
 pub(crate) fn forward(p: &Problem) -> Result<Tuned, String> {
-    let chosen = slices(p)
+    let chosen = many_threads(p)
+        .or_else(|| slices(p))
         .or_else(|| forward_ring(p))
         .or_else(|| shared(p))
         .or_else(|| resident(p, 1))
@@ -343,7 +346,7 @@ fn forward_ring(p: &Problem) -> Option<Tuned> {
 fn shared(p: &Problem) -> Option<Tuned> {
     let mut tuned = p.start(sys::BOPS_ROW_NORM_SHARED).ok()?;
     let all = p.cols / p.elements(tuned.vec_bytes);
-    if p.element_bytes != 2 || tuned.vec_bytes != 16 || p.rows == 0 || all <= RESIDENT_ROW[p.kind()] {
+    if p.element_bytes != 2 || tuned.vec_bytes != 16 || p.rows == 0 || all <= RESIDENT_ROW {
         return None;
     }
     let fits = |vectors: u64| vectors * 16 + RESERVED_SHARED <= u64::from(p.shared_bytes);
@@ -383,7 +386,7 @@ fn resident(p: &Problem, cluster: u64) -> Option<Tuned> {
     if per_row > MAX_THREADS {
         return None;
     }
-    let rows = if per_row <= 32 { SHORT_THREADS / per_row } else { 1 };
+    let rows = if per_row <= 32 { SHORT_THREADS[p.kind().min(1)] / per_row } else { 1 };
     tuned.vectors = vectors as u32;
     tuned.threads_per_row = per_row as u32;
     tuned.threads = (per_row * rows) as u32;
@@ -403,6 +406,23 @@ fn resident_in_blocks_of(p: &Problem, threads: u32) -> Option<Tuned> {
 /// The smallest cluster whose blocks have 256 threads, or else 512.
 fn resident_cluster(p: &Problem) -> Option<Tuned> {
     resident_in_blocks_of(p, 256).or_else(|| resident_in_blocks_of(p, 512))
+}
+
+/// Rows of 4 bytes, not centered, that fill up to 1024 threads of 4 vectors, where there are more rows than such blocks are resident.
+fn many_threads(p: &Problem) -> Option<Tuned> {
+    let mut tuned = p.start(sys::BOPS_ROW_NORM_RESIDENT).ok()?;
+    let all = p.cols / p.elements(tuned.vec_bytes);
+    let is_served = p.kind() == 3 && tuned.vec_bytes == 16 && all.is_multiple_of(4 * 32);
+    if !is_served || !(SLICES_FROM + 1..=4 * MANY_THREADS).contains(&all) || p.rows <= 2 * u64::from(p.multiprocessors)
+    {
+        return None;
+    }
+    tuned.vectors = 4;
+    tuned.threads = (all / 4) as u32;
+    tuned.threads_per_row = tuned.threads;
+    tuned.overlaps = 0;
+    tuned.grid = u32::try_from(p.rows).ok().filter(|&grid| grid <= i32::MAX as u32)?;
+    Some(tuned)
 }
 
 /// Rows of 4 bytes, not centered, that 256 threads do not hold: one sum to exchange costs clusters of such blocks less than a ring does.
@@ -654,8 +674,9 @@ mod tests {
     fn every_element_of_every_row_has_a_thread_in_forward() {
         for p in problems() {
             let tuned = forward(&p).unwrap();
+            let most = if p.kind() == 3 && tuned.vectors == 4 && tuned.cluster == 1 { 1024 } else { 512 };
             assert!(
-                tuned.threads <= 512 && tuned.threads.is_multiple_of(32) && tuned.cluster <= p.max_cluster,
+                tuned.threads <= most && tuned.threads.is_multiple_of(32) && tuned.cluster <= p.max_cluster,
                 "{p:?} {tuned:?}"
             );
             let held = u64::from(tuned.cluster * tuned.threads_per_row * tuned.vectors) * p.elements(tuned.vec_bytes);
@@ -677,6 +698,26 @@ mod tests {
                 sys::BOPS_ROW_NORM_SHARED => assert!(held >= p.cols && tuned.threads == 256, "{p:?} {tuned:?}"),
                 _ => assert!(u64::from(tuned.chunks) * CHUNK * p.elements(tuned.vec_bytes) >= p.cols),
             }
+        }
+    }
+
+    #[test]
+    fn blocks_of_many_threads_have_whole_rows() {
+        for p in problems() {
+            let tuned = forward(&p).unwrap();
+            let held = u64::from(tuned.threads * tuned.vectors) * p.elements(tuned.vec_bytes);
+            assert!(tuned.threads <= 512 || held == p.cols, "{p:?} {tuned:?}");
+        }
+        let many = Problem { is_centered: false, ..h200(4096, 16384, 4) };
+        assert_eq!(forward(&many).unwrap().threads, 1024);
+        assert_eq!(forward(&Problem { rows: 264, ..many }).unwrap().cluster, 2);
+    }
+
+    #[test]
+    fn long_rows_of_two_bytes_stay_in_registers() {
+        for is_centered in [false, true] {
+            let tuned = forward(&Problem { is_centered, ..h200(4096, 16384, 2) }).unwrap();
+            assert_eq!((tuned.variant, tuned.threads, tuned.vectors), (sys::BOPS_ROW_NORM_RESIDENT, 512, 4));
         }
     }
 
