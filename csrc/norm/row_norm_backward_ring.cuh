@@ -56,7 +56,7 @@ template <typename T, typename P, bool centered, int vectors, int lookahead, boo
 #pragma unroll
         for (int v = 0; v < vectors; ++v) load_affine<false>(weight, weight, column(v), is_column(v), weights[v], none);
     const auto weight_of = [&](int v, float(&w)[width]) {
-        if constexpr (held) keep_packed(weights[v]);
+        if constexpr (held) keep_packed<P>(weights[v].part);
         else {
             const P *from = weight;
             asm volatile("" : "+l"(from)); // not all vectors at once: registers are scarce
