@@ -151,10 +151,9 @@ fn differentiate(dout: vec4<f32>, x: vec4<f32>) -> vec4<f32> {
         return dout * saturated(times_normal(vec4<f32>(1.0), x) + x * density, x, 15.0);
     }
     if (ACTIVATION == GELU_TANH) {
-        // Beyond, the derivative is 0 or 1 to the last digit.
         let t = clamp(x, vec4<f32>(-9.0), vec4<f32>(9.0));
         let derivative = sigmoid_and_slope(gelu_argument(t), t * (1.59576912 * (1.0 + 0.134145 * (t * t))));
-        return dout * select(derivative, x, are_nan(x));
+        return dout * saturated(select(derivative, x, are_nan(x)), x, 9.0);
     }
     if (ACTIVATION == SILU) {
         let t = clamp(x, vec4<f32>(-200.0), vec4<f32>(21.5));

@@ -83,17 +83,11 @@ template <typename P, int count> struct parameter_vector {
             }
     }
 
-    // kept: by both caches, for the blocks that follow; in the order of the source, since early loads take registers.
-    template <bool kept = false> __device__ __forceinline__ void load(const P *from) {
+    __device__ __forceinline__ void load(const P *from) {
 #pragma unroll
         for (int i = 0; i < loads; ++i) {
             const P *p = from + i * per_load;
-            if constexpr (bytes == 16 && kept) {
-                asm volatile("ld.global.L1::evict_last.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-                             : "=r"(part[i].word[0]), "=r"(part[i].word[1]), "=r"(part[i].word[2]), "=r"(part[i].word[3])
-                             : "l"(p), "l"(evict_last())
-                             : "memory");
-            } else if constexpr (bytes == 16) {
+            if constexpr (bytes == 16) {
                 const uint4 v = __ldg(reinterpret_cast<const uint4 *>(p));
                 part[i].word[0] = v.x, part[i].word[1] = v.y, part[i].word[2] = v.z, part[i].word[3] = v.w;
             } else if constexpr (bytes == 8) {

@@ -29,6 +29,10 @@ __device__ __forceinline__ float middle_of_warps(const float (&values)[slabs_war
     return middle(middle(of_warp[0], of_warp[1], of_warp[2]), middle(of_warp[3], of_warp[4], of_warp[5]), 0.5f * (of_warp[6] + of_warp[7]));
 }
 
+// The shift as a number of x's type: differences of those are exact and add up exactly for long, where those from another number are rounded all the
+// same way.
+template <typename T> __device__ __forceinline__ float representable(float shift) { return widen(narrow<T>(shift)); }
+
 template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
     channel_last_slabs(const __grid_constant__ channel_last_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T)), batch = ring_batch, held = slabs_held;
@@ -123,7 +127,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
     {
         float value[1] = {threadIdx.x < channels ? middle_of_warps(columns[1], threadIdx.x) : 0.0f};
         if (g.group_channels > 1) sum_groups(value, g.group_channels, channels, columns);
-        shift_read = value[0] * of_samples;
+        shift_read = representable<T>(value[0] * of_samples);
         if (threadIdx.x < channels) values[3][threadIdx.x] = shift_read;
     }
     __syncthreads();
@@ -254,7 +258,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
         if (g.group_channels > 1) sum_groups(value, g.group_channels, channels, columns);
         moments<float> total = {shift_read, value[0], value[1]};
         total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
-        shift_read = value[2] * of_samples;
+        shift_read = representable<T>(value[2] * of_samples);
         if (threadIdx.x < channels) {
             const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
             values[0][threadIdx.x] = s.shift, values[1][threadIdx.x] = s.rstd * weight;

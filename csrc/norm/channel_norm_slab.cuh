@@ -153,6 +153,7 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(slab_
     __syncthreads();
     for (uint32_t t = warp; t < g.slab; t += warps) {
         const moments<float> total = {terms[0][t], own.channel_sum(own.sums, t), own.channel_sum(own.squares, t)};
+        __syncwarp(); // all have read the shift
         if (lane == 0) finish_slab_channel(a, total, before[t], first_channel + t, terms, t);
     }
     __syncthreads();

@@ -85,14 +85,14 @@ __device__ __forceinline__ void thread_moments(const packed<vec_bytes> (&data)[v
 }
 
 // The parameters of one vector; 1 and 0 where absent.
-template <bool centered, bool kept = false, typename P, int width>
-__device__ __forceinline__ void load_affine(const P *weight, const P *bias, uint64_t column, bool is_valid, parameter_vector<P, width> &w,
-                                            parameter_vector<P, width> &b) {
+template <bool centered, typename P, int width> __device__ __forceinline__ void load_affine(const P *weight, const P *bias, uint64_t column,
+                                                                                            bool is_valid, parameter_vector<P, width> &w,
+                                                                                            parameter_vector<P, width> &b) {
     w.fill(true);
-    if (weight && is_valid) w.template load<kept>(weight + column);
+    if (weight && is_valid) w.load(weight + column);
     if constexpr (centered) {
         b.fill(false);
-        if (bias && is_valid) b.template load<kept>(bias + column);
+        if (bias && is_valid) b.load(bias + column);
     }
 }
 
@@ -129,21 +129,21 @@ __device__ __forceinline__ packed<vec_bytes> add_residual(const packed<vec_bytes
 constexpr int row_threads_limit = 512, many_threads = 1024; // of a block; many: two blocks of those share a multiprocessor
 
 // Blocks that a multiprocessor is to have room for; 0: the compiler's choice.
-template <typename T, bool centered, int vec_bytes, int vectors, bool whole, int limit> constexpr int resident_blocks() {
+template <typename T, int vec_bytes, int vectors, bool whole, int limit> constexpr int resident_blocks() {
     if (limit == many_threads) return 2;
-    return !whole && vec_bytes == 16 && sizeof(T) == 2 && vectors <= 4 && vectors >= (centered ? 2 : 4) ? 1 : 0;
+    return !whole && vec_bytes == 16 && vectors == 4 && sizeof(T) == 2 ? 1 : 0;
 }
 
 // A block is (threads of a row, rows), or a part of the cluster that holds one row. whole: every vector of every thread exists.
 template <typename T, typename P, bool centered, int vec_bytes, int vectors, bool whole, bool clustered, int limit = row_threads_limit>
-__global__ void __launch_bounds__(limit, (resident_blocks<T, centered, vec_bytes, vectors, whole, limit>()))
+__global__ void __launch_bounds__(limit, (resident_blocks<T, vec_bytes, vectors, whole, limit>()))
     row_norm_resident(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
-    constexpr bool one_pass = centered && vec_bytes == 16 && sizeof(T) == 2; // instructions count: the row stays packed, its moments take one pass
     constexpr bool prefetch = limit == row_threads_limit && vectors * width * int(sizeof(P)) <= (centered ? 32 : 64); // registers beside the row
-    constexpr bool streamed = vectors > 2 && !one_pass; // short rows and few: what follows may find them in the cache
-    __shared__ __align__(16) A slots[one_pass ? 4 : 3][limit / 32];
+    constexpr bool streamed = vectors > 2;                                              // short rows and few: what follows may find them in the cache
+    constexpr bool kept = streamed && vec_bytes == 16 && !(centered && sizeof(T) == 2); // instructions are the limit of those
+    __shared__ __align__(16) A slots[3][limit / 32];
     __shared__ cluster_exchange exchange;
     if (a.overlaps) follow_previous();
     const row_team team;
@@ -151,7 +151,6 @@ __global__ void __launch_bounds__(limit, (resident_blocks<T, centered, vec_bytes
     const uint32_t row = clustered ? blockIdx.x / a.cluster : blockIdx.x * blockDim.y + threadIdx.y;
     const bool has_row = row < a.p.rows;
     const uint32_t count = clustered ? (all > first ? min(all - first, a.slice_vectors) : 0) : all;
-    const A reciprocal_count = !clustered ? a.reciprocal_cols : count ? A(1) / (A(count) * width) : A(0);
     if constexpr (clustered) {
         exchange.initialize(threadIdx.x);
         cluster_arrive();
@@ -161,17 +160,16 @@ __global__ void __launch_bounds__(limit, (resident_blocks<T, centered, vec_bytes
     const P *const weight = static_cast<const P *>(a.o.weight), *const bias = static_cast<const P *>(a.o.bias);
 
     // 1. The row in registers.
-    packed<vec_bytes> data[vectors], head = {}; // head: its first vector, for all
+    packed<vec_bytes> data[vectors];
     const T *const x_row = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2);
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
         data[v] = {};
         if (has_row && is_column(v)) {
-            if constexpr (vec_bytes == 16 && streamed) data[v] = load_kept(x_row + column(v));
+            if constexpr (kept) data[v] = load_kept(x_row + column(v));
             else data[v] = load<vec_bytes, streamed>(x_row + column(v));
         }
     }
-    if (one_pass && !a.o.residual && has_row && count) head = load<vec_bytes, false>(x_row + first * width);
     parameter_vector<P, width> weights[prefetch ? vectors : 1], biases[prefetch ? vectors : 1];
     if constexpr (prefetch) {
 #pragma unroll
@@ -185,83 +183,60 @@ __global__ void __launch_bounds__(limit, (resident_blocks<T, centered, vec_bytes
             if (is_column(v)) data[v] = add_residual<T>(data[v], load<vec_bytes>(residual + column(v)), h + column(v));
     }
     if constexpr (clustered) cluster_wait();
+    A x[vectors * width];
+#pragma unroll
+    for (int v = 0; v < vectors; ++v) {
+        A part[width];
+        unpack<T>(data[v], part);
+#pragma unroll
+        for (int i = 0; i < width; ++i) x[v * width + i] = part[i];
+    }
 
     // 2. Its moments.
     moments<A> total = {A(0), A(0), A(0)};
-    A x[one_pass ? 1 : vectors * width];
-    if constexpr (one_pass) {
-        const auto add = [&](auto at) {
-            A sums[2];
-            thread_moments<T>(data, total.shift, is_column, sums);
-            team_sum<false, true>(sums, team, at);
-            total.sum = sums[0], total.square = sums[1];
-            keep_packed<T>(data);
-        };
-        if (a.o.residual) { // h may overwrite what others would read of x and residual: about the mean itself
-            A mean[1] = {thread_sum<T, true>(data)};
-            team_sum<false, true>(mean, team, slots + 2);
-            total.shift = mean[0] * reciprocal_count;
-        } else {
-            A part[width];
-            unpack<T>(head, part);
-            total.shift = tree_sum(part) * (A(1) / width);
-        }
-        add(slots);
-        if (__any_sync(~0u, recenter(total, reciprocal_count))) add(slots + 2);
-    } else {
+    A sum[width] = {};
+#pragma unroll
+    for (int c = 0; c < vectors * width; ++c) sum[c % width] = centered ? sum[c % width] + x[c] : fma(x[c], x[c], sum[c % width]);
+    A value[1] = {tree_sum(sum)};
+    team_sum<false, true>(value, team, slots);
+    if constexpr (centered) {
+        total.shift = !clustered ? value[0] * a.reciprocal_cols : count ? value[0] / (A(count) * width) : A(0);
+        A sums[width] = {}, squares[width] = {};
 #pragma unroll
         for (int v = 0; v < vectors; ++v) {
-            A part[width];
-            unpack<T>(data[v], part);
+            const A shift = is_column(v) ? total.shift : A(0); // absent elements are 0 and stay so
 #pragma unroll
-            for (int i = 0; i < width; ++i) x[v * width + i] = part[i];
-        }
-        A sum[width] = {};
-#pragma unroll
-        for (int c = 0; c < vectors * width; ++c) sum[c % width] = centered ? sum[c % width] + x[c] : fma(x[c], x[c], sum[c % width]);
-        A value[1] = {tree_sum(sum)};
-        team_sum<false, true>(value, team, slots);
-        if constexpr (centered) {
-            total.shift = value[0] * reciprocal_count;
-            A sums[width] = {}, squares[width] = {};
-#pragma unroll
-            for (int v = 0; v < vectors; ++v) {
-                const A shift = is_column(v) ? total.shift : A(0); // absent elements are 0 and stay so
-#pragma unroll
-                for (int i = 0; i < width; ++i) {
-                    A &d = x[v * width + i];
-                    d -= shift;
-                    sums[i] += d;
-                    squares[i] = fma(d, d, squares[i]);
-                }
+            for (int i = 0; i < width; ++i) {
+                A &d = x[v * width + i];
+                d -= shift;
+                sums[i] += d;
+                squares[i] = fma(d, d, squares[i]);
             }
-            A values[2] = {tree_sum(sums), tree_sum(squares)};
-            team_sum<false, true>(values, team, slots + 1);
-            total.sum = values[0], total.square = values[1];
-        } else {
-            total.square = value[0];
         }
+        A values[2] = {tree_sum(sums), tree_sum(squares)};
+        team_sum<false, true>(values, team, slots + 1);
+        total.sum = values[0], total.square = values[1];
+    } else {
+        total.square = value[0];
     }
     const A block_shift = total.shift;
     if constexpr (clustered) {
         exchange.send({total.shift, total.sum, total.square, 0}, 0, rank, a.cluster, threadIdx.x);
         total = merge_blocks<centered>(exchange.wait(0), all, width, a);
     }
-    if constexpr (one_pass) total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
 
     // 3. Statistics and output. x holds x - block_shift.
     row_statistics<A> s = finish_statistics<centered>(total, a);
     if (threadIdx.x == 0 && rank == 0 && has_row) save_statistics<centered>(s, a, row);
-    if constexpr (clustered && !one_pass) s.correction -= block_shift - s.shift;
+    if constexpr (clustered) s.correction -= block_shift - s.shift;
     T *const y = static_cast<T *>(a.o.y) + row_offset(row, a.p.y, a.p.extent1, a.p.extent2);
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
         parameter_vector<P, width> &w = weights[prefetch ? v : 0], &b = biases[prefetch ? v : 0];
-        if constexpr (!prefetch) load_affine<centered, one_pass>(weight, bias, column(v), is_column(v), w, b);
+        if constexpr (!prefetch) load_affine<centered>(weight, bias, column(v), is_column(v), w, b);
         A part[width];
-        if constexpr (one_pass) unpack<T>(data[v], part);
 #pragma unroll
-        for (int i = 0; i < width; ++i) part[i] = one_pass ? part[i] - s.shift : x[one_pass ? 0 : v * width + i];
+        for (int i = 0; i < width; ++i) part[i] = x[v * width + i];
         normalize<T, P, centered, width>(part, s, w, b, a.weight_offset);
         if (has_row && is_column(v)) store<vec_bytes, streamed>(y + column(v), pack<T, vec_bytes>(part));
     }

