@@ -38,7 +38,8 @@ bops_status bops_copy_launch(const void *from, void *to, uint64_t bytes, bops_st
 
 typedef uint32_t bops_row_norm_variant;
 enum {
-    /* Forward. The row stays in registers, of a part of a block, a block or a cluster. */
+    /* Forward. The row stays in registers, of a part of a block, a block or a cluster. Threads up to 1024 for rms_norm of 4-byte elements where 4
+     * vectors a thread are the whole row of one block. */
     BOPS_ROW_NORM_RESIDENT = 0,
     /* Forward of 16-bit elements. The row stays in shared memory, of a block of 256 threads or a cluster of them; as many threads a row.
      * vec_bytes 16. */
@@ -71,7 +72,8 @@ typedef struct {
     uint32_t vec_bytes;       /* bytes of one access to x, y, dy, ..: 16, 4 or 2 (f64: 8). Rows start at multiples of it and are a whole
                                  number of it; parameters start at multiples of the smaller of 16 and as many of their elements. */
     uint32_t vectors;         /* RESIDENT, PERSISTENT, FEW_ROWS: vectors per thread */
-    uint32_t threads;         /* of a block; a multiple of 32, at most 512; PERSISTENT: 256 or 512, the room for threads_per_row times rows */
+    uint32_t threads;         /* of a block; a multiple of 32, at most 512 but where a variant says otherwise; PERSISTENT: 256 or 512, the room
+                                 for threads_per_row times rows */
     uint32_t threads_per_row; /* in one block: a power of two up to 32 or a multiple of 32; PERSISTENT with 16 or 32 columns a thread: at
                                  least 32. A block holds threads / threads_per_row rows, with a cluster 1 */
     uint32_t cluster;         /* blocks that share a row, 1..16; more than 1 needs compute capability 9.0 and

@@ -136,6 +136,12 @@ impl Forward<'_> {
         }
     }
 
+    /// Of a dispatch that does all.
+    fn whole_uses(&self) -> Uses {
+        let running = self.norm.fields.momentum.map(|_| "elements_f32_out");
+        Uses { x: true, affine: true, y: true, saved: true, running, ..Uses::default() }
+    }
+
     /// Whole groups in registers.
     fn resident(&self, team: Team, props: &Props) -> Result<StepBuilder, Reason> {
         let grid = groups(self.segments.group_count.div_ceil(team.rows()), props)?;
@@ -146,14 +152,7 @@ impl Forward<'_> {
             "norm/channel_norm_moments",
             "norm/channel_norm_resident",
         ];
-        let uses = Uses {
-            x: true,
-            affine: true,
-            y: true,
-            saved: true,
-            running: self.norm.fields.momentum.map(|_| "elements_f32_out"),
-            ..Uses::default()
-        };
+        let uses = self.whole_uses();
         let constants = (team.constants(), &[("UNPACKED", team.keep == Keep::Values)][..]);
         Ok(self.step("channel_norm_resident", &files, constants, uses, (self.params, grid)))
     }
@@ -173,14 +172,7 @@ impl Forward<'_> {
     fn gapless_resident(&self, tile: GaplessTile, props: &Props) -> Result<StepBuilder, Reason> {
         let grid = groups(self.segments.channels / tile.channels, props)?;
         let files = ["norm/channel_norm_update", "norm/channel_norm_gapless", "norm/channel_norm_gapless_resident"];
-        let uses = Uses {
-            x: true,
-            affine: true,
-            y: true,
-            saved: true,
-            running: self.norm.fields.momentum.map(|_| "elements_f32_out"),
-            ..Uses::default()
-        };
+        let uses = self.whole_uses();
         let params = ForwardParams { columns: tile.columns as u32, ..self.params };
         let constants = (vec![("WORKGROUP", tile.workgroup), ("CHUNKS", tile.chunks)], &[][..]);
         let step = self.step("channel_norm_gapless_resident", &files, constants, uses, (params, grid));
