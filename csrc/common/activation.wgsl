@@ -50,11 +50,11 @@ fn exp_minus_one(x: vec4<f32>) -> vec4<f32> {
 }
 
 // factor / (1 + exp(-x)) = factor E / (1 + E), E = exp(x), of at most 2^29: the quotient is 1 then. E and 1 are both taken times 2^7, so
-// that what is lost of E where it is too small to be a normal number is, times a factor no larger than x, less than 2^-126. The bound may
-// pass over a NaN of x, which the factor has to bring.
+// that what is lost of E where it is too small to be a normal number is, times a factor no larger than x, less than 2^-126. The factor comes
+// before E: E / (1 + E) may be too small where the product is not. The bound may pass over a NaN of x, which the factor has to bring.
 fn times_sigmoid(factor: vec4<f32>, x: vec4<f32>) -> vec4<f32> {
     let e = exp2(min(x * 1.44269504 + 7.0, vec4<f32>(36.0)));
-    return factor * (e * (1.0 / (e + 128.0)));
+    return (factor * (1.0 / (e + 128.0))) * e;
 }
 
 // 1 / (1 + exp(-x)) plus `weight` times its derivative, x at most 86 and no NaN.
@@ -65,11 +65,11 @@ fn sigmoid_and_slope(x: vec4<f32>, weight: vec4<f32>) -> vec4<f32> {
     return s + (s * r) * weight;
 }
 
-// The derivative of 1 / (1 + exp(-x)).
-fn sigmoid_slope(x: vec4<f32>) -> vec4<f32> {
-    let e = scaled_exp(-abs(x)) * (1.0 / EXP_SCALE);
-    let share = 1.0 / (1.0 + e);
-    return (e * share) * share;
+// factor times the derivative of 1 / (1 + exp(-x)).
+fn times_sigmoid_slope(factor: f32, x: vec4<f32>) -> vec4<f32> {
+    let scaled = scaled_exp(-abs(x));
+    let share = 1.0 / (1.0 + scaled * (1.0 / EXP_SCALE));
+    return ((scaled * share) * share) * (factor / EXP_SCALE);
 }
 
 // The argument of GeluTanh's sigmoid, 2 sqrt(2 / pi) (x + 0.044715 x^3).
@@ -160,10 +160,10 @@ fn differentiate(dout: vec4<f32>, x: vec4<f32>) -> vec4<f32> {
         return dout * select(sigmoid_and_slope(t, t), x, are_nan(x));
     }
     if (ACTIVATION == SIGMOID) {
-        return dout * sigmoid_slope(x);
+        return dout * times_sigmoid_slope(1.0, x);
     }
     if (ACTIVATION == TANH) {
-        return dout * (4.0 * sigmoid_slope(2.0 * x));
+        return dout * times_sigmoid_slope(4.0, 2.0 * x);
     }
     return dout;
 }
