@@ -458,10 +458,6 @@ impl Location<'_> {
     pub(crate) fn address(&self) -> u64 {
         self.start
     }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.start == self.end
-    }
 }
 
 /// The checked operands at their fixed positions, and the workspace.
