@@ -78,18 +78,18 @@ impl Expected {
 }
 
 impl Location<'_> {
-    fn overlaps(&self, other: &Self) -> bool {
-        let meet = self.start < other.end && other.start < self.end;
-        #[cfg(feature = "wgpu")]
-        let meet = meet && self.buffer == other.buffer;
-        meet
+    /// Whether the addresses meet, and without a branch. Absent and empty operands meet nothing.
+    fn meets(&self, other: &Self) -> bool {
+        (self.start < other.end) & (other.start < self.end)
     }
 
-    fn is_same(&self, other: &Self) -> bool {
-        let same = self.start == other.start && self.end == other.end;
+    /// Whether addresses that meet are those of the same bytes.
+    #[cfg_attr(not(feature = "wgpu"), expect(unused_variables, reason = "there is one space of addresses"))]
+    fn shares_space(&self, other: &Self) -> bool {
         #[cfg(feature = "wgpu")]
-        let same = same && self.buffer == other.buffer;
-        same
+        return self.buffer == other.buffer;
+        #[cfg(not(feature = "wgpu"))]
+        true
     }
 }
 
@@ -261,9 +261,7 @@ fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
         let from = if a.is_written { 0 } else { first_written };
         let from = from.max(a.at() + 1).min(ranges.len());
         let others = &ranges[from..];
-        // By addresses alone and without a branch for each. Absent and empty operands meet nothing.
-        let meets = |other: &Location<'_>| u32::from((range.start < other.end) & (other.start < range.end));
-        let mut meeting = others.iter().rev().fold(0, |bits, other| bits << 1 | meets(other)) << from;
+        let mut meeting = others.iter().rev().fold(0, |bits, other| bits << 1 | u32::from(range.meets(other))) << from;
         if !a.is_written {
             meeting &= plan.written;
         }
@@ -271,13 +269,16 @@ fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
             let at = meeting.trailing_zeros() as usize;
             meeting &= meeting - 1;
             let other = &ranges[at];
+            if !range.shares_space(other) {
+                continue;
+            }
             let is_partner = a.in_place.is_some_and(|partner| usize::from(partner) == at);
-            if range.overlaps(other) && !(is_partner && range.is_same(other)) {
+            if !(is_partner && (range.start, range.end) == (other.start, other.end)) {
                 let detail = if is_partner { "; in place, both must be the identical range" } else { "" };
                 return Err(Error::Overlap { op: plan.op, a: a.name, b: plan.names[at], detail });
             }
         }
-        if range.overlaps(&located.workspace) {
+        if range.meets(&located.workspace) && range.shares_space(&located.workspace) {
             return Err(Error::Overlap { op: plan.op, a: a.name, b: "workspace", detail: "" });
         }
     }

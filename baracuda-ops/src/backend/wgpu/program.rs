@@ -97,14 +97,6 @@ impl StepBuilder {
     }
 }
 
-/// How `groups` workgroups are spread over two dimensions, unless there are too many.
-pub(crate) fn grid(groups: u64, props: &Props) -> Option<[u32; 2]> {
-    let most = u64::from(props.max_groups);
-    let x = groups.clamp(1, most);
-    let y = groups.div_ceil(x);
-    (y <= most).then_some([x as u32, y as u32])
-}
-
 /// The dispatches of a plan, in order.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -142,18 +134,20 @@ impl Program {
     }
 
     /// The steps whose operands have elements, with their bindings.
-    fn resolved<'a>(&'a self, located: &Located<'a>) -> impl Iterator<Item = (usize, Resolved<'a>)> {
+    fn resolved<'a>(&'a self, located: &Located<'a>) -> impl Iterator<Item = Resolved<'a>> {
         let props = self.device.props();
-        self.steps.iter().enumerate().filter_map(move |(at, step)| Some((at, step.resolve(props, located)?)))
+        (0..self.steps.len()).filter_map(move |at| Resolved::new(&self.steps, at, props, located))
     }
 }
 
 /// The bindings of one step for given operands.
 struct Resolved<'a> {
+    /// Among the steps of the program.
+    at: usize,
+    step: &'a Step,
     ranges: [Option<Range<'a>>; MAX_BINDINGS],
     /// From the start of each binding to its operand, in words.
     offsets: [u32; MAX_BINDINGS],
-    count: usize,
     form: Form,
 }
 
@@ -162,7 +156,6 @@ struct Range<'a> {
     buffer: &'a ::wgpu::Buffer,
     start: u64,
     bytes: u64,
-    operand: Option<usize>,
 }
 
 /// Which of a step's pipelines serves its operands.
@@ -174,32 +167,6 @@ struct Form {
 }
 
 impl Step {
-    fn resolve<'a>(&self, props: &Props, located: &Located<'a>) -> Option<Resolved<'a>> {
-        let align = u64::from(props.binding_align).max(4 * u64::from(CHUNK_WORDS));
-        let mut ranges: [Option<Range<'a>>; MAX_BINDINGS] = [None; MAX_BINDINGS];
-        let mut offsets = [0; MAX_BINDINGS];
-        let mut form = Form { has_whole_chunks: true, is_shared: false };
-        for (i, binding) in self.bindings.iter().enumerate() {
-            let (location, skipped, part, operand) = match binding.place {
-                Place::Operand(position) => (&located.operands[position], 0, None, Some(position)),
-                Place::Workspace { offset, bytes } => (&located.workspace, offset, Some(bytes), None),
-            };
-            let Location { buffer: Some(buffer), start: offset, end, .. } = *location else { return None };
-            let (first, bytes) = (offset + skipped, end - offset);
-            // Alignments are powers of two.
-            let start = first & !(align - 1);
-            offsets[i] = ((first - start) / 4) as u32;
-            form.has_whole_chunks &= !binding.has_chunks || offsets[i].is_multiple_of(CHUNK_WORDS);
-            let bytes = (first - start + part.unwrap_or(bytes)).next_multiple_of(4);
-            let others = self.bindings.iter().zip(&ranges[..i]);
-            form.is_shared |= others
-                .filter(|(other, _)| other.is_written != binding.is_written)
-                .any(|(_, range)| range.is_some_and(|range| range.buffer == buffer));
-            ranges[i] = Some(Range { buffer, start, bytes, operand });
-        }
-        Some(Resolved { ranges, offsets, count: self.bindings.len(), form })
-    }
-
     fn pipeline(&self, form: Form) -> &Pipeline {
         // For aligned chunks the first, for any word the last, which may be the same.
         let at = if form.has_whole_chunks { 0 } else { self.forms.len() - 1 };
@@ -207,12 +174,48 @@ impl Step {
     }
 }
 
-impl Resolved<'_> {
+impl<'a> Resolved<'a> {
+    /// None if an operand has no elements.
+    #[inline]
+    fn new(steps: &'a [Step], at: usize, props: &Props, located: &Located<'a>) -> Option<Self> {
+        let step = &steps[at];
+        let form = Form { has_whole_chunks: true, is_shared: false };
+        let mut resolved = Self { at, step, ranges: [None; MAX_BINDINGS], offsets: [0; MAX_BINDINGS], form };
+        let align = props.workspace_align();
+        for (i, binding) in step.bindings.iter().enumerate() {
+            let (location, skipped, part) = match binding.place {
+                Place::Operand(position) => (&located.operands[position], 0, None),
+                Place::Workspace { offset, bytes } => (&located.workspace, offset, Some(bytes)),
+            };
+            let Location { buffer: Some(buffer), start: offset, end, .. } = *location else { return None };
+            let (first, bytes) = (offset + skipped, end - offset);
+            // Alignments are powers of two.
+            let start = first & !(align - 1);
+            let words = ((first - start) / 4) as u32;
+            let bytes = (first - start + part.unwrap_or(bytes)).next_multiple_of(4);
+            resolved.form.has_whole_chunks &= !binding.has_chunks || words.is_multiple_of(CHUNK_WORDS);
+            resolved.form.is_shared |= step.bindings.iter().zip(&resolved.ranges[..i]).any(|(other, range)| {
+                other.is_written != binding.is_written && range.is_some_and(|range| range.buffer == buffer)
+            });
+            resolved.ranges[i] = Some(Range { buffer, start, bytes });
+            resolved.offsets[i] = words;
+        }
+        Some(resolved)
+    }
+
+    /// The operand of a binding, for errors.
+    fn operand(&self, binding: usize, plan: &Contract) -> &'static str {
+        match self.step.bindings[binding].place {
+            Place::Operand(position) => plan.names[position],
+            Place::Workspace { .. } => "workspace",
+        }
+    }
+
     /// The bind group. `offsets` is the uniform that holds them where there are no immediates.
-    fn bind_group(&self, device: &Device, step: &Step, offsets: Option<&::wgpu::Buffer>) -> ::wgpu::BindGroup {
-        let params = &*step.params;
+    fn bind_group(&self, device: &Device, offsets: Option<&::wgpu::Buffer>) -> ::wgpu::BindGroup {
+        let params = &*self.step.params;
         let whole = |buffer| ::wgpu::BufferBinding { buffer, offset: 0, size: None };
-        let count = 1 + self.count + usize::from(offsets.is_some());
+        let count = 1 + self.step.bindings.len() + usize::from(offsets.is_some());
         // In place, without the heap: past `count` they are not used.
         let entries: [_; MAX_BINDINGS + 2] = std::array::from_fn(|i| {
             let binding = match i.checked_sub(1).and_then(|at| self.ranges.get(at).copied().flatten()) {
@@ -225,7 +228,7 @@ impl Resolved<'_> {
         });
         device.device.create_bind_group(&::wgpu::BindGroupDescriptor {
             label: None,
-            layout: &step.pipeline(self.form).layout,
+            layout: &self.step.pipeline(self.form).layout,
             entries: &entries[..count],
         })
     }
@@ -238,7 +241,7 @@ pub(crate) fn enqueue(program: &Program, queue: &mut Queue<'_>, plan: &Contract,
     let no_offsets = if props.has_immediates() {
         None
     } else {
-        program.resolved(located).try_for_each(|(_, resolved)| demand_aligned(&resolved, props, plan))?;
+        program.resolved(located).try_for_each(|resolved| demand_aligned(&resolved, props, plan))?;
         Some(&device.no_offsets)
     };
     record(program, &bind_steps(program, plan, located, |_| no_offsets)?, queue)
@@ -255,16 +258,17 @@ fn bind_steps<'a>(
     let device = &program.device;
     let bound = device.guarded("create_bind_group", || {
         let mut steps = Vec::with_capacity(program.steps.len());
-        for (at, resolved) in program.resolved(located) {
-            let group = resolved.bind_group(device, &program.steps[at], offsets(steps.len()));
-            steps.push(BoundStep { at, group, form: resolved.form, offsets: resolved.offsets });
+        for resolved in program.resolved(located) {
+            let group = resolved.bind_group(device, offsets(steps.len()));
+            let Resolved { at, form, offsets, .. } = resolved;
+            steps.push(BoundStep { at, group, form, offsets });
         }
         steps
     });
     bound.map_err(|error| match error {
         Error::Backend { .. } => {
             let mut steps = program.resolved(located);
-            steps.find_map(|(_, resolved)| foreign_operand(&resolved, device, plan)).unwrap_or(error)
+            steps.find_map(|resolved| foreign_operand(&resolved, device, plan)).unwrap_or(error)
         }
         other => other,
     })
@@ -273,7 +277,7 @@ fn bind_steps<'a>(
 /// Finds the operand whose buffer this device does not know, by binding each alone.
 #[cold]
 fn foreign_operand(resolved: &Resolved<'_>, device: &Device, plan: &Contract) -> Option<Error> {
-    resolved.ranges.iter().flatten().find_map(|range| {
+    resolved.ranges.iter().flatten().enumerate().find_map(|(binding, range)| {
         let alone = device.guarded("create_bind_group", || {
             let ty = ::wgpu::BindingType::Buffer {
                 ty: ::wgpu::BufferBindingType::Storage { read_only: true },
@@ -302,7 +306,7 @@ fn foreign_operand(resolved: &Resolved<'_>, device: &Device, plan: &Contract) ->
             }
             Err(_) => Some(Error::WrongDevice {
                 op: plan.op,
-                operand: range.operand.map_or("workspace", |position| plan.names[position]),
+                operand: resolved.operand(binding, plan),
                 expected: device.to_string(),
                 got: "another wgpu device".into(),
             }),
@@ -313,11 +317,11 @@ fn foreign_operand(resolved: &Resolved<'_>, device: &Device, plan: &Contract) ->
 
 /// Without immediates, a run has nowhere to put offsets.
 fn demand_aligned(resolved: &Resolved<'_>, props: &Props, plan: &Contract) -> Result<()> {
-    for (range, words) in resolved.ranges.iter().flatten().zip(resolved.offsets) {
+    for (binding, (range, words)) in resolved.ranges.iter().flatten().zip(resolved.offsets).enumerate() {
         if words != 0 {
             return Err(Error::Misaligned {
                 op: plan.op,
-                operand: range.operand.map_or("workspace", |position| plan.names[position]),
+                operand: resolved.operand(binding, plan),
                 need_bytes: props.workspace_align(),
                 at: range.start + 4 * u64::from(words),
             });
@@ -339,14 +343,13 @@ pub(crate) struct BoundStep {
 pub(crate) fn bind(program: &Program, plan: &Contract, located: &Located<'_>) -> Result<Vec<BoundStep>> {
     let device = &program.device;
     let uniform = |resolved: Resolved<'_>| {
-        let mut contents = [0; 4 * MAX_BINDINGS];
-        contents[..4 * resolved.count].copy_from_slice(bytemuck::cast_slice(&resolved.offsets[..resolved.count]));
+        let contents: &[u8] = bytemuck::cast_slice(&resolved.offsets);
         let usage = ::wgpu::BufferUsages::UNIFORM;
-        device.create_buffer("baracuda-ops offsets", contents.len() as u64, usage, Some(&contents))
+        device.create_buffer("baracuda-ops offsets", contents.len() as u64, usage, Some(contents))
     };
     let uniforms = match device.props().has_immediates() {
         true => Vec::new(),
-        false => program.resolved(located).map(|(_, resolved)| uniform(resolved)).collect::<Result<_>>()?,
+        false => program.resolved(located).map(uniform).collect::<Result<_>>()?,
     };
     bind_steps(program, plan, located, |step| uniforms.get(step))
 }
