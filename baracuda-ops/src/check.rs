@@ -78,7 +78,7 @@ impl Expected {
 }
 
 impl Location<'_> {
-    /// Whether the addresses meet, and without a branch. Absent and empty operands meet nothing.
+    /// Whether the addresses meet, without a branch. Absent and empty operands meet nothing.
     fn meets(&self, other: &Self) -> bool {
         (self.start < other.end) & (other.start < self.end)
     }
@@ -258,10 +258,9 @@ fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
     for a in &plan.expected {
         let range = &located.operands[a.at()];
         // What is read may overlap what is read.
-        let from = if a.is_written { 0 } else { first_written };
-        let from = from.max(a.at() + 1).min(ranges.len());
-        let others = &ranges[from..];
-        let mut meeting = others.iter().rev().fold(0, |bits, other| bits << 1 | u32::from(range.meets(other))) << from;
+        let from = (a.at() + 1).max(if a.is_written { 0 } else { first_written }).min(ranges.len());
+        let meets = |bits, other| bits << 1 | u32::from(range.meets(other));
+        let mut meeting = ranges[from..].iter().rev().fold(0, meets) << from;
         if !a.is_written {
             meeting &= plan.written;
         }

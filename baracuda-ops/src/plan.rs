@@ -373,7 +373,9 @@ impl AnyPlan {
     /// # Errors
     /// As [`Plan::run`], and [`Error::OperandCount`] if there are not as many operands as slots.
     pub fn run(&self, queue: &mut Queue<'_>, operands: &[Operand<'_>], workspace: Workspace<'_>) -> Result<()> {
-        self.0.run(queue, &self.arranged(operands)?, &workspace)
+        let mut arranged = Operands::none();
+        self.arrange(operands, &mut arranged)?;
+        self.0.run(queue, &arranged, &workspace)
     }
 
     /// As [`Plan::bind`], with the operands in slot order.
@@ -381,20 +383,22 @@ impl AnyPlan {
     /// # Errors
     /// As [`Plan::bind`], and [`Error::OperandCount`] if there are not as many operands as slots.
     pub fn bind(&self, operands: &[Operand<'_>], workspace: Workspace<'_>) -> Result<Bound> {
-        Core::bind(&self.0, &self.arranged(operands)?, &workspace)
+        let mut arranged = Operands::none();
+        self.arrange(operands, &mut arranged)?;
+        Core::bind(&self.0, &arranged, &workspace)
     }
 
+    /// Puts operands in slot order at their positions; `arranged` holds none yet.
     #[inline]
-    fn arranged<'a>(&self, operands: &[Operand<'a>]) -> Result<Operands<'a>> {
-        let (need, got) = (self.0.slots.len(), operands.len());
-        if need != got {
-            return Err(Error::OperandCount { op: self.0.info.op, need, got });
+    fn arrange<'a>(&self, operands: &[Operand<'a>], arranged: &mut Operands<'a>) -> Result<()> {
+        let Contract { op, expected, .. } = &self.0.contract;
+        if operands.len() != expected.len() {
+            return Err(Error::OperandCount { op, need: expected.len(), got: operands.len() });
         }
-        let mut arranged = Operands::none();
-        for (expected, operand) in self.0.contract.expected.iter().zip(operands) {
+        for (expected, operand) in expected.iter().zip(operands) {
             arranged.put(expected.at(), operand.0);
         }
-        Ok(arranged)
+        Ok(())
     }
 }
 

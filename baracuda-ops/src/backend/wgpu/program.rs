@@ -135,15 +135,15 @@ impl Program {
 
     /// The steps whose operands have elements, with their bindings.
     fn resolved<'a>(&'a self, located: &Located<'a>) -> impl Iterator<Item = Resolved<'a>> {
-        let props = self.device.props();
-        (0..self.steps.len()).filter_map(move |at| Resolved::new(&self.steps, at, props, located))
+        self.steps.iter().filter_map(move |step| {
+            let mut resolved = Resolved::new(step);
+            resolved.locate(self.device.props(), located).then_some(resolved)
+        })
     }
 }
 
 /// The bindings of one step for given operands.
 struct Resolved<'a> {
-    /// Among the steps of the program.
-    at: usize,
     step: &'a Step,
     ranges: [Option<Range<'a>>; MAX_BINDINGS],
     /// From the start of each binding to its operand, in words.
@@ -175,32 +175,35 @@ impl Step {
 }
 
 impl<'a> Resolved<'a> {
-    /// None if an operand has no elements.
+    /// A step whose operands are not located yet.
     #[inline]
-    fn new(steps: &'a [Step], at: usize, props: &Props, located: &Located<'a>) -> Option<Self> {
-        let step = &steps[at];
+    fn new(step: &'a Step) -> Self {
         let form = Form { has_whole_chunks: true, is_shared: false };
-        let mut resolved = Self { at, step, ranges: [None; MAX_BINDINGS], offsets: [0; MAX_BINDINGS], form };
+        Self { step, ranges: [None; MAX_BINDINGS], offsets: [0; MAX_BINDINGS], form }
+    }
+
+    /// Finds the bindings, in place; false if an operand has no elements.
+    fn locate(&mut self, props: &Props, located: &Located<'a>) -> bool {
         let align = props.workspace_align();
-        for (i, binding) in step.bindings.iter().enumerate() {
+        for (i, binding) in self.step.bindings.iter().enumerate() {
             let (location, skipped, part) = match binding.place {
                 Place::Operand(position) => (&located.operands[position], 0, None),
                 Place::Workspace { offset, bytes } => (&located.workspace, offset, Some(bytes)),
             };
-            let Location { buffer: Some(buffer), start: offset, end, .. } = *location else { return None };
+            let Location { buffer: Some(buffer), start: offset, end, .. } = *location else { return false };
             let (first, bytes) = (offset + skipped, end - offset);
             // Alignments are powers of two.
             let start = first & !(align - 1);
             let words = ((first - start) / 4) as u32;
             let bytes = (first - start + part.unwrap_or(bytes)).next_multiple_of(4);
-            resolved.form.has_whole_chunks &= !binding.has_chunks || words.is_multiple_of(CHUNK_WORDS);
-            resolved.form.is_shared |= step.bindings.iter().zip(&resolved.ranges[..i]).any(|(other, range)| {
+            self.form.has_whole_chunks &= !binding.has_chunks || words.is_multiple_of(CHUNK_WORDS);
+            self.form.is_shared |= self.step.bindings.iter().zip(&self.ranges[..i]).any(|(other, range)| {
                 other.is_written != binding.is_written && range.is_some_and(|range| range.buffer == buffer)
             });
-            resolved.ranges[i] = Some(Range { buffer, start, bytes });
-            resolved.offsets[i] = words;
+            self.ranges[i] = Some(Range { buffer, start, bytes });
+            self.offsets[i] = words;
         }
-        Some(resolved)
+        true
     }
 
     /// The operand of a binding, for errors.
@@ -258,10 +261,13 @@ fn bind_steps<'a>(
     let device = &program.device;
     let bound = device.guarded("create_bind_group", || {
         let mut steps = Vec::with_capacity(program.steps.len());
-        for resolved in program.resolved(located) {
-            let group = resolved.bind_group(device, offsets(steps.len()));
-            let Resolved { at, form, offsets, .. } = resolved;
-            steps.push(BoundStep { at, group, form, offsets });
+        for (at, step) in program.steps.iter().enumerate() {
+            let mut resolved = Resolved::new(step);
+            if resolved.locate(device.props(), located) {
+                let group = resolved.bind_group(device, offsets(steps.len()));
+                let Resolved { form, offsets, .. } = resolved;
+                steps.push(BoundStep { at, group, form, offsets });
+            }
         }
         steps
     });
