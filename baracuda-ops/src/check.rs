@@ -9,20 +9,42 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, MAX_SLOTS, Memory, Operands, Place, View, Workspace};
 use crate::options::WorkspaceReq;
-use crate::plan::{Access, Slot};
+use crate::plan::{Access, Descriptor, Slot};
 
-/// What the check knows of a plan.
-pub(crate) struct Contract<'p> {
+/// What a plan demands of its operands.
+pub(crate) struct Contract {
     pub(crate) op: &'static str,
     pub(crate) names: &'static [&'static str],
-    pub(crate) expected: &'p [Expected],
-    pub(crate) device: &'p Device,
+    pub(crate) device: Device,
     pub(crate) workspace: WorkspaceReq,
+    /// In the order of their positions.
+    pub(crate) expected: Box<[Expected]>,
+    /// A bit for each declared position.
+    declared: u32,
+    /// A bit for each position that is written.
+    written: u32,
+}
+
+impl Contract {
+    pub(crate) fn new<D: Descriptor>(descriptor: &D, device: &Device, workspace: WorkspaceReq) -> Self {
+        let slots = descriptor.slots();
+        let bits = |slots: &mut dyn Iterator<Item = &Slot>| slots.fold(0, |bits, slot| bits | 1 << slot.position);
+        Self {
+            op: D::NAME,
+            names: D::OPERANDS,
+            device: device.clone(),
+            workspace,
+            expected: slots.iter().map(|slot| Expected::new(slot, device)).collect(),
+            declared: bits(&mut slots.iter()),
+            written: bits(&mut slots.iter().filter(|slot| slot.access != Access::In)),
+        }
+    }
 }
 
 /// What a run expects of one operand: a slot's facts, packed closely since every run reads them all.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
+    name: &'static str,
     span_bytes: u64,
     align: u64,
     position: u8,
@@ -32,14 +54,14 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    /// What a device expects of a slot's operand.
-    pub(crate) fn new(slot: &Slot, device: &Device) -> Self {
+    fn new(slot: &Slot, device: &Device) -> Self {
         let align = match device.backend() {
             Backend::Cpu => slot.desc.dtype().size_bytes(),
             Backend::Cuda => slot.desc.align_bytes(),
             Backend::Wgpu => 4,
         };
         Self {
+            name: slot.name,
             span_bytes: slot.span_bytes,
             align,
             position: slot.position as u8,
@@ -56,36 +78,34 @@ impl Expected {
 }
 
 impl Location<'_> {
-    fn overlaps(&self, other: &Self) -> bool {
-        let meet = self.start < other.end && other.start < self.end;
-        #[cfg(feature = "wgpu")]
-        let meet = meet && self.buffer == other.buffer;
-        meet
+    /// Whether the addresses meet, without a branch. Absent and empty operands meet nothing.
+    fn meets(&self, other: &Self) -> bool {
+        (self.start < other.end) & (other.start < self.end)
     }
 
-    fn is_same(&self, other: &Self) -> bool {
-        let same = self.start == other.start && self.end == other.end;
+    /// Whether addresses that meet are those of the same bytes.
+    #[cfg_attr(not(feature = "wgpu"), expect(unused_variables, reason = "there is one space of addresses"))]
+    fn shares_space(&self, other: &Self) -> bool {
         #[cfg(feature = "wgpu")]
-        let same = same && self.buffer == other.buffer;
-        same
+        return self.buffer == other.buffer;
+        #[cfg(not(feature = "wgpu"))]
+        true
     }
 }
 
 /// Checks operands and workspace against a plan's contract and writes where they lie to `located`, which holds nothing yet.
 pub(crate) fn check<'a>(
-    plan: &Contract<'_>,
+    plan: &Contract,
     operands: &Operands<'a>,
     workspace: &Workspace<'a>,
     located: &mut Located<'a>,
 ) -> Result<()> {
     let op = plan.op;
-    let (mut declared, mut in_place, mut written) = (0u32, 0u32, 0u32);
-    for expected in plan.expected {
+    let mut in_place = 0u32;
+    for expected in &plan.expected {
         let at = expected.at();
-        declared |= 1 << at;
-        written |= u32::from(expected.is_written) << at;
         let Some(view) = &operands.views[at] else {
-            return Err(Error::MissingOperand { op, operand: plan.names[at] });
+            return Err(Error::MissingOperand { op, operand: expected.name });
         };
         if let Place::Partner = view.place {
             in_place |= 1 << at;
@@ -93,7 +113,7 @@ pub(crate) fn check<'a>(
         }
         located.operands[at] = place(plan, expected, view)?;
     }
-    let unexpected = operands.present & !declared;
+    let unexpected = operands.present & !plan.declared;
     if unexpected != 0 {
         let operand = plan.names.get(unexpected.trailing_zeros() as usize).copied().unwrap_or_default();
         return Err(Error::UnexpectedOperand { op, operand });
@@ -106,17 +126,14 @@ pub(crate) fn check<'a>(
     if plan.workspace.bytes != 0 {
         located.workspace = place_workspace(plan, workspace)?;
     }
-    match meeting(&located.operands[..plan.names.len().min(MAX_SLOTS)], written, &located.workspace) {
-        0 => Ok(()),
-        meeting => disjoint(plan, located, meeting),
-    }
+    disjoint(plan, located)
 }
 
 /// Where one operand lies, after every check that concerns it alone. Inlined, as `resolve` is: a location that goes through memory is
 /// written in words and read in pairs of them, for which the processor waits.
 #[inline(always)]
-fn place<'a>(plan: &Contract<'_>, expected: &Expected, view: &View<'a>) -> Result<Location<'a>> {
-    let (op, operand) = (plan.op, plan.names[expected.at()]);
+fn place<'a>(plan: &Contract, expected: &Expected, view: &View<'a>) -> Result<Location<'a>> {
+    let (op, operand) = (plan.op, expected.name);
     if expected.is_written && !view.is_writable {
         return Err(Error::ReadOnly { op, operand });
     }
@@ -126,7 +143,7 @@ fn place<'a>(plan: &Contract<'_>, expected: &Expected, view: &View<'a>) -> Resul
     }
 }
 
-fn place_workspace<'a>(plan: &Contract<'_>, workspace: &Workspace<'a>) -> Result<Location<'a>> {
+fn place_workspace<'a>(plan: &Contract, workspace: &Workspace<'a>) -> Result<Location<'a>> {
     let (op, need_bytes) = (plan.op, plan.workspace.bytes);
     let Some(view) = &workspace.0 else {
         return Err(Error::TooSmall { op, operand: "workspace", need_bytes, got_bytes: 0 });
@@ -140,7 +157,7 @@ fn place_workspace<'a>(plan: &Contract<'_>, workspace: &Workspace<'a>) -> Result
 /// The range of `need_bytes` at the start of a view, on the plan's device, inside its memory, aligned to a power of two.
 #[inline(always)]
 fn resolve<'a>(
-    plan: &Contract<'_>,
+    plan: &Contract,
     operand: &'static str,
     view: &View<'a>,
     need_bytes: u64,
@@ -149,7 +166,7 @@ fn resolve<'a>(
     let op = plan.op;
     let (start, got_bytes) = match view.place {
         Place::Host(pointer) if plan.device.backend() == Backend::Cpu => (pointer as u64, view.bytes),
-        Place::Buffer { buffer, offset } if buffer.device == *plan.device => {
+        Place::Buffer { buffer, offset } if buffer.device == plan.device => {
             let got_bytes = view.bytes.min(buffer.bytes.saturating_sub(offset));
             match &buffer.memory {
                 Memory::Cpu(memory) => (memory.address().saturating_add(offset), got_bytes),
@@ -220,8 +237,8 @@ fn resolve_wgpu<'a>(
 
 /// The position of the partner whose memory an in-place operand shares; `in_place` marks the operands that are.
 #[cold]
-fn in_place_partner(plan: &Contract<'_>, expected: &Expected, in_place: u32) -> Result<usize> {
-    let refuse = |detail| Err(Error::NotInPlace { op: plan.op, operand: plan.names[expected.at()], detail });
+fn in_place_partner(plan: &Contract, expected: &Expected, in_place: u32) -> Result<usize> {
+    let refuse = |detail| Err(Error::NotInPlace { op: plan.op, operand: expected.name, detail });
     let Some(partner) = expected.in_place else {
         return refuse("the descriptor names no partner with the same layout for it");
     };
@@ -234,55 +251,41 @@ fn in_place_partner(plan: &Contract<'_>, expected: &Expected, in_place: u32) -> 
     Ok(usize::from(partner))
 }
 
-/// The bit of the workspace in what [`meeting`] tells, after those of the operands.
-const WORKSPACE: u32 = 1 << MAX_SLOTS;
-
-/// A bit for each of the `written` positions whose range meets another, and [`WORKSPACE`] if that does, going by addresses alone and
-/// without a branch for each pair. Absent and empty operands meet nothing.
-fn meeting(operands: &[Location<'_>], written: u32, workspace: &Location<'_>) -> u32 {
-    let count = |range: &Location<'_>| {
-        operands.iter().map(|other| u32::from((range.start < other.end) & (other.start < range.end))).sum::<u32>()
-    };
-    let (mut meeting, mut rest) = (0, written);
-    if !workspace.is_empty() && count(workspace) != 0 {
-        meeting = WORKSPACE;
-    }
-    while rest != 0 {
-        let range = &operands[rest.trailing_zeros() as usize];
-        // A range that is not empty meets itself.
-        let meets = count(range) > u32::from(!range.is_empty());
-        meeting |= if meets { rest & rest.wrapping_neg() } else { 0 };
-        rest &= rest - 1;
-    }
-    meeting
-}
-
-/// Refuses overlaps in which something is written, but for in-place partners at the identical range. Of such a pair, `meeting` names
-/// one that is written.
-fn disjoint(plan: &Contract<'_>, located: &Located<'_>, meeting: u32) -> Result<()> {
-    let op = plan.op;
-    for (i, a) in plan.expected.iter().enumerate() {
+/// Refuses overlaps in which something is written, but for in-place partners at the identical range.
+fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
+    let ranges = &located.operands[..plan.names.len().min(MAX_SLOTS)];
+    let first_written = plan.written.trailing_zeros() as usize;
+    for a in &plan.expected {
         let range = &located.operands[a.at()];
-        for b in &plan.expected[i + 1..] {
-            let other = &located.operands[b.at()];
-            if meeting & (1 << a.position | 1 << b.position) == 0 || !range.overlaps(other) {
+        // What is read may overlap what is read.
+        let from = (a.at() + 1).max(if a.is_written { 0 } else { first_written }).min(ranges.len());
+        let meets = |bits, other| bits << 1 | u32::from(range.meets(other));
+        let mut meeting = ranges[from..].iter().rev().fold(0, meets) << from;
+        if !a.is_written {
+            meeting &= plan.written;
+        }
+        while meeting != 0 {
+            let at = meeting.trailing_zeros() as usize;
+            meeting &= meeting - 1;
+            let other = &ranges[at];
+            if !range.shares_space(other) {
                 continue;
             }
-            let partners = a.in_place == Some(b.position) || b.in_place == Some(a.position);
-            if !(partners && range.is_same(other)) {
-                let detail = if partners { "; in place, both must be the identical range" } else { "" };
-                return Err(Error::Overlap { op, a: plan.names[a.at()], b: plan.names[b.at()], detail });
+            let is_partner = a.in_place.is_some_and(|partner| usize::from(partner) == at);
+            if !(is_partner && (range.start, range.end) == (other.start, other.end)) {
+                let detail = if is_partner { "; in place, both must be the identical range" } else { "" };
+                return Err(Error::Overlap { op: plan.op, a: a.name, b: plan.names[at], detail });
             }
         }
-        if meeting & WORKSPACE != 0 && range.overlaps(&located.workspace) {
-            return Err(Error::Overlap { op, a: plan.names[a.at()], b: "workspace", detail: "" });
+        if range.meets(&located.workspace) && range.shares_space(&located.workspace) {
+            return Err(Error::Overlap { op: plan.op, a: a.name, b: "workspace", detail: "" });
         }
     }
     Ok(())
 }
 
 #[cold]
-fn elsewhere(plan: &Contract<'_>, operand: &'static str, view: &View<'_>) -> Error {
+fn elsewhere(plan: &Contract, operand: &'static str, view: &View<'_>) -> Error {
     let got = match view.place {
         Place::Partner => "in place".to_string(),
         Place::Host(_) => "the host".to_string(),

@@ -184,16 +184,30 @@ pub struct Operands<'a> {
 }
 
 impl<'a> Operands<'a> {
+    /// No operand. Not a constant, which would be copied whole.
+    #[inline]
+    pub(crate) fn none() -> Self {
+        Self { views: [None; MAX_SLOTS], present: 0 }
+    }
+
     /// Operands from the front of an op's list of names; `None` where one is absent.
     #[inline]
     pub(crate) fn new<const N: usize>(operands: [Option<View<'a>>; N]) -> Self {
         const { assert!(N <= MAX_SLOTS) };
-        let (mut views, mut present) = ([None; MAX_SLOTS], 0);
-        for (at, view) in operands.into_iter().enumerate() {
-            present |= u32::from(view.is_some()) << at;
-            views[at] = view;
+        let mut all = Self::none();
+        for (at, operand) in operands.iter().enumerate() {
+            if let Some(view) = operand {
+                all.put(at, *view);
+            }
         }
-        Self { views, present }
+        all
+    }
+
+    /// Adds the operand at a position.
+    #[inline]
+    pub(crate) fn put(&mut self, at: usize, view: View<'a>) {
+        self.views[at] = Some(view);
+        self.present |= 1 << at;
     }
 }
 

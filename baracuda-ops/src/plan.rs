@@ -7,12 +7,10 @@ use std::sync::{Arc, LazyLock};
 
 use serde::{Serialize, de::DeserializeOwned};
 
-#[cfg(feature = "wgpu")]
-use crate::backend::DeviceKind;
 use crate::backend::{Backend, Device, DeviceProps, Located, Queue, QueueKind, cpu};
-use crate::check::{Contract, Expected, check};
+use crate::check::{Contract, check};
 use crate::error::{Error, Reason, Rejection, Result};
-use crate::memory::{MAX_SLOTS, Operand, Operands, Place, View, Workspace};
+use crate::memory::{Operand, Operands, Place, View, Workspace};
 use crate::options::{Determinism, Math, PlanInfo, PlanOptions, WorkspaceReq};
 use crate::tensor::TensorDesc;
 
@@ -270,11 +268,8 @@ impl<D: Descriptor> Plan<D> {
             "plan built"
         );
         let core = Core {
-            names: D::OPERANDS,
+            contract: Contract::new(&*descriptor, device, choice.workspace),
             slots: descriptor.slots().into(),
-            expected: descriptor.slots().iter().map(|slot| Expected::new(slot, device)).collect(),
-            device: device.clone(),
-            workspace: choice.workspace,
             info,
             exec: built.0,
         };
@@ -288,12 +283,12 @@ impl<D: Descriptor> Plan<D> {
 
     /// The device.
     pub fn device(&self) -> &Device {
-        &self.core.device
+        &self.core.contract.device
     }
 
     /// The workspace that every run needs, exactly.
     pub fn workspace(&self) -> WorkspaceReq {
-        self.core.workspace
+        self.core.contract.workspace
     }
 
     /// What was chosen.
@@ -306,6 +301,8 @@ impl<D: Descriptor> Plan<D> {
     ///
     /// # Errors
     /// What [`Error`] lists for operands, workspace and queues, before anything is launched; [`Error::Backend`] if the launch failed.
+    // Inlined, so that operands go from where args are made to where they are checked without a stop in memory.
+    #[inline(always)]
     pub fn run(&self, queue: &mut Queue<'_>, args: D::Args<'_>, workspace: Workspace<'_>) -> Result<()> {
         self.core.run(queue, &args.flatten(), &workspace)
     }
@@ -358,12 +355,12 @@ impl AnyPlan {
 
     /// The device.
     pub fn device(&self) -> &Device {
-        &self.0.device
+        &self.0.contract.device
     }
 
     /// The workspace that every run needs, exactly.
     pub fn workspace(&self) -> WorkspaceReq {
-        self.0.workspace
+        self.0.contract.workspace
     }
 
     /// What was chosen.
@@ -376,7 +373,9 @@ impl AnyPlan {
     /// # Errors
     /// As [`Plan::run`], and [`Error::OperandCount`] if there are not as many operands as slots.
     pub fn run(&self, queue: &mut Queue<'_>, operands: &[Operand<'_>], workspace: Workspace<'_>) -> Result<()> {
-        self.0.run(queue, &self.arranged(operands)?, &workspace)
+        let mut arranged = Operands::none();
+        self.arrange(operands, &mut arranged)?;
+        self.0.run(queue, &arranged, &workspace)
     }
 
     /// As [`Plan::bind`], with the operands in slot order.
@@ -384,21 +383,22 @@ impl AnyPlan {
     /// # Errors
     /// As [`Plan::bind`], and [`Error::OperandCount`] if there are not as many operands as slots.
     pub fn bind(&self, operands: &[Operand<'_>], workspace: Workspace<'_>) -> Result<Bound> {
-        Core::bind(&self.0, &self.arranged(operands)?, &workspace)
+        let mut arranged = Operands::none();
+        self.arrange(operands, &mut arranged)?;
+        Core::bind(&self.0, &arranged, &workspace)
     }
 
+    /// Puts operands in slot order at their positions; `arranged` holds none yet.
     #[inline]
-    fn arranged<'a>(&self, operands: &[Operand<'a>]) -> Result<Operands<'a>> {
-        let (need, got) = (self.0.slots.len(), operands.len());
-        if need != got {
-            return Err(Error::OperandCount { op: self.0.info.op, need, got });
+    fn arrange<'a>(&self, operands: &[Operand<'a>], arranged: &mut Operands<'a>) -> Result<()> {
+        let Contract { op, expected, .. } = &self.0.contract;
+        if operands.len() != expected.len() {
+            return Err(Error::OperandCount { op, need: expected.len(), got: operands.len() });
         }
-        let mut arranged = Operands { views: [None; MAX_SLOTS], present: 0 };
-        for (expected, operand) in self.0.expected.iter().zip(operands) {
-            arranged.views[expected.at()] = Some(operand.0);
-            arranged.present |= 1 << expected.at();
+        for (expected, operand) in expected.iter().zip(operands) {
+            arranged.put(expected.at(), operand.0);
         }
-        Ok(arranged)
+        Ok(())
     }
 }
 
@@ -424,7 +424,7 @@ enum BoundOperands {
         buffers: Vec<crate::memory::Buffer>,
     },
     #[cfg(feature = "wgpu")]
-    Wgpu(wgpu::BoundProgram),
+    Wgpu(Vec<wgpu::BoundStep>),
 }
 
 impl Bound {
@@ -443,8 +443,8 @@ impl Bound {
             #[cfg(feature = "cuda")]
             BoundOperands::Cuda { located, .. } => self.core.enqueue(queue, located),
             #[cfg(feature = "wgpu")]
-            BoundOperands::Wgpu(bound) => match &mut queue.kind {
-                QueueKind::Wgpu(queue) => wgpu::replay(bound, queue),
+            BoundOperands::Wgpu(steps) => match (&self.core.exec, &mut queue.kind) {
+                (Exec::Wgpu(program), QueueKind::Wgpu(queue)) => wgpu::record(program, steps, queue),
                 _ => Err(self.core.wrong_queue(&queue.device)),
             },
         }
@@ -459,32 +459,17 @@ impl Debug for Bound {
 
 /// A plan without its type.
 struct Core {
-    names: &'static [&'static str],
+    contract: Contract,
     slots: Box<[Slot]>,
-    expected: Box<[Expected]>,
-    device: Device,
-    workspace: WorkspaceReq,
     info: PlanInfo,
     exec: Exec,
 }
 
 impl Core {
-    #[inline]
-    fn check<'a>(&self, operands: &Operands<'a>, workspace: &Workspace<'a>, located: &mut Located<'a>) -> Result<()> {
-        let contract = Contract {
-            op: self.info.op,
-            names: self.names,
-            expected: &self.expected,
-            device: &self.device,
-            workspace: self.workspace,
-        };
-        check(&contract, operands, workspace, located)
-    }
-
     fn run(&self, queue: &mut Queue<'_>, operands: &Operands<'_>, workspace: &Workspace<'_>) -> Result<()> {
         self.same_device(queue)?;
         let mut located = Located::default();
-        self.check(operands, workspace, &mut located)?;
+        check(&self.contract, operands, workspace, &mut located)?;
         match &self.exec {
             Exec::Cpu(_) => {
                 let loans = cpu::Loans::new(&self.slots, operands, workspace);
@@ -505,9 +490,7 @@ impl Core {
             #[cfg(feature = "cuda")]
             (Exec::Cuda(launch), QueueKind::Cuda(queue)) => launch.enqueue(queue, located),
             #[cfg(feature = "wgpu")]
-            (Exec::Wgpu(program), QueueKind::Wgpu(queue)) => {
-                wgpu::enqueue(program, queue, self.info.op, self.names, located)
-            }
+            (Exec::Wgpu(program), QueueKind::Wgpu(queue)) => wgpu::enqueue(program, queue, &self.contract, located),
             #[allow(unreachable_patterns, reason = "reachable with a GPU feature")]
             _ => Err(self.wrong_queue(&queue.device)),
         }
@@ -515,9 +498,10 @@ impl Core {
 
     fn bind(this: &Arc<Self>, operands: &Operands<'_>, workspace: &Workspace<'_>) -> Result<Bound> {
         let mut located = Located::default();
-        this.check(operands, workspace, &mut located)?;
+        check(&this.contract, operands, workspace, &mut located)?;
         let op = this.info.op;
-        let named = operands.views.iter().enumerate().filter_map(|(i, v)| v.as_ref().map(|v| (this.names[i], v)));
+        let named =
+            operands.views.iter().enumerate().filter_map(|(i, v)| v.as_ref().map(|v| (this.contract.names[i], v)));
         for (operand, view) in named.chain(workspace.0.as_ref().map(|v| ("workspace", v))) {
             match view {
                 View { place: Place::Host(_), .. } => {
@@ -536,10 +520,7 @@ impl Core {
                 loans: Box::new(cpu::Loans::new(&this.slots, operands, workspace)),
             },
             #[cfg(feature = "wgpu")]
-            Exec::Wgpu(program) => {
-                let DeviceKind::Wgpu(device) = &this.device.0 else { return Err(this.wrong_queue(&this.device)) };
-                BoundOperands::Wgpu(wgpu::bind(program, device, op, this.names, &located)?)
-            }
+            Exec::Wgpu(program) => BoundOperands::Wgpu(wgpu::bind(program, &this.contract, &located)?),
             #[cfg(feature = "cuda")]
             Exec::Cuda(_) => {
                 BoundOperands::Cuda { located: Box::new(located.addresses()), buffers: buffers(operands, workspace) }
@@ -549,7 +530,7 @@ impl Core {
     }
 
     fn same_device(&self, queue: &Queue<'_>) -> Result<()> {
-        if queue.device == self.device { Ok(()) } else { Err(self.wrong_queue(&queue.device)) }
+        if queue.device == self.contract.device { Ok(()) } else { Err(self.wrong_queue(&queue.device)) }
     }
 
     #[cold]
@@ -557,7 +538,7 @@ impl Core {
         Error::WrongDevice {
             op: self.info.op,
             operand: "queue",
-            expected: self.device.to_string(),
+            expected: self.contract.device.to_string(),
             got: got.to_string(),
         }
     }

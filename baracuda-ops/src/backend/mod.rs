@@ -95,6 +95,9 @@ impl fmt::Display for DeviceProps {
 
 /// A device on which plans are built: a handle that is cheap to clone.
 ///
+/// It keeps the pipelines or modules that plans compiled on it until the last handle is dropped, plans and buffers included. They are
+/// few, whatever shapes come and go: extents are operands of kernels, not parts of them.
+///
 /// Two handles are equal if plans, queues and buffers of one work with the other: on CUDA if they share a context, on wgpu if one was
 /// cloned from the other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -365,10 +368,8 @@ impl<'q> Queue<'q> {
     /// [`Error::WrongDevice`] if the device is no wgpu device.
     #[cfg(feature = "wgpu")]
     pub fn wgpu(device: &Device, encoder: &'q mut ::wgpu::CommandEncoder) -> Result<Self> {
-        let DeviceKind::Wgpu(wgpu) = &device.0 else {
-            return Err(foreign_queue(device, "a wgpu encoder"));
-        };
-        Ok(Self { device: device.clone(), kind: QueueKind::Wgpu(wgpu::Queue::encoder(wgpu, encoder)) })
+        let DeviceKind::Wgpu(_) = device.0 else { return Err(foreign_queue(device, "a wgpu encoder")) };
+        Ok(Self { device: device.clone(), kind: QueueKind::Wgpu(wgpu::Queue::encoder(encoder)) })
     }
 
     /// A compute pass of the caller. Nothing is ended or submitted.
@@ -377,10 +378,8 @@ impl<'q> Queue<'q> {
     /// [`Error::WrongDevice`] if the device is no wgpu device.
     #[cfg(feature = "wgpu")]
     pub fn wgpu_pass(device: &Device, pass: &'q mut ::wgpu::ComputePass<'static>) -> Result<Self> {
-        let DeviceKind::Wgpu(wgpu) = &device.0 else {
-            return Err(foreign_queue(device, "a wgpu compute pass"));
-        };
-        Ok(Self { device: device.clone(), kind: QueueKind::Wgpu(wgpu::Queue::pass(wgpu, pass)) })
+        let DeviceKind::Wgpu(_) = device.0 else { return Err(foreign_queue(device, "a wgpu compute pass")) };
+        Ok(Self { device: device.clone(), kind: QueueKind::Wgpu(wgpu::Queue::pass(pass)) })
     }
 
     /// The queue's device.
@@ -457,10 +456,6 @@ impl Location<'_> {
     /// The address on the host or on CUDA; 0 if the range is empty.
     pub(crate) fn address(&self) -> u64 {
         self.start
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.start == self.end
     }
 }
 

@@ -345,7 +345,6 @@ pub(crate) type Start = dyn Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync;
 pub(crate) struct Launch {
     /// The C function, for errors.
     pub(crate) call: &'static str,
-    /// Launches on a stream and returns the status of that launch.
     pub(crate) launch: Box<Start>,
 }
 

@@ -9,6 +9,7 @@ use super::device::{Device, MAX_BINDINGS, Pipeline, Props};
 use super::queue::Queue;
 use super::text::{OperandText, Source};
 use crate::backend::{Located, Location};
+use crate::check::Contract;
 use crate::error::{Error, Result};
 
 /// Chunks that kernels load and store at once, in words.
@@ -96,14 +97,6 @@ impl StepBuilder {
     }
 }
 
-/// How `groups` workgroups are spread over two dimensions, unless there are too many.
-pub(crate) fn grid(groups: u64, props: &Props) -> Option<[u32; 2]> {
-    let most = u64::from(props.max_groups);
-    let x = groups.clamp(1, most);
-    let y = groups.div_ceil(x);
-    (y <= most).then_some([x as u32, y as u32])
-}
-
 /// The dispatches of a plan, in order.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -114,8 +107,7 @@ pub(crate) struct Program {
 /// One dispatch.
 #[derive(Debug)]
 struct Step {
-    /// For aligned chunks the first, for operands at any word the last, which may be the same; each with inputs only read, and with all
-    /// operands bound alike.
+    /// For aligned chunks, if it has any, and for operands at any word; each with inputs only read, and with all operands bound alike.
     forms: Vec<[Pipeline; 2]>,
     params: Arc<::wgpu::Buffer>,
     bindings: Vec<Use>,
@@ -142,19 +134,21 @@ impl Program {
     }
 
     /// The steps whose operands have elements, with their bindings.
-    fn resolved<'a>(&'a self, located: &Located<'a>) -> impl Iterator<Item = (&'a Step, Resolved<'a>)> {
-        let props = self.device.props();
-        self.steps.iter().filter_map(move |step| Some((step, step.resolve(props, located)?)))
+    fn resolved<'a>(&'a self, located: &Located<'a>) -> impl Iterator<Item = Resolved<'a>> {
+        self.steps.iter().filter_map(move |step| {
+            let mut resolved = Resolved::new(step);
+            resolved.locate(self.device.props(), located).then_some(resolved)
+        })
     }
 }
 
 /// The bindings of one step for given operands.
 struct Resolved<'a> {
+    step: &'a Step,
     ranges: [Option<Range<'a>>; MAX_BINDINGS],
     /// From the start of each binding to its operand, in words.
     offsets: [u32; MAX_BINDINGS],
-    count: usize,
-    pipeline: &'a Pipeline,
+    form: Form,
 }
 
 #[derive(Clone, Copy)]
@@ -162,50 +156,69 @@ struct Range<'a> {
     buffer: &'a ::wgpu::Buffer,
     start: u64,
     bytes: u64,
-    operand: Option<usize>,
+}
+
+/// Which of a step's pipelines serves its operands.
+#[derive(Clone, Copy)]
+struct Form {
+    has_whole_chunks: bool,
+    /// Whether a buffer of which a range is written has another that is read.
+    is_shared: bool,
 }
 
 impl Step {
-    fn resolve<'a>(&'a self, props: &Props, located: &Located<'a>) -> Option<Resolved<'a>> {
-        let align = u64::from(props.binding_align).max(4 * u64::from(CHUNK_WORDS));
-        let mut ranges = [None; MAX_BINDINGS];
-        let mut offsets = [0; MAX_BINDINGS];
-        let mut has_whole_chunks = true;
-        for (i, binding) in self.bindings.iter().enumerate() {
-            let (location, skipped, part, operand) = match binding.place {
-                Place::Operand(position) => (located.operands[position], 0, None, Some(position)),
-                Place::Workspace { offset, bytes } => (located.workspace, offset, Some(bytes), None),
-            };
-            let Location { buffer: Some(buffer), start: offset, end, .. } = location else { return None };
-            let (first, bytes) = (offset + skipped, end - offset);
-            let start = first / align * align;
-            offsets[i] = ((first - start) / 4) as u32;
-            has_whole_chunks &= !binding.has_chunks || offsets[i].is_multiple_of(CHUNK_WORDS);
-            let bytes = (first - start + part.unwrap_or(bytes)).next_multiple_of(4);
-            ranges[i] = Some(Range { buffer, start, bytes, operand });
-        }
-        let count = self.bindings.len();
-        let is_mixed = |written: usize, other: usize| {
-            self.bindings[written].is_written
-                && !self.bindings[other].is_written
-                && matches!((&ranges[written], &ranges[other]), (Some(a), Some(b)) if a.buffer == b.buffer)
-        };
-        let is_shared = (0..count).any(|written| (0..count).any(|other| is_mixed(written, other)));
-        let form = if has_whole_chunks { self.forms.first()? } else { self.forms.last()? };
-        Some(Resolved { ranges, offsets, count, pipeline: &form[usize::from(is_shared)] })
+    fn pipeline(&self, form: Form) -> &Pipeline {
+        // For aligned chunks the first, for any word the last, which may be the same.
+        let at = if form.has_whole_chunks { 0 } else { self.forms.len() - 1 };
+        &self.forms[at][usize::from(form.is_shared)]
     }
 }
 
-impl Resolved<'_> {
+impl<'a> Resolved<'a> {
+    /// A step whose operands are not located yet.
+    #[inline]
+    fn new(step: &'a Step) -> Self {
+        let form = Form { has_whole_chunks: true, is_shared: false };
+        Self { step, ranges: [None; MAX_BINDINGS], offsets: [0; MAX_BINDINGS], form }
+    }
+
+    /// Finds the bindings, in place; false if an operand has no elements.
+    fn locate(&mut self, props: &Props, located: &Located<'a>) -> bool {
+        let align = props.workspace_align();
+        for (i, binding) in self.step.bindings.iter().enumerate() {
+            let (location, skipped, part) = match binding.place {
+                Place::Operand(position) => (&located.operands[position], 0, None),
+                Place::Workspace { offset, bytes } => (&located.workspace, offset, Some(bytes)),
+            };
+            let Location { buffer: Some(buffer), start: offset, end, .. } = *location else { return false };
+            let (first, bytes) = (offset + skipped, end - offset);
+            // Alignments are powers of two.
+            let start = first & !(align - 1);
+            let words = ((first - start) / 4) as u32;
+            let bytes = (first - start + part.unwrap_or(bytes)).next_multiple_of(4);
+            self.form.has_whole_chunks &= !binding.has_chunks || words.is_multiple_of(CHUNK_WORDS);
+            self.form.is_shared |= self.step.bindings.iter().zip(&self.ranges[..i]).any(|(other, range)| {
+                other.is_written != binding.is_written && range.is_some_and(|range| range.buffer == buffer)
+            });
+            self.ranges[i] = Some(Range { buffer, start, bytes });
+            self.offsets[i] = words;
+        }
+        true
+    }
+
+    /// The operand of a binding, for errors.
+    fn operand(&self, binding: usize, plan: &Contract) -> &'static str {
+        match self.step.bindings[binding].place {
+            Place::Operand(position) => plan.names[position],
+            Place::Workspace { .. } => "workspace",
+        }
+    }
+
     /// The bind group. `offsets` is the uniform that holds them where there are no immediates.
-    fn bind_group(
-        &self,
-        device: &Device,
-        params: &::wgpu::Buffer,
-        offsets: Option<&::wgpu::Buffer>,
-    ) -> ::wgpu::BindGroup {
+    fn bind_group(&self, device: &Device, offsets: Option<&::wgpu::Buffer>) -> ::wgpu::BindGroup {
+        let params = &*self.step.params;
         let whole = |buffer| ::wgpu::BufferBinding { buffer, offset: 0, size: None };
-        let count = 1 + self.count + usize::from(offsets.is_some());
+        let count = 1 + self.step.bindings.len() + usize::from(offsets.is_some());
         // In place, without the heap: past `count` they are not used.
         let entries: [_; MAX_BINDINGS + 2] = std::array::from_fn(|i| {
             let binding = match i.checked_sub(1).and_then(|at| self.ranges.get(at).copied().flatten()) {
@@ -218,58 +231,50 @@ impl Resolved<'_> {
         });
         device.device.create_bind_group(&::wgpu::BindGroupDescriptor {
             label: None,
-            layout: &self.pipeline.layout,
+            layout: &self.step.pipeline(self.form).layout,
             entries: &entries[..count],
         })
     }
 }
 
 /// Records the plan's dispatches.
-pub(crate) fn enqueue(
-    program: &Program,
-    queue: &mut Queue<'_>,
-    op: &'static str,
-    names: &'static [&'static str],
-    located: &Located<'_>,
-) -> Result<()> {
+pub(crate) fn enqueue(program: &Program, queue: &mut Queue<'_>, plan: &Contract, located: &Located<'_>) -> Result<()> {
     let device = &program.device;
     let props = device.props();
     let no_offsets = if props.has_immediates() {
         None
     } else {
-        program.resolved(located).try_for_each(|(_, resolved)| demand_aligned(&resolved, props, op, names))?;
+        program.resolved(located).try_for_each(|resolved| demand_aligned(&resolved, props, plan))?;
         Some(&device.no_offsets)
     };
-    record(&bind_steps(program, op, names, located, |_| no_offsets)?, queue)
+    record(program, &bind_steps(program, plan, located, |_| no_offsets)?, queue)
 }
 
 /// The steps of a program with their bind groups; `offsets` gives the uniform with a step's offsets where there are no immediates. No step
 /// can fail after an earlier one has been recorded, since the bind groups of all come first.
 fn bind_steps<'a>(
     program: &Program,
-    op: &'static str,
-    names: &'static [&'static str],
+    plan: &Contract,
     located: &Located<'_>,
     offsets: impl Fn(usize) -> Option<&'a ::wgpu::Buffer>,
 ) -> Result<Vec<BoundStep>> {
     let device = &program.device;
     let bound = device.guarded("create_bind_group", || {
         let mut steps = Vec::with_capacity(program.steps.len());
-        for (step, resolved) in program.resolved(located) {
-            steps.push(BoundStep {
-                pipeline: resolved.pipeline.pipeline.clone(),
-                group: resolved.bind_group(device, &step.params, offsets(steps.len())),
-                offsets: resolved.offsets,
-                count: if device.props().has_immediates() { resolved.count } else { 0 },
-                grid: step.grid,
-            });
+        for (at, step) in program.steps.iter().enumerate() {
+            let mut resolved = Resolved::new(step);
+            if resolved.locate(device.props(), located) {
+                let group = resolved.bind_group(device, offsets(steps.len()));
+                let Resolved { form, offsets, .. } = resolved;
+                steps.push(BoundStep { at, group, form, offsets });
+            }
         }
         steps
     });
     bound.map_err(|error| match error {
         Error::Backend { .. } => {
             let mut steps = program.resolved(located);
-            steps.find_map(|(_, resolved)| foreign_operand(&resolved, device, op, names)).unwrap_or(error)
+            steps.find_map(|resolved| foreign_operand(&resolved, device, plan)).unwrap_or(error)
         }
         other => other,
     })
@@ -277,13 +282,8 @@ fn bind_steps<'a>(
 
 /// Finds the operand whose buffer this device does not know, by binding each alone.
 #[cold]
-fn foreign_operand(
-    resolved: &Resolved<'_>,
-    device: &Device,
-    op: &'static str,
-    names: &'static [&'static str],
-) -> Option<Error> {
-    resolved.ranges.iter().flatten().find_map(|range| {
+fn foreign_operand(resolved: &Resolved<'_>, device: &Device, plan: &Contract) -> Option<Error> {
+    resolved.ranges.iter().flatten().enumerate().find_map(|(binding, range)| {
         let alone = device.guarded("create_bind_group", || {
             let ty = ::wgpu::BindingType::Buffer {
                 ty: ::wgpu::BufferBindingType::Storage { read_only: true },
@@ -311,8 +311,8 @@ fn foreign_operand(
                 Some(Error::Backend { call, code, detail })
             }
             Err(_) => Some(Error::WrongDevice {
-                op,
-                operand: range.operand.map_or("workspace", |position| names[position]),
+                op: plan.op,
+                operand: resolved.operand(binding, plan),
                 expected: device.to_string(),
                 got: "another wgpu device".into(),
             }),
@@ -322,17 +322,12 @@ fn foreign_operand(
 }
 
 /// Without immediates, a run has nowhere to put offsets.
-fn demand_aligned(
-    resolved: &Resolved<'_>,
-    props: &Props,
-    op: &'static str,
-    names: &'static [&'static str],
-) -> Result<()> {
-    for (range, words) in resolved.ranges.iter().flatten().zip(resolved.offsets) {
+fn demand_aligned(resolved: &Resolved<'_>, props: &Props, plan: &Contract) -> Result<()> {
+    for (binding, (range, words)) in resolved.ranges.iter().flatten().zip(resolved.offsets).enumerate() {
         if words != 0 {
             return Err(Error::Misaligned {
-                op,
-                operand: range.operand.map_or("workspace", |position| names[position]),
+                op: plan.op,
+                operand: resolved.operand(binding, plan),
                 need_bytes: props.workspace_align(),
                 at: range.start + 4 * u64::from(words),
             });
@@ -341,51 +336,40 @@ fn demand_aligned(
     Ok(())
 }
 
-/// A program with its operands: bind groups once, replays nearly free.
-pub(crate) struct BoundProgram(Vec<BoundStep>);
-
-struct BoundStep {
-    pipeline: ::wgpu::ComputePipeline,
+/// A dispatch of a program with its operands: what a replay records.
+pub(crate) struct BoundStep {
+    /// Among the steps of the program.
+    at: usize,
     group: ::wgpu::BindGroup,
+    form: Form,
     offsets: [u32; MAX_BINDINGS],
-    /// Of the offsets that are immediates.
-    count: usize,
-    grid: [u32; 2],
 }
 
 /// Makes the bind groups, and the uniforms with the offsets where there are no immediates.
-pub(crate) fn bind(
-    program: &Program,
-    device: &Device,
-    op: &'static str,
-    names: &'static [&'static str],
-    located: &Located<'_>,
-) -> Result<BoundProgram> {
+pub(crate) fn bind(program: &Program, plan: &Contract, located: &Located<'_>) -> Result<Vec<BoundStep>> {
+    let device = &program.device;
     let uniform = |resolved: Resolved<'_>| {
-        let mut contents = [0; 4 * MAX_BINDINGS];
-        contents[..4 * resolved.count].copy_from_slice(bytemuck::cast_slice(&resolved.offsets[..resolved.count]));
+        let contents: &[u8] = bytemuck::cast_slice(&resolved.offsets);
         let usage = ::wgpu::BufferUsages::UNIFORM;
-        device.create_buffer("baracuda-ops offsets", contents.len() as u64, usage, Some(&contents))
+        device.create_buffer("baracuda-ops offsets", contents.len() as u64, usage, Some(contents))
     };
     let uniforms = match device.props().has_immediates() {
         true => Vec::new(),
-        false => program.resolved(located).map(|(_, resolved)| uniform(resolved)).collect::<Result<_>>()?,
+        false => program.resolved(located).map(uniform).collect::<Result<_>>()?,
     };
-    bind_steps(program, op, names, located, |step| uniforms.get(step)).map(BoundProgram)
+    bind_steps(program, plan, located, |step| uniforms.get(step))
 }
 
-/// Records a bound program's dispatches.
-pub(crate) fn replay(bound: &BoundProgram, queue: &mut Queue<'_>) -> Result<()> {
-    record(&bound.0, queue)
-}
-
-fn record(steps: &[BoundStep], queue: &mut Queue<'_>) -> Result<()> {
-    queue.record(steps.len() as u32, |pass| {
-        for step in steps {
-            pass.set_pipeline(&step.pipeline);
-            pass.set_bind_group(0, &step.group, &[]);
-            if step.count > 0 {
-                pass.set_immediates(0, bytemuck::cast_slice(&step.offsets[..step.count]));
+/// Records dispatches of a program.
+pub(crate) fn record(program: &Program, bound: &[BoundStep], queue: &mut Queue<'_>) -> Result<()> {
+    let has_immediates = program.device.props().has_immediates();
+    queue.record(bound.len() as u32, |pass| {
+        for BoundStep { at, group, form, offsets } in bound {
+            let step = &program.steps[*at];
+            pass.set_pipeline(&step.pipeline(*form).pipeline);
+            pass.set_bind_group(0, group, &[]);
+            if has_immediates && !step.bindings.is_empty() {
+                pass.set_immediates(0, bytemuck::cast_slice(&offsets[..step.bindings.len()]));
             }
             pass.dispatch_workgroups(step.grid[0], step.grid[1], 1);
         }

@@ -22,12 +22,12 @@ impl<'q> Queue<'q> {
     }
 
     /// One pass for all runs, ended when the queue is dropped.
-    pub(crate) fn encoder(_: &Device, encoder: &'q mut ::wgpu::CommandEncoder) -> Self {
+    pub(crate) fn encoder(encoder: &'q mut ::wgpu::CommandEncoder) -> Self {
         let descriptor = ::wgpu::ComputePassDescriptor { label: Some("baracuda-ops"), timestamp_writes: None };
         Self(Kind::Encoder(Box::new(encoder.begin_compute_pass(&descriptor))))
     }
 
-    pub(crate) fn pass(_: &Device, pass: &'q mut ::wgpu::ComputePass<'static>) -> Self {
+    pub(crate) fn pass(pass: &'q mut ::wgpu::ComputePass<'static>) -> Self {
         Self(Kind::Pass(pass))
     }
 

@@ -1,7 +1,7 @@
 //! What the glue of every family shares: the dispatches of a plan, what they bind, and the limits that refuse them.
 
 use super::device::Props;
-use super::program::{Binding, Place, Program, StepBuilder, grid};
+use super::program::{Binding, Place, Program, StepBuilder};
 use crate::backend::{Device, DeviceKind};
 use crate::error::Reason;
 use crate::options::WorkspaceReq;
@@ -75,12 +75,15 @@ pub(crate) fn check_workspace(bytes: u64, props: &Props) -> Result<(), Reason> {
     Ok(())
 }
 
-/// A grid of `count` workgroups.
+/// A grid of `count` workgroups, in two dimensions where one has no room for them.
 pub(crate) fn groups(count: u64, props: &Props) -> Result<[u32; 2], Reason> {
-    grid(count, props).ok_or_else(|| {
-        let most = u64::from(props.max_groups).pow(2);
-        format!("it needs {count} workgroups, the limit of this device is {most}").into()
-    })
+    let most = u64::from(props.max_groups);
+    let x = count.clamp(1, most);
+    let y = count.div_ceil(x);
+    if y > most {
+        return Err(format!("it needs {count} workgroups, the limit of this device is {}", most.pow(2)).into());
+    }
+    Ok([x as u32, y as u32])
 }
 
 /// Binds operands of one descriptor by name.

@@ -15,7 +15,7 @@ const MOMENTS_ROWS: (u32, u32) = (16, 16);
 const APPLY_ROWS: (u32, u32) = (16, 4);
 
 /// Threads and chunks of each where chunks span channels, to apply the statistics.
-const GAPLESS: (u32, u32) = (256, 2);
+const APPLY_GAPLESS: (u32, u32) = (256, 2);
 
 /// Groups below which they are split although workgroups could hold them, if they are long: too few workgroups would be at work.
 const FEW_GROUPS: u64 = 48;
@@ -259,7 +259,7 @@ impl Forward<'_> {
         if !self.segments.is_gapless {
             return self.apply(form, None, props);
         }
-        let (threads, chunks) = GAPLESS;
+        let (threads, chunks) = APPLY_GAPLESS;
         let threads = threads.min(props.max_threads);
         let elements = self.segments.segment_count() * self.segments.spatial;
         let grid = groups((elements / self.segments.elements).div_ceil(u64::from(threads * chunks)), props)?;
