@@ -93,12 +93,13 @@ template <typename T, int rows, bool has_extras> __global__ void __launch_bounds
             cascade<float> sums, squares;
             for (uint32_t v = first; v * width < high; ++v) {
                 const uint32_t place = place_of(v), of_row = min(high, (v + 1) * width) - max(low, v * width);
+                moments<float> part = {own.shift, 0, 0};
+#pragma unroll 4
                 for (uint32_t l = lane; l < filled; l += 32) {
-                    moments<float> m = {own.shift, 0, 0};
                     const float2 s = lane_sums[place + l * vectors];
-                    merge(m, {lane_shifts[place + l * vectors], s.x, s.y}, float(of_row * (whole + (l < rest))));
-                    sums.add(m.sum), squares.add(m.square);
+                    merge(part, {lane_shifts[place + l * vectors], s.x, s.y}, float(of_row * (whole + (l < rest))));
                 }
+                sums.add(part.sum), squares.add(part.square);
             }
             float both[2] = {sums.total(), squares.total()};
             warp_sum(both, 32);
