@@ -56,6 +56,8 @@ const ROWS_FORMS: [(u64, u64); 2] = [(640, 4), (320, 8)];
 /// The same of its clusters, whose lanes from the second number on are a multiple of it, and below it one of the first.
 const ROWS_CLUSTER_FORMS: [(u64, u64); 2] = [(640, 4), (480, 8)];
 const ROWS_CLUSTER_LANES: (u64, u64) = (4, 16);
+/// Vectors that the channels of a group may lie in, forward: they are added up one after another.
+const ROWS_GROUP_VECTORS: u64 = 16;
 /// Its threads without clusters, at least; lanes of a block, at most; channels of a tile, at most; bytes of its narrowest tile that is not a whole row.
 const ROWS_THREADS: u64 = 128;
 const ROWS_LANES: u64 = 32;
@@ -215,10 +217,13 @@ impl<'p> Rows<'p> {
         if !self.is_wide() || self.p.inference {
             return None;
         }
-        let is_busy = |tuned: &Tuned| f64::from(tuned.grid) >= ROWS_BUSY * f64::from(self.p.multiprocessors);
+        let is_fast = |tuned: &Tuned| {
+            let is_busy = f64::from(tuned.grid) >= ROWS_BUSY * f64::from(self.p.multiprocessors);
+            is_busy && u64::from(tuned.stages) <= ROWS_WANTED
+        };
         let shared = self.in_clusters_registers();
         shared
-            .filter(is_busy)
+            .filter(is_fast)
             .or_else(|| self.in_registers())
             .or(shared)
             .or_else(|| self.cluster().filter(|tuned| !self.may_take_slabs(tuned)))
@@ -246,7 +251,10 @@ impl<'p> Rows<'p> {
             return None;
         }
         let together = if is_backward { self.samples } else { 1 };
-        let (_, unit) = self.cluster_unit();
+        let (group_channels, unit) = self.cluster_unit();
+        if !is_backward && group_channels > (ROWS_GROUP_VECTORS - 1) * self.width {
+            return None;
+        }
         let mut best: Option<((u64, u64), Tuned)> = None;
         for channels in (unit..=ROWS_CHANNELS.min(shape.channels)).step_by(unit as usize) {
             let is_narrow = channels * u64::from(p.element_bytes) < CLUSTER_TILE_BYTES.0 && channels < shape.channels;
@@ -948,6 +956,9 @@ mod tests {
                         assert!(channels.is_multiple_of(of_tile) && of_tile.is_multiple_of(channels / groups));
                         assert!(of_tile <= 512 && tuned.grid <= 132, "{p:?}: {tuned:?}");
                         assert_eq!(u64::from(tuned.grid), samples * channels / of_tile * chunks);
+                        if tuned.tensors == 0 {
+                            assert!((channels / groups).div_ceil(16 / u64::from(element_bytes)) < 16);
+                        }
                         if tuned.cluster > 0 {
                             let together = if tuned.tensors > 0 { samples } else { 1 };
                             assert_eq!(u64::from(tuned.cluster), together * chunks);
