@@ -905,9 +905,10 @@ mod tests {
         assert_eq!(form([2, 320, 64 * 64], 2), alone((10, 320, 8, 16, 0, 128)));
         assert_eq!(form([2, 1280, 16 * 16], 4)[1], (10, 320, 4, 2, 0, 128));
         assert_eq!(form([1, 640, 64 * 64], 2), alone((10, 320, 8, 16, 0, 128)));
-        // Few blocks, and rows that no registers hold.
+        // Few blocks, short groups, and rows that no registers hold.
         let variant = |dims| backward(&Problem { has_dx: true, ..h200(dims, 32, 2) }, false).unwrap().variant;
-        assert_eq!(variant([1, 64, 64]), sys::BOPS_CHANNEL_NORM_LAST_ROWS);
+        assert_eq!(variant([1, 320, 64]), sys::BOPS_CHANNEL_NORM_LAST_ROWS);
+        assert_eq!(variant([1, 64, 64]), sys::BOPS_CHANNEL_NORM_LAST_CLUSTER);
         assert_eq!(variant([1, 512, 128 * 128]), sys::BOPS_CHANNEL_NORM_LAST_RESIDENT);
     }
 
