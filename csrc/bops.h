@@ -215,10 +215,13 @@ enum {
      * whole groups, from 128 bytes on, as above. threads 256; stages: batches of 2 rows of a thread, 13, before 9.0 9, and with several slabs at most
      * those of a chunk. */
     BOPS_CHANNEL_NORM_LAST_RESIDENT = 19,
-    /* Backward with groups, without activation, residual and y, where dx is wanted: one cooperative launch with a block for every tile and chunk,
-     * whose rows stay in registers. Tiles of whole groups, of at most 512 channels, that divide the channels; no vector has channels of three groups.
-     * stages: rows of a thread, 1, 2, 4 or 8, which are all of its chunk. threads up to 640, with 8 rows 320, a multiple of 32 and of 4 * vectors;
-     * samples * chunks * 64 is at least the channels of a tile. vec_bytes 16, no f64, no uses_running. */
+    /* With groups: one launch with a block for every tile and chunk, whose rows stay in registers. Tiles of whole groups, of at most 512 channels, that
+     * divide the channels; no vector has channels of three groups. stages: rows of a thread, which are all of its chunk. threads: a multiple of 32
+     * and of 4 * vectors, up to 640, with 8 rows fewer. vec_bytes 16, no f64, no uses_running, no num_batches, no running statistics of samples.
+     * Forward, where a group lies in at most 16 vectors: the chunks of a sample are the `cluster` blocks of a cluster. Backward without activation,
+     * residual and y, where dx is wanted: the chunks of all samples are; without a cluster, in a cooperative launch, samples * chunks * 64 is at
+     * least the channels of a tile. stages with clusters: 4, or 8 with up to 480 threads; threads / vectors is 4, 8, 12 or a multiple of 16.
+     * Without: 1, 2, 4, or 8 with up to 320. */
     BOPS_CHANNEL_NORM_LAST_ROWS = 20,
     /* Forward without activation and residual, of one sample, of merged ones, or with groups: slabs as those of the resident variant backward, of
      * any number of batches. threads 256; stages: batches of 4 rows of a thread, 13, before 9.0 9. vec_bytes 16, no f64, no uses_running, no

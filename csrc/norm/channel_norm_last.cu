@@ -1,5 +1,6 @@
 // The forward kernels of BatchNorm, GroupNorm and InstanceNorm over channels-last layouts.
 #include "channel_norm_last_cluster.cuh"
+#include "channel_norm_last_rows.cuh"
 #include "channel_norm_last_slabs.cuh"
 
 namespace bops {

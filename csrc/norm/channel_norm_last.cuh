@@ -679,6 +679,10 @@ inline uint32_t merge_grid(uint64_t items) {
 template <typename T, typename A>
 bops_status channel_last_cluster_kernels(const channel_last_arguments<A> &a, launch_shape shape, bool has_extras, const kernel_call &call);
 
+// In channel_norm_last_rows.cuh.
+template <typename T, typename A>
+bops_status channel_last_rows_kernels(const channel_last_arguments<A> &a, launch_shape shape, bool has_extras, const kernel_call &call);
+
 // In channel_norm_last_resident.cuh.
 template <typename T, typename A>
 bops_status channel_last_resident_kernels(const channel_last_arguments<A> &a, const launch_shape &shape, bool has_extras, const kernel_call &call);
@@ -720,6 +724,7 @@ template <typename T> bops_status channel_last_kernels(const bops_channel_norm_p
             }
             if (c.variant == BOPS_CHANNEL_NORM_LAST_SLABS) return channel_last_slabs_kernels<T>(a, shape, call);
             if (c.variant == BOPS_CHANNEL_NORM_LAST_CLUSTER) return channel_last_cluster_kernels<T>(a, shape, has_extras, call);
+            if (c.variant == BOPS_CHANNEL_NORM_LAST_ROWS) return channel_last_rows_kernels<T>(a, shape, has_extras, call);
             shape.shared_bytes = 0;
         }
         shape.overlaps_previous = c.overlaps;

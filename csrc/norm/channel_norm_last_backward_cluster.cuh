@@ -21,7 +21,7 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(has_ext
     const channel_tile<width> t = cluster_tile<width>(g, cluster);
     const uint32_t channels = g.tile_vectors * width, of_sample = block / g.chunks * g.chunks; // the sample's first block
     if (cluster > 1) {
-        mailbox.expect(channels * cluster * 8);
+        if (threadIdx.x == 0) mailbox.expect(channels * cluster * 8);
         cluster_arrive();
     }
     if (a.overlaps) follow_previous();

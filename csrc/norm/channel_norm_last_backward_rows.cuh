@@ -4,12 +4,11 @@
 // Such launches are short, so that indices count: the grid is [tile][chunk][sample], a block [vector][lane], and what remains to divide is divided
 // while rows are on their way.
 #pragma once
-#include "channel_norm_last_backward.cuh"
+#include "channel_norm_last_backward_rows_cluster.cuh"
 
 namespace bops {
 
 constexpr int rows_threads(int rows) { return rows > 4 ? 320 : 640; } // of a block, at most
-constexpr uint32_t rows_channels = 512;                               // of a tile, at most
 constexpr uint32_t rows_team = 8;                                     // lanes that add up what a group has, first in the block, then of all chunks
 constexpr int rows_quads = 2;                                         // quads of chunks of a lane that are read together
 
@@ -190,6 +189,7 @@ template <typename T, int rows> __global__ void __launch_bounds__(rows_threads(r
 // Host: the ROWS variant.
 template <typename T, typename A>
 bops_status channel_last_backward_rows_kernels(channel_last_backward_arguments<A> a, launch_shape shape, void *workspace, const kernel_call &call) {
+    if (a.cluster) return channel_last_backward_rows_cluster_kernels<T>(a, shape, call);
     const channel_last_shape &g = a.g;
     const uint32_t lanes = g.lanes, quads = g.tile_vectors * uint32_t(16 / sizeof(T)) / 2; // quads of columns of a tile
     a.dpres = static_cast<A *>(workspace) + uint64_t(g.samples) * g.groups * 2 * message_pitch(g);

@@ -21,9 +21,9 @@ constexpr int cluster_bound = 1024;
 struct cluster_mailbox {
     alignas(8) uint64_t arrived;
 
-    // By all threads; a cluster barrier lies between this and the first `send`.
+    // By one thread; a barrier of the cluster lies between this and the first `send`, one of the block between it and `wait`.
     __device__ __forceinline__ void expect(uint32_t bytes) {
-        if (threadIdx.x == 0) mbarrier::initialize(shared_address(&arrived), 1), mbarrier::expect(shared_address(&arrived), bytes);
+        mbarrier::initialize(shared_address(&arrived), 1), mbarrier::expect(shared_address(&arrived), bytes);
         mbarrier::fence_initialized();
     }
     // To the place of `here` in the shared memory of block `rank`.
@@ -69,7 +69,7 @@ template <typename T, bool has_extras, bool folds> __global__ void __launch_boun
     const auto rows_of = [&](uint32_t chunk) { return min(g.chunk_rows, g.rows - chunk * g.chunk_rows); };
     const uint32_t rows = rows_of(rank), all_threads = blockDim.x;
     if (cluster > 1) {
-        mailbox.expect(groups * cluster * 16);
+        if (threadIdx.x == 0) mailbox.expect(groups * cluster * 16);
         cluster_arrive();
     }
     if (a.overlaps) follow_previous();

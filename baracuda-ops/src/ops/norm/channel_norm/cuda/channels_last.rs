@@ -28,6 +28,8 @@ const CLUSTERS: [u64; 7] = [1, 2, 3, 4, 6, 8, 16];
 /// Rows of a thread of a cluster that its threads are chosen for, in blocks of fewer than so many threads the half of them, and the most.
 const CLUSTER_ROWS: (u64, u64) = (8, 28);
 const CLUSTER_THREADS: u64 = 160;
+/// Rows of a thread of a cluster for which forward with groups does not take slabs instead.
+const CLUSTER_FEW_ROWS: u64 = 16;
 /// Vectors of x in a block, at least, where there could be fewer blocks.
 const CLUSTER_LEAST: u64 = 512;
 /// Bytes of x in a block of a cluster up to which two of them share a multiprocessor.
@@ -51,7 +53,12 @@ const RESIDENT_OWN_BYTES: u64 = 11 * 1024;
 const RESIDENT_TILE_BYTES: u64 = 128;
 /// Threads of a block of the rows variant and rows of a thread, where they are many and where they are few.
 const ROWS_FORMS: [(u64, u64); 2] = [(640, 4), (320, 8)];
-/// Its threads, at least; lanes of a block, at most; channels of a tile, at most; bytes of its narrowest tile that is not a whole row.
+/// The same of its clusters, whose lanes from the second number on are a multiple of it, and below it one of the first.
+const ROWS_CLUSTER_FORMS: [(u64, u64); 2] = [(640, 4), (480, 8)];
+const ROWS_CLUSTER_LANES: (u64, u64) = (4, 16);
+/// Vectors that the channels of a group may lie in, forward: they are added up one after another.
+const ROWS_GROUP_VECTORS: u64 = 16;
+/// Its threads without clusters, at least; lanes of a block, at most; channels of a tile, at most; bytes of its narrowest tile that is not a whole row.
 const ROWS_THREADS: u64 = 128;
 const ROWS_LANES: u64 = 32;
 const ROWS_CHANNELS: u64 = 512;
@@ -210,28 +217,95 @@ impl<'p> Rows<'p> {
         if !self.is_wide() || self.p.inference {
             return None;
         }
-        self.in_registers()
-            .or_else(|| self.cluster())
+        let is_fast = |tuned: &Tuned| {
+            let is_busy = f64::from(tuned.grid) >= ROWS_BUSY * f64::from(self.p.multiprocessors);
+            is_busy && u64::from(tuned.stages) <= ROWS_WANTED
+        };
+        let shared = self.in_clusters_registers();
+        shared
+            .filter(is_fast)
+            .or_else(|| self.in_registers())
+            .or(shared)
+            .or_else(|| self.cluster().filter(|tuned| !self.may_take_slabs(tuned)))
             .or_else(|| self.blocks_forward())
             .or_else(|| self.slabs_forward())
+            .or_else(|| self.cluster())
             .or_else(|| self.one_turn())
             .or_else(|| self.slabs())
             .or_else(|| self.cooperative())
+    }
+
+    /// Whether a vector has channels of at most two groups.
+    fn has_long_groups(&self) -> bool {
+        let (group_channels, _) = self.cluster_unit();
+        self.p.shape.groups > 0 && (group_channels + 1 >= self.width || 2 * group_channels == self.width)
+    }
+
+    /// With groups, rows in registers that the blocks of a cluster share: those of a sample, backward, from dy and x alone, those of all. Of the forms
+    /// whose clusters are all resident at once, no two blocks on one multiprocessor, the one with the most blocks, and of those the one with
+    /// the widest tile.
+    fn in_clusters_registers(&self) -> Option<Tuned> {
+        let (p, shape) = (self.p, &self.p.shape);
+        let is_backward = self.tensors > 1;
+        if !self.has_long_groups() || !self.has_clusters() || (is_backward && !p.is_plain()) {
+            return None;
+        }
+        let together = if is_backward { self.samples } else { 1 };
+        let (group_channels, unit) = self.cluster_unit();
+        if !is_backward && group_channels > (ROWS_GROUP_VECTORS - 1) * self.width {
+            return None;
+        }
+        let mut best: Option<((u64, u64), Tuned)> = None;
+        for channels in (unit..=ROWS_CHANNELS.min(shape.channels)).step_by(unit as usize) {
+            let is_narrow = channels * u64::from(p.element_bytes) < CLUSTER_TILE_BYTES.0 && channels < shape.channels;
+            if !shape.channels.is_multiple_of(channels) || is_narrow {
+                continue;
+            }
+            let (tile, units) = (channels / self.width, self.samples / together * (shape.channels / channels));
+            let step = ROWS_CLUSTER_LANES.0.max(32 / gcd(tile, 32));
+            for cluster in CLUSTERS {
+                let chunks = cluster / together;
+                let of_chunk = self.rows.div_ceil(chunks.max(1));
+                if cluster > u64::from(p.max_cluster)
+                    || !cluster.is_multiple_of(together)
+                    || self.even_chunks(chunks) != chunks
+                    || (chunks > 1 && of_chunk * tile < CLUSTER_LEAST)
+                    || units > p.resident_clusters(cluster, 1)
+                {
+                    continue;
+                }
+                let form = |&(most, rows): &(u64, u64)| {
+                    let lanes = of_chunk.div_ceil(rows).next_multiple_of(step);
+                    let whole = if lanes > ROWS_CLUSTER_LANES.1 { ROWS_CLUSTER_LANES.1 } else { 1 };
+                    let threads = lanes.next_multiple_of(whole) * tile;
+                    (threads <= most).then_some((threads, rows))
+                };
+                let Some((threads, rows)) = ROWS_CLUSTER_FORMS.iter().find_map(form) else { continue };
+                let rank = (units * cluster, tile);
+                if best.is_some_and(|(most, _)| most >= rank) {
+                    continue;
+                }
+                let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_ROWS, tile, threads, chunks)?;
+                tuned.cluster = cluster as u32;
+                tuned.grid = (units * cluster) as u32;
+                tuned.stages = rows as u32;
+                tuned.overlaps = 1;
+                tuned.launches = 1;
+                best = Some((rank, tuned));
+            }
+        }
+        best.map(|(_, tuned)| tuned)
     }
 
     /// Backward with groups from dy and x alone: a block for every tile and chunk, all at once, with its rows in registers. Of the forms with enough
     /// blocks the one with the narrowest tile, in which sums of the fewest channels are exchanged.
     fn in_registers(&self) -> Option<Tuned> {
         let (p, shape) = (self.p, &self.p.shape);
-        if self.tensors == 1 || shape.groups == 0 || !p.is_plain() || p.capability < 80 {
+        if self.tensors == 1 || !self.has_long_groups() || !p.is_plain() || p.capability < 80 {
             return None;
         }
-        let group_channels = shape.channels / shape.groups;
-        if group_channels + 1 < self.width && 2 * group_channels != self.width {
-            return None; // a vector has channels of three groups
-        }
         let blocks = u64::from(p.multiprocessors);
-        let unit = group_channels * self.width / gcd(group_channels, self.width);
+        let (_, unit) = self.cluster_unit();
         let mut best: Option<([i64; 4], Tuned)> = None;
         for channels in (unit..=ROWS_CHANNELS.min(shape.channels)).step_by(unit as usize) {
             let is_narrow = channels * u64::from(p.element_bytes) < ROWS_TILE_BYTES && channels < shape.channels;
@@ -278,6 +352,11 @@ impl<'p> Rows<'p> {
         let has_sums = self.tensors > 1 && self.samples > 1 && p.has_parameter_gradients;
         let together = || self.cluster_of(self.samples);
         has_sums.then(together).flatten().or_else(|| self.cluster_of(1))
+    }
+
+    /// Forward with groups: whether slabs, if they serve, are faster than so many rows of a thread in clusters, which leave multiprocessors out.
+    fn may_take_slabs(&self, tuned: &Tuned) -> bool {
+        self.tensors == 1 && self.p.shape.groups > 0 && u64::from(tuned.stages) > CLUSTER_FEW_ROWS
     }
 
     /// Whether the cluster kernels serve.
@@ -709,6 +788,7 @@ mod tests {
         assert_eq!(form([2, 64, 512 * 512], 0, 4), (8, 132, 132, 9));
         // Groups: all samples at once, whole rows, half of them.
         assert_eq!(form([32, 256, 56 * 56], 32, 2), (16, 2, 128, 2));
+        assert_eq!(form([1, 512, 128 * 128], 32, 2), (16, 33, 132, 0));
         assert_eq!(form([1, 128, 512 * 512], 32, 2), (16, 132, 132, 9));
         assert_eq!(form([1, 256, 1024 * 1024], 32, 2), (16, 132, 132, 16));
         // Samples that are more than there are blocks.
@@ -811,19 +891,50 @@ mod tests {
     #[test]
     fn gradients_of_few_rows_stay_in_registers() {
         let form = |dims, bytes| {
-            let tuned = backward(&Problem { has_dx: true, ..h200(dims, 32, bytes) }, false).unwrap();
-            assert_eq!((tuned.variant, tuned.launches, tuned.overlaps), (sys::BOPS_CHANNEL_NORM_LAST_ROWS, 1, 1));
-            (tuned.vectors, tuned.threads, tuned.stages, tuned.chunks, tuned.grid)
+            let p = Problem { has_dx: true, ..h200(dims, 32, bytes) };
+            let both = [p, Problem { max_cluster: 1, ..p }].map(|p| backward(&p, false).unwrap());
+            both.map(|tuned| {
+                assert_eq!((tuned.variant, tuned.launches, tuned.overlaps), (sys::BOPS_CHANNEL_NORM_LAST_ROWS, 1, 1));
+                (tuned.vectors, tuned.threads, tuned.stages, tuned.chunks, tuned.cluster, tuned.grid)
+            })
         };
-        assert_eq!(form([2, 320, 64 * 64], 2), (10, 320, 8, 16, 128));
-        assert_eq!(form([2, 640, 32 * 32], 2), (10, 320, 4, 8, 128));
-        assert_eq!(form([2, 1280, 16 * 16], 2), (10, 160, 4, 4, 128));
-        assert_eq!(form([2, 1280, 16 * 16], 4), (10, 320, 4, 2, 128));
-        assert_eq!(form([1, 640, 64 * 64], 2), (10, 320, 8, 16, 128));
-        // Too few blocks, and rows that no registers hold.
+        let alone = |tuned| [tuned, tuned];
+        // What clusters have the most blocks for, and the same without.
+        assert_eq!(form([2, 640, 32 * 32], 2), [(5, 480, 4, 3, 6, 96), (10, 320, 4, 8, 0, 128)]);
+        assert_eq!(form([2, 1280, 16 * 16], 2), [(10, 320, 4, 3, 6, 96), (10, 160, 4, 4, 0, 128)]);
+        assert_eq!(form([2, 320, 64 * 64], 2), alone((10, 320, 8, 16, 0, 128)));
+        assert_eq!(form([2, 1280, 16 * 16], 4)[1], (10, 320, 4, 2, 0, 128));
+        assert_eq!(form([1, 640, 64 * 64], 2), alone((10, 320, 8, 16, 0, 128)));
+        // Few blocks, short groups, and rows that no registers hold.
         let variant = |dims| backward(&Problem { has_dx: true, ..h200(dims, 32, 2) }, false).unwrap().variant;
+        assert_eq!(variant([1, 320, 64]), sys::BOPS_CHANNEL_NORM_LAST_ROWS);
         assert_eq!(variant([1, 64, 64]), sys::BOPS_CHANNEL_NORM_LAST_CLUSTER);
         assert_eq!(variant([1, 512, 128 * 128]), sys::BOPS_CHANNEL_NORM_LAST_RESIDENT);
+    }
+
+    #[test]
+    fn forward_of_few_rows_stays_in_registers() {
+        let form = |dims, bytes| {
+            let plain = h200(dims, 32, bytes);
+            let tuned = forward(&plain, false).unwrap();
+            assert_eq!(
+                (tuned.variant, tuned.launches, tuned.workspace_bytes),
+                (sys::BOPS_CHANNEL_NORM_LAST_ROWS, 1, 0)
+            );
+            assert_eq!(forward(&Problem { has_extra: true, activation: Activation::Silu, ..plain }, false), Ok(tuned));
+            assert_eq!(tuned.cluster, tuned.chunks);
+            (tuned.vectors, tuned.threads, tuned.stages, tuned.chunks, tuned.grid)
+        };
+        assert_eq!(form([2, 320, 64 * 64], 2), (5, 480, 8, 6, 96));
+        assert_eq!(form([2, 640, 32 * 32], 2), (10, 480, 4, 6, 96));
+        assert_eq!(form([2, 1280, 16 * 16], 2), (5, 160, 4, 2, 128));
+        assert_eq!(form([2, 1280, 16 * 16], 4), (10, 320, 4, 2, 128));
+        // Running statistics of samples, vectors with channels of three groups, more samples than blocks.
+        let variant = |p: Problem| forward(&p, false).unwrap().variant;
+        let p = Problem { has_running: true, ..h200([2, 640, 32 * 32], 32, 2) };
+        assert_eq!(variant(p), sys::BOPS_CHANNEL_NORM_LAST_COOPERATIVE);
+        assert_eq!(variant(h200([2, 96, 32 * 32], 32, 2)), sys::BOPS_CHANNEL_NORM_LAST_CLUSTER);
+        assert_eq!(variant(h200([4096, 64, 8 * 8], 8, 2)), sys::BOPS_CHANNEL_NORM_LAST_CLUSTER);
     }
 
     #[test]
@@ -833,25 +944,31 @@ mod tests {
             for (samples, rows) in [(1, 1), (2, 49), (3, 333), (16, 1000), (2, 4097), (64, 64), (132, 640), (200, 9)] {
                 for element_bytes in [2, 4] {
                     let p = Problem { has_dx: true, ..h200([samples, channels, rows], groups, element_bytes) };
-                    let tuned = backward(&p, false).unwrap();
-                    if tuned.variant != sys::BOPS_CHANNEL_NORM_LAST_ROWS {
-                        continue;
+                    let alone = Problem { max_cluster: 1, ..p };
+                    let all = [forward(&p, false), backward(&p, false), backward(&alone, false)].map(Result::unwrap);
+                    for tuned in all.into_iter().filter(|tuned| tuned.variant == sys::BOPS_CHANNEL_NORM_LAST_ROWS) {
+                        let (vectors, threads) = (u64::from(tuned.vectors), u64::from(tuned.threads));
+                        let (chunks, lanes) = (u64::from(tuned.chunks), threads / vectors);
+                        let of_tile = vectors * 16 / u64::from(element_bytes);
+                        assert!(u64::from(tuned.stages) * lanes * chunks >= rows, "{p:?}: {tuned:?}");
+                        assert!(threads.is_multiple_of(32) && threads.is_multiple_of(4 * vectors), "{p:?}: {tuned:?}");
+                        let most = [640, if tuned.cluster > 0 { 480 } else { 320 }][usize::from(tuned.stages > 4)];
+                        assert!(threads <= most && tuned.stages <= 8, "{p:?}: {tuned:?}");
+                        assert!(channels.is_multiple_of(of_tile) && of_tile.is_multiple_of(channels / groups));
+                        assert!(of_tile <= 512 && tuned.grid <= 132, "{p:?}: {tuned:?}");
+                        assert_eq!(u64::from(tuned.grid), samples * channels / of_tile * chunks);
+                        if tuned.tensors == 0 {
+                            assert!((channels / groups).div_ceil(16 / u64::from(element_bytes)) < 16);
+                        }
+                        if tuned.cluster > 0 {
+                            let together = if tuned.tensors > 0 { samples } else { 1 };
+                            assert_eq!(u64::from(tuned.cluster), together * chunks);
+                            assert!(tuned.cluster <= 16 && tuned.stages >= 4, "{p:?}: {tuned:?}");
+                            assert!(lanes < 16 || lanes.is_multiple_of(16), "{p:?}: {tuned:?}");
+                        } else {
+                            assert!(samples * chunks * 64 >= of_tile, "{p:?}: {tuned:?}");
+                        }
                     }
-                    let (vectors, threads) = (u64::from(tuned.vectors), u64::from(tuned.threads));
-                    let (chunks, lanes, width) =
-                        (u64::from(tuned.chunks), threads / vectors, 16 / u64::from(element_bytes));
-                    let of_tile = vectors * width;
-                    assert!(u64::from(tuned.stages) * lanes * chunks >= rows, "{p:?}: {tuned:?}");
-                    assert!(threads.is_multiple_of(32) && threads.is_multiple_of(4 * vectors), "{p:?}: {tuned:?}");
-                    assert!(
-                        threads <= if tuned.stages > 4 { 320 } else { 640 } && tuned.stages <= 8,
-                        "{p:?}: {tuned:?}"
-                    );
-                    assert!(
-                        channels.is_multiple_of(of_tile) && of_tile.is_multiple_of(channels / groups) && of_tile <= 512
-                    );
-                    assert!(u64::from(tuned.grid) == samples * channels / of_tile * chunks && tuned.grid <= 132);
-                    assert!(samples * chunks * 64 >= of_tile, "{p:?}: {tuned:?}");
                 }
             }
         }
@@ -860,14 +977,13 @@ mod tests {
     #[test]
     fn small_tensors_are_held_by_clusters_of_whole_groups() {
         for dims in [[2, 320, 64 * 64], [2, 640, 32 * 32], [2, 1280, 16 * 16]] {
-            let p = h200(dims, 32, 2);
-            for tuned in [forward(&p, false).unwrap(), backward(&p, false).unwrap()] {
-                assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_LAST_CLUSTER);
-                assert_eq!((tuned.launches, tuned.workspace_bytes), (1, 0));
-                let channels = u64::from(tuned.vectors) * 8;
-                assert!(channels.is_multiple_of(dims[1] / 32) && dims[1].is_multiple_of(channels));
-                assert_eq!(u64::from(tuned.grid), 2 * dims[1] / channels * u64::from(tuned.chunks));
-            }
+            let p = Problem { activation: Activation::Silu, ..h200(dims, 32, 2) };
+            let tuned = backward(&p, false).unwrap();
+            assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_LAST_CLUSTER);
+            assert_eq!((tuned.launches, tuned.workspace_bytes), (1, 0));
+            let channels = u64::from(tuned.vectors) * 8;
+            assert!(channels.is_multiple_of(dims[1] / 32) && dims[1].is_multiple_of(channels));
+            assert_eq!(u64::from(tuned.grid), 2 * dims[1] / channels * u64::from(tuned.chunks));
         }
         let tuned = backward(&h200([64, 2048, 49], 0, 2), true).unwrap();
         assert_eq!((tuned.variant, tuned.threads, tuned.stages), (sys::BOPS_CHANNEL_NORM_LAST_CLUSTER, 448, 14));
