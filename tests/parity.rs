@@ -2,11 +2,13 @@
 //!
 //! A trial's name is `<op>/<mode>/<backend>/<repro line>`; `bops repro '<name>'` runs it alone. Trials of absent devices are shown as
 //! ignored; `BOPS_REQUIRE=cpu,wgpu` makes their absence a failure. Where wgpu's adapter is software, a fixed part
-//! of its trials runs and the rest is ignored, too (`matrix.rs` says which); `BOPS_EVERY=1` runs them. A run of everything is compared with `tests/floor.txt`.
+//! of its trials runs and the rest is ignored, too; where there is no CUDA device, so are large trials on the CPU that are for its kernels
+//! (`matrix.rs` says which). `BOPS_EVERY=1` runs them. A run of everything is compared with `tests/floor.txt`.
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
+use baracuda_ops::Backend;
 use baracuda_ops_tests::floor::{self, Ended, Record};
 use baracuda_ops_tests::target::{self, Target};
 use baracuda_ops_tests::{matrix, published};
@@ -23,11 +25,14 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let records = Arc::new(Mutex::new(Vec::new()));
-    let mut left_out = 0;
+    let (mut left_out, mut large) = (0, 0);
     let trials = matrix::entries().into_iter().map(|entry| {
         let records = records.clone();
         let is_left_out = entry.is_left_out();
-        left_out += usize::from(is_left_out);
+        match entry.target.backend {
+            Backend::Cpu => large += usize::from(is_left_out),
+            _ => left_out += usize::from(is_left_out),
+        }
         let is_ignored = is_left_out || entry.target.device.is_err();
         if is_ignored {
             let must_be_refused = entry.case.must_be_refused_by(entry.target.backend);
@@ -45,6 +50,11 @@ fn main() -> ExitCode {
     let trials = trials.collect();
     if left_out > 0 {
         println!("{left_out} trials on wgpu are left out, since its adapter is software; BOPS_EVERY=1 runs them");
+    }
+    if large > 0 {
+        println!(
+            "{large} large trials on cpu are left out, since no CUDA device is there that they are for; BOPS_EVERY=1 runs them"
+        );
     }
     if target::TARGETS.iter().any(Target::is_software) {
         // While some trials wait for such an adapter's devices, others find one that is free.

@@ -3,11 +3,11 @@
 //! They run on an arena as a device would, so that what catches them is the code that judges devices.
 
 use anyhow::Result;
-use baracuda_ops::{Access, AnyPlan, DType};
+use baracuda_ops::{Access, AnyPlan};
 
 use crate::arena::{Arena, Place};
 use crate::exec::{Executor, OnDevice};
-use crate::values::{gather, offsets, scatter, store};
+use crate::values::{gather, offsets, scatter};
 
 /// What goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl Executor for Faulty<'_> {
             }
             Fault::WritesAnInput => {
                 let input = arena.operands[0].expect("inputs have a place");
-                store(DType::F32, 0.25, arena.bytes_mut(input));
+                arena.bytes_mut(input)[..4].copy_from_slice(&0.25f32.to_le_bytes());
             }
             Fault::ReadsAnOutput => {
                 let old = gather(&slot.desc, before.bytes(place));

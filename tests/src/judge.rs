@@ -1,7 +1,5 @@
 //! The comparison of outputs with expected values, in units of the accuracy contract.
 
-use std::collections::HashMap;
-
 use anyhow::{Result, bail};
 use baracuda_ops::{DType, Slot};
 
@@ -20,7 +18,7 @@ pub struct Expected {
 
 /// The budget that every op shares: `u_o |y| + u_A x`, and underflow. `x` is the op's own term (docs/numerics.md, Budgets).
 pub fn budget(output: DType, accumulator: DType, y: f64, x: f64) -> f64 {
-    let underflow = 2f64.powi(-126) + output.smallest_subnormal() / 2.0;
+    let underflow = f64::from(f32::MIN_POSITIVE) + output.smallest_subnormal() / 2.0;
     output.unit_roundoff() * y.abs() + accumulator.unit_roundoff() * x + underflow
 }
 
@@ -90,7 +88,15 @@ pub fn is_nearly_constant(values: &[f64]) -> bool {
     if values.len() < 16 {
         return false;
     }
-    let mut counts: HashMap<u64, usize> = HashMap::new();
-    values.iter().for_each(|v| *counts.entry(v.to_bits()).or_default() += 1);
-    counts.values().any(|&count| count * 10 > values.len() * 9)
+    // The only number that more than half of the elements can be: what remains when others cancel it one by one (Boyer and Moore 1981).
+    let (mut majority, mut lead) = (0, 0usize);
+    for bits in values.iter().map(|v| v.to_bits()) {
+        match (bits == majority, lead) {
+            (true, _) => lead += 1,
+            (false, 0) => (majority, lead) = (bits, 1),
+            (false, _) => lead -= 1,
+        }
+    }
+    let count = values.iter().filter(|v| v.to_bits() == majority).count();
+    count * 10 > values.len() * 9
 }

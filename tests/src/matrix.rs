@@ -13,7 +13,7 @@ use crate::case::{Case, hash};
 use crate::floor::{Ended, Record};
 use crate::modes::{self, Mode, Outcome};
 use crate::ops::SUBJECTS;
-use crate::target::{TARGETS, Target};
+use crate::target::{TARGETS, Target, target};
 
 /// An adapter that is software compiles shaders for a CPU, half a second each: of the cases that run in every mode it runs one in so many.
 const SOFTWARE_CORE: u64 = 2;
@@ -23,6 +23,9 @@ const SOFTWARE_AGAIN: u64 = 6;
 const SOFTWARE_VALUES: u64 = 24;
 /// The most bytes of operands of such a case: with thousands of workgroups one of them takes a minute.
 const SOFTWARE_BYTES: u64 = 1 << 20;
+/// The most bytes of operands of a case that the CPU runs where there is no CUDA device: larger ones are there to reach its kernels, and
+/// show nothing of the reference that smaller ones do not.
+const REFERENCE_BYTES: u64 = 16 << 20;
 
 /// One trial.
 pub struct Entry {
@@ -44,7 +47,17 @@ impl Entry {
 
     /// Whether the trial is left out on its device, which is there; none is where the environment has `BOPS_EVERY`.
     pub fn is_left_out(&self) -> bool {
-        self.target.is_software() && !self.is_for_software() && std::env::var_os("BOPS_EVERY").is_none()
+        let is_left_out = match self.target.backend {
+            Backend::Cpu => self.is_for_cuda(),
+            _ => self.target.is_software() && !self.is_for_software(),
+        };
+        is_left_out && std::env::var_os("BOPS_EVERY").is_none()
+    }
+
+    /// Whether the case is one for a CUDA device, and there is none.
+    fn is_for_cuda(&self) -> bool {
+        let is_large = !self.case.is_core && self.case.bytes() > REFERENCE_BYTES;
+        is_large && target("cuda").is_none_or(|cuda| cuda.device.is_err())
     }
 
     /// Whether the trial is of the fixed part of the matrix that an adapter runs which is software.

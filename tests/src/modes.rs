@@ -101,11 +101,6 @@ pub enum Outcome {
     Refused(String),
 }
 
-/// Plans a case.
-fn plan(case: &Case, device: &Device) -> Result<AnyPlan> {
-    Ok(case.descriptor.plan(device, &PlanOptions::default())?)
-}
-
 const APART: Layout = Layout::Apart { shift: 0 };
 
 /// Runs a case in a mode on a target.
@@ -116,7 +111,7 @@ pub fn run(case: &Case, mode: Mode, target: &Target) -> Result<Outcome> {
     let target = target.lane(case.dtype());
     let device = target.device.as_ref().map_err(|why| anyhow::anyhow!("{why}"))?;
     let must_refuse = case.must_be_refused_by(target.backend);
-    let plan = match plan(case, device) {
+    let plan = match target.plan(&case.descriptor) {
         Ok(_) if must_refuse => bail!("{} must refuse this, and does not", target.name),
         Ok(plan) => plan,
         Err(error) => match refusal(&error) {

@@ -1,8 +1,12 @@
 //! The devices that trials run on.
 
+use std::collections::VecDeque;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use baracuda_ops::{Backend, DType, Device};
+use baracuda_ops::{AnyDescriptor, AnyPlan, Backend, DType, Device, PlanOptions};
+
+/// Plans that a target keeps: of the cases that trials side by side are on.
+const KEPT: usize = 16;
 
 /// A device under the name that trials have.
 pub struct Target {
@@ -14,13 +18,22 @@ pub struct Target {
     pub device: Result<Device, String>,
     /// Held while a trial's operands are on a GPU, so that trials side by side do not exhaust its memory.
     turn: Mutex<()>,
+    /// The plans made last: the modes of a case follow each other and share one.
+    plans: Mutex<VecDeque<(AnyDescriptor, AnyPlan)>>,
     /// A software adapter compiles and runs on one thread per device: there, these element types have devices of their own.
     lanes: Vec<(DType, Target)>,
 }
 
 /// Every target, present or not.
 pub static TARGETS: LazyLock<Vec<Target>> = LazyLock::new(|| {
-    let of = |name, backend, device| Target { name, backend, device, turn: Mutex::default(), lanes: Vec::new() };
+    let of = |name, backend, device| Target {
+        name,
+        backend,
+        device,
+        turn: Mutex::default(),
+        plans: Mutex::default(),
+        lanes: Vec::new(),
+    };
     let mut wgpu = of("wgpu", Backend::Wgpu, wgpu_device(Wgpu::Owned));
     if wgpu.is_software() {
         let lane = |dtype| (dtype, of("wgpu", Backend::Wgpu, wgpu_device(Wgpu::Full)));
@@ -48,6 +61,25 @@ impl Target {
     /// Where trials of an element type run.
     pub fn lane(&self, dtype: DType) -> &Self {
         self.lanes.iter().find(|(d, _)| *d == dtype).map_or(self, |(_, target)| target)
+    }
+
+    /// A plan of a descriptor, the one that another trial has made of it if that was a short while ago.
+    ///
+    /// # Errors
+    /// The library's, or that there is no device.
+    pub fn plan(&self, descriptor: &AnyDescriptor) -> anyhow::Result<AnyPlan> {
+        let device = self.device.as_ref().map_err(|why| anyhow::anyhow!("{why}"))?;
+        // Made under the lock, so that nobody else makes the same one.
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, plan)) = plans.iter().find(|(of, _)| of == descriptor) {
+            return Ok(plan.clone());
+        }
+        let plan = descriptor.plan(device, &PlanOptions::default())?;
+        if plans.len() == KEPT {
+            plans.pop_front();
+        }
+        plans.push_back((descriptor.clone(), plan.clone()));
+        Ok(plan)
     }
 
     /// Waits for the device to be free of other trials; on the CPU, does not wait.

@@ -2,6 +2,8 @@
 //!
 //! Rounding and strides are written here anew, so that the library's own are not compared with themselves.
 
+use std::ops::Range;
+
 use baracuda_ops::{DType, TensorDesc};
 use half::{bf16, f16};
 
@@ -53,56 +55,63 @@ pub fn offsets(desc: &TensorDesc) -> Vec<u64> {
 
 /// The values of a tensor that starts at the front of `bytes`.
 pub fn gather(desc: &TensorDesc, bytes: &[u8]) -> Vec<f64> {
-    let size = desc.dtype().size_bytes() as usize;
-    let load = loader(desc.dtype());
-    offsets(desc).iter().map(|&at| load(&bytes[at as usize * size..])).collect()
+    match desc.dtype() {
+        DType::F64 => elements(desc, bytes, f64::from_le_bytes),
+        DType::F32 => elements(desc, bytes, |b| f64::from(f32::from_le_bytes(b))),
+        DType::F16 => elements(desc, bytes, |b| f16::from_le_bytes(b).to_f64()),
+        DType::BF16 => elements(desc, bytes, |b| bf16::from_le_bytes(b).to_f64()),
+        DType::I64 => elements(desc, bytes, |b| i64::from_le_bytes(b) as f64),
+        DType::I32 => elements(desc, bytes, |b| f64::from(i32::from_le_bytes(b))),
+        DType::U32 => elements(desc, bytes, |b| f64::from(u32::from_le_bytes(b))),
+        other => panic!("no way to load {other}"),
+    }
+}
+
+fn elements<const N: usize>(desc: &TensorDesc, bytes: &[u8], load: impl Fn([u8; N]) -> f64) -> Vec<f64> {
+    let (bytes, _) = bytes.as_chunks::<N>();
+    if desc.is_contiguous() {
+        return bytes[..desc.elements() as usize].iter().map(|b| load(*b)).collect();
+    }
+    offsets(desc).iter().map(|&at| load(bytes[at as usize])).collect()
 }
 
 /// Writes values, rounded to the tensor's type, into the tensor that starts at the front of `bytes`.
 pub fn scatter(desc: &TensorDesc, values: &[f64], bytes: &mut [u8]) {
-    let size = desc.dtype().size_bytes() as usize;
-    for (&at, &value) in offsets(desc).iter().zip(values) {
-        store(desc.dtype(), value, &mut bytes[at as usize * size..]);
+    let dtype = desc.dtype();
+    match dtype {
+        DType::F64 => set_elements(desc, values, bytes, f64::to_le_bytes),
+        DType::F32 => set_elements(desc, values, bytes, |v| (v as f32).to_le_bytes()),
+        DType::F16 => set_elements(desc, values, bytes, |v| f16::from_f32(rounded(dtype, v) as f32).to_le_bytes()),
+        DType::BF16 => set_elements(desc, values, bytes, |v| bf16::from_f32(rounded(dtype, v) as f32).to_le_bytes()),
+        DType::I64 => set_elements(desc, values, bytes, |v| (v as i64).to_le_bytes()),
+        DType::I32 => set_elements(desc, values, bytes, |v| (v as i32).to_le_bytes()),
+        DType::U32 => set_elements(desc, values, bytes, |v| (v as u32).to_le_bytes()),
+        other => panic!("no way to store {other}"),
+    }
+}
+
+fn set_elements<const N: usize>(desc: &TensorDesc, values: &[f64], bytes: &mut [u8], store: impl Fn(f64) -> [u8; N]) {
+    let (bytes, _) = bytes.as_chunks_mut::<N>();
+    if desc.is_contiguous() {
+        bytes.iter_mut().zip(values).for_each(|(b, &value)| *b = store(value));
+    } else {
+        offsets(desc).iter().zip(values).for_each(|(&at, &value)| bytes[at as usize] = store(value));
     }
 }
 
 /// Sets every byte of a tensor's elements.
 pub fn fill(desc: &TensorDesc, byte: u8, bytes: &mut [u8]) {
+    visit(desc, |range| bytes[range].fill(byte));
+}
+
+/// Visits the bytes of a tensor's elements: of all at once where nothing lies between them, else of one after the other.
+pub fn visit(desc: &TensorDesc, mut visitor: impl FnMut(Range<usize>)) {
     let size = desc.dtype().size_bytes() as usize;
+    if desc.is_contiguous() {
+        return visitor(0..desc.elements() as usize * size);
+    }
     for at in offsets(desc) {
-        bytes[at as usize * size..][..size].fill(byte);
-    }
-}
-
-fn take<const N: usize>(bytes: &[u8]) -> [u8; N] {
-    bytes[..N].try_into().expect("N bytes")
-}
-
-fn loader(dtype: DType) -> fn(&[u8]) -> f64 {
-    match dtype {
-        DType::F64 => |b| f64::from_le_bytes(take(b)),
-        DType::F32 => |b| f64::from(f32::from_le_bytes(take(b))),
-        DType::F16 => |b| f16::from_le_bytes(take(b)).to_f64(),
-        DType::BF16 => |b| bf16::from_le_bytes(take(b)).to_f64(),
-        DType::I64 => |b| i64::from_le_bytes(take(b)) as f64,
-        DType::I32 => |b| f64::from(i32::from_le_bytes(take(b))),
-        DType::U32 => |b| f64::from(u32::from_le_bytes(take(b))),
-        other => panic!("no loader for {other}"),
-    }
-}
-
-/// Writes a value, rounded to the type, to the front of `bytes`.
-pub fn store(dtype: DType, value: f64, bytes: &mut [u8]) {
-    let value = rounded(dtype, value);
-    match dtype {
-        DType::F64 => bytes[..8].copy_from_slice(&value.to_le_bytes()),
-        DType::F32 => bytes[..4].copy_from_slice(&(value as f32).to_le_bytes()),
-        DType::F16 => bytes[..2].copy_from_slice(&f16::from_f32(value as f32).to_le_bytes()),
-        DType::BF16 => bytes[..2].copy_from_slice(&bf16::from_f32(value as f32).to_le_bytes()),
-        DType::I64 => bytes[..8].copy_from_slice(&(value as i64).to_le_bytes()),
-        DType::I32 => bytes[..4].copy_from_slice(&(value as i32).to_le_bytes()),
-        DType::U32 => bytes[..4].copy_from_slice(&(value as u32).to_le_bytes()),
-        other => panic!("no store for {other}"),
+        visitor(at as usize * size..(at as usize + 1) * size);
     }
 }
 
@@ -128,9 +137,11 @@ pub fn rounded(dtype: DType, value: f64) -> f64 {
         return value;
     }
     let exponent = ((value.to_bits() >> 52 & 0x7ff) as i32 - 1023).max(min_exponent);
-    // A power of two well inside f64's range, so that both steps are exact.
-    let quantum = f64::from_bits(((exponent - fraction + 1023) as u64) << 52);
-    let nearest = (value / quantum).round_ties_even() * quantum;
+    // Powers of two well inside f64's range, so that scaling is exact. Beside 1.5 * 2^52, f64 holds integers alone.
+    let two_to = |exponent: i32| f64::from_bits(((exponent + 1023) as u64) << 52);
+    let integers = 1.5 * two_to(52);
+    let nearest = ((value * two_to(fraction - exponent) + integers) - integers) * two_to(exponent - fraction);
+    let nearest = nearest.copysign(value);
     if nearest.abs() > max { f64::INFINITY.copysign(value) } else { nearest }
 }
 
@@ -153,8 +164,8 @@ mod tests {
     fn keeps_every_half() {
         for bits in 0..=u16::MAX {
             let (a, b) = (f16::from_bits(bits).to_f64(), bf16::from_bits(bits).to_f64());
-            assert!(a.is_nan() || rounded(DType::F16, a) == a);
-            assert!(b.is_nan() || rounded(DType::BF16, b) == b);
+            assert!(a.is_nan() || rounded(DType::F16, a).to_bits() == a.to_bits());
+            assert!(b.is_nan() || rounded(DType::BF16, b).to_bits() == b.to_bits());
         }
         assert_eq!(rounded(DType::F16, 1.0 + 1.0 / 2048.0 + 1e-12), 1.0 + 1.0 / 1024.0);
         assert_eq!(rounded(DType::F16, 65519.9), 65504.0);
