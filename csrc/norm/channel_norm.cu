@@ -1,7 +1,7 @@
 // The forward kernels of BatchNorm, GroupNorm and InstanceNorm over contiguous layouts.
 #include "channel_norm_held.cuh"
 #include "channel_norm_relay.cuh"
-#include "channel_norm_single.cuh"
+#include "channel_norm_single_held.cuh"
 #include "channel_norm_slab.cuh"
 #include "channel_norm_split.cuh"
 
@@ -16,6 +16,8 @@ bops_status channel_norm_contiguous(const bops_channel_norm_params &p, const bop
         if (c.variant == BOPS_CHANNEL_NORM_HELD) return channel_norm_held_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
         if (c.variant == BOPS_CHANNEL_NORM_RELAY || c.variant == BOPS_CHANNEL_NORM_COOPERATIVE)
             return channel_norm_relay_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
+        if (c.variant == BOPS_CHANNEL_NORM_SINGLE && c.cached)
+            return channel_norm_single_held_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
         if (c.variant == BOPS_CHANNEL_NORM_SINGLE) return channel_norm_single_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
         if (c.variant == BOPS_CHANNEL_NORM_SLAB) return channel_norm_slab_kernels<T>(p, c, dtype, weight_dtype, o, call);
         return channel_norm_split<T>(p, c, dtype, weight_dtype, o, workspace, call);

@@ -169,37 +169,46 @@ template <typename T, activation_form form, bool overlaps> __global__ void __lau
     }
 }
 
-// Host: the SINGLE variant.
+// Host: what the kernels of the SINGLE variant take, and their launch.
+template <typename T> channel_single_arguments single_arguments(const bops_channel_norm_params &p, const bops_channel_norm_choice &c,
+                                                                bops_dtype dtype, bops_dtype weight_dtype, const bops_channel_norm_operands &o,
+                                                                void *workspace) {
+    channel_single_arguments a = {};
+    a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
+    const double count = double(a.geometry.count);
+    a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = float(p.momentum);
+    a.reciprocal_count = float(1.0 / count), a.unbias = float(count / (count - 1.0));
+    a.cluster = c.cluster, a.vectors = c.vectors, a.block_vectors = c.threads * c.vectors;
+    a.per_segment = uint32_t(p.spatial * sizeof(T) / 16), a.all = a.geometry.segments * a.per_segment, a.by_segment = divisor(a.per_segment);
+    a.is_gapless = !a.geometry.is_batch && p.x.channel == p.spatial && p.y.channel == p.spatial;
+    a.weight_is_wide = weight_dtype != dtype;
+    a.stagger = c.stages, a.multiprocessors = c.chunks, a.residents = c.tensors;
+    a.records = p.groups && (o.running_mean || o.running_var) ? static_cast<group_record<float> *>(workspace) : nullptr;
+    return a;
+}
+inline launch_shape single_shape(const channel_single_arguments &a, const bops_channel_norm_choice &c) {
+    launch_shape shape;
+    shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
+    const uint32_t touched = a.block_vectors / a.per_segment + 2;
+    const uint32_t parameters = a.geometry.is_batch ? 1 : touched < a.geometry.segments ? touched : a.geometry.segments;
+    shape.shared_bytes = c.threads * (c.vectors - c.cached) * 16 + parameters * uint32_t(sizeof(float2));
+    return shape;
+}
+
+// Host: the SINGLE variant, with whole groups in shared memory.
 template <typename T> bops_status channel_norm_single_kernels(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
                                                               bops_dtype weight_dtype, const bops_channel_norm_operands &o, void *workspace,
                                                               const kernel_call &call) {
     if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
     else {
-        channel_single_arguments a = {};
-        a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
-        const double count = double(a.geometry.count);
-        a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = float(p.momentum);
-        a.reciprocal_count = float(1.0 / count), a.unbias = float(count / (count - 1.0));
-        a.cluster = c.cluster, a.vectors = c.vectors, a.block_vectors = c.threads * c.vectors;
-        a.per_segment = uint32_t(p.spatial * sizeof(T) / 16), a.all = a.geometry.segments * a.per_segment, a.by_segment = divisor(a.per_segment);
-        a.is_gapless = !a.geometry.is_batch && p.x.channel == p.spatial && p.y.channel == p.spatial;
-        a.weight_is_wide = weight_dtype != dtype;
-        a.stagger = c.stages, a.multiprocessors = c.chunks, a.residents = c.tensors;
-        a.records = p.groups && (o.running_mean || o.running_var) ? static_cast<group_record<float> *>(workspace) : nullptr;
-        launch_shape shape;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
-        const uint32_t touched = a.block_vectors / a.per_segment + 2;
-        shape.shared_bytes = a.block_vectors * 16 + (p.groups == 0                   ? 1
-                                                     : touched < a.geometry.segments ? touched
-                                                                                     : a.geometry.segments) *
-                                                        uint32_t(sizeof(float2));
+        const channel_single_arguments a = single_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
         const activation_form form = o.residual ? any_activation : activation_form_of(p.activation);
         const auto forms = [](auto overlaps) {
             constexpr bool early = decltype(overlaps)::value;
             return forms_of(channel_norm_single<T, light_activation, early>, channel_norm_single<T, silu_activation, early>,
                             channel_norm_single<T, any_activation, early>);
         };
-        const bops_status status = call.one_of(form, c.overlaps ? forms(std::true_type()) : forms(std::false_type()), shape, a);
+        const bops_status status = call.one_of(form, c.overlaps ? forms(std::true_type()) : forms(std::false_type()), single_shape(a, c), a);
         return status ? status : finish_running(p, o, a.records, call);
     }
 }

@@ -126,6 +126,9 @@ const SLAB_READ_AGAIN: [u64; 3] = [8, 64, 26_000];
 const SAMPLE_SLABS: [u64; 3] = [264, 32, 1450];
 const SMALL_SAMPLE_SLABS: [u64; 3] = [264, 64, 520];
 const SMALL_SAMPLES: [u64; 3] = [264, 64, 131];
+/// Contiguous groups that few blocks take into their registers, whole or the first part.
+const IN_REGISTERS: [u64; 3] = [2, 16, 4000];
+const PARTLY_IN_REGISTERS: [u64; 3] = [1, 1, 262_144];
 
 const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 const ACTIVATIONS: [Activation; 6] = [
@@ -323,6 +326,20 @@ pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
                 add(Form { residual: true, ..cumulative }.act(Activation::Silu), Data::Normal, false);
             } else if F::HAS_RUNNING {
                 add(affine.running(Running::Momentum(0.1)), Data::Normal, false);
+            }
+        }
+        if dtype != DType::F64 {
+            for data in [Data::LargeMean, Data::Step] {
+                add(Form::affine(dense(dtype, &IN_REGISTERS), F::groups(IN_REGISTERS[1]), DType::F32), data, false);
+            }
+        }
+        if dtype == DType::F32 {
+            for data in [Data::LargeMean, Data::Step] {
+                add(
+                    Form::affine(dense(dtype, &PARTLY_IN_REGISTERS), F::groups(PARTLY_IN_REGISTERS[1]), DType::F32),
+                    data,
+                    false,
+                );
             }
         }
         if dtype == DType::F32 {

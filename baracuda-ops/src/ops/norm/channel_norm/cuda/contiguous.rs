@@ -25,7 +25,10 @@ pub(super) fn forward(p: &Problem) -> Result<Tuned, String> {
     // Clusters of 16 leave an eighth of the multiprocessors out.
     let shared = match &chosen {
         Some(tuned) if tuned.cluster <= 8 || tuned.variant == sys::BOPS_CHANNEL_NORM_SINGLE => None,
-        _ => cooperative_forward(p),
+        Some(tuned) => {
+            cooperative_forward(p, Some(p.shape.group_count().div_ceil(u64::from(tuned.grid / tuned.cluster))))
+        }
+        None => cooperative_forward(p, None),
     };
     match shared.or(chosen) {
         Some(tuned) => Ok(tuned),
@@ -225,8 +228,11 @@ const SINGLE_LEAST: u64 = 512;
 const SINGLE_VECTORS: u64 = 15;
 const SINGLE_ALONE: u64 = 640;
 const SINGLE_PAIR: u64 = 512;
-/// Forward: the least vectors of a thread of a block alone, without a cluster and in one.
+/// Forward: threads of a block alone while those have so many vectors, the least and the most.
+const SINGLE_SMALL: u64 = 320;
 const SINGLE_FEW: [u64; 2] = [2, 4];
+/// Forward: vectors of a thread that registers hold in a block alone, and of 16-bit elements without exponentials also in one of a pair.
+const SINGLE_HELD: [u64; 2] = [4, 2];
 /// Of so many blocks a cluster all are resident, two a multiprocessor, where those of 8 are not.
 const SINGLE_SMALLER: u64 = 7;
 /// Forward: shared memory of a block beside its group, in bytes; clock cycles, and in how many bytes of a block, by which the first blocks of a
@@ -264,12 +270,11 @@ impl Problem {
     }
 
     /// The smallest cluster whose blocks take at most `most` vectors each and with which the groups fill the device, if a cluster does the first.
-    /// least: vectors that larger clusters leave a block, at least: clusters in place of single blocks, and larger clusters.
-    fn single_cluster(&self, all: u64, most: u64, least: [u64; 2]) -> Option<u64> {
+    fn single_cluster(&self, all: u64, most: u64) -> Option<u64> {
         let fits = |&cluster: &u64| all.div_ceil(cluster) <= most;
         let fills = |&cluster: &u64| {
             self.shape.group_count() * cluster >= u64::from(self.multiprocessors) * 7 / 8
-                || all / (cluster * 2) < least[usize::from(cluster > 1)]
+                || all / (cluster * 2) < SINGLE_LEAST
         };
         let clusters = || [1, 2, 4, 8, 16].into_iter().filter(|&cluster| cluster <= u64::from(self.max_cluster));
         clusters().filter(fits).find(fills).or_else(|| clusters().rfind(fits))
@@ -297,15 +302,16 @@ fn single(p: &Problem) -> Option<Tuned> {
     let (groups, segments) = (p.shape.group_count(), p.shape.group_segments());
     let parameters = if p.shape.groups == 0 { 1 } else { segments };
     let most = p.single_room().saturating_sub(parameters * 8) / 16;
-    let cluster = match p.single_cluster(all, most, [2 * SINGLE_LEAST, SINGLE_LEAST])? {
+    let cluster = match p.single_cluster(all, most)? {
         8 if groups > p.teams(8, 2) && groups <= p.teams(SINGLE_SMALLER, 2) && all.div_ceil(SINGLE_SMALLER) <= most => {
             SINGLE_SMALLER
         }
         cluster => cluster,
     };
     let (blocks, own) = (groups.checked_mul(cluster)?, all.div_ceil(cluster));
-    let vectors = match blocks.div_ceil(u64::from(p.multiprocessors)) {
-        1 => own.div_ceil(SINGLE_ALONE).max(SINGLE_FEW[usize::from(cluster > 1)]),
+    let together = blocks.div_ceil(u64::from(p.multiprocessors));
+    let vectors = match together {
+        1 => own.div_ceil(SINGLE_ALONE).max(own.div_ceil(SINGLE_SMALL).clamp(SINGLE_FEW[0], SINGLE_FEW[1])),
         2 => own.div_ceil(SINGLE_PAIR),
         _ => SINGLE_VECTORS,
     };
@@ -323,7 +329,10 @@ fn single(p: &Problem) -> Option<Tuned> {
     } else {
         tuned
     };
-    fits.then_some(Tuned { workspace_bytes, launches: 1 + running_launches(p), ..tuned })
+    let most_together = if p.element_bytes == 2 && p.activation != Activation::Silu { 2 } else { 1 };
+    let holds = tuned.overlaps == 1 && together <= most_together && !p.is_general();
+    let held = SINGLE_HELD.into_iter().find(|&held| holds && held <= vectors).unwrap_or(0) as u32;
+    fits.then_some(Tuned { cached: held, workspace_bytes, launches: 1 + running_launches(p), ..tuned })
 }
 
 /// The gradients of GroupNorm and InstanceNorm in the same way.
@@ -365,7 +374,7 @@ fn single_backward(p: &Problem) -> Option<Tuned> {
         }
     }
     let most = p.single_room() / row_bytes;
-    let cluster = p.single_cluster(rows * 32, most * 32, [SINGLE_LEAST; 2])?;
+    let cluster = p.single_cluster(rows * 32, most * 32)?;
     let alone = groups.checked_mul(cluster)? <= u64::from(p.multiprocessors);
     if cluster > 1 && !alone {
         return None;
@@ -596,9 +605,11 @@ const RELAY_STEP: u64 = 1 << 10;
 /// Forward, of the cooperative variant: threads of a team, and the most blocks that share a group.
 const COOPERATIVE_FORWARD_THREADS: [u64; 5] = [224, 256, 320, 352, 384];
 const COOPERATIVE_FORWARD_TEAM: u64 = 160;
-/// Bytes of x, and of a group, from which it is faster than reading x twice and than clusters that leave multiprocessors out.
+/// Bytes of x, and of a group, from which it is faster than reading x twice and than clusters that leave multiprocessors out. Where those take at most
+/// so many groups one after another, smaller groups serve, too, if teams take no more.
 const COOPERATIVE_FORWARD_LEAST: u64 = 32 << 20;
 const COOPERATIVE_FORWARD_GROUP: u64 = 7 << 18;
+const COOPERATIVE_FORWARD_ROUNDS: u64 = 5;
 /// What a group costs it beyond its bytes, where elements have 4 bytes, 2, or where exponentials take the time; and what a step does. As bytes of a
 /// multiprocessor's share of the memory's speed.
 const COOPERATIVE_FORWARD_TURN: [u64; 3] = [4 << 10, 12 << 10, 32 << 10];
@@ -740,11 +751,13 @@ fn relay(p: &Problem, arrays: u64) -> Option<Relay> {
     best.map(|(_, relay)| relay)
 }
 
-/// The same, of groups that any number of blocks share.
-fn cooperative_forward(p: &Problem) -> Option<Tuned> {
+/// The same, of groups that any number of blocks share. cluster_rounds: the groups that clusters take one after another, if they hold one.
+fn cooperative_forward(p: &Problem, cluster_rounds: Option<u64>) -> Option<Tuned> {
     let group_bytes = p.group_vectors().filter(|_| p.capability >= 90 && !p.is_general())? * 16;
     let (groups, multiprocessors) = (p.shape.group_count(), u64::from(p.multiprocessors));
-    if group_bytes < COOPERATIVE_FORWARD_GROUP || groups * group_bytes < COOPERATIVE_FORWARD_LEAST {
+    let few_rounds = cluster_rounds.filter(|&rounds| rounds <= COOPERATIVE_FORWARD_ROUNDS);
+    let is_small = group_bytes < COOPERATIVE_FORWARD_GROUP;
+    if is_small && few_rounds.is_none() || groups * group_bytes < COOPERATIVE_FORWARD_LEAST {
         return None;
     }
     let is_exponential = p.activation == Activation::Silu;
@@ -761,6 +774,9 @@ fn cooperative_forward(p: &Problem) -> Option<Tuned> {
             };
             let missing = RELAY_AHEAD.saturating_sub((share.slots - share.steps) * (share.bytes / share.steps));
             let own = share.time + missing + turn + share.steps * COOPERATIVE_FORWARD_STEP;
+            if is_small && few_rounds.is_some_and(|rounds| groups.div_ceil(teams) > rounds) {
+                continue;
+            }
             // The first group is not written while it is read, nor is one read while the last is written.
             let cost = groups.div_ceil(teams) * own + 2 * share.bytes;
             if missing > RELAY_AHEAD / 2 || best.is_some_and(|(least, _)| least <= cost) {
@@ -908,6 +924,11 @@ mod tests {
                     sys::BOPS_CHANNEL_NORM_SINGLE => {
                         let segments = p.shape.group_segments();
                         let own = u64::from(tuned.vectors) * threads;
+                        assert!([0, 2, 4].contains(&tuned.cached) && tuned.cached <= tuned.vectors, "{p:?} {tuned:?}");
+                        assert!(
+                            tuned.cached == 0 || tuned.overlaps == 1 && arrays == 1 && !p.is_general(),
+                            "{p:?} {tuned:?}"
+                        );
                         let (all, bytes) = match arrays {
                             1 => (segments * vectors, 16),
                             _ => (segments * vectors.next_multiple_of(32), 32),
@@ -1074,18 +1095,26 @@ mod tests {
         for (p, variant) in [(with_residual, sys::BOPS_CHANNEL_NORM_SPLIT), (relu, sys::BOPS_CHANNEL_NORM_SLAB)] {
             assert_eq!((forward(&p).unwrap().variant, backward(&p).unwrap().variant), (variant, variant));
         }
-        for (shape, bytes, cluster, threads) in [
-            ([2, 320, 4096, 32], 2, 2, 640),
-            ([2, 640, 1024, 32], 2, 2, 320),
-            ([2, 1280, 256, 32], 2, 1, 640),
-            ([2, 1280, 256, 32], 4, 2, 320),
-            ([1, 512, 16384, 32], 2, 7, 480),
-            ([1, 256, 16384, 256], 2, 1, 512),
-            ([1, 256, 16384, 256], 4, 1, 512),
+        for (shape, bytes, expected) in [
+            ([2, 320, 4096, 32], 2, (2, 640, 4)),
+            ([2, 320, 4096, 32], 4, (2, 640, 4)),
+            ([2, 640, 1024, 32], 2, (2, 320, 4)),
+            ([2, 1280, 256, 32], 2, (2, 320, 2)),
+            ([2, 1280, 256, 32], 4, (2, 320, 4)),
+            ([1, 512, 16384, 32], 2, (7, 480, 4)),
+            ([1, 256, 16384, 256], 2, (1, 512, 4)),
+            ([1, 256, 16384, 256], 4, (1, 512, 0)),
+            ([32, 256, 3136, 32], 2, (1, 224, 0)),
         ] {
             let tuned = forward(&h200(shape, bytes)).unwrap();
-            let seen = (tuned.variant, tuned.cluster, tuned.threads);
-            assert_eq!(seen, (sys::BOPS_CHANNEL_NORM_SINGLE, cluster, threads), "{shape:?} {bytes}");
+            assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_SINGLE, "{shape:?} {bytes}");
+            assert_eq!((tuned.cluster, tuned.threads, tuned.cached), expected, "{shape:?} {bytes}");
+        }
+        // Registers have no room for a residual or a long activation.
+        let with_residual = extra([2, 320, 4096, 32], 2);
+        let gelu = Problem { activation: Activation::GeluErf, ..h200([2, 320, 4096, 32], 2) };
+        for p in [with_residual, gelu] {
+            assert_eq!(forward(&p).unwrap().cached, 0, "{p:?}");
         }
         let apart = forward(&h200([32, 256, 3136, 32], 2)).unwrap();
         assert_eq!((apart.stages, apart.chunks, apart.tensors), (4014, 132, 4));
@@ -1101,6 +1130,7 @@ mod tests {
             ([1, 128, 1 << 18, 32], 2, identity, (352, 6, 32, 128, 5)),
             ([1, 128, 1 << 18, 32], 2, silu, (384, 11, 16, 128, 5)),
             ([64, 64, 12544, 0], 4, identity, (320, 5, 64, 128, 6)),
+            ([1, 512, 16384, 32], 4, identity, (352, 6, 16, 128, 5)),
             ([256, 64, 3136, 0], 4, identity, (224, 8, 64, 128, 9)),
             ([2, 64, 1 << 18, 0], 4, identity, (352, 3, 63, 126, 5)),
         ] {
