@@ -12,8 +12,8 @@ constexpr int rows_cluster_threads(int rows) { return rows > 4 ? 480 : 640; } //
 constexpr uint32_t rows_channels = 512;                                       // of a tile, at most
 constexpr int shift_lanes = 8;                                                // whose shifts make that of a group
 
-// rows: of a thread. A vector has channels of at most two groups, of which a thread has a part each. A group lies in at most 16 vectors, which are
-// added up one after another.
+// rows: of a thread. A vector has channels of at most two groups, of which a thread has a part each. A group lies in at most 16 vectors: one warp goes
+// through them.
 template <typename T, int rows, bool has_extras> __global__ void __launch_bounds__(rows_cluster_threads(rows), 1)
     channel_last_rows(const __grid_constant__ channel_last_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T));
@@ -91,7 +91,7 @@ template <typename T, int rows, bool has_extras> __global__ void __launch_bounds
         for (uint32_t l = 0; l < shift_lanes; ++l) own.shift += lane_shifts[place_of(first) + min(l, filled - 1) * vectors];
         own.shift = rounded_product(own.shift, 1.0f / shift_lanes);
         for (bool is_first = true;; is_first = false) {
-            float both[2] = {};
+            cascade<float> sums, squares;
             for (uint32_t v = first; v * width < high; ++v) {
                 const uint32_t place = place_of(v), of_row = min(high, (v + 1) * width) - max(low, v * width);
                 moments<float> part = {own.shift, 0, 0};
@@ -100,8 +100,9 @@ template <typename T, int rows, bool has_extras> __global__ void __launch_bounds
                     const float2 s = lane_sums[place + l * vectors];
                     merge(part, {lane_shifts[place + l * vectors], s.x, s.y}, float(of_row * (whole + (l < rest))));
                 }
-                both[0] += part.sum, both[1] += part.square;
+                sums.add(part.sum), squares.add(part.square);
             }
+            float both[2] = {sums.total(), squares.total()};
             warp_sum(both, 32);
             own.sum = both[0], own.square = both[1];
             if (__builtin_expect(!is_first || !recenter(own, 1.0f / float(left * of_group)), true)) break; // else once more

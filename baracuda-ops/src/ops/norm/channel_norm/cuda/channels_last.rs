@@ -56,7 +56,7 @@ const ROWS_FORMS: [(u64, u64); 2] = [(640, 4), (320, 8)];
 /// The same of its clusters, whose lanes from the second number on are a multiple of it, and below it one of the first.
 const ROWS_CLUSTER_FORMS: [(u64, u64); 2] = [(640, 4), (480, 8)];
 const ROWS_CLUSTER_LANES: (u64, u64) = (4, 16);
-/// Vectors that the channels of a group may lie in, forward: they are added up one after another.
+/// Vectors that the channels of a group may lie in, forward: one warp goes through them.
 const ROWS_GROUP_VECTORS: u64 = 16;
 /// Its threads without clusters, at least; lanes of a block, at most; channels of a tile, at most; bytes of its narrowest tile that is not a whole row.
 const ROWS_THREADS: u64 = 128;
