@@ -245,15 +245,19 @@ __global__ void __launch_bounds__(limit, (resident_blocks<T, vec_bytes, vectors,
 // ---- packed: a row of 16-bit elements in the registers of a block, as it came -------------------------------------------------
 
 constexpr int packed_vectors = 4; // of a thread
+
+// Blocks of a multiprocessor: three where the compiler makes do with 40 registers.
+template <typename T> constexpr int packed_blocks() {
 #if __CUDA_ARCH__ >= 900
-constexpr int packed_blocks = 3; // of a multiprocessor
+    return std::is_same_v<T, __nv_bfloat16> ? 3 : 2;
 #else
-constexpr int packed_blocks = 2; // the compiler does not make do with fewer registers
+    return 2;
 #endif
+}
 
 // LayerNorm with parameters of x's type; every vector of every thread exists. One pass and one barrier: the moments are about the mean of the first
 // vector of x, and taken again where that lies far.
-template <typename T> __global__ void __launch_bounds__(row_threads_limit, packed_blocks)
+template <typename T> __global__ void __launch_bounds__(row_threads_limit, packed_blocks<T>())
     row_norm_packed(const __grid_constant__ row_norm_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T));
     __shared__ __align__(16) float slots[2][team_slots];
