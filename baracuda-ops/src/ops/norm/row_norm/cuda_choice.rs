@@ -567,12 +567,12 @@ fn persistent_form(p: &Problem, mut tuned: Tuned, cluster: u64, form: &Form) -> 
     }
     let teams = p.teams(cluster, blocks).min(p.rows.div_ceil(rows));
     let all_turns = p.rows.div_ceil(teams * rows);
-    // Late blocks share a tenth of the rows and take an eighth of what others would: fewer of them than of those, so that the slowest are
-    // followed by none.
+    // Late blocks share a twentieth of the rows and take a sixteenth of what others would: fewer of them than of those, so that the
+    // slowest are followed by none.
     let has_late = has_late && cluster == 1 && p.capability >= 90 && all_turns >= LATE_FROM;
     let (turns, late) = if has_late {
-        let turns = p.rows * 9 / (10 * teams * rows);
-        (turns, (p.rows - turns * teams * rows).div_ceil(all_turns.div_ceil(8) * rows))
+        let turns = p.rows * 19 / (20 * teams * rows);
+        (turns, (p.rows - turns * teams * rows).div_ceil(all_turns.div_ceil(16) * rows))
     } else {
         (all_turns, 0)
     };
