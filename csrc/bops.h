@@ -63,7 +63,10 @@ enum {
     BOPS_ROW_NORM_RING = 7,
     /* Backward. The same; threads * stages * 32 bytes of shared memory; vectors 4, stages 13, f32 also 11; flushes 0,
      * partial_rows = teams * ceil(ceil(rows / teams) / flush_rows). */
-    BOPS_ROW_NORM_BACKWARD_RING = 8
+    BOPS_ROW_NORM_BACKWARD_RING = 8,
+    /* Forward of layer_norm, 16-bit elements, parameters of the same type. The row stays in the registers of one block, as it came:
+     * threads == threads_per_row, a multiple of 32 up to 512, of 4 vectors, which are the whole row. vec_bytes 16. */
+    BOPS_ROW_NORM_PACKED = 9
 };
 
 /* What Rust chose. A field that a variant does not mention is zero. */
@@ -79,7 +82,7 @@ typedef struct {
     uint32_t cluster;         /* blocks that share a row, 1..16; more than 1 needs compute capability 9.0 and
                                  threads_per_row > 32 */
     uint32_t stages;          /* PERSISTENT: rows in flight, 1..4 */
-    uint32_t grid;            /* blocks, a multiple of cluster; RESIDENT, SHARED: enough for all rows */
+    uint32_t grid;            /* blocks, a multiple of cluster; RESIDENT, SHARED: enough for all rows; PACKED: rows */
     uint32_t flush_rows;      /* backward PERSISTENT, SPLIT: rows that one accumulator takes before it is added to the next level */
     uint32_t flushes;         /* the same: flushes that the next level takes before a partial row is written. PERSISTENT: 0 is no next
                                  level, for blocks of one row */

@@ -242,6 +242,82 @@ __global__ void __launch_bounds__(limit, (resident_blocks<T, vec_bytes, vectors,
     }
 }
 
+// ---- packed: a row of 16-bit elements in the registers of a block, as it came -------------------------------------------------
+
+constexpr int packed_vectors = 4; // of a thread
+
+// Blocks of a multiprocessor: three where the compiler makes do with 40 registers.
+template <typename T> constexpr int packed_blocks() {
+#if __CUDA_ARCH__ >= 900
+    return std::is_same_v<T, __nv_bfloat16> ? 3 : 2;
+#else
+    return 2;
+#endif
+}
+
+// LayerNorm with parameters of x's type; every vector of every thread exists. One pass and one barrier: the moments are about the mean of the first
+// vector of x, and taken again where that lies far.
+template <typename T> __global__ void __launch_bounds__(row_threads_limit, packed_blocks<T>())
+    row_norm_packed(const __grid_constant__ row_norm_arguments<float> a) {
+    constexpr int width = 16 / int(sizeof(T));
+    __shared__ __align__(16) float slots[2][team_slots];
+    const row_team team;
+    const uint32_t row = blockIdx.x;
+    const auto column = [&](int v) { return (v * blockDim.x + threadIdx.x) * width; };
+
+    // 1. The row in registers.
+    const T *const x = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2);
+    const packed<16> first = load<16, false>(x);
+    packed<16> data[packed_vectors];
+#pragma unroll
+    for (int v = 0; v < packed_vectors; ++v) data[v] = load_kept(x + column(v));
+    if (a.o.residual) {
+        const T *const residual = static_cast<const T *>(a.o.residual) + row_offset(row, a.p.residual, a.p.extent1, a.p.extent2);
+        T *const h = static_cast<T *>(a.o.h) + row_offset(row, a.p.h, a.p.extent1, a.p.extent2);
+#pragma unroll
+        for (int v = 0; v < packed_vectors; ++v) data[v] = add_residual<T>(data[v], load<16>(residual + column(v)), h + column(v));
+    }
+
+    // 2. Its moments.
+    float values[width];
+    unpack<T>(first, values);
+    moments<float> total = {tree_sum(values) * (1.0f / width), 0, 0};
+    const auto add_up = [&] {
+        float sum[width] = {}, square[width] = {};
+#pragma unroll
+        for (int v = 0; v < packed_vectors; ++v) {
+            unpack<T>(data[v], values);
+            add_moments(values, total.shift, sum, square);
+        }
+        float sums[2] = {tree_sum(sum), tree_sum(square)};
+        team_sum<false, true>(sums, team, slots);
+        total.sum = sums[0], total.square = sums[1];
+    };
+    add_up();
+    if (recenter(total, a.reciprocal_cols)) {
+        __syncthreads(); // the slots are free
+        add_up();
+    }
+    total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+
+    // 3. Statistics and output.
+    keep_packed<T>(data);
+    const row_statistics<float> s = finish_statistics<true>(total, a);
+    if (threadIdx.x == 0) save_statistics<true>(s, a, row);
+    T *const y = static_cast<T *>(a.o.y) + row_offset(row, a.p.y, a.p.extent1, a.p.extent2);
+    const T *const weight = static_cast<const T *>(a.o.weight), *const bias = static_cast<const T *>(a.o.bias);
+#pragma unroll
+    for (int v = 0; v < packed_vectors; ++v) {
+        parameter_vector<T, width> w, b;
+        load_affine<true>(weight, bias, column(v), true, w, b);
+        unpack<T>(data[v], values);
+#pragma unroll
+        for (int i = 0; i < width; ++i) values[i] -= s.shift;
+        normalize<T, T, true, width>(values, s, w, b, a.weight_offset);
+        store<16, false>(y + column(v), pack<T, 16>(values));
+    }
+}
+
 // ---- shared: a row of 16-bit elements in the shared memory of a block or a cluster --------------------------------------------
 
 constexpr int shared_threads = 256, shared_blocks = 6; // of a block; of a multiprocessor
@@ -534,6 +610,8 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
                 return bops_status(cudaErrorInvalidValue);
             }
             if constexpr (vec_bytes == 16) {
+                if constexpr (sizeof(T) == 2 && centered && std::is_same_v<T, P>)
+                    if (c.variant == BOPS_ROW_NORM_PACKED) return action(row_norm_packed<T>, shape, a);
                 if constexpr (sizeof(T) == 2)
                     if (c.variant == BOPS_ROW_NORM_SHARED) {
                         shape.block = dim3(shared_threads);

@@ -114,13 +114,14 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
     const auto row_of = [&](const void *tensor, uint32_t row, const bops_row_strides &s) {
         return static_cast<const T *>(tensor) + (uint64_t(row) * uint32_t(s.s0) + begin);
     };
+    const uint64_t kept_lines = evict_last(); // rather than those of dx
     // Starts a row into a stage.
     const auto fetch_row = [&](uint32_t row, const stage_ring &stage) {
         if (row < rows) {
             const auto fetch = [&](int array, const T *from) {
 #pragma unroll
                 for (int v = 0; v < vectors; ++v)
-                    if (is_column(v)) copy_async<16>(stage.slot(array, v), from + column(v));
+                    if (is_column(v)) copy_async_cached(stage.slot(array, v), from + column(v), kept_lines);
             };
             fetch(0, row_of(a.o.dy, row, a.p.dy));
             fetch(1, row_of(a.o.x, row, a.p.x));

@@ -24,12 +24,13 @@ template <typename T, typename P, bool centered, int vectors, int lookahead, boo
         return static_cast<const T *>(tensor) + row_offset(row, s, a.p.extent1, a.p.extent2);
     };
     vector_ring<slots, 2> fetching, reading, finishing;
+    const uint64_t kept = evict_last(); // lines, rather than those of dx
     // Starts vector v of a row on its way; v beyond the row's vectors are of the team's next rows.
     const auto fetch = [&](uint32_t row, int v) {
         row += v / vectors * teams;
         if (row < rows && is_column(v % vectors)) {
-            copy_async<16>(fetching.slot(0), row_of(a.o.dy, row, a.p.dy) + column(v % vectors));
-            copy_async<16>(fetching.slot(1), row_of(a.o.x, row, a.p.x) + column(v % vectors));
+            copy_async_cached(fetching.slot(0), row_of(a.o.dy, row, a.p.dy) + column(v % vectors), kept);
+            copy_async_cached(fetching.slot(1), row_of(a.o.x, row, a.p.x) + column(v % vectors), kept);
         }
         copy_commit();
         fetching.next();

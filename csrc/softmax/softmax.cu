@@ -59,7 +59,10 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool held> __globa
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
         data[v] = {};
-        if (has_row && is_column(v)) data[v] = load<vec_bytes, streamed>(x + column(v));
+        if (has_row && is_column(v)) {
+            if constexpr (streamed && vec_bytes == 16) data[v] = load_kept(x + column(v));
+            else data[v] = load<vec_bytes, streamed>(x + column(v));
+        }
     }
     if (a.is_negative)
 #pragma unroll

@@ -86,17 +86,21 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool clustered> __
 
     // 1. The row in registers.
     packed<vec_bytes> y[vectors], dy[vectors];
+    const auto load_row = [](const T *from) {
+        if constexpr (vec_bytes == 16 && vectors <= 4 && !clustered) return load_kept(from);
+        else return load<vec_bytes, streamed>(from);
+    };
     const T *const y_row = static_cast<const T *>(a.in[0]) + row_offset(row, a.strides[0], a.extent1, a.extent2);
     const T *const dy_row = static_cast<const T *>(a.in[1]) + row_offset(row, a.strides[1], a.extent1, a.extent2);
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
         y[v] = {};
-        if (has_row && is_column(v)) y[v] = load<vec_bytes, streamed>(y_row + column(v));
+        if (has_row && is_column(v)) y[v] = load_row(y_row + column(v));
     }
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
         dy[v] = {};
-        if (has_row && is_column(v)) dy[v] = load<vec_bytes, streamed>(dy_row + column(v));
+        if (has_row && is_column(v)) dy[v] = load_row(dy_row + column(v));
     }
     if constexpr (clustered) cluster_wait();
 

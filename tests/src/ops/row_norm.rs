@@ -191,6 +191,9 @@ fn forward_cases<F: Family>() -> Vec<Case> {
             for (rows, cols) in [(70, 128), (4, 300), (3, 5000), (2, 12288), (2, 20001)] {
                 let form = Form::affine::<F>(dense(dtype, &[rows, cols]), DType::F32);
                 add(form.clone(), data, false);
+                if cols == 12288 && dtype.size_bytes() == 2 {
+                    add(Form::affine::<F>(form.x, dtype), data, false);
+                }
                 if cols == 300 && !matches!(data, Data::Tiny) {
                     add(Form { stats: false, ..Form::plain(form.x) }, data, false);
                 }

@@ -137,7 +137,7 @@ const BACKWARD_BLOCK: [&[Form]; 4] = [
         form(1024, 8, 256, 3, 2),
         form(2048, 16, 512, 1, 2),
         form(3072, 16, 512, 1, 3),
-        form(4096, 16, 512, 1, 2).late(),
+        form(4096, 16, 512, 1, 2),
         form(6144, 32, 256, 2, 2),
         form(8192, 16, 512, 1, 2),
         form(16384, 32, 512, 1, 3),
@@ -155,7 +155,7 @@ const BACKWARD_BLOCK: [&[Form]; 4] = [
         form(384, 8, 256, 2, 2),
         form(640, 16, 256, 1, 2),
         form(768, 8, 256, 2, 2),
-        form(1024, 8, 256, 2, 1),
+        form(1024, 8, 256, 2, 2),
         form(2048, 16, 256, 1, 2),
         form(4096, 16, 512, 1, 1).late(),
         form(6144, 32, 256, 1, 2),
@@ -179,7 +179,9 @@ const BACKWARD_RESIDUAL_CLUSTER: &[Form] =
 const LATE_FROM: u64 = 40;
 /// Vectors of the widest rows, and of the widest slices of a cluster's blocks, that shared memory holds; elements of 2 bytes alone.
 const SHARED_ROW: (u64, u64) = (4096, 2048);
-/// Vectors of the widest rows of 2 bytes that stay in registers: centered, and not.
+/// Vectors of the shortest and the widest rows of 2 bytes, centered, that stay in registers as they came.
+const PACKED_ROW: (u64, u64) = (512, 2048);
+/// Vectors of the widest rows of 2 bytes that stay in registers otherwise: centered, and not.
 const RESIDENT_ROW: [u64; 2] = [1280, 2048];
 /// Vectors of the widest rows of 4 bytes whose threads hold 4 vectors: centered, and not.
 const FOUR_VECTORS: [u64; 2] = [1024, 2048];
@@ -287,6 +289,11 @@ impl Problem {
         (serves && self.cols > 0 && self.rows < 1 << 31).then_some(tuned)
     }
 
+    /// Whether rows of so many vectors are so few that they leave the chip to latency.
+    fn is_thin(&self, vectors: u64) -> bool {
+        self.rows <= 2 * u64::from(self.multiprocessors) && (64..=2 * MAX_THREADS).contains(&vectors)
+    }
+
     fn clusters(&self) -> impl Iterator<Item = u64> + use<> {
         let max = u64::from(self.max_cluster);
         [2, 4, 8, 16].into_iter().filter(move |&cluster| cluster <= max)
@@ -312,6 +319,7 @@ fn team(vectors: u64) -> u64 {
 /// The variant that serves a forward.
 pub(crate) fn forward(p: &Problem) -> Result<Tuned, String> {
     let chosen = many_threads(p)
+        .or_else(|| packed(p))
         .or_else(|| slices(p))
         .or_else(|| forward_ring(p))
         .or_else(|| shared(p))
@@ -370,11 +378,10 @@ fn resident(p: &Problem, cluster: u64) -> Option<Tuned> {
         return None;
     }
     let slice = (p.cols / p.elements(tuned.vec_bytes)).div_ceil(cluster);
-    // Few rows leave the chip to latency: spread them thin. Else as few threads as keep a row in registers.
-    let is_thin = p.rows <= 2 * u64::from(p.multiprocessors) && (64..=2 * MAX_THREADS).contains(&slice);
+    // Few rows are spread thin. Else as few threads as keep a row in registers.
     let vectors = match (tuned.vec_bytes, p.element_bytes) {
-        (16, 4) if is_thin && !p.is_centered => 4,
-        (16, _) if is_thin => 2,
+        (16, 4) if p.is_thin(slice) && !p.is_centered => 4,
+        (16, _) if p.is_thin(slice) => 2,
         (16, 2) if !p.is_centered && slice <= 128 => 2,
         (16, 2) => 4,
         (16, _) if slice <= if p.is_centered { 192 } else { 256 } => 2,
@@ -395,6 +402,26 @@ fn resident(p: &Problem, cluster: u64) -> Option<Tuned> {
     let is_small = p.rows.div_ceil(rows) * cluster <= 2 * u64::from(p.multiprocessors);
     tuned.overlaps *= u32::from(is_small);
     tuned.grid = u32::try_from(p.rows.div_ceil(rows) * cluster).ok().filter(|&grid| grid <= i32::MAX as u32)?;
+    Some(tuned)
+}
+
+/// Rows of 2 bytes, centered, that fill the threads of a block.
+fn packed(p: &Problem) -> Option<Tuned> {
+    let mut tuned = p.start(sys::BOPS_ROW_NORM_PACKED).ok()?;
+    let all = p.cols / p.elements(tuned.vec_bytes);
+    let has_kernel = p.element_bytes == 2
+        && p.is_centered
+        && tuned.vec_bytes == 16
+        && [0, 2].contains(&p.parameter_bytes)
+        && all.is_multiple_of(4 * 32);
+    if !has_kernel || !(PACKED_ROW.0..=PACKED_ROW.1).contains(&all) || p.is_thin(all) || p.rows == 0 {
+        return None;
+    }
+    tuned.vectors = 4;
+    tuned.threads = (all / 4) as u32;
+    tuned.threads_per_row = tuned.threads;
+    tuned.overlaps = 0;
+    tuned.grid = u32::try_from(p.rows).ok().filter(|&grid| grid <= i32::MAX as u32)?;
     Some(tuned)
 }
 
@@ -540,12 +567,12 @@ fn persistent_form(p: &Problem, mut tuned: Tuned, cluster: u64, form: &Form) -> 
     }
     let teams = p.teams(cluster, blocks).min(p.rows.div_ceil(rows));
     let all_turns = p.rows.div_ceil(teams * rows);
-    // Late blocks share a tenth of the rows and take an eighth of what others would: fewer of them than of those, so that the slowest are
-    // followed by none.
+    // Late blocks share a twentieth of the rows and take a sixteenth of what others would: fewer of them than of those, so that the
+    // slowest are followed by none.
     let has_late = has_late && cluster == 1 && p.capability >= 90 && all_turns >= LATE_FROM;
     let (turns, late) = if has_late {
-        let turns = p.rows * 9 / (10 * teams * rows);
-        (turns, (p.rows - turns * teams * rows).div_ceil(all_turns.div_ceil(8) * rows))
+        let turns = p.rows * 19 / (20 * teams * rows);
+        (turns, (p.rows - turns * teams * rows).div_ceil(all_turns.div_ceil(16) * rows))
     } else {
         (all_turns, 0)
     };
@@ -696,6 +723,10 @@ mod tests {
                     assert!(tuned.vectors == 8 || !p.is_centered, "{tuned:?}");
                 }
                 sys::BOPS_ROW_NORM_SHARED => assert!(held >= p.cols && tuned.threads == 256, "{p:?} {tuned:?}"),
+                sys::BOPS_ROW_NORM_PACKED => {
+                    assert!(held == p.cols && u64::from(tuned.grid) == p.rows && tuned.vectors == 4, "{p:?} {tuned:?}");
+                    assert!(p.element_bytes == 2 && p.is_centered, "{p:?} {tuned:?}");
+                }
                 _ => assert!(u64::from(tuned.chunks) * CHUNK * p.elements(tuned.vec_bytes) >= p.cols),
             }
         }
@@ -711,6 +742,22 @@ mod tests {
         let many = Problem { is_centered: false, ..h200(4096, 16384, 4) };
         assert_eq!(forward(&many).unwrap().threads, 1024);
         assert_eq!(forward(&Problem { rows: 264, ..many }).unwrap().cluster, 2);
+    }
+
+    #[test]
+    fn whole_rows_of_two_bytes_stay_as_they_came() {
+        let p = h200(4096, 16384, 2);
+        assert_eq!(forward(&p).unwrap().variant, sys::BOPS_ROW_NORM_PACKED);
+        assert_eq!(forward(&p).unwrap().threads, 512);
+        assert_eq!(forward(&Problem { rows: 1, ..p }).unwrap().variant, sys::BOPS_ROW_NORM_PACKED);
+        for other in [
+            Problem { parameter_bytes: 4, ..p },
+            Problem { is_centered: false, ..p },
+            h200(4096, 16384 + 8, 2),
+            h200(64, 8192, 2),
+        ] {
+            assert_ne!(forward(&other).unwrap().variant, sys::BOPS_ROW_NORM_PACKED, "{other:?}");
+        }
     }
 
     #[test]
@@ -769,7 +816,7 @@ mod tests {
 
     #[test]
     fn the_law_of_late_blocks_reaches_them() {
-        for (rows, cols, element_bytes) in [(97 * 127, 4096, 4), (97 * 65, 8192, 4), (97 * 127, 4096, 2)] {
+        for (rows, cols, element_bytes) in [(97 * 127, 4096, 4), (97 * 65, 8192, 4)] {
             for multiprocessors in [132, 148] {
                 let p = Problem { multiprocessors, is_centered: false, ..h200(rows, cols, element_bytes) };
                 assert!(backward(&p).unwrap().late_blocks > 0, "{p:?}");
