@@ -22,6 +22,7 @@ struct Params {
     groups_x: u32,
     column_blocks: u32, // channels last: workgroups beside each other
     columns: u32, // whole channels that chunks divide only together: their chunks in a sample
+    first_group: u32, // resident: the number of the first workgroup
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

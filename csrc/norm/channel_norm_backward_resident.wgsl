@@ -1,5 +1,6 @@
 // Contiguous groups in the registers of THREADS threads each, in one dispatch. A group that is a channel has its parameters' gradients; else
-// the workgroups past those of the groups take them, CHANNELS channels each, for which they read dy and x again.
+// the workgroups past those of the groups take them, CHANNELS channels each, for which they read dy and x again;
+// where dx takes the place of dy they do so in a dispatch before.
 const BLOCK: u32 = 4u; // chunks of a channel that a thread reads before it uses the first
 
 var<private> held_dy: array<vec4<u32>, CHUNKS>;
@@ -63,7 +64,7 @@ fn put_channels(at: Invocation, block: u32) {
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_backward_resident(at: Invocation) {
     let thread = thread_index(at);
-    let workgroup = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let workgroup = params.first_group + at.workgroup.y * params.groups_x + at.workgroup.x;
     let workgroups = (params.group_count + TEAMS - 1u) / TEAMS;
     if (workgroup >= workgroups) {
         put_channels(at, workgroup - workgroups);

@@ -1,9 +1,11 @@
-// Few rows, all in one dispatch: the first workgroups take dx of rows, the others a gradient of a parameter each, for which they read dy and x of
+// Few rows, all in one dispatch, or where dx takes the place of dy in two, which start at different workgroups: the first workgroups take dx of rows, the others a gradient of a parameter each, for which they read dy and x of
 // all rows again. These have COLUMNS chunks beside each other; a thread owns one of every LANES-th row; the lanes meet in a tree.
 const LANES: u32 = WORKGROUP / COLUMNS;
 const GRADIENTS: u32 = u32(HAS_dweight) + u32(HAS_dbias);
 
-var<workgroup> lane_sums: array<vec4<f32>, WORKGROUP * QUADS>;
+// Of half of the threads: the others keep theirs until they meet.
+const HALF: u32 = WORKGROUP / 2u;
+var<workgroup> lane_sums: array<vec4<f32>, HALF * QUADS>;
 
 fn put_parameters(thread: u32, item: u32) {
     let is_weight = HAS_dweight && item % GRADIENTS == 0u;
@@ -28,20 +30,28 @@ fn put_parameters(thread: u32, item: u32) {
         }
     }
     for (var part = 0u; part < QUADS; part++) {
-        lane_sums[part * WORKGROUP + thread] = sums[part];
+        if (thread >= HALF) {
+            lane_sums[part * HALF + thread - HALF] = sums[part];
+        }
     }
     workgroupBarrier();
-    for (var half = WORKGROUP / 2u; half >= COLUMNS; half = half >> 1u) {
+    for (var part = 0u; part < QUADS; part++) {
+        if (thread < HALF) {
+            lane_sums[part * HALF + thread] += sums[part];
+        }
+    }
+    workgroupBarrier();
+    for (var half = HALF / 2u; half >= COLUMNS; half = half >> 1u) {
         if (thread < half) {
             for (var part = 0u; part < QUADS; part++) {
-                lane_sums[part * WORKGROUP + thread] += lane_sums[part * WORKGROUP + thread + half];
+                lane_sums[part * HALF + thread] += lane_sums[part * HALF + thread + half];
             }
         }
         workgroupBarrier();
     }
     if (thread < COLUMNS && count > 0u) {
         for (var part = 0u; part < QUADS; part++) {
-            sums[part] = lane_sums[part * WORKGROUP + thread];
+            sums[part] = lane_sums[part * HALF + thread];
         }
         if (is_weight) {
             put_dweight(first_col, count, sums);
@@ -79,7 +89,7 @@ fn put_dbias(first: u32, count: u32, sums: array<vec4<f32>, QUADS>) {
 @compute @workgroup_size(WORKGROUP)
 fn row_norm_backward_few(at: Invocation) {
     let thread = thread_index(at);
-    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let group = params.first_group + at.workgroup.y * params.groups_x + at.workgroup.x;
     let row_groups = (params.rows + TEAMS - 1u) / TEAMS;
     if (group >= row_groups) {
         put_parameters(thread, group - row_groups);

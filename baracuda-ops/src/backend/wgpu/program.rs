@@ -53,6 +53,8 @@ pub(crate) struct StepBuilder {
     /// The `Params` of the text.
     pub(crate) params: Vec<u8>,
     pub(crate) grid: [u32; 2],
+    /// Where an output lies in the place of an input, the params and grids of dispatches that are made one after the other instead.
+    pub(crate) in_place: Vec<(Vec<u8>, [u32; 2])>,
 }
 
 impl StepBuilder {
@@ -91,8 +93,10 @@ impl StepBuilder {
                 });
             }
         }
-        let params = device.params(&self.params)?;
-        Ok(Step { forms, params, bindings, grid: self.grid })
+        let dispatch = |(params, grid): &(Vec<u8>, [u32; 2])| Ok((device.params(params)?, *grid));
+        let whole = dispatch(&(self.params, self.grid))?;
+        let in_place = self.in_place.iter().map(dispatch).collect::<Result<_>>()?;
+        Ok(Step { forms, bindings, whole, in_place })
     }
 }
 
@@ -117,10 +121,14 @@ struct Step {
     /// For aligned chunks the first, for operands at any word the last, which may be the same; each with inputs only read, and with all
     /// operands bound alike.
     forms: Vec<[Pipeline; 2]>,
-    params: Arc<::wgpu::Buffer>,
     bindings: Vec<Use>,
-    grid: [u32; 2],
+    whole: Dispatch,
+    /// What takes its place where an output lies in that of an input; mostly nothing.
+    in_place: Vec<Dispatch>,
 }
+
+/// The uniform and the grid.
+type Dispatch = (Arc<::wgpu::Buffer>, [u32; 2]);
 
 #[derive(Clone, Copy, Debug)]
 struct Use {
@@ -141,10 +149,10 @@ impl Program {
         Ok(Self { device: device.clone(), steps })
     }
 
-    /// The steps whose operands have elements, with their bindings.
-    fn resolved<'a>(&'a self, located: &Located<'a>) -> impl Iterator<Item = (&'a Step, Resolved<'a>)> {
+    /// The bindings of the steps whose operands have elements.
+    fn resolved<'a>(&'a self, located: &Located<'a>) -> impl Iterator<Item = Resolved<'a>> {
         let props = self.device.props();
-        self.steps.iter().filter_map(move |step| Some((step, step.resolve(props, located)?)))
+        self.steps.iter().filter_map(move |step| step.resolve(props, located))
     }
 }
 
@@ -155,6 +163,7 @@ struct Resolved<'a> {
     offsets: [u32; MAX_BINDINGS],
     count: usize,
     pipeline: &'a Pipeline,
+    dispatches: &'a [Dispatch],
 }
 
 #[derive(Clone, Copy)]
@@ -191,8 +200,15 @@ impl Step {
                 && matches!((&ranges[written], &ranges[other]), (Some(a), Some(b)) if a.buffer == b.buffer)
         };
         let is_shared = (0..count).any(|written| (0..count).any(|other| is_mixed(written, other)));
+        let is_one = |written: usize, other: usize| {
+            let place = |at: usize| ranges[at].map(|range| range.start + 4 * u64::from(offsets[at]));
+            is_mixed(written, other) && place(written) == place(other)
+        };
+        let is_apart =
+            self.in_place.is_empty() || !(0..count).any(|written| (0..count).any(|other| is_one(written, other)));
+        let dispatches = if is_apart { std::slice::from_ref(&self.whole) } else { &self.in_place };
         let form = if has_whole_chunks { self.forms.first()? } else { self.forms.last()? };
-        Some(Resolved { ranges, offsets, count, pipeline: &form[usize::from(is_shared)] })
+        Some(Resolved { ranges, offsets, count, pipeline: &form[usize::from(is_shared)], dispatches })
     }
 }
 
@@ -237,7 +253,7 @@ pub(crate) fn enqueue(
     let no_offsets = if props.has_immediates() {
         None
     } else {
-        program.resolved(located).try_for_each(|(_, resolved)| demand_aligned(&resolved, props, op, names))?;
+        program.resolved(located).try_for_each(|resolved| demand_aligned(&resolved, props, op, names))?;
         Some(&device.no_offsets)
     };
     record(&bind_steps(program, op, names, located, |_| no_offsets)?, queue)
@@ -255,21 +271,23 @@ fn bind_steps<'a>(
     let device = &program.device;
     let bound = device.guarded("create_bind_group", || {
         let mut steps = Vec::with_capacity(program.steps.len());
-        for (step, resolved) in program.resolved(located) {
-            steps.push(BoundStep {
-                pipeline: resolved.pipeline.pipeline.clone(),
-                group: resolved.bind_group(device, &step.params, offsets(steps.len())),
-                offsets: resolved.offsets,
-                count: if device.props().has_immediates() { resolved.count } else { 0 },
-                grid: step.grid,
-            });
+        for (i, resolved) in program.resolved(located).enumerate() {
+            for (params, grid) in resolved.dispatches {
+                steps.push(BoundStep {
+                    pipeline: resolved.pipeline.pipeline.clone(),
+                    group: resolved.bind_group(device, params, offsets(i)),
+                    offsets: resolved.offsets,
+                    count: if device.props().has_immediates() { resolved.count } else { 0 },
+                    grid: *grid,
+                });
+            }
         }
         steps
     });
     bound.map_err(|error| match error {
         Error::Backend { .. } => {
             let mut steps = program.resolved(located);
-            steps.find_map(|(_, resolved)| foreign_operand(&resolved, device, op, names)).unwrap_or(error)
+            steps.find_map(|resolved| foreign_operand(&resolved, device, op, names)).unwrap_or(error)
         }
         other => other,
     })
@@ -369,7 +387,7 @@ pub(crate) fn bind(
     };
     let uniforms = match device.props().has_immediates() {
         true => Vec::new(),
-        false => program.resolved(located).map(|(_, resolved)| uniform(resolved)).collect::<Result<_>>()?,
+        false => program.resolved(located).map(uniform).collect::<Result<_>>()?,
     };
     bind_steps(program, op, names, located, |step| uniforms.get(step)).map(BoundProgram)
 }

@@ -38,7 +38,8 @@ struct BackwardParams {
     groups_x: u32,
     column_blocks: u32,
     columns: u32,
-    padding: [u32; 2],
+    first_group: u32,
+    padding: u32,
 }
 
 /// What a dispatch binds; the others of the family are absent.
@@ -55,15 +56,8 @@ struct Uses {
 
 impl Uses {
     /// Of a dispatch that does all.
-    const WHOLE: Self = Self {
-        inputs: true,
-        weight: true,
-        statistics: true,
-        outputs: true,
-        parameters: true,
-        sums: None,
-        means: None,
-    };
+    const WHOLE: Self =
+        Self { inputs: true, weight: true, statistics: true, outputs: true, parameters: true, sums: None, means: None };
 }
 
 struct Backward<'d> {
@@ -144,6 +138,7 @@ impl Backward<'_> {
             can_chunk: self.segments.can_chunk,
             params: bytemuck::bytes_of(&BackwardParams { groups_x: grid[0], ..params }).to_vec(),
             grid,
+            in_place: Vec::new(),
         }
     }
 
@@ -160,20 +155,33 @@ impl Backward<'_> {
     fn resident(&self, team: Team, props: &Props) -> Result<StepBuilder, Reason> {
         let segments = &self.segments;
         let is_apart = self.wants_parameters() && !segments.groups_are_channels;
+        let workgroups = segments.group_count.div_ceil(team.rows());
         let remaining = if is_apart { segments.channels.div_ceil(channels_of(team)) } else { 0 };
-        let grid = groups(segments.group_count.div_ceil(team.rows()) + remaining, props)?;
+        let grid = groups(workgroups + remaining, props)?;
         let files =
             ["common/team", team.reduce.file(), "norm/channel_norm_place", "norm/channel_norm_backward_resident"];
         let mut constants = team.constants();
         constants.push(("CHANNELS", channels_of(team) as u32));
-        Ok(self.step("channel_norm_backward_resident", &files, (constants, true), Uses::WHOLE, (self.params, grid)))
+        let (specialisation, params) = ((constants, true), self.params);
+        let mut step = self.step("channel_norm_backward_resident", &files, specialisation, Uses::WHOLE, (params, grid));
+        if is_apart {
+            for (first, count) in [(workgroups, remaining), (0, workgroups)] {
+                let grid = groups(count, props)?;
+                let params = BackwardParams { groups_x: grid[0], first_group: first as u32, ..params };
+                step.in_place.push((bytemuck::bytes_of(&params).to_vec(), grid));
+            }
+        }
+        Ok(step)
     }
 
     /// Whole channels in registers, of which several share chunks.
     fn gapless_resident(&self, tile: GaplessTile, props: &Props) -> Result<StepBuilder, Reason> {
         let grid = groups(self.segments.channels / tile.channels, props)?;
-        let files =
-            ["norm/channel_norm_gapless", "norm/channel_norm_gapless_tile", "norm/channel_norm_backward_gapless_resident"];
+        let files = [
+            "norm/channel_norm_gapless",
+            "norm/channel_norm_gapless_tile",
+            "norm/channel_norm_backward_gapless_resident",
+        ];
         let params = BackwardParams { columns: tile.columns as u32, ..self.params };
         let constants = (tile.constants(), true);
         let step = self.step("channel_norm_backward_gapless_resident", &files, constants, Uses::WHOLE, (params, grid));
@@ -259,11 +267,8 @@ impl Backward<'_> {
         };
         let mut grid = form.grid(&self.segments, props)?;
         if let Some(mergers) = mergers.filter(|_| self.wants_parameters()) {
-            let of_workgroup = if self.are_parts_few() {
-                u64::from(mergers.team.workgroup)
-            } else {
-                channels_of(mergers.team)
-            };
+            let of_workgroup =
+                if self.are_parts_few() { u64::from(mergers.team.workgroup) } else { channels_of(mergers.team) };
             let remaining = self.segments.channels.div_ceil(of_workgroup);
             grid = groups(form.group_count(&self.segments) + remaining, props)?;
         }
@@ -348,7 +353,8 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         groups_x: 1,
         column_blocks: 1,
         columns: 0,
-        padding: [0; 2],
+        first_group: 0,
+        padding: 0,
     };
     let mut workspace_bytes = 0;
     let wants_parameters = fields.dweight || fields.dbias;
@@ -377,7 +383,9 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
             (None, Some(team)) => (Some(backward.resident(team, props)?), [team.workgroup, team.threads, team.chunks]),
             (None, None) => (None, [0; 3]),
         };
-        if let Some(step) = step.filter(|step| check_bindings(std::slice::from_ref(step), props).is_ok()) {
+        // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
+        let fits = |step: &StepBuilder| step.grid[1] == 1 && check_bindings(std::slice::from_ref(step), props).is_ok();
+        if let Some(step) = step.filter(fits) {
             work.steps.push(step);
             work.workspace_bytes = 0;
             work.tuning = Choice::PLAIN.tuning;

@@ -133,6 +133,7 @@ impl Forward<'_> {
             can_chunk: self.segments.can_chunk,
             params: bytemuck::bytes_of(&ForwardParams { groups_x: grid[0], ..params }).to_vec(),
             grid,
+            in_place: Vec::new(),
         }
     }
 

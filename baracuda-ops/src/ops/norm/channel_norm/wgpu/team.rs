@@ -97,8 +97,8 @@ const FEW_PARTS: u64 = 64;
 const FEW_WORKGROUPS: u64 = 2048;
 /// Most parts that a thread of such a team holds.
 const MOST_HELD_PARTS: u64 = 8;
-/// Parts of a channel that one thread adds up.
-pub(super) const FEW_CHANNEL_PARTS: u64 = 16;
+/// Parts of a channel that one thread adds up, one after the other.
+pub(super) const FEW_CHANNEL_PARTS: u64 = 4;
 /// Fewest threads of such a team.
 const FEWEST_MERGERS: u64 = 8;
 /// Threads of the workgroups that share small teams.
@@ -317,7 +317,6 @@ impl Mergers {
     pub(super) fn constant(self) -> (&'static str, u32) {
         ("HELD_PARTS", self.held_parts as u32)
     }
-
 }
 
 /// How segments are spread over workgroups.

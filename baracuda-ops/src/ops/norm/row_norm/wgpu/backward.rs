@@ -76,6 +76,8 @@ const FEW_CHUNKS: u64 = 1 << 16;
 /// Chunks of columns beside each other in such a workgroup, and most rows that one of its threads adds up.
 const FEW_COLUMNS: u32 = 8;
 const FEW_LANE_ROWS: u64 = 8;
+/// Workgroup memory of every device.
+const WORKGROUP_BYTES: u64 = 16384;
 
 /// Threads of the workgroups that sum the parameters' gradients.
 const PARAMETER_WORKGROUP: u32 = 256;
@@ -114,6 +116,8 @@ struct BackwardParams {
     groups_x: u32,
     partials: u32,
     sums_first: u32,
+    first_group: u32,
+    padding: [u32; 3],
 }
 
 #[repr(C)]
@@ -214,6 +218,8 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         groups_x: rows_grid[0],
         partials: partition.partials as u32,
         sums_first: sum_quads as u32,
+        first_group: 0,
+        padding: [0; 3],
     };
     let mut tuning = Choice::PLAIN.tuning;
     let numbers = [slices, partition.rounds, partition.blocks, partition.partials].map(|n| n as u32);
@@ -247,6 +253,7 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
             can_chunk: rows.can_chunk,
             params: bytemuck::bytes_of(&params).to_vec(),
             grid,
+            in_place: Vec::new(),
         }
     };
     let has_next = partition.rounds * partition.blocks > 1;
@@ -262,11 +269,14 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         flags
     };
     let [mean, rstd] = ["mean", "rstd"].map(statistics);
+    let memory = u64::from(team.workgroup) * 8 * (rows.elements / 4) + team.reduce_bytes();
     let is_few = row_count * rows.chunks <= FEW_CHUNKS
+        && memory <= WORKGROUP_BYTES
         && row_count.div_ceil(u64::from(team.workgroup / FEW_COLUMNS)) <= FEW_LANE_ROWS;
     if is_few && row_count > 0 && has_parameters && fields.dx && !is_split {
-        let blocks = rows.chunks.div_ceil(FEW_COLUMNS.into());
-        let grid = groups(row_count.div_ceil(team.rows()) + blocks * gradients, props)?;
+        let row_groups = row_count.div_ceil(team.rows());
+        let parameter_groups = rows.chunks.div_ceil(FEW_COLUMNS.into()) * gradients;
+        let grid = groups(row_groups + parameter_groups, props)?;
         let gradient = |name| {
             let dtype = slots.iter().find(|slot| slot.name == name).map_or(DType::F32, |slot| slot.desc.dtype());
             let accessors = if dtype == DType::F32 && rows.is_half() { ["words_out"; 2] } else { rows.output() };
@@ -291,7 +301,13 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         let file = Some("norm/row_norm_backward_few");
         let mut step = step("row_norm_backward_few", file, team, flags, params, grid, bindings);
         step.constants.push(("COLUMNS", FEW_COLUMNS));
-        if check_bindings(std::slice::from_ref(&step), props).is_ok() {
+        for (first, count) in [(row_groups, parameter_groups), (0, row_groups)] {
+            let grid = groups(count, props)?;
+            let params = BackwardParams { groups_x: grid[0], first_group: first as u32, ..params };
+            step.in_place.push((bytemuck::bytes_of(&params).to_vec(), grid));
+        }
+        // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
+        if grid[1] == 1 && check_bindings(std::slice::from_ref(&step), props).is_ok() {
             work.steps.push(step);
             work.workspace_bytes = 0;
             return Ok(work);
@@ -376,5 +392,6 @@ fn parameters_step(
         can_chunk: u64::from(rows.cols).is_multiple_of(16 / dtype.size_bytes()),
         params: bytemuck::bytes_of(&params).to_vec(),
         grid,
+        in_place: Vec::new(),
     })
 }
