@@ -9,32 +9,24 @@ fn channel_norm_columns_moments(@builtin(workgroup_id) workgroup: vec3<u32>, @bu
             chunks[k] = x_load(chunk_start(columns, row, params.x), columns.count);
         }
     }
-    // About the mean of the rows of an eighth of the lanes.
-    let lane = thread / COLUMNS;
-    let shift_lanes = min(max(LANES / 8u, 1u), columns.rows);
-    if (lane < shift_lanes) {
-        let reciprocal = 1.0 / f32((columns.rows - lane + LANES - 1u) / LANES);
+    let reciprocal = 1.0 / f32(columns.rows);
+    var sum: array<vec4<f32>, QUADS>;
+    for (var k = 0u; k < CHUNKS; k++) {
         for (var part = 0u; part < QUADS; part++) {
-            var own = vec4<f32>();
-            for (var k = 0u; k < CHUNKS; k++) {
-                own += quad(chunks[k], part);
-            }
-            column_sums[part * WORKGROUP + thread] = own * reciprocal;
-        }
-    }
-    workgroupBarrier();
-    var shift: array<vec4<f32>, QUADS>;
-    for (var other = 0u; other < shift_lanes; other++) {
-        for (var part = 0u; part < QUADS; part++) {
-            shift[part] += column_sums[part * WORKGROUP + other * COLUMNS + thread % COLUMNS];
+            sum[part] += quad(chunks[k], part);
         }
     }
     for (var part = 0u; part < QUADS; part++) {
-        shift[part] *= 1.0 / f32(shift_lanes);
+        // Scaled before the threads meet: a compiler could merge products of sums, and with them the mean and its correction.
+        column_sums[part * WORKGROUP + thread] = sum[part] * reciprocal;
+    }
+    sum_columns(thread, QUADS);
+    var shift: array<vec4<f32>, QUADS>;
+    for (var part = 0u; part < QUADS; part++) {
+        shift[part] = column_sums[part * WORKGROUP + thread % COLUMNS];
     }
     workgroupBarrier();
-    let reciprocal = 1.0 / f32(columns.rows);
-    var sum: array<vec4<f32>, QUADS>;
+    sum = array<vec4<f32>, QUADS>();
     var square: array<vec4<f32>, QUADS>;
     for (var k = 0u; k < CHUNKS; k++) {
         let is_row = columns.first + k * LANES < columns.end;
@@ -45,7 +37,6 @@ fn channel_norm_columns_moments(@builtin(workgroup_id) workgroup: vec3<u32>, @bu
         }
     }
     for (var part = 0u; part < QUADS; part++) {
-        // Scaled before the threads meet: a compiler could merge products of sums, and with them the mean and its correction.
         column_sums[part * WORKGROUP + thread] = sum[part] * reciprocal;
         column_sums[(QUADS + part) * WORKGROUP + thread] = square[part] * reciprocal;
     }
