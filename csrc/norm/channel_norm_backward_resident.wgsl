@@ -1,6 +1,6 @@
 // Contiguous groups in the registers of THREADS threads each, in one dispatch. A group that is a channel has its parameters' gradients; else
-// the workgroups past those of the groups take them, CHANNELS channels each, for which they read dy and x again;
-// where dx takes the place of dy they do so in a dispatch before.
+// the workgroups past those of the groups take them, CHANNELS channels each, for which they read dy and x again: where dx takes the place of
+// dy, in a dispatch before.
 const BLOCK: u32 = 4u; // chunks of a channel that a thread reads before it uses the first
 
 var<private> held_dy: array<vec4<u32>, CHUNKS>;

@@ -1,5 +1,6 @@
-// Few rows, all in one dispatch, or where dx takes the place of dy in two, which start at different workgroups: the first workgroups take dx of rows, the others a gradient of a parameter each, for which they read dy and x of
-// all rows again. These have COLUMNS chunks beside each other; a thread owns one of every LANES-th row; the lanes meet in a tree.
+// Few rows, all in one dispatch, or where dx takes the place of dy in two, of which the second starts at the first workgroup: the first
+// workgroups take dx of rows, the others a gradient of a parameter each, for which they read dy and x of all rows again. These have COLUMNS
+// chunks beside each other; a thread owns one of every LANES-th row; the lanes meet in a tree.
 const LANES: u32 = WORKGROUP / COLUMNS;
 const GRADIENTS: u32 = u32(HAS_dweight) + u32(HAS_dbias);
 
