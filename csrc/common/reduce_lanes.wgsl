@@ -45,6 +45,11 @@ fn member_index(at: Invocation) -> u32 {
     return at.lane % THREADS;
 }
 
+// Which threads of the workgroup these are.
+fn members_number(at: Invocation) -> u32 {
+    return thread_index(at) / THREADS;
+}
+
 fn member_count(at: Invocation) -> u32 {
     return THREADS;
 }

@@ -111,6 +111,11 @@ fn member_index(at: Invocation) -> u32 {
     return at.lane;
 }
 
+// Which threads of the workgroup these are.
+fn members_number(at: Invocation) -> u32 {
+    return at.subgroup;
+}
+
 fn member_count(at: Invocation) -> u32 {
     return at.subgroup_size;
 }

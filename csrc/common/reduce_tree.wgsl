@@ -48,6 +48,11 @@ fn member_index(at: Invocation) -> u32 {
     return at.index % THREADS;
 }
 
+// Which threads of the workgroup these are.
+fn members_number(at: Invocation) -> u32 {
+    return at.index / THREADS;
+}
+
 fn member_count(at: Invocation) -> u32 {
     return THREADS;
 }

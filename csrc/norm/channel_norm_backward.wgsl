@@ -21,6 +21,8 @@ struct Params {
     reciprocal_count: f32, // of the elements of a group
     groups_x: u32,
     column_blocks: u32, // channels last: workgroups beside each other
+    columns: u32, // whole channels that chunks divide only together: their chunks in a sample
+    first_group: u32, // resident: the number of the first workgroup
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -95,4 +97,18 @@ fn input_gradient(dpre: vec4<f32>, xhat: vec4<f32>, weight: vec4<f32>, rstd: vec
         g = g - (mean_g + xhat * mean_product);
     }
     return rstd * g;
+}
+
+// The means over a group, from its sums: of g where they are of dpre.
+fn means_from(sums: vec2<f32>, group: u32) -> vec2<f32> {
+    let means = sums * params.reciprocal_count;
+    if (GROUPS_ARE_CHANNELS && HAS_weight) {
+        return means * weight_of(group);
+    }
+    return means;
+}
+
+fn put_parameters(channel: u32, sums: vec2<f32>) {
+    dweight_put(channel, sums.y);
+    dbias_put(channel, sums.x);
 }

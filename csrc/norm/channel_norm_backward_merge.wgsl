@@ -18,29 +18,16 @@ fn thread_sums_of_group(thread: u32, group: u32, parts: u32) -> vec2<f32> {
     return total;
 }
 
-// The thread's part of sum(dpre) and sum(dpre * xhat) of a channel.
-fn thread_sums_of_channel(thread: u32, channel: u32, parts: u32) -> vec2<f32> {
+// The sums of every `step`th part of sum(dpre) and sum(dpre * xhat) of a channel.
+fn sums_of_channel(channel: u32, first: u32, step: u32) -> vec2<f32> {
+    let parts = params.batch * params.sum_slices;
     var total = vec2<f32>();
-    for (var base = thread % THREADS; base < parts; base += BLOCK * THREADS) {
+    for (var base = first; base < parts; base += BLOCK * step) {
         var block = vec2<f32>();
-        for (var part = base; part < min(base + BLOCK * THREADS, parts); part += THREADS) {
+        for (var part = base; part < min(base + BLOCK * step, parts); part += step) {
             block += sums_read(part_of(part / params.sum_slices, channel, part % params.sum_slices)).xy;
         }
         total += block;
     }
     return total;
-}
-
-// The means over a group, from its sums: of g where they are of dpre.
-fn means_from(sums: vec2<f32>, group: u32) -> vec2<f32> {
-    let means = sums * params.reciprocal_count;
-    if (GROUPS_ARE_CHANNELS && HAS_weight) {
-        return means * weight_of(group);
-    }
-    return means;
-}
-
-fn put_parameters(channel: u32, sums: vec2<f32>) {
-    dweight_put(channel, sums.y);
-    dbias_put(channel, sums.x);
 }

@@ -13,7 +13,7 @@ fn channel_norm_backward_split_merge(at: Invocation) {
     if (is_group && !GROUPS_ARE_CHANNELS) {
         total = thread_sums_of_group(thread, team, params.group_parts);
     } else if (is_channel || is_group) {
-        total = thread_sums_of_channel(thread, channel, params.batch * params.sum_slices);
+        total = sums_of_channel(channel, thread % THREADS, THREADS);
     }
     let sums = row_sums(at, total, 0u);
     if (thread % THREADS == 0u) {

@@ -1,52 +1,13 @@
-// Channels of all samples whose segments no chunk divides, in the registers of a workgroup: `columns` chunks beside each other are those of
-// TILE whole channels of a sample, lanes of threads are samples below each other, and a thread takes every lane's number of samples.
-var<workgroup> gapless_sums: array<vec4<f32>, WORKGROUP>;
-// Sums of the tile's channels, then their statistics.
-var<workgroup> channel_sums: array<vec4<f32>, ELEMENTS>;
-
-// Sums over the samples and chunks of each channel, of pairs in a thread's own channel and in the next: that thread of the first ones which
-// has a channel's number has its sums.
-fn sum_channels(thread: u32, lane: u32, lanes: u32, sums: vec4<f32>) -> vec2<f32> {
-    let columns = params.columns;
-    gapless_sums[thread] = sums;
-    workgroupBarrier();
-    for (var rows = lanes; rows > 1u; rows = (rows + 1u) / 2u) {
-        let half = (rows + 1u) / 2u;
-        if (lane + half < rows) {
-            gapless_sums[thread] += gapless_sums[thread + half * columns];
-        }
-        workgroupBarrier();
-    }
-    var sum = vec2<f32>();
-    if (thread < columns * ELEMENTS / params.spatial) {
-        let first = thread * params.spatial;
-        for (var column = first / ELEMENTS; column * ELEMENTS < first + params.spatial; column++) {
-            let pairs = gapless_sums[column];
-            sum += select(pairs.zw, pairs.xy, column * ELEMENTS >= first);
-        }
-    }
-    return sum;
-}
-
+// Whole channels in registers where several share chunks.
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_gapless_resident(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let tile_channels = params.columns * ELEMENTS / params.spatial;
-    let tiles = params.channels / tile_channels;
-    let group = workgroup.y * params.groups_x + workgroup.x;
-    let tile = min(group, tiles - 1u);
-    let lanes = WORKGROUP / params.columns;
-    let lane = thread / params.columns;
-    let column = thread - lane * params.columns;
-    let span = span_at(column * ELEMENTS); // in the tile
-    let within = tile * tile_channels * params.spatial + column * ELEMENTS;
-    // Samples end before those threads that no lane is made of.
-    let end = select(0u, params.batch, lane < lanes && group == tile);
-
+    let tile = tile_of(workgroup.y * params.groups_x + workgroup.x, thread);
+    let span = tile.span;
     var chunks: array<vec4<u32>, CHUNKS>;
     for (var k = 0u; k < CHUNKS; k++) {
-        let batch = lane + k * lanes;
-        if (batch < end) {
-            chunks[k] = x_load(batch * params.x.x + within, ELEMENTS);
+        let batch = tile.lane + k * tile.lanes;
+        if (batch < tile.end) {
+            chunks[k] = x_load(batch * params.x.x + tile.within, ELEMENTS);
         }
     }
     var own = vec4<f32>();
@@ -61,21 +22,20 @@ fn channel_norm_gapless_resident(@builtin(workgroup_id) workgroup: vec3<u32>, @b
     }
     // Scaled before the threads meet: a compiler could merge products of sums, and with them the mean and its correction.
     let means = vec4<f32>(add_up(own), 0.0, add_up(next), 0.0) * params.reciprocal_count;
-    let mean = sum_channels(thread, lane, lanes, means).x;
-    if (thread < tile_channels) {
+    let mean = sum_channels(thread, tile, means).x;
+    if (thread < tile.channels) {
         channel_sums[thread].x = mean;
     }
     workgroupBarrier();
-    let next_number = min(span.channel + 1u, tile_channels - 1u);
     let own_shift = channel_sums[span.channel].x;
-    let next_shift = channel_sums[next_number].x;
+    let next_shift = channel_sums[tile.next].x;
 
     own = vec4<f32>();
     next = vec4<f32>();
     var own_square = vec4<f32>();
     var next_square = vec4<f32>();
     for (var k = 0u; k < CHUNKS; k++) {
-        let is_sample = vec4<bool>(lane + k * lanes < end);
+        let is_sample = vec4<bool>(tile.lane + k * tile.lanes < tile.end);
         for (var part = 0u; part < QUADS; part++) {
             let is_far = is_next(span, part);
             let v = quad(chunks[k], part);
@@ -88,31 +48,31 @@ fn channel_norm_gapless_resident(@builtin(workgroup_id) workgroup: vec3<u32>, @b
         }
     }
     let pairs = vec4<f32>(add_up(own), add_up(own_square), add_up(next), add_up(next_square));
-    let moments = sum_channels(thread, lane, lanes, pairs * params.reciprocal_count);
-    if (thread < tile_channels) {
+    let moments = sum_channels(thread, tile, pairs * params.reciprocal_count);
+    if (thread < tile.channels) {
         let statistics = finish_statistics(mean, moments.x, moments.y);
         channel_sums[thread] = vec4<f32>(statistics.shift, statistics.correction, statistics.rstd, statistics.variance);
-        if (group == tile) {
-            save_statistics(tile * tile_channels + thread, statistics);
+        if (tile.is_tile) {
+            save_statistics(tile.first_channel + thread, statistics);
         }
     }
     workgroupBarrier();
-    if (end == 0u) {
+    if (tile.end == 0u) {
         return;
     }
-    let channel = tile * tile_channels + span.channel;
+    let channel = tile.first_channel + span.channel;
     let own_statistics = channel_sums[span.channel];
-    let next_statistics = channel_sums[next_number];
+    let next_statistics = channel_sums[tile.next];
     let own_terms = terms_of(channel, statistics_in(own_statistics));
-    let next_terms = terms_of(tile * tile_channels + next_number, statistics_in(next_statistics));
+    let next_terms = terms_of(tile.first_channel + tile.next, statistics_in(next_statistics));
     for (var k = 0u; k < CHUNKS; k++) {
-        let batch = lane + k * lanes;
-        if (batch < end) {
+        let batch = tile.lane + k * tile.lanes;
+        if (batch < tile.end) {
             var addend: vec4<u32>;
             if (HAS_residual) {
-                addend = residual_load(batch * params.residual.x + within, ELEMENTS);
+                addend = residual_load(batch * params.residual.x + tile.within, ELEMENTS);
             }
-            y_store(batch * params.y.x + within, ELEMENTS, y_of(chunks[k], addend, span, own_terms, next_terms));
+            y_store(batch * params.y.x + tile.within, ELEMENTS, y_of(chunks[k], addend, span, own_terms, next_terms));
         }
     }
 }

@@ -1,28 +1,4 @@
 // A contiguous group in the registers of THREADS threads.
-
-// The thread's chunk number k.
-struct Place {
-    batch: u32,
-    channel: u32,
-    first: u32, // in its segment
-    count: u32,
-}
-
-fn place_of(group: u32, chunk: u32, is_group: bool) -> Place {
-    let segment_chunks = (params.spatial + ELEMENTS - 1u) / ELEMENTS;
-    let segment = select(0u, chunk / segment_chunks, params.group_segments > 1u);
-    let first = (chunk - segment * segment_chunks) * ELEMENTS;
-    let count = select(0u, count_before(params.spatial, first), is_group && segment < params.group_segments);
-    if (GROUPS_ARE_CHANNELS) {
-        return Place(segment, group, first, count);
-    }
-    return Place(group / params.groups, group % params.groups * params.group_channels + segment, first, count);
-}
-
-fn start_of(place: Place, strides: vec3<u32>) -> u32 {
-    return place.batch * strides.x + place.channel * strides.y + place.first;
-}
-
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_resident(at: Invocation) {
     let thread = thread_index(at);

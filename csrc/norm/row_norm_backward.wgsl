@@ -18,6 +18,7 @@ struct Params {
     groups_x: u32,
     partials: u32, // sums of the parameters' gradients in the workspace
     sums_first: u32, // where they start there, in quads
+    first_group: u32, // few: the number of the first workgroup
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

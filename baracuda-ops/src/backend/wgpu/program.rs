@@ -54,6 +54,8 @@ pub(crate) struct StepBuilder {
     /// The `Params` of the text.
     pub(crate) params: Vec<u8>,
     pub(crate) grid: [u32; 2],
+    /// Where an output lies in the place of an input, the params and grids of dispatches that are made one after the other instead.
+    pub(crate) in_place: Vec<(Vec<u8>, [u32; 2])>,
 }
 
 impl StepBuilder {
@@ -92,8 +94,11 @@ impl StepBuilder {
                 });
             }
         }
-        let params = device.params(&self.params)?;
-        Ok(Step { forms, params, bindings, grid: self.grid })
+        let dispatch =
+            |(params, grid): &(Vec<u8>, [u32; 2])| Ok(Dispatch { params: device.params(params)?, grid: *grid });
+        let whole = dispatch(&(self.params, self.grid))?;
+        let in_place = self.in_place.iter().map(dispatch).collect::<Result<_>>()?;
+        Ok(Step { forms, bindings, whole, in_place })
     }
 }
 
@@ -104,13 +109,20 @@ pub(crate) struct Program {
     steps: Vec<Step>,
 }
 
-/// One dispatch.
+/// One dispatch, or a few with the same operands.
 #[derive(Debug)]
 struct Step {
     /// For aligned chunks, if it has any, and for operands at any word; each with inputs only read, and with all operands bound alike.
     forms: Vec<[Pipeline; 2]>,
-    params: Arc<::wgpu::Buffer>,
     bindings: Vec<Use>,
+    whole: Dispatch,
+    /// What takes its place where an output lies in that of an input; mostly nothing.
+    in_place: Vec<Dispatch>,
+}
+
+#[derive(Debug)]
+struct Dispatch {
+    params: Arc<::wgpu::Buffer>,
     grid: [u32; 2],
 }
 
@@ -158,12 +170,14 @@ struct Range<'a> {
     bytes: u64,
 }
 
-/// Which of a step's pipelines serves its operands.
+/// Which of a step's pipelines and dispatches serve its operands.
 #[derive(Clone, Copy)]
 struct Form {
     has_whole_chunks: bool,
     /// Whether a buffer of which a range is written has another that is read.
     is_shared: bool,
+    /// Whether both start at the same place.
+    is_in_place: bool,
 }
 
 impl Step {
@@ -172,13 +186,17 @@ impl Step {
         let at = if form.has_whole_chunks { 0 } else { self.forms.len() - 1 };
         &self.forms[at][usize::from(form.is_shared)]
     }
+
+    fn dispatches(&self, form: Form) -> &[Dispatch] {
+        if form.is_in_place && !self.in_place.is_empty() { &self.in_place } else { std::slice::from_ref(&self.whole) }
+    }
 }
 
 impl<'a> Resolved<'a> {
     /// A step whose operands are not located yet.
     #[inline]
     fn new(step: &'a Step) -> Self {
-        let form = Form { has_whole_chunks: true, is_shared: false };
+        let form = Form { has_whole_chunks: true, is_shared: false, is_in_place: false };
         Self { step, ranges: [None; MAX_BINDINGS], offsets: [0; MAX_BINDINGS], form }
     }
 
@@ -197,9 +215,13 @@ impl<'a> Resolved<'a> {
             let words = ((first - start) / 4) as u32;
             let bytes = (first - start + part.unwrap_or(bytes)).next_multiple_of(4);
             self.form.has_whole_chunks &= !binding.has_chunks || words.is_multiple_of(CHUNK_WORDS);
-            self.form.is_shared |= self.step.bindings.iter().zip(&self.ranges[..i]).any(|(other, range)| {
-                other.is_written != binding.is_written && range.is_some_and(|range| range.buffer == buffer)
-            });
+            for (at, other) in self.step.bindings[..i].iter().enumerate() {
+                let Some(range) = &self.ranges[at] else { continue };
+                if other.is_written != binding.is_written && range.buffer == buffer {
+                    self.form.is_shared = true;
+                    self.form.is_in_place |= range.start + 4 * u64::from(self.offsets[at]) == first;
+                }
+            }
             self.ranges[i] = Some(Range { buffer, start, bytes });
             self.offsets[i] = words;
         }
@@ -214,9 +236,13 @@ impl<'a> Resolved<'a> {
         }
     }
 
-    /// The bind group. `offsets` is the uniform that holds them where there are no immediates.
-    fn bind_group(&self, device: &Device, offsets: Option<&::wgpu::Buffer>) -> ::wgpu::BindGroup {
-        let params = &*self.step.params;
+    /// The bind group of a dispatch. `offsets` is the uniform that holds them where there are no immediates.
+    fn bind_group(
+        &self,
+        device: &Device,
+        params: &::wgpu::Buffer,
+        offsets: Option<&::wgpu::Buffer>,
+    ) -> ::wgpu::BindGroup {
         let whole = |buffer| ::wgpu::BufferBinding { buffer, offset: 0, size: None };
         let count = 1 + self.step.bindings.len() + usize::from(offsets.is_some());
         // In place, without the heap: past `count` they are not used.
@@ -260,14 +286,18 @@ fn bind_steps<'a>(
 ) -> Result<Vec<BoundStep>> {
     let device = &program.device;
     let bound = device.guarded("create_bind_group", || {
-        let mut steps = Vec::with_capacity(program.steps.len());
+        let (mut steps, mut count) = (Vec::with_capacity(program.steps.len()), 0);
         for (at, step) in program.steps.iter().enumerate() {
             let mut resolved = Resolved::new(step);
-            if resolved.locate(device.props(), located) {
-                let group = resolved.bind_group(device, offsets(steps.len()));
-                let Resolved { form, offsets, .. } = resolved;
-                steps.push(BoundStep { at, group, form, offsets });
+            if !resolved.locate(device.props(), located) {
+                continue;
             }
+            let Resolved { form, offsets: words, .. } = resolved;
+            for (part, dispatch) in step.dispatches(form).iter().enumerate() {
+                let group = resolved.bind_group(device, &dispatch.params, offsets(count));
+                steps.push(BoundStep { at, part, group, form, offsets: words });
+            }
+            count += 1;
         }
         steps
     });
@@ -340,6 +370,8 @@ fn demand_aligned(resolved: &Resolved<'_>, props: &Props, plan: &Contract) -> Re
 pub(crate) struct BoundStep {
     /// Among the steps of the program.
     at: usize,
+    /// Among the dispatches of the step.
+    part: usize,
     group: ::wgpu::BindGroup,
     form: Form,
     offsets: [u32; MAX_BINDINGS],
@@ -364,14 +396,15 @@ pub(crate) fn bind(program: &Program, plan: &Contract, located: &Located<'_>) ->
 pub(crate) fn record(program: &Program, bound: &[BoundStep], queue: &mut Queue<'_>) -> Result<()> {
     let has_immediates = program.device.props().has_immediates();
     queue.record(bound.len() as u32, |pass| {
-        for BoundStep { at, group, form, offsets } in bound {
+        for BoundStep { at, part, group, form, offsets } in bound {
             let step = &program.steps[*at];
             pass.set_pipeline(&step.pipeline(*form).pipeline);
             pass.set_bind_group(0, group, &[]);
             if has_immediates && !step.bindings.is_empty() {
                 pass.set_immediates(0, bytemuck::cast_slice(&offsets[..step.bindings.len()]));
             }
-            pass.dispatch_workgroups(step.grid[0], step.grid[1], 1);
+            let [x, y] = step.dispatches(*form)[*part].grid;
+            pass.dispatch_workgroups(x, y, 1);
         }
     })
 }

@@ -118,6 +118,15 @@ impl Team {
         })
     }
 
+    /// Workgroup memory through which the threads meet.
+    pub(crate) fn reduce_bytes(self) -> u64 {
+        u64::from(match self.reduce {
+            Reduce::Lanes => 0,
+            Reduce::Subgroups(narrowest) => 16 * self.workgroup / narrowest,
+            Reduce::Tree => 16 * self.workgroup,
+        })
+    }
+
     /// Those of a team whose workgroup and chunks others say.
     pub(crate) fn team_constants(self) -> Vec<(&'static str, u32)> {
         let mut constants = vec![("THREADS", self.threads)];

@@ -301,6 +301,7 @@ fn work(norm: &Valid, props: &Props) -> Result<Work, Reason> {
             can_chunk: is_quad,
             params: params.clone(),
             grid: dispatch,
+            in_place: Vec::new(),
         }
     };
     let mut work = empty;

@@ -332,6 +332,7 @@ fn work(
             can_chunk: view.can_chunk,
             params: params.clone(),
             grid,
+            in_place: Vec::new(),
         }
     };
     let steps = if spread.is_split() {

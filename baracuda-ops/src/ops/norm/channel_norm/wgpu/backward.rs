@@ -3,8 +3,9 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::super::{BackwardFields, Valid};
-use super::team::{Form, Mergers, merge_team};
+use super::team::{FEW_CHANNEL_PARTS, Form, GaplessTile, Mergers, merge_team, resident_backward_team};
 use super::{Operands, Quads, Segments, check};
+use crate::backend::wgpu::team::Team;
 use crate::backend::wgpu::{Binder, Binding, Props, StepBuilder, Work, check_bindings, groups, padded, prelude};
 use crate::error::Reason;
 use crate::plan::Choice;
@@ -36,7 +37,9 @@ struct BackwardParams {
     reciprocal_count: f32,
     groups_x: u32,
     column_blocks: u32,
-    padding: [u32; 3],
+    columns: u32,
+    first_group: u32,
+    padding: u32,
 }
 
 /// What a dispatch binds; the others of the family are absent.
@@ -49,6 +52,12 @@ struct Uses {
     parameters: bool,
     sums: Option<&'static str>,
     means: Option<&'static str>,
+}
+
+impl Uses {
+    /// Of a dispatch that does all.
+    const WHOLE: Self =
+        Self { inputs: true, weight: true, statistics: true, outputs: true, parameters: true, sums: None, means: None };
 }
 
 struct Backward<'d> {
@@ -123,11 +132,13 @@ impl Backward<'_> {
                 ("HAS_MEANS", has_means),
                 ("WANTS_MEANS", self.wants_means()),
                 ("WANTS_PARAMETERS", self.wants_parameters()),
+                ("PARTS_ARE_FEW", self.are_parts_few()),
             ],
             bindings: self.bindings(uses),
             can_chunk: self.segments.can_chunk,
             params: bytemuck::bytes_of(&BackwardParams { groups_x: grid[0], ..params }).to_vec(),
             grid,
+            in_place: Vec::new(),
         }
     }
 
@@ -138,6 +149,48 @@ impl Backward<'_> {
 
     fn wants_parameters(&self) -> bool {
         self.norm.fields.dweight || self.norm.fields.dbias
+    }
+
+    /// Whole groups in registers, and the parameters beside them.
+    fn resident(&self, team: Team, props: &Props) -> Result<StepBuilder, Reason> {
+        let segments = &self.segments;
+        let is_apart = self.wants_parameters() && !segments.groups_are_channels;
+        let workgroups = segments.group_count.div_ceil(team.rows());
+        let remaining = if is_apart { segments.channels.div_ceil(channels_of(team)) } else { 0 };
+        let grid = groups(workgroups + remaining, props)?;
+        let files =
+            ["common/team", team.reduce.file(), "norm/channel_norm_place", "norm/channel_norm_backward_resident"];
+        let mut constants = team.constants();
+        constants.push(("CHANNELS", channels_of(team) as u32));
+        let (specialisation, params) = ((constants, true), self.params);
+        let mut step = self.step("channel_norm_backward_resident", &files, specialisation, Uses::WHOLE, (params, grid));
+        if is_apart {
+            for (first, count) in [(workgroups, remaining), (0, workgroups)] {
+                let grid = groups(count, props)?;
+                let params = BackwardParams { groups_x: grid[0], first_group: first as u32, ..params };
+                step.in_place.push((bytemuck::bytes_of(&params).to_vec(), grid));
+            }
+        }
+        Ok(step)
+    }
+
+    /// Whole channels in registers, of which several share chunks.
+    fn gapless_resident(&self, tile: GaplessTile, props: &Props) -> Result<StepBuilder, Reason> {
+        let grid = groups(self.segments.channels / tile.channels, props)?;
+        let files = [
+            "norm/channel_norm_gapless",
+            "norm/channel_norm_gapless_tile",
+            "norm/channel_norm_backward_gapless_resident",
+        ];
+        let params = BackwardParams { columns: tile.columns as u32, ..self.params };
+        let constants = (tile.constants(), true);
+        let step = self.step("channel_norm_backward_gapless_resident", &files, constants, Uses::WHOLE, (params, grid));
+        Ok(StepBuilder { can_chunk: true, ..step })
+    }
+
+    /// Whether a thread adds the parts of a channel up.
+    fn are_parts_few(&self) -> bool {
+        self.segments.batch * u64::from(self.params.sum_slices) <= FEW_CHANNEL_PARTS
     }
 
     /// Sums of slices, contiguous or of columns.
@@ -214,7 +267,9 @@ impl Backward<'_> {
         };
         let mut grid = form.grid(&self.segments, props)?;
         if let Some(mergers) = mergers.filter(|_| self.wants_parameters()) {
-            let remaining = self.segments.channels.div_ceil(mergers.team.rows());
+            let of_workgroup =
+                if self.are_parts_few() { u64::from(mergers.team.workgroup) } else { channels_of(mergers.team) };
+            let remaining = self.segments.channels.div_ceil(of_workgroup);
             grid = groups(form.group_count(&self.segments) + remaining, props)?;
         }
         let (slices, column_blocks) = (form.slices(&self.segments) as u32, form.column_blocks() as u32);
@@ -226,7 +281,7 @@ impl Backward<'_> {
                 if let Some(mergers) = mergers {
                     files.extend(["norm/channel_norm_backward_merge", "norm/channel_norm_backward_merge_held"]);
                     files.extend(["norm/channel_norm_backward_remaining", "norm/channel_norm_backward_apply_merging"]);
-                    constants.push(mergers.constant());
+                    constants.extend([mergers.constant(), ("CHANNELS", channels_of(mergers.team) as u32)]);
                 } else {
                     files.push("norm/channel_norm_backward_apply_known");
                 }
@@ -242,7 +297,7 @@ impl Backward<'_> {
                     files.extend(["norm/channel_norm_backward_merge_held", "norm/channel_norm_backward_remaining"]);
                     files.push("norm/channel_norm_backward_columns_merging");
                     constants.extend(mergers.team.team_constants());
-                    constants.push(mergers.constant());
+                    constants.extend([mergers.constant(), ("CHANNELS", channels_of(mergers.team) as u32)]);
                 } else {
                     files.push("norm/channel_norm_backward_columns_known");
                 }
@@ -252,6 +307,11 @@ impl Backward<'_> {
             }
         })
     }
+}
+
+/// Channels whose sums a workgroup adds up, the members of `team` each.
+fn channels_of(team: Team) -> u64 {
+    u64::from(team.workgroup) / team.members()
 }
 
 /// Beyond means, a table saves a binding: with all operands of inference, devices with 8 of them would lack one.
@@ -292,7 +352,9 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         reciprocal_count: if elements == 0 { 0.0 } else { (1.0 / elements as f64) as f32 },
         groups_x: 1,
         column_blocks: 1,
-        padding: [0; 3],
+        columns: 0,
+        first_group: 0,
+        padding: 0,
     };
     let mut workspace_bytes = 0;
     let wants_parameters = fields.dweight || fields.dbias;
@@ -310,6 +372,26 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     let mut work = Work { steps: Vec::new(), workspace_bytes, workspace_align: props.workspace_align(), tuning };
     if segments.channels == 0 {
         return Ok(work);
+    }
+    if fields.dx && !fields.inference {
+        let tile = GaplessTile::new(segments, 2, props);
+        let team = resident_backward_team(segments, fields.activation, props);
+        let (step, numbers) = match (tile, team) {
+            (Some(tile), _) => {
+                (Some(backward.gapless_resident(tile, props)?), [tile.workgroup, tile.columns as u32, tile.chunks])
+            }
+            (None, Some(team)) => (Some(backward.resident(team, props)?), [team.workgroup, team.threads, team.chunks]),
+            (None, None) => (None, [0; 3]),
+        };
+        // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
+        let fits = |step: &StepBuilder| step.grid[1] == 1 && check_bindings(std::slice::from_ref(step), props).is_ok();
+        if let Some(step) = step.filter(fits) {
+            work.steps.push(step);
+            work.workspace_bytes = 0;
+            work.tuning = Choice::PLAIN.tuning;
+            work.tuning[..3].copy_from_slice(&numbers);
+            return Ok(work);
+        }
     }
     let can_merge = backward.wants_means() && !fields.inference;
     let merging = last.merging(segments, u64::from(params.group_parts), fields.activation, props).filter(|_| can_merge);

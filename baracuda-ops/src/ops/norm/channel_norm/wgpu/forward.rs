@@ -133,6 +133,7 @@ impl Forward<'_> {
             can_chunk: self.segments.can_chunk,
             params: bytemuck::bytes_of(&ForwardParams { groups_x: grid[0], ..params }).to_vec(),
             grid,
+            in_place: Vec::new(),
         }
     }
 
@@ -150,6 +151,7 @@ impl Forward<'_> {
             team.reduce.file(),
             "norm/channel_norm_update",
             "norm/channel_norm_moments",
+            "norm/channel_norm_place",
             "norm/channel_norm_resident",
         ];
         let uses = self.whole_uses();
@@ -171,10 +173,16 @@ impl Forward<'_> {
     /// Whole channels in registers, of which several share chunks.
     fn gapless_resident(&self, tile: GaplessTile, props: &Props) -> Result<StepBuilder, Reason> {
         let grid = groups(self.segments.channels / tile.channels, props)?;
-        let files = ["norm/channel_norm_update", "norm/channel_norm_gapless", "norm/channel_norm_gapless_resident"];
+        let files = [
+            "norm/channel_norm_update",
+            "norm/channel_norm_gapless",
+            "norm/channel_norm_gapless_terms",
+            "norm/channel_norm_gapless_tile",
+            "norm/channel_norm_gapless_resident",
+        ];
         let uses = self.whole_uses();
         let params = ForwardParams { columns: tile.columns as u32, ..self.params };
-        let constants = (vec![("WORKGROUP", tile.workgroup), ("CHUNKS", tile.chunks)], &[][..]);
+        let constants = (tile.constants(), &[][..]);
         let step = self.step("channel_norm_gapless_resident", &files, constants, uses, (params, grid));
         Ok(StepBuilder { can_chunk: true, ..step })
     }
@@ -263,7 +271,12 @@ impl Forward<'_> {
         let threads = threads.min(props.max_threads);
         let elements = self.segments.segment_count() * self.segments.spatial;
         let grid = groups((elements / self.segments.elements).div_ceil(u64::from(threads * chunks)), props)?;
-        let files = ["norm/channel_norm_gapless", "norm/channel_norm_count_batch", "norm/channel_norm_apply_gapless"];
+        let files = [
+            "norm/channel_norm_gapless",
+            "norm/channel_norm_gapless_terms",
+            "norm/channel_norm_count_batch",
+            "norm/channel_norm_apply_gapless",
+        ];
         let constants = (vec![("WORKGROUP", threads), ("CHUNKS", chunks)], &[][..]);
         let uses = self.apply_uses(false);
         let step = self.step("channel_norm_apply_gapless", &files, constants, uses, (self.params, grid));
@@ -395,7 +408,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     }
     let is_whole = segments.order == ChannelOrder::Contiguous && !fields.cumulative;
     let is_whole = is_whole && (norm.kind == ChannelNorm::Batch || !has_running);
-    if let Some(tile) = GaplessTile::new(segments, props).filter(|_| is_whole) {
+    if let Some(tile) = GaplessTile::new(segments, 1, props).filter(|_| is_whole) {
         let step = forward.gapless_resident(tile, props)?;
         if check_bindings(std::slice::from_ref(&step), props).is_ok() {
             tuning[..3].copy_from_slice(&[tile.workgroup, tile.columns as u32, tile.chunks]);

@@ -341,6 +341,26 @@ mod tests {
     }
 
     #[test]
+    fn gradients_stay_on_chip_where_channels_share_chunks_and_where_tensors_are_small() {
+        let entries = |kind, dims: &[u64], activation, props: &Props| {
+            let forward = plain(kind, dense(dims)).with(|fields| fields.activation = activation).unwrap();
+            let work = backward_work(&forward.backward(Gradients::ALL).unwrap(), props).unwrap();
+            work.steps.iter().map(|step| step.entry).collect::<Vec<_>>()
+        };
+        let props = Variants::device(Some((32, 32)));
+        let of = |kind, dims: &[u64]| entries(kind, dims, Activation::Identity, &props);
+        let resident = ["channel_norm_backward_resident"];
+        assert_eq!(of(ChannelNorm::Batch, &[64, 2048, 7, 7]), ["channel_norm_backward_gapless_resident"]);
+        assert_eq!(of(ChannelNorm::Group, &[2, 160, 16, 16]), resident);
+        assert_eq!(of(ChannelNorm::Group, &[2, 80, 32, 32]), resident);
+        assert_eq!(of(ChannelNorm::Group, &[2, 80, 64, 64]).len(), 2);
+        assert_eq!(of(ChannelNorm::Group, &[256, 160, 16, 16]).len(), 3);
+        assert_eq!(entries(ChannelNorm::Group, &[2, 80, 32, 32], Activation::Silu, &props).len(), 2);
+        let narrow = Props { max_threads: 256, ..props.clone() };
+        assert_ne!(entries(ChannelNorm::Group, &[2, 160, 16, 16], Activation::Identity, &narrow), resident);
+    }
+
+    #[test]
     fn slices_are_short_where_few_go_through_an_activation_and_long_where_many_are_summed() {
         let props = Variants::device(Some((32, 32)));
         let spread = |work: &Work, step: usize| {

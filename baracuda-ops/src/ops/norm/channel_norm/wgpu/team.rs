@@ -64,9 +64,29 @@ const RESIDENT_HALF: &[(u32, u32, Keep)] = &[
     (512, 4, Keep::Words),
     (1024, 3, Keep::Words),
 ];
-/// (threads, chunks each) that hold channels which share chunks, the first that suffices. The sums of more threads would need more than the
-/// 16 KB of workgroup memory that every device has.
-const GAPLESS: &[(u32, u32)] = &[(128, 4), (256, 4), (512, 4), (896, 4)];
+/// (threads, chunks each of dy and of x) that hold a group for its gradients, the first that suffices.
+const RESIDENT_BACKWARD: &[(u32, u32, Keep)] = &[
+    (8, 1, Keep::Words),
+    (16, 1, Keep::Words),
+    (32, 1, Keep::Words),
+    (64, 1, Keep::Words),
+    (128, 1, Keep::Words),
+    (256, 1, Keep::Words),
+    (512, 1, Keep::Words),
+    (512, 2, Keep::Words),
+    (1024, 2, Keep::Words),
+    (1024, 3, Keep::Words),
+];
+/// Chunks of dy up to which the parameters' gradients are worth a second reading, in the dispatch that holds the groups, and most chunks of a
+/// channel that one thread adds up there.
+const FEW_CHUNKS: u64 = 1 << 18;
+const MOST_CHANNEL_CHUNKS: u64 = 16;
+/// Most chunks of such a thread whose elements go through an activation.
+const MOST_CHUNKS_OF_ACTIVATION: u32 = 2;
+/// (threads, chunks each) that hold channels which share chunks, the first that suffices: of one tensor, and of dy and x. The sums of more
+/// threads would need more than the 16 KB of workgroup memory that every device has.
+const GAPLESS: &[(u32, u32)] = &[(128, 4), (256, 4), (512, 4), (512, 7)];
+const GAPLESS_OF_SEVERAL: &[(u32, u32)] = &[(128, 4), (256, 4), (512, 4), (896, 4)];
 /// Most chunks of such a channel in a sample: one thread adds their sums up, one after the other.
 const MOST_SHARED_CHUNKS: u64 = 30;
 /// Multiprocessors of a large GPU.
@@ -77,6 +97,8 @@ const FEW_PARTS: u64 = 64;
 const FEW_WORKGROUPS: u64 = 2048;
 /// Most parts that a thread of such a team holds.
 const MOST_HELD_PARTS: u64 = 8;
+/// Parts of a channel that one thread adds up, one after the other.
+pub(super) const FEW_CHANNEL_PARTS: u64 = 4;
 /// Fewest threads of such a team.
 const FEWEST_MERGERS: u64 = 8;
 /// Threads of the workgroups that share small teams.
@@ -131,6 +153,18 @@ fn slice_team(segments: &Segments, tensors: usize, props: &Props) -> Team {
 pub(super) fn resident_team(chunks: u64, groups: u64, is_half: bool, props: &Props) -> Option<Team> {
     let found = first_that_holds(if is_half { RESIDENT_HALF } else { RESIDENT }, chunks, props);
     found.filter(|numbers| numbers.0 <= 512 || groups <= MULTIPROCESSORS).map(|numbers| team(numbers, props))
+}
+
+/// The team that holds a group for its gradients where tensors are small.
+pub(super) fn resident_backward_team(segments: &Segments, activation: Activation, props: &Props) -> Option<Team> {
+    let chunks = segments.group_segments * segments.segment_chunks();
+    if segments.order != ChannelOrder::Contiguous || segments.is_empty() || chunks * segments.group_count > FEW_CHUNKS {
+        return None;
+    }
+    let found = first_that_holds(RESIDENT_BACKWARD, chunks, props).map(|numbers| team(numbers, props))?;
+    let is_quick = found.chunks <= MOST_CHUNKS_OF_ACTIVATION || is_short(activation);
+    let has_short_channels = segments.batch * segments.segment_chunks() <= MOST_CHANNEL_CHUNKS * found.members();
+    (is_quick && (segments.groups_are_channels || has_short_channels)).then_some(found)
 }
 
 /// The team that merges `parts` parts of a group.
@@ -250,7 +284,7 @@ pub(super) struct GaplessTile {
 }
 
 impl GaplessTile {
-    pub(super) fn new(segments: &Segments, props: &Props) -> Option<Self> {
+    pub(super) fn new(segments: &Segments, tensors: usize, props: &Props) -> Option<Self> {
         let is_short = segments.segment_chunks() <= MOST_SHARED_CHUNKS;
         if !segments.is_gapless || !segments.groups_are_channels || !is_short || segments.batch == 0 {
             return None;
@@ -262,8 +296,13 @@ impl GaplessTile {
         let fits = |&&(threads, each): &&(u32, u32)| {
             threads <= props.max_threads && u64::from(threads) / columns * u64::from(each) >= segments.batch
         };
-        let &(workgroup, chunks) = GAPLESS.iter().find(fits)?;
+        let table = if tensors > 1 { GAPLESS_OF_SEVERAL } else { GAPLESS };
+        let &(workgroup, chunks) = table.iter().find(fits)?;
         Some(Self { workgroup, chunks, columns, channels })
+    }
+
+    pub(super) fn constants(self) -> Vec<(&'static str, u32)> {
+        vec![("WORKGROUP", self.workgroup), ("CHUNKS", self.chunks)]
     }
 }
 

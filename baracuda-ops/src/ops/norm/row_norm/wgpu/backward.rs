@@ -71,6 +71,14 @@ const fn busy_groups(team: Team, is_half: bool, is_split: bool) -> u64 {
 pub(super) const LONGEST_CHAIN: u64 = 48;
 /// Most rows that a thread adds up.
 const MOST_ROUNDS: u64 = 256;
+/// Chunks of dy up to which the gradients of the parameters are worth a second reading, in the dispatch that takes dx: it is a dispatch less.
+const FEW_CHUNKS: u64 = 1 << 16;
+/// Chunks of columns beside each other in such a workgroup, and most rows that one of its threads adds up.
+const FEW_COLUMNS: u32 = 8;
+const FEW_LANE_ROWS: u64 = 8;
+/// Workgroup memory of every device.
+const WORKGROUP_BYTES: u64 = 16384;
+
 /// Threads of the workgroups that sum the parameters' gradients.
 const PARAMETER_WORKGROUP: u32 = 256;
 
@@ -108,6 +116,8 @@ struct BackwardParams {
     groups_x: u32,
     partials: u32,
     sums_first: u32,
+    first_group: u32,
+    padding: [u32; 3],
 }
 
 #[repr(C)]
@@ -208,6 +218,8 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         groups_x: rows_grid[0],
         partials: partition.partials as u32,
         sums_first: sum_quads as u32,
+        first_group: 0,
+        padding: [0; 3],
     };
     let mut tuning = Choice::PLAIN.tuning;
     let numbers = [slices, partition.rounds, partition.blocks, partition.partials].map(|n| n as u32);
@@ -241,9 +253,11 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
             can_chunk: rows.can_chunk,
             params: bytemuck::bytes_of(&params).to_vec(),
             grid,
+            in_place: Vec::new(),
         }
     };
-    let flags = |keep: Keep, dx, dweight, dbias| {
+    let has_next = partition.rounds * partition.blocks > 1;
+    let flags = |keep: Keep, has_next, dx, dweight, dbias| {
         let mut flags = vec![
             ("WANTS_DX", dx),
             ("WANTS_DWEIGHT", dweight),
@@ -251,10 +265,54 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
             ("SPLIT", is_split),
             ("RELOADS", keep == Keep::Nothing),
         ];
-        flags.extend(keep.flags(partition.rounds * partition.blocks > 1));
+        flags.extend(keep.flags(has_next));
         flags
     };
     let [mean, rstd] = ["mean", "rstd"].map(statistics);
+    let memory = u64::from(team.workgroup) * 8 * (rows.elements / 4) + team.reduce_bytes();
+    let is_few = row_count * rows.chunks <= FEW_CHUNKS
+        && memory <= WORKGROUP_BYTES
+        && row_count.div_ceil(u64::from(team.workgroup / FEW_COLUMNS)) <= FEW_LANE_ROWS;
+    if is_few && row_count > 0 && has_parameters && fields.dx && !is_split {
+        let row_groups = row_count.div_ceil(team.rows());
+        let parameter_groups = rows.chunks.div_ceil(FEW_COLUMNS.into()) * gradients;
+        let grid = groups(row_groups + parameter_groups, props)?;
+        let gradient = |name| {
+            let dtype = slots.iter().find(|slot| slot.name == name).map_or(DType::F32, |slot| slot.desc.dtype());
+            let accessors = if dtype == DType::F32 && rows.is_half() { ["words_out"; 2] } else { rows.output() };
+            operands.operand(name, accessors, "absent_out")
+        };
+        let bindings = vec![
+            input("dy"),
+            input("x"),
+            weight,
+            mean,
+            rstd,
+            input("dh"),
+            operands.operand("dx", rows.output(), "absent_out"),
+            Binding::absent("work", "absent_partials"),
+            gradient("dweight"),
+            gradient("dbias"),
+        ];
+        let is_wide = fields.weight.filter(|_| fields.dweight).or(fields.dbias) == Some(DType::F32) && rows.is_half();
+        let mut flags = flags(team.keep, false, true, false, false);
+        flags.push(("WIDE_PARAMETERS", is_wide));
+        let params = BackwardParams { groups_x: grid[0], ..params };
+        let file = Some("norm/row_norm_backward_few");
+        let mut step = step("row_norm_backward_few", file, team, flags, params, grid, bindings);
+        step.constants.push(("COLUMNS", FEW_COLUMNS));
+        for (first, count) in [(row_groups, parameter_groups), (0, row_groups)] {
+            let grid = groups(count, props)?;
+            let params = BackwardParams { groups_x: grid[0], first_group: first as u32, ..params };
+            step.in_place.push((bytemuck::bytes_of(&params).to_vec(), grid));
+        }
+        // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
+        if grid[1] == 1 && check_bindings(std::slice::from_ref(&step), props).is_ok() {
+            work.steps.push(step);
+            work.workspace_bytes = 0;
+            return Ok(work);
+        }
+    }
     if row_count > 0 {
         if has_sums {
             let params = BackwardParams { groups_x: sums_grid[0], ..params };
@@ -268,7 +326,7 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
                 Binding::absent("dx", "absent_out"),
                 workspace("partials_out"),
             ];
-            let flags = flags(sum_team.keep, true, false, false);
+            let flags = flags(sum_team.keep, has_next, true, false, false);
             let file = Some("norm/row_norm_backward_split_sums");
             work.steps.push(step("row_norm_backward_split_sums", file, sum_team, flags, params, sums_grid, bindings));
         }
@@ -284,7 +342,7 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         ];
         // Without dx, nothing is needed twice.
         let keep = if fields.dx { team.keep } else { Keep::Words };
-        let flags = flags(keep, fields.dx, fields.dweight, fields.dbias.is_some());
+        let flags = flags(keep, has_next, fields.dx, fields.dweight, fields.dbias.is_some());
         work.steps.push(step("row_norm_backward_rows", None, team, flags, params, rows_grid, bindings));
     }
     if has_parameters {
@@ -334,5 +392,6 @@ fn parameters_step(
         can_chunk: u64::from(rows.cols).is_multiple_of(16 / dtype.size_bytes()),
         params: bytemuck::bytes_of(&params).to_vec(),
         grid,
+        in_place: Vec::new(),
     })
 }

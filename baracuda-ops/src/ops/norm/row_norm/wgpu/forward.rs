@@ -148,6 +148,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
             can_chunk: rows.can_chunk,
             params: bytemuck::bytes_of(&params).to_vec(),
             grid,
+            in_place: Vec::new(),
         }
     };
     let [mean, rstd] = ["mean", "rstd"].map(statistics);

@@ -201,6 +201,16 @@ mod tests {
     }
 
     #[test]
+    fn few_rows_take_the_parameters_in_the_dispatch_of_dx() {
+        let launches =
+            |dims: &[u64]| backward_work(&backward(dims), &variant_props(Some(32))).unwrap().choice().launches;
+        assert_eq!(launches(&[64, 4096]), 1);
+        assert_eq!(launches(&[64, 512]), 1);
+        assert_eq!(launches(&[500, 4096]), 2);
+        assert_eq!(launches(&[4000, 64]), 2);
+    }
+
+    #[test]
     fn gradients_of_parameters_add_up_in_short_chains() {
         for (rows, cols) in [
             (64, 4096),
