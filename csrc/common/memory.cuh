@@ -120,10 +120,15 @@ template <int bytes> __device__ __forceinline__ void copy_async(void *shared, co
     copy_async<bytes>(shared_address(shared), global);
 }
 // copy_async of 16 bytes with such a policy.
-__device__ __forceinline__ void copy_async_cached(void *shared, const void *global, uint64_t policy) {
-    const uint32_t to = shared_address(shared);
+__device__ __forceinline__ void copy_async_cached(uint32_t to, const void *global, uint64_t policy) {
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "l"(policy) : "memory");
 }
+__device__ __forceinline__ void copy_async_cached(void *shared, const void *global, uint64_t policy) {
+    copy_async_cached(shared_address(shared), global, policy);
+}
+// An address in one register. ptxas 13.0 takes others apart, and what it makes of a copy to a uniform and another register with a policy is no
+// instruction (error 715). No address reaches the bound.
+__device__ __forceinline__ uint32_t whole_address(const void *shared) { return min(shared_address(shared), 0x7fffffffu); }
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most `pending` committed groups, 0 to 3, are in flight.
 __device__ __forceinline__ void copy_wait(uint32_t pending) {

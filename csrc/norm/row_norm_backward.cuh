@@ -118,10 +118,11 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
     // Starts a row into a stage.
     const auto fetch_row = [&](uint32_t row, const stage_ring &stage) {
         if (row < rows) {
+            const uint32_t to = whole_address(stage.slot(0, 0));
             const auto fetch = [&](int array, const T *from) {
 #pragma unroll
                 for (int v = 0; v < vectors; ++v)
-                    if (is_column(v)) copy_async_cached(stage.slot(array, v), from + column(v), kept_lines);
+                    if (is_column(v)) copy_async_cached(to + (array * vectors + v) * threads * 16, from + column(v), kept_lines);
             };
             fetch(0, row_of(a.o.dy, row, a.p.dy));
             fetch(1, row_of(a.o.x, row, a.p.x));
