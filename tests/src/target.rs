@@ -1,7 +1,7 @@
 //! The devices that trials run on.
 
 use std::collections::VecDeque;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use baracuda_ops::{AnyDescriptor, AnyPlan, Backend, DType, Device, PlanOptions};
 
@@ -19,10 +19,13 @@ pub struct Target {
     /// Held while a trial's operands are on a GPU, so that trials side by side do not exhaust its memory.
     turn: Mutex<()>,
     /// The plans made last: the modes of a case follow each other and share one.
-    plans: Mutex<VecDeque<(AnyDescriptor, AnyPlan)>>,
+    plans: Mutex<VecDeque<(AnyDescriptor, KeptPlan)>>,
     /// A software adapter compiles and runs on one thread per device: there, these element types have devices of their own.
     lanes: Vec<(DType, Target)>,
 }
+
+/// A plan, once it has been made. Its lock is held meanwhile, so that nobody else makes the same one.
+type KeptPlan = Arc<Mutex<Option<AnyPlan>>>;
 
 /// Every target, present or not.
 pub static TARGETS: LazyLock<Vec<Target>> = LazyLock::new(|| {
@@ -69,17 +72,26 @@ impl Target {
     /// The library's, or that there is no device.
     pub fn plan(&self, descriptor: &AnyDescriptor) -> anyhow::Result<AnyPlan> {
         let device = self.device.as_ref().map_err(|why| anyhow::anyhow!("{why}"))?;
-        // Made under the lock, so that nobody else makes the same one.
-        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, plan)) = plans.iter().find(|(of, _)| of == descriptor) {
+        let kept = self.kept(descriptor);
+        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(plan) = &*kept {
             return Ok(plan.clone());
         }
         let plan = descriptor.plan(device, &PlanOptions::default())?;
+        *kept = Some(plan.clone());
+        Ok(plan)
+    }
+
+    fn kept(&self, descriptor: &AnyDescriptor) -> KeptPlan {
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, kept)) = plans.iter().find(|(of, _)| of == descriptor) {
+            return kept.clone();
+        }
         if plans.len() == KEPT {
             plans.pop_front();
         }
-        plans.push_back((descriptor.clone(), plan.clone()));
-        Ok(plan)
+        plans.push_back((descriptor.clone(), KeptPlan::default()));
+        plans[plans.len() - 1].1.clone()
     }
 
     /// Waits for the device to be free of other trials; on the CPU, does not wait.
