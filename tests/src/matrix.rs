@@ -17,13 +17,15 @@ use crate::target::{TARGETS, Target, target};
 
 /// An adapter that is software compiles shaders for a CPU, half a second each. Beside the cases that show every form of a shader, it runs
 /// one in so many of those that run in every mode.
-const SOFTWARE_CORE: u64 = 5;
+const SOFTWARE_CORE: u64 = 8;
 /// The same where a further device would compile the shaders again.
-const SOFTWARE_AGAIN: u64 = 12;
+const SOFTWARE_AGAIN: u64 = 24;
 /// The same of the cases that run in `values` alone.
 const SOFTWARE_VALUES: u64 = 64;
-/// The most bytes of operands of such a case: with thousands of workgroups one of them takes a minute.
+/// The most bytes of operands of such a case, where it is not needed for a form: with thousands of workgroups one of them takes a minute.
 const SOFTWARE_BYTES: u64 = 1 << 20;
+/// The most samples or rows of a case that shows a form which others have, too: GroupNorm's gradients over more take a minute.
+const SOFTWARE_SAMPLES: u64 = 1 << 16;
 /// The most bytes of operands of a case that the CPU runs where there is no CUDA device: larger ones are there to reach its kernels, and
 /// show nothing of the reference that smaller ones do not.
 const REFERENCE_BYTES: u64 = 16 << 20;
@@ -38,7 +40,7 @@ pub struct Entry {
     pub target: &'static Target,
     /// Whether no case before it has the op and the type, runs in as many modes, and is served by wgpu.
     is_first: bool,
-    /// Whether it runs in `values`, and no case with smaller operands has a form of its shaders.
+    /// Whether it is the trial in `values` that shows a form of its shaders: the smallest of those that have it.
     shows_form: bool,
 }
 
@@ -154,7 +156,8 @@ fn find_forms(entries: &mut [Entry]) {
         let Some(props) = target.software_props() else { continue };
         let is_of_target = |e: &&mut Entry| e.mode == Mode::Values && e.target.name == target.name;
         let mut trials: Vec<&mut Entry> = entries.iter_mut().filter(is_of_target).collect();
-        trials.sort_by_key(|entry| entry.case.bytes());
+        let samples = |case: &Case| case.slots()[0].desc.dims().first().copied().unwrap_or(1);
+        trials.sort_by_key(|entry| (samples(&entry.case) > SOFTWARE_SAMPLES, entry.case.bytes()));
         let mut seen = HashSet::new();
         for entry in trials {
             for form in entry.case.descriptor.shader_forms(&props) {
