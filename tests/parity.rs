@@ -2,8 +2,8 @@
 //!
 //! A trial's name is `<op>/<mode>/<backend>/<repro line>`; `bops repro '<name>'` runs it alone. Trials of absent devices are shown as
 //! ignored; `BOPS_REQUIRE=cpu,wgpu` makes their absence a failure. Where wgpu's adapter is software, a fixed part
-//! of its trials runs and the rest is ignored, too; where there is no CUDA device, so are large trials on the CPU that are for its kernels
-//! (`matrix.rs` says which). `BOPS_EVERY=1` runs them. A run of everything is compared with `tests/floor.txt`.
+//! of its trials, in which every form of a shader has one, runs and the rest is ignored, too; where there is no CUDA device, so are large
+//! trials on the CPU that are for its kernels (`matrix.rs` says which). `BOPS_EVERY=1` runs them. A run of everything is compared with `tests/floor.txt`.
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -49,7 +49,9 @@ fn main() -> ExitCode {
     });
     let trials = trials.collect();
     if left_out > 0 {
-        println!("{left_out} trials on wgpu are left out, since its adapter is software; BOPS_EVERY=1 runs them");
+        println!(
+            "{left_out} trials on wgpu are left out, since its adapter is software and the others have every form of a shader; BOPS_EVERY=1 runs them"
+        );
     }
     if large > 0 {
         println!(

@@ -1,6 +1,7 @@
 //! Every WGSL file, validated by naga in every text that a plan can be compiled from, without a device.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use baracuda_ops_sys::wgsl::{FILES, copy};
 use naga::front::wgsl;
@@ -28,15 +29,16 @@ fn has_subgroups(name: &str) -> bool {
     !name.ends_with("no subgroups")
 }
 
-fn variants() -> Vec<(String, String)> {
-    baracuda_ops::wgsl_variants().collect()
+static VARIANTS: LazyLock<Vec<(String, String)>> = LazyLock::new(|| baracuda_ops::wgsl_variants().collect());
+
+/// A file between its places OPERAND, BINDING and ACCESS.
+fn pieces(file: &str) -> Vec<&str> {
+    let places = ["OPERAND", "BINDING", "ACCESS"].iter();
+    places.fold(vec![file], |pieces, place| pieces.iter().flat_map(|p| p.split(place)).collect())
 }
 
-/// Whether a file is part of a text: as it is, or with names in the places of OPERAND, BINDING and ACCESS.
-fn holds(text: &str, file: &str) -> bool {
-    let pieces: Vec<&str> = ["OPERAND", "BINDING", "ACCESS"]
-        .iter()
-        .fold(vec![file], |pieces, place| pieces.iter().flat_map(|p| p.split(place)).collect());
+/// Whether a text has the pieces of a file, one after the other, with names in between.
+fn holds(text: &str, pieces: &[&str]) -> bool {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
     text.match_indices(pieces[0]).any(|(start, first)| {
         let mut rest = &text[start + first.len()..];
@@ -51,23 +53,22 @@ fn holds(text: &str, file: &str) -> bool {
 
 #[test]
 fn every_text_of_a_plan_is_valid() {
-    let variants = variants();
-    let wrong: Vec<String> = variants
+    let wrong: Vec<String> = VARIANTS
         .par_iter()
         .filter_map(|(name, text)| flaws(text, has_subgroups(name)).err().map(|why| format!("{name}\n{why}")))
         .collect();
     let first = wrong.first().map_or("", String::as_str);
-    assert!(wrong.is_empty(), "{} of {} texts are invalid, the first: {first}", wrong.len(), variants.len());
-    println!("{} texts", variants.len());
+    assert!(wrong.is_empty(), "{} of {} texts are invalid, the first: {first}", wrong.len(), VARIANTS.len());
+    println!("{} texts", VARIANTS.len());
     flaws(copy::COPY, false).unwrap();
 }
 
 #[test]
 fn every_file_is_part_of_one() {
-    let variants = variants();
     let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
     for (path, file) in FILES {
-        if let Some((name, _)) = variants.par_iter().find_any(|(_, text)| holds(text, file)) {
+        let pieces = pieces(file);
+        if let Some((name, _)) = VARIANTS.par_iter().find_any(|(_, text)| holds(text, &pieces)) {
             seen.insert(path, name);
         }
     }
@@ -78,15 +79,14 @@ fn every_file_is_part_of_one() {
         missing.is_empty(),
         "no text of `wgsl_variants` holds {missing:?}: a family is not listed in ops/mod.rs, or a variant of it is left out"
     );
-    assert!(!holds(&variants[0].1, "// A file that no plan uses.\nfn OPERAND_nothing() {}\n"));
+    assert!(!holds(&VARIANTS[0].1, &pieces("// A file that no plan uses.\nfn OPERAND_nothing() {}\n")));
 }
 
 /// What the validation must not let pass, each planted in a text that is valid without it.
 #[test]
 fn faults_are_found() {
-    let variants = variants();
     let pick = |words: &[&str]| {
-        let found = variants.iter().find(|(name, text)| words.iter().all(|w| name.contains(w) || text.contains(w)));
+        let found = VARIANTS.iter().find(|(name, text)| words.iter().all(|w| name.contains(w) || text.contains(w)));
         found.unwrap_or_else(|| panic!("no text with {words:?}")).clone()
     };
     let is_found = |words: &[&str], from: &str, to: &str, because: &str| {

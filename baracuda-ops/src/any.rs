@@ -13,7 +13,7 @@ use crate::ops::norm::{
 };
 use crate::ops::softmax::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
 use crate::options::PlanOptions;
-use crate::plan::{AnyPlan, Descriptor, Plan, Slot, repro_line};
+use crate::plan::{self, AnyPlan, Descriptor, Plan, Slot, repro_line};
 
 /// Every op of this crate.
 pub static OPS: &[OpEntry] = &[
@@ -134,6 +134,13 @@ impl AnyDescriptor {
         self.0.supported_with(&device.props(), options)
     }
 
+    /// The form of each shader that a run dispatches on a device like this, in order: its entry and its files, whatever the numbers, flags
+    /// and accessors that it is compiled with. For tests, which choose cases by it.
+    #[doc(hidden)]
+    pub fn shader_forms(&self, props: &DeviceProps) -> Vec<String> {
+        self.0.shader_forms(props)
+    }
+
     /// As [`DeviceProps::supports`].
     ///
     /// # Errors
@@ -165,6 +172,7 @@ trait Erased: Send + Sync {
     fn equals(&self, other: &dyn Any) -> bool;
     fn plan(&self, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
     fn supported_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<&'static str>;
+    fn shader_forms(&self, props: &DeviceProps) -> Vec<String>;
 }
 
 impl<D: Descriptor> Erased for D {
@@ -198,5 +206,9 @@ impl<D: Descriptor> Erased for D {
 
     fn supported_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<&'static str> {
         props.supports(self, options)
+    }
+
+    fn shader_forms(&self, props: &DeviceProps) -> Vec<String> {
+        plan::shader_forms(props, self)
     }
 }

@@ -106,6 +106,10 @@ pub trait Kernel<D>: Sync {
     /// # Errors
     /// A refusal that only the device could tell, or a failure.
     fn build(&self, descriptor: &D, choice: Choice, device: &Device) -> Result<Built, BuildError>;
+    /// As [`AnyDescriptor::shader_forms`](crate::AnyDescriptor::shader_forms); none on CUDA and the CPU.
+    fn shader_forms(&self, _: &D, _: &DeviceProps) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Numbers that a kernel may keep in its choice.
@@ -214,6 +218,12 @@ pub(crate) fn choose<D: Descriptor>(
     options: &PlanOptions,
 ) -> Result<&'static str> {
     first_that_serves(props, descriptor, options, |kernel, _| Ok(kernel.name()))
+}
+
+/// As [`Kernel::shader_forms`], of the kernel that is chosen; none where none serves.
+pub(crate) fn shader_forms<D: Descriptor>(props: &DeviceProps, descriptor: &D) -> Vec<String> {
+    let forms = |kernel: &'static dyn Kernel<D>, _| Ok(kernel.shader_forms(descriptor, props));
+    first_that_serves(props, descriptor, &PlanOptions::default(), forms).unwrap_or_default()
 }
 
 /// A descriptor, a device and the kernel chosen for them: built once, run thousands of times, from any thread.

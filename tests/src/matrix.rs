@@ -15,14 +15,17 @@ use crate::modes::{self, Mode, Outcome};
 use crate::ops::SUBJECTS;
 use crate::target::{TARGETS, Target, target};
 
-/// An adapter that is software compiles shaders for a CPU, half a second each: of the cases that run in every mode it runs one in so many.
-const SOFTWARE_CORE: u64 = 2;
+/// An adapter that is software compiles shaders for a CPU, half a second each. Beside the cases that show every form of a shader, it runs
+/// one in so many of those that run in every mode.
+const SOFTWARE_CORE: u64 = 8;
 /// The same where a further device would compile the shaders again.
-const SOFTWARE_AGAIN: u64 = 6;
+const SOFTWARE_AGAIN: u64 = 24;
 /// The same of the cases that run in `values` alone.
-const SOFTWARE_VALUES: u64 = 24;
-/// The most bytes of operands of such a case: with thousands of workgroups one of them takes a minute.
+const SOFTWARE_VALUES: u64 = 64;
+/// The most bytes of operands of such a case, where it is not needed for a form: with thousands of workgroups one of them takes a minute.
 const SOFTWARE_BYTES: u64 = 1 << 20;
+/// The most samples or rows of a case that shows a form which others have, too: GroupNorm's gradients over more take a minute.
+const SOFTWARE_SAMPLES: u64 = 1 << 16;
 /// The most bytes of operands of a case that the CPU runs where there is no CUDA device: larger ones are there to reach its kernels, and
 /// show nothing of the reference that smaller ones do not.
 const REFERENCE_BYTES: u64 = 16 << 20;
@@ -37,6 +40,8 @@ pub struct Entry {
     pub target: &'static Target,
     /// Whether no case before it has the op and the type, runs in as many modes, and is served by wgpu.
     is_first: bool,
+    /// Whether it is the trial in `values` that shows a form of its shaders: the smallest of those that have it.
+    shows_form: bool,
 }
 
 impl Entry {
@@ -69,7 +74,7 @@ impl Entry {
             false => SOFTWARE_VALUES,
         };
         let is_small = self.case.is_core || self.case.bytes() <= SOFTWARE_BYTES;
-        self.is_first || is_small && hash(&self.case.line()).is_multiple_of(share)
+        self.is_first || self.shows_form || is_small && hash(&self.case.line()).is_multiple_of(share)
     }
 
     /// A record of the trial.
@@ -117,10 +122,17 @@ pub fn entries() -> Vec<Entry> {
             let is_first = !case.must_be_refused_by(Backend::Wgpu) && kinds.insert((case.dtype(), case.is_core));
             for target in TARGETS.iter() {
                 let modes = Mode::ALL.into_iter().filter(|m| m.applies(&case, target));
-                entries.extend(modes.map(|mode| Entry { case: case.clone(), mode, target, is_first }));
+                entries.extend(modes.map(|mode| Entry {
+                    case: case.clone(),
+                    mode,
+                    target,
+                    is_first,
+                    shows_form: false,
+                }));
             }
         }
     }
+    find_forms(&mut entries);
     // What one device runs, in its order, is spread evenly over the whole.
     let mut lengths = HashMap::new();
     let places: Vec<_> = entries
@@ -136,6 +148,23 @@ pub fn entries() -> Vec<Entry> {
     let mut placed: Vec<(f64, Entry)> = places.into_iter().map(share).zip(entries).collect();
     placed.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     placed.into_iter().map(|(_, entry)| entry).collect()
+}
+
+/// Marks the smallest trial in `values` of each form that a target's shaders have.
+fn find_forms(entries: &mut [Entry]) {
+    for target in TARGETS.iter() {
+        let Some(props) = target.software_props() else { continue };
+        let is_of_target = |e: &&mut Entry| e.mode == Mode::Values && e.target.name == target.name;
+        let mut trials: Vec<&mut Entry> = entries.iter_mut().filter(is_of_target).collect();
+        let samples = |case: &Case| case.slots()[0].desc.dims().first().copied().unwrap_or(1);
+        trials.sort_by_key(|entry| (samples(&entry.case) > SOFTWARE_SAMPLES, entry.case.bytes()));
+        let mut seen = HashSet::new();
+        for entry in trials {
+            for form in entry.case.descriptor.shader_forms(&props) {
+                entry.shows_form |= seen.insert(form);
+            }
+        }
+    }
 }
 
 /// Writes records as JSON lines.

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-use baracuda_ops::{AnyDescriptor, AnyPlan, Backend, DType, Device, PlanOptions};
+use baracuda_ops::{AnyDescriptor, AnyPlan, Backend, DType, Device, DeviceProps, PlanOptions};
 
 /// Plans that a target keeps: of the cases that trials side by side are on.
 const KEPT: usize = 16;
@@ -59,6 +59,27 @@ impl Target {
     /// Whether shaders are compiled for a CPU, which takes a driver half a second each.
     pub fn is_software(&self) -> bool {
         self.backend == Backend::Wgpu && self.device.as_ref().is_ok_and(Device::is_software)
+    }
+
+    /// What the choice of kernels depends on where the adapter is software: its own numbers, or those of one like Mesa's.
+    #[cfg(feature = "wgpu")]
+    pub fn software_props(&self) -> Option<DeviceProps> {
+        if self.is_software() {
+            return self.device.as_ref().ok().map(Device::props);
+        }
+        let subgroup_sizes = match self.name {
+            "wgpu" => Some((8, 8)),
+            "wgpu-plain" => None,
+            _ => return None,
+        };
+        let is_like = |props: &DeviceProps| matches!(props, DeviceProps::Wgpu(p) if p.subgroup_sizes == subgroup_sizes);
+        DeviceProps::examples().into_iter().find(is_like)
+    }
+
+    /// There is no such adapter.
+    #[cfg(not(feature = "wgpu"))]
+    pub fn software_props(&self) -> Option<DeviceProps> {
+        None
     }
 
     /// Where trials of an element type run.

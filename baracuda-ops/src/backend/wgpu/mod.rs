@@ -15,4 +15,6 @@ pub(crate) use device::{Device, Memory, Props};
 pub(crate) use program::{Binding, BoundStep, Place, Program, StepBuilder, bind, enqueue, record};
 pub(crate) use queue::Queue;
 pub(crate) use variants::Variants;
-pub(crate) use work::{Binder, Work, build, check_bindings, check_reach, check_workspace, groups, padded, prelude};
+pub(crate) use work::{
+    Binder, Work, build, check_bindings, check_reach, check_workspace, groups, padded, prelude, shader_forms,
+};

@@ -74,6 +74,11 @@ impl StepBuilder {
         }
     }
 
+    /// The entry and the files of its texts.
+    pub(super) fn form(&self) -> String {
+        format!("{}: {}", self.entry, self.files.join(" "))
+    }
+
     /// The texts that serve aligned chunks, if there are any, and any word.
     fn sources(&self) -> impl Iterator<Item = Source> {
         let forms: &[bool] = if self.can_chunk { &[true, false] } else { &[false] };

@@ -2,7 +2,7 @@
 
 use super::device::Props;
 use super::program::{Binding, Place, Program, StepBuilder};
-use crate::backend::{Device, DeviceKind};
+use crate::backend::{Device, DeviceKind, DeviceProps};
 use crate::error::Reason;
 use crate::options::WorkspaceReq;
 use crate::plan::{BuildError, Built, Choice, Exec, Slot, TUNING_WORDS};
@@ -28,6 +28,12 @@ pub(crate) fn build(device: &Device, work: impl FnOnce(&Props) -> Result<Work, R
     let DeviceKind::Wgpu(device) = &device.0 else { return Err(BuildError::Refused("it runs on wgpu".into())) };
     let work = work(device.props()).map_err(BuildError::Refused)?;
     Ok(Built(Exec::Wgpu(Program::new(device, work.steps)?)))
+}
+
+/// The forms of the shaders of a choice.
+pub(crate) fn shader_forms(props: &DeviceProps, work: impl FnOnce(&Props) -> Result<Work, Reason>) -> Vec<String> {
+    let DeviceProps::Wgpu(props) = props else { return Vec::new() };
+    work(props).map_or_else(|_| Vec::new(), |work| work.steps.iter().map(StepBuilder::form).collect())
 }
 
 /// The files that say how elements of a type are read and written.

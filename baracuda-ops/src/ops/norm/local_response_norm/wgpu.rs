@@ -7,6 +7,7 @@ use super::{
 };
 use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, Variants, Work, build, check_reach, check_workspace, groups, padded,
+    shader_forms,
 };
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::dtype::DType;
@@ -39,6 +40,10 @@ impl Kernel<LocalResponseNormDescriptor> for Wgpu {
     fn build(&self, descriptor: &LocalResponseNormDescriptor, _: Choice, device: &Device) -> Result<Built, BuildError> {
         build(device, |props| work(&descriptor.0, props))
     }
+
+    fn shader_forms(&self, descriptor: &LocalResponseNormDescriptor, props: &DeviceProps) -> Vec<String> {
+        shader_forms(props, |props| work(&descriptor.0, props))
+    }
 }
 
 /// The kernels of the gradient.
@@ -69,6 +74,10 @@ impl Kernel<LocalResponseNormBackwardDescriptor> for WgpuBackward {
         device: &Device,
     ) -> Result<Built, BuildError> {
         build(device, |props| work(&descriptor.0, props))
+    }
+
+    fn shader_forms(&self, descriptor: &LocalResponseNormBackwardDescriptor, props: &DeviceProps) -> Vec<String> {
+        shader_forms(props, |props| work(&descriptor.0, props))
     }
 }
 

@@ -9,7 +9,7 @@ use super::geometry::Geometry;
 use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
 use crate::backend::wgpu::{
     Binder, Binding, Place, Props, StepBuilder, Work, build, check_bindings, check_reach, check_workspace, groups,
-    padded, prelude,
+    padded, prelude, shader_forms,
 };
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::dtype::DType;
@@ -41,6 +41,10 @@ impl Kernel<SoftmaxDescriptor> for Wgpu {
     fn build(&self, descriptor: &SoftmaxDescriptor, _: Choice, device: &Device) -> Result<Built, BuildError> {
         build(device, |props| forward_work(descriptor, props))
     }
+
+    fn shader_forms(&self, descriptor: &SoftmaxDescriptor, props: &DeviceProps) -> Vec<String> {
+        shader_forms(props, |props| forward_work(descriptor, props))
+    }
 }
 
 /// The kernels of the gradient.
@@ -67,6 +71,10 @@ impl Kernel<SoftmaxBackwardDescriptor> for WgpuBackward {
 
     fn build(&self, descriptor: &SoftmaxBackwardDescriptor, _: Choice, device: &Device) -> Result<Built, BuildError> {
         build(device, |props| backward_work(descriptor, props))
+    }
+
+    fn shader_forms(&self, descriptor: &SoftmaxBackwardDescriptor, props: &DeviceProps) -> Vec<String> {
+        shader_forms(props, |props| backward_work(descriptor, props))
     }
 }
 

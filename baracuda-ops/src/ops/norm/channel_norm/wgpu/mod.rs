@@ -6,7 +6,7 @@ mod team;
 mod variants;
 
 use super::{Backward, ChannelGeometry, ChannelNorm, ChannelOrder, Forward};
-use crate::backend::wgpu::{Binder, Binding, Place, Props, build, check_reach};
+use crate::backend::wgpu::{Binder, Binding, Place, Props, build, check_reach, shader_forms};
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -41,6 +41,10 @@ impl<D: Forward> Kernel<D> for Wgpu {
     fn build(&self, descriptor: &D, _: Choice, device: &Device) -> Result<Built, BuildError> {
         build(device, |props| forward_work(descriptor.valid(), props))
     }
+
+    fn shader_forms(&self, descriptor: &D, props: &DeviceProps) -> Vec<String> {
+        shader_forms(props, |props| forward_work(descriptor.valid(), props))
+    }
 }
 
 /// The kernels of the gradients.
@@ -66,6 +70,10 @@ impl<D: Backward> Kernel<D> for WgpuBackward {
 
     fn build(&self, descriptor: &D, _: Choice, device: &Device) -> Result<Built, BuildError> {
         build(device, |props| backward_work(descriptor.valid(), props))
+    }
+
+    fn shader_forms(&self, descriptor: &D, props: &DeviceProps) -> Vec<String> {
+        shader_forms(props, |props| backward_work(descriptor.valid(), props))
     }
 }
 

@@ -5,7 +5,7 @@ mod forward;
 mod variants;
 
 use super::{Backward, Forward};
-use crate::backend::wgpu::{build, prelude};
+use crate::backend::wgpu::{build, prelude, shader_forms};
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -41,6 +41,10 @@ impl<D: Forward> Kernel<D> for Wgpu {
     fn build(&self, descriptor: &D, _: Choice, device: &Device) -> Result<Built, BuildError> {
         build(device, |props| forward_work(descriptor.valid(), props))
     }
+
+    fn shader_forms(&self, descriptor: &D, props: &DeviceProps) -> Vec<String> {
+        shader_forms(props, |props| forward_work(descriptor.valid(), props))
+    }
 }
 
 /// The kernels of the gradients.
@@ -65,6 +69,10 @@ impl<D: Backward> Kernel<D> for WgpuBackward {
 
     fn build(&self, descriptor: &D, _: Choice, device: &Device) -> Result<Built, BuildError> {
         build(device, |props| backward_work(descriptor.valid(), props))
+    }
+
+    fn shader_forms(&self, descriptor: &D, props: &DeviceProps) -> Vec<String> {
+        shader_forms(props, |props| backward_work(descriptor.valid(), props))
     }
 }
 
