@@ -96,7 +96,7 @@ impl fmt::Display for DeviceProps {
 /// A device on which plans are built: a handle that is cheap to clone.
 ///
 /// It keeps the pipelines or modules that plans compiled on it until the last handle is dropped, plans and buffers included. They are
-/// few, whatever shapes come and go: extents are operands of kernels, not parts of them.
+/// few, whatever shapes come and go: of extents they know some small numbers at most.
 ///
 /// Two handles are equal if plans, queues and buffers of one work with the other: on CUDA if they share a context, on wgpu if one was
 /// cloned from the other.

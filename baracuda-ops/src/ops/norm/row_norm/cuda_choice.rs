@@ -405,9 +405,16 @@ fn resident(p: &Problem, cluster: u64) -> Option<Tuned> {
     Some(tuned)
 }
 
+/// A block for every row, in which each thread has 4 of the row's `all` vectors.
+fn block_a_row(p: &Problem, tuned: Tuned, all: u64) -> Option<Tuned> {
+    let threads = (all / 4) as u32;
+    let grid = u32::try_from(p.rows).ok().filter(|&grid| grid <= i32::MAX as u32)?;
+    Some(Tuned { vectors: 4, threads, threads_per_row: threads, overlaps: 0, grid, ..tuned })
+}
+
 /// Rows of 2 bytes, centered, that fill the threads of a block.
 fn packed(p: &Problem) -> Option<Tuned> {
-    let mut tuned = p.start(sys::BOPS_ROW_NORM_PACKED).ok()?;
+    let tuned = p.start(sys::BOPS_ROW_NORM_PACKED).ok()?;
     let all = p.cols / p.elements(tuned.vec_bytes);
     let has_kernel = p.element_bytes == 2
         && p.is_centered
@@ -417,12 +424,7 @@ fn packed(p: &Problem) -> Option<Tuned> {
     if !has_kernel || !(PACKED_ROW.0..=PACKED_ROW.1).contains(&all) || p.is_thin(all) || p.rows == 0 {
         return None;
     }
-    tuned.vectors = 4;
-    tuned.threads = (all / 4) as u32;
-    tuned.threads_per_row = tuned.threads;
-    tuned.overlaps = 0;
-    tuned.grid = u32::try_from(p.rows).ok().filter(|&grid| grid <= i32::MAX as u32)?;
-    Some(tuned)
+    block_a_row(p, tuned, all)
 }
 
 /// The smallest cluster whose blocks hold a row with at most so many threads each.
@@ -437,19 +439,14 @@ fn resident_cluster(p: &Problem) -> Option<Tuned> {
 
 /// Rows of 4 bytes, not centered, that fill up to 1024 threads of 4 vectors, where there are more rows than such blocks are resident.
 fn many_threads(p: &Problem) -> Option<Tuned> {
-    let mut tuned = p.start(sys::BOPS_ROW_NORM_RESIDENT).ok()?;
+    let tuned = p.start(sys::BOPS_ROW_NORM_RESIDENT).ok()?;
     let all = p.cols / p.elements(tuned.vec_bytes);
     let is_served = p.kind() == 3 && tuned.vec_bytes == 16 && all.is_multiple_of(4 * 32);
     if !is_served || !(SLICES_FROM + 1..=4 * MANY_THREADS).contains(&all) || p.rows <= 2 * u64::from(p.multiprocessors)
     {
         return None;
     }
-    tuned.vectors = 4;
-    tuned.threads = (all / 4) as u32;
-    tuned.threads_per_row = tuned.threads;
-    tuned.overlaps = 0;
-    tuned.grid = u32::try_from(p.rows).ok().filter(|&grid| grid <= i32::MAX as u32)?;
-    Some(tuned)
+    block_a_row(p, tuned, all)
 }
 
 /// Rows of 4 bytes, not centered, that 256 threads do not hold: one sum to exchange costs clusters of such blocks less than a ring does.

@@ -269,6 +269,8 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         flags
     };
     let [mean, rstd] = ["mean", "rstd"].map(statistics);
+    let read = [input("dy"), input("x"), weight, mean, rstd];
+    let (dh, dx) = (input("dh"), operands.operand("dx", rows.output(), "absent_out"));
     let memory = u64::from(team.workgroup) * 8 * (rows.elements / 4) + team.reduce_bytes();
     let is_few = row_count * rows.chunks <= FEW_CHUNKS
         && memory <= WORKGROUP_BYTES
@@ -282,18 +284,9 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
             let accessors = if dtype == DType::F32 && rows.is_half() { ["words_out"; 2] } else { rows.output() };
             operands.operand(name, accessors, "absent_out")
         };
-        let bindings = vec![
-            input("dy"),
-            input("x"),
-            weight,
-            mean,
-            rstd,
-            input("dh"),
-            operands.operand("dx", rows.output(), "absent_out"),
-            Binding::absent("work", "absent_partials"),
-            gradient("dweight"),
-            gradient("dbias"),
-        ];
+        let work_absent = Binding::absent("work", "absent_partials");
+        let rest = [dh, dx, work_absent, gradient("dweight"), gradient("dbias")];
+        let bindings = [&read[..], &rest].concat();
         let is_wide = fields.weight.filter(|_| fields.dweight).or(fields.dbias) == Some(DType::F32) && rows.is_half();
         let mut flags = flags(team.keep, false, true, false, false);
         flags.push(("WIDE_PARAMETERS", is_wide));
@@ -316,30 +309,13 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     if row_count > 0 {
         if has_sums {
             let params = BackwardParams { groups_x: sums_grid[0], ..params };
-            let bindings = vec![
-                input("dy"),
-                input("x"),
-                weight,
-                mean,
-                rstd,
-                Binding::absent("dh", "absent_in"),
-                Binding::absent("dx", "absent_out"),
-                workspace("partials_out"),
-            ];
+            let absent = [Binding::absent("dh", "absent_in"), Binding::absent("dx", "absent_out")];
+            let bindings = [&read[..], &absent, &[workspace("partials_out")]].concat();
             let flags = flags(sum_team.keep, has_next, true, false, false);
             let file = Some("norm/row_norm_backward_split_sums");
             work.steps.push(step("row_norm_backward_split_sums", file, sum_team, flags, params, sums_grid, bindings));
         }
-        let bindings = vec![
-            input("dy"),
-            input("x"),
-            weight,
-            mean,
-            rstd,
-            input("dh"),
-            operands.operand("dx", rows.output(), "absent_out"),
-            workspace("partials_out"),
-        ];
+        let bindings = [&read[..], &[dh, dx, workspace("partials_out")]].concat();
         // Without dx, nothing is needed twice.
         let keep = if fields.dx { team.keep } else { Keep::Words };
         let flags = flags(keep, has_next, fields.dx, fields.dweight, fields.dbias.is_some());
