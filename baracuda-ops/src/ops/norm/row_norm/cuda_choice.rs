@@ -258,7 +258,7 @@ const WIDE_TURNS: u64 = 16;
 const WIDE_TEAM: u64 = 160;
 /// Backward, rows whose teams are many blocks: 2 bytes centered, 2 bytes, 4 bytes centered, 4 bytes.
 const BACKWARD_WIDE: [&[Wide]; 4] = [
-    &[wide(16384, 512, 1, 4), wide(4096, 512, 1, 3)],
+    &[wide(16384, 512, 1, 4), wide(6144, 512, 1, 3)],
     &[wide(16384, 256, 1, 4)],
     &[wide(32768, 256, 2, 4), wide(12288, 256, 1, 4)],
     &[wide(32768, 256, 2, 4), wide(12288, 256, 1, 4)],
@@ -523,7 +523,8 @@ fn backward_wide(p: &Problem) -> Option<Tuned> {
     let shared = stages * held * wide.threads * 32;
     let resident = u64::from(p.multiprocessors) * blocks;
     let cluster = all.div_ceil(wide.threads * wide.vectors);
-    let fits = shared + RESERVED_SHARED <= u64::from(p.shared_bytes) / blocks;
+    // Sums under way take as much again as other kernels declare.
+    let fits = shared + 2 * RESERVED_SHARED <= u64::from(p.shared_bytes) / blocks;
     if p.has_residual || p.capability < 90 || cluster > resident.min(WIDE_TEAM) || !fits {
         return None;
     }
@@ -911,10 +912,14 @@ mod tests {
             assert_eq!(team(4096, 16_384, 2, is_centered), None);
             assert_eq!(team(11, 262_144, 4, is_centered), None);
             assert_eq!(team(19, 270_400, 4, is_centered), Some((133, 1, 1)));
+            assert_eq!(team(90, 49_184, 4, is_centered), Some((49, 5, 5)));
         }
         assert_eq!(team(256, 262_144, 2, true), Some((64, 2, 2)));
         assert_eq!(team(1024, 65_536, 2, true), Some((16, 8, 8)));
+        assert_eq!(team(19, 270_400, 2, true), Some((67, 1, 1)));
+        assert_eq!(team(130, 49_200, 2, true), Some((13, 10, 10)));
         assert_eq!(team(256, 262_144, 2, false), Some((128, 2, 2)));
+        assert_eq!(team(19, 270_400, 2, false), Some((133, 1, 1)));
         assert_eq!(team(1024, 65_536, 2, false), None);
         // Fewer multiprocessors than a row takes, and dh.
         let few = Problem { multiprocessors: 60, ..h200(256, 262_144, 4) };
