@@ -335,7 +335,8 @@ fn backward_cases<F: Family>() -> Vec<Case> {
             add(GradientForm::all(form), Data::Normal, false);
         }
         for (_, dims) in WIDE_ROWS.into_iter().filter(|(of, _)| *of == dtype) {
-            add(GradientForm::all(Form::affine::<F>(dense(dtype, &dims), dtype)), Data::Normal, false);
+            let parameters = if dtype == DType::F16 { DType::F32 } else { dtype };
+            add(GradientForm::all(Form::affine::<F>(dense(dtype, &dims), parameters)), Data::Normal, false);
         }
         for (form, core) in layouts::<F>(dtype) {
             let form = Form { residual: false, ..form };
