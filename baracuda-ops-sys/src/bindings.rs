@@ -26,6 +26,7 @@ pub const BOPS_ROW_NORM_BACKWARD_ZERO: _bindgen_ty_2 = 6;
 pub const BOPS_ROW_NORM_RING: _bindgen_ty_2 = 7;
 pub const BOPS_ROW_NORM_BACKWARD_RING: _bindgen_ty_2 = 8;
 pub const BOPS_ROW_NORM_PACKED: _bindgen_ty_2 = 9;
+pub const BOPS_ROW_NORM_BACKWARD_COOPERATIVE: _bindgen_ty_2 = 10;
 pub type _bindgen_ty_2 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]

@@ -3,6 +3,7 @@
 #pragma once
 #include <cooperative_groups.h>
 
+#include "../common/messages.cuh"
 #include "channel_norm_backward_walk.cuh"
 #include "channel_norm_held.cuh"
 
@@ -10,19 +11,6 @@ namespace bops {
 
 // Steps of a group in registers: where blocks share a multiprocessor; of one that has it to itself, with an activation and without.
 constexpr int held_backward_steps = 4, held_active_steps = 6, held_plain_steps = 10;
-
-// Sums that a block leaves in memory for the others of its team. Each number has the tag beside it, so that nothing needs to order them.
-__device__ __forceinline__ void send_sums(uint4 *to, float2 sums, uint32_t tag) {
-    const uint64_t first = uint64_t(tag) << 32 | __float_as_uint(sums.x), second = uint64_t(tag) << 32 | __float_as_uint(sums.y);
-    asm volatile("st.relaxed.gpu.global.v2.b64 [%0], {%1, %2};" ::"l"(to), "l"(first), "l"(second) : "memory");
-}
-// Waits for them.
-__device__ __forceinline__ float2 receive_sums(const uint4 *from, uint32_t tag) {
-    uint64_t first, second;
-    do asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];" : "=l"(first), "=l"(second) : "l"(from) : "memory");
-    while (uint32_t(first >> 32) != tag || uint32_t(second >> 32) != tag);
-    return make_float2(__uint_as_float(uint32_t(first)), __uint_as_float(uint32_t(second)));
-}
 
 // Registers of a thread: 16 warps of a multiprocessor have 128, 12 warps 168.
 constexpr int held_registers(bool active, bool cooperative) { return !cooperative ? 112 : active ? 128 : 168; }

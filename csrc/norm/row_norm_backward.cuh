@@ -18,6 +18,7 @@ template <typename A> struct row_norm_backward_arguments {
     A *partial_dweight, *partial_dbias; // [partial_rows][partial_cols]
     A *chunk_sums;                      // split: [rows][chunks][2]
     A *row_sums;                        // split: [rows][2]
+    uint4 *messages;                    // cooperative: [turn][row of a turn][block]
 };
 
 // Weights of either dtype, the offset added; 1 without.
@@ -646,7 +647,10 @@ inline uint32_t power_of_two_at_least(uint64_t n, uint32_t limit) {
     return p;
 }
 
-// Defined in row_norm_backward_ring.cuh.
+// Defined in row_norm_backward_cooperative.cuh and row_norm_backward_ring.cuh.
+template <typename T, bool centered, typename Action>
+bops_status for_backward_cooperative_kernels(const bops_row_norm_choice &c, const row_norm_backward_arguments<accumulator_t<T>> &a,
+                                             const Action &action);
 template <typename T, bool centered, typename Action>
 bops_status for_backward_ring_kernels(const bops_row_norm_backward_params &p, const bops_row_norm_choice &c,
                                       const row_norm_backward_arguments<accumulator_t<T>> &a, const Action &action);
@@ -662,13 +666,14 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
     a.weight_is_wide = weight_is_wide;
     a.cluster = c.cluster, a.stages = c.stages, a.flush_rows = c.flush_rows, a.flushes = c.flushes, a.chunks = c.chunks;
     a.late_blocks = c.late_blocks;
-    // Workspace: dweight partials, dbias partials (layer_norm), then the split variant's sums.
+    // Workspace: dweight partials, dbias partials (layer_norm), then the split variant's sums or the cooperative one's messages.
     a.partial_rows = c.partial_rows, a.partial_cols = (p.cols + 3) / 4 * 4;
     a.partial_dweight = static_cast<A *>(workspace);
     a.partial_dbias = a.partial_dweight + a.partial_rows * a.partial_cols;
     const bool has_partials = o.dweight || o.dbias;
     a.chunk_sums = a.partial_dweight + (has_partials ? a.partial_rows * a.partial_cols * (centered ? 2 : 1) : 0);
     a.row_sums = a.chunk_sums + p.rows * c.chunks * 2;
+    a.messages = reinterpret_cast<uint4 *>(a.chunk_sums);
 
     const auto column_sum = [&](bool overlaps) -> bops_status {
         const bool preparing = std::is_same_v<Action, prepare_action>;
@@ -685,6 +690,12 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
         constexpr int vec_bytes = decltype(bytes)::value;
         constexpr int width = vec_bytes / int(sizeof(T));
         if constexpr (sizeof(T) < 8 && vec_bytes == 16) {
+            if (c.variant == BOPS_ROW_NORM_BACKWARD_COOPERATIVE) {
+                // Slices of whole lines of 128 bytes.
+                a.slice_vectors = uint32_t(((p.cols / width + c.cluster - 1) / c.cluster + 7) / 8 * 8);
+                const bops_status status = for_backward_cooperative_kernels<T, centered>(c, a, action);
+                return status ? status : column_sum(true);
+            }
             if (c.variant == BOPS_ROW_NORM_BACKWARD_RING) {
                 a.slice_vectors = uint32_t((p.cols / width + c.cluster - 1) / c.cluster);
                 const bops_status status = for_backward_ring_kernels<T, centered>(p, c, a, action);
@@ -775,4 +786,5 @@ bops_status for_row_norm_backward_kernels(const bops_row_norm_backward_params &p
 
 } // namespace bops
 
+#include "row_norm_backward_cooperative.cuh"
 #include "row_norm_backward_ring.cuh"

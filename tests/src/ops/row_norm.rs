@@ -140,6 +140,15 @@ const MANY_LONG_ROWS: [u64; 2] = [264, 16392];
 /// Rows of f32 that fill the threads of a large block, more of them than such blocks are resident.
 const MANY_WHOLE_ROWS: [u64; 2] = [300, 8704];
 
+/// Rows that teams of many blocks share on CUDA, more of them than the blocks hold at once: of every form there is.
+const WIDE_ROWS: [(DType, [u64; 2]); 5] = [
+    (DType::F32, [19, 270_400]),
+    (DType::F32, [90, 49_184]),
+    (DType::BF16, [19, 270_400]),
+    (DType::BF16, [130, 49_200]),
+    (DType::F16, [19, 270_400]),
+];
+
 /// Shapes of the cases that run in every mode.
 fn is_core(dtype: DType, shape: (u64, u64)) -> bool {
     match dtype {
@@ -324,6 +333,10 @@ fn backward_cases<F: Family>() -> Vec<Case> {
         if matches!(dtype, DType::F32 | DType::BF16) {
             let form = Form::affine::<F>(dense(dtype, &MANY_LONG_ROWS), dtype);
             add(GradientForm::all(form), Data::Normal, false);
+        }
+        for (_, dims) in WIDE_ROWS.into_iter().filter(|(of, _)| *of == dtype) {
+            let parameters = if dtype == DType::F16 { DType::F32 } else { dtype };
+            add(GradientForm::all(Form::affine::<F>(dense(dtype, &dims), parameters)), Data::Normal, false);
         }
         for (form, core) in layouts::<F>(dtype) {
             let form = Form { residual: false, ..form };

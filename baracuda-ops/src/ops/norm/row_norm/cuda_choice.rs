@@ -233,6 +233,37 @@ const BACKWARD_RING: [(u64, &[Ring]); 4] = [
     (2048, &[ring(256, 4, 3, 4, 2), ring(256, 4, 3, 8, 2), ring(512, 4, 3, 8, 1), ring(512, 4, 3, 16, 1)]),
     (2560, &[ring(256, 4, 3, 4, 2), ring(256, 4, 3, 8, 2), ring(256, 4, 5, 16, 2), ring(512, 4, 5, 16, 1)]),
 ];
+
+/// The numbers of a kernel whose teams are blocks wherever they lie, for rows of more than `from` vectors: threads of a block that read,
+/// vectors of a thread, turns between a row's sums and its gradient.
+#[derive(Clone, Copy, Debug)]
+struct Wide {
+    from: u64,
+    threads: u64,
+    vectors: u64,
+    lag: u64,
+}
+
+const fn wide(from: u64, threads: u64, vectors: u64, lag: u64) -> Wide {
+    Wide { from, threads, vectors, lag }
+}
+
+/// Vectors that such a thread has of a turn, and turns in its ring.
+const WIDE_RING: (u64, u64) = (2, 6);
+/// Threads that read on a multiprocessor.
+const WIDE_THREADS: u64 = 512;
+/// Turns whose sums have places.
+const WIDE_TURNS: u64 = 16;
+/// The most blocks of such a team.
+const WIDE_TEAM: u64 = 160;
+/// Backward, rows whose teams are many blocks: 2 bytes centered, 2 bytes, 4 bytes centered, 4 bytes.
+const BACKWARD_WIDE: [&[Wide]; 4] = [
+    &[wide(16384, 512, 1, 4), wide(6144, 512, 1, 3)],
+    &[wide(16384, 256, 1, 4)],
+    &[wide(32768, 256, 2, 4), wide(12288, 256, 1, 4)],
+    &[wide(32768, 256, 2, 4), wide(12288, 256, 1, 4)],
+];
+
 impl Tuned {
     fn set_ring(&mut self, ring: &Ring, cluster: u64, teams: u64) {
         self.vectors = ring.vectors as u32;
@@ -477,7 +508,48 @@ pub(crate) fn backward(p: &Problem) -> Result<Tuned, String> {
         tuned.launches = u32::from(p.cols > 0 && p.has_parameter_gradients);
         return Ok(tuned);
     }
-    few_rows(p).or_else(|| backward_ring(p)).or_else(|| persistent(p)).map_or_else(|| backward_split(p), Ok)
+    let chosen = few_rows(p).or_else(|| backward_wide(p)).or_else(|| backward_ring(p)).or_else(|| persistent(p));
+    chosen.map_or_else(|| backward_split(p), Ok)
+}
+
+/// Rows so long that a team of many blocks serves them faster than a cluster does: it takes every multiprocessor, holds more rows, and leaves
+/// fewer partial rows.
+fn backward_wide(p: &Problem) -> Option<Tuned> {
+    let mut tuned = p.start_persistent(sys::BOPS_ROW_NORM_BACKWARD_COOPERATIVE)?;
+    let all = p.cols / p.elements(16);
+    let wide = BACKWARD_WIDE[p.kind()].iter().find(|wide| all > wide.from)?;
+    let (held, stages) = WIDE_RING;
+    let blocks = WIDE_THREADS / wide.threads;
+    let shared = stages * held * wide.threads * 32;
+    let resident = u64::from(p.multiprocessors) * blocks;
+    let cluster = all.div_ceil(wide.threads * wide.vectors);
+    // Sums under way take as much again as other kernels declare.
+    let fits = shared + 2 * RESERVED_SHARED <= u64::from(p.shared_bytes) / blocks;
+    if p.has_residual || p.capability < 90 || cluster > resident.min(WIDE_TEAM) || !fits {
+        return None;
+    }
+    let (batch, teams) = (held / wide.vectors, resident / cluster);
+    // Fewer rows than the rings hold do not pay for the meeting of the grid.
+    if p.rows < teams * batch * stages {
+        return None;
+    }
+    // Chains of additions: rows of one accumulator, of the next level, and at most 12 in the column sums.
+    let (flush_rows, flushes) = (16, 16);
+    let partial_rows = teams * p.rows.div_ceil(teams * batch).div_ceil(flush_rows * flushes / batch);
+    tuned.vectors = wide.vectors as u32;
+    tuned.threads = wide.threads as u32;
+    tuned.threads_per_row = wide.threads as u32;
+    tuned.cluster = cluster as u32;
+    tuned.stages = stages as u32;
+    tuned.grid = (teams * cluster) as u32;
+    tuned.flush_rows = flush_rows as u32;
+    tuned.flushes = flushes as u32;
+    tuned.chunks = wide.lag as u32;
+    tuned.partial_rows = u32::try_from(partial_rows).ok()?;
+    tuned.launches = 1 + u32::from(p.has_parameter_gradients);
+    let messages = teams * cluster * batch * WIDE_TURNS * 16;
+    tuned.workspace_bytes = partials(p, partial_rows)?.checked_add(messages)?;
+    Some(tuned)
 }
 
 /// Long rows: as forward, with the parameters' gradients in registers.
@@ -781,6 +853,21 @@ mod tests {
                     assert!(held >= p.cols && tuned.vectors == 4 && stages.contains(&tuned.stages), "{p:?} {tuned:?}");
                     assert!(u64::from(tuned.partial_rows * tuned.flush_rows) >= p.rows, "{p:?} {tuned:?}");
                 }
+                sys::BOPS_ROW_NORM_BACKWARD_COOPERATIVE => {
+                    assert!(held >= p.cols && p.has_one_stride && !p.has_residual, "{p:?} {tuned:?}");
+                    assert!(tuned.grid.is_multiple_of(tuned.cluster) && tuned.cluster <= 160, "{tuned:?}");
+                    assert!(tuned.grid * tuned.threads <= p.multiprocessors * 512, "{tuned:?}");
+                    assert!(u64::from(tuned.partial_rows * tuned.flush_rows * tuned.flushes) >= p.rows);
+                    let form = (tuned.threads, tuned.vectors, tuned.chunks);
+                    assert!(
+                        match p.kind() {
+                            0 => [(512, 1, 3), (512, 1, 4)].contains(&form),
+                            1 => form == (256, 1, 4),
+                            _ => [(256, 1, 4), (256, 2, 4)].contains(&form),
+                        },
+                        "{p:?} {tuned:?}"
+                    );
+                }
                 sys::BOPS_ROW_NORM_BACKWARD_FEW_ROWS => assert!(held >= p.cols, "{p:?} {tuned:?}"),
                 _ => assert!(u64::from(tuned.partial_rows * tuned.flush_rows * tuned.flushes) >= p.rows),
             }
@@ -808,6 +895,37 @@ mod tests {
                 "{p:?} {tuned:?}: {}",
                 longest_chain(&p, &tuned)
             );
+        }
+    }
+
+    #[test]
+    fn teams_of_many_blocks_take_long_rows() {
+        let team = |rows, cols, element_bytes, is_centered| {
+            let tuned = backward(&Problem { is_centered, ..h200(rows, cols, element_bytes) }).unwrap();
+            let is_wide = tuned.variant == sys::BOPS_ROW_NORM_BACKWARD_COOPERATIVE;
+            is_wide.then_some((tuned.cluster, tuned.grid / tuned.cluster, tuned.partial_rows))
+        };
+        for is_centered in [true, false] {
+            assert_eq!(team(256, 262_144, 4, is_centered), Some((128, 2, 2)));
+            assert_eq!(team(1024, 65_536, 4, is_centered), Some((64, 4, 4)));
+            assert_eq!(team(4096, 16_384, 4, is_centered), None);
+            assert_eq!(team(4096, 16_384, 2, is_centered), None);
+            assert_eq!(team(11, 262_144, 4, is_centered), None);
+            assert_eq!(team(19, 270_400, 4, is_centered), Some((133, 1, 1)));
+            assert_eq!(team(90, 49_184, 4, is_centered), Some((49, 5, 5)));
+        }
+        assert_eq!(team(256, 262_144, 2, true), Some((64, 2, 2)));
+        assert_eq!(team(1024, 65_536, 2, true), Some((16, 8, 8)));
+        assert_eq!(team(19, 270_400, 2, true), Some((67, 1, 1)));
+        assert_eq!(team(130, 49_200, 2, true), Some((13, 10, 10)));
+        assert_eq!(team(256, 262_144, 2, false), Some((128, 2, 2)));
+        assert_eq!(team(19, 270_400, 2, false), Some((133, 1, 1)));
+        assert_eq!(team(1024, 65_536, 2, false), None);
+        // Fewer multiprocessors than a row takes, and dh.
+        let few = Problem { multiprocessors: 60, ..h200(256, 262_144, 4) };
+        let residual = Problem { has_residual: true, ..h200(256, 262_144, 4) };
+        for p in [few, residual] {
+            assert_ne!(backward(&p).unwrap().variant, sys::BOPS_ROW_NORM_BACKWARD_COOPERATIVE, "{p:?}");
         }
     }
 
