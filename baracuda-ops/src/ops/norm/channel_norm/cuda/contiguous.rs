@@ -46,7 +46,7 @@ fn clustered(p: &Problem) -> Option<Tuned> {
             _ => single.or_else(|| held(p, 1)),
         }
     };
-    slab(p, 1).or_else(on_chip)
+    stripe(p, 1).or_else(on_chip)
 }
 
 /// The variant that serves a backward.
@@ -60,7 +60,7 @@ pub(super) fn backward(p: &Problem) -> Result<Tuned, String> {
         (Some(walking), Some(cooperative)) if !cooperative.is_faster_than(&walking, p) => Some(walking),
         (walking, cooperative) => cooperative.map(|cooperative| cooperative.tuned).or(walking),
     };
-    match slab(p, 2).or_else(|| single_backward(p)).or_else(large) {
+    match stripe(p, 2).or_else(|| single_backward(p)).or_else(large) {
         Some(tuned) => Ok(tuned),
         None => split_backward(p),
     }
@@ -84,26 +84,26 @@ impl Problem {
     }
 }
 
-/// Threads of a block of the slab variant, and the channels it may have.
-const SLAB_THREADS: u64 = 512;
-const SLAB_CHANNELS: [u64; 4] = [1, 2, 4, 8];
+/// Threads of a block of the stripe variant, and the channels it may have.
+const STRIPE_THREADS: u64 = 512;
+const STRIPE_CHANNELS: [u64; 4] = [1, 2, 4, 8];
 /// Threads of the blocks that share a multiprocessor: forward, backward.
-const SLAB_RESIDENT_THREADS: [u64; 2] = [1024, 512];
+const STRIPE_RESIDENT_THREADS: [u64; 2] = [1024, 512];
 /// The most blocks that share a multiprocessor.
-const SLAB_RESIDENTS: u64 = 4;
+const STRIPE_RESIDENTS: u64 = 4;
 /// Shared memory of a block that kernels declare themselves and that the device keeps for itself, in bytes.
-const SLAB_SHARED: u64 = 1536;
+const STRIPE_SHARED: u64 = 1536;
 /// 16-bit elements in registers: threads of a block, and samples of a thread, at most.
-const SLAB_HELD: [u64; 2] = [256, 13];
+const STRIPE_HELD: [u64; 2] = [256, 13];
 /// The longest chain of additions: over the samples of a thread, and across threads.
-const SLAB_CHAIN: u64 = 48;
+const STRIPE_CHAIN: u64 = 48;
 /// Samples of a thread that make up for the sums across threads.
-const SLAB_SAMPLES: u64 = 8;
+const STRIPE_SAMPLES: u64 = 8;
 /// Shared memory that kernels declare themselves and what the device keeps for itself, in bytes.
 const RESERVED_SHARED: u64 = 4096;
 
 /// BatchNorm over small spatial extents that are no whole number of vectors: a few channels of all samples on chip. `arrays`: x, or dy and x.
-fn slab(p: &Problem, arrays: u64) -> Option<Tuned> {
+fn stripe(p: &Problem, arrays: u64) -> Option<Tuned> {
     let shape = &p.shape;
     let size = u64::from(p.element_bytes);
     let serves = shape.groups == 0 && !p.inference && p.sample_vector_bytes == 16 && p.vec_bytes() < 16;
@@ -111,7 +111,7 @@ fn slab(p: &Problem, arrays: u64) -> Option<Tuned> {
     {
         return None;
     }
-    let channels = *SLAB_CHANNELS.iter().find(|&&channels| (channels * shape.spatial * size).is_multiple_of(16))?;
+    let channels = *STRIPE_CHANNELS.iter().find(|&&channels| (channels * shape.spatial * size).is_multiple_of(16))?;
     let run = channels.checked_mul(shape.spatial)?;
     let bytes = run.checked_mul(shape.batch)?.checked_mul(size * arrays)?;
     if !shape.channels.is_multiple_of(channels) {
@@ -120,19 +120,19 @@ fn slab(p: &Problem, arrays: u64) -> Option<Tuned> {
     let (blocks, vectors) = (shape.channels / channels, run * size / 16);
     // Two sums of every element of a run in every turn.
     let sums = run.checked_mul(8)?;
-    let fitting = u64::from(p.shared_bytes) / bytes.checked_add(sums)?.checked_add(SLAB_SHARED)?;
-    let residents = fitting.min(SLAB_RESIDENTS).min(blocks.div_ceil(u64::from(p.multiprocessors)));
-    let room = (u64::from(p.shared_bytes).checked_div(residents)?).checked_sub(bytes + SLAB_SHARED)?;
-    let threads = (SLAB_RESIDENT_THREADS[arrays as usize - 1] / residents).min(SLAB_THREADS);
-    let turns_of = |threads: u64| (threads / vectors).min(shape.batch.div_ceil(SLAB_SAMPLES));
-    let held = turns_of(SLAB_HELD[0]);
+    let fitting = u64::from(p.shared_bytes) / bytes.checked_add(sums)?.checked_add(STRIPE_SHARED)?;
+    let residents = fitting.min(STRIPE_RESIDENTS).min(blocks.div_ceil(u64::from(p.multiprocessors)));
+    let room = (u64::from(p.shared_bytes).checked_div(residents)?).checked_sub(bytes + STRIPE_SHARED)?;
+    let threads = (STRIPE_RESIDENT_THREADS[arrays as usize - 1] / residents).min(STRIPE_THREADS);
+    let turns_of = |threads: u64| (threads / vectors).min(shape.batch.div_ceil(STRIPE_SAMPLES));
+    let held = turns_of(STRIPE_HELD[0]);
     let is_held = arrays == 1 && size == 2 && p.is_at_most_relu() && held > 0;
-    let is_held = is_held && shape.batch.div_ceil(held) <= SLAB_HELD[1];
+    let is_held = is_held && shape.batch.div_ceil(held) <= STRIPE_HELD[1];
     let turns = if is_held { held } else { turns_of(threads).min(room / sums) };
     let chain = shape.batch.div_ceil(turns.max(1)) + shape.spatial.div_ceil(32) * turns + 7;
-    (turns > 0 && chain <= SLAB_CHAIN).then_some(())?;
+    (turns > 0 && chain <= STRIPE_CHAIN).then_some(())?;
     Some(Tuned {
-        variant: sys::BOPS_CHANNEL_NORM_SLAB,
+        variant: sys::BOPS_CHANNEL_NORM_STRIPE,
         vec_bytes: 16,
         vectors: channels as u32,
         chunks: turns as u32,
@@ -324,8 +324,8 @@ fn single(p: &Problem) -> Option<Tuned> {
     let residents = (u64::from(p.shared_bytes) / (bytes + parameters * 8 + SINGLE_SHARED)).min(1024 / threads.max(1));
     let keep_step = cluster == 1 && residents > 1 && blocks > u64::from(p.multiprocessors) * residents;
     let tuned = if keep_step {
-        let stages = (bytes * SINGLE_STAGGER[0] / SINGLE_STAGGER[1]) as u32;
-        Tuned { stages, chunks: p.multiprocessors, tensors: residents as u32, ..tuned }
+        let stagger_cycles = (bytes * SINGLE_STAGGER[0] / SINGLE_STAGGER[1]) as u32;
+        Tuned { stagger_cycles, multiprocessors: p.multiprocessors, residents: residents as u32, ..tuned }
     } else {
         tuned
     };
@@ -906,7 +906,7 @@ mod tests {
                         );
                         assert!(threads == 256 || threads <= 32 && threads.is_power_of_two(), "{tuned:?}");
                     }
-                    sys::BOPS_CHANNEL_NORM_SLAB => {
+                    sys::BOPS_CHANNEL_NORM_STRIPE => {
                         assert!(p.shape.channels.is_multiple_of(u64::from(tuned.vectors)), "{p:?} {tuned:?}");
                         assert_eq!(u64::from(tuned.grid * tuned.vectors), p.shape.channels);
                         let run = u64::from(tuned.vectors) * p.shape.spatial;
@@ -1086,13 +1086,13 @@ mod tests {
         for (bytes, ahead, back) in [(2, (256, 5, 1), (224, 4, 0)), (4, (224, 4, 0), (256, 5, 0))] {
             let small = h200([64, 2048, 49, 0], bytes);
             for (tuned, expected) in [(forward(&small).unwrap(), ahead), (backward(&small).unwrap(), back)] {
-                assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_SLAB);
+                assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_STRIPE);
                 assert_eq!((tuned.threads, tuned.chunks, tuned.stages), expected, "{bytes}");
             }
         }
         let with_residual = extra([64, 2048, 49, 0], 2);
         let relu = Problem { activation: Activation::Relu, ..with_residual };
-        for (p, variant) in [(with_residual, sys::BOPS_CHANNEL_NORM_SPLIT), (relu, sys::BOPS_CHANNEL_NORM_SLAB)] {
+        for (p, variant) in [(with_residual, sys::BOPS_CHANNEL_NORM_SPLIT), (relu, sys::BOPS_CHANNEL_NORM_STRIPE)] {
             assert_eq!((forward(&p).unwrap().variant, backward(&p).unwrap().variant), (variant, variant));
         }
         for (shape, bytes, expected) in [
@@ -1117,7 +1117,7 @@ mod tests {
             assert_eq!(forward(&p).unwrap().cached, 0, "{p:?}");
         }
         let apart = forward(&h200([32, 256, 3136, 32], 2)).unwrap();
-        assert_eq!((apart.stages, apart.chunks, apart.tensors), (4014, 132, 4));
+        assert_eq!((apart.stagger_cycles, apart.multiprocessors, apart.residents), (4014, 132, 4));
     }
 
     #[test]
