@@ -198,6 +198,9 @@ enum {
      * group in one block that are read twice; chunks: places for each reading, the others are more than the other steps. Backward as HELD: of a group
      * 10 steps go to registers and threads are up to 352; with relu or silu 6 and 384. Other activations, residual and y: not served. */
     BOPS_CHANNEL_NORM_COOPERATIVE = 5,
+    /* A block has a group of one segment, with groups > 0: in registers, backward x of 16-bit elements in shared memory. vectors up to 8, backward 4,
+     * and threads up to 512. vec_bytes 16; no activation other than relu and silu, no residual; backward dx is wanted. */
+    BOPS_CHANNEL_NORM_SEGMENT = 6,
     /* Channels last. A block of `threads` threads, up to 512, takes the channels of `vectors` accesses, up to 64, in one of `chunks` parts of
      * the rows of a sample; a row is a position. is_merged: 1 where the rows of all samples lie at one stride and count as those of one sample
      * (groups 0). Moments or sums, merge, apply; reads its inputs twice. Any alignment and dtype; vec_bytes 16 or one element. With

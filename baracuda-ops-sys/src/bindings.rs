@@ -138,6 +138,7 @@ pub const BOPS_CHANNEL_NORM_HELD: _bindgen_ty_4 = 2;
 pub const BOPS_CHANNEL_NORM_STRIPE: _bindgen_ty_4 = 3;
 pub const BOPS_CHANNEL_NORM_RELAY: _bindgen_ty_4 = 4;
 pub const BOPS_CHANNEL_NORM_COOPERATIVE: _bindgen_ty_4 = 5;
+pub const BOPS_CHANNEL_NORM_SEGMENT: _bindgen_ty_4 = 6;
 pub const BOPS_CHANNEL_NORM_LAST_SPLIT: _bindgen_ty_4 = 16;
 pub const BOPS_CHANNEL_NORM_LAST_COOPERATIVE: _bindgen_ty_4 = 17;
 pub const BOPS_CHANNEL_NORM_LAST_CLUSTER: _bindgen_ty_4 = 18;

@@ -128,6 +128,19 @@ template <typename T, int held> struct single_share {
     }
 };
 
+// merge_across of `count` moments with counts in shared memory, by every `lanes` lanes of a warp.
+__device__ __forceinline__ moments<float> merge_parts(const float4 *from, uint32_t count, uint32_t lanes, float reciprocal) {
+    const uint32_t lane = threadIdx.x % lanes;
+    const float4 part = lane < count ? from[lane] : make_float4(0, 0, 0, 0);
+    float shift[1] = {part.x * part.w};
+    warp_sum(shift, lanes);
+    moments<float> total = {rounded_product(shift[0], reciprocal), 0, 0};
+    merge(total, moments<float>{part.x, part.y, part.z}, part.w);
+    float sums[2] = {total.sum, total.square};
+    warp_sum(sums, lanes);
+    return {total.shift, sums[0], sums[1]};
+}
+
 // A thread copies its vectors to shared memory, all at once: blocks that share a multiprocessor keep memory busy for each other. A warp takes the mean
 // of its first vectors as the shift of its moments, and where that is far from its mean, goes through its part once more.
 //

@@ -65,16 +65,6 @@ template <typename T, activation_form form, int held> __global__ void __launch_b
         });
 
     // 2. Those of the group: every maker of a part gives it to all blocks that share the group.
-    const auto merged = [&](const float4 *from, uint32_t count, uint32_t lanes, float reciprocal) { // merge_across of so many lanes
-        const float4 part = lane % lanes < count ? from[lane % lanes] : make_float4(0, 0, 0, 0);
-        float shift[1] = {part.x * part.w};
-        warp_sum(shift, lanes);
-        moments<float> total = {rounded_product(shift[0], reciprocal), 0, 0};
-        merge(total, moments<float>{part.x, part.y, part.z}, part.w);
-        float sums[2] = {total.sum, total.square};
-        warp_sum(sums, lanes);
-        return moments<float>{total.shift, sums[0], sums[1]};
-    };
     float4 *const here = a.cluster == 1 ? parts : warp_parts;
     if (makers == 1 || a.cluster == 1) {
         if (lane == 0) here[warp] = make_float4(of_warp.shift, of_warp.sum, of_warp.square, warp_count);
@@ -84,7 +74,7 @@ template <typename T, activation_form form, int held> __global__ void __launch_b
         float part_elements = warp_count;
         if (makers == 1 && warp == 0) {
             part_elements = float(own.own) * width;
-            of_warp = merged(warp_parts, warps, merge_lanes, own.own ? 1.0f / part_elements : 0.0f);
+            of_warp = merge_parts(warp_parts, warps, merge_lanes, own.own ? 1.0f / part_elements : 0.0f);
         }
         if (threadIdx.x == 0) mbarrier::expect(shared_address(&arrived), part_count * 16);
         const float part[4] = {of_warp.shift, of_warp.sum, of_warp.square, part_elements};
@@ -93,8 +83,8 @@ template <typename T, activation_form form, int held> __global__ void __launch_b
         if (makers > 1) __syncthreads(); // the parameters are there
         mbarrier::wait<true>(shared_address(&arrived), 0);
     }
-    moments<float> total = makers == 1 ? merged(parts, part_count, 1u << (32 - __clz(part_count - 1)), a.reciprocal_count)
-                                       : merged(parts, part_count, merge_lanes, a.reciprocal_count);
+    moments<float> total = makers == 1 ? merge_parts(parts, part_count, 1u << (32 - __clz(part_count - 1)), a.reciprocal_count)
+                                       : merge_parts(parts, part_count, merge_lanes, a.reciprocal_count);
     total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
     const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
     if (threadIdx.x == 0 && own.rank == 0) save_group(a, own.group, s);

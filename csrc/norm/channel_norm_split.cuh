@@ -191,19 +191,21 @@ __device__ __forceinline__ void apply_accesses(const channel_split_arguments<acc
     uint32_t sample, channel;
     a.geometry.split(row, sample, channel);
     const T *const x = static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel) + within;
-    const bool has_residual = general && a.o.residual;
+    const auto find_y = [&] { return static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel) + within; };
+    T *y = accesses > 1 ? find_y() : nullptr; // while x is on its way; for one access it would take registers of others
     packed<vec_bytes> data[accesses], added[accesses] = {};
 #pragma unroll
     for (int v = 0; v < accesses; ++v)
-        if (has(v)) {
-            data[v] = load<vec_bytes, streamed>(x + v * step);
-            if (has_residual)
-                added[v] = load<vec_bytes, streamed>(static_cast<const T *>(a.o.residual) + segment_offset(a.p.residual, sample, channel) + within +
-                                                     v * step);
-        }
+        if (has(v)) data[v] = load<vec_bytes, streamed>(x + v * step);
+    if (general && a.o.residual) {
+        const T *const residual = static_cast<const T *>(a.o.residual) + segment_offset(a.p.residual, sample, channel) + within;
+#pragma unroll
+        for (int v = 0; v < accesses; ++v)
+            if (has(v)) added[v] = load<vec_bytes, streamed>(residual + v * step);
+    }
     wait_for_dependency(); // for the records: x was there before
     const output_terms<A> t = load_output_terms<T>(a, sample, channel);
-    T *const y = static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel) + within;
+    if (accesses == 1) y = find_y();
 #pragma unroll
     for (int v = 0; v < accesses; ++v)
         if (has(v)) {
@@ -211,8 +213,8 @@ __device__ __forceinline__ void apply_accesses(const channel_split_arguments<acc
             unpack<T>(data[v], d);
 #pragma unroll
             for (int i = 0; i < width; ++i) d[i] -= t.shift;
-            store<vec_bytes, streamed>(y + v * step,
-                                       channel_output<T, vec_bytes, general>(d, t.scale, t.offset, has_residual, added[v], a.p.activation));
+            store<vec_bytes, streamed>(y + v * step, channel_output<T, vec_bytes, general>(d, t.scale, t.offset, general && a.o.residual != nullptr,
+                                                                                           added[v], a.p.activation));
         }
 }
 

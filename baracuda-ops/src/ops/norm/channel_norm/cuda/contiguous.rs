@@ -46,7 +46,7 @@ fn clustered(p: &Problem) -> Option<Tuned> {
             _ => single.or_else(|| held(p, 1)),
         }
     };
-    stripe(p, 1).or_else(on_chip)
+    stripe(p, 1).or_else(|| segment(p, 1)).or_else(on_chip)
 }
 
 /// The variant that serves a backward.
@@ -60,7 +60,7 @@ pub(super) fn backward(p: &Problem) -> Result<Tuned, String> {
         (Some(walking), Some(cooperative)) if !cooperative.is_faster_than(&walking, p) => Some(walking),
         (walking, cooperative) => cooperative.map(|cooperative| cooperative.tuned).or(walking),
     };
-    match stripe(p, 2).or_else(|| single_backward(p)).or_else(large) {
+    match stripe(p, 2).or_else(|| segment(p, 2)).or_else(|| single_backward(p)).or_else(large) {
         Some(tuned) => Ok(tuned),
         None => split_backward(p),
     }
@@ -294,6 +294,42 @@ impl Problem {
             ..Tuned::default()
         })
     }
+}
+
+/// Vectors of a thread that has part of a segment in registers, forward and backward, and threads of its block, at most.
+const SEGMENT_VECTORS: [u64; 2] = [8, 4];
+const SEGMENT_THREADS: u64 = 512;
+/// Forward, bytes of x beyond which the shared memory of blocks that start one after another is faster, but not through SiLU of 16-bit elements, whose
+/// instructions it does not make fewer.
+const SEGMENT_BYTES: u64 = 96 << 20;
+
+/// Groups of one segment, which a block has in registers. `arrays`: x, or dy and x.
+fn segment(p: &Problem, arrays: usize) -> Option<Tuned> {
+    let all = p.group_vectors()?;
+    let groups = p.shape.group_count();
+    let has_time = p.activation == Activation::Silu && p.element_bytes == 2;
+    let wins = if arrays == 1 { has_time || groups.saturating_mul(all * 16) <= SEGMENT_BYTES } else { p.has_dx };
+    if p.shape.groups == 0 || p.shape.group_segments() != 1 || p.is_general() || !wins {
+        return None;
+    }
+    let threads = all.div_ceil(SEGMENT_VECTORS[arrays - 1]).next_multiple_of(32);
+    let (workspace_bytes, after) = match arrays {
+        1 => (if p.has_running { groups * 16 } else { 0 }, running_launches(p)),
+        _ => (if p.has_parameter_gradients { groups * 8 } else { 0 }, u32::from(p.has_parameter_gradients)),
+    };
+    let tuned = Tuned {
+        variant: sys::BOPS_CHANNEL_NORM_SEGMENT,
+        vec_bytes: 16,
+        vectors: all.div_ceil(threads) as u32,
+        threads: threads as u32,
+        cluster: 1,
+        grid: groups as u32,
+        overlaps: u32::from(p.capability >= 90),
+        workspace_bytes,
+        launches: 1 + after,
+        ..Tuned::default()
+    };
+    (threads <= SEGMENT_THREADS).then_some(tuned)
 }
 
 /// Groups of which a block or a cluster takes one, whole, into shared memory.
@@ -951,6 +987,19 @@ mod tests {
                             "{tuned:?}"
                         );
                     }
+                    sys::BOPS_CHANNEL_NORM_SEGMENT => {
+                        assert_eq!((p.shape.group_segments(), tuned.cluster), (1, 1), "{p:?}");
+                        assert_eq!(u64::from(tuned.grid), p.shape.group_count(), "{tuned:?}");
+                        let most = if arrays == 1 { 8 } else { 4 };
+                        assert!(
+                            u64::from(tuned.vectors) * threads >= vectors && tuned.vectors <= most,
+                            "{p:?} {tuned:?}"
+                        );
+                        assert!(threads.is_multiple_of(32) && threads <= 512, "{p:?} {tuned:?}");
+                        assert!(p.shape.groups > 0 && !p.is_general() && !p.inference, "{p:?} {tuned:?}");
+                        let sums = if arrays == 2 { p.shape.batch * p.shape.channels * 8 } else { 0 };
+                        assert!(tuned.workspace_bytes >= sums, "{p:?} {tuned:?}");
+                    }
                     sys::BOPS_CHANNEL_NORM_RELAY => {
                         let segments = p.shape.group_segments();
                         let places = threads * 2;
@@ -1065,8 +1114,6 @@ mod tests {
             let tuned = backward(&extra(shape, 4)).unwrap();
             assert_eq!((tuned.threads, tuned.vectors, tuned.chunks), (threads, vectors, chunks), "{shape:?}");
         }
-        let many = backward(&h200([1, 256, 16384, 256], 2)).unwrap();
-        assert_eq!((many.variant, many.is_merged, many.cluster), (sys::BOPS_CHANNEL_NORM_SINGLE, 0, 1));
         let merged = backward(&h200([2, 1280, 256, 32], 2)).unwrap();
         assert_eq!((merged.variant, merged.is_merged, merged.cluster), (sys::BOPS_CHANNEL_NORM_SINGLE, 1, 4));
         assert_eq!((merged.launches, merged.workspace_bytes, merged.threads, merged.stages), (1, 0, 160, 0));
@@ -1102,8 +1149,6 @@ mod tests {
             ([2, 1280, 256, 32], 2, (2, 320, 2)),
             ([2, 1280, 256, 32], 4, (2, 320, 4)),
             ([1, 512, 16384, 32], 2, (7, 480, 4)),
-            ([1, 256, 16384, 256], 2, (1, 512, 4)),
-            ([1, 256, 16384, 256], 4, (1, 512, 0)),
             ([32, 256, 3136, 32], 2, (1, 224, 0)),
         ] {
             let tuned = forward(&h200(shape, bytes)).unwrap();
@@ -1118,6 +1163,31 @@ mod tests {
         }
         let apart = forward(&h200([32, 256, 3136, 32], 2)).unwrap();
         assert_eq!((apart.stagger_cycles, apart.multiprocessors, apart.residents), (4014, 132, 4));
+    }
+
+    #[test]
+    fn a_block_has_a_short_segment_in_registers() {
+        let (identity, silu) = (Activation::Identity, Activation::Silu);
+        let variants = |shape, bytes, activation| {
+            let p = Problem { activation, ..h200(shape, bytes) };
+            (forward(&p).unwrap().variant, backward(&p).unwrap().variant)
+        };
+        let (segment, single) = (sys::BOPS_CHANNEL_NORM_SEGMENT, sys::BOPS_CHANNEL_NORM_SINGLE);
+        for (shape, bytes, activation, expected) in [
+            ([8, 64, 16384, 64], 2, identity, (segment, segment)),
+            ([8, 128, 4096, 128], 2, silu, (segment, segment)),
+            ([8, 128, 4096, 128], 4, identity, (segment, segment)),
+            ([64, 64, 12544, 64], 2, identity, (single, segment)), // more than blocks without shared memory serve well
+            ([64, 64, 12544, 64], 2, silu, (segment, segment)),
+            ([1, 256, 16384, 256], 2, Activation::GeluErf, (single, single)),
+            ([8, 128, 4096, 64], 2, identity, (single, single)), // two segments a group
+        ] {
+            assert_eq!(variants(shape, bytes, activation), expected, "{shape:?} {bytes} {activation:?}");
+        }
+        let ahead = forward(&h200([8, 64, 16384, 64], 2)).unwrap();
+        assert_eq!((ahead.threads, ahead.vectors, ahead.grid, ahead.overlaps), (256, 8, 512, 1));
+        let back = backward(&h200([8, 64, 16384, 64], 2)).unwrap();
+        assert_eq!((back.threads, back.vectors, back.launches, back.workspace_bytes), (512, 4, 2, 512 * 8));
     }
 
     #[test]
