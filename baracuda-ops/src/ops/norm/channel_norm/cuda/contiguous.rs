@@ -41,7 +41,9 @@ fn clustered(p: &Problem) -> Option<Tuned> {
     let on_chip = || {
         let (single, relay) = (single(p), relay(p, 1));
         match (&single, &relay) {
-            (Some(one), Some(many)) if one.cluster > 1 && many.is_worthwhile() => Some(many.tuned),
+            (Some(one), Some(many)) if one.cluster > 1 && one.stagger_cycles == 0 && many.is_worthwhile() => {
+                Some(many.tuned)
+            }
             (None, Some(many)) => Some(many.tuned),
             _ => single.or_else(|| held(p, 1)),
         }
@@ -239,6 +241,8 @@ const SINGLE_SMALLER: u64 = 7;
 /// multiprocessor start one after another, where blocks follow them.
 const SINGLE_SHARED: u64 = 3 << 10;
 const SINGLE_STAGGER: [u64; 2] = [2, 25];
+/// Forward: the largest cluster, of 16-bit elements and of others, that starts apart, with blocks half as large so that four share a multiprocessor.
+const SINGLE_APART: [u64; 2] = [2, 4];
 /// Backward, in warps of a block: where it shares a multiprocessor, where it has one to itself, where a cluster takes all samples.
 const SINGLE_BACKWARD_WARPS: [u64; 3] = [15, 20, 5];
 /// Bytes of dy and x in a block up to which a cluster takes all samples, and its blocks.
@@ -344,6 +348,14 @@ fn single(p: &Problem) -> Option<Tuned> {
         }
         cluster => cluster,
     };
+    // Where two blocks share a multiprocessor and others follow, four of half the size hide each other's phases better.
+    let room = |blocks: u64| (u64::from(p.shared_bytes) / blocks).saturating_sub(SINGLE_SHARED + parameters * 8) / 16;
+    let is_pair = all.div_ceil(cluster) > room(3) && groups.checked_mul(cluster)? > 2 * u64::from(p.multiprocessors);
+    let halves = cluster * 2;
+    let is_allowed = halves <= SINGLE_APART[usize::from(p.element_bytes == 4)].min(u64::from(p.max_cluster));
+    let is_measured = !p.is_general() && !(p.activation == Activation::Silu && p.element_bytes == 2);
+    let is_halved = is_pair && is_allowed && is_measured && all.div_ceil(halves) <= room(4);
+    let cluster = if is_halved { halves } else { cluster };
     let (blocks, own) = (groups.checked_mul(cluster)?, all.div_ceil(cluster));
     let together = blocks.div_ceil(u64::from(p.multiprocessors));
     let vectors = match together {
@@ -358,7 +370,7 @@ fn single(p: &Problem) -> Option<Tuned> {
     let workspace_bytes = if p.shape.groups > 0 && p.has_running { groups * 16 } else { 0 };
     let bytes = threads * vectors * 16;
     let residents = (u64::from(p.shared_bytes) / (bytes + parameters * 8 + SINGLE_SHARED)).min(1024 / threads.max(1));
-    let keep_step = cluster == 1 && residents > 1 && blocks > u64::from(p.multiprocessors) * residents;
+    let keep_step = (cluster == 1 || is_halved) && residents > 1 && blocks > u64::from(p.multiprocessors) * residents;
     let tuned = if keep_step {
         let stagger_cycles = (bytes * SINGLE_STAGGER[0] / SINGLE_STAGGER[1]) as u32;
         Tuned { stagger_cycles, multiprocessors: p.multiprocessors, residents: residents as u32, ..tuned }
@@ -1163,6 +1175,14 @@ mod tests {
         }
         let apart = forward(&h200([32, 256, 3136, 32], 2)).unwrap();
         assert_eq!((apart.stagger_cycles, apart.multiprocessors, apart.residents), (4014, 132, 4));
+        for (shape, bytes, cluster) in
+            [([64, 512, 784, 0], 2, 2), ([64, 512, 784, 0], 4, 4), ([32, 256, 3136, 32], 4, 2)]
+        {
+            let halved = forward(&h200(shape, bytes)).unwrap();
+            assert_eq!((halved.variant, halved.cluster), (sys::BOPS_CHANNEL_NORM_SINGLE, cluster), "{shape:?}");
+            assert_eq!((halved.threads, halved.vectors, halved.overlaps), (224, 14, 0), "{shape:?}");
+            assert_eq!((halved.stagger_cycles, halved.residents), (4014, 4), "{shape:?}");
+        }
     }
 
     #[test]
