@@ -311,8 +311,8 @@ const SEGMENT_BYTES: u64 = 96 << 20;
 fn segment(p: &Problem, arrays: usize) -> Option<Tuned> {
     let all = p.group_vectors()?;
     let groups = p.shape.group_count();
-    let has_time = p.activation == Activation::Silu && p.element_bytes == 2;
-    let wins = if arrays == 1 { has_time || groups.saturating_mul(all * 16) <= SEGMENT_BYTES } else { p.has_dx };
+    let is_costly = p.activation == Activation::Silu && p.element_bytes == 2;
+    let wins = if arrays == 1 { is_costly || groups.saturating_mul(all * 16) <= SEGMENT_BYTES } else { p.has_dx };
     if p.shape.groups == 0 || p.shape.group_segments() != 1 || p.is_general() || !wins {
         return None;
     }
@@ -353,7 +353,7 @@ fn single(p: &Problem) -> Option<Tuned> {
     let is_pair = all.div_ceil(cluster) > room(3) && groups.checked_mul(cluster)? > 2 * u64::from(p.multiprocessors);
     let halves = cluster * 2;
     let is_allowed = halves <= SINGLE_APART[usize::from(p.element_bytes == 4)].min(u64::from(p.max_cluster));
-    let is_measured = !p.is_general() && !(p.activation == Activation::Silu && p.element_bytes == 2);
+    let is_measured = !p.is_general() && (p.element_bytes == 4 || p.activation != Activation::Silu);
     let is_halved = is_pair && is_allowed && is_measured && all.div_ceil(halves) <= room(4);
     let cluster = if is_halved { halves } else { cluster };
     let (blocks, own) = (groups.checked_mul(cluster)?, all.div_ceil(cluster));
