@@ -179,9 +179,9 @@ enum {
     BOPS_CHANNEL_NORM_SPLIT = 0,
     /* Every team, a block or `cluster` blocks, takes one group into shared memory, threads * vectors * 16 bytes a block, backward 32, and groups > 0
      * there. vec_bytes 16; threads up to 1024, backward 640 and 27 vectors, and is_merged: 1 where the teams of all samples make one cluster, which
-     * needs no workspace; stages: 1 where silu and 16-bit elements have dpre kept, in 16 bytes more. Forward, stages: clock cycles by which the first
-     * blocks of a multiprocessor start one after another, or 0; chunks: multiprocessors; tensors: blocks that share one; cached: 2 or 4 where registers
-     * hold so many of a thread's vectors, with overlaps, no residual and no activation other than relu and silu. */
+     * needs no workspace; stages: 1 where silu and 16-bit elements have dpre kept, in 16 bytes more. Forward, stagger_cycles, multiprocessors and
+     * residents; cached: 2 or 4 where registers hold so many of a thread's vectors, with overlaps, no residual and no activation other than relu and
+     * silu. */
     BOPS_CHANNEL_NORM_SINGLE = 1,
     /* Teams walk over groups, fetched ahead by 32 further threads of a block through `stages` places in shared memory, up to 32, each of threads * 16
      * bytes, backward 32. In a step a block's threads take a part of one segment, or several whole segments; vectors: steps of a group in one block.
@@ -193,7 +193,7 @@ enum {
      * memory. Their runs in a sample are gapless, start at multiples of 16 bytes and are a whole number of them. chunks: samples that the block's
      * threads take at once, one thread for every 16 bytes of a run; threads up to 512. stages: forward of 16-bit elements, without an activation but
      * relu, 1 where registers hold them, in up to 256 threads of 13 samples. */
-    BOPS_CHANNEL_NORM_SLAB = 3,
+    BOPS_CHANNEL_NORM_STRIPE = 3,
     /* As HELD, but groups stay in shared memory: `threads` threads of a block write one out, as many, or forward with silu half as many, add up the
      * next, and 64 further ones fetch and merge. A step has two vectors of a thread that writes, and a place is of threads * 32 bytes, backward 64;
      * there are more places, up to 32, than steps of a group. threads up to 416, forward with silu 512; backward groups = 0; no activation other than
@@ -204,6 +204,9 @@ enum {
      * group in one block that are read twice; chunks: places for each reading, the others are more than the other steps. Backward as HELD: of a group
      * 10 steps go to registers and threads are up to 352; with relu or silu 6 and 384. Other activations, residual and y: not served. */
     BOPS_CHANNEL_NORM_COOPERATIVE = 5,
+    /* A block has a group of one segment, with groups > 0: in registers, backward x of 16-bit elements in shared memory. vectors up to 8, backward 4,
+     * and threads up to 512. vec_bytes 16; no activation other than relu and silu, no residual; backward dx is wanted. */
+    BOPS_CHANNEL_NORM_SEGMENT = 6,
     /* Channels last. A block of `threads` threads, up to 512, takes the channels of `vectors` accesses, up to 64, in one of `chunks` parts of
      * the rows of a sample; a row is a position. is_merged: 1 where the rows of all samples lie at one stride and count as those of one sample
      * (groups 0). Moments or sums, merge, apply; reads its inputs twice. Any alignment and dtype; vec_bytes 16 or one element. With
@@ -253,7 +256,10 @@ typedef struct {
     uint32_t overlaps; /* 1: launched while the previous kernel of the stream ends; needs compute capability 9.0 */
     uint32_t is_merged;
     uint32_t tensors;
-    uint32_t cached; /* channels last, cooperative and resident: batches of 4 rows of a thread, or 2, that the L2 is asked to keep */
+    uint32_t cached;          /* channels last, cooperative and resident: batches of 4 rows of a thread, or 2, that the L2 is asked to keep */
+    uint32_t stagger_cycles;  /* between the starts of the first blocks of a multiprocessor, or 0 */
+    uint32_t multiprocessors; /* where blocks are staggered */
+    uint32_t residents;       /* blocks that share a multiprocessor there */
 } bops_channel_norm_choice;
 
 typedef struct {

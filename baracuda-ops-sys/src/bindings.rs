@@ -136,9 +136,10 @@ pub type bops_channel_norm_variant = u32;
 pub const BOPS_CHANNEL_NORM_SPLIT: _bindgen_ty_4 = 0;
 pub const BOPS_CHANNEL_NORM_SINGLE: _bindgen_ty_4 = 1;
 pub const BOPS_CHANNEL_NORM_HELD: _bindgen_ty_4 = 2;
-pub const BOPS_CHANNEL_NORM_SLAB: _bindgen_ty_4 = 3;
+pub const BOPS_CHANNEL_NORM_STRIPE: _bindgen_ty_4 = 3;
 pub const BOPS_CHANNEL_NORM_RELAY: _bindgen_ty_4 = 4;
 pub const BOPS_CHANNEL_NORM_COOPERATIVE: _bindgen_ty_4 = 5;
+pub const BOPS_CHANNEL_NORM_SEGMENT: _bindgen_ty_4 = 6;
 pub const BOPS_CHANNEL_NORM_LAST_SPLIT: _bindgen_ty_4 = 16;
 pub const BOPS_CHANNEL_NORM_LAST_COOPERATIVE: _bindgen_ty_4 = 17;
 pub const BOPS_CHANNEL_NORM_LAST_CLUSTER: _bindgen_ty_4 = 18;
@@ -161,6 +162,9 @@ pub struct bops_channel_norm_choice {
     pub is_merged: u32,
     pub tensors: u32,
     pub cached: u32,
+    pub stagger_cycles: u32,
+    pub multiprocessors: u32,
+    pub residents: u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]

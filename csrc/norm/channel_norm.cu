@@ -1,8 +1,9 @@
 // The forward kernels of BatchNorm, GroupNorm and InstanceNorm over contiguous layouts.
 #include "channel_norm_held.cuh"
 #include "channel_norm_relay.cuh"
+#include "channel_norm_segment.cuh"
 #include "channel_norm_single_held.cuh"
-#include "channel_norm_slab.cuh"
+#include "channel_norm_stripe.cuh"
 #include "channel_norm_split.cuh"
 
 namespace bops {
@@ -19,7 +20,8 @@ bops_status channel_norm_contiguous(const bops_channel_norm_params &p, const bop
         if (c.variant == BOPS_CHANNEL_NORM_SINGLE && c.cached)
             return channel_norm_single_held_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
         if (c.variant == BOPS_CHANNEL_NORM_SINGLE) return channel_norm_single_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
-        if (c.variant == BOPS_CHANNEL_NORM_SLAB) return channel_norm_slab_kernels<T>(p, c, dtype, weight_dtype, o, call);
+        if (c.variant == BOPS_CHANNEL_NORM_SEGMENT) return channel_norm_segment_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
+        if (c.variant == BOPS_CHANNEL_NORM_STRIPE) return channel_norm_stripe_kernels<T>(p, c, dtype, weight_dtype, o, call);
         return channel_norm_split<T>(p, c, dtype, weight_dtype, o, workspace, call);
     });
 }

@@ -1,8 +1,9 @@
 // The gradient kernels of BatchNorm, GroupNorm and InstanceNorm over contiguous layouts.
 #include "channel_norm_backward_held.cuh"
 #include "channel_norm_backward_relay.cuh"
+#include "channel_norm_backward_segment.cuh"
 #include "channel_norm_backward_single.cuh"
-#include "channel_norm_backward_slab.cuh"
+#include "channel_norm_backward_stripe.cuh"
 #include "channel_norm_backward_split.cuh"
 
 namespace bops {
@@ -16,7 +17,8 @@ bops_status channel_norm_backward_contiguous(const bops_channel_norm_backward_pa
             return channel_norm_backward_held_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
         if (c.variant == BOPS_CHANNEL_NORM_RELAY) return channel_norm_backward_relay_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
         if (c.variant == BOPS_CHANNEL_NORM_SINGLE) return channel_norm_backward_single_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
-        if (c.variant == BOPS_CHANNEL_NORM_SLAB) return channel_norm_backward_slab_kernels<T>(p, c, dtype, weight_dtype, o, call);
+        if (c.variant == BOPS_CHANNEL_NORM_SEGMENT) return channel_norm_backward_segment_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
+        if (c.variant == BOPS_CHANNEL_NORM_STRIPE) return channel_norm_backward_stripe_kernels<T>(p, c, dtype, weight_dtype, o, call);
         return channel_norm_backward_split<T>(p, c, dtype, weight_dtype, o, workspace, call);
     });
 }

@@ -14,9 +14,9 @@ struct channel_single_arguments {
     uint32_t cluster, vectors;                // blocks of a group; vectors of a thread
     uint32_t per_segment, all, block_vectors; // vectors of a segment, of a group, of a block
     uint32_t weight_is_wide;
-    uint32_t is_gapless;                          // segments of x and of y follow each other
-    uint32_t stagger, multiprocessors, residents; // cycles between the first blocks of a multiprocessor, and how many share it
-    divisor by_segment;                           // divides by per_segment
+    uint32_t is_gapless; // segments of x and of y follow each other
+    uint32_t stagger_cycles, multiprocessors, residents;
+    divisor by_segment; // divides by per_segment
     group_record<float> *records;
 };
 
@@ -29,9 +29,120 @@ __device__ __forceinline__ void start_apart(uint32_t cycles, uint32_t multiproce
     while (clock64() < until) __nanosleep(64);
 }
 
-// A group's vectors follow each other through its segments; a block takes the next `block_vectors`. A thread copies its own to shared memory, all
-// at once, [vector][thread]: blocks that share a multiprocessor keep memory busy for each other. A warp takes the mean of its first vectors as the
-// shift of its moments, and where that is far from its mean, goes through its part once more.
+// What a block has of its group, whose vectors follow each other through its segments: `block_vectors` of them. A thread has every blockDim.x-th; the
+// first `held` stay in its registers, the others in dynamic shared memory, [vector][thread], before the parameters of the block's segments.
+template <typename T, int held> struct single_share {
+    static constexpr int width = 16 / int(sizeof(T));
+    const channel_single_arguments &a;
+    uint32_t rank, group, first; // rank: in the cluster; first: of the group's vectors
+    uint32_t own, mine;          // vectors of the block, of this thread
+    uint32_t sample, channel;    // the group's first
+    uint32_t first_segment, segments;
+    const T *x; // of the group
+    T *y;
+
+    __device__ __forceinline__ explicit single_share(const channel_single_arguments &arguments) : a(arguments) {
+        rank = a.cluster > 1 ? cluster_rank() : 0, group = blockIdx.x / a.cluster, first = rank * a.block_vectors;
+        own = vectors_of(rank), mine = own > threadIdx.x ? (own - threadIdx.x + blockDim.x - 1) / blockDim.x : 0;
+        a.geometry.segment(group, 0, sample, channel);
+        x = static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel);
+        y = static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel);
+        const uint32_t last = min(first + a.block_vectors, a.all) - 1;
+        first_segment = a.geometry.is_batch ? 0 : a.by_segment.quotient(min(first, a.all - 1));
+        segments = a.geometry.is_batch ? 1 : a.by_segment.quotient(last) + 1 - first_segment;
+    }
+    // All that follows from the arguments, before the previous kernel is waited for.
+    __device__ __forceinline__ void find_early() const {
+        compute_here(x), compute_here(y), compute_here(first_segment), compute_here(segments), compute_here(mine);
+    }
+    __device__ __forceinline__ uint32_t vectors_of(uint32_t block) const {
+        return min(max(a.all, block * a.block_vectors) - block * a.block_vectors, a.block_vectors);
+    }
+    // Vector v of this thread: its number in the group, a tensor's element there, and where it is in shared memory.
+    __device__ __forceinline__ uint32_t number(uint32_t v) const { return first + v * blockDim.x + threadIdx.x; }
+    __device__ __forceinline__ uint64_t offset(const bops_channel_strides &s, uint32_t v) const {
+        if (a.is_gapless) return uint64_t(number(v)) * width;
+        const uint32_t segment = a.by_segment.quotient(number(v));
+        return segment * (a.geometry.is_batch ? s.batch : s.channel) + (number(v) - segment * a.per_segment) * width;
+    }
+    __device__ __forceinline__ uint32_t place(uint32_t v) const { return v * blockDim.x + threadIdx.x - held * blockDim.x; }
+    __device__ __forceinline__ packed<16> shared(uint32_t v) const { return shared_vector(place(v)); }
+    __device__ __forceinline__ float2 *parameters() const {
+        return reinterpret_cast<float2 *>(dynamic_shared + (a.block_vectors - held * blockDim.x) * 16);
+    }
+
+    // Asks for what goes to shared memory. x_first: x is the first to leave the L2.
+    template <bool x_first> __device__ __forceinline__ void fetch() const {
+        for (uint32_t v = held; v < a.vectors; ++v) {
+            if (v < mine) {
+                if (x_first) copy_async_cached(dynamic_shared + place(v) * 16, x + offset(a.p.x, v), evict_first());
+                else copy_async<16>(dynamic_shared + place(v) * 16, x + offset(a.p.x, v));
+            }
+            copy_commit();
+        }
+        for (uint32_t k = threadIdx.x; k < segments; k += blockDim.x) {
+            const uint32_t index = channel + first_segment + k;
+            parameters()[k] =
+                make_float2(parameter<T>(a.o.weight, a.weight_is_wide, index, 1.0f), parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f));
+        }
+    }
+    // Calls take(v, load(v)) for the vectors in shared memory, `batch` of them under way at once, and before them wait(v).
+    template <int batch, typename Wait, typename Load, typename Take>
+    __device__ __forceinline__ void for_shared(uint32_t end, const Wait &wait, const Load &load, const Take &take) const {
+        for (uint32_t v = held; v < end; v += batch) {
+            wait(v);
+            decltype(load(v)) data[batch];
+#pragma unroll
+            for (int j = 0; j < batch; ++j)
+                if (v + j < mine) data[j] = load(v + j);
+#pragma unroll
+            for (int j = 0; j < batch; ++j)
+                if (v + j < mine) take(v + j, data[j]);
+        }
+    }
+    // Their moments, as they arrive; and once more.
+    template <int batch> __device__ __forceinline__ void add_arriving(float shift, float (&sum)[width], float (&square)[width]) const {
+        const auto wait = [&](uint32_t v) { copy_wait_groups(int(a.vectors) - int(v) - batch > 0 ? a.vectors - v - batch : 0); };
+        const auto load = [&](uint32_t v) { return shared(v); };
+        for_shared<batch>(a.vectors, wait, load, [&](uint32_t, const packed<16> &data) { add(data, shift, sum, square); });
+    }
+    __device__ __forceinline__ void add_again(float shift, float (&sum)[width], float (&square)[width]) const {
+#pragma unroll 1
+        for (uint32_t v = held; v < mine; ++v) add(shared(v), shift, sum, square);
+    }
+    __device__ __forceinline__ static void add(const packed<16> &data, float shift, float (&sum)[width], float (&square)[width]) {
+        float x[width];
+        unpack<T>(data, x);
+        add_moments(x, shift, sum, square);
+    }
+    // The output of vector v.
+    template <bool general> __device__ __forceinline__ void put(uint32_t v, const packed<16> &data, const packed<16> &residual,
+                                                                const channel_statistics<float> &s, bops_activation activation) const {
+        const float2 affine = parameters()[a.geometry.is_batch ? 0 : a.by_segment.quotient(number(v)) - first_segment];
+        const float scale = s.rstd * affine.x, offset_term = fmaf(-s.correction, scale, affine.y);
+        float x[width];
+        unpack<T>(data, x);
+#pragma unroll
+        for (int k = 0; k < width; ++k) x[k] -= s.shift;
+        store<16, false>(y + offset(a.p.y, v), channel_output<T, 16, general>(x, scale, offset_term, general && a.o.residual, residual, activation));
+    }
+};
+
+// merge_across of `count` moments with counts in shared memory, by every `lanes` lanes of a warp.
+__device__ __forceinline__ moments<float> merge_parts(const float4 *from, uint32_t count, uint32_t lanes, float reciprocal) {
+    const uint32_t lane = threadIdx.x % lanes;
+    const float4 part = lane < count ? from[lane] : make_float4(0, 0, 0, 0);
+    float shift[1] = {part.x * part.w};
+    warp_sum(shift, lanes);
+    moments<float> total = {rounded_product(shift[0], reciprocal), 0, 0};
+    merge(total, moments<float>{part.x, part.y, part.z}, part.w);
+    float sums[2] = {total.sum, total.square};
+    warp_sum(sums, lanes);
+    return {total.shift, sums[0], sums[1]};
+}
+
+// A thread copies its vectors to shared memory, all at once: blocks that share a multiprocessor keep memory busy for each other. A warp takes the mean
+// of its first vectors as the shift of its moments, and where that is far from its mean, goes through its part once more.
 //
 // overlaps: few blocks, which are there before the previous kernel has ended. Their addresses are then ready, and x, which is read before anything is
 // written, is the first to leave the L2.
@@ -41,84 +152,39 @@ template <typename T, activation_form form, bool overlaps> __global__ void __lau
     constexpr int width = 16 / int(sizeof(T)), batch = general ? 2 : 4; // vectors that are under way from shared memory
     __shared__ float4 warp_moments[merge_lanes];                        // and counts
     __shared__ cluster_exchange exchange;
-    float2 *const parameters = reinterpret_cast<float2 *>(dynamic_shared + a.block_vectors * 16); // of the block's segments
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const uint32_t rank = a.cluster > 1 ? cluster_rank() : 0, group = blockIdx.x / a.cluster, first = rank * a.block_vectors;
-    const auto vectors_of = [&](uint32_t block) { return min(max(a.all, block * a.block_vectors) - block * a.block_vectors, a.block_vectors); };
-    const uint32_t own = vectors_of(rank), mine = own > threadIdx.x ? (own - threadIdx.x + blockDim.x - 1) / blockDim.x : 0; // vectors
     if (a.cluster > 1) {
         exchange.initialize(threadIdx.x);
         cluster_arrive();
     }
-    if (!overlaps) start_apart(a.stagger, a.multiprocessors, a.residents);
-    uint32_t sample, channel;
-    a.geometry.segment(group, 0, sample, channel);
-    const auto stride_of = [&](const bops_channel_strides &s) { return a.geometry.is_batch ? s.batch : s.channel; };
-    const auto at = [&](const bops_channel_strides &s, uint32_t vector) -> uint64_t {
-        if (a.is_gapless) return uint64_t(vector) * width;
-        const uint32_t segment = a.by_segment.quotient(vector);
-        return segment * stride_of(s) + (vector - segment * a.per_segment) * width;
-    };
-    const T *const x_group = static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel);
-    T *const y_group = static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel);
-    const T *const residual_group = static_cast<const T *>(a.o.residual) + segment_offset(a.p.residual, sample, channel);
-    const uint32_t first_segment = a.geometry.is_batch ? 0 : a.by_segment.quotient(min(first, a.all - 1));
-    const uint32_t segments = a.geometry.is_batch ? 1 : a.by_segment.quotient(min(first + a.block_vectors, a.all) - 1) + 1 - first_segment;
+    if (!overlaps) start_apart(a.stagger_cycles, a.multiprocessors, a.residents);
+    const single_share<T, 0> own(a);
     if (overlaps) {
-        compute_here(x_group), compute_here(y_group), compute_here(first_segment), compute_here(segments), compute_here(mine);
+        own.find_early();
         follow_previous();
-        start_apart(a.stagger, a.multiprocessors, a.residents);
+        start_apart(a.stagger_cycles, a.multiprocessors, a.residents);
     }
-    for (uint32_t v = 0; v < a.vectors; ++v) {
-        const uint32_t place = v * blockDim.x + threadIdx.x;
-        if (v < mine) {
-            if (overlaps) copy_async_cached(dynamic_shared + place * 16, x_group + at(a.p.x, first + place), evict_first());
-            else copy_async<16>(dynamic_shared + place * 16, x_group + at(a.p.x, first + place));
-        }
-        copy_commit();
-    }
-    for (uint32_t k = threadIdx.x; k < segments; k += blockDim.x) {
-        const uint32_t index = channel + first_segment + k;
-        parameters[k] = make_float2(parameter<T>(a.o.weight, a.weight_is_wide, index, 1.0f), parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f));
-    }
+    own.template fetch<overlaps>();
 
     // 1. The moments of each warp's part.
     float mean[2] = {};
     copy_wait_groups(a.vectors - 1);
-    if (mine > 0) {
+    if (own.mine > 0) {
         float x[width];
-        unpack<T>(shared_vector(threadIdx.x), x);
+        unpack<T>(own.shared(0), x);
         mean[0] = tree_sum(x), mean[1] = width;
     }
     warp_sum(mean, 32);
     const float shift = mean[1] > 0 ? mean[0] / mean[1] : 0.0f;
     float sum[width] = {}, square[width] = {};
-    for (uint32_t v = 0; v < a.vectors; v += batch) {
-        copy_wait_groups(int(a.vectors) - int(v) - batch > 0 ? a.vectors - v - batch : 0);
-        packed<16> data[batch];
-#pragma unroll
-        for (int j = 0; j < batch; ++j)
-            if (v + j < mine) data[j] = shared_vector((v + j) * blockDim.x + threadIdx.x);
-#pragma unroll
-        for (int j = 0; j < batch; ++j)
-            if (v + j < mine) {
-                float x[width];
-                unpack<T>(data[j], x);
-                add_moments(x, shift, sum, square);
-            }
-    }
-    float sums[3] = {tree_sum(sum), tree_sum(square), float(mine * width)};
+    own.template add_arriving<batch>(shift, sum, square);
+    float sums[3] = {tree_sum(sum), tree_sum(square), float(own.mine * width)};
     warp_sum(sums, 32);
     moments<float> of_warp = {shift, sums[0], sums[1]};
     if (a.vectors > 4) // else the first are a quarter
         recenter(of_warp, __fdividef(1.0f, sums[2]), [&](float about, float(&again)[2]) {
             float sum[width] = {}, square[width] = {};
-#pragma unroll 1
-            for (uint32_t v = 0; v < mine; ++v) {
-                float x[width];
-                unpack<T>(shared_vector(v * blockDim.x + threadIdx.x), x);
-                add_moments(x, about, sum, square);
-            }
+            own.add_again(about, sum, square);
             again[0] = tree_sum(sum), again[1] = tree_sum(square);
         });
     if (lane == 0) warp_moments[warp] = make_float4(of_warp.shift, of_warp.sum, of_warp.square, sums[2]);
@@ -128,45 +194,34 @@ template <typename T, activation_form form, bool overlaps> __global__ void __lau
     const float4 part = lane < warps ? warp_moments[lane] : make_float4(0, 0, 0, 0);
     moments<float> total = merge_across<true>({part.x, part.y, part.z}, part.w,
                                               a.cluster == 1 ? a.reciprocal_count
-                                              : own          ? 1.0f / (float(own) * width)
+                                              : own.own      ? 1.0f / (float(own.own) * width)
                                                              : 0.0f);
     if (a.cluster > 1) {
         cluster_wait();
-        if (warp == 0) exchange.send({total.shift, total.sum, total.square, 0}, 0, rank, a.cluster, threadIdx.x);
+        if (warp == 0) exchange.send({total.shift, total.sum, total.square, 0}, 0, own.rank, a.cluster, threadIdx.x);
         const float(*const blocks)[4] = exchange.wait(0);
         moments<float> of_block = {0, 0, 0};
         if (lane < a.cluster) of_block = {blocks[lane][0], blocks[lane][1], blocks[lane][2]};
-        total = merge_across<true>(of_block, lane < a.cluster ? float(vectors_of(lane)) * width : 0.0f, a.reciprocal_count);
+        total = merge_across<true>(of_block, lane < a.cluster ? float(own.vectors_of(lane)) * width : 0.0f, a.reciprocal_count);
     }
     total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
     const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
-    if (threadIdx.x == 0 && rank == 0) save_group(a, group, s);
+    if (threadIdx.x == 0 && own.rank == 0) save_group(a, own.group, s);
 
     // 3. The output.
     const bops_activation activation = form == silu_activation ? BOPS_SILU : a.p.activation;
-    for (uint32_t v = 0; v < mine; v += batch) {
-        packed<16> data[batch], added[batch];
-#pragma unroll
-        for (int j = 0; j < batch; ++j)
-            if (v + j < mine) {
-                const uint32_t place = (v + j) * blockDim.x + threadIdx.x;
-                data[j] = shared_vector(place), added[j] = {};
-                if (general && a.o.residual) added[j] = load<16>(residual_group + at(a.p.residual, first + place));
-            }
-#pragma unroll
-        for (int j = 0; j < batch; ++j)
-            if (v + j < mine) {
-                const uint32_t vector = first + (v + j) * blockDim.x + threadIdx.x;
-                const float2 affine = parameters[a.geometry.is_batch ? 0 : a.by_segment.quotient(vector) - first_segment];
-                const float scale = s.rstd * affine.x, offset = fmaf(-s.correction, scale, affine.y);
-                float x[width];
-                unpack<T>(data[j], x);
-#pragma unroll
-                for (int k = 0; k < width; ++k) x[k] -= s.shift;
-                store<16, false>(y_group + at(a.p.y, vector),
-                                 channel_output<T, 16, general>(x, scale, offset, general && a.o.residual, added[j], activation));
-            }
-    }
+    struct both {
+        packed<16> x, residual;
+    };
+    const T *const residual = static_cast<const T *>(a.o.residual) + segment_offset(a.p.residual, own.sample, own.channel);
+    const auto load_both = [&](uint32_t v) {
+        both data = {own.shared(v), {}};
+        if (general && a.o.residual) data.residual = load<16>(residual + own.offset(a.p.residual, v));
+        return data;
+    };
+    const auto wait = [](uint32_t) {};
+    own.template for_shared<batch>(own.mine, wait, load_both,
+                                   [&](uint32_t v, const both &data) { own.template put<general>(v, data.x, data.residual, s, activation); });
 }
 
 // Host: what the kernels of the SINGLE variant take, and their launch.
@@ -182,7 +237,7 @@ template <typename T> channel_single_arguments single_arguments(const bops_chann
     a.per_segment = uint32_t(p.spatial * sizeof(T) / 16), a.all = a.geometry.segments * a.per_segment, a.by_segment = divisor(a.per_segment);
     a.is_gapless = !a.geometry.is_batch && p.x.channel == p.spatial && p.y.channel == p.spatial;
     a.weight_is_wide = weight_dtype != dtype;
-    a.stagger = c.stages, a.multiprocessors = c.chunks, a.residents = c.tensors;
+    a.stagger_cycles = c.stagger_cycles, a.multiprocessors = c.multiprocessors, a.residents = c.residents;
     a.records = p.groups && (o.running_mean || o.running_var) ? static_cast<group_record<float> *>(workspace) : nullptr;
     return a;
 }

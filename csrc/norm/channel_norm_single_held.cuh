@@ -13,12 +13,7 @@ template <typename T, activation_form form, int held> __global__ void __launch_b
     constexpr int width = 16 / int(sizeof(T)), batch = width == 4 ? 4 : 2; // vectors that are under way from shared memory
     __shared__ float4 warp_parts[merge_lanes], parts[merge_lanes];         // moments and counts: of the block's warps; of all that share the group
     __shared__ uint64_t arrived;                                           // a barrier that counts the bytes of parts
-    const uint32_t skipped = held * blockDim.x;
-    float2 *const parameters = reinterpret_cast<float2 *>(dynamic_shared + (a.block_vectors - skipped) * 16); // of the block's segments
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const uint32_t rank = a.cluster > 1 ? cluster_rank() : 0, group = blockIdx.x / a.cluster, first = rank * a.block_vectors;
-    const uint32_t own = min(max(a.all, first) - first, a.block_vectors);
-    const uint32_t mine = own > threadIdx.x ? (own - threadIdx.x + blockDim.x - 1) / blockDim.x : 0; // vectors
     // Parts are of warps, or where a warp cannot merge so many, of blocks.
     const uint32_t makers = a.cluster * warps <= merge_lanes ? warps : 1, part_count = a.cluster * makers;
     if (a.cluster > 1) {
@@ -26,38 +21,20 @@ template <typename T, activation_form form, int held> __global__ void __launch_b
         mbarrier::fence_initialized();
         cluster_arrive();
     }
-    uint32_t sample, channel;
-    a.geometry.segment(group, 0, sample, channel);
-    const auto stride_of = [&](const bops_channel_strides &s) { return a.geometry.is_batch ? s.batch : s.channel; };
-    const auto at = [&](const bops_channel_strides &s, uint32_t vector) -> uint64_t {
-        if (a.is_gapless) return uint64_t(vector) * width;
-        const uint32_t segment = a.by_segment.quotient(vector);
-        return segment * stride_of(s) + (vector - segment * a.per_segment) * width;
-    };
-    const T *const x_group = static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel);
-    T *const y_group = static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel);
-    const uint32_t first_segment = a.geometry.is_batch ? 0 : a.by_segment.quotient(min(first, a.all - 1));
-    const uint32_t segments = a.geometry.is_batch ? 1 : a.by_segment.quotient(min(first + a.block_vectors, a.all) - 1) + 1 - first_segment;
-    const uint32_t warp_vectors = __reduce_add_sync(~0u, mine), first_vectors = min(max(own, warp * 32) - warp * 32, 32u);
+    const single_share<T, held> own(a);
+    const uint32_t mine = own.mine;
+    const uint32_t warp_vectors = __reduce_add_sync(~0u, mine), first_vectors = min(max(own.own, warp * 32) - warp * 32, 32u);
     const float warp_count = float(warp_vectors * width);
     const float shift_scale = first_vectors ? 1.0f / float(first_vectors * width) : 0.0f;
-    compute_here(x_group), compute_here(y_group), compute_here(first_segment), compute_here(segments), compute_here(mine);
+    own.find_early();
     compute_here(__float_as_uint(shift_scale));
     if (a.cluster > 1) cluster_wait();
     follow_previous();
     packed<16> data[held];
 #pragma unroll
     for (int v = 0; v < held; ++v)
-        if (v < mine) data[v] = load<16>(x_group + at(a.p.x, first + v * blockDim.x + threadIdx.x));
-    for (uint32_t v = held; v < a.vectors; ++v) {
-        const uint32_t place = v * blockDim.x + threadIdx.x;
-        if (v < mine) copy_async_cached(dynamic_shared + (place - skipped) * 16, x_group + at(a.p.x, first + place), evict_first());
-        copy_commit();
-    }
-    for (uint32_t k = threadIdx.x; k < segments; k += blockDim.x) {
-        const uint32_t index = channel + first_segment + k;
-        parameters[k] = make_float2(parameter<T>(a.o.weight, a.weight_is_wide, index, 1.0f), parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f));
-    }
+        if (v < mine) data[v] = load<16>(own.x + own.offset(a.p.x, v));
+    own.template fetch<true>();
 
     // 1. The moments of each warp's part.
     float mean[1] = {};
@@ -71,29 +48,11 @@ template <typename T, activation_form form, int held> __global__ void __launch_b
     const auto add_held = [&](float about, float(&sum)[width], float(&square)[width]) {
 #pragma unroll
         for (int v = 0; v < held; ++v)
-            if (v < mine) {
-                float x[width];
-                unpack<T>(data[v], x);
-                add_moments(x, about, sum, square);
-            }
+            if (v < mine) own.add(data[v], about, sum, square);
     };
-    const auto other = [&](uint32_t v) { return shared_vector(v * blockDim.x + threadIdx.x - skipped); };
     float sum[width] = {}, square[width] = {};
     add_held(of_warp.shift, sum, square);
-    for (uint32_t v = held; v < a.vectors; v += batch) {
-        copy_wait_groups(int(a.vectors) - int(v) - batch > 0 ? a.vectors - v - batch : 0);
-        packed<16> some[batch];
-#pragma unroll
-        for (int j = 0; j < batch; ++j)
-            if (v + j < mine) some[j] = other(v + j);
-#pragma unroll
-        for (int j = 0; j < batch; ++j)
-            if (v + j < mine) {
-                float x[width];
-                unpack<T>(some[j], x);
-                add_moments(x, of_warp.shift, sum, square);
-            }
-    }
+    own.template add_arriving<batch>(of_warp.shift, sum, square);
     float sums[2] = {tree_sum(sum), tree_sum(square)};
     warp_sum(sums, 32);
     of_warp.sum = sums[0], of_warp.square = sums[1];
@@ -101,26 +60,11 @@ template <typename T, activation_form form, int held> __global__ void __launch_b
         recenter(of_warp, __fdividef(1.0f, warp_count), [&](float about, float(&again)[2]) {
             float sum[width] = {}, square[width] = {};
             add_held(about, sum, square);
-#pragma unroll 1
-            for (uint32_t v = held; v < mine; ++v) {
-                float x[width];
-                unpack<T>(other(v), x);
-                add_moments(x, about, sum, square);
-            }
+            own.add_again(about, sum, square);
             again[0] = tree_sum(sum), again[1] = tree_sum(square);
         });
 
     // 2. Those of the group: every maker of a part gives it to all blocks that share the group.
-    const auto merged = [&](const float4 *from, uint32_t count, uint32_t lanes, float reciprocal) { // merge_across of so many lanes
-        const float4 part = lane % lanes < count ? from[lane % lanes] : make_float4(0, 0, 0, 0);
-        float shift[1] = {part.x * part.w};
-        warp_sum(shift, lanes);
-        moments<float> total = {rounded_product(shift[0], reciprocal), 0, 0};
-        merge(total, moments<float>{part.x, part.y, part.z}, part.w);
-        float sums[2] = {total.sum, total.square};
-        warp_sum(sums, lanes);
-        return moments<float>{total.shift, sums[0], sums[1]};
-    };
     float4 *const here = a.cluster == 1 ? parts : warp_parts;
     if (makers == 1 || a.cluster == 1) {
         if (lane == 0) here[warp] = make_float4(of_warp.shift, of_warp.sum, of_warp.square, warp_count);
@@ -129,46 +73,31 @@ template <typename T, activation_form form, int held> __global__ void __launch_b
     if (a.cluster > 1) {
         float part_elements = warp_count;
         if (makers == 1 && warp == 0) {
-            part_elements = float(own) * width;
-            of_warp = merged(warp_parts, warps, merge_lanes, own ? 1.0f / part_elements : 0.0f);
+            part_elements = float(own.own) * width;
+            of_warp = merge_parts(warp_parts, warps, merge_lanes, own.own ? 1.0f / part_elements : 0.0f);
         }
         if (threadIdx.x == 0) mbarrier::expect(shared_address(&arrived), part_count * 16);
         const float part[4] = {of_warp.shift, of_warp.sum, of_warp.square, part_elements};
         if (warp < makers && lane < a.cluster)
-            mbarrier::store_remote(shared_address(&parts[rank * makers + warp]), part, shared_address(&arrived), lane);
+            mbarrier::store_remote(shared_address(&parts[own.rank * makers + warp]), part, shared_address(&arrived), lane);
         if (makers > 1) __syncthreads(); // the parameters are there
         mbarrier::wait<true>(shared_address(&arrived), 0);
     }
-    moments<float> total = makers == 1 ? merged(parts, part_count, 1u << (32 - __clz(part_count - 1)), a.reciprocal_count)
-                                       : merged(parts, part_count, merge_lanes, a.reciprocal_count);
+    moments<float> total = makers == 1 ? merge_parts(parts, part_count, 1u << (32 - __clz(part_count - 1)), a.reciprocal_count)
+                                       : merge_parts(parts, part_count, merge_lanes, a.reciprocal_count);
     total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
     const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
-    if (threadIdx.x == 0 && rank == 0) save_group(a, group, s);
+    if (threadIdx.x == 0 && own.rank == 0) save_group(a, own.group, s);
 
     // 3. The output.
     const bops_activation activation = form == silu_activation ? BOPS_SILU : a.p.activation;
-    const auto put = [&](uint32_t v, const packed<16> &vector_data) {
-        const uint32_t vector = first + v * blockDim.x + threadIdx.x;
-        const float2 affine = parameters[a.geometry.is_batch ? 0 : a.by_segment.quotient(vector) - first_segment];
-        const float scale = s.rstd * affine.x, offset = fmaf(-s.correction, scale, affine.y);
-        float x[width];
-        unpack<T>(vector_data, x);
-#pragma unroll
-        for (int k = 0; k < width; ++k) x[k] -= s.shift;
-        store<16, false>(y_group + at(a.p.y, vector), channel_output<T, 16, false>(x, scale, offset, false, packed<16>{}, activation));
-    };
+    const auto put = [&](uint32_t v, const packed<16> &x) { own.template put<false>(v, x, {}, s, activation); };
 #pragma unroll
     for (int v = 0; v < held; ++v)
         if (v < mine) put(v, data[v]);
-    for (uint32_t v = held; v < mine; v += batch) {
-        packed<16> some[batch];
-#pragma unroll
-        for (int j = 0; j < batch; ++j)
-            if (v + j < mine) some[j] = other(v + j);
-#pragma unroll
-        for (int j = 0; j < batch; ++j)
-            if (v + j < mine) put(v + j, some[j]);
-    }
+    const auto wait = [](uint32_t) {};
+    own.template for_shared<batch>(
+        mine, wait, [&](uint32_t v) { return own.shared(v); }, put);
 }
 
 // Host: the SINGLE variant, where registers hold vectors.

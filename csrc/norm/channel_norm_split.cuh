@@ -182,28 +182,50 @@ __device__ __forceinline__ output_terms<A> load_output_terms(const channel_split
     return {s.shift, s.rstd * weight, fma(-s.correction, s.rstd * weight, bias)};
 }
 
-// The access number `at` of the output. streamed: of tensors that leave the cache at once.
-template <typename T, int vec_bytes, bool streamed>
-__device__ __forceinline__ void apply_access(const channel_split_arguments<accumulator_t<T>> &a, uint64_t at) {
+// The output of `accesses` accesses of a thread to a segment, split_block accesses apart from element `within` on; has(v): there is one. streamed: of
+// tensors that leave the cache at once. general: with a residual, or an activation that takes many instructions.
+template <typename T, int vec_bytes, int accesses, bool streamed, bool general, typename Has>
+__device__ __forceinline__ void apply_accesses(const channel_split_arguments<accumulator_t<T>> &a, uint32_t row, uint64_t within, const Has &has) {
     using A = accumulator_t<T>;
-    constexpr int width = vec_bytes / int(sizeof(T));
-    const uint64_t all = a.geometry.rows * a.vectors;
-    if (at >= all) return;
-    const uint64_t row = all >> 32 ? at / a.vectors : a.by_vectors.quotient(uint32_t(at)), within = (at - row * a.vectors) * width;
+    constexpr int width = vec_bytes / int(sizeof(T)), step = split_block * width;
     uint32_t sample, channel;
-    a.geometry.split(uint32_t(row), sample, channel);
-    const packed<vec_bytes> x = load<vec_bytes, streamed>(static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel) + within);
-    packed<vec_bytes> residual = {};
-    if (a.o.residual)
-        residual = load<vec_bytes, streamed>(static_cast<const T *>(a.o.residual) + segment_offset(a.p.residual, sample, channel) + within);
+    a.geometry.split(row, sample, channel);
+    const T *const x = static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel) + within;
+    const auto find_y = [&] { return static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel) + within; };
+    T *y = accesses > 1 ? find_y() : nullptr; // while x is on its way; for one access it would take registers of others
+    packed<vec_bytes> data[accesses], added[accesses] = {};
+#pragma unroll
+    for (int v = 0; v < accesses; ++v)
+        if (has(v)) data[v] = load<vec_bytes, streamed>(x + v * step);
+    if (general && a.o.residual) {
+        const T *const residual = static_cast<const T *>(a.o.residual) + segment_offset(a.p.residual, sample, channel) + within;
+#pragma unroll
+        for (int v = 0; v < accesses; ++v)
+            if (has(v)) added[v] = load<vec_bytes, streamed>(residual + v * step);
+    }
     wait_for_dependency(); // for the records: x was there before
     const output_terms<A> t = load_output_terms<T>(a, sample, channel);
-    A d[width];
-    unpack<T>(x, d);
+    if (accesses == 1) y = find_y();
 #pragma unroll
-    for (int i = 0; i < width; ++i) d[i] -= t.shift;
-    store<vec_bytes, streamed>(static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel) + within,
-                               channel_output<T, vec_bytes>(d, t.scale, t.offset, a.o.residual != nullptr, residual, a.p.activation));
+    for (int v = 0; v < accesses; ++v)
+        if (has(v)) {
+            A d[width];
+            unpack<T>(data[v], d);
+#pragma unroll
+            for (int i = 0; i < width; ++i) d[i] -= t.shift;
+            store<vec_bytes, streamed>(y + v * step, channel_output<T, vec_bytes, general>(d, t.scale, t.offset, general && a.o.residual != nullptr,
+                                                                                           added[v], a.p.activation));
+        }
+}
+
+// The access number `at` of the output.
+template <typename T, int vec_bytes, bool streamed>
+__device__ __forceinline__ void apply_access(const channel_split_arguments<accumulator_t<T>> &a, uint64_t at) {
+    const uint64_t all = a.geometry.rows * a.vectors;
+    if (at >= all) return;
+    const uint64_t row = all >> 32 ? at / a.vectors : a.by_vectors.quotient(uint32_t(at));
+    const uint64_t within = (at - row * a.vectors) * (vec_bytes / sizeof(T));
+    apply_accesses<T, vec_bytes, 1, streamed, true>(a, uint32_t(row), within, [](int) { return true; });
 }
 
 // One access a thread; blocks in the opposite order of the moments pass, which left the last ones in the cache.
@@ -216,35 +238,14 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
 
 // The same of a part of a segment in each block: what depends on the segment is found once for all accesses of a thread. Of 16-bit elements, which
 // take more instructions than memory takes time; without a residual, with a short activation.
-constexpr int apply_accesses = 4;
+constexpr int apply_part_accesses = 4;
 
 template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block, 4)
     channel_norm_apply_parts(const __grid_constant__ channel_split_arguments<accumulator_t<T>> a, const __grid_constant__ divisor by_parts) {
-    using A = accumulator_t<T>;
-    constexpr int width = vec_bytes / int(sizeof(T));
     const uint32_t item = gridDim.x - 1 - blockIdx.x, row = by_parts.quotient(item);
-    const uint32_t first = (item - row * by_parts.value) * (split_block * apply_accesses), left = uint32_t(a.vectors) - first;
-    uint32_t sample, channel;
-    a.geometry.split(row, sample, channel);
-    const uint64_t within = uint64_t(first + threadIdx.x) * width;
-    const T *const x = static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel) + within;
-    T *const y = static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel) + within;
-    const auto at = [](int v) { return v * split_block; };
-    packed<vec_bytes> data[apply_accesses];
-#pragma unroll
-    for (int v = 0; v < apply_accesses; ++v)
-        if (at(v) + threadIdx.x < left) data[v] = load<vec_bytes>(x + at(v) * width);
-    wait_for_dependency(); // for the records: x was there before
-    const output_terms<A> t = load_output_terms<T>(a, sample, channel);
-#pragma unroll
-    for (int v = 0; v < apply_accesses; ++v)
-        if (at(v) + threadIdx.x < left) {
-            A d[width];
-            unpack<T>(data[v], d);
-#pragma unroll
-            for (int i = 0; i < width; ++i) d[i] -= t.shift;
-            store<vec_bytes>(y + at(v) * width, channel_output<T, vec_bytes, false>(d, t.scale, t.offset, false, {}, a.p.activation));
-        }
+    const uint32_t first = (item - row * by_parts.value) * (split_block * apply_part_accesses), left = uint32_t(a.vectors) - first;
+    const uint64_t within = uint64_t(first + threadIdx.x) * (vec_bytes / sizeof(T));
+    apply_accesses<T, vec_bytes, apply_part_accesses, true, false>(a, row, within, [&](int v) { return v * split_block + threadIdx.x < left; });
 }
 
 // Host: parts of a segment of `vectors`, for blocks whose threads have `accesses` each; 0 where they would fill them badly, or are too many.
@@ -370,7 +371,7 @@ template <typename T> bops_status channel_norm_split(const bops_channel_norm_par
             }
         const uint64_t accesses = a.geometry.rows * a.vectors;
         if constexpr (sizeof(T) == 2)
-            if (const uint32_t parts = parts_of(a.geometry.rows, a.vectors, apply_accesses))
+            if (const uint32_t parts = parts_of(a.geometry.rows, a.vectors, apply_part_accesses))
                 if (accesses > 0 && !p.uses_running && is_short(p.activation) && (call.prepares || !o.residual)) {
                     launch_shape by_parts = shape;
                     by_parts.grid = dim3(uint32_t(a.geometry.rows * parts));

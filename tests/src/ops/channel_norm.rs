@@ -513,6 +513,10 @@ pub(super) fn backward_cases<F: Family>() -> Vec<Case> {
             add(GradientForm::all(form.act(Activation::Silu)), Data::Normal, false);
         }
         if dtype != DType::F64 {
+            let form = Form::affine(dense(dtype, &IN_REGISTERS), F::groups(IN_REGISTERS[1]), DType::F32);
+            for activation in [Activation::Identity, Activation::Relu, Activation::Silu] {
+                add(GradientForm::all(form.clone().act(activation)), Data::LargeMean, false);
+            }
             // One slab, on chip.
             let form = Form::affine(last(dtype, &[3, 64, 61, 47]), F::groups(64), DType::F32);
             add(GradientForm::all(form.clone()), Data::Normal, false);

@@ -41,12 +41,14 @@ fn clustered(p: &Problem) -> Option<Tuned> {
     let on_chip = || {
         let (single, relay) = (single(p), relay(p, 1));
         match (&single, &relay) {
-            (Some(one), Some(many)) if one.cluster > 1 && many.is_worthwhile() => Some(many.tuned),
+            (Some(one), Some(many)) if one.cluster > 1 && one.stagger_cycles == 0 && many.is_worthwhile() => {
+                Some(many.tuned)
+            }
             (None, Some(many)) => Some(many.tuned),
             _ => single.or_else(|| held(p, 1)),
         }
     };
-    slab(p, 1).or_else(on_chip)
+    stripe(p, 1).or_else(|| segment(p, 1)).or_else(on_chip)
 }
 
 /// The variant that serves a backward.
@@ -60,7 +62,7 @@ pub(super) fn backward(p: &Problem) -> Result<Tuned, String> {
         (Some(walking), Some(cooperative)) if !cooperative.is_faster_than(&walking, p) => Some(walking),
         (walking, cooperative) => cooperative.map(|cooperative| cooperative.tuned).or(walking),
     };
-    match slab(p, 2).or_else(|| single_backward(p)).or_else(large) {
+    match stripe(p, 2).or_else(|| segment(p, 2)).or_else(|| single_backward(p)).or_else(large) {
         Some(tuned) => Ok(tuned),
         None => split_backward(p),
     }
@@ -84,26 +86,26 @@ impl Problem {
     }
 }
 
-/// Threads of a block of the slab variant, and the channels it may have.
-const SLAB_THREADS: u64 = 512;
-const SLAB_CHANNELS: [u64; 4] = [1, 2, 4, 8];
+/// Threads of a block of the stripe variant, and the channels it may have.
+const STRIPE_THREADS: u64 = 512;
+const STRIPE_CHANNELS: [u64; 4] = [1, 2, 4, 8];
 /// Threads of the blocks that share a multiprocessor: forward, backward.
-const SLAB_RESIDENT_THREADS: [u64; 2] = [1024, 512];
+const STRIPE_RESIDENT_THREADS: [u64; 2] = [1024, 512];
 /// The most blocks that share a multiprocessor.
-const SLAB_RESIDENTS: u64 = 4;
+const STRIPE_RESIDENTS: u64 = 4;
 /// Shared memory of a block that kernels declare themselves and that the device keeps for itself, in bytes.
-const SLAB_SHARED: u64 = 1536;
+const STRIPE_SHARED: u64 = 1536;
 /// 16-bit elements in registers: threads of a block, and samples of a thread, at most.
-const SLAB_HELD: [u64; 2] = [256, 13];
+const STRIPE_HELD: [u64; 2] = [256, 13];
 /// The longest chain of additions: over the samples of a thread, and across threads.
-const SLAB_CHAIN: u64 = 48;
+const STRIPE_CHAIN: u64 = 48;
 /// Samples of a thread that make up for the sums across threads.
-const SLAB_SAMPLES: u64 = 8;
+const STRIPE_SAMPLES: u64 = 8;
 /// Shared memory that kernels declare themselves and what the device keeps for itself, in bytes.
 const RESERVED_SHARED: u64 = 4096;
 
 /// BatchNorm over small spatial extents that are no whole number of vectors: a few channels of all samples on chip. `arrays`: x, or dy and x.
-fn slab(p: &Problem, arrays: u64) -> Option<Tuned> {
+fn stripe(p: &Problem, arrays: u64) -> Option<Tuned> {
     let shape = &p.shape;
     let size = u64::from(p.element_bytes);
     let serves = shape.groups == 0 && !p.inference && p.sample_vector_bytes == 16 && p.vec_bytes() < 16;
@@ -111,7 +113,7 @@ fn slab(p: &Problem, arrays: u64) -> Option<Tuned> {
     {
         return None;
     }
-    let channels = *SLAB_CHANNELS.iter().find(|&&channels| (channels * shape.spatial * size).is_multiple_of(16))?;
+    let channels = *STRIPE_CHANNELS.iter().find(|&&channels| (channels * shape.spatial * size).is_multiple_of(16))?;
     let run = channels.checked_mul(shape.spatial)?;
     let bytes = run.checked_mul(shape.batch)?.checked_mul(size * arrays)?;
     if !shape.channels.is_multiple_of(channels) {
@@ -120,19 +122,19 @@ fn slab(p: &Problem, arrays: u64) -> Option<Tuned> {
     let (blocks, vectors) = (shape.channels / channels, run * size / 16);
     // Two sums of every element of a run in every turn.
     let sums = run.checked_mul(8)?;
-    let fitting = u64::from(p.shared_bytes) / bytes.checked_add(sums)?.checked_add(SLAB_SHARED)?;
-    let residents = fitting.min(SLAB_RESIDENTS).min(blocks.div_ceil(u64::from(p.multiprocessors)));
-    let room = (u64::from(p.shared_bytes).checked_div(residents)?).checked_sub(bytes + SLAB_SHARED)?;
-    let threads = (SLAB_RESIDENT_THREADS[arrays as usize - 1] / residents).min(SLAB_THREADS);
-    let turns_of = |threads: u64| (threads / vectors).min(shape.batch.div_ceil(SLAB_SAMPLES));
-    let held = turns_of(SLAB_HELD[0]);
+    let fitting = u64::from(p.shared_bytes) / bytes.checked_add(sums)?.checked_add(STRIPE_SHARED)?;
+    let residents = fitting.min(STRIPE_RESIDENTS).min(blocks.div_ceil(u64::from(p.multiprocessors)));
+    let room = (u64::from(p.shared_bytes).checked_div(residents)?).checked_sub(bytes + STRIPE_SHARED)?;
+    let threads = (STRIPE_RESIDENT_THREADS[arrays as usize - 1] / residents).min(STRIPE_THREADS);
+    let turns_of = |threads: u64| (threads / vectors).min(shape.batch.div_ceil(STRIPE_SAMPLES));
+    let held = turns_of(STRIPE_HELD[0]);
     let is_held = arrays == 1 && size == 2 && p.is_at_most_relu() && held > 0;
-    let is_held = is_held && shape.batch.div_ceil(held) <= SLAB_HELD[1];
+    let is_held = is_held && shape.batch.div_ceil(held) <= STRIPE_HELD[1];
     let turns = if is_held { held } else { turns_of(threads).min(room / sums) };
     let chain = shape.batch.div_ceil(turns.max(1)) + shape.spatial.div_ceil(32) * turns + 7;
-    (turns > 0 && chain <= SLAB_CHAIN).then_some(())?;
+    (turns > 0 && chain <= STRIPE_CHAIN).then_some(())?;
     Some(Tuned {
-        variant: sys::BOPS_CHANNEL_NORM_SLAB,
+        variant: sys::BOPS_CHANNEL_NORM_STRIPE,
         vec_bytes: 16,
         vectors: channels as u32,
         chunks: turns as u32,
@@ -239,6 +241,8 @@ const SINGLE_SMALLER: u64 = 7;
 /// multiprocessor start one after another, where blocks follow them.
 const SINGLE_SHARED: u64 = 3 << 10;
 const SINGLE_STAGGER: [u64; 2] = [2, 25];
+/// Forward: the largest cluster, of 16-bit elements and of others, that starts apart, with blocks half as large so that four share a multiprocessor.
+const SINGLE_APART: [u64; 2] = [2, 4];
 /// Backward, in warps of a block: where it shares a multiprocessor, where it has one to itself, where a cluster takes all samples.
 const SINGLE_BACKWARD_WARPS: [u64; 3] = [15, 20, 5];
 /// Bytes of dy and x in a block up to which a cluster takes all samples, and its blocks.
@@ -296,6 +300,42 @@ impl Problem {
     }
 }
 
+/// Vectors of a thread that has part of a segment in registers, forward and backward, and threads of its block, at most.
+const SEGMENT_VECTORS: [u64; 2] = [8, 4];
+const SEGMENT_THREADS: u64 = 512;
+/// Forward, bytes of x beyond which the shared memory of blocks that start one after another is faster, but not through SiLU of 16-bit elements, whose
+/// instructions it does not make fewer.
+const SEGMENT_BYTES: u64 = 96 << 20;
+
+/// Groups of one segment, which a block has in registers. `arrays`: x, or dy and x.
+fn segment(p: &Problem, arrays: usize) -> Option<Tuned> {
+    let all = p.group_vectors()?;
+    let groups = p.shape.group_count();
+    let is_costly = p.activation == Activation::Silu && p.element_bytes == 2;
+    let wins = if arrays == 1 { is_costly || groups.saturating_mul(all * 16) <= SEGMENT_BYTES } else { p.has_dx };
+    if p.shape.groups == 0 || p.shape.group_segments() != 1 || p.is_general() || !wins {
+        return None;
+    }
+    let threads = all.div_ceil(SEGMENT_VECTORS[arrays - 1]).next_multiple_of(32);
+    let (workspace_bytes, after) = match arrays {
+        1 => (if p.has_running { groups * 16 } else { 0 }, running_launches(p)),
+        _ => (if p.has_parameter_gradients { groups * 8 } else { 0 }, u32::from(p.has_parameter_gradients)),
+    };
+    let tuned = Tuned {
+        variant: sys::BOPS_CHANNEL_NORM_SEGMENT,
+        vec_bytes: 16,
+        vectors: all.div_ceil(threads) as u32,
+        threads: threads as u32,
+        cluster: 1,
+        grid: groups as u32,
+        overlaps: u32::from(p.capability >= 90),
+        workspace_bytes,
+        launches: 1 + after,
+        ..Tuned::default()
+    };
+    (threads <= SEGMENT_THREADS).then_some(tuned)
+}
+
 /// Groups of which a block or a cluster takes one, whole, into shared memory.
 fn single(p: &Problem) -> Option<Tuned> {
     let all = p.group_vectors()?;
@@ -308,6 +348,14 @@ fn single(p: &Problem) -> Option<Tuned> {
         }
         cluster => cluster,
     };
+    // Where two blocks share a multiprocessor and others follow, four of half the size hide each other's phases better.
+    let room = |blocks: u64| (u64::from(p.shared_bytes) / blocks).saturating_sub(SINGLE_SHARED + parameters * 8) / 16;
+    let is_pair = all.div_ceil(cluster) > room(3) && groups.checked_mul(cluster)? > 2 * u64::from(p.multiprocessors);
+    let halves = cluster * 2;
+    let is_allowed = halves <= SINGLE_APART[usize::from(p.element_bytes == 4)].min(u64::from(p.max_cluster));
+    let is_measured = !p.is_general() && (p.element_bytes == 4 || p.activation != Activation::Silu);
+    let is_halved = is_pair && is_allowed && is_measured && all.div_ceil(halves) <= room(4);
+    let cluster = if is_halved { halves } else { cluster };
     let (blocks, own) = (groups.checked_mul(cluster)?, all.div_ceil(cluster));
     let together = blocks.div_ceil(u64::from(p.multiprocessors));
     let vectors = match together {
@@ -322,10 +370,10 @@ fn single(p: &Problem) -> Option<Tuned> {
     let workspace_bytes = if p.shape.groups > 0 && p.has_running { groups * 16 } else { 0 };
     let bytes = threads * vectors * 16;
     let residents = (u64::from(p.shared_bytes) / (bytes + parameters * 8 + SINGLE_SHARED)).min(1024 / threads.max(1));
-    let keep_step = cluster == 1 && residents > 1 && blocks > u64::from(p.multiprocessors) * residents;
+    let keep_step = (cluster == 1 || is_halved) && residents > 1 && blocks > u64::from(p.multiprocessors) * residents;
     let tuned = if keep_step {
-        let stages = (bytes * SINGLE_STAGGER[0] / SINGLE_STAGGER[1]) as u32;
-        Tuned { stages, chunks: p.multiprocessors, tensors: residents as u32, ..tuned }
+        let stagger_cycles = (bytes * SINGLE_STAGGER[0] / SINGLE_STAGGER[1]) as u32;
+        Tuned { stagger_cycles, multiprocessors: p.multiprocessors, residents: residents as u32, ..tuned }
     } else {
         tuned
     };
@@ -906,7 +954,7 @@ mod tests {
                         );
                         assert!(threads == 256 || threads <= 32 && threads.is_power_of_two(), "{tuned:?}");
                     }
-                    sys::BOPS_CHANNEL_NORM_SLAB => {
+                    sys::BOPS_CHANNEL_NORM_STRIPE => {
                         assert!(p.shape.channels.is_multiple_of(u64::from(tuned.vectors)), "{p:?} {tuned:?}");
                         assert_eq!(u64::from(tuned.grid * tuned.vectors), p.shape.channels);
                         let run = u64::from(tuned.vectors) * p.shape.spatial;
@@ -950,6 +998,19 @@ mod tests {
                             arrays == 1 || tuned.vectors <= 27 && threads <= 640 && p.shape.groups > 0,
                             "{tuned:?}"
                         );
+                    }
+                    sys::BOPS_CHANNEL_NORM_SEGMENT => {
+                        assert_eq!((p.shape.group_segments(), tuned.cluster), (1, 1), "{p:?}");
+                        assert_eq!(u64::from(tuned.grid), p.shape.group_count(), "{tuned:?}");
+                        let most = if arrays == 1 { 8 } else { 4 };
+                        assert!(
+                            u64::from(tuned.vectors) * threads >= vectors && tuned.vectors <= most,
+                            "{p:?} {tuned:?}"
+                        );
+                        assert!(threads.is_multiple_of(32) && threads <= 512, "{p:?} {tuned:?}");
+                        assert!(p.shape.groups > 0 && !p.is_general() && !p.inference, "{p:?} {tuned:?}");
+                        let sums = if arrays == 2 { p.shape.batch * p.shape.channels * 8 } else { 0 };
+                        assert!(tuned.workspace_bytes >= sums, "{p:?} {tuned:?}");
                     }
                     sys::BOPS_CHANNEL_NORM_RELAY => {
                         let segments = p.shape.group_segments();
@@ -1065,8 +1126,6 @@ mod tests {
             let tuned = backward(&extra(shape, 4)).unwrap();
             assert_eq!((tuned.threads, tuned.vectors, tuned.chunks), (threads, vectors, chunks), "{shape:?}");
         }
-        let many = backward(&h200([1, 256, 16384, 256], 2)).unwrap();
-        assert_eq!((many.variant, many.is_merged, many.cluster), (sys::BOPS_CHANNEL_NORM_SINGLE, 0, 1));
         let merged = backward(&h200([2, 1280, 256, 32], 2)).unwrap();
         assert_eq!((merged.variant, merged.is_merged, merged.cluster), (sys::BOPS_CHANNEL_NORM_SINGLE, 1, 4));
         assert_eq!((merged.launches, merged.workspace_bytes, merged.threads, merged.stages), (1, 0, 160, 0));
@@ -1086,13 +1145,13 @@ mod tests {
         for (bytes, ahead, back) in [(2, (256, 5, 1), (224, 4, 0)), (4, (224, 4, 0), (256, 5, 0))] {
             let small = h200([64, 2048, 49, 0], bytes);
             for (tuned, expected) in [(forward(&small).unwrap(), ahead), (backward(&small).unwrap(), back)] {
-                assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_SLAB);
+                assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_STRIPE);
                 assert_eq!((tuned.threads, tuned.chunks, tuned.stages), expected, "{bytes}");
             }
         }
         let with_residual = extra([64, 2048, 49, 0], 2);
         let relu = Problem { activation: Activation::Relu, ..with_residual };
-        for (p, variant) in [(with_residual, sys::BOPS_CHANNEL_NORM_SPLIT), (relu, sys::BOPS_CHANNEL_NORM_SLAB)] {
+        for (p, variant) in [(with_residual, sys::BOPS_CHANNEL_NORM_SPLIT), (relu, sys::BOPS_CHANNEL_NORM_STRIPE)] {
             assert_eq!((forward(&p).unwrap().variant, backward(&p).unwrap().variant), (variant, variant));
         }
         for (shape, bytes, expected) in [
@@ -1102,8 +1161,6 @@ mod tests {
             ([2, 1280, 256, 32], 2, (2, 320, 2)),
             ([2, 1280, 256, 32], 4, (2, 320, 4)),
             ([1, 512, 16384, 32], 2, (7, 480, 4)),
-            ([1, 256, 16384, 256], 2, (1, 512, 4)),
-            ([1, 256, 16384, 256], 4, (1, 512, 0)),
             ([32, 256, 3136, 32], 2, (1, 224, 0)),
         ] {
             let tuned = forward(&h200(shape, bytes)).unwrap();
@@ -1117,7 +1174,40 @@ mod tests {
             assert_eq!(forward(&p).unwrap().cached, 0, "{p:?}");
         }
         let apart = forward(&h200([32, 256, 3136, 32], 2)).unwrap();
-        assert_eq!((apart.stages, apart.chunks, apart.tensors), (4014, 132, 4));
+        assert_eq!((apart.stagger_cycles, apart.multiprocessors, apart.residents), (4014, 132, 4));
+        for (shape, bytes, cluster) in
+            [([64, 512, 784, 0], 2, 2), ([64, 512, 784, 0], 4, 4), ([32, 256, 3136, 32], 4, 2)]
+        {
+            let halved = forward(&h200(shape, bytes)).unwrap();
+            assert_eq!((halved.variant, halved.cluster), (sys::BOPS_CHANNEL_NORM_SINGLE, cluster), "{shape:?}");
+            assert_eq!((halved.threads, halved.vectors, halved.overlaps), (224, 14, 0), "{shape:?}");
+            assert_eq!((halved.stagger_cycles, halved.residents), (4014, 4), "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn a_block_has_a_short_segment_in_registers() {
+        let (identity, silu) = (Activation::Identity, Activation::Silu);
+        let variants = |shape, bytes, activation| {
+            let p = Problem { activation, ..h200(shape, bytes) };
+            (forward(&p).unwrap().variant, backward(&p).unwrap().variant)
+        };
+        let (segment, single) = (sys::BOPS_CHANNEL_NORM_SEGMENT, sys::BOPS_CHANNEL_NORM_SINGLE);
+        for (shape, bytes, activation, expected) in [
+            ([8, 64, 16384, 64], 2, identity, (segment, segment)),
+            ([8, 128, 4096, 128], 2, silu, (segment, segment)),
+            ([8, 128, 4096, 128], 4, identity, (segment, segment)),
+            ([64, 64, 12544, 64], 2, identity, (single, segment)), // more than blocks without shared memory serve well
+            ([64, 64, 12544, 64], 2, silu, (segment, segment)),
+            ([1, 256, 16384, 256], 2, Activation::GeluErf, (single, single)),
+            ([8, 128, 4096, 64], 2, identity, (single, single)), // two segments a group
+        ] {
+            assert_eq!(variants(shape, bytes, activation), expected, "{shape:?} {bytes} {activation:?}");
+        }
+        let ahead = forward(&h200([8, 64, 16384, 64], 2)).unwrap();
+        assert_eq!((ahead.threads, ahead.vectors, ahead.grid, ahead.overlaps), (256, 8, 512, 1));
+        let back = backward(&h200([8, 64, 16384, 64], 2)).unwrap();
+        assert_eq!((back.threads, back.vectors, back.launches, back.workspace_bytes), (512, 4, 2, 512 * 8));
     }
 
     #[test]

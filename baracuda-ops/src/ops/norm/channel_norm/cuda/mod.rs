@@ -81,7 +81,7 @@ impl Problem {
     }
 }
 
-/// A choice, with what a run needs for it. The fields up to `cached` are those of `bops_channel_norm_choice` in `csrc/bops.h`.
+/// A choice, with what a run needs for it. The fields up to `residents` are those of `bops_channel_norm_choice` in `csrc/bops.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tuned {
     pub(crate) variant: u32,
@@ -96,6 +96,9 @@ pub(crate) struct Tuned {
     pub(crate) is_merged: u32,
     pub(crate) tensors: u32,
     pub(crate) cached: u32,
+    pub(crate) stagger_cycles: u32,
+    pub(crate) multiprocessors: u32,
+    pub(crate) residents: u32,
     pub(crate) workspace_bytes: u64,
     pub(crate) launches: u32,
 }
@@ -116,6 +119,9 @@ impl Tuned {
             self.is_merged,
             self.tensors,
             self.cached,
+            self.stagger_cycles,
+            self.multiprocessors,
+            self.residents,
         ];
         tuning[..words.len()].copy_from_slice(&words);
         let workspace = match self.workspace_bytes {
@@ -127,8 +133,24 @@ impl Tuned {
 }
 
 fn c_choice(choice: &Choice) -> sys::bops_channel_norm_choice {
-    let [variant, vec_bytes, vectors, threads, cluster, grid, stages, chunks, overlaps, is_merged, tensors, cached, ..] =
-        choice.tuning;
+    let [
+        variant,
+        vec_bytes,
+        vectors,
+        threads,
+        cluster,
+        grid,
+        stages,
+        chunks,
+        overlaps,
+        is_merged,
+        tensors,
+        cached,
+        stagger_cycles,
+        multiprocessors,
+        residents,
+        ..,
+    ] = choice.tuning;
     sys::bops_channel_norm_choice {
         variant,
         vec_bytes,
@@ -142,6 +164,9 @@ fn c_choice(choice: &Choice) -> sys::bops_channel_norm_choice {
         is_merged,
         tensors,
         cached,
+        stagger_cycles,
+        multiprocessors,
+        residents,
     }
 }
 

@@ -1,37 +1,37 @@
-// BatchNorm over small spatial extents, forward: a block holds the same few channels of every sample in shared memory.
+// BatchNorm over small spatial extents, forward: a block holds a stripe, the same few channels of every sample, in shared memory.
 #pragma once
 #include "channel_norm_split.cuh"
 
 namespace bops {
 
-constexpr int slab_threads = 512, slab_channels = 8; // of a block, at most
-constexpr uint32_t slab_parts = 4;                   // of a thread's vectors, waited for one after another
+constexpr int stripe_threads = 512, stripe_channels = 8; // of a block, at most
+constexpr uint32_t stripe_parts = 4;                     // of a thread's vectors, waited for one after another
 
-// `slab` channels follow each other in memory: a run of slab * spatial elements of each sample, a whole number of vectors of 16 bytes. A thread has
-// one vector of the run in every `turns`-th sample, so that the channels of its elements stay the same.
-struct slab_geometry {
-    uint32_t slab, batch, spatial, run, vectors; // run: elements; vectors: of a run
-    uint32_t turns, part;                        // samples that a block's threads take at once; samples of a thread in a part
+// The channels of a stripe follow each other in memory: a run of channels * spatial elements of each sample, a whole number of vectors of 16 bytes. A
+// thread has one vector of the run in every `turns`-th sample, so that the channels of its elements stay the same.
+struct stripe_geometry {
+    uint32_t channels, batch, spatial, run, vectors; // run: elements; vectors: of a run
+    uint32_t turns, part;                            // samples that a block's threads take at once; samples of a thread in a part
     divisor by_vectors, by_spatial;
 
     __host__ void set(const bops_channel_norm_choice &c, uint64_t samples, uint64_t extent, uint32_t width) {
-        slab = c.vectors, batch = uint32_t(samples), spatial = uint32_t(extent);
-        run = slab * spatial, vectors = run / width;
-        turns = c.chunks, part = ((batch + turns - 1) / turns + slab_parts - 1) / slab_parts;
+        channels = c.vectors, batch = uint32_t(samples), spatial = uint32_t(extent);
+        run = channels * spatial, vectors = run / width;
+        turns = c.chunks, part = ((batch + turns - 1) / turns + stripe_parts - 1) / stripe_parts;
         by_vectors = divisor(vectors), by_spatial = divisor(spatial);
     }
-    // Bytes of two sums of every element of the run in every turn, and of the slab of so many tensors.
+    // Bytes of two sums of every element of the run in every turn, and of the stripe of so many tensors.
     __host__ uint32_t shared_bytes(uint32_t tensors) const { return turns * run * 8 + batch * vectors * 16 * tensors; }
 };
 
-// A thread's share of a slab. In dynamic shared memory: the two sums, [turn][run] each, and the slab of each tensor, [sample][vector].
-struct slab_share {
-    const slab_geometry &g;
+// A thread's share of a stripe. In dynamic shared memory: the two sums, [turn][run] each, and the stripe of each tensor, [sample][vector].
+struct stripe_share {
+    const stripe_geometry &g;
     uint32_t turn, vector, step, samples; // step: vectors of one tensor in all turns
     float *sums, *squares;
     uint4 *data;
 
-    __device__ __forceinline__ explicit slab_share(const slab_geometry &geometry) : g(geometry) {
+    __device__ __forceinline__ explicit stripe_share(const stripe_geometry &geometry) : g(geometry) {
         turn = g.by_vectors.quotient(threadIdx.x), vector = threadIdx.x - turn * g.vectors, step = g.turns * g.vectors;
         samples = turn < g.turns && turn < g.batch ? (g.batch - turn + g.turns - 1) / g.turns : 0;
         sums = reinterpret_cast<float *>(dynamic_shared), squares = sums + g.turns * g.run;
@@ -39,7 +39,7 @@ struct slab_share {
     }
     // Element of a tensor at which this thread's vector starts in its first sample.
     template <int width> __device__ __forceinline__ uint64_t offset(const bops_channel_strides &s) const {
-        return uint64_t(blockIdx.x * g.slab) * s.channel + turn * s.batch + vector * width;
+        return uint64_t(blockIdx.x * g.channels) * s.channel + turn * s.batch + vector * width;
     }
     // Where the vector of this thread's sample number k is.
     __device__ __forceinline__ uint4 &place(uint32_t k, uint32_t tensor = 0) const { return data[tensor * (g.batch * g.vectors) + k * step]; }
@@ -49,12 +49,12 @@ struct slab_share {
     }
     // Calls f(sample of the thread) for part number `index` of them once its copies have come. All threads of a block make as many groups of copies.
     template <typename F> __device__ __forceinline__ void for_part(uint32_t index, const F &f) const {
-        copy_wait(slab_parts - 1 - index);
+        copy_wait(stripe_parts - 1 - index);
         const uint32_t end = min((index + 1) * g.part, samples);
 #pragma unroll 2
         for (uint32_t k = index * g.part; k < end; ++k) f(k);
     }
-    // Calls f(i, channel of the slab) for the elements of this thread's vector.
+    // Calls f(i, channel of the stripe) for the elements of this thread's vector.
     template <int width, typename F> __device__ __forceinline__ void for_elements(const F &f) const {
         if (turn >= g.turns) return;
         uint32_t t = g.by_spatial.quotient(vector * width), left = (t + 1) * g.spatial - vector * width;
@@ -85,17 +85,17 @@ struct slab_share {
     }
 };
 
-struct channel_slab_arguments {
+struct channel_stripe_arguments {
     bops_channel_norm_params p;
     bops_channel_norm_operands o;
-    slab_geometry slab;
+    stripe_geometry stripe;
     float eps, momentum, reciprocal_count, reciprocal_early, unbias; // early: elements of a channel in the first part
     uint32_t weight_is_wide, overlaps;
 };
 
-// Of channel `t` of the slab: what is saved, and what the output takes.
-__device__ __forceinline__ void finish_slab_channel(const channel_slab_arguments &a, moments<float> total, const channel_before<float> &before,
-                                                    uint32_t channel, float (*terms)[slab_channels], uint32_t t) {
+// Of channel `t` of the stripe: what is saved, and what the output takes.
+__device__ __forceinline__ void finish_stripe_channel(const channel_stripe_arguments &a, moments<float> total, const channel_before<float> &before,
+                                                      uint32_t channel, float (*terms)[stripe_channels], uint32_t t) {
     total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
     const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
     const float scale = s.rstd * before.weight;
@@ -105,27 +105,27 @@ __device__ __forceinline__ void finish_slab_channel(const channel_slab_arguments
 }
 
 // has_residual: with no activation or a ReLU.
-template <typename T, bool has_residual> __global__ void __launch_bounds__(slab_threads, 2)
-    channel_norm_slab(const __grid_constant__ channel_slab_arguments a) {
+template <typename T, bool has_residual> __global__ void __launch_bounds__(stripe_threads, 2)
+    channel_norm_stripe(const __grid_constant__ channel_stripe_arguments a) {
     constexpr int width = 16 / int(sizeof(T));
-    __shared__ float terms[3][slab_channels]; // shift, scale, offset
-    __shared__ channel_before<float> before[slab_channels];
+    __shared__ float terms[3][stripe_channels]; // shift, scale, offset
+    __shared__ channel_before<float> before[stripe_channels];
     if (a.overlaps) {
         fetch_arguments(a);
         follow_previous();
     }
-    const slab_geometry &g = a.slab;
-    const slab_share own(g);
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, first_channel = blockIdx.x * g.slab;
+    const stripe_geometry &g = a.stripe;
+    const stripe_share own(g);
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, first_channel = blockIdx.x * g.channels;
 
-    // 1. The slab on its way to shared memory; every thread reads what it copied itself. What else a channel needs comes at the same time.
+    // 1. The stripe on its way to shared memory; every thread reads what it copied itself. What else a channel needs comes at the same time.
     const T *const x = static_cast<const T *>(a.o.x) + own.template offset<width>(a.p.x);
-    for (uint32_t part = 0; part < slab_parts; ++part) {
+    for (uint32_t part = 0; part < stripe_parts; ++part) {
         for (uint32_t k = part * g.part; k < min((part + 1) * g.part, own.samples); ++k)
             copy_async_cached(&own.place(k), x + k * (g.turns * a.p.x.batch), evict_first());
         copy_commit();
     }
-    if (threadIdx.x < g.slab) before[threadIdx.x].template load<T>(a.o, a.weight_is_wide, a.momentum, first_channel + threadIdx.x);
+    if (threadIdx.x < g.channels) before[threadIdx.x].template load<T>(a.o, a.weight_is_wide, a.momentum, first_channel + threadIdx.x);
 
     // 2. The statistics of each channel, about the mean of its first samples, a quarter of all, while the others arrive.
     float sum[width] = {}, square[width] = {}, shift[width], scale[width], offset[width];
@@ -137,13 +137,13 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(slab_
     });
     own.put(own.sums, sum);
     __syncthreads();
-    for (uint32_t t = warp; t < g.slab; t += warps) {
+    for (uint32_t t = warp; t < g.channels; t += warps) {
         const float total = own.channel_sum(own.sums, t);
         if (lane == 0) terms[0][t] = total * a.reciprocal_early;
     }
     __syncthreads();
     own.template for_elements<width>([&](int i, uint32_t t) { shift[i] = terms[0][t], sum[i] = 0; });
-    for (uint32_t part = 0; part < slab_parts; ++part)
+    for (uint32_t part = 0; part < stripe_parts; ++part)
         own.for_part(part, [&](uint32_t k) {
             float value[width];
             own.template load<T>(k, 0, value);
@@ -151,10 +151,10 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(slab_
         });
     own.put(own.sums, sum), own.put(own.squares, square);
     __syncthreads();
-    for (uint32_t t = warp; t < g.slab; t += warps) {
+    for (uint32_t t = warp; t < g.channels; t += warps) {
         const moments<float> total = {terms[0][t], own.channel_sum(own.sums, t), own.channel_sum(own.squares, t)};
         __syncwarp(); // all have read the shift
-        if (lane == 0) finish_slab_channel(a, total, before[t], first_channel + t, terms, t);
+        if (lane == 0) finish_stripe_channel(a, total, before[t], first_channel + t, terms, t);
     }
     __syncthreads();
 
@@ -190,33 +190,33 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(slab_
     }
 }
 
-constexpr int slab_held_threads = 256, slab_held = 13; // of a block, at most; samples of a thread, at most
+constexpr int stripe_held_threads = 256, stripe_held = 13; // of a block, at most; samples of a thread, at most
 
 // The same of 16-bit elements in registers, which takes fewer instructions: they are as many for half the bytes. A thread takes the moments of each of
 // its elements over its samples, about the mean of the first, a quarter of all; dynamic shared memory has them as sums, squares and shifts, [turn][run]
 // each. With no activation or a ReLU.
-template <typename T, bool has_residual> __global__ void __launch_bounds__(slab_held_threads, 2)
-    channel_norm_slab_held(const __grid_constant__ channel_slab_arguments a) {
-    constexpr int width = 16 / int(sizeof(T)), early = (slab_held + 3) / 4;
-    __shared__ float terms[3][slab_channels]; // shift, scale, offset
-    __shared__ channel_before<float> before[slab_channels];
+template <typename T, bool has_residual> __global__ void __launch_bounds__(stripe_held_threads, 2)
+    channel_norm_stripe_held(const __grid_constant__ channel_stripe_arguments a) {
+    constexpr int width = 16 / int(sizeof(T)), early = (stripe_held + 3) / 4;
+    __shared__ float terms[3][stripe_channels]; // shift, scale, offset
+    __shared__ channel_before<float> before[stripe_channels];
     if (a.overlaps) {
         fetch_arguments(a);
         follow_previous();
     }
-    const slab_geometry &g = a.slab;
-    const slab_share own(g);
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, first_channel = blockIdx.x * g.slab;
+    const stripe_geometry &g = a.stripe;
+    const stripe_share own(g);
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, first_channel = blockIdx.x * g.channels;
 
-    // 1. The slab in registers.
+    // 1. The stripe in registers.
     const T *const x = static_cast<const T *>(a.o.x) + own.template offset<width>(a.p.x);
-    packed<16> data[slab_held];
+    packed<16> data[stripe_held];
 #pragma unroll
-    for (int k = 0; k < slab_held; ++k) {
+    for (int k = 0; k < stripe_held; ++k) {
         data[k] = {};
         if (k < own.samples) data[k] = load<16>(x + k * (g.turns * a.p.x.batch));
     }
-    if (threadIdx.x < g.slab) before[threadIdx.x].template load<T>(a.o, a.weight_is_wide, a.momentum, first_channel + threadIdx.x);
+    if (threadIdx.x < g.channels) before[threadIdx.x].template load<T>(a.o, a.weight_is_wide, a.momentum, first_channel + threadIdx.x);
 
     // 2. The statistics of each channel.
     float shift[width] = {}, sum[width] = {}, square[width] = {};
@@ -229,7 +229,7 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(slab_
         for (int i = 0; i < width; ++i) shift[i] = fmaf(value[i], reciprocal_early, shift[i]);
     }
 #pragma unroll
-    for (int k = 0; k < slab_held; ++k)
+    for (int k = 0; k < stripe_held; ++k)
         if (k < own.samples) {
             float value[width];
             unpack<T>(data[k], value);
@@ -238,7 +238,7 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(slab_
     float *const shifts = own.squares + g.turns * g.run;
     own.put(shifts, shift), own.put(own.sums, sum), own.put(own.squares, square);
     __syncthreads();
-    for (uint32_t t = warp; t < g.slab; t += warps) {
+    for (uint32_t t = warp; t < g.channels; t += warps) {
         const auto for_parts = [&](const auto &f) {
             for (uint32_t s = lane; s < g.spatial; s += 32)
 #pragma unroll 5
@@ -254,7 +254,7 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(slab_
         for_parts([&](const moments<float> &part, float count) { merge(total, part, count); });
         float both[2] = {total.sum, total.square};
         warp_sum(both, 32);
-        if (lane == 0) finish_slab_channel(a, {total.shift, both[0], both[1]}, before[t], first_channel + t, terms, t);
+        if (lane == 0) finish_stripe_channel(a, {total.shift, both[0], both[1]}, before[t], first_channel + t, terms, t);
     }
     __syncthreads();
 
@@ -264,7 +264,7 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(slab_
     T *const y = static_cast<T *>(a.o.y) + own.template offset<width>(a.p.y);
     const T *const residual = static_cast<const T *>(a.o.residual) + own.template offset<width>(a.p.residual);
 #pragma unroll
-    for (int k = 0; k < slab_held; ++k)
+    for (int k = 0; k < stripe_held; ++k)
         if (k < own.samples) {
             packed<16> added;
             if (has_residual) added = load<16, false>(residual + k * (g.turns * a.p.residual.batch));
@@ -283,25 +283,25 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(slab_
         }
 }
 
-// Host: the SLAB variant.
-template <typename T> bops_status channel_norm_slab_kernels(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
-                                                            bops_dtype weight_dtype, const bops_channel_norm_operands &o, const kernel_call &call) {
+// Host: the STRIPE variant.
+template <typename T> bops_status channel_norm_stripe_kernels(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
+                                                              bops_dtype weight_dtype, const bops_channel_norm_operands &o, const kernel_call &call) {
     if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
     else {
-        channel_slab_arguments a = {};
-        a.slab.set(c, p.batch, p.spatial, 16 / sizeof(T));
+        channel_stripe_arguments a = {};
+        a.stripe.set(c, p.batch, p.spatial, 16 / sizeof(T));
         const double count = double(p.batch * p.spatial);
-        const uint64_t early = a.slab.part * a.slab.turns;
+        const uint64_t early = a.stripe.part * a.stripe.turns;
         a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = float(p.momentum);
         a.reciprocal_count = float(1.0 / count), a.unbias = float(count / (count - 1.0));
         a.reciprocal_early = float(1.0 / double((early < p.batch ? early : p.batch) * p.spatial));
         a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps != 0;
-        shape.shared_bytes = c.stages ? a.slab.turns * a.slab.run * 12 : a.slab.shared_bytes(1);
-        auto forms = forms_of(channel_norm_slab<T, false>, channel_norm_slab<T, true>);
+        shape.shared_bytes = c.stages ? a.stripe.turns * a.stripe.run * 12 : a.stripe.shared_bytes(1);
+        auto forms = forms_of(channel_norm_stripe<T, false>, channel_norm_stripe<T, true>);
         if constexpr (sizeof(T) == 2)
-            if (c.stages) forms = forms_of(channel_norm_slab_held<T, false>, channel_norm_slab_held<T, true>);
+            if (c.stages) forms = forms_of(channel_norm_stripe_held<T, false>, channel_norm_stripe_held<T, true>);
         const bops_status status = call.one_of(o.residual != nullptr, forms, shape, a);
         return status ? status : finish_running<float>(p, o, nullptr, call);
     }

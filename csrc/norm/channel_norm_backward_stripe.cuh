@@ -1,41 +1,41 @@
-// Gradients of BatchNorm over small spatial extents: a block holds the same few channels of every sample in shared memory.
+// Gradients of BatchNorm over small spatial extents: a block holds a stripe, the same few channels of every sample, in shared memory.
 #pragma once
 #include "channel_norm_backward_split.cuh"
-#include "channel_norm_slab.cuh"
+#include "channel_norm_stripe.cuh"
 
 namespace bops {
 
-struct channel_backward_slab_arguments {
+struct channel_backward_stripe_arguments {
     bops_channel_norm_backward_params p;
     bops_channel_norm_backward_operands o;
-    slab_geometry slab;
+    stripe_geometry stripe;
     float reciprocal_count;
     uint32_t weight_is_wide, overlaps;
 };
 
 // As forward, of dy and x. dpre_first: dpre takes the place of dy in shared memory as it is added up. It is dy or 0, which no rounding changes; it may
 // need a residual or y, and dresidual is it.
-template <typename T, bool dpre_first> __global__ void __launch_bounds__(slab_threads)
-    channel_norm_backward_slab(const __grid_constant__ channel_backward_slab_arguments a) {
+template <typename T, bool dpre_first> __global__ void __launch_bounds__(stripe_threads)
+    channel_norm_backward_stripe(const __grid_constant__ channel_backward_stripe_arguments a) {
     constexpr int width = 16 / int(sizeof(T));
-    __shared__ float terms[5][slab_channels]; // mean, scale, bias, mean of g times rstd, slope
-    __shared__ float rstds[slab_channels];
+    __shared__ float terms[5][stripe_channels]; // mean, scale, bias, mean of g times rstd, slope
+    __shared__ float rstds[stripe_channels];
     if (a.overlaps) follow_previous();
-    const slab_geometry &g = a.slab;
-    const slab_share own(g);
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, first_channel = blockIdx.x * g.slab;
+    const stripe_geometry &g = a.stripe;
+    const stripe_share own(g);
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, first_channel = blockIdx.x * g.channels;
 
-    // 1. The slab on its way to shared memory; every thread reads what it copied itself.
+    // 1. The stripe on its way to shared memory; every thread reads what it copied itself.
     const T *const dy_from = static_cast<const T *>(a.o.dy) + own.template offset<width>(a.p.dy);
     const T *const x_from = static_cast<const T *>(a.o.x) + own.template offset<width>(a.p.x);
-    for (uint32_t part = 0; part < slab_parts; ++part) {
+    for (uint32_t part = 0; part < stripe_parts; ++part) {
         for (uint32_t k = part * g.part; k < min((part + 1) * g.part, own.samples); ++k) {
             copy_async<16>(&own.place(k, 0), dy_from + k * (g.turns * a.p.dy.batch));
             copy_async<16>(&own.place(k, 1), x_from + k * (g.turns * a.p.x.batch));
         }
         copy_commit();
     }
-    if (threadIdx.x < g.slab) {
+    if (threadIdx.x < g.channels) {
         const uint32_t t = threadIdx.x, channel = first_channel + t;
         const float rstd = __ldg(static_cast<const float *>(a.o.rstd) + channel);
         terms[0][t] = __ldg(static_cast<const float *>(a.o.mean) + channel), rstds[t] = rstd;
@@ -67,7 +67,7 @@ template <typename T, bool dpre_first> __global__ void __launch_bounds__(slab_th
     const T *const extra = static_cast<const T *>(which == extra_operand::y ? a.o.y : a.o.residual) + own.template offset<width>(extra_strides);
     T *const dresidual = static_cast<T *>(a.o.dresidual) + own.template offset<width>(a.p.dresidual);
     float sum[width] = {}, product[width] = {};
-    for (uint32_t part = 0; part < slab_parts; ++part)
+    for (uint32_t part = 0; part < stripe_parts; ++part)
         own.for_part(part, [&](uint32_t k) {
             float dy[width], d[width];
             load_both(k, dy, d);
@@ -91,7 +91,7 @@ template <typename T, bool dpre_first> __global__ void __launch_bounds__(slab_th
         });
     own.put(own.sums, sum), own.put(own.squares, product);
     __syncthreads();
-    for (uint32_t t = warp; t < g.slab; t += warps) {
+    for (uint32_t t = warp; t < g.channels; t += warps) {
         const float total = own.channel_sum(own.sums, t), product = own.channel_sum(own.squares, t) * rstds[t];
         if (lane == 0) {
             terms[3][t] = terms[1][t] * total * a.reciprocal_count, terms[4][t] = rstds[t] * terms[1][t] * product * a.reciprocal_count;
@@ -117,21 +117,21 @@ template <typename T, bool dpre_first> __global__ void __launch_bounds__(slab_th
     }
 }
 
-// Host: the SLAB variant.
-template <typename T> bops_status channel_norm_backward_slab_kernels(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
-                                                                     bops_dtype dtype, bops_dtype weight_dtype,
-                                                                     const bops_channel_norm_backward_operands &o, const kernel_call &call) {
+// Host: the STRIPE variant.
+template <typename T> bops_status channel_norm_backward_stripe_kernels(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
+                                                                       bops_dtype dtype, bops_dtype weight_dtype,
+                                                                       const bops_channel_norm_backward_operands &o, const kernel_call &call) {
     if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
     else {
-        channel_backward_slab_arguments a = {};
-        a.slab.set(c, p.batch, p.spatial, 16 / sizeof(T));
+        channel_backward_stripe_arguments a = {};
+        a.stripe.set(c, p.batch, p.spatial, 16 / sizeof(T));
         a.p = p, a.o = o, a.reciprocal_count = float(1.0 / double(p.batch * p.spatial));
         a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps != 0;
-        shape.shared_bytes = a.slab.shared_bytes(2);
+        shape.shared_bytes = a.stripe.shared_bytes(2);
         const bool dpre_first = o.dresidual || o.residual || o.y;
-        return call.one_of(dpre_first, forms_of(channel_norm_backward_slab<T, false>, channel_norm_backward_slab<T, true>), shape, a);
+        return call.one_of(dpre_first, forms_of(channel_norm_backward_stripe<T, false>, channel_norm_backward_stripe<T, true>), shape, a);
     }
 }
 

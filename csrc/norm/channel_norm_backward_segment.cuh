@@ -1,0 +1,108 @@
+// Gradients of GroupNorm and InstanceNorm where a group is one segment: a block has it on chip.
+#pragma once
+#include "channel_norm_backward_walk.cuh"
+#include "channel_norm_segment.cuh"
+
+namespace bops {
+
+constexpr int segment_backward_vectors = 4; // of dy and of x, of a thread, at most
+
+// dy stays in registers, and x of 32-bit elements, too. Elements of 16 bits take more registers once they are unpacked: their x stays in shared memory,
+// [vector][thread]. Through SiLU numbers stand for dpre / silu_unit.
+template <typename T, activation_form form> __global__ void __launch_bounds__(segment_threads, 2)
+    channel_norm_backward_segment(const __grid_constant__ channel_backward_walk_arguments a) {
+    constexpr int width = 16 / int(sizeof(T)), vectors = segment_backward_vectors, chains = 4;
+    constexpr bool x_in_shared = sizeof(T) == 2;
+    constexpr float unit = form == silu_activation ? silu_unit : 1.0f;
+    __shared__ float2 warp_sums[merge_lanes];
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, group = blockIdx.x;
+    uint32_t sample, channel;
+    a.geometry.segment(group, 0, sample, channel);
+    const T *const dy = static_cast<const T *>(a.o.dy) + segment_offset(a.p.dy, sample, channel) + threadIdx.x * width;
+    const T *const x = static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel) + threadIdx.x * width;
+    T *const dx = static_cast<T *>(a.o.dx) + segment_offset(a.p.dx, sample, channel) + threadIdx.x * width;
+    const auto is_mine = [&](int v) { return v * blockDim.x + threadIdx.x < a.ring.per_segment; };
+    compute_here(dy), compute_here(x), compute_here(dx);
+    follow_previous();
+    packed<16> dy_data[vectors], x_data[vectors];
+    if (x_in_shared) {
+#pragma unroll
+        for (int v = 0; v < vectors; ++v)
+            if (is_mine(v)) copy_async<16>(dynamic_shared + (v * blockDim.x + threadIdx.x) * 16, x + v * blockDim.x * width);
+        copy_commit();
+    }
+#pragma unroll
+    for (int v = 0; v < vectors; ++v)
+        if (is_mine(v)) {
+            dy_data[v] = load<16>(dy + v * blockDim.x * width);
+            if (!x_in_shared) x_data[v] = load<16>(x + v * blockDim.x * width);
+        }
+    const float weight = parameter<T>(a.o.weight, a.weight_is_wide, channel, 1.0f);
+    const float bias = a.p.activation ? unit * parameter<T>(a.o.bias, a.weight_is_wide, channel, 0.0f) : 0.0f;
+    const float mean = __ldg(static_cast<const float *>(a.o.mean) + group), rstd = __ldg(static_cast<const float *>(a.o.rstd) + group);
+    const float rstd_unit = rstd * unit, scale = rstd_unit * weight;
+    const auto make_dpre = [&](int v, float(&g)[width], float(&d)[width]) { // d: x - mean
+        unpack<T>(dy_data[v], g);
+        unpack<T>(x_in_shared ? shared_vector(v * blockDim.x + threadIdx.x) : x_data[v], d);
+#pragma unroll
+        for (int k = 0; k < width; ++k) d[k] -= mean;
+        differentiate_together<T, form>(a.p.activation, d, scale, bias, g);
+    };
+
+    // 1. The sums of dpre and dpre xhat.
+    float sum[chains] = {}, product[chains] = {};
+    if (x_in_shared) copy_wait(0);
+#pragma unroll
+    for (int v = 0; v < vectors; ++v)
+        if (is_mine(v)) {
+            float g[width], d[width];
+            make_dpre(v, g, d);
+#pragma unroll
+            for (int k = 0; k < width; ++k) {
+                sum[k % chains] += g[k];
+                product[k % chains] = fmaf(g[k], d[k], product[k % chains]);
+            }
+        }
+    float sums[2] = {tree_sum(sum) * unit, tree_sum(product) * rstd_unit};
+    warp_sum(sums, 32);
+    if (lane == 0) warp_sums[warp] = make_float2(sums[0], sums[1]);
+    __syncthreads();
+    const uint32_t lanes = lanes_for(warps);
+    const float2 part = lane % lanes < warps ? warp_sums[lane % lanes] : make_float2(0, 0);
+    sums[0] = part.x, sums[1] = part.y;
+    warp_sum(sums, lanes);
+    if (threadIdx.x == 0 && (a.o.dweight || a.o.dbias))
+        *reinterpret_cast<float2 *>(a.segment_sums + a.geometry.row_of(sample, channel) * 2) = make_float2(sums[0], sums[1]);
+
+    // 2. The gradients of the elements.
+    const float mean_g = rstd * weight * sums[0] * a.reciprocal_count, slope = rstd * rstd * weight * sums[1] * a.reciprocal_count;
+#pragma unroll
+    for (int v = 0; v < vectors; ++v)
+        if (is_mine(v)) {
+            float g[width], d[width];
+            make_dpre(v, g, d);
+#pragma unroll
+            for (int k = 0; k < width; ++k) g[k] = fmaf(-d[k], slope, fmaf(g[k], scale, -mean_g));
+            store<16, false>(dx + v * blockDim.x * width, pack<T, 16>(g));
+        }
+}
+
+// Host: the SEGMENT variant.
+template <typename T> bops_status channel_norm_backward_segment_kernels(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
+                                                                        bops_dtype dtype, bops_dtype weight_dtype,
+                                                                        const bops_channel_norm_backward_operands &o, void *workspace,
+                                                                        const kernel_call &call) {
+    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+    else {
+        const channel_backward_walk_arguments a = backward_walk_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
+        launch_shape shape;
+        shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps != 0;
+        shape.shared_bytes = sizeof(T) == 2 ? c.threads * c.vectors * 16 : 0;
+        const auto kernel =
+            p.activation == BOPS_SILU ? channel_norm_backward_segment<T, silu_activation> : channel_norm_backward_segment<T, light_activation>;
+        const bops_status status = call(kernel, shape, a);
+        return status ? status : sum_parts<T>(p, c, a, call);
+    }
+}
+
+} // namespace bops

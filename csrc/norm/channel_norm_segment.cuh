@@ -1,0 +1,98 @@
+// GroupNorm and InstanceNorm forward where a group is one segment: a block has it in registers.
+#pragma once
+#include "channel_norm_single.cuh"
+
+namespace bops {
+
+constexpr int segment_threads = 512, segment_vectors = 8; // of a block, of a thread, at most
+
+// Lanes of a warp that merge what so many warps have made.
+__device__ __forceinline__ uint32_t lanes_for(uint32_t warps) { return 1u << (32 - __clz(warps - 1)); }
+
+// A warp takes the mean of its first vectors as the shift of its moments, and where that is far from its mean, adds its part up once more.
+template <typename T, activation_form form> __global__ void __launch_bounds__(segment_threads, 2)
+    channel_norm_segment(const __grid_constant__ channel_single_arguments a) {
+    constexpr int width = 16 / int(sizeof(T)), chains = 4;
+    __shared__ float4 parts[merge_lanes]; // moments and counts
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, group = blockIdx.x;
+    uint32_t sample, channel;
+    a.geometry.segment(group, 0, sample, channel);
+    const T *const x = static_cast<const T *>(a.o.x) + segment_offset(a.p.x, sample, channel) + threadIdx.x * width;
+    T *const y = static_cast<T *>(a.o.y) + segment_offset(a.p.y, sample, channel) + threadIdx.x * width;
+    const auto is_mine = [&](int v) { return v * blockDim.x + threadIdx.x < a.all; };
+    const uint32_t mine = a.all > threadIdx.x ? (a.all - threadIdx.x + blockDim.x - 1) / blockDim.x : 0;
+    const uint32_t first_vectors = min(max(a.all, warp * 32) - warp * 32, 32u);
+    const float warp_count = float(__reduce_add_sync(~0u, mine) * width);
+    const float shift_scale = first_vectors ? 1.0f / float(first_vectors * width) : 0.0f;
+    compute_here(x), compute_here(y), compute_here(__float_as_uint(warp_count)), compute_here(__float_as_uint(shift_scale));
+    follow_previous();
+    packed<16> data[segment_vectors];
+#pragma unroll
+    for (int v = 0; v < segment_vectors; ++v)
+        if (is_mine(v)) data[v] = load<16>(x + v * blockDim.x * width);
+    const float weight = parameter<T>(a.o.weight, a.weight_is_wide, channel, 1.0f), bias = parameter<T>(a.o.bias, a.weight_is_wide, channel, 0.0f);
+
+    // 1. The moments of each warp's part.
+    float mean[1] = {};
+    if (is_mine(0)) {
+        float d[width];
+        unpack<T>(data[0], d);
+        mean[0] = tree_sum(d);
+    }
+    warp_sum(mean, 32);
+    moments<float> total = {mean[0] * shift_scale, 0, 0};
+    const auto add = [&](float about, float(&sums)[2]) {
+        float sum[chains] = {}, square[chains] = {};
+#pragma unroll
+        for (int v = 0; v < segment_vectors; ++v)
+            if (is_mine(v)) {
+                float d[width];
+                unpack<T>(data[v], d);
+                add_moments(d, about, sum, square);
+            }
+        sums[0] = tree_sum(sum), sums[1] = tree_sum(square);
+    };
+    float sums[2];
+    add(total.shift, sums);
+    warp_sum(sums, 32);
+    total.sum = sums[0], total.square = sums[1];
+    recenter(total, __fdividef(1.0f, warp_count), add);
+    if (lane == 0) parts[warp] = make_float4(total.shift, total.sum, total.square, warp_count);
+    __syncthreads();
+
+    // 2. Those of the group.
+    total = merge_parts(parts, warps, lanes_for(warps), a.reciprocal_count);
+    total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+    const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
+    if (threadIdx.x == 0) save_group(a, group, s);
+
+    // 3. The output.
+    const bops_activation activation = form == silu_activation ? BOPS_SILU : a.p.activation;
+    const float scale = s.rstd * weight, offset = fmaf(-s.correction, scale, bias);
+#pragma unroll
+    for (int v = 0; v < segment_vectors; ++v)
+        if (is_mine(v)) {
+            float d[width];
+            unpack<T>(data[v], d);
+#pragma unroll
+            for (int k = 0; k < width; ++k) d[k] -= s.shift;
+            store<16, false>(y + v * blockDim.x * width, channel_output<T, 16, false>(d, scale, offset, false, packed<16>{}, activation));
+        }
+}
+
+// Host: the SEGMENT variant.
+template <typename T> bops_status channel_norm_segment_kernels(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
+                                                               bops_dtype weight_dtype, const bops_channel_norm_operands &o, void *workspace,
+                                                               const kernel_call &call) {
+    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+    else {
+        const channel_single_arguments a = single_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
+        launch_shape shape;
+        shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps != 0;
+        const auto kernel = p.activation == BOPS_SILU ? channel_norm_segment<T, silu_activation> : channel_norm_segment<T, light_activation>;
+        const bops_status status = call(kernel, shape, a);
+        return status ? status : finish_running(p, o, a.records, call);
+    }
+}
+
+} // namespace bops
