@@ -57,7 +57,10 @@ __device__ __forceinline__ packed<16> load_kept(const void *from) {
 // The L2 lets the line go first: where all is read before anything is written, it makes room for what is written.
 __device__ __forceinline__ packed<8> load_leaving(const void *from) {
     packed<8> to;
-    asm volatile("ld.global.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;" : "=r"(to.word[0]), "=r"(to.word[1]) : "l"(from), "l"(evict_first()) : "memory");
+    asm volatile("ld.global.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
+                 : "=r"(to.word[0]), "=r"(to.word[1])
+                 : "l"(from), "l"(evict_first())
+                 : "memory");
     return to;
 }
 

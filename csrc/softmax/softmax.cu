@@ -350,8 +350,7 @@ __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors>::threads
 #pragma unroll
         for (int i = 0; i < width; ++i) {
             const A power = e(part[i], shift[i]);
-            if constexpr (sizeof(T) == 4) sum[i] += is_element(v) ? power : A(0); // a select takes fewer registers here, a branch below
-            else if (is_element(v)) sum[i] += power;
+            if (is_element(v)) sum[i] += power;
             if constexpr (held) values[v][i] = is_log ? part[i] : power;
         }
     }

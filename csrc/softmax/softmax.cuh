@@ -24,7 +24,7 @@ template <typename A> struct softmax_arguments {
     uint32_t cluster, slice_vectors; // vectors of a row that one block of its cluster holds
     uint32_t across, chunks, overlaps;
     uint32_t scratch_bytes; // of a tile
-    A *parts, *totals; // split: [sums of a part][outer][chunks][inner], [sums of a line][outer][inner]
+    A *parts, *totals;      // split: [sums of a part][outer][chunks][inner], [sums of a line][outer][inner]
 };
 
 __device__ __forceinline__ double larger(double a, double b) { return fmax(a, b); }
@@ -284,9 +284,9 @@ __device__ __forceinline__ void sum_channels(A (&value)[width], uint32_t across,
 
 // Merges maxima and the sums about them over the threads of a tile; of several warps, a thread takes one part of one line. Every thread gets
 // the maxima of the lines and what `last(max, sum)` makes of them. `scratch` holds merge_floats() and is free after a barrier.
-template <int tiles, typename T, int width, typename Last>
-__device__ __forceinline__ void merge_channels(float (&max)[width], float (&sum)[width], uint32_t across, float *scratch, const exponential<T> &e,
-                                               const Last &last) {
+template <int tiles, typename T, int width, typename Last> __device__ __forceinline__ void merge_channels(float (&max)[width], float (&sum)[width],
+                                                                                                          uint32_t across, float *scratch,
+                                                                                                          const exponential<T> &e, const Last &last) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const uint32_t lines = across * width, pitch = 2 * lines + 8; // parts of a line lie in different banks
     float whole[width];

@@ -298,7 +298,7 @@ __global__ void __launch_bounds__(channel_bounds<vec_bytes, vectors>::threads, c
 // y lies in shared memory, dy in registers but for as many vectors as they leave no room for. Every thread reads the vectors that it copied
 // itself.
 constexpr int channel_shared_vectors = 16;
-template <typename T> constexpr int channel_parked_vectors = sizeof(T) == 2 ? 8 : 0; // of dy, in shared memory
+template <typename T> constexpr int channel_parked_vectors = sizeof(T) == 2 ? 10 : 0; // of dy, in shared memory
 
 // 512 threads of one block, or of two with one tile of 16-bit elements each, share a multiprocessor.
 template <typename T> __global__ void __launch_bounds__(softmax_threads_limit, 1)

@@ -163,7 +163,7 @@ const BACKWARD_CHANNELS: &[ChannelForm] = &[channel(4, 4, 32), channel(64, 4, 16
 /// Backward with y in shared memory, of 2 and of 4 bytes, and how many vectors of a thread lie there. Of 4 bytes, a block that takes a whole
 /// line of the cache comes first, where shared memory has room.
 const SHARED_CHANNELS: [(&[ChannelForm], u64); 2] =
-    [(&[channel(1024, 16, 4)], 24), (&[channel(1024, 16, 8), channel(1024, 16, 4)], 16)];
+    [(&[channel(1024, 16, 4)], 26), (&[channel(1024, 16, 8), channel(1024, 16, 4)], 16)];
 /// Lines of 2 bytes whose tiles all find a place at once, one or two on a multiprocessor, are taken by blocks of two where a tile has more
 /// threads than this.
 const ALONE_THREADS: u64 = 128;
