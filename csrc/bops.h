@@ -392,13 +392,16 @@ enum {
     BOPS_SOFTMAX_ROWS_RESIDENT = 0,
     /* inner is 1. Chunks of rows: parts, merge, apply; reads its inputs twice. Any length, alignment and dtype. */
     BOPS_SOFTMAX_ROWS_SPLIT = 1,
-    /* A line stays in the registers of threads / across threads of a block. */
+    /* A line stays in the registers of threads / tiles / across threads of a block. */
     BOPS_SOFTMAX_CHANNELS_RESIDENT = 2,
     /* Chunks of lines: parts, merge, apply; reads its inputs twice. Any length, alignment and dtype. */
     BOPS_SOFTMAX_CHANNELS_SPLIT = 3,
     /* inner is 1. The row is staged in the shared memory of a cluster: forward x, by blocks of 256 or 512 threads; backward, of f32 alone, y,
      * by blocks of `threads` whose threads hold dy. vec_bytes 16. */
-    BOPS_SOFTMAX_ROWS_SHARED = 4
+    BOPS_SOFTMAX_ROWS_SHARED = 4,
+    /* Backward. A line stays with threads / tiles / across threads of a block: y and the last dy of 16-bit elements in shared memory, the rest
+     * of dy in registers. vec_bytes 16. */
+    BOPS_SOFTMAX_CHANNELS_SHARED = 5
 };
 
 /* What Rust chose. A field that a variant does not mention is zero. */
@@ -407,16 +410,20 @@ typedef struct {
     uint32_t vec_bytes; /* bytes of one access: 16, 4 or 2 (f64: 8); CHANNELS_RESIDENT forward of 16-bit elements: 8, 4 or 2. Rows or runs start
                            at multiples of it and are a whole number of it. */
     uint32_t vectors;   /* RESIDENT: vectors per thread and tensor. Rows: 1, 2, 4, 8; of 4 and 2 bytes 16. Channels: forward 4, 8, 16, of 16-bit
-                           elements 24 and 32, too; backward 4, 8, 16; of 4 and 2 bytes 16. ROWS_SHARED backward: 8 */
-    uint32_t threads;   /* of a block; a multiple of 32, at most 512; channels: at most channel_bounds::threads of the kernel */
-    uint32_t across;    /* RESIDENT, ROWS_SHARED. Rows: threads of a row in one block, a power of two up to 32 or a multiple of 32; a block
-                           holds threads / across rows, with a cluster 1. Channels: vectors side by side along inner, a power of two up to
-                           32; threads is a multiple of it. */
+                           elements 24 and 32, too; backward 4, 8; of 4 and 2 bytes 16. CHANNELS_SHARED: 16. ROWS_SHARED
+                           backward: 8 */
+    uint32_t threads;   /* of a block; a multiple of 32, at most 512; channels: at most channel_bounds::threads of the kernel;
+                           CHANNELS_SHARED: of 16-bit elements at most 256 a tile */
+    uint32_t across;    /* RESIDENT, SHARED. Rows: threads of a row in one block, a power of two up to 32 or a multiple of 32; a block
+                           holds threads / across rows, with a cluster 1. Channels: vectors side by side along inner, of a tile: a power of two
+                           up to 32; threads is a multiple of it. */
     uint32_t cluster;   /* ROWS_RESIDENT backward, ROWS_SHARED: blocks that share a row, 1..16; more than 1 needs compute capability 9.0, 16-byte
                            vectors, 4 or 8 of them, and across > 32. ROWS_SHARED: at least 2 */
-    uint32_t grid;      /* blocks; RESIDENT, ROWS_SHARED: enough for all */
+    uint32_t grid;      /* blocks; RESIDENT, SHARED: enough for all */
     uint32_t chunks;    /* SPLIT: parts of a line; rows: of 1024 accesses, channels: of 32 elements */
-    uint32_t overlaps;  /* RESIDENT: 1 launches while the previous kernel of the stream ends and waits for it. Needs compute capability 9.0 */
+    uint32_t overlaps;  /* RESIDENT, CHANNELS_SHARED: 1 launches while the previous kernel of the stream ends and waits for it. Needs compute capability 9.0 */
+    uint32_t tiles;     /* CHANNELS_RESIDENT, CHANNELS_SHARED: that a block takes, 1 or, of 16-bit elements, 2: forward 32 vectors and more than 128
+                           threads a tile */
 } bops_softmax_choice;
 
 /* Lines along an axis of `dim` elements, `step` elements apart: `outer` blocks (strided as rows are) of `inner` lines side by side. Rows are

@@ -331,6 +331,7 @@ pub const BOPS_SOFTMAX_ROWS_SPLIT: _bindgen_ty_6 = 1;
 pub const BOPS_SOFTMAX_CHANNELS_RESIDENT: _bindgen_ty_6 = 2;
 pub const BOPS_SOFTMAX_CHANNELS_SPLIT: _bindgen_ty_6 = 3;
 pub const BOPS_SOFTMAX_ROWS_SHARED: _bindgen_ty_6 = 4;
+pub const BOPS_SOFTMAX_CHANNELS_SHARED: _bindgen_ty_6 = 5;
 pub type _bindgen_ty_6 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -344,6 +345,7 @@ pub struct bops_softmax_choice {
     pub grid: u32,
     pub chunks: u32,
     pub overlaps: u32,
+    pub tiles: u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]

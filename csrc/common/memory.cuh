@@ -54,6 +54,30 @@ __device__ __forceinline__ packed<16> load_kept(const void *from) {
     return to;
 }
 
+// The L2 lets the line go first: where all is read before anything is written, it makes room for what is written.
+__device__ __forceinline__ packed<8> load_leaving(const void *from) {
+    packed<8> to;
+    asm volatile("ld.global.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
+                 : "=r"(to.word[0]), "=r"(to.word[1])
+                 : "l"(from), "l"(evict_first())
+                 : "memory");
+    return to;
+}
+
+// The L2 fetches 128 bytes: other blocks ask for the rest of the line at about the same time.
+template <int bytes> __device__ __forceinline__ packed<bytes> load_line(const void *from) {
+    packed<bytes> to;
+    if constexpr (bytes == 16)
+        asm volatile("ld.global.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(to.word[0]), "=r"(to.word[1]), "=r"(to.word[2]), "=r"(to.word[3])
+                     : "l"(from)
+                     : "memory");
+    else if constexpr (bytes == 8)
+        asm volatile("ld.global.L2::128B.v2.u32 {%0, %1}, [%2];" : "=r"(to.word[0]), "=r"(to.word[1]) : "l"(from) : "memory");
+    else to = load<bytes>(from);
+    return to;
+}
+
 // Where the compiler would take the vector of an assignment apart, as it does with words of long computations. Accesses to memory keep
 // their order around it.
 template <int bytes> __device__ __forceinline__ void store_whole(void *to, const packed<bytes> &from) {
@@ -118,6 +142,10 @@ template <int bytes> __device__ __forceinline__ void copy_async(uint32_t to, con
 }
 template <int bytes> __device__ __forceinline__ void copy_async(void *shared, const void *global) {
     copy_async<bytes>(shared_address(shared), global);
+}
+// copy_async of 16 bytes that fetches as load_line does.
+__device__ __forceinline__ void copy_async_line(uint32_t to, const void *global) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
 }
 // copy_async of 16 bytes with such a policy.
 __device__ __forceinline__ void copy_async_cached(uint32_t to, const void *global, uint64_t policy) {

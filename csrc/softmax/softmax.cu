@@ -290,13 +290,14 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
 
 // Registers that a thread's elements take, threads of the largest block, and how many of those blocks share a multiprocessor.
 template <typename T, int vec_bytes, int vectors> struct channel_bounds {
-    static constexpr bool held = vectors * vec_bytes / int(sizeof(T)) <= 32; // exponentials stay in registers
+    static constexpr bool held = sizeof(T) == 4 || vectors * vec_bytes / int(sizeof(T)) <= 32; // exponentials stay in registers
     static constexpr int registers = vectors * vec_bytes / (held ? int(sizeof(T)) : 4);
-    static constexpr int threads = registers <= 16 ? 1024 : registers <= 48 ? 256 : registers <= 64 ? 512 : 256;
-    static constexpr int blocks = threads == 256 && registers <= 48 ? registers <= 32 ? 3 : 2 : 1;
+    static constexpr bool is_large = sizeof(T) == 4 && registers == 32; // two blocks of 512 threads share a multiprocessor
+    static constexpr int threads = registers <= 16 ? 1024 : is_large ? 512 : registers <= 48 ? 256 : 512;
+    static constexpr int blocks = is_large ? 2 : threads == 256 ? registers <= 32 ? 3 : 2 : 1;
 };
 
-template <typename T, int vec_bytes, int vectors, bool is_log>
+template <typename T, int vec_bytes, int vectors, int tiles, bool is_log>
 __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors>::threads, channel_bounds<T, vec_bytes, vectors>::blocks)
     softmax_channels_resident(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
@@ -306,26 +307,31 @@ __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors>::threads
     const exponential<T> e = {a.scale};
     const uint32_t inner_vectors = uint32_t(a.inner / width), columns = uint32_t(a.outer) * inner_vectors;
     const uint32_t along = blockDim.x / a.across, position = threadIdx.x / a.across;
-    const uint32_t column = blockIdx.x * a.across + threadIdx.x % a.across;
+    const uint32_t column = (tile_of_block<tiles>() * gridDim.x + blockIdx.x) * a.across + threadIdx.x % a.across;
     const bool has_column = column < columns;
     const channel_column at(has_column ? column : 0, inner_vectors);
     const auto is_element = [&](int v) { return v * along + position < a.dim; };
 
     // 1. The lines in registers.
+    await_turn<tiles>();
     packed<vec_bytes> data[vectors];
     const T *x = static_cast<const T *>(a.in[0]) + row_offset(at.block, a.strides[0], a.extent1, a.extent2) + uint64_t(at.vector) * width +
                  position * a.steps[0];
 #pragma unroll
     for (int v = 0; v < vectors; ++v, x += along * a.steps[0]) {
         data[v] = {};
-        if (has_column && is_element(v)) data[v] = load<vec_bytes>(x);
+        if (has_column && is_element(v)) {
+            if constexpr (tiles == 2) data[v] = load_leaving(x);
+            else if constexpr (vec_bytes == 8) data[v] = load_line<8>(x);
+            else data[v] = load<vec_bytes>(x);
+        }
     }
+    pass_turn<tiles>();
     if (a.is_negative)
 #pragma unroll
         for (int v = 0; v < vectors; ++v) negate<T>(data[v]);
 
     // 2. Their maxima and sums, of each thread about its own maxima: before the last vectors have come.
-    value_group<width, A> *const scratch = reinterpret_cast<value_group<width, A> *>(dynamic_shared);
     packed<vec_bytes> most = least<T, vec_bytes>();
 #pragma unroll
     for (int v = 0; v < vectors; ++v)
@@ -333,7 +339,10 @@ __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors>::threads
     A own[width], sum[width] = {}, shift[width], values[held ? vectors : 1][width];
     unpack<T>(most, own);
 #pragma unroll
-    for (int i = 0; i < width; ++i) shift[i] = e.shift(own[i]);
+    for (int i = 0; i < width; ++i) {
+        shift[i] = e.shift(own[i]);
+        if constexpr (sizeof(T) == 4) own[i] = shift[i]; // the same but for lines of -infinity, which become NaN either way
+    }
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
         A part[width];
@@ -341,29 +350,28 @@ __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors>::threads
 #pragma unroll
         for (int i = 0; i < width; ++i) {
             const A power = e(part[i], shift[i]);
-            if constexpr (sizeof(T) == 4) sum[i] += is_element(v) ? power : A(0); // a select takes fewer registers here, a branch below
-            else if (is_element(v)) sum[i] += power;
+            if (is_element(v)) sum[i] += power;
             if constexpr (held) values[v][i] = is_log ? part[i] : power;
         }
     }
-    A max[width], factor[width];
+    A max[width];
 #pragma unroll
-    for (int i = 0; i < width; ++i) max[i] = own[i], factor[i] = A(1);
-    if (along > 1) {
-        reduce_channels(max, a.across, scratch, [](A p, A q) { return larger(p, q); });
-#pragma unroll
-        for (int i = 0; i < width; ++i) factor[i] = e.between(own[i], max[i]), sum[i] = sum[i] == A(0) ? A(0) : sum[i] * factor[i];
-        reduce_channels(sum, a.across, scratch + (blockDim.x / 32 + 1) * a.across, [](A p, A q) { return p + q; });
-    }
+    for (int i = 0; i < width; ++i) max[i] = own[i];
+    const auto last = [&](A max, A sum) { return softmax_line<T>(max, sum, e, is_log).last; };
+    float *const scratch = reinterpret_cast<float *>(dynamic_shared + tile_of_block<tiles>() * a.scratch_bytes);
+    merge_channels<tiles>(max, sum, a.across, scratch, e, last);
 
     // 3. Their output.
     softmax_line<T> line[width];
 #pragma unroll
     for (int i = 0; i < width; ++i) {
-        line[i] = softmax_line<T>(max[i], sum[i], e, is_log);
-        if constexpr (held && !is_log) line[i].last *= factor[i];
+        line[i] = softmax_line<T>(is_log ? max[i] : e.shift(max[i]), sum[i]);
+        if constexpr (held && !is_log) line[i].last *= e.between(own[i], max[i]);
     }
-    T *y = static_cast<T *>(a.out) + row_offset(at.block, a.strides[1], a.extent1, a.extent2) + uint64_t(at.vector) * width + position * a.steps[1];
+    uint32_t number = has_column ? column : 0;
+    if constexpr (channel_bounds<T, vec_bytes, vectors>::is_large) asm volatile("" : "+r"(number)); // its place is found again: registers are few
+    const channel_column to(number, inner_vectors);
+    T *y = static_cast<T *>(a.out) + row_offset(to.block, a.strides[1], a.extent1, a.extent2) + uint64_t(to.vector) * width + position * a.steps[1];
     const auto store_next = [&](int v, const packed<vec_bytes> &value) {
         if (has_column && is_element(v)) {
             if constexpr (vec_bytes == 8) store_whole(y, value);
@@ -535,8 +543,12 @@ template <typename T, typename Action> bops_status for_kernels(const bops_softma
             if (c.variant == BOPS_SOFTMAX_CHANNELS_RESIDENT) {
                 const auto resident = [&](auto vectors) -> bops_status {
                     constexpr int n = decltype(vectors)::value;
-                    return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, true>, shape, a)
-                                    : action(softmax_channels_resident<T, vec_bytes, n, false>, shape, a);
+                    if constexpr (n == 32)
+                        if (c.tiles == 2)
+                            return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, 2, true>, shape, a)
+                                            : action(softmax_channels_resident<T, vec_bytes, n, 2, false>, shape, a);
+                    return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, 1, true>, shape, a)
+                                    : action(softmax_channels_resident<T, vec_bytes, n, 1, false>, shape, a);
                 };
                 if constexpr (vec_bytes / sizeof(T) == 4) {
                     if (c.vectors == 4) return resident(integral_constant<int, 4>());

@@ -23,7 +23,8 @@ template <typename A> struct softmax_arguments {
     uint32_t is_log, is_negative;
     uint32_t cluster, slice_vectors; // vectors of a row that one block of its cluster holds
     uint32_t across, chunks, overlaps;
-    A *parts, *totals; // split: [sums of a part][outer][chunks][inner], [sums of a line][outer][inner]
+    uint32_t scratch_bytes; // of a tile
+    A *parts, *totals;      // split: [sums of a part][outer][chunks][inner], [sums of a line][outer][inner]
 };
 
 __device__ __forceinline__ double larger(double a, double b) { return fmax(a, b); }
@@ -231,55 +232,108 @@ struct channel_column {
 // Consecutive values in shared memory, aligned to as many up to 16 bytes.
 template <int count, typename A> struct alignas(count * sizeof(A) < 16 ? count * sizeof(A) : 16) value_group { A value[count]; };
 
-// Reduces `value`, one for each element of a vector, over the threads of a block that have the same vector; every thread gets the
-// result. Threads side by side lie `across` apart; `scratch` holds (warps + 1) * across groups and is free after a barrier.
+// A block takes one tile, `across` vectors side by side, or two: blockDim = (threads of a tile, tiles). Two: the second asks for memory
+// behind the first, which computes and writes while the second still comes.
+template <int tiles> __device__ __forceinline__ uint32_t tile_of_block() { return tiles == 1 ? 0 : threadIdx.y; }
+template <int tiles> __device__ __forceinline__ void tile_barrier() {
+    if constexpr (tiles == 1) __syncthreads();
+    else asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(blockDim.x) : "memory");
+}
+template <int tiles> __device__ __forceinline__ void await_turn() {
+    if (tiles == 2 && threadIdx.y == 1) asm volatile("bar.sync 3, %0;" ::"r"(2 * blockDim.x) : "memory");
+}
+template <int tiles> __device__ __forceinline__ void pass_turn() {
+    if (tiles == 2 && threadIdx.y == 0 && blockDim.y == 2) asm volatile("bar.arrive 3, %0;" ::"r"(2 * blockDim.x) : "memory");
+}
+
+// Reduces `value`, one for each element of a vector, over the lanes of a warp that have the same vector, `across` apart.
 template <int width, typename A, typename Combine>
-__device__ __forceinline__ void reduce_channels(A (&value)[width], uint32_t across, value_group<width, A> *scratch, const Combine &combine) {
-    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, side = lane % across;
+__device__ __forceinline__ void reduce_lanes(A (&value)[width], uint32_t across, const Combine &combine) {
+#pragma unroll 1
     for (uint32_t offset = across; offset < 32; offset *= 2)
 #pragma unroll
         for (int i = 0; i < width; ++i) value[i] = combine(value[i], __shfl_xor_sync(~0u, value[i], offset));
+}
+
+// Sums over the threads of a tile; every thread gets the result. `scratch` holds warps * across groups and is free after a barrier. at_once:
+// pairs of groups that a thread has under way, in registers.
+template <int tiles, int at_once, int width, typename A>
+__device__ __forceinline__ void sum_channels(A (&value)[width], uint32_t across, value_group<width, A> *scratch) {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, side = lane % across;
+    reduce_lanes(value, across, [](A p, A q) { return p + q; });
     if (warps == 1) return;
     if (lane < across)
 #pragma unroll
         for (int i = 0; i < width; ++i) scratch[warp * across + lane].value[i] = value[i];
-    __syncthreads();
-    const auto combine_all = [&](uint32_t side) { // two chains
-        value_group<width, A> even = scratch[side], odd = scratch[across + side];
-        for (uint32_t w = 2; w < warps; w += 2) {
-            const value_group<width, A> first = scratch[w * across + side];
+    tile_barrier<tiles>();
+    value_group<width, A> even = scratch[side], odd = scratch[across + side]; // two chains
+#pragma unroll at_once
+    for (uint32_t w = 2; w < warps; w += 2) {
+        const value_group<width, A> first = scratch[w * across + side];
 #pragma unroll
-            for (int i = 0; i < width; ++i) even.value[i] = combine(even.value[i], first.value[i]);
-            if (w + 1 < warps) {
-                const value_group<width, A> second = scratch[(w + 1) * across + side];
+        for (int i = 0; i < width; ++i) even.value[i] += first.value[i];
+        if (w + 1 < warps) {
+            const value_group<width, A> second = scratch[(w + 1) * across + side];
 #pragma unroll
-                for (int i = 0; i < width; ++i) odd.value[i] = combine(odd.value[i], second.value[i]);
-            }
+            for (int i = 0; i < width; ++i) odd.value[i] += second.value[i];
         }
-#pragma unroll
-        for (int i = 0; i < width; ++i) even.value[i] = combine(even.value[i], odd.value[i]);
-        return even;
-    };
-    value_group<width, A> total;
-    if (warps <= 16) {
-        total = combine_all(side);
-    } else {
-        value_group<width, A> *const totals = scratch + warps * across;
-        if (threadIdx.x < across) totals[side] = combine_all(side);
-        __syncthreads();
-        total = totals[side];
     }
 #pragma unroll
-    for (int i = 0; i < width; ++i) value[i] = total.value[i];
+    for (int i = 0; i < width; ++i) value[i] = even.value[i] + odd.value[i];
 }
 
-// Bytes of scratch of so many reductions in a row.
-template <typename T> uint32_t channel_scratch_bytes(uint32_t vec_bytes, uint32_t threads, uint32_t across, uint32_t reductions) {
-    if (threads <= 32) return 0;
-    return reductions * (threads / 32 + 1) * across * (vec_bytes / uint32_t(sizeof(T))) * uint32_t(sizeof(accumulator_t<T>));
+// Merges maxima and the sums about them over the threads of a tile; of several warps, a thread takes one part of one line. Every thread gets
+// the maxima of the lines and what `last(max, sum)` makes of them. `scratch` holds merge_floats() and is free after a barrier.
+template <int tiles, typename T, int width, typename Last> __device__ __forceinline__ void merge_channels(float (&max)[width], float (&sum)[width],
+                                                                                                          uint32_t across, float *scratch,
+                                                                                                          const exponential<T> &e, const Last &last) {
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const uint32_t lines = across * width, pitch = 2 * lines + 8; // parts of a line lie in different banks
+    float whole[width];
+#pragma unroll
+    for (int i = 0; i < width; ++i) whole[i] = max[i];
+    reduce_lanes(whole, across, [](float p, float q) { return larger(p, q); });
+#pragma unroll
+    for (int i = 0; i < width; ++i) e.rescale(sum[i], max[i], whole[i]);
+    reduce_lanes(sum, across, [](float p, float q) { return p + q; });
+    if (warps == 1) {
+#pragma unroll
+        for (int i = 0; i < width; ++i) max[i] = whole[i], sum[i] = last(whole[i], sum[i]);
+        return;
+    }
+    if (lane < across) {
+        value_group<2 * width, float> pairs;
+#pragma unroll
+        for (int i = 0; i < width; ++i) pairs.value[2 * i] = whole[i], pairs.value[2 * i + 1] = sum[i];
+        *reinterpret_cast<value_group<2 * width, float> *>(scratch + warp * pitch + lane * 2 * width) = pairs;
+    }
+    tile_barrier<tiles>();
+    float *const maxima = scratch + warps * pitch, *const results = maxima + lines;
+    const uint32_t shift = 32 - __clz(warps - 1), parts = 1u << shift;
+#pragma unroll 1
+    for (uint32_t item = threadIdx.x; item < lines << shift; item += blockDim.x) { // whole warps
+        const uint32_t line = item >> shift, part = item % parts;
+        float2 mine = make_float2(-INFINITY, 0);
+        if (part < warps) mine = *reinterpret_cast<const float2 *>(scratch + part * pitch + line * 2);
+        float line_max = mine.x, line_sum[1] = {mine.y};
+#pragma unroll 1
+        for (uint32_t offset = 1; offset < parts; offset *= 2) line_max = larger(line_max, __shfl_xor_sync(~0u, line_max, offset));
+        e.rescale(line_sum[0], mine.x, line_max);
+        warp_sum(line_sum, parts);
+        if (part == 0) maxima[line] = line_max, results[line] = last(line_max, line_sum[0]);
+    }
+    tile_barrier<tiles>();
+    const uint32_t side = lane % across * width;
+    const auto all_maxima = *reinterpret_cast<const value_group<width, float> *>(maxima + side);
+    const auto all_results = *reinterpret_cast<const value_group<width, float> *>(results + side);
+#pragma unroll
+    for (int i = 0; i < width; ++i) max[i] = all_maxima.value[i], sum[i] = all_results.value[i];
 }
 
 // ---- host -----------------------------------------------------------------------------------------------------------------
+
+// Floats of scratch of merge_channels.
+inline uint32_t merge_floats(uint32_t warps, uint32_t lines) { return warps * (2 * lines + 8) + 2 * lines; }
 
 // Of 16-bit elements nearest values alone; of f32 what the truncated value leaves out, which is not 0 unless the value is.
 template <typename T> softmax_scale<accumulator_t<T>> split_scale(double scale) {
@@ -322,8 +376,11 @@ template <typename T, typename Kernels> bops_status for_softmax_kernels(softmax_
         shape.cluster = c.cluster;
         shape.shared_bytes = a.slice_vectors * 16;
         shape.overlaps_previous = false;
-    } else if (c.variant == BOPS_SOFTMAX_CHANNELS_RESIDENT) {
-        shape.shared_bytes = channel_scratch_bytes<T>(c.vec_bytes, c.threads, c.across, sums);
+    } else if (c.variant == BOPS_SOFTMAX_CHANNELS_RESIDENT || c.variant == BOPS_SOFTMAX_CHANNELS_SHARED) {
+        shape.block = dim3(c.threads / c.tiles, c.tiles);
+        const uint32_t warps = c.threads / c.tiles / 32, lines = c.across * width;
+        a.scratch_bytes = warps == 1 ? 0 : (sums == 2 ? merge_floats(warps, lines) : warps * lines) * uint32_t(sizeof(float));
+        shape.shared_bytes = c.tiles * a.scratch_bytes;
     } else {
         a.parts = static_cast<accumulator_t<T> *>(workspace);
         a.totals = a.parts + sums * a.outer * c.chunks * a.inner;

@@ -9,10 +9,16 @@ template <typename T> __device__ __forceinline__ accumulator_t<T> exponential_of
     else return e(y, accumulator_t<T>(0));
 }
 
-// Adds to `sums` what vectors contribute to sum(dy * y), or sum(dy); absent ones hold zeros.
-template <typename T, int vec_bytes, int vectors> __device__ __forceinline__ void add_terms(const packed<vec_bytes> (&y)[vectors],
-                                                                                            const packed<vec_bytes> (&dy)[vectors], bool is_log,
-                                                                                            accumulator_t<T> (&sums)[vec_bytes / sizeof(T)]) {
+// Vectors wherever they lie: [v] is at(v).
+template <typename At> struct vectors_at {
+    At at;
+    __device__ __forceinline__ auto operator[](int v) const { return at(v); }
+};
+template <typename At> vectors_at(At) -> vectors_at<At>;
+
+// Adds to `sums` what `vectors` vectors contribute to sum(dy * y), or sum(dy); absent ones hold zeros.
+template <typename T, int vec_bytes, int vectors, typename Y, typename Dy>
+__device__ __forceinline__ void add_terms(const Y &y, const Dy &dy, bool is_log, accumulator_t<T> (&sums)[vec_bytes / sizeof(T)]) {
     constexpr int width = vec_bytes / int(sizeof(T));
     accumulator_t<T> p[width], q[width];
     if (is_log) {
@@ -33,10 +39,10 @@ template <typename T, int vec_bytes, int vectors> __device__ __forceinline__ voi
     }
 }
 
-// Stores the dx of vectors where `is_there(v)`, at to(v); `sum_of(i)` is that of the line of element i of a vector.
-template <typename T, bool streamed = true, int vec_bytes, int vectors, typename There, typename Sum, typename To>
-__device__ __forceinline__ void finish(const packed<vec_bytes> (&y)[vectors], const packed<vec_bytes> (&dy)[vectors],
-                                       const softmax_arguments<accumulator_t<T>> &a, const There &is_there, const Sum &sum_of, const To &to) {
+// Stores the dx of `vectors` vectors where `is_there(v)`, at to(v); `sum_of(i)` is that of the line of element i of a vector.
+template <typename T, int vec_bytes, int vectors, bool streamed = true, typename Y, typename Dy, typename There, typename Sum, typename To>
+__device__ __forceinline__ void finish(const Y &y, const Dy &dy, const softmax_arguments<accumulator_t<T>> &a, const There &is_there,
+                                       const Sum &sum_of, const To &to) {
     constexpr int width = vec_bytes / int(sizeof(T));
     accumulator_t<T> p[width], q[width];
     if (a.is_log) {
@@ -106,7 +112,7 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool clustered> __
 
     // 2. Its sum.
     A sums[width] = {};
-    add_terms<T>(y, dy, a.is_log, sums);
+    add_terms<T, vec_bytes, vectors>(y, dy, a.is_log, sums);
     A sum[1] = {tree_sum(sums)};
     team_sum<false, true>(sum, team, slots);
     if constexpr (clustered) {
@@ -119,7 +125,7 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool clustered> __
     // 3. Its gradient.
     if (vectors > 2) keep_packed<T>(y), keep_packed<T>(dy);
     T *const dx = static_cast<T *>(a.out) + row_offset(row, a.strides[2], a.extent1, a.extent2);
-    finish<T, streamed>(
+    finish<T, vec_bytes, vectors, streamed>(
         y, dy, a, [&](int v) { return has_row && is_column(v); }, [&](int) { return sum[0]; }, [&](int v) { return dx + column(v); });
 }
 
@@ -167,7 +173,7 @@ template <typename T, int vectors> __global__ void __launch_bounds__(softmax_thr
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
         const packed<16> one_y[1] = {vector(v)}, one_dy[1] = {dy[v]};
-        add_terms<T>(one_y, one_dy, a.is_log, sums);
+        add_terms<T, 16, 1>(one_y, one_dy, a.is_log, sums);
     }
     float sum[1] = {tree_sum(sums)};
     team_sum<false, false>(sum, team, slots);
@@ -182,7 +188,7 @@ template <typename T, int vectors> __global__ void __launch_bounds__(softmax_thr
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
         const packed<16> one_y[1] = {vector(v)}, one_dy[1] = {dy[v]};
-        finish<T>(
+        finish<T, 16, 1>(
             one_y, one_dy, a, [&](int) { return is_column(v); }, [&](int) { return sum[0]; }, [&](int) { return dx + column(v); });
     }
 }
@@ -203,7 +209,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
         chunk.load(y, a, 0);
         chunk.load(dy, a, 1);
         A sums[width] = {};
-        add_terms<T>(y, dy, a.is_log, sums);
+        add_terms<T, vec_bytes, softmax_split_vectors>(y, dy, a.is_log, sums);
         A sum[1] = {tree_sum(sums)};
         team_sum<false, false>(sum, team, slots + turn);
         if (threadIdx.x == 0) a.parts[item] = sum[0];
@@ -234,7 +240,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
         chunk.load(dy, a, 1);
         const auto sum = a.totals[chunk.row];
         T *const dx = static_cast<T *>(a.out) + row_offset(uint32_t(chunk.row), a.strides[2], a.extent1, a.extent2);
-        finish<T>(
+        finish<T, vec_bytes, softmax_split_vectors>(
             y, dy, a, [&](int v) { return chunk.has(v); }, [&](int) { return sum; }, [&](int v) { return dx + chunk.column(v); });
     }
 }
@@ -277,13 +283,74 @@ __global__ void __launch_bounds__(channel_bounds<vec_bytes, vectors>::threads, c
 
     // 2. Their sums.
     A sum[width] = {};
-    add_terms<T>(y, dy, a.is_log, sum);
-    if (along > 1) reduce_channels(sum, a.across, reinterpret_cast<value_group<width, A> *>(dynamic_shared), [](A p, A q) { return p + q; });
+    add_terms<T, vec_bytes, vectors>(y, dy, a.is_log, sum);
+    if (along > 1) sum_channels<1, 4>(sum, a.across, reinterpret_cast<value_group<width, A> *>(dynamic_shared));
 
     // 3. Their gradient.
     if (vectors > 2) keep_packed<T>(y), keep_packed<T>(dy);
     T *const dx = static_cast<T *>(a.out) + offset(2);
-    finish<T>(
+    finish<T, vec_bytes, vectors>(
+        y, dy, a, is_element, [&](int i) { return sum[i]; }, [&](int v) { return dx + uint64_t(v * along) * a.steps[2]; });
+}
+
+// ---- channels shared: lines half in registers, half in the shared memory of a block ----------------------------------------------
+
+// y lies in shared memory, dy in registers but for as many vectors as they leave no room for. Every thread reads the vectors that it copied
+// itself.
+constexpr int channel_shared_vectors = 16;
+template <typename T> constexpr int channel_parked_vectors = sizeof(T) == 2 ? 10 : 0; // of dy, in shared memory
+
+// 512 threads of one block, or of two with one tile of 16-bit elements each, share a multiprocessor.
+template <typename T> __global__ void __launch_bounds__(softmax_threads_limit, 1)
+    softmax_backward_channels_shared(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    constexpr int width = 16 / int(sizeof(T)), vectors = channel_shared_vectors, parked = channel_parked_vectors<T>, kept = vectors - parked;
+    if (a.overlaps) follow_previous();
+    const uint32_t inner_vectors = uint32_t(a.inner / width), columns = uint32_t(a.outer) * inner_vectors;
+    const uint32_t along = blockDim.x / a.across, position = threadIdx.x / a.across;
+    const uint32_t tile = threadIdx.y, column = (tile * gridDim.x + blockIdx.x) * a.across + threadIdx.x % a.across;
+    const bool has_column = column < columns;
+    const channel_column at(has_column ? column : 0, inner_vectors);
+    const auto is_element = [&](int v) { return has_column && v * along + position < a.dim; };
+    const auto offset = [&](int tensor) {
+        return row_offset(at.block, a.strides[tensor], a.extent1, a.extent2) + uint64_t(at.vector) * width + position * a.steps[tensor];
+    };
+    const uint32_t first = (tile * (vectors + parked)) * blockDim.x + threadIdx.x; // of the thread's vectors in shared memory
+    const auto place = [&](int i) { return first + i * blockDim.x; };
+    const auto copy = [&](int i, const T *from) { copy_async_line(whole_address(dynamic_shared + place(i) * 16), from); };
+    const auto clear = [&](int i) { reinterpret_cast<uint4 *>(dynamic_shared)[place(i)] = make_uint4(0, 0, 0, 0); };
+
+    // 1. The lines on chip.
+    await_turn<2>();
+    const T *y_line = static_cast<const T *>(a.in[0]) + offset(0), *dy_line = static_cast<const T *>(a.in[1]) + offset(1);
+    packed<16> held[kept];
+#pragma unroll
+    for (int v = 0; v < vectors; ++v, y_line += along * a.steps[0], dy_line += along * a.steps[1]) {
+        if (v < kept) held[v < kept ? v : 0] = {};
+        if (is_element(v)) {
+            copy(v, y_line);
+            if (v < kept) held[v < kept ? v : 0] = load_line<16>(dy_line);
+            else copy(v + parked, dy_line);
+        } else {
+            clear(v);
+            if (v >= kept) clear(v + parked);
+        }
+    }
+    copy_commit();
+    pass_turn<2>();
+    copy_wait(0);
+    const vectors_at y = {[&](int v) { return shared_vector(place(v)); }};
+    const vectors_at dy = {[&](int v) { return v < kept ? held[v < kept ? v : 0] : shared_vector(place(v + parked)); }};
+
+    // 2. Their sums.
+    float sum[width] = {};
+    add_terms<T, 16, vectors>(y, dy, a.is_log, sum);
+    unsigned char *const scratch = dynamic_shared + blockDim.y * (vectors + parked) * blockDim.x * 16 + tile * a.scratch_bytes;
+    sum_channels<2, 1>(sum, a.across, reinterpret_cast<value_group<width, float> *>(scratch));
+
+    // 3. Their gradient.
+    keep_packed<T>(held);
+    T *dx = static_cast<T *>(a.out) + offset(2);
+    finish<T, 16, vectors>(
         y, dy, a, is_element, [&](int i) { return sum[i]; }, [&](int v) { return dx + uint64_t(v * along) * a.steps[2]; });
 }
 
@@ -318,7 +385,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
         for (uint32_t from = 0; from < elements; from += channel_batch) {
             packed<vec_bytes> p[channel_batch], q[channel_batch];
             load_batch<T>(p, q, y, dy, from, elements, a);
-            add_terms<T>(p, q, a.is_log, sum);
+            add_terms<T, vec_bytes, channel_batch>(p, q, a.is_log, sum);
         }
         A *const to = a.parts + (chunk.block * a.chunks + chunk.chunk) * a.inner + chunk.vector * width;
 #pragma unroll
@@ -354,7 +421,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
         for (uint32_t from = 0; from < elements; from += channel_batch) {
             packed<vec_bytes> p[channel_batch], q[channel_batch];
             load_batch<T>(p, q, y, dy, from, elements, a);
-            finish<T>(
+            finish<T, vec_bytes, channel_batch>(
                 p, q, a, [&](int v) { return from + v < elements; }, [&](int i) { return sum[i]; },
                 [&](int v) { return dx + (from + v) * a.steps[2]; });
         }
@@ -408,9 +475,17 @@ template <typename T, typename Action> bops_status for_kernels(const bops_softma
                     if constexpr (vec_bytes == 16) {
                         if (c.vectors == 4) return action(softmax_backward_channels_resident<T, vec_bytes, 4>, shape, a);
                         if (c.vectors == 8) return action(softmax_backward_channels_resident<T, vec_bytes, 8>, shape, a);
+                    } else {
+                        if (c.vectors == 16) return action(softmax_backward_channels_resident<T, vec_bytes, 16>, shape, a);
                     }
-                    if (c.vectors == 16) return action(softmax_backward_channels_resident<T, vec_bytes, 16>, shape, a);
+                    return bops_status(cudaErrorInvalidValue);
                 }
+                if constexpr (vec_bytes == 16)
+                    if (c.variant == BOPS_SOFTMAX_CHANNELS_SHARED) {
+                        launch_shape whole = shape;
+                        whole.shared_bytes += c.threads * (channel_shared_vectors + channel_parked_vectors<T>)*16;
+                        return action(softmax_backward_channels_shared<T>, whole, a);
+                    }
             }
             const bool is_rows = c.variant == BOPS_SOFTMAX_ROWS_SPLIT;
             bops_status status = is_rows ? action(softmax_backward_rows_split_parts<T, vec_bytes>, shape, a)

@@ -210,8 +210,8 @@ fn choose(lines: &Lines, is_backward: bool, props: &DeviceProps) -> Result<Choic
 }
 
 fn c_choice(choice: &Choice) -> sys::bops_softmax_choice {
-    let [variant, vec_bytes, vectors, threads, across, cluster, grid, chunks, overlaps, ..] = choice.tuning;
-    sys::bops_softmax_choice { variant, vec_bytes, vectors, threads, across, cluster, grid, chunks, overlaps }
+    let [variant, vec_bytes, vectors, threads, across, cluster, grid, chunks, overlaps, tiles, ..] = choice.tuning;
+    sys::bops_softmax_choice { variant, vec_bytes, vectors, threads, across, cluster, grid, chunks, overlaps, tiles }
 }
 
 /// What tells prepared kernels apart; the extent of the axis too, since rows that fill every thread have kernels of their own.

@@ -42,13 +42,14 @@ pub(crate) struct Tuned {
     pub(crate) grid: u32,
     pub(crate) chunks: u32,
     pub(crate) overlaps: u32,
+    pub(crate) tiles: u32,
     pub(crate) workspace_bytes: u64,
     pub(crate) launches: u32,
 }
 
 impl Tuned {
     /// The fields of the C struct, in its order.
-    pub(crate) fn words(&self) -> [u32; 9] {
+    pub(crate) fn words(&self) -> [u32; 10] {
         [
             self.variant,
             self.vec_bytes,
@@ -59,6 +60,7 @@ impl Tuned {
             self.grid,
             self.chunks,
             self.overlaps,
+            self.tiles,
         ]
     }
 }
@@ -141,8 +143,8 @@ const CHANNELS: [&[ChannelForm]; 2] = [
         channel(8, 8, 32),
         channel(16, 16, 32),
         channel(24, 24, 32),
-        channel(64, 16, 16),
-        channel(256, 16, 8),
+        channel(64, 8, 16),
+        channel(256, 8, 8),
         channel(1024, 32, 8),
         channel(2048, 32, 8),
         channel(4096, 32, 4),
@@ -152,13 +154,19 @@ const CHANNELS: [&[ChannelForm]; 2] = [
         channel(24, 8, 32),
         channel(128, 8, 16),
         channel(256, 8, 8),
-        channel(1024, 16, 4),
+        channel(1024, 8, 4),
         channel(2048, 16, 4),
     ],
 ];
 /// Backward, accesses of 16 bytes.
-const BACKWARD_CHANNELS: &[ChannelForm] =
-    &[channel(4, 4, 32), channel(64, 4, 16), channel(512, 8, 8), channel(1024, 16, 4)];
+const BACKWARD_CHANNELS: &[ChannelForm] = &[channel(4, 4, 32), channel(64, 4, 16), channel(512, 8, 8)];
+/// Backward with y in shared memory, of 2 and of 4 bytes, and how many vectors of a thread lie there. Of 4 bytes, a block that takes a whole
+/// line of the cache comes first, where shared memory has room.
+const SHARED_CHANNELS: [(&[ChannelForm], u64); 2] =
+    [(&[channel(1024, 16, 4)], 26), (&[channel(1024, 16, 8), channel(1024, 16, 4)], 16)];
+/// Lines of 2 bytes whose tiles all find a place at once, one or two on a multiprocessor, are taken by blocks of two where a tile has more
+/// threads than this.
+const ALONE_THREADS: u64 = 128;
 /// Accesses of 2 elements, and of one; backward both as the last.
 const NARROW_CHANNELS: [&[ChannelForm]; 2] = [&[channel(128, 16, 32), channel(512, 16, 8)], &[channel(512, 16, 32)]];
 
@@ -207,7 +215,7 @@ pub(crate) fn choose(p: &Problem) -> Result<Tuned, String> {
     if p.is_rows {
         rows_resident(p).map_or_else(|| rows_split(p), Ok)
     } else {
-        channels_resident(p).map_or_else(|| channels_split(p), Ok)
+        channels_resident(p).or_else(|| channels_shared(p)).map_or_else(|| channels_split(p), Ok)
     }
 }
 
@@ -261,26 +269,49 @@ fn rows_form(p: &Problem, mut tuned: Tuned, all: u64, form: &RowForm) -> Option<
 
 /// Lines in the registers of a block.
 fn channels_resident(p: &Problem) -> Option<Tuned> {
-    let mut tuned = p.start(sys::BOPS_SOFTMAX_CHANNELS_RESIDENT).ok()?;
+    let start = p.start(sys::BOPS_SOFTMAX_CHANNELS_RESIDENT).ok()?;
+    let forms = match (start.vec_bytes, p.elements(start.vec_bytes)) {
+        (16, _) if p.is_backward => BACKWARD_CHANNELS,
+        (_, 4) => CHANNELS[usize::from(p.element_bytes == 4)],
+        (_, width) => NARROW_CHANNELS[usize::from(width == 1 && !p.is_backward)],
+    };
+    let form = forms.iter().find(|form| p.dim <= form.up_to)?;
+    channels_form(p, start, form, !p.is_backward && form.vectors == 32)
+}
+
+/// Gradients of lines in registers and the shared memory of a block.
+fn channels_shared(p: &Problem) -> Option<Tuned> {
+    let start =
+        p.start(sys::BOPS_SOFTMAX_CHANNELS_SHARED).ok().filter(|start| p.is_backward && start.vec_bytes == 16)?;
+    let (forms, staged) = SHARED_CHANNELS[usize::from(p.element_bytes == 4)];
+    forms.iter().filter(|form| p.dim <= form.up_to).find_map(|form| {
+        let one = channels_form(p, start, form, false)?;
+        // Vectors, and the sums of its warps.
+        let tile_bytes = u64::from(one.threads) * staged * 16 + u64::from(one.threads / 32 * one.across) * 32;
+        let has_room = |tiles: u64| tiles * tile_bytes <= u64::from(p.shared_bytes);
+        let two = channels_form(p, start, form, p.element_bytes == 2 && has_room(2))?;
+        has_room(1).then_some(two)
+    })
+}
+
+/// Lines by a form; `may_pair`: blocks may take two tiles.
+fn channels_form(p: &Problem, mut tuned: Tuned, form: &ChannelForm, may_pair: bool) -> Option<Tuned> {
     if p.element_bytes == 8 || p.outer == 0 || p.dim == 0 || p.inner == 0 {
         return None;
     }
-    let width = p.elements(tuned.vec_bytes);
-    let forms = match (tuned.vec_bytes, width) {
-        (16, _) if p.is_backward => BACKWARD_CHANNELS,
-        (_, 4) => CHANNELS[usize::from(p.element_bytes == 4)],
-        _ => NARROW_CHANNELS[usize::from(width == 1 && !p.is_backward)],
-    };
-    let form = forms.iter().find(|form| p.dim <= form.up_to)?;
     // Whole warps: where fewer than 32 vectors lie side by side, several threads along the axis share one.
     let along = p.dim.div_ceil(form.vectors).next_multiple_of(32 / form.across);
     let threads = along * form.across;
-    let columns = p.outer.checked_mul(p.inner / width).filter(|&n| n <= i32::MAX as u64)?;
-    let blocks = columns.div_ceil(form.across);
+    let columns = p.outer.checked_mul(p.inner / p.elements(tuned.vec_bytes)).filter(|&n| n <= i32::MAX as u64)?;
+    let (all, multiprocessors) = (columns.div_ceil(form.across), u64::from(p.multiprocessors));
+    let is_one_wave = all > multiprocessors && all <= 2 * multiprocessors;
+    let tiles = if may_pair && is_one_wave && threads > ALONE_THREADS && threads <= MAX_THREADS / 2 { 2 } else { 1 };
+    let blocks = all.div_ceil(tiles);
     tuned.vectors = form.vectors as u32;
-    tuned.threads = threads as u32;
+    tuned.threads = (threads * tiles) as u32;
     tuned.across = form.across as u32;
     tuned.grid = blocks as u32;
+    tuned.tiles = tiles as u32;
     tuned.overlaps = p.overlaps(blocks);
     Some(tuned)
 }
@@ -364,7 +395,8 @@ mod tests {
                 has_cluster || (tuned.cluster == 1 && matches!(tuned.vectors, 1 | 2 | 4 | 8))
             }
             (sys::BOPS_SOFTMAX_CHANNELS_RESIDENT, 4 | 8) => {
-                matches!(tuned.vectors, 4 | 8 | 16)
+                matches!(tuned.vectors, 4 | 8)
+                    || (tuned.vectors == 16 && !p.is_backward)
                     || (matches!(tuned.vectors, 24 | 32) && !p.is_backward && p.element_bytes == 2)
             }
             _ => tuned.vectors == 16 && tuned.cluster == 1,
@@ -381,13 +413,44 @@ mod tests {
                 _ => 256,
             };
         }
-        let is_held = tuned.vectors * width <= 32;
+        let is_held = p.element_bytes == 4 || tuned.vectors * width <= 32;
         match if is_held { tuned.vectors * width } else { tuned.vectors * tuned.vec_bytes / 4 } {
             ..=16 => 1024,
+            32 if p.element_bytes == 4 => 512,
             17..=48 => 256,
-            49..=64 => 512,
-            _ => 256,
+            _ => 512,
         }
+    }
+
+    /// Whether every element of every line has a thread.
+    fn holds_lines(p: &Problem, tuned: &Tuned) -> bool {
+        let along = tuned.threads / tuned.tiles / tuned.across;
+        let columns = u64::from(tuned.grid * tuned.tiles * tuned.across) * p.elements(tuned.vec_bytes);
+        u64::from(along * tuned.vectors) >= p.dim && columns >= p.outer * p.inner
+    }
+
+    #[test]
+    fn tiles_of_one_wave_are_taken_in_pairs() {
+        for (is_backward, variant) in
+            [(false, sys::BOPS_SOFTMAX_CHANNELS_RESIDENT), (true, sys::BOPS_SOFTMAX_CHANNELS_SHARED)]
+        {
+            let tiles = |p: &Problem| choose(p).map(|tuned| (tuned.variant, tuned.tiles, tuned.grid)).unwrap();
+            let p = h200(is_backward, 2, 1000, 4096, 2);
+            assert_eq!(tiles(&p), (variant, 2, 128));
+            assert_eq!(tiles(&Problem { outer: 1, ..p }), (variant, 1, 128));
+            assert_eq!(tiles(&Problem { outer: 3, ..p }), (variant, 1, 384));
+            assert_eq!(tiles(&Problem { inner: 2144, ..p }), (variant, 2, 67));
+            assert_eq!(choose(&h200(is_backward, 2, 1000, 4096, 4)).unwrap().tiles, 1);
+        }
+        assert_eq!(choose(&h200(false, 2, 300, 4096, 2)).unwrap().tiles, 1);
+    }
+
+    #[test]
+    fn gradients_take_less_shared_memory_where_there_is_less() {
+        let p = h200(true, 2, 1000, 4096, 4);
+        assert_eq!(choose(&p).unwrap().across, 8);
+        assert_eq!(choose(&Problem { shared_bytes: 101_376, ..p }).unwrap().across, 4);
+        assert_eq!(choose(&Problem { shared_bytes: 65_536, ..p }).unwrap().variant, sys::BOPS_SOFTMAX_CHANNELS_SPLIT);
     }
 
     #[test]
@@ -417,9 +480,15 @@ mod tests {
                 }
                 sys::BOPS_SOFTMAX_CHANNELS_RESIDENT => {
                     assert!(has_kernel(&p, &tuned) && tuned.threads <= channel_threads(&p, &tuned), "{p:?} {tuned:?}");
-                    assert!(u64::from(tuned.threads / tuned.across * tuned.vectors) >= p.dim, "{p:?} {tuned:?}");
-                    let columns = u64::from(tuned.grid) * u64::from(tuned.across) * p.elements(tuned.vec_bytes);
-                    assert!(columns >= p.outer * p.inner, "{p:?} {tuned:?}");
+                    assert!(holds_lines(&p, &tuned), "{p:?} {tuned:?}");
+                    let may_pair = !p.is_backward && tuned.vectors == 32 && tuned.threads > 256;
+                    assert!(tuned.tiles == 1 || (tuned.tiles == 2 && may_pair), "{p:?} {tuned:?}");
+                }
+                sys::BOPS_SOFTMAX_CHANNELS_SHARED => {
+                    assert!(p.is_backward && tuned.vectors == 16 && tuned.vec_bytes == 16, "{p:?} {tuned:?}");
+                    let most = if p.element_bytes == 2 { 256 * tuned.tiles } else { 512 };
+                    assert!(tuned.threads <= most && tuned.threads <= 512, "{p:?} {tuned:?}");
+                    assert!(holds_lines(&p, &tuned), "{p:?} {tuned:?}");
                 }
                 sys::BOPS_SOFTMAX_ROWS_SPLIT => {
                     assert!(u64::from(tuned.chunks) * ROW_CHUNK * p.elements(tuned.vec_bytes) >= p.dim)
