@@ -13,9 +13,12 @@ use baracuda_ops::{
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::target::{TARGETS, target};
 use libtest_mimic::{Arguments, Failed, Trial};
+use rayon::prelude::*;
 
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 /// Set in the process that only tells its choices.
 const TELL: &str = "BOPS_TELL_CHOICES";
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Trial::test("a_cache_keeps_equal_requests_apart_from_others", cache),
         Trial::test("errors_say_what_is_wrong", errors),
         Trial::test("a_buffer_in_use_is_refused_on_the_cpu", in_use),
+        Trial::test("bytes_of_the_host_are_operands", host_bytes),
         Trial::test("options_are_obeyed_or_refused", options),
     ];
     for target in TARGETS.iter() {
@@ -71,6 +75,11 @@ fn main() -> ExitCode {
         };
         trials.push(on("refused_runs_touch_nothing", refused_runs));
         trials.push(on("a_queue_of_another_device_is_refused", other_queue));
+    }
+    #[cfg(feature = "wgpu")]
+    for name in WGPU_LAWS {
+        let absent = target("wgpu").and_then(|target| target.device.as_ref().err().cloned());
+        trials.push(unless(absent, Trial::test(format!("{name}/wgpu"), || Ok(wgpu::law(name)?))));
     }
     for name in CUDA_LAWS {
         trials.push(unless(cuda_lacks(name), Trial::test(format!("{name}/cuda"), || cuda_law(name))));
@@ -85,6 +94,14 @@ fn unless(reason: Option<String>, trial: Trial) -> Trial {
         None => trial,
     }
 }
+
+/// The laws of `wgpu.rs`.
+#[cfg(feature = "wgpu")]
+const WGPU_LAWS: [&str; 3] = [
+    "buffers_that_cannot_be_bound_are_named",
+    "what_is_not_submitted_cannot_be_had",
+    "offsets_without_immediates_are_for_bind",
+];
 
 /// The laws of `cuda.rs`.
 const CUDA_LAWS: [&str; 4] = [
@@ -214,6 +231,7 @@ fn refusals() -> Vec<(&'static str, Error)> {
     add("rank", f32(&[1; 9]).err());
     add("overflow", f32(&[1 << 40, 1 << 40]).err());
     add("strides", TensorDesc::strided(DType::F32, &[2, 2], &[1]).err());
+    add("stride overflow", TensorDesc::strided(DType::F32, &[2, 2], &[1 << 63, 1]).err());
     add("align", f32(&[2]).and_then(|d| d.align(3)).err());
     add("offset", f32(&[2]).and_then(|d| d.for_offset(3)).err());
     add("channels_last", TensorDesc::channels_last(DType::F32, &[2]).err());
@@ -265,6 +283,7 @@ fn refusals() -> Vec<(&'static str, Error)> {
     channel_norms(&mut add);
     add("op", AnyDescriptor::parse("layernorm", "{}").err());
     add("json", AnyDescriptor::parse("layer_norm", r#"{"x": 3}"#).err());
+    add("json of no object", AnyDescriptor::parse("layer_norm", "null").err());
     add(
         "json of an invalid descriptor",
         AnyDescriptor::parse("layer_norm", r#"{"x":{"dtype":"f32","dims":[2]},"normalized_dims":2,"eps":0}"#).err(),
@@ -375,6 +394,7 @@ fn refusals() -> Vec<(&'static str, Error)> {
         let typed = device.upload(&[1f32]).unwrap();
         queue.download::<f64>(&typed).err()
     });
+    add("download of half an element", queue.download::<f32>(&device.alloc(10).unwrap()).err());
     add("write beyond the end", device.write(&bytes, 60, &[0; 8]).err());
     add("out of memory", device.alloc(1 << 62).err());
     found
@@ -527,6 +547,31 @@ fn in_use() -> Outcome {
         return Err("four threads wrote one buffer and none was refused".into());
     }
     run()?;
+    // A workspace that nothing needs is in nobody's use.
+    let shared = device.alloc(64)?;
+    let runs = |_| {
+        let output = device.alloc(rows * cols * 4)?;
+        let args = || LayerNormArgs::new(&input, &output);
+        (0..20).try_for_each(|_| plan.run(&mut device.queue(), args(), Workspace::new(&shared)))
+    };
+    (0..4).into_par_iter().try_for_each(runs)?;
+    Ok(())
+}
+
+/// Bytes without a type serve any, if they are aligned for it.
+fn host_bytes() -> Outcome {
+    let device = Device::cpu();
+    let plan = Plan::new(&device, LayerNormDescriptor::new(x(&[2, 4]), 1)?, &PlanOptions::default())?;
+    let (input, mut output) = ([1f32, 2.0, 3.0, 6.0, 0.0, 0.0, 0.0, 0.0, 0.0], [7f32; 8]);
+    let input: &[u8] = bytemuck::cast_slice(&input);
+    let mut run = |bytes| {
+        let y = MemMut::host_bytes(bytemuck::cast_slice_mut(&mut output));
+        plan.run(&mut device.queue(), LayerNormArgs::new(Mem::host_bytes(bytes), y), Workspace::none())
+    };
+    assert!(matches!(run(&input[2..34]), Err(Error::Misaligned { operand: "x", .. })));
+    assert!(matches!(run(&input[..31]), Err(Error::TooSmall { operand: "x", need_bytes: 32, got_bytes: 31, .. })));
+    run(&input[..32])?;
+    assert!(output[..4].iter().sum::<f32>().abs() < 1e-5 && output[3] > 1.0 && output[4..] == [0f32; 4]);
     Ok(())
 }
 
