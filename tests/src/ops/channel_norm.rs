@@ -772,7 +772,7 @@ fn run_in_f64(op: &str, json: &Value, inputs: &BTreeMap<&str, &[f64]>) -> Result
 pub(super) const FORWARD_CONTRACTS: &[Contract] = &[
     Contract {
         outputs: &["y"],
-        budget: "u_o |y| + u_A |act'| (|gamma| (16 |xhat| + 4) + 2 |beta| + 2 |residual|) + 8 u_A |y| with an activation; on wgpu 24 for \
+        budget: "u_o |y| + u_A |act'| (|weight| (16 |xhat| + 4) + 2 |bias| + 2 |residual|) + 8 u_A |y| with an activation; on wgpu 24 for \
                  16, 16 for 8; |act'| of relu is 1",
         why: "The 16 (24 where WGSL's square root and division are looser) bound a mean and a variance whose roundings all have one \
               sign; in practice they cancel.",
@@ -794,13 +794,13 @@ pub(super) const FORWARD_CONTRACTS: &[Contract] = &[
 pub(super) const BACKWARD_CONTRACTS: &[Contract] = &[
     Contract {
         outputs: &["dx"],
-        budget: "u_o |dx| + u_A 8 rstd (|g| + mean|g| + |xhat| mean|g xhat|) + rstd (|gamma| e + mean(|gamma| e) + |xhat| mean(|gamma xhat| e)), \
+        budget: "u_o |dx| + u_A 8 rstd (|g| + mean|g| + |xhat| mean|g xhat|) + rstd (|weight| e + mean(|weight| e) + |xhat| mean(|weight xhat| e)), \
                  in inference without the means; e is the error of dpre",
         why: "The bound adds the absolute values of terms that cancel, and lets all roundings have one sign.",
     },
     Contract {
         outputs: &["dresidual"],
-        budget: "u_o |dpre| + 2 u_A |dpre| + e; e = |dy| (max|act''| p + 8 u_A), p = u_A (|gamma| (16 |xhat| + 4) + 2 |beta| + 2 |residual|) the \
+        budget: "u_o |dpre| + 2 u_A |dpre| + e; e = |dy| (max|act''| p + 8 u_A), p = u_A (|weight| (16 |xhat| + 4) + 2 |bias| + 2 |residual|) the \
                  error of pre; for relu e = |dy| where |pre| <= p, else 0; on wgpu 24 for 16, 16 for 8",
         why: "act'' is far below its maximum nearly everywhere.",
     },
@@ -838,25 +838,25 @@ struct Affine<'t> {
 }
 
 impl Affine<'_> {
-    fn gamma(&self, i: usize) -> f64 {
+    fn weight(&self, i: usize) -> f64 {
         self.weight.map_or(1.0, |w| w[self.fields.channel(i)])
     }
 
-    fn beta(&self, i: usize) -> f64 {
+    fn bias(&self, i: usize) -> f64 {
         self.bias.map_or(0.0, |b| b[self.fields.channel(i)])
     }
 
     fn pre(&self, i: usize, xhat: f64) -> f64 {
-        xhat * self.gamma(i) + self.beta(i) + self.residual.map_or(0.0, |r| r[i])
+        xhat * self.weight(i) + self.bias(i) + self.residual.map_or(0.0, |r| r[i])
     }
 
     fn error(&self, i: usize, xhat: f64) -> f64 {
         let residual = self.residual.map_or(0.0, |r| r[i].abs());
-        self.gamma(i).abs() * (self.relative * xhat.abs() + 4.0) + 2.0 * self.beta(i).abs() + 2.0 * residual
+        self.weight(i).abs() * (self.relative * xhat.abs() + 4.0) + 2.0 * self.bias(i).abs() + 2.0 * residual
     }
 }
 
-/// Expected values and budgets of forward: docs/numerics.md, Budgets, "norm forward": `|gamma| (16 |xhat| + 4) + 2 |beta|`, 24 in place
+/// Expected values and budgets of forward: docs/numerics.md, Budgets, "norm, forward": `|weight| (16 |xhat| + 4) + 2 |bias|`, 24 in place
 /// of 16 for WGSL, through the activation. The statistics are given what this leaves them: rstd the relative error of xhat, mean the 4 in
 /// units of 1 / rstd; the running ones what these leave them.
 pub(super) fn expect_forward(
@@ -945,7 +945,7 @@ pub(super) fn expect_forward(
     Ok(expected)
 }
 
-/// Expected values and budgets of backward, given the saved statistics: docs/numerics.md, Budgets, "norm dx":
+/// Expected values and budgets of backward, given the saved statistics: docs/numerics.md, Budgets, "norm, dx":
 /// `8 rstd (|g| + mean|g| + |xhat| mean|g xhat|)`, and "dweight, dbias": `(8 + L/4) sum|terms|`; to each comes what the error of the
 /// pre-activation makes of it.
 pub(super) fn expect_backward(
@@ -996,10 +996,10 @@ pub(super) fn expect_backward(
         })
         .unzip();
 
-    // Sums over each group of |g|, |g xhat|, |gamma| e, |gamma xhat| e.
+    // Sums over each group of |g|, |g xhat|, |weight| e, |weight xhat| e.
     let mut sums = vec![[0.0; 4]; fields.group_count()];
     for i in 0..elements {
-        let (g, e) = ((dpre[i] * affine.gamma(i)).abs(), affine.gamma(i).abs() * error[i]);
+        let (g, e) = ((dpre[i] * affine.weight(i)).abs(), affine.weight(i).abs() * error[i]);
         for (sum, term) in sums[fields.group(i)].iter_mut().zip([g, g * xhat[i].abs(), e, e * xhat[i].abs()]) {
             *sum += term;
         }
@@ -1013,7 +1013,7 @@ pub(super) fn expect_backward(
                 .map(|i| {
                     let group = fields.group(i);
                     let [g, gx, e, ex] = sums[group].map(|sum| sum / n);
-                    let (mut own, mut through) = ((dpre[i] * affine.gamma(i)).abs(), affine.gamma(i).abs() * error[i]);
+                    let (mut own, mut through) = ((dpre[i] * affine.weight(i)).abs(), affine.weight(i).abs() * error[i]);
                     if !fields.is_inference {
                         own += g + xhat[i].abs() * gx;
                         through += e + xhat[i].abs() * ex;
