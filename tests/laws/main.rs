@@ -221,13 +221,21 @@ fn options() -> Outcome {
 
 /// Each kind of refusal, by a name for it.
 fn refusals() -> Vec<(&'static str, Error)> {
-    let device = Device::cpu();
-    let options = PlanOptions::default();
     let mut found = Vec::new();
     let mut add =
         |name, error: Option<Error>| found.push((name, error.unwrap_or_else(|| panic!("{name} was accepted"))));
-    let f32 = |dims: &[u64]| TensorDesc::contiguous(DType::F32, dims);
+    tensors(&mut add);
+    rows_and_axes(&mut add);
+    channel_norms(&mut add);
+    texts(&mut add);
+    operands(&mut add);
+    buffers(&mut add);
+    found
+}
 
+/// Refusals of tensors.
+fn tensors(add: &mut impl FnMut(&'static str, Option<Error>)) {
+    let f32 = |dims: &[u64]| TensorDesc::contiguous(DType::F32, dims);
     add("rank", f32(&[1; 9]).err());
     add("overflow", f32(&[1 << 40, 1 << 40]).err());
     add("strides", TensorDesc::strided(DType::F32, &[2, 2], &[1]).err());
@@ -235,6 +243,10 @@ fn refusals() -> Vec<(&'static str, Error)> {
     add("align", f32(&[2]).and_then(|d| d.align(3)).err());
     add("offset", f32(&[2]).and_then(|d| d.for_offset(3)).err());
     add("channels_last", TensorDesc::channels_last(DType::F32, &[2]).err());
+}
+
+/// Refusals of LayerNorm, RMSNorm and softmax.
+fn rows_and_axes(add: &mut impl FnMut(&'static str, Option<Error>)) {
     let integers = TensorDesc::contiguous(DType::I32, &[2, 2]).unwrap();
     add("not a float", LayerNormDescriptor::new(integers, 1).err());
     let plain = LayerNormDescriptor::new(x(&[2, 3]), 1).unwrap();
@@ -265,7 +277,7 @@ fn refusals() -> Vec<(&'static str, Error)> {
         "no gradient",
         LayerNormBackwardDescriptor::new(x(&[2, 3]), 1)
             .and_then(|_| {
-                let mut none = baracuda_ops::Gradients::ALL;
+                let mut none = Gradients::ALL;
                 (none.dx, none.dweight, none.dbias) = (false, false, false);
                 plain.backward(none)
             })
@@ -273,14 +285,12 @@ fn refusals() -> Vec<(&'static str, Error)> {
     );
     add(
         "dh without dx",
-        plain
-            .clone()
-            .weight(DType::F32)
-            .and_then(|d| d.backward(baracuda_ops::Gradients::PARAMETERS))
-            .and_then(|d| d.dh(true))
-            .err(),
+        plain.clone().weight(DType::F32).and_then(|d| d.backward(Gradients::PARAMETERS)).and_then(|d| d.dh(true)).err(),
     );
-    channel_norms(&mut add);
+}
+
+/// Refusals of JSON and of options.
+fn texts(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("op", AnyDescriptor::parse("layernorm", "{}").err());
     add("json", AnyDescriptor::parse("layer_norm", r#"{"x": 3}"#).err());
     add("json of no object", AnyDescriptor::parse("layer_norm", "null").err());
@@ -293,10 +303,20 @@ fn refusals() -> Vec<(&'static str, Error)> {
         AnyDescriptor::parse("rms_norm", r#"{"x":{"dtype":"f32","dims":[2]},"normalized_dims":1,"eps":0,"epsilon":1}"#)
             .err(),
     );
-    add("unsupported", Plan::new(&device, plain.clone(), &options.clone().kernel("nonesuch")).err());
+    let plain = LayerNormDescriptor::new(x(&[2, 3]), 1).unwrap();
+    add("unsupported", Plan::new(&Device::cpu(), plain, &PlanOptions::default().kernel("nonesuch")).err());
+}
 
-    let plan = Plan::new(&device, plain.clone().weight(DType::F32).unwrap().stats().unwrap(), &options).unwrap();
-    let mut queue = device.queue();
+/// A LayerNorm of 2 rows of 3 elements with a weight and statistics, on the CPU.
+fn small_plan() -> Plan<LayerNormDescriptor> {
+    let descriptor = LayerNormDescriptor::new(x(&[2, 3]), 1).and_then(|d| d.weight(DType::F32)?.stats()).unwrap();
+    Plan::new(&Device::cpu(), descriptor, &PlanOptions::default()).unwrap()
+}
+
+/// Refusals of operands.
+fn operands(add: &mut impl FnMut(&'static str, Option<Error>)) {
+    let plan = small_plan();
+    let mut queue = plan.device().queue();
     let input = [0f32; 6];
     let weight = [0f32; 3];
     let (mut y, mut mean, mut rstd) = ([0f32; 6], [0f32; 2], [0f32; 2]);
@@ -323,6 +343,24 @@ fn refusals() -> Vec<(&'static str, Error)> {
         }),
     );
     add("in place without a partner", with(&|a| a.weight(Mem::in_place())));
+    let erased = plan.erase();
+    add("operand count", erased.run(&mut queue, &[], Workspace::none()).err());
+    let read_only = [
+        Mem::host(&input).into(),
+        Mem::host(&weight).into(),
+        Mem::host(&input).into(),
+        Mem::host(&input).into(),
+        Mem::host(&input).into(),
+    ];
+    add("read only", erased.run(&mut queue, &read_only, Workspace::none()).err());
+}
+
+/// Refusals of buffers and their ranges.
+fn buffers(add: &mut impl FnMut(&'static str, Option<Error>)) {
+    let plan = small_plan();
+    let device = plan.device();
+    let mut queue = device.queue();
+    let weight = [0f32; 3];
     let buffer = device.alloc(64).unwrap();
     add(
         "overlap",
@@ -358,21 +396,11 @@ fn refusals() -> Vec<(&'static str, Error)> {
         )
         .err(),
     );
-    let erased = plan.clone().erase();
-    add("operand count", erased.run(&mut queue, &[], Workspace::none()).err());
-    let read_only = [
-        Mem::host(&input).into(),
-        Mem::host(&weight).into(),
-        Mem::host(&input).into(),
-        Mem::host(&input).into(),
-        Mem::host(&input).into(),
-    ];
-    add("read only", erased.run(&mut queue, &read_only, Workspace::none()).err());
     let (mut a, mut b) = ([0f32; 2], [0f32; 2]);
     add(
         "not bindable",
         plan.bind(
-            LayerNormArgs::new(&input[..], &buffer).weight(&weight[..]).stats(&mut a[..], &mut b[..]),
+            LayerNormArgs::new(&[0f32; 6][..], &buffer).weight(&weight[..]).stats(&mut a[..], &mut b[..]),
             Workspace::none(),
         )
         .err(),
@@ -397,7 +425,6 @@ fn refusals() -> Vec<(&'static str, Error)> {
     add("download of half an element", queue.download::<f32>(&device.alloc(10).unwrap()).err());
     add("write beyond the end", device.write(&bytes, 60, &[0; 8]).err());
     add("out of memory", device.alloc(1 << 62).err());
-    found
 }
 
 /// Refusals of the norms with channels.
