@@ -90,7 +90,7 @@ fn run_forward(
     let is_read = |slot: &&baracuda_ops::Slot| slot.access == baracuda_ops::Access::In;
     if descriptor.slots().iter().filter(is_read).any(|slot| slot.name == "running_mean") {
         args =
-            args.statistics(named.mem("running_mean").expect("a mean"), named.mem("running_var").expect("a variance"));
+            args.inference(named.mem("running_mean").expect("a mean"), named.mem("running_var").expect("a variance"));
     } else if let (Some(mean), Some(var)) = (named.mem_mut("running_mean"), named.mem_mut("running_var")) {
         args = args.running(mean, var);
     }

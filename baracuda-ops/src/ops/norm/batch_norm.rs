@@ -339,7 +339,7 @@ impl<'a> BatchNormArgs<'a> {
     }
 
     /// The running mean and variance that inference reads.
-    pub fn statistics(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
+    pub fn inference(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
         Self { running: Some(Running::Read(mean.into(), var.into())), ..self }
     }
 
@@ -415,7 +415,7 @@ impl<'a> BatchNormBackwardArgs<'a> {
     }
 
     /// The running mean and variance that forward read in inference.
-    pub fn statistics(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
+    pub fn inference(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
         Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
     }
 
