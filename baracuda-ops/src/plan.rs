@@ -419,6 +419,21 @@ impl Debug for AnyPlan {
 }
 
 /// A plan with operands that it keeps alive, checked once.
+///
+/// ```
+/// use baracuda_ops::{DType, Device, Plan, PlanOptions, SoftmaxArgs, SoftmaxDescriptor, TensorDesc, Workspace};
+/// let device = Device::cpu();
+/// let x = TensorDesc::contiguous(DType::F32, &[1, 2])?;
+/// let plan = Plan::new(&device, SoftmaxDescriptor::new(x, 1)?, &PlanOptions::default())?;
+/// let (input, output) = (device.upload(&[0f32, 0.0])?, device.alloc(8)?);
+/// let bound = plan.bind(SoftmaxArgs::new(&input, &output), Workspace::none())?;
+/// let mut queue = device.queue();
+/// for _ in 0..3 {
+///     bound.run(&mut queue)?;
+/// }
+/// assert_eq!(queue.download::<f32>(&output)?, [0.5, 0.5]);
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
 pub struct Bound {
     core: Arc<Core>,
     operands: BoundOperands,
