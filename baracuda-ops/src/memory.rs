@@ -95,6 +95,9 @@ impl<'a> Mem<'a> {
     }
 
     /// `bytes` bytes of a wgpu buffer with `STORAGE` usage from `offset` on.
+    ///
+    /// The buffer is of the device's own wgpu `Instance`. One of another device of it is refused; one of another instance wgpu takes for
+    /// whichever of its own has the same number.
     #[cfg(feature = "wgpu")]
     pub fn wgpu(buffer: &'a ::wgpu::Buffer, offset: u64, bytes: u64) -> Self {
         Self(View::new(Place::Wgpu { buffer, offset }, bytes, None, false))
@@ -131,6 +134,9 @@ impl<'a> MemMut<'a> {
     }
 
     /// `bytes` bytes of a wgpu buffer with `STORAGE` usage from `offset` on.
+    ///
+    /// The buffer is of the device's own wgpu `Instance`. One of another device of it is refused; one of another instance wgpu takes for
+    /// whichever of its own has the same number.
     #[cfg(feature = "wgpu")]
     pub fn wgpu(buffer: &'a ::wgpu::Buffer, offset: u64, bytes: u64) -> Self {
         Self(View::new(Place::Wgpu { buffer, offset }, bytes, None, true))

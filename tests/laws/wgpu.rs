@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use baracuda_ops::{
     Device, Error, LayerNormArgs, LayerNormDescriptor, Mem, MemMut, Plan, PlanOptions, Queue, Workspace,
 };
@@ -31,8 +31,18 @@ fn plan(device: &Device) -> Result<Plan<LayerNormDescriptor>> {
     Ok(Plan::new(device, LayerNormDescriptor::new(x(&[4, 8]), 1)?, &PlanOptions::default())?)
 }
 
+/// Two devices of one instance: wgpu cannot tell the buffers of another from its own.
+fn siblings() -> Result<[(wgpu::Device, wgpu::Queue); 2]> {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
+    let adapter = adapters.first().context("no wgpu adapter")?;
+    let descriptor = wgpu::DeviceDescriptor { required_limits: adapter.limits(), ..Default::default() };
+    let device = || pollster::block_on(adapter.request_device(&descriptor));
+    Ok([device()?, device()?])
+}
+
 fn unusable_buffers() -> Result<()> {
-    let (device, queue) = full_device()?;
+    let [(device, queue), (other, _other_queue)] = siblings()?;
     device.on_uncaptured_error(Arc::new(|error| panic!("outside of any scope: {error}")));
     let ops = Device::wgpu(&device, &queue)?;
     let plan = plan(&ops)?;
@@ -49,7 +59,6 @@ fn unusable_buffers() -> Result<()> {
     let copied = buffer(&device, BYTES, BufferUsages::COPY_SRC | BufferUsages::COPY_DST);
     let destroyed = storage(BYTES);
     destroyed.destroy();
-    let (other, _other_queue) = full_device()?;
     let foreign = buffer(&other, BYTES, BufferUsages::STORAGE);
     for (y, says) in [
         (&copied, "layer_norm: the buffer of operand y lacks the usage STORAGE"),
