@@ -89,8 +89,6 @@ mod cuda {
 
     /// The architectures built by default: Ampere and Hopper; later ones start from PTX of the highest.
     const DEFAULT_ARCHS: &str = "80;90";
-    /// Files with this ending use instructions of exactly this architecture.
-    const WGMMA: (&str, &str) = ("_wgmma.cu", "90a");
 
     pub(super) fn compile(crate_dir: &Path, csrc: &Path) {
         // Not PATH, which editors and shells each set their own way: it would compile everything again at each change of hands.
@@ -220,20 +218,15 @@ mod cuda {
             let inside = source.strip_prefix(csrc).unwrap_or(source).with_extension("");
             let stem: Vec<_> = inside.iter().map(|part| part.to_string_lossy()).collect();
             let stem = stem.join("-");
-            let gencode = if source.to_string_lossy().ends_with(WGMMA.0) {
-                vec![format!("arch=compute_{0},code=sm_{0}", WGMMA.1)]
-            } else {
-                let sass = archs.iter().map(|a| format!("arch=compute_{a},code=sm_{a}"));
-                let mut ends = vec![archs[0], archs[archs.len() - 1]];
-                ends.dedup();
-                let ptx = ends.into_iter().map(|a| format!("arch=compute_{a},code=compute_{a}"));
-                sass.chain(ptx).collect()
-            };
+            let sass = archs.iter().map(|a| format!("arch=compute_{a},code=sm_{a}"));
+            let mut ends = vec![archs[0], archs[archs.len() - 1]];
+            ends.dedup();
+            let ptx = ends.into_iter().map(|a| format!("arch=compute_{a},code=compute_{a}"));
             Job {
                 source: source.to_path_buf(),
                 object: out_dir.join(format!("{stem}.o")),
                 log: out_dir.join(format!("{stem}.log")),
-                gencode,
+                gencode: sass.chain(ptx).collect(),
             }
         }
 

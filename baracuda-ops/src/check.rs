@@ -11,6 +11,9 @@ use crate::memory::{Buffer, MAX_SLOTS, Memory, Operands, Place, View, Workspace}
 use crate::options::WorkspaceReq;
 use crate::plan::{Access, Descriptor, Slot};
 
+/// What errors call the workspace.
+pub(crate) const WORKSPACE: &str = "workspace";
+
 /// What a plan demands of its operands.
 pub(crate) struct Contract {
     pub(crate) op: &'static str,
@@ -38,6 +41,11 @@ impl Contract {
             declared: bits(&mut slots.iter()),
             written: bits(&mut slots.iter().filter(|slot| slot.access != Access::In)),
         }
+    }
+
+    /// The memory passed as workspace, if the plan needs any.
+    pub(crate) fn scratch<'w, 'a>(&self, workspace: &'w Workspace<'a>) -> Option<&'w View<'a>> {
+        workspace.0.as_ref().filter(|_| self.workspace.bytes != 0)
     }
 }
 
@@ -146,12 +154,12 @@ fn place<'a>(plan: &Contract, expected: &Expected, view: &View<'a>) -> Result<Lo
 fn place_workspace<'a>(plan: &Contract, workspace: &Workspace<'a>) -> Result<Location<'a>> {
     let (op, need_bytes) = (plan.op, plan.workspace.bytes);
     let Some(view) = &workspace.0 else {
-        return Err(Error::TooSmall { op, operand: "workspace", need_bytes, got_bytes: 0 });
+        return Err(Error::TooSmall { op, operand: WORKSPACE, need_bytes, got_bytes: 0 });
     };
     if let Place::Partner = view.place {
-        return Err(Error::NotInPlace { op, operand: "workspace", detail: "it has no partner" });
+        return Err(Error::NotInPlace { op, operand: WORKSPACE, detail: "it has no partner" });
     }
-    resolve(plan, "workspace", view, need_bytes, plan.workspace.align)
+    resolve(plan, WORKSPACE, view, need_bytes, plan.workspace.align)
 }
 
 /// The range of `need_bytes` at the start of a view, on the plan's device, inside its memory, aligned to a power of two.
@@ -174,7 +182,7 @@ fn resolve<'a>(
                 Memory::Cuda(memory) => (memory.address().saturating_add(offset), got_bytes),
                 #[cfg(feature = "wgpu")]
                 Memory::Wgpu(memory) => {
-                    return resolve_wgpu(op, operand, memory.buffer(), offset, got_bytes, need_bytes, align);
+                    return resolve_wgpu(plan, operand, memory.buffer(), offset, got_bytes, need_bytes, align);
                 }
             }
         }
@@ -183,7 +191,7 @@ fn resolve<'a>(
         #[cfg(feature = "wgpu")]
         Place::Wgpu { buffer, offset } if plan.device.backend() == Backend::Wgpu => {
             let got_bytes = view.bytes.min(buffer.size().saturating_sub(offset));
-            return resolve_wgpu(op, operand, buffer, offset, got_bytes, need_bytes, align);
+            return resolve_wgpu(plan, operand, buffer, offset, got_bytes, need_bytes, align);
         }
         _ => return Err(elsewhere(plan, operand, view)),
     };
@@ -194,7 +202,7 @@ fn resolve<'a>(
         return Ok(Location::default());
     }
     if !is_aligned(start, align) {
-        return Err(Error::Misaligned { op, operand, need_bytes: align, at: start });
+        return Err(misaligned(plan, operand, align, start));
     }
     match start.checked_add(need_bytes) {
         Some(end) => Ok(Location { start, end, ..Location::default() }),
@@ -210,7 +218,7 @@ fn is_aligned(address: u64, align: u64) -> bool {
 /// As the end of [`resolve`], in a wgpu buffer: shaders address words of 4 bytes, so the buffer must hold the last one whole.
 #[cfg(feature = "wgpu")]
 fn resolve_wgpu<'a>(
-    op: &'static str,
+    plan: &Contract,
     operand: &'static str,
     buffer: &'a ::wgpu::Buffer,
     offset: u64,
@@ -218,6 +226,7 @@ fn resolve_wgpu<'a>(
     need_bytes: u64,
     align: u64,
 ) -> Result<Location<'a>> {
+    let op = plan.op;
     if got_bytes < need_bytes {
         return Err(Error::TooSmall { op, operand, need_bytes, got_bytes });
     }
@@ -225,7 +234,7 @@ fn resolve_wgpu<'a>(
         return Ok(Location::default());
     }
     if !is_aligned(offset, align) {
-        return Err(Error::Misaligned { op, operand, need_bytes: align, at: offset });
+        return Err(misaligned(plan, operand, align, offset));
     }
     let whole_words = need_bytes.next_multiple_of(4);
     let available = buffer.size() - offset;
@@ -278,10 +287,18 @@ fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
             }
         }
         if range.meets(&located.workspace) && range.shares_space(&located.workspace) {
-            return Err(Error::Overlap { op: plan.op, a: a.name, b: "workspace", detail: "" });
+            return Err(Error::Overlap { op: plan.op, a: a.name, b: WORKSPACE, detail: "" });
         }
     }
     Ok(())
+}
+
+#[cold]
+fn misaligned(plan: &Contract, operand: &'static str, need_bytes: u64, at: u64) -> Error {
+    // Only CUDA plans hold operands to what their descriptors promise, which is never less than an element.
+    let is_promised = plan.device.backend() == Backend::Cuda && operand != WORKSPACE && need_bytes > 8;
+    let detail = if is_promised { "; TensorDesc::for_offset or align lowers the promise" } else { "" };
+    Error::Misaligned { op: plan.op, operand, need_bytes, at, detail }
 }
 
 #[cold]

@@ -98,7 +98,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type whose slices can be uploaded, downloaded and passed as operands.
+/// A Rust type whose slices can be uploaded, downloaded and passed as operands. Those of 16 bits are the types of the crate `half`, 2.x.
 pub trait Element: bytemuck::Pod + sealed::Sealed {
     /// The matching element type.
     const DTYPE: DType;

@@ -66,7 +66,7 @@ pub enum Error {
         operand: &'static str,
     },
     /// The number of operands passed in slot order is not the plan's.
-    #[error("{op}: {need} operands in slot order, got {got}")]
+    #[error("{op}: needs {need} operands in slot order, got {got}")]
     OperandCount {
         /// The op's name.
         op: &'static str,
@@ -84,7 +84,7 @@ pub enum Error {
         operand: &'static str,
     },
     /// Typed memory of another element type.
-    #[error("{op}: operand {operand} is {expected}, got memory of {got}")]
+    #[error("{op}: operand {operand} must be {expected}, got memory of {got}")]
     WrongDType {
         /// The op's name.
         op: &'static str,
@@ -108,7 +108,7 @@ pub enum Error {
         got_bytes: u64,
     },
     /// The memory does not start where the operand must.
-    #[error("{op}: operand {operand} must start at a multiple of {need_bytes} bytes, got {at:#x}{}", align_hint(*need_bytes))]
+    #[error("{op}: operand {operand} must start at a multiple of {need_bytes} bytes, got {at:#x}{}", .detail)]
     Misaligned {
         /// The op's name.
         op: &'static str,
@@ -118,6 +118,8 @@ pub enum Error {
         need_bytes: u64,
         /// The address, or the offset in a wgpu buffer.
         at: u64,
+        /// What would be allowed.
+        detail: &'static str,
     },
     /// Two operands overlap and at least one is written.
     #[error("{op}: operands {a} and {b} overlap{}", .detail)]
@@ -141,14 +143,14 @@ pub enum Error {
         /// Why.
         detail: &'static str,
     },
-    /// A queue or operand belongs to another device than the plan.
-    #[error("{op}: {operand} is on {got}, the plan on {expected}")]
+    /// A queue or operand belongs to another device than the plan, or to another handle that is not a clone.
+    #[error("{op}: {operand} {}", mismatch(.expected, .got))]
     WrongDevice {
         /// The op's name.
         op: &'static str,
         /// The operand, or `queue`.
         operand: &'static str,
-        /// The plan's device.
+        /// The plan's device, or where else it must be.
         expected: String,
         /// Where the operand is.
         got: String,
@@ -160,6 +162,24 @@ pub enum Error {
         op: &'static str,
         /// The operand.
         operand: &'static str,
+    },
+    /// An operand's wgpu buffer that no shader can use.
+    #[error("{op}: the buffer of operand {operand} {why}")]
+    UnusableBuffer {
+        /// The op's name.
+        op: &'static str,
+        /// The operand.
+        operand: &'static str,
+        /// What it lacks.
+        why: &'static str,
+    },
+    /// What a borrowed encoder or pass holds has not been submitted, so that its results cannot be had yet.
+    #[error(
+        "{op}: the queue is a borrowed encoder or pass, which its owner submits; after that, take one from Device::queue"
+    )]
+    Unsubmitted {
+        /// The operation.
+        op: &'static str,
     },
     /// Memory that a [`Bound`](crate::Bound) cannot keep alive.
     #[error("{op}: bind keeps its operands alive; {operand} is borrowed {kind}, which only run accepts")]
@@ -208,11 +228,11 @@ pub enum Error {
         detail: String,
     },
     /// A driver or library call failed.
-    #[error("{call} failed with code {code}: {detail}")]
+    #[error("{call} failed{}: {detail}", with_code(*code))]
     Backend {
         /// The call.
         call: &'static str,
-        /// Its code.
+        /// Its code; 0 on wgpu, which has none.
         code: i64,
         /// The driver's words.
         detail: String,
@@ -263,6 +283,14 @@ fn rejected(rejections: &[Rejection]) -> String {
     rejections.iter().map(|r| format!("; {}: {}", r.kernel, r.reason)).collect()
 }
 
-fn align_hint(need_bytes: u64) -> &'static str {
-    if need_bytes > 8 { " (TensorDesc::for_offset or align lowers the promise)" } else { "" }
+/// Devices that print the same differ by their handles, or on CUDA by their contexts.
+fn mismatch(expected: &str, got: &str) -> String {
+    if expected == got {
+        return format!("is of another handle of {got}: make one Device and clone it");
+    }
+    format!("is on {got}, must be on {expected}")
+}
+
+fn with_code(code: i64) -> String {
+    if code == 0 { String::new() } else { format!(" with code {code}") }
 }

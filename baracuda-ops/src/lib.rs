@@ -1,3 +1,11 @@
+// Of two definitions of a link the first counts: those of the README lead to files beside it, which the documentation has not.
+#![doc = "[numerics]: https://github.com/baracuda-ops/baracuda-ops/blob/main/docs/numerics.md"]
+#![doc = "[support]: https://github.com/baracuda-ops/baracuda-ops/blob/main/docs/SUPPORT.md"]
+#![doc = "[accuracy]: https://github.com/baracuda-ops/baracuda-ops/blob/main/docs/ACCURACY.md"]
+#![doc = "[performance]: https://github.com/baracuda-ops/baracuda-ops/blob/main/docs/performance.md"]
+#![doc = "[figure]: https://raw.githubusercontent.com/baracuda-ops/baracuda-ops/main/docs/bench-h200-baracuda-cuda.svg"]
+#![doc = "[architecture]: https://github.com/baracuda-ops/baracuda-ops/blob/main/ARCHITECTURE.md"]
+#![doc = "[contributing]: https://github.com/baracuda-ops/baracuda-ops/blob/main/CONTRIBUTING.md"]
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

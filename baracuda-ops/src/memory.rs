@@ -68,6 +68,11 @@ impl<'a> Mem<'a> {
         Self(View::new(place, size_of_val(elements) as u64, Some(T::DTYPE), false))
     }
 
+    /// Bytes that hold elements of the operand's type, for plans on the CPU; their alignment is checked by the run.
+    pub fn host_bytes(bytes: &'a [u8]) -> Self {
+        Self(View::new(Place::Host(bytes.as_ptr().cast_mut()), bytes.len() as u64, None, false))
+    }
+
     /// The memory of the operand's in-place partner: `x` where `y` is, for instance.
     pub fn in_place() -> Self {
         Self(View::new(Place::Partner, 0, None, false))
@@ -90,6 +95,9 @@ impl<'a> Mem<'a> {
     }
 
     /// `bytes` bytes of a wgpu buffer with `STORAGE` usage from `offset` on.
+    ///
+    /// The buffer is of the device's own wgpu `Instance`. One of another device of it is refused; one of another instance wgpu takes for
+    /// whichever of its own has the same number.
     #[cfg(feature = "wgpu")]
     pub fn wgpu(buffer: &'a ::wgpu::Buffer, offset: u64, bytes: u64) -> Self {
         Self(View::new(Place::Wgpu { buffer, offset }, bytes, None, false))
@@ -102,6 +110,11 @@ impl<'a> MemMut<'a> {
         let bytes = size_of_val(elements) as u64;
         let place = Place::Host(elements.as_mut_ptr().cast());
         Self(View::new(place, bytes, Some(T::DTYPE), true))
+    }
+
+    /// Bytes for elements of the operand's type, for plans on the CPU; their alignment is checked by the run.
+    pub fn host_bytes(bytes: &'a mut [u8]) -> Self {
+        Self(View::new(Place::Host(bytes.as_mut_ptr()), bytes.len() as u64, None, true))
     }
 
     /// `bytes` bytes of a buffer from `offset` on; that they lie inside it is checked by the run.
@@ -121,6 +134,9 @@ impl<'a> MemMut<'a> {
     }
 
     /// `bytes` bytes of a wgpu buffer with `STORAGE` usage from `offset` on.
+    ///
+    /// The buffer is of the device's own wgpu `Instance`. One of another device of it is refused; one of another instance wgpu takes for
+    /// whichever of its own has the same number.
     #[cfg(feature = "wgpu")]
     pub fn wgpu(buffer: &'a ::wgpu::Buffer, offset: u64, bytes: u64) -> Self {
         Self(View::new(Place::Wgpu { buffer, offset }, bytes, None, true))
@@ -217,7 +233,7 @@ impl<'a> Operands<'a> {
 pub struct Workspace<'a>(pub(crate) Option<View<'a>>);
 
 impl<'a> Workspace<'a> {
-    /// For plans that need none.
+    /// For plans that need none, which also leave alone what they are given.
     pub fn none() -> Self {
         Self(None)
     }

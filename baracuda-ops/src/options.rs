@@ -31,9 +31,13 @@ pub enum Math {
 /// What a caller asks of a plan. A request is obeyed or refused with [`Error::Unsupported`](crate::Error::Unsupported).
 ///
 /// ```
-/// use baracuda_ops::PlanOptions;
-/// let options = PlanOptions::default().workspace_limit(1 << 20);
-/// # let _ = options;
+/// use baracuda_ops::{DType, Device, Error, PlanOptions, SoftmaxDescriptor, TensorDesc};
+/// let softmax = SoftmaxDescriptor::new(TensorDesc::contiguous(DType::F32, &[8, 64])?, 1)?;
+/// let options = PlanOptions::default().workspace_limit(0);
+/// assert_eq!(Device::cpu().supports(&softmax, &options)?, "softmax_reference");
+/// let refused = Device::cpu().supports(&softmax, &options.kernel("softmax_cuda"));
+/// assert!(matches!(refused, Err(Error::Unsupported { .. })));
+/// # Ok::<(), Error>(())
 /// ```
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use std::sync::{Arc, LazyLock};
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::backend::{Backend, Device, DeviceProps, Located, Queue, QueueKind, cpu};
-use crate::check::{Contract, check};
+use crate::check::{Contract, WORKSPACE, check};
 use crate::error::{Error, Reason, Rejection, Result};
 use crate::memory::{Operand, Operands, Place, View, Workspace};
 use crate::options::{Determinism, Math, PlanInfo, PlanOptions, WorkspaceReq};
@@ -419,6 +419,21 @@ impl Debug for AnyPlan {
 }
 
 /// A plan with operands that it keeps alive, checked once.
+///
+/// ```
+/// use baracuda_ops::{DType, Device, Plan, PlanOptions, SoftmaxArgs, SoftmaxDescriptor, TensorDesc, Workspace};
+/// let device = Device::cpu();
+/// let x = TensorDesc::contiguous(DType::F32, &[1, 2])?;
+/// let plan = Plan::new(&device, SoftmaxDescriptor::new(x, 1)?, &PlanOptions::default())?;
+/// let (input, output) = (device.upload(&[0f32, 0.0])?, device.alloc(8)?);
+/// let bound = plan.bind(SoftmaxArgs::new(&input, &output), Workspace::none())?;
+/// let mut queue = device.queue();
+/// for _ in 0..3 {
+///     bound.run(&mut queue)?;
+/// }
+/// assert_eq!(queue.download::<f32>(&output)?, [0.5, 0.5]);
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
 pub struct Bound {
     core: Arc<Core>,
     operands: BoundOperands,
@@ -482,7 +497,7 @@ impl Core {
         check(&self.contract, operands, workspace, &mut located)?;
         match &self.exec {
             Exec::Cpu(_) => {
-                let loans = cpu::Loans::new(&self.slots, operands, workspace);
+                let loans = cpu::Loans::new(&self.slots, operands, self.contract.scratch(workspace));
                 let _held = loans.take(self.info.op)?;
                 self.enqueue(queue, &located)
             }
@@ -509,10 +524,10 @@ impl Core {
     fn bind(this: &Arc<Self>, operands: &Operands<'_>, workspace: &Workspace<'_>) -> Result<Bound> {
         let mut located = Located::default();
         check(&this.contract, operands, workspace, &mut located)?;
-        let op = this.info.op;
+        let (op, scratch) = (this.info.op, this.contract.scratch(workspace));
         let named =
             operands.views.iter().enumerate().filter_map(|(i, v)| v.as_ref().map(|v| (this.contract.names[i], v)));
-        for (operand, view) in named.chain(workspace.0.as_ref().map(|v| ("workspace", v))) {
+        for (operand, view) in named.chain(scratch.map(|v| (WORKSPACE, v))) {
             match view {
                 View { place: Place::Host(_), .. } => {
                     return Err(Error::NotBindable { op, operand, kind: "host memory" });
@@ -527,13 +542,13 @@ impl Core {
         let operands = match &this.exec {
             Exec::Cpu(_) => BoundOperands::Cpu {
                 located: Box::new(located.addresses()),
-                loans: Box::new(cpu::Loans::new(&this.slots, operands, workspace)),
+                loans: Box::new(cpu::Loans::new(&this.slots, operands, scratch)),
             },
             #[cfg(feature = "wgpu")]
             Exec::Wgpu(program) => BoundOperands::Wgpu(wgpu::bind(program, &this.contract, &located)?),
             #[cfg(feature = "cuda")]
             Exec::Cuda(_) => {
-                BoundOperands::Cuda { located: Box::new(located.addresses()), buffers: buffers(operands, workspace) }
+                BoundOperands::Cuda { located: Box::new(located.addresses()), buffers: buffers(operands, scratch) }
             }
         };
         Ok(Bound { core: this.clone(), operands })
@@ -556,8 +571,8 @@ impl Core {
 
 /// Handles that keep the owned memory of operands alive.
 #[cfg(feature = "cuda")]
-fn buffers(operands: &Operands<'_>, workspace: &Workspace<'_>) -> Vec<crate::memory::Buffer> {
-    let views = operands.views.iter().flatten().chain(&workspace.0);
+fn buffers(operands: &Operands<'_>, scratch: Option<&View<'_>>) -> Vec<crate::memory::Buffer> {
+    let views = operands.views.iter().flatten().chain(scratch);
     views
         .filter_map(|view| match view.place {
             Place::Buffer { buffer, .. } => Some(buffer.clone()),

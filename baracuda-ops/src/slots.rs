@@ -69,7 +69,7 @@ impl<'l> SlotsBuilder<'l> {
             Some(desc) => {
                 if desc.dtype() != default.dtype() || desc.dims() != default.dims() {
                     let rule = format!(
-                        "{} {:?} as the other fields say, got {} {:?}",
+                        "must be {} {:?}, as the other fields say; got {} {:?}",
                         default.dtype(),
                         default.dims(),
                         desc.dtype(),

@@ -49,7 +49,7 @@ impl TensorDesc {
     pub fn channels_last(dtype: DType, dims: &[u64]) -> Result<Self> {
         let rank = dims.len();
         if rank < 2 {
-            return Err(Error::tensor("rank", format!("channels-last needs rank >= 2, got {rank}")));
+            return Err(Error::tensor("rank", format!("must be at least 2 for channels-last, got {rank}")));
         }
         let dims = Self::extents(dims)?;
         let order = std::iter::once(0).chain(2..rank).chain(std::iter::once(1));
@@ -62,7 +62,7 @@ impl TensorDesc {
     /// As [`contiguous`](Self::contiguous), and [`Error::InvalidDescriptor`] if there are not as many strides as extents.
     pub fn strided(dtype: DType, dims: &[u64], strides: &[u64]) -> Result<Self> {
         if dims.len() != strides.len() {
-            let rule = format!("as many strides as extents: {} and {}", strides.len(), dims.len());
+            let rule = format!("must be one for each of the {} extents, got {}", dims.len(), strides.len());
             return Err(Error::tensor("strides", rule));
         }
         Self::extents(dims)?;
@@ -71,7 +71,7 @@ impl TensorDesc {
 
     fn extents(dims: &[u64]) -> Result<([u64; MAX_RANK], usize)> {
         if dims.len() > MAX_RANK {
-            return Err(Error::tensor("dims", format!("rank <= {MAX_RANK}, got {}", dims.len())));
+            return Err(Error::tensor("rank", format!("must be at most {MAX_RANK}, got {}", dims.len())));
         }
         let mut extents = [0; MAX_RANK];
         extents[..dims.len()].copy_from_slice(dims);
@@ -93,7 +93,10 @@ impl TensorDesc {
             desc.strides[i] = if dims[i] <= 1 { dense } else { strides[i] };
             dense = desc.strides[i].saturating_mul(dims[i].max(1));
         }
-        let too_large = || Error::tensor("dims", format!("{dims:?} of {dtype} exceeds i64::MAX bytes"));
+        let too_large = || {
+            let rule = format!("{dims:?} of {dtype} with strides {strides:?} spans more than i64::MAX bytes");
+            Error::tensor("dims", rule)
+        };
         let product = dims.iter().try_fold(1u64, |n, &d| n.checked_mul(d.max(1)));
         product.filter(|&n| n <= i64::MAX as u64).ok_or_else(too_large)?;
         let mut last = 0u64;
@@ -113,7 +116,7 @@ impl TensorDesc {
     /// [`Error::InvalidDescriptor`] if `bytes` is no power of two, below the element's size, or above 4096.
     pub fn align(mut self, bytes: u64) -> Result<Self> {
         if !bytes.is_power_of_two() || bytes < self.dtype.size_bytes() || bytes > 4096 {
-            let rule = format!("a power of two from {} to 4096, got {bytes}", self.dtype.size_bytes());
+            let rule = format!("must be a power of two from {} to 4096, got {bytes}", self.dtype.size_bytes());
             return Err(Error::tensor("align", rule));
         }
         self.align_bytes = bytes;
@@ -127,7 +130,7 @@ impl TensorDesc {
     /// [`Error::InvalidDescriptor`] if `bytes` is no multiple of the element's size.
     pub fn for_offset(mut self, bytes: u64) -> Result<Self> {
         if !bytes.is_multiple_of(self.dtype.size_bytes()) {
-            let rule = format!("a multiple of {} bytes, got {bytes}", self.dtype.size_bytes());
+            let rule = format!("must be a multiple of {} bytes, got {bytes}", self.dtype.size_bytes());
             return Err(Error::tensor("offset", rule));
         }
         if bytes > 0 {
@@ -181,10 +184,11 @@ impl TensorDesc {
         (last + 1) * self.dtype.size_bytes()
     }
 
-    /// Bytes that hold each distinct element once.
+    /// Bytes that hold each distinct element once: those of all indices, but for extents of stride 0, and at most the span.
     pub fn distinct_bytes(&self) -> u64 {
         let distinct = |(&dim, &stride): (&u64, &u64)| if stride == 0 { dim.min(1) } else { dim };
-        self.dims().iter().zip(self.strides()).map(distinct).product::<u64>() * self.dtype.size_bytes()
+        let elements: u64 = self.dims().iter().zip(self.strides()).map(distinct).product();
+        elements.saturating_mul(self.dtype.size_bytes()).min(self.span_bytes())
     }
 
     /// Whether the tensor is dense and row-major.
@@ -223,14 +227,14 @@ fn dense_strides(
         strides[axis] = step;
         step = step
             .checked_mul(dims[axis].max(1))
-            .ok_or_else(|| Error::tensor("dims", format!("{dims:?} has more than 2^64 elements")))?;
+            .ok_or_else(|| Error::tensor("dims", format!("{dims:?} has 2^64 elements or more")))?;
     }
     Ok(strides)
 }
 
 /// The JSON of a tensor; strides and alignment only where they are not the default.
 #[derive(Serialize, Deserialize)]
-#[serde(rename = "TensorDesc", deny_unknown_fields)]
+#[serde(expecting = "a tensor such as {\"dtype\":\"f32\",\"dims\":[2,3]}", deny_unknown_fields)]
 struct Json {
     dtype: DType,
     dims: Vec<u64>,
@@ -281,6 +285,8 @@ mod tests {
         assert_eq!(rows.span_bytes(), (2 * 8 + 5) * 4);
         let repeated = TensorDesc::strided(DType::F32, &[3, 5], &[0, 1]).unwrap();
         assert_eq!((repeated.span_bytes(), repeated.distinct_bytes()), (20, 20));
+        let overlapping = TensorDesc::strided(DType::F64, &[1 << 31, 1 << 31], &[1, 1]).unwrap();
+        assert_eq!(overlapping.distinct_bytes(), overlapping.span_bytes());
     }
 
     #[test]

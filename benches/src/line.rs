@@ -96,23 +96,23 @@ pub struct Timed {
 impl Line {
     /// The line of a cell.
     pub fn of_cell(cell: &Cell, peer: &str, kernel: &str, timed: Timed, origin: &Origin) -> Self {
-        let flops = 0;
         Self {
             op: cell.op.into(),
             pass: cell.pass.into(),
             shape: cell.shape.clone(),
             dtype: dtype_name(cell.dtype).into(),
             kernel: Some(kernel.into()),
-            ..Self::of(peer, cell.bytes, flops, timed, origin)
+            ..Self::of(peer, cell.bytes, timed, origin)
         }
     }
 
     /// The line of a copy of f32 elements.
     pub fn of_copy(elements: u64, peer: &str, timed: Timed, origin: &Origin) -> Self {
-        Self { op: "copy".into(), shape: vec![elements], ..Self::of(peer, 8 * elements, 0, timed, origin) }
+        Self { op: "copy".into(), shape: vec![elements], ..Self::of(peer, 8 * elements, timed, origin) }
     }
 
-    fn of(peer: &str, bytes: u64, flops: u64, timed: Timed, origin: &Origin) -> Self {
+    /// Of what counts bytes.
+    fn of(peer: &str, bytes: u64, timed: Timed, origin: &Origin) -> Self {
         let us = timed.us;
         Self {
             op: String::new(),
@@ -122,9 +122,9 @@ impl Line {
             peer: peer.into(),
             us: round(us, 3),
             gbps: round(bytes as f64 / us / 1e3, 1),
-            tflops: round(flops as f64 / us / 1e6, 2),
+            tflops: 0.0,
             bytes,
-            flops,
+            flops: 0,
             timing: timed.timing.into(),
             host_us: (bytes < 8 << 20).then(|| round(timed.host_us, 2)),
             kernel: None,

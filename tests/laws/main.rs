@@ -13,9 +13,12 @@ use baracuda_ops::{
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::target::{TARGETS, target};
 use libtest_mimic::{Arguments, Failed, Trial};
+use rayon::prelude::*;
 
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 /// Set in the process that only tells its choices.
 const TELL: &str = "BOPS_TELL_CHOICES";
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Trial::test("a_cache_keeps_equal_requests_apart_from_others", cache),
         Trial::test("errors_say_what_is_wrong", errors),
         Trial::test("a_buffer_in_use_is_refused_on_the_cpu", in_use),
+        Trial::test("bytes_of_the_host_are_operands", host_bytes),
         Trial::test("options_are_obeyed_or_refused", options),
     ];
     for target in TARGETS.iter() {
@@ -71,6 +75,11 @@ fn main() -> ExitCode {
         };
         trials.push(on("refused_runs_touch_nothing", refused_runs));
         trials.push(on("a_queue_of_another_device_is_refused", other_queue));
+    }
+    #[cfg(feature = "wgpu")]
+    for name in WGPU_LAWS {
+        let absent = target("wgpu").and_then(|target| target.device.as_ref().err().cloned());
+        trials.push(unless(absent, Trial::test(format!("{name}/wgpu"), || Ok(wgpu::law(name)?))));
     }
     for name in CUDA_LAWS {
         trials.push(unless(cuda_lacks(name), Trial::test(format!("{name}/cuda"), || cuda_law(name))));
@@ -85,6 +94,14 @@ fn unless(reason: Option<String>, trial: Trial) -> Trial {
         None => trial,
     }
 }
+
+/// The laws of `wgpu.rs`.
+#[cfg(feature = "wgpu")]
+const WGPU_LAWS: [&str; 3] = [
+    "buffers_that_cannot_be_bound_are_named",
+    "what_is_not_submitted_cannot_be_had",
+    "offsets_without_immediates_are_for_bind",
+];
 
 /// The laws of `cuda.rs`.
 const CUDA_LAWS: [&str; 4] = [
@@ -204,19 +221,32 @@ fn options() -> Outcome {
 
 /// Each kind of refusal, by a name for it.
 fn refusals() -> Vec<(&'static str, Error)> {
-    let device = Device::cpu();
-    let options = PlanOptions::default();
     let mut found = Vec::new();
     let mut add =
         |name, error: Option<Error>| found.push((name, error.unwrap_or_else(|| panic!("{name} was accepted"))));
-    let f32 = |dims: &[u64]| TensorDesc::contiguous(DType::F32, dims);
+    tensors(&mut add);
+    rows_and_axes(&mut add);
+    channel_norms(&mut add);
+    texts(&mut add);
+    operands(&mut add);
+    buffers(&mut add);
+    found
+}
 
+/// Refusals of tensors.
+fn tensors(add: &mut impl FnMut(&'static str, Option<Error>)) {
+    let f32 = |dims: &[u64]| TensorDesc::contiguous(DType::F32, dims);
     add("rank", f32(&[1; 9]).err());
     add("overflow", f32(&[1 << 40, 1 << 40]).err());
     add("strides", TensorDesc::strided(DType::F32, &[2, 2], &[1]).err());
+    add("stride overflow", TensorDesc::strided(DType::F32, &[2, 2], &[1 << 63, 1]).err());
     add("align", f32(&[2]).and_then(|d| d.align(3)).err());
     add("offset", f32(&[2]).and_then(|d| d.for_offset(3)).err());
     add("channels_last", TensorDesc::channels_last(DType::F32, &[2]).err());
+}
+
+/// Refusals of LayerNorm, RMSNorm and softmax.
+fn rows_and_axes(add: &mut impl FnMut(&'static str, Option<Error>)) {
     let integers = TensorDesc::contiguous(DType::I32, &[2, 2]).unwrap();
     add("not a float", LayerNormDescriptor::new(integers, 1).err());
     let plain = LayerNormDescriptor::new(x(&[2, 3]), 1).unwrap();
@@ -247,7 +277,7 @@ fn refusals() -> Vec<(&'static str, Error)> {
         "no gradient",
         LayerNormBackwardDescriptor::new(x(&[2, 3]), 1)
             .and_then(|_| {
-                let mut none = baracuda_ops::Gradients::ALL;
+                let mut none = Gradients::ALL;
                 (none.dx, none.dweight, none.dbias) = (false, false, false);
                 plain.backward(none)
             })
@@ -255,16 +285,15 @@ fn refusals() -> Vec<(&'static str, Error)> {
     );
     add(
         "dh without dx",
-        plain
-            .clone()
-            .weight(DType::F32)
-            .and_then(|d| d.backward(baracuda_ops::Gradients::PARAMETERS))
-            .and_then(|d| d.dh(true))
-            .err(),
+        plain.clone().weight(DType::F32).and_then(|d| d.backward(Gradients::PARAMETERS)).and_then(|d| d.dh(true)).err(),
     );
-    channel_norms(&mut add);
+}
+
+/// Refusals of JSON and of options.
+fn texts(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("op", AnyDescriptor::parse("layernorm", "{}").err());
     add("json", AnyDescriptor::parse("layer_norm", r#"{"x": 3}"#).err());
+    add("json of no object", AnyDescriptor::parse("layer_norm", "null").err());
     add(
         "json of an invalid descriptor",
         AnyDescriptor::parse("layer_norm", r#"{"x":{"dtype":"f32","dims":[2]},"normalized_dims":2,"eps":0}"#).err(),
@@ -274,10 +303,20 @@ fn refusals() -> Vec<(&'static str, Error)> {
         AnyDescriptor::parse("rms_norm", r#"{"x":{"dtype":"f32","dims":[2]},"normalized_dims":1,"eps":0,"epsilon":1}"#)
             .err(),
     );
-    add("unsupported", Plan::new(&device, plain.clone(), &options.clone().kernel("nonesuch")).err());
+    let plain = LayerNormDescriptor::new(x(&[2, 3]), 1).unwrap();
+    add("unsupported", Plan::new(&Device::cpu(), plain, &PlanOptions::default().kernel("nonesuch")).err());
+}
 
-    let plan = Plan::new(&device, plain.clone().weight(DType::F32).unwrap().stats().unwrap(), &options).unwrap();
-    let mut queue = device.queue();
+/// A LayerNorm of 2 rows of 3 elements with a weight and statistics, on the CPU.
+fn small_plan() -> Plan<LayerNormDescriptor> {
+    let descriptor = LayerNormDescriptor::new(x(&[2, 3]), 1).and_then(|d| d.weight(DType::F32)?.stats()).unwrap();
+    Plan::new(&Device::cpu(), descriptor, &PlanOptions::default()).unwrap()
+}
+
+/// Refusals of operands.
+fn operands(add: &mut impl FnMut(&'static str, Option<Error>)) {
+    let plan = small_plan();
+    let mut queue = plan.device().queue();
     let input = [0f32; 6];
     let weight = [0f32; 3];
     let (mut y, mut mean, mut rstd) = ([0f32; 6], [0f32; 2], [0f32; 2]);
@@ -304,6 +343,24 @@ fn refusals() -> Vec<(&'static str, Error)> {
         }),
     );
     add("in place without a partner", with(&|a| a.weight(Mem::in_place())));
+    let erased = plan.erase();
+    add("operand count", erased.run(&mut queue, &[], Workspace::none()).err());
+    let read_only = [
+        Mem::host(&input).into(),
+        Mem::host(&weight).into(),
+        Mem::host(&input).into(),
+        Mem::host(&input).into(),
+        Mem::host(&input).into(),
+    ];
+    add("read only", erased.run(&mut queue, &read_only, Workspace::none()).err());
+}
+
+/// Refusals of buffers and their ranges.
+fn buffers(add: &mut impl FnMut(&'static str, Option<Error>)) {
+    let plan = small_plan();
+    let device = plan.device();
+    let mut queue = device.queue();
+    let weight = [0f32; 3];
     let buffer = device.alloc(64).unwrap();
     add(
         "overlap",
@@ -339,21 +396,11 @@ fn refusals() -> Vec<(&'static str, Error)> {
         )
         .err(),
     );
-    let erased = plan.clone().erase();
-    add("operand count", erased.run(&mut queue, &[], Workspace::none()).err());
-    let read_only = [
-        Mem::host(&input).into(),
-        Mem::host(&weight).into(),
-        Mem::host(&input).into(),
-        Mem::host(&input).into(),
-        Mem::host(&input).into(),
-    ];
-    add("read only", erased.run(&mut queue, &read_only, Workspace::none()).err());
     let (mut a, mut b) = ([0f32; 2], [0f32; 2]);
     add(
         "not bindable",
         plan.bind(
-            LayerNormArgs::new(&input[..], &buffer).weight(&weight[..]).stats(&mut a[..], &mut b[..]),
+            LayerNormArgs::new(&[0f32; 6][..], &buffer).weight(&weight[..]).stats(&mut a[..], &mut b[..]),
             Workspace::none(),
         )
         .err(),
@@ -375,9 +422,9 @@ fn refusals() -> Vec<(&'static str, Error)> {
         let typed = device.upload(&[1f32]).unwrap();
         queue.download::<f64>(&typed).err()
     });
+    add("download of half an element", queue.download::<f32>(&device.alloc(10).unwrap()).err());
     add("write beyond the end", device.write(&bytes, 60, &[0; 8]).err());
     add("out of memory", device.alloc(1 << 62).err());
-    found
 }
 
 /// Refusals of the norms with channels.
@@ -527,6 +574,31 @@ fn in_use() -> Outcome {
         return Err("four threads wrote one buffer and none was refused".into());
     }
     run()?;
+    // A workspace that nothing needs is in nobody's use.
+    let shared = device.alloc(64)?;
+    let runs = |_| {
+        let output = device.alloc(rows * cols * 4)?;
+        let args = || LayerNormArgs::new(&input, &output);
+        (0..20).try_for_each(|_| plan.run(&mut device.queue(), args(), Workspace::new(&shared)))
+    };
+    (0..4).into_par_iter().try_for_each(runs)?;
+    Ok(())
+}
+
+/// Bytes without a type serve any, if they are aligned for it.
+fn host_bytes() -> Outcome {
+    let device = Device::cpu();
+    let plan = Plan::new(&device, LayerNormDescriptor::new(x(&[2, 4]), 1)?, &PlanOptions::default())?;
+    let (input, mut output) = ([1f32, 2.0, 3.0, 6.0, 0.0, 0.0, 0.0, 0.0, 0.0], [7f32; 8]);
+    let input: &[u8] = bytemuck::cast_slice(&input);
+    let mut run = |bytes| {
+        let y = MemMut::host_bytes(bytemuck::cast_slice_mut(&mut output));
+        plan.run(&mut device.queue(), LayerNormArgs::new(Mem::host_bytes(bytes), y), Workspace::none())
+    };
+    assert!(matches!(run(&input[2..34]), Err(Error::Misaligned { operand: "x", .. })));
+    assert!(matches!(run(&input[..31]), Err(Error::TooSmall { operand: "x", need_bytes: 32, got_bytes: 31, .. })));
+    run(&input[..32])?;
+    assert!(output[..4].iter().sum::<f32>().abs() < 1e-5 && output[3] > 1.0 && output[4..] == [0f32; 4]);
     Ok(())
 }
 

@@ -165,7 +165,8 @@ impl Device {
         unsafe { cuda::Device::borrowed(context) }.map(|d| Self(DeviceKind::Cuda(d)))
     }
 
-    /// A wgpu device and queue of the caller. Create it once and clone the handle: that is its identity.
+    /// A wgpu device and queue of the caller. Create it once and clone the handle: that is its identity. Should the device be lost, wgpu
+    /// tells the caller's callback.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] or [`Error::DeviceLost`] if the device cannot hold the few bytes that every plan shares.
@@ -355,30 +356,31 @@ impl<'q> Queue<'q> {
     #[cfg(feature = "cuda")]
     pub unsafe fn cuda(device: &Device, stream: *mut std::ffi::c_void) -> Result<Self> {
         let DeviceKind::Cuda(cuda) = &device.0 else {
-            return Err(foreign_queue(device, "a CUDA stream"));
+            return Err(foreign_queue(device, "a CUDA device"));
         };
         // SAFETY: the caller's promise is the same.
         let queue = unsafe { cuda.borrowed_queue(stream) }?;
         Ok(Self { device: device.clone(), kind: QueueKind::Cuda(queue) })
     }
 
-    /// A command encoder of the caller: one compute pass for all runs, ended when the queue is dropped. Nothing is submitted.
+    /// A command encoder that the caller made on the device: one compute pass for all runs, ended when the queue is dropped. Nothing is
+    /// submitted. An encoder of another device wgpu refuses when it is finished.
     ///
     /// # Errors
     /// [`Error::WrongDevice`] if the device is no wgpu device.
     #[cfg(feature = "wgpu")]
     pub fn wgpu(device: &Device, encoder: &'q mut ::wgpu::CommandEncoder) -> Result<Self> {
-        let DeviceKind::Wgpu(_) = device.0 else { return Err(foreign_queue(device, "a wgpu encoder")) };
+        let DeviceKind::Wgpu(_) = device.0 else { return Err(foreign_queue(device, "a wgpu device")) };
         Ok(Self { device: device.clone(), kind: QueueKind::Wgpu(wgpu::Queue::encoder(encoder)) })
     }
 
-    /// A compute pass of the caller. Nothing is ended or submitted.
+    /// A compute pass of the caller, as [`wgpu`](Self::wgpu) takes an encoder. Nothing is ended or submitted.
     ///
     /// # Errors
     /// [`Error::WrongDevice`] if the device is no wgpu device.
     #[cfg(feature = "wgpu")]
     pub fn wgpu_pass(device: &Device, pass: &'q mut ::wgpu::ComputePass<'static>) -> Result<Self> {
-        let DeviceKind::Wgpu(_) = device.0 else { return Err(foreign_queue(device, "a wgpu compute pass")) };
+        let DeviceKind::Wgpu(_) = device.0 else { return Err(foreign_queue(device, "a wgpu device")) };
         Ok(Self { device: device.clone(), kind: QueueKind::Wgpu(wgpu::Queue::pass(pass)) })
     }
 
@@ -407,18 +409,24 @@ impl<'q> Queue<'q> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`] if the buffer is elsewhere, [`Error::WrongDType`] if it was uploaded as another type,
-    /// [`Error::Misaligned`] if its size is no multiple of an element's, or what the driver said.
+    /// [`Error::TooSmall`] if it ends inside an element, [`Error::Unsubmitted`] on a borrowed encoder or pass, or what the driver
+    /// said.
     pub fn download<T: Element>(&mut self, buffer: &Buffer) -> Result<Vec<T>> {
         const OP: &str = "download";
         self.device.holds(buffer, OP, 0, 0)?;
-        if let Some(expected) = buffer.dtype.filter(|&d| d != T::DTYPE) {
-            return Err(Error::WrongDType { op: OP, operand: "buffer", expected, got: T::DTYPE });
+        if let Some(got) = buffer.dtype.filter(|&d| d != T::DTYPE) {
+            return Err(Error::WrongDType { op: OP, operand: "buffer", expected: T::DTYPE, got });
         }
-        let need_bytes = size_of::<T>() as u64;
-        if !buffer.bytes.is_multiple_of(need_bytes) {
-            return Err(Error::Misaligned { op: OP, operand: "buffer", need_bytes, at: buffer.bytes });
+        let (got_bytes, size) = (buffer.bytes, size_of::<T>() as u64);
+        if !got_bytes.is_multiple_of(size) {
+            let need_bytes = got_bytes.div_ceil(size).saturating_mul(size);
+            return Err(Error::TooSmall { op: OP, operand: "buffer", need_bytes, got_bytes });
         }
-        let mut elements = vec![T::zeroed(); (buffer.bytes / need_bytes) as usize];
+        #[cfg(feature = "wgpu")]
+        if matches!(&self.kind, QueueKind::Wgpu(queue) if queue.is_borrowed()) {
+            return Err(Error::Unsubmitted { op: OP });
+        }
+        let mut elements = vec![T::zeroed(); (got_bytes / size) as usize];
         self.finish()?;
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut elements);
         if !bytes.is_empty() {
@@ -436,9 +444,10 @@ impl<'q> Queue<'q> {
     }
 }
 
+/// A queue of the caller's for a device of another kind.
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
-fn foreign_queue(device: &Device, got: &str) -> Error {
-    Error::WrongDevice { op: "queue", operand: "queue", expected: device.to_string(), got: got.into() }
+fn foreign_queue(device: &Device, expected: &str) -> Error {
+    Error::WrongDevice { op: "queue", operand: "queue", expected: expected.into(), got: device.to_string() }
 }
 
 /// Where a checked operand lies: a range of addresses, or of one wgpu buffer; empty if the operand is absent or has no elements.

@@ -14,24 +14,26 @@ pub(crate) fn real(op: &'static str, field: &'static str, value: f64) -> Result<
     Real::new(value).ok_or_else(|| Error::InvalidDescriptor {
         op,
         field,
-        rule: format!("a finite number, got {value}"),
+        rule: format!("must be a finite number, got {value}"),
     })
 }
 
 /// Refuses types without infinities.
 pub(crate) fn float(op: &'static str, field: &'static str, desc: &TensorDesc) -> Result<()> {
-    require(op, field, desc.dtype().is_float(), || format!("a floating-point type, got {}", desc.dtype()))
+    require(op, field, desc.dtype().is_float(), || format!("must be of a floating-point type, got {}", desc.dtype()))
 }
 
 /// Refuses tensors that are not a batch of channels.
 pub(crate) fn batch_of_channels(op: &'static str, x: &TensorDesc) -> Result<()> {
-    require(op, "x", (2..=5).contains(&x.rank()), || format!("[N, C, spatial..] of rank 2 to 5, got rank {}", x.rank()))
+    require(op, "x", (2..=5).contains(&x.rank()), || {
+        format!("must be [N, C, spatial..] of rank 2 to 5, got rank {}", x.rank())
+    })
 }
 
 /// Refuses parameters that are neither of x's type nor f32.
 pub(crate) fn parameter(op: &'static str, field: &'static str, x: &TensorDesc, dtype: DType) -> Result<()> {
     require(op, field, dtype == x.dtype() || dtype == DType::F32, || {
-        format!("the type of x, {}, or f32; got {dtype}", x.dtype())
+        format!("must be of the type of x, {}, or f32; got {dtype}", x.dtype())
     })
 }
 
@@ -39,7 +41,7 @@ pub(crate) fn parameter(op: &'static str, field: &'static str, x: &TensorDesc, d
 pub(crate) fn same_parameter_type(op: &'static str, weight: Option<DType>, bias: Option<DType>) -> Result<()> {
     match (weight, bias) {
         (Some(weight), Some(bias)) => {
-            require(op, "bias", weight == bias, || format!("the type of weight, {weight}; got {bias}"))
+            require(op, "bias", weight == bias, || format!("must be of the type of weight, {weight}; got {bias}"))
         }
         _ => Ok(()),
     }

@@ -8,29 +8,8 @@ use baracuda_ops::{
 use super::channel_norm::{self, Family, Form, GradientForm, Running};
 use super::{Named, Subject};
 
-pub(super) const FORWARD: Subject = Subject {
-    name: "batch_norm",
-    cases: channel_norm::forward_cases::<BatchNorm>,
-    is_cpu_only: channel_norm::is_cpu_only,
-    may_be_constant: channel_norm::may_be_constant,
-    input: channel_norm::forward_input,
-    expect: channel_norm::expect_forward,
-    contracts: channel_norm::FORWARD_CONTRACTS,
-    run_typed: run_forward,
-    features: channel_norm::forward_features::<BatchNorm>,
-};
-
-pub(super) const BACKWARD: Subject = Subject {
-    name: "batch_norm_backward",
-    cases: channel_norm::backward_cases::<BatchNorm>,
-    is_cpu_only: channel_norm::is_cpu_only,
-    may_be_constant: channel_norm::may_be_constant,
-    input: channel_norm::backward_input,
-    expect: channel_norm::expect_backward,
-    contracts: channel_norm::BACKWARD_CONTRACTS,
-    run_typed: run_backward,
-    features: channel_norm::backward_features::<BatchNorm>,
-};
+pub(super) const FORWARD: Subject = channel_norm::forward_subject::<BatchNorm>("batch_norm", run_forward);
+pub(super) const BACKWARD: Subject = channel_norm::backward_subject::<BatchNorm>("batch_norm_backward", run_backward);
 
 struct BatchNorm;
 
@@ -131,7 +110,7 @@ fn run_forward(
     let is_read = |slot: &&baracuda_ops::Slot| slot.access == baracuda_ops::Access::In;
     if descriptor.slots().iter().filter(is_read).any(|slot| slot.name == "running_mean") {
         args =
-            args.statistics(named.mem("running_mean").expect("a mean"), named.mem("running_var").expect("a variance"));
+            args.inference(named.mem("running_mean").expect("a mean"), named.mem("running_var").expect("a variance"));
     } else if let (Some(mean), Some(var)) = (named.mem_mut("running_mean"), named.mem_mut("running_var")) {
         args = args.running(mean, var);
     }

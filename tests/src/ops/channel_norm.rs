@@ -9,7 +9,7 @@ use baracuda_ops::{
 };
 use serde_json::Value;
 
-use super::Contract;
+use super::{Contract, RunTyped, Subject};
 use crate::case::{Case, Data, Random, distinct};
 use crate::judge::{Expected, budget};
 use crate::values::Tensors;
@@ -102,6 +102,36 @@ pub(super) trait Family {
     fn groups(channels: u64) -> u64;
     fn forward(form: &Form) -> Result<AnyDescriptor, Error>;
     fn backward(form: &GradientForm) -> Result<AnyDescriptor, Error>;
+}
+
+/// What the harness knows of a forward.
+pub(super) const fn forward_subject<F: Family>(name: &'static str, run_typed: RunTyped) -> Subject {
+    Subject {
+        name,
+        cases: forward_cases::<F>,
+        is_cpu_only,
+        may_be_constant,
+        input: forward_input,
+        expect: expect_forward,
+        contracts: FORWARD_CONTRACTS,
+        run_typed,
+        features: forward_features::<F>,
+    }
+}
+
+/// What the harness knows of a backward.
+pub(super) const fn backward_subject<F: Family>(name: &'static str, run_typed: RunTyped) -> Subject {
+    Subject {
+        name,
+        cases: backward_cases::<F>,
+        is_cpu_only,
+        may_be_constant,
+        input: backward_input,
+        expect: expect_backward,
+        contracts: BACKWARD_CONTRACTS,
+        run_typed,
+        features: backward_features::<F>,
+    }
 }
 
 /// Groups that clusters of a large device take one after another, several times around their rings.
@@ -293,7 +323,7 @@ fn hard<F: Family>(dtype: DType) -> Vec<TensorDesc> {
     ]
 }
 
-pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
+fn forward_cases<F: Family>() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |form: Form, data: Data, core: bool| {
         let descriptor = F::forward(&form).expect("the case lists hold valid descriptors");
@@ -438,7 +468,7 @@ pub(super) fn forward_cases<F: Family>() -> Vec<Case> {
     distinct(cases)
 }
 
-pub(super) fn backward_cases<F: Family>() -> Vec<Case> {
+fn backward_cases<F: Family>() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |form: GradientForm, data: Data, core: bool| {
         let descriptor = F::backward(&form).expect("the case lists hold valid descriptors");
@@ -663,7 +693,7 @@ impl Fields {
     }
 }
 
-pub(super) fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
+fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
     // Groups of one or two elements have only a few values; the gradients of nothing are zeros; ReLU may cut most of a few channels.
     Fields::of(descriptor).is_ok_and(|f| {
         f.group_elements() <= 2 || f.elements() == 0 || (f.activation == Activation::Relu && f.channels < 4)
@@ -671,7 +701,7 @@ pub(super) fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
 }
 
 /// GPUs take tensors whose spatial extents are one, all contiguous or all channels last, and dense parameters.
-pub(super) fn is_cpu_only(descriptor: &AnyDescriptor) -> bool {
+fn is_cpu_only(descriptor: &AnyDescriptor) -> bool {
     let Ok(fields) = Fields::of(descriptor) else { return false };
     let (mut has_segments, mut has_rows) = (true, true);
     let rank = descriptor.slots()[0].desc.rank();
@@ -694,12 +724,12 @@ pub(super) fn is_cpu_only(descriptor: &AnyDescriptor) -> bool {
     !has_segments && !has_rows
 }
 
-pub(super) fn forward_input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
+fn forward_input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
     let fields = Fields::of(&case.descriptor)?;
     Ok(input(case.data, slot, &fields, random))
 }
 
-pub(super) fn backward_input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensors) -> Result<Vec<f64>> {
+fn backward_input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensors) -> Result<Vec<f64>> {
     let fields = Fields::of(&case.descriptor)?;
     // A NaN comes in through dy, and through y where that is an operand; infinities through x.
     let data = match (case.data, slot.name) {
@@ -773,10 +803,10 @@ fn run_in_f64(op: &str, json: &Value, inputs: &BTreeMap<&str, &[f64]>) -> Result
     Ok(outputs)
 }
 
-pub(super) const FORWARD_CONTRACTS: &[Contract] = &[
+const FORWARD_CONTRACTS: &[Contract] = &[
     Contract {
         outputs: &["y"],
-        budget: "u_o |y| + u_A |act'| (|gamma| (16 |xhat| + 4) + 2 |beta| + 2 |residual|) + 8 u_A |y| with an activation; on wgpu 24 for \
+        budget: "u_o |y| + u_A |act'| (|weight| (16 |xhat| + 4) + 2 |bias| + 2 |residual|) + 8 u_A |y| with an activation; on wgpu 24 for \
                  16, 16 for 8; |act'| of relu is 1",
         why: "The 16 (24 where WGSL's square root and division are looser) bound a mean and a variance whose roundings all have one \
               sign; in practice they cancel.",
@@ -795,16 +825,16 @@ pub(super) const FORWARD_CONTRACTS: &[Contract] = &[
     Contract { outputs: &["num_batches"], budget: "0", why: "A count." },
 ];
 
-pub(super) const BACKWARD_CONTRACTS: &[Contract] = &[
+const BACKWARD_CONTRACTS: &[Contract] = &[
     Contract {
         outputs: &["dx"],
-        budget: "u_o |dx| + u_A 8 rstd (|g| + mean|g| + |xhat| mean|g xhat|) + rstd (|gamma| e + mean(|gamma| e) + |xhat| mean(|gamma xhat| e)), \
+        budget: "u_o |dx| + u_A 8 rstd (|g| + mean|g| + |xhat| mean|g xhat|) + rstd (|weight| e + mean(|weight| e) + |xhat| mean(|weight xhat| e)), \
                  in inference without the means; e is the error of dpre",
         why: "The bound adds the absolute values of terms that cancel, and lets all roundings have one sign.",
     },
     Contract {
         outputs: &["dresidual"],
-        budget: "u_o |dpre| + 2 u_A |dpre| + e; e = |dy| (max|act''| p + 8 u_A), p = u_A (|gamma| (16 |xhat| + 4) + 2 |beta| + 2 |residual|) the \
+        budget: "u_o |dpre| + 2 u_A |dpre| + e; e = |dy| (max|act''| p + 8 u_A), p = u_A (|weight| (16 |xhat| + 4) + 2 |bias| + 2 |residual|) the \
                  error of pre; for relu e = |dy| where |pre| <= p, else 0; on wgpu 24 for 16, 16 for 8",
         why: "act'' is far below its maximum nearly everywhere.",
     },
@@ -842,28 +872,28 @@ struct Affine<'t> {
 }
 
 impl Affine<'_> {
-    fn gamma(&self, i: usize) -> f64 {
+    fn weight(&self, i: usize) -> f64 {
         self.weight.map_or(1.0, |w| w[self.fields.channel(i)])
     }
 
-    fn beta(&self, i: usize) -> f64 {
+    fn bias(&self, i: usize) -> f64 {
         self.bias.map_or(0.0, |b| b[self.fields.channel(i)])
     }
 
     fn pre(&self, i: usize, xhat: f64) -> f64 {
-        xhat * self.gamma(i) + self.beta(i) + self.residual.map_or(0.0, |r| r[i])
+        xhat * self.weight(i) + self.bias(i) + self.residual.map_or(0.0, |r| r[i])
     }
 
     fn error(&self, i: usize, xhat: f64) -> f64 {
         let residual = self.residual.map_or(0.0, |r| r[i].abs());
-        self.gamma(i).abs() * (self.relative * xhat.abs() + 4.0) + 2.0 * self.beta(i).abs() + 2.0 * residual
+        self.weight(i).abs() * (self.relative * xhat.abs() + 4.0) + 2.0 * self.bias(i).abs() + 2.0 * residual
     }
 }
 
-/// Expected values and budgets of forward: docs/numerics.md, Budgets, "norm forward": `|gamma| (16 |xhat| + 4) + 2 |beta|`, 24 in place
+/// Expected values and budgets of forward: docs/numerics.md, Budgets, "norm, forward": `|weight| (16 |xhat| + 4) + 2 |bias|`, 24 in place
 /// of 16 for WGSL, through the activation. The statistics are given what this leaves them: rstd the relative error of xhat, mean the 4 in
 /// units of 1 / rstd; the running ones what these leave them.
-pub(super) fn expect_forward(
+fn expect_forward(
     descriptor: &AnyDescriptor,
     inputs: &Tensors,
     _: &Tensors,
@@ -949,10 +979,10 @@ pub(super) fn expect_forward(
     Ok(expected)
 }
 
-/// Expected values and budgets of backward, given the saved statistics: docs/numerics.md, Budgets, "norm dx":
+/// Expected values and budgets of backward, given the saved statistics: docs/numerics.md, Budgets, "norm, dx":
 /// `8 rstd (|g| + mean|g| + |xhat| mean|g xhat|)`, and "dweight, dbias": `(8 + L/4) sum|terms|`; to each comes what the error of the
 /// pre-activation makes of it.
-pub(super) fn expect_backward(
+fn expect_backward(
     descriptor: &AnyDescriptor,
     inputs: &Tensors,
     outputs: &Tensors,
@@ -1000,10 +1030,10 @@ pub(super) fn expect_backward(
         })
         .unzip();
 
-    // Sums over each group of |g|, |g xhat|, |gamma| e, |gamma xhat| e.
+    // Sums over each group of |g|, |g xhat|, |weight| e, |weight xhat| e.
     let mut sums = vec![[0.0; 4]; fields.group_count()];
     for i in 0..elements {
-        let (g, e) = ((dpre[i] * affine.gamma(i)).abs(), affine.gamma(i).abs() * error[i]);
+        let (g, e) = ((dpre[i] * affine.weight(i)).abs(), affine.weight(i).abs() * error[i]);
         for (sum, term) in sums[fields.group(i)].iter_mut().zip([g, g * xhat[i].abs(), e, e * xhat[i].abs()]) {
             *sum += term;
         }
@@ -1017,7 +1047,8 @@ pub(super) fn expect_backward(
                 .map(|i| {
                     let group = fields.group(i);
                     let [g, gx, e, ex] = sums[group].map(|sum| sum / n);
-                    let (mut own, mut through) = ((dpre[i] * affine.gamma(i)).abs(), affine.gamma(i).abs() * error[i]);
+                    let (mut own, mut through) =
+                        ((dpre[i] * affine.weight(i)).abs(), affine.weight(i).abs() * error[i]);
                     if !fields.is_inference {
                         own += g + xhat[i].abs() * gx;
                         through += e + xhat[i].abs() * ex;
@@ -1043,7 +1074,7 @@ pub(super) fn expect_backward(
 }
 
 /// Rows of the support table of forward.
-pub(super) fn forward_features<F: Family>() -> Vec<(String, AnyDescriptor)> {
+fn forward_features<F: Family>() -> Vec<(String, AnyDescriptor)> {
     let mut features = Vec::new();
     for dtype in FLOATS {
         for (what, form) in feature_forms::<F>(dtype) {
@@ -1056,7 +1087,7 @@ pub(super) fn forward_features<F: Family>() -> Vec<(String, AnyDescriptor)> {
 }
 
 /// Rows of the support table of backward.
-pub(super) fn backward_features<F: Family>() -> Vec<(String, AnyDescriptor)> {
+fn backward_features<F: Family>() -> Vec<(String, AnyDescriptor)> {
     let mut features = Vec::new();
     for dtype in FLOATS {
         let mut add = |what: &str, form: GradientForm| {

@@ -8,29 +8,8 @@ use baracuda_ops::{
 use super::channel_norm::{self, Family, Form, GradientForm};
 use super::{Named, Subject};
 
-pub(super) const FORWARD: Subject = Subject {
-    name: "group_norm",
-    cases: channel_norm::forward_cases::<GroupNorm>,
-    is_cpu_only: channel_norm::is_cpu_only,
-    may_be_constant: channel_norm::may_be_constant,
-    input: channel_norm::forward_input,
-    expect: channel_norm::expect_forward,
-    contracts: channel_norm::FORWARD_CONTRACTS,
-    run_typed: run_forward,
-    features: channel_norm::forward_features::<GroupNorm>,
-};
-
-pub(super) const BACKWARD: Subject = Subject {
-    name: "group_norm_backward",
-    cases: channel_norm::backward_cases::<GroupNorm>,
-    is_cpu_only: channel_norm::is_cpu_only,
-    may_be_constant: channel_norm::may_be_constant,
-    input: channel_norm::backward_input,
-    expect: channel_norm::expect_backward,
-    contracts: channel_norm::BACKWARD_CONTRACTS,
-    run_typed: run_backward,
-    features: channel_norm::backward_features::<GroupNorm>,
-};
+pub(super) const FORWARD: Subject = channel_norm::forward_subject::<GroupNorm>("group_norm", run_forward);
+pub(super) const BACKWARD: Subject = channel_norm::backward_subject::<GroupNorm>("group_norm_backward", run_backward);
 
 struct GroupNorm;
 

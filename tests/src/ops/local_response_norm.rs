@@ -294,7 +294,7 @@ fn expect_forward(
     Ok(vec![Expected { name: "y".into(), values, budgets }])
 }
 
-/// Expected values and budgets of backward: docs/numerics.md, Budgets, "LRN".
+/// Expected values and budgets of backward: docs/numerics.md, Budgets, "LRN, dx".
 fn expect_backward(
     descriptor: &AnyDescriptor,
     inputs: &Tensors,

@@ -484,7 +484,7 @@ pub(super) fn run_in_f64(
 const FORWARD_CONTRACTS: &[Contract] = &[
     Contract {
         outputs: &["y"],
-        budget: "u_o |y| + u_A (|gamma| (16 |xhat| + 4) + 2 |beta|), on wgpu 24 for 16",
+        budget: "u_o |y| + u_A (|weight| (16 |xhat| + 4) + 2 |bias|), on wgpu 24 for 16",
         why: "The 16 (24 where WGSL's square root and division are looser) bound a mean and a variance whose roundings all have one \
               sign; in practice they cancel.",
     },
@@ -509,7 +509,7 @@ const BACKWARD_CONTRACTS: &[Contract] = &[
     },
 ];
 
-/// Expected values and budgets of forward: docs/numerics.md, Budgets, "norm forward": `|gamma| (16 |xhat| + 4) + 2 |beta|`, 24 in place
+/// Expected values and budgets of forward: docs/numerics.md, Budgets, "norm, forward": `|weight| (16 |xhat| + 4) + 2 |bias|`, 24 in place
 /// of 16 for WGSL. The statistics are given what this leaves them: rstd the relative error of xhat, mean the 4 in units of 1 / rstd.
 fn expect_forward(
     descriptor: &AnyDescriptor,
@@ -554,9 +554,9 @@ fn expect_forward(
     let budgets = y.iter().enumerate().map(|(i, &y)| {
         let (row, col) = (i / cols, i % cols);
         let xhat = (rows[i] - mean.as_ref().map_or(0.0, |m| m[row])) * rstd[row];
-        let gamma = weight.map_or(1.0, |w| w[col] + offset);
-        let beta = bias.map_or(0.0, |b| b[col]);
-        budget(dtype, accumulator, y, gamma.abs() * (relative * xhat.abs() + 4.0) + 2.0 * beta.abs())
+        let weight = weight.map_or(1.0, |w| w[col] + offset);
+        let bias = bias.map_or(0.0, |b| b[col]);
+        budget(dtype, accumulator, y, weight.abs() * (relative * xhat.abs() + 4.0) + 2.0 * bias.abs())
     });
     expected.push(Expected { name: "y".into(), budgets: budgets.collect(), values: y });
     if outputs.get("mean").is_some() {
@@ -573,7 +573,7 @@ fn expect_forward(
     Ok(expected)
 }
 
-/// Expected values and budgets of backward, given the saved statistics: docs/numerics.md, Budgets, "norm dx":
+/// Expected values and budgets of backward, given the saved statistics: docs/numerics.md, Budgets, "norm, dx":
 /// `8 rstd (|g| + mean|g| + |xhat| mean|g xhat|)`, and "dweight, dbias": `(8 + L/4) sum|terms|`. An added dh counts as one more term.
 fn expect_backward(
     descriptor: &AnyDescriptor,

@@ -364,7 +364,7 @@ const BACKWARD_CONTRACTS: &[Contract] = &[Contract {
     why: "It adds the absolute values of terms that cancel, and allows for 48 additions one after the other with roundings of one sign.",
 }];
 
-/// Expected values and budgets of forward: docs/numerics.md, Budgets, "softmax / log-softmax".
+/// Expected values and budgets of forward: docs/numerics.md, Budgets, "softmax" and "log-softmax".
 fn expect_forward(
     descriptor: &AnyDescriptor,
     inputs: &Tensors,
@@ -394,7 +394,7 @@ fn expect_forward(
     Ok(vec![Expected { name: "y".into(), values, budgets }])
 }
 
-/// Expected values and budgets of backward: docs/numerics.md, Budgets, "softmax dx".
+/// Expected values and budgets of backward: docs/numerics.md, Budgets, "softmax, dx" and "log-softmax, dx".
 fn expect_backward(
     descriptor: &AnyDescriptor,
     inputs: &Tensors,

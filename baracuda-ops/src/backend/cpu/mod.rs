@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 use half::{bf16, f16};
 
 use super::Located;
+use crate::check::WORKSPACE;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::memory::{MAX_SLOTS, Memory as AnyMemory, Place, View, Workspace};
+use crate::memory::{MAX_SLOTS, Memory as AnyMemory, Place, View};
 use crate::plan::{Access, Slot};
 use crate::tensor::TensorDesc;
 
@@ -113,12 +114,13 @@ impl Drop for Loan<'_> {
 pub(crate) struct Loans([Option<(Memory, &'static str, bool)>; MAX_SLOTS + 1]);
 
 impl Loans {
-    pub(crate) fn new(slots: &[Slot], operands: &crate::memory::Operands<'_>, workspace: &Workspace<'_>) -> Self {
+    /// Of the declared operands, and of the workspace of a plan that needs one.
+    pub(crate) fn new(slots: &[Slot], operands: &crate::memory::Operands<'_>, scratch: Option<&View<'_>>) -> Self {
         let mut loans = Self([const { None }; MAX_SLOTS + 1]);
         let declared = slots.iter().filter_map(|slot| {
             operands.views[slot.position].as_ref().map(|view| (view, slot.name, slot.access != Access::In))
         });
-        for (view, name, writes) in declared.chain(workspace.0.as_ref().map(|view| (view, "workspace", true))) {
+        for (view, name, writes) in declared.chain(scratch.map(|view| (view, WORKSPACE, true))) {
             let View { place: Place::Buffer { buffer, .. }, .. } = view else { continue };
             #[allow(irrefutable_let_patterns, reason = "refutable with a GPU feature")]
             let AnyMemory::Cpu(memory) = &buffer.memory else { continue };

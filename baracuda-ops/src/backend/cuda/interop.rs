@@ -5,8 +5,8 @@ use std::sync::Arc;
 use cudarc::driver::{CudaContext, CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
 
 use super::{Owner, Queue};
-use crate::backend::{DeviceKind, QueueKind};
-use crate::error::{Error, Result};
+use crate::backend::{DeviceKind, QueueKind, foreign_queue};
+use crate::error::Result;
 use crate::memory::{Mem, MemMut};
 
 /// cudarc memory lent to runs on one stream. Dropped after the run, it records for cudarc that the stream uses the memory, so that
@@ -67,12 +67,7 @@ impl crate::Queue<'static> {
     /// As [`cuda`](crate::Queue::cuda).
     pub fn cudarc(device: &crate::Device, stream: &Arc<CudaStream>) -> Result<Self> {
         let DeviceKind::Cuda(cuda) = &device.0 else {
-            return Err(Error::WrongDevice {
-                op: "queue",
-                operand: "queue",
-                expected: device.to_string(),
-                got: "a cudarc stream".into(),
-            });
+            return Err(foreign_queue(device, "a CUDA device"));
         };
         // SAFETY: the stream is alive, and the queue keeps it so.
         let queue = unsafe { cuda.borrowed_queue(stream.cu_stream().cast()) }?;

@@ -472,7 +472,7 @@ fn launched(call: &'static str, status: i32) -> Result<()> {
     if status == 0 {
         return Ok(());
     }
-    Err(failure(call, status, format!("CUDA runtime error {status}")))
+    Err(failure(call, status, "a cudaError_t".into()))
 }
 
 #[cold]

@@ -245,7 +245,12 @@ impl Device {
         let buffer = guarded(&self.device, "create_buffer", || self.device.create_buffer(&descriptor))
             .map_err(|failure| failure.into_error(&self.to_string(), &self.lost, size))?;
         if let Some(contents) = contents {
-            let mut view = buffer.get_mapped_range_mut(..).map_err(|error| self.failed("map", error.to_string()))?;
+            // Memory mapped at creation without an error is there, unless the device is gone, which no error scope catches.
+            let lost = |error: ::wgpu::MapRangeError| Error::DeviceLost {
+                device: self.to_string(),
+                detail: error.to_string(),
+            };
+            let mut view = buffer.get_mapped_range_mut(..).map_err(lost)?;
             view.slice(..contents.len()).copy_from_slice(contents);
             drop(view);
             buffer.unmap();

@@ -9,7 +9,7 @@ use super::device::{Device, MAX_BINDINGS, Pipeline, Props};
 use super::queue::Queue;
 use super::text::{OperandText, Source};
 use crate::backend::{Located, Location};
-use crate::check::Contract;
+use crate::check::{Contract, WORKSPACE};
 use crate::error::{Error, Result};
 
 /// Chunks that kernels load and store at once, in words.
@@ -175,6 +175,13 @@ struct Range<'a> {
     bytes: u64,
 }
 
+impl<'a> Range<'a> {
+    fn binding(&self) -> ::wgpu::BufferBinding<'a> {
+        let size = ::wgpu::BufferSize::new(self.bytes);
+        ::wgpu::BufferBinding { buffer: self.buffer, offset: self.start, size }
+    }
+}
+
 /// Which of a step's pipelines and dispatches serve its operands.
 #[derive(Clone, Copy)]
 struct Form {
@@ -237,7 +244,7 @@ impl<'a> Resolved<'a> {
     fn operand(&self, binding: usize, plan: &Contract) -> &'static str {
         match self.step.bindings[binding].place {
             Place::Operand(position) => plan.names[position],
-            Place::Workspace { .. } => "workspace",
+            Place::Workspace { .. } => WORKSPACE,
         }
     }
 
@@ -253,9 +260,7 @@ impl<'a> Resolved<'a> {
         // In place, without the heap: past `count` they are not used.
         let entries: [_; MAX_BINDINGS + 2] = std::array::from_fn(|i| {
             let binding = match i.checked_sub(1).and_then(|at| self.ranges.get(at).copied().flatten()) {
-                Some(Range { buffer, start, bytes, .. }) => {
-                    ::wgpu::BufferBinding { buffer, offset: start, size: ::wgpu::BufferSize::new(bytes) }
-                }
+                Some(range) => range.binding(),
                 None => whole(if i == 0 { params } else { offsets.unwrap_or(params) }),
             };
             ::wgpu::BindGroupEntry { binding: i as u32, resource: ::wgpu::BindingResource::Buffer(binding) }
@@ -309,16 +314,20 @@ fn bind_steps<'a>(
     bound.map_err(|error| match error {
         Error::Backend { .. } => {
             let mut steps = program.resolved(located);
-            steps.find_map(|resolved| foreign_operand(&resolved, device, plan)).unwrap_or(error)
+            steps.find_map(|resolved| unusable_operand(&resolved, device, plan)).unwrap_or(error)
         }
         other => other,
     })
 }
 
-/// Finds the operand whose buffer this device does not know, by binding each alone.
+/// Finds the operand whose buffer this device cannot bind, by binding each alone.
 #[cold]
-fn foreign_operand(resolved: &Resolved<'_>, device: &Device, plan: &Contract) -> Option<Error> {
+fn unusable_operand(resolved: &Resolved<'_>, device: &Device, plan: &Contract) -> Option<Error> {
     resolved.ranges.iter().flatten().enumerate().find_map(|(binding, range)| {
+        let (op, operand) = (plan.op, resolved.operand(binding, plan));
+        if !range.buffer.usage().contains(::wgpu::BufferUsages::STORAGE) {
+            return Some(Error::UnusableBuffer { op, operand, why: "lacks the usage STORAGE" });
+        }
         let alone = device.guarded("create_bind_group", || {
             let ty = ::wgpu::BindingType::Buffer {
                 ty: ::wgpu::BufferBindingType::Storage { read_only: true },
@@ -330,28 +339,24 @@ fn foreign_operand(resolved: &Resolved<'_>, device: &Device, plan: &Contract) ->
             let layout = device
                 .device
                 .create_bind_group_layout(&::wgpu::BindGroupLayoutDescriptor { label: None, entries: &[entry] });
-            let resource =
-                ::wgpu::BindingResource::Buffer(::wgpu::BufferBinding { buffer: range.buffer, offset: 0, size: None });
+            let resource = ::wgpu::BindingResource::Buffer(range.binding());
             device.device.create_bind_group(&::wgpu::BindGroupDescriptor {
                 label: None,
                 layout: &layout,
                 entries: &[::wgpu::BindGroupEntry { binding: 0, resource }],
             })
         });
-        match alone {
-            // The one other reason for which a buffer cannot be bound from its start.
-            Err(Error::Backend { call, code, detail })
-                if !range.buffer.usage().contains(::wgpu::BufferUsages::STORAGE) =>
-            {
-                Some(Error::Backend { call, code, detail })
+        match alone.err()? {
+            // wgpu tells what is wrong in words alone; there is no third reason.
+            Error::Backend { detail, .. } if detail.contains("destroyed") => {
+                Some(Error::UnusableBuffer { op, operand, why: "has been destroyed" })
             }
-            Err(_) => Some(Error::WrongDevice {
-                op: plan.op,
-                operand: resolved.operand(binding, plan),
+            _ => Some(Error::WrongDevice {
+                op,
+                operand,
                 expected: device.to_string(),
                 got: "another wgpu device".into(),
             }),
-            Ok(_) => None,
         }
     })
 }
@@ -365,6 +370,7 @@ fn demand_aligned(resolved: &Resolved<'_>, props: &Props, plan: &Contract) -> Re
                 operand: resolved.operand(binding, plan),
                 need_bytes: props.workspace_align(),
                 at: range.start + 4 * u64::from(words),
+                detail: "; bind takes it, and so does run on a device with the feature IMMEDIATES",
             });
         }
     }

@@ -48,6 +48,11 @@ impl<'q> Queue<'q> {
         Ok(())
     }
 
+    /// Whether what it records is the caller's to submit.
+    pub(crate) fn is_borrowed(&self) -> bool {
+        !matches!(self.0, Kind::Owned(_))
+    }
+
     /// Submits and waits. What is recorded for the caller is the caller's to submit.
     pub(crate) fn finish(&mut self) -> Result<()> {
         match &self.0 {

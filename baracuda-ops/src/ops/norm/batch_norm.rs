@@ -14,7 +14,7 @@
 //!
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
-//! | `x` | [N, C, spatial..], rank 2 to 5 | f64, f32, f16, bf16 | in | always |
+//! | `x` | `[N, C, spatial..]`, rank 2 to 5 | f64, f32, f16, bf16 | in | always |
 //! | `residual` | of x | of x | in | `residual` |
 //! | `weight`, `bias` | `[C]` | of x, or f32 | in | `weight`, `bias` |
 //! | `running_mean`, `running_var` | `[C]` | f32, or f64 for f64 | in, out; in inference in | `momentum`, `cumulative`, `inference` |
@@ -188,8 +188,9 @@ impl BatchNormDescriptor {
         self.layout("y", desc)
     }
 
-    /// The backward with the same types, layouts and options. With an activation it computes the pre-activation again, unless told to look
-    /// at `y`: [`from_y`](BatchNormBackwardDescriptor::from_y).
+    /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes, in
+    /// inference it takes the running statistics. With an activation it computes the pre-activation again, unless told to look at `y`:
+    /// [`from_y`](BatchNormBackwardDescriptor::from_y).
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if no gradient is left to compute, or if with an activation the residual's is left out and x's is not.
@@ -279,6 +280,19 @@ enum Running<'a> {
 }
 
 /// Operands of [`BatchNormDescriptor`].
+///
+/// ```
+/// use baracuda_ops::{BatchNormArgs, BatchNormDescriptor, DType, Device, Plan, PlanOptions, TensorDesc, Workspace};
+/// let device = Device::cpu();
+/// let x = TensorDesc::contiguous(DType::F32, &[2, 3, 4])?;
+/// let plan = Plan::new(&device, BatchNormDescriptor::new(x)?.momentum(0.1)?, &PlanOptions::default())?;
+/// let (input, mut output) = (vec![1f32; 24], vec![0f32; 24]);
+/// let (mut running_mean, mut running_var) = (vec![0f32; 3], vec![1f32; 3]);
+/// let args = BatchNormArgs::new(&input, &mut output).running(&mut running_mean, &mut running_var);
+/// plan.run(&mut device.queue(), args, Workspace::none())?;
+/// assert_eq!((running_mean, running_var), (vec![0.1; 3], vec![0.9; 3]));
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct BatchNormArgs<'a> {
@@ -339,7 +353,7 @@ impl<'a> BatchNormArgs<'a> {
     }
 
     /// The running mean and variance that inference reads.
-    pub fn statistics(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
+    pub fn inference(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
         Self { running: Some(Running::Read(mean.into(), var.into())), ..self }
     }
 
@@ -415,7 +429,7 @@ impl<'a> BatchNormBackwardArgs<'a> {
     }
 
     /// The running mean and variance that forward read in inference.
-    pub fn statistics(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
+    pub fn inference(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
         Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
     }
 

@@ -10,7 +10,7 @@
 //!
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
-//! | `x` | [N, C, spatial..], rank 2 to 5 | f64, f32, f16, bf16 | in | always |
+//! | `x` | `[N, C, spatial..]`, rank 2 to 5 | f64, f32, f16, bf16 | in | always |
 //! | `weight`, `bias` | `[C]` | of x, or f32 | in | `weight`, `bias` |
 //! | `y` | of x | of x | out | always |
 //! | `mean`, `rstd` | `[N, groups]` | f32, or f64 for f64 | out | `stats` |
@@ -142,7 +142,7 @@ impl GroupNormDescriptor {
         self.layout("y", desc)
     }
 
-    /// The backward with the same types, layouts and options.
+    /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if no gradient is left to compute.

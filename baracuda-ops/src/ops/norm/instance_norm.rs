@@ -13,7 +13,7 @@
 //!
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
-//! | `x` | [N, C, spatial..], rank 2 to 5 | f64, f32, f16, bf16 | in | always |
+//! | `x` | `[N, C, spatial..]`, rank 2 to 5 | f64, f32, f16, bf16 | in | always |
 //! | `weight`, `bias` | `[C]` | of x, or f32 | in | `weight`, `bias` |
 //! | `running_mean`, `running_var` | `[C]` | f32, or f64 for f64 | in, out; in inference in | `momentum`, `inference` |
 //! | `y` | of x | of x | out | always |
@@ -162,7 +162,8 @@ impl InstanceNormDescriptor {
         self.layout("y", desc)
     }
 
-    /// The backward with the same types, layouts and options.
+    /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes, in
+    /// inference it takes the running statistics.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if no gradient is left to compute.
@@ -277,7 +278,7 @@ impl<'a> InstanceNormArgs<'a> {
     }
 
     /// The running mean and variance that inference reads.
-    pub fn statistics(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
+    pub fn inference(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
         Self { running: Some(Running::Read(mean.into(), var.into())), ..self }
     }
 
@@ -339,7 +340,7 @@ impl<'a> InstanceNormBackwardArgs<'a> {
     }
 
     /// The running mean and variance that forward read in inference.
-    pub fn statistics(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
+    pub fn inference(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
         Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
     }
 

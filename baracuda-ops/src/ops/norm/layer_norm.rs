@@ -140,7 +140,8 @@ impl LayerNormDescriptor {
         self.layout("y", desc)
     }
 
-    /// The backward with the same types, layouts and options. With a residual it takes `dh`.
+    /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes. With a residual
+    /// it takes `dh`.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if no gradient is left to compute.

@@ -87,7 +87,7 @@ fn one() -> Real {
 
 /// The fields of a forward descriptor, in the order of its JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename = "descriptor", deny_unknown_fields)]
+#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
 pub(crate) struct ForwardFields {
     pub(crate) x: TensorDesc,
     pub(crate) axis: usize,
@@ -101,7 +101,7 @@ pub(crate) struct ForwardFields {
 
 /// The fields of a backward descriptor, in the order of its JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename = "descriptor", deny_unknown_fields)]
+#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
 pub(crate) struct BackwardFields {
     pub(crate) y: TensorDesc,
     pub(crate) axis: usize,
@@ -116,7 +116,9 @@ pub(crate) struct BackwardFields {
 /// Refuses types without infinities and axes past the rank.
 fn check_axis(op: &'static str, operand: &'static str, desc: &TensorDesc, axis: usize) -> Result<()> {
     float(op, operand, desc)?;
-    require(op, "axis", axis < desc.rank(), || format!("below the rank of {operand}, {}; got {axis}", desc.rank()))
+    require(op, "axis", axis < desc.rank(), || {
+        format!("must be below the rank of {operand}, {}; got {axis}", desc.rank())
+    })
 }
 
 /// Softmax along one axis of a tensor. See the [formulas and operands](self).

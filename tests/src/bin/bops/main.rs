@@ -38,7 +38,7 @@ enum Command {
         /// cpu, wgpu, wgpu-plain or cuda; by default all that are present.
         #[arg(long)]
         device: Option<String>,
-        /// values, bitwise, pool, in-place, workspace, threads, bind, erase, record, capture.
+        /// values, bitwise, pool, in-place, workspace, threads, bind, erase, record, capture, sanitize.
         #[arg(long)]
         mode: Option<String>,
     },
@@ -50,7 +50,7 @@ enum Command {
         /// Labels, separated by commas.
         #[arg(long, value_delimiter = ',')]
         ops: Vec<String>,
-        /// cuda or wgpu; by default both.
+        /// cuda or wgpu, with --host also cpu; by default all.
         #[arg(long)]
         device: Option<String>,
         /// The first three shapes of each op.

@@ -173,7 +173,7 @@ fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
     let tensor = |position: Option<usize>| of(position).map(Segments::new);
     let (x, residual, y) = (tensor(Some(at.x)), tensor(at.residual), tensor(Some(at.y)));
     let (weight, bias) = (of(at.weight), of(at.bias));
-    let (running_mean, running_var, num_batches) = (of(at.running_mean), of(at.running_var), of(at.num_batches));
+    let (running_mean, running_var) = (of(at.running_mean), of(at.running_var));
     let (mean_out, rstd_out) = (of(at.mean), of(at.rstd));
     let eps = fields.eps.get();
     if y.is_none() && mean_out.is_none() {
@@ -217,11 +217,21 @@ fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
         })
         .collect();
 
+    if !fields.inference {
+        update_running(norm, &groups, operands);
+    }
+}
+
+/// Moves the running statistics towards those of the groups, and counts the batch.
+fn update_running(norm: &Valid<ForwardFields>, groups: &[Statistics], operands: &Operands<'_>) {
+    let (fields, shape, at) = (&norm.fields, norm.shape(), norm.positions());
+    let of = |position: Option<usize>| position.and_then(|position| operands.get(position));
+    let (running_mean, running_var, num_batches) = (of(at.running_mean), of(at.running_var), of(at.num_batches));
     let values = match norm.kind {
         ChannelNorm::Batch => shape.batch.saturating_mul(shape.spatial),
         ChannelNorm::Group | ChannelNorm::Instance => shape.spatial,
     };
-    if fields.inference || values == 0 || shape.batch == 0 {
+    if values == 0 || shape.batch == 0 {
         return;
     }
     let batches = num_batches.as_ref().map(|t| t.load(0));
@@ -245,52 +255,80 @@ fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
     }
 }
 
-fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
-    let (fields, shape, at) = (&norm.fields, norm.shape(), norm.positions());
-    let of = |position: Option<usize>| position.and_then(|position| operands.get(position));
-    let tensor = |position: Option<usize>| of(position).map(Segments::new);
-    let (dy, x) = (tensor(Some(at.dy)), tensor(Some(at.x)));
-    let (residual, y) = (tensor(at.residual), tensor(at.y));
-    let (dx, dresidual) = (tensor(at.dx), tensor(at.dresidual));
-    let (weight, bias) = (of(at.weight), of(at.bias));
-    let (mean, rstd) = (of(at.mean), of(at.rstd));
-    let (running_mean, running_var) = (of(at.running_mean), of(at.running_var));
-    let (dweight, dbias) = (of(at.dweight), of(at.dbias));
+/// What the gradients are computed from.
+struct Gradient<'a> {
+    fields: &'a BackwardFields,
+    shape: ChannelShape,
+    dy: Option<Segments<'a>>,
+    x: Option<Segments<'a>>,
+    residual: Option<Segments<'a>>,
+    y: Option<Segments<'a>>,
+    weight: Option<Tensor<'a>>,
+    bias: Option<Tensor<'a>>,
+    /// Saved, or running in inference.
+    mean: Option<Tensor<'a>>,
+    /// In inference, the running variance in its place.
+    rstd: Option<Tensor<'a>>,
+}
 
-    let statistics = |group: u64| match fields.eps {
-        Some(eps) => {
-            let var = element(&running_var, group).unwrap_or(f64::NAN);
-            (element(&running_mean, group).unwrap_or(0.0), 1.0 / (var + eps.get()).sqrt())
-        }
-        None => (element(&mean, group).unwrap_or(0.0), element(&rstd, group).unwrap_or(f64::NAN)),
-    };
-    // The gradient of the pre-activation, and xhat, of each element of a segment.
-    let terms = |segment: (u64, u64)| -> Vec<(f64, f64)> {
-        let (Some(dy), Some(x)) = (&dy, &x) else { return Vec::new() };
-        let (mean, rstd) = statistics(shape.group_of(segment));
-        let scale = element(&weight, segment.1).unwrap_or(1.0);
-        let shift = element(&bias, segment.1).unwrap_or(0.0);
+impl Gradient<'_> {
+    /// Mean and rstd of a group.
+    fn statistics(&self, group: u64) -> (f64, f64) {
+        let mean = element(&self.mean, group).unwrap_or(0.0);
+        let second = element(&self.rstd, group).unwrap_or(f64::NAN);
+        (mean, self.fields.eps.map_or(second, |eps| 1.0 / (second + eps.get()).sqrt()))
+    }
+
+    /// The weight of a segment.
+    fn scale(&self, (_, c): (u64, u64)) -> f64 {
+        element(&self.weight, c).unwrap_or(1.0)
+    }
+
+    /// The gradient of the pre-activation, and xhat, of each element of a segment.
+    fn terms(&self, segment: (u64, u64)) -> Vec<(f64, f64)> {
+        let (Some(dy), Some(x)) = (&self.dy, &self.x) else { return Vec::new() };
+        let (mean, rstd) = self.statistics(self.shape.group_of(segment));
+        let (scale, shift) = (self.scale(segment), element(&self.bias, segment.1).unwrap_or(0.0));
         let load = |tensor: &Option<Segments<'_>>| -> Option<Vec<f64>> {
             tensor.as_ref().map(|tensor| tensor.load(segment).collect())
         };
-        let (more, y) = (load(&residual), load(&y));
+        let (more, y) = (load(&self.residual), load(&self.y));
         let term = |(i, (dy, x)): (usize, (f64, f64))| {
             let xhat = (x - mean) * rstd;
             let pre = match &y {
                 Some(y) => y[i],
                 None => xhat * scale + shift + more.as_ref().map_or(0.0, |more| more[i]),
             };
-            (fields.activation.gradient(pre, dy), xhat)
+            (self.fields.activation.gradient(pre, dy), xhat)
         };
         dy.load(segment).zip(x.load(segment)).enumerate().map(term).collect()
+    }
+}
+
+fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
+    let (fields, shape, at) = (&norm.fields, norm.shape(), norm.positions());
+    let of = |position: Option<usize>| position.and_then(|position| operands.get(position));
+    let tensor = |position: Option<usize>| of(position).map(Segments::new);
+    let gradient = Gradient {
+        fields,
+        shape,
+        dy: tensor(Some(at.dy)),
+        x: tensor(Some(at.x)),
+        residual: tensor(at.residual),
+        y: tensor(at.y),
+        weight: of(at.weight),
+        bias: of(at.bias),
+        mean: of(at.mean.or(at.running_mean)),
+        rstd: of(at.rstd.or(at.running_var)),
     };
 
     // The parameters' gradients first: dx may lie where dy does.
+    let (dweight, dbias) = (of(at.dweight), of(at.dbias));
     if dweight.is_some() || dbias.is_some() {
         (0..shape.channels).into_par_iter().for_each(|c| {
             let (mut weights, mut biases) = (Sum::default(), Sum::default());
             for n in 0..shape.batch {
-                for (dpre, xhat) in terms((n, c)) {
+                for (dpre, xhat) in gradient.terms((n, c)) {
                     weights.add(dpre * xhat);
                     biases.add(dpre);
                 }
@@ -303,17 +341,17 @@ fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
         });
     }
 
+    let (dx, dresidual) = (tensor(at.dx), tensor(at.dresidual));
     if dx.is_none() && dresidual.is_none() {
         return;
     }
     (0..shape.group_count()).into_par_iter().for_each(|group| {
         // Everything is read before anything is written.
-        let segments: Vec<_> = shape.segments(group).into_iter().map(|segment| (segment, terms(segment))).collect();
-        let (_, rstd) = statistics(group);
-        let scale = |(_, c): (u64, u64)| element(&weight, c).unwrap_or(1.0);
+        let terms = |segment| (segment, gradient.scale(segment), gradient.terms(segment));
+        let segments: Vec<_> = shape.segments(group).into_iter().map(terms).collect();
+        let (_, rstd) = gradient.statistics(group);
         let (mut count, mut sum_g, mut sum_gx) = (0.0, Sum::default(), Sum::default());
-        for (segment, terms) in &segments {
-            let scale = scale(*segment);
+        for (_, scale, terms) in &segments {
             for (dpre, xhat) in terms {
                 count += 1.0;
                 sum_g.add(dpre * scale);
@@ -321,16 +359,15 @@ fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
             }
         }
         let (mean_g, mean_gx) = (sum_g.total() / count, sum_gx.total() / count);
-        for (segment, terms) in &segments {
-            let scale = scale(*segment);
-            let gradient = terms.iter().map(|(dpre, xhat)| match fields.inference {
+        for (segment, scale, terms) in &segments {
+            let of_x = terms.iter().map(|(dpre, xhat)| match fields.inference {
                 true => rstd * (dpre * scale),
                 false => rstd * (dpre * scale - mean_g - xhat * mean_gx),
             });
             // SAFETY: each group is one task, and segments belong to one group.
             unsafe {
                 if let Some(dx) = &dx {
-                    dx.store(*segment, gradient);
+                    dx.store(*segment, of_x);
                 }
                 if let Some(dresidual) = &dresidual {
                     dresidual.store(*segment, terms.iter().map(|(dpre, _)| *dpre));

@@ -174,7 +174,7 @@ impl ChannelShape {
 
 /// The fields of a forward descriptor, in the order of its JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename = "descriptor", deny_unknown_fields)]
+#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
 pub(crate) struct ForwardFields {
     pub(crate) x: TensorDesc,
     /// GroupNorm's.
@@ -206,7 +206,7 @@ pub(crate) struct ForwardFields {
 
 /// The fields of a backward descriptor, in the order of its JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename = "descriptor", deny_unknown_fields)]
+#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
 pub(crate) struct BackwardFields {
     pub(crate) x: TensorDesc,
     /// GroupNorm's.
@@ -306,7 +306,7 @@ fn shape(
     })?;
     if let Some(groups) = groups {
         require(op, "groups", groups > 0 && channels.is_multiple_of(groups), || {
-            format!("at least 1, and a divisor of the {channels} channels; got {groups}")
+            format!("must be at least 1 and divide the {channels} channels; got {groups}")
         })?;
     }
     require(op, "inference", !inference || kind != ChannelNorm::Group, || {
@@ -316,10 +316,10 @@ fn shape(
         // Without extents the product may not fit, but then it is not 1.
         let values = shape.batch.saturating_mul(shape.spatial);
         require(op, "x", kind != ChannelNorm::Batch || values != 1, || {
-            format!("more than one value in each channel, of which statistics can be taken; got {:?}", x.dims())
+            format!("must have more than one value in each channel to take statistics of, got {:?}", x.dims())
         })?;
         require(op, "x", kind != ChannelNorm::Instance || shape.spatial != 1, || {
-            format!("more than one spatial element, of which statistics can be taken; got {:?}", x.dims())
+            format!("must have more than one spatial element to take statistics of, got {:?}", x.dims())
         })?;
     }
     Ok(shape)
@@ -329,8 +329,8 @@ fn shape(
 fn check_eps(kind: ChannelNorm, op: &'static str, eps: Real) -> Result<()> {
     let eps = eps.get();
     match kind {
-        ChannelNorm::Batch => require(op, "eps", eps > 0.0, || format!("> 0, got {eps}")),
-        _ => require(op, "eps", eps >= 0.0, || format!(">= 0, got {eps}")),
+        ChannelNorm::Batch => require(op, "eps", eps > 0.0, || format!("must be > 0, got {eps}")),
+        _ => require(op, "eps", eps >= 0.0, || format!("must be >= 0, got {eps}")),
     }
 }
 
@@ -383,14 +383,16 @@ impl Valid<ForwardFields> {
         if let Some(momentum) = fields.momentum {
             let momentum = momentum.get();
             require(op, "momentum", kind != ChannelNorm::Group, || "group_norm has no running statistics".into())?;
-            require(op, "momentum", (0.0..=1.0).contains(&momentum), || format!("from 0 to 1, got {momentum}"))?;
+            require(op, "momentum", (0.0..=1.0).contains(&momentum), || {
+                format!("must be from 0 to 1, got {momentum}")
+            })?;
             require(op, "cumulative", !fields.cumulative, || {
                 "the count of batches takes the place of a momentum".into()
             })?;
         }
         let has_running = fields.momentum.is_some() || fields.cumulative;
         require(op, "inference", !fields.inference || !has_running, || {
-            "reads the running statistics, so that no momentum and no count update them".into()
+            "reads the running statistics, which no momentum and no count can update then".into()
         })?;
         require(op, "stats", !fields.inference || !fields.stats, || {
             "in inference the statistics are the running ones, which backward takes".into()
@@ -559,17 +561,17 @@ impl Valid<BackwardFields> {
         require(op, "residual", kind == ChannelNorm::Batch || !fields.residual, || format!("{op} has none"))?;
         require(op, "from_y", kind == ChannelNorm::Batch || !fields.from_y, || format!("{op} has no such mode"))?;
         require(op, "from_y", !fields.from_y || fields.activation == Activation::Relu, || {
-            format!("y tells the gradient of relu alone, not of {:?}", fields.activation)
+            format!("y tells the gradient of relu alone, not of {}", fields.activation.name())
         })?;
         require(op, "dweight", fields.weight.is_some() || !fields.dweight, || "needs a weight".into())?;
         require(op, "dbias", fields.bias.is_some() || !fields.dbias, || "needs a bias".into())?;
         require(op, "dresidual", fields.residual || !fields.dresidual, || "needs a residual".into())?;
         let has_place = fields.dresidual || !fields.residual || !fields.dx || fields.activation.is_identity();
         require(op, "dresidual", has_place, || {
-            "the gradient of the residual needs a place where that of x has one; with the identity it is dy".into()
+            "must be asked for where dx is: through an activation it is not dy".into()
         })?;
         let has_any = fields.dx || fields.dresidual || fields.dweight || fields.dbias;
-        require(op, "dx", has_any, || "at least one gradient is asked for".into())?;
+        require(op, "dx", has_any, || "must be asked for, or another gradient: none is".into())?;
 
         let output = beside(&x)?;
         let parameter = |dtype| TensorDesc::contiguous(dtype, &[shape.channels]);

@@ -77,7 +77,7 @@ mod backward {
 
 /// The fields of both descriptors, in the order of their JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename = "descriptor", deny_unknown_fields)]
+#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
 struct Fields {
     x: TensorDesc,
     size: u64,
@@ -122,10 +122,10 @@ impl Valid {
         let x = fields.x;
         float(op, "x", &x)?;
         batch_of_channels(op, &x)?;
-        require(op, "size", fields.size > 0, || "at least 1 channel, got 0".into())?;
+        require(op, "size", fields.size > 0, || "must be at least 1 channel, got 0".into())?;
         // d is then a sum of what is not negative, in which nothing cancels.
         for (field, value) in [("alpha", fields.alpha), ("beta", fields.beta), ("k", fields.k)] {
-            require(op, field, value.get() >= 0.0, || format!(">= 0, got {}", value.get()))?;
+            require(op, field, value.get() >= 0.0, || format!("must be >= 0, got {}", value.get()))?;
         }
         let output = beside(&x)?;
         let names = if op == NAME { forward::OPERANDS } else { backward::OPERANDS };

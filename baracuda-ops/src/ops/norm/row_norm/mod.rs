@@ -58,6 +58,17 @@ pub(crate) mod backward {
 }
 
 /// Gradients that a backward computes.
+///
+/// ```
+/// use baracuda_ops::{DType, Descriptor, Gradients, LayerNormDescriptor, TensorDesc};
+/// let x = TensorDesc::contiguous(DType::F32, &[8, 64])?;
+/// let forward = LayerNormDescriptor::new(x, 1)?.weight(DType::F32)?.stats()?;
+/// let mut wanted = Gradients::ALL;
+/// wanted.dx = false; // nothing before this op learns
+/// let names: Vec<_> = forward.backward(wanted)?.slots().iter().map(|slot| slot.name).collect();
+/// assert_eq!(names, ["dy", "x", "weight", "mean", "rstd", "dweight"]);
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gradients {
@@ -90,7 +101,7 @@ fn zero() -> Real {
 
 /// The fields of a forward descriptor, in the order of its JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename = "descriptor", deny_unknown_fields)]
+#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
 pub(crate) struct ForwardFields {
     pub(crate) x: TensorDesc,
     pub(crate) normalized_dims: usize,
@@ -111,7 +122,7 @@ pub(crate) struct ForwardFields {
 
 /// The fields of a backward descriptor, in the order of its JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename = "descriptor", deny_unknown_fields)]
+#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
 pub(crate) struct BackwardFields {
     pub(crate) x: TensorDesc,
     pub(crate) normalized_dims: usize,
@@ -174,7 +185,7 @@ pub(super) fn backward_kernels<D: Backward>() -> &'static [&'static dyn Kernel<D
 /// The extents of the statistics and of the parameters.
 fn split<'x>(op: &'static str, x: &'x TensorDesc, normalized_dims: usize) -> Result<(&'x [u64], &'x [u64])> {
     require(op, "normalized_dims", (1..=x.rank()).contains(&normalized_dims), || {
-        format!("from 1 to the rank of x, {}; got {normalized_dims}", x.rank())
+        format!("must be from 1 to the rank of x, {}; got {normalized_dims}", x.rank())
     })?;
     Ok(x.dims().split_at(x.rank() - normalized_dims))
 }
@@ -211,11 +222,11 @@ impl Valid<ForwardFields> {
             dtype.map_or(Ok(()), |dtype| parameter(op, field, &x, dtype))?;
         }
         same_parameter_type(op, fields.weight, fields.bias)?;
-        offset_needs_weight(op, fields.weight_offset, fields.weight)?;
         let only = |holds: bool, field: &'static str, rule: &str| require(op, field, holds, || rule.into());
-        require(op, "eps", fields.eps.get() >= 0.0, || format!(">= 0, got {}", fields.eps.get()))?;
+        require(op, "eps", fields.eps.get() >= 0.0, || format!("must be >= 0, got {}", fields.eps.get()))?;
         only(kind == RowNorm::Layer || fields.bias.is_none(), "bias", "rms_norm has none")?;
         only(kind == RowNorm::Rms || is_zero(&fields.weight_offset), "weight_offset", "layer_norm has none")?;
+        offset_needs_weight(op, fields.weight_offset, fields.weight)?;
 
         let output = beside(&x)?;
         let stats = TensorDesc::contiguous(x.dtype().accumulator(), outer)?;
@@ -311,13 +322,17 @@ impl Valid<BackwardFields> {
             dtype.map_or(Ok(()), |dtype| parameter(op, field, &x, dtype))?;
         }
         same_parameter_type(op, fields.weight, fields.dbias)?;
-        offset_needs_weight(op, fields.weight_offset, fields.weight)?;
         let only = |holds: bool, field: &'static str, rule: &str| require(op, field, holds, || rule.into());
         only(kind == RowNorm::Layer || fields.dbias.is_none(), "dbias", "rms_norm has no bias")?;
         only(kind == RowNorm::Rms || is_zero(&fields.weight_offset), "weight_offset", "layer_norm has none")?;
+        offset_needs_weight(op, fields.weight_offset, fields.weight)?;
         only(fields.weight.is_some() || !fields.dweight, "dweight", "needs a weight")?;
         only(fields.dx || !fields.dh, "dh", "adds to dx, which is not asked for")?;
-        only(fields.dx || fields.dweight || fields.dbias.is_some(), "dx", "at least one gradient is asked for")?;
+        only(
+            fields.dx || fields.dweight || fields.dbias.is_some(),
+            "dx",
+            "must be asked for, or another gradient: none is",
+        )?;
 
         let output = beside(&x)?;
         let stats = TensorDesc::contiguous(x.dtype().accumulator(), outer)?;
