@@ -1,7 +1,10 @@
 //! Host time of what is done per call: checks, runs, replays, plans.
+//!
+//! A number is the median over 31 rounds of the mean time of a call in a round, after 200 ms of rounds that do not count: a core that was idle
+//! takes tens of milliseconds to reach its clock, and the first calls miss every cache. What is compared is measured in turns.
 
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -11,16 +14,31 @@ use baracuda_ops::{DType, Device, LayerNormArgs, LayerNormDescriptor, Plan, Plan
 use crate::line::{HostLine, Origin};
 use crate::median;
 
-/// Nanoseconds of one call: median of 15 rounds of `calls`.
-fn ns_each(calls: usize, mut round: impl FnMut(usize) -> Result<()>) -> Result<f64> {
-    round(calls)?;
-    let mut times = Vec::new();
-    for _ in 0..15 {
-        let start = Instant::now();
-        round(calls)?;
-        times.push(start.elapsed().as_secs_f64() * 1e9 / calls as f64);
+const WARM_UP: Duration = Duration::from_millis(200);
+const ROUNDS: usize = 31;
+
+/// Nanoseconds of one call of each of `N` things, `calls` of which `round` times.
+fn ns_each<const N: usize>(calls: usize, mut round: impl FnMut(usize) -> Result<Duration>) -> Result<[f64; N]> {
+    let mut turn = || -> Result<[f64; N]> {
+        let mut times = [0.0; N];
+        for (which, time) in times.iter_mut().enumerate() {
+            *time = round(which)?.as_secs_f64() * 1e9 / calls as f64;
+        }
+        Ok(times)
+    };
+    let start = Instant::now();
+    while start.elapsed() < WARM_UP {
+        turn()?;
     }
-    Ok(median(&mut times))
+    let turns: Vec<[f64; N]> = (0..ROUNDS).map(|_| turn()).collect::<Result<_>>()?;
+    Ok(std::array::from_fn(|which| median(&mut turns.iter().map(|turn| turn[which]).collect::<Vec<_>>())))
+}
+
+/// How long some calls take together.
+fn timed(calls: usize, mut call: impl FnMut() -> Result<()>) -> Result<Duration> {
+    let start = Instant::now();
+    (0..calls).try_for_each(|_| call())?;
+    Ok(start.elapsed())
 }
 
 /// LayerNorm of a small matrix with everything a forward can have: the most operands to check.
@@ -28,6 +46,9 @@ fn descriptor(rows: u64) -> Result<LayerNormDescriptor> {
     let x = TensorDesc::contiguous(DType::F32, &[rows, 256])?;
     Ok(LayerNormDescriptor::new(x, 1)?.weight(DType::F32)?.bias(DType::F32)?.stats()?)
 }
+
+/// Calls of a round of checks, which then takes milliseconds.
+const CHECKS: usize = 50_000;
 
 /// The checks alone. A plan whose last check fails does all of them and launches nothing; what is left is building the error.
 ///
@@ -40,13 +61,13 @@ pub fn checks() -> Result<Vec<HostLine>> {
     let (x, weight) = (device.alloc(4 * 256 * 4)?, device.alloc(256 * 4)?);
     let (y, stats) = (device.alloc(4 * 256 * 4)?, device.alloc(32)?);
     let mut queue = device.queue();
-    let ns = ns_each(10_000, |calls| {
-        for _ in 0..calls {
+    let [ns] = ns_each(CHECKS, |_| {
+        timed(CHECKS, || {
             let args = LayerNormArgs::new(&x, &y).weight(&weight).bias(&weight).stats(&stats, &stats);
             // mean and rstd overlap, which the last check finds.
             black_box(plan.run(&mut queue, args, Workspace::none())).unwrap_err();
-        }
-        Ok(())
+            Ok(())
+        })
     })?;
     Ok(vec![HostLine::new("checks of a run with 6 operands, until the last one refuses", "baracuda-cpu", ns, &origin)])
 }
@@ -58,6 +79,7 @@ pub fn checks() -> Result<Vec<HostLine>> {
 #[cfg(feature = "cuda")]
 pub fn cuda() -> Result<Vec<HostLine>> {
     use crate::cuda::{Bench, PEER};
+    use baracuda_ops::{Mem, MemMut, Operand};
     let bench = Bench::new()?;
     let device = &bench.device;
     let origin = bench.origin().clone();
@@ -67,65 +89,64 @@ pub fn cuda() -> Result<Vec<HostLine>> {
     let workspace = device.alloc(plan.workspace().bytes.max(4))?;
     device.queue().finish()?;
     let mut queue = bench.queue()?;
+    let erased: AnyPlan = plan.clone().erase();
+    let inputs = [&x, &weight, &weight].map(|m| Operand::from(Mem::from(m)));
+    let outputs = [&y, &mean, &rstd].map(|m| Operand::from(MemMut::from(m)));
+    let bound = erased.bind(&[inputs, outputs].concat(), Workspace::new(&workspace))?;
     // Few enough calls that the stream's own queue does not fill up and make the host wait.
     const CALLS: usize = 200;
-    let mut lines = Vec::new();
-    let mut line = |what: &str, ns: f64| lines.push(HostLine::new(what, PEER, ns, &origin));
-    let waiting = |call: &mut dyn FnMut() -> Result<()>| -> Result<f64> {
-        let mut times = Vec::new();
-        for _ in 0..51 {
-            bench.wait()?;
-            let start = Instant::now();
-            (0..CALLS).try_for_each(|_| call())?;
-            times.push(start.elapsed().as_secs_f64() * 1e9 / CALLS as f64);
+    let [raw, run, replay] = ns_each(CALLS, |which| {
+        bench.wait()?;
+        match which {
+            0 => timed(CALLS, || {
+                let (from, to) = (x.cuda_address().unwrap_or(0), y.cuda_address().unwrap_or(0));
+                let stream = bench.stream().cast();
+                // SAFETY: both buffers hold 8192 bytes and are aligned; the stream is alive.
+                let code = unsafe { baracuda_ops_sys::bops_copy_launch(from as *const _, to as *mut _, 8192, stream) };
+                anyhow::ensure!(code == 0, "the copy kernel failed with code {code}");
+                Ok(())
+            }),
+            1 => timed(CALLS, || {
+                let args = LayerNormArgs::new(&x, &y).weight(&weight).bias(&weight).stats(&mean, &rstd);
+                Ok(plan.run(&mut queue, args, Workspace::new(&workspace))?)
+            }),
+            _ => timed(CALLS, || Ok(bound.run(&mut queue)?)),
         }
-        Ok(median(&mut times))
-    };
-    let raw = waiting(&mut || {
-        let (from, to) = (x.cuda_address().unwrap_or(0), y.cuda_address().unwrap_or(0));
-        // SAFETY: both buffers hold 8192 bytes and are aligned; the stream is alive.
-        let code =
-            unsafe { baracuda_ops_sys::bops_copy_launch(from as *const _, to as *mut _, 8192, bench.stream().cast()) };
-        anyhow::ensure!(code == 0, "the copy kernel failed with code {code}");
-        Ok(())
     })?;
-    line("raw launch of the copy kernel", raw);
-    let run = waiting(&mut || {
-        let args = LayerNormArgs::new(&x, &y).weight(&weight).bias(&weight).stats(&mean, &rstd);
-        Ok(plan.run(&mut queue, args, Workspace::new(&workspace))?)
-    })?;
-    line("run of layer_norm with 6 operands", run);
-    line("run above the raw launch", run - raw);
+    bench.wait()?;
     // A failing last check: all checks, no launch.
-    let checks = ns_each(10_000, |calls| {
-        for _ in 0..calls {
+    let [checks] = ns_each(CHECKS, |_| {
+        timed(CHECKS, || {
             let args = LayerNormArgs::new(&x, &y).weight(&weight).bias(&weight).stats(&mean, &mean);
             black_box(plan.run(&mut queue, args, Workspace::new(&workspace))).unwrap_err();
-        }
-        Ok(())
+            Ok(())
+        })
     })?;
-    line("checks of a run with 6 operands, until the last one refuses", checks);
     let again = descriptor(8)?;
+    let plans = plans(device, &again)?;
+    let line = |what: &str, ns: f64| HostLine::new(what, PEER, ns, &origin);
+    Ok(vec![
+        line("raw launch of the copy kernel", raw),
+        line("run of layer_norm with 6 operands", run),
+        line("run above the raw launch", run - raw),
+        line("checks of a run with 6 operands, until the last one refuses", checks),
+        line("Plan::new, again", plans),
+        line("Bound replay", replay),
+    ])
+}
+
+/// A plan that was built before.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+fn plans(device: &Device, descriptor: &LayerNormDescriptor) -> Result<f64> {
+    const CALLS: usize = 1000;
     let options = PlanOptions::default();
-    let plans = ns_each(2000, |calls| {
-        for _ in 0..calls {
-            black_box(Plan::new(device, again.clone(), &options)?);
-        }
-        Ok(())
+    let [ns] = ns_each(CALLS, |_| {
+        timed(CALLS, || {
+            black_box(Plan::new(device, descriptor.clone(), &options)?);
+            Ok(())
+        })
     })?;
-    line("Plan::new, again", plans);
-    bench.wait()?;
-    let erased: AnyPlan = plan.erase();
-    let operands = [(&x).into(), (&weight).into(), (&weight).into()];
-    let [a, b, c] = operands.map(|m: baracuda_ops::Mem<'_>| m.into());
-    let outputs = [&y, &mean, &rstd].map(|m| baracuda_ops::MemMut::from(m).into());
-    let [d, e, f] = outputs;
-    let all = [a, b, c, d, e, f];
-    let bound = erased.bind(&all, Workspace::new(&workspace))?;
-    let replay = waiting(&mut || Ok(bound.run(&mut queue)?))?;
-    line("Bound replay", replay);
-    bench.wait()?;
-    Ok(lines)
+    Ok(ns)
 }
 
 /// Recording of runs and replays into one pass, and a plan whose pipelines are cached.
@@ -145,46 +166,95 @@ pub fn wgpu() -> Result<Vec<HostLine>> {
     let (x, weight) = (device.alloc(8 * 256 * 4)?, device.alloc(256 * 4)?);
     let (y, mean, rstd) = (device.alloc(8 * 256 * 4)?, device.alloc(32)?, device.alloc(32)?);
     let workspace = device.alloc(plan.workspace().bytes.max(4))?;
-    let operands: Vec<Operand<'_>> = vec![
-        Mem::from(&x).into(),
-        Mem::from(&weight).into(),
-        Mem::from(&weight).into(),
-        MemMut::from(&y).into(),
-        MemMut::from(&mean).into(),
-        MemMut::from(&rstd).into(),
-    ];
+    let inputs = [&x, &weight, &weight].map(|m| Operand::from(Mem::from(m)));
+    let outputs = [&y, &mean, &rstd].map(|m| Operand::from(MemMut::from(m)));
+    let operands = [inputs, outputs].concat();
     let bound = plan.bind(&operands, Workspace::new(&workspace))?;
-    const CALLS: usize = 1000;
-    let record = |what: &mut dyn FnMut(&mut Queue<'_>) -> Result<()>| -> Result<f64> {
-        let mut times = Vec::new();
-        for _ in 0..15 {
-            let mut encoder = raw.create_command_encoder(&Default::default());
-            {
-                let mut pass = encoder.begin_compute_pass(&Default::default()).forget_lifetime();
+    let bare = Raw::new(raw, [&x, &weight, &weight, &y, &mean, &rstd])?;
+    const CALLS: usize = 500;
+    let [alone, run, replay] = ns_each(CALLS, |which| {
+        let mut encoder = raw.create_command_encoder(&Default::default());
+        let mut pass = encoder.begin_compute_pass(&Default::default()).forget_lifetime();
+        let time = match which {
+            0 => timed(CALLS, || {
+                bare.record(&mut pass);
+                Ok(())
+            }),
+            1 => {
                 let mut lent = Queue::wgpu_pass(device, &mut pass)?;
-                let start = Instant::now();
-                (0..CALLS).try_for_each(|_| what(&mut lent))?;
-                times.push(start.elapsed().as_secs_f64() * 1e9 / CALLS as f64);
+                timed(CALLS, || Ok(plan.run(&mut lent, &operands, Workspace::new(&workspace))?))
             }
-            queue.submit([encoder.finish()]);
-            raw.poll(::wgpu::PollType::wait_indefinitely())?;
-        }
-        Ok(median(&mut times))
-    };
-    let mut lines = Vec::new();
-    let mut line = |what: &str, ns: f64| lines.push(HostLine::new(what, PEER, ns, &origin));
-    line(
-        "run of layer_norm with 6 operands, recorded into a pass",
-        record(&mut |lent| Ok(plan.run(lent, &operands, Workspace::new(&workspace))?))?,
-    );
-    line("Bound replay, recorded into a pass", record(&mut |lent| Ok(bound.run(lent)?))?);
-    let options = PlanOptions::default();
-    let plans = ns_each(500, |calls| {
-        for _ in 0..calls {
-            black_box(Plan::new(device, typed.clone(), &options)?);
-        }
-        Ok(())
+            _ => {
+                let mut lent = Queue::wgpu_pass(device, &mut pass)?;
+                timed(CALLS, || Ok(bound.run(&mut lent)?))
+            }
+        };
+        drop(pass);
+        queue.submit([encoder.finish()]);
+        raw.poll(::wgpu::PollType::wait_indefinitely())?;
+        time
     })?;
-    line("Plan::new with cached pipelines", plans);
-    Ok(lines)
+    let plans = plans(device, &typed)?;
+    let line = |what: &str, ns: f64| HostLine::new(what, PEER, ns, &origin);
+    Ok(vec![
+        line("raw bind group of 6 buffers and dispatch, recorded into a pass", alone),
+        line("run of layer_norm with 6 operands, recorded into a pass", run),
+        line("run above the raw dispatch", run - alone),
+        line("Bound replay, recorded into a pass", replay),
+        line("Plan::new with cached pipelines", plans),
+    ])
+}
+
+/// What a run through wgpu cannot do without: a bind group of the operands and a dispatch.
+#[cfg(feature = "wgpu")]
+struct Raw<'a> {
+    device: &'a ::wgpu::Device,
+    pipeline: ::wgpu::ComputePipeline,
+    layout: ::wgpu::BindGroupLayout,
+    buffers: Vec<&'a ::wgpu::Buffer>,
+}
+
+#[cfg(feature = "wgpu")]
+impl<'a> Raw<'a> {
+    const TEXT: &'static str = "
+        @group(0) @binding(0) var<storage, read> x: array<f32>;
+        @group(0) @binding(1) var<storage, read> weight: array<f32>;
+        @group(0) @binding(2) var<storage, read> bias: array<f32>;
+        @group(0) @binding(3) var<storage, read_write> y: array<f32>;
+        @group(0) @binding(4) var<storage, read_write> mean: array<f32>;
+        @group(0) @binding(5) var<storage, read_write> rstd: array<f32>;
+        @compute @workgroup_size(1) fn sum() {
+            y[0] = x[0] + weight[0] + bias[0];
+            mean[0] = y[0];
+            rstd[0] = y[0];
+        }";
+
+    fn new(device: &'a ::wgpu::Device, operands: [&'a baracuda_ops::Buffer; 6]) -> Result<Self> {
+        let buffers: Option<Vec<_>> = operands.iter().map(|operand| operand.wgpu_buffer()).collect();
+        let Some(buffers) = buffers else { anyhow::bail!("{} has no wgpu buffers", operands[0].device()) };
+        let source = ::wgpu::ShaderSource::Wgsl(Self::TEXT.into());
+        let module = device.create_shader_module(::wgpu::ShaderModuleDescriptor { label: None, source });
+        let pipeline = device.create_compute_pipeline(&::wgpu::ComputePipelineDescriptor {
+            label: None,
+            layout: None,
+            module: &module,
+            entry_point: None,
+            compilation_options: Default::default(),
+            cache: None,
+        });
+        Ok(Self { device, layout: pipeline.get_bind_group_layout(0), pipeline, buffers })
+    }
+
+    fn record(&self, pass: &mut ::wgpu::ComputePass<'_>) {
+        let entries: [_; 6] = std::array::from_fn(|i| ::wgpu::BindGroupEntry {
+            binding: i as u32,
+            resource: self.buffers[i].as_entire_binding(),
+        });
+        let layout = &self.layout;
+        let descriptor = ::wgpu::BindGroupDescriptor { label: None, layout, entries: &entries };
+        let group = self.device.create_bind_group(&descriptor);
+        pass.set_pipeline(&self.pipeline);
+        pass.set_bind_group(0, &group, &[]);
+        pass.dispatch_workgroups(1, 1, 1);
+    }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rayon::prelude::*;
 
 use super::queue::{Queue, Recorder};
-use super::text::Source;
+use super::text::{Numbers, Source};
 use crate::error::{Error, Result};
 use crate::memory::MAX_SLOTS;
 
@@ -114,6 +114,7 @@ struct Lost {
 pub(super) struct Pipeline {
     pub(super) pipeline: ::wgpu::ComputePipeline,
     pub(super) layout: ::wgpu::BindGroupLayout,
+    pub(super) numbers: Numbers,
 }
 
 impl Deref for Device {
@@ -397,8 +398,8 @@ impl Device {
     }
 
     fn compile(&self, source: &Source, is_shared: bool) -> Result<Pipeline> {
-        let has_immediates = self.props.has_immediates();
-        let text = source.assemble(is_shared, has_immediates);
+        let numbers = source.numbers(&self.props);
+        let text = source.assemble(is_shared, numbers);
         let buffer = |binding: u32, ty, min_bytes| ::wgpu::BindGroupLayoutEntry {
             binding,
             visibility: ::wgpu::ShaderStages::COMPUTE,
@@ -410,17 +411,24 @@ impl Device {
             count: None,
         };
         let bound: Vec<_> = source.operands.iter().filter(|operand| operand.is_bound()).collect();
-        let mut entries = vec![buffer(0, ::wgpu::BufferBindingType::Uniform, source.params_bytes)];
+        let mut entries = Vec::with_capacity(bound.len() + 2);
+        if numbers != Numbers::Immediate {
+            entries.push(buffer(0, ::wgpu::BufferBindingType::Uniform, source.params_bytes));
+        }
         for (i, operand) in bound.iter().enumerate() {
             let read_only = !is_shared && operand.accessor.ends_with("_in");
             let ty = ::wgpu::BufferBindingType::Storage { read_only };
             entries.push(buffer(1 + i as u32, ty, operand.element_bytes()));
         }
-        if !has_immediates {
-            let bytes = 4 * bound.len() as u64;
-            entries.push(buffer(1 + bound.len() as u32, ::wgpu::BufferBindingType::Uniform, bytes));
+        let offsets_bytes = 4 * bound.len() as u32;
+        if numbers == Numbers::Uniform {
+            entries.push(buffer(1 + bound.len() as u32, ::wgpu::BufferBindingType::Uniform, offsets_bytes.into()));
         }
-        let immediate_size = if has_immediates { 4 * bound.len() as u32 } else { 0 };
+        let immediate_size = match numbers {
+            Numbers::Immediate => source.params_bytes as u32 + offsets_bytes,
+            Numbers::OffsetsImmediate => offsets_bytes,
+            Numbers::Uniform => 0,
+        };
         const CALL: &str = "create_compute_pipeline";
         let internal = self.device.push_error_scope(::wgpu::ErrorFilter::Internal);
         let pipeline = self.guarded(CALL, || {
@@ -454,7 +462,7 @@ impl Device {
                 },
                 cache: None,
             });
-            Pipeline { pipeline, layout }
+            Pipeline { pipeline, layout, numbers }
         });
         match pollster::block_on(internal.pop()) {
             Some(error) => Err(Failure { call: CALL, error }.into_error(&self.to_string(), &self.lost, 0)),

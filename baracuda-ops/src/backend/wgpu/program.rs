@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::device::{Device, MAX_BINDINGS, Pipeline, Props};
 use super::queue::Queue;
-use super::text::{OperandText, Source};
+use super::text::{MAX_IMMEDIATE_BYTES, Numbers, OperandText, Source};
 use crate::backend::{Located, Location};
 use crate::check::{Contract, WORKSPACE};
 use crate::error::{Error, Result};
@@ -99,8 +99,14 @@ impl StepBuilder {
                 });
             }
         }
-        let dispatch =
-            |(params, grid): &(Vec<u8>, [u32; 2])| Ok(Dispatch { params: device.params(params)?, grid: *grid });
+        let is_immediate = forms.iter().flatten().all(|pipeline| pipeline.numbers == Numbers::Immediate);
+        let dispatch = |(params, grid): &(Vec<u8>, [u32; 2])| {
+            let params = match is_immediate {
+                true => Params::Immediate(params.as_slice().into()),
+                false => Params::Uniform(device.params(params)?),
+            };
+            Ok(Dispatch { params, grid: *grid })
+        };
         let whole = dispatch(&(self.params, self.grid))?;
         let in_place = self.in_place.iter().map(dispatch).collect::<Result<_>>()?;
         Ok(Step { forms, bindings, whole, in_place })
@@ -127,8 +133,15 @@ struct Step {
 
 #[derive(Debug)]
 struct Dispatch {
-    params: Arc<::wgpu::Buffer>,
+    params: Params,
     grid: [u32; 2],
+}
+
+/// The `Params` of the text.
+#[derive(Debug)]
+enum Params {
+    Immediate(Box<[u8]>),
+    Uniform(Arc<::wgpu::Buffer>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -249,21 +262,23 @@ impl<'a> Resolved<'a> {
     }
 
     /// The bind group of a dispatch. `offsets` is the uniform that holds them where there are no immediates.
-    fn bind_group(
-        &self,
-        device: &Device,
-        params: &::wgpu::Buffer,
-        offsets: Option<&::wgpu::Buffer>,
-    ) -> ::wgpu::BindGroup {
+    fn bind_group(&self, device: &Device, params: &Params, offsets: Option<&::wgpu::Buffer>) -> ::wgpu::BindGroup {
+        let params = match params {
+            Params::Uniform(buffer) => Some(&**buffer),
+            Params::Immediate(_) => None,
+        };
         let whole = |buffer| ::wgpu::BufferBinding { buffer, offset: 0, size: None };
-        let count = 1 + self.step.bindings.len() + usize::from(offsets.is_some());
+        // Number 0 is that of params, also where they take no binding.
+        let first = usize::from(params.is_none());
+        let count = 1 - first + self.step.bindings.len() + usize::from(offsets.is_some());
         // In place, without the heap: past `count` they are not used.
         let entries: [_; MAX_BINDINGS + 2] = std::array::from_fn(|i| {
-            let binding = match i.checked_sub(1).and_then(|at| self.ranges.get(at).copied().flatten()) {
+            let number = first + i;
+            let binding = match number.checked_sub(1).and_then(|at| self.ranges.get(at).copied().flatten()) {
                 Some(range) => range.binding(),
-                None => whole(if i == 0 { params } else { offsets.unwrap_or(params) }),
+                None => whole(if number == 0 { params } else { offsets }.unwrap_or(&device.no_offsets)),
             };
-            ::wgpu::BindGroupEntry { binding: i as u32, resource: ::wgpu::BindingResource::Buffer(binding) }
+            ::wgpu::BindGroupEntry { binding: number as u32, resource: ::wgpu::BindingResource::Buffer(binding) }
         });
         device.device.create_bind_group(&::wgpu::BindGroupDescriptor {
             label: None,
@@ -411,11 +426,20 @@ pub(crate) fn record(program: &Program, bound: &[BoundStep], queue: &mut Queue<'
             let step = &program.steps[*at];
             pass.set_pipeline(&step.pipeline(*form).pipeline);
             pass.set_bind_group(0, group, &[]);
-            if has_immediates && !step.bindings.is_empty() {
-                pass.set_immediates(0, bytemuck::cast_slice(&offsets[..step.bindings.len()]));
+            let Dispatch { params, grid: [x, y] } = &step.dispatches(*form)[*part];
+            let offsets: &[u8] = bytemuck::cast_slice(&offsets[..step.bindings.len()]);
+            match params {
+                Params::Immediate(params) => {
+                    let mut immediates = [0; MAX_IMMEDIATE_BYTES as usize];
+                    let bytes = params.len() + offsets.len();
+                    immediates[..params.len()].copy_from_slice(params);
+                    immediates[params.len()..bytes].copy_from_slice(offsets);
+                    pass.set_immediates(0, &immediates[..bytes]);
+                }
+                Params::Uniform(_) if has_immediates && !offsets.is_empty() => pass.set_immediates(0, offsets),
+                Params::Uniform(_) => {}
             }
-            let [x, y] = step.dispatches(*form)[*part].grid;
-            pass.dispatch_workgroups(x, y, 1);
+            pass.dispatch_workgroups(*x, *y, 1);
         }
     })
 }

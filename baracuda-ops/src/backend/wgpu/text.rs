@@ -1,11 +1,19 @@
 //! Shader text: files of `csrc` one after the other, with constants in front and one accessor file for each operand.
 //!
-//! In accessor files `OPERAND` stands for the operand's name, `BINDING` for its place and `ACCESS` for how it is bound.
+//! In accessor files `OPERAND` stands for the operand's name, `BINDING` for its place and `ACCESS` for how it is bound. A file that defines
+//! `Params` binds them as a uniform right after; where immediates have room for them, they become a part of those.
 
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
 
 use baracuda_ops_sys::wgsl::FILES;
+
+use super::device::Props;
+
+/// What follows the definition of `Params` in the file that has it.
+const PARAMS: &str = "@group(0) @binding(0) var<uniform> params: Params;";
+/// As many immediates as a run puts together.
+pub(super) const MAX_IMMEDIATE_BYTES: u32 = 256;
 
 /// How one operand is read or written: an accessor file under `common/operand`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,6 +39,17 @@ impl OperandText {
             4
         }
     }
+}
+
+/// Where a shader finds its `params`, and the `offsets` of operands from the start of their bindings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Numbers {
+    /// Both in the immediates, offsets last.
+    Immediate,
+    /// Offsets in the immediates, params in a uniform.
+    OffsetsImmediate,
+    /// Each in a uniform.
+    Uniform,
 }
 
 /// A whole specialisation: equal sources give equal pipelines. Shapes are no part of it.
@@ -62,9 +81,20 @@ impl Hash for Source {
 }
 
 impl Source {
-    /// The text. Shared: every operand is bound for reading and writing, as ranges of one buffer must be. Remainders of offsets come
-    /// as immediates or in a uniform.
-    pub(crate) fn assemble(&self, is_shared: bool, has_immediates: bool) -> String {
+    /// Where it finds its numbers on a device. A uniform is one more buffer to bind, which takes a tenth of the time of a run.
+    pub(crate) fn numbers(&self, props: &Props) -> Numbers {
+        let operands = self.operands.iter().filter(|operand| operand.is_bound()).count() as u64;
+        if !props.has_immediates() {
+            Numbers::Uniform
+        } else if self.params_bytes + 4 * operands <= u64::from(props.immediate_bytes.min(MAX_IMMEDIATE_BYTES)) {
+            Numbers::Immediate
+        } else {
+            Numbers::OffsetsImmediate
+        }
+    }
+
+    /// The text. Shared: every operand is bound for reading and writing, as ranges of one buffer must be.
+    pub(crate) fn assemble(&self, is_shared: bool, numbers: Numbers) -> String {
         let mut text = String::with_capacity(16 << 10);
         for (name, value) in &self.constants {
             let _ = writeln!(text, "const {name}: u32 = {value}u;");
@@ -78,13 +108,25 @@ impl Source {
             let _ = writeln!(text, "    {}: u32, // words from the start of its binding", operand.name);
         }
         text.push_str("}\n");
-        if has_immediates {
-            text.push_str("var<immediate> offsets: Offsets;\n");
-        } else {
-            let _ = writeln!(text, "@group(0) @binding({}) var<uniform> offsets: Offsets;", bound().count() + 1);
+        match numbers {
+            Numbers::Immediate => {}
+            Numbers::OffsetsImmediate => text.push_str("var<immediate> offsets: Offsets;\n"),
+            Numbers::Uniform => {
+                let _ = writeln!(text, "@group(0) @binding({}) var<uniform> offsets: Offsets;", bound().count() + 1);
+            }
         }
         for path in &self.files {
-            text.push_str(file(path));
+            match file(path).split_once(PARAMS) {
+                Some((head, tail)) if numbers == Numbers::Immediate => {
+                    // Immediates are one variable.
+                    let [head, tail] = [head.trim_end().trim_end_matches('}'), tail];
+                    let _ = write!(
+                        text,
+                        "{head}    @align(16) offsets: Offsets,\n}}\nvar<immediate> params: Params;{tail}"
+                    );
+                }
+                _ => text.push_str(file(path)),
+            }
         }
         let mut place = 0;
         for operand in &self.operands {
@@ -93,7 +135,10 @@ impl Source {
                 .replace("OPERAND", operand.name)
                 .replace("BINDING", &place.to_string())
                 .replace("ACCESS", if is_shared { "read_write" } else { "read" });
-            text.push_str(&accessor);
+            match numbers {
+                Numbers::Immediate => text.push_str(&accessor.replace("offsets.", "params.offsets.")),
+                Numbers::OffsetsImmediate | Numbers::Uniform => text.push_str(&accessor),
+            }
         }
         text
     }

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 
 use super::device::Props;
 use super::program::StepBuilder;
-use super::text::Source;
+use super::text::{Numbers, Source};
 
 /// Collects the texts of dispatches, each once.
 #[derive(Default)]
 pub(crate) struct Variants {
-    known: HashSet<(Source, bool, bool)>,
+    known: HashSet<(Source, bool, Numbers)>,
     texts: Vec<(String, String)>,
 }
 
@@ -42,17 +42,17 @@ impl Variants {
     /// Adds every text that a plan would compile for one of its dispatches on a device: for aligned chunks if it has any and for words,
     /// with inputs only read and with all operands bound alike. `name` says what they are for.
     pub(crate) fn add(&mut self, name: &str, step: &StepBuilder, props: &Props) {
-        let has_immediates = props.has_immediates();
         let subgroups =
             props.subgroup_sizes.map_or("no subgroups".into(), |(from, to)| format!("subgroups of {from} to {to}"));
         for is_chunked in [true, false].into_iter().filter(|chunked| !chunked || step.can_chunk) {
             let source = step.source(is_chunked);
+            let numbers = source.numbers(props);
             for is_shared in [false, true] {
-                if self.known.insert((source.clone(), is_shared, has_immediates)) {
+                if self.known.insert((source.clone(), is_shared, numbers)) {
                     let form = if is_chunked { "chunks" } else { "words" };
                     let shared = if is_shared { ", all bound alike" } else { "" };
                     let name = format!("{name}: {}, {form}{shared}, {subgroups}", step.entry);
-                    self.texts.push((name, source.assemble(is_shared, has_immediates)));
+                    self.texts.push((name, source.assemble(is_shared, numbers)));
                 }
             }
         }
