@@ -52,8 +52,7 @@ template <typename T, int width> __device__ __forceinline__ void mask_relu(const
 // joins when there is nothing that it can fetch before.
 //
 // masks: cooperative, through a ReLU, which y or a residual tells the sign for from the same places. As it is added up, dpre, dy or 0, takes the place
-// of dy, so that nothing else is needed again. It is the residual's gradient: written at once, or in teams that take long to exchange their sums
-// while they do.
+// of dy, so that nothing else is needed again. It is the residual's gradient, too, and written while the team exchanges its sums.
 template <typename T, activation_form form, bool active, bool by_segment, bool cooperative, bool masks = false>
 __global__ void __maxnreg__(held_registers(active, cooperative))
     channel_norm_backward_held(const __grid_constant__ channel_backward_walk_arguments a) {
@@ -68,7 +67,6 @@ __global__ void __maxnreg__(held_registers(active, cooperative))
     const uint32_t readers = blockDim.x - 32, warps = readers / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
     const uint32_t rank = blockIdx.x - own_group * ring.cluster, first = rank * ring.steps, steps = ring.steps;
-    const bool exchanges_long = ring.cluster > 2;
     bulk.initialize(ring.slots, readers);
     if (!cooperative && ring.cluster > 1) {
         exchange.initialize(threadIdx.x);
@@ -136,7 +134,6 @@ __global__ void __maxnreg__(held_registers(active, cooperative))
         // 1. Sums of dpre and dpre d; by segment, of their products with the weight.
         packed<16> dy_data[held + 1], x_data[held + 1];
         float sum[width] = {}, product[width] = {}, weighted[2] = {};
-        walk_pointer<T> dresidual(ring, a.p.dresidual.batch);
         const auto take = [&](packed<16> &dy_vector, const packed<16> &x_vector, const packed<16> &extra, bool is_last) {
             if (step.is_mine(ring)) {
                 float dy[width], d[width];
@@ -151,7 +148,6 @@ __global__ void __maxnreg__(held_registers(active, cooperative))
                         for (int k = 0; k < width; ++k) pre[k] += fmaf(d[k] - mean, scale, bias);
                         mask_relu<T>(pre, dy_vector);
                     }
-                    if (!exchanges_long && a.o.dresidual) store<16, false>(dresidual.at, dy_vector);
                 }
                 make_dpre(dy_vector, x_vector, dy, d);
 #pragma unroll
@@ -162,7 +158,6 @@ __global__ void __maxnreg__(held_registers(active, cooperative))
             }
             const uint32_t segment = step.segment;
             const bool is_other = step.next(ring);
-            if (masks && !exchanges_long) dresidual.next(is_other);
             if constexpr (by_segment) {
                 if (is_other || is_last) {
                     float sums[2] = {tree_sum(sum) * unit, tree_sum(product) * (rstd * unit)};
@@ -179,9 +174,6 @@ __global__ void __maxnreg__(held_registers(active, cooperative))
         };
         step.start(ring, first);
         take_parameters();
-        if constexpr (masks)
-            dresidual.at =
-                static_cast<T *>(a.o.dresidual) + segment_offset(a.p.dresidual, sample, channel) + step.offset(ring, a.p.dresidual.batch, width);
         packed<16> extra = {};
 #pragma unroll
         for (int v = 0; v < held; ++v)
@@ -219,12 +211,15 @@ __global__ void __maxnreg__(held_registers(active, cooperative))
             if (turn == 0) send_sums(messages + gridDim.x + blockIdx.x, make_float2(0, 0), 0);
         }
         if (!cooperative && ring.cluster > 1 && warp == 0) exchange.send({sums[0], sums[1], 0, 0}, turn, rank, ring.cluster, threadIdx.x);
-        if (masks && exchanges_long && a.o.dresidual) {
+        if (masks && a.o.dresidual) {
+            step.start(ring, first);
+            walk_pointer<T> dresidual(ring, a.p.dresidual.batch);
+            dresidual.at =
+                static_cast<T *>(a.o.dresidual) + segment_offset(a.p.dresidual, sample, channel) + step.offset(ring, a.p.dresidual.batch, width);
             const auto put = [&](const packed<16> &dpre) {
                 if (step.is_mine(ring)) store<16, false>(dresidual.at, dpre);
                 dresidual.next(step.next(ring));
             };
-            step.start(ring, first);
 #pragma unroll
             for (int v = 0; v < held; ++v)
                 if (v < steps) put(dy_data[v]);

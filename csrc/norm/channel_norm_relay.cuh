@@ -408,7 +408,7 @@ template <typename T> bops_status channel_norm_relay_kernels(const bops_channel_
         const bops_status status = call(kind == overflowing_team ? channel_norm_relay<T, light_activation, overflowing_team, false>
                                         : has_residual           ? kind == grid_team ? channel_norm_relay<T, light_activation, grid_team, true>
                                                                                      : channel_norm_relay<T, light_activation, cluster_team, true>
-                                        : kind == grid_team      ? channel_norm_relay<T, light_activation, grid_team, false>
+                                                  : kind == grid_team ? channel_norm_relay<T, light_activation, grid_team, false>
                                         : is_silu                ? channel_norm_relay<T, silu_activation, cluster_team, false>
                                                                  : channel_norm_relay<T, light_activation, cluster_team, false>,
                                         shape, a);

@@ -531,7 +531,7 @@ const COOPERATIVE_LEAST: u64 = 24 << 20;
 const MASKED_THREADS: [u64; 5] = [352, 320, 288, 256, 192];
 const MASKED_GROUP: u64 = 48 << 10;
 const MASKED_LEAST: u64 = 12 << 20;
-const MASKED_AHEAD: u64 = 160 << 10;
+const MASKED_AHEAD: u64 = 200 << 10;
 /// Where clusters of so many blocks take more than one group each, teams that take at most so many are faster.
 const COOPERATIVE_CLUSTER: u32 = 8;
 const COOPERATIVE_ROUNDS: u64 = 3;
@@ -589,6 +589,8 @@ fn cooperative_backward(p: &Problem) -> Option<Cooperative> {
                 continue;
             }
             least = cost;
+            // Blocks without a step have nothing to add.
+            let team = if is_masked { steps.all.div_ceil(own) } else { team };
             let parts =
                 if by_segment && p.has_parameter_gradients { shape.batch * shape.channels * team * 8 } else { 0 };
             let tuned = Tuned {
@@ -1213,7 +1215,7 @@ mod tests {
             ([64, 512, 784, 0], 4, (relay, 352, 11, 2, 3), (224, 16, 4)),
             ([64, 256, 3136, 0], 2, (cooperative, 224, 16, 4, 5), (224, 16, 8)),
             ([64, 256, 3136, 0], 4, (cooperative, 224, 8, 16, 5), (160, 20, 16)),
-            ([64, 64, 12544, 0], 4, (cooperative, 320, 5, 64, 4), (288, 16, 44)),
+            ([64, 64, 12544, 0], 4, (cooperative, 320, 5, 64, 4), (352, 9, 64)),
             ([2, 64, 1 << 18, 0], 4, (cooperative, 352, 3, 63, 3), (288, 14, 33)),
             ([32, 128, 784, 0], 4, (relay, 352, 11, 1, 3), (224, 16, 2)),
         ] {
