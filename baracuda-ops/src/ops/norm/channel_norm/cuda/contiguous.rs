@@ -568,7 +568,9 @@ fn cooperative_backward(p: &Problem) -> Option<Cooperative> {
     let (multiprocessors, by_segment) = (u64::from(p.multiprocessors), shape.groups > 0);
     let (most, held) = COOPERATIVE_FORMS[usize::from(p.activation != Activation::Identity && !is_masked)];
     let plain_threads = [most, most - 32];
-    let mut least = (bytes / multiprocessors).saturating_mul(passes + 2) / 2 + SPLIT_LAUNCHES;
+    let split = (bytes / multiprocessors).saturating_mul(passes + 2) / 2 + SPLIT_LAUNCHES;
+    // What tells teams apart weighs more there than what they take in all.
+    let mut least = if is_masked { split.saturating_mul(4) / 3 } else { split };
     let mut best = None;
     for &threads in if is_masked { &MASKED_THREADS[..] } else { &plain_threads } {
         let steps = Steps::new(segments, vectors, threads, by_segment);
