@@ -1237,6 +1237,24 @@ mod tests {
     }
 
     #[test]
+    fn what_the_whole_device_does_not_hold_passes_twice() {
+        for (shape, bytes, activation, expected) in [
+            ([1, 256, 1 << 20, 32], 4, Activation::Identity, (320, 25, 132, 8)),
+            ([1, 256, 1 << 20, 32], 4, Activation::Silu, (256, 32, 128, 10)),
+            ([1, 96, 1 << 20, 8], 4, Activation::Identity, (256, 47, 131, 25)),
+            ([1, 80, 1 << 21, 8], 2, Activation::Identity, (256, 39, 132, 17)),
+        ] {
+            let tuned = forward(&Problem { activation, ..h200(shape, bytes) }).unwrap();
+            assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_COOPERATIVE, "{shape:?}");
+            let found = (tuned.threads, tuned.vectors, tuned.grid, tuned.cached);
+            assert_eq!(found, expected, "{shape:?} {activation:?}");
+        }
+        // The L2 does not keep so much of two groups.
+        let larger = h200([1, 64, 3 << 20, 8], 4);
+        assert_eq!(forward(&larger).unwrap().variant, sys::BOPS_CHANNEL_NORM_SPLIT);
+    }
+
+    #[test]
     fn absurd_sizes_are_refused_not_wrapped() {
         assert!(forward(&h200([1 << 20, 1 << 20, 8, 0], 2)).is_err());
         assert!(backward(&h200([1 << 20, 1 << 20, 8, 0], 2)).is_err());
