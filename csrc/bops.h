@@ -197,12 +197,15 @@ enum {
     /* As HELD, but groups stay in shared memory: `threads` threads of a block write one out, as many, or forward with silu half as many, add up the
      * next, and 64 further ones fetch and merge. A step has two vectors of a thread that writes, and a place is of threads * 32 bytes, backward 64;
      * there are more places, up to 32, than steps of a group. threads up to 416, forward with silu 512; backward groups = 0; no activation other than
-     * relu and silu. */
+     * relu and silu. Forward with a residual, where groups = 0 and the activation is at most relu: 32 threads and `chunks` of the places are for that,
+     * beside more than the steps of a group; threads up to 384. Backward no residual, y or dresidual. */
     BOPS_CHANNEL_NORM_RELAY = 4,
     /* One cooperative launch, a block a multiprocessor: `cluster` blocks, any number, are a team wherever they lie. Forward as RELAY, with as many threads
      * that add up as write, up to 384, cluster up to 160, and tensors: places that are being filled at once. Groups that do not fit: cached: steps of a
      * group in one block that are read twice; chunks: places for each reading, the others are more than the other steps. Backward as HELD: of a group
-     * 10 steps go to registers and threads are up to 352; with relu or silu 6 and 384. Other activations, residual and y: not served. */
+     * 10 steps go to registers and threads are up to 352; with relu or silu 6 and 384. Other activations: not served. With a residual forward is as
+     * RELAY; backward serves groups = 0 with relu and a residual or y, which tensors: 3 says: a place is of threads * 48 bytes, and the steps in registers
+     * and threads are as without an activation. */
     BOPS_CHANNEL_NORM_COOPERATIVE = 5,
     /* A block has a group of one segment, with groups > 0: in registers, backward x of 16-bit elements in shared memory. vectors up to 8, backward 4,
      * and threads up to 512. vec_bytes 16; no activation other than relu and silu, no residual; backward dx is wanted. */

@@ -35,6 +35,19 @@ template <typename T, bool dpre_first> __global__ void __launch_bounds__(stripe_
         }
         copy_commit();
     }
+    // A residual or y, some samples ahead.
+    constexpr uint32_t extras = dpre_first ? 4 : 1;
+    const extra_operand which = dpre_first ? extra_of(a.o, a.p.activation) : extra_operand::none;
+    const bops_channel_strides &extra_strides = which == extra_operand::y ? a.p.y : a.p.residual;
+    const T *const extra = static_cast<const T *>(which == extra_operand::y ? a.o.y : a.o.residual) + own.template offset<width>(extra_strides);
+    packed<16> next[extras] = {};
+    const auto fetch_extra = [&](uint32_t first) {
+#pragma unroll
+        for (uint32_t j = 0; j < extras; ++j)
+            if (which != extra_operand::none && first + j < own.samples)
+                next[j] = load<16, false>(extra + (first + j) * (g.turns * extra_strides.batch));
+    };
+    fetch_extra(0);
     if (threadIdx.x < g.channels) {
         const uint32_t t = threadIdx.x, channel = first_channel + t;
         const float rstd = __ldg(static_cast<const float *>(a.o.rstd) + channel);
@@ -62,33 +75,44 @@ template <typename T, bool dpre_first> __global__ void __launch_bounds__(stripe_
     };
 
     // 2. The sums of dpre and dpre xhat over each channel.
-    const extra_operand which = dpre_first ? extra_of(a.o, a.p.activation) : extra_operand::none;
-    const bops_channel_strides &extra_strides = which == extra_operand::y ? a.p.y : a.p.residual;
-    const T *const extra = static_cast<const T *>(which == extra_operand::y ? a.o.y : a.o.residual) + own.template offset<width>(extra_strides);
     T *const dresidual = static_cast<T *>(a.o.dresidual) + own.template offset<width>(a.p.dresidual);
     float sum[width] = {}, product[width] = {};
-    for (uint32_t part = 0; part < stripe_parts; ++part)
-        own.for_part(part, [&](uint32_t k) {
-            float dy[width], d[width];
-            load_both(k, dy, d);
-            if constexpr (dpre_first) {
-                if (a.p.activation == BOPS_RELU) {
-                    float pre[width], added[width] = {};
-                    if (which != extra_operand::none) unpack<T>(load<16, false>(extra + k * (g.turns * extra_strides.batch)), added);
+    const auto take = [&](uint32_t k, const packed<16> &other) {
+        float dy[width], d[width];
+        load_both(k, dy, d);
+        if constexpr (dpre_first) {
+            if (a.p.activation == BOPS_RELU) {
+                float pre[width], added[width];
+                unpack<T>(other, added);
 #pragma unroll
-                    for (int i = 0; i < width; ++i) pre[i] = which == extra_operand::y ? added[i] : fmaf(d[i], scale[i], bias[i]) + added[i];
-                    differentiate<false>(BOPS_RELU, pre, dy);
-                }
-                const packed<16> dpre = pack<T, 16>(dy);
-                if (a.p.activation == BOPS_RELU) own.place(k, 0) = make_uint4(dpre.word[0], dpre.word[1], dpre.word[2], dpre.word[3]);
-                if (a.o.dresidual) store_whole(dresidual + k * (g.turns * a.p.dresidual.batch), dpre);
-            } else make_dpre(d, dy);
-#pragma unroll
-            for (int i = 0; i < width; ++i) {
-                sum[i] += dy[i];
-                product[i] = fmaf(dy[i], d[i], product[i]);
+                for (int i = 0; i < width; ++i) pre[i] = which == extra_operand::y ? added[i] : fmaf(d[i], scale[i], bias[i]) + added[i];
+                differentiate<false>(BOPS_RELU, pre, dy);
             }
-        });
+            const packed<16> dpre = pack<T, 16>(dy);
+            if (a.p.activation == BOPS_RELU) own.place(k, 0) = make_uint4(dpre.word[0], dpre.word[1], dpre.word[2], dpre.word[3]);
+            if (a.o.dresidual) store_whole(dresidual + k * (g.turns * a.p.dresidual.batch), dpre);
+        } else make_dpre(d, dy);
+#pragma unroll
+        for (int i = 0; i < width; ++i) {
+            sum[i] += dy[i];
+            product[i] = fmaf(dy[i], d[i], product[i]);
+        }
+    };
+    for (uint32_t part = 0; part < stripe_parts; ++part) {
+        if constexpr (dpre_first) {
+            copy_wait(stripe_parts - 1 - part);
+            const uint32_t end = min((part + 1) * g.part, own.samples);
+            for (uint32_t base = part * g.part; base < end; base += extras) {
+                packed<16> now[extras];
+#pragma unroll
+                for (uint32_t j = 0; j < extras; ++j) now[j] = next[j];
+                fetch_extra(min(base + extras, end));
+#pragma unroll
+                for (uint32_t j = 0; j < extras; ++j)
+                    if (base + j < end) take(base + j, now[j]);
+            }
+        } else own.for_part(part, [&](uint32_t k) { take(k, {}); });
+    }
     own.put(own.sums, sum), own.put(own.squares, product);
     __syncthreads();
     for (uint32_t t = warp; t < g.channels; t += warps) {

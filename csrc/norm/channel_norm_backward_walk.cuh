@@ -80,7 +80,7 @@ template <typename T> channel_backward_walk_arguments backward_walk_arguments(co
 
 // Places, and slots for warps' sums: of each step at most one of every warp, twice.
 inline uint32_t backward_held_bytes(const bops_channel_norm_choice &c, bool by_segment) {
-    return c.stages * c.threads * 32 + (by_segment ? (c.vectors + 1) * c.threads / 2 : 0);
+    return c.stages * c.threads * (c.tensors == 3 ? 48 : 32) + (by_segment ? (c.vectors + 1) * c.threads / 2 : 0);
 }
 
 // What follows where segments were summed apart.

@@ -14,7 +14,9 @@ constexpr int relay_vectors = 2;   // of a thread in a step, of one that writes
 enum relay_team { cluster_team, grid_team, overflowing_team };
 
 // Threads that neither write nor add up.
-__host__ __device__ constexpr uint32_t relay_service(relay_team kind) { return kind == cluster_team ? 64 : kind == grid_team ? 96 : 160; }
+__host__ __device__ constexpr uint32_t relay_service(relay_team kind, bool has_residual = false) {
+    return (kind == cluster_team ? 64 : kind == grid_team ? 96 : 160) + (has_residual ? 32 : 0);
+}
 
 // Two values under way from the warps that make them to those that take them.
 template <typename V> struct relay_slots {
@@ -162,7 +164,8 @@ __host__ __device__ __forceinline__ uint32_t relay_parameters(const walk_geometr
 // Overflowing: the blocks take steps in turn, and the first ones of a group are read twice. They leave their places once they are added up, the L2 is
 // asked to keep them, and two further warps fetch them, once for each reading. They are written out last, so that they take no places while the group
 // behind theirs is exchanged, and while the first steps of the one behind that are added up.
-template <typename T, activation_form form, relay_team kind> __global__ void __launch_bounds__(relay_threads, 1)
+// has_residual: a further warp fetches it to the last places, from which it is added to what is written.
+template <typename T, activation_form form, relay_team kind, bool has_residual> __global__ void __launch_bounds__(relay_threads, 1)
     channel_norm_relay(const __grid_constant__ channel_walk_arguments a) {
     constexpr bool cooperative = kind != cluster_team, overflows = kind == overflowing_team;
     constexpr int width = 16 / int(sizeof(T)), sum_vectors = relay_sum_vectors<form>;
@@ -172,7 +175,7 @@ template <typename T, activation_form form, relay_team kind> __global__ void __l
     __shared__ message_exchange messages;
     __shared__ bulk_ring bulk;
     const walk_geometry &ring = a.ring;
-    const uint32_t team = (blockDim.x - relay_service(kind)) * sum_vectors / (sum_vectors + relay_vectors);
+    const uint32_t team = (blockDim.x - relay_service(kind, has_residual)) * sum_vectors / (sum_vectors + relay_vectors);
     const uint32_t sum_team = team * relay_vectors / sum_vectors, warps = team / 32, sum_warps = sum_team / 32;
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
@@ -193,6 +196,12 @@ template <typename T, activation_form form, relay_team kind> __global__ void __l
         cooperative_groups::this_grid().sync();
     }
     const uint32_t fetcher = warps + sum_warps;
+    if (has_residual && warp == fetcher + relay_service(kind) / 32) {
+        const T *const tensors[1] = {static_cast<const T *>(a.o.residual)};
+        const bops_channel_strides *const strides[1] = {&a.p.residual};
+        fetch_groups(bulk, ring, ring.residual_steps(), a.geometry, tensors, strides, relay_vectors * team, [](uint32_t) {});
+        return;
+    }
     if (warp == fetcher || (overflows && warp > fetcher + 2)) {
         const T *const tensors[1] = {static_cast<const T *>(a.o.x)};
         const bops_channel_strides *const strides[1] = {&a.p.x};
@@ -327,7 +336,7 @@ template <typename T, activation_form form, relay_team kind> __global__ void __l
     const bops_activation activation = form == silu_activation ? BOPS_SILU : a.p.activation;
     const relay_walk<1, relay_vectors, overflows> walk(ring, bulk, rank, threadIdx.x, team);
     const step_range staying = overflows ? ring.staying_steps() : ring.all_steps(), passing = ring.passing_steps(true);
-    bulk_place place, window = {passing.slot, 0};
+    bulk_place place, window = {has_residual ? ring.residual_steps().slot : passing.slot, 0};
     for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn) {
         uint32_t sample, channel;
         a.geometry.segment(group, 0, sample, channel);
@@ -352,12 +361,21 @@ template <typename T, activation_form form, relay_team kind> __global__ void __l
             }
         };
         const auto take = [&](int j, const packed<16>(&data)[1], bool is_mine) {
+            packed<16> added = {};
+            if constexpr (has_residual) {
+                if (j == 0) bulk.wait_full(window);
+                added = load_shared(walk.vector + (window.slot * relay_vectors + j) * team * 16);
+                if (j + 1 == relay_vectors) {
+                    bulk.release(window.slot);
+                    window.next(ring.slots, ring.residual_steps().slot);
+                }
+            }
             if (is_mine) {
                 float d[width];
                 unpack<T>(data[0], d);
 #pragma unroll
                 for (int k = 0; k < width; ++k) d[k] -= s.x;
-                store<16, overflows>(y[j], channel_output<T, 16, false>(d, scale[j], offset[j], false, packed<16>{}, activation));
+                store<16, overflows>(y[j], channel_output<T, 16, false>(d, scale[j], offset[j], has_residual, added, activation));
             }
             y[j] += step_elements;
         };
@@ -378,18 +396,21 @@ template <typename T> bops_status channel_norm_relay_kernels(const bops_channel_
         launch_shape shape;
         shape.cooperative = c.variant == BOPS_CHANNEL_NORM_COOPERATIVE;
         const bool is_silu = p.activation == BOPS_SILU && !shape.cooperative;
+        const bool has_residual = a.ring.windows > 0 && a.ring.passing == 0;
         const relay_team kind = !shape.cooperative ? cluster_team : a.ring.passing ? overflowing_team : grid_team;
         const uint32_t sum_vectors = is_silu ? relay_sum_vectors<silu_activation> : relay_sum_vectors<light_activation>;
         const uint32_t sum_threads = c.threads * relay_vectors / sum_vectors;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads + sum_threads + relay_service(kind));
+        shape.grid = dim3(c.grid), shape.block = dim3(c.threads + sum_threads + relay_service(kind, has_residual));
         shape.overlaps_previous = c.overlaps != 0;
         if (!shape.cooperative) shape.cluster = c.cluster;
         shape.shared_bytes =
             c.stages * places.threads * 16 + 2 * relay_parameters(a.ring, p.groups == 0, kind == overflowing_team) * uint32_t(sizeof(float2));
-        const bops_status status = call(kind == overflowing_team ? channel_norm_relay<T, light_activation, overflowing_team>
-                                        : kind == grid_team      ? channel_norm_relay<T, light_activation, grid_team>
-                                        : is_silu                ? channel_norm_relay<T, silu_activation, cluster_team>
-                                                                 : channel_norm_relay<T, light_activation, cluster_team>,
+        const bops_status status = call(kind == overflowing_team ? channel_norm_relay<T, light_activation, overflowing_team, false>
+                                        : has_residual           ? kind == grid_team ? channel_norm_relay<T, light_activation, grid_team, true>
+                                                                                     : channel_norm_relay<T, light_activation, cluster_team, true>
+                                                  : kind == grid_team ? channel_norm_relay<T, light_activation, grid_team, false>
+                                        : is_silu                ? channel_norm_relay<T, silu_activation, cluster_team, false>
+                                                                 : channel_norm_relay<T, light_activation, cluster_team, false>,
                                         shape, a);
         return status ? status : finish_running(p, o, a.records, call);
     }

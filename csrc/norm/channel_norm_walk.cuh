@@ -17,7 +17,7 @@ struct walk_geometry {
     uint32_t chunks, pitch, multi;  // steps of a segment; threads and number of the segments in a step
     divisor by_chunks, by_pitch;
     uint32_t arriving;         // steps on the way to shared memory, at most
-    uint32_t passing, windows; // first steps of a block that are read twice, and places for each reading of them: the last ones
+    uint32_t passing, windows; // first steps of a block that are read twice, and places for each reading of them, or for a residual: the last ones
 
     // whole_warps: no warp takes two segments in a step.
     __host__ void set(const segment_geometry &geometry, const bops_channel_norm_choice &c, uint32_t width, uint64_t spatial, bool whole_warps) {
@@ -29,7 +29,8 @@ struct walk_geometry {
         chunks = multi > 1 ? 1 : (per_segment + c.threads - 1) / c.threads;
         by_chunks = divisor(chunks), by_pitch = divisor(pitch);
     }
-    __device__ __forceinline__ step_range all_steps() const { return {0, steps, 0, slots}; }
+    __device__ __forceinline__ step_range all_steps() const { return {0, steps, 0, slots - windows}; }
+    __device__ __forceinline__ step_range residual_steps() const { return {0, steps, slots - windows, slots}; }
     // Those that stay on chip, and the others as they are read for the first and for the second time.
     __device__ __forceinline__ step_range staying_steps() const { return {passing, steps, 0, slots - 2 * windows}; }
     __device__ __forceinline__ step_range passing_steps(bool is_second) const {
@@ -107,6 +108,16 @@ __device__ __forceinline__ packed<16> load_shared(uint32_t address) {
                  : "r"(address)
                  : "memory");
     return to;
+}
+// By a thread that has stored to a place, before it lets it go: a bulk copy comes there next.
+__device__ __forceinline__ void order_before_copies() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void store_shared(uint32_t address, const packed<16> &from) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(from.word[0]), "r"(from.word[1]), "r"(from.word[2]), "r"(from.word[3])
+                 : "memory");
 }
 __device__ __forceinline__ void store_shared(uint32_t address, const float *from) {
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]) : "memory");

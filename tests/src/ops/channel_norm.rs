@@ -146,6 +146,9 @@ const OVERFLOWING_GROUPS: [u64; 3] = [2, 2, 4_400_004];
 /// More long segments than keep a large device busy with short teams.
 const MANY_SEGMENTS: [u64; 3] = [64, 64, 1032];
 
+/// More channels than multiprocessors of a large device, which shared memory holds with a residual.
+const RESIDUAL_CHANNELS: [u64; 3] = [32, 140, 784];
+
 /// Odd spatial extents, of which a few channels of all samples stay on chip.
 const ODD_EXTENTS: [u64; 4] = [5, 8, 7, 7];
 
@@ -398,6 +401,16 @@ fn forward_cases<F: Family>() -> Vec<Case> {
             if dtype == DType::BF16 {
                 add(Form::affine(dense(dtype, &MANY_SEGMENTS), 0, DType::F32), Data::Normal, false);
             }
+            if dtype != DType::F64 {
+                // Clusters, and teams of any blocks.
+                let x = dense(dtype, &RESIDUAL_CHANNELS);
+                let form = Form { residual: true, ..Form::affine(x, 0, DType::F32) };
+                add(form.clone(), Data::LargeMean, false);
+                add(form.act(Activation::Relu).running(Running::Momentum(0.1)), Data::Normal, false);
+                let x = dense(dtype, if dtype == DType::F32 { &MANY_ROUNDS } else { &OVERFLOWING_GROUPS });
+                let form = Form { residual: true, ..Form::affine(x, 0, DType::F32) };
+                add(form.act(Activation::Relu), Data::Normal, false);
+            }
         }
         for data in Data::ALL.into_iter().filter(|d| *d != Data::Normal) {
             if F::HAS_RESIDUAL {
@@ -530,6 +543,15 @@ fn backward_cases<F: Family>() -> Vec<Case> {
             add(GradientForm { wanted, ..relu.clone() }, Data::Normal, false);
             add(GradientForm { from_y: true, ..relu.clone() }, Data::Normal, false);
             add(relu, Data::Normal, dtype == DType::BF16);
+            if dtype != DType::F64 {
+                // One block a channel and several, whose registers hold it or its first steps.
+                for dims in [RESIDUAL_CHANNELS, MANY_ROUNDS] {
+                    let form = Form { residual: true, ..Form::affine(dense(dtype, &dims), 0, DType::F32) };
+                    let relu = GradientForm::all(form.act(Activation::Relu));
+                    add(GradientForm { from_y: true, ..relu.clone() }, Data::Normal, false);
+                    add(relu, Data::Normal, false);
+                }
+            }
         }
         if dtype == DType::F32 {
             let x = dense(dtype, &MANY_ROUNDS);

@@ -22,9 +22,10 @@ const SPLIT_BY_WARPS: u64 = 1024;
 pub(super) fn forward(p: &Problem) -> Result<Tuned, String> {
     p.check_extents()?;
     let chosen = clustered(p);
-    // Clusters of 16 leave an eighth of the multiprocessors out.
+    // Clusters of 16 leave an eighth of the multiprocessors out, those of 4 and 8 some.
+    let most = if p.adds_residual() { 2 } else { 8 };
     let shared = match &chosen {
-        Some(tuned) if tuned.cluster <= 8 || tuned.variant == sys::BOPS_CHANNEL_NORM_SINGLE => None,
+        Some(tuned) if tuned.cluster <= most || tuned.variant == sys::BOPS_CHANNEL_NORM_SINGLE => None,
         Some(tuned) => {
             cooperative_forward(p, Some(p.shape.group_count().div_ceil(u64::from(tuned.grid / tuned.cluster))))
         }
@@ -41,9 +42,7 @@ fn clustered(p: &Problem) -> Option<Tuned> {
     let on_chip = || {
         let (single, relay) = (single(p), relay(p, 1));
         match (&single, &relay) {
-            (Some(one), Some(many)) if one.cluster > 1 && one.stagger_cycles == 0 && many.is_worthwhile() => {
-                Some(many.tuned)
-            }
+            (Some(one), Some(many)) if many.is_faster_than(one, p) => Some(many.tuned),
             (None, Some(many)) => Some(many.tuned),
             _ => single.or_else(|| held(p, 1)),
         }
@@ -69,6 +68,16 @@ pub(super) fn backward(p: &Problem) -> Result<Tuned, String> {
 }
 
 impl Problem {
+    /// Forward: whether a residual is all that is added, with no activation or a ReLU behind it.
+    fn adds_residual(&self) -> bool {
+        self.has_extra && self.is_at_most_relu() && self.shape.groups == 0
+    }
+
+    /// Backward: whether a residual or y tells what passes a ReLU.
+    fn is_masked(&self) -> bool {
+        self.has_extra && self.activation == Activation::Relu && self.shape.groups == 0
+    }
+
     /// The kernels number samples, channels and segments in 32 bits.
     fn check_extents(&self) -> Result<(), String> {
         let limit = u64::from(u32::MAX);
@@ -563,6 +572,12 @@ const COOPERATIVE_GROUP: u64 = 112 << 10;
 const SPLIT_LAUNCHES: u64 = 192 << 10;
 /// Bytes of dy and x from which reading them twice is slower: fewer are found in the L2.
 const COOPERATIVE_LEAST: u64 = 24 << 20;
+/// The same where a residual or y tells what passes a ReLU, with threads that are tried. The places for the following group that hide an exchange, in
+/// bytes of a block.
+const MASKED_THREADS: [u64; 5] = [352, 320, 288, 256, 192];
+const MASKED_GROUP: u64 = 48 << 10;
+const MASKED_LEAST: u64 = 12 << 20;
+const MASKED_AHEAD: u64 = 200 << 10;
 /// Where clusters of so many blocks take more than one group each, teams that take at most so many are faster.
 const COOPERATIVE_CLUSTER: u32 = 8;
 const COOPERATIVE_ROUNDS: u64 = 3;
@@ -587,30 +602,43 @@ impl Cooperative {
 /// The gradients of groups that the multiprocessors hold together: the number of blocks that share one with the least time by what they move,
 /// where that is less than for reading the groups twice.
 fn cooperative_backward(p: &Problem) -> Option<Cooperative> {
-    let all_vectors = p.group_vectors().filter(|_| p.capability >= 90 && !p.is_general())?;
+    let is_masked = p.is_masked();
+    let all_vectors = p.group_vectors().filter(|_| p.capability >= 90 && (is_masked || !p.is_general()))?;
     let shape = &p.shape;
     let (segments, groups, vectors) = (shape.group_segments(), shape.group_count(), p.segment_vectors());
-    let bytes = groups.checked_mul(all_vectors * 32).filter(|&bytes| bytes >= COOPERATIVE_LEAST)?;
+    // What is read, and with it what is written.
+    let (arrays, passes) = if is_masked { (3, 5) } else { (2, 3) };
+    let (group, least_bytes) =
+        if is_masked { (MASKED_GROUP, MASKED_LEAST) } else { (COOPERATIVE_GROUP, COOPERATIVE_LEAST) };
+    let bytes = groups.checked_mul(all_vectors * 32).filter(|&bytes| bytes >= least_bytes)?;
     let (multiprocessors, by_segment) = (u64::from(p.multiprocessors), shape.groups > 0);
-    let (most, held) = COOPERATIVE_FORMS[usize::from(p.activation != Activation::Identity)];
-    let mut least = (bytes / multiprocessors).saturating_mul(5) / 2 + SPLIT_LAUNCHES;
+    let (most, held) = COOPERATIVE_FORMS[usize::from(p.activation != Activation::Identity && !is_masked)];
+    let plain_threads = [most, most - 32];
+    let split = (bytes / multiprocessors).saturating_mul(passes + 2) / 2 + SPLIT_LAUNCHES;
+    // What tells teams apart weighs more there than what they take in all.
+    let mut least = if is_masked { split.saturating_mul(4) / 3 } else { split };
     let mut best = None;
-    for threads in [most, most - 32] {
+    for &threads in if is_masked { &MASKED_THREADS[..] } else { &plain_threads } {
         let steps = Steps::new(segments, vectors, threads, by_segment);
         for teams in 1..=multiprocessors.min(groups) {
             let (team, rounds) = (multiprocessors / teams, groups.div_ceil(teams));
             let own = steps.all.div_ceil(team);
             let sums = if by_segment { (own + 1) * steps.threads / 2 } else { 0 };
             let room = u64::from(p.shared_bytes).saturating_sub(COOPERATIVE_SHARED + sums);
-            let slots = (room / (steps.threads * 32)).min(SLOTS);
-            if own.saturating_sub(held) + 1 >= slots || own > WALK_STEPS {
+            let slot = steps.threads * 16 * arrays;
+            let slots = (room / slot).min(SLOTS);
+            let waiting = own.saturating_sub(held);
+            if waiting + 1 >= slots || own > WALK_STEPS {
                 break; // Nor do smaller teams hold their groups.
             }
-            let cost = rounds * (own * steps.threads * 48 + COOPERATIVE_GROUP);
+            let missing = if is_masked { MASKED_AHEAD.saturating_sub((slots - waiting) * slot) / 2 } else { 0 };
+            let cost = rounds * (own * steps.threads * 16 * passes + group + missing);
             if team > steps.all || cost >= least {
                 continue;
             }
             least = cost;
+            // Blocks without a step have nothing to add.
+            let team = if is_masked { steps.all.div_ceil(own) } else { team };
             let parts =
                 if by_segment && p.has_parameter_gradients { shape.batch * shape.channels * team * 8 } else { 0 };
             let tuned = Tuned {
@@ -621,6 +649,7 @@ fn cooperative_backward(p: &Problem) -> Option<Cooperative> {
                 cluster: team as u32,
                 grid: (teams * team) as u32,
                 stages: slots as u32,
+                tensors: if is_masked { 3 } else { 0 },
                 workspace_bytes: teams * team * 32 + parts,
                 launches: 1 + u32::from(parts > 0),
                 ..Tuned::default()
@@ -640,8 +669,11 @@ const RELAY_THREADS: [u64; 2] = [224, 416];
 const RELAY_EXPONENTIAL_THREADS: [u64; 3] = [256, 512, 4 * 32];
 /// Vectors of a thread in a step.
 const RELAY_VECTORS: u64 = 2;
-/// The least bytes of a block in a group with which it is faster than clusters that take one group each.
-const RELAY_LEAST: u64 = 64 << 10;
+/// The least bytes of a block in a group with which it is faster than teams that take one group each, there clusters; with a residual, any.
+const RELAY_LEAST: [u64; 2] = [64 << 10, 48 << 10];
+/// Bytes of places for a residual, and the most threads that write beside its warp.
+const RELAY_RESIDUAL: u64 = 32 << 10;
+const RELAY_RESIDUAL_THREADS: u64 = 384;
 /// The blocks that share a group backward in the variant that holds groups in registers, from which it is faster than that.
 const RELAY_BACKWARD_CLUSTER: u32 = 4;
 /// Bytes under way beyond the group that hide the exchange; what a group costs beyond its bytes; what a step costs in instructions, by tensor and
@@ -659,8 +691,9 @@ const COOPERATIVE_FORWARD_LEAST: u64 = 32 << 20;
 const COOPERATIVE_FORWARD_GROUP: u64 = 7 << 18;
 const COOPERATIVE_FORWARD_ROUNDS: u64 = 5;
 /// What a group costs it beyond its bytes, where elements have 4 bytes, 2, or where exponentials take the time; and what a step does. As bytes of a
-/// multiprocessor's share of the memory's speed.
+/// multiprocessor's share of the memory's speed. With a residual, what a group costs where elements have 2 bytes.
 const COOPERATIVE_FORWARD_TURN: [u64; 3] = [4 << 10, 12 << 10, 32 << 10];
+const COOPERATIVE_RESIDUAL_TURN: u64 = 40 << 10;
 const COOPERATIVE_FORWARD_STEP: u64 = 1 << 10;
 /// Bytes that a block has on the way at once, and where a group takes most of the places: more of them hold up what is written, unless exponentials
 /// take longer than that.
@@ -681,9 +714,12 @@ struct Relay {
 }
 
 impl Relay {
-    /// Whether it is faster than clusters that take one group each.
-    fn is_worthwhile(&self) -> bool {
-        self.bytes >= RELAY_LEAST && self.rounds > 1
+    /// Whether it is faster than teams that take one group each.
+    fn is_faster_than(&self, one: &Tuned, p: &Problem) -> bool {
+        match p.adds_residual() {
+            true => self.bytes >= RELAY_LEAST[1] && self.tuned.grid >= p.multiprocessors / 4 * 3,
+            false => one.cluster > 1 && one.stagger_cycles == 0 && self.bytes >= RELAY_LEAST[0] && self.rounds > 1,
+        }
     }
 }
 
@@ -695,11 +731,14 @@ struct RelaySteps {
     chunks: u64,
     /// Steps of a group.
     all: u64,
+    /// Places for a residual.
+    windows: u64,
 }
 
 /// What one of the blocks that share a group takes of it. All but the first two as bytes of a multiprocessor's share of the memory's speed.
 struct RelayShare {
     steps: u64,
+    /// Places for them.
     slots: u64,
     /// What it reads and writes, averaged over the multiprocessors, or its instructions where those take longer.
     time: u64,
@@ -709,10 +748,11 @@ struct RelayShare {
 }
 
 impl RelaySteps {
-    fn new(p: &Problem, threads: u64) -> Self {
+    fn new(p: &Problem, threads: u64, arrays: u64) -> Self {
         let (vectors, places) = (p.segment_vectors(), threads * RELAY_VECTORS);
         let (multi, chunks) = ((places / vectors).max(1), vectors.div_ceil(places));
-        Self { threads, multi, chunks, all: p.shape.group_segments().div_ceil(multi) * chunks }
+        let windows = if arrays == 1 && p.has_extra { RELAY_RESIDUAL.div_ceil(places * 16) } else { 0 };
+        Self { threads, multi, chunks, all: p.shape.group_segments().div_ceil(multi) * chunks, windows }
     }
 
     /// Of `blocks` blocks in all, `cluster` a group. step: what one costs in instructions.
@@ -721,14 +761,15 @@ impl RelaySteps {
         let parameters = if p.shape.groups == 0 { 1 } else { ((steps - 1) / self.chunks + 2) * self.multi };
         let room = u64::from(p.shared_bytes).saturating_sub(RESERVED_SHARED + parameters * 16);
         let slot = self.threads * RELAY_VECTORS * 16 * arrays;
-        let slots = (room / slot).min(SLOTS);
+        let slots = (room / slot).min(SLOTS).saturating_sub(self.windows);
         if steps >= slots {
             return None;
         }
         let bytes = p.group_vectors()? * 16 * arrays * steps / self.all;
-        let moved = bytes * (arrays + 1) / arrays * blocks / u64::from(p.multiprocessors);
+        let passes = arrays + 1 + u64::from(self.windows > 0);
+        let moved = bytes * passes / arrays * blocks / u64::from(p.multiprocessors);
         let instructions = steps * (arrays + 1) * step * u64::from(16 / p.element_bytes);
-        let missing = RELAY_AHEAD.saturating_sub((slots - steps) * slot);
+        let missing = RELAY_AHEAD.saturating_sub((slots - steps + self.windows) * slot);
         Some(RelayShare { steps, slots, time: moved.max(instructions), missing, bytes })
     }
 
@@ -740,7 +781,8 @@ impl RelaySteps {
             threads: self.threads as u32,
             cluster: cluster as u32,
             grid: u32::try_from(teams * cluster).ok()?,
-            stages: share.slots as u32,
+            stages: (share.slots + self.windows) as u32,
+            chunks: self.windows as u32,
             workspace_bytes: if arrays == 1 && p.shape.groups > 0 && p.has_running {
                 p.shape.group_count() * 16
             } else {
@@ -755,6 +797,7 @@ impl RelaySteps {
 /// Threads that write, most first.
 fn relay_threads(p: &Problem, arrays: u64) -> impl Iterator<Item = u64> {
     let [fewest, most, step] = match arrays == 1 && p.activation == Activation::Silu {
+        false if arrays == 1 && p.has_extra => [RELAY_THREADS[0], RELAY_RESIDUAL_THREADS, 32],
         false => [RELAY_THREADS[0], RELAY_THREADS[1], 32],
         true if is_long(p) => RELAY_EXPONENTIAL_THREADS,
         true => [RELAY_EXPONENTIAL_THREADS[0], RELAY_EXPONENTIAL_THREADS[1], 64],
@@ -775,14 +818,15 @@ fn evenly_spread(p: &Problem, threads: u64) -> bool {
 /// Groups in shared memory while the following ones are fetched: the team and cluster that take the least time by what blocks move. `arrays`: x, or
 /// dy and x, of a channel then.
 fn relay(p: &Problem, arrays: u64) -> Option<Relay> {
-    p.group_vectors().filter(|_| p.capability >= 90 && !p.is_general())?;
+    let serves = !p.is_general() || arrays == 1 && p.adds_residual();
+    p.group_vectors().filter(|_| p.capability >= 90 && serves)?;
     if arrays == 2 && p.shape.groups > 0 {
         return None;
     }
     let groups = p.shape.group_count();
     let mut best: Option<(u64, Relay)> = None;
     for threads in relay_threads(p, arrays) {
-        let steps = RelaySteps::new(p, threads);
+        let steps = RelaySteps::new(p, threads, arrays);
         let most = u64::from(p.max_cluster).min(steps.all);
         for cluster in [1, 2, 4, 8, 16].into_iter().filter(|&cluster| cluster <= most) {
             let teams = p.teams(cluster, 1).min(groups);
@@ -801,26 +845,31 @@ fn relay(p: &Problem, arrays: u64) -> Option<Relay> {
 
 /// The same, of groups that any number of blocks share. cluster_rounds: the groups that clusters take one after another, if they hold one.
 fn cooperative_forward(p: &Problem, cluster_rounds: Option<u64>) -> Option<Tuned> {
-    let group_bytes = p.group_vectors().filter(|_| p.capability >= 90 && !p.is_general())? * 16;
+    let serves = p.capability >= 90 && (!p.is_general() || p.adds_residual());
+    let group_bytes = p.group_vectors().filter(|_| serves)? * 16;
     let (groups, multiprocessors) = (p.shape.group_count(), u64::from(p.multiprocessors));
     let few_rounds = cluster_rounds.filter(|&rounds| rounds <= COOPERATIVE_FORWARD_ROUNDS);
-    let is_small = group_bytes < COOPERATIVE_FORWARD_GROUP;
+    let is_small = group_bytes < COOPERATIVE_FORWARD_GROUP && !p.has_extra;
     if is_small && few_rounds.is_none() || groups * group_bytes < COOPERATIVE_FORWARD_LEAST {
         return None;
     }
     let is_exponential = p.activation == Activation::Silu;
-    let turn = COOPERATIVE_FORWARD_TURN[if is_exponential { 2 } else { usize::from(p.element_bytes == 2) }];
+    let turn = match p.has_extra && p.element_bytes == 2 {
+        true => COOPERATIVE_RESIDUAL_TURN,
+        false => COOPERATIVE_FORWARD_TURN[if is_exponential { 2 } else { usize::from(p.element_bytes == 2) }],
+    };
     let instructions = if is_exponential { 2 * RELAY_STEP } else { RELAY_STEP };
     let mut best: Option<(u64, Tuned)> = None;
     for threads in COOPERATIVE_FORWARD_THREADS.into_iter().filter(|&threads| evenly_spread(p, threads)) {
-        let steps = RelaySteps::new(p, threads);
+        let steps = RelaySteps::new(p, threads, 1);
         for teams in 1..=multiprocessors.min(groups) {
             let most = (multiprocessors / teams).min(COOPERATIVE_FORWARD_TEAM).min(steps.all);
             let team = steps.all.div_ceil(steps.all.div_ceil(most));
             let Some(share) = steps.share(p, 1, team, teams * team, instructions) else {
                 break; // Nor do smaller teams hold their groups.
             };
-            let missing = RELAY_AHEAD.saturating_sub((share.slots - share.steps) * (share.bytes / share.steps));
+            let ahead = share.slots - share.steps + steps.windows;
+            let missing = RELAY_AHEAD.saturating_sub(ahead * (share.bytes / share.steps));
             let own = share.time + missing + turn + share.steps * COOPERATIVE_FORWARD_STEP;
             if is_small && few_rounds.is_some_and(|rounds| groups.div_ceil(teams) > rounds) {
                 continue;
@@ -847,10 +896,13 @@ fn cooperative_forward(p: &Problem, cluster_rounds: Option<u64>) -> Option<Tuned
 
 /// The same of groups that are more than all multiprocessors hold.
 fn overflowing_forward(p: &Problem) -> Option<Tuned> {
+    if p.has_extra {
+        return None;
+    }
     let multiprocessors = u64::from(p.multiprocessors);
     let mut best: Option<(u64, Tuned)> = None;
     for threads in OVERFLOWING_THREADS.into_iter().filter(|&threads| evenly_spread(p, threads)) {
-        let steps = RelaySteps::new(p, threads);
+        let steps = RelaySteps::new(p, threads, 1);
         let own = steps.all.div_ceil(multiprocessors.min(COOPERATIVE_FORWARD_TEAM));
         let team = steps.all.div_ceil(own);
         let parameters = if p.shape.groups == 0 { 1 } else { p.shape.group_segments() };
@@ -919,7 +971,7 @@ mod tests {
                 [2, 4, 8].into_iter().flat_map(move |element_bytes| {
                     [(1, 6, 0), (64, 256, 0), (2, 320, 32), (3, 40, 40), (1, 2048, 1), (1, 8, 1)].into_iter().flat_map(
                         move |(batch, channels, groups)| {
-                            [0, 1, 2, 3, 4, 6].map(|bits| Problem {
+                            [0, 1, 2, 3, 4, 6, 7].map(|bits| Problem {
                                 max_cluster,
                                 shared_bytes,
                                 capability,
@@ -1019,7 +1071,10 @@ mod tests {
                         let steps = segments.div_ceil((places / vectors).max(1)) * chunks;
                         assert!(u64::from(tuned.vectors * tuned.cluster) >= steps, "{p:?} {tuned:?}");
                         let exponential = arrays == 1 && p.activation == Activation::Silu;
-                        let (most, multiple) = if exponential { (512, 64) } else { (416, 32) };
+                        let (most, multiple) = match exponential {
+                            true => (512, 64),
+                            false => (if p.has_extra { 384 } else { 416 }, 32),
+                        };
                         assert!(threads.is_multiple_of(multiple) && threads <= most, "{p:?} {tuned:?}");
                         assert!(tuned.cluster <= p.max_cluster, "{p:?} {tuned:?}");
                         assert!(tuned.grid.is_multiple_of(tuned.cluster) && tuned.grid > 0, "{p:?} {tuned:?}");
@@ -1027,8 +1082,10 @@ mod tests {
                         let parameters = if p.shape.groups == 0 { 1 } else { touched };
                         let shared_bytes = u64::from(tuned.stages * arrays) * places * 16 + parameters * 16;
                         assert!(shared_bytes + 4096 <= u64::from(p.shared_bytes), "{p:?} {tuned:?}");
-                        assert!(tuned.stages > tuned.vectors && tuned.stages <= 32, "{p:?} {tuned:?}");
-                        assert!(p.capability >= 90 && !p.is_general() && !p.inference, "{p:?} {tuned:?}");
+                        assert!(tuned.stages - tuned.chunks > tuned.vectors && tuned.stages <= 32, "{p:?} {tuned:?}");
+                        assert_eq!(tuned.chunks > 0, p.has_extra, "{p:?} {tuned:?}");
+                        assert!(p.capability >= 90 && !p.inference, "{p:?} {tuned:?}");
+                        assert!(!p.is_general() || arrays == 1 && p.adds_residual(), "{p:?} {tuned:?}");
                         assert!(arrays == 1 || p.shape.groups == 0, "{p:?} {tuned:?}");
                     }
                     sys::BOPS_CHANNEL_NORM_COOPERATIVE if arrays == 1 => {
@@ -1046,11 +1103,14 @@ mod tests {
                         let parameters = if p.shape.groups == 0 { 1 } else { touched };
                         let shared_bytes = u64::from(tuned.stages) * places * 16 + parameters * 16;
                         assert!(shared_bytes + 4096 <= u64::from(p.shared_bytes), "{p:?} {tuned:?}");
-                        let (staying, room) = (tuned.vectors - tuned.cached, tuned.stages - 2 * tuned.chunks);
+                        let windows = if p.has_extra { tuned.chunks } else { 2 * tuned.chunks };
+                        let (staying, room) = (tuned.vectors - tuned.cached, tuned.stages - windows);
                         assert!(staying > 0 && staying < room && tuned.stages <= 32, "{p:?} {tuned:?}");
-                        assert_eq!(tuned.cached > 0, tuned.chunks > 0, "{p:?} {tuned:?}");
+                        assert_eq!(tuned.cached > 0 || p.has_extra, tuned.chunks > 0, "{p:?} {tuned:?}");
+                        assert!(tuned.cached == 0 || !p.has_extra, "{p:?} {tuned:?}");
                         assert!((1..=room).contains(&tuned.tensors), "{p:?} {tuned:?}");
-                        assert!(p.capability >= 90 && !p.is_general() && !p.inference, "{p:?} {tuned:?}");
+                        assert!(p.capability >= 90 && !p.inference, "{p:?} {tuned:?}");
+                        assert!(!p.is_general() || p.adds_residual(), "{p:?} {tuned:?}");
                         assert!(tuned.workspace_bytes >= u64::from(tuned.grid) * 128, "{tuned:?}");
                     }
                     sys::BOPS_CHANNEL_NORM_COOPERATIVE => {
@@ -1062,16 +1122,18 @@ mod tests {
                         let steps = segments.div_ceil(multi) * chunks;
                         assert!(u64::from(tuned.vectors * tuned.cluster) >= steps, "{p:?} {tuned:?}");
                         assert!(threads.is_multiple_of(32) && tuned.vectors <= 36, "{tuned:?}");
-                        let (most, held) = if p.activation != Activation::Identity { (384, 6) } else { (352, 10) };
+                        let is_masked = p.is_masked();
+                        let is_active = p.activation != Activation::Identity && !is_masked;
+                        let (most, held) = if is_active { (384, 6) } else { (352, 10) };
+                        assert_eq!(tuned.tensors, if is_masked { 3 } else { 0 }, "{p:?} {tuned:?}");
                         assert!(threads <= most && tuned.stages + held > tuned.vectors, "{p:?} {tuned:?}");
                         assert!(tuned.grid.is_multiple_of(tuned.cluster) && tuned.grid > 0, "{p:?} {tuned:?}");
                         assert!(tuned.grid <= p.multiprocessors, "{p:?} {tuned:?}");
                         let sums = if by_segment { (tuned.vectors + 1) * tuned.threads / 2 } else { 0 };
-                        assert!(tuned.stages * tuned.threads * 32 + sums + 2048 <= p.shared_bytes, "{p:?} {tuned:?}");
-                        assert!(
-                            p.capability >= 90 && !p.is_general() && !p.inference && arrays == 2,
-                            "{p:?} {tuned:?}"
-                        );
+                        let place_bytes = tuned.threads * if is_masked { 48 } else { 32 };
+                        assert!(tuned.stages * place_bytes + sums + 2048 <= p.shared_bytes, "{p:?} {tuned:?}");
+                        assert!(p.capability >= 90 && !p.inference && arrays == 2, "{p:?} {tuned:?}");
+                        assert!(is_masked || !p.is_general(), "{p:?} {tuned:?}");
                         assert!(tuned.workspace_bytes >= u64::from(tuned.grid) * 32, "{tuned:?}");
                     }
                     _ => {
@@ -1229,9 +1291,37 @@ mod tests {
             let found = (tuned.threads, tuned.vectors, tuned.cluster, tuned.grid, tuned.tensors);
             assert_eq!(found, expected, "{shape:?} {activation:?}");
         }
-        // A residual is not fetched.
-        let with_residual = Problem { has_extra: true, ..h200([2, 64, 1 << 18, 0], 4) };
+        // Through SiLU a residual is not fetched.
+        let with_residual = Problem { has_extra: true, activation: silu, ..h200([2, 64, 1 << 18, 0], 4) };
         assert_eq!(forward(&with_residual).unwrap().variant, sys::BOPS_CHANNEL_NORM_SPLIT);
+    }
+
+    #[test]
+    fn residuals_through_a_relu_stay_on_chip() {
+        let relu = |shape, bytes| Problem { has_extra: true, activation: Activation::Relu, ..h200(shape, bytes) };
+        let (relay, cooperative) = (sys::BOPS_CHANNEL_NORM_RELAY, sys::BOPS_CHANNEL_NORM_COOPERATIVE);
+        for (shape, bytes, ahead, back) in [
+            ([64, 512, 784, 0], 2, (relay, 384, 10, 1, 3), (320, 11, 2)),
+            ([64, 512, 784, 0], 4, (relay, 352, 11, 2, 3), (224, 16, 4)),
+            ([64, 256, 3136, 0], 2, (cooperative, 224, 16, 4, 5), (224, 16, 8)),
+            ([64, 256, 3136, 0], 4, (cooperative, 224, 8, 16, 5), (160, 20, 16)),
+            ([64, 64, 12544, 0], 4, (cooperative, 320, 5, 64, 4), (352, 9, 64)),
+            ([2, 64, 1 << 18, 0], 4, (cooperative, 352, 3, 63, 3), (288, 14, 33)),
+            ([32, 128, 784, 0], 4, (relay, 352, 11, 1, 3), (224, 16, 2)),
+        ] {
+            let tuned = forward(&relu(shape, bytes)).unwrap();
+            let found = (tuned.variant, tuned.threads, tuned.vectors, tuned.cluster, tuned.chunks);
+            assert_eq!(found, ahead, "{shape:?} {bytes}");
+            let tuned = backward(&relu(shape, bytes)).unwrap();
+            assert_eq!((tuned.variant, tuned.tensors), (cooperative, 3), "{shape:?} {bytes}");
+            assert_eq!((tuned.threads, tuned.vectors, tuned.cluster), back, "{shape:?} {bytes}");
+        }
+        // Few channels leave multiprocessors out, and little data is not worth a barrier of the grid.
+        assert_eq!(forward(&relu([80, 12, 1024, 0], 4)).unwrap().variant, sys::BOPS_CHANNEL_NORM_SINGLE);
+        assert_eq!(backward(&relu([32, 256, 256, 0], 2)).unwrap().variant, sys::BOPS_CHANNEL_NORM_SPLIT);
+        let identity = Problem { activation: Activation::Identity, ..relu([64, 512, 784, 0], 4) };
+        assert_eq!(forward(&identity).unwrap().variant, relay);
+        assert_eq!(backward(&identity).unwrap().variant, sys::BOPS_CHANNEL_NORM_SPLIT);
     }
 
     #[test]
