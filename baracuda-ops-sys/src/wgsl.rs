@@ -92,6 +92,7 @@ files! {
         CHANNEL_NORM_BACKWARD_COLUMNS_APPLY = "norm/channel_norm_backward_columns_apply.wgsl",
         CHANNEL_NORM_BACKWARD_COLUMNS_KNOWN = "norm/channel_norm_backward_columns_known.wgsl",
         CHANNEL_NORM_BACKWARD_COLUMNS_MERGING = "norm/channel_norm_backward_columns_merging.wgsl",
+        CHANNEL_NORM_BACKWARD_COLUMNS_RESIDENT = "norm/channel_norm_backward_columns_resident.wgsl",
         CHANNEL_NORM_BACKWARD_COLUMNS_SUMS = "norm/channel_norm_backward_columns_sums.wgsl",
         CHANNEL_NORM_BACKWARD_GAPLESS_RESIDENT = "norm/channel_norm_backward_gapless_resident.wgsl",
         CHANNEL_NORM_BACKWARD_MERGE = "norm/channel_norm_backward_merge.wgsl",

@@ -19,6 +19,11 @@ fn exponential_of_sum(high: vec4<f32>, low: vec4<f32>) -> vec4<f32> {
     return exp2(rest * 1.44269504) * power;
 }
 
+// 2^x of what is at most 128; 0 below -126. Its error grows with |x|: for elements of 16 bits.
+fn power_of_two(x: vec4<f32>) -> vec4<f32> {
+    return select(exp2(x), vec4<f32>(), x < vec4<f32>(-126.0));
+}
+
 // The logarithm of normal positive numbers; NaN of NaN and infinity.
 fn logarithm(value: vec4<f32>) -> vec4<f32> {
     let bits = bitcast<vec4<i32>>(value);

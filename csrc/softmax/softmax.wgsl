@@ -21,6 +21,7 @@ struct Params {
     rounds: u32, // resident rows: that a team takes, one after the other
     largest_trace: u32, // bits of the greatest trace of a line that has a result
     all_bits: u32,
+    scale_log2: f32, // |scale| / log(2)
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -77,6 +78,9 @@ fn scaled(d: vec4<f32>) -> Scaled {
 
 // exp(t) of the difference d.
 fn weight_of(d: vec4<f32>) -> vec4<f32> {
+    if (ELEMENTS == 8u) {
+        return power_of_two(d * params.scale_log2);
+    }
     let t = scaled(d);
     return exponential_of_sum(t.high, t.low);
 }

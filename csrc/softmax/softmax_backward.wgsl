@@ -35,7 +35,12 @@ fn gradient_of(y: vec4<f32>, dy: vec4<f32>, sum: vec4<f32>) -> vec4<f32> {
     if (!LOG) {
         return (params.scale * y) * (dy - sum);
     }
-    let weight = exponential(min(y, vec4<f32>(89.0)));
+    var weight: vec4<f32>;
+    if (ELEMENTS == 8u) {
+        weight = power_of_two(y * 1.44269504);
+    } else {
+        weight = exponential(min(y, vec4<f32>(89.0)));
+    }
     let is_nan = (bitcast<vec4<u32>>(y) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
     return params.scale * (dy - select(weight, y, is_nan) * sum);
 }

@@ -98,7 +98,8 @@ struct ForwardParams {
     rounds: u32,
     largest_trace: u32,
     all_bits: u32,
-    padding_after: [u32; 3],
+    scale_log2: f32,
+    padding_after: [u32; 2],
 }
 
 #[repr(C)]
@@ -237,7 +238,8 @@ fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work, R
             rounds: spread.rounds as u32,
             largest_trace,
             all_bits: ALL_BITS,
-            padding_after: [0; 3],
+            scale_log2: (fields.scale.get().abs() * std::f64::consts::LOG2_E).min(f64::from(f32::MAX)) as f32,
+            padding_after: [0; 2],
         };
         bytemuck::bytes_of(&params).to_vec()
     })

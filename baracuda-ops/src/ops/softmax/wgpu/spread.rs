@@ -52,7 +52,7 @@ pub(super) const FORWARD: Tables = Tables {
             (256, 16, Keep::Words),
         ],
     ],
-    slice: [(256, 4, Keep::Values), (256, 2, Keep::Values)],
+    slice: [(256, 4, Keep::Values); 2],
     column_chunks: [8, 8],
     part_quads: 2,
 };

@@ -3,7 +3,9 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::super::{BackwardFields, Valid};
-use super::team::{FEW_CHANNEL_PARTS, Form, GaplessTile, Mergers, merge_team, resident_backward_team};
+use super::team::{
+    FEW_CHANNEL_PARTS, Form, GaplessTile, Mergers, SUM_COLUMNS, SUM_LANES, Tile, merge_team, resident_backward_team,
+};
 use super::{Operands, Quads, Segments, check};
 use crate::backend::wgpu::team::Team;
 use crate::backend::wgpu::{Binder, Binding, Props, StepBuilder, Work, check_bindings, groups, padded, prelude};
@@ -157,14 +159,46 @@ impl Backward<'_> {
         let is_apart = self.wants_parameters() && !segments.groups_are_channels;
         let workgroups = segments.group_count.div_ceil(team.rows());
         let remaining = if is_apart { segments.channels.div_ceil(channels_of(team)) } else { 0 };
-        let grid = groups(workgroups + remaining, props)?;
         let files =
             ["common/team", team.reduce.file(), "norm/channel_norm_place", "norm/channel_norm_backward_resident"];
         let mut constants = team.constants();
         constants.push(("CHANNELS", channels_of(team) as u32));
-        let (specialisation, params) = ((constants, true), self.params);
-        let mut step = self.step("channel_norm_backward_resident", &files, specialisation, Uses::WHOLE, (params, grid));
-        if is_apart {
+        self.with_parameters(
+            "channel_norm_backward_resident",
+            &files,
+            constants,
+            self.params,
+            [workgroups, remaining],
+            props,
+        )
+    }
+
+    /// Whole groups in registers, channels last, and the parameters beside them.
+    fn columns_resident(&self, tile: Tile, props: &Props) -> Result<StepBuilder, Reason> {
+        let segments = &self.segments;
+        let row_chunks = segments.channels.div_ceil(segments.elements);
+        let remaining = if self.wants_parameters() { row_chunks.div_ceil(u64::from(SUM_COLUMNS)) } else { 0 };
+        let files = ["common/team", tile.team.reduce.file(), "norm/channel_norm_backward_columns_resident"];
+        let mut constants = tile.constants();
+        constants.extend([("SUM_COLUMNS", SUM_COLUMNS), ("SUM_LANES", SUM_LANES)]);
+        let params = BackwardParams { column_blocks: tile.blocks as u32, ..self.params };
+        let counts = [segments.batch * tile.blocks, remaining];
+        self.with_parameters("channel_norm_backward_columns_resident", &files, constants, params, counts, props)
+    }
+
+    /// Workgroups for dx, and after them those for the parameters, for which they read dy and x again: in place before.
+    fn with_parameters(
+        &self,
+        entry: &'static str,
+        files: &[&'static str],
+        constants: Vec<(&'static str, u32)>,
+        params: BackwardParams,
+        [workgroups, remaining]: [u64; 2],
+        props: &Props,
+    ) -> Result<StepBuilder, Reason> {
+        let grid = groups(workgroups + remaining, props)?;
+        let mut step = self.step(entry, files, (constants, true), Uses::WHOLE, (params, grid));
+        if remaining > 0 {
             for (first, count) in [(workgroups, remaining), (0, workgroups)] {
                 let grid = groups(count, props)?;
                 let params = BackwardParams { groups_x: grid[0], first_group: first as u32, ..params };
@@ -376,12 +410,17 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     if fields.dx && !fields.inference {
         let tile = GaplessTile::new(segments, 2, props);
         let team = resident_backward_team(segments, fields.activation, props);
-        let (step, numbers) = match (tile, team) {
-            (Some(tile), _) => {
+        let columns = Tile::of_gradients(segments, props);
+        let (step, numbers) = match (tile, team, columns) {
+            (Some(tile), ..) => {
                 (Some(backward.gapless_resident(tile, props)?), [tile.workgroup, tile.columns as u32, tile.chunks])
             }
-            (None, Some(team)) => (Some(backward.resident(team, props)?), [team.workgroup, team.threads, team.chunks]),
-            (None, None) => (None, [0; 3]),
+            (_, Some(team), _) => (Some(backward.resident(team, props)?), [team.workgroup, team.threads, team.chunks]),
+            (.., Some(tile)) => {
+                let team = tile.team;
+                (Some(backward.columns_resident(tile, props)?), [team.workgroup, tile.columns as u32, team.chunks])
+            }
+            (None, None, None) => (None, [0; 3]),
         };
         // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
         let fits = |step: &StepBuilder| step.grid[1] == 1 && check_bindings(std::slice::from_ref(step), props).is_ok();

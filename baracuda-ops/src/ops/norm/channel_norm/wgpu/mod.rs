@@ -396,7 +396,8 @@ mod tests {
             let backward = backward_work(&backward, &props).unwrap().choice().launches;
             (forward_work(&forward, &props).unwrap().choice().launches, backward)
         };
-        assert_eq!(launches(ChannelNorm::Group, &[2, 160, 16, 16]), (1, 2));
+        assert_eq!(launches(ChannelNorm::Group, &[2, 160, 16, 16]), (1, 1));
+        assert_eq!(launches(ChannelNorm::Group, &[40, 160, 16, 16]), (1, 2));
         assert_eq!(launches(ChannelNorm::Group, &[2, 64, 32, 32]), (2, 2));
         assert_eq!(launches(ChannelNorm::Group, &[2, 64, 256, 256]), (3, 3));
         assert_eq!(launches(ChannelNorm::Instance, &[2, 64, 16, 16]), (3, 3));

@@ -116,6 +116,15 @@ const FEWEST_ROWS: u32 = 4;
 
 /// Threads and rows of each that hold whole groups where channels are last, the first that suffices.
 const TILES: &[(u32, u32, Keep)] = &[(128, 4, Keep::Words), (256, 4, Keep::Words), (512, 4, Keep::Words)];
+/// The same for their gradients, where a thread holds dy and x.
+const TILES_OF_SEVERAL: &[(u32, u32, Keep)] = &[(128, 3, Keep::Words), (256, 3, Keep::Words), (512, 3, Keep::Words)];
+/// Chunks beside each other, and rows below each other, of those workgroups that take the gradients of parameters, and most rows that one
+/// thread adds up there.
+pub(super) const SUM_COLUMNS: u32 = 2;
+pub(super) const SUM_LANES: u32 = 64;
+const MOST_SUM_ROWS: u64 = 32;
+/// Workgroup memory of every device.
+const WORKGROUP_BYTES: u64 = 16384;
 /// Most groups of such a workgroup, and its chunks beside each other: from so many on they fill segments of memory.
 const MOST_TILE_GROUPS: u64 = 4;
 const FEWEST_TILE_COLUMNS: u64 = 4;
@@ -251,6 +260,24 @@ pub(super) struct Tile {
 
 impl Tile {
     pub(super) fn new(segments: &Segments, props: &Props) -> Option<Self> {
+        Self::of_table(TILES, segments, props)
+    }
+
+    /// For the gradients where tensors are small.
+    pub(super) fn of_gradients(segments: &Segments, props: &Props) -> Option<Self> {
+        let row_chunks = segments.channels.div_ceil(segments.elements);
+        let is_few = segments.batch * segments.spatial * row_chunks <= FEW_CHUNKS
+            && segments.batch * segments.spatial.div_ceil(u64::from(SUM_LANES)) <= MOST_SUM_ROWS;
+        if segments.order == ChannelOrder::Contiguous || segments.groups_are_channels || segments.is_empty() || !is_few
+        {
+            return None;
+        }
+        let memory = 8 * segments.elements * u64::from(SUM_COLUMNS * SUM_LANES);
+        Self::of_table(TILES_OF_SEVERAL, segments, props)
+            .filter(|tile| memory + tile.team.reduce_bytes() <= WORKGROUP_BYTES)
+    }
+
+    fn of_table(table: &[(u32, u32, Keep)], segments: &Segments, props: &Props) -> Option<Self> {
         let (own, elements) = (segments.group_channels, segments.elements);
         let is_whole =
             |groups: &u64| (groups * own).is_multiple_of(elements) && groups * own / elements >= FEWEST_TILE_COLUMNS;
@@ -262,7 +289,7 @@ impl Tile {
         let fits = |&&(threads, each, _): &&(u32, u32, Keep)| {
             threads <= props.max_threads && u64::from(threads) / columns * u64::from(each) >= segments.spatial
         };
-        let numbers = *TILES.iter().find(fits)?;
+        let numbers = *table.iter().find(fits)?;
         let blocks = segments.groups.div_ceil(groups);
         Some(Self { team: team(numbers, props), columns, groups, blocks })
     }

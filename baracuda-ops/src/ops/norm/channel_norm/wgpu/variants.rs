@@ -43,7 +43,7 @@ fn every_option() -> Vec<Options> {
     for kind in [ChannelNorm::Batch, ChannelNorm::Group, ChannelNorm::Instance] {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
             for (spatial, is_channels_last) in
-                [(1024, false), (49, false), (64, true), (8192, true), (8, false), (100_000, false)]
+                [(1024, false), (49, false), (64, true), (512, true), (8192, true), (8, false), (100_000, false)]
             {
                 // A type changes the accessors, the size of a segment the reductions; InstanceNorm is a GroupNorm with running statistics.
                 let is_first = dtype == DType::F32 && kind != ChannelNorm::Instance;
