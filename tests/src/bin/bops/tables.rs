@@ -172,7 +172,10 @@ fn render_performance(is_check: bool) -> Result<(String, Vec<(String, String)>)>
     let name = |p: &PathBuf| p.file_name().unwrap_or_default().to_string_lossy().into_owned();
     for run in runs.iter().filter(|p| name(p).starts_with("bench-") && name(p).ends_with(".jsonl")) {
         let lines: Vec<Line> = read(run)?;
-        let peers: Vec<Peer> = read(&run.with_file_name(name(run).replacen("bench-", "peers-", 1)))?;
+        // bench-MACHINE.jsonl, or a backend of it alone, bench-MACHINE-cuda.jsonl, beside peers-MACHINE.jsonl.
+        let stem = name(run).replace(".jsonl", "");
+        let stem = ["-cuda", "-wgpu"].iter().find_map(|backend| stem.strip_suffix(backend)).unwrap_or(&stem);
+        let peers: Vec<Peer> = read(&run.with_file_name(format!("{}.jsonl", stem.replacen("bench-", "peers-", 1))))?;
         let Some(first) = lines.first() else { continue };
         let commits: std::collections::BTreeSet<_> = lines.iter().map(|l| (&l.origin.commit, l.origin.dirty)).collect();
         ensure!(commits.len() == 1, "{} mixes commits", run.display());
@@ -189,7 +192,7 @@ fn render_performance(is_check: bool) -> Result<(String, Vec<(String, String)>)>
             let rows = comparison(peer, &lines, &peers);
             if !rows.is_empty() {
                 let title = format!("{peer}, times as fast as the best other library: {}", first.origin.device);
-                let file = name(run).replace(".jsonl", &format!("-{peer}.svg"));
+                let file = format!("{stem}-{peer}.svg");
                 let _ = write!(
                     text,
                     "\n![{title}]({file})\n\nA dot is a cell of the table below, a bar and its number their geometric mean.\n"
