@@ -424,8 +424,9 @@ typedef struct {
                            vectors, 4 or 8 of them, and across > 32. ROWS_SHARED: at least 2 */
     uint32_t grid;      /* blocks; RESIDENT, SHARED: enough for all */
     uint32_t chunks;    /* SPLIT: parts of a line; rows: of 1024 accesses, channels: of 32 elements */
-    uint32_t overlaps;  /* RESIDENT, CHANNELS_SHARED: 1 launches while the previous kernel of the stream ends and waits for it. Needs compute capability 9.0 */
-    uint32_t tiles;     /* CHANNELS_RESIDENT, CHANNELS_SHARED: that a block takes, 1 or, of 16-bit elements, 2: forward 32 vectors and more than 128
+    uint32_t
+        overlaps; /* RESIDENT, CHANNELS_SHARED: 1 launches while the previous kernel of the stream ends and waits for it. Needs compute capability 9.0 */
+    uint32_t tiles; /* CHANNELS_RESIDENT, CHANNELS_SHARED: that a block takes, 1 or, of 16-bit elements, 2: forward 32 vectors and more than 128
                            threads a tile */
 } bops_softmax_choice;
 

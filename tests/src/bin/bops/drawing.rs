@@ -36,7 +36,7 @@ fn drawn<B: DrawingBackend>(on: B, title: &str, rows: &[Row]) -> Result<(), Draw
         .caption(title, ("sans-serif", 17))
         .margin(10)
         .x_label_area_size(34)
-        .y_label_area_size(250)
+        .y_label_area_size(265)
         .build_cartesian_2d((0.95 * least..1.1 * most).log_scale().base(2.0), count..0.0)?;
     chart
         .configure_mesh()
@@ -57,7 +57,7 @@ fn drawn<B: DrawingBackend>(on: B, title: &str, rows: &[Row]) -> Result<(), Draw
         let pass = if row.pass == "fw" { "forward" } else { "backward" };
         let (_, y) = chart.backend_coord(&(1.0, middle));
         area.draw(&Text::new(format!("{} {pass}", row.op), (16, y - 6), ("sans-serif", 13).into_font()))?;
-        area.draw(&Text::new(format!("{mean:.2}"), (225, y - 6), ("sans-serif", 13).into_font().color(&color)))?;
+        area.draw(&Text::new(format!("{mean:.2}"), (240, y - 6), ("sans-serif", 13).into_font().color(&color)))?;
     }
     chart.draw_series([PathElement::new([(1.0, 0.0), (1.0, count)], BLACK)])?;
     area.present()
