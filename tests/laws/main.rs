@@ -77,9 +77,9 @@ fn main() -> ExitCode {
         trials.push(on("a_queue_of_another_device_is_refused", other_queue));
     }
     #[cfg(feature = "wgpu")]
-    for name in WGPU_LAWS {
+    for (name, law) in wgpu::LAWS {
         let absent = target("wgpu").and_then(|target| target.device.as_ref().err().cloned());
-        trials.push(unless(absent, Trial::test(format!("{name}/wgpu"), || Ok(wgpu::law(name)?))));
+        trials.push(unless(absent, Trial::test(format!("{name}/wgpu"), move || Ok(law()?))));
     }
     for name in CUDA_LAWS {
         trials.push(unless(cuda_lacks(name), Trial::test(format!("{name}/cuda"), || cuda_law(name))));
@@ -94,14 +94,6 @@ fn unless(reason: Option<String>, trial: Trial) -> Trial {
         None => trial,
     }
 }
-
-/// The laws of `wgpu.rs`.
-#[cfg(feature = "wgpu")]
-const WGPU_LAWS: [&str; 3] = [
-    "buffers_that_cannot_be_bound_are_named",
-    "what_is_not_submitted_cannot_be_had",
-    "offsets_without_immediates_are_for_bind",
-];
 
 /// The laws of `cuda.rs`.
 const CUDA_LAWS: [&str; 4] = [

@@ -14,14 +14,14 @@ use crate::x;
 /// Bytes of an operand of `x(&[4, 8])`.
 const BYTES: u64 = 4 * 8 * 4;
 
-pub(crate) fn law(name: &str) -> Result<()> {
-    match name {
-        "buffers_that_cannot_be_bound_are_named" => unusable_buffers(),
-        "what_is_not_submitted_cannot_be_had" => unsubmitted(),
-        "offsets_without_immediates_are_for_bind" => offsets(),
-        _ => anyhow::bail!("no law is named {name}"),
-    }
-}
+type Law = fn() -> Result<()>;
+
+/// The laws and their names.
+pub(crate) const LAWS: [(&str, Law); 3] = [
+    ("buffers_that_cannot_be_bound_are_named", unusable_buffers),
+    ("what_is_not_submitted_cannot_be_had", unsubmitted),
+    ("offsets_without_immediates_are_for_bind", offsets),
+];
 
 fn buffer(device: &wgpu::Device, size: u64, usage: BufferUsages) -> wgpu::Buffer {
     device.create_buffer(&wgpu::BufferDescriptor { label: None, size, usage, mapped_at_creation: false })
