@@ -10,8 +10,7 @@ use baracuda_ops::{
 };
 use serde_json::Value;
 
-use super::row_norm::run_in_f64;
-use super::{Contract, Named, Subject};
+use super::{Contract, FLOATS, Named, Subject, channels_last, dense, run_in_f64, strided};
 use crate::case::{Case, Data, Random, distinct};
 use crate::judge::{Expected, budget};
 use crate::values::Tensors;
@@ -39,8 +38,6 @@ pub(super) const BACKWARD: Subject = Subject {
     run_typed: run_backward,
     features: backward_features,
 };
-
-const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 
 /// A forward before it is a descriptor.
 #[derive(Clone)]
@@ -72,18 +69,6 @@ impl Form {
             None => Ok(descriptor),
         }
     }
-}
-
-fn dense(dtype: DType, dims: &[u64]) -> TensorDesc {
-    TensorDesc::contiguous(dtype, dims).expect("a valid shape")
-}
-
-fn channels_last(dtype: DType, dims: &[u64]) -> TensorDesc {
-    TensorDesc::channels_last(dtype, dims).expect("a valid shape")
-}
-
-fn strided(dtype: DType, dims: &[u64], strides: &[u64]) -> TensorDesc {
-    TensorDesc::strided(dtype, dims, strides).expect("a valid layout")
 }
 
 /// Every form with the data it runs on, and whether it runs in every mode.
@@ -156,13 +141,9 @@ fn forms() -> Vec<(Form, Data, bool)> {
     forms
 }
 
-fn with_core(case: Case, core: bool) -> Case {
-    if core { case.core() } else { case }
-}
-
 fn forward_cases() -> Vec<Case> {
     let valid = |form: &Form| AnyDescriptor::new(form.forward().expect("the case lists hold valid descriptors"));
-    distinct(forms().iter().map(|(form, data, core)| with_core(Case::new(valid(form), *data), *core)).collect())
+    distinct(forms().iter().map(|(form, data, core)| Case::new(valid(form), *data).core(*core)).collect())
 }
 
 fn backward_cases() -> Vec<Case> {
@@ -170,7 +151,7 @@ fn backward_cases() -> Vec<Case> {
         let backward = form.forward().and_then(|forward| forward.backward());
         AnyDescriptor::new(backward.expect("the case lists hold valid descriptors"))
     };
-    distinct(forms().iter().map(|(form, data, core)| with_core(Case::new(valid(form), *data), *core)).collect())
+    distinct(forms().iter().map(|(form, data, core)| Case::new(valid(form), *data).core(*core)).collect())
 }
 
 /// GPUs take tensors whose spatial extents collapse to one stride.

@@ -9,14 +9,10 @@ use baracuda_ops::{
 };
 use serde_json::Value;
 
-use super::row_norm::run_in_f64;
-use super::{Contract, Named, Subject};
+use super::{CHAIN, Contract, FLOATS, Named, Subject, channels_last, dense, run_in_f64, strided};
 use crate::case::{Case, Data, Random, distinct};
 use crate::judge::{Expected, budget};
 use crate::values::Tensors;
-
-/// The longest chain of additions plus the depth of the tree above it that the contract allows a reduction.
-const CHAIN: f64 = 48.0;
 
 pub(super) const FORWARD: Subject = Subject {
     name: "softmax",
@@ -41,20 +37,6 @@ pub(super) const BACKWARD: Subject = Subject {
     run_typed: run_backward,
     features: backward_features,
 };
-
-const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
-
-fn dense(dtype: DType, dims: &[u64]) -> TensorDesc {
-    TensorDesc::contiguous(dtype, dims).expect("a valid shape")
-}
-
-fn channels_last(dtype: DType, dims: &[u64]) -> TensorDesc {
-    TensorDesc::channels_last(dtype, dims).expect("a valid shape")
-}
-
-fn strided(dtype: DType, dims: &[u64], strides: &[u64]) -> TensorDesc {
-    TensorDesc::strided(dtype, dims, strides).expect("a valid layout")
-}
 
 /// A forward before it is a descriptor.
 #[derive(Clone)]
@@ -245,7 +227,7 @@ fn case(descriptor: AnyDescriptor, data: Data, core: bool) -> Case {
     let mut case = Case::new(descriptor, data);
     // One element leaves the others nothing.
     case.may_be_constant |= data == Data::Outlier;
-    if core { case.core() } else { case }
+    case.core(core)
 }
 
 fn forward_cases() -> Vec<Case> {
