@@ -134,6 +134,9 @@ const MANY_ROUNDS: [u64; 3] = [4, 36, 65_600];
 /// Groups that no cluster holds, or that leave multiprocessors of a large device without one.
 const LARGE_GROUPS: [u64; 3] = [1, 16, 525_004];
 
+/// A group of 16-bit elements of more parts than its workgroups merge themselves on wgpu.
+const MANY_PARTS: [u64; 3] = [1, 1, 266_248];
+
 /// Two groups of channels, or two channels of both samples, each more than a large device holds on chip.
 const OVERFLOWING_GROUPS: [u64; 3] = [2, 2, 4_400_004];
 
@@ -374,6 +377,7 @@ fn forward_cases<F: Family>() -> Vec<Case> {
         if F::HAS_RESIDUAL {
             let form = Form { residual: true, ..Form::affine(dense(dtype, &ODD_EXTENTS), 0, DType::F32) };
             add(form.clone(), Data::Normal, false);
+            add(form.clone().running(Running::Inference), Data::Normal, false);
             add(form.act(Activation::Relu).running(Running::Momentum(0.1)), Data::Normal, dtype == DType::BF16);
             if dtype == DType::BF16 {
                 add(Form::affine(dense(dtype, &MANY_SEGMENTS), 0, DType::F32), Data::Normal, false);
@@ -540,6 +544,8 @@ fn backward_cases<F: Family>() -> Vec<Case> {
         if dtype == DType::BF16 {
             let form = Form::affine(dense(dtype, &MANY_ROUNDS), F::groups(6), DType::F32);
             add(GradientForm::all(form.act(Activation::Silu)), Data::Normal, false);
+            let form = Form::affine(dense(dtype, &MANY_PARTS), F::groups(1), DType::F32);
+            add(GradientForm::all(form), Data::Normal, false);
         }
         if dtype != DType::F64 {
             let form = Form::affine(dense(dtype, &IN_REGISTERS), F::groups(IN_REGISTERS[1]), DType::F32);
