@@ -6,7 +6,9 @@ use anyhow::{Context, Result};
 use baracuda_ops::{Activation, AnyDescriptor, Backend, DType, Error, Gradients, Slot, TensorDesc};
 use serde_json::Value;
 
-use super::{CHAIN, Contract, FLOATS, RunTyped, Subject, channels_last as last, dense, run_in_f64, strided};
+use super::{
+    CHAIN, Contract, FLOATS, RunTyped, Subject, channels_last as last, dense, features, json_of, run_in_f64, strided,
+};
 use crate::case::{Case, Data, Random, distinct};
 use crate::judge::{Expected, budget};
 use crate::values::Tensors;
@@ -614,12 +616,10 @@ struct Fields {
 
 impl Fields {
     fn of(descriptor: &AnyDescriptor) -> Result<Self> {
-        let line = descriptor.line();
-        let (op, json) = line.split_once(' ').context("a repro line has a JSON")?;
-        let json: Value = serde_json::from_str(json)?;
+        let json = json_of(descriptor)?;
         let dims: Vec<usize> = descriptor.slots()[0].desc.dims().iter().map(|d| *d as usize).collect();
         let is_inference = json["inference"].as_bool().unwrap_or(false);
-        let groups = match op.trim_end_matches("_backward") {
+        let groups = match descriptor.name().trim_end_matches("_backward") {
             "group_norm" => json["groups"].as_u64().context("groups")? as usize,
             "instance_norm" if !is_inference => dims[1],
             _ => 0,
@@ -1042,15 +1042,7 @@ fn expect_backward(
 
 /// Rows of the support table of forward.
 fn forward_features<F: Family>() -> Vec<(String, AnyDescriptor)> {
-    let mut features = Vec::new();
-    for dtype in FLOATS {
-        for (what, form) in feature_forms::<F>(dtype) {
-            if let Ok(descriptor) = F::forward(&form) {
-                features.push((format!("{dtype}: {what}"), descriptor));
-            }
-        }
-    }
-    features
+    features(feature_forms::<F>, F::forward)
 }
 
 /// Rows of the support table of backward.

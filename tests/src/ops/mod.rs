@@ -111,6 +111,29 @@ fn strided(dtype: DType, dims: &[u64], strides: &[u64]) -> TensorDesc {
     TensorDesc::strided(dtype, dims, strides).expect("a valid layout")
 }
 
+/// Rows of the support table: of each type what is asked for, where it makes a descriptor.
+fn features<W: std::fmt::Display, F>(
+    asked_for: fn(DType) -> Vec<(W, F)>,
+    pass: fn(&F) -> Result<AnyDescriptor, Error>,
+) -> Vec<(String, AnyDescriptor)> {
+    let mut features = Vec::new();
+    for dtype in FLOATS {
+        for (what, form) in asked_for(dtype) {
+            if let Ok(descriptor) = pass(&form) {
+                features.push((format!("{dtype}: {what}"), descriptor));
+            }
+        }
+    }
+    features
+}
+
+/// The fields of a descriptor, as they are written.
+fn json_of(descriptor: &AnyDescriptor) -> Result<Value> {
+    let line = descriptor.line();
+    let (_, json) = line.split_once(' ').context("a repro line has a JSON")?;
+    Ok(serde_json::from_str(json)?)
+}
+
 /// Runs a descriptor whose operands are all dense f64 on the CPU. Operands that are read and written are among inputs and outputs.
 fn run_in_f64(op: &str, json: &Value, inputs: &BTreeMap<&str, &[f64]>) -> Result<BTreeMap<String, Vec<f64>>> {
     let device = Device::cpu();

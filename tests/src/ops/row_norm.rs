@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use baracuda_ops::{AnyDescriptor, Backend, DType, Error, Gradients, Slot, TensorDesc};
 use serde_json::Value;
 
-use super::{CHAIN, Contract, FLOATS, RunTyped, Subject, dense, run_in_f64, strided};
+use super::{CHAIN, Contract, FLOATS, RunTyped, Subject, dense, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Random, distinct};
 use crate::judge::{Expected, budget};
 use crate::values::Tensors;
@@ -358,9 +358,7 @@ struct Fields {
 
 impl Fields {
     fn of(descriptor: &AnyDescriptor) -> Result<Self> {
-        let line = descriptor.line();
-        let (_, json) = line.split_once(' ').context("a repro line has a JSON")?;
-        let json: Value = serde_json::from_str(json)?;
+        let json = json_of(descriptor)?;
         let dims = descriptor.slots()[0].desc.dims().to_vec();
         let normalized = json["normalized_dims"].as_u64().context("normalized_dims")? as usize;
         let (outer, inner) = dims.split_at(dims.len() - normalized);
