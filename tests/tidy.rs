@@ -229,6 +229,14 @@ fn comments_describe_the_present() {
 }
 
 /// A kernel file whose other half exists says in its first lines what the pair is, by the other's name or by the op's.
+/// Cargo looks for no tests in the sources of the harness.
+#[test]
+fn the_harness_has_its_tests_beside_it() {
+    for (path, text) in sources("tests/src", &["rs"]) {
+        assert!(!text.contains("#[test]"), "{}: no one would run this test", path.display());
+    }
+}
+
 #[test]
 fn kernels_begin_with_a_comment() {
     for (path, text) in sources("csrc", &["wgsl", "cuh"]) {

@@ -599,7 +599,6 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
                                               : action(row_norm_resident<T, P, centered, vec_bytes, n, false, false>, shape, a);
                 };
                 if constexpr (wide) {
-                    if (c.vectors == 1) return resident(std::integral_constant<int, 1>());
                     if (c.vectors == 2) return resident(std::integral_constant<int, 2>());
                     if (c.vectors == 4) return resident(std::integral_constant<int, 4>());
                     if constexpr (sizeof(T) == 4)

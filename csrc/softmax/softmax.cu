@@ -527,7 +527,6 @@ template <typename T, typename Action> bops_status for_kernels(const bops_softma
                     using held = std::true_type;
                     using packed_only = std::bool_constant<sizeof(T) != 2>;
                     if constexpr (vec_bytes == 16) {
-                        if (c.vectors == 1) return resident(integral_constant<int, 1>(), held());
                         if (c.vectors == 2) return resident(integral_constant<int, 2>(), held());
                         if (c.vectors == 4 && c.across <= 256) return resident(integral_constant<int, 4>(), held());
                         if (c.vectors == 4) return resident(integral_constant<int, 4>(), packed_only());

@@ -6,7 +6,9 @@ use anyhow::{Context, Result, ensure};
 use baracuda_ops::{
     Device, Error, LayerNormArgs, LayerNormDescriptor, Mem, MemMut, Plan, PlanOptions, Queue, Workspace,
 };
-use baracuda_ops_tests::target::{full_device, plain_device};
+use baracuda_ops_tests::case::Case;
+use baracuda_ops_tests::modes::{self, Mode, Outcome};
+use baracuda_ops_tests::target::{full_device, plain_device, target};
 use wgpu::BufferUsages;
 
 use crate::x;
@@ -17,10 +19,11 @@ const BYTES: u64 = 4 * 8 * 4;
 type Law = fn() -> Result<()>;
 
 /// The laws and their names.
-pub(crate) const LAWS: [(&str, Law); 3] = [
+pub(crate) const LAWS: [(&str, Law); 4] = [
     ("buffers_that_cannot_be_bound_are_named", unusable_buffers),
     ("what_is_not_submitted_cannot_be_had", unsubmitted),
     ("offsets_without_immediates_are_for_bind", offsets),
+    ("grids_of_two_dimensions_reach_every_workgroup", grids),
 ];
 
 fn buffer(device: &wgpu::Device, size: u64, usage: BufferUsages) -> wgpu::Buffer {
@@ -107,4 +110,20 @@ fn offsets() -> Result<()> {
     ensure!(error.to_string().contains("bind"), "{error}");
     plan.bind(args(), Workspace::none())?.run(&mut ops.queue())?;
     Ok(ops.queue().finish()?)
+}
+
+/// Cases whose dispatches all have more workgroups than `wgpu-plain` has in one dimension.
+fn grids() -> Result<()> {
+    let plain = target("wgpu-plain").context("no target wgpu-plain")?;
+    for case in [
+        // A workgroup a row.
+        r#"softmax {"x":{"dtype":"f32","dims":[17,1000]},"axis":1}"#,
+        r#"layer_norm {"x":{"dtype":"f32","dims":[17,1000]},"normalized_dims":1,"weight":"f32","eps":1e-5}"#,
+        // 70 workgroups for the sums of 1105 segments and again for dx, 17 for the means of 17 groups of 65 parts.
+        r#"group_norm_backward {"x":{"dtype":"f32","dims":[17,65,32]},"groups":1,"weight":"f32","dx":true}"#,
+    ] {
+        let outcome = modes::run(&Case::parse(case)?, Mode::Values, plain).context(case)?;
+        ensure!(matches!(outcome, Outcome::Ran(_)), "{case}: {outcome:?}");
+    }
+    Ok(())
 }

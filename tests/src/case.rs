@@ -155,9 +155,9 @@ impl Case {
         Self { descriptor, data, is_core: false, is_cpu_only, may_be_constant }
     }
 
-    /// The same case, in every mode.
-    pub fn core(self) -> Self {
-        Self { is_core: true, ..self }
+    /// The same case, in every mode or not.
+    pub fn core(self, is_core: bool) -> Self {
+        Self { is_core, ..self }
     }
 
     /// The repro line: op, JSON, and the data unless it is normal.

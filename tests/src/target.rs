@@ -5,12 +5,15 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use baracuda_ops::{AnyDescriptor, AnyPlan, Backend, DType, Device, DeviceProps, PlanOptions};
 
+/// The most workgroups of one dimension on `wgpu-plain`, where no case has more than the square of it.
+#[cfg(feature = "wgpu")]
+const PLAIN_GROUPS: u32 = 16;
 /// Plans that a target keeps: of the cases that trials side by side are on.
 const KEPT: usize = 16;
 
 /// A device under the name that trials have.
 pub struct Target {
-    /// `cpu`, `cuda`, `wgpu`, or `wgpu-plain`: the same adapter without optional features and with the default limits.
+    /// `cpu`, `cuda`, `wgpu`, or `wgpu-plain`: the same adapter without optional features and with limits that every adapter has.
     pub name: &'static str,
     /// The backend.
     pub backend: Backend,
@@ -175,13 +178,17 @@ fn wgpu_device(_: Wgpu) -> Result<Device, String> {
     Err("built without the feature wgpu".into())
 }
 
-/// A device of the caller without optional features and with the default limits.
+/// A device of the caller without optional features and with the default limits, but for the workgroups of one dimension: few, so that small
+/// cases have the grids of two dimensions that else only the largest tensors have.
 ///
 /// # Errors
 /// wgpu's.
 #[cfg(feature = "wgpu")]
 pub fn plain_device() -> anyhow::Result<(wgpu::Device, wgpu::Queue)> {
-    callers_device(|_| wgpu::DeviceDescriptor::default())
+    callers_device(|_| wgpu::DeviceDescriptor {
+        required_limits: wgpu::Limits { max_compute_workgroups_per_dimension: PLAIN_GROUPS, ..Default::default() },
+        ..Default::default()
+    })
 }
 
 /// A device of the caller with what the library makes use of.

@@ -3,19 +3,15 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use baracuda_ops::{
-    Access, Activation, AnyDescriptor, Backend, DType, Device, Error, Gradients, Mem, MemMut, PlanOptions, Slot,
-    TensorDesc, Workspace,
-};
+use baracuda_ops::{Activation, AnyDescriptor, Backend, DType, Error, Gradients, Slot, TensorDesc};
 use serde_json::Value;
 
-use super::{Contract, RunTyped, Subject};
+use super::{
+    CHAIN, Contract, FLOATS, RunTyped, Subject, channels_last as last, dense, features, json_of, run_in_f64, strided,
+};
 use crate::case::{Case, Data, Random, distinct};
 use crate::judge::{Expected, budget};
 use crate::values::Tensors;
-
-/// The longest chain of additions plus the depth of the tree above it that the contract allows a reduction.
-const CHAIN: f64 = 48.0;
 
 /// Where the statistics come from, and what becomes of the running ones.
 #[derive(Clone, Copy, PartialEq)]
@@ -140,6 +136,9 @@ const MANY_ROUNDS: [u64; 3] = [4, 36, 65_600];
 /// Groups that no cluster holds, or that leave multiprocessors of a large device without one.
 const LARGE_GROUPS: [u64; 3] = [1, 16, 525_004];
 
+/// A group of 16-bit elements of more parts than its workgroups merge themselves on wgpu.
+const MANY_PARTS: [u64; 3] = [1, 1, 266_248];
+
 /// Two groups of channels, or two channels of both samples, each more than a large device holds on chip.
 const OVERFLOWING_GROUPS: [u64; 3] = [2, 2, 4_400_004];
 
@@ -163,7 +162,6 @@ const SMALL_SAMPLES: [u64; 3] = [264, 64, 131];
 const IN_REGISTERS: [u64; 3] = [2, 16, 4000];
 const PARTLY_IN_REGISTERS: [u64; 3] = [1, 1, 262_144];
 
-const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 const ACTIVATIONS: [Activation; 6] = [
     Activation::Relu,
     Activation::GeluErf,
@@ -172,18 +170,6 @@ const ACTIVATIONS: [Activation; 6] = [
     Activation::Sigmoid,
     Activation::Tanh,
 ];
-
-fn dense(dtype: DType, dims: &[u64]) -> TensorDesc {
-    TensorDesc::contiguous(dtype, dims).expect("a valid shape")
-}
-
-fn last(dtype: DType, dims: &[u64]) -> TensorDesc {
-    TensorDesc::channels_last(dtype, dims).expect("a valid shape")
-}
-
-fn strided(dtype: DType, dims: &[u64], strides: &[u64]) -> TensorDesc {
-    TensorDesc::strided(dtype, dims, strides).expect("a valid layout")
-}
 
 /// Whether a type takes a shape. f64 and f16 differ from f32 and bf16 only in how elements are read and written.
 fn is_kept(dtype: DType, dims: &[u64], core: bool) -> bool {
@@ -195,10 +181,6 @@ fn is_kept(dtype: DType, dims: &[u64], core: bool) -> bool {
         DType::F16 => core || elements < 1500,
         _ => true,
     }
-}
-
-fn with_core(case: Case, is_core: bool) -> Case {
-    if is_core { case.core() } else { case }
 }
 
 /// The options of forward over one x: every one in f32, f64 and contiguous bf16, else one of each kind. A GPU compiles a shader for
@@ -330,7 +312,7 @@ fn forward_cases<F: Family>() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |form: Form, data: Data, core: bool| {
         let descriptor = F::forward(&form).expect("the case lists hold valid descriptors");
-        cases.push(with_core(Case::new(descriptor, data), core));
+        cases.push(Case::new(descriptor, data).core(core));
     };
     for dtype in FLOATS {
         for x in [dense(dtype, &[3, 6, 5, 7]), last(dtype, &[3, 6, 5, 7])] {
@@ -397,6 +379,7 @@ fn forward_cases<F: Family>() -> Vec<Case> {
         if F::HAS_RESIDUAL {
             let form = Form { residual: true, ..Form::affine(dense(dtype, &ODD_EXTENTS), 0, DType::F32) };
             add(form.clone(), Data::Normal, false);
+            add(form.clone().running(Running::Inference), Data::Normal, false);
             add(form.act(Activation::Relu).running(Running::Momentum(0.1)), Data::Normal, dtype == DType::BF16);
             if dtype == DType::BF16 {
                 add(Form::affine(dense(dtype, &MANY_SEGMENTS), 0, DType::F32), Data::Normal, false);
@@ -485,7 +468,7 @@ fn backward_cases<F: Family>() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |form: GradientForm, data: Data, core: bool| {
         let descriptor = F::backward(&form).expect("the case lists hold valid descriptors");
-        cases.push(with_core(Case::new(descriptor, data), core));
+        cases.push(Case::new(descriptor, data).core(core));
     };
     for dtype in FLOATS {
         for x in [dense(dtype, &[3, 6, 5, 7]), last(dtype, &[3, 6, 5, 7])] {
@@ -563,6 +546,8 @@ fn backward_cases<F: Family>() -> Vec<Case> {
         if dtype == DType::BF16 {
             let form = Form::affine(dense(dtype, &MANY_ROUNDS), F::groups(6), DType::F32);
             add(GradientForm::all(form.act(Activation::Silu)), Data::Normal, false);
+            let form = Form::affine(dense(dtype, &MANY_PARTS), F::groups(1), DType::F32);
+            add(GradientForm::all(form), Data::Normal, false);
         }
         if dtype != DType::F64 {
             let form = Form::affine(dense(dtype, &IN_REGISTERS), F::groups(IN_REGISTERS[1]), DType::F32);
@@ -631,12 +616,10 @@ struct Fields {
 
 impl Fields {
     fn of(descriptor: &AnyDescriptor) -> Result<Self> {
-        let line = descriptor.line();
-        let (op, json) = line.split_once(' ').context("a repro line has a JSON")?;
-        let json: Value = serde_json::from_str(json)?;
+        let json = json_of(descriptor)?;
         let dims: Vec<usize> = descriptor.slots()[0].desc.dims().iter().map(|d| *d as usize).collect();
         let is_inference = json["inference"].as_bool().unwrap_or(false);
-        let groups = match op.trim_end_matches("_backward") {
+        let groups = match descriptor.name().trim_end_matches("_backward") {
             "group_norm" => json["groups"].as_u64().context("groups")? as usize,
             "instance_norm" if !is_inference => dims[1],
             _ => 0,
@@ -785,44 +768,6 @@ fn input(data: Data, slot: &Slot, fields: &Fields, random: &mut Random) -> Vec<f
         "num_batches" => vec![(random.normal().abs() * 4.0).floor(); elements as usize],
         _ => (0..elements).map(|_| random.normal()).collect(),
     }
-}
-
-/// Runs a descriptor whose operands are all dense f64 on the CPU. Operands that are read and written are among inputs and outputs.
-fn run_in_f64(op: &str, json: &Value, inputs: &BTreeMap<&str, &[f64]>) -> Result<BTreeMap<String, Vec<f64>>> {
-    let device = Device::cpu();
-    let plan = AnyDescriptor::parse(op, &json.to_string())?.plan(&device, &PlanOptions::default())?;
-    let input = |name: &str| inputs.get(name).copied().with_context(|| format!("no input {name}"));
-    let mut outputs: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    let mut count: Vec<i64> = Vec::new();
-    for slot in plan.slots() {
-        let elements = slot.desc.elements() as usize;
-        let values = match slot.access {
-            Access::In => continue,
-            Access::Out => vec![f64::NAN; elements],
-            Access::InOut => input(slot.name)?.to_vec(),
-        };
-        if slot.desc.dtype() == DType::I64 {
-            count = values.iter().map(|v| *v as i64).collect();
-        } else {
-            outputs.insert(slot.name.into(), values);
-        }
-    }
-    let mut writable: BTreeMap<&str, &mut Vec<f64>> = outputs.iter_mut().map(|(n, v)| (n.as_str(), v)).collect();
-    let mut writable_count = Some(&mut count);
-    let mut operands = Vec::new();
-    for slot in plan.slots() {
-        operands.push(match (writable.remove(slot.name), slot.desc.dtype()) {
-            (Some(values), _) => MemMut::host(values.as_mut_slice()).into(),
-            (None, DType::I64) => MemMut::host(writable_count.take().context("one count")?.as_mut_slice()).into(),
-            (None, _) => Mem::host(input(slot.name)?).into(),
-        });
-    }
-    plan.run(&mut device.queue(), &operands, Workspace::none())?;
-    drop(operands);
-    if !count.is_empty() {
-        outputs.insert("num_batches".into(), count.iter().map(|v| *v as f64).collect());
-    }
-    Ok(outputs)
 }
 
 const FORWARD_CONTRACTS: &[Contract] = &[
@@ -1097,15 +1042,7 @@ fn expect_backward(
 
 /// Rows of the support table of forward.
 fn forward_features<F: Family>() -> Vec<(String, AnyDescriptor)> {
-    let mut features = Vec::new();
-    for dtype in FLOATS {
-        for (what, form) in feature_forms::<F>(dtype) {
-            if let Ok(descriptor) = F::forward(&form) {
-                features.push((format!("{dtype}: {what}"), descriptor));
-            }
-        }
-    }
-    features
+    features(feature_forms::<F>, F::forward)
 }
 
 /// Rows of the support table of backward.

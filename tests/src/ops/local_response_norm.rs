@@ -10,37 +10,34 @@ use baracuda_ops::{
 };
 use serde_json::Value;
 
-use super::row_norm::run_in_f64;
-use super::{Contract, Named, Subject};
+use super::{Contract, FLOATS, Named, Subject, channels_last, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Random, distinct};
 use crate::judge::{Expected, budget};
 use crate::values::Tensors;
 
 pub(super) const FORWARD: Subject = Subject {
     name: "local_response_norm",
-    cases: forward_cases,
+    cases: || cases(forward),
     is_cpu_only,
     may_be_constant: |_| false,
     input,
     expect: expect_forward,
     contracts: FORWARD_CONTRACTS,
     run_typed: run_forward,
-    features: forward_features,
+    features: || features(asked_for, forward),
 };
 
 pub(super) const BACKWARD: Subject = Subject {
     name: "local_response_norm_backward",
-    cases: backward_cases,
+    cases: || cases(backward),
     is_cpu_only,
     may_be_constant: |_| false,
     input,
     expect: expect_backward,
     contracts: BACKWARD_CONTRACTS,
     run_typed: run_backward,
-    features: backward_features,
+    features: || features(asked_for, backward),
 };
-
-const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 
 /// A forward before it is a descriptor.
 #[derive(Clone)]
@@ -74,16 +71,12 @@ impl Form {
     }
 }
 
-fn dense(dtype: DType, dims: &[u64]) -> TensorDesc {
-    TensorDesc::contiguous(dtype, dims).expect("a valid shape")
+fn forward(form: &Form) -> Result<AnyDescriptor, Error> {
+    form.forward().map(AnyDescriptor::new)
 }
 
-fn channels_last(dtype: DType, dims: &[u64]) -> TensorDesc {
-    TensorDesc::channels_last(dtype, dims).expect("a valid shape")
-}
-
-fn strided(dtype: DType, dims: &[u64], strides: &[u64]) -> TensorDesc {
-    TensorDesc::strided(dtype, dims, strides).expect("a valid layout")
+fn backward(form: &Form) -> Result<AnyDescriptor, Error> {
+    form.forward()?.backward().map(AnyDescriptor::new)
 }
 
 /// Every form with the data it runs on, and whether it runs in every mode.
@@ -156,21 +149,13 @@ fn forms() -> Vec<(Form, Data, bool)> {
     forms
 }
 
-fn with_core(case: Case, core: bool) -> Case {
-    if core { case.core() } else { case }
-}
-
-fn forward_cases() -> Vec<Case> {
-    let valid = |form: &Form| AnyDescriptor::new(form.forward().expect("the case lists hold valid descriptors"));
-    distinct(forms().iter().map(|(form, data, core)| with_core(Case::new(valid(form), *data), *core)).collect())
-}
-
-fn backward_cases() -> Vec<Case> {
-    let valid = |form: &Form| {
-        let backward = form.forward().and_then(|forward| forward.backward());
-        AnyDescriptor::new(backward.expect("the case lists hold valid descriptors"))
+/// The cases of a pass over every form.
+fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
+    let of = |(form, data, core): &(Form, Data, bool)| {
+        let descriptor = pass(form).expect("the case lists hold valid descriptors");
+        Case::new(descriptor, *data).core(*core)
     };
-    distinct(forms().iter().map(|(form, data, core)| with_core(Case::new(valid(form), *data), *core)).collect())
+    distinct(forms().iter().map(of).collect())
 }
 
 /// GPUs take tensors whose spatial extents collapse to one stride.
@@ -205,9 +190,7 @@ struct Fields {
 
 impl Fields {
     fn of(descriptor: &AnyDescriptor) -> Result<Self> {
-        let line = descriptor.line();
-        let (_, json) = line.split_once(' ').context("a repro line has a JSON")?;
-        let json: Value = serde_json::from_str(json)?;
+        let json = json_of(descriptor)?;
         let number = |name: &str| json[name].as_f64().with_context(|| format!("no {name}"));
         let (alpha, beta, k) = (number("alpha")?, number("beta")?, number("k")?);
         let size = json["size"].as_u64().context("no size")?;
@@ -367,18 +350,4 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
         ("planes apart", Form::plain(strided(dtype, &[8, 96, 27, 27], &[96000, 1000, 27, 1]), 5)),
         ("rows of planes apart", Form::plain(strided(dtype, &[8, 96, 27, 27], &[96000, 1000, 30, 1]), 5)),
     ]
-}
-
-fn forward_features() -> Vec<(String, AnyDescriptor)> {
-    let named = |dtype: DType, (what, form): (&str, Form)| {
-        Some((format!("{dtype}: {what}"), AnyDescriptor::new(form.forward().ok()?)))
-    };
-    FLOATS.into_iter().flat_map(|dtype| asked_for(dtype).into_iter().filter_map(move |f| named(dtype, f))).collect()
-}
-
-fn backward_features() -> Vec<(String, AnyDescriptor)> {
-    let named = |dtype: DType, (what, form): (&str, Form)| {
-        Some((format!("{dtype}: {what}"), AnyDescriptor::new(form.forward().ok()?.backward().ok()?)))
-    };
-    FLOATS.into_iter().flat_map(|dtype| asked_for(dtype).into_iter().filter_map(move |f| named(dtype, f))).collect()
 }

@@ -1,7 +1,12 @@
 //! What the harness knows of each op: cases, inputs, expected values and budgets, and how its typed arguments are made.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
-use baracuda_ops::{AnyDescriptor, Backend, Device, Error, Mem, MemMut, PlanOptions, Queue, Slot, Workspace};
+use baracuda_ops::{
+    Access, AnyDescriptor, Backend, DType, Device, Error, Mem, MemMut, PlanOptions, Queue, Slot, TensorDesc, Workspace,
+};
+use serde_json::Value;
 
 use crate::case::{Case, Random};
 use crate::judge::Expected;
@@ -86,4 +91,83 @@ pub trait Named {
 /// Its absence.
 pub fn subject(name: &str) -> Result<&'static Subject> {
     SUBJECTS.iter().find(|s| s.name == name).with_context(|| format!("{name} has no cases under tests/src/ops"))
+}
+
+/// The element types that every op has.
+const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
+
+/// The longest chain of additions plus the depth of the tree above it that the contract allows a reduction.
+const CHAIN: f64 = 48.0;
+
+fn dense(dtype: DType, dims: &[u64]) -> TensorDesc {
+    TensorDesc::contiguous(dtype, dims).expect("a valid shape")
+}
+
+fn channels_last(dtype: DType, dims: &[u64]) -> TensorDesc {
+    TensorDesc::channels_last(dtype, dims).expect("a valid shape")
+}
+
+fn strided(dtype: DType, dims: &[u64], strides: &[u64]) -> TensorDesc {
+    TensorDesc::strided(dtype, dims, strides).expect("a valid layout")
+}
+
+/// Rows of the support table: of each type what is asked for, where it makes a descriptor.
+fn features<W: std::fmt::Display, F>(
+    asked_for: fn(DType) -> Vec<(W, F)>,
+    pass: fn(&F) -> Result<AnyDescriptor, Error>,
+) -> Vec<(String, AnyDescriptor)> {
+    let mut features = Vec::new();
+    for dtype in FLOATS {
+        for (what, form) in asked_for(dtype) {
+            if let Ok(descriptor) = pass(&form) {
+                features.push((format!("{dtype}: {what}"), descriptor));
+            }
+        }
+    }
+    features
+}
+
+/// The fields of a descriptor, as they are written.
+fn json_of(descriptor: &AnyDescriptor) -> Result<Value> {
+    let line = descriptor.line();
+    let (_, json) = line.split_once(' ').context("a repro line has a JSON")?;
+    Ok(serde_json::from_str(json)?)
+}
+
+/// Runs a descriptor whose operands are all dense f64 on the CPU. Operands that are read and written are among inputs and outputs.
+fn run_in_f64(op: &str, json: &Value, inputs: &BTreeMap<&str, &[f64]>) -> Result<BTreeMap<String, Vec<f64>>> {
+    let device = Device::cpu();
+    let plan = AnyDescriptor::parse(op, &json.to_string())?.plan(&device, &PlanOptions::default())?;
+    let input = |name: &str| inputs.get(name).copied().with_context(|| format!("no input {name}"));
+    let mut outputs: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    let mut count: Vec<i64> = Vec::new();
+    for slot in plan.slots() {
+        let elements = slot.desc.elements() as usize;
+        let values = match slot.access {
+            Access::In => continue,
+            Access::Out => vec![f64::NAN; elements],
+            Access::InOut => input(slot.name)?.to_vec(),
+        };
+        if slot.desc.dtype() == DType::I64 {
+            count = values.iter().map(|v| *v as i64).collect();
+        } else {
+            outputs.insert(slot.name.into(), values);
+        }
+    }
+    let mut writable: BTreeMap<&str, &mut Vec<f64>> = outputs.iter_mut().map(|(n, v)| (n.as_str(), v)).collect();
+    let mut writable_count = Some(&mut count);
+    let mut operands = Vec::new();
+    for slot in plan.slots() {
+        operands.push(match (writable.remove(slot.name), slot.desc.dtype()) {
+            (Some(values), _) => MemMut::host(values.as_mut_slice()).into(),
+            (None, DType::I64) => MemMut::host(writable_count.take().context("one count")?.as_mut_slice()).into(),
+            (None, _) => Mem::host(input(slot.name)?).into(),
+        });
+    }
+    plan.run(&mut device.queue(), &operands, Workspace::none())?;
+    drop(operands);
+    if !count.is_empty() {
+        outputs.insert("num_batches".into(), count.iter().map(|v| *v as f64).collect());
+    }
+    Ok(outputs)
 }

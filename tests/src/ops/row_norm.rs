@@ -3,18 +3,13 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use baracuda_ops::{
-    AnyDescriptor, Backend, DType, Device, Error, Gradients, Mem, MemMut, PlanOptions, Slot, TensorDesc, Workspace,
-};
+use baracuda_ops::{AnyDescriptor, Backend, DType, Error, Gradients, Slot, TensorDesc};
 use serde_json::Value;
 
-use super::{Contract, RunTyped, Subject};
+use super::{CHAIN, Contract, FLOATS, RunTyped, Subject, dense, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Random, distinct};
 use crate::judge::{Expected, budget};
 use crate::values::Tensors;
-
-/// The longest chain of additions plus the depth of the tree above it that the contract allows a reduction.
-const CHAIN: f64 = 48.0;
 
 /// A forward before it is a descriptor.
 #[derive(Clone)]
@@ -103,16 +98,6 @@ pub(super) const fn backward_subject<F: Family>(name: &'static str, run_typed: R
     }
 }
 
-const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
-
-fn dense(dtype: DType, dims: &[u64]) -> TensorDesc {
-    TensorDesc::contiguous(dtype, dims).expect("a valid shape")
-}
-
-fn strided(dtype: DType, dims: &[u64], strides: &[u64]) -> TensorDesc {
-    TensorDesc::strided(dtype, dims, strides).expect("a valid layout")
-}
-
 /// Rows and columns: odd, around every vector width and tier, many rows, few rows, none.
 fn shapes() -> Vec<(u64, u64)> {
     let mut shapes = vec![(1, 1), (3, 1), (7, 17), (5, 127), (5, 128), (5, 129), (5, 1023), (2, 4097), (1, 16384)];
@@ -160,15 +145,11 @@ fn is_core(dtype: DType, shape: (u64, u64)) -> bool {
     }
 }
 
-fn with_core(case: Case, is_core: bool) -> Case {
-    if is_core { case.core() } else { case }
-}
-
 fn forward_cases<F: Family>() -> Vec<Case> {
     let mut cases = Vec::new();
     let mut add = |form: Form, data: Data, core: bool| {
         let descriptor = F::forward(&form).expect("the case lists hold valid descriptors");
-        cases.push(with_core(Case::new(descriptor, data), core));
+        cases.push(Case::new(descriptor, data).core(core));
     };
     for dtype in FLOATS {
         // Every option.
@@ -301,7 +282,7 @@ fn backward_cases<F: Family>() -> Vec<Case> {
     let mut add = |form: GradientForm, data: Data, core: bool| {
         // The only refusal is that of a backward without any gradient, which some of the subsets below are.
         let Ok(descriptor) = F::backward(&form) else { return };
-        cases.push(with_core(Case::new(descriptor, data), core));
+        cases.push(Case::new(descriptor, data).core(core));
     };
     for dtype in FLOATS {
         let x = dense(dtype, &[6, 256]);
@@ -377,9 +358,7 @@ struct Fields {
 
 impl Fields {
     fn of(descriptor: &AnyDescriptor) -> Result<Self> {
-        let line = descriptor.line();
-        let (_, json) = line.split_once(' ').context("a repro line has a JSON")?;
-        let json: Value = serde_json::from_str(json)?;
+        let json = json_of(descriptor)?;
         let dims = descriptor.slots()[0].desc.dims().to_vec();
         let normalized = json["normalized_dims"].as_u64().context("normalized_dims")? as usize;
         let (outer, inner) = dims.split_at(dims.len() - normalized);
@@ -452,33 +431,6 @@ fn forward_json(fields: &Fields) -> Value {
         "normalized_dims": fields.json["normalized_dims"],
         "stats": true,
     })
-}
-
-/// Runs a descriptor whose operands are all dense f64 on the CPU.
-pub(super) fn run_in_f64(
-    op: &str,
-    json: &Value,
-    inputs: &BTreeMap<&str, &[f64]>,
-) -> Result<BTreeMap<String, Vec<f64>>> {
-    let device = Device::cpu();
-    let plan = AnyDescriptor::parse(op, &json.to_string())?.plan(&device, &PlanOptions::default())?;
-    let mut outputs: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for slot in plan.slots().iter().filter(|s| !inputs.contains_key(s.name)) {
-        outputs.insert(slot.name.into(), vec![f64::NAN; slot.desc.elements() as usize]);
-    }
-    let mut writable: BTreeMap<&str, &mut Vec<f64>> = outputs.iter_mut().map(|(n, v)| (n.as_str(), v)).collect();
-    let mut operands = Vec::new();
-    for slot in plan.slots() {
-        operands.push(match writable.remove(slot.name) {
-            Some(values) => MemMut::host(values.as_mut_slice()).into(),
-            None => {
-                Mem::host(inputs.get(slot.name).copied().with_context(|| format!("no input {}", slot.name))?).into()
-            }
-        });
-    }
-    plan.run(&mut device.queue(), &operands, Workspace::none())?;
-    drop(operands);
-    Ok(outputs)
 }
 
 const FORWARD_CONTRACTS: &[Contract] = &[

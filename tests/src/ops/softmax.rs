@@ -9,52 +9,34 @@ use baracuda_ops::{
 };
 use serde_json::Value;
 
-use super::row_norm::run_in_f64;
-use super::{Contract, Named, Subject};
+use super::{CHAIN, Contract, FLOATS, Named, Subject, channels_last, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Random, distinct};
 use crate::judge::{Expected, budget};
 use crate::values::Tensors;
 
-/// The longest chain of additions plus the depth of the tree above it that the contract allows a reduction.
-const CHAIN: f64 = 48.0;
-
 pub(super) const FORWARD: Subject = Subject {
     name: "softmax",
-    cases: forward_cases,
+    cases: || cases(forward),
     is_cpu_only,
     may_be_constant,
     input: forward_input,
     expect: expect_forward,
     contracts: FORWARD_CONTRACTS,
     run_typed: run_forward,
-    features: forward_features,
+    features: || features(asked_for, forward),
 };
 
 pub(super) const BACKWARD: Subject = Subject {
     name: "softmax_backward",
-    cases: backward_cases,
+    cases: || cases(backward),
     is_cpu_only,
     may_be_constant,
     input: backward_input,
     expect: expect_backward,
     contracts: BACKWARD_CONTRACTS,
     run_typed: run_backward,
-    features: backward_features,
+    features: || features(asked_for, backward),
 };
-
-const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
-
-fn dense(dtype: DType, dims: &[u64]) -> TensorDesc {
-    TensorDesc::contiguous(dtype, dims).expect("a valid shape")
-}
-
-fn channels_last(dtype: DType, dims: &[u64]) -> TensorDesc {
-    TensorDesc::channels_last(dtype, dims).expect("a valid shape")
-}
-
-fn strided(dtype: DType, dims: &[u64], strides: &[u64]) -> TensorDesc {
-    TensorDesc::strided(dtype, dims, strides).expect("a valid layout")
-}
 
 /// A forward before it is a descriptor.
 #[derive(Clone)]
@@ -82,6 +64,14 @@ impl Form {
             None => Ok(descriptor),
         }
     }
+}
+
+fn forward(form: &Form) -> Result<AnyDescriptor, Error> {
+    form.forward().map(AnyDescriptor::new)
+}
+
+fn backward(form: &Form) -> Result<AnyDescriptor, Error> {
+    form.forward()?.backward().map(AnyDescriptor::new)
 }
 
 /// Rows: around every vector width and tier, many rows, few rows, none.
@@ -245,20 +235,16 @@ fn case(descriptor: AnyDescriptor, data: Data, core: bool) -> Case {
     let mut case = Case::new(descriptor, data);
     // One element leaves the others nothing.
     case.may_be_constant |= data == Data::Outlier;
-    if core { case.core() } else { case }
+    case.core(core)
 }
 
-fn forward_cases() -> Vec<Case> {
-    let valid = |form: &Form| AnyDescriptor::new(form.forward().expect("the case lists hold valid descriptors"));
-    distinct(forms().iter().map(|(form, data, core)| case(valid(form), *data, *core)).collect())
-}
-
-fn backward_cases() -> Vec<Case> {
-    let valid = |form: &Form| {
-        let backward = form.forward().and_then(|forward| forward.backward());
-        AnyDescriptor::new(backward.expect("the case lists hold valid descriptors"))
+/// The cases of a pass over every form.
+fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
+    let of = |(form, data, core): &(Form, Data, bool)| {
+        let descriptor = pass(form).expect("the case lists hold valid descriptors");
+        case(descriptor, *data, *core)
     };
-    distinct(forms().iter().map(|(form, data, core)| case(valid(form), *data, *core)).collect())
+    distinct(forms().iter().map(of).collect())
 }
 
 /// The fields that the harness reads back from a descriptor.
@@ -275,9 +261,7 @@ struct Fields {
 
 impl Fields {
     fn of(descriptor: &AnyDescriptor) -> Result<Self> {
-        let line = descriptor.line();
-        let (_, json) = line.split_once(' ').context("a repro line has a JSON")?;
-        let json: Value = serde_json::from_str(json)?;
+        let json = json_of(descriptor)?;
         let axis = json["axis"].as_u64().context("axis")? as usize;
         let dims: Vec<usize> = descriptor.slots()[0].desc.dims().iter().map(|&dim| dim as usize).collect();
         let (outer, inner) = (dims[..axis].iter().product(), dims[axis + 1..].iter().product());
@@ -472,18 +456,4 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
         ("planes apart", Form { x: strided(dtype, &[8, 21, 64, 60], &[90000, 4096, 64, 1]), ..image.clone() }),
         ("channels to channels-last", Form { y: Some(channels_last(dtype, &[8, 21, 64, 64])), ..image }),
     ]
-}
-
-fn forward_features() -> Vec<(String, AnyDescriptor)> {
-    let named = |dtype: DType, (what, form): (&str, Form)| {
-        Some((format!("{dtype}: {what}"), AnyDescriptor::new(form.forward().ok()?)))
-    };
-    FLOATS.into_iter().flat_map(|dtype| asked_for(dtype).into_iter().filter_map(move |f| named(dtype, f))).collect()
-}
-
-fn backward_features() -> Vec<(String, AnyDescriptor)> {
-    let named = |dtype: DType, (what, form): (&str, Form)| {
-        Some((format!("{dtype}: {what}"), AnyDescriptor::new(form.forward().ok()?.backward().ok()?)))
-    };
-    FLOATS.into_iter().flat_map(|dtype| asked_for(dtype).into_iter().filter_map(move |f| named(dtype, f))).collect()
 }

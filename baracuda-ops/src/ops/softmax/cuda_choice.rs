@@ -392,7 +392,8 @@ mod tests {
         match (tuned.variant, tuned.vec_bytes / p.element_bytes) {
             (sys::BOPS_SOFTMAX_ROWS_RESIDENT, 4 | 8) => {
                 let has_cluster = p.is_backward && matches!(tuned.vectors, 4 | 8);
-                has_cluster || (tuned.cluster == 1 && matches!(tuned.vectors, 1 | 2 | 4 | 8))
+                let has_block = matches!(tuned.vectors, 2 | 4 | 8) || (p.is_backward && tuned.vectors == 1);
+                has_cluster || (tuned.cluster == 1 && has_block)
             }
             (sys::BOPS_SOFTMAX_CHANNELS_RESIDENT, 4 | 8) => {
                 matches!(tuned.vectors, 4 | 8)

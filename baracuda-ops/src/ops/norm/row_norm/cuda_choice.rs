@@ -779,8 +779,8 @@ mod tests {
             match tuned.variant {
                 sys::BOPS_ROW_NORM_RESIDENT => {
                     let widths: &[u32] = match (tuned.vec_bytes, p.element_bytes) {
-                        (16, 2) => &[1, 2, 4],
-                        (16, _) => &[1, 2, 4, 8],
+                        (16, 2) => &[2, 4],
+                        (16, _) => &[2, 4, 8],
                         _ => &[16],
                     };
                     assert!(widths.contains(&tuned.vectors) && held >= p.cols, "{p:?} {tuned:?}");

@@ -262,7 +262,7 @@ impl Backward<'_> {
     fn merge(&self, props: &Props) -> Result<StepBuilder, Reason> {
         let segments = &self.segments;
         let parts = u64::from(self.params.group_parts);
-        let of_channel = segments.batch * u64::from(self.params.sum_slices);
+        let of_channel = if self.wants_parameters() { segments.batch * u64::from(self.params.sum_slices) } else { 0 };
         let team = merge_team(if segments.groups_are_channels { parts } else { parts.max(of_channel) }, props);
         let groups_of = if self.wants_means() { segments.group_count } else { 0 };
         let channels_of = if self.wants_parameters() { segments.channels } else { 0 };
