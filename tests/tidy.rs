@@ -228,7 +228,6 @@ fn comments_describe_the_present() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// A kernel file whose other half exists says in its first lines what the pair is, by the other's name or by the op's.
 /// Cargo looks for no tests in the sources of the harness.
 #[test]
 fn the_harness_has_its_tests_beside_it() {
@@ -237,6 +236,7 @@ fn the_harness_has_its_tests_beside_it() {
     }
 }
 
+/// A kernel file whose other half exists says in its first lines what the pair is, by the other's name or by the op's.
 #[test]
 fn kernels_begin_with_a_comment() {
     for (path, text) in sources("csrc", &["wgsl", "cuh"]) {
