@@ -17,10 +17,11 @@ const BYTES: u64 = 4 * 8 * 4;
 type Law = fn() -> Result<()>;
 
 /// The laws and their names.
-pub(crate) const LAWS: [(&str, Law); 3] = [
+pub(crate) const LAWS: [(&str, Law); 4] = [
     ("buffers_that_cannot_be_bound_are_named", unusable_buffers),
     ("what_is_not_submitted_cannot_be_had", unsubmitted),
     ("offsets_without_immediates_are_for_bind", offsets),
+    ("writes_of_half_words_leave_the_other_half", half_words),
 ];
 
 fn buffer(device: &wgpu::Device, size: u64, usage: BufferUsages) -> wgpu::Buffer {
@@ -107,4 +108,23 @@ fn offsets() -> Result<()> {
     ensure!(error.to_string().contains("bind"), "{error}");
     plan.bind(args(), Workspace::none())?.run(&mut ops.queue())?;
     Ok(ops.queue().finish()?)
+}
+
+/// Threads that each write one half of a word, as uploads of 16-bit tensors to one pool do.
+fn half_words() -> Result<()> {
+    const HALVES: u16 = 8;
+    let (device, queue) = full_device()?;
+    let ops = Device::wgpu(&device, &queue)?;
+    for _ in 0..10 {
+        let pool = ops.alloc(2 * u64::from(HALVES))?;
+        std::thread::scope(|scope| {
+            let write = |half: u16| ops.write(&pool, 2 * u64::from(half), &(half + 1).to_le_bytes());
+            let threads: Vec<_> = (0..HALVES).map(|half| scope.spawn(move || write(half))).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("a write does not panic"))
+        })?;
+        let words = ops.queue().download::<u32>(&pool)?;
+        let halves: Vec<u32> = words.iter().flat_map(|word| [word & 0xffff, word >> 16]).collect();
+        ensure!(halves == [1, 2, 3, 4, 5, 6, 7, 8], "{halves:?}");
+    }
+    Ok(())
 }
