@@ -15,6 +15,7 @@ use cudarc::driver::sys::{
 };
 
 use super::{DeviceKind, Located};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::plan::BuildError;
 
@@ -22,6 +23,8 @@ mod interop;
 
 pub use interop::Lent;
 
+/// Kernels remembered as prepared. Where more shapes than that come and go, all are forgotten, and prepared again in microseconds.
+const MOST_PREPARED: usize = 4096;
 /// Handle of a context's legacy default stream.
 const LEGACY_STREAM: usize = 1;
 
@@ -239,7 +242,11 @@ impl Device {
         }
         let _current = Current::set(self.0.context)?;
         launched(call, prepare())?;
-        prepared().insert(key);
+        let mut prepared = prepared();
+        if prepared.len() >= MOST_PREPARED {
+            prepared.clear();
+        }
+        prepared.insert(key);
         Ok(())
     }
 }
@@ -335,6 +342,16 @@ impl Queue {
 impl fmt::Debug for Queue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cuda::Queue({:#x} on {})", self.stream, self.device)
+    }
+}
+
+/// An element type at the C ABI. Descriptors admit the floating-point types alone.
+pub(crate) fn c_dtype(dtype: DType) -> baracuda_ops_sys::bops_dtype {
+    match dtype {
+        DType::F64 => baracuda_ops_sys::BOPS_F64,
+        DType::F16 => baracuda_ops_sys::BOPS_F16,
+        DType::BF16 => baracuda_ops_sys::BOPS_BF16,
+        _ => baracuda_ops_sys::BOPS_F32,
     }
 }
 
