@@ -17,11 +17,12 @@ const BYTES: u64 = 4 * 8 * 4;
 type Law = fn() -> Result<()>;
 
 /// The laws and their names.
-pub(crate) const LAWS: [(&str, Law); 4] = [
+pub(crate) const LAWS: [(&str, Law); 5] = [
     ("buffers_that_cannot_be_bound_are_named", unusable_buffers),
     ("what_is_not_submitted_cannot_be_had", unsubmitted),
     ("offsets_without_immediates_are_for_bind", offsets),
     ("writes_of_half_words_leave_the_other_half", half_words),
+    ("devices_without_compute_are_refused", no_compute),
 ];
 
 fn buffer(device: &wgpu::Device, size: u64, usage: BufferUsages) -> wgpu::Buffer {
@@ -30,6 +31,19 @@ fn buffer(device: &wgpu::Device, size: u64, usage: BufferUsages) -> wgpu::Buffer
 
 fn plan(device: &Device) -> Result<Plan<LayerNormDescriptor>> {
     Ok(Plan::new(device, LayerNormDescriptor::new(x(&[4, 8]), 1)?, &PlanOptions::default())?)
+}
+
+/// A device as applications that draw in browsers request it.
+fn no_compute() -> Result<()> {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
+    let adapter = adapters.first().context("no wgpu adapter")?;
+    let required_limits = wgpu::Limits::downlevel_webgl2_defaults();
+    let descriptor = wgpu::DeviceDescriptor { required_limits, ..Default::default() };
+    let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))?;
+    let refused = Device::wgpu(&device, &queue);
+    ensure!(matches!(&refused, Err(Error::NoDevice { reason, .. }) if reason.contains("limits")), "{refused:?}");
+    Ok(())
 }
 
 /// Two devices of one instance: wgpu cannot tell the buffers of another from its own.

@@ -177,7 +177,8 @@ impl Device {
     /// tells the caller's callback.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] or [`Error::DeviceLost`] if the device cannot hold the few bytes that every plan shares.
+    /// [`Error::NoDevice`] if it was requested with limits that leave no room for compute shaders, [`Error::OutOfMemory`] or
+    /// [`Error::DeviceLost`] if it cannot hold the few bytes that every plan shares.
     #[cfg(feature = "wgpu")]
     pub fn wgpu(device: &::wgpu::Device, queue: &::wgpu::Queue) -> Result<Self> {
         wgpu::Device::borrowed(device, queue).map(|d| Self(DeviceKind::Wgpu(d)))

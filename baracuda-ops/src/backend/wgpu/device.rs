@@ -17,6 +17,8 @@ use crate::memory::MAX_SLOTS;
 
 /// Storage buffers that one dispatch may bind: the operands of an op and its workspace.
 pub(super) const MAX_BINDINGS: usize = MAX_SLOTS;
+/// Threads that every device offers a workgroup, as Vulkan promises, unless it was requested without compute shaders.
+const LEAST_THREADS: u32 = 128;
 /// The unit of large uploads, which bounds the memory that staging them takes.
 const UPLOAD_BYTES: usize = 64 << 20;
 
@@ -201,6 +203,14 @@ impl Device {
     fn new(device: ::wgpu::Device, queue: ::wgpu::Queue, lost: Arc<Lost>) -> Result<Self> {
         let props = Props::new(&device);
         let name = props.to_string();
+        if props.max_threads < LEAST_THREADS || props.max_groups == 0 {
+            let reason = format!(
+                "{name} was requested with at most {} workgroups of {} threads, too few for compute shaders: request the limits of the \
+                 adapter",
+                props.max_groups, props.max_threads
+            );
+            return Err(Error::NoDevice { backend: "wgpu", reason });
+        }
         let descriptor = ::wgpu::BufferDescriptor {
             label: Some("baracuda-ops offsets"),
             size: 4 * MAX_BINDINGS as u64,
