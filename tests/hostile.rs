@@ -310,6 +310,27 @@ fn texts() {
     assert!(parsed > 0, "no changed text was valid: the generator tests refusals alone");
 }
 
+#[test]
+fn extents_of_nothing_take_no_time() {
+    let device = Device::cpu();
+    for line in [
+        r#"layer_norm {"x":{"dtype":"f32","dims":[1125899906842624,0]},"normalized_dims":1,"eps":1e-5}"#,
+        r#"rms_norm {"x":{"dtype":"f32","dims":[1125899906842624,0]},"normalized_dims":1,"eps":1e-5}"#,
+        r#"batch_norm {"x":{"dtype":"f32","dims":[1099511627776,4,0]},"eps":1e-5,"stats":true}"#,
+        r#"batch_norm_backward {"x":{"dtype":"f32","dims":[1099511627776,4,0]},"weight":"f32","bias":"f32","dx":true,"dweight":true,"dbias":true}"#,
+        r#"group_norm {"x":{"dtype":"f32","dims":[2,1099511627776,0]},"groups":2,"eps":1e-5,"stats":true}"#,
+        r#"group_norm_backward {"x":{"dtype":"f32","dims":[1099511627776,4,0]},"groups":2,"weight":"f32","dx":true,"dweight":true,"layouts":{"mean":{"dtype":"f32","dims":[1099511627776,2],"strides":[0,0]},"rstd":{"dtype":"f32","dims":[1099511627776,2],"strides":[0,0]}}}"#,
+        r#"instance_norm {"x":{"dtype":"f32","dims":[1099511627776,3,0]},"eps":1e-5,"momentum":0.1}"#,
+        r#"local_response_norm {"x":{"dtype":"f32","dims":[1099511627776,3,0]},"size":18446744073709551615}"#,
+        r#"softmax {"x":{"dtype":"f32","dims":[1099511627776,3,0]},"axis":1}"#,
+    ] {
+        let plan = AnyDescriptor::parse_line(line).unwrap().plan(&device, &PlanOptions::default()).unwrap();
+        let buffers: Vec<Buffer> = plan.slots().iter().map(|slot| device.alloc(slot.span_bytes).unwrap()).collect();
+        let operands: Vec<Operand<'_>> = buffers.iter().map(Operand::from).collect();
+        plan.run(&mut device.queue(), &operands, Workspace::none()).unwrap();
+    }
+}
+
 struct Bench<'d> {
     plan: AnyPlan,
     buffers: Vec<Buffer>,

@@ -2,9 +2,13 @@
 
 use std::any::Any;
 use std::fmt::{self, Debug};
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::backend::{Device, DeviceProps};
+use crate::cache::PlanCache;
 use crate::error::{Error, Result};
 use crate::ops::norm::{
     BatchNormBackwardDescriptor, BatchNormDescriptor, GroupNormBackwardDescriptor, GroupNormDescriptor,
@@ -34,6 +38,7 @@ pub static OPS: &[OpEntry] = &[
 ];
 
 /// One op of the list.
+#[derive(Debug)]
 pub struct OpEntry {
     /// The op's name.
     pub name: &'static str,
@@ -63,7 +68,10 @@ fn parse<D: Descriptor>(json: &str) -> Result<AnyDescriptor> {
 /// assert_eq!(plan.slot_index("y"), Some(1));
 /// # Ok::<(), baracuda_ops::Error>(())
 /// ```
-#[derive(Clone)]
+///
+/// Serialised, it is the op's name beside the descriptor: `{"op": "layer_norm", "descriptor": {..}}`.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(try_from = "Json", into = "Json")]
 pub struct AnyDescriptor(Arc<dyn Erased>);
 
 impl AnyDescriptor {
@@ -126,6 +134,14 @@ impl AnyDescriptor {
         self.0.plan(device, options)
     }
 
+    /// As [`PlanCache::plan`], without the type: the cache is that of typed descriptors.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn cached_plan(&self, cache: &PlanCache, device: &Device, options: &PlanOptions) -> Result<AnyPlan> {
+        self.0.cached(cache, device, options)
+    }
+
     /// As [`Device::supports`].
     ///
     /// # Errors
@@ -162,6 +178,37 @@ impl PartialEq for AnyDescriptor {
     }
 }
 
+impl Eq for AnyDescriptor {}
+
+impl Hash for AnyDescriptor {
+    fn hash<H: Hasher>(&self, mut state: &mut H) {
+        self.0.name().hash(state);
+        self.0.hash_into(&mut state);
+    }
+}
+
+/// What a descriptor of any op is serialised as.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Json {
+    op: String,
+    descriptor: serde_json::Value,
+}
+
+impl TryFrom<Json> for AnyDescriptor {
+    type Error = Error;
+
+    fn try_from(Json { op, descriptor }: Json) -> Result<Self> {
+        Self::parse(&op, &descriptor.to_string())
+    }
+}
+
+impl From<AnyDescriptor> for Json {
+    fn from(any: AnyDescriptor) -> Self {
+        Self { op: any.name().into(), descriptor: any.0.json() }
+    }
+}
+
 /// A descriptor behind a pointer.
 trait Erased: Send + Sync {
     fn name(&self) -> &'static str;
@@ -170,7 +217,10 @@ trait Erased: Send + Sync {
     fn line(&self) -> String;
     fn as_any(&self) -> &dyn Any;
     fn equals(&self, other: &dyn Any) -> bool;
+    fn hash_into(&self, state: &mut dyn Hasher);
+    fn json(&self) -> serde_json::Value;
     fn plan(&self, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
+    fn cached(&self, cache: &PlanCache, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
     fn supported_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<&'static str>;
     fn shader_forms(&self, props: &DeviceProps) -> Vec<String>;
 }
@@ -200,8 +250,20 @@ impl<D: Descriptor> Erased for D {
         other.downcast_ref::<D>() == Some(self)
     }
 
+    fn hash_into(&self, mut state: &mut dyn Hasher) {
+        self.hash(&mut state);
+    }
+
+    fn json(&self) -> serde_json::Value {
+        plan::json(self)
+    }
+
     fn plan(&self, device: &Device, options: &PlanOptions) -> Result<AnyPlan> {
         Plan::new(device, self.clone(), options).map(Plan::erase)
+    }
+
+    fn cached(&self, cache: &PlanCache, device: &Device, options: &PlanOptions) -> Result<AnyPlan> {
+        cache.plan(device, self, options).map(Plan::erase)
     }
 
     fn supported_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<&'static str> {
@@ -210,5 +272,37 @@ impl<D: Descriptor> Erased for D {
 
     fn shader_forms(&self, props: &DeviceProps) -> Vec<String> {
         plan::shader_forms(props, self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::{DType, TensorDesc};
+
+    #[test]
+    fn any_descriptor_is_a_key_and_data() {
+        let x = TensorDesc::contiguous(DType::F32, &[8, 64]).unwrap();
+        let softmax = |scale| AnyDescriptor::new(SoftmaxDescriptor::new(x, 1).unwrap().scale(scale).unwrap());
+        let backward = AnyDescriptor::new(SoftmaxBackwardDescriptor::new(x, 1).unwrap());
+        let keys: HashSet<_> = [softmax(0.1), softmax(0.2), softmax(0.1), backward].into_iter().collect();
+        assert_eq!(keys.len(), 3);
+        for any in keys {
+            let json = serde_json::to_string(&any).unwrap();
+            assert_eq!(serde_json::from_str::<AnyDescriptor>(&json).unwrap(), any, "{json}");
+        }
+        let unknown = serde_json::from_str::<AnyDescriptor>(r#"{"op":"convolve","descriptor":{}}"#).unwrap_err();
+        assert!(unknown.to_string().contains("no op is named"), "{unknown}");
+    }
+
+    #[test]
+    fn any_descriptor_shares_the_cache_of_typed_ones() {
+        let (device, options, cache) = (Device::cpu(), PlanOptions::default(), PlanCache::with_capacity(4));
+        let softmax = SoftmaxDescriptor::new(TensorDesc::contiguous(DType::F32, &[8, 64]).unwrap(), 1).unwrap();
+        cache.plan(&device, &softmax, &options).unwrap();
+        AnyDescriptor::new(softmax).cached_plan(&cache, &device, &options).unwrap();
+        assert_eq!((cache.stats().hits, cache.stats().misses), (1, 1));
     }
 }

@@ -41,8 +41,8 @@ pub enum Error {
         /// The names that exist.
         known: Vec<&'static str>,
     },
-    /// A JSON text is no valid descriptor.
-    #[error("{op}: the JSON is no valid descriptor: {detail}")]
+    /// A JSON text is not a valid descriptor.
+    #[error("{op}: the JSON is not a valid descriptor: {detail}")]
     InvalidJson {
         /// The op's name.
         op: &'static str,

@@ -49,7 +49,9 @@ pub use tensor::{DEFAULT_ALIGN_BYTES, MAX_RANK, TensorDesc};
 #[cfg(feature = "wgpu")]
 pub use ::wgpu;
 #[cfg(feature = "cuda")]
-pub use backend::cuda::Lent;
+pub use backend::cuda::{Lent, Props as CudaProps};
+#[cfg(feature = "wgpu")]
+pub use backend::wgpu::Props as WgpuProps;
 #[cfg(feature = "wgpu")]
 #[doc(hidden)]
 pub use ops::wgsl_variants;

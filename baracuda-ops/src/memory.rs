@@ -167,6 +167,12 @@ impl<'a, T: Element> From<&'a Vec<T>> for Mem<'a> {
     }
 }
 
+impl<'a, T: Element, const N: usize> From<&'a [T; N]> for Mem<'a> {
+    fn from(elements: &'a [T; N]) -> Self {
+        Self::host(elements)
+    }
+}
+
 impl<'a, T: Element> From<&'a mut [T]> for MemMut<'a> {
     fn from(elements: &'a mut [T]) -> Self {
         Self::host(elements)
@@ -176,6 +182,19 @@ impl<'a, T: Element> From<&'a mut [T]> for MemMut<'a> {
 impl<'a, T: Element> From<&'a mut Vec<T>> for MemMut<'a> {
     fn from(elements: &'a mut Vec<T>) -> Self {
         Self::host(elements)
+    }
+}
+
+impl<'a, T: Element, const N: usize> From<&'a mut [T; N]> for MemMut<'a> {
+    fn from(elements: &'a mut [T; N]) -> Self {
+        Self::host(elements)
+    }
+}
+
+/// For reading or writing, whichever the slot asks for.
+impl<'a> From<&'a Buffer> for Operand<'a> {
+    fn from(buffer: &'a Buffer) -> Self {
+        MemMut::from(buffer).into()
     }
 }
 

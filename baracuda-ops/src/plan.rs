@@ -34,7 +34,7 @@ pub enum Access {
     InOut,
 }
 
-/// An operand that a descriptor declares. The slots of a descriptor are its shape inference.
+/// An operand that a descriptor declares: its shape, layout and type follow from the descriptor's fields.
 #[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct Slot {
@@ -60,6 +60,9 @@ pub trait Args<'a>: sealed::Sealed {
 }
 
 /// An op with its shapes, element types and options: plain data, the request, the cache key, the test case and the repro line.
+///
+/// Serialised, fields that have their default are left out, so that the format has to name fields, as JSON does. Deserialising validates
+/// as constructing does.
 ///
 /// Sealed: the ops are those of this crate.
 pub trait Descriptor:
@@ -346,6 +349,11 @@ impl<D: Descriptor> Debug for Plan<D> {
 pub(crate) fn repro_line<D: Descriptor>(descriptor: &D) -> String {
     // A descriptor holds numbers, booleans and strings only, which always serialise.
     format!("{} {}", D::NAME, serde_json::to_string(descriptor).unwrap_or_default())
+}
+
+/// As in [`repro_line`], without the name.
+pub(crate) fn json<D: Descriptor>(descriptor: &D) -> serde_json::Value {
+    serde_json::to_value(descriptor).unwrap_or_default()
 }
 
 /// A plan of any op. Operands come in the order of its slots.

@@ -107,7 +107,10 @@ impl<'l> SlotsBuilder<'l> {
     pub(crate) fn finish(self) -> Result<Slots> {
         let is_declared = |name: &str| self.slots.iter().any(|slot| slot.name == name);
         if let Some(name) = self.layouts.keys().find(|name| !is_declared(name)) {
-            return Err(self.invalid("layouts", format!("{name} is no declared operand")));
+            let declared: Vec<&str> = self.slots.iter().map(|slot| slot.name).collect();
+            return Err(
+                self.invalid("layouts", format!("{name} is not declared; declared are {}", declared.join(", ")))
+            );
         }
         Ok(Slots(self.slots.into()))
     }

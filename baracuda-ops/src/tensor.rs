@@ -1,5 +1,7 @@
 //! Shape, strides and element type of one operand.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
@@ -22,7 +24,7 @@ pub const DEFAULT_ALIGN_BYTES: u64 = 16;
 /// assert_eq!(x.span_bytes(), 32 * 128 * 768 * 2);
 /// # Ok::<(), baracuda_ops::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Json", into = "Json")]
 pub struct TensorDesc {
     dtype: DType,
@@ -38,8 +40,8 @@ impl TensorDesc {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if there are more than [`MAX_RANK`] extents, or if the tensor exceeds `i64::MAX` bytes.
     pub fn contiguous(dtype: DType, dims: &[u64]) -> Result<Self> {
-        let dims = Self::extents(dims)?;
-        Self::checked(dtype, &dims.0[..dims.1], &dense_strides(&dims.0[..dims.1], 0..dims.1)?)
+        check_rank(dims)?;
+        Self::checked(dtype, dims, &dense_strides(dims, 0..dims.len())?[..dims.len()])
     }
 
     /// A dense tensor `[N, C, spatial..]` whose channels lie next to each other in memory.
@@ -51,9 +53,9 @@ impl TensorDesc {
         if rank < 2 {
             return Err(Error::tensor("rank", format!("must be at least 2 for channels-last, got {rank}")));
         }
-        let dims = Self::extents(dims)?;
+        check_rank(dims)?;
         let order = std::iter::once(0).chain(2..rank).chain(std::iter::once(1));
-        Self::checked(dtype, &dims.0[..rank], &dense_strides(&dims.0[..rank], order)?)
+        Self::checked(dtype, dims, &dense_strides(dims, order)?[..rank])
     }
 
     /// A tensor with strides in elements, one for each extent.
@@ -65,19 +67,11 @@ impl TensorDesc {
             let rule = format!("must be one for each of the {} extents, got {}", dims.len(), strides.len());
             return Err(Error::tensor("strides", rule));
         }
-        Self::extents(dims)?;
+        check_rank(dims)?;
         Self::checked(dtype, dims, strides)
     }
 
-    fn extents(dims: &[u64]) -> Result<([u64; MAX_RANK], usize)> {
-        if dims.len() > MAX_RANK {
-            return Err(Error::tensor("rank", format!("must be at most {MAX_RANK}, got {}", dims.len())));
-        }
-        let mut extents = [0; MAX_RANK];
-        extents[..dims.len()].copy_from_slice(dims);
-        Ok((extents, dims.len()))
-    }
-
+    /// Of a rank that has been checked, with a stride for each extent.
     fn checked(dtype: DType, dims: &[u64], strides: &[u64]) -> Result<Self> {
         let mut desc = Self {
             dtype,
@@ -113,7 +107,7 @@ impl TensorDesc {
     /// from it, so that results never depend on addresses.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if `bytes` is no power of two, below the element's size, or above 4096.
+    /// [`Error::InvalidDescriptor`] if `bytes` is not a power of two, below the element's size, or above 4096.
     pub fn align(mut self, bytes: u64) -> Result<Self> {
         if !bytes.is_power_of_two() || bytes < self.dtype.size_bytes() || bytes > 4096 {
             let rule = format!("must be a power of two from {} to 4096, got {bytes}", self.dtype.size_bytes());
@@ -127,7 +121,7 @@ impl TensorDesc {
     /// allocation can promise.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if `bytes` is no multiple of the element's size.
+    /// [`Error::InvalidDescriptor`] if `bytes` is not a multiple of the element's size.
     pub fn for_offset(mut self, bytes: u64) -> Result<Self> {
         if !bytes.is_multiple_of(self.dtype.size_bytes()) {
             let rule = format!("must be a multiple of {} bytes, got {bytes}", self.dtype.size_bytes());
@@ -201,8 +195,8 @@ impl TensorDesc {
         }) || self.is_empty()
     }
 
-    /// Whether no two indices address the same element, as outputs must be: in order of strides, each stride steps over everything
-    /// that the smaller ones reach.
+    /// Whether each stride, in ascending order, steps over everything that the smaller ones reach, as outputs must have it: then no two
+    /// indices address the same element. Layouts that interleave, such as extents `[3, 2]` with strides `[2, 3]`, count as not injective.
     pub fn is_injective(&self) -> bool {
         let mut axes: Vec<(u64, u64)> =
             self.strides().iter().copied().zip(self.dims().iter().copied()).filter(|a| a.1 > 1).collect();
@@ -214,6 +208,24 @@ impl TensorDesc {
             steps_over
         }) || self.is_empty()
     }
+}
+
+impl fmt::Debug for TensorDesc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TensorDesc")
+            .field("dtype", &self.dtype)
+            .field("dims", &self.dims())
+            .field("strides", &self.strides())
+            .field("align_bytes", &self.align_bytes)
+            .finish()
+    }
+}
+
+fn check_rank(dims: &[u64]) -> Result<()> {
+    if dims.len() > MAX_RANK {
+        return Err(Error::tensor("rank", format!("must be at most {MAX_RANK}, got {}", dims.len())));
+    }
+    Ok(())
 }
 
 /// Row-major strides when the extents are walked from the outermost to the innermost in `order`.
@@ -302,6 +314,14 @@ mod tests {
             assert!(TensorDesc::contiguous(DType::F32, dims).is_err(), "{dims:?}");
         }
         assert!(TensorDesc::strided(DType::F32, &[2, 2], &[u64::MAX, u64::MAX]).is_err());
+    }
+
+    #[test]
+    fn shows_as_many_extents_as_it_has() {
+        let error = TensorDesc::contiguous(DType::F64, &[1 << 61, 3]).unwrap_err();
+        assert!(error.to_string().contains("with strides [3, 1] spans"), "{error}");
+        let shown = format!("{:?}", dense(&[3, 5]));
+        assert_eq!(shown, "TensorDesc { dtype: F16, dims: [3, 5], strides: [5, 1], align_bytes: 16 }");
     }
 
     #[test]

@@ -19,10 +19,12 @@ const BYTES: u64 = 4 * 8 * 4;
 type Law = fn() -> Result<()>;
 
 /// The laws and their names.
-pub(crate) const LAWS: [(&str, Law); 4] = [
+pub(crate) const LAWS: [(&str, Law); 6] = [
     ("buffers_that_cannot_be_bound_are_named", unusable_buffers),
     ("what_is_not_submitted_cannot_be_had", unsubmitted),
     ("offsets_without_immediates_are_for_bind", offsets),
+    ("writes_of_half_words_leave_the_other_half", half_words),
+    ("devices_without_compute_are_refused", no_compute),
     ("grids_of_two_dimensions_reach_every_workgroup", grids),
 ];
 
@@ -32,6 +34,19 @@ fn buffer(device: &wgpu::Device, size: u64, usage: BufferUsages) -> wgpu::Buffer
 
 fn plan(device: &Device) -> Result<Plan<LayerNormDescriptor>> {
     Ok(Plan::new(device, LayerNormDescriptor::new(x(&[4, 8]), 1)?, &PlanOptions::default())?)
+}
+
+/// A device as applications that draw in browsers request it.
+fn no_compute() -> Result<()> {
+    let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
+    let adapters = pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY));
+    let adapter = adapters.first().context("no wgpu adapter")?;
+    let required_limits = wgpu::Limits::downlevel_webgl2_defaults();
+    let descriptor = wgpu::DeviceDescriptor { required_limits, ..Default::default() };
+    let (device, queue) = pollster::block_on(adapter.request_device(&descriptor))?;
+    let refused = Device::wgpu(&device, &queue);
+    ensure!(matches!(&refused, Err(Error::NoDevice { reason, .. }) if reason.contains("limits")), "{refused:?}");
+    Ok(())
 }
 
 /// Two devices of one instance: wgpu cannot tell the buffers of another from its own.
@@ -124,6 +139,25 @@ fn grids() -> Result<()> {
     ] {
         let outcome = modes::run(&Case::parse(case)?, Mode::Values, plain).context(case)?;
         ensure!(matches!(outcome, Outcome::Ran(_)), "{case}: {outcome:?}");
+    }
+    Ok(())
+}
+
+/// Threads that each write one half of a word, as uploads of 16-bit tensors to one pool do.
+fn half_words() -> Result<()> {
+    const HALVES: u16 = 8;
+    let (device, queue) = full_device()?;
+    let ops = Device::wgpu(&device, &queue)?;
+    for _ in 0..10 {
+        let pool = ops.alloc(2 * u64::from(HALVES))?;
+        std::thread::scope(|scope| {
+            let write = |half: u16| ops.write(&pool, 2 * u64::from(half), &(half + 1).to_le_bytes());
+            let threads: Vec<_> = (0..HALVES).map(|half| scope.spawn(move || write(half))).collect();
+            threads.into_iter().try_for_each(|thread| thread.join().expect("a write does not panic"))
+        })?;
+        let words = ops.queue().download::<u32>(&pool)?;
+        let halves: Vec<u32> = words.iter().flat_map(|word| [word & 0xffff, word >> 16]).collect();
+        ensure!(halves == [1, 2, 3, 4, 5, 6, 7, 8], "{halves:?}");
     }
     Ok(())
 }

@@ -35,8 +35,9 @@ impl fmt::Display for Backend {
     }
 }
 
-/// What the choice of a kernel may depend on: plain data, so that the choice can be tested without the device.
-#[derive(Clone, Debug)]
+/// What the choice of a kernel may depend on: plain data from [`Device::props`], which may outlive the device.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq)]
 pub enum DeviceProps {
     /// The host.
     Cpu,
@@ -49,7 +50,7 @@ pub enum DeviceProps {
 }
 
 impl DeviceProps {
-    /// As [`Device::supports`], of a device that need not be here: kernels are chosen by these numbers alone.
+    /// As [`Device::supports`]: kernels are chosen by these numbers alone.
     ///
     /// # Errors
     /// [`Error::Unsupported`] with every kernel tried and its reason.
@@ -113,11 +114,11 @@ pub(crate) enum DeviceKind {
 }
 
 impl Device {
-    /// The best device of this machine: CUDA, then a wgpu adapter that is no CPU, then the CPU. Decided here, once: no op moves to
+    /// The best device of this machine: CUDA, then a wgpu adapter that is not a CPU, then the CPU. Decided here, once: no op moves to
     /// another device by itself.
     pub fn best() -> Self {
         #[cfg(feature = "cuda")]
-        if let Ok(device) = Self::cuda(0) {
+        if let Some(device) = Self::cuda_all().next() {
             return device;
         }
         #[cfg(feature = "wgpu")]
@@ -132,7 +133,7 @@ impl Device {
         #[allow(unused_mut, reason = "only the GPU features add devices")]
         let mut devices = vec![Self::cpu()];
         #[cfg(feature = "cuda")]
-        devices.extend((0..).map_while(|ordinal| Self::cuda(ordinal).ok()));
+        devices.extend(Self::cuda_all());
         #[cfg(feature = "wgpu")]
         devices.extend(Self::wgpu_all());
         devices
@@ -152,6 +153,12 @@ impl Device {
         cuda::Device::primary(ordinal).map(|d| Self(DeviceKind::Cuda(d)))
     }
 
+    /// Every CUDA device that the kernels were compiled for: one that they were not hides none after it.
+    #[cfg(feature = "cuda")]
+    fn cuda_all() -> impl Iterator<Item = Self> {
+        (0..cuda::count().unwrap_or(0)).filter_map(|ordinal| Self::cuda(ordinal).ok())
+    }
+
     /// A CUDA context of the caller. Its identity is the context.
     ///
     /// # Safety
@@ -169,13 +176,14 @@ impl Device {
     /// tells the caller's callback.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] or [`Error::DeviceLost`] if the device cannot hold the few bytes that every plan shares.
+    /// [`Error::NoDevice`] if it was requested with limits that leave no room for compute shaders, [`Error::OutOfMemory`] or
+    /// [`Error::DeviceLost`] if it cannot hold the few bytes that every plan shares.
     #[cfg(feature = "wgpu")]
     pub fn wgpu(device: &::wgpu::Device, queue: &::wgpu::Queue) -> Result<Self> {
         wgpu::Device::borrowed(device, queue).map(|d| Self(DeviceKind::Wgpu(d)))
     }
 
-    /// The best wgpu adapter of this machine: one that is no CPU if there is one.
+    /// The best wgpu adapter of this machine: one that is not a CPU if there is one.
     ///
     /// # Errors
     /// [`Error::NoDevice`] if there is no adapter.
@@ -184,7 +192,7 @@ impl Device {
         wgpu::Device::best().map(|d| Self(DeviceKind::Wgpu(d)))
     }
 
-    /// Every wgpu adapter of this machine, those that are no CPU first; all from one `Instance`.
+    /// Every wgpu adapter of this machine, those that are not CPUs first; all from one `Instance`.
     #[cfg(feature = "wgpu")]
     pub fn wgpu_all() -> Vec<Self> {
         wgpu::Device::all().into_iter().map(|d| Self(DeviceKind::Wgpu(d))).collect()
@@ -231,7 +239,7 @@ impl Device {
         self.props().supports(descriptor, options)
     }
 
-    /// `bytes` bytes of zeros.
+    /// `bytes` bytes of zeros, for elements of any type.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`], or what the driver said.
@@ -246,7 +254,8 @@ impl Device {
         Ok(Buffer { device: self.clone(), memory, bytes, dtype: None })
     }
 
-    /// A buffer with the elements of a slice.
+    /// A buffer with the elements of a slice. Runs take it for operands of that type alone; [`alloc`](Self::alloc) and
+    /// [`write`](Self::write) make memory for any.
     ///
     /// # Errors
     /// As [`alloc`](Self::alloc).
@@ -352,7 +361,7 @@ impl<'q> Queue<'q> {
     /// - owned buffers used on it stay alive until that work has completed, and that work is ordered with the owned queue.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`] if the device is no CUDA device or the stream belongs to another context.
+    /// [`Error::WrongDevice`] if the device is not a CUDA device or the stream belongs to another context.
     #[cfg(feature = "cuda")]
     pub unsafe fn cuda(device: &Device, stream: *mut std::ffi::c_void) -> Result<Self> {
         let DeviceKind::Cuda(cuda) = &device.0 else {
@@ -367,7 +376,7 @@ impl<'q> Queue<'q> {
     /// submitted. An encoder of another device wgpu refuses when it is finished.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`] if the device is no wgpu device.
+    /// [`Error::WrongDevice`] if the device is not a wgpu device.
     #[cfg(feature = "wgpu")]
     pub fn wgpu(device: &Device, encoder: &'q mut ::wgpu::CommandEncoder) -> Result<Self> {
         let DeviceKind::Wgpu(_) = device.0 else { return Err(foreign_queue(device, "a wgpu device")) };
@@ -377,7 +386,7 @@ impl<'q> Queue<'q> {
     /// A compute pass of the caller, as [`wgpu`](Self::wgpu) takes an encoder. Nothing is ended or submitted.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`] if the device is no wgpu device.
+    /// [`Error::WrongDevice`] if the device is not a wgpu device.
     #[cfg(feature = "wgpu")]
     pub fn wgpu_pass(device: &Device, pass: &'q mut ::wgpu::ComputePass<'static>) -> Result<Self> {
         let DeviceKind::Wgpu(_) = device.0 else { return Err(foreign_queue(device, "a wgpu device")) };
@@ -409,8 +418,8 @@ impl<'q> Queue<'q> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`] if the buffer is elsewhere, [`Error::WrongDType`] if it was uploaded as another type,
-    /// [`Error::TooSmall`] if it ends inside an element, [`Error::Unsubmitted`] on a borrowed encoder or pass, or what the driver
-    /// said.
+    /// [`Error::TooSmall`] if it ends inside an element, [`Error::Unsubmitted`] on a borrowed encoder or pass,
+    /// [`Error::BufferInUse`] on the CPU, [`Error::OutOfMemory`] of the host's memory, or what the driver said.
     pub fn download<T: Element>(&mut self, buffer: &Buffer) -> Result<Vec<T>> {
         const OP: &str = "download";
         self.device.holds(buffer, OP, 0, 0)?;
@@ -426,7 +435,11 @@ impl<'q> Queue<'q> {
         if matches!(&self.kind, QueueKind::Wgpu(queue) if queue.is_borrowed()) {
             return Err(Error::Unsubmitted { op: OP });
         }
-        let mut elements = vec![T::zeroed(); (got_bytes / size) as usize];
+        let out_of_memory = || Error::OutOfMemory { device: "cpu".into(), bytes: got_bytes };
+        let count = usize::try_from(got_bytes / size).map_err(|_| out_of_memory())?;
+        let mut elements = Vec::new();
+        elements.try_reserve_exact(count).map_err(|_| out_of_memory())?;
+        elements.resize(count, T::zeroed());
         self.finish()?;
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut elements);
         if !bytes.is_empty() {

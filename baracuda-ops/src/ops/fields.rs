@@ -18,6 +18,15 @@ pub(crate) fn real(op: &'static str, field: &'static str, value: f64) -> Result<
     })
 }
 
+/// Refuses numbers that are infinite in the type in which ops on `x` compute.
+pub(crate) fn in_range(op: &'static str, field: &'static str, value: Real, x: &TensorDesc) -> Result<()> {
+    let computed_in = x.dtype().accumulator();
+    let fits = computed_in != DType::F32 || (value.get() as f32).is_finite();
+    require(op, field, fits, || {
+        format!("must be in the range of {computed_in}, in which this op computes; got {:e}", value.get())
+    })
+}
+
 /// Refuses types without infinities.
 pub(crate) fn float(op: &'static str, field: &'static str, desc: &TensorDesc) -> Result<()> {
     require(op, field, desc.dtype().is_float(), || format!("must be of a floating-point type, got {}", desc.dtype()))
@@ -32,8 +41,10 @@ pub(crate) fn batch_of_channels(op: &'static str, x: &TensorDesc) -> Result<()> 
 
 /// Refuses parameters that are neither of x's type nor f32.
 pub(crate) fn parameter(op: &'static str, field: &'static str, x: &TensorDesc, dtype: DType) -> Result<()> {
-    require(op, field, dtype == x.dtype() || dtype == DType::F32, || {
-        format!("must be of the type of x, {}, or f32; got {dtype}", x.dtype())
+    let of_x = x.dtype();
+    require(op, field, dtype == of_x || dtype == DType::F32, || match of_x {
+        DType::F32 => format!("must be f32, the type of x; got {dtype}"),
+        _ => format!("must be {of_x}, the type of x, or f32; got {dtype}"),
     })
 }
 

@@ -65,11 +65,10 @@ impl RowGeometry {
         }
         let strides = (0..tensors.len()).map(|t| std::array::from_fn(|axis| axes[axis].1[t])).collect();
         let mut multiple = 16 | (cols * tensors[0].dtype().size_bytes());
-        for tensor in tensors {
+        for (t, tensor) in tensors.iter().enumerate() {
             multiple |= tensor.align_bytes();
-            for axis in axes.iter().filter(|axis| axis.0 > 1) {
-                let t = tensors.iter().position(|t| std::ptr::eq(*t, *tensor)).unwrap_or_default();
-                multiple |= axis.1[t] * tensor.dtype().size_bytes();
+            for (_, steps) in axes.iter().filter(|(extent, _)| *extent > 1) {
+                multiple |= steps[t] * tensor.dtype().size_bytes();
             }
         }
         let vector_bytes = 1 << multiple.trailing_zeros();

@@ -15,6 +15,7 @@ use cudarc::driver::sys::{
 };
 
 use super::{DeviceKind, Located};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::plan::BuildError;
 
@@ -22,6 +23,8 @@ mod interop;
 
 pub use interop::Lent;
 
+/// Kernels remembered as prepared. Where more shapes than that come and go, all are forgotten, and prepared again in microseconds.
+const MOST_PREPARED: usize = 4096;
 /// Handle of a context's legacy default stream.
 const LEGACY_STREAM: usize = 1;
 
@@ -116,14 +119,11 @@ impl Device {
     }
 
     pub(crate) fn primary(ordinal: u32) -> Result<Self> {
-        init()?;
-        let mut count = 0;
-        // SAFETY: the driver is initialised and the pointer is valid.
-        check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) })?;
-        let ordinal = c_int::try_from(ordinal).unwrap_or(c_int::MAX);
+        let count = count()?;
         if ordinal >= count {
             return Err(no_device(format!("the driver has {count} devices, number {ordinal} was asked for")));
         }
+        let ordinal = ordinal as c_int;
         let (mut device, mut context) = (0, ptr::null_mut());
         // SAFETY: the ordinal exists and the pointers are valid; the retained context is released in `Drop`.
         unsafe {
@@ -239,7 +239,11 @@ impl Device {
         }
         let _current = Current::set(self.0.context)?;
         launched(call, prepare())?;
-        prepared().insert(key);
+        let mut prepared = prepared();
+        if prepared.len() >= MOST_PREPARED {
+            prepared.clear();
+        }
+        prepared.insert(key);
         Ok(())
     }
 }
@@ -338,6 +342,16 @@ impl fmt::Debug for Queue {
     }
 }
 
+/// An element type at the C ABI. Descriptors admit the floating-point types alone.
+pub(crate) fn c_dtype(dtype: DType) -> baracuda_ops_sys::bops_dtype {
+    match dtype {
+        DType::F64 => baracuda_ops_sys::BOPS_F64,
+        DType::F16 => baracuda_ops_sys::BOPS_F16,
+        DType::BF16 => baracuda_ops_sys::BOPS_BF16,
+        _ => baracuda_ops_sys::BOPS_F32,
+    }
+}
+
 /// Launches on a stream and returns the status of that launch.
 pub(crate) type Start = dyn Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync;
 
@@ -404,6 +418,15 @@ fn init() -> Result<()> {
         }
     });
     driver.clone().map_err(no_device)
+}
+
+/// The devices that the driver has.
+pub(crate) fn count() -> Result<u32> {
+    init()?;
+    let mut count = 0;
+    // SAFETY: the driver is initialised and the pointer is valid.
+    check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) })?;
+    Ok(count.max(0) as u32)
 }
 
 fn no_device(reason: String) -> Error {

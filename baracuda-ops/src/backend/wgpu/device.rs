@@ -17,11 +17,14 @@ use crate::memory::MAX_SLOTS;
 
 /// Storage buffers that one dispatch may bind: the operands of an op and its workspace.
 pub(super) const MAX_BINDINGS: usize = MAX_SLOTS;
+/// Threads that every device offers a workgroup, as Vulkan promises, unless it was requested without compute shaders.
+const LEAST_THREADS: u32 = 128;
 /// The unit of large uploads, which bounds the memory that staging them takes.
 const UPLOAD_BYTES: usize = 64 << 20;
 
-/// What the choice of a kernel may depend on: plain numbers.
-#[derive(Clone, Debug, PartialEq)]
+/// What the choice of a kernel through wgpu may depend on: plain numbers.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Props {
     /// The adapter's name.
     pub adapter: String,
@@ -78,7 +81,7 @@ impl Props {
         u64::from(self.binding_align.max(16))
     }
 
-    /// Whether offsets that are no multiple of the alignment reach kernels as immediates, so that any run takes them.
+    /// Whether offsets that are not a multiple of the alignment reach kernels as immediates, so that any run takes them.
     pub(crate) fn has_immediates(&self) -> bool {
         self.immediate_bytes as usize >= 4 * MAX_BINDINGS
     }
@@ -200,6 +203,14 @@ impl Device {
     fn new(device: ::wgpu::Device, queue: ::wgpu::Queue, lost: Arc<Lost>) -> Result<Self> {
         let props = Props::new(&device);
         let name = props.to_string();
+        if props.max_threads < LEAST_THREADS || props.max_groups == 0 {
+            let reason = format!(
+                "{name} was requested with at most {} workgroups of {} threads, too few for compute shaders: request the limits of the \
+                 adapter",
+                props.max_groups, props.max_threads
+            );
+            return Err(Error::NoDevice { backend: "wgpu", reason });
+        }
         let descriptor = ::wgpu::BufferDescriptor {
             label: Some("baracuda-ops offsets"),
             size: 4 * MAX_BINDINGS as u64,
@@ -261,16 +272,21 @@ impl Device {
 
     /// Writes `bytes` at `offset`, after everything recorded before; the caller has checked that they fit.
     pub(crate) fn write(&self, memory: &Memory, offset: u64, bytes: &[u8]) -> Result<()> {
-        let start = offset & !3;
-        let end = (offset + bytes.len() as u64).next_multiple_of(4);
-        if start != offset || end != offset + bytes.len() as u64 {
-            // Copies move words: the bytes around stay as they are.
-            let mut words = vec![0; (end - start) as usize];
-            self.read(memory, start, &mut words)?;
-            words[(offset - start) as usize..][..bytes.len()].copy_from_slice(bytes);
-            return self.write(memory, start, &words);
-        }
         let mut recorder = self.recorder();
+        let (start, end) = whole_words(offset, bytes);
+        if (start, end) == (offset, offset + bytes.len() as u64) {
+            return self.write_words(&mut recorder, memory, offset, bytes);
+        }
+        // Copies move words: the bytes around stay as they are. The recorder is held all the while, so that another thread that writes
+        // the other half of a word does so before or after.
+        let mut words = vec![0; (end - start) as usize];
+        let staged = self.stage(&mut recorder, memory, start, end)?;
+        self.fetch(staged, 0, &mut words)?;
+        words[(offset - start) as usize..][..bytes.len()].copy_from_slice(bytes);
+        self.write_words(&mut recorder, memory, start, &words)
+    }
+
+    fn write_words(&self, recorder: &mut Recorder, memory: &Memory, offset: u64, bytes: &[u8]) -> Result<()> {
         recorder.submit(self)?;
         for (i, part) in bytes.chunks(UPLOAD_BYTES).enumerate() {
             self.guarded("write_buffer", || {
@@ -286,16 +302,26 @@ impl Device {
 
     /// Reads from `offset` on, after everything recorded before; the caller has checked that the bytes exist.
     pub(crate) fn read(&self, memory: &Memory, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        let start = offset & !3;
-        let end = (offset + bytes.len() as u64).next_multiple_of(4);
+        let (start, end) = whole_words(offset, bytes);
+        let staged = self.stage(&mut self.recorder(), memory, start, end)?;
+        self.fetch(staged, (offset - start) as usize, bytes)
+    }
+
+    /// Submits a copy of the words from `start` to `end` to memory that the host can read.
+    fn stage(&self, recorder: &mut Recorder, memory: &Memory, start: u64, end: u64) -> Result<Staged> {
         let usage = ::wgpu::BufferUsages::MAP_READ | ::wgpu::BufferUsages::COPY_DST;
-        let staging = self.create_buffer("baracuda-ops download", end - start, usage, None)?;
-        let submission = self.recorder().submit_with(self, |encoder| {
-            encoder.copy_buffer_to_buffer(&memory.0, start, &staging, 0, end - start);
+        let buffer = self.create_buffer("baracuda-ops download", end - start, usage, None)?;
+        let submission = recorder.submit_with(self, |encoder| {
+            encoder.copy_buffer_to_buffer(&memory.0, start, &buffer, 0, end - start);
         })?;
+        Ok(Staged { buffer, submission })
+    }
+
+    /// Waits for staged words and reads them, but for the first `skipped` bytes.
+    fn fetch(&self, Staged { buffer, submission }: Staged, skipped: usize, bytes: &mut [u8]) -> Result<()> {
         let (tell, told) = mpsc::channel();
         self.guarded("map", || {
-            staging.map_async(::wgpu::MapMode::Read, .., move |result| {
+            buffer.map_async(::wgpu::MapMode::Read, .., move |result| {
                 // Nobody listens any more only if waiting failed.
                 let _ = tell.send(result);
             });
@@ -312,8 +338,8 @@ impl Device {
             }
         };
         result.map_err(|error| self.failed("map", error.to_string()))?;
-        let view = staging.get_mapped_range(..).map_err(|error| self.failed("map", error.to_string()))?;
-        bytes.copy_from_slice(&view[(offset - start) as usize..][..bytes.len()]);
+        let view = buffer.get_mapped_range(..).map_err(|error| self.failed("map", error.to_string()))?;
+        bytes.copy_from_slice(&view[skipped..][..bytes.len()]);
         Ok(())
     }
 
@@ -469,6 +495,17 @@ impl Device {
             None => pipeline,
         }
     }
+}
+
+/// A copy of words on its way to the host.
+struct Staged {
+    buffer: ::wgpu::Buffer,
+    submission: ::wgpu::SubmissionIndex,
+}
+
+/// From the first to past the last of the words that hold `bytes` at `offset`.
+fn whole_words(offset: u64, bytes: &[u8]) -> (u64, u64) {
+    (offset & !3, (offset + bytes.len() as u64).next_multiple_of(4))
 }
 
 /// An error that a scope caught.

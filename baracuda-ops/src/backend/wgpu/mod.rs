@@ -11,7 +11,8 @@ mod text;
 mod variants;
 mod work;
 
-pub(crate) use device::{Device, Memory, Props};
+pub use device::Props;
+pub(crate) use device::{Device, Memory};
 pub(crate) use program::{Binding, BoundStep, Place, Program, StepBuilder, bind, enqueue, record};
 pub(crate) use queue::Queue;
 pub(crate) use variants::Variants;

@@ -124,7 +124,7 @@ impl BatchNormDescriptor {
     /// The number added to the variance.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is not above 0 or not finite.
+    /// [`Error::InvalidDescriptor`] if it is not above 0, or not finite in f32 (in f64 for f64 operands).
     pub fn eps(self, eps: f64) -> Result<Self> {
         let eps = self.0.real("eps", eps)?;
         self.0.with(|f| f.eps = eps).map(Self)
@@ -279,7 +279,7 @@ enum Running<'a> {
     Updated(MemMut<'a>, MemMut<'a>),
 }
 
-/// Operands of [`BatchNormDescriptor`].
+/// Operands of [`BatchNormDescriptor`]; their shapes and types are in the [tables](self).
 ///
 /// ```
 /// use baracuda_ops::{BatchNormArgs, BatchNormDescriptor, DType, Device, Plan, PlanOptions, TensorDesc, Workspace};
@@ -368,7 +368,7 @@ impl<'a> BatchNormArgs<'a> {
     }
 }
 
-/// Operands of [`BatchNormBackwardDescriptor`].
+/// Operands of [`BatchNormBackwardDescriptor`]; their shapes and types are in the [tables](self).
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct BatchNormBackwardArgs<'a> {

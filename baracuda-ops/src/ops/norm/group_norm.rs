@@ -103,7 +103,7 @@ impl GroupNormDescriptor {
     /// The number added to the variance.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative or not finite.
+    /// [`Error::InvalidDescriptor`] if it is negative, or not finite in f32 (in f64 for f64 operands).
     pub fn eps(self, eps: f64) -> Result<Self> {
         let eps = self.0.real("eps", eps)?;
         self.0.with(|f| f.eps = eps).map(Self)
@@ -200,7 +200,7 @@ impl GroupNormBackwardDescriptor {
     }
 }
 
-/// Operands of [`GroupNormDescriptor`].
+/// Operands of [`GroupNormDescriptor`]; their shapes and types are in the [tables](self).
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct GroupNormArgs<'a> {
@@ -241,7 +241,7 @@ impl<'a> GroupNormArgs<'a> {
     }
 }
 
-/// Operands of [`GroupNormBackwardDescriptor`].
+/// Operands of [`GroupNormBackwardDescriptor`]; their shapes and types are in the [tables](self).
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct GroupNormBackwardArgs<'a> {

@@ -114,7 +114,7 @@ impl InstanceNormDescriptor {
     /// The number added to the variance.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative or not finite.
+    /// [`Error::InvalidDescriptor`] if it is negative, or not finite in f32 (in f64 for f64 operands).
     pub fn eps(self, eps: f64) -> Result<Self> {
         let eps = self.0.real("eps", eps)?;
         self.0.with(|f| f.eps = eps).map(Self)
@@ -236,7 +236,7 @@ enum Running<'a> {
     Updated(MemMut<'a>, MemMut<'a>),
 }
 
-/// Operands of [`InstanceNormDescriptor`].
+/// Operands of [`InstanceNormDescriptor`]; their shapes and types are in the [tables](self).
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct InstanceNormArgs<'a> {
@@ -288,7 +288,7 @@ impl<'a> InstanceNormArgs<'a> {
     }
 }
 
-/// Operands of [`InstanceNormBackwardDescriptor`].
+/// Operands of [`InstanceNormBackwardDescriptor`]; their shapes and types are in the [tables](self).
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct InstanceNormBackwardArgs<'a> {

@@ -101,7 +101,7 @@ impl LayerNormDescriptor {
     /// The number added to the variance.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative or not finite.
+    /// [`Error::InvalidDescriptor`] if it is negative, or not finite in f32 (in f64 for f64 operands).
     pub fn eps(self, eps: f64) -> Result<Self> {
         let eps = real(NAME, "eps", eps)?;
         self.0.with(NAME, |f| f.eps = eps).map(Self)
@@ -140,8 +140,8 @@ impl LayerNormDescriptor {
         self.layout("y", desc)
     }
 
-    /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes. With a residual
-    /// it takes `dh`.
+    /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes.
+    /// With a residual it takes `dh`.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if no gradient is left to compute.
@@ -198,7 +198,7 @@ impl LayerNormBackwardDescriptor {
     }
 }
 
-/// Operands of [`LayerNormDescriptor`].
+/// Operands of [`LayerNormDescriptor`]; their shapes and types are in the [tables](self).
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct LayerNormArgs<'a> {
@@ -248,7 +248,7 @@ impl<'a> LayerNormArgs<'a> {
     }
 }
 
-/// Operands of [`LayerNormBackwardDescriptor`].
+/// Operands of [`LayerNormBackwardDescriptor`]; their shapes and types are in the [tables](self).
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct LayerNormBackwardArgs<'a> {

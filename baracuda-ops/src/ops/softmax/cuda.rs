@@ -7,7 +7,7 @@ use baracuda_ops_sys as sys;
 use super::cuda_choice::{self, Problem};
 use super::geometry::{ChannelGeometry, Geometry};
 use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
-use crate::backend::cuda::{self, Launch};
+use crate::backend::cuda::{self, Launch, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -217,13 +217,4 @@ fn c_choice(choice: &Choice) -> sys::bops_softmax_choice {
 /// What tells prepared kernels apart; the extent of the axis too, since rows that fill every thread have kernels of their own.
 fn key(call: &str, choice: &Choice, dim: u64, dtype: u32) -> Vec<u32> {
     call.bytes().map(u32::from).chain(choice.tuning).chain([dim as u32, (dim >> 32) as u32, dtype]).collect()
-}
-
-fn c_dtype(dtype: DType) -> sys::bops_dtype {
-    match dtype {
-        DType::F64 => sys::BOPS_F64,
-        DType::F16 => sys::BOPS_F16,
-        DType::BF16 => sys::BOPS_BF16,
-        _ => sys::BOPS_F32,
-    }
 }

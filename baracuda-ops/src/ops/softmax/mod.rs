@@ -43,7 +43,7 @@ use serde::{Deserialize, Serialize};
 use crate::dtype::Real;
 use crate::error::{Error, Result};
 use crate::memory::{Mem, MemMut, Operands};
-use crate::ops::fields::{beside, float, is_false, real, require};
+use crate::ops::fields::{beside, float, in_range, is_false, real, require};
 use crate::plan::{Access, Args, Descriptor, Kernel, Plan, Slot, sealed};
 use crate::slots::{Layouts, Slots, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -159,7 +159,7 @@ impl SoftmaxDescriptor {
     /// Multiplies x by a number first, 1 by default; it may be negative or 0.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is not finite.
+    /// [`Error::InvalidDescriptor`] if it is not finite in the type in which the op computes: f32, for f64 operands f64.
     pub fn scale(self, scale: f64) -> Result<Self> {
         let scale = real(NAME, "scale", scale)?;
         self.with(|f| f.scale = scale)
@@ -203,6 +203,7 @@ impl SoftmaxDescriptor {
     fn valid(mut fields: ForwardFields) -> Result<Self> {
         let x = fields.x;
         check_axis(NAME, "x", &x, fields.axis)?;
+        in_range(NAME, "scale", fields.scale, &x)?;
         let mut slots = SlotsBuilder::new(NAME, forward::OPERANDS, &mut fields.layouts);
         slots.declare("x", Access::In, x)?;
         slots.declare("y", Access::Out, beside(&x)?)?;
@@ -240,7 +241,7 @@ impl SoftmaxBackwardDescriptor {
     /// As [`SoftmaxDescriptor::scale`].
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is not finite.
+    /// [`Error::InvalidDescriptor`] if it is not finite in the type in which the op computes: f32, for f64 operands f64.
     pub fn scale(self, scale: f64) -> Result<Self> {
         let scale = real(BACKWARD_NAME, "scale", scale)?;
         self.with(|f| f.scale = scale)
@@ -265,6 +266,7 @@ impl SoftmaxBackwardDescriptor {
     fn valid(mut fields: BackwardFields) -> Result<Self> {
         let y = fields.y;
         check_axis(BACKWARD_NAME, "y", &y, fields.axis)?;
+        in_range(BACKWARD_NAME, "scale", fields.scale, &y)?;
         let mut slots = SlotsBuilder::new(BACKWARD_NAME, backward::OPERANDS, &mut fields.layouts);
         slots.declare("y", Access::In, y)?;
         slots.declare("dy", Access::In, beside(&y)?)?;
@@ -275,7 +277,7 @@ impl SoftmaxBackwardDescriptor {
     }
 }
 
-/// Operands of [`SoftmaxDescriptor`].
+/// Operands of [`SoftmaxDescriptor`]; their shapes and types are in the [tables](self).
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct SoftmaxArgs<'a> {
@@ -292,7 +294,7 @@ impl<'a> SoftmaxArgs<'a> {
     }
 }
 
-/// Operands of [`SoftmaxBackwardDescriptor`].
+/// Operands of [`SoftmaxBackwardDescriptor`]; their shapes and types are in the [tables](self).
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct SoftmaxBackwardArgs<'a> {

@@ -123,8 +123,11 @@ unsafe fn set(tensor: &Option<Tensor<'_>>, index: u64, value: f64) {
 }
 
 impl ChannelShape {
-    /// Sample and channel of each segment of a group.
+    /// Sample and channel of each segment of a group; none where segments have no elements, however many there are.
     fn segments(&self, group: u64) -> Vec<(u64, u64)> {
+        if self.spatial == 0 {
+            return Vec::new();
+        }
         if self.groups == 0 {
             return (0..self.batch).map(|n| (n, group)).collect();
         }
@@ -327,7 +330,8 @@ fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
     if dweight.is_some() || dbias.is_some() {
         (0..shape.channels).into_par_iter().for_each(|c| {
             let (mut weights, mut biases) = (Sum::default(), Sum::default());
-            for n in 0..shape.batch {
+            let samples = if shape.spatial == 0 { 0 } else { shape.batch };
+            for n in 0..samples {
                 for (dpre, xhat) in gradient.terms((n, c)) {
                     weights.add(dpre * xhat);
                     biases.add(dpre);

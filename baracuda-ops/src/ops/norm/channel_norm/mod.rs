@@ -10,7 +10,9 @@ use super::Gradients;
 use crate::dtype::{DType, Real};
 use crate::error::{Reason, Result};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{batch_of_channels, beside, float, is_false, parameter, real, require, same_parameter_type};
+use crate::ops::fields::{
+    batch_of_channels, beside, float, in_range, is_false, parameter, real, require, same_parameter_type,
+};
 use crate::plan::{Access, Descriptor, Kernel};
 use crate::slots::{Layouts, Slots, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -376,6 +378,7 @@ impl Valid<ForwardFields> {
         let (op, x) = (kind.name(), fields.x);
         let shape = shape(kind, op, &x, fields.groups, fields.inference, [fields.weight, fields.bias])?;
         check_eps(kind, op, fields.eps)?;
+        in_range(op, "eps", fields.eps, &x)?;
         require(op, "residual", kind == ChannelNorm::Batch || !fields.residual, || format!("{op} has none"))?;
         require(op, "cumulative", kind == ChannelNorm::Batch || !fields.cumulative, || {
             format!("{op} has no such mode")
@@ -387,7 +390,7 @@ impl Valid<ForwardFields> {
                 format!("must be from 0 to 1, got {momentum}")
             })?;
             require(op, "cumulative", !fields.cumulative, || {
-                "the count of batches takes the place of a momentum".into()
+                "must not be combined with a momentum, whose place the count of batches takes".into()
             })?;
         }
         let has_running = fields.momentum.is_some() || fields.cumulative;
@@ -555,9 +558,14 @@ impl Valid<BackwardFields> {
         let (op, x) = (kind.backward_name(), fields.x);
         let shape = shape(kind, op, &x, fields.groups, fields.inference, [fields.weight, fields.bias])?;
         require(op, "eps", fields.inference == fields.eps.is_some(), || {
-            if fields.inference { "needed with running statistics" } else { "is in the saved rstd" }.into()
+            if fields.inference {
+                "is needed with running statistics"
+            } else {
+                "must be absent: the saved rstd holds it"
+            }
+            .into()
         })?;
-        fields.eps.map_or(Ok(()), |eps| check_eps(kind, op, eps))?;
+        fields.eps.map_or(Ok(()), |eps| check_eps(kind, op, eps).and_then(|()| in_range(op, "eps", eps, &x)))?;
         require(op, "residual", kind == ChannelNorm::Batch || !fields.residual, || format!("{op} has none"))?;
         require(op, "from_y", kind == ChannelNorm::Batch || !fields.from_y, || format!("{op} has no such mode"))?;
         require(op, "from_y", !fields.from_y || fields.activation == Activation::Relu, || {

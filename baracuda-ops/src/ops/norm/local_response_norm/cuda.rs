@@ -5,9 +5,8 @@ use std::ffi::c_void;
 use baracuda_ops_sys as sys;
 
 use super::{Geometry, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, Valid, backward, forward};
-use crate::backend::cuda::{self, Launch, Props};
+use crate::backend::cuda::{self, Launch, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
-use crate::dtype::DType;
 use crate::error::Reason;
 use crate::options::{PlanOptions, WorkspaceReq};
 use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
@@ -363,15 +362,6 @@ fn c_choice(choice: &Choice) -> sys::bops_local_response_norm_choice {
     sys::bops_local_response_norm_choice { variant, vec_bytes, parts, threads, columns, chunk, chunks, is_last }
 }
 
-fn c_dtype(dtype: DType) -> sys::bops_dtype {
-    match dtype {
-        DType::F64 => sys::BOPS_F64,
-        DType::F16 => sys::BOPS_F16,
-        DType::BF16 => sys::BOPS_BF16,
-        _ => sys::BOPS_F32,
-    }
-}
-
 /// What tells prepared kernels apart: also the window, the channels, which shared memory follows from, and what decides on roots.
 fn key(call: &str, norm: &Valid, geometry: &Geometry, choice: &Choice) -> Vec<u32> {
     let fields = &norm.fields;
@@ -383,6 +373,7 @@ fn key(call: &str, norm: &Valid, geometry: &Geometry, choice: &Choice) -> Vec<u3
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dtype::DType;
     use crate::tensor::TensorDesc;
 
     fn h200() -> Props {

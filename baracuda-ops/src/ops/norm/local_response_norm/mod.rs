@@ -42,7 +42,7 @@ use crate::dtype::Real;
 use crate::error::Reason;
 use crate::error::{Error, Result};
 use crate::memory::{Mem, MemMut, Operands};
-use crate::ops::fields::{batch_of_channels, beside, float, real, require};
+use crate::ops::fields::{batch_of_channels, beside, float, in_range, real, require};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::ops::norm::spatial::spatial_stride;
 use crate::plan::{Access, Args, Descriptor, Kernel, Plan, Slot, sealed};
@@ -126,6 +126,7 @@ impl Valid {
         // d is then a sum of what is not negative, in which nothing cancels.
         for (field, value) in [("alpha", fields.alpha), ("beta", fields.beta), ("k", fields.k)] {
             require(op, field, value.get() >= 0.0, || format!("must be >= 0, got {}", value.get()))?;
+            in_range(op, field, value, &x)?;
         }
         let output = beside(&x)?;
         let names = if op == NAME { forward::OPERANDS } else { backward::OPERANDS };
@@ -187,7 +188,7 @@ impl LocalResponseNormDescriptor {
     /// What the mean of squares over a window is multiplied by (over a window that is cut off, the sum divided by `size`).
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative or not finite.
+    /// [`Error::InvalidDescriptor`] if it is negative, or not finite in f32 (in f64 for f64 operands).
     pub fn alpha(self, alpha: f64) -> Result<Self> {
         self.0.real("alpha", alpha, |f, value| f.alpha = value).map(Self)
     }
@@ -195,7 +196,7 @@ impl LocalResponseNormDescriptor {
     /// The power of d that x is divided by.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative or not finite.
+    /// [`Error::InvalidDescriptor`] if it is negative, or not finite in f32 (in f64 for f64 operands).
     pub fn beta(self, beta: f64) -> Result<Self> {
         self.0.real("beta", beta, |f, value| f.beta = value).map(Self)
     }
@@ -203,7 +204,7 @@ impl LocalResponseNormDescriptor {
     /// The number that is added to the scaled sum of squares.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative or not finite.
+    /// [`Error::InvalidDescriptor`] if it is negative, or not finite in f32 (in f64 for f64 operands).
     pub fn k(self, k: f64) -> Result<Self> {
         self.0.real("k", k, |f, value| f.k = value).map(Self)
     }
@@ -285,7 +286,7 @@ impl LocalResponseNormBackwardDescriptor {
     }
 }
 
-/// Operands of [`LocalResponseNormDescriptor`].
+/// Operands of [`LocalResponseNormDescriptor`]; their shapes and types are in the [tables](self).
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct LocalResponseNormArgs<'a> {
@@ -302,7 +303,7 @@ impl<'a> LocalResponseNormArgs<'a> {
     }
 }
 
-/// Operands of [`LocalResponseNormBackwardDescriptor`].
+/// Operands of [`LocalResponseNormBackwardDescriptor`]; their shapes and types are in the [tables](self).
 #[non_exhaustive]
 #[derive(Debug)]
 pub struct LocalResponseNormBackwardArgs<'a> {

@@ -147,6 +147,9 @@ fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
     let rows_of = |position| operands.get(position).map(|tensor| Rows::new(tensor, outer));
     let (input, residual, y, h) = (rows_of(X), rows_of(RESIDUAL), rows_of(Y), rows_of(H));
     let (mean_out, rstd_out) = (rows_of(MEAN), rows_of(RSTD));
+    if y.is_none() && rstd_out.is_none() {
+        return; // Rows of nothing, however many there are.
+    }
     let (weight, bias) = (parameter(operands, WEIGHT), parameter(operands, BIAS));
     let weight_offset = norm.fields.weight_offset.get();
 

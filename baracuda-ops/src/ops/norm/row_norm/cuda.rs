@@ -6,7 +6,7 @@ use baracuda_ops_sys as sys;
 
 use super::cuda_choice::{self, Problem, Tuned};
 use super::{Backward, Forward, RowNorm, Valid, backward, forward};
-use crate::backend::cuda::{self, Launch, Props};
+use crate::backend::cuda::{self, Launch, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -314,12 +314,6 @@ fn key(call: &str, choice: &Choice, cols: u64, types: [u32; 3]) -> Vec<u32> {
 }
 
 fn c_dtypes(x: &TensorDesc, weight: Option<DType>) -> (sys::bops_dtype, sys::bops_dtype) {
-    let c_dtype = |dtype| match dtype {
-        DType::F64 => sys::BOPS_F64,
-        DType::F16 => sys::BOPS_F16,
-        DType::BF16 => sys::BOPS_BF16,
-        _ => sys::BOPS_F32,
-    };
     (c_dtype(x.dtype()), c_dtype(weight.unwrap_or(x.dtype())))
 }
 

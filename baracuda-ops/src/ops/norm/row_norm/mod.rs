@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dtype::{DType, Real};
 use crate::error::Result;
-use crate::ops::fields::{beside, float, is_false, parameter, require, same_parameter_type};
+use crate::ops::fields::{beside, float, in_range, is_false, parameter, require, same_parameter_type};
 use crate::plan::{Access, Descriptor, Kernel};
 use crate::slots::{Layouts, Slots, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -227,6 +227,8 @@ impl Valid<ForwardFields> {
         only(kind == RowNorm::Layer || fields.bias.is_none(), "bias", "rms_norm has none")?;
         only(kind == RowNorm::Rms || is_zero(&fields.weight_offset), "weight_offset", "layer_norm has none")?;
         offset_needs_weight(op, fields.weight_offset, fields.weight)?;
+        in_range(op, "eps", fields.eps, &x)?;
+        in_range(op, "weight_offset", fields.weight_offset, &x)?;
 
         let output = beside(&x)?;
         let stats = TensorDesc::contiguous(x.dtype().accumulator(), outer)?;
@@ -326,6 +328,7 @@ impl Valid<BackwardFields> {
         only(kind == RowNorm::Layer || fields.dbias.is_none(), "dbias", "rms_norm has no bias")?;
         only(kind == RowNorm::Rms || is_zero(&fields.weight_offset), "weight_offset", "layer_norm has none")?;
         offset_needs_weight(op, fields.weight_offset, fields.weight)?;
+        in_range(op, "weight_offset", fields.weight_offset, &x)?;
         only(fields.weight.is_some() || !fields.dweight, "dweight", "needs a weight")?;
         only(fields.dx || !fields.dh, "dh", "adds to dx, which is not asked for")?;
         only(

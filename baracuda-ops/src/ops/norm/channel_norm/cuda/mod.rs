@@ -7,7 +7,7 @@ use baracuda_ops_sys as sys;
 use super::{
     Backward, BackwardFields, ChannelGeometry, ChannelNorm, ChannelOrder, ChannelShape, Forward, ForwardFields, Valid,
 };
-use crate::backend::cuda::{self, Launch, Props};
+use crate::backend::cuda::{self, Launch, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -460,15 +460,6 @@ fn key(call: &str, choice: &Choice, shape: &ChannelShape, kinds: &[u32]) -> Vec<
 fn c_strides(geometry: &ChannelGeometry, name: &str) -> sys::bops_channel_strides {
     let strides = geometry.strides(name);
     sys::bops_channel_strides { batch: strides.batch, channel: strides.channel, spatial: strides.spatial }
-}
-
-fn c_dtype(dtype: DType) -> sys::bops_dtype {
-    match dtype {
-        DType::F64 => sys::BOPS_F64,
-        DType::F16 => sys::BOPS_F16,
-        DType::BF16 => sys::BOPS_BF16,
-        _ => sys::BOPS_F32,
-    }
 }
 
 fn c_activation(activation: Activation) -> sys::bops_activation {
