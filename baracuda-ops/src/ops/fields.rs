@@ -18,11 +18,13 @@ pub(crate) fn real(op: &'static str, field: &'static str, value: f64) -> Result<
     })
 }
 
-/// Refuses numbers that are infinite in the type in which ops on `x` compute.
+/// Refuses numbers that become infinite or, though they are not zero, zero in the type in which ops on `x` compute; GPUs may take
+/// subnormal numbers for zero.
 pub(crate) fn in_range(op: &'static str, field: &'static str, value: Real, x: &TensorDesc) -> Result<()> {
     let computed_in = x.dtype().accumulator();
-    let fits = computed_in != DType::F32 || (value.get() as f32).is_finite();
-    require(op, field, fits, || {
+    let magnitude = value.get().abs();
+    let fits = magnitude == 0.0 || (f64::from(f32::MIN_POSITIVE)..=f64::from(f32::MAX)).contains(&magnitude);
+    require(op, field, fits || computed_in != DType::F32, || {
         format!("must be in the range of {computed_in}, in which this op computes; got {:e}", value.get())
     })
 }

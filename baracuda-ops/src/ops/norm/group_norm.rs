@@ -103,7 +103,7 @@ impl GroupNormDescriptor {
     /// The number added to the variance.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not finite in f32 (in f64 for f64 operands).
+    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
     pub fn eps(self, eps: f64) -> Result<Self> {
         let eps = self.0.real("eps", eps)?;
         self.0.with(|f| f.eps = eps).map(Self)

@@ -101,7 +101,7 @@ impl LayerNormDescriptor {
     /// The number added to the variance.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not finite in f32 (in f64 for f64 operands).
+    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
     pub fn eps(self, eps: f64) -> Result<Self> {
         let eps = real(NAME, "eps", eps)?;
         self.0.with(NAME, |f| f.eps = eps).map(Self)

@@ -90,7 +90,7 @@ impl RmsNormDescriptor {
     /// Adds a constant to the weight before it multiplies: 1 where the stored weight is the distance from 1.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] without a weight, or if the number is not finite in f32 (in f64 for f64 operands).
+    /// [`Error::InvalidDescriptor`] without a weight, or if the number is not in the range of f32 (of f64 for f64 operands).
     pub fn weight_offset(self, offset: f64) -> Result<Self> {
         let offset = real(NAME, "weight_offset", offset)?;
         self.0.with(NAME, |f| f.weight_offset = offset).map(Self)
@@ -99,7 +99,7 @@ impl RmsNormDescriptor {
     /// The number added to the mean square.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not finite in f32 (in f64 for f64 operands).
+    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
     pub fn eps(self, eps: f64) -> Result<Self> {
         let eps = real(NAME, "eps", eps)?;
         self.0.with(NAME, |f| f.eps = eps).map(Self)
@@ -174,7 +174,7 @@ impl RmsNormBackwardDescriptor {
     /// The constant that forward added to the weight.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] without a weight, or if the number is not finite in f32 (in f64 for f64 operands).
+    /// [`Error::InvalidDescriptor`] without a weight, or if the number is not in the range of f32 (of f64 for f64 operands).
     pub fn weight_offset(self, offset: f64) -> Result<Self> {
         let offset = real(BACKWARD_NAME, "weight_offset", offset)?;
         self.0.with(BACKWARD_NAME, |f| f.weight_offset = offset).map(Self)

@@ -159,7 +159,7 @@ impl SoftmaxDescriptor {
     /// Multiplies x by a number first, 1 by default; it may be negative or 0.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is not finite in the type in which the op computes: f32, for f64 operands f64.
+    /// [`Error::InvalidDescriptor`] if it is not in the range of the type in which the op computes: f32, for f64 operands f64.
     pub fn scale(self, scale: f64) -> Result<Self> {
         let scale = real(NAME, "scale", scale)?;
         self.with(|f| f.scale = scale)
@@ -241,7 +241,7 @@ impl SoftmaxBackwardDescriptor {
     /// As [`SoftmaxDescriptor::scale`].
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is not finite in the type in which the op computes: f32, for f64 operands f64.
+    /// [`Error::InvalidDescriptor`] if it is not in the range of the type in which the op computes: f32, for f64 operands f64.
     pub fn scale(self, scale: f64) -> Result<Self> {
         let scale = real(BACKWARD_NAME, "scale", scale)?;
         self.with(|f| f.scale = scale)

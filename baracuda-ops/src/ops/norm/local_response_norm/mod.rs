@@ -188,7 +188,7 @@ impl LocalResponseNormDescriptor {
     /// What the mean of squares over a window is multiplied by (over a window that is cut off, the sum divided by `size`).
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not finite in f32 (in f64 for f64 operands).
+    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
     pub fn alpha(self, alpha: f64) -> Result<Self> {
         self.0.real("alpha", alpha, |f, value| f.alpha = value).map(Self)
     }
@@ -196,7 +196,7 @@ impl LocalResponseNormDescriptor {
     /// The power of d that x is divided by.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not finite in f32 (in f64 for f64 operands).
+    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
     pub fn beta(self, beta: f64) -> Result<Self> {
         self.0.real("beta", beta, |f, value| f.beta = value).map(Self)
     }
@@ -204,7 +204,7 @@ impl LocalResponseNormDescriptor {
     /// The number that is added to the scaled sum of squares.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not finite in f32 (in f64 for f64 operands).
+    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
     pub fn k(self, k: f64) -> Result<Self> {
         self.0.real("k", k, |f, value| f.k = value).map(Self)
     }
