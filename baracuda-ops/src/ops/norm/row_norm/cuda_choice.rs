@@ -191,9 +191,9 @@ const SHARED_ROW: (u64, u64) = (4096, 2048);
 const PACKED_ROW: (u64, u64) = (512, 2048);
 /// Vectors a lane of the shortest and the widest rows of 2 bytes, centered, that stay in the registers of a warp.
 const WARP_VECTORS: (u64, u64) = (3, 8);
-/// Vectors of such rows that a multiprocessor holds.
+/// Vectors a lane of all such rows together that a multiprocessor holds at once: registers limit them.
 const WARP_ROOM: u64 = 96;
-/// How often such rows fill that room where other blocks, which hold 4 vectors a thread, serve those better that fill them, too.
+/// How often rows fill that room where blocks of 4 vectors a thread serve those better that fill such threads, too.
 const WARP_WAVES: std::ops::RangeInclusive<u64> = 2..=8;
 /// Vectors of the widest rows of 2 bytes that stay in registers otherwise: centered, and not.
 const RESIDENT_ROW: [u64; 2] = [1280, 2048];
@@ -915,7 +915,7 @@ mod tests {
     fn teams_are_as_many_as_their_turns_need() {
         assert_eq!([teams_for(4096, 132, true), teams_for(4096, 132, false)], [128, 132]);
         assert_eq!([teams_for(133, 132, true), teams_for(100, 132, true)], [132, 100]);
-        for items in 1..5000 {
+        for items in 1..5000_u64 {
             assert_eq!(items.div_ceil(teams_for(items, 132, true)), items.div_ceil(132), "{items}");
         }
         assert_eq!(backward(&h200(32768, 1024, 2)).unwrap().grid, 256);
