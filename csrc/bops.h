@@ -64,14 +64,14 @@ enum {
     /* Backward. The same; threads * stages * 32 bytes of shared memory; vectors 4, stages 13, f32 also 11; flushes 0,
      * partial_rows = teams * ceil(ceil(rows / teams) / flush_rows). */
     BOPS_ROW_NORM_BACKWARD_RING = 8,
-    /* Forward of layer_norm, 16-bit elements, parameters of the same type. The row stays in the registers of one block, as it came:
-     * threads == threads_per_row, a multiple of 32 up to 512, of 4 vectors, which are the whole row. vec_bytes 16. */
+    /* Forward of layer_norm, 16-bit elements, parameters of the same type. The row stays in registers, as it came, and fills the threads that hold
+     * it. Those of a block: threads == threads_per_row, a multiple of 32 from 64 to 512, of 4 vectors. Those of a warp: threads 64, of 3 to 8 vectors,
+     * no residual, one row stride a tensor. vec_bytes 16. */
     BOPS_ROW_NORM_PACKED = 9,
     /* Backward without dh. Teams of `cluster` blocks wherever they lie, up to 160, walk over rows and give each other their sums through the workspace;
-     * compute capability 9.0. threads == threads_per_row, those that read, of 2 or 1 vectors a row and 1 or 2 rows a turn; stages 6; chunks: turns
-     * between a row's sums and its gradient. layer_norm of 16-bit elements: threads 512, vectors 1, chunks 3 or 4; others: threads 256, chunks 4,
-     * vectors 1, f32 also 2. grid: cluster times teams, all resident. One row stride below 2^32 a tensor; vec_bytes 16. The workspace has
-     * grid * rows of a turn * 256 bytes more than the partial rows. */
+     * compute capability 9.0. threads == threads_per_row, those that read, 256, of layer_norm of 16-bit elements 512; vectors 2, of 16-bit elements
+     * 1 and two rows a turn; stages 6. grid: cluster times teams, all resident. One row stride below 2^32 a tensor; vec_bytes 16. The workspace
+     * has grid * rows of a turn * 256 bytes more than the partial rows. */
     BOPS_ROW_NORM_BACKWARD_COOPERATIVE = 10
 };
 
@@ -88,11 +88,11 @@ typedef struct {
     uint32_t cluster;         /* blocks that share a row, 1..16 but where a variant says otherwise; more than 1 needs compute capability 9.0 and
                                  threads_per_row > 32 */
     uint32_t stages;          /* PERSISTENT: rows in flight, 1..4 */
-    uint32_t grid;            /* blocks, a multiple of cluster; RESIDENT, SHARED: enough for all rows; PACKED: rows */
+    uint32_t grid;            /* blocks, a multiple of cluster; RESIDENT, SHARED, PACKED: enough for all rows */
     uint32_t flush_rows;      /* backward PERSISTENT, SPLIT, COOPERATIVE: rows that one accumulator takes before it is added to the next level */
     uint32_t flushes;         /* the same: flushes that the next level takes before a partial row is written. PERSISTENT: 0 is no next
                                  level, for blocks of one row */
-    uint32_t chunks;          /* SPLIT: chunks of a row; a chunk is 1024 accesses. PERSISTENT: see late_blocks. COOPERATIVE: see there */
+    uint32_t chunks;          /* SPLIT: chunks of a row; a chunk is 1024 accesses. PERSISTENT: see late_blocks */
     uint32_t overlaps;     /* RESIDENT, FEW_ROWS, column sums: 1 launches them while the previous kernel of the stream ends; they wait for it. Needs
                                  compute capability 9.0 */
     uint32_t late_blocks;  /* PERSISTENT without a cluster, rms_norm: the last blocks of the grid, which begin as others end. Those take `chunks`

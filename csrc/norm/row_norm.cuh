@@ -242,11 +242,12 @@ __global__ void __launch_bounds__(limit, (resident_blocks<T, vec_bytes, vectors,
     }
 }
 
-// ---- packed: a row of 16-bit elements in the registers of a block, as it came -------------------------------------------------
+// ---- packed: a row in the registers of a warp or a block, as it came --------------------------------------------------------------
 
-constexpr int packed_vectors = 4; // of a thread
+constexpr int packed_vectors = 4; // of a thread where a block has a row
+constexpr int packed_rows = 2;    // of a block where a warp has one
 
-// Blocks of a multiprocessor: three where the compiler makes do with 40 registers.
+// Blocks of a multiprocessor, each with a row: three where the compiler makes do with 40 registers.
 template <typename T> constexpr int packed_blocks() {
 #if __CUDA_ARCH__ >= 900
     return std::is_same_v<T, __nv_bfloat16> ? 3 : 2;
@@ -255,66 +256,84 @@ template <typename T> constexpr int packed_blocks() {
 #endif
 }
 
-// LayerNorm with parameters of x's type; every vector of every thread exists. One pass and one barrier: the moments are about the mean of the first
+// LayerNorm with parameters of x's type; every vector of every thread exists. A block is (threads of a row, rows).
+// of_warp: rows of one stride, without a residual, in two passes. Otherwise one pass and one barrier: the moments are about the mean of the first
 // vector of x, and taken again where that lies far.
-template <typename T> __global__ void __launch_bounds__(row_threads_limit, packed_blocks<T>())
+template <typename T, int vectors, bool of_warp>
+__global__ void __launch_bounds__(of_warp ? packed_rows * 32 : row_threads_limit, of_warp ? 1 : packed_blocks<T>())
     row_norm_packed(const __grid_constant__ row_norm_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T));
-    __shared__ __align__(16) float slots[2][team_slots];
+    __shared__ __align__(16) float slots[of_warp ? 1 : 2][team_slots];
     const row_team team;
-    const uint32_t row = blockIdx.x;
-    const auto column = [&](int v) { return (v * blockDim.x + threadIdx.x) * width; };
+    const uint32_t threads = of_warp ? 32 : blockDim.x, row = of_warp ? blockIdx.x * packed_rows + threadIdx.y : blockIdx.x;
+    if (of_warp && row >= a.p.rows) return;
+    const auto column = [&](int v) { return (v * threads + threadIdx.x) * width; };
+    const auto row_of = [&](const void *tensor, const bops_row_strides &s) {
+        return static_cast<const T *>(tensor) + (of_warp ? row * s.s0 : row_offset(row, s, a.p.extent1, a.p.extent2));
+    };
 
     // 1. The row in registers.
-    const T *const x = static_cast<const T *>(a.o.x) + row_offset(row, a.p.x, a.p.extent1, a.p.extent2);
-    const packed<16> first = load<16, false>(x);
-    packed<16> data[packed_vectors];
+    const T *const x = row_of(a.o.x, a.p.x);
+    packed<16> first = {}, data[vectors];
+    if constexpr (!of_warp) first = load<16, false>(x);
 #pragma unroll
-    for (int v = 0; v < packed_vectors; ++v) data[v] = load_kept(x + column(v));
-    if (a.o.residual) {
-        const T *const residual = static_cast<const T *>(a.o.residual) + row_offset(row, a.p.residual, a.p.extent1, a.p.extent2);
-        T *const h = static_cast<T *>(a.o.h) + row_offset(row, a.p.h, a.p.extent1, a.p.extent2);
+    for (int v = 0; v < vectors; ++v) {
+        if constexpr (of_warp) data[v] = load<16>(x + column(v));
+        else data[v] = load_kept(x + column(v));
+    }
+    if (!of_warp && a.o.residual) {
+        const T *const residual = row_of(a.o.residual, a.p.residual);
+        T *const h = const_cast<T *>(row_of(a.o.h, a.p.h));
 #pragma unroll
-        for (int v = 0; v < packed_vectors; ++v) data[v] = add_residual<T>(data[v], load<16>(residual + column(v)), h + column(v));
+        for (int v = 0; v < vectors; ++v) data[v] = add_residual<T>(data[v], load<16>(residual + column(v)), h + column(v));
     }
 
     // 2. Its moments.
     float values[width];
-    unpack<T>(first, values);
-    moments<float> total = {tree_sum(values) * (1.0f / width), 0, 0};
+    moments<float> total = {0, 0, 0};
     const auto add_up = [&] {
         float sum[width] = {}, square[width] = {};
 #pragma unroll
-        for (int v = 0; v < packed_vectors; ++v) {
+        for (int v = 0; v < vectors; ++v) {
             unpack<T>(data[v], values);
             add_moments(values, total.shift, sum, square);
         }
         float sums[2] = {tree_sum(sum), tree_sum(square)};
-        team_sum<false, true>(sums, team, slots);
+        if constexpr (of_warp) warp_sum(sums, 32);
+        else team_sum<false, true>(sums, team, slots);
         total.sum = sums[0], total.square = sums[1];
     };
-    add_up();
-    if (recenter(total, a.reciprocal_cols)) {
-        __syncthreads(); // the slots are free
+    if constexpr (of_warp) {
+        float sum[1] = {thread_sum<T, true>(data)};
+        warp_sum(sum, 32);
+        total.shift = sum[0] * a.reciprocal_cols;
         add_up();
+    } else {
+        unpack<T>(first, values);
+        total.shift = tree_sum(values) * (1.0f / width);
+        add_up();
+        if (recenter(total, a.reciprocal_cols)) {
+            __syncthreads(); // the slots are free
+            add_up();
+        }
+        total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
     }
-    total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
 
     // 3. Statistics and output.
     keep_packed<T>(data);
     const row_statistics<float> s = finish_statistics<true>(total, a);
     if (threadIdx.x == 0) save_statistics<true>(s, a, row);
-    T *const y = static_cast<T *>(a.o.y) + row_offset(row, a.p.y, a.p.extent1, a.p.extent2);
+    T *const y = const_cast<T *>(row_of(a.o.y, a.p.y));
     const T *const weight = static_cast<const T *>(a.o.weight), *const bias = static_cast<const T *>(a.o.bias);
 #pragma unroll
-    for (int v = 0; v < packed_vectors; ++v) {
+    for (int v = 0; v < vectors; ++v) {
         parameter_vector<T, width> w, b;
         load_affine<true>(weight, bias, column(v), true, w, b);
         unpack<T>(data[v], values);
 #pragma unroll
         for (int i = 0; i < width; ++i) values[i] -= s.shift;
         normalize<T, T, true, width>(values, s, w, b, a.weight_offset);
-        store<16, false>(y + column(v), pack<T, 16>(values));
+        store<16, of_warp>(y + column(v), pack<T, 16>(values));
     }
 }
 
@@ -610,7 +629,16 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
             }
             if constexpr (vec_bytes == 16) {
                 if constexpr (sizeof(T) == 2 && centered && std::is_same_v<T, P>)
-                    if (c.variant == BOPS_ROW_NORM_PACKED) return action(row_norm_packed<T>, shape, a);
+                    if (c.variant == BOPS_ROW_NORM_PACKED) {
+                        if (c.threads_per_row > 32) return action(row_norm_packed<T, packed_vectors, false>, shape, a);
+                        if (c.vectors == 3) return action(row_norm_packed<T, 3, true>, shape, a);
+                        if (c.vectors == 4) return action(row_norm_packed<T, 4, true>, shape, a);
+                        if (c.vectors == 5) return action(row_norm_packed<T, 5, true>, shape, a);
+                        if (c.vectors == 6) return action(row_norm_packed<T, 6, true>, shape, a);
+                        if (c.vectors == 7) return action(row_norm_packed<T, 7, true>, shape, a);
+                        if (c.vectors == 8) return action(row_norm_packed<T, 8, true>, shape, a);
+                        return bops_status(cudaErrorInvalidValue);
+                    }
                 if constexpr (sizeof(T) == 2)
                     if (c.variant == BOPS_ROW_NORM_SHARED) {
                         shape.block = dim3(shared_threads);

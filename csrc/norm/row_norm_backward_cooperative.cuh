@@ -9,6 +9,7 @@ namespace bops {
 
 constexpr uint32_t cooperative_stages = 6;        // of the ring
 constexpr uint32_t cooperative_turns = 16;        // whose sums have places
+constexpr uint32_t cooperative_lag = 4;           // turns between the sums of a row and its gradient
 constexpr uint32_t cooperative_lane_messages = 5; // of the blocks of a team, that a lane receives
 // Rows that go through a team at once: a thread has two vectors of them.
 __host__ __device__ constexpr int cooperative_batch(int vectors) { return 2 / vectors; }
@@ -36,9 +37,10 @@ template <int count> __device__ __forceinline__ float warp_sum_apart(float (&val
 // the rows whose sums are taken, of `lag` turns before, whose sums are on their way through the team, and of those that follow: few, since messages
 // queue behind them. Warps of their own send a block's sums and receive the team's; those that read keep no step. What the messages hold at first is
 // unknown, so they are cleared and the grid meets once. With d = x - mean and g' = rstd * g: dx = (g' - mean(g')) - d * rstd^2 * mean(g' d).
-template <typename T, bool centered, int readers, int vectors, int lag> __global__ void __launch_bounds__(cooperative_threads(readers), 512 / readers)
+template <typename T, bool centered, int readers, int vectors> __global__ void __launch_bounds__(cooperative_threads(readers), 512 / readers)
     row_norm_backward_cooperative(const __grid_constant__ row_norm_backward_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T)), columns = vectors * width, sums = centered ? 2 : 1, batch = cooperative_batch(vectors);
+    constexpr uint32_t lag = cooperative_lag;
     constexpr int values = sums * batch, warps = readers / 32, receivers = cooperative_threads(readers) / 32 - warps - 1;
     static_assert(2 * (lag + 1) <= cooperative_turns && lag < cooperative_stages, "");
     __shared__ float warp_sums[cooperative_turns][values][warps];
@@ -289,17 +291,8 @@ bops_status for_backward_cooperative_kernels(const bops_row_norm_choice &c, cons
     shape.grid = dim3(c.grid), shape.block = dim3(cooperative_threads(int(c.threads))), shape.cooperative = true;
     shape.shared_bytes = c.stages * cooperative_batch(int(c.vectors)) * c.vectors * c.threads * 32;
     if (c.stages != cooperative_stages || c.cluster > 32 * cooperative_lane_messages) return bops_status(cudaErrorInvalidValue);
-    const auto form = [&](int threads, int vectors, int lag) {
-        return int(c.threads) == threads && int(c.vectors) == vectors && int(c.chunks) == lag;
-    };
-    if constexpr (sizeof(T) == 2 && centered) {
-        if (form(512, 1, 3)) return action(row_norm_backward_cooperative<T, centered, 512, 1, 3>, shape, a);
-        if (form(512, 1, 4)) return action(row_norm_backward_cooperative<T, centered, 512, 1, 4>, shape, a);
-    } else {
-        if (form(256, 1, 4)) return action(row_norm_backward_cooperative<T, centered, 256, 1, 4>, shape, a);
-        if constexpr (sizeof(T) == 4)
-            if (form(256, 2, 4)) return action(row_norm_backward_cooperative<T, centered, 256, 2, 4>, shape, a);
-    }
+    constexpr int readers = sizeof(T) == 2 && centered ? 512 : 256, vectors = sizeof(T) == 2 ? 1 : 2;
+    if (c.threads == readers && c.vectors == vectors) return action(row_norm_backward_cooperative<T, centered, readers, vectors>, shape, a);
     return bops_status(cudaErrorInvalidValue);
 }
 

@@ -125,7 +125,10 @@ const MANY_LONG_ROWS: [u64; 2] = [264, 16392];
 /// Rows of f32 that fill the threads of a large block, more of them than such blocks are resident.
 const MANY_WHOLE_ROWS: [u64; 2] = [300, 8704];
 
-/// Rows that teams of many blocks share on CUDA, more of them than the blocks hold at once: of every form there is.
+/// So many rows of 16 bits as warps of CUDA take with a mean, and the columns of each form.
+const WARP_ROWS: (u64, [u64; 6]) = (1200, [768, 1024, 1280, 1536, 1792, 2048]);
+
+/// Rows that teams of many blocks share on CUDA, more of them than the blocks hold at once: of every form there is, one team and more.
 const WIDE_ROWS: [(DType, [u64; 2]); 5] = [
     (DType::F32, [19, 270_400]),
     (DType::F32, [90, 49_184]),
@@ -191,6 +194,16 @@ fn forward_cases<F: Family>() -> Vec<Case> {
         }
         if dtype == DType::F32 {
             add(Form::affine::<F>(dense(dtype, &MANY_WHOLE_ROWS), dtype), Data::Normal, false);
+        }
+        if F::HAS_BIAS && dtype.size_bytes() == 2 {
+            let (rows, all_cols) = WARP_ROWS;
+            let narrow = Form::affine::<F>(dense(dtype, &[rows, all_cols[0]]), dtype);
+            for data in [Data::LargeMean, Data::Step, Data::Inf] {
+                add(narrow.clone(), data, false);
+            }
+            for cols in all_cols.into_iter().filter(|_| dtype == DType::BF16) {
+                add(Form::affine::<F>(dense(dtype, &[rows, cols]), dtype), Data::Normal, false);
+            }
         }
         if dtype != DType::F16 {
             add(Form::affine::<F>(dense(dtype, &[1, 262144]), DType::F32), Data::Constant, false);

@@ -111,15 +111,21 @@ struct Form {
     /// Whether the last rows are left to late blocks: memory does not serve multiprocessors evenly, and those that are ahead take more.
     /// Not centered alone.
     has_late: bool,
+    /// Whether there are no more blocks than the turns that they take need.
+    is_even: bool,
 }
 
 const fn form(up_to: u64, columns: u64, threads: u64, blocks: u64, stages: u64) -> Form {
-    Form { up_to, columns, threads, blocks, stages, has_late: false }
+    Form { up_to, columns, threads, blocks, stages, has_late: false, is_even: false }
 }
 
 impl Form {
     const fn late(self) -> Self {
         Self { has_late: true, ..self }
+    }
+
+    const fn even(self) -> Self {
+        Self { is_even: true, ..self }
     }
 }
 
@@ -127,7 +133,7 @@ impl Form {
 const BACKWARD_BLOCK: [&[Form]; 4] = [
     &[
         form(256, 8, 256, 3, 2),
-        form(1024, 16, 256, 2, 2),
+        form(1024, 16, 256, 2, 2).even(),
         form(4096, 16, 512, 1, 2),
         form(6144, 32, 256, 2, 2),
         form(8192, 16, 512, 1, 2),
@@ -177,10 +183,18 @@ const BACKWARD_RESIDUAL_CLUSTER: &[Form] =
     &[form(4096, 16, 256, 2, 2), form(4096, 16, 256, 1, 2), form(8192, 16, 512, 1, 1)];
 /// Turns of a block from which on some rows are left to late blocks.
 const LATE_FROM: u64 = 40;
+/// Turns of a team from which on there may be fewer teams than are resident.
+const EVEN_FROM: u64 = 16;
 /// Vectors of the widest rows, and of the widest slices of a cluster's blocks, that shared memory holds; elements of 2 bytes alone.
 const SHARED_ROW: (u64, u64) = (4096, 2048);
 /// Vectors of the shortest and the widest rows of 2 bytes, centered, that stay in registers as they came.
 const PACKED_ROW: (u64, u64) = (512, 2048);
+/// Vectors a lane of the shortest and the widest rows of 2 bytes, centered, that stay in the registers of a warp.
+const WARP_VECTORS: (u64, u64) = (3, 8);
+/// Vectors a lane of all such rows together that a multiprocessor holds at once: registers limit them.
+const WARP_ROOM: u64 = 96;
+/// How often rows fill that room where blocks of 4 vectors a thread serve those better that fill such threads, too.
+const WARP_WAVES: std::ops::RangeInclusive<u64> = 2..=8;
 /// Vectors of the widest rows of 2 bytes that stay in registers otherwise: centered, and not.
 const RESIDENT_ROW: [u64; 2] = [1280, 2048];
 /// Vectors of the widest rows of 4 bytes whose threads hold 4 vectors: centered, and not.
@@ -197,10 +211,18 @@ struct Ring {
     cluster: u64,
     blocks: u64,
     stages: u64,
+    /// Whether there are no more teams than the turns that they take need; backward.
+    is_even: bool,
 }
 
 const fn ring(threads: u64, vectors: u64, lookahead: u64, cluster: u64, blocks: u64) -> Ring {
-    Ring { threads, vectors, cluster, blocks, stages: 2 * vectors + lookahead }
+    Ring { threads, vectors, cluster, blocks, stages: 2 * vectors + lookahead, is_even: false }
+}
+
+impl Ring {
+    const fn even(self) -> Self {
+        Self { is_even: true, ..self }
+    }
 }
 
 /// Vectors of the widest rows that other forward kernels serve.
@@ -223,7 +245,7 @@ const BACKWARD_RING: [(u64, &[Ring]); 4] = [
     (
         1024,
         &[
-            ring(512, 4, 5, 1, 1),
+            ring(512, 4, 5, 1, 1).even(),
             ring(512, 4, 5, 2, 1),
             ring(256, 4, 5, 8, 2),
             ring(512, 4, 5, 8, 1),
@@ -235,17 +257,12 @@ const BACKWARD_RING: [(u64, &[Ring]); 4] = [
 ];
 
 /// The numbers of a kernel whose teams are blocks wherever they lie, for rows of more than `from` vectors: threads of a block that read,
-/// vectors of a thread, turns between a row's sums and its gradient.
+/// vectors of a thread.
 #[derive(Clone, Copy, Debug)]
 struct Wide {
     from: u64,
     threads: u64,
     vectors: u64,
-    lag: u64,
-}
-
-const fn wide(from: u64, threads: u64, vectors: u64, lag: u64) -> Wide {
-    Wide { from, threads, vectors, lag }
 }
 
 /// Vectors that such a thread has of a turn, and turns in its ring.
@@ -257,12 +274,14 @@ const WIDE_TURNS: u64 = 16;
 /// The most blocks of such a team.
 const WIDE_TEAM: u64 = 160;
 /// Backward, rows whose teams are many blocks: 2 bytes centered, 2 bytes, 4 bytes centered, 4 bytes.
-const BACKWARD_WIDE: [&[Wide]; 4] = [
-    &[wide(16384, 512, 1, 4), wide(6144, 512, 1, 3)],
-    &[wide(16384, 256, 1, 4)],
-    &[wide(32768, 256, 2, 4), wide(12288, 256, 1, 4)],
-    &[wide(32768, 256, 2, 4), wide(12288, 256, 1, 4)],
+const BACKWARD_WIDE: [Wide; 4] = [
+    Wide { from: 6144, threads: 512, vectors: 1 },
+    Wide { from: 16384, threads: 256, vectors: 1 },
+    Wide { from: 12288, threads: 256, vectors: 2 },
+    Wide { from: 12288, threads: 256, vectors: 2 },
 ];
+/// Vectors of a row of 2 bytes, centered, whose clusters are faster than such a team: it fills their rings.
+const FULL_RING: u64 = 8192;
 
 impl Tuned {
     fn set_ring(&mut self, ring: &Ring, cluster: u64, teams: u64) {
@@ -351,6 +370,7 @@ fn team(vectors: u64) -> u64 {
 pub(crate) fn forward(p: &Problem) -> Result<Tuned, String> {
     let chosen = many_threads(p)
         .or_else(|| packed(p))
+        .or_else(|| packed_in_warps(p))
         .or_else(|| slices(p))
         .or_else(|| forward_ring(p))
         .or_else(|| shared(p))
@@ -443,19 +463,37 @@ fn block_a_row(p: &Problem, tuned: Tuned, all: u64) -> Option<Tuned> {
     Some(Tuned { vectors: 4, threads, threads_per_row: threads, overlaps: 0, grid, ..tuned })
 }
 
-/// Rows of 2 bytes, centered, that fill the threads of a block.
-fn packed(p: &Problem) -> Option<Tuned> {
+/// What rows of 2 bytes, centered, that stay in registers as they came start from, and their vectors.
+fn start_packed(p: &Problem) -> Option<(Tuned, u64)> {
     let tuned = p.start(sys::BOPS_ROW_NORM_PACKED).ok()?;
     let all = p.cols / p.elements(tuned.vec_bytes);
-    let has_kernel = p.element_bytes == 2
-        && p.is_centered
-        && tuned.vec_bytes == 16
-        && [0, 2].contains(&p.parameter_bytes)
-        && all.is_multiple_of(4 * 32);
-    if !has_kernel || !(PACKED_ROW.0..=PACKED_ROW.1).contains(&all) || p.is_thin(all) || p.rows == 0 {
+    let has_kernel =
+        p.element_bytes == 2 && p.is_centered && tuned.vec_bytes == 16 && [0, 2].contains(&p.parameter_bytes);
+    (has_kernel && p.rows > 0 && !p.is_thin(all)).then_some((tuned, all))
+}
+
+/// Such rows that fill the threads of a block.
+fn packed(p: &Problem) -> Option<Tuned> {
+    let (tuned, all) = start_packed(p)?;
+    let is_served = all.is_multiple_of(4 * 32) && (PACKED_ROW.0..=PACKED_ROW.1).contains(&all);
+    is_served.then(|| block_a_row(p, tuned, all)).flatten()
+}
+
+/// Such rows that fill the lanes of a warp, two in a block.
+fn packed_in_warps(p: &Problem) -> Option<Tuned> {
+    let (tuned, all) = start_packed(p)?;
+    let (vectors, multiprocessors) = (all / 32, u64::from(p.multiprocessors));
+    let is_served = all.is_multiple_of(32) && (WARP_VECTORS.0..=WARP_VECTORS.1).contains(&vectors);
+    // Launches that begin early serve few rows better.
+    if !is_served || p.rows <= 8 * multiprocessors || p.has_residual || !p.has_one_stride {
         return None;
     }
-    block_a_row(p, tuned, all)
+    let waves = (p.rows * vectors).div_ceil(WARP_ROOM * multiprocessors);
+    if all.is_multiple_of(4 * 32) && WARP_WAVES.contains(&waves) {
+        return None;
+    }
+    let grid = u32::try_from(p.rows.div_ceil(2)).ok().filter(|&grid| grid <= i32::MAX as u32)?;
+    Some(Tuned { vectors: vectors as u32, threads: 64, threads_per_row: 32, overlaps: 0, grid, ..tuned })
 }
 
 /// The smallest cluster whose blocks hold a row with at most so many threads each.
@@ -517,7 +555,10 @@ pub(crate) fn backward(p: &Problem) -> Result<Tuned, String> {
 fn backward_wide(p: &Problem) -> Option<Tuned> {
     let mut tuned = p.start_persistent(sys::BOPS_ROW_NORM_BACKWARD_COOPERATIVE)?;
     let all = p.cols / p.elements(16);
-    let wide = BACKWARD_WIDE[p.kind()].iter().find(|wide| all > wide.from)?;
+    let wide = BACKWARD_WIDE[p.kind()];
+    if all <= wide.from || (p.kind() == 0 && all == FULL_RING && backward_ring(p).is_some()) {
+        return None;
+    }
     let (held, stages) = WIDE_RING;
     let blocks = WIDE_THREADS / wide.threads;
     let shared = stages * held * wide.threads * 32;
@@ -544,7 +585,6 @@ fn backward_wide(p: &Problem) -> Option<Tuned> {
     tuned.grid = (teams * cluster) as u32;
     tuned.flush_rows = flush_rows as u32;
     tuned.flushes = flushes as u32;
-    tuned.chunks = wide.lag as u32;
     tuned.partial_rows = u32::try_from(partial_rows).ok()?;
     tuned.launches = 1 + u32::from(p.has_parameter_gradients);
     let messages = teams * cluster * batch * WIDE_TURNS * 16;
@@ -565,7 +605,7 @@ fn backward_ring(p: &Problem) -> Option<Tuned> {
     {
         return None;
     }
-    let teams = p.teams(ring.cluster, ring.blocks).min(p.rows);
+    let teams = teams_for(p.rows, p.teams(ring.cluster, ring.blocks), ring.is_even);
     tuned.set_ring(ring, ring.cluster, teams);
     let turns = p.rows.div_ceil(teams);
     let flush_rows = rows_of_one_level(turns, teams);
@@ -634,7 +674,7 @@ fn persistent_form(p: &Problem, mut tuned: Tuned, cluster: u64, form: &Form) -> 
     if shared + RESERVED_SHARED > u64::from(p.shared_bytes) / blocks {
         return None;
     }
-    let teams = p.teams(cluster, blocks).min(p.rows.div_ceil(rows));
+    let teams = teams_for(p.rows.div_ceil(rows), p.teams(cluster, blocks), form.is_even);
     let all_turns = p.rows.div_ceil(teams * rows);
     // Late blocks share a twentieth of the rows and take a sixteenth of what others would: fewer of them than of those, so that the
     // slowest are followed by none.
@@ -666,6 +706,12 @@ fn persistent_form(p: &Problem, mut tuned: Tuned, cluster: u64, form: &Form) -> 
     tuned.launches = 1 + u32::from(p.has_parameter_gradients);
     tuned.workspace_bytes = partials(p, partial_rows)?;
     Some(tuned)
+}
+
+/// How many of the `resident` teams take `items` in turn.
+fn teams_for(items: u64, resident: u64, is_even: bool) -> u64 {
+    let turns = items.div_ceil(resident);
+    if is_even && turns >= EVEN_FROM { items.div_ceil(turns) } else { items.min(resident) }
 }
 
 /// Rows whose gradients an accumulator takes before it goes to the workspace, in each of `teams` teams that take `turns` rows: as many as
@@ -793,8 +839,15 @@ mod tests {
                 }
                 sys::BOPS_ROW_NORM_SHARED => assert!(held >= p.cols && tuned.threads == 256, "{p:?} {tuned:?}"),
                 sys::BOPS_ROW_NORM_PACKED => {
-                    assert!(held == p.cols && u64::from(tuned.grid) == p.rows && tuned.vectors == 4, "{p:?} {tuned:?}");
-                    assert!(p.element_bytes == 2 && p.is_centered, "{p:?} {tuned:?}");
+                    let block_rows = u64::from(tuned.threads / tuned.threads_per_row);
+                    assert!(held == p.cols && u64::from(tuned.grid) * block_rows >= p.rows, "{p:?} {tuned:?}");
+                    assert!(p.element_bytes == 2 && p.is_centered && tuned.overlaps == 0, "{p:?} {tuned:?}");
+                    if tuned.threads_per_row == 32 {
+                        assert!(block_rows == 2 && (3..=8).contains(&tuned.vectors), "{p:?} {tuned:?}");
+                        assert!(p.has_one_stride && !p.has_residual, "{p:?} {tuned:?}");
+                    } else {
+                        assert!(block_rows == 1 && tuned.vectors == 4 && tuned.threads >= 64, "{p:?} {tuned:?}");
+                    }
                 }
                 _ => assert!(u64::from(tuned.chunks) * CHUNK * p.elements(tuned.vec_bytes) >= p.cols),
             }
@@ -830,6 +883,46 @@ mod tests {
     }
 
     #[test]
+    fn a_warp_holds_short_rows_that_fill_it() {
+        let vectors = |p: &Problem| {
+            let tuned = forward(p).unwrap();
+            (tuned.variant == sys::BOPS_ROW_NORM_PACKED && tuned.threads_per_row == 32).then_some(tuned.vectors)
+        };
+        for (cols, held) in
+            [(512, None), (768, Some(3)), (1024, Some(4)), (1280, Some(5)), (1536, Some(6)), (2048, Some(8))]
+        {
+            assert_eq!(vectors(&h200(32768, cols, 2)), held, "{cols}");
+            assert_eq!(vectors(&h200(1200, cols, 2)), held, "{cols}");
+            assert_eq!(vectors(&h200(1000, cols, 2)), None, "{cols}");
+        }
+        // Some waves: other blocks serve rows that they hold without a rest.
+        assert_eq!(vectors(&h200(4096, 1024, 2)), None);
+        assert_eq!(vectors(&h200(4096, 768, 2)), Some(3));
+        let p = h200(32768, 1024, 2);
+        for other in [
+            Problem { parameter_bytes: 4, ..p },
+            Problem { is_centered: false, ..p },
+            Problem { has_residual: true, ..p },
+            Problem { has_one_stride: false, ..p },
+            h200(32768, 1024 + 8, 2),
+            h200(32768, 1024, 4),
+        ] {
+            assert_eq!(vectors(&other), None, "{other:?}");
+        }
+    }
+
+    #[test]
+    fn teams_are_as_many_as_their_turns_need() {
+        assert_eq!([teams_for(4096, 132, true), teams_for(4096, 132, false)], [128, 132]);
+        assert_eq!([teams_for(133, 132, true), teams_for(100, 132, true)], [132, 100]);
+        for items in 1..5000_u64 {
+            assert_eq!(items.div_ceil(teams_for(items, 132, true)), items.div_ceil(132), "{items}");
+        }
+        assert_eq!(backward(&h200(32768, 1024, 2)).unwrap().grid, 256);
+        assert_eq!(backward(&Problem { is_centered: false, ..h200(4096, 16384, 2) }).unwrap().grid, 128);
+    }
+
+    #[test]
     fn every_element_of_every_row_has_a_thread_in_backward() {
         for p in problems() {
             let tuned = backward(&p).unwrap();
@@ -858,15 +951,8 @@ mod tests {
                     assert!(tuned.grid.is_multiple_of(tuned.cluster) && tuned.cluster <= 160, "{tuned:?}");
                     assert!(tuned.grid * tuned.threads <= p.multiprocessors * 512, "{tuned:?}");
                     assert!(u64::from(tuned.partial_rows * tuned.flush_rows * tuned.flushes) >= p.rows);
-                    let form = (tuned.threads, tuned.vectors, tuned.chunks);
-                    assert!(
-                        match p.kind() {
-                            0 => [(512, 1, 3), (512, 1, 4)].contains(&form),
-                            1 => form == (256, 1, 4),
-                            _ => [(256, 1, 4), (256, 2, 4)].contains(&form),
-                        },
-                        "{p:?} {tuned:?}"
-                    );
+                    let kernel = [(512, 1), (256, 1), (256, 2), (256, 2)][p.kind()];
+                    assert_eq!((tuned.threads, tuned.vectors), kernel, "{p:?}");
                 }
                 sys::BOPS_ROW_NORM_BACKWARD_FEW_ROWS => assert!(held >= p.cols, "{p:?} {tuned:?}"),
                 _ => assert!(u64::from(tuned.partial_rows * tuned.flush_rows * tuned.flushes) >= p.rows),
@@ -907,15 +993,20 @@ mod tests {
         };
         for is_centered in [true, false] {
             assert_eq!(team(256, 262_144, 4, is_centered), Some((128, 2, 2)));
-            assert_eq!(team(1024, 65_536, 4, is_centered), Some((64, 4, 4)));
+            assert_eq!(team(1024, 65_536, 4, is_centered), Some((32, 8, 8)));
             assert_eq!(team(4096, 16_384, 4, is_centered), None);
             assert_eq!(team(4096, 16_384, 2, is_centered), None);
             assert_eq!(team(11, 262_144, 4, is_centered), None);
             assert_eq!(team(19, 270_400, 4, is_centered), Some((133, 1, 1)));
-            assert_eq!(team(90, 49_184, 4, is_centered), Some((49, 5, 5)));
+            assert_eq!(team(90, 49_184, 4, is_centered), Some((25, 10, 10)));
         }
         assert_eq!(team(256, 262_144, 2, true), Some((64, 2, 2)));
-        assert_eq!(team(1024, 65_536, 2, true), Some((16, 8, 8)));
+        assert_eq!(team(1024, 65_528, 2, true), Some((16, 8, 8)));
+        // What fills rings, unless its weights are wider.
+        let full = h200(1024, 65_536, 2);
+        assert_eq!(backward(&full).unwrap().variant, sys::BOPS_ROW_NORM_BACKWARD_RING);
+        let wider = Problem { parameter_bytes: 4, ..full };
+        assert_eq!(backward(&wider).unwrap().variant, sys::BOPS_ROW_NORM_BACKWARD_COOPERATIVE);
         assert_eq!(team(19, 270_400, 2, true), Some((67, 1, 1)));
         assert_eq!(team(130, 49_200, 2, true), Some((13, 10, 10)));
         assert_eq!(team(256, 262_144, 2, false), Some((128, 2, 2)));
