@@ -413,7 +413,7 @@ typedef struct {
     uint32_t vec_bytes; /* bytes of one access: 16, 4 or 2 (f64: 8); CHANNELS_RESIDENT forward of 16-bit elements: 8, 4 or 2. Rows or runs start
                            at multiples of it and are a whole number of it. */
     uint32_t vectors;   /* RESIDENT: vectors per thread and tensor. Rows: 2, 4, 8, backward also 1; of 4 and 2 bytes 16. Channels: forward 4, 8, 16,
-                           of 16-bit elements 24 and 32, too; backward 4, 8; of 4 and 2 bytes 16. CHANNELS_SHARED: 16. ROWS_SHARED
+                           of f32 12, of 16-bit elements 24 and 32, too; backward 4, 8; of 4 and 2 bytes 16. CHANNELS_SHARED: 16. ROWS_SHARED
                            backward: 8 */
     uint32_t threads;   /* of a block; a multiple of 32, at most 512; channels: at most channel_bounds::threads of the kernel;
                            CHANNELS_SHARED: of 16-bit elements at most 256 a tile */

@@ -130,10 +130,11 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool held> __globa
 // ---- rows shared: a row in the shared memory of a cluster -----------------------------------------------------------------------
 
 // Few registers, so that enough blocks share a multiprocessor to hide the exchange within their clusters. Every thread reads the vectors
-// that it copied itself.
+// that it copied itself. Exponentials of f32 take the places of their elements.
 template <typename T, int threads> __global__ void __launch_bounds__(threads, 1536 / threads)
     softmax_rows_shared(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     constexpr int width = 16 / int(sizeof(T));
+    constexpr bool has_room = sizeof(T) == sizeof(float);
     __shared__ float slots[2][team_slots];
     __shared__ cluster_exchange exchange;
     const row_team team;
@@ -169,13 +170,21 @@ template <typename T, int threads> __global__ void __launch_bounds__(threads, 15
 #pragma unroll
     for (int i = 1; i < width; ++i) max = larger(max, part[i]);
     max = warp_max(max, 32);
-    const float shift = e.shift(max);
+    const float own_max = max, shift = e.shift(max);
     float sums[4] = {};
 #pragma unroll 2
     for (uint32_t i = threadIdx.x; i < count; i += threads) {
         unpack<T>(vector(i), part);
 #pragma unroll
-        for (int j = 0; j < width; ++j) sums[j % 4] += e(part[j], shift);
+        for (int j = 0; j < width; ++j) {
+            part[j] = e(part[j], shift);
+            sums[j % 4] += part[j];
+        }
+        if constexpr (has_room)
+            if (!a.is_log) {
+                const packed<16> powers = pack<T, 16>(part);
+                data[i] = make_uint4(powers.word[0], powers.word[1], powers.word[2], powers.word[3]);
+            }
     }
     float one[1] = {tree_sum(sums)};
     warp_sum(one, 32);
@@ -191,6 +200,17 @@ template <typename T, int threads> __global__ void __launch_bounds__(threads, 15
     // 3. Its output.
     const softmax_line<T> line(max, sum, e, a.is_log);
     T *const y = static_cast<T *>(a.out) + row_offset(row, a.strides[1], a.extent1, a.extent2) + uint64_t(first) * width;
+    if (has_room && !a.is_log) {
+        const float factor = line.last * e.between(own_max, max);
+#pragma unroll 2
+        for (uint32_t i = threadIdx.x; i < count; i += threads) {
+            unpack<T>(shared_vector(i), part);
+#pragma unroll
+            for (int j = 0; j < width; ++j) part[j] *= factor;
+            store_whole(y + i * width, pack<T, 16>(part));
+        }
+        return;
+    }
 #pragma unroll 2
     for (uint32_t i = threadIdx.x; i < count; i += threads) store_whole(y + i * width, finish<T>(vector(i), line, e, a.is_log));
 }
@@ -289,28 +309,29 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
 // ---- channels resident: lines in the registers of a block ----------------------------------------------------------------------
 
 // Registers that a thread's elements take, threads of the largest block, and how many of those blocks share a multiprocessor.
-template <typename T, int vec_bytes, int vectors> struct channel_bounds {
+template <typename T, int vec_bytes, int vectors, bool whole> struct channel_bounds {
     static constexpr bool held = sizeof(T) == 4 || vectors * vec_bytes / int(sizeof(T)) <= 32; // exponentials stay in registers
     static constexpr int registers = vectors * vec_bytes / (held ? int(sizeof(T)) : 4);
     static constexpr bool is_large = sizeof(T) == 4 && registers == 32; // two blocks of 512 threads share a multiprocessor
-    static constexpr int threads = registers <= 16 ? 1024 : is_large ? 512 : registers <= 48 ? 256 : 512;
-    static constexpr int blocks = is_large ? 2 : threads == 256 ? registers <= 32 ? 3 : 2 : 1;
+    static constexpr int threads = whole ? 128 : registers <= 16 ? 1024 : is_large ? 512 : registers <= 48 ? 256 : 512;
+    static constexpr int blocks = whole ? 5 : is_large ? 2 : threads == 256 ? registers <= 32 ? 3 : 2 : 1;
 };
 
-template <typename T, int vec_bytes, int vectors, int tiles, bool is_log>
-__global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors>::threads, channel_bounds<T, vec_bytes, vectors>::blocks)
+// whole: every vector of every thread exists.
+template <typename T, int vec_bytes, int vectors, int tiles, bool whole, bool is_log>
+__global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors, whole>::threads, channel_bounds<T, vec_bytes, vectors, whole>::blocks)
     softmax_channels_resident(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
-    constexpr bool held = channel_bounds<T, vec_bytes, vectors>::held;
+    constexpr bool held = channel_bounds<T, vec_bytes, vectors, whole>::held;
     if (a.overlaps) follow_previous();
     const exponential<T> e = {a.scale};
     const uint32_t inner_vectors = uint32_t(a.inner / width), columns = uint32_t(a.outer) * inner_vectors;
     const uint32_t along = blockDim.x / a.across, position = threadIdx.x / a.across;
     const uint32_t column = (tile_of_block<tiles>() * gridDim.x + blockIdx.x) * a.across + threadIdx.x % a.across;
-    const bool has_column = column < columns;
+    const bool has_column = whole || column < columns;
     const channel_column at(has_column ? column : 0, inner_vectors);
-    const auto is_element = [&](int v) { return v * along + position < a.dim; };
+    const auto is_element = [&](int v) { return whole || v * along + position < a.dim; };
 
     // 1. The lines in registers.
     await_turn<tiles>();
@@ -369,7 +390,8 @@ __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors>::threads
         if constexpr (held && !is_log) line[i].last *= e.between(own[i], max[i]);
     }
     uint32_t number = has_column ? column : 0;
-    if constexpr (channel_bounds<T, vec_bytes, vectors>::is_large) asm volatile("" : "+r"(number)); // its place is found again: registers are few
+    // Its place is found again where registers are few.
+    if constexpr (channel_bounds<T, vec_bytes, vectors, whole>::is_large) asm volatile("" : "+r"(number));
     const channel_column to(number, inner_vectors);
     T *y = static_cast<T *>(a.out) + row_offset(to.block, a.strides[1], a.extent1, a.extent2) + uint64_t(to.vector) * width + position * a.steps[1];
     const auto store_next = [&](int v, const packed<vec_bytes> &value) {
@@ -540,18 +562,26 @@ template <typename T, typename Action> bops_status for_kernels(const bops_softma
                 if (c.variant == BOPS_SOFTMAX_ROWS_SHARED)
                     return c.threads == 512 ? action(softmax_rows_shared<T, 512>, shape, a) : action(softmax_rows_shared<T, 256>, shape, a);
             if (c.variant == BOPS_SOFTMAX_CHANNELS_RESIDENT) {
+                constexpr uint32_t width = vec_bytes / sizeof(T);
+                const bool whole = uint64_t(c.threads / c.across) * c.vectors == p.dim && uint64_t(c.grid) * c.across * width == p.outer * p.inner;
                 const auto resident = [&](auto vectors) -> bops_status {
                     constexpr int n = decltype(vectors)::value;
-                    if constexpr (n == 32)
+                    if constexpr (n == 32) {
                         if (c.tiles == 2)
-                            return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, 2, true>, shape, a)
-                                            : action(softmax_channels_resident<T, vec_bytes, n, 2, false>, shape, a);
-                    return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, 1, true>, shape, a)
-                                    : action(softmax_channels_resident<T, vec_bytes, n, 1, false>, shape, a);
+                            return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, 2, false, true>, shape, a)
+                                            : action(softmax_channels_resident<T, vec_bytes, n, 2, false, false>, shape, a);
+                        if (whole && c.threads <= channel_bounds<T, vec_bytes, n, true>::threads)
+                            return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, 1, true, true>, shape, a)
+                                            : action(softmax_channels_resident<T, vec_bytes, n, 1, true, false>, shape, a);
+                    }
+                    return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, 1, false, true>, shape, a)
+                                    : action(softmax_channels_resident<T, vec_bytes, n, 1, false, false>, shape, a);
                 };
                 if constexpr (vec_bytes / sizeof(T) == 4) {
                     if (c.vectors == 4) return resident(integral_constant<int, 4>());
                     if (c.vectors == 8) return resident(integral_constant<int, 8>());
+                    if constexpr (sizeof(T) == 4)
+                        if (c.vectors == 12) return resident(integral_constant<int, 12>());
                     if constexpr (sizeof(T) == 2) {
                         if (c.vectors == 24) return resident(integral_constant<int, 24>());
                         if (c.vectors == 32) return resident(integral_constant<int, 32>());

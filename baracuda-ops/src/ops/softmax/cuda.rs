@@ -51,7 +51,7 @@ impl Kernel<SoftmaxDescriptor> for Cuda {
         };
         let call = "bops_softmax";
         let (tuned, dtype) = (c_choice(&choice), c_dtype(lines.dtype));
-        device.prepare(call, key(call, &choice, lines.dim, dtype), || {
+        device.prepare(call, key(call, &choice, &lines, params.is_log, dtype), || {
             // SAFETY: the structs live across the call and hold what `cuda_choice` allows.
             unsafe { sys::bops_softmax_prepare(&params, &tuned, dtype) }
         })?;
@@ -113,7 +113,7 @@ impl Kernel<SoftmaxBackwardDescriptor> for CudaBackward {
         };
         let call = "bops_softmax_backward";
         let (tuned, dtype) = (c_choice(&choice), c_dtype(lines.dtype));
-        device.prepare(call, key(call, &choice, lines.dim, dtype), || {
+        device.prepare(call, key(call, &choice, &lines, params.is_log, dtype), || {
             // SAFETY: the structs live across the call and hold what `cuda_choice` allows.
             unsafe { sys::bops_softmax_backward_prepare(&params, &tuned, dtype) }
         })?;
@@ -214,7 +214,8 @@ fn c_choice(choice: &Choice) -> sys::bops_softmax_choice {
     sys::bops_softmax_choice { variant, vec_bytes, vectors, threads, across, cluster, grid, chunks, overlaps, tiles }
 }
 
-/// What tells prepared kernels apart; the extent of the axis too, since rows that fill every thread have kernels of their own.
-fn key(call: &str, choice: &Choice, dim: u64, dtype: u32) -> Vec<u32> {
-    call.bytes().map(u32::from).chain(choice.tuning).chain([dim as u32, (dim >> 32) as u32, dtype]).collect()
+/// What tells prepared kernels apart; extents too, since lines that fill every thread have kernels of their own, and so has log-softmax.
+fn key(call: &str, choice: &Choice, lines: &Lines, is_log: u32, dtype: u32) -> Vec<u32> {
+    let numbers = [lines.dim, lines.outer, lines.inner].into_iter().flat_map(|n| [n as u32, (n >> 32) as u32]);
+    call.bytes().map(u32::from).chain(choice.tuning).chain(numbers).chain([is_log, dtype]).collect()
 }

@@ -65,6 +65,8 @@ impl Tuned {
     }
 }
 
+/// Threads of a warp.
+const WARP: u64 = 32;
 /// Threads of the largest block of rows.
 const MAX_THREADS: u64 = 512;
 /// Threads of a block of several short rows.
@@ -143,21 +145,25 @@ const CHANNELS: [&[ChannelForm]; 2] = [
         channel(8, 8, 32),
         channel(16, 16, 32),
         channel(24, 24, 32),
-        channel(64, 8, 16),
-        channel(256, 8, 8),
+        channel(64, 16, 16),
+        channel(256, 16, 8),
         channel(1024, 32, 8),
         channel(2048, 32, 8),
         channel(4096, 32, 4),
     ],
     &[
         channel(4, 4, 32),
-        channel(24, 8, 32),
+        channel(8, 8, 32),
+        channel(16, 8, 16),
+        channel(24, 12, 16),
         channel(128, 8, 16),
         channel(256, 8, 8),
         channel(1024, 8, 4),
         channel(2048, 16, 4),
     ],
 ];
+/// Forward of 2 bytes where every vector of every thread exists.
+const WHOLE_CHANNELS: ChannelForm = channel(256, 32, 16);
 /// Backward, accesses of 16 bytes.
 const BACKWARD_CHANNELS: &[ChannelForm] = &[channel(4, 4, 32), channel(64, 4, 16), channel(512, 8, 8)];
 /// Backward with y in shared memory, of 2 and of 4 bytes, and how many vectors of a thread lie there. Of 4 bytes, a block that takes a whole
@@ -275,7 +281,14 @@ fn channels_resident(p: &Problem) -> Option<Tuned> {
         (_, 4) => CHANNELS[usize::from(p.element_bytes == 4)],
         (_, width) => NARROW_CHANNELS[usize::from(width == 1 && !p.is_backward)],
     };
-    let form = forms.iter().find(|form| p.dim <= form.up_to)?;
+    let columns = p.outer.saturating_mul(p.inner / p.elements(start.vec_bytes));
+    let whole = &WHOLE_CHANNELS;
+    let is_whole = !p.is_backward
+        && start.vec_bytes == 8
+        && p.dim <= whole.up_to
+        && p.dim.is_multiple_of(whole.vectors * (WARP / whole.across))
+        && columns.is_multiple_of(whole.across);
+    let form = if is_whole { whole } else { forms.iter().find(|form| p.dim <= form.up_to)? };
     channels_form(p, start, form, !p.is_backward && form.vectors == 32)
 }
 
@@ -300,7 +313,7 @@ fn channels_form(p: &Problem, mut tuned: Tuned, form: &ChannelForm, may_pair: bo
         return None;
     }
     // Whole warps: where fewer than 32 vectors lie side by side, several threads along the axis share one.
-    let along = p.dim.div_ceil(form.vectors).next_multiple_of(32 / form.across);
+    let along = p.dim.div_ceil(form.vectors).next_multiple_of(WARP / form.across);
     let threads = along * form.across;
     let columns = p.outer.checked_mul(p.inner / p.elements(tuned.vec_bytes)).filter(|&n| n <= i32::MAX as u64)?;
     let (all, multiprocessors) = (columns.div_ceil(form.across), u64::from(p.multiprocessors));
@@ -398,6 +411,7 @@ mod tests {
             (sys::BOPS_SOFTMAX_CHANNELS_RESIDENT, 4 | 8) => {
                 matches!(tuned.vectors, 4 | 8)
                     || (tuned.vectors == 16 && !p.is_backward)
+                    || (tuned.vectors == 12 && !p.is_backward && p.element_bytes == 4)
                     || (matches!(tuned.vectors, 24 | 32) && !p.is_backward && p.element_bytes == 2)
             }
             _ => tuned.vectors == 16 && tuned.cluster == 1,
@@ -444,6 +458,21 @@ mod tests {
             assert_eq!(choose(&h200(is_backward, 2, 1000, 4096, 4)).unwrap().tiles, 1);
         }
         assert_eq!(choose(&h200(false, 2, 300, 4096, 2)).unwrap().tiles, 1);
+    }
+
+    #[test]
+    fn lines_that_fill_their_threads_take_more_vectors() {
+        let form = |outer, dim, inner| {
+            let tuned = choose(&h200(false, outer, dim, inner, 2)).unwrap();
+            (tuned.vectors, tuned.across)
+        };
+        assert_eq!(form(8, 64, 65536), (32, 16));
+        assert_eq!(form(8, 128, 65536), (32, 16));
+        assert_eq!(form(32, 256, 3136), (32, 16));
+        assert_eq!(form(1, 64, 72), (16, 16));
+        assert_eq!(form(8, 63, 65536), (16, 16));
+        assert_eq!(form(8, 255, 65536), (16, 8));
+        assert_eq!(form(8, 96, 65536), (16, 8));
     }
 
     #[test]
