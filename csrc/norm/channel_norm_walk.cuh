@@ -123,9 +123,10 @@ __device__ __forceinline__ void store_shared(uint32_t address, const float *from
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]) : "memory");
 }
 
-// Three numbers that the blocks of a team give each other through memory, wherever they lie: moments, or sums. A message is stored and loaded whole, with
-// the tag of its turn, so that nothing needs to order messages. A block sends a turn after it has received the one `ahead` before from all, who sent that
-// after they had received the one `ahead` before that: so with places for twice as many turns nobody stores to a message that is still being read.
+// Three numbers that the blocks of a team give each other through memory, wherever they lie: moments, or sums. A message is stored and loaded whole,
+// with the tag of its turn, so that nothing needs to order messages. A block sends a turn after it has received the one `ahead` before from all, who
+// sent that after they had received the one `ahead` before that: so with places for twice as many turns nobody stores to a message that is still being
+// read.
 struct message_exchange {
     static constexpr uint32_t ahead = 4, turns = 2 * ahead;
     static constexpr uint32_t lane_messages = 5; // of a team, that a lane receives
