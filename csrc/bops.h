@@ -198,7 +198,9 @@ enum {
      * next, and 64 further ones fetch and merge. A step has two vectors of a thread that writes, and a place is of threads * 32 bytes, backward 64;
      * there are more places, up to 32, than steps of a group. threads up to 416, forward with silu 512; backward groups = 0; no activation other than
      * relu and silu. Forward with a residual, where groups = 0 and the activation is at most relu: 32 threads and `chunks` of the places are for that,
-     * beside more than the steps of a group; threads up to 384. Backward no residual, y or dresidual. */
+     * beside more than the steps of a group; threads up to 384. Backward no residual, y or dresidual; tensors: where it is not 0, a cooperative launch
+     * without activation but relu, a block a multiprocessor: `cluster` blocks, any number up to 160, are a team wherever they lie, 96 threads fetch and
+     * merge, so many places are being filled at once, and threads are up to 384. */
     BOPS_CHANNEL_NORM_RELAY = 4,
     /* One cooperative launch, a block a multiprocessor: `cluster` blocks, any number, are a team wherever they lie. Forward as RELAY, with as many threads
      * that add up as write, up to 384, cluster up to 160, and tensors: places that are being filled at once. Groups that do not fit: cached: steps of a

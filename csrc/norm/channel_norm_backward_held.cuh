@@ -73,8 +73,9 @@ __global__ void __maxnreg__(held_registers(active, cooperative))
         const auto meet = [&](bool is_time) {
             if (cooperative && is_time) cooperative_groups::this_grid().sync();
         };
-        meet(fetch_groups(bulk, ring, ring.all_steps(), a.geometry, tensors, strides, readers, [&](uint32_t number) { meet(number == meeting); }) <=
-             meeting);
+        const auto before = [&](uint32_t number) { meet(number == meeting); };
+        const uint64_t policy = masks ? evict_last() : 0; // lines, rather than those of the gradients
+        meet(fetch_groups(bulk, ring, ring.all_steps(), a.geometry, tensors, strides, readers, before, policy) <= meeting);
         return;
     }
     const auto stride_of = [&](const bops_channel_strides &s) { return a.geometry.is_batch ? s.batch : s.channel; };

@@ -10,38 +10,61 @@ struct relay_sums {
     float2 of_warp[merge_lanes];
 };
 
-// As in forward; a place holds a step of dy and one of x.
-template <typename T> __global__ void __launch_bounds__(relay_threads, 1)
+// As in forward; a place holds a step of dy and one of x. cooperative: a team's blocks may be many and lie anywhere; with no activation or a ReLU.
+template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_threads, 1)
     channel_norm_backward_relay(const __grid_constant__ channel_backward_walk_arguments a) {
     constexpr int width = 16 / int(sizeof(T));
     __shared__ relay_slots<relay_sums> sums;
     __shared__ relay_slots<float2> means; // rstd mean(g), rstd^2 mean(g xhat)
     __shared__ cluster_exchange exchange;
+    __shared__ message_exchange messages;
     __shared__ bulk_ring bulk;
     const walk_geometry &ring = a.ring;
-    const uint32_t team = (blockDim.x - 64) / 2, warps = team / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const uint32_t rank = ring.cluster > 1 ? cluster_rank() : 0;
+    const uint32_t team = (blockDim.x - relay_service(cooperative ? grid_team : cluster_team)) / 2, warps = team / 32;
+    const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t teams = gridDim.x / ring.cluster, groups = uint32_t(a.geometry.groups), own_group = blockIdx.x / ring.cluster;
+    const uint32_t rank = blockIdx.x - own_group * ring.cluster;
     bulk.initialize(ring.slots, team);
     if (threadIdx.x == 0) sums.initialize(warps, 32), means.initialize(1, warps);
-    if (ring.cluster > 1) {
+    if (cooperative) messages.initialize();
+    else if (ring.cluster > 1) {
         exchange.initialize(threadIdx.x);
         cluster_arrive();
         cluster_wait();
     }
     __syncthreads();
     if (a.overlaps) follow_previous();
+    if (cooperative) {
+        messages.clear(a.messages);
+        cooperative_groups::this_grid().sync();
+    }
     if (warp == 2 * warps) {
         const T *const tensors[2] = {static_cast<const T *>(a.o.dy), static_cast<const T *>(a.o.x)};
         const bops_channel_strides *const strides[2] = {&a.p.dy, &a.p.x};
-        fetch_groups(bulk, ring, ring.all_steps(), a.geometry, tensors, strides, relay_vectors * team, [](uint32_t) {});
+        bulk_place arriving; // the first whose bytes are not known to have come
+        fetch_groups(bulk, ring, ring.all_steps(), a.geometry, tensors, strides, relay_vectors * team, [&](uint32_t number) {
+            if (!cooperative || number < ring.arriving) return;
+            bulk.wait_full(arriving);
+            arriving.next(ring.slots);
+        });
         return;
     }
     const auto weight_of = [&](uint32_t channel) { return parameter<T>(a.o.weight, a.weight_is_wide, channel, 1.0f); };
     const auto rstd_of = [&](uint32_t channel) { return __ldg(static_cast<const float *>(a.o.rstd) + channel); };
 
-    // 1. The sums of the block, and of its cluster.
-    if (warp > 2 * warps) {
+    // 1. The sums of the block, and of its team.
+    const auto finish = [&](const float(&total)[2], float rstd, float weight, uint32_t channel, uint32_t turn) {
+        if (lane == 0) {
+            const float scale = rstd * weight * a.reciprocal_count;
+            means.make(turn) = make_float2(scale * total[0], scale * rstd * total[1]);
+            means.made(turn);
+        }
+        if (lane == 0 && rank == 0) {
+            store_parameter<T>(a.o.dbias, a.weight_is_wide, channel, total[0]);
+            store_parameter<T>(a.o.dweight, a.weight_is_wide, channel, total[1]);
+        }
+    };
+    if (warp == 2 * warps + 1) {
         for (uint32_t channel = own_group, turn = 0; channel < groups; channel += teams, ++turn) {
             const float rstd = rstd_of(channel), weight = weight_of(channel);
             const relay_sums &from = sums.take(turn);
@@ -50,21 +73,30 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1)
             sums.taken(turn);
             float total[2] = {part.x, part.y * rstd};
             warp_sum(total, merge_lanes);
+            if (cooperative) {
+                if (lane == 0) messages.send(a.messages, make_float3(total[0], total[1], 0), turn);
+                continue;
+            }
             if (ring.cluster > 1) {
                 exchange.send({total[0], total[1], 0, 0}, turn, rank, ring.cluster, lane);
                 const float(*const blocks)[4] = exchange.wait(turn);
                 total[0] = lane < ring.cluster ? blocks[lane][0] : 0.0f, total[1] = lane < ring.cluster ? blocks[lane][1] : 0.0f;
                 warp_sum(total, merge_lanes);
             }
-            if (lane == 0) {
-                const float scale = rstd * weight * a.reciprocal_count;
-                means.make(turn) = make_float2(scale * total[0], scale * rstd * total[1]);
-                means.made(turn);
-            }
-            if (lane == 0 && rank == 0) {
-                store_parameter<T>(a.o.dbias, a.weight_is_wide, channel, total[0]);
-                store_parameter<T>(a.o.dweight, a.weight_is_wide, channel, total[1]);
-            }
+            finish(total, rstd, weight, channel, turn);
+        }
+        return;
+    }
+    if (cooperative && warp > 2 * warps + 1) {
+        for (uint32_t channel = own_group, turn = 0; channel < groups; channel += teams, ++turn) {
+            const float rstd = rstd_of(channel), weight = weight_of(channel);
+            float3 part[message_exchange::lane_messages];
+            messages.receive(a.messages, turn, ring.cluster, part);
+            float total[2] = {};
+#pragma unroll
+            for (uint32_t i = 0; i < message_exchange::lane_messages; ++i) total[0] += part[i].x, total[1] += part[i].y;
+            warp_sum(total, 32);
+            finish(total, rstd, weight, channel, turn);
         }
         return;
     }
@@ -81,6 +113,7 @@ template <typename T> __global__ void __launch_bounds__(relay_threads, 1)
             unpack<T>(data[1], d);
 #pragma unroll
             for (int k = 0; k < width; ++k) d[k] -= mean;
+            if (cooperative && a.p.activation == BOPS_SILU) __builtin_unreachable();
             differentiate_vector<T, 16, false>(a.p.activation, extra_operand::none, packed<16>{}, d, scale, bias, dy);
         };
 
@@ -141,9 +174,11 @@ template <typename T> bops_status channel_norm_backward_relay_kernels(const bops
         places.threads *= relay_vectors;
         const channel_backward_walk_arguments a = backward_walk_arguments<T>(p, places, dtype, weight_dtype, o, workspace);
         launch_shape shape;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads * 2 + 64), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
-        shape.shared_bytes = c.stages * places.threads * 32;
-        return call(channel_norm_backward_relay<T>, shape, a);
+        shape.cooperative = c.tensors > 0;
+        shape.grid = dim3(c.grid), shape.block = dim3(c.threads * 2 + relay_service(shape.cooperative ? grid_team : cluster_team));
+        shape.overlaps_previous = c.overlaps != 0, shape.shared_bytes = c.stages * places.threads * 32;
+        if (!shape.cooperative) shape.cluster = c.cluster;
+        return call(shape.cooperative ? channel_norm_backward_relay<T, true> : channel_norm_backward_relay<T, false>, shape, a);
     }
 }
 

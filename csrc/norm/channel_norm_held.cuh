@@ -55,8 +55,8 @@ struct bulk_ring {
 };
 
 // A fetching warp: some steps of one group after another, to some places. `arrays` tensors of one step share a place,
-// [slot][array][reading thread]. before(number): before each step; the result is their count. in_turn: the blocks of a team take the steps in turn, and
-// the L2 is asked for `policy`.
+// [slot][array][reading thread]. before(number): before each step; the result is their count. in_turn: the blocks of a team take the steps in turn.
+// policy: what the L2 is asked for, if not 0.
 template <bool in_turn = false, int arrays, typename T, typename F>
 __device__ __forceinline__ uint32_t fetch_groups(bulk_ring &bulk, const walk_geometry &ring, const step_range &range,
                                                  const segment_geometry &geometry, const T *const (&tensors)[arrays],
@@ -83,10 +83,11 @@ __device__ __forceinline__ uint32_t fetch_groups(bulk_ring &bulk, const walk_geo
 #pragma unroll
                 for (int t = 0; t < arrays; ++t) {
                     const uint64_t stride = geometry.is_batch ? strides[t]->batch : strides[t]->channel;
-                    bulk.copy<in_turn>(place.slot, dynamic_shared + ((place.slot * arrays + t) * readers + s * ring.pitch) * 16,
-                                       tensors[t] + segment_offset(*strides[t], sample, channel) + (segment + s) * stride +
-                                           uint64_t(chunk) * ring.pitch * width,
-                                       bytes, policy);
+                    void *const to = dynamic_shared + ((place.slot * arrays + t) * readers + s * ring.pitch) * 16;
+                    const T *const from =
+                        tensors[t] + segment_offset(*strides[t], sample, channel) + (segment + s) * stride + uint64_t(chunk) * ring.pitch * width;
+                    if (in_turn || policy) bulk.copy<true>(place.slot, to, from, bytes, policy);
+                    else bulk.copy<false>(place.slot, to, from, bytes, 0);
                 }
             if constexpr (in_turn) {
                 step += ring.cluster;

@@ -214,7 +214,8 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
             };
             fetch_groups<overflows>(bulk, ring, range, a.geometry, tensors, strides, relay_vectors * team, before, policy);
         };
-        if constexpr (!overflows) fetch(ring.all_steps(), ring.arriving, 0);
+        // Of channels memory serves reads and writes faster when it is rid of what is written first.
+        if constexpr (!overflows) fetch(ring.all_steps(), ring.arriving, a.geometry.is_batch && !has_residual ? evict_last() : 0);
         else if (warp == fetcher) fetch(ring.staying_steps(), ring.arriving, evict_first());
         else if (warp == fetcher + 3) fetch(ring.passing_steps(false), ring.windows, evict_last());
         else fetch(ring.passing_steps(true), ring.windows, evict_first());
@@ -303,7 +304,7 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
             sums.taken(turn);
             moments<float> total = merge_across<true>(part, warp_count, block_reciprocal);
             if (cooperative) {
-                if (lane == 0) messages.send(a.messages, total, turn);
+                if (lane == 0) messages.send(a.messages, make_float3(total.shift, total.sum, total.square), turn);
                 continue;
             }
             if (ring.cluster > 1) {
@@ -323,7 +324,7 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
         for (uint32_t i = 0; i < message_exchange::lane_messages; ++i)
             count[i] = lane + 32 * i < ring.cluster ? float(ring.vectors_of<overflows>(lane + 32 * i)) * width : 0.0f;
         for (uint32_t group = own_group, turn = 0; group < groups; group += teams, ++turn)
-            finish(messages.receive(a.messages, turn, ring.cluster, count, a.reciprocal_count), group, turn);
+            finish(messages.receive_moments(a.messages, turn, ring.cluster, count, a.reciprocal_count), group, turn);
         return;
     }
 

@@ -123,15 +123,16 @@ __device__ __forceinline__ void store_shared(uint32_t address, const float *from
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]) : "memory");
 }
 
-// Moments that the blocks of a team give each other through memory, wherever they lie. A message is stored and loaded whole, with the tag of its turn,
-// so that nothing needs to order messages. A block sends a turn after it has received the one `ahead` before from all, who sent that after they had
-// received the one `ahead` before that: so with places for twice as many turns nobody stores to a message that is still being read.
+// Three numbers that the blocks of a team give each other through memory, wherever they lie: moments, or sums. A message is stored and loaded whole,
+// with the tag of its turn, so that nothing needs to order messages. A block sends a turn after it has received the one `ahead` before from all, who
+// sent that after they had received the one `ahead` before that: so with places for twice as many turns nobody stores to a message that is still being
+// read.
 struct message_exchange {
     static constexpr uint32_t ahead = 4, turns = 2 * ahead;
     static constexpr uint32_t lane_messages = 5; // of a team, that a lane receives
     alignas(8) uint64_t received[ahead];
 
-    // By all threads, before a barrier of the block.
+    // By all threads, before a barrier.
     __device__ __forceinline__ void initialize() {
         if (threadIdx.x < ahead) mbarrier::initialize(shared_address(&received[threadIdx.x]), 1);
         mbarrier::fence_initialized();
@@ -140,15 +141,14 @@ struct message_exchange {
     __device__ __forceinline__ static void clear(uint4 *messages) {
         if (threadIdx.x < turns) store_message(messages + threadIdx.x * gridDim.x + blockIdx.x, make_uint4(0, 0, 0, 0));
     }
-    // By one thread: the block's moments.
-    __device__ __forceinline__ void send(uint4 *messages, const moments<float> &part, uint32_t turn) {
+    // By one thread: the block's numbers.
+    __device__ __forceinline__ void send(uint4 *messages, const float3 &part, uint32_t turn) {
         mbarrier::wait(shared_address(&received[turn % ahead]), (turn / ahead & 1) ^ 1);
         store_message(messages + turn % turns * gridDim.x + blockIdx.x,
-                      make_uint4(turn + 1, __float_as_uint(part.shift), __float_as_uint(part.sum), __float_as_uint(part.square)));
+                      make_uint4(turn + 1, __float_as_uint(part.x), __float_as_uint(part.y), __float_as_uint(part.z)));
     }
-    // By a warp: the moments of the team; count[i]: elements of the block whose rank is this lane + 32 i.
-    __device__ __forceinline__ moments<float> receive(const uint4 *messages, uint32_t turn, uint32_t team, const float (&count)[lane_messages],
-                                                      float reciprocal_count) {
+    // By a warp: part[i]: of the block whose rank is this lane + 32 i, zeros where there is none.
+    __device__ __forceinline__ void receive(const uint4 *messages, uint32_t turn, uint32_t team, float3 (&part)[lane_messages]) {
         const uint32_t lane = threadIdx.x % 32;
         const uint4 *const from = messages + turn % turns * gridDim.x + blockIdx.x / team * team + lane;
         uint4 message[lane_messages];
@@ -162,16 +162,22 @@ struct message_exchange {
             for (uint32_t i = 0; i < lane_messages; ++i) is_missing |= message[i].x != turn + 1;
         } while (__any_sync(~0u, is_missing));
         if (lane == 0) mbarrier::arrive(shared_address(&received[turn % ahead]));
-        const auto part = [&](uint32_t i) {
-            return moments<float>{__uint_as_float(message[i].y), __uint_as_float(message[i].z), __uint_as_float(message[i].w)};
-        };
+#pragma unroll
+        for (uint32_t i = 0; i < lane_messages; ++i)
+            part[i] = make_float3(__uint_as_float(message[i].y), __uint_as_float(message[i].z), __uint_as_float(message[i].w));
+    }
+    // The moments of the team; count[i]: elements of the block.
+    __device__ __forceinline__ moments<float> receive_moments(const uint4 *messages, uint32_t turn, uint32_t team,
+                                                              const float (&count)[lane_messages], float reciprocal_count) {
+        float3 part[lane_messages];
+        receive(messages, turn, team, part);
         float shift[1] = {};
 #pragma unroll
-        for (uint32_t i = 0; i < lane_messages; ++i) shift[0] = fmaf(part(i).shift, count[i], shift[0]);
+        for (uint32_t i = 0; i < lane_messages; ++i) shift[0] = fmaf(part[i].x, count[i], shift[0]);
         warp_sum(shift, 32);
         moments<float> total = {rounded_product(shift[0], reciprocal_count), 0, 0};
 #pragma unroll
-        for (uint32_t i = 0; i < lane_messages; ++i) merge(total, part(i), count[i]);
+        for (uint32_t i = 0; i < lane_messages; ++i) merge(total, moments<float>{part[i].x, part[i].y, part[i].z}, count[i]);
         float sums[2] = {total.sum, total.square};
         warp_sum(sums, 32);
         return {total.shift, sums[0], sums[1]};

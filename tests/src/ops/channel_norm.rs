@@ -142,6 +142,10 @@ const MANY_PARTS: [u64; 3] = [1, 1, 266_248];
 /// Two groups of channels, or two channels of both samples, each more than a large device holds on chip.
 const OVERFLOWING_GROUPS: [u64; 3] = [2, 2, 4_400_004];
 
+/// Channels whose gradients any number of blocks share, of 16-bit elements; and such that clusters share, several rounds of them.
+const SHARED_CHANNELS: [u64; 3] = [4, 12, 131_200];
+const CLUSTERED_CHANNELS: [u64; 3] = [4, 24, 32_800];
+
 /// More long segments than keep a large device busy with short teams.
 const MANY_SEGMENTS: [u64; 3] = [64, 64, 1032];
 
@@ -534,6 +538,15 @@ fn backward_cases<F: Family>() -> Vec<Case> {
                     add(GradientForm { from_y: true, ..relu.clone() }, Data::Normal, false);
                     add(relu, Data::Normal, false);
                 }
+            }
+            if dtype == DType::BF16 {
+                let form = Form::affine(dense(dtype, &SHARED_CHANNELS), 0, DType::F32);
+                add(GradientForm::all(form.clone()), Data::LargeMean, false);
+                add(GradientForm::all(form.act(Activation::Relu)), Data::Normal, false);
+            }
+            if dtype == DType::F32 {
+                let form = Form::affine(dense(dtype, &CLUSTERED_CHANNELS), 0, DType::F32);
+                add(GradientForm::all(form), Data::Normal, false);
             }
         }
         if dtype == DType::F32 {

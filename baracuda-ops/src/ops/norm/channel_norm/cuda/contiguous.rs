@@ -61,7 +61,8 @@ pub(super) fn backward(p: &Problem) -> Result<Tuned, String> {
         (Some(walking), Some(cooperative)) if !cooperative.is_faster_than(&walking, p) => Some(walking),
         (walking, cooperative) => cooperative.map(|cooperative| cooperative.tuned).or(walking),
     };
-    match stripe(p, 2).or_else(|| segment(p, 2)).or_else(|| single_backward(p)).or_else(large) {
+    let on_chip = || single_backward(p).or_else(|| relay_of_grid_backward(p)).or_else(large);
+    match stripe(p, 2).or_else(|| segment(p, 2)).or_else(on_chip) {
         Some(tuned) => Ok(tuned),
         None => split_backward(p),
     }
@@ -682,6 +683,14 @@ const RELAY_AHEAD: u64 = 96 << 10;
 const RELAY_GROUP: u64 = 12 << 10;
 const RELAY_STEP: u64 = 1 << 10;
 
+/// Backward, of teams that are no clusters: threads that are tried, and bytes of dy and x in a group from which a cluster's blocks have no room for the
+/// following one. Bytes under way beyond the group that hide the exchange, and how many may be missing; what a group costs beyond its bytes. The last
+/// as bytes of a multiprocessor's share of the memory's speed.
+const RELAY_GRID_THREADS: [u64; 4] = [160, 224, 256, 320];
+const RELAY_GRID_GROUP: u64 = 2 << 20;
+const RELAY_GRID_AHEAD: [u64; 2] = [136 << 10, 48 << 10];
+const RELAY_GRID_TURN: u64 = 8 << 10;
+
 /// Forward, of the cooperative variant: threads of a team, and the most blocks that share a group.
 const COOPERATIVE_FORWARD_THREADS: [u64; 5] = [224, 256, 320, 352, 384];
 const COOPERATIVE_FORWARD_TEAM: u64 = 160;
@@ -693,7 +702,7 @@ const COOPERATIVE_FORWARD_ROUNDS: u64 = 5;
 /// What a group costs it beyond its bytes, where elements have 4 bytes, 2, or where exponentials take the time; and what a step does. As bytes of a
 /// multiprocessor's share of the memory's speed. With a residual, what a group costs where elements have 2 bytes.
 const COOPERATIVE_FORWARD_TURN: [u64; 3] = [4 << 10, 12 << 10, 32 << 10];
-const COOPERATIVE_RESIDUAL_TURN: u64 = 40 << 10;
+const COOPERATIVE_RESIDUAL_TURN: u64 = 32 << 10;
 const COOPERATIVE_FORWARD_STEP: u64 = 1 << 10;
 /// Bytes that a block has on the way at once, and where a group takes most of the places: more of them hold up what is written, unless exponentials
 /// take longer than that.
@@ -841,6 +850,43 @@ fn relay(p: &Problem, arrays: u64) -> Option<Relay> {
         }
     }
     best.map(|(_, relay)| relay)
+}
+
+/// Backward, the same of channels that any number of blocks share, wherever they lie.
+fn relay_of_grid_backward(p: &Problem) -> Option<Tuned> {
+    let serves = p.capability >= 90 && p.shape.groups == 0 && p.is_at_most_relu() && !p.has_extra;
+    let group_bytes = p.group_vectors().filter(|_| serves)? * 32;
+    let (groups, multiprocessors) = (p.shape.group_count(), u64::from(p.multiprocessors));
+    if group_bytes < RELAY_GRID_GROUP || groups * group_bytes < COOPERATIVE_LEAST {
+        return None;
+    }
+    let mut best: Option<(u64, Tuned)> = None;
+    for threads in RELAY_GRID_THREADS {
+        let steps = RelaySteps::new(p, threads, 2);
+        for teams in 1..=multiprocessors.min(groups) {
+            let most = (multiprocessors / teams).min(COOPERATIVE_FORWARD_TEAM).min(steps.all);
+            let team = steps.all.div_ceil(steps.all.div_ceil(most));
+            let Some(share) = steps.share(p, 2, team, teams * team, 0) else {
+                break; // Nor do smaller teams hold their groups.
+            };
+            let ahead = (share.slots - share.steps) * (share.bytes / share.steps);
+            let missing = RELAY_GRID_AHEAD[0].saturating_sub(ahead);
+            // The first group is not written while it is read, nor is one read while the last is written.
+            let cost = groups.div_ceil(teams) * (share.time + missing / 2 + RELAY_GRID_TURN) + 2 * share.bytes;
+            if missing > RELAY_GRID_AHEAD[1] || best.is_some_and(|(least, _)| least <= cost) {
+                continue;
+            }
+            let tuned = steps.tuned(p, 2, &share, team, teams)?;
+            let tuned = Tuned {
+                tensors: (COOPERATIVE_ARRIVING[0] / (threads * RELAY_VECTORS * 32)) as u32,
+                overlaps: 1,
+                workspace_bytes: teams * team * COOPERATIVE_MESSAGES * 16,
+                ..tuned
+            };
+            best = Some((cost, tuned));
+        }
+    }
+    best.map(|(_, tuned)| tuned)
 }
 
 /// The same, of groups that any number of blocks share. cluster_rounds: the groups that clusters take one after another, if they hold one.
@@ -1076,7 +1122,17 @@ mod tests {
                             false => (if p.has_extra { 384 } else { 416 }, 32),
                         };
                         assert!(threads.is_multiple_of(multiple) && threads <= most, "{p:?} {tuned:?}");
-                        assert!(tuned.cluster <= p.max_cluster, "{p:?} {tuned:?}");
+                        if tuned.tensors > 0 {
+                            assert!(arrays == 2 && p.is_at_most_relu() && !p.has_extra, "{p:?} {tuned:?}");
+                            assert!(threads <= 384 && tuned.cluster <= 160, "{p:?} {tuned:?}");
+                            assert!(
+                                tuned.grid <= p.multiprocessors && tuned.tensors <= tuned.stages,
+                                "{p:?} {tuned:?}"
+                            );
+                            assert!(tuned.workspace_bytes >= u64::from(tuned.grid) * 128, "{p:?} {tuned:?}");
+                        } else {
+                            assert!(tuned.cluster <= p.max_cluster, "{p:?} {tuned:?}");
+                        }
                         assert!(tuned.grid.is_multiple_of(tuned.cluster) && tuned.grid > 0, "{p:?} {tuned:?}");
                         let touched = (u64::from(tuned.vectors - 1) / chunks + 2) * (places / vectors).max(1);
                         let parameters = if p.shape.groups == 0 { 1 } else { touched };
@@ -1167,16 +1223,14 @@ mod tests {
         for (shape, variant) in [
             ([64, 256, 3136, 0], sys::BOPS_CHANNEL_NORM_RELAY),
             ([64, 512, 784, 0], sys::BOPS_CHANNEL_NORM_HELD),
-            ([64, 64, 12544, 0], sys::BOPS_CHANNEL_NORM_HELD),
+            ([16, 64, 12544, 0], sys::BOPS_CHANNEL_NORM_RELAY),
         ] {
             assert_eq!(backward(&h200(shape, 2)).unwrap().variant, variant, "{shape:?}");
         }
         for (shape, bytes) in [([2, 320, 4096, 32], 2), ([1, 512, 16384, 32], 2), ([32, 256, 3136, 32], 2)] {
             assert_eq!(forward(&h200(shape, bytes)).unwrap().variant, sys::BOPS_CHANNEL_NORM_SINGLE, "{shape:?}");
         }
-        for (shape, bytes) in
-            [([2, 64, 1 << 18, 0], 4), ([64, 64, 12544, 0], 4), ([1, 128, 1 << 18, 32], 2), ([1, 256, 1 << 20, 32], 2)]
-        {
+        for (shape, bytes) in [([256, 64, 12544, 0], 4), ([1, 128, 1 << 18, 32], 2), ([1, 256, 1 << 20, 32], 2)] {
             assert_eq!(backward(&h200(shape, bytes)).unwrap().variant, sys::BOPS_CHANNEL_NORM_COOPERATIVE, "{shape:?}");
         }
         // The whole device does not hold such a group.
@@ -1297,6 +1351,36 @@ mod tests {
     }
 
     #[test]
+    fn gradients_of_channels_that_a_cluster_has_no_room_for_two_of_relay_through_all_multiprocessors() {
+        for (shape, bytes, expected) in [
+            ([64, 64, 12544, 0], 2, (160, 5, 64, 128, 6)),
+            ([64, 64, 12544, 0], 4, (160, 5, 128, 128, 6)),
+            ([256, 64, 3136, 0], 2, (224, 4, 64, 128, 4)),
+            ([256, 64, 3136, 0], 4, (224, 4, 128, 128, 4)),
+            ([2, 64, 1 << 18, 0], 2, (256, 4, 32, 128, 4)),
+            ([2, 64, 1 << 18, 0], 4, (256, 4, 64, 128, 4)),
+            ([32, 64, 12544, 0], 4, (160, 5, 64, 128, 6)),
+        ] {
+            for activation in [Activation::Identity, Activation::Relu] {
+                let tuned = backward(&Problem { activation, ..h200(shape, bytes) }).unwrap();
+                assert_eq!((tuned.variant, tuned.overlaps), (sys::BOPS_CHANNEL_NORM_RELAY, 1), "{shape:?} {bytes}");
+                let found = (tuned.threads, tuned.vectors, tuned.cluster, tuned.grid, tuned.tensors);
+                assert_eq!(found, expected, "{shape:?} {bytes}");
+            }
+        }
+        let silu = Problem { activation: Activation::Silu, ..h200([64, 64, 12544, 0], 2) };
+        for (p, why) in [
+            (silu, "its gradient takes registers"),
+            (h200([64, 256, 3136, 0], 4), "a cluster's blocks have room for two groups"),
+            (h200([64, 2, 12544, 0], 2), "little data"),
+            (h200([256, 64, 12544, 0], 4), "nothing else has room on chip"),
+        ] {
+            let tuned = backward(&p).unwrap();
+            assert!(tuned.variant != sys::BOPS_CHANNEL_NORM_RELAY || tuned.tensors == 0, "{why}: {tuned:?}");
+        }
+    }
+
+    #[test]
     fn residuals_through_a_relu_stay_on_chip() {
         let relu = |shape, bytes| Problem { has_extra: true, activation: Activation::Relu, ..h200(shape, bytes) };
         let (relay, cooperative) = (sys::BOPS_CHANNEL_NORM_RELAY, sys::BOPS_CHANNEL_NORM_COOPERATIVE);
@@ -1305,6 +1389,7 @@ mod tests {
             ([64, 512, 784, 0], 4, (relay, 352, 11, 2, 3), (224, 16, 4)),
             ([64, 256, 3136, 0], 2, (cooperative, 224, 16, 4, 5), (224, 16, 8)),
             ([64, 256, 3136, 0], 4, (cooperative, 224, 8, 16, 5), (160, 20, 16)),
+            ([2, 64, 1 << 18, 0], 2, (cooperative, 256, 8, 16, 4), (320, 13, 16)),
             ([64, 64, 12544, 0], 4, (cooperative, 320, 5, 64, 4), (352, 9, 64)),
             ([2, 64, 1 << 18, 0], 4, (cooperative, 352, 3, 63, 3), (288, 14, 33)),
             ([32, 128, 784, 0], 4, (relay, 352, 11, 1, 3), (224, 16, 2)),
