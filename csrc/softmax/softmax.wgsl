@@ -85,6 +85,12 @@ fn weight_of(d: vec4<f32>) -> vec4<f32> {
     return exponential_of_sum(t.high, t.low);
 }
 
+// What a sum about the shift of `most` is multiplied with to be one about that of `larger`, which is no smaller; 1 exactly if they are equal.
+fn kept_of(most: vec4<f32>, larger: vec4<f32>) -> vec4<f32> {
+    let weight = select(weight_of(most - shift_of(larger)), vec4<f32>(), is_improper(most));
+    return select(weight, vec4<f32>(1.0), most == larger);
+}
+
 // A line: what is subtracted, and 1 / sum or log(sum).
 struct Line {
     shift: vec4<f32>,

@@ -32,19 +32,32 @@ fn thread_sum() -> f32 {
     return add_up(sum);
 }
 
-// 3. dx.
+// 3. dx of chunk k.
+fn store_chunk(k: u32, dx_row: u32, first_col: u32, end_col: u32, sum: f32) {
+    let col = first_col + k * THREADS * ELEMENTS;
+    let count = count_before(end_col, col);
+    if (count > 0u) {
+        var dx: array<vec4<f32>, QUADS>;
+        for (var part = 0u; part < QUADS; part++) {
+            dx[part] = gradient_of(quad(held_y[k], part), quad(held_dy[k], part), vec4<f32>(sum));
+        }
+        dx_store(dx_row + col, count, chunk_of(dx));
+    }
+}
+
+// Written out: drivers keep arrays in memory that a loop of so many instructions indexes.
 fn store_row(row: u32, first_col: u32, end_col: u32, sum: f32) {
     let dx_row = row_start(row, params.dx);
-    for (var k = 0u; k < CHUNKS; k++) {
-        let col = first_col + k * THREADS * ELEMENTS;
-        let count = count_before(end_col, col);
-        if (count > 0u) {
-            var dx: array<vec4<f32>, QUADS>;
-            for (var part = 0u; part < QUADS; part++) {
-                dx[part] = gradient_of(quad(held_y[k], part), quad(held_dy[k], part), vec4<f32>(sum));
-            }
-            dx_store(dx_row + col, count, chunk_of(dx));
-        }
+    store_chunk(0u, dx_row, first_col, end_col, sum);
+    if (CHUNKS > 1u) {
+        store_chunk(1u, dx_row, first_col, end_col, sum);
+    }
+    if (CHUNKS > 2u) {
+        store_chunk(2u, dx_row, first_col, end_col, sum);
+        store_chunk(3u, dx_row, first_col, end_col, sum);
+    }
+    for (var k = 4u; k < CHUNKS; k++) {
+        store_chunk(k, dx_row, first_col, end_col, sum);
     }
 }
 

@@ -128,6 +128,32 @@ fn softmax_rows_resident(at: Invocation) {
     }
 }
 
+// Rows too long for registers that one workgroup reads twice, slice after slice: forth for the largest element and the sum, and back, since
+// what was read last may still be in a cache. WORKGROUP = THREADS.
+@compute @workgroup_size(WORKGROUP)
+fn softmax_rows_twice(at: Invocation) {
+    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    let row = min(group, params.rows - 1u);
+    let end_col = select(0u, params.dim, group == row);
+    let thread_col = thread_index(at) * ELEMENTS;
+    var own_most = least();
+    var own_sum = 0.0;
+    for (var slice = 0u; slice < params.slices; slice++) {
+        let first_col = slice * SLICE + thread_col;
+        load_row(row, first_col, end_col);
+        let larger = max(own_most, vec4<f32>(thread_max(first_col, end_col)));
+        own_sum = own_sum * kept_of(own_most, larger).x + thread_sum(shift_of(larger).x, first_col, end_col);
+        own_most = larger;
+    }
+    let most = vec4<f32>(row_max(at, own_most.x, 0u));
+    let line = line_of(most, vec4<f32>(row_sum(at, own_sum * kept_of(own_most, most).x, 1u)));
+    for (var rest = params.slices; rest > 0u; rest--) {
+        let first_col = (rest - 1u) * SLICE + thread_col;
+        load_row(row, first_col, end_col);
+        store_row(row, first_col, end_col, line);
+    }
+}
+
 // Rows too long for one workgroup, first: the largest element and the sum of each slice, [rows][slices]. WORKGROUP = THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_rows_split_parts(at: Invocation) {

@@ -152,6 +152,9 @@ const MANY_SEGMENTS: [u64; 3] = [64, 64, 1032];
 /// More channels than multiprocessors of a large device, which shared memory holds with a residual.
 const RESIDUAL_CHANNELS: [u64; 3] = [32, 140, 784];
 
+/// More contiguous segments of f32 than multiprocessors of a large device, each of which half of the largest workgroup holds.
+const HELD_SEGMENTS: [u64; 3] = [4, 36, 8300];
+
 /// Odd spatial extents, of which a few channels of all samples stay on chip.
 const ODD_EXTENTS: [u64; 4] = [5, 8, 7, 7];
 
@@ -362,6 +365,11 @@ fn forward_cases<F: Family>() -> Vec<Case> {
             }
         }
         if dtype == DType::F32 {
+            add(
+                Form::affine(dense(dtype, &HELD_SEGMENTS), F::groups(HELD_SEGMENTS[1]), DType::F32),
+                Data::LargeMean,
+                false,
+            );
             for dims in [SLAB_READ_AGAIN, SAMPLE_SLABS] {
                 add(Form::affine(last(dtype, &dims), F::groups(dims[1]), DType::F32), Data::Normal, false);
             }

@@ -124,10 +124,11 @@ struct BackwardParams {
     all_bits: u32,
 }
 
-/// The entry points of one file: whole lines on chip, and the two of split lines.
+/// The entry points of one file: whole lines on chip, lines that a workgroup reads twice, and the two of split lines.
 struct Entries {
     file: &'static str,
     resident: &'static str,
+    twice: Option<&'static str>,
     split_parts: &'static str,
     split_apply: &'static str,
 }
@@ -147,12 +148,14 @@ const FORWARD: Pass = Pass {
     rows: Entries {
         file: "softmax/softmax_rows",
         resident: "softmax_rows_resident",
+        twice: Some("softmax_rows_twice"),
         split_parts: "softmax_rows_split_parts",
         split_apply: "softmax_rows_split_apply",
     },
     channels: Entries {
         file: "softmax/softmax_channels",
         resident: "softmax_channels_resident",
+        twice: None,
         split_parts: "softmax_channels_split_parts",
         split_apply: "softmax_channels_split_apply",
     },
@@ -166,12 +169,14 @@ const BACKWARD: Pass = Pass {
     rows: Entries {
         file: "softmax/softmax_backward_rows",
         resident: "softmax_backward_rows_resident",
+        twice: None,
         split_parts: "softmax_backward_rows_split_parts",
         split_apply: "softmax_backward_rows_split_apply",
     },
     channels: Entries {
         file: "softmax/softmax_backward_channels",
         resident: "softmax_backward_channels_resident",
+        twice: None,
         split_parts: "softmax_backward_channels_split_parts",
         split_apply: "softmax_backward_channels_split_apply",
     },
@@ -345,10 +350,12 @@ fn work(
             in_place: Vec::new(),
         }
     };
-    let steps = if spread.is_split() {
-        vec![step(entries.split_parts, true, false), step(entries.split_apply, false, true)]
-    } else {
-        vec![step(entries.resident, true, true)]
+    let steps = match entries.twice.filter(|_| spread.is_twice()) {
+        Some(twice) => vec![step(twice, false, true)],
+        None if spread.is_split() => {
+            vec![step(entries.split_parts, true, false), step(entries.split_apply, false, true)]
+        }
+        None => vec![step(entries.resident, true, true)],
     };
     check_bindings(&steps, props)?;
     Ok(Work { steps, workspace_bytes, workspace_align, tuning })
@@ -376,7 +383,9 @@ mod tests {
     fn a_line_stays_on_chip_while_it_fits() {
         for (dims, expected) in [
             (&[1000, 16384][..], (1, 1)),
-            (&[1000, 65536], (2, 2)),
+            (&[1000, 65536], (1, 2)),
+            (&[50, 65536], (2, 2)),
+            (&[100, 1 << 20], (2, 2)),
             (&[2, 1000, 64, 64], (1, 2)),
             (&[2, 20_000, 64], (2, 2)),
             (&[0, 16384], (0, 0)),

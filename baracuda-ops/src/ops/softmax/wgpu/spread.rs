@@ -13,6 +13,8 @@ type TeamNumbers = (u32, u32, Keep);
 pub(super) struct Tables {
     /// Teams that hold a row of 32-bit and of 16-bit elements, the first that suffices.
     resident: [&'static [TeamNumbers]; 2],
+    /// The workgroup that reads a longer row twice, slice after slice, where rows are many.
+    twice: Option<TeamNumbers>,
     /// The workgroup that holds a slice of a row.
     slice: [TeamNumbers; 2],
     /// Most chunks that a thread holds of the lines of one column.
@@ -52,6 +54,7 @@ pub(super) const FORWARD: Tables = Tables {
             (256, 16, Keep::Words),
         ],
     ],
+    twice: Some((1024, 2, Keep::Words)),
     slice: [(256, 4, Keep::Values); 2],
     column_chunks: [8, 8],
     part_quads: 2,
@@ -88,11 +91,15 @@ pub(super) const BACKWARD: Tables = Tables {
             (256, 8, Keep::Words),
         ],
     ],
+    twice: None,
     slice: [(256, 4, Keep::Words), (256, 2, Keep::Words)],
     column_chunks: [8, 4],
     part_quads: 1,
 };
 
+/// Slices of a row that one workgroup takes, at most: a thread adds their sums up, one after the other, and wherever a larger element comes
+/// the sum before is rounded twice.
+const MOST_TURNS: u64 = 16;
 /// Workgroups that take the rows one after the other where they read ahead.
 const AHEAD_GROUPS: u64 = 2 * 132;
 /// Threads of a workgroup over channels, unless one needs more to hold its lines.
@@ -203,12 +210,16 @@ impl Spread {
         let row_chunks = view.dim.div_ceil(view.elements);
         let resident = Team::resident(tables.resident[kind], view.rows, row_chunks, props);
         let resident = resident.filter(|_| view.rows >= FEW_ROWS || row_chunks < LONG_ROW);
-        let team = resident.unwrap_or_else(|| Team::of_slices(tables.slice[kind], props));
+        let is_worth = |team: &Team| view.rows >= FEW_ROWS && row_chunks <= MOST_TURNS * team.slice_chunks();
+        let twice = tables.twice.filter(|numbers| numbers.0 <= props.max_threads);
+        let twice = twice.map(|numbers| Team::of_slices(numbers, props)).filter(is_worth);
+        let team = resident.or(twice).unwrap_or_else(|| Team::of_slices(tables.slice[kind], props));
         let slices = if resident.is_some() { 1 } else { row_chunks.div_ceil(team.slice_chunks()) };
         let turns = view.rows.div_ceil(team.rows());
         let rounds = if team.keep == Keep::ValuesAhead { turns.div_ceil(AHEAD_GROUPS).max(1) } else { 1 };
-        let part_quads = if resident.is_some() { 0 } else { view.rows * slices };
-        let groups = turns.div_ceil(rounds) * slices;
+        let is_split = resident.or(twice).is_none();
+        let part_quads = if is_split { view.rows * slices } else { 0 };
+        let groups = turns.div_ceil(rounds) * if is_split { slices } else { 1 };
         Self { threads: Threads::Team(team), slices, columns: 1, rounds, groups, part_quads }
     }
 
@@ -241,6 +252,11 @@ impl Spread {
 
     pub(super) fn is_split(&self) -> bool {
         self.part_quads > 0
+    }
+
+    /// Whether a workgroup takes all slices of its line.
+    pub(super) fn is_twice(&self) -> bool {
+        self.slices > 1 && !self.is_split()
     }
 
     /// The file with which the threads of a line meet.

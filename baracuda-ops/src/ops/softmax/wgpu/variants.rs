@@ -8,10 +8,11 @@ use crate::ops::softmax::SoftmaxDescriptor;
 use crate::tensor::TensorDesc;
 
 /// Extents and the axis: rows and channels, short and long, many and few.
-const SHAPES: [(&[u64], usize); 7] = [
+const SHAPES: [(&[u64], usize); 8] = [
     (&[1000, 64], 1),
     (&[1000, 1024], 1),
     (&[1000, 40_000], 1),
+    (&[50, 40_000], 1),
     (&[300, 5, 64], 1),
     (&[8, 21, 4096], 1),
     (&[8, 1000, 4096], 1),

@@ -187,6 +187,30 @@ impl Forward<'_> {
         Ok(StepBuilder { can_chunk: true, ..step })
     }
 
+    /// The dispatch that does all, where whole groups find room in registers, and its numbers.
+    fn whole(&self, props: &Props) -> Result<Option<(StepBuilder, [u32; 3])>, Reason> {
+        let (segments, fields) = (&self.segments, &self.norm.fields);
+        // The count of batches is written when all have read it, and the running statistics of InstanceNorm are those of all samples.
+        if fields.cumulative || (fields.momentum.is_some() && self.norm.kind != ChannelNorm::Batch) {
+            return Ok(None);
+        }
+        let is_contiguous = segments.order == ChannelOrder::Contiguous;
+        let chunks = segments.group_segments * segments.segment_chunks();
+        let is_split = !is_contiguous || (segments.group_count < FEW_GROUPS && chunks >= LONG_GROUP);
+        let team = resident_team(chunks, segments.group_count, segments.is_half(), props).filter(|_| !is_split);
+        let (step, numbers) = if let Some(tile) = GaplessTile::new(segments, 1, props) {
+            (self.gapless_resident(tile, props)?, [tile.workgroup, tile.columns as u32, tile.chunks])
+        } else if let Some(team) = team {
+            (self.resident(team, props)?, [team.workgroup, team.threads, team.chunks])
+        } else if let Some(tile) = Tile::new(segments, props) {
+            let team = tile.team;
+            (self.columns_resident(tile, props)?, [team.workgroup, tile.columns as u32, team.chunks])
+        } else {
+            return Ok(None);
+        };
+        Ok(check_bindings(std::slice::from_ref(&step), props).is_ok().then_some((step, numbers)))
+    }
+
     /// Moments of slices, contiguous or of columns.
     fn moments(&self, form: Form, props: &Props) -> Result<StepBuilder, Reason> {
         let uses = Uses { x: true, moments: Some("partials_out"), ..Uses::default() };
@@ -406,38 +430,9 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         }
         return Ok(work);
     }
-    let is_whole = segments.order == ChannelOrder::Contiguous && !fields.cumulative;
-    let is_whole = is_whole && (norm.kind == ChannelNorm::Batch || !has_running);
-    if let Some(tile) = GaplessTile::new(segments, 1, props).filter(|_| is_whole) {
-        let step = forward.gapless_resident(tile, props)?;
-        if check_bindings(std::slice::from_ref(&step), props).is_ok() {
-            tuning[..3].copy_from_slice(&[tile.workgroup, tile.columns as u32, tile.chunks]);
-            work.steps.push(step);
-            work.tuning = tuning;
-            return Ok(work);
-        }
-    }
-    let chunks = segments.group_segments * segments.segment_chunks();
-    let resident = resident_team(chunks, segments.group_count, segments.is_half(), props).filter(|_| is_whole);
-    let resident = resident.filter(|_| segments.group_count >= FEW_GROUPS || chunks < LONG_GROUP);
-    if let Some(team) = resident {
-        let step = forward.resident(team, props)?;
-        if check_bindings(std::slice::from_ref(&step), props).is_ok() {
-            tuning[..3].copy_from_slice(&[team.workgroup, team.threads, team.chunks]);
-            work.steps.push(step);
-            work.tuning = tuning;
-            return Ok(work);
-        }
-    }
-    let is_tiled = segments.order == ChannelOrder::ChannelsLast && !segments.groups_are_channels && !has_running;
-    if let Some(tile) = Tile::new(segments, props).filter(|_| is_tiled) {
-        let step = forward.columns_resident(tile, props)?;
-        if check_bindings(std::slice::from_ref(&step), props).is_ok() {
-            tuning[..3].copy_from_slice(&[tile.team.workgroup, tile.columns as u32, tile.team.chunks]);
-            work.steps.push(step);
-            work.tuning = tuning;
-            return Ok(work);
-        }
+    if let Some((step, numbers)) = forward.whole(props)? {
+        tuning[..3].copy_from_slice(&numbers);
+        return Ok(Work { steps: vec![step], tuning, ..work });
     }
     work.steps.push(forward.moments(first, props)?);
     let can_merge = !fields.cumulative && (norm.kind == ChannelNorm::Batch || !has_running);

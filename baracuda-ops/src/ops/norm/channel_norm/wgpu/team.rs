@@ -50,6 +50,7 @@ const RESIDENT: &[(u32, u32, Keep)] = &[
     (1024, 3, Keep::Values),
     (1024, 4, Keep::Values),
     (1024, 5, Keep::Values),
+    (512, 8, Keep::Values),
 ];
 /// As `RESIDENT`, for 16-bit elements: more than 4 chunks of 8 values do not stay in registers. Groups beyond are faster in parts.
 const RESIDENT_HALF: &[(u32, u32, Keep)] = &[
@@ -135,9 +136,9 @@ fn is_short(activation: Activation) -> bool {
     matches!(activation, Activation::Identity | Activation::Relu)
 }
 
-fn first_that_holds(table: &[(u32, u32, Keep)], chunks: u64, props: &Props) -> Option<(u32, u32, Keep)> {
+fn first_that_holds(table: &[(u32, u32, Keep)], chunks: u64, most_threads: u32) -> Option<(u32, u32, Keep)> {
     let fits = |&&(threads, each, _): &&(u32, u32, Keep)| {
-        threads <= props.max_threads && u64::from(threads) * u64::from(each) >= chunks
+        threads <= most_threads && u64::from(threads) * u64::from(each) >= chunks
     };
     table.iter().find(fits).copied()
 }
@@ -155,13 +156,14 @@ fn slice_team(segments: &Segments, tensors: usize, props: &Props) -> Team {
     {
         return team((32, each, table[0].2), props);
     }
-    team(first_that_holds(table, chunks, props).unwrap_or(table[table.len() - 1]), props)
+    team(first_that_holds(table, chunks, props.max_threads).unwrap_or(table[table.len() - 1]), props)
 }
 
 /// The team that holds a group of `chunks` chunks; the largest leave a multiprocessor room for one workgroup, and take their groups at once.
 pub(super) fn resident_team(chunks: u64, groups: u64, is_half: bool, props: &Props) -> Option<Team> {
-    let found = first_that_holds(if is_half { RESIDENT_HALF } else { RESIDENT }, chunks, props);
-    found.filter(|numbers| numbers.0 <= 512 || groups <= MULTIPROCESSORS).map(|numbers| team(numbers, props))
+    let table = if is_half { RESIDENT_HALF } else { RESIDENT };
+    let most_threads = if groups <= MULTIPROCESSORS { props.max_threads } else { props.max_threads.min(512) };
+    first_that_holds(table, chunks, most_threads).map(|numbers| team(numbers, props))
 }
 
 /// The team that holds a group for its gradients where tensors are small.
@@ -170,7 +172,7 @@ pub(super) fn resident_backward_team(segments: &Segments, activation: Activation
     if segments.order != ChannelOrder::Contiguous || segments.is_empty() || chunks * segments.group_count > FEW_CHUNKS {
         return None;
     }
-    let found = first_that_holds(RESIDENT_BACKWARD, chunks, props).map(|numbers| team(numbers, props))?;
+    let found = first_that_holds(RESIDENT_BACKWARD, chunks, props.max_threads).map(|numbers| team(numbers, props))?;
     let is_quick = found.chunks <= MOST_CHUNKS_OF_ACTIVATION || is_short(activation);
     let has_short_channels = segments.batch * segments.segment_chunks() <= MOST_CHANNEL_CHUNKS * found.members();
     (is_quick && (segments.groups_are_channels || has_short_channels)).then_some(found)
@@ -268,8 +270,7 @@ impl Tile {
         let row_chunks = segments.channels.div_ceil(segments.elements);
         let is_few = segments.batch * segments.spatial * row_chunks <= FEW_CHUNKS
             && segments.batch * segments.spatial.div_ceil(u64::from(SUM_LANES)) <= MOST_SUM_ROWS;
-        if segments.order == ChannelOrder::Contiguous || segments.groups_are_channels || segments.is_empty() || !is_few
-        {
+        if !is_few {
             return None;
         }
         let memory = 8 * segments.elements * u64::from(SUM_COLUMNS * SUM_LANES);
@@ -278,6 +279,9 @@ impl Tile {
     }
 
     fn of_table(table: &[(u32, u32, Keep)], segments: &Segments, props: &Props) -> Option<Self> {
+        if segments.order == ChannelOrder::Contiguous || segments.groups_are_channels || segments.is_empty() {
+            return None;
+        }
         let (own, elements) = (segments.group_channels, segments.elements);
         let is_whole =
             |groups: &u64| (groups * own).is_multiple_of(elements) && groups * own / elements >= FEWEST_TILE_COLUMNS;
