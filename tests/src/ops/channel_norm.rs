@@ -143,6 +143,9 @@ const LARGE_GROUPS: [u64; 3] = [1, 16, 525_004];
 /// Two groups of channels, or two channels of both samples, each more than a large device holds on chip.
 const OVERFLOWING_GROUPS: [u64; 3] = [2, 2, 4_400_004];
 
+/// More groups of two segments than a large device holds two a multiprocessor.
+const MANY_PAIRS: [u64; 3] = [266, 2, 9704];
+
 /// More long segments than keep a large device busy with short teams.
 const MANY_SEGMENTS: [u64; 3] = [64, 64, 1032];
 
@@ -562,6 +565,9 @@ fn backward_cases<F: Family>() -> Vec<Case> {
         }
         if dtype == DType::BF16 {
             let form = Form::affine(dense(dtype, &MANY_ROUNDS), F::groups(6), DType::F32);
+            add(GradientForm::all(form.act(Activation::Silu)), Data::Normal, false);
+            let form = Form::affine(dense(dtype, &MANY_PAIRS), F::groups(MANY_PAIRS[1]), DType::F32);
+            add(GradientForm::all(form.clone()), Data::Normal, false);
             add(GradientForm::all(form.act(Activation::Silu)), Data::Normal, false);
         }
         if dtype != DType::F64 {
