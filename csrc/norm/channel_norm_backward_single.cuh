@@ -6,21 +6,35 @@
 namespace bops {
 
 constexpr int single_general_threads = 640; // of a block that needs more registers, at most
+constexpr float silu_bias_bound = 1e30f;    // beyond it the slope has its limit, and the pre-activation stays finite
+
+// dy silu'(x) = dy (1 + r x) (1 - r), r = 1 / (1 + exp(x)), with a reciprocal for each element: it hides behind what the many warps of a multiprocessor
+// compute. x comes times silu_unit, finite, and dpre leaves so. 1 - r has an absolute error: of a slope near 0 the last bits are lost.
+template <int count> __device__ __forceinline__ void multiply_silu_slope_alone(const float (&t)[count], float (&dy)[count]) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) {
+        const float r = reciprocal_approximate(exp2_flushed(t[i]) + 1.0f), factor = fmaf(t[i], r, silu_unit);
+        dy[i] *= fmaf(-factor, r, factor);
+    }
+}
 
 struct channel_backward_single_arguments {
     channel_backward_walk_arguments of; // its ring: rows of 32 vectors, `steps` of a block, `chunks` of a segment
     uint32_t vectors;                   // of a thread
     uint32_t samples;                   // those whose blocks make one cluster: the whole batch, or 0
     uint32_t keeps;                     // SiLU: a place has room for dpre in place of dy
+    uint32_t stagger_cycles, multiprocessors, residents;
 };
 
 // As in forward; a place holds a vector of dy and one of x, and where dpre is kept, the second half of that. Segments are cut into rows of 32
 // vectors, and a warp takes rows that follow each other; its sums of a segment go to the place of the last row that it has of it. With `samples` the
-// first block of a cluster gets all sums and writes the parameters' gradients. Through SiLU numbers stand for dpre / silu_unit.
-template <typename T, activation_form form> __global__ void __launch_bounds__(form == any_activation ? single_general_threads : single_threads, 1)
+// first block of a cluster gets all sums and writes the parameters' gradients. Through SiLU numbers stand for dpre silu_unit. apart: the first blocks of
+// a multiprocessor start one after another.
+template <typename T, activation_form form, bool apart>
+__global__ void __launch_bounds__(form == any_activation ? single_general_threads : single_threads, 1)
     channel_norm_backward_single(const __grid_constant__ channel_backward_single_arguments single) {
     constexpr int width = 16 / int(sizeof(T)), batch = form == any_activation ? 1 : 2; // vectors that are under way from shared memory
-    constexpr float unit = form == silu_activation ? silu_unit : 1.0f;
+    constexpr float unit = form == silu_activation ? silu_unit : 1.0f, unit_inverse = 1 / unit;
     __shared__ float2 warp_sums[merge_lanes];
     __shared__ cluster_exchange exchange;
     const channel_backward_walk_arguments &a = single.of;
@@ -40,6 +54,7 @@ template <typename T, activation_form form> __global__ void __launch_bounds__(fo
         cluster_arrive();
     }
     if (a.overlaps) follow_previous();
+    if constexpr (apart) start_apart(single.stagger_cycles, single.multiprocessors, single.residents);
     uint32_t sample, channel;
     const auto find_segments = [&] {
         uint32_t number = group;
@@ -88,9 +103,10 @@ template <typename T, activation_form form> __global__ void __launch_bounds__(fo
     // Of row number `lane` of the warp.
     const uint32_t index = channel + min(ring.by_chunks.quotient(own_row + lane), ring.segments - 1);
     const float lane_weight = parameter<T>(a.o.weight, a.weight_is_wide, index, 1.0f);
-    const float lane_bias = a.p.activation ? unit * parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f) : 0.0f;
+    float lane_bias = a.p.activation ? unit * parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f) : 0.0f;
+    if (form == silu_activation) lane_bias = between(lane_bias, -silu_bias_bound, silu_bias_bound);
     const float mean = __ldg(static_cast<const float *>(a.o.mean) + group), rstd = __ldg(static_cast<const float *>(a.o.rstd) + group);
-    const float rstd_unit = rstd * unit;
+    const float rstd_unit = rstd * unit, rstd_inverse = rstd * unit_inverse;
     float weight, bias;
     const auto take_parameters = [&](uint32_t v) { weight = __shfl_sync(~0u, lane_weight, v), bias = __shfl_sync(~0u, lane_bias, v); };
     const auto make_dpre = [&](uint32_t place, float(&dy)[width], float(&d)[width]) {
@@ -99,7 +115,14 @@ template <typename T, activation_form form> __global__ void __launch_bounds__(fo
 #pragma unroll
         for (int k = 0; k < width; ++k) d[k] -= mean;
         keep(d);
-        differentiate_together<T, form>(a.p.activation, d, rstd_unit * weight, bias, dy);
+        if constexpr (form == silu_activation) {
+            float pre[width];
+#pragma unroll
+            for (int k = 0; k < width; ++k) pre[k] = fmaf(d[k], rstd_unit * weight, bias);
+            multiply_silu_slope_alone(pre, dy);
+        } else {
+            differentiate_together<T, form>(a.p.activation, d, rstd * weight, bias, dy);
+        }
     };
 
     // 1. Sums of dpre and dpre d over segments, and of their products with the weight.
@@ -124,7 +147,7 @@ template <typename T, activation_form form> __global__ void __launch_bounds__(fo
                 if (keeps) store_shared(place, dy), store_shared(place + 2 * array_bytes, dy + 4);
         }
         if (next() || v + 1 == own_rows) {
-            float sums[2] = {tree_sum(sum) * unit, tree_sum(product) * rstd_unit};
+            float sums[2] = {tree_sum(sum) * unit_inverse, tree_sum(product) * rstd_inverse};
             warp_sum(sums, 32);
             if (lane == 0) row_sums[warp * vectors + v] = make_float2(sums[0], sums[1]);
             weighted[0] = fmaf(weight, sums[0], weighted[0]), weighted[1] = fmaf(weight, sums[1], weighted[1]);
@@ -176,7 +199,7 @@ template <typename T, activation_form form> __global__ void __launch_bounds__(fo
             if (is_mine()) {
                 float dy[width], d[width];
                 take(place, dy, d);
-                const float scale = rstd_unit * weight;
+                const float scale = rstd_inverse * weight;
 #pragma unroll
                 for (int k = 0; k < width; ++k) dy[k] = fmaf(-d[k], slope, fmaf(dy[k], scale, -mean_g));
                 if (a.o.dx) store<16, false>(dx, pack<T, 16>(dy));
@@ -235,14 +258,18 @@ template <typename T> bops_status channel_norm_backward_single_kernels(const bop
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster * (c.is_merged ? a.samples : 1);
         shape.overlaps_previous = c.overlaps != 0;
-        a.keeps = c.stages;
+        a.keeps = c.stages, a.stagger_cycles = c.stagger_cycles, a.multiprocessors = c.multiprocessors, a.residents = c.residents;
         shape.shared_bytes =
             c.threads * c.vectors * (a.keeps ? 48 : 32) + (ring.steps + (c.is_merged ? shape.cluster * ring.segments : 0)) * uint32_t(sizeof(float2));
-        const bops_status status =
-            call.one_of(activation_form_of(p.activation),
-                        forms_of(channel_norm_backward_single<T, light_activation>, channel_norm_backward_single<T, silu_activation>,
-                                 channel_norm_backward_single<T, any_activation>),
-                        shape, a);
+        const auto run = [&](auto apart) {
+            constexpr bool is_apart = decltype(apart)::value;
+            return call.one_of(activation_form_of(p.activation),
+                               forms_of(channel_norm_backward_single<T, light_activation, is_apart>,
+                                        channel_norm_backward_single<T, silu_activation, is_apart>,
+                                        channel_norm_backward_single<T, any_activation, false>),
+                               shape, a);
+        };
+        const bops_status status = c.stagger_cycles ? run(std::true_type()) : run(std::false_type());
         return status || c.is_merged ? status : sum_parts<T>(p, c, a.of, call);
     }
 }

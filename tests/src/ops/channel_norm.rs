@@ -145,6 +145,8 @@ const OVERFLOWING_GROUPS: [u64; 3] = [2, 2, 4_400_004];
 /// Channels whose gradients any number of blocks share, of 16-bit elements; and such that clusters share, several rounds of them.
 const SHARED_CHANNELS: [u64; 3] = [4, 12, 131_200];
 const CLUSTERED_CHANNELS: [u64; 3] = [4, 24, 32_800];
+/// More groups of two segments than a large device holds two a multiprocessor.
+const MANY_PAIRS: [u64; 3] = [266, 2, 9704];
 
 /// More long segments than keep a large device busy with short teams.
 const MANY_SEGMENTS: [u64; 3] = [64, 64, 1032];
@@ -569,6 +571,9 @@ fn backward_cases<F: Family>() -> Vec<Case> {
             add(GradientForm::all(form.act(Activation::Silu)), Data::Normal, false);
             let form = Form::affine(dense(dtype, &MANY_PARTS), F::groups(1), DType::F32);
             add(GradientForm::all(form), Data::Normal, false);
+            let form = Form::affine(dense(dtype, &MANY_PAIRS), F::groups(MANY_PAIRS[1]), DType::F32);
+            add(GradientForm::all(form.clone()), Data::Normal, false);
+            add(GradientForm::all(form.act(Activation::Silu)), Data::Normal, false);
         }
         if dtype != DType::F64 {
             let form = Form::affine(dense(dtype, &IN_REGISTERS), F::groups(IN_REGISTERS[1]), DType::F32);

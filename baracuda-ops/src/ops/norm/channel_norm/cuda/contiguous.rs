@@ -255,8 +255,20 @@ const SINGLE_STAGGER: [u64; 2] = [2, 25];
 const SINGLE_APART: [u64; 2] = [2, 4];
 /// Backward, in warps of a block: where it shares a multiprocessor, where it has one to itself, where a cluster takes all samples.
 const SINGLE_BACKWARD_WARPS: [u64; 3] = [15, 20, 5];
-/// Bytes of dy and x in a block up to which a cluster takes all samples, and its blocks.
-const MERGED_BYTES: u64 = 24 << 10;
+/// Backward: clock cycles, and in how many bytes of a block, by which the first two blocks of a multiprocessor start one after the other, where
+/// others follow: without SiLU, and through it.
+const SINGLE_BACKWARD_STAGGER: [(u64, u64); 2] = [(3, 64), (5, 64)];
+/// Backward of f32 in clusters whose blocks share a multiprocessor: blocks of each multiprocessor that they make, at least; the largest cluster; the
+/// fewest vectors of a thread and warps of a block; warps of a multiprocessor; bytes of dy and x in a block up to which blocks that wait for the
+/// previous kernel are no hindrance.
+const SHARING_BLOCKS: u64 = 8;
+const SHARING_CLUSTER: u64 = 8;
+const SHARING_VECTORS: u64 = 4;
+const SHARING_WARPS: u64 = 8;
+const SHARING_ALL_WARPS: u64 = 32;
+const SHARING_EARLY: u64 = 32 << 10;
+/// Bytes of dy and x in a block up to which a cluster takes all samples, of f32 without SiLU and of others, and its blocks.
+const MERGED_BYTES: [u64; 2] = [40 << 10, 24 << 10];
 const MERGED_BLOCKS: u64 = 8;
 /// The most blocks of a multiprocessor in all: further ones cost more than the launch that adds up the samples.
 const MERGED_MOST: u64 = 4;
@@ -405,6 +417,7 @@ fn single_backward(p: &Problem) -> Option<Tuned> {
     let row_bytes = 32 * 32 + 8;
     let kept_bytes = 32 * 16;
     let is_kept = p.activation == Activation::Silu && p.element_bytes == 2;
+    let is_plain = p.element_bytes == 4 && p.is_at_most_relu();
     let form = |cluster: u64, samples: u64, warps: u64, room: u64| {
         let own = rows.div_ceil(cluster);
         let vectors = own.div_ceil(warps);
@@ -423,23 +436,49 @@ fn single_backward(p: &Problem) -> Option<Tuned> {
         let cluster = (MERGED_BLOCKS.min(u64::from(p.max_cluster)) / batch).max(1);
         let cluster = 1 << cluster.ilog2();
         let blocks = groups.checked_mul(cluster)?;
-        let is_small =
-            rows.div_ceil(cluster) * 1024 <= MERGED_BYTES && blocks <= u64::from(p.multiprocessors) * MERGED_MOST;
+        let is_small = rows.div_ceil(cluster) * 1024 <= MERGED_BYTES[usize::from(!is_plain)]
+            && blocks <= u64::from(p.multiprocessors) * MERGED_MOST;
         let serves = is_small && cluster <= rows;
         let merged = || form(cluster, batch, SINGLE_BACKWARD_WARPS[2], p.single_room());
         if let Some(tuned) = serves.then(merged).flatten() {
             return Some(Tuned { is_merged: 1, ..tuned });
         }
     }
-    let most = p.single_room() / row_bytes;
-    let cluster = p.single_cluster(rows * 32, most * 32)?;
-    let alone = groups.checked_mul(cluster)? <= u64::from(p.multiprocessors);
-    if cluster > 1 && !alone {
+    let cluster_in = |room: u64| p.single_cluster(rows * 32, room / row_bytes * 32);
+    let is_alone = |cluster: u64| groups.saturating_mul(cluster) <= u64::from(p.multiprocessors);
+    let cluster = cluster_in(p.single_room())?;
+    let blocks = groups.checked_mul(cluster)?;
+    let whole = u64::from(p.shared_bytes).saturating_sub(RESERVED_SHARED);
+    let tuned = if is_alone(cluster) {
+        form(cluster, 0, SINGLE_BACKWARD_WARPS[1], p.single_room())?
+    } else if cluster == 1 {
+        let tuned = form(1, 0, SINGLE_BACKWARD_WARPS[0], p.single_room())?;
+        let bytes = u64::from(tuned.threads * tuned.vectors) * 32;
+        let is_pair = bytes * 3 > u64::from(p.shared_bytes) && p.max_cluster > 1;
+        if is_pair && blocks > 2 * u64::from(p.multiprocessors) && !p.is_general() {
+            let (cycles, of) = SINGLE_BACKWARD_STAGGER[usize::from(p.activation == Activation::Silu)];
+            let stagger_cycles = (bytes * cycles / of) as u32;
+            Tuned { stagger_cycles, multiprocessors: p.multiprocessors, residents: 2, ..tuned }
+        } else {
+            tuned
+        }
+    } else if is_plain && cluster_in(whole).is_some_and(is_alone) {
+        form(cluster_in(whole)?, 0, SINGLE_BACKWARD_WARPS[1], whole)?
+    } else if is_plain {
+        let enough = u64::from(p.multiprocessors) * SHARING_BLOCKS;
+        let clusters =
+            [2, 4, 8].into_iter().filter(|&cluster| cluster <= SHARING_CLUSTER.min(u64::from(p.max_cluster)));
+        let cluster = clusters.skip_while(|&larger| larger < cluster).find(|&cluster| groups * cluster >= enough)?;
+        let own = rows.div_ceil(cluster);
+        let residents = u64::from(p.shared_bytes) / (own * row_bytes + RESERVED_SHARED);
+        let warps = (SHARING_ALL_WARPS / residents.max(1)).max(SHARING_WARPS).min(own.div_ceil(SHARING_VECTORS));
+        let overlaps = u32::from(p.capability >= 90 && own * 1024 <= SHARING_EARLY);
+        Tuned { overlaps, ..form(cluster, 0, warps, p.single_room())? }
+    } else {
         return None;
-    }
-    let tuned = form(cluster, 0, SINGLE_BACKWARD_WARPS[usize::from(alone)], p.single_room())?;
-    let workspace_bytes =
-        if p.has_parameter_gradients { (batch * p.shape.channels).checked_mul(cluster * 8)? } else { 0 };
+    };
+    let sums = if p.has_parameter_gradients { batch * p.shape.channels } else { 0 };
+    let workspace_bytes = sums.checked_mul(u64::from(tuned.cluster) * 8)?;
     Some(Tuned { workspace_bytes, launches: 1 + u32::from(workspace_bytes > 0), ..tuned })
 }
 
@@ -1255,6 +1294,26 @@ mod tests {
             let tuned = backward(&silu(shape, bytes)).unwrap();
             let seen = (tuned.variant, tuned.threads, tuned.stages);
             assert_eq!(seen, (sys::BOPS_CHANNEL_NORM_SINGLE, threads, stages), "{shape:?}");
+        }
+        for (p, stagger_cycles) in [
+            (h200([32, 256, 3136, 32], 2), 5040),
+            (silu([32, 256, 3136, 32], 2), 8400),
+            (h200([2, 320, 4096, 32], 2), 0),
+        ] {
+            let tuned = backward(&p).unwrap();
+            assert_eq!((tuned.variant, tuned.stagger_cycles), (sys::BOPS_CHANNEL_NORM_SINGLE, stagger_cycles), "{p:?}");
+        }
+        for (shape, expected) in [
+            ([32, 256, 3136, 32], (2, 480, 7, 0)),
+            ([8, 32, 1 << 16, 32], (8, 320, 7, 0)),
+            ([8, 64, 1 << 14, 64], (4, 256, 4, 1)),
+            ([1, 256, 1 << 14, 256], (8, 128, 4, 1)),
+            ([2, 320, 4096, 32], (2, 640, 8, 1)), // one block a multiprocessor
+            ([2, 640, 1024, 32], (4, 160, 8, 1)), // a cluster for both samples
+        ] {
+            let tuned = backward(&h200(shape, 4)).unwrap();
+            assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_SINGLE, "{shape:?}");
+            assert_eq!((tuned.cluster, tuned.threads, tuned.vectors, tuned.overlaps), expected, "{shape:?}");
         }
         let active = backward(&silu([1, 128, 1 << 18, 32], 2)).unwrap();
         assert_eq!((active.variant, active.threads), (sys::BOPS_CHANNEL_NORM_COOPERATIVE, 384));
