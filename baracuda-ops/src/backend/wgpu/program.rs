@@ -53,6 +53,8 @@ pub(crate) struct StepBuilder {
     pub(crate) can_chunk: bool,
     /// The `Params` of the text.
     pub(crate) params: Vec<u8>,
+    /// As [`Source::keeps_uniform`].
+    pub(crate) keeps_uniform: bool,
     pub(crate) grid: [u32; 2],
     /// Where an output lies in the place of an input, the params and grids of dispatches that are made one after the other instead.
     pub(crate) in_place: Vec<(Vec<u8>, [u32; 2])>,
@@ -71,6 +73,7 @@ impl StepBuilder {
             flags,
             operands: self.bindings.iter().map(|b| OperandText { name: b.name, accessor: accessor(b) }).collect(),
             params_bytes: self.params.len() as u64,
+            keeps_uniform: self.keeps_uniform,
         }
     }
 

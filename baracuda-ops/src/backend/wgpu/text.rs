@@ -67,6 +67,8 @@ pub(crate) struct Source {
     pub(crate) operands: Vec<OperandText>,
     /// Bytes of its `Params`, a multiple of 16.
     pub(crate) params_bytes: u64,
+    /// Whether `Params` stay in a uniform where immediates have room for them.
+    pub(crate) keeps_uniform: bool,
 }
 
 /// The numbers and flags: nearly all that tells sources of one entry point apart, and cheaper than their names, which every repeated plan
@@ -84,9 +86,10 @@ impl Source {
     /// Where it finds its numbers on a device. A uniform is one more buffer to bind, which takes a tenth of the time of a run.
     pub(crate) fn numbers(&self, props: &Props) -> Numbers {
         let operands = self.operands.iter().filter(|operand| operand.is_bound()).count() as u64;
+        let has_room = self.params_bytes + 4 * operands <= u64::from(props.immediate_bytes.min(MAX_IMMEDIATE_BYTES));
         if !props.has_immediates() {
             Numbers::Uniform
-        } else if self.params_bytes + 4 * operands <= u64::from(props.immediate_bytes.min(MAX_IMMEDIATE_BYTES)) {
+        } else if has_room && !self.keeps_uniform {
             Numbers::Immediate
         } else {
             Numbers::OffsetsImmediate

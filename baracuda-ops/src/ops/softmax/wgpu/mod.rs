@@ -346,6 +346,8 @@ fn work(
             bindings,
             can_chunk: view.can_chunk,
             params: params.clone(),
+            // NVIDIA's driver makes slower code of lines in registers whose params are immediates.
+            keeps_uniform: !view.is_rows,
             grid,
             in_place: Vec::new(),
         }
