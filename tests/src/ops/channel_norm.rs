@@ -549,7 +549,7 @@ fn backward_cases<F: Family>() -> Vec<Case> {
                     add(relu, Data::Normal, false);
                 }
             }
-            if dtype == DType::BF16 {
+            if dtype.size_bytes() == 2 {
                 let form = Form::affine(dense(dtype, &SHARED_CHANNELS), 0, DType::F32);
                 add(GradientForm::all(form.clone()), Data::LargeMean, false);
                 add(GradientForm::all(form.act(Activation::Relu)), Data::Normal, false);
@@ -571,6 +571,8 @@ fn backward_cases<F: Family>() -> Vec<Case> {
             add(GradientForm::all(form.act(Activation::Silu)), Data::Normal, false);
             let form = Form::affine(dense(dtype, &MANY_PARTS), F::groups(1), DType::F32);
             add(GradientForm::all(form), Data::Normal, false);
+        }
+        if dtype.size_bytes() == 2 {
             let form = Form::affine(dense(dtype, &MANY_PAIRS), F::groups(MANY_PAIRS[1]), DType::F32);
             add(GradientForm::all(form.clone()), Data::Normal, false);
             add(GradientForm::all(form.act(Activation::Silu)), Data::Normal, false);

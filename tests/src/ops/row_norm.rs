@@ -201,7 +201,7 @@ fn forward_cases<F: Family>() -> Vec<Case> {
             for data in [Data::LargeMean, Data::Step, Data::Inf] {
                 add(narrow.clone(), data, false);
             }
-            for cols in all_cols.into_iter().filter(|_| dtype == DType::BF16) {
+            for cols in all_cols {
                 add(Form::affine::<F>(dense(dtype, &[rows, cols]), dtype), Data::Normal, false);
             }
         }

@@ -124,10 +124,10 @@ fn channel_shapes(dtype: DType) -> Vec<(Vec<u64>, usize, bool)> {
             (vec![600, 7, 2], 1, false),
             (vec![257, 40, 24], 1, false),
             // CUDA: every vector of every thread exists, of one, two and four warps.
-            (vec![2, 64, 128], 1, false),
-            (vec![1, 128, 96], 1, false),
-            (vec![2, 256, 160], 1, false),
-            (vec![1, 512, 32], 1, false),
+            (vec![2, 64, 128], 1, true),
+            (vec![1, 128, 96], 1, true),
+            (vec![2, 256, 160], 1, true),
+            (vec![1, 512, 32], 1, true),
             // More tiles than multiprocessors, an odd number: CUDA takes two at once.
             (vec![1, 520, 4300], 1, false),
         ]);

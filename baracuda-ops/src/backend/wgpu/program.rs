@@ -42,6 +42,7 @@ impl Binding {
 }
 
 /// What a dispatch is made from.
+#[derive(Default)]
 pub(crate) struct StepBuilder {
     pub(crate) entry: &'static str,
     /// Files where chunks are aligned and elsewhere alike.

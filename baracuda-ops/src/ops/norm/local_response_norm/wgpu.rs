@@ -309,9 +309,8 @@ fn work(norm: &Valid, props: &Props) -> Result<Work, Reason> {
             bindings,
             can_chunk: is_quad,
             params: params.clone(),
-            keeps_uniform: false,
             grid: dispatch,
-            in_place: Vec::new(),
+            ..StepBuilder::default()
         }
     };
     let mut work = empty;

@@ -349,7 +349,7 @@ fn work(
             // NVIDIA's driver makes slower code of lines in registers whose params are immediates.
             keeps_uniform: !view.is_rows,
             grid,
-            in_place: Vec::new(),
+            ..StepBuilder::default()
         }
     };
     let steps = match entries.twice.filter(|_| spread.is_twice()) {

@@ -258,11 +258,11 @@ const SINGLE_BACKWARD_WARPS: [u64; 3] = [15, 20, 5];
 /// Backward: clock cycles, and in how many bytes of a block, by which the first two blocks of a multiprocessor start one after the other, where
 /// others follow: without SiLU, and through it.
 const SINGLE_BACKWARD_STAGGER: [(u64, u64); 2] = [(3, 64), (5, 64)];
-/// Backward of f32 in clusters whose blocks share a multiprocessor: blocks of each multiprocessor that they make, at least; the largest cluster; the
+/// Backward of f32 in clusters whose blocks share a multiprocessor: blocks of each multiprocessor that they make, at least; the clusters; the
 /// fewest vectors of a thread and warps of a block; warps of a multiprocessor; bytes of dy and x in a block up to which blocks that wait for the
 /// previous kernel are no hindrance.
 const SHARING_BLOCKS: u64 = 8;
-const SHARING_CLUSTER: u64 = 8;
+const SHARING_CLUSTERS: [u64; 3] = [2, 4, 8];
 const SHARING_VECTORS: u64 = 4;
 const SHARING_WARPS: u64 = 8;
 const SHARING_ALL_WARPS: u64 = 32;
@@ -466,8 +466,7 @@ fn single_backward(p: &Problem) -> Option<Tuned> {
         form(cluster_in(whole)?, 0, SINGLE_BACKWARD_WARPS[1], whole)?
     } else if is_plain {
         let enough = u64::from(p.multiprocessors) * SHARING_BLOCKS;
-        let clusters =
-            [2, 4, 8].into_iter().filter(|&cluster| cluster <= SHARING_CLUSTER.min(u64::from(p.max_cluster)));
+        let clusters = SHARING_CLUSTERS.into_iter().filter(|&cluster| cluster <= u64::from(p.max_cluster));
         let cluster = clusters.skip_while(|&larger| larger < cluster).find(|&cluster| groups * cluster >= enough)?;
         let own = rows.div_ceil(cluster);
         let residents = u64::from(p.shared_bytes) / (own * row_bytes + RESERVED_SHARED);

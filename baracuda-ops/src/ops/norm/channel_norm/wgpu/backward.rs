@@ -139,9 +139,8 @@ impl Backward<'_> {
             bindings: self.bindings(uses),
             can_chunk: self.segments.can_chunk,
             params: bytemuck::bytes_of(&BackwardParams { groups_x: grid[0], ..params }).to_vec(),
-            keeps_uniform: false,
             grid,
-            in_place: Vec::new(),
+            ..StepBuilder::default()
         }
     }
 

@@ -132,9 +132,8 @@ impl Forward<'_> {
             bindings: self.bindings(uses),
             can_chunk: self.segments.can_chunk,
             params: bytemuck::bytes_of(&ForwardParams { groups_x: grid[0], ..params }).to_vec(),
-            keeps_uniform: false,
             grid,
-            in_place: Vec::new(),
+            ..StepBuilder::default()
         }
     }
 

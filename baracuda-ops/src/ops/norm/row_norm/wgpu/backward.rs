@@ -252,9 +252,8 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
             bindings,
             can_chunk: rows.can_chunk,
             params: bytemuck::bytes_of(&params).to_vec(),
-            keeps_uniform: false,
             grid,
-            in_place: Vec::new(),
+            ..StepBuilder::default()
         }
     };
     let has_next = partition.rounds * partition.blocks > 1;
@@ -368,8 +367,7 @@ fn parameters_step(
         ],
         can_chunk: u64::from(rows.cols).is_multiple_of(16 / dtype.size_bytes()),
         params: bytemuck::bytes_of(&params).to_vec(),
-        keeps_uniform: false,
         grid,
-        in_place: Vec::new(),
+        ..StepBuilder::default()
     })
 }

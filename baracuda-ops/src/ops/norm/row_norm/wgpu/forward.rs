@@ -147,9 +147,8 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
             bindings,
             can_chunk: rows.can_chunk,
             params: bytemuck::bytes_of(&params).to_vec(),
-            keeps_uniform: false,
             grid,
-            in_place: Vec::new(),
+            ..StepBuilder::default()
         }
     };
     let [mean, rstd] = ["mean", "rstd"].map(statistics);
