@@ -1,6 +1,6 @@
 //! Times ops on the GPUs.
 
-use std::io::Write;
+use std::io::{Write, stdout};
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
@@ -65,15 +65,21 @@ impl Out {
     fn line(&mut self, line: &Line) -> Result<()> {
         let shape = line.shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
         let host = line.host_us.map_or(String::new(), |us| format!("  host {us:.2} us"));
-        println!(
+        writeln!(
+            stdout(),
             "{:14} {:12} {:3} {shape:14} {:9} {:10.2} us {:8.1} GB/s{host}",
-            line.peer, line.op, line.pass, line.dtype, line.us, line.gbps
-        );
+            line.peer,
+            line.op,
+            line.pass,
+            line.dtype,
+            line.us,
+            line.gbps
+        )?;
         self.write(line)
     }
 
     fn host(&mut self, line: &HostLine) -> Result<()> {
-        println!("{:14} {:10.1} ns  {}", line.peer, line.ns, line.what);
+        writeln!(stdout(), "{:14} {:10.1} ns  {}", line.peer, line.ns, line.what)?;
         self.write(line)
     }
 }

@@ -1,5 +1,6 @@
 //! Replays cases.
 
+use std::io::{Write, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -59,10 +60,10 @@ pub(crate) fn files(files: Vec<PathBuf>) -> Result<()> {
     }
     for (target, (ran, refused, worst)) in present.iter().zip(&sums) {
         let refused = if *refused > 0 { format!(", {refused} refused as they must be") } else { String::new() };
-        println!("{:5} {ran} files agree, largest error {worst:.2} of the contract{refused}", target.name);
+        writeln!(stdout(), "{:5} {ran} files agree, largest error {worst:.2} of the contract{refused}", target.name)?;
     }
     for failure in &failures {
-        println!("FAILED {failure}");
+        writeln!(stdout(), "FAILED {failure}")?;
     }
     ensure!(failures.is_empty(), "{} of {} replays failed", failures.len(), files.len() * present.len());
     Ok(())
@@ -100,17 +101,23 @@ pub(crate) fn repro(line: &str, device: Option<&str>, mode: Option<&str>) -> Res
         })?],
         None => TARGETS.iter().filter(|t| t.device.is_ok()).collect(),
     };
-    println!("{} in mode {}", case.line(), mode.name());
+    writeln!(stdout(), "{} in mode {}", case.line(), mode.name())?;
     let mut failed = 0;
     for target in targets {
         match modes::run(&case, mode, target) {
             Ok(Outcome::Ran(worst)) => {
-                println!("{:10} ok, largest error {:.3} of the contract {}", target.name, worst.units, worst.words);
+                writeln!(
+                    stdout(),
+                    "{:10} ok, largest error {:.3} of the contract {}",
+                    target.name,
+                    worst.units,
+                    worst.words
+                )?;
             }
-            Ok(Outcome::Refused(why)) => println!("{:10} refused: {why}", target.name),
+            Ok(Outcome::Refused(why)) => writeln!(stdout(), "{:10} refused: {why}", target.name)?,
             Err(error) => {
                 failed += 1;
-                println!("{:10} FAILED: {error:#}", target.name);
+                writeln!(stdout(), "{:10} FAILED: {error:#}", target.name)?;
             }
         }
     }
@@ -128,13 +135,13 @@ pub(crate) fn floor(is_update: bool) -> Result<()> {
         ensure!(!records.iter().any(|r| r.ended == floor::Ended::Failed), "trials failed in that run; mend them first");
         let committed = floor::root().join("tests/floor.txt");
         std::fs::write(&committed, floor::render(&now))?;
-        println!("{} renewed", committed.display());
+        writeln!(stdout(), "{} renewed", committed.display())?;
         return Ok(());
     }
     let present = |name: &str| target(name).is_some_and(|t| t.device.is_ok());
     let complaints = floor::below(&floor::committed(), &now, present);
     if complaints.is_empty() {
-        println!("{} trials, none below the floor", records.len());
+        writeln!(stdout(), "{} trials, none below the floor", records.len())?;
         return Ok(());
     }
     bail!("{}", complaints.join("\n"))

@@ -1,5 +1,6 @@
 //! The tool of baracuda-ops: shows that the devices of a machine agree, replays cases, times ops, renders tables.
 
+use std::io::{Error, ErrorKind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,7 +15,7 @@ mod tables;
 
 /// Shows that every device of this machine agrees, and how fast it is.
 #[derive(Parser)]
-#[command(name = "bops", version, about, long_about = None)]
+#[command(name = "bops", version)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -96,6 +97,10 @@ fn main() -> ExitCode {
 fn finish(outcome: Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
+        // Nobody reads on, as behind `head`.
+        Err(error) if error.downcast_ref().is_some_and(|e: &Error| e.kind() == ErrorKind::BrokenPipe) => {
+            ExitCode::FAILURE
+        }
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE

@@ -1,5 +1,6 @@
 //! The devices of this machine, and whether they agree.
 
+use std::io::{Write, stdout};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -17,8 +18,8 @@ use crate::check::progress;
 pub(crate) fn devices() -> Result<()> {
     for target in TARGETS.iter().filter(|t| t.name != "wgpu-plain") {
         match &target.device {
-            Ok(device) => println!("{:5} {device}", target.name),
-            Err(why) => println!("{:5} absent: {why}", target.name),
+            Ok(device) => writeln!(stdout(), "{:5} {device}", target.name)?,
+            Err(why) => writeln!(stdout(), "{:5} absent: {why}", target.name)?,
         }
     }
     Ok(())
@@ -29,7 +30,7 @@ const PATIENCE: Duration = Duration::from_millis(600);
 
 pub(crate) fn all() -> Result<()> {
     devices()?;
-    println!();
+    writeln!(stdout())?;
     let present: Vec<&Target> = TARGETS.iter().filter(|t| t.device.is_ok() && t.name != "wgpu-plain").collect();
     let dtypes = [DType::F32, DType::BF16];
     let bar = progress(SUBJECTS.len() * dtypes.len() * present.len());
@@ -70,9 +71,9 @@ pub(crate) fn all() -> Result<()> {
         }
     }
     bar.finish_and_clear();
-    println!("{table}");
+    writeln!(stdout(), "{table}")?;
     ensure!(failures == 0, "{failures} of the above failed");
-    println!("Every device agrees with the reference within the accuracy contract (docs/ACCURACY.md).");
+    writeln!(stdout(), "Every device agrees with the reference within the accuracy contract (docs/ACCURACY.md).")?;
     Ok(())
 }
 

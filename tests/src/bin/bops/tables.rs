@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+use std::io::{Write as _, stdout};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -36,7 +37,7 @@ fn write<T: Serialize>(path: &Path, lines: &[T]) -> Result<()> {
 }
 
 pub(crate) fn print_support() -> Result<()> {
-    print!("{}", render_support(&merged(support(present), read(&data().join("support.jsonl"))?)));
+    write!(stdout(), "{}", render_support(&merged(support(present), read(&data().join("support.jsonl"))?)))?;
     Ok(())
 }
 
@@ -321,6 +322,6 @@ pub(crate) fn render(is_check: bool, from: Option<Option<PathBuf>>) -> Result<()
             std::fs::write(&at, text).with_context(|| at.display().to_string())?;
         }
     }
-    println!("{}", if is_check { "the tables are current" } else { "the tables are written" });
+    writeln!(stdout(), "{}", if is_check { "the tables are current" } else { "the tables are written" })?;
     Ok(())
 }
