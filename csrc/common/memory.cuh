@@ -4,6 +4,14 @@
 
 namespace bops {
 
+// Compute capability 9.0 or later: clusters, bulk copies, barriers that count their bytes, launches that overlap. Kernels that are chosen there alone
+// begin with `if (!has_sm_90) return;`, which leaves nothing of them to compile for earlier ones.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr bool has_sm_90 = false;
+#else
+constexpr bool has_sm_90 = true;
+#endif
+
 __device__ __forceinline__ uint32_t shared_address(const void *shared) { return uint32_t(__cvta_generic_to_shared(shared)); }
 
 // What the L2 does with lines: of those that are the first to go, or the last.

@@ -44,6 +44,7 @@ template <typename T, int width> __device__ __forceinline__ void mask_relu(const
 template <typename T, activation_form form, bool active, bool by_segment, bool cooperative, bool masks = false>
 __global__ void __maxnreg__(held_registers(active, cooperative))
     channel_norm_backward_held(const __grid_constant__ channel_backward_walk_arguments a) {
+    if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T)), arrays = masks ? 3 : 2;
     static_assert(!masks || (cooperative && !active && !by_segment), "");
     constexpr int held = cooperative ? active ? held_active_steps : held_plain_steps : form == any_activation ? 0 : held_backward_steps;

@@ -13,6 +13,7 @@ struct relay_sums {
 // As in forward; a place holds a step of dy and one of x. cooperative: a team's blocks may be many and lie anywhere; with no activation or a ReLU.
 template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_threads, 1)
     channel_norm_backward_relay(const __grid_constant__ channel_backward_walk_arguments a) {
+    if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T));
     __shared__ relay_slots<relay_sums> sums;
     __shared__ relay_slots<float2> means; // rstd mean(g), rstd^2 mean(g xhat)

@@ -33,6 +33,7 @@ struct channel_backward_single_arguments {
 template <typename T, activation_form form, bool apart>
 __global__ void __launch_bounds__(form == any_activation ? single_general_threads : single_threads, 1)
     channel_norm_backward_single(const __grid_constant__ channel_backward_single_arguments single) {
+    if (apart && !has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T)), batch = form == any_activation ? 1 : 2; // vectors that are under way from shared memory
     constexpr float unit = form == silu_activation ? silu_unit : 1.0f, unit_inverse = 1 / unit;
     __shared__ float2 warp_sums[merge_lanes];

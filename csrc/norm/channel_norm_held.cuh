@@ -107,6 +107,7 @@ __device__ __forceinline__ void readers_sync(uint32_t readers) { asm volatile("b
 // takes the mean of its first vectors as the shift of its moments, and where that is far from its mean, goes through its part once more.
 // general: with an activation that takes many instructions.
 template <typename T, bool general> __global__ void __maxnreg__(112) channel_norm_held(const __grid_constant__ channel_walk_arguments a) {
+    if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T)), held = general ? 0 : held_steps;
     __shared__ moments<float> warp_moments[2][merge_lanes];
     __shared__ cluster_exchange exchange;

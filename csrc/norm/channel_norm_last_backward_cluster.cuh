@@ -12,6 +12,7 @@ constexpr uint32_t rows_ahead = 4; // of a thread, under way
 // all samples make one cluster, whose first block writes the parameters' gradients, or dpres and products take what each sample adds to them.
 template <typename T, bool has_extras> __global__ void __launch_bounds__(has_extras ? cluster_threads : cluster_bound, 1)
     channel_last_backward_cluster(const __grid_constant__ channel_last_backward_arguments<float> a) {
+    if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T)), batch = has_extras ? 1 : 2;
     __shared__ __align__(16) float room[5 * cluster_channels];
     __shared__ float2 weighted[cluster_channels];

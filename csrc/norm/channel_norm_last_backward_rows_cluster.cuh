@@ -80,6 +80,7 @@ constexpr uint32_t rows_part = 16; // lanes of a column that one thread adds up,
 // rows: of a thread. Lanes are 4, 8, 12 or a multiple of 16.
 template <typename T, int rows> __global__ void __launch_bounds__(rows_cluster_threads(rows), 1)
     channel_last_backward_rows_cluster(const __grid_constant__ channel_last_backward_arguments<float> a) {
+    if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T));
     __shared__ __align__(16) float weights[rows_channels];
     __shared__ float rstds[rows_channels / 2];

@@ -58,6 +58,7 @@ constexpr int ahead = 4; // parts that a lane reads together
 // folds: a vector has channels of at most two groups, so that a thread has two parts; otherwise it has one for every channel.
 template <typename T, bool has_extras, bool folds> __global__ void __launch_bounds__(has_extras || !folds ? cluster_threads : cluster_bound, 1)
     channel_last_cluster(const __grid_constant__ channel_last_arguments<float> a) {
+    if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T)), batch = 4, parts = folds ? 2 : width;
     constexpr uint32_t team = folds ? group_team : channel_team;
     __shared__ __align__(16) float values[3][cluster_channels];

@@ -16,6 +16,7 @@ constexpr int shift_lanes = 8;                                                //
 // through them.
 template <typename T, int rows, bool has_extras> __global__ void __launch_bounds__(rows_cluster_threads(rows), 1)
     channel_last_rows(const __grid_constant__ channel_last_arguments<float> a) {
+    if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T));
     __shared__ __align__(16) float weights[rows_channels], biases[rows_channels];
     __shared__ float4 statistics[rows_channels / 2]; // shift, correction, rstd

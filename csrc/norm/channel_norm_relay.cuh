@@ -167,6 +167,7 @@ __host__ __device__ __forceinline__ uint32_t relay_parameters(const walk_geometr
 // has_residual: a further warp fetches it to the last places, from which it is added to what is written.
 template <typename T, activation_form form, relay_team kind, bool has_residual> __global__ void __launch_bounds__(relay_threads, 1)
     channel_norm_relay(const __grid_constant__ channel_walk_arguments a) {
+    if (!has_sm_90) return;
     constexpr bool cooperative = kind != cluster_team, overflows = kind == overflowing_team;
     constexpr int width = 16 / int(sizeof(T)), sum_vectors = relay_sum_vectors<form>;
     __shared__ relay_slots<relay_moments> sums;

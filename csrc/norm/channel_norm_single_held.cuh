@@ -10,6 +10,7 @@ namespace bops {
 // their moments.
 template <typename T, activation_form form, int held> __global__ void __launch_bounds__(single_threads, 1)
     channel_norm_single_held(const __grid_constant__ channel_single_arguments a) {
+    if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T)), batch = width == 4 ? 4 : 2; // vectors that are under way from shared memory
     __shared__ float4 warp_parts[merge_lanes], parts[merge_lanes];         // moments and counts: of the block's warps; of all that share the group
     __shared__ uint64_t arrived;                                           // a barrier that counts the bytes of parts

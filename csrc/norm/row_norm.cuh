@@ -138,6 +138,7 @@ template <typename T, int vec_bytes, int vectors, bool whole, int limit> constex
 template <typename T, typename P, bool centered, int vec_bytes, int vectors, bool whole, bool clustered, int limit = row_threads_limit>
 __global__ void __launch_bounds__(limit, (resident_blocks<T, vec_bytes, vectors, whole, limit>()))
     row_norm_resident(const __grid_constant__ row_norm_arguments<accumulator_t<T>> a) {
+    if (clustered && !has_sm_90) return;
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
     constexpr bool prefetch = limit == row_threads_limit && vectors * width * int(sizeof(P)) <= (centered ? 32 : 64); // registers beside the row
@@ -345,6 +346,7 @@ constexpr int shared_threads = 256, shared_blocks = 6; // of a block; of a multi
 // it copied itself. A warp takes the mean of the first vectors of its lanes, a quarter of its part or more, as the shift of its moments.
 template <typename T, typename P, bool centered, bool clustered> __global__ void __launch_bounds__(shared_threads, shared_blocks)
     row_norm_shared(const __grid_constant__ row_norm_arguments<float> a) {
+    if (clustered && !has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T)), batch = 4; // vectors that are under way from shared memory
     __shared__ float4 warp_moments[shared_threads / 32];  // and counts
     __shared__ cluster_exchange exchange;
@@ -576,9 +578,9 @@ template <typename T, typename P, bool centered, int vec_bytes> __global__ void 
 // ---- host -------------------------------------------------------------------------------------------------------------------
 
 // Defined in row_norm_ring.cuh.
-template <typename T, typename P, bool centered, typename Action>
-bops_status for_ring_kernels(const bops_row_norm_params &p, const bops_row_norm_choice &c, const row_norm_arguments<accumulator_t<T>> &a,
-                             const Action &action);
+template <typename T, bool centered, typename Action> bops_status for_ring_kernels(const bops_row_norm_params &p, const bops_row_norm_choice &c,
+                                                                                   const row_norm_arguments<accumulator_t<T>> &a,
+                                                                                   const Action &action);
 
 // Runs action(kernel, shape, arguments...) for every kernel of the choice, in order; stops at the first failure.
 template <typename T, typename P, bool centered, typename Action>
@@ -607,9 +609,9 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
                 const auto resident = [&](auto vectors) -> bops_status {
                     constexpr int n = decltype(vectors)::value;
                     constexpr bool has_whole = wide && n < 8; // of 8 vectors it would take more registers than half a multiprocessor
-                    if (wide && c.cluster > 1)
-                        return whole ? action(row_norm_resident<T, P, centered, vec_bytes, n, has_whole, wide>, shape, a)
-                                     : action(row_norm_resident<T, P, centered, vec_bytes, n, false, wide>, shape, a);
+                    if constexpr (n == 8)
+                        if (c.cluster > 1) return action(row_norm_resident<T, P, centered, vec_bytes, n, false, true>, shape, a);
+                    if (c.cluster > 1) return bops_status(cudaErrorInvalidValue);
                     if constexpr (wide && n == 4 && sizeof(T) == 4 && !centered)
                         if (c.threads > row_threads_limit)
                             return whole ? action(row_norm_resident<T, P, centered, vec_bytes, n, true, false, many_threads>, shape, a)
@@ -646,7 +648,10 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
                         return c.cluster > 1 ? action(row_norm_shared<T, P, centered, true>, shape, a)
                                              : action(row_norm_shared<T, P, centered, false>, shape, a);
                     }
-                if (c.variant == BOPS_ROW_NORM_RING) return for_ring_kernels<T, P, centered>(p, c, a, action);
+                if (c.variant == BOPS_ROW_NORM_RING) {
+                    if constexpr (std::is_same_v<T, P>) return for_ring_kernels<T, centered>(p, c, a, action);
+                    else return bops_status(cudaErrorInvalidValue);
+                }
             }
         }
         a.chunk_moments = static_cast<moments<A> *>(workspace);

@@ -75,6 +75,7 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
                                            : threads == 256 ? 2
                                                             : 1)
     row_norm_backward_persistent(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
+    if (clustered && !has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T)), vectors = columns / width;
     constexpr bool weights_in_shared = centered && columns > 16, has_level = columns <= 16;
     constexpr bool keep = columns <= 16 && !clustered && !has_dh; // d and g' stay in registers; otherwise they are made again from the stage
@@ -647,6 +648,12 @@ inline uint32_t power_of_two_at_least(uint64_t n, uint32_t limit) {
     return p;
 }
 
+// Whether a persistent kernel without dh has so many columns of a thread and threads of a block: those that are chosen.
+template <typename T, bool centered> constexpr bool has_persistent(int columns, int threads, bool clustered) {
+    if (clustered) return sizeof(T) == 2 && centered ? columns == 16 || threads == 512 : columns == 32;
+    return sizeof(T) != 2 || centered || columns != 16 || threads != 256;
+}
+
 // Defined in row_norm_backward_cooperative.cuh and row_norm_backward_ring.cuh.
 template <typename T, bool centered, typename Action>
 bops_status for_backward_cooperative_kernels(const bops_row_norm_choice &c, const row_norm_backward_arguments<accumulator_t<T>> &a,
@@ -714,11 +721,15 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
                 // With dh a thread has 16 columns at most: its registers are full.
                 const auto persistent = [&](auto columns, auto threads) -> bops_status {
                     constexpr int n = decltype(columns)::value, t = decltype(threads)::value;
-                    if (c.cluster > 1)
-                        return has_dh ? action(row_norm_backward_persistent < T, centered, n == 32 ? 16 : n, t, n != 8, true >, shape, a)
-                                      : action(row_norm_backward_persistent<T, centered, n, t, n != 8, false>, shape, a);
-                    return has_dh ? action(row_norm_backward_persistent < T, centered, n == 32 ? 16 : n, t, false, true >, shape, a)
-                                  : action(row_norm_backward_persistent<T, centered, n, t, false, false>, shape, a);
+                    const bool clustered = c.cluster > 1;
+                    if (has_dh)
+                        return clustered ? action(row_norm_backward_persistent < T, centered, n == 32 ? 16 : n, t, n != 8, true >, shape, a)
+                                         : action(row_norm_backward_persistent < T, centered, n == 32 ? 16 : n, t, false, true >, shape, a);
+                    if constexpr (has_persistent<T, centered>(n, t, true))
+                        if (clustered) return action(row_norm_backward_persistent<T, centered, n, t, true, false>, shape, a);
+                    if constexpr (has_persistent<T, centered>(n, t, false))
+                        if (!clustered) return action(row_norm_backward_persistent<T, centered, n, t, false, false>, shape, a);
+                    return bops_status(cudaErrorInvalidValue);
                 };
                 using std::integral_constant;
                 bops_status status = bops_status(cudaErrorInvalidValue);

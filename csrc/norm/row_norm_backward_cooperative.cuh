@@ -39,6 +39,7 @@ template <int count> __device__ __forceinline__ float warp_sum_apart(float (&val
 // unknown, so they are cleared and the grid meets once. With d = x - mean and g' = rstd * g: dx = (g' - mean(g')) - d * rstd^2 * mean(g' d).
 template <typename T, bool centered, int readers, int vectors> __global__ void __launch_bounds__(cooperative_threads(readers), 512 / readers)
     row_norm_backward_cooperative(const __grid_constant__ row_norm_backward_arguments<float> a) {
+    if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T)), columns = vectors * width, sums = centered ? 2 : 1, batch = cooperative_batch(vectors);
     constexpr uint32_t lag = cooperative_lag;
     constexpr int values = sums * batch, warps = readers / 32, receivers = cooperative_threads(readers) / 32 - warps - 1;

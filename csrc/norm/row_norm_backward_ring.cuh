@@ -8,10 +8,10 @@ namespace bops {
 // Teams, blocks or clusters, walk over rows with fixed columns. A thread's ring holds its vectors of dy and x of the row whose sums are
 // taken, of the row before it, which is finished, and `lookahead` vectors that follow: a slot takes the next vector as soon as its old
 // one is done with. With d = x - mean and g' = rstd * g: dx = (g' - mean(g')) - d * rstd^2 * mean(g' d).
-template <typename T, typename P, bool centered, int vectors, int lookahead, bool whole> __global__ void __launch_bounds__(512, 1)
+template <typename T, bool centered, int vectors, int lookahead, bool whole> __global__ void __launch_bounds__(512, 1)
     row_norm_backward_ring(const __grid_constant__ row_norm_backward_arguments<float> a) {
+    if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T)), slots = 2 * vectors + lookahead, columns = vectors * width, sums = centered ? 2 : 1;
-    constexpr bool held = sizeof(P) == sizeof(T); // weights in registers
     __shared__ float2 warp_sums[3][merge_lanes];
     __shared__ cluster_exchange exchange;
     const row_team team;
@@ -51,19 +51,13 @@ template <typename T, typename P, bool centered, int vectors, int lookahead, boo
 #pragma unroll
     for (int v = 0; v < slots; ++v) fetch(row, v);
     load_statistics(row);
-    const P *const weight = static_cast<const P *>(a.o.weight);
-    parameter_vector<P, width> weights[held ? vectors : 1], none;
-    if constexpr (held)
+    const T *const weight = static_cast<const T *>(a.o.weight);
+    parameter_vector<T, width> weights[vectors], none;
 #pragma unroll
-        for (int v = 0; v < vectors; ++v) load_affine<false>(weight, weight, column(v), is_column(v), weights[v], none);
+    for (int v = 0; v < vectors; ++v) load_affine<false>(weight, weight, column(v), is_column(v), weights[v], none);
     const auto weight_of = [&](int v, float(&w)[width]) {
-        if constexpr (held) keep_packed<P>(weights[v].part);
-        else {
-            const P *from = weight;
-            asm volatile("" : "+l"(from)); // not all vectors at once: registers are scarce
-            load_affine<false>(from, from, column(v), is_column(v), weights[0], none);
-        }
-        weights[held ? v : 0].get(w);
+        keep_packed<T>(weights[v].part);
+        weights[v].get(w);
         if constexpr (!centered)
 #pragma unroll
             for (int i = 0; i < width; ++i) w[i] += a.weight_offset;
@@ -202,15 +196,15 @@ bops_status for_backward_ring_kernels(const bops_row_norm_backward_params &p, co
         constexpr int n = decltype(vectors)::value, l = decltype(lookahead)::value;
         if (c.stages != 2 * n + l) return bops_status(cudaErrorInvalidValue);
         shape.shared_bytes = c.stages * c.threads * 32;
-        // Wider weights: the branch of every vector keeps registers few.
-        if (sizeof(T) < 4 && a.weight_is_wide) return action(row_norm_backward_ring<T, float, centered, n, l, n == 0>, shape, a);
-        return whole ? action(row_norm_backward_ring<T, T, centered, n, l, n != 0>, shape, a)
-                     : action(row_norm_backward_ring<T, T, centered, n, l, n == 0>, shape, a);
+        if (a.weight_is_wide) return bops_status(cudaErrorInvalidValue);
+        return whole ? action(row_norm_backward_ring<T, centered, n, l, n != 0>, shape, a)
+                     : action(row_norm_backward_ring<T, centered, n, l, n == 0>, shape, a);
     };
     using std::integral_constant;
     if constexpr (sizeof(T) == 4)
         if (c.vectors == 4 && c.stages == 11) return shared(integral_constant<int, 4>(), integral_constant<int, 3>());
-    if (c.vectors == 4) return shared(integral_constant<int, 4>(), integral_constant<int, 5>());
+    if constexpr (sizeof(T) == 2 || !centered)
+        if (c.vectors == 4) return shared(integral_constant<int, 4>(), integral_constant<int, 5>());
     return bops_status(cudaErrorInvalidValue);
 }
 

@@ -24,11 +24,10 @@ template <int slots, int arrays> struct vector_ring {
 // which is finished, and `lookahead` vectors that follow: a slot takes the next vector as soon as its old one is written out, so memory
 // is read all the time. A warp takes the mean of the first vectors of its lanes, a quarter of its part or more, as the shift of its moments.
 // whole: every vector of every thread exists.
-template <typename T, typename P, bool centered, int vectors, int lookahead, bool whole>
-__global__ void __launch_bounds__(vectors == 4 ? 1024 : 512, 1) row_norm_ring(const __grid_constant__ row_norm_arguments<float> a) {
+template <typename T, bool centered, int vectors, int lookahead, bool whole> __global__ void __launch_bounds__(vectors == 4 ? 1024 : 512, 1)
+    row_norm_ring(const __grid_constant__ row_norm_arguments<float> a) {
+    if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T)), slots = 2 * vectors + lookahead, shift_vectors = 2;
-    constexpr bool held = sizeof(P) == sizeof(T); // parameters in registers
-    constexpr int ahead = held ? vectors : 2;     // vectors of parameters in registers
     __shared__ moments<float> warp_moments[3][merge_lanes];
     __shared__ cluster_exchange exchange;
     const row_team team;
@@ -68,13 +67,10 @@ __global__ void __launch_bounds__(vectors == 4 ? 1024 : 512, 1) row_norm_ring(co
     }
 #pragma unroll
     for (int v = 0; v < slots; ++v) fetch(row, v);
-    const P *const weight = static_cast<const P *>(a.o.weight), *const bias = static_cast<const P *>(a.o.bias);
-    parameter_vector<P, width> weights[vectors], biases[vectors];
-    const auto load_ahead = [&] {
+    const T *const weight = static_cast<const T *>(a.o.weight), *const bias = static_cast<const T *>(a.o.bias);
+    parameter_vector<T, width> weights[vectors], biases[vectors];
 #pragma unroll
-        for (int v = 0; v < ahead; ++v) load_affine<centered>(weight, bias, column(v), is_column(v), weights[v], biases[v]);
-    };
-    if (held) load_ahead();
+    for (int v = 0; v < vectors; ++v) load_affine<centered>(weight, bias, column(v), is_column(v), weights[v], biases[v]);
     if (a.cluster > 1) cluster_wait();
     const float warp_cols = cols_of(team.lane);
     // Row number `turn` is read while number turn - 1 is finished.
@@ -150,7 +146,6 @@ __global__ void __launch_bounds__(vectors == 4 ? 1024 : 512, 1) row_norm_ring(co
         if (turn == 0) continue;
 
         // 3. The last row's output.
-        if (!held) load_ahead();
         const uint32_t last = row - teams;
         moments<float> mine = {0, 0, 0};
         float cols = warp_cols;
@@ -169,27 +164,25 @@ __global__ void __launch_bounds__(vectors == 4 ? 1024 : 512, 1) row_norm_ring(co
         T *const y = static_cast<T *>(a.o.y) + row_offset(last, a.p.y, a.p.extent1, a.p.extent2);
 #pragma unroll
         for (int v = 0; v < vectors; ++v, finishing.next()) {
-            if (held) keep_packed<P>(weights[v].part), keep_packed<P>(biases[v].part);
+            keep_packed<T>(weights[v].part), keep_packed<T>(biases[v].part);
             if (is_column(v)) {
                 float x[width];
                 unpack<T>(finishing.load(0), x);
                 if constexpr (centered)
 #pragma unroll
                     for (int i = 0; i < width; ++i) x[i] -= s.shift;
-                normalize<T, P, centered, width>(x, s, weights[v], biases[v], a.weight_offset);
+                normalize<T, T, centered, width>(x, s, weights[v], biases[v], a.weight_offset);
                 store<16, !centered>(y + column(v), pack<T, 16>(x));
             }
             fetch(last, v + slots);
-            if (!held && v + ahead < vectors)
-                load_affine<centered>(weight, bias, column(v + ahead), is_column(v + ahead), weights[v + ahead], biases[v + ahead]);
         }
     }
 }
 
 // Host: the RING variant; `a` is filled.
-template <typename T, typename P, bool centered, typename Action>
-bops_status for_ring_kernels(const bops_row_norm_params &p, const bops_row_norm_choice &c, const row_norm_arguments<accumulator_t<T>> &a,
-                             const Action &action) {
+template <typename T, bool centered, typename Action> bops_status for_ring_kernels(const bops_row_norm_params &p, const bops_row_norm_choice &c,
+                                                                                   const row_norm_arguments<accumulator_t<T>> &a,
+                                                                                   const Action &action) {
     launch_shape shape;
     shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster;
     shape.shared_bytes = c.stages * c.threads * 16;
@@ -197,11 +190,11 @@ bops_status for_ring_kernels(const bops_row_norm_params &p, const bops_row_norm_
     const auto shared = [&](auto vectors, auto lookahead) -> bops_status {
         constexpr int n = decltype(vectors)::value, l = decltype(lookahead)::value;
         if (c.stages != 2 * n + l) return bops_status(cudaErrorInvalidValue);
-        return whole ? action(row_norm_ring<T, P, centered, n, l, n != 0>, shape, a) : action(row_norm_ring<T, P, centered, n, l, n == 0>, shape, a);
+        return whole ? action(row_norm_ring<T, centered, n, l, n != 0>, shape, a) : action(row_norm_ring<T, centered, n, l, n == 0>, shape, a);
     };
     using std::integral_constant;
     if (c.vectors == 8) return shared(integral_constant<int, 8>(), integral_constant<int, 5>());
-    if constexpr (!centered && sizeof(P) == sizeof(T))
+    if constexpr (!centered && sizeof(T) == 2)
         if (c.vectors == 4) return shared(integral_constant<int, 4>(), integral_constant<int, 5>());
     return bops_status(cudaErrorInvalidValue);
 }

@@ -133,6 +133,7 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool held> __globa
 // that it copied itself. Exponentials of f32 take the places of their elements.
 template <typename T, int threads> __global__ void __launch_bounds__(threads, 1536 / threads)
     softmax_rows_shared(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T));
     constexpr bool has_room = sizeof(T) == sizeof(float);
     __shared__ float slots[2][team_slots];

@@ -72,6 +72,7 @@ __device__ __forceinline__ void finish(const Y &y, const Dy &dy, const softmax_a
 // A block is (threads of a row, rows), or a part of the cluster that holds one row. whole: every vector of every thread exists.
 template <typename T, int vec_bytes, int vectors, bool whole, bool clustered> __global__ void __launch_bounds__(softmax_threads_limit)
     softmax_backward_rows_resident(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    if (clustered && !has_sm_90) return;
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
     constexpr bool streamed = vectors > 2; // short rows and few: what follows may find them in the cache
@@ -135,6 +136,7 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool clustered> __
 // that it copied itself.
 template <typename T, int vectors> __global__ void __launch_bounds__(softmax_threads_limit, 2)
     softmax_backward_rows_shared(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
+    if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T));
     __shared__ __align__(16) float slots[1][team_slots];
     __shared__ cluster_exchange exchange;
@@ -454,11 +456,16 @@ template <typename T, typename Action> bops_status for_kernels(const bops_softma
                     const auto resident = [&](auto vectors) -> bops_status {
                         constexpr int n = decltype(vectors)::value;
                         constexpr bool wide = vec_bytes == 16;
-                        if (wide && n >= 4 && c.cluster > 1)
-                            return whole ? action(softmax_backward_rows_resident < T, vec_bytes, n, wide, wide && n >= 4 >, shape, a)
-                                         : action(softmax_backward_rows_resident < T, vec_bytes, n, false, wide && n >= 4 >, shape, a);
-                        return whole ? action(softmax_backward_rows_resident<T, vec_bytes, n, wide, false>, shape, a)
-                                     : action(softmax_backward_rows_resident<T, vec_bytes, n, false, false>, shape, a);
+                        constexpr bool has_cluster = wide && n == 8, has_block = !has_cluster || sizeof(T) == 2;
+                        if constexpr (has_cluster)
+                            if (c.cluster > 1)
+                                return whole ? action(softmax_backward_rows_resident<T, vec_bytes, n, wide, true>, shape, a)
+                                             : action(softmax_backward_rows_resident<T, vec_bytes, n, false, true>, shape, a);
+                        if constexpr (has_block)
+                            if (c.cluster == 1)
+                                return whole ? action(softmax_backward_rows_resident<T, vec_bytes, n, wide, false>, shape, a)
+                                             : action(softmax_backward_rows_resident<T, vec_bytes, n, false, false>, shape, a);
+                        return bops_status(cudaErrorInvalidValue);
                     };
                     if constexpr (vec_bytes == 16) {
                         if (c.vectors == 1) return resident(integral_constant<int, 1>());

@@ -155,7 +155,7 @@ impl Device {
             Inner { context, owner, props: props(device)?, has_pools: has_pools(device)?, prepared: Mutex::default() };
         let Props { name, capability, .. } = &inner.props;
         let compiled = baracuda_ops_sys::CUDA_ARCHS;
-        if compiled.first().is_none_or(|lowest| capability < lowest) {
+        if !has_image(compiled, *capability) {
             return Err(Error::NoKernelImage {
                 device: name.clone(),
                 capability: *capability,
@@ -420,6 +420,14 @@ fn init() -> Result<()> {
     driver.clone().map_err(no_device)
 }
 
+/// Whether a device runs what was compiled for these architectures, ascending: machine code of its own major capability, else PTX, of which there
+/// is that of the lowest and the highest. From 9.0 on kernels are chosen that are empty before it.
+fn has_image(compiled: &[u32], capability: u32) -> bool {
+    let machine = compiled.iter().rfind(|&&arch| arch <= capability && arch / 10 == capability / 10);
+    let text = || [compiled.last(), compiled.first()].into_iter().flatten().find(|&&arch| arch <= capability);
+    machine.or_else(text).is_some_and(|&arch| arch >= 90 || capability < 90)
+}
+
 /// The devices that the driver has.
 pub(crate) fn count() -> Result<u32> {
     init()?;
@@ -509,5 +517,22 @@ fn failure(call: &'static str, code: i32, detail: String) -> Error {
             Error::DeviceLost { device: "cuda".into(), detail: format!("{call}: code {code}: {detail}") }
         }
         _ => Error::Backend { call, code: i64::from(code), detail },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_run_code_of_their_own_generation_or_ptx_that_knows_clusters_where_they_do() {
+        let served =
+            |compiled: &[u32]| [75, 80, 86, 89, 90, 100, 120].map(|capability| has_image(compiled, capability));
+        assert_eq!(served(&[80, 90]), [false, true, true, true, true, true, true]);
+        assert_eq!(served(&[80]), [false, true, true, true, false, false, false]);
+        assert_eq!(served(&[90]), [false, false, false, false, true, true, true]);
+        assert_eq!(served(&[80, 90, 120]), [false, true, true, true, true, false, true]);
+        assert_eq!(served(&[86, 90]), [false, false, true, true, true, true, true]);
+        assert_eq!(served(&[]), [false; 7]);
     }
 }

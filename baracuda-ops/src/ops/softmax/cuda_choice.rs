@@ -404,9 +404,13 @@ mod tests {
     fn has_kernel(p: &Problem, tuned: &Tuned) -> bool {
         match (tuned.variant, tuned.vec_bytes / p.element_bytes) {
             (sys::BOPS_SOFTMAX_ROWS_RESIDENT, 4 | 8) => {
-                let has_cluster = p.is_backward && matches!(tuned.vectors, 4 | 8);
-                let has_block = matches!(tuned.vectors, 2 | 4 | 8) || (p.is_backward && tuned.vectors == 1);
-                has_cluster || (tuned.cluster == 1 && has_block)
+                let has_cluster = p.is_backward && tuned.vectors == 8;
+                let has_block = match tuned.vectors {
+                    1 => p.is_backward,
+                    8 => !p.is_backward || p.element_bytes == 2,
+                    vectors => matches!(vectors, 2 | 4),
+                };
+                if tuned.cluster > 1 { has_cluster } else { has_block }
             }
             (sys::BOPS_SOFTMAX_CHANNELS_RESIDENT, 4 | 8) => {
                 matches!(tuned.vectors, 4 | 8)

@@ -227,8 +227,9 @@ impl Ring {
 
 /// Vectors of the widest rows that other forward kernels serve.
 const FORWARD_RING_FROM: u64 = 4096;
-const FORWARD_RING_CENTERED: &[Ring] = &[ring(256, 8, 5, 16, 2), ring(512, 8, 5, 16, 1)];
-const FORWARD_RING: &[Ring] =
+const FORWARD_RING: &[Ring] = &[ring(256, 8, 5, 16, 2), ring(512, 8, 5, 16, 1)];
+/// The same of 2 bytes, not centered.
+const FORWARD_RING_LIGHT: &[Ring] =
     &[ring(256, 4, 5, 8, 4), ring(512, 4, 5, 8, 2), ring(256, 8, 5, 16, 2), ring(512, 8, 5, 16, 1)];
 /// Vectors of the widest rows that other backward kernels serve, and forms: 2 bytes centered, 2 bytes, 4 bytes centered, 4 bytes.
 const BACKWARD_RING: [(u64, &[Ring]); 4] = [
@@ -386,7 +387,7 @@ fn forward_ring(p: &Problem) -> Option<Tuned> {
     if all <= FORWARD_RING_FROM {
         return None;
     }
-    let forms = if p.is_centered { FORWARD_RING_CENTERED } else { FORWARD_RING };
+    let forms = if p.kind() == 1 { FORWARD_RING_LIGHT } else { FORWARD_RING };
     let (ring, cluster) = forms.iter().find_map(|ring| {
         let most = ring.cluster.min(u64::from(p.max_cluster));
         let cluster = all.div_ceil(ring.threads * ring.vectors).next_power_of_two();
@@ -790,14 +791,16 @@ mod tests {
 
     /// Every device, option and shape that a test walks over.
     fn problems() -> impl Iterator<Item = Problem> {
-        let cols =
-            (1..600).chain([768, 1000, 1024, 4096, 4097, 5120, 8192, 12288, 16384, 32768, 65536, 262_144, 1 << 24]);
-        let devices = [(16, 232_448, 90), (8, 232_448, 90), (1, 166_912, 80), (1, 101_376, 89)];
+        let cols = (1..600)
+            .chain([768, 1000, 1024, 2048, 3072, 4096, 4097, 5120, 6144, 8192, 9216, 12288, 16384, 24576, 32768]);
+        let cols = cols.chain([49152, 65536, 98304, 131_072, 262_144, 1 << 24]);
+        let devices = [(16, 232_448, 90), (8, 232_448, 103), (8, 101_376, 120), (1, 166_912, 80), (1, 101_376, 89)];
         cols.flat_map(move |cols| {
             devices.into_iter().flat_map(move |(max_cluster, shared_bytes, capability)| {
                 [2, 4, 8].into_iter().flat_map(move |element_bytes| {
                     [1, 5, 300, 100_000].into_iter().flat_map(move |rows| {
-                        [0, 1, 2, 3, 4, 5, 6, 7].map(|bits| Problem {
+                        (0..16).map(move |bits| Problem {
+                            parameter_bytes: if bits & 8 == 0 { element_bytes } else { element_bytes.max(4) },
                             max_cluster,
                             shared_bytes,
                             capability,
@@ -830,12 +833,14 @@ mod tests {
                         _ => &[16],
                     };
                     assert!(widths.contains(&tuned.vectors) && held >= p.cols, "{p:?} {tuned:?}");
+                    assert!(tuned.cluster == 1 || tuned.vectors == 8, "{p:?} {tuned:?}");
                     assert!(u64::from(tuned.grid / tuned.cluster * tuned.threads / tuned.threads_per_row) >= p.rows);
                 }
                 sys::BOPS_ROW_NORM_RING => {
                     assert!(held >= p.cols && tuned.vec_bytes == 16 && p.max_cluster > 1, "{p:?} {tuned:?}");
                     assert!(matches!((tuned.vectors, tuned.stages), (8, 21) | (4, 13)), "{tuned:?}");
-                    assert!(tuned.vectors == 8 || !p.is_centered, "{tuned:?}");
+                    assert!(tuned.vectors == 8 || p.kind() == 1, "{p:?} {tuned:?}");
+                    assert!([0, p.element_bytes].contains(&p.parameter_bytes), "{p:?} {tuned:?}");
                 }
                 sys::BOPS_ROW_NORM_SHARED => assert!(held >= p.cols && tuned.threads == 256, "{p:?} {tuned:?}"),
                 sys::BOPS_ROW_NORM_PACKED => {
@@ -934,6 +939,13 @@ mod tests {
                     assert!(tuned.threads == 256 || (tuned.threads == 512 && columns > 8), "{tuned:?}");
                     assert!(columns <= if p.has_residual { 16 } else { 32 }, "{tuned:?}");
                     assert!(tuned.cluster == 1 || (columns > 8 && tuned.threads_per_row > 32), "{tuned:?}");
+                    let has_kernel = match (p.kind(), tuned.cluster) {
+                        (1, 1) => (columns, tuned.threads) != (16, 256),
+                        (_, 1) => true,
+                        (0, _) => columns == 16 || tuned.threads == 512,
+                        _ => columns == 32,
+                    };
+                    assert!(has_kernel || p.has_residual, "{p:?} {tuned:?}");
                     assert!(tuned.grid.is_multiple_of(tuned.cluster) && (1..=4).contains(&tuned.stages), "{tuned:?}");
                     let block_rows = u64::from(tuned.threads / tuned.threads_per_row);
                     let early_rows = u64::from((tuned.grid - tuned.late_blocks) * tuned.chunks) * block_rows;
@@ -942,7 +954,8 @@ mod tests {
                     assert!(tuned.late_blocks == 0 || !p.is_centered, "{tuned:?}");
                 }
                 sys::BOPS_ROW_NORM_BACKWARD_RING => {
-                    let stages: &[u32] = if p.element_bytes == 2 { &[13] } else { &[11, 13] };
+                    let stages: &[u32] = [&[13][..], &[13], &[11], &[11, 13]][p.kind()];
+                    assert!([0, p.element_bytes].contains(&p.parameter_bytes), "{p:?} {tuned:?}");
                     assert!(held >= p.cols && tuned.vectors == 4 && stages.contains(&tuned.stages), "{p:?} {tuned:?}");
                     assert!(u64::from(tuned.partial_rows * tuned.flush_rows) >= p.rows, "{p:?} {tuned:?}");
                 }
