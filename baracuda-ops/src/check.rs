@@ -24,22 +24,18 @@ pub(crate) struct Contract {
     pub(crate) expected: Box<[Expected]>,
     /// A bit for each declared position.
     declared: u32,
-    /// A bit for each position that is written.
-    written: u32,
 }
 
 impl Contract {
     pub(crate) fn new<D: Descriptor>(descriptor: &D, device: &Device, workspace: WorkspaceReq) -> Self {
         let slots = descriptor.slots();
-        let bits = |slots: &mut dyn Iterator<Item = &Slot>| slots.fold(0, |bits, slot| bits | 1 << slot.position);
         Self {
             op: D::NAME,
             names: D::OPERANDS,
             device: device.clone(),
             workspace,
-            expected: slots.iter().map(|slot| Expected::new(slot, device)).collect(),
-            declared: bits(&mut slots.iter()),
-            written: bits(&mut slots.iter().filter(|slot| slot.access != Access::In)),
+            expected: slots.iter().enumerate().map(|(i, slot)| Expected::new(slot, &slots[..i], device)).collect(),
+            declared: positions(slots.iter()),
         }
     }
 
@@ -49,12 +45,19 @@ impl Contract {
     }
 }
 
+/// A bit for the position of each slot.
+fn positions<'s>(slots: impl Iterator<Item = &'s Slot>) -> u32 {
+    slots.fold(0, |bits, slot| bits | 1 << slot.position)
+}
+
 /// What a run expects of one operand: a slot's facts, packed closely since every run reads them all.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     name: &'static str,
     span_bytes: u64,
     align: u64,
+    /// A bit for each earlier position whose operand it must not overlap: of two that are only read, neither minds the other.
+    rivals: u16,
     position: u8,
     in_place: Option<u8>,
     is_written: bool,
@@ -62,7 +65,9 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
-    fn new(slot: &Slot, device: &Device) -> Self {
+    fn new(slot: &Slot, earlier: &[Slot], device: &Device) -> Self {
+        const { assert!(MAX_SLOTS <= u16::BITS as usize) };
+        let is_written = |slot: &Slot| slot.access != Access::In;
         let align = match device.backend() {
             Backend::Cpu => slot.desc.dtype().size_bytes(),
             Backend::Cuda => slot.desc.align_bytes(),
@@ -72,9 +77,10 @@ impl Expected {
             name: slot.name,
             span_bytes: slot.span_bytes,
             align,
+            rivals: positions(earlier.iter().filter(|other| is_written(slot) || is_written(other))) as u16,
             position: slot.position as u8,
             in_place: slot.in_place.map(|partner| partner as u8),
-            is_written: slot.access != Access::In,
+            is_written: is_written(slot),
             dtype: slot.desc.dtype(),
         }
     }
@@ -86,12 +92,13 @@ impl Expected {
 }
 
 impl Location<'_> {
-    /// Whether the addresses meet, without a branch. Absent and empty operands meet nothing.
+    /// Whether the addresses meet; absent and empty operands have none. Two comparisons would be two branches, and which operand lies first is
+    /// anyone's guess.
     fn meets(&self, other: &Self) -> bool {
-        (self.start < other.end) & (other.start < self.end)
+        self.start.max(other.start) < self.end.min(other.end)
     }
 
-    /// Whether addresses that meet are those of the same bytes.
+    /// Whether equal addresses are those of the same byte.
     #[cfg_attr(not(feature = "wgpu"), expect(unused_variables, reason = "there is one space of addresses"))]
     fn shares_space(&self, other: &Self) -> bool {
         #[cfg(feature = "wgpu")]
@@ -119,7 +126,7 @@ pub(crate) fn check<'a>(
             in_place |= 1 << at;
             continue;
         }
-        located.operands[at] = place(plan, expected, view)?;
+        place(plan, expected, view, &mut located.operands[at])?;
     }
     let unexpected = operands.present & !plan.declared;
     if unexpected != 0 {
@@ -132,26 +139,26 @@ pub(crate) fn check<'a>(
         }
     }
     if plan.workspace.bytes != 0 {
-        located.workspace = place_workspace(plan, workspace)?;
+        place_workspace(plan, workspace, &mut located.workspace)?;
     }
     disjoint(plan, located)
 }
 
-/// Where one operand lies, after every check that concerns it alone. Inlined, as `resolve` is: a location that goes through memory is
-/// written in words and read in pairs of them, for which the processor waits.
+/// Writes where one operand lies, after every check that concerns it alone. Not returned: a location that is copied is written in words and
+/// read in pairs of them, for which the processor waits.
 #[inline(always)]
-fn place<'a>(plan: &Contract, expected: &Expected, view: &View<'a>) -> Result<Location<'a>> {
+fn place<'a>(plan: &Contract, expected: &Expected, view: &View<'a>, location: &mut Location<'a>) -> Result<()> {
     let (op, operand) = (plan.op, expected.name);
     if expected.is_written && !view.is_writable {
         return Err(Error::ReadOnly { op, operand });
     }
     match view.dtype {
         Some(got) if got != expected.dtype => Err(Error::WrongDType { op, operand, expected: expected.dtype, got }),
-        _ => resolve(plan, operand, view, expected.span_bytes, expected.align),
+        _ => resolve(plan, operand, view, expected.span_bytes, expected.align, location),
     }
 }
 
-fn place_workspace<'a>(plan: &Contract, workspace: &Workspace<'a>) -> Result<Location<'a>> {
+fn place_workspace<'a>(plan: &Contract, workspace: &Workspace<'a>, location: &mut Location<'a>) -> Result<()> {
     let (op, need_bytes) = (plan.op, plan.workspace.bytes);
     let Some(view) = &workspace.0 else {
         return Err(Error::TooSmall { op, operand: WORKSPACE, need_bytes, got_bytes: 0 });
@@ -159,10 +166,11 @@ fn place_workspace<'a>(plan: &Contract, workspace: &Workspace<'a>) -> Result<Loc
     if let Place::Partner = view.place {
         return Err(Error::NotInPlace { op, operand: WORKSPACE, detail: "it has no partner" });
     }
-    resolve(plan, WORKSPACE, view, need_bytes, plan.workspace.align)
+    resolve(plan, WORKSPACE, view, need_bytes, plan.workspace.align, location)
 }
 
-/// The range of `need_bytes` at the start of a view, on the plan's device, inside its memory, aligned to a power of two.
+/// Writes the range of `need_bytes` at the start of a view, on the plan's device, inside its memory, aligned to a power of two. An empty one
+/// is nowhere.
 #[inline(always)]
 fn resolve<'a>(
     plan: &Contract,
@@ -170,28 +178,29 @@ fn resolve<'a>(
     view: &View<'a>,
     need_bytes: u64,
     align: u64,
-) -> Result<Location<'a>> {
+    location: &mut Location<'a>,
+) -> Result<()> {
     let op = plan.op;
-    let (start, got_bytes) = match view.place {
-        Place::Host(pointer) if plan.device.backend() == Backend::Cpu => (pointer as u64, view.bytes),
+    let at = |start| Location { start, ..Location::default() };
+    #[cfg(feature = "wgpu")]
+    let within = |buffer: &'a ::wgpu::Buffer, start| Location { buffer: Some(buffer), start, ..Location::default() };
+    let (here, got_bytes) = match view.place {
+        Place::Host(pointer) if plan.device.backend() == Backend::Cpu => (at(pointer as u64), view.bytes),
         Place::Buffer { buffer, offset } if buffer.device == plan.device => {
-            let got_bytes = view.bytes.min(buffer.bytes.saturating_sub(offset));
-            match &buffer.memory {
-                Memory::Cpu(memory) => (memory.address().saturating_add(offset), got_bytes),
+            let here = match &buffer.memory {
+                Memory::Cpu(memory) => at(memory.address().saturating_add(offset)),
                 #[cfg(feature = "cuda")]
-                Memory::Cuda(memory) => (memory.address().saturating_add(offset), got_bytes),
+                Memory::Cuda(memory) => at(memory.address().saturating_add(offset)),
                 #[cfg(feature = "wgpu")]
-                Memory::Wgpu(memory) => {
-                    return resolve_wgpu(plan, operand, memory.buffer(), offset, got_bytes, need_bytes, align);
-                }
-            }
+                Memory::Wgpu(memory) => within(memory.buffer(), offset),
+            };
+            (here, view.bytes.min(buffer.bytes.saturating_sub(offset)))
         }
         #[cfg(feature = "cuda")]
-        Place::Cuda(address) if plan.device.backend() == Backend::Cuda => (address, view.bytes),
+        Place::Cuda(address) if plan.device.backend() == Backend::Cuda => (at(address), view.bytes),
         #[cfg(feature = "wgpu")]
         Place::Wgpu { buffer, offset } if plan.device.backend() == Backend::Wgpu => {
-            let got_bytes = view.bytes.min(buffer.size().saturating_sub(offset));
-            return resolve_wgpu(plan, operand, buffer, offset, got_bytes, need_bytes, align);
+            (within(buffer, offset), view.bytes.min(buffer.size().saturating_sub(offset)))
         }
         _ => return Err(elsewhere(plan, operand, view)),
     };
@@ -199,49 +208,25 @@ fn resolve<'a>(
         return Err(Error::TooSmall { op, operand, need_bytes, got_bytes });
     }
     if need_bytes == 0 {
-        return Ok(Location::default());
+        return Ok(());
     }
-    if !is_aligned(start, align) {
-        return Err(misaligned(plan, operand, align, start));
+    // Of a power of two.
+    if here.start & (align - 1) != 0 {
+        return Err(misaligned(plan, operand, align, here.start));
     }
-    match start.checked_add(need_bytes) {
-        Some(end) => Ok(Location { start, end, ..Location::default() }),
-        None => Err(Error::TooSmall { op, operand, need_bytes, got_bytes: u64::MAX - start }),
+    let Some(end) = here.start.checked_add(need_bytes) else {
+        return Err(Error::TooSmall { op, operand, need_bytes, got_bytes: u64::MAX - here.start });
+    };
+    #[cfg(feature = "wgpu")]
+    if let Some(buffer) = here.buffer {
+        // Shaders address words of 4 bytes: the buffer must hold the last one whole.
+        let (need_bytes, got_bytes) = (need_bytes.next_multiple_of(4), buffer.size() - here.start);
+        if got_bytes < need_bytes {
+            return Err(Error::TooSmall { op, operand, need_bytes, got_bytes });
+        }
     }
-}
-
-/// Whether an address is a multiple of a power of two.
-fn is_aligned(address: u64, align: u64) -> bool {
-    address & (align - 1) == 0
-}
-
-/// As the end of [`resolve`], in a wgpu buffer: shaders address words of 4 bytes, so the buffer must hold the last one whole.
-#[cfg(feature = "wgpu")]
-fn resolve_wgpu<'a>(
-    plan: &Contract,
-    operand: &'static str,
-    buffer: &'a ::wgpu::Buffer,
-    offset: u64,
-    got_bytes: u64,
-    need_bytes: u64,
-    align: u64,
-) -> Result<Location<'a>> {
-    let op = plan.op;
-    if got_bytes < need_bytes {
-        return Err(Error::TooSmall { op, operand, need_bytes, got_bytes });
-    }
-    if need_bytes == 0 {
-        return Ok(Location::default());
-    }
-    if !is_aligned(offset, align) {
-        return Err(misaligned(plan, operand, align, offset));
-    }
-    let whole_words = need_bytes.next_multiple_of(4);
-    let available = buffer.size() - offset;
-    if available < whole_words {
-        return Err(Error::TooSmall { op, operand, need_bytes: whole_words, got_bytes: available });
-    }
-    Ok(Location { buffer: Some(buffer), start: offset, end: offset + need_bytes, ..Location::default() })
+    *location = Location { end, ..here };
+    Ok(())
 }
 
 /// The position of the partner whose memory an in-place operand shares; `in_place` marks the operands that are.
@@ -262,32 +247,25 @@ fn in_place_partner(plan: &Contract, expected: &Expected, in_place: u32) -> Resu
 
 /// Refuses overlaps in which something is written, but for in-place partners at the identical range.
 fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
-    let ranges = &located.operands[..plan.names.len().min(MAX_SLOTS)];
-    let first_written = plan.written.trailing_zeros() as usize;
-    for a in &plan.expected {
-        let range = &located.operands[a.at()];
-        // What is read may overlap what is read.
-        let from = (a.at() + 1).max(if a.is_written { 0 } else { first_written }).min(ranges.len());
-        let meets = |bits, other| bits << 1 | u32::from(range.meets(other));
-        let mut meeting = ranges[from..].iter().rev().fold(0, meets) << from;
-        if !a.is_written {
-            meeting &= plan.written;
-        }
-        while meeting != 0 {
-            let at = meeting.trailing_zeros() as usize;
-            meeting &= meeting - 1;
-            let other = &ranges[at];
-            if !range.shares_space(other) {
-                continue;
-            }
-            let is_partner = a.in_place.is_some_and(|partner| usize::from(partner) == at);
-            if !(is_partner && (range.start, range.end) == (other.start, other.end)) {
-                let detail = if is_partner { "; in place, both must be the identical range" } else { "" };
-                return Err(Error::Overlap { op: plan.op, a: a.name, b: plan.names[at], detail });
+    for b in plan.expected.iter().filter(|b| b.rivals != 0) {
+        let range = located.operands[b.at()];
+        for (at, other) in located.operands[..b.at()].iter().enumerate() {
+            if range.meets(other) && b.rivals & (1 << at) != 0 && range.shares_space(other) {
+                let is_partner = b.in_place.is_some_and(|partner| usize::from(partner) == at);
+                if !(is_partner && (range.start, range.end) == (other.start, other.end)) {
+                    let detail = if is_partner { "; in place, both must be the identical range" } else { "" };
+                    return Err(Error::Overlap { op: plan.op, a: plan.names[at], b: b.name, detail });
+                }
             }
         }
-        if range.meets(&located.workspace) && range.shares_space(&located.workspace) {
-            return Err(Error::Overlap { op: plan.op, a: a.name, b: WORKSPACE, detail: "" });
+    }
+    if plan.workspace.bytes != 0 {
+        let range = located.workspace;
+        for a in &plan.expected {
+            let other = &located.operands[a.at()];
+            if range.meets(other) && range.shares_space(other) {
+                return Err(Error::Overlap { op: plan.op, a: a.name, b: WORKSPACE, detail: "" });
+            }
         }
     }
     Ok(())
