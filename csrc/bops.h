@@ -177,11 +177,11 @@ enum {
      * accesses of 16 bytes over gapless channels: spatial of 16 bytes at least, samples that start at multiples of 16 bytes and are a whole
      * number of them. overlaps: of the launches after the first. */
     BOPS_CHANNEL_NORM_SPLIT = 0,
-    /* Every team, a block or `cluster` blocks, takes one group into shared memory, threads * vectors * 16 bytes a block, backward 32, and groups > 0
-     * there. vec_bytes 16; threads up to 1024, backward 640 and 27 vectors, and is_merged: 1 where the teams of all samples make one cluster, which
-     * needs no workspace; stages: 1 where silu and 16-bit elements have dpre kept, in 16 bytes more; stagger_cycles, multiprocessors and residents,
-     * backward without long activations. Forward, cached: 2 or 4 where registers hold so many of a thread's vectors, with overlaps, no residual and no
-     * activation other than relu and silu. */
+    /* Every team, a block or `cluster` blocks, takes one group into shared memory, threads * vectors * 16 bytes a block, backward 32. vec_bytes 16;
+     * threads up to 1024, backward 640 and 27 vectors, and is_merged: 1 where the teams of all samples make one cluster, which needs no workspace;
+     * stages: 1 where silu and 16-bit elements have dpre kept, in 16 bytes more; stagger_cycles, multiprocessors and residents, backward without long
+     * activations. Backward with groups = 0: relu with a residual or y, threads up to 448, 8 vectors. Forward, cached: 2 or 4 where registers hold so
+     * many of a thread's vectors, with overlaps, no residual and no activation other than relu and silu. */
     BOPS_CHANNEL_NORM_SINGLE = 1,
     /* Teams walk over groups, fetched ahead by 32 further threads of a block through `stages` places in shared memory, up to 32, each of threads * 16
      * bytes, backward 32. In a step a block's threads take a part of one segment, or several whole segments; vectors: steps of a group in one block.

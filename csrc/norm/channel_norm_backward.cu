@@ -3,6 +3,7 @@
 #include "channel_norm_backward_relay.cuh"
 #include "channel_norm_backward_segment.cuh"
 #include "channel_norm_backward_single.cuh"
+#include "channel_norm_backward_single_masked.cuh"
 #include "channel_norm_backward_stripe.cuh"
 #include "channel_norm_backward_split.cuh"
 
@@ -16,6 +17,8 @@ bops_status channel_norm_backward_contiguous(const bops_channel_norm_backward_pa
         if (c.variant == BOPS_CHANNEL_NORM_HELD || c.variant == BOPS_CHANNEL_NORM_COOPERATIVE)
             return channel_norm_backward_held_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
         if (c.variant == BOPS_CHANNEL_NORM_RELAY) return channel_norm_backward_relay_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
+        if (c.variant == BOPS_CHANNEL_NORM_SINGLE && !p.groups)
+            return channel_norm_backward_single_masked_kernels<T>(p, c, dtype, weight_dtype, o, call);
         if (c.variant == BOPS_CHANNEL_NORM_SINGLE) return channel_norm_backward_single_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
         if (c.variant == BOPS_CHANNEL_NORM_SEGMENT) return channel_norm_backward_segment_kernels<T>(p, c, dtype, weight_dtype, o, workspace, call);
         if (c.variant == BOPS_CHANNEL_NORM_STRIPE) return channel_norm_backward_stripe_kernels<T>(p, c, dtype, weight_dtype, o, call);

@@ -227,6 +227,8 @@ __global__ void __maxnreg__(held_registers(active, cooperative))
                 const uint64_t row = a.geometry.row_of(sample, channel + first_segment + k);
                 *reinterpret_cast<float2 *>(a.segment_sums + (row * ring.cluster + rank) * 2) = total;
             }
+        constexpr bool early = form != silu_activation; // its registers are scarce
+        if constexpr (early) step.start(ring, first), take_parameters();
         if constexpr (cooperative) {
             if (turn == 0) cooperative_groups::this_grid().sync();
             if (warp * 32 < ring.cluster) {
@@ -246,8 +248,7 @@ __global__ void __maxnreg__(held_registers(active, cooperative))
             sums[0] = lane < ring.cluster ? blocks[lane][0] : 0.0f, sums[1] = lane < ring.cluster ? blocks[lane][1] : 0.0f;
             warp_sum(sums, 32);
         }
-        step.start(ring, first);
-        take_parameters();
+        if constexpr (!early) step.start(ring, first), take_parameters();
         if constexpr (!by_segment) {
             if (threadIdx.x == 0 && rank == 0) {
                 store_parameter<T>(a.o.dbias, a.weight_is_wide, group, sums[0]);

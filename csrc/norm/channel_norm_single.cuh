@@ -144,9 +144,9 @@ __device__ __forceinline__ moments<float> merge_parts(const float4 *from, uint32
 // A thread copies its vectors to shared memory, all at once: blocks that share a multiprocessor keep memory busy for each other. A warp takes the mean
 // of its first vectors as the shift of its moments, and where that is far from its mean, goes through its part once more.
 //
-// overlaps: few blocks, which are there before the previous kernel has ended. Their addresses are then ready, and x, which is read before anything is
-// written, is the first to leave the L2.
-template <typename T, activation_form form, bool overlaps> __global__ void __launch_bounds__(single_threads, 1)
+// few: blocks that are there before the previous kernel has ended. Their addresses are then ready, and x, which is read before anything is written, is
+// the first to leave the L2.
+template <typename T, activation_form form, bool few> __global__ void __launch_bounds__(single_threads, 1)
     channel_norm_single(const __grid_constant__ channel_single_arguments a) {
     if (overlaps && !has_sm_90) return;
     constexpr bool general = form == any_activation;
@@ -158,14 +158,16 @@ template <typename T, activation_form form, bool overlaps> __global__ void __lau
         exchange.initialize(threadIdx.x);
         cluster_arrive();
     }
-    if (!overlaps) start_apart(a.stagger_cycles, a.multiprocessors, a.residents);
-    const single_share<T, 0> own(a);
-    if (overlaps) {
-        own.find_early();
+    if (!few) {
         follow_previous();
         start_apart(a.stagger_cycles, a.multiprocessors, a.residents);
     }
-    own.template fetch<overlaps>();
+    const single_share<T, 0> own(a);
+    if (few) {
+        own.find_early();
+        follow_previous();
+    }
+    own.template fetch<few>();
 
     // 1. The moments of each warp's part.
     float mean[2] = {};
@@ -259,12 +261,13 @@ template <typename T> bops_status channel_norm_single_kernels(const bops_channel
     else {
         const channel_single_arguments a = single_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
         const activation_form form = o.residual ? any_activation : activation_form_of(p.activation);
-        const auto forms = [](auto overlaps) {
-            constexpr bool early = decltype(overlaps)::value;
-            return forms_of(channel_norm_single<T, light_activation, early>, channel_norm_single<T, silu_activation, early>,
-                            channel_norm_single<T, any_activation, early>);
+        const auto forms = [](auto few) {
+            constexpr bool is_few = decltype(few)::value;
+            return forms_of(channel_norm_single<T, light_activation, is_few>, channel_norm_single<T, silu_activation, is_few>,
+                            channel_norm_single<T, any_activation, is_few>);
         };
-        const bops_status status = call.one_of(form, c.overlaps ? forms(std::true_type()) : forms(std::false_type()), single_shape(a, c), a);
+        const bops_status status =
+            call.one_of(form, c.overlaps && !c.stagger_cycles ? forms(std::true_type()) : forms(std::false_type()), single_shape(a, c), a);
         return status ? status : finish_running(p, o, a.records, call);
     }
 }

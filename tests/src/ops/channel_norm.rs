@@ -153,6 +153,10 @@ const MANY_SEGMENTS: [u64; 3] = [64, 64, 1032];
 
 /// More channels than multiprocessors of a large device, which shared memory holds with a residual.
 const RESIDUAL_CHANNELS: [u64; 3] = [32, 140, 784];
+/// Few channels, of which clusters of 8 or 16 blocks hold the gradient and x.
+const FEW_CHANNELS: [u64; 3] = [4, 3, 25_000];
+/// Groups of f32 that clusters of 7 blocks fill a large device with.
+const SEVENTHS: [u64; 3] = [2, 64, 19_208];
 
 /// More contiguous segments of f32 than multiprocessors of a large device, each of which half of the largest workgroup holds.
 const HELD_SEGMENTS: [u64; 3] = [4, 36, 8300];
@@ -541,8 +545,8 @@ fn backward_cases<F: Family>() -> Vec<Case> {
             add(GradientForm { from_y: true, ..relu.clone() }, Data::Normal, false);
             add(relu, Data::Normal, dtype == DType::BF16);
             if dtype != DType::F64 {
-                // One block a channel and several, whose registers hold it or its first steps.
-                for dims in [RESIDUAL_CHANNELS, MANY_ROUNDS] {
+                // Clusters whose blocks hold a channel, and many blocks, whose registers hold its first steps.
+                for dims in [RESIDUAL_CHANNELS, FEW_CHANNELS, MANY_ROUNDS] {
                     let form = Form { residual: true, ..Form::affine(dense(dtype, &dims), 0, DType::F32) };
                     let relu = GradientForm::all(form.act(Activation::Relu));
                     add(GradientForm { from_y: true, ..relu.clone() }, Data::Normal, false);
@@ -562,6 +566,8 @@ fn backward_cases<F: Family>() -> Vec<Case> {
         if dtype == DType::F32 {
             let x = dense(dtype, &MANY_ROUNDS);
             let form = Form::affine(x, F::groups(MANY_ROUNDS[1]), DType::F32);
+            add(GradientForm::all(form), Data::Normal, false);
+            let form = Form::affine(dense(dtype, &SEVENTHS), F::groups(SEVENTHS[1]), DType::F32);
             add(GradientForm::all(form), Data::Normal, false);
             let form = Form::affine(last(dtype, &SLABS), F::groups(SLABS[1]), DType::F32);
             add(GradientForm::all(form), Data::Normal, false);

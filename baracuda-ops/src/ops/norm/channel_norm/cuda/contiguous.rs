@@ -61,7 +61,8 @@ pub(super) fn backward(p: &Problem) -> Result<Tuned, String> {
         (Some(walking), Some(cooperative)) if !cooperative.is_faster_than(&walking, p) => Some(walking),
         (walking, cooperative) => cooperative.map(|cooperative| cooperative.tuned).or(walking),
     };
-    let on_chip = || single_backward(p).or_else(|| relay_of_grid_backward(p)).or_else(large);
+    let single = || single_backward(p).or_else(|| single_masked_backward(p));
+    let on_chip = || single().or_else(|| relay_of_grid_backward(p)).or_else(large);
     match stripe(p, 2).or_else(|| segment(p, 2)).or_else(on_chip) {
         Some(tuned) => Ok(tuned),
         None => split_backward(p),
@@ -267,6 +268,13 @@ const SHARING_VECTORS: u64 = 4;
 const SHARING_WARPS: u64 = 8;
 const SHARING_ALL_WARPS: u64 = 32;
 const SHARING_EARLY: u64 = 32 << 10;
+/// The same of groups that clusters of `SINGLE_SMALLER` fill the device with: blocks of a multiprocessor.
+const SHARING_RESIDENTS: u64 = 4;
+/// Backward of BatchNorm through a ReLU that a residual or y tells the sign for: blocks that share a multiprocessor, threads of a block, and where
+/// there are two a multiprocessor at most; the most vectors of a thread.
+const SINGLE_MASKED_RESIDENTS: u64 = 4;
+const SINGLE_MASKED_THREADS: [u64; 2] = [224, 448];
+const SINGLE_MASKED_VECTORS: u64 = 8;
 /// Bytes of dy and x in a block up to which a cluster takes all samples, of f32 without SiLU and of others, and its blocks.
 const MERGED_BYTES: [u64; 2] = [40 << 10, 24 << 10];
 const MERGED_BLOCKS: u64 = 8;
@@ -395,7 +403,10 @@ fn single(p: &Problem) -> Option<Tuned> {
     let keep_step = (cluster == 1 || is_halved) && residents > 1 && blocks > u64::from(p.multiprocessors) * residents;
     let tuned = if keep_step {
         let stagger_cycles = (bytes * SINGLE_STAGGER[0] / SINGLE_STAGGER[1]) as u32;
-        Tuned { stagger_cycles, multiprocessors: p.multiprocessors, residents: residents as u32, ..tuned }
+        // Channels of 16 bits share lines with their neighbours, and launched early, blocks lose step with those.
+        let starts_early = p.capability >= 90 && (p.shape.groups > 0 || p.element_bytes == 4);
+        let overlaps = tuned.overlaps | u32::from(starts_early);
+        Tuned { overlaps, stagger_cycles, multiprocessors: p.multiprocessors, residents: residents as u32, ..tuned }
     } else {
         tuned
     };
@@ -463,7 +474,15 @@ fn single_backward(p: &Problem) -> Option<Tuned> {
             tuned
         }
     } else if is_plain && cluster_in(whole).is_some_and(is_alone) {
-        form(cluster_in(whole)?, 0, SINGLE_BACKWARD_WARPS[1], whole)?
+        let own = rows.div_ceil(SINGLE_SMALLER);
+        let residents = u64::from(p.shared_bytes) / (own * row_bytes + RESERVED_SHARED);
+        let all_resident = p.teams(SINGLE_SMALLER, SHARING_RESIDENTS);
+        let fills = (all_resident * 7 / 8..=all_resident).contains(&groups);
+        if u64::from(p.max_cluster) >= SINGLE_SMALLER && residents == SHARING_RESIDENTS && fills {
+            form(SINGLE_SMALLER, 0, SHARING_ALL_WARPS / residents, p.single_room())?
+        } else {
+            form(cluster_in(whole)?, 0, SINGLE_BACKWARD_WARPS[1], whole)?
+        }
     } else if is_plain {
         let enough = u64::from(p.multiprocessors) * SHARING_BLOCKS;
         let clusters = SHARING_CLUSTERS.into_iter().filter(|&cluster| cluster <= u64::from(p.max_cluster));
@@ -479,6 +498,22 @@ fn single_backward(p: &Problem) -> Option<Tuned> {
     let sums = if p.has_parameter_gradients { batch * p.shape.channels } else { 0 };
     let workspace_bytes = sums.checked_mul(u64::from(tuned.cluster) * 8)?;
     Some(Tuned { workspace_bytes, launches: 1 + u32::from(workspace_bytes > 0), ..tuned })
+}
+
+/// The gradients of BatchNorm through a ReLU in the same way, where a residual or y passes by.
+fn single_masked_backward(p: &Problem) -> Option<Tuned> {
+    let all = p.group_vectors().filter(|_| p.is_masked())?;
+    let room = (u64::from(p.shared_bytes) / SINGLE_MASKED_RESIDENTS).saturating_sub(SINGLE_SHARED) / 32;
+    let form = |cluster: u64| {
+        let (own, blocks) = (all.div_ceil(cluster), p.shape.group_count().checked_mul(cluster)?);
+        let is_pair = blocks <= 2 * u64::from(p.multiprocessors);
+        let vectors = own.div_ceil(SINGLE_MASKED_THREADS[usize::from(is_pair)]);
+        let threads = own.div_ceil(vectors).next_multiple_of(32);
+        let fits = vectors <= SINGLE_MASKED_VECTORS && threads * vectors <= room;
+        let tuned = p.single_tuned(cluster, threads, vectors, blocks).filter(|_| fits)?;
+        Some(Tuned { overlaps: u32::from(p.capability >= 90), ..tuned })
+    };
+    [1, 2, 4, 8, 16].into_iter().filter(|&cluster| cluster <= u64::from(p.max_cluster)).find_map(form)
 }
 
 // ---- groups that stay on chip while the following ones are fetched ----
@@ -613,7 +648,7 @@ const SPLIT_LAUNCHES: u64 = 192 << 10;
 const COOPERATIVE_LEAST: u64 = 24 << 20;
 /// The same where a residual or y tells what passes a ReLU, with threads that are tried. The places for the following group that hide an exchange, in
 /// bytes of a block.
-const MASKED_THREADS: [u64; 5] = [352, 320, 288, 256, 192];
+const MASKED_THREADS: [u64; 4] = [352, 320, 288, 256];
 const MASKED_GROUP: u64 = 48 << 10;
 const MASKED_LEAST: u64 = 12 << 20;
 const MASKED_AHEAD: u64 = 200 << 10;
@@ -729,8 +764,9 @@ const RELAY_GRID_GROUP: u64 = 2 << 20;
 const RELAY_GRID_AHEAD: [u64; 2] = [136 << 10, 48 << 10];
 const RELAY_GRID_TURN: u64 = 8 << 10;
 
-/// Forward, of the cooperative variant: threads of a team, and the most blocks that share a group.
+/// Forward, of the cooperative variant: threads of a team, without a residual and with one, and the most blocks that share a group.
 const COOPERATIVE_FORWARD_THREADS: [u64; 5] = [224, 256, 320, 352, 384];
+const COOPERATIVE_RESIDUAL_THREADS: [u64; 6] = [224, 256, 288, 320, 352, 384];
 const COOPERATIVE_FORWARD_TEAM: u64 = 160;
 /// Bytes of x, and of a group, from which it is faster than reading x twice and than clusters that leave multiprocessors out. Where those take at most
 /// so many groups one after another, smaller groups serve, too, if teams take no more.
@@ -743,7 +779,7 @@ const COOPERATIVE_FORWARD_TURN: [u64; 3] = [4 << 10, 12 << 10, 32 << 10];
 const COOPERATIVE_RESIDUAL_TURN: u64 = 32 << 10;
 const COOPERATIVE_FORWARD_STEP: u64 = 1 << 10;
 /// Bytes that a block has on the way at once, and where a group takes most of the places: more of them hold up what is written, unless exponentials
-/// take longer than that.
+/// or a residual take longer than that.
 const COOPERATIVE_ARRIVING: [u64; 2] = [64 << 10, 31 << 10];
 /// `message_exchange::turns` of `csrc/norm/channel_norm_walk.cuh`: messages of a block that memory has room for.
 const COOPERATIVE_MESSAGES: u64 = 8;
@@ -944,7 +980,8 @@ fn cooperative_forward(p: &Problem, cluster_rounds: Option<u64>) -> Option<Tuned
     };
     let instructions = if is_exponential { 2 * RELAY_STEP } else { RELAY_STEP };
     let mut best: Option<(u64, Tuned)> = None;
-    for threads in COOPERATIVE_FORWARD_THREADS.into_iter().filter(|&threads| evenly_spread(p, threads)) {
+    let threads = if p.has_extra { &COOPERATIVE_RESIDUAL_THREADS[..] } else { &COOPERATIVE_FORWARD_THREADS };
+    for &threads in threads.iter().filter(|&&threads| evenly_spread(p, threads)) {
         let steps = RelaySteps::new(p, threads, 1);
         for teams in 1..=multiprocessors.min(groups) {
             let most = (multiprocessors / teams).min(COOPERATIVE_FORWARD_TEAM).min(steps.all);
@@ -963,7 +1000,7 @@ fn cooperative_forward(p: &Problem, cluster_rounds: Option<u64>) -> Option<Tuned
             if missing > RELAY_AHEAD / 2 || best.is_some_and(|(least, _)| least <= cost) {
                 continue;
             }
-            let is_full = 2 * share.steps > share.slots && !is_exponential;
+            let is_full = 2 * share.steps > share.slots && !is_exponential && !p.has_extra;
             let tuned = steps.tuned(p, 1, &share, team, teams)?;
             let tuned = Tuned {
                 variant: sys::BOPS_CHANNEL_NORM_COOPERATIVE,
@@ -1113,8 +1150,10 @@ mod tests {
                             tuned.cached == 0 || tuned.overlaps == 1 && arrays == 1 && !p.is_general(),
                             "{p:?} {tuned:?}"
                         );
+                        let is_masked = arrays == 2 && p.is_masked();
                         let (all, bytes) = match arrays {
                             1 => (segments * vectors, 16),
+                            _ if is_masked => (segments * vectors, 32),
                             _ => (segments * vectors.next_multiple_of(32), 32),
                         };
                         assert!(own * u64::from(tuned.cluster) >= all, "{p:?} {tuned:?}");
@@ -1130,10 +1169,12 @@ mod tests {
                             p.shape.group_count() * u64::from(tuned.cluster),
                             "{tuned:?}"
                         );
+                        let (most_vectors, most_threads) = if is_masked { (8, 448) } else { (27, 640) };
                         assert!(
-                            arrays == 1 || tuned.vectors <= 27 && threads <= 640 && p.shape.groups > 0,
-                            "{tuned:?}"
+                            arrays == 1 || tuned.vectors <= most_vectors && threads <= most_threads,
+                            "{p:?} {tuned:?}"
                         );
+                        assert!(arrays == 1 || is_masked || p.shape.groups > 0, "{p:?} {tuned:?}");
                     }
                     sys::BOPS_CHANNEL_NORM_SEGMENT => {
                         assert_eq!((p.shape.group_segments(), tuned.cluster), (1, 1), "{p:?}");
@@ -1307,7 +1348,8 @@ mod tests {
             ([8, 32, 1 << 16, 32], (8, 320, 7, 0)),
             ([8, 64, 1 << 14, 64], (4, 256, 4, 1)),
             ([1, 256, 1 << 14, 256], (8, 128, 4, 1)),
-            ([2, 320, 4096, 32], (2, 640, 8, 1)), // one block a multiprocessor
+            ([2, 320, 4096, 32], (7, 256, 6, 1)), // four blocks a multiprocessor
+            ([2, 256, 4096, 16], (4, 608, 7, 1)), // one
             ([2, 640, 1024, 32], (4, 160, 8, 1)), // a cluster for both samples
         ] {
             let tuned = backward(&h200(shape, 4)).unwrap();
@@ -1349,12 +1391,12 @@ mod tests {
         }
         let apart = forward(&h200([32, 256, 3136, 32], 2)).unwrap();
         assert_eq!((apart.stagger_cycles, apart.multiprocessors, apart.residents), (4014, 132, 4));
-        for (shape, bytes, cluster) in
-            [([64, 512, 784, 0], 2, 2), ([64, 512, 784, 0], 4, 4), ([32, 256, 3136, 32], 4, 2)]
+        for (shape, bytes, cluster, overlaps) in
+            [([64, 512, 784, 0], 2, 2, 0), ([64, 512, 784, 0], 4, 4, 1), ([32, 256, 3136, 32], 4, 2, 1)]
         {
             let halved = forward(&h200(shape, bytes)).unwrap();
             assert_eq!((halved.variant, halved.cluster), (sys::BOPS_CHANNEL_NORM_SINGLE, cluster), "{shape:?}");
-            assert_eq!((halved.threads, halved.vectors, halved.overlaps), (224, 14, 0), "{shape:?}");
+            assert_eq!((halved.threads, halved.vectors, halved.overlaps), (224, 14, overlaps), "{shape:?}");
             assert_eq!((halved.stagger_cycles, halved.residents), (4014, 4), "{shape:?}");
         }
     }
@@ -1442,26 +1484,31 @@ mod tests {
     fn residuals_through_a_relu_stay_on_chip() {
         let relu = |shape, bytes| Problem { has_extra: true, activation: Activation::Relu, ..h200(shape, bytes) };
         let (relay, cooperative) = (sys::BOPS_CHANNEL_NORM_RELAY, sys::BOPS_CHANNEL_NORM_COOPERATIVE);
+        let single = sys::BOPS_CHANNEL_NORM_SINGLE;
         for (shape, bytes, ahead, back) in [
-            ([64, 512, 784, 0], 2, (relay, 384, 10, 1, 3), (320, 11, 2)),
-            ([64, 512, 784, 0], 4, (relay, 352, 11, 2, 3), (224, 16, 4)),
-            ([64, 256, 3136, 0], 2, (cooperative, 224, 16, 4, 5), (224, 16, 8)),
-            ([64, 256, 3136, 0], 4, (cooperative, 224, 8, 16, 5), (160, 20, 16)),
-            ([2, 64, 1 << 18, 0], 2, (cooperative, 256, 8, 16, 4), (320, 13, 16)),
-            ([64, 64, 12544, 0], 4, (cooperative, 320, 5, 64, 4), (352, 9, 64)),
-            ([2, 64, 1 << 18, 0], 4, (cooperative, 352, 3, 63, 3), (288, 14, 33)),
-            ([32, 128, 784, 0], 4, (relay, 352, 11, 1, 3), (224, 16, 2)),
+            ([64, 512, 784, 0], 2, (relay, 384, 10, 1, 3), (single, 224, 7, 4)),
+            ([64, 512, 784, 0], 4, (relay, 352, 11, 2, 3), (single, 224, 7, 8)),
+            ([64, 256, 3136, 0], 2, (cooperative, 224, 16, 4, 5), (single, 224, 7, 16)),
+            ([64, 256, 3136, 0], 4, (cooperative, 224, 8, 16, 5), (cooperative, 288, 12, 16)),
+            ([2, 64, 1 << 18, 0], 2, (cooperative, 256, 8, 16, 4), (cooperative, 320, 13, 16)),
+            ([64, 64, 12544, 0], 2, (cooperative, 288, 12, 16, 4), (cooperative, 320, 10, 32)),
+            ([64, 64, 12544, 0], 4, (cooperative, 320, 5, 64, 4), (cooperative, 352, 9, 64)),
+            ([2, 64, 1 << 18, 0], 4, (cooperative, 352, 3, 63, 3), (cooperative, 288, 14, 33)),
+            ([32, 128, 784, 0], 4, (relay, 352, 11, 1, 3), (single, 224, 7, 4)),
+            ([32, 128, 784, 0], 2, (relay, 384, 5, 1, 3), (single, 416, 4, 2)), // two blocks a multiprocessor
         ] {
             let tuned = forward(&relu(shape, bytes)).unwrap();
             let found = (tuned.variant, tuned.threads, tuned.vectors, tuned.cluster, tuned.chunks);
             assert_eq!(found, ahead, "{shape:?} {bytes}");
             let tuned = backward(&relu(shape, bytes)).unwrap();
-            assert_eq!((tuned.variant, tuned.tensors), (cooperative, 3), "{shape:?} {bytes}");
-            assert_eq!((tuned.threads, tuned.vectors, tuned.cluster), back, "{shape:?} {bytes}");
+            assert_eq!(tuned.tensors, if back.0 == cooperative { 3 } else { 0 }, "{shape:?} {bytes}");
+            let found = (tuned.variant, tuned.threads, tuned.vectors, tuned.cluster);
+            assert_eq!(found, back, "{shape:?} {bytes}");
         }
-        // Few channels leave multiprocessors out, and little data is not worth a barrier of the grid.
-        assert_eq!(forward(&relu([80, 12, 1024, 0], 4)).unwrap().variant, sys::BOPS_CHANNEL_NORM_SINGLE);
-        assert_eq!(backward(&relu([32, 256, 256, 0], 2)).unwrap().variant, sys::BOPS_CHANNEL_NORM_SPLIT);
+        // Few channels leave multiprocessors out; of little data a block holds a channel.
+        assert_eq!(forward(&relu([80, 12, 1024, 0], 4)).unwrap().variant, single);
+        let small = backward(&relu([32, 256, 256, 0], 2)).unwrap();
+        assert_eq!((small.variant, small.cluster, small.overlaps), (single, 1, 1));
         let identity = Problem { activation: Activation::Identity, ..relu([64, 512, 784, 0], 4) };
         assert_eq!(forward(&identity).unwrap().variant, relay);
         assert_eq!(backward(&identity).unwrap().variant, sys::BOPS_CHANNEL_NORM_SPLIT);
