@@ -141,7 +141,9 @@ struct cluster_exchange {
 
     // By all threads; the caller passes a cluster barrier before the first `send`.
     __device__ __forceinline__ void initialize(uint32_t thread) {
-        if (thread < depth) mbarrier::initialize(shared_address(&arrived[thread]), 1);
+        uint32_t barrier = shared_address(&arrived[thread % depth]);
+        asm volatile("" : "+r"(barrier)); // every thread has an address: racecheck reads it also of warps that initialize nothing
+        if (thread < depth) mbarrier::initialize(barrier, 1);
         mbarrier::fence_initialized();
     }
 

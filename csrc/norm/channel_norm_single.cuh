@@ -148,7 +148,7 @@ __device__ __forceinline__ moments<float> merge_parts(const float4 *from, uint32
 // the first to leave the L2.
 template <typename T, activation_form form, bool few> __global__ void __launch_bounds__(single_threads, 1)
     channel_norm_single(const __grid_constant__ channel_single_arguments a) {
-    if (overlaps && !has_sm_90) return;
+    if (few && !has_sm_90) return;
     constexpr bool general = form == any_activation;
     constexpr int width = 16 / int(sizeof(T)), batch = general ? 2 : 4; // vectors that are under way from shared memory
     __shared__ float4 warp_moments[merge_lanes];                        // and counts
