@@ -145,8 +145,10 @@ __global__ void __launch_bounds__(limit, (resident_blocks<T, vec_bytes, vectors,
     constexpr bool kept = streamed && vec_bytes == 16 && !(centered && sizeof(T) == 2); // instructions are the limit of those
     __shared__ __align__(16) A slots[3][limit / 32];
     __shared__ cluster_exchange exchange;
-    if (a.overlaps > 1) follow_previous();
-    else wait_for_dependency();
+    if (a.overlaps) { // a branch: what it does not depend on comes before it
+        wait_for_dependency();
+        if (a.overlaps > 1) allow_dependents();
+    }
     const row_team team;
     const uint32_t rank = clustered ? cluster_rank() : 0, all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
     const uint32_t row = clustered ? blockIdx.x / a.cluster : blockIdx.x * blockDim.y + threadIdx.y;
