@@ -93,11 +93,11 @@ typedef struct {
     uint32_t flushes;         /* the same: flushes that the next level takes before a partial row is written. PERSISTENT: 0 is no next
                                  level, for blocks of one row */
     uint32_t chunks;          /* SPLIT: chunks of a row; a chunk is 1024 accesses. PERSISTENT: see late_blocks */
-    uint32_t overlaps;     /* RESIDENT, FEW_ROWS, column sums: 1 launches them while the previous kernel of the stream ends; they wait for it. Needs
-                                 compute capability 9.0 */
-    uint32_t late_blocks;  /* PERSISTENT without a cluster, rms_norm: the last blocks of the grid, which begin as others end. Those take `chunks`
+    uint32_t overlaps;        /* all but SPLIT, column sums too: 1 launches them while the previous kernel of the stream ends; they wait for it. Needs
+                                 compute capability 9.0. RESIDENT: 2 lets the next kernel do the same at once */
+    uint32_t late_blocks;     /* PERSISTENT without a cluster, rms_norm: the last blocks of the grid, which begin as others end. Those take `chunks`
                               turns, these the rows that are left */
-    uint64_t partial_rows; /* backward PERSISTENT, SPLIT, COOPERATIVE: rows of partial parameter gradients in the workspace */
+    uint64_t partial_rows;    /* backward PERSISTENT, SPLIT, COOPERATIVE: rows of partial parameter gradients in the workspace */
 } bops_row_norm_choice;
 
 typedef struct {

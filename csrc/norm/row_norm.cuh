@@ -146,7 +146,10 @@ __global__ void __launch_bounds__(limit, (resident_blocks<T, vec_bytes, vectors,
     constexpr bool kept = streamed && vec_bytes == 16 && !(centered && sizeof(T) == 2); // instructions are the limit of those
     __shared__ __align__(16) A slots[3][limit / 32];
     __shared__ cluster_exchange exchange;
-    if (a.overlaps) follow_previous();
+    if (a.overlaps) { // a branch: what it does not depend on comes before it
+        wait_for_dependency();
+        if (a.overlaps > 1) allow_dependents();
+    }
     const row_team team;
     const uint32_t rank = clustered ? cluster_rank() : 0, all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
     const uint32_t row = clustered ? blockIdx.x / a.cluster : blockIdx.x * blockDim.y + threadIdx.y;
@@ -265,6 +268,7 @@ __global__ void __launch_bounds__(of_warp ? packed_rows * 32 : row_threads_limit
     row_norm_packed(const __grid_constant__ row_norm_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T));
     __shared__ __align__(16) float slots[of_warp ? 1 : 2][team_slots];
+    wait_for_dependency();
     const row_team team;
     const uint32_t threads = of_warp ? 32 : blockDim.x, row = of_warp ? blockIdx.x * packed_rows + threadIdx.y : blockIdx.x;
     if (of_warp && row >= a.p.rows) return;
@@ -350,6 +354,7 @@ template <typename T, typename P, bool centered, bool clustered> __global__ void
     constexpr int width = 16 / int(sizeof(T)), batch = 4; // vectors that are under way from shared memory
     __shared__ float4 warp_moments[shared_threads / 32];  // and counts
     __shared__ cluster_exchange exchange;
+    wait_for_dependency();
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t rank = clustered ? cluster_rank() : 0, all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
     const uint32_t count = clustered ? (all > first ? min(all - first, a.slice_vectors) : 0) : all;
@@ -602,7 +607,7 @@ bops_status for_kernels(const bops_row_norm_params &p, const bops_row_norm_opera
             a.slice_vectors = uint32_t((p.cols / width + c.cluster - 1) / c.cluster);
             shape.block = dim3(c.threads_per_row, c.cluster > 1 ? 1 : c.threads / c.threads_per_row);
             shape.cluster = c.cluster;
-            shape.overlaps_previous = c.overlaps && c.variant == BOPS_ROW_NORM_RESIDENT;
+            shape.overlaps_previous = c.overlaps && c.variant != BOPS_ROW_NORM_SPLIT;
             if (c.variant == BOPS_ROW_NORM_RESIDENT) {
                 constexpr bool wide = vec_bytes == 16; // narrower vectors have one form
                 const bool whole = uint64_t(c.threads_per_row) * c.vectors * c.cluster * width == p.cols;

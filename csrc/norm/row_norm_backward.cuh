@@ -13,12 +13,12 @@ template <typename A> struct row_norm_backward_arguments {
     A weight_offset, reciprocal_cols;
     uint32_t weight_is_wide; // weight, dweight, dbias are f32 and narrower than that is dtype
     uint32_t cluster, slice_vectors, stages, flush_rows, flushes, chunks, late_blocks;
-    uint32_t first_block; // few rows: what block 0 of the launch stands for
-    uint64_t partial_rows, partial_cols;
-    A *partial_dweight, *partial_dbias; // [partial_rows][partial_cols]
-    A *chunk_sums;                      // split: [rows][chunks][2]
-    A *row_sums;                        // split: [rows][2]
-    uint4 *messages;                    // cooperative: [turn][row of a turn][block]
+    uint32_t first_block;                // few rows: what block 0 of the launch stands for
+    uint64_t partial_rows, partial_cols; // whole lines of the L2
+    A *partial_dweight, *partial_dbias;  // [partial_rows][partial_cols]
+    A *chunk_sums;                       // split: [rows][chunks][2]
+    A *row_sums;                         // split: [rows][2]
+    uint4 *messages;                     // cooperative: [turn][row of a turn][block]
 };
 
 // Weights of either dtype, the offset added; 1 without.
@@ -88,6 +88,7 @@ __global__ void __launch_bounds__(threads, columns <= 8     ? 3
     constexpr int sums = centered ? 2 : 1, kept = keep ? columns : 1;
     __shared__ __align__(16) float slots[4][team_slots];
     __shared__ cluster_exchange exchange;
+    wait_for_dependency();
     const row_team team;
     const uint32_t thread = threadIdx.y * blockDim.x + threadIdx.x;
     using stage_ring = row_ring<vectors, has_dh ? 3 : 2, threads>;
@@ -358,10 +359,23 @@ constexpr int column_sum_threads = 256;
 
 template <typename A> struct alignas(16) quad { A v[4]; };
 
-// Sums columns of the partial rows: block (4 columns a thread, rows). blockIdx.y: 0 dweight, 1 dbias.
-template <typename T> __global__ void __launch_bounds__(column_sum_threads)
+constexpr uint32_t few_partial_rows = 1024; // a chain of 8 additions for a thread
+
+// The L2 forgets a line of 128 bytes, which need not go to memory: nobody reads again what it held.
+__device__ __forceinline__ void discard_line(const void *line) { asm volatile("discard.global.L2 [%0], 128;" ::"l"(line) : "memory"); }
+
+template <typename A> struct plain_sum {
+    A value = 0;
+    __device__ __forceinline__ void add(A v) { value += v; }
+    __device__ __forceinline__ A total() const { return value; }
+};
+
+// Sums columns of the partial rows: block (4 columns a thread, rows). blockIdx.y: 0 dweight, 1 dbias. few: few_partial_rows at most.
+// The lanes of a warp that read a line of partial rows are neighbours, and no other block reads it.
+template <typename T, bool few> __global__ void __launch_bounds__(column_sum_threads)
     row_norm_column_sum(const __grid_constant__ row_norm_backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
+    constexpr int batch = few && sizeof(A) == 4 ? 8 : 4, line_lanes = 128 / int(sizeof(quad<A>));
     __shared__ quad<A> shared[column_sum_threads];
     wait_for_dependency();
     const bool is_dweight = blockIdx.y == 0 && a.o.dweight;
@@ -369,21 +383,26 @@ template <typename T> __global__ void __launch_bounds__(column_sum_threads)
     void *const to = is_dweight ? a.o.dweight : a.o.dbias;
     for (uint64_t first = uint64_t(blockIdx.x) * blockDim.x * 4; first < a.p.cols; first += uint64_t(gridDim.x) * blockDim.x * 4) {
         const uint64_t column = first + threadIdx.x * 4;
-        cascade<A> sums[4]; // of blocks of four rows
+        std::conditional_t<few, plain_sum<A>, cascade<A>> sums[4]; // of blocks of four rows
+        const A *from = partial + threadIdx.y * a.partial_cols + column;
         if (column < a.p.cols) {
-            for (uint64_t r = threadIdx.y; r < a.partial_rows; r += blockDim.y * 4) {
-                quad<A> rows[4] = {};
+            for (uint64_t r = threadIdx.y; r < a.partial_rows; r += blockDim.y * batch) {
+                quad<A> rows[batch] = {};
 #pragma unroll
-                for (int j = 0; j < 4; ++j)
-                    if (r + j * blockDim.y < a.partial_rows)
-                        rows[j] = *reinterpret_cast<const quad<A> *>(partial + (r + j * blockDim.y) * a.partial_cols + column);
+                for (int j = 0; j < batch; ++j, from += blockDim.y * a.partial_cols)
+                    if (r + j * blockDim.y < a.partial_rows) rows[j] = *reinterpret_cast<const quad<A> *>(from);
 #pragma unroll
-                for (int i = 0; i < 4; ++i) sums[i].add((rows[0].v[i] + rows[1].v[i]) + (rows[2].v[i] + rows[3].v[i]));
+                for (int j = 0; j < batch; j += 4)
+#pragma unroll
+                    for (int i = 0; i < 4; ++i) sums[i].add((rows[j].v[i] + rows[j + 1].v[i]) + (rows[j + 2].v[i] + rows[j + 3].v[i]));
             }
         }
         quad<A> &mine = shared[threadIdx.y * blockDim.x + threadIdx.x];
 #pragma unroll
         for (int i = 0; i < 4; ++i) mine.v[i] = sums[i].total();
+        __syncwarp();
+        if (threadIdx.x % line_lanes == 0 && column < a.p.cols)
+            for (uint64_t r = threadIdx.y; r < a.partial_rows; r += blockDim.y) discard_line(partial + r * a.partial_cols + column);
         for (uint32_t half = blockDim.y / 2; half > 0; half /= 2) {
             __syncthreads();
             if (threadIdx.y < half)
@@ -674,7 +693,7 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
     a.cluster = c.cluster, a.stages = c.stages, a.flush_rows = c.flush_rows, a.flushes = c.flushes, a.chunks = c.chunks;
     a.late_blocks = c.late_blocks;
     // Workspace: dweight partials, dbias partials (layer_norm), then the split variant's sums or the cooperative one's messages.
-    a.partial_rows = c.partial_rows, a.partial_cols = (p.cols + 3) / 4 * 4;
+    a.partial_rows = c.partial_rows, a.partial_cols = (p.cols + 31) / 32 * 32;
     a.partial_dweight = static_cast<A *>(workspace);
     a.partial_dbias = a.partial_dweight + a.partial_rows * a.partial_cols;
     const bool has_partials = o.dweight || o.dbias;
@@ -691,7 +710,7 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
         shape.grid = dim3(uint32_t(blocks < 0x7fffffff ? blocks : 0x7fffffff), o.dweight && o.dbias ? 2 : 1);
         shape.block = dim3(vectors, row_threads);
         shape.overlaps_previous = overlaps && c.overlaps;
-        return action(row_norm_column_sum<T>, shape, a);
+        return a.partial_rows <= few_partial_rows ? action(row_norm_column_sum<T, true>, shape, a) : action(row_norm_column_sum<T, false>, shape, a);
     };
     const auto vectorized = [&](auto bytes) -> bops_status {
         constexpr int vec_bytes = decltype(bytes)::value;
@@ -715,6 +734,7 @@ bops_status for_backward_kernels(const bops_row_norm_backward_params &p, const b
                 shape.grid = dim3(c.grid);
                 shape.block = dim3(c.threads_per_row, c.cluster > 1 ? 1 : c.threads / c.threads_per_row);
                 shape.cluster = c.cluster;
+                shape.overlaps_previous = c.overlaps;
                 shape.shared_bytes = c.stages * (has_dh ? 3 : 2) * c.vectors * c.threads * 16 +
                                      (centered && columns > 16 ? columns * c.threads * 4 : 0) +
                                      (c.flushes ? (centered ? 2 : 1) * columns * c.threads * 4 : 0);

@@ -47,6 +47,7 @@ template <typename T, bool centered, int readers, int vectors> __global__ void _
     __shared__ float warp_sums[cooperative_turns][values][warps];
     __shared__ float4 totals[cooperative_turns][batch]; // mean, rstd, slope, mean of g'
     __shared__ uint64_t summed[cooperative_turns], merged[cooperative_turns];
+    wait_for_dependency();
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const uint32_t teams = gridDim.x / a.cluster, index = blockIdx.x / a.cluster, rank = blockIdx.x - index * a.cluster;
     const uint32_t rows = uint32_t(a.p.rows), turns = (rows + teams * batch - 1) / (teams * batch);
@@ -57,7 +58,7 @@ template <typename T, bool centered, int readers, int vectors> __global__ void _
         mbarrier::wait(shared_address(&barriers[turn % cooperative_turns]), turn / cooperative_turns & 1);
     };
     if (threadIdx.x < cooperative_turns) {
-        mbarrier::initialize(shared_address(&summed[threadIdx.x]), values * warps);
+        mbarrier::initialize(shared_address(&summed[threadIdx.x]), readers);
         mbarrier::initialize(shared_address(&merged[threadIdx.x]), warps + 1);
         for (int r = 0; r < batch; ++r) send_sums(messages_of(threadIdx.x, r) + blockIdx.x, make_float2(0, 0), 0);
     }
@@ -127,7 +128,6 @@ template <typename T, bool centered, int readers, int vectors> __global__ void _
         return;
     }
 
-    const bool is_speaker = lane % (32 / values) == 0; // for the other lanes: writes sums and reads totals
     const uint32_t all = uint32_t(a.p.cols) / width, begin = rank * a.slice_vectors;
     const uint32_t count = all > begin ? min(all - begin, a.slice_vectors) : 0;
     const auto is_column = [&](int v) { return threadIdx.x + v * readers < count; };
@@ -238,10 +238,8 @@ template <typename T, bool centered, int readers, int vectors> __global__ void _
                 for (int k = 0; k < sums; ++k) value[r * sums + k] = tree_sum(chain[k]);
             }
             const float sum = warp_sum_apart(value, lane);
-            if (is_speaker) {
-                warp_sums[turn % cooperative_turns][lane / (32 / values)][warp] = sum;
-                arrive(summed, turn);
-            }
+            if (lane % (32 / values) == 0) warp_sums[turn % cooperative_turns][lane / (32 / values)][warp] = sum;
+            arrive(summed, turn); // every thread: it is done with the totals of turns before
             reading.advance(cooperative_stages);
             const bool last = turn + 1 == turns;
             if (wants_parameters && ((taken += batch) == a.flush_rows || last)) flush(last);
@@ -249,16 +247,11 @@ template <typename T, bool centered, int readers, int vectors> __global__ void _
         if (turn < lag) continue;
 
         // 2. The gradients of rows `lag` turns before; their stage takes others.
-        float4 total[batch] = {};
-        if (is_speaker) {
-            wait(merged, turn - lag);
-#pragma unroll
-            for (int r = 0; r < batch; ++r) total[r] = totals[(turn - lag) % cooperative_turns][r];
-        }
+        wait(merged, turn - lag);
 #pragma unroll
         for (int r = 0; r < batch; ++r) {
-            const float last_mean = centered ? __shfl_sync(~0u, total[r].x, 0) : 0.0f, last_rstd = __shfl_sync(~0u, total[r].y, 0);
-            const float slope = __shfl_sync(~0u, total[r].z, 0), mean_g = centered ? __shfl_sync(~0u, total[r].w, 0) : 0.0f;
+            const float4 total = totals[(turn - lag) % cooperative_turns][r];
+            const float last_mean = total.x, last_rstd = total.y, slope = total.z, mean_g = total.w;
             const uint32_t row = row_of(turn - lag, r);
             if (!a.o.dx || row >= rows) continue;
             T *const dx = const_cast<T *>(row_at(a.o.dx, row, a.p.dx));
@@ -290,6 +283,7 @@ bops_status for_backward_cooperative_kernels(const bops_row_norm_choice &c, cons
                                              const Action &action) {
     launch_shape shape;
     shape.grid = dim3(c.grid), shape.block = dim3(cooperative_threads(int(c.threads))), shape.cooperative = true;
+    shape.overlaps_previous = c.overlaps;
     shape.shared_bytes = c.stages * cooperative_batch(int(c.vectors)) * c.vectors * c.threads * 32;
     if (c.stages != cooperative_stages || c.cluster > 32 * cooperative_lane_messages) return bops_status(cudaErrorInvalidValue);
     constexpr int readers = sizeof(T) == 2 && centered ? 512 : 256, vectors = sizeof(T) == 2 ? 1 : 2;

@@ -14,6 +14,7 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
     constexpr int width = 16 / int(sizeof(T)), slots = 2 * vectors + lookahead, columns = vectors * width, sums = centered ? 2 : 1;
     __shared__ float2 warp_sums[3][merge_lanes];
     __shared__ cluster_exchange exchange;
+    wait_for_dependency();
     const row_team team;
     const uint32_t rank = a.cluster > 1 ? cluster_rank() : 0, all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
     const uint32_t count = all > first ? min(all - first, a.slice_vectors) : 0, rows = uint32_t(a.p.rows);
@@ -190,7 +191,7 @@ template <typename T, bool centered, typename Action>
 bops_status for_backward_ring_kernels(const bops_row_norm_backward_params &p, const bops_row_norm_choice &c,
                                       const row_norm_backward_arguments<accumulator_t<T>> &a, const Action &action) {
     launch_shape shape;
-    shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster;
+    shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps;
     const bool whole = uint64_t(c.threads) * c.vectors * c.cluster * (16 / sizeof(T)) == p.cols;
     const auto shared = [&](auto vectors, auto lookahead) -> bops_status {
         constexpr int n = decltype(vectors)::value, l = decltype(lookahead)::value;

@@ -30,6 +30,7 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
     constexpr int width = 16 / int(sizeof(T)), slots = 2 * vectors + lookahead, shift_vectors = 2;
     __shared__ moments<float> warp_moments[3][merge_lanes];
     __shared__ cluster_exchange exchange;
+    wait_for_dependency();
     const row_team team;
     const uint32_t rank = a.cluster > 1 ? cluster_rank() : 0, all = uint32_t(a.p.cols) / width, first = rank * a.slice_vectors;
     const uint32_t count = all > first ? min(all - first, a.slice_vectors) : 0, rows = uint32_t(a.p.rows);
@@ -186,6 +187,7 @@ template <typename T, bool centered, typename Action> bops_status for_ring_kerne
     launch_shape shape;
     shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster;
     shape.shared_bytes = c.stages * c.threads * 16;
+    shape.overlaps_previous = c.overlaps;
     const bool whole = uint64_t(c.threads) * c.vectors * c.cluster * (16 / sizeof(T)) == p.cols;
     const auto shared = [&](auto vectors, auto lookahead) -> bops_status {
         constexpr int n = decltype(vectors)::value, l = decltype(lookahead)::value;

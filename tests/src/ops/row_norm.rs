@@ -128,6 +128,9 @@ const MANY_WHOLE_ROWS: [u64; 2] = [300, 8704];
 /// So many rows of 16 bits as warps of CUDA take with a mean, and the columns of each form.
 const WARP_ROWS: (u64, [u64; 6]) = (1200, [768, 1024, 1280, 1536, 1792, 2048]);
 
+/// More rows of 16 bits than CUDA has blocks at once that hold one, and a mean.
+const MANY_HELD_ROWS: [u64; 2] = [264, 12296];
+
 /// Rows that teams of many blocks share on CUDA, more of them than the blocks hold at once: of every form there is, one team and more.
 const WIDE_ROWS: [(DType, [u64; 2]); 5] = [
     (DType::F32, [19, 270_400]),
@@ -327,6 +330,9 @@ fn backward_cases<F: Family>() -> Vec<Case> {
         if matches!(dtype, DType::F32 | DType::BF16) {
             let form = Form::affine::<F>(dense(dtype, &MANY_LONG_ROWS), dtype);
             add(GradientForm::all(form), Data::Normal, false);
+        }
+        if F::HAS_BIAS && dtype.size_bytes() == 2 {
+            add(GradientForm::all(Form::affine::<F>(dense(dtype, &MANY_HELD_ROWS), dtype)), Data::Normal, false);
         }
         for (_, dims) in WIDE_ROWS.into_iter().filter(|(of, _)| *of == dtype) {
             let parameters = if dtype == DType::F16 { DType::F32 } else { dtype };

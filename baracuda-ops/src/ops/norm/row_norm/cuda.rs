@@ -266,7 +266,7 @@ fn choice(tuned: &Tuned) -> Choice {
     tuning[..words.len()].copy_from_slice(&words);
     let workspace = match tuned.workspace_bytes {
         0 => WorkspaceReq::NONE,
-        bytes => WorkspaceReq { bytes, align: 16 },
+        bytes => WorkspaceReq { bytes, align: 128 },
     };
     Choice { workspace, launches: tuned.launches, tuning, ..Choice::PLAIN }
 }
