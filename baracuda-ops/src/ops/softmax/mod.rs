@@ -51,8 +51,6 @@ use crate::tensor::TensorDesc;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
-#[cfg(feature = "cuda")]
-mod cuda_choice;
 mod geometry;
 #[cfg(feature = "wgpu")]
 mod wgpu;

@@ -14,8 +14,6 @@ use crate::tensor::TensorDesc;
 pub(super) mod cpu;
 #[cfg(feature = "cuda")]
 pub(super) mod cuda;
-#[cfg(feature = "cuda")]
-mod cuda_choice;
 #[cfg(feature = "wgpu")]
 pub(crate) mod wgpu;
 #[cfg(feature = "wgpu")]

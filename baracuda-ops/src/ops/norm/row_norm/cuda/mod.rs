@@ -1,10 +1,13 @@
-//! The CUDA kernels of the family: parameters, preparation and launch. `cuda_choice` says which variant serves which rows.
+//! The CUDA kernels of the family: parameters, preparation and launch. `choice` says which variant serves which rows.
+
+mod choice;
 
 use std::ffi::c_void;
 
 use baracuda_ops_sys as sys;
 
-use super::cuda_choice::{self, Problem, Tuned};
+use choice::{Problem, Tuned};
+
 use super::{Backward, Forward, RowNorm, Valid, backward, forward};
 use crate::backend::cuda::{self, Launch, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
@@ -63,7 +66,7 @@ impl<D: Forward> Kernel<D> for Cuda {
         let DeviceProps::Cuda(props) = props else { return Err("it runs on CUDA".into()) };
         let norm = descriptor.valid();
         let geometry = forward_geometry(norm)?;
-        let tuned = cuda_choice::forward(&problem(
+        let tuned = choice::forward(&problem(
             norm.kind,
             &geometry,
             &norm.slots,
@@ -100,7 +103,7 @@ impl<D: Forward> Kernel<D> for Cuda {
         let tuned = c_choice(&choice);
         let (dtype, weight_dtype) = c_dtypes(&norm.fields.x, norm.fields.weight.or(norm.fields.bias));
         device.prepare(call, key(call, &choice, geometry.cols, [dtype, weight_dtype, 0]), || {
-            // SAFETY: the structs live across the call and hold what `cuda_choice` allows.
+            // SAFETY: the structs live across the call and hold what `choice` allows.
             unsafe { prepare(&params, &tuned, dtype, weight_dtype) }
         })?;
         let run = move |located: &Located<'_>, stream| {
@@ -144,7 +147,7 @@ impl<D: Backward> Kernel<D> for CudaBackward {
         let norm = descriptor.valid();
         let geometry = backward_geometry(norm)?;
         let weight = norm.fields.weight.or(norm.fields.dbias);
-        let tuned = cuda_choice::backward(&problem(norm.kind, &geometry, &norm.slots, &norm.fields.x, weight, props))?;
+        let tuned = choice::backward(&problem(norm.kind, &geometry, &norm.slots, &norm.fields.x, weight, props))?;
         Ok(choice(&tuned))
     }
 
@@ -180,7 +183,7 @@ impl<D: Backward> Kernel<D> for CudaBackward {
         let (dtype, weight_dtype) = c_dtypes(&norm.fields.x, norm.fields.weight.or(norm.fields.dbias));
         let dh = u32::from(norm.fields.dh);
         device.prepare(call, key(call, &choice, geometry.cols, [dtype, weight_dtype, dh]), || {
-            // SAFETY: the structs live across the call and hold what `cuda_choice` allows.
+            // SAFETY: the structs live across the call and hold what `choice` allows.
             unsafe { prepare(&params, &tuned, dtype, weight_dtype, dh) }
         })?;
         let run = move |located: &Located<'_>, stream| {

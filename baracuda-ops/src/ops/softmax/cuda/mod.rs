@@ -1,10 +1,13 @@
-//! The CUDA kernels: parameters, preparation and launch. `cuda_choice` says which variant serves which lines.
+//! The CUDA kernels: parameters, preparation and launch. `choice` says which variant serves which lines.
+
+mod choice;
 
 use std::ffi::c_void;
 
 use baracuda_ops_sys as sys;
 
-use super::cuda_choice::{self, Problem};
+use choice::Problem;
+
 use super::geometry::{ChannelGeometry, Geometry};
 use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
 use crate::backend::cuda::{self, Launch, c_dtype};
@@ -52,7 +55,7 @@ impl Kernel<SoftmaxDescriptor> for Cuda {
         let call = "bops_softmax";
         let (tuned, dtype) = (c_choice(&choice), c_dtype(lines.dtype));
         device.prepare(call, key(call, &choice, &lines, params.is_log, dtype), || {
-            // SAFETY: the structs live across the call and hold what `cuda_choice` allows.
+            // SAFETY: the structs live across the call and hold what `choice` allows.
             unsafe { sys::bops_softmax_prepare(&params, &tuned, dtype) }
         })?;
         let run = move |located: &Located<'_>, stream| {
@@ -114,7 +117,7 @@ impl Kernel<SoftmaxBackwardDescriptor> for CudaBackward {
         let call = "bops_softmax_backward";
         let (tuned, dtype) = (c_choice(&choice), c_dtype(lines.dtype));
         device.prepare(call, key(call, &choice, &lines, params.is_log, dtype), || {
-            // SAFETY: the structs live across the call and hold what `cuda_choice` allows.
+            // SAFETY: the structs live across the call and hold what `choice` allows.
             unsafe { sys::bops_softmax_backward_prepare(&params, &tuned, dtype) }
         })?;
         let run = move |located: &Located<'_>, stream| {
@@ -185,7 +188,7 @@ impl Lines {
 
 fn choose(lines: &Lines, is_backward: bool, props: &DeviceProps) -> Result<Choice, Reason> {
     let DeviceProps::Cuda(props) = props else { return Err("it runs on CUDA".into()) };
-    let tuned = cuda_choice::choose(&Problem {
+    let tuned = choice::choose(&Problem {
         is_backward,
         is_rows: lines.is_rows,
         outer: lines.outer,
