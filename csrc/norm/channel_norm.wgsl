@@ -19,6 +19,7 @@ struct Params {
     unbiased: f32, // n / (n - 1)
     groups_x: u32,
     column_blocks: u32, // channels last: workgroups beside each other
+    slice_rows: u32, // channels last: elements of a segment in a slice, but for the last
     columns: u32, // whole channels that chunks divide only together: their chunks in a sample
 }
 

@@ -21,6 +21,7 @@ struct Params {
     reciprocal_count: f32, // of the elements of a group
     groups_x: u32,
     column_blocks: u32, // channels last: workgroups beside each other
+    slice_rows: u32, // channels last: elements of a segment in a slice, but for the last
     columns: u32, // whole channels that chunks divide only together: their chunks in a sample
     first_group: u32, // resident: the number of the first workgroup
 }

@@ -27,9 +27,9 @@ var<private> held_dy: array<vec4<u32>, AHEAD>;
 var<private> held_x: array<vec4<u32>, AHEAD>;
 var<private> held_saved: array<vec4<u32>, AHEAD>;
 
-fn load_rows(columns: Columns, base: u32) {
+fn load_rows(columns: Columns, first: u32) {
     for (var k = 0u; k < AHEAD; k++) {
-        let row = columns.first + (base + k) * LANES;
+        let row = first + k * LANES;
         if (columns.count > 0u && row < columns.end) {
             held_dy[k] = dy_load(chunk_start(columns, row, params.dy), columns.count);
             held_x[k] = x_load(chunk_start(columns, row, params.x), columns.count);

@@ -10,19 +10,19 @@ fn channel_norm_backward_columns_apply(at: Invocation) {
     }
     let columns = columns_of(items - 1u - group, thread);
     if (READS_FIRST) {
-        load_rows(columns, 0u);
+        load_rows(columns, columns.first);
     }
     prepare_columns(at, thread, columns);
     if (columns.count == 0u) {
         return;
     }
     let constants = constants_of(columns, thread);
-    for (var base = 0u; base < CHUNKS; base += AHEAD) {
-        if (!READS_FIRST || base > 0u) {
-            load_rows(columns, base);
+    for (var first = columns.first; first < columns.end; first += AHEAD * LANES) {
+        if (!READS_FIRST || first > columns.first) {
+            load_rows(columns, first);
         }
         for (var k = 0u; k < AHEAD; k++) {
-            let row = columns.first + (base + k) * LANES;
+            let row = first + k * LANES;
             if (row < columns.end) {
                 var dx: array<vec4<f32>, QUADS>;
                 var dresidual: array<vec4<f32>, QUADS>;

@@ -7,10 +7,10 @@ fn channel_norm_backward_columns_sums(at: Invocation) {
     var product: array<vec4<f32>, QUADS>;
     if (columns.count > 0u) {
         let constants = constants_of(columns, thread);
-        for (var base = 0u; base < CHUNKS; base += AHEAD) {
-            load_rows(columns, base);
+        for (var first = columns.first; first < columns.end; first += AHEAD * LANES) {
+            load_rows(columns, first);
             for (var k = 0u; k < AHEAD; k++) {
-                if (columns.first + (base + k) * LANES < columns.end) {
+                if (first + k * LANES < columns.end) {
                     for (var part = 0u; part < QUADS; part++) {
                         let xhat = (quad(held_x[k], part) - constants.mean[part]) * constants.rstd[part];
                         let dpre = dpre_of(k, part, xhat, constants);

@@ -1,7 +1,6 @@
 // Channels last: a workgroup has COLUMNS chunks of neighbouring channels beside each other and LANES rows, the elements of a sample at one
-// place, below each other. A thread keeps its channels and takes every LANES-th row of the workgroup's slice of ROWS rows.
+// place, below each other. A thread keeps its channels and takes every LANES-th row of the workgroup's slice.
 const LANES: u32 = WORKGROUP / COLUMNS;
-const ROWS: u32 = LANES * CHUNKS;
 
 struct Columns {
     batch: u32,
@@ -19,15 +18,16 @@ fn columns_of(group: u32, thread: u32) -> Columns {
     let item = select(rest, 0u, is_extra);
     let slice = item % params.slices;
     let first_channel = (group % params.column_blocks * COLUMNS + thread % COLUMNS) * ELEMENTS;
-    let end = min((slice + 1u) * ROWS, params.spatial);
+    let start = slice * params.slice_rows;
+    let end = min(start + params.slice_rows, params.spatial);
     return Columns(
         item / params.slices,
         slice,
         first_channel,
         select(count_before(params.channels, first_channel), 0u, is_extra),
-        slice * ROWS + thread / COLUMNS,
+        start + thread / COLUMNS,
         end,
-        end - slice * ROWS,
+        end - start,
     );
 }
 

@@ -2,14 +2,23 @@
 var<private> chunks: array<vec4<u32>, AHEAD>;
 var<private> addends: array<vec4<u32>, AHEAD>;
 
-fn load_rows(columns: Columns, base: u32) {
+fn load_rows(columns: Columns, first: u32) {
     for (var k = 0u; k < AHEAD; k++) {
-        let row = columns.first + (base + k) * LANES;
+        let row = first + k * LANES;
         if (columns.count > 0u && row < columns.end) {
             chunks[k] = x_load(chunk_start(columns, row, params.x), columns.count);
             addends[k] = residual_load(chunk_start(columns, row, params.residual), columns.count);
         }
     }
+}
+
+// y of a quad: its distance from the shift, scaled and moved at once.
+fn y_of(d: vec4<f32>, scale: vec4<f32>, offset: vec4<f32>, residual: vec4<f32>) -> vec4<f32> {
+    var v = fma(d, scale, offset);
+    if (HAS_residual) {
+        v = v + residual;
+    }
+    return activate(v);
 }
 
 @compute @workgroup_size(WORKGROUP)
@@ -19,7 +28,7 @@ fn channel_norm_columns_apply(at: Invocation) {
     let items = params.batch * params.slices * params.column_blocks;
     let columns = columns_of(select(items - 1u - min(group, items - 1u), items, group >= items), thread);
     if (READS_FIRST) {
-        load_rows(columns, 0u);
+        load_rows(columns, columns.first);
     }
     // Before the threads meet, so that nothing waits for them later.
     var weight: array<vec4<f32>, QUADS>;
@@ -33,26 +42,34 @@ fn channel_norm_columns_apply(at: Invocation) {
     prepare_columns(at, thread, columns, group < items);
     if (columns.count > 0u) {
         var shift: array<vec4<f32>, QUADS>;
-        var correction: array<vec4<f32>, QUADS>;
-        var rstd: array<vec4<f32>, QUADS>;
+        var scale: array<vec4<f32>, QUADS>;
+        var offset: array<vec4<f32>, QUADS>;
         for (var element = 0u; element < ELEMENTS; element++) {
             let group = groups[element / 4u][element % 4u];
             let statistics = column_statistics(columns, thread, group, channel_at(columns, element));
             shift[element / 4u][element % 4u] = statistics.shift;
-            correction[element / 4u][element % 4u] = statistics.correction;
-            rstd[element / 4u][element % 4u] = statistics.rstd;
+            scale[element / 4u][element % 4u] = statistics.rstd;
+            offset[element / 4u][element % 4u] = -statistics.correction;
         }
-        for (var base = 0u; base < CHUNKS; base += AHEAD) {
-            if (!READS_FIRST || base > 0u) {
-                load_rows(columns, base);
+        for (var part = 0u; part < QUADS; part++) {
+            if (HAS_weight) {
+                scale[part] *= weight[part];
+            }
+            offset[part] *= scale[part];
+            if (HAS_bias) {
+                offset[part] += bias[part];
+            }
+        }
+        for (var first = columns.first; first < columns.end; first += AHEAD * LANES) {
+            if (!READS_FIRST || first > columns.first) {
+                load_rows(columns, first);
             }
             for (var k = 0u; k < AHEAD; k++) {
-                let row = columns.first + (base + k) * LANES;
+                let row = first + k * LANES;
                 if (row < columns.end) {
                     var y: array<vec4<f32>, QUADS>;
                     for (var part = 0u; part < QUADS; part++) {
-                        let d = (quad(chunks[k], part) - shift[part]) - correction[part];
-                        y[part] = finish_quad(d * rstd[part], weight[part], bias[part], quad(addends[k], part));
+                        y[part] = y_of(quad(chunks[k], part) - shift[part], scale[part], offset[part], quad(addends[k], part));
                     }
                     y_store(chunk_start(columns, row, params.y), columns.count, chunk_of(y));
                 }

@@ -1,4 +1,5 @@
 // Channels last, first: moments of each channel in each slice, mean before correction, correction, mean of the squared differences, rows.
+// CHUNKS is the rows of a thread.
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_columns_moments(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let columns = columns_of(workgroup.y * params.groups_x + workgroup.x, thread);

@@ -22,6 +22,15 @@ fn channel_norm_columns_resident(at: Invocation) {
             chunks[k] = x_load(x_start + row * params.x.z, count);
         }
     }
+    // With the rows: nothing else hides that read.
+    var weight: array<vec4<f32>, QUADS>;
+    var bias: array<vec4<f32>, QUADS>;
+    if (count > 0u) {
+        for (var part = 0u; part < QUADS; part++) {
+            weight[part] = weight_quad(first_channel + 4u * part);
+            bias[part] = bias_quad(first_channel + 4u * part);
+        }
+    }
 
     // The group in the tile of each of the thread's channels.
     var groups: array<vec4<u32>, QUADS>;
@@ -85,15 +94,6 @@ fn channel_norm_columns_resident(at: Invocation) {
                 let own_shift = shift[element / 4u][element % 4u];
                 save_statistics(group, Statistics(own_shift, statistics.correction, statistics.rstd, statistics.variance));
             }
-        }
-    }
-
-    var weight: array<vec4<f32>, QUADS>;
-    var bias: array<vec4<f32>, QUADS>;
-    if (count > 0u) {
-        for (var part = 0u; part < QUADS; part++) {
-            weight[part] = weight_quad(first_channel + 4u * part);
-            bias[part] = bias_quad(first_channel + 4u * part);
         }
     }
     let residual_start = batch * params.residual.x + first_channel;

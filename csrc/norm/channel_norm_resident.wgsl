@@ -5,8 +5,15 @@ fn channel_norm_resident(at: Invocation) {
     let team = (at.workgroup.y * params.groups_x + at.workgroup.x) * TEAMS + team_of(thread);
     let group = min(team, params.group_count - 1u);
     let is_group = team == group;
+    // Of the chunks, read with them where a workgroup has its multiprocessor to itself: nothing else hides that read.
+    var weights: array<f32, CHUNKS>;
+    var biases: array<f32, CHUNKS>;
     for (var k = 0u; k < CHUNKS; k++) {
         let place = place_of(group, thread % THREADS + k * THREADS, is_group);
+        if (PARAMETERS_FIRST && place.count > 0u) {
+            weights[k] = weight_of(place.channel);
+            biases[k] = bias_of(place.channel);
+        }
         counts[k] = place.count;
         chunks[k] = vec4<u32>();
         if (place.count > 0u) {
@@ -17,14 +24,15 @@ fn channel_norm_resident(at: Invocation) {
     let shift = row_sum(at, thread_sum() * params.reciprocal_count, 0u);
     let moments = row_sums(at, thread_moments(shift) * params.reciprocal_count, 1u);
     let statistics = finish_statistics(shift, moments.x, moments.y);
-    if (is_group && thread % THREADS == 0u) {
-        save_statistics(group, statistics);
-    }
     for (var k = 0u; k < CHUNKS; k++) {
         let place = place_of(group, thread % THREADS + k * THREADS, is_group);
         if (place.count > 0u) {
-            let weight = vec4<f32>(weight_of(place.channel));
-            let bias = vec4<f32>(bias_of(place.channel));
+            var weight = vec4<f32>(weights[k]);
+            var bias = vec4<f32>(biases[k]);
+            if (!PARAMETERS_FIRST) {
+                weight = vec4<f32>(weight_of(place.channel));
+                bias = vec4<f32>(bias_of(place.channel));
+            }
             var addend: vec4<u32>;
             if (HAS_residual) {
                 addend = residual_load(start_of(place, params.residual), place.count);
@@ -42,5 +50,8 @@ fn channel_norm_resident(at: Invocation) {
             }
             y_store(start_of(place, params.y), place.count, chunk_of(y));
         }
+    }
+    if (is_group && thread % THREADS == 0u) {
+        save_statistics(group, statistics);
     }
 }

@@ -148,6 +148,9 @@ const CLUSTERED_CHANNELS: [u64; 3] = [4, 24, 32_800];
 /// More groups of two segments than a large device holds two a multiprocessor.
 const MANY_PAIRS: [u64; 3] = [266, 2, 9704];
 
+/// Long groups of 16-bit elements that all find a place at once on a large device.
+const LONG_PAIRS: [u64; 3] = [50, 2, 12_300];
+
 /// More long segments than keep a large device busy with short teams.
 const MANY_SEGMENTS: [u64; 3] = [64, 64, 1032];
 
@@ -359,6 +362,13 @@ fn forward_cases<F: Family>() -> Vec<Case> {
         if dtype != DType::F64 {
             for data in [Data::LargeMean, Data::Step] {
                 add(Form::affine(dense(dtype, &IN_REGISTERS), F::groups(IN_REGISTERS[1]), DType::F32), data, false);
+            }
+        }
+        if dtype.size_bytes() == 2 && !F::HAS_RUNNING {
+            for dims in [MANY_PAIRS, LONG_PAIRS] {
+                let form = Form::affine(dense(dtype, &dims), 1, DType::F32);
+                add(form.clone(), Data::LargeMean, false);
+                add(form.act(Activation::Silu), Data::Normal, false);
             }
         }
         if dtype == DType::F32 {

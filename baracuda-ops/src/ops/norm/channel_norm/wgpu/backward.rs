@@ -4,17 +4,18 @@ use bytemuck::{Pod, Zeroable};
 
 use super::super::{BackwardFields, Valid};
 use super::team::{
-    FEW_CHANNEL_PARTS, Form, GaplessTile, Mergers, SUM_COLUMNS, SUM_LANES, Tile, merge_team, resident_backward_team,
+    FEW_CHANNEL_PARTS, Form, GaplessTile, MULTIPROCESSORS, Mergers, SUM_LANES, Spread, Tile, merge_team,
+    resident_backward_team, sum_columns,
 };
 use super::{Operands, Quads, Segments, check};
 use crate::backend::wgpu::team::Team;
-use crate::backend::wgpu::{Binder, Binding, Props, StepBuilder, Work, check_bindings, groups, padded, prelude};
+use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded};
 use crate::error::Reason;
 use crate::plan::Choice;
 
-/// Rows of a thread where channels are last, and how many of them it reads before it uses the first: for the sums, and to apply them.
-const SUMS_ROWS: (u32, u32) = (16, 4);
-const APPLY_ROWS: (u32, u32) = (16, 4);
+/// Threads of a workgroup where channels are last, and as many workgroups as a large GPU takes in one turn: for the sums, and to apply them.
+const SUMS_COLUMNS: Spread = Spread { workgroup: 256, resident: 3 * MULTIPROCESSORS, rows: 32 };
+const APPLY_COLUMNS: Spread = Spread { workgroup: 256, resident: 4 * MULTIPROCESSORS, rows: 64 };
 
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -39,9 +40,9 @@ struct BackwardParams {
     reciprocal_count: f32,
     groups_x: u32,
     column_blocks: u32,
+    slice_rows: u32,
     columns: u32,
     first_group: u32,
-    padding: u32,
 }
 
 /// What a dispatch binds; the others of the family are absent.
@@ -118,7 +119,7 @@ impl Backward<'_> {
         (params, grid): (BackwardParams, [u32; 2]),
     ) -> StepBuilder {
         let fields = &self.norm.fields;
-        let mut texts = prelude(self.segments.dtype.name());
+        let mut texts = self.segments.prelude();
         texts.extend(["common/number", "common/activation", "common/chunk", self.segments.kind(self.norm.kind)]);
         texts.push("norm/channel_norm_backward");
         texts.extend(files);
@@ -177,10 +178,10 @@ impl Backward<'_> {
     fn columns_resident(&self, tile: Tile, props: &Props) -> Result<StepBuilder, Reason> {
         let segments = &self.segments;
         let row_chunks = segments.channels.div_ceil(segments.elements);
-        let remaining = if self.wants_parameters() { row_chunks.div_ceil(u64::from(SUM_COLUMNS)) } else { 0 };
+        let remaining = if self.wants_parameters() { row_chunks.div_ceil(u64::from(sum_columns(segments))) } else { 0 };
         let files = ["common/team", tile.team.reduce.file(), "norm/channel_norm_backward_columns_resident"];
         let mut constants = tile.constants();
-        constants.extend([("SUM_COLUMNS", SUM_COLUMNS), ("SUM_LANES", SUM_LANES)]);
+        constants.extend([("SUM_COLUMNS", sum_columns(segments)), ("SUM_LANES", SUM_LANES)]);
         let params = BackwardParams { column_blocks: tile.blocks as u32, ..self.params };
         let counts = [segments.batch * tile.blocks, remaining];
         self.with_parameters("channel_norm_backward_columns_resident", &files, constants, params, counts, props)
@@ -232,7 +233,7 @@ impl Backward<'_> {
         let uses = Uses { inputs: true, statistics: true, sums: Some("partials_out"), ..Uses::default() };
         let grid = form.grid(&self.segments, props)?;
         let (slices, column_blocks) = (form.slices(&self.segments) as u32, form.column_blocks() as u32);
-        let params = BackwardParams { slices, column_blocks, ..self.params };
+        let params = BackwardParams { slices, column_blocks, slice_rows: form.slice_rows(), ..self.params };
         Ok(match form {
             Form::Slices(team) => {
                 let files = [
@@ -307,7 +308,7 @@ impl Backward<'_> {
             grid = groups(form.group_count(&self.segments) + remaining, props)?;
         }
         let (slices, column_blocks) = (form.slices(&self.segments) as u32, form.column_blocks() as u32);
-        let params = BackwardParams { slices, column_blocks, ..self.params };
+        let params = BackwardParams { slices, column_blocks, slice_rows: form.slice_rows(), ..self.params };
         Ok(match form {
             Form::Slices(team) => {
                 let mut files = vec!["common/team", team.reduce.file(), "norm/channel_norm_slice"];
@@ -362,8 +363,8 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     let tensors = ["dy", "x", saved, "dx", "dresidual"];
     let segments = Segments::new(&norm.geometry()?, fields.x.dtype(), &tensors);
     let elements = segments.group_elements();
-    let first = Form::new(&segments, SUMS_ROWS, 2, props);
-    let last = Form::new(&segments, APPLY_ROWS, 2, props);
+    let first = Form::new(&segments, SUMS_COLUMNS, 2, props);
+    let last = Form::new(&segments, APPLY_COLUMNS, 2, props);
     let slices = if segments.is_empty() { 0 } else { first.slices(&segments) };
     let params = BackwardParams {
         batch: segments.batch as u32,
@@ -386,9 +387,9 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         reciprocal_count: if elements == 0 { 0.0 } else { (1.0 / elements as f64) as f32 },
         groups_x: 1,
         column_blocks: 1,
+        slice_rows: 0,
         columns: 0,
         first_group: 0,
-        padding: 0,
     };
     let mut workspace_bytes = 0;
     let wants_parameters = fields.dweight || fields.dbias;
@@ -397,7 +398,7 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     let sums = Quads::after(&mut workspace_bytes, "sums", sum_quads, props)?;
     let mean_quads = if wants_means(fields) && slices > 0 { segments.group_count } else { 0 };
     let means = Quads::after(&mut workspace_bytes, "means", mean_quads, props)?;
-    let operands = Operands { binder: Binder { slots: &norm.slots }, is_half: segments.is_half() };
+    let operands = Operands::new(&norm.slots, &segments);
     let backward = Backward { norm, segments, operands, params, sums, means };
     let segments = &backward.segments;
 
@@ -410,15 +411,16 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     if fields.dx && !fields.inference {
         let tile = GaplessTile::new(segments, 2, props);
         let team = resident_backward_team(segments, fields.activation, props);
-        let columns = Tile::of_gradients(segments, props);
+        let columns = Tile::best(segments, |segments| Tile::of_gradients(segments, props));
         let (step, numbers) = match (tile, team, columns) {
             (Some(tile), ..) => {
                 (Some(backward.gapless_resident(tile, props)?), [tile.workgroup, tile.columns as u32, tile.chunks])
             }
             (_, Some(team), _) => (Some(backward.resident(team, props)?), [team.workgroup, team.threads, team.chunks]),
-            (.., Some(tile)) => {
-                let team = tile.team;
-                (Some(backward.columns_resident(tile, props)?), [team.workgroup, tile.columns as u32, team.chunks])
+            (.., Some((segments, tile))) => {
+                let operands = Operands::new(&norm.slots, &segments);
+                let numbers = [tile.team.workgroup, tile.columns as u32, tile.team.chunks];
+                (Some(Backward { segments, operands, ..backward }.columns_resident(tile, props)?), numbers)
             }
             (None, None, None) => (None, [0; 3]),
         };

@@ -3,16 +3,16 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::super::{ChannelNorm, ChannelOrder, ForwardFields, Valid};
-use super::team::{Form, GaplessTile, Mergers, Tile, merge_team, resident_team};
+use super::team::{Ahead, Form, GaplessTile, MULTIPROCESSORS, Mergers, Spread, Tile, merge_team, resident_team};
 use super::{Operands, Quads, Segments, check};
 use crate::backend::wgpu::team::{Keep, Team};
-use crate::backend::wgpu::{Binder, Binding, Props, StepBuilder, Work, check_bindings, groups, padded, prelude};
+use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded};
 use crate::error::Reason;
 use crate::plan::Choice;
 
-/// Rows of a thread where channels are last, and how many of them it reads before it uses the first: for the moments, and to apply them.
-const MOMENTS_ROWS: (u32, u32) = (16, 16);
-const APPLY_ROWS: (u32, u32) = (16, 4);
+/// Threads of a workgroup where channels are last, and as many workgroups as a large GPU takes in one turn: for the moments, and to apply them.
+const MOMENTS_COLUMNS: Spread = Spread { workgroup: 128, resident: 5 * MULTIPROCESSORS, rows: 96 };
+const APPLY_COLUMNS: Spread = Spread { workgroup: 256, resident: 8 * MULTIPROCESSORS, rows: 64 };
 
 /// Threads and chunks of each where chunks span channels, to apply the statistics.
 const APPLY_GAPLESS: (u32, u32) = (256, 2);
@@ -43,8 +43,8 @@ struct ForwardParams {
     unbiased: f32,
     groups_x: u32,
     column_blocks: u32,
+    slice_rows: u32,
     columns: u32,
-    padding: u32,
 }
 
 /// What a dispatch binds; the others of the family are absent.
@@ -116,7 +116,7 @@ impl Forward<'_> {
         (params, grid): (ForwardParams, [u32; 2]),
     ) -> StepBuilder {
         let fields = &self.norm.fields;
-        let mut texts = prelude(self.segments.dtype.name());
+        let mut texts = self.segments.prelude();
         texts.extend(["common/number", "common/activation", "common/chunk", self.segments.kind(self.norm.kind)]);
         texts.push("norm/channel_norm");
         texts.extend(files);
@@ -155,8 +155,25 @@ impl Forward<'_> {
             "norm/channel_norm_resident",
         ];
         let uses = self.whole_uses();
-        let constants = (team.constants(), &[("UNPACKED", team.keep == Keep::Values)][..]);
-        Ok(self.step("channel_norm_resident", &files, constants, uses, (self.params, grid)))
+        let is_alone = self.segments.group_count <= MULTIPROCESSORS;
+        let flags = [("UNPACKED", team.keep == Keep::Values), ("PARAMETERS_FIRST", is_alone)];
+        Ok(self.step("channel_norm_resident", &files, (team.constants(), &flags[..]), uses, (self.params, grid)))
+    }
+
+    /// Whole groups in registers, one after the other in each workgroup.
+    fn resident_ahead(&self, ahead: Ahead) -> StepBuilder {
+        let Ahead { team, workgroups } = ahead;
+        let files = [
+            "common/team",
+            team.reduce.file(),
+            "norm/channel_norm_update",
+            "norm/channel_norm_place",
+            "norm/channel_norm_resident_ahead",
+        ];
+        let flags = [("PREFETCH", self.segments.group_count > u64::from(workgroups))];
+        let grid = [workgroups, 1];
+        let constants = (team.constants(), &flags[..]);
+        self.step("channel_norm_resident_ahead", &files, constants, self.whole_uses(), (self.params, grid))
     }
 
     /// Whole groups in registers, channels last.
@@ -200,11 +217,14 @@ impl Forward<'_> {
         let team = resident_team(chunks, segments.group_count, segments.is_half(), props).filter(|_| !is_split);
         let (step, numbers) = if let Some(tile) = GaplessTile::new(segments, 1, props) {
             (self.gapless_resident(tile, props)?, [tile.workgroup, tile.columns as u32, tile.chunks])
+        } else if let Some(ahead) = Ahead::new(segments, props).filter(|_| !is_split) {
+            (self.resident_ahead(ahead), [ahead.team.workgroup, ahead.workgroups, ahead.team.chunks])
         } else if let Some(team) = team {
             (self.resident(team, props)?, [team.workgroup, team.threads, team.chunks])
-        } else if let Some(tile) = Tile::new(segments, props) {
-            let team = tile.team;
-            (self.columns_resident(tile, props)?, [team.workgroup, tile.columns as u32, team.chunks])
+        } else if let Some((segments, tile)) = Tile::best(segments, |segments| Tile::new(segments, props)) {
+            let operands = Operands::new(&self.norm.slots, &segments);
+            let numbers = [tile.team.workgroup, tile.columns as u32, tile.team.chunks];
+            (Forward { segments, operands, ..*self }.columns_resident(tile, props)?, numbers)
         } else {
             return Ok(None);
         };
@@ -216,7 +236,7 @@ impl Forward<'_> {
         let uses = Uses { x: true, moments: Some("partials_out"), ..Uses::default() };
         let grid = form.grid(&self.segments, props)?;
         let (slices, column_blocks) = (form.slices(&self.segments) as u32, form.column_blocks() as u32);
-        let params = ForwardParams { slices, column_blocks, ..self.params };
+        let params = ForwardParams { slices, column_blocks, slice_rows: form.slice_rows(), ..self.params };
         Ok(match form {
             Form::Slices(team) => {
                 let files = [
@@ -230,10 +250,16 @@ impl Forward<'_> {
                 self.step("channel_norm_split_moments", &files, constants, uses, (params, grid))
             }
             Form::Columns(columns) => {
-                let files =
-                    ["norm/channel_norm_columns", "norm/channel_norm_columns_sum", "norm/channel_norm_columns_moments"];
-                let constants = (columns.constants(), &[][..]);
-                self.step("channel_norm_columns_moments", &files, constants, uses, (params, grid))
+                let mut constants = columns.constants();
+                let (entry, file) = match columns.held {
+                    Some(rows) => {
+                        constants.push(("CHUNKS", rows));
+                        ("channel_norm_columns_moments", "norm/channel_norm_columns_moments")
+                    }
+                    None => ("channel_norm_columns_stream", "norm/channel_norm_columns_stream"),
+                };
+                let files = ["norm/channel_norm_columns", "norm/channel_norm_columns_sum", file];
+                self.step(entry, &files, (constants, &[]), uses, (params, grid))
             }
         })
     }
@@ -331,7 +357,7 @@ impl Forward<'_> {
         let uses = self.apply_uses(mergers.is_some());
         let grid = form.grid(&self.segments, props)?;
         let (slices, column_blocks) = (form.slices(&self.segments) as u32, form.column_blocks() as u32);
-        let params = ForwardParams { slices, column_blocks, ..self.params };
+        let params = ForwardParams { slices, column_blocks, slice_rows: form.slice_rows(), ..self.params };
         Ok(match form {
             Form::Slices(team) => {
                 let mut files = vec!["common/team", team.reduce.file(), "norm/channel_norm_slice"];
@@ -373,8 +399,8 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     let elements = segments.group_elements();
     let has_running = fields.momentum.is_some() || fields.cumulative;
 
-    let first = Form::of_moments(&segments, MOMENTS_ROWS, props);
-    let last = Form::new(&segments, APPLY_ROWS, if fields.residual { 2 } else { 1 }, props);
+    let first = Form::of_moments(&segments, MOMENTS_COLUMNS, props);
+    let last = Form::new(&segments, APPLY_COLUMNS, if fields.residual { 2 } else { 1 }, props);
     let group_parts = if segments.is_empty() { 0 } else { segments.group_segments * first.slices(&segments) };
     let mut workspace_bytes = 0;
     let moments = Quads::after(&mut workspace_bytes, "moments", group_parts * segments.group_count, props)?;
@@ -401,10 +427,10 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         unbiased: unbiased as f32,
         groups_x: 1,
         column_blocks: 1,
+        slice_rows: 0,
         columns: 0,
-        padding: 0,
     };
-    let operands = Operands { binder: Binder { slots: &norm.slots }, is_half: segments.is_half() };
+    let operands = Operands::new(&norm.slots, &segments);
     let forward = Forward { norm, segments, operands, params, moments, statistics };
     let segments = &forward.segments;
 

@@ -6,7 +6,7 @@ mod team;
 mod variants;
 
 use super::{Backward, ChannelGeometry, ChannelNorm, ChannelOrder, Forward};
-use crate::backend::wgpu::{Binder, Binding, Place, Props, build, check_reach, shader_forms};
+use crate::backend::wgpu::{Binder, Binding, Place, Props, build, check_reach, prelude, shader_forms};
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -78,6 +78,7 @@ impl<D: Backward> Kernel<D> for WgpuBackward {
 }
 
 /// The tensors of a call as the kernels see them.
+#[derive(Clone)]
 struct Segments {
     batch: u64,
     channels: u64,
@@ -91,7 +92,7 @@ struct Segments {
     group_count: u64,
     order: ChannelOrder,
     strides: Vec<(&'static str, [u64; 3])>,
-    /// Elements of a chunk of 16 bytes.
+    /// Elements of a chunk of 16 bytes, or of 8.
     elements: u64,
     /// Whether no chunk is cut and every run of chunks starts at one.
     can_chunk: bool,
@@ -199,7 +200,38 @@ impl Segments {
     }
 
     fn is_half(&self) -> bool {
-        self.elements == 8
+        self.dtype.size_bytes() == 2
+    }
+
+    /// The same in chunks of four 16-bit elements.
+    fn narrow(&self) -> Option<Self> {
+        let mut narrow = Self { elements: 4, ..self.clone() };
+        narrow.can_chunk = narrow.has_whole_chunks();
+        narrow.is_gapless = !narrow.can_chunk && narrow.has_whole_samples();
+        self.is_half().then_some(narrow)
+    }
+
+    fn is_narrow(&self) -> bool {
+        self.is_half() && self.elements == 4
+    }
+
+    /// The files that say how chunks are read and written.
+    fn prelude(&self) -> Vec<&'static str> {
+        let mut files = prelude(self.dtype.name());
+        if self.is_narrow() {
+            files.retain(|file| *file != "common/half");
+            files.push("common/half_fours");
+        }
+        files
+    }
+
+    /// Chunks of 16 bytes in all.
+    fn all_chunks(&self) -> u64 {
+        let run = match self.order {
+            ChannelOrder::Contiguous => self.segment_chunks() * self.channels,
+            ChannelOrder::ChannelsLast => self.channels.div_ceil(self.elements) * self.spatial,
+        };
+        self.batch * run * self.elements * self.dtype.size_bytes() / 16
     }
 
     /// The file that says what a group is.
@@ -226,21 +258,28 @@ fn check(slots: &[Slot], dtype: DType, props: &Props) -> Result<(), Reason> {
 struct Operands<'s> {
     binder: Binder<'s>,
     is_half: bool,
+    is_narrow: bool,
 }
 
-impl Operands<'_> {
+impl<'s> Operands<'s> {
+    fn new(slots: &'s [Slot], segments: &Segments) -> Self {
+        Self { binder: Binder { slots }, is_half: segments.is_half(), is_narrow: segments.is_narrow() }
+    }
+
     fn dtype(&self, name: &str) -> DType {
         self.binder.slots.iter().find(|slot| slot.name == name).map_or(DType::F32, |slot| slot.desc.dtype())
     }
 
     /// A tensor that is read in chunks.
     fn input(&self, name: &'static str) -> Binding {
-        self.binder.operand(name, ["chunks_in", if self.is_half { "halves_in" } else { "words_in" }], "absent_in")
+        let chunked = if self.is_narrow { "pairs_in" } else { "chunks_in" };
+        self.binder.operand(name, [chunked, if self.is_half { "halves_in" } else { "words_in" }], "absent_in")
     }
 
     /// A tensor that is written in chunks.
     fn output(&self, name: &'static str) -> Binding {
-        self.binder.operand(name, ["chunks_out", if self.is_half { "halves_out" } else { "words_out" }], "absent_out")
+        let chunked = if self.is_narrow { "pairs_out" } else { "chunks_out" };
+        self.binder.operand(name, [chunked, if self.is_half { "halves_out" } else { "words_out" }], "absent_out")
     }
 
     /// A parameter that is read by channel.
@@ -309,6 +348,7 @@ impl Quads {
 #[cfg(test)]
 mod tests {
     use super::super::{ForwardFields, Valid};
+    use super::team::Tile;
     use super::*;
     use crate::backend::wgpu::{Variants, Work};
     use crate::ops::activation::Activation;
@@ -342,6 +382,9 @@ mod tests {
         };
         assert_eq!(launches(ChannelNorm::Group, &[32, 32, 28, 28]), 1);
         assert_eq!(launches(ChannelNorm::Group, &[2, 40, 64, 64]), 2);
+        assert_eq!(launches(ChannelNorm::Group, &[12, 40, 64, 64]), 1);
+        assert_eq!(launches(ChannelNorm::Group, &[40, 40, 64, 64]), 2);
+        assert_eq!(launches(ChannelNorm::Group, &[80, 32, 56, 56]), 1);
         assert_eq!(launches(ChannelNorm::Group, &[32, 32, 512, 512]), 3);
         assert_eq!(launches(ChannelNorm::Batch, &[4, 64, 8, 8]), 1);
         assert_eq!(launches(ChannelNorm::Batch, &[128, 64, 56, 56]), 3);
@@ -398,9 +441,60 @@ mod tests {
         };
         assert_eq!(launches(ChannelNorm::Group, &[2, 160, 16, 16]), (1, 1));
         assert_eq!(launches(ChannelNorm::Group, &[40, 160, 16, 16]), (1, 2));
-        assert_eq!(launches(ChannelNorm::Group, &[2, 64, 32, 32]), (2, 2));
+        assert_eq!(launches(ChannelNorm::Group, &[2, 64, 32, 32]), (1, 1));
+        assert_eq!(launches(ChannelNorm::Group, &[2, 64, 40, 40]), (2, 2));
         assert_eq!(launches(ChannelNorm::Group, &[2, 64, 256, 256]), (3, 3));
         assert_eq!(launches(ChannelNorm::Instance, &[2, 64, 16, 16]), (3, 3));
+    }
+
+    #[test]
+    fn groups_that_are_long_are_held_one_after_the_other() {
+        let props = Variants::device(Some((32, 32)));
+        let numbers = |dims: &[u64], dtype| {
+            let x = TensorDesc::contiguous(dtype, dims).unwrap();
+            let work = forward_work(&plain(ChannelNorm::Group, x), &props).unwrap();
+            let step = &work.steps[0];
+            let prefetch = step.flags.iter().find(|flag| flag.0 == "PREFETCH").map(|flag| flag.1);
+            (step.entry, prefetch, step.grid[0], work.tuning[0])
+        };
+        let ahead = "channel_norm_resident_ahead";
+        assert_eq!(numbers(&[80, 32, 56, 56], DType::BF16), (ahead, Some(true), 132, 832));
+        assert_eq!(numbers(&[12, 40, 64, 64], DType::F16), (ahead, Some(false), 48, 1024));
+        assert_ne!(numbers(&[50, 32, 56, 56], DType::BF16).0, ahead);
+        assert_ne!(numbers(&[80, 32, 56, 56], DType::F32).0, ahead);
+        assert_ne!(numbers(&[80, 32, 28, 28], DType::BF16).0, ahead);
+    }
+
+    #[test]
+    fn chunks_are_narrow_where_a_group_fills_no_wider_ones() {
+        let props = Variants::device(Some((32, 32)));
+        let elements = |dims: &[u64], dtype| {
+            let x = TensorDesc::channels_last(dtype, dims).unwrap();
+            let segments = Segments::new(&plain(ChannelNorm::Group, x).geometry().unwrap(), dtype, &["x", "y"]);
+            let forward = Tile::best(&segments, |segments| Tile::new(segments, &props));
+            let backward = Tile::best(&segments, |segments| Tile::of_gradients(segments, &props));
+            [forward, backward].map(|found| found.map(|(segments, tile)| (segments.elements, tile.groups)))
+        };
+        assert_eq!(elements(&[2, 80, 32, 32], DType::BF16), [Some((4, 1)); 2]);
+        assert_eq!(elements(&[2, 160, 16, 16], DType::F16), [Some((8, 1)); 2]);
+        assert_eq!(elements(&[2, 80, 16, 16], DType::F32), [Some((4, 1)); 2]);
+        assert_eq!(elements(&[256, 80, 16, 16], DType::BF16), [Some((8, 2)), None]);
+    }
+
+    #[test]
+    fn slices_of_channels_last_fill_a_gpu_at_once() {
+        let props = Variants::device(Some((32, 32)));
+        let grids = |dims: &[u64]| {
+            let forward = plain(ChannelNorm::Batch, TensorDesc::channels_last(DType::BF16, dims).unwrap());
+            let backward = backward_work(&forward.backward(Gradients::ALL).unwrap(), &props).unwrap();
+            let forward = forward_work(&forward, &props).unwrap();
+            [forward.steps[0].grid[0], forward.steps[2].grid[0], backward.steps[0].grid[0], backward.steps[2].grid[0]]
+        };
+        for (dims, all) in [([64, 256, 56, 56], [660, 1056, 792, 528]), ([64, 512, 28, 28], [660, 1056, 396, 528])] {
+            for (grid, most) in grids(&dims).into_iter().zip(all) {
+                assert!(grid <= most && grid > most - most / 8, "{grid} of {most}");
+            }
+        }
     }
 
     #[test]

@@ -65,6 +65,16 @@ const RESIDENT_HALF: &[(u32, u32, Keep)] = &[
     (512, 4, Keep::Words),
     (1024, 3, Keep::Words),
 ];
+/// (threads, chunks each) that hold groups of 16-bit elements one after the other, as many workgroups as a large GPU holds at once.
+const RESIDENT_AHEAD_HALF: &[(u32, u32, Keep)] =
+    &[(1024, 2, Keep::Words), (832, 4, Keep::Words), (1024, 4, Keep::Words)];
+/// The same of groups that all find a place at once.
+const RESIDENT_ALONE_HALF: &[(u32, u32, Keep)] = &[(1024, 5, Keep::Words)];
+/// Chunks from which on groups are held so.
+const FEWEST_AHEAD_CHUNKS: u64 = 2048;
+const FEWEST_ALONE_CHUNKS: u64 = 3073;
+/// Groups from which on the last workgroups to read ahead are few beside all.
+const FEWEST_AHEAD_GROUPS: u64 = 2 * MULTIPROCESSORS;
 /// (threads, chunks each of dy and of x) that hold a group for its gradients, the first that suffices.
 const RESIDENT_BACKWARD: &[(u32, u32, Keep)] = &[
     (8, 1, Keep::Words),
@@ -91,7 +101,7 @@ const GAPLESS_OF_SEVERAL: &[(u32, u32)] = &[(128, 4), (256, 4), (512, 4), (896, 
 /// Most chunks of such a channel in a sample: one thread adds their sums up, one after the other.
 const MOST_SHARED_CHUNKS: u64 = 30;
 /// Multiprocessors of a large GPU.
-const MULTIPROCESSORS: u64 = 132;
+pub(super) const MULTIPROCESSORS: u64 = 132;
 /// Parts of a group up to which every team that needs them may merge them itself, and workgroups up to which that is faster than a dispatch
 /// in between.
 const FEW_PARTS: u64 = 64;
@@ -107,21 +117,34 @@ const SHARED_WORKGROUP: u32 = 128;
 /// Most threads that merge the parts of one group.
 const MOST_MERGERS: u32 = 1024;
 
-/// Threads and most chunk columns of a workgroup where channels are last.
+/// Threads of a workgroup where channels are last and workgroups few.
 const COLUMNS_WORKGROUP: u32 = 256;
+/// Rows that a thread reads before it uses the first, where channels are last.
+const ROWS_AHEAD: u32 = 4;
+/// Most chunk columns of a workgroup there.
 const MOST_COLUMNS: u64 = 32;
 /// Columns from which on a row of a workgroup fills whole segments of memory.
 const FEWEST_COLUMNS: u64 = 8;
-/// Fewest rows of a thread where workgroups are few.
-const FEWEST_ROWS: u32 = 4;
+/// Rows of a thread below which workgroups that take whole segments of memory are too few, and fewest where they are narrower.
+const MANY_ROWS: u64 = 16;
+const FEWEST_ROWS: u64 = 4;
+/// Fewest rows of a thread where workgroups are many, and rows in whose time one starts.
+const FEW_ROWS: u64 = 8;
+const ROWS_OF_START: u64 = 6;
+/// Most slices of a sample.
+const MOST_SLICES: u64 = 1024;
 
 /// Threads and rows of each that hold whole groups where channels are last, the first that suffices.
 const TILES: &[(u32, u32, Keep)] = &[(128, 4, Keep::Words), (256, 4, Keep::Words), (512, 4, Keep::Words)];
 /// The same for their gradients, where a thread holds dy and x.
 const TILES_OF_SEVERAL: &[(u32, u32, Keep)] = &[(128, 3, Keep::Words), (256, 3, Keep::Words), (512, 3, Keep::Words)];
-/// Chunks beside each other, and rows below each other, of those workgroups that take the gradients of parameters, and most rows that one
-/// thread adds up there.
-pub(super) const SUM_COLUMNS: u32 = 2;
+/// As `TILES`, in chunks of 8 bytes.
+const TILES_NARROW: &[(u32, u32, Keep)] =
+    &[(128, 4, Keep::Words), (256, 4, Keep::Words), (512, 4, Keep::Words), (512, 11, Keep::Words)];
+/// As `TILES_OF_SEVERAL`, in chunks of 8 bytes.
+const TILES_NARROW_OF_SEVERAL: &[(u32, u32, Keep)] =
+    &[(256, 3, Keep::Words), (512, 3, Keep::Words), (512, 11, Keep::Words)];
+/// Rows below each other of those workgroups that take the gradients of parameters, and most rows that one thread adds up there.
 pub(super) const SUM_LANES: u32 = 64;
 const MOST_SUM_ROWS: u64 = 32;
 /// Workgroup memory of every device.
@@ -130,6 +153,11 @@ const WORKGROUP_BYTES: u64 = 16384;
 const MOST_TILE_GROUPS: u64 = 4;
 const FEWEST_TILE_COLUMNS: u64 = 4;
 const MOST_TILE_COLUMNS: u64 = 32;
+
+/// Chunks beside each other in those workgroups, 32 bytes: with SUM_LANES no more threads than the smallest of the tables has.
+pub(super) fn sum_columns(segments: &Segments) -> u32 {
+    if segments.is_narrow() { 4 } else { 2 }
+}
 
 /// Whether an activation takes few instructions.
 fn is_short(activation: Activation) -> bool {
@@ -166,6 +194,28 @@ pub(super) fn resident_team(chunks: u64, groups: u64, is_half: bool, props: &Pro
     first_that_holds(table, chunks, most_threads).map(|numbers| team(numbers, props))
 }
 
+/// Workgroups that hold groups one after the other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ahead {
+    pub(super) team: Team,
+    pub(super) workgroups: u32,
+}
+
+impl Ahead {
+    pub(super) fn new(segments: &Segments, props: &Props) -> Option<Self> {
+        let (chunks, groups) = (segments.group_segments * segments.segment_chunks(), segments.group_count);
+        let (table, fewest) = if groups <= MULTIPROCESSORS {
+            (RESIDENT_ALONE_HALF, FEWEST_ALONE_CHUNKS)
+        } else {
+            (RESIDENT_AHEAD_HALF, FEWEST_AHEAD_CHUNKS)
+        };
+        let is_apt =
+            segments.is_half() && chunks >= fewest && (groups <= MULTIPROCESSORS || groups >= FEWEST_AHEAD_GROUPS);
+        let numbers = first_that_holds(table, chunks, props.max_threads).filter(|_| is_apt)?;
+        Some(Self { team: team(numbers, props), workgroups: groups.min(MULTIPROCESSORS) as u32 })
+    }
+}
+
 /// The team that holds a group for its gradients where tensors are small.
 pub(super) fn resident_backward_team(segments: &Segments, activation: Activation, props: &Props) -> Option<Team> {
     let chunks = segments.group_segments * segments.segment_chunks();
@@ -185,48 +235,61 @@ pub(super) fn merge_team(parts: u64, props: &Props) -> Team {
     team((threads.min(most), 1, Keep::Words), props)
 }
 
-/// A workgroup where channels are last: `columns` chunks beside each other, `lanes` rows below each other, `chunks` rows a thread.
+/// How a dispatch spreads channels that are last over a GPU.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Spread {
+    pub(super) workgroup: u32,
+    /// Workgroups in one turn of a large GPU: as many as it holds at once, or twice as many.
+    pub(super) resident: u64,
+    /// Most rows of a thread, which bound the chains of its additions.
+    pub(super) rows: u64,
+}
+
+/// A workgroup where channels are last: `columns` chunks beside each other, lanes of threads below each other, and a slice of each sample's
+/// rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Columns {
     pub(super) workgroup: u32,
     pub(super) columns: u32,
-    pub(super) chunks: u32,
-    pub(super) ahead: u32,
+    /// Rows of a slice, but for the last.
+    pub(super) rows: u64,
+    /// Those of a thread where workgroups are few.
+    pub(super) held: Option<u32>,
     /// Workgroups beside each other.
     pub(super) blocks: u64,
 }
 
 impl Columns {
-    /// A thread takes `rows` rows, `ahead` at a time. Where workgroups would be few, they are narrower and their threads take fewer rows.
-    fn new(segments: &Segments, rows: (u32, u32), props: &Props) -> Self {
-        let is_busy = |columns: Self| Form::Columns(columns).group_count(segments) >= MULTIPROCESSORS;
+    /// Where workgroups would be few, they are narrower and their threads take fewer rows.
+    fn new(segments: &Segments, spread: Spread, props: &Props) -> Self {
         let chunks = segments.channels.div_ceil(segments.elements);
-        let wide = Self::at_most(MOST_COLUMNS, chunks, rows, props);
-        if is_busy(wide) {
-            return wide;
+        let is_busy = |columns: Self| Form::Columns(columns).group_count(segments) >= MULTIPROCESSORS;
+        let wide = Self::at_most(MOST_COLUMNS, chunks, spread.workgroup.min(props.max_threads));
+        let lanes = wide.lanes();
+        if is_busy(Self { rows: MANY_ROWS * lanes, ..wide }) {
+            let beside = segments.batch * wide.blocks;
+            return Self { rows: slice_rows(segments.spatial, lanes, beside, spread), ..wide };
         }
-        let mut columns = Self::at_most(FEWEST_COLUMNS, chunks, rows, props);
-        while columns.chunks > FEWEST_ROWS && !is_busy(columns) {
-            columns.chunks /= 2;
+        let narrow = Self::at_most(FEWEST_COLUMNS, chunks, COLUMNS_WORKGROUP.min(props.max_threads));
+        let mut rows = MANY_ROWS;
+        while rows > FEWEST_ROWS && !is_busy(Self { rows: rows * narrow.lanes(), ..narrow }) {
+            rows /= 2;
         }
-        columns.ahead = columns.ahead.min(columns.chunks);
-        columns
+        Self { rows: rows * narrow.lanes(), held: Some(rows as u32), ..narrow }
     }
 
     /// For rows of `chunks` chunks of channels, at most `most` beside each other.
-    fn at_most(most: u64, chunks: u64, (rows, ahead): (u32, u32), props: &Props) -> Self {
-        let workgroup = COLUMNS_WORKGROUP.min(props.max_threads);
+    fn at_most(most: u64, chunks: u64, workgroup: u32) -> Self {
         let waste = |columns: u64| chunks.next_multiple_of(columns);
         let mut columns = chunks.next_power_of_two().min(most);
         while columns > FEWEST_COLUMNS && waste(columns / 2) < waste(columns) {
             columns /= 2;
         }
-        Self { workgroup, columns: columns as u32, chunks: rows, ahead, blocks: chunks.div_ceil(columns).max(1) }
+        Self { workgroup, columns: columns as u32, rows: 1, held: None, blocks: chunks.div_ceil(columns).max(1) }
     }
 
-    /// Rows of a workgroup.
-    pub(super) fn rows(self) -> u64 {
-        u64::from(self.workgroup / self.columns) * u64::from(self.chunks)
+    fn lanes(self) -> u64 {
+        u64::from(self.workgroup / self.columns)
     }
 
     /// Groups that the channels of one workgroup may lie in.
@@ -246,8 +309,20 @@ impl Columns {
     }
 
     pub(super) fn constants(self) -> Vec<(&'static str, u32)> {
-        vec![("WORKGROUP", self.workgroup), ("COLUMNS", self.columns), ("CHUNKS", self.chunks), ("AHEAD", self.ahead)]
+        vec![("WORKGROUP", self.workgroup), ("COLUMNS", self.columns), ("AHEAD", ROWS_AHEAD)]
     }
+}
+
+/// Rows of a slice of a sample of `spatial` rows, of which `lanes` lie below each other in a workgroup and `beside` workgroups beside it:
+/// so that all are through soonest.
+fn slice_rows(spatial: u64, lanes: u64, beside: u64, spread: Spread) -> u64 {
+    let spatial = spatial.max(1);
+    let rows = |slices: u64| spatial.div_ceil(slices).next_multiple_of(lanes);
+    let turns = |slices: u64| (beside * spatial.div_ceil(rows(slices))).div_ceil(spread.resident);
+    let cost = |slices: u64| turns(slices) * (rows(slices) / lanes + ROWS_OF_START);
+    let fewest = spatial.div_ceil(lanes * spread.rows);
+    let most = spatial.div_ceil(lanes * FEW_ROWS).clamp(fewest, MOST_SLICES.max(fewest));
+    rows((fewest..=most).min_by_key(|&slices| cost(slices)).unwrap_or(fewest))
 }
 
 /// A workgroup that holds whole groups where channels are last: `columns` chunks beside each other, which hold `groups` groups.
@@ -261,21 +336,31 @@ pub(super) struct Tile {
 }
 
 impl Tile {
+    /// The tile that `find` has for chunks of 16 bytes, or for those of 8 where they hold fewer groups beside each other and all tiles find a
+    /// place at once, and the segments in such chunks.
+    pub(super) fn best(segments: &Segments, find: impl Fn(&Segments) -> Option<Self>) -> Option<(Segments, Self)> {
+        let wide = find(segments);
+        let narrow = segments.narrow().and_then(|narrow| find(&narrow).map(|tile| (narrow, tile)));
+        let is_better = |(_, tile): &(Segments, Self)| {
+            wide.is_none_or(|wide| tile.groups < wide.groups) && segments.batch * tile.blocks <= MULTIPROCESSORS
+        };
+        narrow.filter(is_better).or_else(|| wide.map(|tile| (segments.clone(), tile)))
+    }
+
     pub(super) fn new(segments: &Segments, props: &Props) -> Option<Self> {
-        Self::of_table(TILES, segments, props)
+        Self::of_table(if segments.is_narrow() { TILES_NARROW } else { TILES }, segments, props)
     }
 
     /// For the gradients where tensors are small.
     pub(super) fn of_gradients(segments: &Segments, props: &Props) -> Option<Self> {
-        let row_chunks = segments.channels.div_ceil(segments.elements);
-        let is_few = segments.batch * segments.spatial * row_chunks <= FEW_CHUNKS
+        let is_few = segments.all_chunks() <= FEW_CHUNKS
             && segments.batch * segments.spatial.div_ceil(u64::from(SUM_LANES)) <= MOST_SUM_ROWS;
         if !is_few {
             return None;
         }
-        let memory = 8 * segments.elements * u64::from(SUM_COLUMNS * SUM_LANES);
-        Self::of_table(TILES_OF_SEVERAL, segments, props)
-            .filter(|tile| memory + tile.team.reduce_bytes() <= WORKGROUP_BYTES)
+        let memory = 8 * segments.elements * u64::from(sum_columns(segments) * SUM_LANES);
+        let table = if segments.is_narrow() { TILES_NARROW_OF_SEVERAL } else { TILES_OF_SEVERAL };
+        Self::of_table(table, segments, props).filter(|tile| memory + tile.team.reduce_bytes() <= WORKGROUP_BYTES)
     }
 
     fn of_table(table: &[(u32, u32, Keep)], segments: &Segments, props: &Props) -> Option<Self> {
@@ -358,21 +443,21 @@ pub(super) enum Form {
 }
 
 impl Form {
-    pub(super) fn new(segments: &Segments, rows: (u32, u32), tensors: usize, props: &Props) -> Self {
+    pub(super) fn new(segments: &Segments, spread: Spread, tensors: usize, props: &Props) -> Self {
         match segments.order {
             ChannelOrder::Contiguous => Self::Slices(slice_team(segments, tensors, props)),
-            ChannelOrder::ChannelsLast => Self::Columns(Columns::new(segments, rows, props)),
+            ChannelOrder::ChannelsLast => Self::Columns(Columns::new(segments, spread, props)),
         }
     }
 
     /// For the moments.
-    pub(super) fn of_moments(segments: &Segments, rows: (u32, u32), props: &Props) -> Self {
+    pub(super) fn of_moments(segments: &Segments, spread: Spread, props: &Props) -> Self {
         let is_long = segments.segment_chunks() > 32 * u64::from(CHUNKS_OF_MANY[CHUNKS_OF_MANY.len() - 1]);
         let is_many = segments.segment_count() >= MANY_SEGMENTS && segments.order == ChannelOrder::Contiguous;
         if segments.is_half() && is_many && is_long {
             return Self::Slices(team(MOMENTS_OF_MANY_HALF, props));
         }
-        Self::new(segments, rows, 1, props)
+        Self::new(segments, spread, 1, props)
     }
 
     /// The same where segments are few and their elements go through an activation.
@@ -389,7 +474,15 @@ impl Form {
     pub(super) fn slices(self, segments: &Segments) -> u64 {
         match self {
             Self::Slices(team) => segments.segment_chunks().div_ceil(team.slice_chunks()).max(1),
-            Self::Columns(columns) => segments.spatial.div_ceil(columns.rows()).max(1),
+            Self::Columns(columns) => segments.spatial.div_ceil(columns.rows).max(1),
+        }
+    }
+
+    /// Rows of a slice where channels are last.
+    pub(super) fn slice_rows(self) -> u32 {
+        match self {
+            Self::Slices(_) => 0,
+            Self::Columns(columns) => columns.rows as u32,
         }
     }
 

@@ -37,17 +37,27 @@ pub(in super::super::super) fn wgsl_variants() -> impl Iterator<Item = (String, 
     variants.into_texts()
 }
 
+/// Long groups, of which there are many.
+const LONG: u64 = 2056;
+
 /// A selection that has every accessor, every reduction and every flag with each type.
 fn every_option() -> Vec<Options> {
     let mut all = Vec::new();
     for kind in [ChannelNorm::Batch, ChannelNorm::Group, ChannelNorm::Instance] {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
-            for (spatial, is_channels_last) in
-                [(1024, false), (49, false), (64, true), (512, true), (8192, true), (8, false), (100_000, false)]
-            {
+            for (spatial, is_channels_last) in [
+                (1024, false),
+                (49, false),
+                (64, true),
+                (512, true),
+                (8192, true),
+                (8, false),
+                (LONG, false),
+                (100_000, false),
+            ] {
                 // A type changes the accessors, the size of a segment the reductions; InstanceNorm is a GroupNorm with running statistics.
                 let is_first = dtype == DType::F32 && kind != ChannelNorm::Instance;
-                if !is_first && ![1024, 49].contains(&spatial) && !is_channels_last {
+                if !is_first && ![1024, 49, LONG].contains(&spatial) && !is_channels_last {
                     continue;
                 }
                 for (parameters, activation, inference, from_y) in [
@@ -86,7 +96,7 @@ fn every_option() -> Vec<Options> {
 /// A forward and its backward with the options.
 fn variant(options: Options) -> Result<(Valid<ForwardFields>, Valid<BackwardFields>)> {
     let Options { kind, dtype, inference, .. } = options;
-    let dims = [8, 32, options.spatial, 1];
+    let dims = [if options.spatial == LONG { 80 } else { 8 }, 32, options.spatial, 1];
     let x = if options.is_channels_last {
         TensorDesc::channels_last(dtype, &dims)?
     } else {
