@@ -62,6 +62,7 @@ files! {
         OPERAND_PARTIALS_OUT = "common/operand/partials_out.wgsl",
         OPERAND_QUADS_F32_IN = "common/operand/quads_f32_in.wgsl",
         OPERAND_QUADS_HALF_IN = "common/operand/quads_half_in.wgsl",
+        OPERAND_QUADS_OF_PAIRS_IN = "common/operand/quads_of_pairs_in.wgsl",
         OPERAND_STATISTICS_IN = "common/operand/statistics_in.wgsl",
         OPERAND_STATISTICS_OUT = "common/operand/statistics_out.wgsl",
         OPERAND_VALUES_F32_IN = "common/operand/values_f32_in.wgsl",

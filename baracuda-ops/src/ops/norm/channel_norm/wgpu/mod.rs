@@ -292,6 +292,7 @@ impl<'s> Operands<'s> {
     fn parameter_quads(&self, name: &'static str) -> Binding {
         let accessors = match self.dtype(name) {
             DType::F32 => ["quads_f32_in", "values_f32_in"],
+            _ if self.is_narrow => ["quads_of_pairs_in", "values_half_in"],
             _ => ["quads_half_in", "values_half_in"],
         };
         self.binder.operand(name, accessors, "absent_quads")
@@ -347,6 +348,8 @@ impl Quads {
 
 #[cfg(test)]
 mod tests {
+    use baracuda_ops_sys::wgsl::FILES;
+
     use super::super::{ForwardFields, Valid};
     use super::team::Tile;
     use super::*;
@@ -479,6 +482,46 @@ mod tests {
         assert_eq!(elements(&[2, 160, 16, 16], DType::F16), [Some((8, 1)); 2]);
         assert_eq!(elements(&[2, 80, 16, 16], DType::F32), [Some((4, 1)); 2]);
         assert_eq!(elements(&[256, 80, 16, 16], DType::BF16), [Some((8, 2)), None]);
+    }
+
+    /// Some devices read what lies past the last whole chunk of a binding as 0.
+    #[test]
+    fn what_is_read_in_chunks_ends_with_a_whole_one() {
+        let text_of = |accessor: &str| {
+            let name = format!("common/operand/{accessor}.wgsl");
+            FILES.iter().find(|file| file.0 == name).map(|file| file.1).unwrap()
+        };
+        let chunk_bytes = |accessor: &str| match text_of(accessor) {
+            text if text.contains("array<vec4<") => 16,
+            text if text.contains("array<vec2<") => 8,
+            _ => 4,
+        };
+        let props = Variants::device(Some((32, 32)));
+        let whole = |slots: &[Slot], work: &Work| {
+            for step in work.steps.iter().filter(|step| step.can_chunk) {
+                for binding in &step.bindings {
+                    let Some(Place::Operand(at)) = binding.place else { continue };
+                    let desc = slots.iter().find(|slot| slot.position == at).unwrap().desc;
+                    let bytes = desc.span_bytes().next_multiple_of(4);
+                    assert_eq!(bytes % chunk_bytes(binding.accessors[0]), 0, "{} {binding:?} {desc:?}", step.entry);
+                }
+            }
+        };
+        let layouts = [TensorDesc::contiguous, TensorDesc::channels_last];
+        for (channels, spatial) in (4..=200).step_by(4).flat_map(|c| [3, 4, 64, 143].map(|s| (c, s))) {
+            for (layout, dtype) in layouts.into_iter().flat_map(|l| [DType::F32, DType::F16].map(|d| (l, d))) {
+                for parameters in [dtype, DType::F32] {
+                    for kind in [ChannelNorm::Batch, ChannelNorm::Group, ChannelNorm::Instance] {
+                        let x = layout(dtype, &[3, channels, spatial]).unwrap();
+                        let parameters = Some(parameters);
+                        let forward = plain(kind, x).with(|f| (f.weight, f.bias) = (parameters, parameters)).unwrap();
+                        let backward = forward.backward(Gradients::ALL).unwrap();
+                        whole(&forward.slots, &forward_work(&forward, &props).unwrap());
+                        whole(&backward.slots, &backward_work(&backward, &props).unwrap());
+                    }
+                }
+            }
+        }
     }
 
     #[test]
