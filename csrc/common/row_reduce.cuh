@@ -139,10 +139,11 @@ struct cluster_exchange {
     alignas(16) uint64_t arrived[depth];
     alignas(16) float slots[depth][max_cluster][4];
 
-    // By all threads; the caller passes a cluster barrier before the first `send`.
-    __device__ __forceinline__ void initialize(uint32_t thread) {
-        uint32_t barrier = shared_address(&arrived[thread % depth]);
-        asm volatile("" : "+r"(barrier)); // every thread has an address: racecheck reads it also of warps that initialize nothing
+    // By all threads; the caller passes a cluster barrier before the first `send`. everywhere: each of them has a barrier's address, which racecheck
+    // reads also of warps that initialize nothing; not where registers are scarce.
+    template <bool everywhere = true> __device__ __forceinline__ void initialize(uint32_t thread) {
+        uint32_t barrier = shared_address(&arrived[everywhere ? thread % depth : thread]);
+        if constexpr (everywhere) asm volatile("" : "+r"(barrier));
         if (thread < depth) mbarrier::initialize(barrier, 1);
         mbarrier::fence_initialized();
     }

@@ -361,7 +361,7 @@ template <typename T, typename P, bool centered, bool clustered> __global__ void
     const uint32_t row = clustered ? blockIdx.x / a.cluster : blockIdx.x;
     uint4 *const data = reinterpret_cast<uint4 *>(dynamic_shared);
     if constexpr (clustered) {
-        exchange.initialize(threadIdx.x);
+        exchange.initialize<!centered>(threadIdx.x);
         cluster_arrive();
     }
 
