@@ -99,6 +99,13 @@ const PAIRS: &[(&str, &str, &str, &str)] = &[
         r#""size":4,"alpha":2.0,"beta":1.3,"k":0.5"#,
         r#""size":4,"alpha":2.0,"beta":1.3,"k":0.5"#,
     ),
+    ("activation", "[3,5]", r#""activation":"identity""#, r#""activation":"identity""#),
+    ("activation", "[3,5]", r#""activation":"relu""#, r#""activation":"relu","from_y":true"#),
+    ("activation", "[3,5]", r#""activation":"gelu_erf""#, r#""activation":"gelu_erf""#),
+    ("activation", "[3,5]", r#""activation":"gelu_tanh""#, r#""activation":"gelu_tanh""#),
+    ("activation", "[3,5]", r#""activation":"silu""#, r#""activation":"silu""#),
+    ("activation", "[3,5]", r#""activation":"sigmoid""#, r#""activation":"sigmoid","from_y":true"#),
+    ("activation", "[3,5]", r#""activation":"tanh""#, r#""activation":"tanh""#),
 ];
 
 /// Half the distance of the two losses of a difference.

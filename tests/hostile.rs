@@ -1,9 +1,9 @@
 //! Random descriptors, JSON and arguments: never a panic, and every refusal is a typed error that names what is wrong.
 
 use baracuda_ops::{
-    Activation, AnyDescriptor, AnyPlan, BatchNormDescriptor, Buffer, DType, Device, DeviceProps, Error, Gradients,
-    GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, Mem, MemMut, OPS,
-    Operand, PlanOptions, RmsNormDescriptor, SoftmaxDescriptor, TensorDesc, Workspace,
+    Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, BatchNormDescriptor, Buffer, DType, Device, DeviceProps,
+    Error, Gradients, GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor,
+    Mem, MemMut, OPS, Operand, PlanOptions, RmsNormDescriptor, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use fastrand::Rng;
@@ -97,11 +97,12 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     let mut wanted = Gradients::ALL;
     (wanted.dx, wanted.dweight, wanted.dbias) = (random.bool(), random.bool(), random.bool());
     wanted.dresidual = random.u32(..4) > 0;
-    match random.u32(..7) {
+    match random.u32(..8) {
         0 => return batch_norm(random, x, name, wanted),
         1 => return group_norm(random, x, name, wanted),
         2 => return instance_norm(random, x, name, wanted),
         3 => return local_response_norm(random, x, name),
+        4 => return activation(random, x, name),
         _ => {}
     }
     if random.bool() {
@@ -216,6 +217,19 @@ fn local_response_norm(random: &mut Rng, x: TensorDesc, name: &str) -> Result<An
         };
     }
     Ok(if random.bool() { AnyDescriptor::new(d.backward()?) } else { AnyDescriptor::new(d) })
+}
+
+fn activation(random: &mut Rng, x: TensorDesc, name: &str) -> Result<AnyDescriptor, Error> {
+    let mut d = ActivationDescriptor::new(x, pick(random, &Activation::ALL))?;
+    if random.bool() {
+        d = d.layout(name, other(random, x)?)?;
+    }
+    let any = match random.u32(..3) {
+        0 => AnyDescriptor::new(d),
+        1 => AnyDescriptor::new(d.backward()?),
+        _ => AnyDescriptor::new(d.backward()?.from_y()?),
+    };
+    Ok(any)
 }
 
 fn devices() -> Vec<Device> {
@@ -418,6 +432,8 @@ fn arguments_of_runs() {
             r#"local_response_norm_backward {"x":{"dtype":"f32","dims":[2,3,5]},"size":4,"alpha":0.1,"beta":0.5,"k":1.0}"#,
             r#"softmax {"x":{"dtype":"bf16","dims":[2,3,5]},"axis":1,"scale":0.5}"#,
             r#"softmax_backward {"y":{"dtype":"f32","dims":[3,5]},"axis":1,"log":true}"#,
+            r#"activation {"x":{"dtype":"f16","dims":[3,5]},"activation":"tanh"}"#,
+            r#"activation_backward {"x":{"dtype":"f32","dims":[7]},"activation":"relu","from_y":true}"#,
         ];
         let foreign = if devices.len() > 1 && device.backend() == baracuda_ops::Backend::Cpu {
             devices[1].alloc(256).unwrap()

@@ -12,6 +12,7 @@ use crate::case::{Case, Random};
 use crate::judge::Expected;
 use crate::values::Tensors;
 
+mod activation;
 mod batch_norm;
 mod channel_norm;
 mod group_norm;
@@ -38,6 +39,8 @@ pub static SUBJECTS: &[Subject] = &[
     local_response_norm::BACKWARD,
     softmax::FORWARD,
     softmax::BACKWARD,
+    activation::FORWARD,
+    activation::BACKWARD,
 ];
 
 /// One op.
