@@ -5,17 +5,17 @@
 namespace bops {
 namespace {
 
-template <typename T, int bytes> __global__ void __launch_bounds__(pointwise_threads)
+template <typename T, int bytes> __global__ void __launch_bounds__(pointwise_threads, pointwise_blocks<T>)
     activation(bops_activation kind, const T *x, T *y, uint64_t elements) {
     constexpr int width = pointwise_width<T, bytes>;
     const uint64_t first = (uint64_t(blockIdx.x) * pointwise_threads + threadIdx.x) * width;
     if (first >= elements) return;
     // 1. The elements.
     accumulator_t<T> v[width];
-    fetch<T, bytes>(x + first, elements - first, v);
+    unpack<T>(fetch<T, bytes>(x + first, elements - first), v);
     // 2. y.
     activate(kind, v);
-    put<T, bytes>(y + first, elements - first, v);
+    put<T, bytes>(y + first, elements - first, pack<T, bytes>(v));
 }
 
 template <typename Action> bops_status with_kernel(const bops_activation_params &params, const bops_activation_choice &choice, bops_dtype dtype,

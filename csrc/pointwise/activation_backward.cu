@@ -21,21 +21,21 @@ __device__ __forceinline__ void differentiate_from_output(bops_activation kind, 
     }
 }
 
-template <typename T, int bytes> __global__ void __launch_bounds__(pointwise_threads)
+template <typename T, int bytes> __global__ void __launch_bounds__(pointwise_threads, pointwise_blocks<T>)
     activation_backward(bops_activation kind, bool from_y, const T *dy, const T *saved, T *dx, uint64_t elements) {
     constexpr int width = pointwise_width<T, bytes>;
     const uint64_t first = (uint64_t(blockIdx.x) * pointwise_threads + threadIdx.x) * width;
     if (first >= elements) return;
     // 1. The elements; the identity has none saved.
+    const packed<bytes> from_dy = fetch<T, bytes>(dy + first, elements - first);
+    const packed<bytes> from_saved = saved != nullptr ? fetch<T, bytes>(saved + first, elements - first) : from_dy;
     accumulator_t<T> v[width], of_saved[width];
-    fetch<T, bytes>(dy + first, elements - first, v);
-    if (saved != nullptr) {
-        fetch<T, bytes>(saved + first, elements - first, of_saved);
-        // 2. dx.
-        if (from_y) differentiate_from_output(kind, of_saved, v);
-        else differentiate(kind, of_saved, v);
-    }
-    put<T, bytes>(dx + first, elements - first, v);
+    unpack<T>(from_dy, v);
+    unpack<T>(from_saved, of_saved);
+    // 2. dx.
+    if (from_y) differentiate_from_output(kind, of_saved, v);
+    else differentiate(kind, of_saved, v);
+    put<T, bytes>(dx + first, elements - first, pack<T, bytes>(v));
 }
 
 template <typename Action> bops_status with_kernel(const bops_activation_params &params, const bops_activation_choice &choice, bops_dtype dtype,

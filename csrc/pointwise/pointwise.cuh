@@ -6,28 +6,31 @@
 namespace bops {
 
 constexpr int pointwise_threads = 256;
+// Blocks of a multiprocessor: all of its threads, but with f64, whose values take twice the registers.
+template <typename T> constexpr int pointwise_blocks = sizeof(T) == 8 ? 4 : 8;
 
 template <typename T, int bytes> constexpr int pointwise_width = bytes / int(sizeof(T));
 
-// The thread's elements; `left` of the tensor are there from the first of them on, and 0 stands for those past them.
-template <typename T, int bytes>
-__device__ __forceinline__ void fetch(const T *from, uint64_t left, accumulator_t<T> (&v)[pointwise_width<T, bytes>]) {
-    if (left >= pointwise_width<T, bytes>) {
-        unpack<T>(load<bytes>(from), v);
-        return;
-    }
+// The thread's elements as they are stored; `left` of the tensor are there from the first of them on, and 0 stands for those past them. Not unpacked, so
+// that the loads of all operands are in flight together.
+template <typename T, int bytes> __device__ __forceinline__ packed<bytes> fetch(const T *from, uint64_t left) {
+    if (left >= pointwise_width<T, bytes>) return load<bytes>(from);
+    accumulator_t<T> v[pointwise_width<T, bytes>];
 #pragma unroll
     for (int i = 0; i < pointwise_width<T, bytes>; ++i) v[i] = i < left ? widen<T>(from[i]) : accumulator_t<T>(0);
+    return pack<T, bytes>(v);
 }
 
-template <typename T, int bytes> __device__ __forceinline__ void put(T *to, uint64_t left, const accumulator_t<T> (&v)[pointwise_width<T, bytes>]) {
+template <typename T, int bytes> __device__ __forceinline__ void put(T *to, uint64_t left, const packed<bytes> &v) {
     if (left >= pointwise_width<T, bytes>) {
-        store<bytes>(to, pack<T, bytes>(v));
+        store<bytes>(to, v);
         return;
     }
+    accumulator_t<T> values[pointwise_width<T, bytes>];
+    unpack<T>(v, values);
 #pragma unroll
     for (int i = 0; i < pointwise_width<T, bytes>; ++i)
-        if (i < left) to[i] = narrow<T>(v[i]);
+        if (i < left) to[i] = narrow<T>(values[i]);
 }
 
 // Calls f(type_tag<T>, width constant) for the type of the elements and the bytes of an access.
