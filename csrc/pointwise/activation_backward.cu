@@ -26,9 +26,9 @@ template <typename T, int bytes> __global__ void __launch_bounds__(pointwise_thr
     constexpr int width = pointwise_width<T, bytes>;
     const uint64_t first = (uint64_t(blockIdx.x) * pointwise_threads + threadIdx.x) * width;
     if (first >= elements) return;
-    // 1. The elements; the identity has none saved.
+    // 1. The elements.
     const packed<bytes> from_dy = fetch<T, bytes>(dy + first, elements - first);
-    const packed<bytes> from_saved = saved != nullptr ? fetch<T, bytes>(saved + first, elements - first) : from_dy;
+    const packed<bytes> from_saved = fetch<T, bytes>(saved + first, elements - first);
     accumulator_t<T> v[width], of_saved[width];
     unpack<T>(from_dy, v);
     unpack<T>(from_saved, of_saved);
@@ -40,10 +40,12 @@ template <typename T, int bytes> __global__ void __launch_bounds__(pointwise_thr
 
 template <typename Action> bops_status with_kernel(const bops_activation_params &params, const bops_activation_choice &choice, bops_dtype dtype,
                                                    const bops_activation_backward_operands &operands, const Action &action) {
+    // Of the identity any operand: its values are not used.
+    const void *saved = operands.saved != nullptr ? operands.saved : operands.dy;
     return for_vectors(dtype, choice.vec_bytes, [&](auto tag, auto bytes) {
         using T = typename decltype(tag)::type;
         return action(activation_backward<T, bytes>, pointwise_shape(params.elements, pointwise_width<T, bytes>), params.activation,
-                      params.from_y != 0, static_cast<const T *>(operands.dy), static_cast<const T *>(operands.saved), static_cast<T *>(operands.dx),
+                      params.from_y != 0, static_cast<const T *>(operands.dy), static_cast<const T *>(saved), static_cast<T *>(operands.dx),
                       params.elements);
     });
 }
