@@ -132,7 +132,7 @@ fn run(descriptor: &AnyDescriptor, inputs: &Values) -> Values {
         written.push((i, inputs.get(slot.name).cloned().unwrap_or_else(|| vec![f64::NAN; elements])));
     }
     let mut places = written.iter_mut();
-    let operands: Vec<Operand<'_>> = plan
+    let mut operands: Vec<Operand<'_>> = plan
         .slots()
         .iter()
         .map(|slot| match (slot.access, slot.desc.dtype()) {
@@ -144,7 +144,7 @@ fn run(descriptor: &AnyDescriptor, inputs: &Values) -> Values {
             _ => MemMut::host(places.next().unwrap().1.as_mut_slice()).into(),
         })
         .collect();
-    plan.run(&mut device.queue(), &operands, Workspace::none()).unwrap();
+    plan.run(&mut device.queue(), &mut operands, Workspace::none()).unwrap();
     drop(operands);
     written.into_iter().map(|(i, values)| (plan.slots()[i].name.to_string(), values)).collect()
 }

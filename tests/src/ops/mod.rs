@@ -167,7 +167,7 @@ fn run_in_f64(op: &str, json: &Value, inputs: &BTreeMap<&str, &[f64]>) -> Result
             (None, _) => Mem::host(input(slot.name)?).into(),
         });
     }
-    plan.run(&mut device.queue(), &operands, Workspace::none())?;
+    plan.run(&mut device.queue(), &mut operands, Workspace::none())?;
     drop(operands);
     if !count.is_empty() {
         outputs.insert("num_batches".into(), count.iter().map(|v| *v as f64).collect());

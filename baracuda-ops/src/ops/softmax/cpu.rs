@@ -1,9 +1,7 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
-use rayon::prelude::*;
-
 use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
-use crate::backend::cpu::{Operands, Sum, Tensor};
+use crate::backend::cpu::{Operands, Sum, Tensor, threads};
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::error::Reason;
 use crate::options::PlanOptions;
@@ -106,7 +104,7 @@ fn softmax_forward(softmax: &SoftmaxDescriptor, operands: &Operands<'_>) {
     let lines_of = |position| operands.get(position).map(|tensor| Lines { tensor, axis: fields.axis });
     let (Some(x), Some(y)) = (lines_of(forward::X), lines_of(forward::Y)) else { return };
     let scale = fields.scale.get();
-    (0..x.extents().0).into_par_iter().for_each(|line| {
+    threads::for_each(x.extents().0, x.tensor.desc().elements(), |line| {
         let mut values = x.load(line);
         let extreme = extreme(&values, scale);
         values.iter_mut().for_each(|value| *value = scale * (*value - extreme));
@@ -125,7 +123,7 @@ fn softmax_backward(softmax: &SoftmaxBackwardDescriptor, operands: &Operands<'_>
         return;
     };
     let scale = fields.scale.get();
-    (0..y.extents().0).into_par_iter().for_each(|line| {
+    threads::for_each(y.extents().0, y.tensor.desc().elements(), |line| {
         let (y, dy) = (y.load(line), dy.load(line));
         let pairs = || y.iter().zip(&dy);
         let sum = pairs().map(|(y, dy)| if fields.log { *dy } else { dy * y }).collect::<Sum>().total();
