@@ -1,9 +1,9 @@
 //! The reference: the formulas in f64, any strides, one rounding to the output.
 
-use rayon::prelude::*;
+use std::ops::Range;
 
 use super::Pass;
-use crate::backend::cpu::Tensor;
+use crate::backend::cpu::{Tensor, threads};
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::error::Reason;
 use crate::ops::activation::Activation;
@@ -36,11 +36,11 @@ impl<D: Pass> Kernel<D> for Reference {
         Ok(Built(Exec::Cpu(Box::new(move |operands| {
             let operand = |position: Option<usize>| position.and_then(|position| operands.get(position));
             let (Some(input), Some(output)) = (operand(input), operand(output)) else { return };
-            each_line(&valid.fields.x, |line| {
+            each_piece(&valid.fields.x, |line, elements| {
                 let [input, output] = [input, output].map(|tensor| Line::new(tensor, line));
                 let saved = operand(saved).map(|tensor| Line::new(tensor, line));
                 let fields = &valid.fields;
-                for i in 0..output.elements {
+                for i in elements {
                     let value = input.load(i);
                     let value = match &saved {
                         _ if !D::IS_BACKWARD => fields.activation.apply(value),
@@ -48,7 +48,7 @@ impl<D: Pass> Kernel<D> for Reference {
                         Some(x) => fields.activation.gradient(x.load(i), value),
                         None => Activation::Identity.gradient(0.0, value),
                     };
-                    // SAFETY: each line is one task, outputs address every element once, and an input in the same place is this element alone.
+                    // SAFETY: each piece is one task, outputs address every element once, and an input in the same place is this element alone.
                     unsafe { output.store(i, value) };
                 }
             });
@@ -56,10 +56,20 @@ impl<D: Pass> Kernel<D> for Reference {
     }
 }
 
-/// Calls `work` for each run along the last extent, from several threads.
-fn each_line(x: &TensorDesc, work: impl Fn(u64) + Send + Sync) {
-    let lines = if x.is_empty() { 0 } else { x.elements() / x.dims().last().copied().unwrap_or(1) };
-    (0..lines).into_par_iter().for_each(work);
+/// Elements of a task.
+const PIECE: u64 = 4096;
+
+/// Calls `work` for pieces of the lines along the last extent: with the line, and which of its elements, from several threads.
+fn each_piece(x: &TensorDesc, work: impl Fn(u64, Range<u64>) + Sync) {
+    if x.is_empty() {
+        return;
+    }
+    let length = x.dims().last().copied().unwrap_or(1);
+    let pieces = length.div_ceil(PIECE);
+    threads::for_each(x.elements() / length * pieces, x.elements(), |task| {
+        let first = task % pieces * PIECE;
+        work(task / pieces, first..length.min(first + PIECE));
+    });
 }
 
 /// The elements of one tensor along its last extent.
@@ -67,7 +77,6 @@ struct Line<'a> {
     tensor: Tensor<'a>,
     start: u64,
     step: u64,
-    elements: u64,
 }
 
 impl<'a> Line<'a> {
@@ -80,8 +89,7 @@ impl<'a> Line<'a> {
             start += rest % desc.dims()[axis] * desc.strides()[axis];
             rest /= desc.dims()[axis];
         }
-        let of_last = |of: &[u64]| of.last().copied().unwrap_or(1);
-        Self { tensor, start, step: of_last(desc.strides()), elements: of_last(desc.dims()) }
+        Self { tensor, start, step: desc.strides().last().copied().unwrap_or(1) }
     }
 
     fn load(&self, i: u64) -> f64 {
