@@ -10,7 +10,7 @@ use super::{
     CHAIN, Contract, FLOATS, RunTyped, Subject, channels_last as last, dense, features, json_of, run_in_f64, strided,
 };
 use crate::case::{Case, Data, Random, distinct};
-use crate::judge::{Expected, budget};
+use crate::judge::{Expected, budget, finite};
 use crate::values::Tensors;
 
 /// Where the statistics come from, and what becomes of the running ones.
@@ -895,9 +895,10 @@ impl Affine<'_> {
         xhat * self.weight(i) + self.bias(i) + self.residual.map_or(0.0, |r| r[i])
     }
 
+    /// What the pre-activation may be off by, in units of `u_A`; an infinite one is exact.
     fn error(&self, i: usize, xhat: f64) -> f64 {
         let residual = self.residual.map_or(0.0, |r| r[i].abs());
-        self.weight(i).abs() * (self.relative * xhat.abs() + 4.0) + 2.0 * self.bias(i).abs() + 2.0 * residual
+        finite(self.weight(i).abs() * (self.relative * xhat.abs() + 4.0) + 2.0 * self.bias(i).abs() + 2.0 * residual)
     }
 }
 
@@ -948,7 +949,7 @@ fn expect_forward(
     });
     expected.push(Expected { name: "y".into(), budgets: budgets.collect(), values: y });
     // Groups of nothing have a mean of 0 and no rstd.
-    let left = |rstd: f64| if rstd.is_finite() { 4.0 / rstd } else { 0.0 };
+    let left = |rstd: f64| finite(4.0 / rstd);
     if !fields.is_inference {
         let budgets = mean.iter().zip(&rstd).map(|(&m, &r)| budget(accumulator, accumulator, m, left(r))).collect();
         expected.push(Expected { name: "mean".into(), values: mean.clone(), budgets });

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{Contract, FLOATS, Named, Subject, channels_last, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Random, distinct};
-use crate::judge::{Expected, budget};
+use crate::judge::{Expected, budget, finite};
 use crate::values::Tensors;
 
 pub(super) const FORWARD: Subject = Subject {
@@ -235,11 +235,6 @@ impl Fields {
     fn factor(&self, d: f64) -> f64 {
         16.0 + 4.0 * self.beta * d.log2().abs()
     }
-}
-
-/// Nothing where an infinite d leaves no budget: the value is then exact.
-fn finite(own: f64) -> f64 {
-    if own.is_finite() { own } else { 0.0 }
 }
 
 const FORWARD_CONTRACTS: &[Contract] = &[Contract {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{CHAIN, Contract, FLOATS, RunTyped, Subject, dense, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Random, distinct};
-use crate::judge::{Expected, budget};
+use crate::judge::{Expected, budget, finite};
 use crate::values::Tensors;
 
 /// A forward before it is a descriptor.
@@ -533,7 +533,7 @@ fn expect_forward(
     if outputs.get("mean").is_some() {
         let mean = mean.context("no mean")?;
         // Rows of no columns have a mean of 0 and no rstd.
-        let left = |rstd: f64| if rstd.is_finite() { 4.0 / rstd } else { 0.0 };
+        let left = |rstd: f64| finite(4.0 / rstd);
         let budgets = mean.iter().zip(&rstd).map(|(&m, &r)| budget(accumulator, accumulator, m, left(r))).collect();
         expected.push(Expected { name: "mean".into(), values: mean, budgets });
     }
