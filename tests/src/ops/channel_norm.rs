@@ -7,9 +7,10 @@ use baracuda_ops::{Activation, AnyDescriptor, Backend, DType, Error, Gradients, 
 use serde_json::Value;
 
 use super::{
-    CHAIN, Contract, FLOATS, RunTyped, Subject, channels_last as last, dense, features, json_of, run_in_f64, strided,
+    CHAIN, Contract, FLOATS, RunTyped, Subject, channels_last as last, dense, features, huge_of_norm, json_of,
+    run_in_f64, strided,
 };
-use crate::case::{Case, Data, Random, distinct};
+use crate::case::{Case, Data, Huge, Random, distinct};
 use crate::judge::{Expected, budget, finite};
 use crate::values::Tensors;
 
@@ -335,6 +336,16 @@ fn forward_cases<F: Family>() -> Vec<Case> {
             for (form, core) in options::<F>(x) {
                 add(form, Data::Normal, core && dtype != DType::F16);
             }
+            // The greatest magnitudes, a channel or more of each kind; infinities that an activation bounds.
+            let affine = Form::affine(x, F::groups(6), dtype);
+            add(affine.clone(), Data::Huge, true);
+            if F::HAS_RUNNING {
+                let inference = affine.running(Running::Inference);
+                add(inference.clone(), Data::Huge, true);
+                for (activation, data) in [(Activation::Sigmoid, Data::Inf), (Activation::Tanh, Data::NegInf)] {
+                    add(inference.clone().act(activation), data, false);
+                }
+            }
         }
         for (dims, groups, core) in F::SHAPES.iter().filter(|s| is_kept(dtype, s.0, s.2)) {
             for x in [dense(dtype, dims), last(dtype, dims)] {
@@ -508,6 +519,7 @@ fn backward_cases<F: Family>() -> Vec<Case> {
                 }
             }
             let affine = Form::affine(x, F::groups(6), dtype);
+            add(GradientForm::all(affine.clone()), Data::Huge, true);
             let activations = match (dtype, x.is_contiguous()) {
                 (DType::F32, true) | (DType::BF16, false) => {
                     &[Activation::Identity, Activation::Silu, Activation::Relu][..]
@@ -775,7 +787,7 @@ fn is_cpu_only(descriptor: &AnyDescriptor) -> bool {
 
 fn forward_input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
     let fields = Fields::of(&case.descriptor)?;
-    Ok(input(case.data, slot, &fields, random))
+    Ok(input(case.data, false, slot, &fields, random))
 }
 
 fn backward_input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensors) -> Result<Vec<f64>> {
@@ -787,7 +799,7 @@ fn backward_input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensor
         (data, _) => data,
     };
     if !matches!(slot.name, "mean" | "rstd") {
-        return Ok(input(data, slot, &fields, random));
+        return Ok(input(data, true, slot, &fields, random));
     }
     let x = before.values("x").context("x comes before the statistics")?;
     let op = case.descriptor.name().trim_end_matches("_backward");
@@ -795,10 +807,14 @@ fn backward_input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensor
     Ok(statistics[slot.name].clone())
 }
 
-fn input(data: Data, slot: &Slot, fields: &Fields, random: &mut Random) -> Vec<f64> {
-    let elements = slot.desc.elements();
+fn input(data: Data, is_backward: bool, slot: &Slot, fields: &Fields, random: &mut Random) -> Vec<f64> {
+    let (dtype, elements) = (slot.desc.dtype(), slot.desc.elements());
+    let huge = match fields.is_inference {
+        true => Huge::of(dtype).at_most(2f64.powi(100), f64::MAX),
+        false => huge_of_norm(dtype, fields.group_elements() as u64, is_backward, true),
+    };
     let rows = |data: Data, random: &mut Random| {
-        data.rows(slot.desc.dtype(), (fields.batch * fields.channels) as u64, fields.spatial as u64, random)
+        data.rows_within(huge, dtype, (fields.batch * fields.channels) as u64, fields.spatial as u64, random)
     };
     match slot.name {
         "x" | "dy" => rows(data, random),

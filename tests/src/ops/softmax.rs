@@ -216,6 +216,14 @@ fn forms() -> Vec<(Form, Data, bool)> {
         for (form, core) in layouts(dtype) {
             add(form, Data::Normal, core);
         }
+        // The greatest magnitudes, a line or more of each kind.
+        for (x, axis) in [(dense(dtype, &[6, 256]), 1), (dense(dtype, &[2, 30, 34]), 1)] {
+            for log in [false, true] {
+                for scale in [1.0, 0.1118, 0.0] {
+                    add(Form { log, scale, ..Form::plain(x, axis) }, Data::Huge, scale != 0.0);
+                }
+            }
+        }
         for data in Data::ALL.into_iter().filter(|data| *data != Data::Normal) {
             let shapes: [(&[u64], usize); 5] =
                 [(&[4, 300], 1), (&[3, 5000], 1), (&[3, 40_001], 1), (&[2, 21, 20], 1), (&[1, 3000, 12], 1)];
