@@ -99,6 +99,16 @@ fn extreme(values: &[f64], scale: f64) -> f64 {
     values.iter().copied().reduce(larger).unwrap_or(f64::NAN)
 }
 
+/// `scale * (value - extreme)`. In f64, the difference of finite numbers of either sign may overflow though what the scale makes of it does
+/// not; their scaled values have either sign, too, so that their difference is no `inf - inf`.
+fn scaled_difference(scale: f64, value: f64, extreme: f64) -> f64 {
+    let difference = value - extreme;
+    if difference.is_infinite() && value.is_finite() && extreme.is_finite() {
+        return scale * value - scale * extreme;
+    }
+    scale * difference
+}
+
 fn softmax_forward(softmax: &SoftmaxDescriptor, operands: &Operands<'_>) {
     let fields = &softmax.fields;
     let lines_of = |position| operands.get(position).map(|tensor| Lines { tensor, axis: fields.axis });
@@ -107,7 +117,7 @@ fn softmax_forward(softmax: &SoftmaxDescriptor, operands: &Operands<'_>) {
     threads::for_each(x.extents().0, x.tensor.desc().elements(), |line| {
         let mut values = x.load(line);
         let extreme = extreme(&values, scale);
-        values.iter_mut().for_each(|value| *value = scale * (*value - extreme));
+        values.iter_mut().for_each(|value| *value = scaled_difference(scale, *value, extreme));
         let sum = values.iter().map(|t| t.exp()).collect::<Sum>().total();
         let log_sum = sum.ln();
         let result = values.iter().map(|t| if fields.log { t - log_sum } else { t.exp() / sum });
