@@ -10,8 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Device, DeviceProps};
 use crate::cache::PlanCache;
 use crate::error::{Error, Result};
+use crate::json::{Object, Tree};
 use crate::ops::norm::{
-    BatchNormBackwardDescriptor, BatchNormDescriptor, GroupNormBackwardDescriptor, GroupNormDescriptor,
+    BatchNormBackwardDescriptor, BatchNormDescriptor, Gradients, GroupNormBackwardDescriptor, GroupNormDescriptor,
     InstanceNormBackwardDescriptor, InstanceNormDescriptor, LayerNormBackwardDescriptor, LayerNormDescriptor,
     LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, RmsNormBackwardDescriptor, RmsNormDescriptor,
 };
@@ -57,9 +58,7 @@ impl OpEntry {
 }
 
 fn parse<D: Descriptor>(json: &str) -> Result<AnyDescriptor> {
-    serde_json::from_str::<D>(json)
-        .map(AnyDescriptor::new)
-        .map_err(|e| Error::InvalidJson { op: D::NAME, detail: e.to_string() })
+    D::from_json(json).map(AnyDescriptor::new)
 }
 
 /// A descriptor of any op.
@@ -72,21 +71,27 @@ fn parse<D: Descriptor>(json: &str) -> Result<AnyDescriptor> {
 /// # Ok::<(), baracuda_ops::Error>(())
 /// ```
 ///
-/// Serialised, it is the op's name beside the descriptor: `{"op": "layer_norm", "descriptor": {..}}`.
+/// Serialised, it is the op's name beside the descriptor: `{"op": "layer_norm", "descriptor": {..}}`. Objects that name a field twice,
+/// and arrays in place of objects, are refused.
 #[derive(Clone, Serialize, Deserialize)]
-#[serde(try_from = "Json", into = "Json")]
+#[serde(try_from = "Object<Json>", into = "Json")]
 pub struct AnyDescriptor(Arc<dyn Erased>);
 
 impl AnyDescriptor {
     /// A descriptor without its type.
     pub fn new<D: Descriptor>(descriptor: D) -> Self {
-        Self(Arc::new(descriptor))
+        Self::shared(Arc::new(descriptor))
+    }
+
+    /// As [`new`](Self::new), of a descriptor that others hold as well.
+    pub(crate) fn shared<D: Descriptor>(descriptor: Arc<D>) -> Self {
+        Self(descriptor)
     }
 
     /// A descriptor from an op's name and its JSON.
     ///
     /// # Errors
-    /// [`Error::UnknownOp`], or [`Error::InvalidJson`] with what is wrong.
+    /// [`Error::UnknownOp`], or [`Error::InvalidJson`] with what is wrong, and its type as the source.
     pub fn parse(name: &str, json: &str) -> Result<Self> {
         let entry = OPS.iter().find(|entry| entry.name == name).ok_or_else(|| Error::UnknownOp {
             name: name.into(),
@@ -127,6 +132,27 @@ impl AnyDescriptor {
     /// The descriptor, if it is of type `D`.
     pub fn downcast<D: Descriptor>(&self) -> Option<&D> {
         self.0.as_any().downcast_ref()
+    }
+
+    /// The descriptors of the backward, with the same types, layouts and options: as the op's own `backward`, without the type. They are
+    /// several where one run does not compute all gradients.
+    ///
+    /// ```
+    /// use baracuda_ops::{AnyDescriptor, Error, Gradients};
+    /// let json = r#"{"x": {"dtype": "f32", "dims": [8, 64]}, "normalized_dims": 1, "eps": 1e-5, "weight": "f32"}"#;
+    /// let forward = AnyDescriptor::parse("layer_norm", json)?;
+    /// let backward = forward.backward(Gradients::ALL)?;
+    /// assert_eq!(backward[0].name(), "layer_norm_backward");
+    /// assert!(backward[0].slots().iter().any(|slot| slot.name == "dweight"));
+    /// assert!(matches!(backward[0].backward(Gradients::ALL), Err(Error::NoBackward { op: "layer_norm_backward" })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoBackward`] if the op has none, as a backward has; [`Error::InvalidDescriptor`] as the op's own `backward`, among others
+    /// if no gradient is left to compute.
+    pub fn backward(&self, wanted: Gradients) -> Result<Vec<Self>> {
+        self.0.backward(wanted)
     }
 
     /// As [`Plan::new`], without the type.
@@ -192,23 +218,23 @@ impl Hash for AnyDescriptor {
 
 /// What a descriptor of any op is serialised as.
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(expecting = "an object with the op's name and its descriptor", deny_unknown_fields)]
 struct Json {
     op: String,
-    descriptor: serde_json::Value,
+    descriptor: Tree,
 }
 
-impl TryFrom<Json> for AnyDescriptor {
+impl TryFrom<Object<Json>> for AnyDescriptor {
     type Error = Error;
 
-    fn try_from(Json { op, descriptor }: Json) -> Result<Self> {
-        Self::parse(&op, &descriptor.to_string())
+    fn try_from(Object(Json { op, descriptor }): Object<Json>) -> Result<Self> {
+        Self::parse(&op, &descriptor.0.to_string())
     }
 }
 
 impl From<AnyDescriptor> for Json {
     fn from(any: AnyDescriptor) -> Self {
-        Self { op: any.name().into(), descriptor: any.0.json() }
+        Self { op: any.name().into(), descriptor: Tree(any.0.json()) }
     }
 }
 
@@ -222,6 +248,7 @@ trait Erased: Send + Sync {
     fn equals(&self, other: &dyn Any) -> bool;
     fn hash_into(&self, state: &mut dyn Hasher);
     fn json(&self) -> serde_json::Value;
+    fn backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>>;
     fn plan(&self, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
     fn cached(&self, cache: &PlanCache, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
     fn supported_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<&'static str>;
@@ -261,6 +288,10 @@ impl<D: Descriptor> Erased for D {
         plan::json(self)
     }
 
+    fn backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
+        self.any_backward(wanted)
+    }
+
     fn plan(&self, device: &Device, options: &PlanOptions) -> Result<AnyPlan> {
         Plan::new(device, self.clone(), options).map(Plan::erase)
     }
@@ -283,7 +314,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::{DType, TensorDesc};
+    use crate::{Access, DType, TensorDesc};
 
     #[test]
     fn any_descriptor_is_a_key_and_data() {
@@ -298,6 +329,49 @@ mod tests {
         }
         let unknown = serde_json::from_str::<AnyDescriptor>(r#"{"op":"convolve","descriptor":{}}"#).unwrap_err();
         assert!(unknown.to_string().contains("no op is named"), "{unknown}");
+    }
+
+    #[test]
+    fn any_backward_is_that_of_the_typed_descriptor() {
+        let x = TensorDesc::contiguous(DType::F32, &[8, 64]).unwrap();
+        let layer = LayerNormDescriptor::new(x, 1).unwrap().weight(DType::F32).unwrap().bias(DType::F32).unwrap();
+        for wanted in [Gradients::ALL, Gradients::INPUT, Gradients::PARAMETERS] {
+            let typed = AnyDescriptor::new(layer.backward(wanted).unwrap());
+            assert_eq!(AnyDescriptor::new(layer.clone()).backward(wanted), Ok(vec![typed]));
+        }
+        let softmax = SoftmaxDescriptor::new(x, 1).unwrap();
+        let typed = AnyDescriptor::new(softmax.backward().unwrap());
+        let softmax = AnyDescriptor::new(softmax);
+        assert_eq!(softmax.backward(Gradients::INPUT), Ok(vec![typed.clone()]));
+        let refused = softmax.backward(Gradients::PARAMETERS);
+        assert!(matches!(refused, Err(Error::InvalidDescriptor { op: "softmax_backward", field: "dx", .. })));
+        assert_eq!(typed.backward(Gradients::ALL), Err(Error::NoBackward { op: "softmax_backward" }));
+    }
+
+    #[test]
+    fn slots_are_data() {
+        let softmax = SoftmaxDescriptor::new(TensorDesc::contiguous(DType::F32, &[8, 64]).unwrap(), 1).unwrap();
+        let slots = serde_json::to_string(AnyDescriptor::new(softmax).slots()).unwrap();
+        let slot = |name, position, access, partner| {
+            format!(
+                r#"{{"name":"{name}","position":{position},"access":"{access}","desc":{{"dtype":"f32","dims":[8,64]}},"span_bytes":2048,"in_place":{partner}}}"#
+            )
+        };
+        assert_eq!(slots, format!("[{},{}]", slot("x", 0, "in", 1), slot("y", 1, "out", 0)));
+        assert_eq!(serde_json::to_string(&Access::InOut).unwrap(), r#""in_out""#);
+        assert_eq!(serde_json::from_str::<Access>(r#""in_out""#).unwrap(), Access::InOut);
+    }
+
+    #[test]
+    fn a_plan_tells_its_descriptor() {
+        let softmax = SoftmaxDescriptor::new(TensorDesc::contiguous(DType::F32, &[8, 64]).unwrap(), 1).unwrap();
+        let any = AnyDescriptor::new(softmax);
+        let plan = any.plan(&Device::cpu(), &PlanOptions::default()).unwrap();
+        assert_eq!(*plan.descriptor(), any);
+        assert_eq!(plan.descriptor().line(), plan.info().repro());
+        // The planned descriptor itself, not a copy of it.
+        let again = plan.clone();
+        assert!(Arc::ptr_eq(&plan.descriptor().0, &again.descriptor().clone().0));
     }
 
     #[test]

@@ -2,10 +2,21 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::Error;
+
 /// Type of the elements of a tensor.
+///
+/// ```
+/// use baracuda_ops::{DType, Error};
+/// let dtype: DType = "bf16".parse()?;
+/// assert_eq!((dtype, dtype.to_string()), (DType::BF16, "bf16".into()));
+/// assert!(matches!("f8".parse::<DType>(), Err(Error::UnknownDType { .. })));
+/// # Ok::<(), Error>(())
+/// ```
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -91,6 +102,21 @@ impl DType {
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+/// From the name that is displayed.
+///
+/// # Errors
+/// [`Error::UnknownDType`] with the names that exist.
+impl FromStr for DType {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self, Error> {
+        Self::ALL
+            .into_iter()
+            .find(|dtype| dtype.name() == name)
+            .ok_or_else(|| Error::UnknownDType { name: name.into(), known: Self::ALL.map(Self::name).into() })
     }
 }
 
@@ -184,6 +210,11 @@ mod tests {
     fn names_are_those_of_the_json() {
         for dtype in DType::ALL {
             assert_eq!(serde_json::to_string(&dtype).unwrap(), format!("\"{dtype}\""));
+            assert_eq!(dtype.to_string().parse(), Ok(dtype));
+        }
+        for name in ["", "F32", " f32", "float"] {
+            let error = name.parse::<DType>().unwrap_err();
+            assert!(error.to_string().contains("the types are f64, f32, f16, bf16, i64, i32, u32"), "{error}");
         }
     }
 }

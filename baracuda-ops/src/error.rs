@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use crate::dtype::DType;
 
@@ -16,7 +18,8 @@ pub enum Error {
     /// A field of a descriptor breaks a rule.
     #[error("{op}: {field}: {rule}")]
     InvalidDescriptor {
-        /// The op's name, or `tensor` for a [`TensorDesc`](crate::TensorDesc).
+        /// The op's name, `tensor` for a [`TensorDesc`](crate::TensorDesc), or `workspace` for a
+        /// [`WorkspaceReq`](crate::WorkspaceReq).
         op: &'static str,
         /// The field.
         field: &'static str,
@@ -42,12 +45,26 @@ pub enum Error {
         known: Vec<&'static str>,
     },
     /// A JSON text is not a valid descriptor.
-    #[error("{op}: the JSON is not a valid descriptor: {detail}")]
+    #[error("{op}: the JSON is not a valid descriptor: {}", .source.beside(op))]
     InvalidJson {
         /// The op's name.
         op: &'static str,
-        /// The parser's or validator's words.
-        detail: String,
+        /// Why: an [`Error`] of this crate where a rule is broken, else a [`serde_json::Error`].
+        source: Cause,
+    },
+    /// No element type has the name.
+    #[error("no element type is named {name:?}; the types are {}", known.join(", "))]
+    UnknownDType {
+        /// The name asked for.
+        name: String,
+        /// The names that exist.
+        known: Vec<&'static str>,
+    },
+    /// An op that has no backward: it is one itself.
+    #[error("{op}: has no backward")]
+    NoBackward {
+        /// The op's name.
+        op: &'static str,
     },
     /// An operand that the descriptor declares is absent.
     #[error("{op}: operand {operand} is missing")]
@@ -242,6 +259,69 @@ pub enum Error {
 impl Error {
     pub(crate) fn tensor(field: &'static str, rule: impl Into<String>) -> Self {
         Self::InvalidDescriptor { op: "tensor", field, rule: rule.into() }
+    }
+}
+
+/// Why a JSON text is not a valid descriptor: behind the pointer is an [`Error`] of this crate where a rule is broken, else a
+/// [`serde_json::Error`].
+///
+/// ```
+/// use std::error::Error as _;
+/// use baracuda_ops::{AnyDescriptor, Error};
+/// let json = r#"{"x": {"dtype": "f32", "dims": [8, 64]}, "axis": 2}"#;
+/// let error = AnyDescriptor::parse("softmax", json).unwrap_err();
+/// let cause = error.source().and_then(|cause| cause.downcast_ref());
+/// assert!(matches!(cause, Some(Error::InvalidDescriptor { field: "axis", .. })));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Cause {
+    error: Arc<dyn std::error::Error + Send + Sync>,
+    words: String,
+}
+
+impl Cause {
+    /// An error that serde_json's words quote, with the place in the text.
+    pub(crate) fn quoted(error: Error, words: String) -> Self {
+        Self { error: Arc::new(error), words }
+    }
+
+    /// Its words, without the name of the op that they are about.
+    fn beside(&self, op: &str) -> &str {
+        let rest = self.words.strip_prefix(op).and_then(|rest| rest.strip_prefix(": "));
+        rest.unwrap_or(&self.words)
+    }
+}
+
+impl Deref for Cause {
+    type Target = dyn std::error::Error + Send + Sync;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.error
+    }
+}
+
+/// Equal causes say the same.
+impl PartialEq for Cause {
+    fn eq(&self, other: &Self) -> bool {
+        self.words == other.words
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.words)
+    }
+}
+
+impl From<Error> for Cause {
+    fn from(error: Error) -> Self {
+        Self { words: error.to_string(), error: Arc::new(error) }
+    }
+}
+
+impl From<serde_json::Error> for Cause {
+    fn from(error: serde_json::Error) -> Self {
+        Self { words: error.to_string(), error: Arc::new(error) }
     }
 }
 

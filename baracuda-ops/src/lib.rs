@@ -15,6 +15,7 @@ mod cache;
 mod check;
 mod dtype;
 mod error;
+mod json;
 mod memory;
 pub mod ops;
 mod options;
@@ -26,7 +27,7 @@ pub use any::{AnyDescriptor, OPS, OpEntry};
 pub use backend::{Backend, Device, DeviceProps, Queue};
 pub use cache::{CacheStats, PlanCache};
 pub use dtype::{DType, Element, Real};
-pub use error::{Error, Reason, Rejection, Result};
+pub use error::{Cause, Error, Reason, Rejection, Result};
 pub use memory::{Buffer, Mem, MemMut, Operand, Workspace};
 pub use ops::activation::Activation;
 pub use ops::norm::{

@@ -6,6 +6,9 @@ use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::{Error, Result};
+use crate::json::Object;
+
 /// How reproducible results must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -41,7 +44,7 @@ pub enum Math {
 /// ```
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(from = "Object<OptionFields>")]
 pub struct PlanOptions {
     /// The least reproducibility accepted.
     pub determinism: Determinism,
@@ -79,8 +82,26 @@ impl PlanOptions {
     }
 }
 
+/// The JSON of options.
+#[derive(Default, Deserialize)]
+#[serde(default, expecting = "an object with the options", deny_unknown_fields)]
+struct OptionFields {
+    determinism: Determinism,
+    math: Math,
+    workspace_limit: Option<u64>,
+    kernel: Option<Cow<'static, str>>,
+}
+
+impl From<Object<OptionFields>> for PlanOptions {
+    fn from(Object(fields): Object<OptionFields>) -> Self {
+        let OptionFields { determinism, math, workspace_limit, kernel } = fields;
+        Self { determinism, math, workspace_limit, kernel }
+    }
+}
+
 /// The workspace of a plan: exact, and known before any run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Object<WorkspaceFields>")]
 pub struct WorkspaceReq {
     /// Size in bytes; 0 if the plan needs none.
     pub bytes: u64,
@@ -96,6 +117,26 @@ impl WorkspaceReq {
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self { bytes: self.bytes.max(other.bytes), align: self.align.max(other.align) }
+    }
+}
+
+/// The JSON of a workspace.
+#[derive(Deserialize)]
+#[serde(expecting = "a workspace such as {\"bytes\":1024,\"align\":256}", deny_unknown_fields)]
+struct WorkspaceFields {
+    bytes: u64,
+    align: u64,
+}
+
+impl TryFrom<Object<WorkspaceFields>> for WorkspaceReq {
+    type Error = Error;
+
+    fn try_from(Object(WorkspaceFields { bytes, align }): Object<WorkspaceFields>) -> Result<Self> {
+        if !align.is_power_of_two() {
+            let rule = format!("must be a power of two, got {align}");
+            return Err(Error::InvalidDescriptor { op: "workspace", field: "align", rule });
+        }
+        Ok(Self { bytes, align })
     }
 }
 
@@ -142,5 +183,26 @@ impl fmt::Debug for PlanInfo {
             .field("flops", &self.flops)
             .field("repro", &self.repro())
             .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workspace_and_options_are_data() {
+        let workspace = WorkspaceReq { bytes: 1024, align: 256 };
+        let json = serde_json::to_string(&workspace).unwrap();
+        assert_eq!(json, r#"{"bytes":1024,"align":256}"#);
+        assert_eq!(serde_json::from_str::<WorkspaceReq>(&json).unwrap(), workspace);
+        for json in [r#"{"bytes":8}"#, r#"{"bytes":8,"align":0}"#, r#"{"bytes":8,"align":12}"#] {
+            assert!(serde_json::from_str::<WorkspaceReq>(json).is_err(), "{json}");
+        }
+        let options = PlanOptions::default().math(Math::Tf32).workspace_limit(7).kernel("softmax_cuda");
+        let json = serde_json::to_string(&options).unwrap();
+        assert_eq!(serde_json::from_str::<PlanOptions>(&json).unwrap(), options);
+        assert_eq!(serde_json::from_str::<PlanOptions>("{}").unwrap(), PlanOptions::default());
+        assert!(serde_json::from_str::<PlanOptions>(r#"{"deterministic":true}"#).is_err());
     }
 }

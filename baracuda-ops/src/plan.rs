@@ -5,12 +5,14 @@ use std::fmt::{self, Debug};
 use std::hash::Hash;
 use std::sync::{Arc, LazyLock};
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
+use crate::any::AnyDescriptor;
 use crate::backend::{Backend, Device, DeviceProps, Located, Queue, QueueKind, cpu};
 use crate::check::{Contract, WORKSPACE, check};
 use crate::error::{Error, Reason, Rejection, Result};
 use crate::memory::{Operand, Operands, Place, View, Workspace};
+use crate::ops::norm::Gradients;
 use crate::options::{Determinism, Math, PlanInfo, PlanOptions, WorkspaceReq};
 use crate::tensor::TensorDesc;
 
@@ -24,7 +26,8 @@ pub(crate) mod sealed {
 }
 
 /// How a run uses an operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Access {
     /// Read.
     In,
@@ -36,7 +39,7 @@ pub enum Access {
 
 /// An operand that a descriptor declares: its shape, layout and type follow from the descriptor's fields.
 #[non_exhaustive]
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Slot {
     /// The operand's name.
     pub name: &'static str,
@@ -62,7 +65,7 @@ pub trait Args<'a>: Send + sealed::Sealed {
 /// An op with its shapes, element types and options: plain data, the request, the cache key, the test case and the repro line.
 ///
 /// Serialised, fields that have their default are left out, so that the format has to name fields, as JSON does. Deserialising validates
-/// as constructing does.
+/// as constructing does, and refuses fields that are unknown, named twice, or not named, as in an array of values.
 ///
 /// Sealed: the ops are those of this crate.
 pub trait Descriptor:
@@ -76,6 +79,16 @@ pub trait Descriptor:
     type Args<'a>: Args<'a>;
     /// The operands that this descriptor declares, in the order of their positions.
     fn slots(&self) -> &[Slot];
+    /// A descriptor from its JSON. Serde reads the same, but keeps of an [`Error`] only the words.
+    ///
+    /// # Errors
+    /// [`Error::InvalidJson`] with what is wrong, and its type as the source.
+    fn from_json(json: &str) -> Result<Self>;
+    /// As [`AnyDescriptor::backward`].
+    #[doc(hidden)]
+    fn any_backward(&self, _: Gradients) -> Result<Vec<AnyDescriptor>> {
+        Err(Error::NoBackward { op: Self::NAME })
+    }
     /// The kernels of the op, in the order in which they are tried.
     #[doc(hidden)]
     fn kernels() -> &'static [&'static dyn Kernel<Self>];
@@ -279,7 +292,8 @@ impl<D: Descriptor> Plan<D> {
             Ok((kernel.name(), choice, kernel.build(&descriptor, choice, device)?))
         })?;
         let descriptor = Arc::new(descriptor);
-        let for_repro = descriptor.clone();
+        let any = AnyDescriptor::shared(descriptor.clone());
+        let for_repro = any.clone();
         let info = PlanInfo {
             op: D::NAME,
             kernel,
@@ -289,7 +303,7 @@ impl<D: Descriptor> Plan<D> {
             launches: choice.launches,
             fewest_bytes: descriptor.fewest_bytes(),
             flops: descriptor.flops(),
-            repro: LazyLock::new(Box::new(move || repro_line(&*for_repro))),
+            repro: LazyLock::new(Box::new(move || for_repro.line())),
         };
         tracing::debug!(
             target: "baracuda_ops",
@@ -302,6 +316,7 @@ impl<D: Descriptor> Plan<D> {
         let core = Core {
             contract: Contract::new(&*descriptor, device, choice.workspace),
             slots: descriptor.slots().into(),
+            descriptor: any,
             info,
             exec: built.0,
         };
@@ -380,6 +395,11 @@ pub(crate) fn json<D: Descriptor>(descriptor: &D) -> serde_json::Value {
 pub struct AnyPlan(Arc<Core>);
 
 impl AnyPlan {
+    /// The descriptor; a clone of it is another handle.
+    pub fn descriptor(&self) -> &AnyDescriptor {
+        &self.0.descriptor
+    }
+
     /// The declared operands, in the order in which [`run`](Self::run) takes them.
     pub fn slots(&self) -> &[Slot] {
         &self.0.slots
@@ -514,6 +534,7 @@ impl Debug for Bound {
 struct Core {
     contract: Contract,
     slots: Box<[Slot]>,
+    descriptor: AnyDescriptor,
     info: PlanInfo,
     exec: Exec,
 }

@@ -2,15 +2,55 @@
 
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use serde::{Deserialize, Deserializer, Serialize};
+
 use crate::error::{Error, Result};
+use crate::json;
 use crate::plan::{Access, Slot};
 use crate::tensor::TensorDesc;
 
 /// Layouts that replace an operand's default, by the operand's name.
-pub(crate) type Layouts = BTreeMap<String, TensorDesc>;
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+pub(crate) struct Layouts(BTreeMap<String, TensorDesc>);
+
+impl Layouts {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<const N: usize> From<[(String, TensorDesc); N]> for Layouts {
+    fn from(layouts: [(String, TensorDesc); N]) -> Self {
+        Self(layouts.into())
+    }
+}
+
+impl Deref for Layouts {
+    type Target = BTreeMap<String, TensorDesc>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for Layouts {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Layouts {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        json::unique(deserializer).map(Self)
+    }
+}
 
 /// The slots of a descriptor, derived from its fields.
 #[derive(Clone, Debug)]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::json::Object;
 
 /// Greatest rank of a tensor.
 pub const MAX_RANK: usize = 8;
@@ -25,7 +26,7 @@ pub const DEFAULT_ALIGN_BYTES: u64 = 16;
 /// # Ok::<(), baracuda_ops::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Json", into = "Json")]
+#[serde(try_from = "Object<Json>", into = "Json")]
 pub struct TensorDesc {
     dtype: DType,
     rank: u8,
@@ -131,6 +132,108 @@ impl TensorDesc {
             self.align_bytes = self.align_bytes.min(1 << bytes.trailing_zeros());
         }
         Ok(self)
+    }
+
+    /// The same memory with its extents in another order: that of `axes`, each of which is named once, as PyTorch's `permute`.
+    ///
+    /// ```
+    /// use baracuda_ops::{DType, TensorDesc};
+    /// let nhwc = TensorDesc::contiguous(DType::F32, &[2, 4, 5, 3])?;
+    /// assert_eq!(nhwc.permute(&[0, 3, 1, 2])?, TensorDesc::channels_last(DType::F32, &[2, 3, 4, 5])?);
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if `axes` do not name each axis once.
+    pub fn permute(self, axes: &[usize]) -> Result<Self> {
+        let rank = self.rank();
+        let mut is_named = [false; MAX_RANK];
+        let names_another = |&axis: &usize| axis < rank && !std::mem::replace(&mut is_named[axis], true);
+        if axes.len() != rank || !axes.iter().all(names_another) {
+            return Err(Error::tensor("axes", format!("must name each of the {rank} axes once, got {axes:?}")));
+        }
+        self.with(axes.iter().map(|&axis| (self.dims[axis], self.strides[axis])))
+    }
+
+    /// The part of the tensor whose index along `axis` is from `start` to before `start + length`, as PyTorch's `narrow`, and how many
+    /// bytes after the first byte of the tensor that part begins: at which the memory of the operand is passed. The promised alignment is
+    /// what remains there of the tensor's, as [`for_offset`](Self::for_offset) lowers it. An empty part begins at 0.
+    ///
+    /// ```
+    /// use baracuda_ops::{DType, Device, Mem, TensorDesc};
+    /// let device = Device::cpu();
+    /// let x = TensorDesc::contiguous(DType::F32, &[8, 3])?;
+    /// let buffer = device.alloc(x.span_bytes())?;
+    /// let (rows, offset) = x.narrow(0, 5, 2)?;
+    /// assert_eq!((rows.dims(), rows.strides(), offset, rows.align_bytes()), (&[2, 3][..], &[3, 1][..], 60, 4));
+    /// let operand = Mem::buffer(&buffer, offset, rows.span_bytes());
+    /// # let _ = operand;
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if there is no such axis, or if the part ends past its extent.
+    pub fn narrow(self, axis: usize, start: u64, length: u64) -> Result<(Self, u64)> {
+        let rank = self.rank();
+        if axis >= rank {
+            return Err(Error::tensor("axis", format!("must be below the rank, {rank}; got {axis}")));
+        }
+        let extent = self.dims[axis];
+        if start.checked_add(length).is_none_or(|end| end > extent) {
+            let rule = format!("must end at most at the extent {extent} of axis {axis}, got {length} from {start} on");
+            return Err(Error::tensor("length", rule));
+        }
+        let mut dims = self.dims;
+        dims[axis] = length;
+        let part = self.with(dims.into_iter().zip(self.strides).take(rank))?;
+        // No overflow: where the part has elements, its first is one of the tensor's, whose span is at most i64::MAX bytes.
+        let offset = if part.is_empty() { 0 } else { start * self.strides[axis] * self.dtype.size_bytes() };
+        Ok((part.for_offset(offset)?, offset))
+    }
+
+    /// The same memory repeated along extents of 1 and along new ones in front, with strides of 0, as PyTorch's `expand` and NumPy's
+    /// `broadcast_to`. Where it is repeated, it can only be read.
+    ///
+    /// ```
+    /// use baracuda_ops::{DType, TensorDesc};
+    /// let bias = TensorDesc::contiguous(DType::F32, &[3, 1])?;
+    /// assert_eq!(bias.broadcast_to(&[2, 3, 4])?, TensorDesc::strided(DType::F32, &[2, 3, 4], &[0, 1, 0])?);
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if an extent is neither 1 nor that of `dims`, counted from the last, if `dims` are fewer than the
+    /// extents or more than [`MAX_RANK`], or if they have more than `i64::MAX` elements.
+    pub fn broadcast_to(self, dims: &[u64]) -> Result<Self> {
+        let own = self.dims();
+        let fits = |(&own, &wanted): (&u64, &u64)| own == wanted || own == 1;
+        if own.len() > dims.len() || !own.iter().rev().zip(dims.iter().rev()).all(fits) {
+            let rule = format!("must be {own:?} with extents of 1 replaced and others in front, got {dims:?}");
+            return Err(Error::tensor("dims", rule));
+        }
+        check_rank(dims)?;
+        let new = dims.len() - own.len();
+        let stride = |axis: usize| match axis.checked_sub(new) {
+            Some(own) if self.dims[own] == dims[axis] => self.strides[own],
+            _ => 0,
+        };
+        self.with(dims.iter().enumerate().map(|(axis, &dim)| (dim, stride(axis))))
+    }
+
+    /// The same type and promise with other extents, each with its stride; at most [`MAX_RANK`].
+    fn with(&self, axes: impl Iterator<Item = (u64, u64)>) -> Result<Self> {
+        let (mut dims, mut strides, mut rank) = ([0; MAX_RANK], [0; MAX_RANK], 0);
+        for (dim, stride) in axes {
+            (dims[rank], strides[rank]) = (dim, stride);
+            rank += 1;
+        }
+        let desc = Self::checked(self.dtype, &dims[..rank], &strides[..rank])?;
+        Ok(Self { align_bytes: self.align_bytes, ..desc })
+    }
+
+    /// Why a JSON value with the fields of a tensor is none, if so.
+    pub(crate) fn refusal(json: &serde_json::Value) -> Option<Error> {
+        Self::try_from(Object(Json::deserialize(json).ok()?)).err()
     }
 
     /// Element type.
@@ -256,10 +359,10 @@ struct Json {
     align: Option<u64>,
 }
 
-impl TryFrom<Json> for TensorDesc {
+impl TryFrom<Object<Json>> for TensorDesc {
     type Error = Error;
 
-    fn try_from(json: Json) -> Result<Self> {
+    fn try_from(Object(json): Object<Json>) -> Result<Self> {
         let desc = match json.strides {
             Some(strides) => Self::strided(json.dtype, &json.dims, &strides)?,
             None => Self::contiguous(json.dtype, &json.dims)?,
@@ -340,6 +443,84 @@ mod tests {
         assert_eq!(dense(&[8]).for_offset(24).unwrap().align_bytes(), 8);
         assert_eq!(dense(&[8]).for_offset(6).unwrap().align_bytes(), 2);
         assert!(dense(&[8]).for_offset(3).is_err());
+    }
+
+    /// The byte at which each element lies, in the order of the indices.
+    fn places(desc: &TensorDesc, offset: u64) -> Vec<u64> {
+        let mut places = vec![offset];
+        for (&dim, &stride) in desc.dims().iter().zip(desc.strides()) {
+            let step = stride * desc.dtype().size_bytes();
+            places = places.iter().flat_map(|place| (0..dim).map(move |i| place + i * step)).collect();
+        }
+        places
+    }
+
+    fn refused_field<T: fmt::Debug>(result: Result<T>) -> &'static str {
+        match result {
+            Err(Error::InvalidDescriptor { op: "tensor", field, .. }) => field,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_permuted_tensor_has_the_same_elements() {
+        let x = dense(&[2, 3, 4]).align(64).unwrap();
+        let y = x.permute(&[2, 0, 1]).unwrap();
+        assert_eq!((y.dims(), y.strides(), y.align_bytes()), (&[4, 2, 3][..], &[1, 12, 4][..], 64));
+        assert_eq!(y.permute(&[1, 2, 0]).unwrap(), x);
+        assert_eq!(dense(&[]).permute(&[]).unwrap(), dense(&[]));
+        for axes in [&[0, 1][..], &[0, 1, 1], &[0, 1, 3], &[0, 1, 2, 3], &[usize::MAX, 0, 1], &[0; 9]] {
+            assert_eq!(refused_field(x.permute(axes)), "axes", "{axes:?}");
+        }
+    }
+
+    #[test]
+    fn a_narrowed_tensor_begins_at_its_offset_and_promises_what_it_keeps() {
+        let x = TensorDesc::strided(DType::F16, &[4, 6], &[8, 1]).unwrap().align(64).unwrap();
+        let all = places(&x, 0);
+        for (axis, extent) in [(0, 4), (1, 6)] {
+            for (start, length) in
+                (0..=extent).flat_map(|start| (0..=extent - start).map(move |length| (start, length)))
+            {
+                let (part, offset) = x.narrow(axis, start, length).unwrap();
+                let index = |i: usize| if axis == 0 { i as u64 / 6 } else { i as u64 % 6 };
+                let is_inside = |i: &usize| (start..start + length).contains(&index(*i));
+                let expected: Vec<u64> = (0..all.len()).filter(is_inside).map(|i| all[i]).collect();
+                assert_eq!(places(&part, offset), expected, "{axis} {start} {length}");
+                // Any memory that keeps x's promise keeps that of its part.
+                assert!(offset.is_multiple_of(part.align_bytes()) && part.align_bytes() >= 2);
+                assert!(part.is_empty() || offset + part.span_bytes() <= x.span_bytes());
+            }
+        }
+        let (_, offset) = x.narrow(0, 1, 3).unwrap();
+        assert_eq!((offset, x.narrow(0, 1, 3).unwrap().0), (16, x.narrow(0, 1, 3).unwrap().0.for_offset(16).unwrap()));
+        assert_eq!(x.narrow(1, 3, 2).unwrap().0.align_bytes(), 2);
+        assert_eq!(x.narrow(1, 0, 2).unwrap().0.align_bytes(), 64);
+        assert_eq!(refused_field(x.narrow(2, 0, 1)), "axis");
+        assert_eq!(refused_field(x.narrow(0, 3, 2)), "length");
+        assert_eq!(refused_field(x.narrow(0, u64::MAX, 2)), "length");
+        let largest = TensorDesc::strided(DType::F64, &[1 << 60], &[1]).unwrap_err();
+        assert!(matches!(largest, Error::InvalidDescriptor { .. }));
+        let far = TensorDesc::strided(DType::F32, &[2, 0], &[(1 << 61) - 2, 1 << 61]).unwrap();
+        assert_eq!(far.narrow(0, 2, 0).unwrap().1, 0);
+        let far = TensorDesc::strided(DType::F32, &[2, 1], &[(1 << 61) - 2, 1 << 61]).unwrap();
+        assert_eq!(far.narrow(0, 1, 1).unwrap().1, (1 << 63) - 8);
+    }
+
+    #[test]
+    fn a_broadcast_tensor_repeats_its_elements() {
+        let x = dense(&[3, 1]).align(4).unwrap();
+        let y = x.broadcast_to(&[2, 3, 4]).unwrap();
+        assert_eq!((y.dims(), y.strides(), y.align_bytes()), (&[2, 3, 4][..], &[0, 1, 0][..], 4));
+        assert!(!y.is_injective() && y.span_bytes() == x.span_bytes());
+        assert_eq!(x.broadcast_to(&[3, 1]).unwrap(), x);
+        assert_eq!(dense(&[]).broadcast_to(&[2, 2]).unwrap().strides(), [0, 0]);
+        assert_eq!(x.broadcast_to(&[3, 0]).unwrap().elements(), 0);
+        for dims in [&[3][..], &[], &[1, 1], &[4, 3], &[3, 1, 2], &[2, 2, 4]] {
+            assert_eq!(refused_field(x.broadcast_to(dims)), "dims", "{dims:?}");
+        }
+        assert_eq!(refused_field(x.broadcast_to(&[1, 1, 1, 1, 1, 1, 1, 3, 1])), "rank");
+        assert_eq!(refused_field(x.broadcast_to(&[1 << 62, 3, 4])), "dims");
     }
 
     #[test]

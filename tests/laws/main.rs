@@ -101,6 +101,7 @@ fn main() -> ExitCode {
             unless(absent, Trial::test(format!("{name}/{}", target.name), move || law(&device?)))
         };
         trials.push(on("refused_runs_touch_nothing", refused_runs));
+        trials.push(on("a_part_of_a_buffer_is_downloaded_from_any_element_on", parts));
         trials.push(on("a_queue_of_another_device_is_refused", other_queue));
     }
     trials.extend(cpu::LAWS.map(|(name, law)| Trial::test(format!("{name}/cpu"), || Ok(law()?))));
@@ -263,6 +264,11 @@ fn tensors(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("align", f32(&[2]).and_then(|d| d.align(3)).err());
     add("offset", f32(&[2]).and_then(|d| d.for_offset(3)).err());
     add("channels_last", TensorDesc::channels_last(DType::F32, &[2]).err());
+    add("permute", f32(&[2, 3]).and_then(|d| d.permute(&[1, 1])).err());
+    add("narrow of no axis", f32(&[2, 3]).and_then(|d| d.narrow(2, 0, 1)).err());
+    add("narrow past the end", f32(&[2, 3]).and_then(|d| d.narrow(1, 2, 2)).err());
+    add("broadcast_to", f32(&[2, 3]).and_then(|d| d.broadcast_to(&[2, 2, 4])).err());
+    add("name of a type", "float".parse::<DType>().err());
 }
 
 /// Refusals of LayerNorm, RMSNorm and softmax.
@@ -325,6 +331,27 @@ fn texts(add: &mut impl FnMut(&'static str, Option<Error>)) {
         AnyDescriptor::parse("rms_norm", r#"{"x":{"dtype":"f32","dims":[2]},"normalized_dims":1,"eps":0,"epsilon":1}"#)
             .err(),
     );
+    add(
+        "json with an invalid tensor",
+        AnyDescriptor::parse("softmax", r#"{"x":{"dtype":"f32","dims":[2],"align":3},"axis":0}"#).err(),
+    );
+    add(
+        "json that names a field twice",
+        AnyDescriptor::parse("softmax", r#"{"x":{"dtype":"f32","dims":[2]},"axis":0,"axis":0}"#).err(),
+    );
+    add(
+        "json with two layouts of an operand",
+        AnyDescriptor::parse(
+            "softmax",
+            r#"{"x":{"dtype":"f32","dims":[2]},"axis":0,"layouts":{"y":{"dtype":"f32","dims":[2]},"y":{"dtype":"f32","dims":[2]}}}"#,
+        )
+        .err(),
+    );
+    add("json of an array", AnyDescriptor::parse("softmax", r#"[{"dtype":"f32","dims":[2]},0,false,1.0,{}]"#).err());
+    let backward = SoftmaxDescriptor::new(x(&[2, 3]), 1).and_then(|d| d.backward()).unwrap();
+    add("backward of a backward", AnyDescriptor::new(backward).backward(Gradients::ALL).err());
+    let softmax = AnyDescriptor::new(SoftmaxDescriptor::new(x(&[2, 3]), 1).unwrap());
+    add("no gradient of softmax", softmax.backward(Gradients::PARAMETERS).err());
     let plain = LayerNormDescriptor::new(x(&[2, 3]), 1).unwrap();
     add("unsupported", Plan::new(&Device::cpu(), plain, &PlanOptions::default().kernel("nonesuch")).err());
 }
@@ -445,6 +472,8 @@ fn buffers(add: &mut impl FnMut(&'static str, Option<Error>)) {
         queue.download::<f64>(&typed).err()
     });
     add("download of half an element", queue.download::<f32>(&device.alloc(10).unwrap()).err());
+    add("download from inside an element", queue.download_range(&bytes, 6, &mut [0f32; 2]).err());
+    add("download beyond the end", queue.download_range(&bytes, 60, &mut [0f32; 2]).err());
     add("write beyond the end", device.write(&bytes, 60, &[0; 8]).err());
     add("out of memory", device.alloc(1 << 62).err());
 }
@@ -671,6 +700,40 @@ fn refused_runs(device: &Device) -> Outcome {
     if queue.download::<f32>(&output)?.iter().any(|v| *v != 0.0) {
         return Err("a constant row is not 0".into());
     }
+    Ok(())
+}
+
+/// Words of 4 bytes, in which wgpu copies, hold two elements of 16 bits each.
+fn parts(device: &Device) -> Outcome {
+    let halves: Vec<half::f16> = (0..37u8).map(half::f16::from).collect();
+    let buffer = device.upload(&halves)?;
+    let mut queue = device.queue();
+    for start in [0, 1, 2, 3, 34, 36, 37] {
+        for length in [0, 1, 2, 3].into_iter().filter(|length| start + length <= halves.len()) {
+            let mut part = vec![half::f16::NAN; length];
+            queue.download_range(&buffer, 2 * start as u64, &mut part)?;
+            assert_eq!(part, halves[start..start + length], "{length} from {start} on");
+        }
+    }
+    let mut part = [half::f16::NAN; 2];
+    let refused = queue.download_range(&buffer, 72, &mut part);
+    assert!(matches!(refused, Err(Error::TooSmall { need_bytes: 76, got_bytes: 74, .. })), "{refused:?}");
+    let refused = queue.download_range(&buffer, u64::MAX - 1, &mut part);
+    assert!(matches!(refused, Err(Error::TooSmall { .. })), "{refused:?}");
+    let refused = queue.download_range(&buffer, 3, &mut part);
+    assert!(matches!(refused, Err(Error::Misaligned { need_bytes: 2, at: 3, .. })), "{refused:?}");
+    let refused = queue.download_range(&buffer, 0, &mut [0f32; 1]);
+    assert!(matches!(refused, Err(Error::WrongDType { got: DType::F16, .. })), "{refused:?}");
+    assert!(part.iter().all(|v| v.is_nan()), "a refused download wrote to the slice");
+
+    // After what was enqueued before it.
+    let plan = Plan::new(device, LayerNormDescriptor::new(x(&[4, 8]), 1)?, &PlanOptions::default())?;
+    let (input, output) = (device.upload(&[1.5f32; 32])?, device.upload(&[7f32; 32])?);
+    let workspace = device.alloc(plan.workspace().bytes)?;
+    plan.run(&mut queue, LayerNormArgs::new(&input, &output), Workspace::new(&workspace))?;
+    let mut row = [7f32; 8];
+    queue.download_range(&output, 32, &mut row)?;
+    assert_eq!(row, [0f32; 8]);
     Ok(())
 }
 

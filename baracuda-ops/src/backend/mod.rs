@@ -14,6 +14,9 @@ pub(crate) mod cuda;
 #[cfg(feature = "wgpu")]
 pub(crate) mod wgpu;
 
+/// What errors of downloads name as the op.
+const DOWNLOAD: &str = "download";
+
 /// A kind of device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Backend {
@@ -159,7 +162,8 @@ impl Device {
         (0..cuda::count().unwrap_or(0)).filter_map(|ordinal| Self::cuda(ordinal).ok())
     }
 
-    /// A CUDA context of the caller. Its identity is the context.
+    /// A CUDA context of the caller. Make it once and clone the handle: each call asks the driver for the device's properties. Devices of
+    /// one context are equal, but each prepares the kernels of its plans for itself.
     ///
     /// # Safety
     /// - `context` is a `CUcontext` that stays valid until the last clone of the device, and everything made from it, is dropped.
@@ -421,39 +425,72 @@ impl<'q> Queue<'q> {
     /// [`Error::TooSmall`] if it ends inside an element, [`Error::Unsubmitted`] on a borrowed encoder or pass,
     /// [`Error::BufferInUse`] on the CPU, [`Error::OutOfMemory`] of the host's memory, or what the driver said.
     pub fn download<T: Element>(&mut self, buffer: &Buffer) -> Result<Vec<T>> {
-        const OP: &str = "download";
-        self.device.holds(buffer, OP, 0, 0)?;
-        if let Some(got) = buffer.dtype.filter(|&d| d != T::DTYPE) {
-            return Err(Error::WrongDType { op: OP, operand: "buffer", expected: T::DTYPE, got });
-        }
+        self.holds_readable::<T>(buffer, 0, 0)?;
         let (got_bytes, size) = (buffer.bytes, size_of::<T>() as u64);
         if !got_bytes.is_multiple_of(size) {
             let need_bytes = got_bytes.div_ceil(size).saturating_mul(size);
-            return Err(Error::TooSmall { op: OP, operand: "buffer", need_bytes, got_bytes });
-        }
-        #[cfg(feature = "wgpu")]
-        if matches!(&self.kind, QueueKind::Wgpu(queue) if queue.is_borrowed()) {
-            return Err(Error::Unsubmitted { op: OP });
+            return Err(Error::TooSmall { op: DOWNLOAD, operand: "buffer", need_bytes, got_bytes });
         }
         let out_of_memory = || Error::OutOfMemory { device: "cpu".into(), bytes: got_bytes };
         let count = usize::try_from(got_bytes / size).map_err(|_| out_of_memory())?;
         let mut elements = Vec::new();
         elements.try_reserve_exact(count).map_err(|_| out_of_memory())?;
         elements.resize(count, T::zeroed());
-        self.finish()?;
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut elements);
-        if !bytes.is_empty() {
-            match (&self.device.0, &buffer.memory) {
-                (DeviceKind::Cpu, Memory::Cpu(memory)) => memory.read(0, bytes)?,
-                #[cfg(feature = "cuda")]
-                (DeviceKind::Cuda(device), Memory::Cuda(memory)) => device.read(memory, 0, bytes)?,
-                #[cfg(feature = "wgpu")]
-                (DeviceKind::Wgpu(device), Memory::Wgpu(memory)) => device.read(memory, 0, bytes)?,
-                #[cfg(any(feature = "cuda", feature = "wgpu"))]
-                _ => return Err(self.device.mismatch(OP, buffer)),
-            }
-        }
+        self.download_range(buffer, 0, &mut elements)?;
         Ok(elements)
+    }
+
+    /// Fills `elements` from a buffer, from the byte `offset` on, after everything enqueued before. No other bytes of the buffer are
+    /// copied, but on wgpu those of the words of 4 bytes in which the range begins and ends.
+    ///
+    /// ```
+    /// use baracuda_ops::Device;
+    /// let device = Device::cpu();
+    /// let losses = device.upload(&[0.5f32, 0.25, 0.125])?;
+    /// let mut last = [0f32];
+    /// device.queue().download_range(&losses, 8, &mut last)?;
+    /// assert_eq!(last, [0.125]);
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Misaligned`] if `offset` is not a multiple of the element's size, [`Error::TooSmall`] if the range ends outside the
+    /// buffer, else as [`download`](Self::download); what `elements` hold is then unspecified.
+    pub fn download_range<T: Element>(&mut self, buffer: &Buffer, offset: u64, elements: &mut [T]) -> Result<()> {
+        self.holds_readable::<T>(buffer, offset, size_of_val(elements) as u64)?;
+        self.finish()?;
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(elements);
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        match (&self.device.0, &buffer.memory) {
+            (DeviceKind::Cpu, Memory::Cpu(memory)) => memory.read(offset, bytes),
+            #[cfg(feature = "cuda")]
+            (DeviceKind::Cuda(device), Memory::Cuda(memory)) => device.read(memory, offset, bytes),
+            #[cfg(feature = "wgpu")]
+            (DeviceKind::Wgpu(device), Memory::Wgpu(memory)) => device.read(memory, offset, bytes),
+            #[cfg(any(feature = "cuda", feature = "wgpu"))]
+            _ => Err(self.device.mismatch(DOWNLOAD, buffer)),
+        }
+    }
+
+    /// Refuses what cannot be downloaded as elements of `T`: `bytes` bytes of a buffer from `offset` on.
+    fn holds_readable<T: Element>(&self, buffer: &Buffer, offset: u64, bytes: u64) -> Result<()> {
+        const BUFFER: &str = "buffer";
+        self.device.holds(buffer, DOWNLOAD, offset, bytes)?;
+        if let Some(got) = buffer.dtype.filter(|&d| d != T::DTYPE) {
+            return Err(Error::WrongDType { op: DOWNLOAD, operand: BUFFER, expected: T::DTYPE, got });
+        }
+        let need_bytes = size_of::<T>() as u64;
+        if !offset.is_multiple_of(need_bytes) {
+            let detail = "; offsets are bytes, not elements";
+            return Err(Error::Misaligned { op: DOWNLOAD, operand: BUFFER, need_bytes, at: offset, detail });
+        }
+        #[cfg(feature = "wgpu")]
+        if matches!(&self.kind, QueueKind::Wgpu(queue) if queue.is_borrowed()) {
+            return Err(Error::Unsubmitted { op: DOWNLOAD });
+        }
+        Ok(())
     }
 }
 

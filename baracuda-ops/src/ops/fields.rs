@@ -2,6 +2,7 @@
 
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
+use crate::ops::norm::Gradients;
 use crate::tensor::TensorDesc;
 
 /// What must hold of one field.
@@ -58,6 +59,11 @@ pub(crate) fn same_parameter_type(op: &'static str, weight: Option<DType>, bias:
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses to leave out the one gradient that an op has.
+pub(crate) fn only_dx(op: &'static str, wanted: Gradients) -> Result<()> {
+    require(op, "dx", wanted.dx, || "must be asked for: there is no other gradient".into())
 }
 
 /// The layout of a tensor beside x, unless told otherwise: x's, or the dense one where that addresses an element twice.

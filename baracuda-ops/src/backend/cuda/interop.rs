@@ -49,7 +49,8 @@ impl<'l> From<&'l mut Lent<'_, MemMut<'_>>> for MemMut<'l> {
 }
 
 impl crate::Device {
-    /// The device of a cudarc context, which it keeps alive.
+    /// The device of a cudarc context, which it keeps alive. Make it once and clone the handle: each call asks the driver for the device's
+    /// properties. Devices of one context are equal, but each prepares the kernels of its plans for itself.
     ///
     /// # Errors
     /// As [`cuda`](Self::cuda).

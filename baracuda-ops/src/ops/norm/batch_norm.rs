@@ -58,8 +58,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Gradients;
 use super::channel_norm::{self, Backward, BackwardFields, ChannelNorm, Forward, ForwardFields, Valid};
+use crate::any::AnyDescriptor;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::json::{self, Object};
 use crate::memory::{Mem, MemMut, Operands};
 use crate::ops::activation::Activation;
 use crate::plan::{Args, Descriptor, Kernel, Plan, Slot, sealed};
@@ -84,7 +86,7 @@ const KIND: ChannelNorm = ChannelNorm::Batch;
 /// # Ok::<(), baracuda_ops::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "ForwardFields", into = "ForwardFields")]
+#[serde(try_from = "Object<ForwardFields>", into = "ForwardFields")]
 pub struct BatchNormDescriptor(Valid<ForwardFields>);
 
 impl BatchNormDescriptor {
@@ -201,7 +203,7 @@ impl BatchNormDescriptor {
 
 /// The gradients of [`BatchNormDescriptor`]. See the [formulas and operands](self).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "BackwardFields", into = "BackwardFields")]
+#[serde(try_from = "Object<BackwardFields>", into = "BackwardFields")]
 pub struct BatchNormBackwardDescriptor(Valid<BackwardFields>);
 
 impl BatchNormBackwardDescriptor {
@@ -480,10 +482,10 @@ pub type BatchNormPlan = Plan<BatchNormDescriptor>;
 /// A plan of [`BatchNormBackwardDescriptor`].
 pub type BatchNormBackwardPlan = Plan<BatchNormBackwardDescriptor>;
 
-impl TryFrom<ForwardFields> for BatchNormDescriptor {
+impl TryFrom<Object<ForwardFields>> for BatchNormDescriptor {
     type Error = Error;
 
-    fn try_from(fields: ForwardFields) -> Result<Self> {
+    fn try_from(Object(fields): Object<ForwardFields>) -> Result<Self> {
         Valid::<ForwardFields>::new(KIND, fields).map(Self)
     }
 }
@@ -494,10 +496,10 @@ impl From<BatchNormDescriptor> for ForwardFields {
     }
 }
 
-impl TryFrom<BackwardFields> for BatchNormBackwardDescriptor {
+impl TryFrom<Object<BackwardFields>> for BatchNormBackwardDescriptor {
     type Error = Error;
 
-    fn try_from(fields: BackwardFields) -> Result<Self> {
+    fn try_from(Object(fields): Object<BackwardFields>) -> Result<Self> {
         Valid::<BackwardFields>::new(KIND, fields).map(Self)
     }
 }
@@ -517,6 +519,14 @@ impl Descriptor for BatchNormDescriptor {
 
     fn slots(&self) -> &[Slot] {
         &self.0.slots
+    }
+
+    fn from_json(json: &str) -> Result<Self> {
+        json::parse::<Self, ForwardFields>(json)
+    }
+
+    fn any_backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
+        self.backward(wanted).map(|backward| vec![AnyDescriptor::new(backward)])
     }
 
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {
@@ -539,6 +549,10 @@ impl Descriptor for BatchNormBackwardDescriptor {
 
     fn slots(&self) -> &[Slot] {
         &self.0.slots
+    }
+
+    fn from_json(json: &str) -> Result<Self> {
+        json::parse::<Self, BackwardFields>(json)
     }
 
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {

@@ -47,8 +47,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Gradients;
 use super::channel_norm::{self, Backward, BackwardFields, ChannelNorm, Forward, ForwardFields, Valid};
+use crate::any::AnyDescriptor;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::json::{self, Object};
 use crate::memory::{Mem, MemMut, Operands};
 use crate::ops::activation::Activation;
 use crate::plan::{Args, Descriptor, Kernel, Plan, Slot, sealed};
@@ -71,7 +73,7 @@ const KIND: ChannelNorm = ChannelNorm::Group;
 /// # Ok::<(), baracuda_ops::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "ForwardFields", into = "ForwardFields")]
+#[serde(try_from = "Object<ForwardFields>", into = "ForwardFields")]
 pub struct GroupNormDescriptor(Valid<ForwardFields>);
 
 impl GroupNormDescriptor {
@@ -153,7 +155,7 @@ impl GroupNormDescriptor {
 
 /// The gradients of [`GroupNormDescriptor`]. See the [formulas and operands](self).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "BackwardFields", into = "BackwardFields")]
+#[serde(try_from = "Object<BackwardFields>", into = "BackwardFields")]
 pub struct GroupNormBackwardDescriptor(Valid<BackwardFields>);
 
 impl GroupNormBackwardDescriptor {
@@ -318,10 +320,10 @@ pub type GroupNormPlan = Plan<GroupNormDescriptor>;
 /// A plan of [`GroupNormBackwardDescriptor`].
 pub type GroupNormBackwardPlan = Plan<GroupNormBackwardDescriptor>;
 
-impl TryFrom<ForwardFields> for GroupNormDescriptor {
+impl TryFrom<Object<ForwardFields>> for GroupNormDescriptor {
     type Error = Error;
 
-    fn try_from(fields: ForwardFields) -> Result<Self> {
+    fn try_from(Object(fields): Object<ForwardFields>) -> Result<Self> {
         Valid::<ForwardFields>::new(KIND, fields).map(Self)
     }
 }
@@ -332,10 +334,10 @@ impl From<GroupNormDescriptor> for ForwardFields {
     }
 }
 
-impl TryFrom<BackwardFields> for GroupNormBackwardDescriptor {
+impl TryFrom<Object<BackwardFields>> for GroupNormBackwardDescriptor {
     type Error = Error;
 
-    fn try_from(fields: BackwardFields) -> Result<Self> {
+    fn try_from(Object(fields): Object<BackwardFields>) -> Result<Self> {
         Valid::<BackwardFields>::new(KIND, fields).map(Self)
     }
 }
@@ -355,6 +357,14 @@ impl Descriptor for GroupNormDescriptor {
 
     fn slots(&self) -> &[Slot] {
         &self.0.slots
+    }
+
+    fn from_json(json: &str) -> Result<Self> {
+        json::parse::<Self, ForwardFields>(json)
+    }
+
+    fn any_backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
+        self.backward(wanted).map(|backward| vec![AnyDescriptor::new(backward)])
     }
 
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {
@@ -377,6 +387,10 @@ impl Descriptor for GroupNormBackwardDescriptor {
 
     fn slots(&self) -> &[Slot] {
         &self.0.slots
+    }
+
+    fn from_json(json: &str) -> Result<Self> {
+        json::parse::<Self, BackwardFields>(json)
     }
 
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {

@@ -54,8 +54,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Gradients;
 use super::channel_norm::{self, Backward, BackwardFields, ChannelNorm, Forward, ForwardFields, Valid};
+use crate::any::AnyDescriptor;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::json::{self, Object};
 use crate::memory::{Mem, MemMut, Operands};
 use crate::ops::activation::Activation;
 use crate::plan::{Args, Descriptor, Kernel, Plan, Slot, sealed};
@@ -74,7 +76,7 @@ const KIND: ChannelNorm = ChannelNorm::Instance;
 /// # Ok::<(), baracuda_ops::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "ForwardFields", into = "ForwardFields")]
+#[serde(try_from = "Object<ForwardFields>", into = "ForwardFields")]
 pub struct InstanceNormDescriptor(Valid<ForwardFields>);
 
 impl InstanceNormDescriptor {
@@ -174,7 +176,7 @@ impl InstanceNormDescriptor {
 
 /// The gradients of [`InstanceNormDescriptor`]. See the [formulas and operands](self).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "BackwardFields", into = "BackwardFields")]
+#[serde(try_from = "Object<BackwardFields>", into = "BackwardFields")]
 pub struct InstanceNormBackwardDescriptor(Valid<BackwardFields>);
 
 impl InstanceNormBackwardDescriptor {
@@ -376,10 +378,10 @@ pub type InstanceNormPlan = Plan<InstanceNormDescriptor>;
 /// A plan of [`InstanceNormBackwardDescriptor`].
 pub type InstanceNormBackwardPlan = Plan<InstanceNormBackwardDescriptor>;
 
-impl TryFrom<ForwardFields> for InstanceNormDescriptor {
+impl TryFrom<Object<ForwardFields>> for InstanceNormDescriptor {
     type Error = Error;
 
-    fn try_from(fields: ForwardFields) -> Result<Self> {
+    fn try_from(Object(fields): Object<ForwardFields>) -> Result<Self> {
         Valid::<ForwardFields>::new(KIND, fields).map(Self)
     }
 }
@@ -390,10 +392,10 @@ impl From<InstanceNormDescriptor> for ForwardFields {
     }
 }
 
-impl TryFrom<BackwardFields> for InstanceNormBackwardDescriptor {
+impl TryFrom<Object<BackwardFields>> for InstanceNormBackwardDescriptor {
     type Error = Error;
 
-    fn try_from(fields: BackwardFields) -> Result<Self> {
+    fn try_from(Object(fields): Object<BackwardFields>) -> Result<Self> {
         Valid::<BackwardFields>::new(KIND, fields).map(Self)
     }
 }
@@ -413,6 +415,14 @@ impl Descriptor for InstanceNormDescriptor {
 
     fn slots(&self) -> &[Slot] {
         &self.0.slots
+    }
+
+    fn from_json(json: &str) -> Result<Self> {
+        json::parse::<Self, ForwardFields>(json)
+    }
+
+    fn any_backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
+        self.backward(wanted).map(|backward| vec![AnyDescriptor::new(backward)])
     }
 
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {
@@ -435,6 +445,10 @@ impl Descriptor for InstanceNormBackwardDescriptor {
 
     fn slots(&self) -> &[Slot] {
         &self.0.slots
+    }
+
+    fn from_json(json: &str) -> Result<Self> {
+        json::parse::<Self, BackwardFields>(json)
     }
 
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {

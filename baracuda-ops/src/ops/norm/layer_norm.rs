@@ -50,8 +50,10 @@ use serde::{Deserialize, Serialize};
 use super::row_norm::{
     self, Backward, BackwardFields, Forward, ForwardFields, Gradients, RowNorm, Valid, backward, forward,
 };
+use crate::any::AnyDescriptor;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::json::{self, Object};
 use crate::memory::{Mem, MemMut, Operands};
 use crate::ops::fields::real;
 use crate::plan::{Args, Descriptor, Kernel, Plan, Slot, sealed};
@@ -70,7 +72,7 @@ const BACKWARD_NAME: &str = "layer_norm_backward";
 /// # Ok::<(), baracuda_ops::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "ForwardFields", into = "ForwardFields")]
+#[serde(try_from = "Object<ForwardFields>", into = "ForwardFields")]
 pub struct LayerNormDescriptor(Valid<ForwardFields>);
 
 impl LayerNormDescriptor {
@@ -152,7 +154,7 @@ impl LayerNormDescriptor {
 
 /// The gradients of [`LayerNormDescriptor`]. See the [formulas and operands](self).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "BackwardFields", into = "BackwardFields")]
+#[serde(try_from = "Object<BackwardFields>", into = "BackwardFields")]
 pub struct LayerNormBackwardDescriptor(Valid<BackwardFields>);
 
 impl LayerNormBackwardDescriptor {
@@ -316,10 +318,10 @@ pub type LayerNormPlan = Plan<LayerNormDescriptor>;
 /// A plan of [`LayerNormBackwardDescriptor`].
 pub type LayerNormBackwardPlan = Plan<LayerNormBackwardDescriptor>;
 
-impl TryFrom<ForwardFields> for LayerNormDescriptor {
+impl TryFrom<Object<ForwardFields>> for LayerNormDescriptor {
     type Error = Error;
 
-    fn try_from(fields: ForwardFields) -> Result<Self> {
+    fn try_from(Object(fields): Object<ForwardFields>) -> Result<Self> {
         Valid::<ForwardFields>::new(RowNorm::Layer, NAME, fields).map(Self)
     }
 }
@@ -330,10 +332,10 @@ impl From<LayerNormDescriptor> for ForwardFields {
     }
 }
 
-impl TryFrom<BackwardFields> for LayerNormBackwardDescriptor {
+impl TryFrom<Object<BackwardFields>> for LayerNormBackwardDescriptor {
     type Error = Error;
 
-    fn try_from(fields: BackwardFields) -> Result<Self> {
+    fn try_from(Object(fields): Object<BackwardFields>) -> Result<Self> {
         Valid::<BackwardFields>::new(RowNorm::Layer, BACKWARD_NAME, fields).map(Self)
     }
 }
@@ -353,6 +355,14 @@ impl Descriptor for LayerNormDescriptor {
 
     fn slots(&self) -> &[Slot] {
         &self.0.slots
+    }
+
+    fn from_json(json: &str) -> Result<Self> {
+        json::parse::<Self, ForwardFields>(json)
+    }
+
+    fn any_backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
+        self.backward(wanted).map(|backward| vec![AnyDescriptor::new(backward)])
     }
 
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {
@@ -375,6 +385,10 @@ impl Descriptor for LayerNormBackwardDescriptor {
 
     fn slots(&self) -> &[Slot] {
         &self.0.slots
+    }
+
+    fn from_json(json: &str) -> Result<Self> {
+        json::parse::<Self, BackwardFields>(json)
     }
 
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {

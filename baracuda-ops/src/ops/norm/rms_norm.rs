@@ -47,8 +47,10 @@ use serde::{Deserialize, Serialize};
 use super::row_norm::{
     self, Backward, BackwardFields, Forward, ForwardFields, Gradients, RowNorm, Valid, backward, forward,
 };
+use crate::any::AnyDescriptor;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::json::{self, Object};
 use crate::memory::{Mem, MemMut, Operands};
 use crate::ops::fields::real;
 use crate::plan::{Args, Descriptor, Kernel, Plan, Slot, sealed};
@@ -67,7 +69,7 @@ const BACKWARD_NAME: &str = "rms_norm_backward";
 /// # Ok::<(), baracuda_ops::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "ForwardFields", into = "ForwardFields")]
+#[serde(try_from = "Object<ForwardFields>", into = "ForwardFields")]
 pub struct RmsNormDescriptor(Valid<ForwardFields>);
 
 impl RmsNormDescriptor {
@@ -150,7 +152,7 @@ impl RmsNormDescriptor {
 
 /// The gradients of [`RmsNormDescriptor`]. See the [formulas and operands](self).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "BackwardFields", into = "BackwardFields")]
+#[serde(try_from = "Object<BackwardFields>", into = "BackwardFields")]
 pub struct RmsNormBackwardDescriptor(Valid<BackwardFields>);
 
 impl RmsNormBackwardDescriptor {
@@ -292,10 +294,10 @@ pub type RmsNormPlan = Plan<RmsNormDescriptor>;
 /// A plan of [`RmsNormBackwardDescriptor`].
 pub type RmsNormBackwardPlan = Plan<RmsNormBackwardDescriptor>;
 
-impl TryFrom<ForwardFields> for RmsNormDescriptor {
+impl TryFrom<Object<ForwardFields>> for RmsNormDescriptor {
     type Error = Error;
 
-    fn try_from(fields: ForwardFields) -> Result<Self> {
+    fn try_from(Object(fields): Object<ForwardFields>) -> Result<Self> {
         Valid::<ForwardFields>::new(RowNorm::Rms, NAME, fields).map(Self)
     }
 }
@@ -306,10 +308,10 @@ impl From<RmsNormDescriptor> for ForwardFields {
     }
 }
 
-impl TryFrom<BackwardFields> for RmsNormBackwardDescriptor {
+impl TryFrom<Object<BackwardFields>> for RmsNormBackwardDescriptor {
     type Error = Error;
 
-    fn try_from(fields: BackwardFields) -> Result<Self> {
+    fn try_from(Object(fields): Object<BackwardFields>) -> Result<Self> {
         Valid::<BackwardFields>::new(RowNorm::Rms, BACKWARD_NAME, fields).map(Self)
     }
 }
@@ -329,6 +331,14 @@ impl Descriptor for RmsNormDescriptor {
 
     fn slots(&self) -> &[Slot] {
         &self.0.slots
+    }
+
+    fn from_json(json: &str) -> Result<Self> {
+        json::parse::<Self, ForwardFields>(json)
+    }
+
+    fn any_backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
+        self.backward(wanted).map(|backward| vec![AnyDescriptor::new(backward)])
     }
 
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {
@@ -351,6 +361,10 @@ impl Descriptor for RmsNormBackwardDescriptor {
 
     fn slots(&self) -> &[Slot] {
         &self.0.slots
+    }
+
+    fn from_json(json: &str) -> Result<Self> {
+        json::parse::<Self, BackwardFields>(json)
     }
 
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {

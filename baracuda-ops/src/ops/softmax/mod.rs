@@ -40,10 +40,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::any::AnyDescriptor;
 use crate::dtype::Real;
 use crate::error::{Error, Result};
+use crate::json::{self, Object};
 use crate::memory::{Mem, MemMut, Operands};
-use crate::ops::fields::{beside, float, in_range, is_false, real, require};
+use crate::ops::fields::{beside, float, in_range, is_false, only_dx, real, require};
+use crate::ops::norm::Gradients;
 use crate::plan::{Access, Args, Descriptor, Kernel, Plan, Slot, sealed};
 use crate::slots::{Layouts, Slots, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -131,7 +134,7 @@ fn check_axis(op: &'static str, operand: &'static str, desc: &TensorDesc, axis: 
 /// # Ok::<(), baracuda_ops::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "ForwardFields", into = "ForwardFields")]
+#[serde(try_from = "Object<ForwardFields>", into = "ForwardFields")]
 pub struct SoftmaxDescriptor {
     pub(crate) fields: ForwardFields,
     slots: Slots,
@@ -213,7 +216,7 @@ impl SoftmaxDescriptor {
 
 /// The gradient of [`SoftmaxDescriptor`] from its output. See the [formulas and operands](self).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "BackwardFields", into = "BackwardFields")]
+#[serde(try_from = "Object<BackwardFields>", into = "BackwardFields")]
 pub struct SoftmaxBackwardDescriptor {
     pub(crate) fields: BackwardFields,
     slots: Slots,
@@ -317,10 +320,10 @@ pub type SoftmaxPlan = Plan<SoftmaxDescriptor>;
 /// A plan of [`SoftmaxBackwardDescriptor`].
 pub type SoftmaxBackwardPlan = Plan<SoftmaxBackwardDescriptor>;
 
-impl TryFrom<ForwardFields> for SoftmaxDescriptor {
+impl TryFrom<Object<ForwardFields>> for SoftmaxDescriptor {
     type Error = Error;
 
-    fn try_from(fields: ForwardFields) -> Result<Self> {
+    fn try_from(Object(fields): Object<ForwardFields>) -> Result<Self> {
         Self::valid(fields)
     }
 }
@@ -331,10 +334,10 @@ impl From<SoftmaxDescriptor> for ForwardFields {
     }
 }
 
-impl TryFrom<BackwardFields> for SoftmaxBackwardDescriptor {
+impl TryFrom<Object<BackwardFields>> for SoftmaxBackwardDescriptor {
     type Error = Error;
 
-    fn try_from(fields: BackwardFields) -> Result<Self> {
+    fn try_from(Object(fields): Object<BackwardFields>) -> Result<Self> {
         Self::valid(fields)
     }
 }
@@ -354,6 +357,15 @@ impl Descriptor for SoftmaxDescriptor {
 
     fn slots(&self) -> &[Slot] {
         &self.slots
+    }
+
+    fn from_json(json: &str) -> Result<Self> {
+        json::parse::<Self, ForwardFields>(json)
+    }
+
+    fn any_backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
+        only_dx(BACKWARD_NAME, wanted)?;
+        self.backward().map(|backward| vec![AnyDescriptor::new(backward)])
     }
 
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {
@@ -376,6 +388,10 @@ impl Descriptor for SoftmaxBackwardDescriptor {
 
     fn slots(&self) -> &[Slot] {
         &self.slots
+    }
+
+    fn from_json(json: &str) -> Result<Self> {
+        json::parse::<Self, BackwardFields>(json)
     }
 
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {

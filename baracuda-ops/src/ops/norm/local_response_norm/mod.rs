@@ -37,12 +37,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::any::AnyDescriptor;
 use crate::dtype::Real;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::error::Reason;
 use crate::error::{Error, Result};
+use crate::json::{self, Object};
 use crate::memory::{Mem, MemMut, Operands};
-use crate::ops::fields::{batch_of_channels, beside, float, in_range, real, require};
+use crate::ops::fields::{batch_of_channels, beside, float, in_range, only_dx, real, require};
+use crate::ops::norm::Gradients;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::ops::norm::spatial::spatial_stride;
 use crate::plan::{Access, Args, Descriptor, Kernel, Plan, Slot, sealed};
@@ -173,7 +176,7 @@ impl Valid {
 /// # Ok::<(), baracuda_ops::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Fields", into = "Fields")]
+#[serde(try_from = "Object<Fields>", into = "Fields")]
 pub struct LocalResponseNormDescriptor(Valid);
 
 impl LocalResponseNormDescriptor {
@@ -241,7 +244,7 @@ impl LocalResponseNormDescriptor {
 
 /// The gradient of [`LocalResponseNormDescriptor`]. See the [formulas and operands](self).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Fields", into = "Fields")]
+#[serde(try_from = "Object<Fields>", into = "Fields")]
 pub struct LocalResponseNormBackwardDescriptor(Valid);
 
 impl LocalResponseNormBackwardDescriptor {
@@ -328,10 +331,10 @@ pub type LocalResponseNormPlan = Plan<LocalResponseNormDescriptor>;
 /// A plan of [`LocalResponseNormBackwardDescriptor`].
 pub type LocalResponseNormBackwardPlan = Plan<LocalResponseNormBackwardDescriptor>;
 
-impl TryFrom<Fields> for LocalResponseNormDescriptor {
+impl TryFrom<Object<Fields>> for LocalResponseNormDescriptor {
     type Error = Error;
 
-    fn try_from(fields: Fields) -> Result<Self> {
+    fn try_from(Object(fields): Object<Fields>) -> Result<Self> {
         Valid::new(NAME, fields).map(Self)
     }
 }
@@ -342,10 +345,10 @@ impl From<LocalResponseNormDescriptor> for Fields {
     }
 }
 
-impl TryFrom<Fields> for LocalResponseNormBackwardDescriptor {
+impl TryFrom<Object<Fields>> for LocalResponseNormBackwardDescriptor {
     type Error = Error;
 
-    fn try_from(fields: Fields) -> Result<Self> {
+    fn try_from(Object(fields): Object<Fields>) -> Result<Self> {
         Valid::new(BACKWARD_NAME, fields).map(Self)
     }
 }
@@ -365,6 +368,15 @@ impl Descriptor for LocalResponseNormDescriptor {
 
     fn slots(&self) -> &[Slot] {
         &self.0.slots
+    }
+
+    fn from_json(json: &str) -> Result<Self> {
+        json::parse::<Self, Fields>(json)
+    }
+
+    fn any_backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
+        only_dx(BACKWARD_NAME, wanted)?;
+        self.backward().map(|backward| vec![AnyDescriptor::new(backward)])
     }
 
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {
@@ -387,6 +399,10 @@ impl Descriptor for LocalResponseNormBackwardDescriptor {
 
     fn slots(&self) -> &[Slot] {
         &self.0.slots
+    }
+
+    fn from_json(json: &str) -> Result<Self> {
+        json::parse::<Self, Fields>(json)
     }
 
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {

@@ -1,0 +1,300 @@
+//! How descriptors are read: from objects that name each field once. What serde's derive takes besides, an array of the values in the
+//! order of the fields, and what its maps drop, all but the last of equal keys, is refused.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::{Cause, Error, Result};
+use crate::plan::Descriptor;
+use crate::tensor::TensorDesc;
+
+/// A struct that was read from an object.
+pub(crate) struct Object<F>(pub(crate) F);
+
+impl<'de, F: Deserialize<'de>> Deserialize<'de> for Object<F> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        F::deserialize(ByName(deserializer)).map(Self)
+    }
+}
+
+/// A deserializer, or the visitor of a struct, that takes fields by their names alone.
+struct ByName<T>(T);
+
+impl<'de, D: Deserializer<'de>> Deserializer<'de> for ByName<D> {
+    type Error = D::Error;
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.0.deserialize_struct(name, fields, ByName(visitor))
+    }
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.0.deserialize_any(visitor)
+    }
+
+    serde::forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
+        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+    }
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for ByName<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.expecting(f)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
+        self.0.visit_map(map)
+    }
+}
+
+/// Reads a map whose keys differ.
+pub(crate) fn unique<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, T>, D::Error> {
+    struct Unique<T>(PhantomData<T>);
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Unique<T> {
+        type Value = BTreeMap<String, T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+            entries(map)
+        }
+    }
+
+    deserializer.deserialize_map(Unique(PhantomData))
+}
+
+fn entries<'de, A: MapAccess<'de>, T: Deserialize<'de>>(mut map: A) -> Result<BTreeMap<String, T>, A::Error> {
+    let mut entries = BTreeMap::new();
+    while let Some(key) = map.next_key()? {
+        match entries.entry(key) {
+            Entry::Vacant(place) => place.insert(map.next_value()?),
+            // In the words of serde's derive for a field of a struct.
+            Entry::Occupied(known) => return Err(de::Error::custom(format_args!("duplicate field `{}`", known.key()))),
+        };
+    }
+    Ok(entries)
+}
+
+/// Any JSON whose objects have different keys.
+#[derive(Serialize)]
+pub(crate) struct Tree(pub(crate) Value);
+
+impl<'de> Deserialize<'de> for Tree {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TreeVisitor).map(Self)
+    }
+}
+
+struct TreeVisitor;
+
+impl<'de> Visitor<'de> for TreeVisitor {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<Value, A::Error> {
+        let mut array = Vec::new();
+        while let Some(Tree(value)) = values.next_element()? {
+            array.push(value);
+        }
+        Ok(array.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Value, A::Error> {
+        Ok(entries(map)?.into_iter().map(|(key, Tree(value))| (key, value)).collect())
+    }
+}
+
+/// A descriptor from its JSON, with the typed error as the cause where a rule is broken.
+pub(crate) fn parse<D, F>(json: &str) -> Result<D>
+where
+    D: Descriptor + TryFrom<Object<F>, Error = Error>,
+    F: DeserializeOwned,
+{
+    let invalid = |source| Error::InvalidJson { op: D::NAME, source };
+    let read = serde_json::from_str::<Object<F>>(json).map_err(|error| {
+        let words = error.to_string();
+        let tensor = serde_json::from_str(json).ok().and_then(|value| refused_tensor(&value, &words));
+        invalid(tensor.map_or_else(|| error.into(), |tensor| Cause::quoted(tensor, words)))
+    });
+    D::try_from(read?).map_err(|error| invalid(error.into()))
+}
+
+/// The refusal of a tensor that `words`, of serde, which keeps no types, begin with.
+fn refused_tensor(value: &Value, words: &str) -> Option<Error> {
+    let own = TensorDesc::refusal(value).filter(|error| words.starts_with(&error.to_string()));
+    own.or_else(|| value.as_object()?.values().find_map(|inner| refused_tensor(inner, words)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+    use crate::{AnyDescriptor, LayerNormDescriptor, OPS, PlanOptions, WorkspaceReq};
+
+    const X: &str = r#""x":{"dtype":"f32","dims":[2,4,3]}"#;
+    const LAYOUT: &str = r#"{"dtype":"f32","dims":[2,4,3],"strides":[24,3,1]}"#;
+
+    /// Each op, with the fields that it needs beside x, and an operand whose layout is chosen.
+    const EXAMPLES: [(&str, &str, &str); 14] = [
+        ("layer_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
+        ("layer_norm_backward", r#""normalized_dims":1,"dx":true"#, "dx"),
+        ("rms_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
+        ("rms_norm_backward", r#""normalized_dims":1,"dx":true"#, "dx"),
+        ("batch_norm", r#""eps":1e-5"#, "y"),
+        ("batch_norm_backward", r#""dx":true"#, "dx"),
+        ("group_norm", r#""groups":2,"eps":1e-5"#, "y"),
+        ("group_norm_backward", r#""groups":2,"dx":true"#, "dx"),
+        ("instance_norm", r#""eps":1e-5"#, "y"),
+        ("instance_norm_backward", r#""dx":true"#, "dx"),
+        ("local_response_norm", r#""size":3"#, "y"),
+        ("local_response_norm_backward", r#""size":3"#, "dx"),
+        ("softmax", r#""axis":1"#, "y"),
+        ("softmax_backward", r#""axis":1"#, "dx"),
+    ];
+
+    fn refusal(op: &str, json: &str) -> String {
+        let error = AnyDescriptor::parse(op, json).expect_err(json);
+        assert!(matches!(error, Error::InvalidJson { .. }), "{error:?}");
+        error.to_string()
+    }
+
+    #[test]
+    fn every_descriptor_names_its_fields_each_once() {
+        assert!(EXAMPLES.iter().map(|example| example.0).eq(OPS.iter().map(|op| op.name)));
+        for (op, fields, operand) in EXAMPLES {
+            let x = if op == "softmax_backward" { X.replace("\"x\"", "\"y\"") } else { X.into() };
+            let layout = format!(r#""{operand}":{LAYOUT}"#);
+            let layouts = format!(r#""layouts":{{{layout}}}"#);
+            let json = format!("{{{x},{fields},{layouts}}}");
+            let text = |json: &str| format!(r#"{{"descriptor":{json},"op":"{op}"}}"#);
+            let descriptor = AnyDescriptor::parse(op, &json).unwrap_or_else(|error| panic!("{json}: {error}"));
+            assert_eq!(serde_json::from_str::<AnyDescriptor>(&text(&json)).unwrap(), descriptor);
+
+            let entries = [&x, &layouts, &layout, r#""dtype":"f32""#, r#""dims":[2,4,3]"#, r#""strides":[24,3,1]"#];
+            for entry in entries {
+                let twice = json.replacen(entry, &format!("{entry},{entry}"), 1);
+                let key = entry.split('"').nth(1).unwrap();
+                let expected = format!("duplicate field `{key}`");
+                let refused = refusal(op, &twice);
+                assert!(refused.contains(&expected), "{twice}: {refused}");
+                let refused = serde_json::from_str::<AnyDescriptor>(&text(&twice)).unwrap_err().to_string();
+                assert!(refused.contains(&expected), "{twice}: {refused}");
+            }
+            let values: Value = serde_json::from_str(&json).unwrap();
+            let array = Value::from_iter(values.as_object().unwrap().values().cloned()).to_string();
+            let refused = refusal(op, &array);
+            assert!(refused.contains("invalid type: sequence, expected an object"), "{array}: {refused}");
+        }
+    }
+
+    #[test]
+    fn arrays_in_place_of_objects_are_refused() {
+        const EXPECTED: &str = "invalid type: sequence, expected";
+        let x = r#"{"dtype":"f32","dims":[2,4]}"#;
+        // As many values as fields, in their order.
+        let fields = format!(r#"[{x},1,null,null,1e-5,0.0,false,false,{{}}]"#);
+        let error = serde_json::from_str::<LayerNormDescriptor>(&fields).unwrap_err().to_string();
+        assert!(error.contains(EXPECTED), "{error}");
+        let tensor = r#"{"x":["f32",[2,4],null,null],"normalized_dims":1,"eps":0}"#;
+        assert!(refusal("layer_norm", tensor).contains("expected a tensor such as"));
+        let layout = format!(r#"{{"x":{x},"axis":1,"layouts":[["y",{x}]]}}"#);
+        assert!(refusal("softmax", &layout).contains("invalid type: sequence, expected an object"));
+        let any = format!(r#"["softmax",{{"x":{x},"axis":1}}]"#);
+        let error = serde_json::from_str::<AnyDescriptor>(&any).unwrap_err().to_string();
+        assert!(error.contains(EXPECTED), "{error}");
+        let error = serde_json::from_str::<PlanOptions>(r#"["any","tf32",0,"a"]"#).unwrap_err().to_string();
+        assert!(error.contains(EXPECTED), "{error}");
+        let error = serde_json::from_str::<WorkspaceReq>("[8,4]").unwrap_err().to_string();
+        assert!(error.contains(EXPECTED), "{error}");
+    }
+
+    #[test]
+    fn the_cause_keeps_its_type_and_the_op_is_named_once() {
+        let cause = |json: &str| {
+            let error = AnyDescriptor::parse("layer_norm", json).unwrap_err();
+            assert_eq!(error.to_string().matches("layer_norm").count(), 1, "{error}");
+            error
+        };
+        let rule = cause(r#"{"x":{"dtype":"f32","dims":[2]},"normalized_dims":2,"eps":0}"#);
+        assert!(matches!(
+            rule.source().unwrap().downcast_ref(),
+            Some(Error::InvalidDescriptor { op: "layer_norm", field: "normalized_dims", .. })
+        ));
+        let tensor = r#"{"dtype":"f32","dims":[2],"align":3}"#;
+        for json in [
+            format!(r#"{{"x":{tensor},"normalized_dims":1,"eps":0}}"#),
+            format!(r#"{{"x":{{"dtype":"f32","dims":[2]}},"normalized_dims":1,"eps":0,"layouts":{{"y":{tensor}}}}}"#),
+        ] {
+            let error = cause(&json);
+            assert!(
+                error.to_string().contains("tensor: align: must be a power of two from 4 to 4096, got 3 at line 1")
+            );
+            assert!(matches!(
+                error.source().unwrap().downcast_ref(),
+                Some(Error::InvalidDescriptor { op: "tensor", field: "align", .. })
+            ));
+        }
+        for json in [
+            "{",
+            "null",
+            r#"{"x":{"dtype":"f32","dims":[2]},"eps":0}"#,
+            r#"{"y":{"dtype":"f32","dims":[2],"align":3}}"#,
+        ] {
+            let error = cause(json);
+            assert!(error.source().unwrap().downcast_ref::<serde_json::Error>().is_some(), "{error:?}");
+            assert_eq!(error, error.clone());
+        }
+    }
+
+    #[test]
+    fn any_json_is_kept_as_it_is() {
+        let text = r#"{"a":[1,-2,0.1,null,true,"s",{"b":18446744073709551615}]}"#;
+        assert_eq!(serde_json::to_string(&serde_json::from_str::<Tree>(text).unwrap()).unwrap(), text);
+    }
+}
