@@ -1,4 +1,4 @@
-"""Writes and reads case files: one safetensors file whose header names the op, its descriptor and the source of the expected values.
+"""Writes and reads case files (docs/case-files.md): one safetensors file whose header names the op, its descriptor and the source of the expected values.
 
 Tensors are `in.<slot>` in the dtype of the case and `out.<slot>`, the expected values, in float64. numpy has no bfloat16, so a tensor
 here is a pair (dtype name, array): the array holds the values in float64 and is encoded when written.
@@ -37,11 +37,13 @@ def decode(data, dtype, dims):
     return np.frombuffer(data, {"f64": "<f8", "f32": "<f4", "f16": "<f2"}[dtype]).astype(np.float64).reshape(dims)
 
 
-def write(path, op, descriptor, source, inputs, outputs):
-    """inputs: slot -> (dtype, values); outputs: slot -> values. Returns the size of the file."""
+def write(path, op, descriptor, source, inputs, outputs, refused=()):
+    """inputs: slot -> (dtype, values); outputs: slot -> values; refused: devices that must refuse the case. Returns the size of the file."""
     tensors = {f"in.{slot}": (dtype, values) for slot, (dtype, values) in inputs.items()}
     tensors |= {f"out.{slot}": ("f64", values) for slot, values in outputs.items()}
     header = {"__metadata__": {"op": op, "descriptor": json.dumps(descriptor, separators=(",", ":")), "source": source}}
+    if refused:
+        header["__metadata__"]["refused"] = ",".join(refused)
     body = b""
     # Widest elements first keep every tensor aligned to its element.
     for name, (dtype, values) in sorted(tensors.items(), key=lambda t: (-int(t[1][0].lstrip("bfi")), t[0])):

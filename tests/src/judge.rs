@@ -34,6 +34,8 @@ pub struct Worst {
     pub units: f64,
     /// The words for it.
     pub words: String,
+    /// Elements over their budget.
+    pub over: usize,
     /// The largest of each output.
     pub outputs: Vec<(String, f64)>,
 }
@@ -42,6 +44,7 @@ impl Worst {
     /// Takes in what was found in one more output.
     pub fn take(&mut self, output: &str, found: Self) {
         self.outputs.push((output.into(), found.units));
+        self.over += found.over;
         if found.units > self.units {
             (self.units, self.words) = (found.units, found.words);
         }
@@ -72,7 +75,7 @@ pub fn compare(slot: &Slot, actual: &[f64], expected: &Expected) -> Result<Worst
     if actual.len() != expected.values.len() || actual.len() != expected.budgets.len() {
         bail!("{}: {} elements, {} expected", slot.name, actual.len(), expected.values.len());
     }
-    let mut worst = Worst::default();
+    let (mut worst, mut at) = (Worst::default(), None);
     for (i, (&a, (&e, &b))) in actual.iter().zip(expected.values.iter().zip(&expected.budgets)).enumerate() {
         if e.is_finite() && !(b.is_finite() && b >= 0.0) {
             bail!("{}[{i}], expected {e:e}, has a budget of {b:e}, which judges nothing", slot.name);
@@ -80,15 +83,30 @@ pub fn compare(slot: &Slot, actual: &[f64], expected: &Expected) -> Result<Worst
         let found = units(slot.desc.dtype(), a, e, b);
         // An error of 0 in a budget of 0.
         let units = if found.is_nan() { 0.0 } else { found };
+        worst.over += usize::from(units > 1.0);
         if units > worst.units {
-            let words = format!("{}[{i}] is {a:e}, expected {e:e} within {b:.3e}: {units:.2} units", slot.name);
-            worst = Worst { units, words, ..Worst::default() };
-            if units.is_infinite() {
-                break;
-            }
+            (worst.units, at) = (units, Some(i));
         }
     }
+    if let Some(i) = at {
+        let (a, e, b, place) = (actual[i], expected.values[i], expected.budgets[i], place(slot.desc.dims(), i));
+        let units = worst.units;
+        worst.words = format!("{}{place:?} is {a:e}, expected {e:e} within {b:.3e}: {units:.2} units", slot.name);
+    }
+    if worst.over > 0 {
+        let (over, all) = (worst.over, actual.len());
+        worst.words = format!("{over} of {all} elements of {} are over budget; the worst, {}", slot.name, worst.words);
+    }
     Ok(worst)
+}
+
+/// The place along each dimension of the `i`th element in row-major order.
+fn place(dims: &[u64], mut i: usize) -> Vec<usize> {
+    let mut place = vec![0; dims.len()];
+    for (at, &dim) in place.iter_mut().zip(dims).rev() {
+        (*at, i) = (i % dim as usize, i / dim as usize);
+    }
+    place
 }
 
 /// Whether more than nine tenths of the elements are one and the same number: such an output proves nothing.

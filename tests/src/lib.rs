@@ -17,5 +17,6 @@ pub mod ops;
 pub mod published;
 #[cfg(feature = "wgpu")]
 pub mod record;
+pub mod showcase;
 pub mod target;
 pub mod values;

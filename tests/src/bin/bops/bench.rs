@@ -3,12 +3,13 @@
 use std::io::{Write, stdout};
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use baracuda_ops_benches::cells::{Cell, OPS, cells};
 use baracuda_ops_benches::host;
 use baracuda_ops_benches::line::{HostLine, Line};
 
 use crate::check::progress;
+use crate::warn;
 
 pub(crate) struct Request {
     pub(crate) json: Option<PathBuf>,
@@ -88,11 +89,11 @@ pub(crate) fn run(request: &Request) -> Result<()> {
     if let Some(op) = request.ops.iter().find(|op| !OPS.contains(&op.as_str())) {
         bail!("unknown op {op:?}; the labels are {}", OPS.join(", "));
     }
-    if let Some(device) = request.device.as_deref().filter(|d| !["cuda", "wgpu", "cpu"].contains(d)) {
-        bail!("unknown device {device:?}; cuda and wgpu are timed, and the host with --host");
-    }
     let file = match &request.json {
-        Some(path) => Some(std::fs::File::options().create(true).append(true).open(path)?),
+        Some(path) => {
+            let file = std::fs::File::options().create(true).append(true).open(path);
+            Some(file.with_context(|| format!("cannot write {}", path.display()))?)
+        }
         None => None,
     };
     let mut out = Out { file };
@@ -112,7 +113,7 @@ fn host_lines(request: &Request, out: &mut Out) -> Result<()> {
     if is_wanted(request, "cuda") {
         match host::cuda() {
             Ok(more) => lines.extend(more),
-            Err(error) if request.device.is_none() => eprintln!("cuda: {error:#}"),
+            Err(error) if request.device.is_none() => warn(format_args!("cuda: {error:#}")),
             Err(error) => return Err(error),
         }
     }
@@ -120,7 +121,7 @@ fn host_lines(request: &Request, out: &mut Out) -> Result<()> {
     if is_wanted(request, "wgpu") {
         match host::wgpu() {
             Ok(more) => lines.extend(more),
-            Err(error) if request.device.is_none() => eprintln!("wgpu: {error:#}"),
+            Err(error) if request.device.is_none() => warn(format_args!("wgpu: {error:#}")),
             Err(error) => return Err(error),
         }
     }
@@ -151,7 +152,7 @@ fn devices(request: &Request) -> Result<Vec<Device>> {
             Err(error) => absent.push(format!("wgpu: {error:#}")),
         }
     }
-    absent.iter().for_each(|why| eprintln!("{why}"));
+    absent.iter().for_each(warn);
     if devices.is_empty() {
         bail!("nothing to time; {}", absent.join("; "));
     }
@@ -179,7 +180,8 @@ fn cell_lines(request: &Request, out: &mut Out) -> Result<()> {
                 // One cell that fails does not cost the others.
                 Err(error) => {
                     failures += 1;
-                    bar.suspend(|| eprintln!("{} {} {:?} {}: {error:#}", cell.op, cell.pass, cell.shape, cell.dtype));
+                    let Cell { op, pass, shape, dtype, .. } = cell;
+                    bar.suspend(|| warn(format_args!("{op} {pass} {shape:?} {dtype}: {error:#}")));
                 }
             }
             bar.inc(1);

@@ -1,10 +1,13 @@
 //! The tool of baracuda-ops: shows that the devices of a machine agree, replays cases, times ops, renders tables.
 
-use std::io::{Error, ErrorKind};
+use std::fmt::Display;
+use std::io::{Error, ErrorKind, Write, stderr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use baracuda_ops_tests::modes::Mode;
+use clap::builder::PossibleValuesParser;
 use clap::{Parser, Subcommand};
 
 mod bench;
@@ -12,10 +15,14 @@ mod check;
 mod drawing;
 mod show;
 mod tables;
+mod trials;
 
-/// Shows that every device of this machine agrees, and how fast it is.
+/// Compares the devices of this machine, and times them.
+///
+/// Without a command: runs every op on every device, and shows how far each is from the reference and
+/// how fast. That takes less than a minute.
 #[derive(Parser)]
-#[command(name = "bops", version)]
+#[command(name = "bops", version, verbatim_doc_comment)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -25,34 +32,48 @@ struct Cli {
 enum Command {
     /// Lists the devices, or why there are none.
     Devices,
-    /// Replays case files on every device.
+    /// Replays case files on every device and compares the outputs with those in the file.
+    ///
+    /// A case file holds an op's descriptor, its inputs and the expected outputs; docs/case-files.md says
+    /// how to make one. A file may also name devices that must refuse it.
+    ///
+    /// A file that fails or cannot be read costs no other: it is printed with its path, and the exit code
+    /// is 1. Absent devices are named; absence fails only where --device or the environment variable
+    /// BOPS_REQUIRE, a list such as cpu,wgpu, asks for the device.
+    #[command(verbatim_doc_comment)]
     Check {
-        /// Case files; by default those of tests/golden.
-        files: Vec<PathBuf>,
+        /// Files, or folders: every *.safetensors in them and below. By default tests/golden.
+        paths: Vec<PathBuf>,
+        /// Only this device; may be given several times.
+        #[arg(long, value_name = "NAME", value_parser = ["cpu", "cuda", "wgpu"])]
+        device: Vec<String>,
+        /// Writes one JSON line per file and device here: how it ended, and why.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
     },
     /// Prints which device serves what.
     Support,
     /// Runs one case: a repro line or the name of a trial.
     Repro {
-        /// `<op> <json> [data]`, or `<op>/<mode>/<backend>/<op> <json> [data]`.
+        /// `<op> <json> [data]`, or `<op>/<mode>/<backend>/<op> <json> [data]`, in quotes.
         line: String,
-        /// cpu, wgpu, wgpu-plain or cuda; by default all that are present.
-        #[arg(long)]
+        /// By default the one that the line names, or all that are present.
+        #[arg(long, value_name = "NAME", value_parser = ["cpu", "cuda", "wgpu", "wgpu-plain"])]
         device: Option<String>,
-        /// values, bitwise, pool, in-place, workspace, threads, bind, erase, record, capture, sanitize.
-        #[arg(long)]
+        /// By default the one that the line names, or values.
+        #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(Mode::ALL.map(Mode::name)))]
         mode: Option<String>,
     },
     /// Times ops on the GPUs of this machine.
     Bench {
         /// Appends one JSON line per measurement to this file.
-        #[arg(long)]
+        #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
-        /// Labels, separated by commas.
+        /// Only these ops, separated by commas; an unknown one makes the known ones be listed.
         #[arg(long, value_delimiter = ',')]
         ops: Vec<String>,
-        /// cuda or wgpu, with --host also cpu; by default all.
-        #[arg(long)]
+        /// Only this device; cpu is timed with --host alone.
+        #[arg(long, value_name = "NAME", value_parser = ["cpu", "cuda", "wgpu"])]
         device: Option<String>,
         /// The first three shapes of each op.
         #[arg(long)]
@@ -67,7 +88,7 @@ enum Command {
         #[arg(long)]
         check: bool,
         /// First takes into docs/data what a whole run of the parity tests left in this folder; by default the target folder.
-        #[arg(long)]
+        #[arg(long, value_name = "FOLDER")]
         record: Option<Option<PathBuf>>,
     },
     /// Compares the last run of the parity tests with tests/floor.txt.
@@ -82,14 +103,14 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         None => show::all(),
         Some(Command::Devices) => show::devices(),
-        Some(Command::Check { files }) => check::files(files),
+        Some(Command::Check { paths, device, json }) => check::run(&check::Request { paths, devices: device, json }),
         Some(Command::Support) => tables::print_support(),
-        Some(Command::Repro { line, device, mode }) => check::repro(&line, device.as_deref(), mode.as_deref()),
+        Some(Command::Repro { line, device, mode }) => trials::repro(&line, device.as_deref(), mode.as_deref()),
         Some(Command::Bench { json, ops, device, quick, host }) => {
             bench::run(&bench::Request { json, ops, device, is_quick: quick, is_host: host })
         }
         Some(Command::Tables { check, record }) => tables::render(check, record),
-        Some(Command::Floor { update }) => check::floor(update),
+        Some(Command::Floor { update }) => trials::floor(update),
     };
     finish(outcome)
 }
@@ -102,8 +123,13 @@ fn finish(outcome: Result<()>) -> ExitCode {
             ExitCode::FAILURE
         }
         Err(error) => {
-            eprintln!("error: {error:#}");
+            warn(format_args!("error: {error:#}"));
             ExitCode::FAILURE
         }
     }
+}
+
+/// A line for stderr, which may be closed.
+fn warn(words: impl Display) {
+    let _ = writeln!(stderr(), "{words}");
 }

@@ -1,0 +1,53 @@
+//! What `bops` shows of each op: a row of its support table.
+
+use anyhow::{Context, Result, ensure};
+use baracuda_ops::{AnyDescriptor, DType, OPS};
+
+use crate::ops::subject;
+
+/// One line of what is shown.
+pub struct Showcase {
+    /// What it is called: the op, or what the descriptor makes of it.
+    pub label: &'static str,
+    /// What is run.
+    pub descriptor: AnyDescriptor,
+}
+
+/// The label, the op, and the row of its support table.
+const CHOSEN: &[(&str, &str, &str)] = &[
+    ("layer_norm", "layer_norm", "parameters of x's type, statistics"),
+    ("layer_norm_backward", "layer_norm_backward", "all gradients, parameters of x's type"),
+    ("rms_norm", "rms_norm", "parameters of x's type, statistics"),
+    ("rms_norm_backward", "rms_norm_backward", "all gradients, parameters of x's type"),
+    ("batch_norm", "batch_norm", "parameters of x's type"),
+    ("batch_norm_backward", "batch_norm_backward", "parameters of x's type"),
+    ("group_norm", "group_norm", "parameters of x's type"),
+    ("group_norm_backward", "group_norm_backward", "parameters of x's type"),
+    ("instance_norm", "instance_norm", "parameters of x's type"),
+    ("instance_norm_backward", "instance_norm_backward", "parameters of x's type"),
+    ("local_response_norm", "local_response_norm", "size 5"),
+    ("local_response_norm_backward", "local_response_norm_backward", "size 5"),
+    ("softmax", "softmax", "last axis"),
+    ("softmax_backward", "softmax_backward", "last axis"),
+    ("log_softmax", "softmax", "log, last axis"),
+    ("log_softmax_backward", "softmax_backward", "log, last axis"),
+];
+
+/// What is shown in an element type: of every op at least one line, in the same order for every type.
+///
+/// # Errors
+/// An op that nothing is chosen of, or a row that its support table lacks.
+pub fn showcases(dtype: DType) -> Result<Vec<Showcase>> {
+    for op in OPS {
+        ensure!(CHOSEN.iter().any(|c| c.1 == op.name), "{} is not shown: tests/src/showcase.rs needs a line", op.name);
+    }
+    let of = |&(label, op, row): &(&'static str, &str, &str)| {
+        let wanted = format!("{dtype}: {row}");
+        let (_, descriptor) = (subject(op)?.features)()
+            .into_iter()
+            .find(|(name, _)| *name == wanted)
+            .with_context(|| format!("the support table of {op} has no row {wanted:?}"))?;
+        Ok(Showcase { label, descriptor })
+    };
+    CHOSEN.iter().map(of).collect()
+}

@@ -1,0 +1,332 @@
+//! The tool `bops`: what it shows of each op, and how it replays case files.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use baracuda_ops::{DType, OPS};
+use baracuda_ops_tests::case_file::{CaseFile, DTYPES, KEYS, unless_it_panics};
+use baracuda_ops_tests::floor::root;
+use baracuda_ops_tests::showcase::showcases;
+use baracuda_ops_tests::target::TARGETS;
+use safetensors::Dtype;
+use safetensors::tensor::{TensorView, serialize_to_file};
+use serde_json::{Value, json};
+
+#[test]
+fn every_op_is_shown() {
+    for dtype in [DType::F32, DType::BF16] {
+        let shown = showcases(dtype).unwrap();
+        for op in OPS {
+            assert!(shown.iter().any(|s| s.label == op.name && s.descriptor.name() == op.name), "{}", op.name);
+        }
+        for (label, op) in [("log_softmax", "softmax"), ("log_softmax_backward", "softmax_backward")] {
+            let of_label = shown.iter().find(|s| s.label == label).unwrap();
+            assert_eq!(of_label.descriptor.name(), op);
+            assert!(of_label.descriptor.line().contains(r#""log":true"#), "{:?}", of_label.descriptor);
+        }
+    }
+}
+
+/// A folder that is gone after the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("bops-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The tool, where it was built or, in a bundle, beside this program.
+fn bops() -> Command {
+    let built = PathBuf::from(env!("CARGO_BIN_EXE_bops"));
+    let path = if built.exists() { built } else { std::env::current_exe().unwrap().with_file_name("bops") };
+    let mut command = Command::new(path);
+    command.env_remove("BOPS_REQUIRE");
+    command
+}
+
+fn check(arguments: &[&Path]) -> Output {
+    bops().arg("check").args(arguments).output().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+const X: [f32; 6] = [1.0, 2.0, 4.0, 0.5, -3.0, 0.25];
+
+/// Softmax of the rows of X, in f64.
+fn softmax() -> Vec<f64> {
+    let rows = X.chunks(3).map(|row| row.iter().map(|&v| f64::from(v).exp()).collect::<Vec<_>>());
+    rows.flat_map(|row| row.iter().map(|v| v / row.iter().sum::<f64>()).collect::<Vec<_>>()).collect()
+}
+
+/// A case file of that softmax, to be changed before it is written.
+struct Draft {
+    metadata: HashMap<String, String>,
+    tensors: Vec<(String, Dtype, Vec<usize>, Vec<u8>)>,
+}
+
+impl Draft {
+    fn new() -> Self {
+        let bytes = |values: &[f64]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+        let x = X.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let descriptor = r#"{"x":{"dtype":"f32","dims":[2,3]},"axis":1}"#;
+        let draft = Self {
+            metadata: HashMap::new(),
+            tensors: vec![
+                ("in.x".into(), Dtype::F32, vec![2, 3], x),
+                ("out.y".into(), Dtype::F64, vec![2, 3], bytes(&softmax())),
+            ],
+        };
+        draft.with("op", "softmax").with("descriptor", descriptor).with("source", "tests/tool.rs")
+    }
+
+    fn with(mut self, key: &str, value: &str) -> Self {
+        self.metadata.insert(key.into(), value.into());
+        self
+    }
+
+    fn without(mut self, key: &str) -> Self {
+        self.metadata.remove(key);
+        self
+    }
+
+    fn tensor(mut self, name: &str, dtype: Dtype, dims: &[usize], bytes: Vec<u8>) -> Self {
+        self.tensors.retain(|t| t.0 != name);
+        self.tensors.push((name.into(), dtype, dims.into(), bytes));
+        self
+    }
+
+    fn write(self, path: &Path) {
+        let views = self
+            .tensors
+            .iter()
+            .map(|(name, dtype, dims, bytes)| (name.clone(), TensorView::new(*dtype, dims.clone(), bytes).unwrap()));
+        serialize_to_file(views, Some(self.metadata), path).unwrap();
+    }
+}
+
+/// A descriptor that no device takes: x has two dimensions.
+const REFUSED: &str = r#"{"x":{"dtype":"f32","dims":[2,3]},"axis":5}"#;
+
+#[test]
+fn a_bad_file_costs_no_other() {
+    let folder = Folder::new("bad");
+    Draft::new().write(&folder.at("good.safetensors"));
+    fs::write(folder.at("short.safetensors"), b"short").unwrap();
+    Draft::new().with("descriptor", REFUSED).with("refused", "cpu, cuda,wgpu").write(&folder.at("refused.safetensors"));
+    Draft::new().with("descriptor", REFUSED).write(&folder.at("unasked.safetensors"));
+    let mut spoiled = softmax();
+    (spoiled[1], spoiled[5]) = (spoiled[1] + 0.25, spoiled[5] + 4.0);
+    let bytes = spoiled.iter().flat_map(|v| v.to_le_bytes()).collect();
+    Draft::new().tensor("out.y", Dtype::F64, &[2, 3], bytes).write(&folder.at("failing.safetensors"));
+
+    let json = folder.at("out.jsonl");
+    let output = check(&[&folder.0, "--device".as_ref(), "cpu".as_ref(), "--json".as_ref(), &json]);
+    let (words, path) = (stdout(&output), |name: &str| folder.at(name).display().to_string());
+    assert_eq!(output.status.code(), Some(1), "{words}");
+    for line in [
+        format!(
+            "FAILED {} on cpu: 2 of 6 elements of y are over budget; the worst, y[1, 2] is ",
+            path("failing.safetensors")
+        ),
+        format!("UNREADABLE {}: is no case file: ", path("short.safetensors")),
+        format!(
+            "FAILED {} on cpu: refuses this, which the file does not ask for: softmax: ",
+            path("unasked.safetensors")
+        ),
+        "cpu   1 of 5 files agree, largest error 0.".into(),
+        "cpu   1 of 5 files refused as they must be: softmax: ".into(),
+    ] {
+        assert!(words.lines().any(|l| l.starts_with(&line)), "no line {line:?} in\n{words}");
+    }
+    let last = "error: 2 of 5 replays failed, 1 of 5 files could not be read";
+    assert!(stderr(&output).contains(last), "{}", stderr(&output));
+
+    let lines = fs::read_to_string(&json).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ended: Vec<_> = lines.iter().map(|l| (l["path"].as_str().unwrap(), l["outcome"].as_str().unwrap())).collect();
+    let expected = [
+        (path("failing.safetensors"), "failed"),
+        (path("good.safetensors"), "ok"),
+        (path("refused.safetensors"), "refused"),
+        (path("short.safetensors"), "unreadable"),
+        (path("unasked.safetensors"), "failed"),
+    ];
+    assert_eq!(ended, expected.each_ref().map(|(path, outcome)| (path.as_str(), *outcome)));
+    assert!(lines.iter().all(|l| l["device"] == "cpu"));
+    assert!(lines[0]["units"].as_f64().unwrap() > 1e3 && lines[0]["words"].as_str().unwrap().starts_with("2 of 6"));
+    assert_eq!((&lines[1]["op"], &lines[3]["op"]), (&json!("softmax"), &Value::Null));
+    assert!(lines[1]["units"].as_f64().unwrap() <= 1.0 && lines[2]["units"].is_null());
+}
+
+#[test]
+fn a_refusal_that_a_file_asks_for_is_checked_both_ways() {
+    let folder = Folder::new("refusal");
+    let kept = folder.at("kept.safetensors");
+    let x = X.iter().flat_map(|v| f64::from(*v).to_le_bytes()).collect();
+    let draft = Draft::new().with("descriptor", r#"{"x":{"dtype":"f64","dims":[2,3]},"axis":1}"#);
+    draft.tensor("in.x", Dtype::F64, &[2, 3], x).with("refused", "wgpu").write(&kept);
+    let output = check(&[&kept]);
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+
+    let broken = folder.at("broken.safetensors");
+    Draft::new().with("refused", "cpu").write(&broken);
+    let output = check(&[&broken, "--device=cpu".as_ref()]);
+    let line = format!("FAILED {} on cpu: accepts this, though the file says that it must refuse it", broken.display());
+    assert!(!output.status.success() && stdout(&output).contains(&line), "{}", stdout(&output));
+}
+
+#[test]
+fn folders_are_walked_in_order() {
+    let folder = Folder::new("walk");
+    fs::create_dir_all(folder.at("b/c")).unwrap();
+    fs::create_dir_all(folder.at("empty")).unwrap();
+    for name in ["z.safetensors", "b/c/y.safetensors", "a.safetensors", "b/x.safetensors"] {
+        Draft::new().write(&folder.at(name));
+    }
+    fs::write(folder.at("notes.txt"), "no case").unwrap();
+    let json = folder.at("out.jsonl");
+    let output = check(&[&folder.0, "--device=cpu".as_ref(), "--json".as_ref(), &json]);
+    assert!(output.status.success(), "{}", stdout(&output));
+    let lines = fs::read_to_string(&json).unwrap();
+    let paths: Vec<String> =
+        lines.lines().map(|l| serde_json::from_str::<Value>(l).unwrap()["path"].as_str().unwrap().into()).collect();
+    let expected = ["a.safetensors", "b/c/y.safetensors", "b/x.safetensors", "z.safetensors"];
+    assert_eq!(paths, expected.map(|name| folder.at(name).display().to_string()));
+
+    // What holds no case is no success.
+    let (empty, missing) = (folder.at("empty"), folder.at("missing.safetensors"));
+    let output = check(&[&empty, &missing, &folder.at("a.safetensors"), "--device=cpu".as_ref()]);
+    let words = stdout(&output);
+    assert!(!output.status.success(), "{words}");
+    assert!(words.contains(&format!("UNREADABLE {}: is a folder without", empty.display())), "{words}");
+    assert!(words.contains(&format!("UNREADABLE {}: cannot be read", missing.display())), "{words}");
+    assert!(words.contains("cpu   1 of 3 files agree"), "{words}");
+}
+
+#[test]
+fn absent_devices_are_named_and_fail_where_they_are_asked_for() {
+    let folder = Folder::new("absent");
+    let good = folder.at("good.safetensors");
+    Draft::new().write(&good);
+    let output = check(&[&good]);
+    let words = stdout(&output);
+    assert!(output.status.success(), "{words}");
+    for target in TARGETS.iter().filter(|t| t.name != "wgpu-plain") {
+        let is_absent = target.device.is_err();
+        let line = format!("{:5} {}", target.name, if is_absent { "absent: " } else { "1 of 1 files agree" });
+        assert!(words.lines().any(|l| l.starts_with(&line)), "no line {line:?} in\n{words}");
+        let asked = bops().arg("check").arg(&good).args(["--device", target.name]).output().unwrap();
+        let required = bops().arg("check").arg(&good).env("BOPS_REQUIRE", target.name).output().unwrap();
+        for output in [asked, required] {
+            assert_eq!(output.status.success(), !is_absent, "{}{}", stdout(&output), stderr(&output));
+            assert!(!is_absent || stderr(&output).contains(target.name), "{}", stderr(&output));
+        }
+    }
+    let output = bops().arg("check").arg(&good).env("BOPS_REQUIRE", "npu").output().unwrap();
+    assert!(!output.status.success() && stderr(&output).contains("npu (no such backend)"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_closed_pipe_is_no_panic() {
+    let folder = Folder::new("pipe");
+    Draft::new().with("refused", "cpu").write(&folder.at("broken.safetensors"));
+    let arguments = [vec!["check".into(), folder.0.clone(), "--device=cpu".into()], vec!["devices".into()]];
+    for arguments in arguments {
+        let mut child = bops().args(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // Long before anything is written: devices are looked for first.
+        drop((child.stdout.take(), child.stderr.take()));
+        assert_eq!(child.wait().unwrap().code(), Some(1), "{arguments:?}");
+    }
+    // Where stderr alone is closed, the error cannot be told, and the exit code still is.
+    let mut child = bops().arg("check").arg(&folder.0).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+}
+
+#[test]
+fn a_panic_is_an_error_of_its_file_alone() {
+    let why = unless_it_panics::<()>(|| panic!("of {}", "this")).unwrap_err();
+    assert_eq!(why.to_string(), "panicked: of this");
+    assert_eq!(unless_it_panics(|| Ok(7)).unwrap(), 7);
+}
+
+#[test]
+fn says_what_is_wrong_with_a_file() {
+    let folder = Folder::new("wrong");
+    let path = folder.at("case.safetensors");
+    let x = || X.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+    let repeated = r#"{"x":{"dtype":"f32","dims":[2,3],"strides":[0,1]},"axis":1}"#;
+    let vast = r#"{"x":{"dtype":"f32","dims":[2,3],"strides":[1099511627776,1]},"axis":1}"#;
+    for (draft, because) in [
+        (Draft::new().without("op"), "no op in the metadata"),
+        (Draft::new().without("source"), "no source in the metadata"),
+        (Draft::new().with("op", "convolve"), "no op is named \"convolve\""),
+        (Draft::new().with("descriptor", "{"), "the descriptor is no JSON"),
+        (Draft::new().with("refused", "gpu"), "\"gpu\" is none of cpu, cuda and wgpu"),
+        (Draft::new().with("refused", ""), "\"\" is none of cpu, cuda and wgpu"),
+        (Draft::new().tensor("in.x", Dtype::F32, &[3, 2], x()), "in.x is [3, 2], the descriptor says [2, 3]"),
+        (Draft::new().tensor("in.x", Dtype::I32, &[2, 3], x()), "in.x is i32, the descriptor says f32"),
+        (Draft::new().tensor("out.y", Dtype::I8, &[2, 3], vec![0; 6]), "out.y has elements of type I8"),
+        (Draft::new().tensor("in.z", Dtype::F32, &[2, 3], x()), "tensor in.z belongs to no operand"),
+        (Draft::new().with("descriptor", repeated), "in.x: the layout repeats an element"),
+        (Draft::new().with("descriptor", vast), "the operands span"),
+    ] {
+        draft.write(&path);
+        let why = format!("{:#}", CaseFile::read(&path).err().expect(because));
+        assert!(why.starts_with("is no case file: ") && why.contains(because), "{why}");
+    }
+    let mut missing = Draft::new();
+    missing.tensors.pop();
+    missing.write(&path);
+    let why = format!("{:#}", CaseFile::read(&path).err().expect("no output"));
+    assert_eq!(why, "is no case file: no tensor out.y");
+    // What no device may run needs no tensors.
+    let mut refused = Draft::new().with("refused", "cpu,cuda,wgpu");
+    refused.tensors.clear();
+    refused.write(&path);
+    CaseFile::read(&path).unwrap();
+    // Keys of the author's own are kept out of it.
+    Draft::new().with("note", "made by hand").write(&path);
+    CaseFile::read(&path).unwrap();
+}
+
+/// A bundle of binaries has no documentation.
+#[test]
+fn the_page_of_case_files_names_all_that_a_file_may_hold() {
+    let Ok(page) = fs::read_to_string(root().join("docs/case-files.md")) else {
+        assert!(!root().join("docs").is_dir(), "docs/case-files.md is missing");
+        return;
+    };
+    let types = DTYPES.iter().map(|(of_file, dtype)| format!("| `{of_file:?}` | `{dtype}` |"));
+    let keys = KEYS.iter().map(|key| format!("| `{key}` |"));
+    let outcomes = ["ok", "failed", "refused", "unreadable"].iter().map(|o| format!("| `{o}` |"));
+    for row in types.chain(keys).chain(outcomes) {
+        assert!(page.contains(&row), "docs/case-files.md has no row {row}");
+    }
+    for file in ["README.md", "CONTRIBUTING.md"] {
+        let text = fs::read_to_string(root().join(file)).unwrap();
+        assert!(text.contains("docs/case-files.md"), "{file} does not link the page");
+    }
+}
