@@ -45,12 +45,12 @@ fn runs_on(device: &Device, line: &str) -> usize {
         Access::In => Mem::from(buffer).into(),
         _ => MemMut::from(buffer).into(),
     };
-    let operands: Vec<Operand<'_>> = plan.slots().iter().zip(&buffers).map(of).collect();
+    let mut operands: Vec<Operand<'_>> = plan.slots().iter().zip(&buffers).map(of).collect();
     let mut queue = device.queue();
-    plan.run(&mut queue, &operands, Workspace::new(&workspace)).unwrap();
+    plan.run(&mut queue, &mut operands, Workspace::new(&workspace)).unwrap();
     let allocations = count(|| {
         for _ in 0..100 {
-            plan.run(&mut queue, &operands, Workspace::new(&workspace)).unwrap();
+            plan.run(&mut queue, &mut operands, Workspace::new(&workspace)).unwrap();
         }
     });
     queue.finish().unwrap();

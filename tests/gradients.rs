@@ -99,6 +99,13 @@ const PAIRS: &[(&str, &str, &str, &str)] = &[
         r#""size":4,"alpha":2.0,"beta":1.3,"k":0.5"#,
         r#""size":4,"alpha":2.0,"beta":1.3,"k":0.5"#,
     ),
+    ("activation", "[3,5]", r#""activation":"identity""#, r#""activation":"identity""#),
+    ("activation", "[3,5]", r#""activation":"relu""#, r#""activation":"relu","from_y":true"#),
+    ("activation", "[3,5]", r#""activation":"gelu_erf""#, r#""activation":"gelu_erf""#),
+    ("activation", "[3,5]", r#""activation":"gelu_tanh""#, r#""activation":"gelu_tanh""#),
+    ("activation", "[3,5]", r#""activation":"silu""#, r#""activation":"silu""#),
+    ("activation", "[3,5]", r#""activation":"sigmoid""#, r#""activation":"sigmoid","from_y":true"#),
+    ("activation", "[3,5]", r#""activation":"tanh""#, r#""activation":"tanh""#),
 ];
 
 /// Half the distance of the two losses of a difference.
@@ -125,7 +132,7 @@ fn run(descriptor: &AnyDescriptor, inputs: &Values) -> Values {
         written.push((i, inputs.get(slot.name).cloned().unwrap_or_else(|| vec![f64::NAN; elements])));
     }
     let mut places = written.iter_mut();
-    let operands: Vec<Operand<'_>> = plan
+    let mut operands: Vec<Operand<'_>> = plan
         .slots()
         .iter()
         .map(|slot| match (slot.access, slot.desc.dtype()) {
@@ -137,7 +144,7 @@ fn run(descriptor: &AnyDescriptor, inputs: &Values) -> Values {
             _ => MemMut::host(places.next().unwrap().1.as_mut_slice()).into(),
         })
         .collect();
-    plan.run(&mut device.queue(), &operands, Workspace::none()).unwrap();
+    plan.run(&mut device.queue(), &mut operands, Workspace::none()).unwrap();
     drop(operands);
     written.into_iter().map(|(i, values)| (plan.slots()[i].name.to_string(), values)).collect()
 }

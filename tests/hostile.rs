@@ -1,9 +1,9 @@
 //! Random descriptors, JSON and arguments: never a panic, and every refusal is a typed error that names what is wrong.
 
 use baracuda_ops::{
-    Activation, AnyDescriptor, AnyPlan, BatchNormDescriptor, Buffer, DType, Device, DeviceProps, Error, Gradients,
-    GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, Mem, MemMut, OPS,
-    Operand, PlanOptions, RmsNormDescriptor, SoftmaxDescriptor, TensorDesc, Workspace,
+    Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, BatchNormDescriptor, Buffer, DType, Device, DeviceProps,
+    Error, Gradients, GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor,
+    Mem, MemMut, OPS, Operand, PlanOptions, RmsNormDescriptor, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use fastrand::Rng;
@@ -97,11 +97,12 @@ fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     let mut wanted = Gradients::ALL;
     (wanted.dx, wanted.dweight, wanted.dbias) = (random.bool(), random.bool(), random.bool());
     wanted.dresidual = random.u32(..4) > 0;
-    match random.u32(..7) {
+    match random.u32(..8) {
         0 => return batch_norm(random, x, name, wanted),
         1 => return group_norm(random, x, name, wanted),
         2 => return instance_norm(random, x, name, wanted),
         3 => return local_response_norm(random, x, name),
+        4 => return activation(random, x, name),
         _ => {}
     }
     if random.bool() {
@@ -218,6 +219,19 @@ fn local_response_norm(random: &mut Rng, x: TensorDesc, name: &str) -> Result<An
     Ok(if random.bool() { AnyDescriptor::new(d.backward()?) } else { AnyDescriptor::new(d) })
 }
 
+fn activation(random: &mut Rng, x: TensorDesc, name: &str) -> Result<AnyDescriptor, Error> {
+    let mut d = ActivationDescriptor::new(x, pick(random, &Activation::ALL))?;
+    if random.bool() {
+        d = d.layout(name, other(random, x)?)?;
+    }
+    let any = match random.u32(..3) {
+        0 => AnyDescriptor::new(d),
+        1 => AnyDescriptor::new(d.backward()?),
+        _ => AnyDescriptor::new(d.backward()?.from_y()?),
+    };
+    Ok(any)
+}
+
 fn devices() -> Vec<Device> {
     let targets = baracuda_ops_tests::target::TARGETS.iter();
     targets.filter(|t| t.name != "wgpu-plain").filter_map(|t| t.device.as_ref().ok().cloned()).collect()
@@ -326,8 +340,49 @@ fn extents_of_nothing_take_no_time() {
     ] {
         let plan = AnyDescriptor::parse_line(line).unwrap().plan(&device, &PlanOptions::default()).unwrap();
         let buffers: Vec<Buffer> = plan.slots().iter().map(|slot| device.alloc(slot.span_bytes).unwrap()).collect();
-        let operands: Vec<Operand<'_>> = buffers.iter().map(Operand::from).collect();
-        plan.run(&mut device.queue(), &operands, Workspace::none()).unwrap();
+        let mut operands: Vec<Operand<'_>> = buffers.iter().map(Operand::from).collect();
+        plan.run(&mut device.queue(), &mut operands, Workspace::none()).unwrap();
+    }
+}
+
+/// Inputs can have any number of elements in memory of a few bytes: strides of 0 repeat them.
+#[test]
+fn more_work_than_a_run_can_end_with_is_refused() {
+    const LIMIT: u64 = 1 << 48;
+    let outcome = |line: &str, device: &Device| {
+        AnyDescriptor::parse_line(line).unwrap().supported_by(device, &PlanOptions::default())
+    };
+    let rms = |dtype: &str, rows: u64| {
+        let rest = format!(r#"[{rows},8],"strides":[0,0]}}"#);
+        let rstd = format!(r#"{{"dtype":"f32","dims":[{rows}],"strides":[0]}}"#);
+        format!(
+            r#"rms_norm_backward {{"x":{{"dtype":"{dtype}","dims":{rest},"normalized_dims":1,"weight":"f32","dx":false,"dweight":true,"layouts":{{"dy":{{"dtype":"{dtype}","dims":{rest},"rstd":{rstd}}}}}"#
+        )
+    };
+    let batch = |spatial: u64| {
+        let x = format!(r#"{{"dtype":"f32","dims":[2,3,{spatial}],"strides":[0,1,0]}}"#);
+        format!(
+            r#"batch_norm_backward {{"x":{x},"weight":"f32","bias":"f32","dweight":true,"dbias":true,"layouts":{{"dy":{x}}}}}"#
+        )
+    };
+    for device in &devices() {
+        for (line, elements) in [(rms("f32", 1 << 55), 1u64 << 58), (rms("bf16", (LIMIT >> 3) + 1), LIMIT + 8)] {
+            let refused = outcome(&line, device).unwrap_err().to_string();
+            assert!(refused.contains(&format!("{elements} elements, the limit is {LIMIT}")), "{refused}");
+        }
+        let refused = outcome(&batch(LIMIT), device).unwrap_err().to_string();
+        assert!(refused.contains("elements, the limit is"), "{refused}");
+    }
+    let cpu = Device::cpu();
+    outcome(&rms("f32", LIMIT >> 3), &cpu).unwrap();
+    // A window over few elements may have many.
+    let lrn = |op: &str, channels: u64, size: u64| {
+        format!(r#"{op} {{"x":{{"dtype":"f32","dims":[1,{channels},1]}},"size":{size}}}"#)
+    };
+    for op in ["local_response_norm", "local_response_norm_backward"] {
+        let refused = outcome(&lrn(op, 1 << 30, 1 << 20), &cpu).unwrap_err().to_string();
+        assert!(refused.contains(&format!("{} terms, the limit is {LIMIT}", 1u64 << 50)), "{refused}");
+        outcome(&lrn(op, 1 << 24, u64::MAX), &cpu).unwrap();
     }
 }
 
@@ -392,7 +447,7 @@ fn arguments(random: &mut Rng, bench: &Bench<'_>, spare: &Buffer) -> Result<(), 
         let bound = bench.plan.bind(&operands, workspace)?;
         bound.run(&mut bench.plan.device().queue())
     } else {
-        bench.plan.run(&mut bench.plan.device().queue(), &operands, workspace)
+        bench.plan.run(&mut bench.plan.device().queue(), &mut operands, workspace)
     }
 }
 
@@ -418,6 +473,8 @@ fn arguments_of_runs() {
             r#"local_response_norm_backward {"x":{"dtype":"f32","dims":[2,3,5]},"size":4,"alpha":0.1,"beta":0.5,"k":1.0}"#,
             r#"softmax {"x":{"dtype":"bf16","dims":[2,3,5]},"axis":1,"scale":0.5}"#,
             r#"softmax_backward {"y":{"dtype":"f32","dims":[3,5]},"axis":1,"log":true}"#,
+            r#"activation {"x":{"dtype":"f16","dims":[3,5]},"activation":"tanh"}"#,
+            r#"activation_backward {"x":{"dtype":"f32","dims":[7]},"activation":"relu","from_y":true}"#,
         ];
         let foreign = if devices.len() > 1 && device.backend() == baracuda_ops::Backend::Cpu {
             devices[1].alloc(256).unwrap()

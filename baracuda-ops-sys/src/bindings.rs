@@ -410,6 +410,49 @@ impl Default for bops_softmax_backward_operands {
         }
     }
 }
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_activation_choice {
+    pub vec_bytes: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_activation_params {
+    pub elements: u64,
+    pub activation: bops_activation,
+    pub from_y: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_activation_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
+}
+impl Default for bops_activation_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_activation_backward_operands {
+    pub dy: *const ::core::ffi::c_void,
+    pub saved: *const ::core::ffi::c_void,
+    pub dx: *mut ::core::ffi::c_void,
+}
+impl Default for bops_activation_backward_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 
 #[cfg(feature = "cuda")]
 unsafe extern "C" {
@@ -593,6 +636,30 @@ unsafe extern "C" {
         dtype: bops_dtype,
         operands: *const bops_softmax_backward_operands,
         workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_activation_prepare(
+        params: *const bops_activation_params,
+        choice: *const bops_activation_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_activation_launch(
+        params: *const bops_activation_params,
+        choice: *const bops_activation_choice,
+        dtype: bops_dtype,
+        operands: *const bops_activation_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_activation_backward_prepare(
+        params: *const bops_activation_params,
+        choice: *const bops_activation_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_activation_backward_launch(
+        params: *const bops_activation_params,
+        choice: *const bops_activation_choice,
+        dtype: bops_dtype,
+        operands: *const bops_activation_backward_operands,
         stream: bops_stream,
     ) -> bops_status;
 }

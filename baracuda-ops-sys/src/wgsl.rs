@@ -153,6 +153,11 @@ files! {
         ROW_NORM_SPLIT_APPLY = "norm/row_norm_split_apply.wgsl",
         ROW_NORM_SPLIT_MOMENTS = "norm/row_norm_split_moments.wgsl",
     }
+    /// Ops on each element alone.
+    pointwise {
+        ACTIVATION = "pointwise/activation.wgsl",
+        ACTIVATION_BACKWARD = "pointwise/activation_backward.wgsl",
+    }
     /// Softmax.
     softmax {
         SOFTMAX = "softmax/softmax.wgsl",

@@ -15,6 +15,7 @@ use crate::ops::norm::{
     InstanceNormBackwardDescriptor, InstanceNormDescriptor, LayerNormBackwardDescriptor, LayerNormDescriptor,
     LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, RmsNormBackwardDescriptor, RmsNormDescriptor,
 };
+use crate::ops::pointwise::{ActivationBackwardDescriptor, ActivationDescriptor};
 use crate::ops::softmax::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
 use crate::options::PlanOptions;
 use crate::plan::{self, AnyPlan, Descriptor, Plan, Slot, repro_line};
@@ -35,6 +36,8 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<LocalResponseNormBackwardDescriptor>(),
     OpEntry::of::<SoftmaxDescriptor>(),
     OpEntry::of::<SoftmaxBackwardDescriptor>(),
+    OpEntry::of::<ActivationDescriptor>(),
+    OpEntry::of::<ActivationBackwardDescriptor>(),
 ];
 
 /// One op of the list.

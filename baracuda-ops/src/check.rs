@@ -185,7 +185,7 @@ fn resolve<'a>(
     #[cfg(feature = "wgpu")]
     let within = |buffer: &'a ::wgpu::Buffer, start| Location { buffer: Some(buffer), start, ..Location::default() };
     let (here, got_bytes) = match view.place {
-        Place::Host(pointer) if plan.device.backend() == Backend::Cpu => (at(pointer as u64), view.bytes),
+        Place::Host(host) if plan.device.backend() == Backend::Cpu => (at(host.address()), view.bytes),
         Place::Buffer { buffer, offset } if buffer.device == plan.device => {
             let here = match &buffer.memory {
                 Memory::Cpu(memory) => at(memory.address().saturating_add(offset)),

@@ -39,6 +39,10 @@ pub use ops::norm::{
     LocalResponseNormDescriptor, LocalResponseNormPlan, RmsNormArgs, RmsNormBackwardArgs, RmsNormBackwardDescriptor,
     RmsNormBackwardPlan, RmsNormDescriptor, RmsNormPlan,
 };
+pub use ops::pointwise::{
+    ActivationArgs, ActivationBackwardArgs, ActivationBackwardDescriptor, ActivationBackwardPlan, ActivationDescriptor,
+    ActivationPlan,
+};
 pub use ops::softmax::{
     SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxBackwardDescriptor, SoftmaxBackwardPlan, SoftmaxDescriptor, SoftmaxPlan,
 };

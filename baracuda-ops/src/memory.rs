@@ -20,14 +20,54 @@ pub(crate) const MAX_SLOTS: usize = 14;
 #[derive(Clone, Copy, Debug)]
 pub struct Mem<'a>(pub(crate) View<'a>);
 
-/// Memory that a run writes.
+/// Memory that a run writes. Of host memory it is as exclusive as the slice it was made from.
 #[derive(Debug)]
 pub struct MemMut<'a>(pub(crate) View<'a>);
 
 /// An operand in slot order, for [`AnyPlan::run`](crate::AnyPlan::run).
-#[derive(Clone, Copy, Debug)]
+///
+/// Operands are made once and passed to any number of runs, one after the other:
+///
+/// ```
+/// # use baracuda_ops::{DType, Device, Mem, MemMut, Operand, Plan, PlanOptions, SoftmaxDescriptor, TensorDesc, Workspace};
+/// # let device = Device::cpu();
+/// # let x = TensorDesc::contiguous(DType::F32, &[1, 2])?;
+/// # let plan = Plan::new(&device, SoftmaxDescriptor::new(x, 1)?, &PlanOptions::default())?.erase();
+/// let (x, mut y) = ([0f32, 0.0], [0f32; 2]);
+/// let mut operands: [Operand; 2] = [Mem::host(&x).into(), MemMut::host(&mut y).into()];
+/// for _ in 0..3 {
+///     plan.run(&mut device.queue(), &mut operands, Workspace::none())?;
+/// }
+/// assert_eq!(y, [0.5, 0.5]);
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
+///
+/// They are not `Copy`, and a run has them for itself, so that no two runs write the same host memory at once:
+///
+/// ```compile_fail,E0499
+/// # use baracuda_ops::{DType, Device, Mem, MemMut, Operand, Plan, PlanOptions, SoftmaxDescriptor, TensorDesc, Workspace};
+/// # let device = Device::cpu();
+/// # let x = TensorDesc::contiguous(DType::F32, &[1, 2])?;
+/// # let plan = Plan::new(&device, SoftmaxDescriptor::new(x, 1)?, &PlanOptions::default())?.erase();
+/// let (x, mut y) = ([0f32, 0.0], [0f32; 2]);
+/// let mut operands: [Operand; 2] = [Mem::host(&x).into(), MemMut::host(&mut y).into()];
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| plan.run(&mut device.queue(), &mut operands, Workspace::none()));
+///     scope.spawn(|| plan.run(&mut device.queue(), &mut operands, Workspace::none())); // borrowed mutably twice
+/// });
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
+///
+/// ```compile_fail,E0382
+/// # use baracuda_ops::{MemMut, Operand};
+/// # let mut y = [0f32; 2];
+/// let operand = Operand::from(MemMut::host(&mut y));
+/// let twice = [operand, operand]; // moved
+/// ```
+#[derive(Debug)]
 pub struct Operand<'a>(pub(crate) View<'a>);
 
+/// Copied only while what it was taken from is borrowed or consumed: a copy of a `MemMut` outlives no run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     pub(crate) place: Place<'a>,
@@ -41,7 +81,7 @@ pub(crate) struct View<'a> {
 pub(crate) enum Place<'a> {
     /// That of the in-place partner.
     Partner,
-    Host(*mut u8),
+    Host(HostAddress),
     Buffer {
         buffer: &'a Buffer,
         offset: u64,
@@ -55,6 +95,23 @@ pub(crate) enum Place<'a> {
     },
 }
 
+/// Where elements of a slice, or bytes, begin; never null.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostAddress(*mut u8);
+
+impl HostAddress {
+    pub(crate) fn address(self) -> u64 {
+        self.0 as u64
+    }
+}
+
+// SAFETY: the memory is that of a slice of bytes or of `Element`s, plain data that any thread may read or write. It is borrowed for the
+// lifetime of the `View`: shared in `Mem`, which is as `Send` and `Sync` as `&[T]`; exclusively in `MemMut`, `Operand`, `Workspace` and what
+// they are parts of, which are as `Send` as `&mut [T]`. A shared reference to these gives no access to the memory.
+unsafe impl Send for HostAddress {}
+// SAFETY: as for Send.
+unsafe impl Sync for HostAddress {}
+
 impl<'a> View<'a> {
     fn new(place: Place<'a>, bytes: u64, dtype: Option<DType>, is_writable: bool) -> Self {
         Self { place, bytes, dtype, is_writable, borrow: PhantomData }
@@ -64,13 +121,14 @@ impl<'a> View<'a> {
 impl<'a> Mem<'a> {
     /// The elements of a slice, for plans on the CPU.
     pub fn host<T: Element>(elements: &'a [T]) -> Self {
-        let place = Place::Host(elements.as_ptr().cast::<u8>().cast_mut());
+        let place = Place::Host(HostAddress(elements.as_ptr().cast::<u8>().cast_mut()));
         Self(View::new(place, size_of_val(elements) as u64, Some(T::DTYPE), false))
     }
 
     /// Bytes that hold elements of the operand's type, for plans on the CPU; their alignment is checked by the run.
     pub fn host_bytes(bytes: &'a [u8]) -> Self {
-        Self(View::new(Place::Host(bytes.as_ptr().cast_mut()), bytes.len() as u64, None, false))
+        let place = Place::Host(HostAddress(bytes.as_ptr().cast_mut()));
+        Self(View::new(place, bytes.len() as u64, None, false))
     }
 
     /// The memory of the operand's in-place partner: `x` where `y` is, for instance.
@@ -86,7 +144,7 @@ impl<'a> Mem<'a> {
     /// Device memory of a CUDA context.
     ///
     /// # Safety
-    /// Valid until the enqueued work, including replays of graphs that captured it, has completed:
+    /// Valid until the enqueued work, including replays of graphs that captured it, has completed, whichever thread enqueues it:
     /// - `bytes` bytes from `address` on are readable by the GPU of the plan's device;
     /// - nothing writes them meanwhile but work that is ordered with the queue's stream.
     #[cfg(feature = "cuda")]
@@ -108,13 +166,14 @@ impl<'a> MemMut<'a> {
     /// The elements of a slice, for plans on the CPU.
     pub fn host<T: Element>(elements: &'a mut [T]) -> Self {
         let bytes = size_of_val(elements) as u64;
-        let place = Place::Host(elements.as_mut_ptr().cast());
+        let place = Place::Host(HostAddress(elements.as_mut_ptr().cast()));
         Self(View::new(place, bytes, Some(T::DTYPE), true))
     }
 
     /// Bytes for elements of the operand's type, for plans on the CPU; their alignment is checked by the run.
     pub fn host_bytes(bytes: &'a mut [u8]) -> Self {
-        Self(View::new(Place::Host(bytes.as_mut_ptr()), bytes.len() as u64, None, true))
+        let place = Place::Host(HostAddress(bytes.as_mut_ptr()));
+        Self(View::new(place, bytes.len() as u64, None, true))
     }
 
     /// `bytes` bytes of a buffer from `offset` on; that they lie inside it is checked by the run.
@@ -125,7 +184,7 @@ impl<'a> MemMut<'a> {
     /// Device memory of a CUDA context.
     ///
     /// # Safety
-    /// Valid until the enqueued work, including replays of graphs that captured it, has completed:
+    /// Valid until the enqueued work, including replays of graphs that captured it, has completed, whichever thread enqueues it:
     /// - `bytes` bytes from `address` on are readable and writable by the GPU of the plan's device;
     /// - nothing reads or writes them meanwhile but work that is ordered with the queue's stream.
     #[cfg(feature = "cuda")]

@@ -52,8 +52,8 @@ pub struct Slot {
     pub in_place: Option<usize>,
 }
 
-/// The operands of one op, as a named struct.
-pub trait Args<'a>: sealed::Sealed {
+/// The operands of one op, as a named struct, which any thread may pass to a run.
+pub trait Args<'a>: Send + sealed::Sealed {
     /// The operands at their fixed positions.
     #[doc(hidden)]
     fn flatten(self) -> Operands<'a>;
@@ -190,8 +190,26 @@ fn first_that_serves<D: Descriptor, T>(
     Err(Error::Unsupported { op: D::NAME, device: props.to_string(), tried })
 }
 
+/// Elements that the work of a run may consist of: more would keep any device busy for hours at least. Inputs can have them in memory of a
+/// few bytes, where strides are 0.
+pub(crate) const MAX_WORK: u64 = 1 << 48;
+
+/// Refuses operands with more elements than a run can go through.
+fn bounded(slots: &[Slot]) -> Result<(), Reason> {
+    // Where one has no elements, only outputs are left to be filled, all of which lie in memory.
+    if slots.iter().any(|slot| slot.desc.is_empty()) {
+        return Ok(());
+    }
+    match slots.iter().find(|slot| slot.desc.elements() > MAX_WORK) {
+        Some(Slot { name, desc, .. }) => {
+            Err(format!("operand {name} has {} elements, the limit is {MAX_WORK}", desc.elements()).into())
+        }
+        None => Ok(()),
+    }
+}
+
 /// A kernel's choice, if it meets every request.
-fn admit<D>(
+fn admit<D: Descriptor>(
     kernel: &dyn Kernel<D>,
     descriptor: &D,
     options: &PlanOptions,
@@ -200,6 +218,7 @@ fn admit<D>(
     if let Some(name) = options.kernel.as_deref().filter(|&name| name != kernel.name()) {
         return Err(format!("the options accept only kernel {name}").into());
     }
+    bounded(descriptor.slots())?;
     let choice = kernel.accept(descriptor, options, props)?;
     if choice.determinism < options.determinism {
         return Err("its results may differ from run to run".into());
@@ -386,17 +405,18 @@ impl AnyPlan {
         &self.0.info
     }
 
-    /// As [`Plan::run`], with the operands in slot order.
+    /// As [`Plan::run`], with the operands in slot order. They are borrowed mutably because a run may write their memory; they stay as
+    /// they are, for the next run.
     ///
     /// # Errors
     /// As [`Plan::run`], and [`Error::OperandCount`] if there are not as many operands as slots.
-    pub fn run(&self, queue: &mut Queue<'_>, operands: &[Operand<'_>], workspace: Workspace<'_>) -> Result<()> {
+    pub fn run(&self, queue: &mut Queue<'_>, operands: &mut [Operand<'_>], workspace: Workspace<'_>) -> Result<()> {
         let mut arranged = Operands::none();
         self.arrange(operands, &mut arranged)?;
         self.0.run(queue, &arranged, &workspace)
     }
 
-    /// As [`Plan::bind`], with the operands in slot order.
+    /// As [`Plan::bind`], with the operands in slot order. Owned and wgpu buffers, which alone can be bound, need no exclusive borrow.
     ///
     /// # Errors
     /// As [`Plan::bind`], and [`Error::OperandCount`] if there are not as many operands as slots.
@@ -449,7 +469,7 @@ pub struct Bound {
 
 enum BoundOperands {
     /// On the CPU, where every run borrows its buffers.
-    Cpu { located: Box<Located<'static>>, loans: Box<cpu::Loans> },
+    Cpu { located: Box<Located<'static>>, wishes: cpu::Wishes },
     #[cfg(feature = "cuda")]
     Cuda {
         located: Box<Located<'static>>,
@@ -469,8 +489,8 @@ impl Bound {
     pub fn run(&self, queue: &mut Queue<'_>) -> Result<()> {
         self.core.same_device(queue)?;
         match &self.operands {
-            BoundOperands::Cpu { located, loans } => {
-                let _held = loans.take(self.core.info.op)?;
+            BoundOperands::Cpu { located, wishes } => {
+                let _loan = wishes.grant(self.core.info.op)?;
                 self.core.enqueue(queue, located)
             }
             #[cfg(feature = "cuda")]
@@ -505,8 +525,8 @@ impl Core {
         check(&self.contract, operands, workspace, &mut located)?;
         match &self.exec {
             Exec::Cpu(_) => {
-                let loans = cpu::Loans::new(&self.slots, operands, self.contract.scratch(workspace));
-                let _held = loans.take(self.info.op)?;
+                let wishes = cpu::Wishes::of_run(&self.slots, operands, self.contract.scratch(workspace), &located);
+                let _loan = wishes.grant(self.info.op)?;
                 self.enqueue(queue, &located)
             }
             #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -550,7 +570,7 @@ impl Core {
         let operands = match &this.exec {
             Exec::Cpu(_) => BoundOperands::Cpu {
                 located: Box::new(located.addresses()),
-                loans: Box::new(cpu::Loans::new(&this.slots, operands, scratch)),
+                wishes: cpu::Wishes::of_run(&this.slots, operands, scratch, &located),
             },
             #[cfg(feature = "wgpu")]
             Exec::Wgpu(program) => BoundOperands::Wgpu(wgpu::bind(program, &this.contract, &located)?),

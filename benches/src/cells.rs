@@ -1,5 +1,6 @@
 //! The cells that are compared with other libraries: same labels, shapes and bytes as their scripts use.
 
+mod activation;
 mod channel_norm;
 mod local_response_norm;
 mod softmax;
@@ -41,6 +42,12 @@ pub const OPS: &[&str] = &[
     "local_response_norm",
     "batch_norm_train_add_relu",
     "instance_norm",
+    "activation_relu",
+    "activation_gelu_erf",
+    "activation_gelu_tanh",
+    "activation_silu",
+    "activation_sigmoid",
+    "activation_tanh",
 ];
 
 /// Elements of the yardstick's copies, f32.
@@ -67,6 +74,9 @@ pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
     }
     for op in softmax::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         softmax::cells(&mut cells, op, is_quick)?;
+    }
+    for (op, activation) in activation::OPS.into_iter().filter(|(op, _)| ops.iter().any(|o| o == op)) {
+        activation::cells(&mut cells, op, activation, is_quick)?;
     }
     if ops.iter().any(|o| o == local_response_norm::OP) {
         local_response_norm::cells(&mut cells)?;

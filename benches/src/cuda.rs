@@ -79,9 +79,9 @@ impl Bench {
     }
 
     fn plan(&self, plan: &AnyPlan, sets: &Sets, count: usize) -> Result<Timed> {
-        let operands = sets.operands();
+        let mut operands = sets.operands();
         let mut queue = self.queue()?;
-        self.time(count, |i| Ok(plan.run(&mut queue, &operands[i], sets.workspace())?))
+        self.time(count, |i| Ok(plan.run(&mut queue, &mut operands[i], sets.workspace())?))
     }
 
     /// Times the copy kernel.

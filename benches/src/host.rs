@@ -92,7 +92,8 @@ pub fn cuda() -> Result<Vec<HostLine>> {
     let erased: AnyPlan = plan.clone().erase();
     let inputs = [&x, &weight, &weight].map(|m| Operand::from(Mem::from(m)));
     let outputs = [&y, &mean, &rstd].map(|m| Operand::from(MemMut::from(m)));
-    let bound = erased.bind(&[inputs, outputs].concat(), Workspace::new(&workspace))?;
+    let operands: Vec<Operand<'_>> = inputs.into_iter().chain(outputs).collect();
+    let bound = erased.bind(&operands, Workspace::new(&workspace))?;
     // Few enough calls that the stream's own queue does not fill up and make the host wait.
     const CALLS: usize = 200;
     let [raw, run, replay] = ns_each(CALLS, |which| {
@@ -168,7 +169,7 @@ pub fn wgpu() -> Result<Vec<HostLine>> {
     let workspace = device.alloc(plan.workspace().bytes.max(4))?;
     let inputs = [&x, &weight, &weight].map(|m| Operand::from(Mem::from(m)));
     let outputs = [&y, &mean, &rstd].map(|m| Operand::from(MemMut::from(m)));
-    let operands = [inputs, outputs].concat();
+    let mut operands: Vec<Operand<'_>> = inputs.into_iter().chain(outputs).collect();
     let bound = plan.bind(&operands, Workspace::new(&workspace))?;
     let bare = Raw::new(raw, [&x, &weight, &weight, &y, &mean, &rstd])?;
     const CALLS: usize = 500;
@@ -182,7 +183,7 @@ pub fn wgpu() -> Result<Vec<HostLine>> {
             }),
             1 => {
                 let mut lent = Queue::wgpu_pass(device, &mut pass)?;
-                timed(CALLS, || Ok(plan.run(&mut lent, &operands, Workspace::new(&workspace))?))
+                timed(CALLS, || Ok(plan.run(&mut lent, &mut operands, Workspace::new(&workspace))?))
             }
             _ => {
                 let mut lent = Queue::wgpu_pass(device, &mut pass)?;

@@ -10,10 +10,11 @@ use baracuda_ops_tests::arena::{Arena, InPlace, Layout, POISON};
 use baracuda_ops_tests::case::Case;
 use baracuda_ops_tests::faulty::{Fault, Faulty};
 use baracuda_ops_tests::floor::{self, Ended, Record};
-use baracuda_ops_tests::judge::{budget, units};
+use baracuda_ops_tests::judge::{Expected, budget, compare, units};
 use baracuda_ops_tests::matrix;
 use baracuda_ops_tests::modes::{Mode, run_and_judge, same_bits};
 use baracuda_ops_tests::target::TARGETS;
+use baracuda_ops_tests::values::Tensors;
 
 /// The workspace that the reference, which needs none, pretends to need.
 const WORKSPACE: WorkspaceReq = WorkspaceReq { bytes: 64, align: 16 };
@@ -27,9 +28,15 @@ fn plan(case: &Case) -> AnyPlan {
 }
 
 fn outcome(line: &str, fault: Fault) -> Result<f64, String> {
+    outcome_with(line, fault, |_| {})
+}
+
+/// With inputs that are changed before the run.
+fn outcome_with(line: &str, fault: Fault, change: impl Fn(&mut Tensors)) -> Result<f64, String> {
     let case = case(line);
     let plan = plan(&case);
-    let inputs = case.inputs(0).unwrap();
+    let mut inputs = case.inputs(0).unwrap();
+    change(&mut inputs);
     let layout = Layout::Apart { shift: 0 };
     let mut arena = Arena::new(plan.slots(), WORKSPACE, &inputs, layout, InPlace::No, POISON);
     let executor = Faulty { plan: &plan, fault };
@@ -93,6 +100,60 @@ fn infinities_that_are_none() {
         assert_eq!(units(f32, wrong, f64::INFINITY, 1.0), f64::INFINITY);
     }
     assert_eq!(units(f32, f64::INFINITY, 1.0, 1.0), f64::INFINITY);
+}
+
+/// A backward and forwards in inference.
+const INFERENCE: &str = r#"batch_norm_backward {"x":{"dtype":"f32","dims":[3,4,5,7]},"weight":"f32","bias":"f32","activation":"silu","inference":true,"eps":1e-5,"dx":true,"dweight":true,"dbias":true}"#;
+const BOUNDED: [&str; 2] = [
+    r#"batch_norm {"x":{"dtype":"f32","dims":[3,4,5,7]},"weight":"f32","bias":"f32","inference":true,"activation":"sigmoid","eps":1e-5}"#,
+    r#"batch_norm {"x":{"dtype":"bf16","dims":[3,4,5,7]},"inference":true,"activation":"tanh","eps":1e-5}"#,
+];
+
+#[test]
+fn a_wrong_number_beside_an_infinity_that_an_activation_bounds() {
+    // The derivative there is 0 and the error of the argument was infinite: their product is no budget.
+    for line in BOUNDED {
+        for data in ["inf", "neg_inf"] {
+            is_caught(&format!("{line} {data}"), Fault::ScalesOutputs, "units");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_number_beside_an_infinite_bias() {
+    let infinite = |inputs: &mut Tensors| {
+        let bias = inputs.0.iter_mut().find(|t| t.name == "bias").unwrap();
+        (bias.values[1], bias.values[2]) = (f64::INFINITY, f64::NEG_INFINITY);
+    };
+    for line in [INFERENCE, CHANNELS_BACKWARD, BOUNDED[0]] {
+        outcome_with(line, Fault::None, infinite).unwrap();
+        let why = outcome_with(line, Fault::ScalesOutputs, infinite).expect_err("the fault was not caught");
+        assert!(why.contains("units"), "{why}");
+    }
+    // One sample and one group: every budget is made of the infinite bias.
+    let line = r#"group_norm_backward {"x":{"dtype":"f32","dims":[1,4,35]},"groups":1,"weight":"f32","bias":"f32","activation":"silu","dx":true}"#;
+    outcome_with(line, Fault::None, infinite).unwrap();
+    outcome_with(line, Fault::ScalesOutputs, infinite).expect_err("the fault was not caught");
+}
+
+#[test]
+fn a_budget_that_is_none() {
+    let case = case(PLAIN);
+    let y = &case.slots()[1];
+    let expected = |value, budget| Expected { name: "y".into(), values: vec![1.0, value], budgets: vec![1.0, budget] };
+    for budget in [f64::NAN, f64::INFINITY, -1.0] {
+        let why = compare(y, &[1.0, 3.0], &expected(3.0, budget)).unwrap_err().to_string();
+        assert!(why.contains("y[1], expected 3e0, has a budget of"), "{why}");
+        // Where the value is no finite number its class alone is judged.
+        for class in [f64::NAN, f64::INFINITY] {
+            assert_eq!(compare(y, &[1.0, class], &expected(class, budget)).unwrap().units, 0.0);
+            for wrong in [1.0, f64::NEG_INFINITY] {
+                assert_eq!(compare(y, &[1.0, wrong], &expected(class, budget)).unwrap().units, f64::INFINITY);
+            }
+        }
+    }
+    assert_eq!(compare(y, &[1.0, 3.0], &expected(3.0, 0.0)).unwrap().units, 0.0);
+    assert_eq!(compare(y, &[1.0, 3.5], &expected(3.0, 0.0)).unwrap().units, f64::INFINITY);
 }
 
 #[test]

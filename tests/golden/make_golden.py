@@ -20,6 +20,7 @@ from sklearn.datasets import load_digits
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import case_file
+import golden_activation
 import golden_channel_norm
 import golden_local_response_norm
 
@@ -391,6 +392,7 @@ def main():
     rms_norm_cases(folder)
     golden_channel_norm.cases(lambda *contents: write(folder, *contents))
     golden_local_response_norm.cases(lambda *contents: write(folder, *contents))
+    golden_activation.cases(lambda *contents: write(folder, *contents))
     softmax_cases(folder)
     total = sum(written.values())
     assert total <= MAX_TOTAL_BYTES, f"{total} bytes in all"

@@ -85,8 +85,8 @@ impl Repeated {
             Access::In => Operand::from(Mem::from(buffer)),
             _ => MemMut::from(buffer).into(),
         };
-        let operands: Vec<Operand<'_>> = self.plan.slots().iter().zip(&self.buffers).map(of).collect();
-        self.plan.run(queue, &operands, Workspace::new(&self.workspace))
+        let mut operands: Vec<Operand<'_>> = self.plan.slots().iter().zip(&self.buffers).map(of).collect();
+        self.plan.run(queue, &mut operands, Workspace::new(&self.workspace))
     }
 
     /// Compares the first period with the reference and the others with the first, bit by bit. Outputs without rows are sums over all

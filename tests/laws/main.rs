@@ -5,16 +5,19 @@ use std::collections::BTreeMap;
 use std::process::{Command, ExitCode};
 
 use baracuda_ops::{
-    Activation, AnyDescriptor, AnyPlan, BatchNormDescriptor, Bound, Buffer, CacheStats, DType, Device, Error,
-    Gradients, GroupNormDescriptor, InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardDescriptor,
-    LayerNormDescriptor, Mem, MemMut, Plan, PlanCache, PlanOptions, Queue, RmsNormDescriptor, SoftmaxDescriptor,
-    TensorDesc, Workspace,
+    Activation, AnyDescriptor, AnyPlan, BatchNormArgs, BatchNormBackwardArgs, BatchNormDescriptor, Bound, Buffer,
+    CacheStats, DType, Descriptor, Device, Error, Gradients, GroupNormArgs, GroupNormBackwardArgs, GroupNormDescriptor,
+    InstanceNormArgs, InstanceNormBackwardArgs, InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardArgs,
+    LayerNormBackwardDescriptor, LayerNormDescriptor, LocalResponseNormArgs, LocalResponseNormBackwardArgs, Mem,
+    MemMut, Operand, Plan, PlanCache, PlanOptions, Queue, RmsNormArgs, RmsNormBackwardArgs, RmsNormDescriptor,
+    SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::target::{TARGETS, target};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rayon::prelude::*;
 
+mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(feature = "wgpu")]
@@ -30,7 +33,7 @@ type Outcome = Result<(), Failed>;
 fn is_send_and_sync<T: Send + Sync>() {}
 fn is_send<T: Send>() {}
 
-/// Plans, devices, descriptors and caches go anywhere; queues move between threads.
+/// Plans, devices, descriptors and caches go anywhere; queues and operands move between threads.
 const _: fn() = || {
     is_send_and_sync::<Device>();
     is_send_and_sync::<Buffer>();
@@ -43,7 +46,31 @@ const _: fn() = || {
     is_send_and_sync::<Error>();
     is_send_and_sync::<PlanOptions>();
     is_send::<Queue<'static>>();
+    is_send::<Mem<'static>>();
+    is_send::<MemMut<'static>>();
+    is_send::<Operand<'static>>();
+    is_send::<Workspace<'static>>();
+    is_send::<BatchNormArgs<'static>>();
+    is_send::<BatchNormBackwardArgs<'static>>();
+    is_send::<GroupNormArgs<'static>>();
+    is_send::<GroupNormBackwardArgs<'static>>();
+    is_send::<InstanceNormArgs<'static>>();
+    is_send::<InstanceNormBackwardArgs<'static>>();
+    is_send::<LayerNormArgs<'static>>();
+    is_send::<LayerNormBackwardArgs<'static>>();
+    is_send::<LocalResponseNormArgs<'static>>();
+    is_send::<LocalResponseNormBackwardArgs<'static>>();
+    is_send::<RmsNormArgs<'static>>();
+    is_send::<RmsNormBackwardArgs<'static>>();
+    is_send::<SoftmaxArgs<'static>>();
+    is_send::<SoftmaxBackwardArgs<'static>>();
 };
+
+/// So that code for any op may rely on it.
+#[expect(dead_code, reason = "compiling it is the test")]
+fn args_of_any_op_are_send<D: Descriptor>(args: D::Args<'_>) -> impl Send {
+    args
+}
 
 fn main() -> ExitCode {
     if std::env::var_os(TELL).is_some() {
@@ -76,6 +103,7 @@ fn main() -> ExitCode {
         trials.push(on("refused_runs_touch_nothing", refused_runs));
         trials.push(on("a_queue_of_another_device_is_refused", other_queue));
     }
+    trials.extend(cpu::LAWS.map(|(name, law)| Trial::test(format!("{name}/cpu"), || Ok(law()?))));
     #[cfg(feature = "wgpu")]
     for (name, law) in wgpu::LAWS {
         let absent = target("wgpu").and_then(|target| target.device.as_ref().err().cloned());
@@ -338,15 +366,15 @@ fn operands(add: &mut impl FnMut(&'static str, Option<Error>)) {
     );
     add("in place without a partner", with(&|a| a.weight(Mem::in_place())));
     let erased = plan.erase();
-    add("operand count", erased.run(&mut queue, &[], Workspace::none()).err());
-    let read_only = [
+    add("operand count", erased.run(&mut queue, &mut [], Workspace::none()).err());
+    let mut read_only = [
         Mem::host(&input).into(),
         Mem::host(&weight).into(),
         Mem::host(&input).into(),
         Mem::host(&input).into(),
         Mem::host(&input).into(),
     ];
-    add("read only", erased.run(&mut queue, &read_only, Workspace::none()).err());
+    add("read only", erased.run(&mut queue, &mut read_only, Workspace::none()).err());
 }
 
 /// Refusals of buffers and their ranges.

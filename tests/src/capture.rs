@@ -70,8 +70,9 @@ fn capture(case: &Case) -> Result<f64> {
     device.queue().finish()?;
 
     // SAFETY: the buffers outlive the replays.
-    let captured =
-        unsafe { Captured::new(&device, |queue| plan.run(queue, &memory.operands(&first), memory.workspace(&first))) }?;
+    let captured = unsafe {
+        Captured::new(&device, |queue| plan.run(queue, &mut memory.operands(&first), memory.workspace(&first)))
+    }?;
     let launches = captured.kernels()?;
     ensure!(launches <= plan.info().launches as usize, "{launches} nodes, {} launches", plan.info().launches);
     captured.replay()?;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use baracuda_ops::{Access, AnyDescriptor, Backend, DType, Slot};
 
 use crate::ops::subject;
-use crate::values::{Tensors, gather, scatter};
+use crate::values::{Tensors, gather, greatest, scatter};
 
 /// What the main input looks like. Other operands are random where the op does not say otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,11 +33,51 @@ pub enum Data {
     /// 50 in the first sixteenth of a row, or in the first 256 elements of a long one, then 0 with a standard deviation of 0.001: far from
     /// what moments in one pass are taken about.
     Step,
+    /// Rows of the greatest magnitudes that the op takes: see [`Huge`].
+    Huge,
+}
+
+/// Rows of [`Data::Huge`], of six kinds in turn: numbers near 1e9, numbers near 1e30, the least one throughout, the largest one throughout,
+/// both at random, and a standard normal row a quarter of which is the least one, as masks write it. All are clipped to what the op takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Huge {
+    /// The greatest magnitude.
+    pub largest: f64,
+    /// The greatest magnitude of a row of one number.
+    pub constant: f64,
+}
+
+impl Huge {
+    /// Up to the greatest finite number of a type.
+    pub fn of(dtype: DType) -> Self {
+        Self { largest: greatest(dtype), constant: greatest(dtype) }
+    }
+
+    /// No more than these magnitudes of rows in general and of rows of one number.
+    pub fn at_most(self, largest: f64, constant: f64) -> Self {
+        let largest = self.largest.min(largest);
+        Self { largest, constant: self.constant.min(constant).min(largest) }
+    }
+
+    fn value(self, row: u64, random: &mut Random) -> f64 {
+        let normal = random.normal();
+        let value = match row % 6 {
+            0 => 1e9 * normal,
+            1 => 1e30 * normal,
+            2 => -self.constant,
+            3 => self.constant,
+            4 => self.largest.copysign(normal),
+            // A quarter of all standard normal numbers is below this one.
+            _ if normal < -0.6745 => -self.largest,
+            _ => normal,
+        };
+        value.clamp(-self.largest, self.largest)
+    }
 }
 
 impl Data {
     /// Every kind.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Normal,
         Self::LargeMean,
         Self::Constant,
@@ -48,6 +88,7 @@ impl Data {
         Self::Tiny,
         Self::Large,
         Self::Step,
+        Self::Huge,
     ];
 
     /// The word for it in repro lines.
@@ -63,6 +104,7 @@ impl Data {
             Self::Tiny => "tiny",
             Self::Large => "large",
             Self::Step => "step",
+            Self::Huge => "huge",
         }
     }
 
@@ -73,6 +115,11 @@ impl Data {
 
     /// `rows` rows of `cols` values.
     pub fn rows(self, dtype: DType, rows: u64, cols: u64, random: &mut Random) -> Vec<f64> {
+        self.rows_within(Huge::of(dtype), dtype, rows, cols, random)
+    }
+
+    /// The same for an op that does not take every magnitude.
+    pub fn rows_within(self, huge: Huge, dtype: DType, rows: u64, cols: u64, random: &mut Random) -> Vec<f64> {
         let tiny = match dtype {
             DType::F16 => 1e-7,
             DType::F64 => 1e-160,
@@ -87,6 +134,7 @@ impl Data {
                 Self::Large => 10000.0 * random.normal(),
                 Self::Step if i % cols < step => 50.0,
                 Self::Step => 0.001 * random.normal(),
+                Self::Huge => huge.value(i / cols, random),
                 _ => random.normal(),
             })
             .collect();

@@ -22,7 +22,7 @@ impl Executor for OnDevice<'_> {
         let device = self.0.device();
         let memory = Uploaded::new(device, arena)?;
         let mut queue = device.queue();
-        self.0.run(&mut queue, &memory.operands(arena), memory.workspace(arena))?;
+        self.0.run(&mut queue, &mut memory.operands(arena), memory.workspace(arena))?;
         memory.download(&mut queue, arena)
     }
 }

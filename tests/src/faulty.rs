@@ -36,6 +36,8 @@ pub enum Fault {
     ReadsWorkspace,
     /// Every output is the same number.
     WritesOneNumber,
+    /// Every output is half as much again.
+    ScalesOutputs,
 }
 
 /// A plan on the CPU with a fault.
@@ -97,6 +99,7 @@ impl Executor for Faulty<'_> {
                 each(arena, |v| v + f64::from(left));
             }
             Fault::WritesOneNumber => each(arena, |_| 0.5),
+            Fault::ScalesOutputs => each(arena, |v| 1.5 * v),
         }
         Ok(())
     }

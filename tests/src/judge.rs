@@ -22,6 +22,11 @@ pub fn budget(output: DType, accumulator: DType, y: f64, x: f64) -> f64 {
     output.unit_roundoff() * y.abs() + accumulator.unit_roundoff() * x + underflow
 }
 
+/// A budget's own term, or 0 where infinities in it leave no budget: the value is exact there, or none.
+pub fn finite(own: f64) -> f64 {
+    if own.is_finite() { own } else { 0.0 }
+}
+
 /// The largest error of an output in units of its budget, where it is, and what was found there.
 #[derive(Clone, Debug, Default)]
 pub struct Worst {
@@ -62,16 +67,19 @@ pub fn units(dtype: DType, actual: f64, expected: f64, budget: f64) -> f64 {
 /// Compares an output with what it should be.
 ///
 /// # Errors
-/// A length that differs.
+/// A length that differs, or a finite value whose budget is infinite, negative or NaN: such a budget judges nothing.
 pub fn compare(slot: &Slot, actual: &[f64], expected: &Expected) -> Result<Worst> {
     if actual.len() != expected.values.len() || actual.len() != expected.budgets.len() {
         bail!("{}: {} elements, {} expected", slot.name, actual.len(), expected.values.len());
     }
     let mut worst = Worst::default();
     for (i, (&a, (&e, &b))) in actual.iter().zip(expected.values.iter().zip(&expected.budgets)).enumerate() {
+        if e.is_finite() && !(b.is_finite() && b >= 0.0) {
+            bail!("{}[{i}], expected {e:e}, has a budget of {b:e}, which judges nothing", slot.name);
+        }
         let found = units(slot.desc.dtype(), a, e, b);
-        // A NaN comes from a budget that is none, and is a failure.
-        let units = if found.is_nan() { f64::INFINITY } else { found };
+        // An error of 0 in a budget of 0.
+        let units = if found.is_nan() { 0.0 } else { found };
         if units > worst.units {
             let words = format!("{}[{i}] is {a:e}, expected {e:e} within {b:.3e}: {units:.2} units", slot.name);
             worst = Worst { units, words, ..Worst::default() };

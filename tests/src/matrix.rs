@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use baracuda_ops::Backend;
 
-use crate::case::{Case, hash};
+use crate::case::{Case, Data, hash};
 use crate::floor::{Ended, Record};
 use crate::modes::{self, Mode, Outcome};
 use crate::ops::SUBJECTS;
@@ -74,7 +74,9 @@ impl Entry {
             false => SOFTWARE_VALUES,
         };
         let is_small = self.case.is_core || self.case.bytes() <= SOFTWARE_BYTES;
-        self.is_first || self.shows_form || is_small && hash(&self.case.line()).is_multiple_of(share)
+        // The greatest magnitudes once for each op and type: other data has the shaders compiled.
+        let is_huge = self.case.is_core && self.case.data == Data::Huge && self.mode == Mode::Values && !is_again;
+        self.is_first || self.shows_form || is_huge || is_small && hash(&self.case.line()).is_multiple_of(share)
     }
 
     /// A record of the trial.

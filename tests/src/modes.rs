@@ -255,12 +255,12 @@ impl Trial<'_> {
             let memory = Uploaded::new(self.device, &arena)?;
             let mut queue = self.device.queue();
             let short = Place { bytes: exact.bytes - 1, ..exact };
-            let result = self.plan.run(&mut queue, &memory.operands(&arena), memory.part(short));
+            let result = self.plan.run(&mut queue, &mut memory.operands(&arena), memory.part(short));
             let Err(Error::TooSmall { operand: "workspace", need_bytes, got_bytes, .. }) = result else {
                 bail!("one byte of workspace less must be TooSmall, got {result:?}");
             };
             ensure!((need_bytes, got_bytes) == (exact.bytes, short.bytes), "{result:?} for {short:?}");
-            let absent = self.plan.run(&mut queue, &memory.operands(&arena), Workspace::none());
+            let absent = self.plan.run(&mut queue, &mut memory.operands(&arena), Workspace::none());
             ensure!(matches!(absent, Err(Error::TooSmall { operand: "workspace", got_bytes: 0, .. })), "{absent:?}");
             let mut after = arena.clone();
             memory.download(&mut queue, &mut after)?;

@@ -97,14 +97,14 @@ pub(crate) fn run(case: &Case, _: &AnyPlan, target: &Target, _: &Device) -> Resu
     {
         // One pass holds both runs.
         let mut queue = Queue::wgpu(&lender.handle, &mut encoder)?;
-        plan.run(&mut queue, &a.operands(&first), a.workspace(&first))?;
-        plan.run(&mut queue, &b.operands(&second), b.workspace(&second))?;
+        plan.run(&mut queue, &mut a.operands(&first), a.workspace(&first))?;
+        plan.run(&mut queue, &mut b.operands(&second), b.workspace(&second))?;
         queue.finish()?;
     }
     {
         let mut pass = encoder.begin_compute_pass(&Default::default()).forget_lifetime();
         let mut queue = Queue::wgpu_pass(&lender.handle, &mut pass)?;
-        plan.run(&mut queue, &c.operands(&third), c.workspace(&third))?;
+        plan.run(&mut queue, &mut c.operands(&third), c.workspace(&third))?;
     }
     // Nothing has been submitted yet: the outputs are still poison.
     let mut untouched = first.clone();

@@ -114,6 +114,21 @@ impl Activation {
             Self::Tanh => dy * tanh_slope(x),
         }
     }
+
+    /// Whether the derivative is a function of the result, so that [`gradient_from_output`](Self::gradient_from_output) has a value.
+    pub const fn has_gradient_from_output(self) -> bool {
+        matches!(self, Self::Relu | Self::Sigmoid | Self::Tanh)
+    }
+
+    /// As [`gradient`](Self::gradient), given the result `y` in place of x; NaN for activations whose derivative is no function of y.
+    pub fn gradient_from_output(self, y: f64, dy: f64) -> f64 {
+        match self {
+            Self::Relu => select(y, 0.0, dy),
+            Self::Sigmoid => dy * (y * (1.0 - y)),
+            Self::Tanh => dy * ((1.0 - y) * (1.0 + y)),
+            Self::Identity | Self::GeluErf | Self::GeluTanh | Self::Silu => f64::NAN,
+        }
+    }
 }
 
 /// `at_most_zero` where `x <= 0`, else, and for a NaN, `above`.
@@ -263,6 +278,19 @@ mod tests {
                 assert!((slope - gradient).abs() < 1e-9, "{activation:?} at {x}: {slope} {gradient}");
             }
         }
+    }
+
+    #[test]
+    fn gradients_from_the_output_are_those_from_the_input() {
+        for activation in Activation::ALL.into_iter().filter(|a| a.has_gradient_from_output()) {
+            for i in -40..40 {
+                let x = f64::from(i) / 8.0 + 0.03;
+                let (gradient, from_y) =
+                    (activation.gradient(x, 1.5), activation.gradient_from_output(activation.apply(x), 1.5));
+                assert!((gradient - from_y).abs() < 1e-14, "{activation:?} at {x}: {gradient} {from_y}");
+            }
+        }
+        assert_eq!(Activation::Relu.gradient_from_output(f64::NAN, 3.0), 3.0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 pub mod activation;
 mod fields;
 pub mod norm;
+pub mod pointwise;
 mod rows;
 pub mod softmax;
 
@@ -10,5 +11,5 @@ pub mod softmax;
 #[cfg(feature = "wgpu")]
 #[doc(hidden)]
 pub fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    norm::wgsl_variants().chain(softmax::wgsl_variants())
+    norm::wgsl_variants().chain(softmax::wgsl_variants()).chain(pointwise::wgsl_variants())
 }

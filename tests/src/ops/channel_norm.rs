@@ -7,10 +7,11 @@ use baracuda_ops::{Activation, AnyDescriptor, Backend, DType, Error, Gradients, 
 use serde_json::Value;
 
 use super::{
-    CHAIN, Contract, FLOATS, RunTyped, Subject, channels_last as last, dense, features, json_of, run_in_f64, strided,
+    CHAIN, Contract, FLOATS, RunTyped, Subject, channels_last as last, dense, features, huge_of_norm, json_of,
+    run_in_f64, strided,
 };
-use crate::case::{Case, Data, Random, distinct};
-use crate::judge::{Expected, budget};
+use crate::case::{Case, Data, Huge, Random, distinct};
+use crate::judge::{Expected, budget, finite};
 use crate::values::Tensors;
 
 /// Where the statistics come from, and what becomes of the running ones.
@@ -335,6 +336,16 @@ fn forward_cases<F: Family>() -> Vec<Case> {
             for (form, core) in options::<F>(x) {
                 add(form, Data::Normal, core && dtype != DType::F16);
             }
+            // The greatest magnitudes, a channel or more of each kind; infinities that an activation bounds.
+            let affine = Form::affine(x, F::groups(6), dtype);
+            add(affine.clone(), Data::Huge, true);
+            if F::HAS_RUNNING {
+                let inference = affine.running(Running::Inference);
+                add(inference.clone(), Data::Huge, true);
+                for (activation, data) in [(Activation::Sigmoid, Data::Inf), (Activation::Tanh, Data::NegInf)] {
+                    add(inference.clone().act(activation), data, false);
+                }
+            }
         }
         for (dims, groups, core) in F::SHAPES.iter().filter(|s| is_kept(dtype, s.0, s.2)) {
             for x in [dense(dtype, dims), last(dtype, dims)] {
@@ -508,6 +519,7 @@ fn backward_cases<F: Family>() -> Vec<Case> {
                 }
             }
             let affine = Form::affine(x, F::groups(6), dtype);
+            add(GradientForm::all(affine.clone()), Data::Huge, true);
             let activations = match (dtype, x.is_contiguous()) {
                 (DType::F32, true) | (DType::BF16, false) => {
                     &[Activation::Identity, Activation::Silu, Activation::Relu][..]
@@ -775,7 +787,7 @@ fn is_cpu_only(descriptor: &AnyDescriptor) -> bool {
 
 fn forward_input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
     let fields = Fields::of(&case.descriptor)?;
-    Ok(input(case.data, slot, &fields, random))
+    Ok(input(case.data, false, slot, &fields, random))
 }
 
 fn backward_input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensors) -> Result<Vec<f64>> {
@@ -787,7 +799,7 @@ fn backward_input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensor
         (data, _) => data,
     };
     if !matches!(slot.name, "mean" | "rstd") {
-        return Ok(input(data, slot, &fields, random));
+        return Ok(input(data, true, slot, &fields, random));
     }
     let x = before.values("x").context("x comes before the statistics")?;
     let op = case.descriptor.name().trim_end_matches("_backward");
@@ -795,10 +807,14 @@ fn backward_input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensor
     Ok(statistics[slot.name].clone())
 }
 
-fn input(data: Data, slot: &Slot, fields: &Fields, random: &mut Random) -> Vec<f64> {
-    let elements = slot.desc.elements();
+fn input(data: Data, is_backward: bool, slot: &Slot, fields: &Fields, random: &mut Random) -> Vec<f64> {
+    let (dtype, elements) = (slot.desc.dtype(), slot.desc.elements());
+    let huge = match fields.is_inference {
+        true => Huge::of(dtype).at_most(2f64.powi(100), f64::MAX),
+        false => huge_of_norm(dtype, fields.group_elements() as u64, is_backward, true),
+    };
     let rows = |data: Data, random: &mut Random| {
-        data.rows(slot.desc.dtype(), (fields.batch * fields.channels) as u64, fields.spatial as u64, random)
+        data.rows_within(huge, dtype, (fields.batch * fields.channels) as u64, fields.spatial as u64, random)
     };
     match slot.name {
         "x" | "dy" => rows(data, random),
@@ -895,9 +911,10 @@ impl Affine<'_> {
         xhat * self.weight(i) + self.bias(i) + self.residual.map_or(0.0, |r| r[i])
     }
 
+    /// What the pre-activation may be off by, in units of `u_A`; an infinite one is exact.
     fn error(&self, i: usize, xhat: f64) -> f64 {
         let residual = self.residual.map_or(0.0, |r| r[i].abs());
-        self.weight(i).abs() * (self.relative * xhat.abs() + 4.0) + 2.0 * self.bias(i).abs() + 2.0 * residual
+        finite(self.weight(i).abs() * (self.relative * xhat.abs() + 4.0) + 2.0 * self.bias(i).abs() + 2.0 * residual)
     }
 }
 
@@ -948,7 +965,7 @@ fn expect_forward(
     });
     expected.push(Expected { name: "y".into(), budgets: budgets.collect(), values: y });
     // Groups of nothing have a mean of 0 and no rstd.
-    let left = |rstd: f64| if rstd.is_finite() { 4.0 / rstd } else { 0.0 };
+    let left = |rstd: f64| finite(4.0 / rstd);
     if !fields.is_inference {
         let budgets = mean.iter().zip(&rstd).map(|(&m, &r)| budget(accumulator, accumulator, m, left(r))).collect();
         expected.push(Expected { name: "mean".into(), values: mean.clone(), budgets });

@@ -11,8 +11,8 @@ use baracuda_ops::{
 use serde_json::Value;
 
 use super::{Contract, FLOATS, Named, Subject, channels_last, dense, features, json_of, run_in_f64, strided};
-use crate::case::{Case, Data, Random, distinct};
-use crate::judge::{Expected, budget};
+use crate::case::{Case, Data, Huge, Random, distinct};
+use crate::judge::{Expected, budget, finite};
 use crate::values::Tensors;
 
 pub(super) const FORWARD: Subject = Subject {
@@ -136,6 +136,9 @@ fn forms() -> Vec<(Form, Data, bool)> {
         add(Form { y: Some(channels_last(dtype, &[2, 8, 4, 6])), ..Form::strong(x, 5) }, Data::Normal, true);
         add(Form::strong(strided(dtype, &[2, 8, 4, 6], &[400, 50, 10, 1]), 5), Data::Normal, true);
         add(Form::strong(strided(dtype, &[2, 8, 6], &[0, 6, 1]), 3), Data::Normal, false);
+        // The greatest magnitudes, a sample of each kind.
+        add(Form::strong(dense(dtype, &[6, 16, 2, 2]), 5), Data::Huge, true);
+        add(Form::strong(channels_last(dtype, &[6, 16, 2, 2]), 5), Data::Huge, true);
         for data in Data::ALL.into_iter().filter(|data| *data != Data::Normal) {
             for x in [dense(dtype, &[3, 20, 5, 5]), channels_last(dtype, &[3, 24, 2, 3])] {
                 for size in [4, 5] {
@@ -172,7 +175,11 @@ fn is_cpu_only(descriptor: &AnyDescriptor) -> bool {
 fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
     let dims = slot.desc.dims();
     let data = if slot.name == "dy" { Data::Normal } else { case.data };
-    Ok(data.rows(slot.desc.dtype(), dims[0], dims[1..].iter().product(), random))
+    let dtype = slot.desc.dtype();
+    // docs/numerics.md, Valid inputs.
+    let largest = 2f64.powi(if dtype == DType::F64 { 200 } else { 60 });
+    let huge = Huge::of(dtype).at_most(largest, largest);
+    Ok(data.rows_within(huge, dtype, dims[0], dims[1..].iter().product(), random))
 }
 
 /// The fields that the harness reads back from a descriptor.
@@ -235,11 +242,6 @@ impl Fields {
     fn factor(&self, d: f64) -> f64 {
         16.0 + 4.0 * self.beta * d.log2().abs()
     }
-}
-
-/// Nothing where an infinite d leaves no budget: the value is then exact.
-fn finite(own: f64) -> f64 {
-    if own.is_finite() { own } else { 0.0 }
 }
 
 const FORWARD_CONTRACTS: &[Contract] = &[Contract {

@@ -8,10 +8,11 @@ use baracuda_ops::{
 };
 use serde_json::Value;
 
-use crate::case::{Case, Random};
+use crate::case::{Case, Huge, Random};
 use crate::judge::Expected;
 use crate::values::Tensors;
 
+mod activation;
 mod batch_norm;
 mod channel_norm;
 mod group_norm;
@@ -38,6 +39,8 @@ pub static SUBJECTS: &[Subject] = &[
     local_response_norm::BACKWARD,
     softmax::FORWARD,
     softmax::BACKWARD,
+    activation::FORWARD,
+    activation::BACKWARD,
 ];
 
 /// One op.
@@ -98,6 +101,16 @@ const FLOATS: [DType; 4] = [DType::F32, DType::F16, DType::BF16, DType::F64];
 
 /// The longest chain of additions plus the depth of the tree above it that the contract allows a reduction.
 const CHAIN: f64 = 48.0;
+
+/// What of [`Data::Huge`](crate::case::Data::Huge) a norm over groups of `n` elements takes: docs/numerics.md, Valid inputs.
+fn huge_of_norm(dtype: DType, n: u64, is_backward: bool, has_mean: bool) -> Huge {
+    let (squares, deviation) = if dtype == DType::F64 { (509, 400) } else { (61, 50) };
+    let largest = 2f64.powi(squares) / (n.max(1) as f64).sqrt();
+    let largest = if is_backward { largest.min(2f64.powi(deviation)) } else { largest };
+    // A row of one number is all mean: in units of sqrt(eps), of an eps of 1e-5.
+    let constant = if has_mean { 2f64.powi(20) * 1e-5f64.sqrt() } else { largest };
+    Huge::of(dtype).at_most(largest, constant)
+}
 
 fn dense(dtype: DType, dims: &[u64]) -> TensorDesc {
     TensorDesc::contiguous(dtype, dims).expect("a valid shape")
@@ -164,7 +177,7 @@ fn run_in_f64(op: &str, json: &Value, inputs: &BTreeMap<&str, &[f64]>) -> Result
             (None, _) => Mem::host(input(slot.name)?).into(),
         });
     }
-    plan.run(&mut device.queue(), &operands, Workspace::none())?;
+    plan.run(&mut device.queue(), &mut operands, Workspace::none())?;
     drop(operands);
     if !count.is_empty() {
         outputs.insert("num_batches".into(), count.iter().map(|v| *v as f64).collect());

@@ -6,9 +6,11 @@ use anyhow::{Context, Result};
 use baracuda_ops::{AnyDescriptor, Backend, DType, Error, Gradients, Slot, TensorDesc};
 use serde_json::Value;
 
-use super::{CHAIN, Contract, FLOATS, RunTyped, Subject, dense, json_of, run_in_f64, strided};
-use crate::case::{Case, Data, Random, distinct};
-use crate::judge::{Expected, budget};
+use super::{
+    CHAIN, Contract, FLOATS, RunTyped, Subject, dense, huge_of_norm, json_of, run_in_f64, strided,
+};
+use crate::case::{Case, Data, Huge, Random, distinct};
+use crate::judge::{Expected, budget, finite};
 use crate::values::Tensors;
 
 /// A forward before it is a descriptor.
@@ -182,6 +184,8 @@ fn forward_cases<F: Family>() -> Vec<Case> {
         for (form, core) in layouts::<F>(dtype) {
             add(form, Data::Normal, core);
         }
+        // The greatest magnitudes, a row or more of each kind.
+        add(Form::affine::<F>(dense(dtype, &[6, 256]), dtype), Data::Huge, true);
         // Hard data.
         for data in Data::ALL.into_iter().filter(|d| *d != Data::Normal) {
             for (rows, cols) in [(70, 128), (4, 300), (3, 5000), (2, 12288), (2, 20001)] {
@@ -351,6 +355,7 @@ fn backward_cases<F: Family>() -> Vec<Case> {
             let dh = !layouts.is_empty();
             add(GradientForm { dh, layouts, ..GradientForm::all(form) }, Data::Normal, core);
         }
+        add(GradientForm::all(Form::affine::<F>(x, dtype)), Data::Huge, true);
         for data in Data::ALL.into_iter().filter(|d| *d != Data::Normal) {
             for (rows, cols) in [(4, 300), (3, 5000), (2, 20001)] {
                 let form = Form::affine::<F>(dense(dtype, &[rows, cols]), DType::F32);
@@ -412,7 +417,9 @@ fn is_cpu_only(descriptor: &AnyDescriptor) -> bool {
 
 fn forward_input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
     let fields = Fields::of(&case.descriptor)?;
-    Ok(input(case.data, slot, &fields, random))
+    let has_mean = case.descriptor.name() == "layer_norm";
+    let huge = huge_of_norm(slot.desc.dtype(), fields.cols, false, has_mean);
+    Ok(input(case.data, huge, slot, &fields, random))
 }
 
 fn backward_input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensors) -> Result<Vec<f64>> {
@@ -424,7 +431,9 @@ fn backward_input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensor
         (data, _) => data,
     };
     if !matches!(slot.name, "mean" | "rstd") {
-        return Ok(input(data, slot, &fields, random));
+        let has_mean = case.descriptor.name() == "layer_norm_backward";
+        let huge = huge_of_norm(slot.desc.dtype(), fields.cols, true, has_mean);
+        return Ok(input(data, huge, slot, &fields, random));
     }
     let x = before.values("x").context("x comes before the statistics")?;
     let mut json = forward_json(&fields);
@@ -434,10 +443,10 @@ fn backward_input(case: &Case, slot: &Slot, random: &mut Random, before: &Tensor
     Ok(statistics[slot.name].clone())
 }
 
-fn input(data: Data, slot: &Slot, fields: &Fields, random: &mut Random) -> Vec<f64> {
+fn input(data: Data, huge: Huge, slot: &Slot, fields: &Fields, random: &mut Random) -> Vec<f64> {
     let elements = slot.desc.elements();
     match slot.name {
-        "x" | "dy" => data.rows(slot.desc.dtype(), fields.rows, fields.cols, random),
+        "x" | "dy" => data.rows_within(huge, slot.desc.dtype(), fields.rows, fields.cols, random),
         "weight" => (0..elements).map(|_| 1.0 - fields.offset() + 0.5 * random.normal()).collect(),
         _ => (0..elements).map(|_| random.normal()).collect(),
     }
@@ -533,7 +542,7 @@ fn expect_forward(
     if outputs.get("mean").is_some() {
         let mean = mean.context("no mean")?;
         // Rows of no columns have a mean of 0 and no rstd.
-        let left = |rstd: f64| if rstd.is_finite() { 4.0 / rstd } else { 0.0 };
+        let left = |rstd: f64| finite(4.0 / rstd);
         let budgets = mean.iter().zip(&rstd).map(|(&m, &r)| budget(accumulator, accumulator, m, left(r))).collect();
         expected.push(Expected { name: "mean".into(), values: mean, budgets });
     }

@@ -216,6 +216,14 @@ fn forms() -> Vec<(Form, Data, bool)> {
         for (form, core) in layouts(dtype) {
             add(form, Data::Normal, core);
         }
+        // The greatest magnitudes, a line or more of each kind.
+        for (x, axis) in [(dense(dtype, &[6, 256]), 1), (dense(dtype, &[2, 30, 34]), 1)] {
+            for log in [false, true] {
+                for scale in [1.0, 0.1118, 0.0] {
+                    add(Form { log, scale, ..Form::plain(x, axis) }, Data::Huge, scale != 0.0);
+                }
+            }
+        }
         for data in Data::ALL.into_iter().filter(|data| *data != Data::Normal) {
             let shapes: [(&[u64], usize); 5] =
                 [(&[4, 300], 1), (&[3, 5000], 1), (&[3, 40_001], 1), (&[2, 21, 20], 1), (&[1, 3000, 12], 1)];
@@ -368,10 +376,15 @@ fn expect_forward(
     let values = reference.remove("y").context("no y")?;
     let mut budgets = vec![0.0; values.len()];
     for line in fields.lines() {
-        let scaled = |at: &usize| fields.scale * x[*at];
-        let largest = line.iter().map(scaled).fold(f64::NEG_INFINITY, f64::max);
+        let scaled = |x: f64| fields.scale * x;
+        let largest = line.iter().map(|at| x[*at]).reduce(if fields.scale < 0.0 { f64::min } else { f64::max });
+        let largest = largest.unwrap_or_default();
         for at in &line {
-            let (t, y) = ((scaled(at) - largest).abs(), values[*at]);
+            // x times the scale may leave f64, and so may a difference of signs that differ.
+            let difference = x[*at] - largest;
+            let is_finite = difference.is_finite() || !x[*at].is_finite();
+            let t = if is_finite { scaled(difference) } else { scaled(x[*at]) - scaled(largest) }.abs();
+            let y = values[*at];
             let own = match fields.log {
                 true => t + CHAIN / 4.0 + 16.0,
                 false if y == 0.0 => 0.0,

@@ -5,33 +5,35 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicIsize, Ordering};
 
 use half::{bf16, f16};
 
 use super::Located;
-use crate::check::WORKSPACE;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::memory::{MAX_SLOTS, Memory as AnyMemory, Place, View};
-use crate::plan::{Access, Slot};
+use crate::memory::MAX_SLOTS;
+use crate::plan::Slot;
 use crate::tensor::TensorDesc;
+
+mod loans;
+pub(crate) mod threads;
+
+pub(crate) use loans::Wishes;
 
 /// Alignment of owned memory in bytes: a cache line.
 const ALIGN: usize = 64;
 
-/// Owned host memory. A run holds a loan of it: many readers or one writer.
+/// Owned host memory. Who uses a range of it holds a loan of that range.
 #[derive(Clone)]
 pub(crate) struct Memory(Arc<Allocation>);
 
 struct Allocation {
     start: NonNull<u8>,
     bytes: usize,
-    /// Readers, or -1 for a writer.
-    loans: AtomicIsize,
+    lent: loans::Lent,
 }
 
-// SAFETY: the bytes are reached only under a loan, which admits many readers or one writer.
+// SAFETY: each byte is reached only under a loan of a range with it, which admits many readers or one writer.
 unsafe impl Send for Allocation {}
 // SAFETY: as for Send.
 unsafe impl Sync for Allocation {}
@@ -43,7 +45,7 @@ impl Memory {
         let layout = Layout::from_size_align(size.max(1), ALIGN).map_err(|_| out_of_memory())?;
         // SAFETY: the layout's size is at least 1.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(out_of_memory)?;
-        Ok(Self(Arc::new(Allocation { start, bytes: size, loans: AtomicIsize::new(0) })))
+        Ok(Self(Arc::new(Allocation { start, bytes: size, lent: loans::Lent::default() })))
     }
 
     pub(crate) fn address(&self) -> u64 {
@@ -52,7 +54,8 @@ impl Memory {
 
     /// Writes `bytes` at `offset`; the caller has checked that they fit.
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let _held = Loan::take(self, true).ok_or(Error::BufferInUse { op: "write", operand: "buffer" })?;
+        let wishes = Wishes::of_buffer(self, offset, bytes.len() as u64, true);
+        let _loan = wishes.grant("write")?;
         assert!(offset as usize + bytes.len() <= self.0.bytes);
         // SAFETY: the range lies in the allocation and the loan keeps others out.
         unsafe {
@@ -64,7 +67,8 @@ impl Memory {
 
     /// Reads from `offset` on; the caller has checked that the bytes exist.
     pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        let _held = Loan::take(self, false).ok_or(Error::BufferInUse { op: "download", operand: "buffer" })?;
+        let wishes = Wishes::of_buffer(self, offset, bytes.len() as u64, false);
+        let _loan = wishes.grant("download")?;
         assert!(offset as usize + bytes.len() <= self.0.bytes);
         // SAFETY: the range lies in the allocation and the loan keeps writers out.
         unsafe {
@@ -72,6 +76,10 @@ impl Memory {
             std::ptr::copy_nonoverlapping(start, bytes.as_mut_ptr(), bytes.len());
         }
         Ok(())
+    }
+
+    fn lent(&self) -> &loans::Lent {
+        &self.0.lent
     }
 }
 
@@ -85,75 +93,6 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         // SAFETY: allocated in `zeroed` with this very layout, which was valid there.
         unsafe { dealloc(self.start.as_ptr(), Layout::from_size_align_unchecked(self.bytes.max(1), ALIGN)) }
-    }
-}
-
-/// One use of one allocation.
-struct Loan<'m> {
-    loans: &'m AtomicIsize,
-    change: isize,
-}
-
-impl<'m> Loan<'m> {
-    fn take(memory: &'m Memory, writes: bool) -> Option<Self> {
-        let loans = &memory.0.loans;
-        let change = if writes { -1 } else { 1 };
-        let update = |held: isize| (held == 0 || (held > 0 && !writes)).then_some(held + change);
-        loans.fetch_update(Ordering::Acquire, Ordering::Relaxed, update).ok()?;
-        Some(Self { loans, change })
-    }
-}
-
-impl Drop for Loan<'_> {
-    fn drop(&mut self) {
-        self.loans.fetch_sub(self.change, Ordering::Release);
-    }
-}
-
-/// The owned allocations of a run, each once, with the strongest use that the run makes of it.
-pub(crate) struct Loans([Option<(Memory, &'static str, bool)>; MAX_SLOTS + 1]);
-
-impl Loans {
-    /// Of the declared operands, and of the workspace of a plan that needs one.
-    pub(crate) fn new(slots: &[Slot], operands: &crate::memory::Operands<'_>, scratch: Option<&View<'_>>) -> Self {
-        let mut loans = Self([const { None }; MAX_SLOTS + 1]);
-        let declared = slots.iter().filter_map(|slot| {
-            operands.views[slot.position].as_ref().map(|view| (view, slot.name, slot.access != Access::In))
-        });
-        for (view, name, writes) in declared.chain(scratch.map(|view| (view, WORKSPACE, true))) {
-            let View { place: Place::Buffer { buffer, .. }, .. } = view else { continue };
-            #[allow(irrefutable_let_patterns, reason = "refutable with a GPU feature")]
-            let AnyMemory::Cpu(memory) = &buffer.memory else { continue };
-            let known = loans.0.iter_mut().flatten().find(|(other, ..)| Arc::ptr_eq(&other.0, &memory.0));
-            match known {
-                Some((_, _, strongest)) => *strongest |= writes,
-                None => {
-                    if let Some(free) = loans.0.iter_mut().find(|entry| entry.is_none()) {
-                        *free = Some((memory.clone(), name, writes));
-                    }
-                }
-            }
-        }
-        loans
-    }
-
-    /// Takes every loan, or none.
-    pub(crate) fn take(&self, op: &'static str) -> Result<impl Drop + '_> {
-        let mut held = Held([const { None }; MAX_SLOTS + 1]);
-        for (entry, place) in self.0.iter().flatten().zip(&mut held.0) {
-            let (memory, operand, writes) = entry;
-            *place = Some(Loan::take(memory, *writes).ok_or(Error::BufferInUse { op, operand })?);
-        }
-        Ok(held)
-    }
-}
-
-/// Loans that end together.
-struct Held<'m>([Option<Loan<'m>>; MAX_SLOTS + 1]);
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.0.fill_with(|| None);
     }
 }
 
@@ -316,18 +255,5 @@ mod tests {
         assert_eq!(rounded(DType::F16, 1.0 + 1.0 / 2048.0), 1.0);
         assert_eq!(rounded(DType::BF16, -1.0 - 1.0 / 256.0 - 1e-12), -1.0 - 1.0 / 128.0);
         assert_eq!(rounded(DType::F16, 1e-12), 0.0);
-    }
-
-    #[test]
-    fn memory_is_lent_to_many_readers_or_one_writer() {
-        let memory = Memory::zeroed(8).unwrap();
-        let reader = Loan::take(&memory, false).unwrap();
-        assert!(Loan::take(&memory, false).is_some());
-        assert!(Loan::take(&memory, true).is_none());
-        drop(reader);
-        let writer = Loan::take(&memory, true).unwrap();
-        assert!(Loan::take(&memory, false).is_none());
-        drop(writer);
-        assert!(Loan::take(&memory, true).is_some());
     }
 }

@@ -17,6 +17,7 @@ use cudarc::driver::sys::{
 use super::{DeviceKind, Located};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::ops::activation::Activation;
 use crate::plan::BuildError;
 
 mod interop;
@@ -349,6 +350,19 @@ pub(crate) fn c_dtype(dtype: DType) -> baracuda_ops_sys::bops_dtype {
         DType::F16 => baracuda_ops_sys::BOPS_F16,
         DType::BF16 => baracuda_ops_sys::BOPS_BF16,
         _ => baracuda_ops_sys::BOPS_F32,
+    }
+}
+
+/// An activation at the C ABI.
+pub(crate) fn c_activation(activation: Activation) -> baracuda_ops_sys::bops_activation {
+    match activation {
+        Activation::Identity => baracuda_ops_sys::BOPS_IDENTITY,
+        Activation::Relu => baracuda_ops_sys::BOPS_RELU,
+        Activation::GeluErf => baracuda_ops_sys::BOPS_GELU_ERF,
+        Activation::GeluTanh => baracuda_ops_sys::BOPS_GELU_TANH,
+        Activation::Silu => baracuda_ops_sys::BOPS_SILU,
+        Activation::Sigmoid => baracuda_ops_sys::BOPS_SIGMOID,
+        Activation::Tanh => baracuda_ops_sys::BOPS_TANH,
     }
 }
 

@@ -1,9 +1,7 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
-use rayon::prelude::*;
-
 use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
-use crate::backend::cpu::{Operands, Sum, Tensor};
+use crate::backend::cpu::{Operands, Sum, Tensor, threads};
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::error::Reason;
 use crate::options::PlanOptions;
@@ -101,15 +99,25 @@ fn extreme(values: &[f64], scale: f64) -> f64 {
     values.iter().copied().reduce(larger).unwrap_or(f64::NAN)
 }
 
+/// `scale * (value - extreme)`. In f64, the difference of finite numbers of either sign may overflow though what the scale makes of it does
+/// not; their scaled values have either sign, too, so that their difference is no `inf - inf`.
+fn scaled_difference(scale: f64, value: f64, extreme: f64) -> f64 {
+    let difference = value - extreme;
+    if difference.is_infinite() && value.is_finite() && extreme.is_finite() {
+        return scale * value - scale * extreme;
+    }
+    scale * difference
+}
+
 fn softmax_forward(softmax: &SoftmaxDescriptor, operands: &Operands<'_>) {
     let fields = &softmax.fields;
     let lines_of = |position| operands.get(position).map(|tensor| Lines { tensor, axis: fields.axis });
     let (Some(x), Some(y)) = (lines_of(forward::X), lines_of(forward::Y)) else { return };
     let scale = fields.scale.get();
-    (0..x.extents().0).into_par_iter().for_each(|line| {
+    threads::for_each(x.extents().0, x.tensor.desc().elements(), |line| {
         let mut values = x.load(line);
         let extreme = extreme(&values, scale);
-        values.iter_mut().for_each(|value| *value = scale * (*value - extreme));
+        values.iter_mut().for_each(|value| *value = scaled_difference(scale, *value, extreme));
         let sum = values.iter().map(|t| t.exp()).collect::<Sum>().total();
         let log_sum = sum.ln();
         let result = values.iter().map(|t| if fields.log { t - log_sum } else { t.exp() / sum });
@@ -125,7 +133,7 @@ fn softmax_backward(softmax: &SoftmaxBackwardDescriptor, operands: &Operands<'_>
         return;
     };
     let scale = fields.scale.get();
-    (0..y.extents().0).into_par_iter().for_each(|line| {
+    threads::for_each(y.extents().0, y.tensor.desc().elements(), |line| {
         let (y, dy) = (y.load(line), dy.load(line));
         let pairs = || y.iter().zip(&dy);
         let sum = pairs().map(|(y, dy)| if fields.log { *dy } else { dy * y }).collect::<Sum>().total();

@@ -102,13 +102,13 @@ fn show(case: &Case, target: &Target) -> Result<Shown> {
 
     // Planned once, run many times: the owned queue's time of a batch, submission and waiting included.
     let memory = Uploaded::new(device, &arena)?;
-    let operands = memory.operands(&arena);
+    let mut operands = memory.operands(&arena);
     let mut queue = device.queue();
     let (start, mut times, batch) = (Instant::now(), Vec::new(), if device.is_software() { 4 } else { 200 });
     while times.len() < 5 || (times.len() < 50 && start.elapsed() < PATIENCE) {
         let begin = Instant::now();
         for _ in 0..batch {
-            plan.run(&mut queue, &operands, memory.workspace(&arena))?;
+            plan.run(&mut queue, &mut operands, memory.workspace(&arena))?;
         }
         queue.finish()?;
         times.push(begin.elapsed().as_secs_f64() * 1e6 / f64::from(batch));

@@ -1,9 +1,7 @@
 //! The reference: the formulas of the family in f64 with compensated sums, any strides, one rounding to the output.
 
-use rayon::prelude::*;
-
 use super::{Backward, BackwardFields, ChannelNorm, ChannelShape, Forward, ForwardFields, Valid};
-use crate::backend::cpu::{Operands, Sum, Tensor};
+use crate::backend::cpu::{Operands, Sum, Tensor, threads};
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::error::Reason;
 use crate::options::PlanOptions;
@@ -183,42 +181,39 @@ fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
         return; // Nothing of nothing, however many groups it has.
     }
 
-    let groups: Vec<Statistics> = (0..shape.group_count())
-        .into_par_iter()
-        .map(|group| {
-            let segments = shape.segments(group);
-            // Everything is read before anything is written: y may lie where x does.
-            let values: Vec<Vec<f64>> = match &x {
-                Some(x) => segments.iter().map(|segment| x.load(*segment).collect()).collect(),
-                None => Vec::new(),
-            };
-            let statistics = if fields.inference {
-                let (mean, var) = (element(&running_mean, group), element(&running_var, group));
-                Statistics { mean: mean.unwrap_or(0.0), correction: 0.0, var: var.unwrap_or(f64::NAN) }
-            } else {
-                Statistics::of(&values.concat())
-            };
-            let (Statistics { mean, correction, .. }, rstd) = (statistics, statistics.rstd(eps));
-            for (segment, values) in segments.iter().zip(&values) {
-                let Some(y) = &y else { continue };
-                let scale = element(&weight, segment.1).unwrap_or(1.0);
-                let shift = element(&bias, segment.1).unwrap_or(0.0);
-                let more: Option<Vec<f64>> = residual.as_ref().map(|residual| residual.load(*segment).collect());
-                let results = values.iter().enumerate().map(|(i, value)| {
-                    let affine = ((value - mean) - correction) * rstd * scale + shift;
-                    fields.activation.apply(more.as_ref().map_or(affine, |more| affine + more[i]))
-                });
-                // SAFETY: each group is one task, and segments belong to one group.
-                unsafe { y.store(*segment, results) };
-            }
-            // SAFETY: each group is one task.
-            unsafe {
-                set(&mean_out, group, mean + correction);
-                set(&rstd_out, group, rstd);
-            }
-            statistics
-        })
-        .collect();
+    let groups = threads::map(shape.group_count(), fields.x.elements(), |group| {
+        let segments = shape.segments(group);
+        // Everything is read before anything is written: y may lie where x does.
+        let values: Vec<Vec<f64>> = match &x {
+            Some(x) => segments.iter().map(|segment| x.load(*segment).collect()).collect(),
+            None => Vec::new(),
+        };
+        let statistics = if fields.inference {
+            let (mean, var) = (element(&running_mean, group), element(&running_var, group));
+            Statistics { mean: mean.unwrap_or(0.0), correction: 0.0, var: var.unwrap_or(f64::NAN) }
+        } else {
+            Statistics::of(&values.concat())
+        };
+        let (Statistics { mean, correction, .. }, rstd) = (statistics, statistics.rstd(eps));
+        for (segment, values) in segments.iter().zip(&values) {
+            let Some(y) = &y else { continue };
+            let scale = element(&weight, segment.1).unwrap_or(1.0);
+            let shift = element(&bias, segment.1).unwrap_or(0.0);
+            let more: Option<Vec<f64>> = residual.as_ref().map(|residual| residual.load(*segment).collect());
+            let results = values.iter().enumerate().map(|(i, value)| {
+                let affine = ((value - mean) - correction) * rstd * scale + shift;
+                fields.activation.apply(more.as_ref().map_or(affine, |more| affine + more[i]))
+            });
+            // SAFETY: each group is one task, and segments belong to one group.
+            unsafe { y.store(*segment, results) };
+        }
+        // SAFETY: each group is one task.
+        unsafe {
+            set(&mean_out, group, mean + correction);
+            set(&rstd_out, group, rstd);
+        }
+        statistics
+    });
 
     if !fields.inference {
         update_running(norm, &groups, operands);
@@ -325,10 +320,11 @@ fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
         rstd: of(at.rstd.or(at.running_var)),
     };
 
+    let elements = fields.x.elements();
     // The parameters' gradients first: dx may lie where dy does.
     let (dweight, dbias) = (of(at.dweight), of(at.dbias));
     if dweight.is_some() || dbias.is_some() {
-        (0..shape.channels).into_par_iter().for_each(|c| {
+        threads::for_each(shape.channels, elements, |c| {
             let (mut weights, mut biases) = (Sum::default(), Sum::default());
             let samples = if shape.spatial == 0 { 0 } else { shape.batch };
             for n in 0..samples {
@@ -349,7 +345,7 @@ fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
     if dx.is_none() && dresidual.is_none() {
         return;
     }
-    (0..shape.group_count()).into_par_iter().for_each(|group| {
+    threads::for_each(shape.group_count(), elements, |group| {
         // Everything is read before anything is written.
         let terms = |segment| (segment, gradient.scale(segment), gradient.terms(segment));
         let segments: Vec<_> = shape.segments(group).into_iter().map(terms).collect();

@@ -1,17 +1,15 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
-use rayon::prelude::*;
-
 use super::{
     Fields, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor,
     backward::{DX, DY},
     forward::{X, Y},
 };
-use crate::backend::cpu::{Operands, Sum, Tensor};
+use crate::backend::cpu::{Operands, Sum, Tensor, threads};
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::error::Reason;
 use crate::options::PlanOptions;
-use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
+use crate::plan::{BuildError, Built, Choice, Exec, Kernel, MAX_WORK};
 use crate::tensor::TensorDesc;
 
 /// The reference kernel.
@@ -26,8 +24,13 @@ impl Kernel<LocalResponseNormDescriptor> for Reference {
         Backend::Cpu
     }
 
-    fn accept(&self, _: &LocalResponseNormDescriptor, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
-        Ok(Choice::PLAIN)
+    fn accept(
+        &self,
+        descriptor: &LocalResponseNormDescriptor,
+        _: &PlanOptions,
+        _: &DeviceProps,
+    ) -> Result<Choice, Reason> {
+        bounded(&descriptor.0.fields)
     }
 
     fn build(&self, descriptor: &LocalResponseNormDescriptor, _: Choice, _: &Device) -> Result<Built, BuildError> {
@@ -50,11 +53,11 @@ impl Kernel<LocalResponseNormBackwardDescriptor> for BackwardReference {
 
     fn accept(
         &self,
-        _: &LocalResponseNormBackwardDescriptor,
+        descriptor: &LocalResponseNormBackwardDescriptor,
         _: &PlanOptions,
         _: &DeviceProps,
     ) -> Result<Choice, Reason> {
-        Ok(Choice::PLAIN)
+        bounded(&descriptor.0.fields)
     }
 
     fn build(
@@ -65,6 +68,21 @@ impl Kernel<LocalResponseNormBackwardDescriptor> for BackwardReference {
     ) -> Result<Built, BuildError> {
         let fields = descriptor.0.fields.clone();
         Ok(Built(Exec::Cpu(Box::new(move |operands| norm_backward(&fields, operands)))))
+    }
+}
+
+/// Terms of all sums, each of which costs what an element of another op does.
+fn additions(fields: &Fields) -> u64 {
+    fields.x.elements().saturating_mul(fields.size.min(fields.x.dims()[1]))
+}
+
+/// Refuses windows that are too long for that many elements.
+fn bounded(fields: &Fields) -> Result<Choice, Reason> {
+    match additions(fields) {
+        terms if terms > MAX_WORK => {
+            Err(format!("windows of {} over x have {terms} terms, the limit is {MAX_WORK}", fields.size).into())
+        }
+        _ => Ok(Choice::PLAIN),
     }
 }
 
@@ -126,7 +144,7 @@ fn columns(x: &TensorDesc) -> u64 {
 fn norm_forward(fields: &Fields, operands: &Operands<'_>) {
     let channels = fields.x.dims()[1] as usize;
     let (Some(x), Some(y)) = (operands.get(X), operands.get(Y)) else { return };
-    (0..columns(&fields.x)).into_par_iter().for_each(|column| {
+    threads::for_each(columns(&fields.x), additions(fields), |column| {
         let x = Column::new(x, column).load(channels);
         let d = denominators(fields, &x);
         let values = x.iter().zip(&d).map(|(x, d)| x * d.powf(-fields.beta.get()));
@@ -142,7 +160,7 @@ fn norm_backward(fields: &Fields, operands: &Operands<'_>) {
     };
     let (beta, size) = (fields.beta.get(), fields.size);
     let slope = 2.0 * fields.alpha.get() * beta / size as f64;
-    (0..columns(&fields.x)).into_par_iter().for_each(|column| {
+    threads::for_each(columns(&fields.x), additions(fields), |column| {
         let (dy, x) = (Column::new(dy, column).load(channels), Column::new(x, column).load(channels));
         let d = denominators(fields, &x);
         let terms: Vec<f64> = (0..channels).map(|c| dy[c] * x[c] * d[c].powf(-beta - 1.0)).collect();

@@ -1,9 +1,7 @@
 //! The reference: the formulas of the family in f64 with compensated sums, any strides, one rounding to the output.
 
-use rayon::prelude::*;
-
 use super::{Backward, BackwardFields, Forward, ForwardFields, RowNorm, Valid, backward, forward};
-use crate::backend::cpu::{Operands, Sum, Tensor, rounded};
+use crate::backend::cpu::{Operands, Sum, Tensor, rounded, threads};
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::error::Reason;
 use crate::options::PlanOptions;
@@ -153,7 +151,7 @@ fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
     let (weight, bias) = (parameter(operands, WEIGHT), parameter(operands, BIAS));
     let weight_offset = norm.fields.weight_offset.get();
 
-    (0..rows).into_par_iter().for_each(|row| {
+    threads::for_each(rows, x.elements(), |row| {
         let mut values = input.as_ref().map_or_else(Vec::new, |input| input.load(row));
         if let Some(residual) = &residual {
             for (value, other) in values.iter_mut().zip(residual.load(row)) {
@@ -199,7 +197,8 @@ fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
     for (position, is_weight) in [(DWEIGHT, true), (DBIAS, false)] {
         let Some(out) = operands.get(position) else { continue };
         let out = Rows::new(out, 0);
-        (0..out.cols.len()).into_par_iter().for_each(|col| {
+        threads::for_each(out.cols.len() as u64, x.elements(), |col| {
+            let col = col as usize;
             let term = |row| {
                 let (Some(dy), Some(input)) = (&dy, &input) else { return 0.0 };
                 let dy = dy.tensor.load(dy.at(row, col));
@@ -215,7 +214,7 @@ fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
     }
 
     let (Some(dy), Some(input), Some(dx)) = (&dy, &input, &dx) else { return };
-    (0..rows).into_par_iter().for_each(|row| {
+    threads::for_each(rows, x.elements(), |row| {
         let (mean, rstd) = (statistic(&mean, row), statistic(&rstd, row));
         let mut g = dy.load(row);
         if let Some(weight) = &weight {

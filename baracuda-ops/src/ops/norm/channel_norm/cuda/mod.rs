@@ -7,7 +7,7 @@ use baracuda_ops_sys as sys;
 use super::{
     Backward, BackwardFields, ChannelGeometry, ChannelNorm, ChannelOrder, ChannelShape, Forward, ForwardFields, Valid,
 };
-use crate::backend::cuda::{self, Launch, Props, c_dtype};
+use crate::backend::cuda::{self, Launch, Props, c_activation, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -460,16 +460,4 @@ fn key(call: &str, choice: &Choice, shape: &ChannelShape, kinds: &[u32]) -> Vec<
 fn c_strides(geometry: &ChannelGeometry, name: &str) -> sys::bops_channel_strides {
     let strides = geometry.strides(name);
     sys::bops_channel_strides { batch: strides.batch, channel: strides.channel, spatial: strides.spatial }
-}
-
-fn c_activation(activation: Activation) -> sys::bops_activation {
-    match activation {
-        Activation::Identity => sys::BOPS_IDENTITY,
-        Activation::Relu => sys::BOPS_RELU,
-        Activation::GeluErf => sys::BOPS_GELU_ERF,
-        Activation::GeluTanh => sys::BOPS_GELU_TANH,
-        Activation::Silu => sys::BOPS_SILU,
-        Activation::Sigmoid => sys::BOPS_SIGMOID,
-        Activation::Tanh => sys::BOPS_TANH,
-    }
 }

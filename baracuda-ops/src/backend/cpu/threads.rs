@@ -1,0 +1,288 @@
+//! Threads that help with large runs.
+//!
+//! A run computes on the thread that calls it. Where it is large, the library's own threads take some of its tasks, and the caller, once
+//! none is left, sleeps until they are done. It never executes anything else meanwhile: a caller's task in a thread pool must not find
+//! another of that pool's tasks begun in its middle, as happens where runs compute in the caller's pool. Nor does a run rely on helpers:
+//! it ends where all of them are busy, where none could be started, and where a helper itself calls it.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::{io, ptr, thread};
+
+/// Elements for which waking a thread pays. A helper takes 10 to 50 us to begin, in which a core computes 1000 to 4000 elements.
+const GRAIN: u64 = 2048;
+
+/// Parts that a thread's share is handed out in, so that a thread that begins late or is interrupted leaves more to the others.
+const PARTS: u64 = 8;
+
+/// Does `tasks` tasks of `elements` elements together, in any order and on several threads if there are many.
+pub(crate) fn for_each(tasks: u64, elements: u64, task: impl Fn(u64) + Sync) {
+    /// Waits for work from the first large run to the end of the process.
+    static HELPERS: Helpers = Helpers::new();
+    static COUNT: LazyLock<usize> = LazyLock::new(|| {
+        let others = thread::available_parallelism().map_or(0, |all| all.get() - 1);
+        let start = || thread::Builder::new().name("baracuda-ops".into()).spawn(|| HELPERS.help()).map(drop);
+        count_started(others, start)
+    });
+    let useful = (elements / GRAIN).min(tasks).saturating_sub(1);
+    // Small runs start no threads.
+    let helpers = if useful == 0 { 0 } else { (*COUNT).min(usize::try_from(useful).unwrap_or(usize::MAX)) };
+    HELPERS.for_each(helpers, tasks, task);
+}
+
+/// The results of some tasks, which are done as [`for_each`] does them.
+pub(crate) fn map<T: Send + Sync>(tasks: u64, elements: u64, task: impl Fn(u64) -> T + Sync) -> Vec<T> {
+    let results: Vec<OnceLock<T>> = (0..tasks).map(|_| OnceLock::new()).collect();
+    for_each(tasks, elements, |i| {
+        results[i as usize].get_or_init(|| task(i));
+    });
+    results.into_iter().filter_map(OnceLock::into_inner).collect()
+}
+
+/// Starts up to `wanted` threads. Where one cannot be started, the runs do with those before it.
+fn count_started(wanted: usize, mut start: impl FnMut() -> io::Result<()>) -> usize {
+    let mut failed = None;
+    let started = (0..wanted).take_while(|_| start().map_err(|error| failed = Some(error)).is_ok()).count();
+    if let Some(error) = failed {
+        tracing::warn!(target: "baracuda_ops", %error, started, wanted, "a thread for runs on the CPU could not be started");
+    }
+    started
+}
+
+/// What helpers and the runs that they help tell each other.
+struct Helpers {
+    /// The runs that have helpers or want them.
+    runs: Mutex<Vec<Run>>,
+    /// A run wants helpers.
+    wanted: Condvar,
+    /// The last helper has left a run.
+    left: Condvar,
+}
+
+struct Run {
+    work: Work,
+    /// Helpers that may still come.
+    wanted: usize,
+    /// Helpers that are at work.
+    present: usize,
+    /// What a helper panicked with.
+    panic: Option<Box<dyn Any + Send>>,
+}
+
+/// Does tasks of a run until none is left; any number of threads may call it at once. Its address tells runs apart.
+#[derive(Clone, Copy)]
+struct Work(*const (dyn Fn() + Sync));
+
+// SAFETY: it points to something `Sync`. That this is alive where it is called is for `Helpers::help` to prove.
+unsafe impl Send for Work {}
+
+impl Helpers {
+    const fn new() -> Self {
+        Self { runs: Mutex::new(Vec::new()), wanted: Condvar::new(), left: Condvar::new() }
+    }
+
+    /// Nothing that can panic happens under the lock.
+    fn runs(&self) -> MutexGuard<'_, Vec<Run>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn for_each(&self, helpers: usize, tasks: u64, task: impl Fn(u64) + Sync) {
+        if helpers == 0 {
+            return (0..tasks).for_each(task);
+        }
+        // Far from overflow: a tensor has fewer than 2^63 elements, and each thread goes one part too far.
+        let (next, part) = (AtomicU64::new(0), (tasks / (PARTS * (helpers as u64 + 1))).max(1));
+        let part_after_part = || {
+            loop {
+                let first = next.fetch_add(part, Ordering::Relaxed);
+                if first >= tasks {
+                    break;
+                }
+                (first..tasks.min(first + part)).for_each(&task);
+            }
+        };
+        self.share(helpers, &part_after_part);
+    }
+
+    /// Calls `work` here and on up to `helpers` other threads. Panics as `work` does, once all of them have left it.
+    fn share(&self, helpers: usize, work: &(dyn Fn() + Sync)) {
+        // SAFETY: only the lifetime changes, which raw pointers do not hold anyone to.
+        let here =
+            Work(unsafe { std::mem::transmute::<*const (dyn Fn() + Sync + '_), *const (dyn Fn() + Sync)>(work) });
+        self.runs().push(Run { work: here, wanted: helpers, present: 0, panic: None });
+        self.call(helpers);
+        let outcome = catch_unwind(AssertUnwindSafe(work));
+        let panic = self.close(here);
+        if let Some(panic) = panic.or(outcome.err()) {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Wakes two helpers, each of which wakes two more: waking all would keep one thread busy for long.
+    fn call(&self, helpers: usize) {
+        (0..helpers.min(2)).for_each(|_| self.wanted.notify_one());
+    }
+
+    /// Lets no more helpers come to a run, waits until none is present, and returns what one panicked with. The wait is on a `Condvar`:
+    /// parking the thread could take a wake-up that its executor waits for.
+    fn close(&self, work: Work) -> Option<Box<dyn Any + Send>> {
+        let mut runs = self.runs();
+        loop {
+            let at = runs.iter().position(|run| ptr::addr_eq(run.work.0, work.0))?;
+            runs[at].wanted = 0;
+            if runs[at].present == 0 {
+                return runs.swap_remove(at).panic;
+            }
+            runs = self.left.wait(runs).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// What a helper does.
+    fn help(&self) -> ! {
+        let mut runs = self.runs();
+        loop {
+            let Some(run) = runs.iter_mut().find(|run| run.wanted > 0) else {
+                runs = self.wanted.wait(runs).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            run.wanted -= 1;
+            run.present += 1;
+            let (work, more) = (run.work, run.wanted);
+            drop(runs);
+            self.call(more);
+            // SAFETY: `share` borrows what this points to until `close` has found the run without a helper present and removed it, both
+            // under the lock. This helper counts as present, since it found the run in the list under the lock, until the lock is held
+            // again below, and does not use the pointer after.
+            let outcome = catch_unwind(AssertUnwindSafe(|| unsafe { (*work.0)() }));
+            runs = self.runs();
+            let Some(run) = runs.iter_mut().find(|run| ptr::addr_eq(run.work.0, work.0)) else { continue };
+            run.present -= 1;
+            // Whoever leaves a run leaves no task behind, or has panicked.
+            run.wanted = 0;
+            if let Err(panic) = outcome {
+                run.panic.get_or_insert(panic);
+            }
+            if run.present == 0 {
+                self.left.notify_all();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::sync::Barrier;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// Helpers of a test's own, for as long as the process lives.
+    fn helpers(count: usize) -> &'static Helpers {
+        let helpers: &'static Helpers = Box::leak(Box::new(Helpers::new()));
+        let started = count_started(count, || thread::Builder::new().spawn(|| helpers.help()).map(drop));
+        assert_eq!(started, count);
+        helpers
+    }
+
+    /// How often each of some tasks is done.
+    fn times_done(helpers: &Helpers, count: usize, tasks: u64) -> Vec<u64> {
+        let done: Vec<AtomicU64> = (0..tasks).map(|_| AtomicU64::new(0)).collect();
+        helpers.for_each(count, tasks, |i| {
+            done[i as usize].fetch_add(1, Ordering::Relaxed);
+        });
+        done.into_iter().map(AtomicU64::into_inner).collect()
+    }
+
+    #[test]
+    fn every_task_is_done_once() {
+        let four = helpers(4);
+        for tasks in [1, 2, 3, 40, 41, 10_007] {
+            assert_eq!(times_done(four, 4, tasks), vec![1; tasks as usize]);
+        }
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..50).for_each(|_| assert_eq!(times_done(four, 4, 1001), vec![1; 1001])));
+            }
+        });
+        assert!(four.runs().is_empty());
+        assert_eq!(map(5, u64::MAX, |i| i * i), [0, 1, 4, 9, 16]);
+    }
+
+    #[test]
+    fn helpers_take_part() {
+        let two = helpers(2);
+        // Three tasks that wait for each other need three threads.
+        let (meeting, threads) = (Barrier::new(3), Mutex::new(HashSet::new()));
+        two.for_each(2, 3, |_| {
+            threads.lock().unwrap().insert(thread::current().id());
+            meeting.wait();
+        });
+        let threads = threads.into_inner().unwrap();
+        assert!(threads.len() == 3 && threads.contains(&thread::current().id()));
+    }
+
+    #[test]
+    fn small_runs_stay_on_the_calling_thread() {
+        let here = thread::current().id();
+        for_each(1000, 2 * GRAIN - 1, |_| assert_eq!(thread::current().id(), here));
+    }
+
+    #[test]
+    fn runs_end_without_helpers() {
+        let refuse = || Err(io::Error::from(io::ErrorKind::WouldBlock));
+        assert_eq!(count_started(3, refuse), 0);
+        // Wanted and promised, but nobody comes.
+        assert_eq!(times_done(&Helpers::new(), 2, 100), vec![1; 100]);
+    }
+
+    #[test]
+    fn a_helper_that_runs_does_not_wait_for_itself() {
+        let one = helpers(1);
+        let meeting = Barrier::new(2);
+        one.for_each(1, 2, |_| {
+            // Both threads are here: each does its inner run alone.
+            meeting.wait();
+            assert_eq!(times_done(one, 1, 64), vec![1; 64]);
+        });
+    }
+
+    #[test]
+    fn panics_reach_the_caller_when_nobody_uses_its_tasks() {
+        let two = helpers(2);
+        for who in 0..3u64 {
+            let (meeting, ended) = (Barrier::new(3), AtomicU64::new(0));
+            let outcome = catch_unwind(AssertUnwindSafe(|| {
+                two.for_each(2, 3, |i| {
+                    meeting.wait();
+                    assert!(i != who, "task {i}");
+                    thread::sleep(Duration::from_millis(20));
+                    ended.fetch_add(1, Ordering::Relaxed);
+                });
+            }));
+            let panic = *outcome.unwrap_err().downcast::<String>().unwrap();
+            assert_eq!((panic, ended.into_inner()), (format!("task {who}"), 2));
+        }
+        assert_eq!(times_done(two, 2, 100), vec![1; 100]);
+    }
+
+    #[test]
+    fn a_wake_up_meant_for_the_caller_stays() {
+        let one = helpers(1);
+        let meeting = Barrier::new(2);
+        thread::current().unpark();
+        // The caller waits for its helper.
+        let here = thread::current().id();
+        one.for_each(1, 2, |_| {
+            meeting.wait();
+            if thread::current().id() != here {
+                thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let start = Instant::now();
+        thread::park_timeout(Duration::from_secs(10));
+        assert!(start.elapsed() < Duration::from_secs(5));
+    }
+}

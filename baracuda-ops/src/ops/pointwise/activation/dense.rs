@@ -1,0 +1,35 @@
+//! Operands as the GPU kernels walk them: one run of elements, alike in every operand.
+
+use super::Valid;
+use crate::error::Reason;
+
+/// The run that all operands are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) elements: u64,
+    /// The alignment in bytes that every operand promises.
+    pub(super) align_bytes: u64,
+}
+
+impl Run {
+    /// # Errors
+    /// The operand that has gaps, repeats elements, or lies otherwise than the first one.
+    pub(super) fn of(valid: &Valid) -> Result<Self, Reason> {
+        let mut align_bytes = u64::MAX;
+        let first = &valid.slots[0];
+        for slot in valid.slots.iter().filter(|_| !first.desc.is_empty()) {
+            let desc = &slot.desc;
+            let dense_bytes = desc.elements() * desc.dtype().size_bytes();
+            if slot.span_bytes != dense_bytes || !desc.is_injective() {
+                let (name, span) = (slot.name, slot.span_bytes);
+                return Err(format!("{name} is not dense: {dense_bytes} bytes of elements span {span} bytes").into());
+            }
+            if desc.strides() != first.desc.strides() {
+                let [a, b] = [first, slot].map(|slot| format!("{} has strides {:?}", slot.name, slot.desc.strides()));
+                return Err(format!("{a}, {b}: they must be equal").into());
+            }
+            align_bytes = align_bytes.min(desc.align_bytes());
+        }
+        Ok(Self { elements: first.desc.elements(), align_bytes })
+    }
+}
