@@ -11,10 +11,10 @@ __device__ __forceinline__ packed<vec_bytes> finish(const packed<vec_bytes> &x, 
     unpack<T>(x, y);
     if (is_log) {
 #pragma unroll
-        for (int i = 0; i < width; ++i) y[i] = e.log(y[i], line.offset, line.last);
+        for (int i = 0; i < width; ++i) y[i] = e.log(y[i], line.shift, line.last);
     } else {
 #pragma unroll
-        for (int i = 0; i < width; ++i) y[i] = e(y[i], line.offset) * line.last;
+        for (int i = 0; i < width; ++i) y[i] = e(y[i], line.shift) * line.last;
     }
     return pack<T, vec_bytes>(y);
 }
@@ -28,10 +28,10 @@ template <typename T, int vec_bytes> __device__ __forceinline__ packed<vec_bytes
     unpack<T>(x, y);
     if (is_log) {
 #pragma unroll
-        for (int i = 0; i < width; ++i) y[i] = e.log(y[i], line[i].offset, line[i].last);
+        for (int i = 0; i < width; ++i) y[i] = e.log(y[i], line[i].shift, line[i].last);
     } else {
 #pragma unroll
-        for (int i = 0; i < width; ++i) y[i] = e(y[i], line[i].offset) * line[i].last;
+        for (int i = 0; i < width; ++i) y[i] = e(y[i], line[i].shift) * line[i].last;
     }
     return pack<T, vec_bytes>(y);
 }
@@ -79,8 +79,9 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool held> __globa
 #pragma unroll
     for (int i = 1; i < width; ++i) max = larger(max, part[i]);
     const uint32_t lanes = team.threads < 32 ? team.threads : 32;
-    max = warp_max(max, lanes);
-    const A own_max = max, shift = e.shift(max);
+    max = e.maximum(warp_max(max, lanes));
+    const A own_max = max;
+    const softmax_shift<A> shift = e.shift(max);
     A sums[width] = {}, values[held ? vectors * width : 1];
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
@@ -102,12 +103,12 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool held> __globa
     }
 
     // 3. Its output.
-    const softmax_line<T> line(max, sum, e, a.is_log);
+    const softmax_line<T> line(max, softmax_line<T>::last_of(max, sum, e, a.is_log), e, a.is_log);
     T *const y = static_cast<T *>(a.out) + row_offset(row, a.strides[1], a.extent1, a.extent2);
     if constexpr (held) {
         if (a.is_log) {
 #pragma unroll
-            for (int c = 0; c < vectors * width; ++c) values[c] = e.log(values[c], line.offset, line.last);
+            for (int c = 0; c < vectors * width; ++c) values[c] = e.log(values[c], line.shift, line.last);
         } else {
             const A factor = line.last * e.between(own_max, max);
 #pragma unroll
@@ -170,8 +171,9 @@ template <typename T, int threads> __global__ void __launch_bounds__(threads, 15
     max = part[0];
 #pragma unroll
     for (int i = 1; i < width; ++i) max = larger(max, part[i]);
-    max = warp_max(max, 32);
-    const float own_max = max, shift = e.shift(max);
+    max = e.maximum(warp_max(max, 32));
+    const float own_max = max;
+    const softmax_shift<float> shift = e.shift(max);
     float sums[4] = {};
 #pragma unroll 2
     for (uint32_t i = threadIdx.x; i < count; i += threads) {
@@ -199,7 +201,7 @@ template <typename T, int threads> __global__ void __launch_bounds__(threads, 15
     merge_parts<T>(&blocks[0][0], &blocks[0][1], 4, a.cluster, max, sum, e);
 
     // 3. Its output.
-    const softmax_line<T> line(max, sum, e, a.is_log);
+    const softmax_line<T> line(max, softmax_line<T>::last_of(max, sum, e, a.is_log), e, a.is_log);
     T *const y = static_cast<T *>(a.out) + row_offset(row, a.strides[1], a.extent1, a.extent2) + uint64_t(first) * width;
     if (has_room && !a.is_log) {
         const float factor = line.last * e.between(own_max, max);
@@ -239,8 +241,8 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
         A max = part[0];
 #pragma unroll
         for (int i = 1; i < width; ++i) max = larger(max, part[i]);
-        max = warp_max(max, 32);
-        const A shift = e.shift(max);
+        max = e.maximum(warp_max(max, 32));
+        const softmax_shift<A> shift = e.shift(max);
 #pragma unroll
         for (int v = 0; v < softmax_split_vectors; ++v) {
             unpack<T>(data[v], part);
@@ -285,8 +287,7 @@ template <typename T> __global__ void __launch_bounds__(softmax_merge_threads)
         __syncthreads();
         A sum;
         merge_parts<T>(slots[0], slots[1], 1, team.warps, max, sum, e);
-        const softmax_line<T> line(max, sum, e, a.is_log);
-        if (threadIdx.x == 0) a.totals[row] = line.offset, a.totals[a.outer + row] = line.last;
+        if (threadIdx.x == 0) a.totals[row] = max, a.totals[a.outer + row] = softmax_line<T>::last_of(max, sum, e, a.is_log);
         __syncthreads();
     }
 }
@@ -299,7 +300,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
         const row_chunk<T, vec_bytes> chunk(item, a.dim, a.chunks);
         packed<vec_bytes> data[softmax_split_vectors];
         chunk.load(data, a, 0);
-        const softmax_line<T> line(a.totals[chunk.row], a.totals[a.outer + chunk.row]);
+        const softmax_line<T> line(a.totals[chunk.row], a.totals[a.outer + chunk.row], e, a.is_log);
         T *const y = static_cast<T *>(a.out) + row_offset(uint32_t(chunk.row), a.strides[1], a.extent1, a.extent2);
 #pragma unroll
         for (int v = 0; v < softmax_split_vectors; ++v)
@@ -328,7 +329,8 @@ __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors, whole>::
     if (a.overlaps) follow_previous();
     const exponential<T> e = {a.scale};
     const uint32_t inner_vectors = uint32_t(a.inner / width), columns = uint32_t(a.outer) * inner_vectors;
-    const uint32_t along = blockDim.x / a.across, position = threadIdx.x / a.across;
+    const uint32_t along = blockDim.x / a.across;
+    uint32_t position = threadIdx.x / a.across;
     const uint32_t column = (tile_of_block<tiles>() * gridDim.x + blockIdx.x) * a.across + threadIdx.x % a.across;
     const bool has_column = whole || column < columns;
     const channel_column at(has_column ? column : 0, inner_vectors);
@@ -358,13 +360,12 @@ __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors, whole>::
 #pragma unroll
     for (int v = 0; v < vectors; ++v)
         if (is_element(v)) most = larger<T>(most, data[v]);
-    A own[width], sum[width] = {}, shift[width], values[held ? vectors : 1][width];
+    A own[width], sum[width] = {}, values[held ? vectors : 1][width];
+    softmax_shift<A> shift[width];
     unpack<T>(most, own);
 #pragma unroll
-    for (int i = 0; i < width; ++i) {
-        shift[i] = e.shift(own[i]);
-        if constexpr (sizeof(T) == 4) own[i] = shift[i]; // the same but for lines of -infinity, which become NaN either way
-    }
+    for (int i = 0; i < width; ++i) own[i] = e.maximum(own[i]);
+    e.shifts(own, shift);
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
         A part[width];
@@ -376,10 +377,11 @@ __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors, whole>::
             if constexpr (held) values[v][i] = is_log ? part[i] : power;
         }
     }
+    // Of f32, which has no register for both, offsets are maxima, but for lines of -infinity, which become NaN either way.
     A max[width];
 #pragma unroll
-    for (int i = 0; i < width; ++i) max[i] = own[i];
-    const auto last = [&](A max, A sum) { return softmax_line<T>(max, sum, e, is_log).last; };
+    for (int i = 0; i < width; ++i) max[i] = own[i] = sizeof(T) == 4 ? shift[i].offset : own[i];
+    const auto last = [&](A max, A sum) { return softmax_line<T>::last_of(max, sum, e, is_log); };
     float *const scratch = reinterpret_cast<float *>(dynamic_shared + tile_of_block<tiles>() * a.scratch_bytes);
     merge_channels<tiles>(max, sum, a.across, scratch, e, last);
 
@@ -387,12 +389,12 @@ __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors, whole>::
     softmax_line<T> line[width];
 #pragma unroll
     for (int i = 0; i < width; ++i) {
-        line[i] = softmax_line<T>(is_log ? max[i] : e.shift(max[i]), sum[i]);
+        line[i] = softmax_line<T>(max[i], sum[i], e, is_log);
         if constexpr (held && !is_log) line[i].last *= e.between(own[i], max[i]);
     }
     uint32_t number = has_column ? column : 0;
-    // Its place is found again where registers are few.
-    if constexpr (channel_bounds<T, vec_bytes, vectors, whole>::is_large) asm volatile("" : "+r"(number));
+    // Places are found again where registers are few.
+    if constexpr (channel_bounds<T, vec_bytes, vectors, whole>::is_large) asm volatile("" : "+r"(number), "+r"(position));
     const channel_column to(number, inner_vectors);
     T *y = static_cast<T *>(a.out) + row_offset(to.block, a.strides[1], a.extent1, a.extent2) + uint64_t(to.vector) * width + position * a.steps[1];
     const auto store_next = [&](int v, const packed<vec_bytes> &value) {
@@ -410,7 +412,7 @@ __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors, whole>::
 #pragma unroll
         for (int v = 0; v < vectors; ++v) {
 #pragma unroll
-            for (int i = 0; i < width; ++i) values[v][i] = e.log(values[v][i], line[i].offset, line[i].last);
+            for (int i = 0; i < width; ++i) values[v][i] = e.log(values[v][i], line[i].shift, line[i].last);
             store_next(v, pack<T, vec_bytes>(values[v]));
         }
     } else {
@@ -453,15 +455,16 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
 #pragma unroll
             for (int v = 1; v < batch; ++v)
                 if (from + v < elements) most = larger<T>(most, data[v]);
-            A whole[width], shift[width], part[width];
+            A whole[width], part[width];
             unpack<T>(most, whole);
 #pragma unroll
             for (int i = 0; i < width; ++i) {
-                whole[i] = larger(whole[i], max[i]);
+                whole[i] = larger(e.maximum(whole[i]), max[i]);
                 e.rescale(sum[i], max[i], whole[i]);
                 max[i] = whole[i];
-                shift[i] = e.shift(whole[i]);
             }
+            softmax_shift<A> shift[width];
+            e.shifts(max, shift);
 #pragma unroll
             for (int v = 0; v < batch; ++v) {
                 unpack<T>(data[v], part);
@@ -492,8 +495,7 @@ template <typename T> __global__ void __launch_bounds__(softmax_merge_threads)
             e.rescale(sum, maxima[c * a.inner], max);
             total.add(sum);
         }
-        const softmax_line<T> line(max, total.total(), e, a.is_log);
-        a.totals[number] = line.offset, a.totals[lines + number] = line.last;
+        a.totals[number] = max, a.totals[lines + number] = softmax_line<T>::last_of(max, total.total(), e, a.is_log);
     }
 }
 
@@ -510,7 +512,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
         softmax_line<T> line[width];
         const auto *const totals = a.totals + chunk.block * a.inner + chunk.vector * width;
 #pragma unroll
-        for (int i = 0; i < width; ++i) line[i] = softmax_line<T>(totals[i], totals[a.outer * a.inner + i]);
+        for (int i = 0; i < width; ++i) line[i] = softmax_line<T>(totals[i], totals[a.outer * a.inner + i], e, a.is_log);
         const uint32_t elements = chunk.elements(a.dim);
 #pragma unroll 4
         for (uint32_t d = 0; d < elements; ++d) {

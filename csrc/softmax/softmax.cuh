@@ -7,9 +7,10 @@
 
 namespace bops {
 
-// |scale| and |scale| * log2(e), each as a float and what it leaves out; of the same sign, so that an infinite element meets no opposite
-// infinities. double: high alone.
-template <typename A> struct softmax_scale { A high, low, log2_high, log2_low; };
+// halving is 1/2 where |scale| < 1, else 1: elements times halving differ by a finite number wherever the scaled ones do. high and low are
+// |scale| / halving, log2_high and log2_low that times log2(e), each as a float and what it leaves out; of the same sign, so that an infinite
+// element meets no opposite infinities. double: high alone. 16-bit elements: log2_high is |scale| * log2(e).
+template <typename A> struct softmax_scale { A halving, high, low, log2_high, log2_low; };
 
 // Tensors of forward: x, y; of backward: y, dy, dx.
 template <typename A> struct softmax_arguments {
@@ -91,52 +92,100 @@ __device__ __forceinline__ float reciprocal(float v) { return __frcp_rn(v); }
 __device__ __forceinline__ double logarithm(double v) { return log(v); }
 __device__ __forceinline__ float logarithm(float v) { return logf(v); }
 
+// An element x of a line enters an exponential, or a logarithm, as x * factor - offset.
+template <typename A> struct softmax_shift { A factor, offset; };
+
 // exp(scale * (x - max)) in three forms: of elements that are exact in 16 bits the scaled maximum comes off in one operation, its
 // rounding being the same for all; of f32 the exponent is taken with twice the precision; of f64 by the library.
 template <typename T> struct exponential {
     using A = accumulator_t<T>;
     softmax_scale<A> scale;
 
-    // What operator() takes for a maximum; of -infinity alone a finite number, so that the sum is 0.
-    __device__ __forceinline__ A shift(A max) const {
-        if constexpr (sizeof(T) == 8) return larger(max, -1.7976931348623157e308);
-        else return larger(sizeof(T) == 2 ? __fmul_rn(max, scale.log2_high) : max, -3.402823466e38f);
+    // What the functions below take for the maximum of elements: in units of halving, so that maxima differ by finite numbers; of 16 bits, where
+    // they come off scaled, as it is.
+    __device__ __forceinline__ A maximum(A largest) const { return sizeof(T) == 2 ? largest : largest * scale.halving; }
+    // What comes off every element of a line; of -infinity alone a finite number, so that the sum is 0.
+    //
+    // 16 bits: the rounding of max * factor shifts all exponents of a line by up to half an ulp of it, which has to stay small. Where
+    // |max * log2_high| exceeds 2^20, every other element of the line is at least 2^9 below in powers of two, since numbers of 16 bits differ by
+    // 2^-11 of themselves: the exponentials of such a line are 1 and 0, which any factor with |max * factor| >= 2^20 gives. A power of two, with
+    // |max * factor| < 2^21, makes the offset exact. For |max| < 2^-107 that power would be beyond f32: infinity there leaves log2_high as it is.
+    __device__ __forceinline__ softmax_shift<A> shift(A max) const {
+        if constexpr (sizeof(T) == 8) return {scale.halving, larger(max, -1.7976931348623157e308)};
+        else if constexpr (sizeof(T) == 4) return {scale.halving, larger(max, -3.402823466e38f)};
+        else {
+            const uint32_t exponent = __float_as_uint(fmaxf(fabsf(max), 0x1p-108f)) & 0x7f800000u;
+            const float factor = fminf(scale.log2_high, __uint_as_float((uint32_t(2 * 127 + 20) << 23) - exponent));
+            return {factor, larger(__fmul_rn(max, factor), -3.402823466e38f)};
+        }
     }
-    __device__ __forceinline__ A operator()(A x, A shift) const {
-        if constexpr (sizeof(T) == 8) return exp(scale.high * (x - shift));
-        else if constexpr (sizeof(T) == 4) return power_of_two(x - shift, scale.log2_high, scale.log2_low);
-        else return power_of_two(fmaf(x, scale.log2_high, -shift));
+    // Of several lines. 16 bits: lines that need another factor than log2_high lie behind a branch, which costs others little and ends the block
+    // of instructions in which ptxas would look ahead for more registers than there are.
+    template <int width> __device__ __forceinline__ void shifts(const A (&max)[width], softmax_shift<A> (&to)[width]) const {
+        bool needs_factor = false;
+#pragma unroll
+        for (int i = 0; i < width; ++i) {
+            if constexpr (sizeof(T) == 2) {
+                const A offset = __fmul_rn(max[i], scale.log2_high);
+                needs_factor |= fabsf(offset) > 0x1p20f;
+                to[i] = {scale.log2_high, larger(offset, -3.402823466e38f)};
+            } else to[i] = shift(max[i]);
+        }
+        if (__builtin_expect(needs_factor, 0))
+#pragma unroll
+            for (int i = 0; i < width; ++i) to[i] = shift(max[i]);
     }
-    // From sums about one maximum to sums about a larger one.
+    __device__ __forceinline__ A operator()(A x, const softmax_shift<A> &shift) const {
+        const A d = fma(x, shift.factor, -shift.offset);
+        if constexpr (sizeof(T) == 2) return power_of_two(d);
+        else return of_difference(d);
+    }
+    // exp(scale * d / halving), of f32 and f64.
+    __device__ __forceinline__ A of_difference(A d) const {
+        if constexpr (sizeof(T) == 8) return exp(scale.high * d);
+        else return power_of_two(d, scale.log2_high, scale.log2_low);
+    }
+    // From sums about one maximum to sums about a larger one. 16 bits: where factors of shifts differ from log2_high, this is 1 or 0, and NaN
+    // where both products are infinite, of which fmaxf makes 0.
     __device__ __forceinline__ A between(A max, A larger_max) const {
-        if constexpr (sizeof(T) == 8) return exp(scale.high * (max - larger_max));
-        else if constexpr (sizeof(T) == 4) return power_of_two(max - larger_max, scale.log2_high, scale.log2_low);
-        else return power_of_two(__fmul_rn(max, scale.log2_high) - __fmul_rn(larger_max, scale.log2_high));
+        if constexpr (sizeof(T) >= 4) return of_difference(max - larger_max);
+        else {
+            const A power = power_of_two(__fmul_rn(max, scale.log2_high) - __fmul_rn(larger_max, scale.log2_high));
+            return max == larger_max ? 1.0f : fmaxf(power, 0.0f);
+        }
     }
     __device__ __forceinline__ void rescale(A &sum, A max, A larger_max) const { sum = sum == A(0) ? A(0) : sum * between(max, larger_max); }
     // log(sum(exp(scale * (x - max)))).
     __device__ __forceinline__ A log_sum(A max, A sum) const {
         A to = logarithm(sum);
-        if constexpr (sizeof(T) == 2) to -= 0.693147180559945f * fmaf(max, scale.log2_high, -__fmul_rn(max, scale.log2_high));
+        if constexpr (sizeof(T) == 2) {
+            const softmax_shift<A> about = shift(max);
+            to -= 0.693147180559945f * fmaf(max, about.factor, -about.offset);
+        }
         return to;
     }
-    // scale * (x - max) - log_sum.
-    __device__ __forceinline__ A log(A x, A max, A log_sum) const {
-        const A d = x - max;
+    // scale * (x - max) - log_sum, the shift that of log_shift.
+    __device__ __forceinline__ A log(A x, const softmax_shift<A> &shift, A log_sum) const {
+        const A d = fma(x, shift.factor, -shift.offset);
         if constexpr (sizeof(T) == 4) return fmaf(d, scale.high, fmaf(d, scale.low, -log_sum));
         else return fma(d, scale.high, -log_sum);
     }
+    __device__ __forceinline__ softmax_shift<A> log_shift(A max) const { return {scale.halving, sizeof(T) == 2 ? max * scale.halving : max}; }
 };
 
-// What makes the output of a line: of softmax shift and 1 / sum, of log-softmax maximum and log(sum).
+// What makes the output of a line: a shift, and of softmax 1 / sum, of log-softmax log(sum).
 template <typename T> struct softmax_line {
     using A = accumulator_t<T>;
-    A offset, last;
+    softmax_shift<A> shift;
+    A last;
 
     __device__ __forceinline__ softmax_line() {}
-    __device__ __forceinline__ softmax_line(A offset, A last) : offset(offset), last(last) {}
-    __device__ __forceinline__ softmax_line(A max, A sum, const exponential<T> &e, bool is_log)
-        : offset(is_log ? max : e.shift(max)), last(is_log ? e.log_sum(max, sum) : reciprocal(sum)) {}
+    // From the maximum, and what `last_of` made of the sum.
+    __device__ __forceinline__ softmax_line(A max, A last, const exponential<T> &e, bool is_log)
+        : shift(is_log ? e.log_shift(max) : e.shift(max)), last(last) {}
+    static __device__ __forceinline__ A last_of(A max, A sum, const exponential<T> &e, bool is_log) {
+        return is_log ? e.log_sum(max, sum) : reciprocal(sum);
+    }
 };
 
 // The largest of the lanes of aligned groups; of a whole warp by its integer reduction, since floats without their sign order as integers.
@@ -337,10 +386,11 @@ inline uint32_t merge_floats(uint32_t warps, uint32_t lines) { return warps * (2
 
 // Of 16-bit elements nearest values alone; of f32 what the truncated value leaves out, which is not 0 unless the value is.
 template <typename T> softmax_scale<accumulator_t<T>> split_scale(double scale) {
-    const double magnitude = scale < 0 ? -scale : scale;
+    const double magnitude = scale < 0 ? -scale : scale, doubling = magnitude < 1 ? 2 : 1;
     softmax_scale<accumulator_t<T>> to = {};
+    to.halving = accumulator_t<T>(1 / doubling);
     if constexpr (sizeof(T) == 8) {
-        to.high = magnitude;
+        to.high = magnitude * doubling;
     } else {
         const auto split = [](double v, float &high, float &low) {
             v = v < 3e38 ? v : 3e38;
@@ -351,8 +401,8 @@ template <typename T> softmax_scale<accumulator_t<T>> split_scale(double scale) 
             low = fmaxf(float(v - double(high)), high * 0x1p-40f);
             if (v > 0 && low <= 0) low = 1e-45f;
         };
-        split(magnitude, to.high, to.low);
-        split(magnitude * 1.4426950408889634074, to.log2_high, to.log2_low);
+        split(magnitude * doubling, to.high, to.low);
+        split(magnitude * (sizeof(T) == 2 ? 1 : doubling) * 1.4426950408889634074, to.log2_high, to.log2_low);
     }
     return to;
 }

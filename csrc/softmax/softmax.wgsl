@@ -1,8 +1,9 @@
 // Softmax and log-softmax forward: parameters, and the formula for four elements. Rows and channels differ in how lines lie in memory.
 //
 // t = scale * (x - extreme), y = exp(t) / sum(exp(t)), or t - log(sum(exp(t))). NEGATIVE: elements change their sign first and |scale| is the
-// scale, so that the extreme is the largest element. SCALED: the scale is not 1; LONG_SCALE: it comes in two parts, of which the first is short
-// enough for exact products; FLAT: it is 0, or next to it, so that elements that are not there have to be left out.
+// scale, so that the extreme is the largest element. HALVED: elements are halved, too, and the scale that is given is twice |scale|, which is below
+// 1, so that elements differ by a finite number wherever the scaled ones do. SCALED: the scale that is given is not 1; LONG_SCALE: it comes in two
+// parts, of which the first is short enough for exact products; FLAT: it is 0, or next to it, so that elements that are not there have to be left out.
 struct Params {
     rows: u32, // or blocks of lines side by side
     dim: u32,
@@ -21,7 +22,7 @@ struct Params {
     rounds: u32, // resident rows: that a team takes, one after the other
     largest_trace: u32, // bits of the greatest trace of a line that has a result
     all_bits: u32,
-    scale_log2: f32, // |scale| / log(2)
+    scale_log2: f32, // the scale that is given, over log(2)
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -31,8 +32,13 @@ fn least() -> vec4<f32> {
     return bitcast<vec4<f32>>(vec4<u32>(params.all_bits << 23u));
 }
 
-fn with_sign(values: vec4<f32>) -> vec4<f32> {
-    return select(values, -values, NEGATIVE);
+// Elements as the scale takes them.
+fn prepared(values: vec4<f32>) -> vec4<f32> {
+    let upward = select(values, -values, NEGATIVE);
+    if (HALVED) {
+        return upward * 0.5;
+    }
+    return upward;
 }
 
 // Adds elements to a trace: it is NaN if an element is, and infinite if one is; no finite elements make it so.

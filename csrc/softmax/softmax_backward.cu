@@ -6,7 +6,7 @@ namespace {
 // exp(y) of log-softmax: the exponential with scale 1.
 template <typename T> __device__ __forceinline__ accumulator_t<T> exponential_of(accumulator_t<T> y, const exponential<T> &e) {
     if constexpr (sizeof(T) == 2) return power_of_two(y * e.scale.log2_high);
-    else return e(y, accumulator_t<T>(0));
+    else return e.of_difference(y);
 }
 
 // Vectors wherever they lie: [v] is at(v).

@@ -17,7 +17,7 @@ fn load_lines(place: Place) {
 }
 
 fn elements_of(k: u32, part: u32, place: Place) -> vec4<f32> {
-    return select(least(), with_sign(quad(chunks[k], part)), place.first + k * DEEP < place.end);
+    return select(least(), prepared(quad(chunks[k], part)), place.first + k * DEEP < place.end);
 }
 
 // 2. The largest elements, and the trace of all.

@@ -27,7 +27,7 @@ fn is_present(part: u32, count: u32) -> vec4<bool> {
 }
 
 fn elements_of(k: u32, part: u32, count: u32) -> vec4<f32> {
-    return select(least(), with_sign(quad(chunks[k], part)), is_present(part, count));
+    return select(least(), prepared(quad(chunks[k], part)), is_present(part, count));
 }
 
 // 2. The largest element, and the trace of all.

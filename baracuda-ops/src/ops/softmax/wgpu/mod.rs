@@ -185,12 +185,16 @@ const BACKWARD: Pass = Pass {
     tables: spread::BACKWARD,
 };
 
-/// |scale| as the shaders take it.
+/// |scale| as the shaders take it; twice that for halved elements.
 struct Scale {
+    /// Whether elements are halved, so that they differ by a finite number wherever the scaled ones do.
+    is_halved: bool,
     /// The scale; if it is `long`, its first bits, few enough for exact products.
     high: f32,
     /// What `high` leaves out.
     rest: f32,
+    /// The whole, over log(2).
+    log2: f32,
     is_long: bool,
     /// 0, or next to it.
     is_flat: bool,
@@ -198,12 +202,14 @@ struct Scale {
 
 impl Scale {
     fn new(scale: f64) -> Self {
-        let magnitude = scale.abs().min(f64::from(f32::MAX));
+        let is_halved = scale.abs() < 1.0;
+        let magnitude = (scale.abs() * if is_halved { 2.0 } else { 1.0 }).min(f64::from(f32::MAX));
         let single = magnitude as f32;
         let is_power_of_two = f64::from(single) == magnitude && single.to_bits().trailing_zeros() >= 23;
         let high = if is_power_of_two { single } else { f32::from_bits(single.to_bits() & 0xffff_f000) };
         let rest = (magnitude - f64::from(high)) as f32;
-        Self { high, rest, is_long: !is_power_of_two, is_flat: magnitude < 1e-30 }
+        let log2 = (magnitude * std::f64::consts::LOG2_E).min(f64::from(f32::MAX)) as f32;
+        Self { is_halved, high, rest, log2, is_long: !is_power_of_two, is_flat: magnitude < 1e-30 }
     }
 }
 
@@ -216,7 +222,8 @@ fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work, R
     let flags = vec![
         ("LOG", fields.log),
         ("NEGATIVE", fields.scale.get() < 0.0),
-        ("SCALED", fields.scale.get().abs() != 1.0),
+        ("HALVED", scale.is_halved),
+        ("SCALED", scale.high != 1.0 || scale.rest != 0.0),
         ("LONG_SCALE", scale.is_long),
         ("FLAT", scale.is_flat),
     ];
@@ -243,7 +250,7 @@ fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work, R
             rounds: spread.rounds as u32,
             largest_trace,
             all_bits: ALL_BITS,
-            scale_log2: (fields.scale.get().abs() * std::f64::consts::LOG2_E).min(f64::from(f32::MAX)) as f32,
+            scale_log2: scale.log2,
             padding_after: [0; 2],
         };
         bytemuck::bytes_of(&params).to_vec()
@@ -399,8 +406,8 @@ mod tests {
     #[test]
     fn a_scale_is_exact_or_in_two_parts() {
         let of = |scale| {
-            let Scale { high, rest, is_long, is_flat } = Scale::new(scale);
-            (f64::from(high) + f64::from(rest), is_long, is_flat)
+            let Scale { is_halved, high, rest, is_long, is_flat, .. } = Scale::new(scale);
+            ((f64::from(high) + f64::from(rest)) * if is_halved { 0.5 } else { 1.0 }, is_long, is_flat)
         };
         assert_eq!(of(-0.125), (0.125, false, false));
         assert_eq!(of(0.0), (0.0, false, true));
