@@ -104,7 +104,7 @@ fn main() -> ExitCode {
         trials.push(on("a_part_of_a_buffer_is_downloaded_from_any_element_on", parts));
         trials.push(on("a_queue_of_another_device_is_refused", other_queue));
     }
-    trials.extend(cpu::LAWS.map(|(name, law)| Trial::test(format!("{name}/cpu"), || Ok(law()?))));
+    trials.extend(cpu::LAWS.map(|(name, law)| Trial::test(format!("{name}/cpu"), move || Ok(law()?))));
     #[cfg(feature = "wgpu")]
     for (name, law) in wgpu::LAWS {
         let absent = target("wgpu").and_then(|target| target.device.as_ref().err().cloned());

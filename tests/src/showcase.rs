@@ -31,6 +31,8 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("softmax_backward", "softmax_backward", "last axis"),
     ("log_softmax", "softmax", "log, last axis"),
     ("log_softmax_backward", "softmax_backward", "log, last axis"),
+    ("activation", "activation", "silu"),
+    ("activation_backward", "activation_backward", "silu"),
 ];
 
 /// What is shown in an element type: of every op at least one line, in the same order for every type.

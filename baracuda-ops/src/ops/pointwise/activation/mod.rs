@@ -40,10 +40,13 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::any::AnyDescriptor;
 use crate::error::{Error, Result};
+use crate::json::{self, Object};
 use crate::memory::{Mem, MemMut, Operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{beside, float, is_false, require};
+use crate::ops::fields::{beside, float, is_false, only_dx, require};
+use crate::ops::norm::Gradients;
 use crate::plan::{Access, Args, Descriptor, Kernel, Plan, Slot, sealed};
 use crate::slots::{Layouts, Slots, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -154,7 +157,7 @@ trait Pass: Descriptor {
 /// # Ok::<(), baracuda_ops::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Fields", into = "Fields")]
+#[serde(try_from = "Object<Fields>", into = "Fields")]
 pub struct ActivationDescriptor(Valid);
 
 impl ActivationDescriptor {
@@ -198,7 +201,7 @@ impl ActivationDescriptor {
 
 /// The gradient of [`ActivationDescriptor`]. See the [formulas and operands](self).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Fields", into = "Fields")]
+#[serde(try_from = "Object<Fields>", into = "Fields")]
 pub struct ActivationBackwardDescriptor(Valid);
 
 impl ActivationBackwardDescriptor {
@@ -282,10 +285,10 @@ pub type ActivationPlan = Plan<ActivationDescriptor>;
 /// A plan of [`ActivationBackwardDescriptor`].
 pub type ActivationBackwardPlan = Plan<ActivationBackwardDescriptor>;
 
-impl TryFrom<Fields> for ActivationDescriptor {
+impl TryFrom<Object<Fields>> for ActivationDescriptor {
     type Error = Error;
 
-    fn try_from(fields: Fields) -> Result<Self> {
+    fn try_from(Object(fields): Object<Fields>) -> Result<Self> {
         Valid::new(NAME, fields).map(Self)
     }
 }
@@ -296,10 +299,10 @@ impl From<ActivationDescriptor> for Fields {
     }
 }
 
-impl TryFrom<Fields> for ActivationBackwardDescriptor {
+impl TryFrom<Object<Fields>> for ActivationBackwardDescriptor {
     type Error = Error;
 
-    fn try_from(fields: Fields) -> Result<Self> {
+    fn try_from(Object(fields): Object<Fields>) -> Result<Self> {
         Valid::new(BACKWARD_NAME, fields).map(Self)
     }
 }
@@ -334,6 +337,15 @@ impl Descriptor for ActivationDescriptor {
         &self.0.slots
     }
 
+    fn from_json(json: &str) -> Result<Self> {
+        json::parse::<Self, Fields>(json)
+    }
+
+    fn any_backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
+        only_dx(BACKWARD_NAME, wanted)?;
+        self.backward().map(|backward| vec![AnyDescriptor::new(backward)])
+    }
+
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {
         kernels!()
     }
@@ -356,6 +368,10 @@ impl Descriptor for ActivationBackwardDescriptor {
 
     fn slots(&self) -> &[Slot] {
         &self.0.slots
+    }
+
+    fn from_json(json: &str) -> Result<Self> {
+        json::parse::<Self, Fields>(json)
     }
 
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {
