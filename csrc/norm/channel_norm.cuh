@@ -31,13 +31,22 @@ template <typename A> __device__ __forceinline__ void save_statistics(const chan
     if (rstd) static_cast<A *>(rstd)[group] = s.rstd;
 }
 
-// The weight m of this batch in running statistics: `momentum`, or with a counter t 1 / (t + 1). The counter itself is advanced by a launch of its
-// own, after every channel has read it.
+// The weight m of a batch in running statistics, and 1 - m, as one number: the smaller of both, which is right to its last bit, negative (-0 for m = 1)
+// where that is 1 - m. Of an m near 1 rounded to f32, 1 - m would have few bits left.
+template <typename A> __host__ __forceinline__ A running_weight(double momentum) { return momentum <= 0.5 ? A(momentum) : -A(1.0 - momentum); }
+
+// That of `momentum`, or with a counter t of m = 1 / (t + 1). The counter itself is advanced by a launch of its own, after every channel has read it.
 template <typename A> __device__ __forceinline__ A running_momentum(const void *num_batches, A momentum) {
-    return num_batches ? A(1) / A(*static_cast<const int64_t *>(num_batches) + 1) : momentum;
+    if (!num_batches) return momentum;
+    const int64_t count = *static_cast<const int64_t *>(num_batches) + 1;
+    return count == 1 ? -A(0) : A(1) / A(count);
 }
 // (1 - m) running + m batch
-template <typename A> __device__ __forceinline__ A running_after(A m, A running, A batch) { return fma(m, batch, (A(1) - m) * running); }
+template <typename A> __device__ __forceinline__ A running_after(A weight, A running, A batch) {
+    const A small = fabs(weight), large = A(1) - small;
+    const bool is_kept = signbit(weight);
+    return fma(is_kept ? large : small, batch, (is_kept ? small : large) * running);
+}
 
 // Updates the running mean and the running variance, by the unbiased one; a null pointer is left out.
 template <typename A> __device__ __forceinline__ void update_running(void *running_mean, void *running_var, const void *num_batches, A momentum,

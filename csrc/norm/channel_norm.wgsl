@@ -9,7 +9,7 @@ struct Params {
     residual: vec3<u32>,
     y: vec3<u32>,
     eps: f32,
-    momentum: f32,
+    momentum: f32, // as running_after takes it
     slices: u32, // parts of a segment, each one team's or workgroup's
     group_channels: u32, // channels of a group
     group_segments: u32, // segments of a group
@@ -24,6 +24,14 @@ struct Params {
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
+
+// (1 - m) running + m batch. `weight` is the smaller of m and 1 - m, which is right to its last bit, negative (-0 for m = 1) where that is 1 - m.
+fn running_after(weight: f32, running: f32, batch: f32) -> f32 {
+    let small = abs(weight);
+    let large = 1.0 - small;
+    let is_kept = bitcast<u32>(weight) >= 0x80000000u;
+    return select(large, small, is_kept) * running + select(small, large, is_kept) * batch;
+}
 
 fn parameter_elements() -> u32 {
     return params.channels;

@@ -703,7 +703,7 @@ template <typename T> bops_status channel_last_kernels(const bops_channel_norm_p
         if (a.g.is_merged)
             for (bops_channel_strides *s : {&a.p.x, &a.p.residual, &a.p.y}) *s = merged_strides(*s, p.spatial);
         const double count = double(p.spatial) * (a.g.per_sample ? double(a.g.group_channels) : double(p.batch));
-        a.eps = count > 0 ? A(p.eps) : A(NAN), a.momentum = A(p.momentum);
+        a.eps = count > 0 ? A(p.eps) : A(NAN), a.momentum = running_weight<A>(p.momentum);
         a.reciprocal_count = count > 0 ? A(1 / count) : A(0), a.unbias = A(count / (count - 1));
         a.weight_is_wide = weight_is_wide, a.slots = c.stages, a.cached = c.cached, a.overlaps = c.overlaps;
         const uint64_t sets = a.g.per_sample ? a.g.samples : 1, plane = uint64_t(a.g.samples) * a.g.chunks * p.channels;

@@ -18,7 +18,7 @@ fn channel_norm_running_over_samples(at: Invocation) {
     let sums = row_sums(at, total, 0u) / f32(params.batch);
     if (team == channel && thread % THREADS == 0u) {
         let momentum = params.momentum;
-        running_mean_put(channel, (1.0 - momentum) * running_mean_of(channel) + momentum * sums.x);
-        running_var_put(channel, (1.0 - momentum) * running_var_of(channel) + momentum * (sums.y * params.unbiased));
+        running_mean_put(channel, running_after(momentum, running_mean_of(channel), sums.x));
+        running_var_put(channel, running_after(momentum, running_var_of(channel), sums.y * params.unbiased));
     }
 }

@@ -234,7 +234,7 @@ template <typename T> channel_single_arguments single_arguments(const bops_chann
     channel_single_arguments a = {};
     a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
     const double count = double(a.geometry.count);
-    a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = float(p.momentum);
+    a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = running_weight<float>(p.momentum);
     a.reciprocal_count = float(1.0 / count), a.unbias = float(count / (count - 1.0));
     a.cluster = c.cluster, a.vectors = c.vectors, a.block_vectors = c.threads * c.vectors;
     a.per_segment = uint32_t(p.spatial * sizeof(T) / 16), a.all = a.geometry.segments * a.per_segment, a.by_segment = divisor(a.per_segment);

@@ -323,7 +323,7 @@ template <typename A> bops_status finish_running(const bops_channel_norm_params 
     if (!call.prepares && !o.running_mean && !o.running_var) return 0;
     const uint64_t blocks = (p.channels + split_block - 1) / split_block;
     shape.grid = dim3(uint32_t(blocks < 65535 ? blocks : 65535)), shape.block = dim3(split_block);
-    return call(channel_norm_running_over_samples<A>, shape, o, records, p.batch, p.channels, A(p.momentum));
+    return call(channel_norm_running_over_samples<A>, shape, o, records, p.batch, p.channels, running_weight<A>(p.momentum));
 }
 
 // Host: the SPLIT variant.
@@ -336,7 +336,7 @@ template <typename T> bops_status channel_norm_split(const bops_channel_norm_par
     const uint64_t count = a.geometry.count;
     if (count == 0 && !p.uses_running) o.running_mean = o.running_var = o.num_batches = nullptr;
     a.p = p, a.o = o;
-    a.eps = count ? A(p.eps) : A(NAN), a.momentum = A(p.momentum);
+    a.eps = count ? A(p.eps) : A(NAN), a.momentum = running_weight<A>(p.momentum);
     a.reciprocal_count = count ? A(1.0 / double(count)) : A(0);
     a.unbias = count > 1 ? A(double(count) / double(count - 1)) : A(0);
     a.weight_is_wide = weight_dtype != dtype, a.chunks = c.chunks, a.by_chunks = divisor(c.chunks);

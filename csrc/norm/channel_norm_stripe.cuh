@@ -292,7 +292,7 @@ template <typename T> bops_status channel_norm_stripe_kernels(const bops_channel
         a.stripe.set(c, p.batch, p.spatial, 16 / sizeof(T));
         const double count = double(p.batch * p.spatial);
         const uint64_t early = a.stripe.part * a.stripe.turns;
-        a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = float(p.momentum);
+        a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = running_weight<float>(p.momentum);
         a.reciprocal_count = float(1.0 / count), a.unbias = float(count / (count - 1.0));
         a.reciprocal_early = float(1.0 / double((early < p.batch ? early : p.batch) * p.spatial));
         a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;

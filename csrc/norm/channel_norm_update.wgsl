@@ -14,9 +14,10 @@ fn update_running(channel: u32, statistics: Statistics) {
         let count = num_batches_count();
         let next = vec2<u32>(count.x + 1u, count.y + select(0u, 1u, count.x == 0xffffffffu));
         momentum = 1.0 / (f32(next.y) * 4294967296.0 + f32(next.x));
+        momentum = select(momentum, bitcast<f32>(0x80000000u), next.x == 1u && next.y == 0u);
     }
     let mean = statistics.shift + statistics.correction;
     let variance = statistics.variance * params.unbiased;
-    running_mean_put(channel, (1.0 - momentum) * running_mean_of(channel) + momentum * mean);
-    running_var_put(channel, (1.0 - momentum) * running_var_of(channel) + momentum * variance);
+    running_mean_put(channel, running_after(momentum, running_mean_of(channel), mean));
+    running_var_put(channel, running_after(momentum, running_var_of(channel), variance));
 }

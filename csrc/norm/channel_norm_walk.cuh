@@ -219,7 +219,7 @@ template <typename T> channel_walk_arguments walk_arguments(const bops_channel_n
     a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
     a.ring.set(a.geometry, c, 16 / sizeof(T), p.spatial, false);
     const double count = double(a.geometry.count);
-    a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = float(p.momentum);
+    a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = running_weight<float>(p.momentum);
     a.reciprocal_count = float(1.0 / count), a.unbias = float(count / (count - 1.0));
     a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;
     a.messages = static_cast<uint4 *>(workspace);

@@ -243,7 +243,7 @@ fn every_option<F: Family>(x: TensorDesc) -> Vec<(Form, bool)> {
     }
     forms.push((plain.clone().act(Activation::Silu), false));
     if F::HAS_RUNNING {
-        for momentum in [0.0, 0.1, 1.0] {
+        for momentum in [0.0, 0.1, 1.0, 0.99, 0.999] {
             forms.push((affine.clone().running(Running::Momentum(momentum)), momentum == 0.1));
         }
         forms.push((plain.clone().running(Running::Momentum(0.3)), false));

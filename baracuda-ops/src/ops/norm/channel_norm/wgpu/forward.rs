@@ -47,6 +47,12 @@ struct ForwardParams {
     columns: u32,
 }
 
+/// The weight `m` of a batch in running statistics, and `1 - m`, as the kernels take both in one number: the smaller of the two, negative where
+/// that is `1 - m`. Of an `m` near 1 rounded to f32, `1 - m` would have few bits left.
+fn running_weight(momentum: f64) -> f32 {
+    if momentum <= 0.5 { momentum as f32 } else { -((1.0 - momentum) as f32) }
+}
+
 /// What a dispatch binds; the others of the family are absent.
 #[derive(Clone, Copy, Default)]
 struct Uses {
@@ -417,7 +423,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         y: segments.strides("y"),
         // Groups without elements have mean 0 and rstd NaN.
         eps: if elements == 0 { f32::NAN } else { fields.eps.get() as f32 },
-        momentum: fields.momentum.map_or(0.0, |momentum| momentum.get() as f32),
+        momentum: fields.momentum.map_or(0.0, |momentum| running_weight(momentum.get())),
         slices: 1,
         group_channels: segments.group_channels as u32,
         group_segments: segments.group_segments as u32,
