@@ -7,6 +7,7 @@ use baracuda_ops::{
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use fastrand::Rng;
+use serde_json::Value;
 
 /// Random descriptors in all; the arguments and texts below make it more than a million.
 const DESCRIPTORS: usize = 600_000;
@@ -340,6 +341,45 @@ fn texts() {
         }
     }
     assert!(parsed > 0, "no changed text was valid: the generator tests refusals alone");
+}
+
+/// Texts like that of `value`, in each of which one object names an entry twice, or is the array of its values; `around` puts an object
+/// where it belongs.
+fn spoiled(value: &Value, around: &dyn Fn(String) -> String, found: &mut Vec<String>) {
+    let Some(object) = value.as_object() else { return };
+    let entries: Vec<String> = object.iter().map(|(key, value)| format!("\"{key}\":{value}")).collect();
+    for (i, (key, value)) in object.iter().enumerate() {
+        let with = |entry: String| {
+            let mut entries = entries.clone();
+            entries[i] = entry;
+            around(format!("{{{}}}", entries.join(",")))
+        };
+        found.push(with(format!("{0},{0}", entries[i])));
+        spoiled(value, &|inner| with(format!("\"{key}\":{inner}")), found);
+    }
+    found.push(around(Value::from_iter(object.values().cloned()).to_string()));
+}
+
+#[test]
+fn objects_that_name_an_entry_twice_or_none() {
+    for subject in SUBJECTS {
+        for case in (subject.cases)().into_iter().step_by(20) {
+            let any = serde_json::to_value(&case.descriptor).unwrap();
+            let mut texts = Vec::new();
+            spoiled(&any["descriptor"], &|object| object, &mut texts);
+            for text in &texts {
+                let refused = AnyDescriptor::parse(subject.name, text);
+                assert!(matches!(refused, Err(Error::InvalidJson { .. })), "{text}: {refused:?}");
+            }
+            assert!(texts.len() >= 5, "{any}");
+            texts.clear();
+            spoiled(&any, &|object| object, &mut texts);
+            for text in &texts {
+                let refused = serde_json::from_str::<AnyDescriptor>(text);
+                assert!(refused.is_err(), "{text}: {refused:?}");
+            }
+        }
+    }
 }
 
 #[test]
