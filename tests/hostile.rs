@@ -7,6 +7,7 @@ use baracuda_ops::{
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use fastrand::Rng;
+use serde_json::Value;
 
 /// Random descriptors in all; the arguments and texts below make it more than a million.
 const DESCRIPTORS: usize = 600_000;
@@ -354,6 +355,48 @@ fn texts() {
         }
     }
     assert!(parsed > 0, "no changed text was valid: the generator tests refusals alone");
+}
+
+/// Texts like that of `value`, in each of which one object names an entry twice, or is the array of its values, and the words that refuse
+/// them. `around` puts an object where it belongs.
+fn spoiled(value: &Value, around: &dyn Fn(String) -> String, found: &mut Vec<(String, String)>) {
+    let Some(object) = value.as_object() else { return };
+    let entries: Vec<String> = object.iter().map(|(key, value)| format!("\"{key}\":{value}")).collect();
+    for (i, (key, value)) in object.iter().enumerate() {
+        let with = |entry: String| {
+            let mut entries = entries.clone();
+            entries[i] = entry;
+            around(format!("{{{}}}", entries.join(",")))
+        };
+        found.push((with(format!("{0},{0}", entries[i])), format!("duplicate field `{key}`")));
+        spoiled(value, &|inner| with(format!("\"{key}\":{inner}")), found);
+    }
+    let expected = if object.contains_key("dims") { "a tensor" } else { "an object" };
+    let array = Value::from_iter(object.values().cloned()).to_string();
+    found.push((around(array), format!("invalid type: sequence, expected {expected}")));
+}
+
+#[test]
+fn objects_that_name_an_entry_twice_or_none() {
+    for subject in SUBJECTS {
+        for case in (subject.cases)().into_iter().step_by(20) {
+            let any = serde_json::to_value(&case.descriptor).unwrap();
+            let mut texts = Vec::new();
+            spoiled(&any["descriptor"], &|object| object, &mut texts);
+            assert!(texts.len() >= 5, "{any}");
+            for (text, expected) in &texts {
+                let refused = AnyDescriptor::parse(subject.name, text).unwrap_err();
+                assert!(matches!(refused, Error::InvalidJson { .. }), "{refused:?}");
+                assert!(refused.to_string().contains(expected), "{text}: {refused}");
+            }
+            texts.clear();
+            spoiled(&any, &|object| object, &mut texts);
+            for (text, expected) in &texts {
+                let refused = serde_json::from_str::<AnyDescriptor>(text).unwrap_err();
+                assert!(refused.to_string().contains(expected), "{text}: {refused}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -10,7 +10,8 @@ use crate::error::Result;
 use crate::options::PlanOptions;
 use crate::plan::{Descriptor, Plan};
 
-/// Plans by (device, descriptor, options). When full, the plan unused for longest makes room.
+/// Plans by (device, descriptor, options). When full, the plan unused for longest makes room. A request takes as long however many plans
+/// are held.
 ///
 /// A plan is cheap to hold: whoever runs one shape again and again keeps the plan itself.
 ///
@@ -44,8 +45,8 @@ pub struct CacheStats {
     pub plans: usize,
 }
 
-/// The plans, in a ring from the newest over ever older ones back to the newest: what is used moves to its front, and where no place is
-/// left, the entry at its end gives up its own. Each takes as many steps, however many plans are held.
+/// The plans, in a doubly linked ring in the order of their last use. A plan that is used moves to the newest place; if the cache is full,
+/// a new plan replaces the oldest, which lies next to the newest. Neither depends on how many plans are held.
 #[derive(Debug, Default)]
 struct State {
     entries: Vec<Entry>,
