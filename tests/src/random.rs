@@ -129,12 +129,12 @@ fn data(json: &Value, dims: &[u64], name: &str, random: &mut Rng) -> Data {
     };
     let is_norm = json["normalized_dims"].is_u64() || name.contains("_norm") && !name.starts_with("local");
     let eps = json["eps"].as_f64().unwrap_or(1e-5);
-    if is_norm && eps < 1e-5 {
+    let may_vanish = json["k"].as_f64() == Some(0.0);
+    if is_norm && eps < 1e-5 || may_vanish {
         return Data::Normal;
     }
-    let elements = match json["normalized_dims"].as_u64() {
-        Some(normalized) => dims[dims.len() - normalized as usize..].iter().product(),
-        None => dims[2.min(dims.len())..].iter().product::<u64>(),
-    };
+    // Of a group, or of the part of it that lies in one channel of one sample.
+    let first = json["normalized_dims"].as_u64().map_or(2, |normalized| dims.len() - normalized as usize);
+    let elements: u64 = dims[first.min(dims.len())..].iter().product();
     if is_norm && any == Data::Huge && elements < LEAST_HUGE { Data::Normal } else { any }
 }
