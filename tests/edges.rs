@@ -11,14 +11,18 @@ use baracuda_ops_tests::values::{Tensors, rounded};
 
 const LAYER: &str = r#"layer_norm {"x":{"dtype":"f32","dims":[5,127]},"normalized_dims":1,"weight":"f32","bias":"f32","eps":1e-5,"stats":true}"#;
 const LAYER_BACKWARD: &str = r#"layer_norm_backward {"x":{"dtype":"f32","dims":[5,127]},"normalized_dims":1,"weight":"f32","dx":true,"dweight":true,"dbias":"f32"}"#;
-const RMS: &str = r#"rms_norm {"x":{"dtype":"bf16","dims":[5,127]},"normalized_dims":1,"weight":"f32","eps":1e-5,"stats":true}"#;
+const RMS: &str =
+    r#"rms_norm {"x":{"dtype":"bf16","dims":[5,127]},"normalized_dims":1,"weight":"f32","eps":1e-5,"stats":true}"#;
 const RMS_BACKWARD: &str = r#"rms_norm_backward {"x":{"dtype":"f32","dims":[5,127]},"normalized_dims":1,"weight":"f32","dx":true,"dweight":true}"#;
 const BATCH: &str = r#"batch_norm {"x":{"dtype":"f32","dims":[3,6,5,7]},"weight":"f32","bias":"f32","eps":1e-5,"momentum":0.1,"stats":true}"#;
 const BATCH_BACKWARD: &str = r#"batch_norm_backward {"x":{"dtype":"f32","dims":[3,6,5,7]},"weight":"f32","bias":"f32","dx":true,"dweight":true,"dbias":true}"#;
 const GROUP: &str = r#"group_norm {"x":{"dtype":"bf16","dims":[3,6,5,7]},"groups":3,"weight":"bf16","bias":"bf16","eps":1e-5,"stats":true}"#;
-const INSTANCE: &str = r#"instance_norm {"x":{"dtype":"f32","dims":[3,6,5,7]},"weight":"f32","bias":"f32","eps":1e-5,"stats":true}"#;
-const RESPONSE: &str = r#"local_response_norm {"x":{"dtype":"f32","dims":[2,16,4,4]},"size":5,"alpha":0.5,"beta":0.75,"k":2.0}"#;
-const RESPONSE_BACKWARD: &str = r#"local_response_norm_backward {"x":{"dtype":"f32","dims":[2,16,4,4]},"size":5,"alpha":0.5,"beta":0.75,"k":2.0}"#;
+const INSTANCE: &str =
+    r#"instance_norm {"x":{"dtype":"f32","dims":[3,6,5,7]},"weight":"f32","bias":"f32","eps":1e-5,"stats":true}"#;
+const RESPONSE: &str =
+    r#"local_response_norm {"x":{"dtype":"f32","dims":[2,16,4,4]},"size":5,"alpha":0.5,"beta":0.75,"k":2.0}"#;
+const RESPONSE_BACKWARD: &str =
+    r#"local_response_norm_backward {"x":{"dtype":"f32","dims":[2,16,4,4]},"size":5,"alpha":0.5,"beta":0.75,"k":2.0}"#;
 const SOFTMAX: &str = r#"softmax {"x":{"dtype":"f32","dims":[5,127]},"axis":1}"#;
 const SOFTMAX_BACKWARD: &str = r#"softmax_backward {"y":{"dtype":"f32","dims":[5,127]},"axis":1}"#;
 
@@ -73,11 +77,15 @@ fn the_mean_of_an_infinity_is_nan_and_so_is_its_group() {
         }
     }
     // Without a mean the rest of the row is finite over an infinite root: 0.
-    on_every_device(RMS, |inputs| inputs.0[0].values[3] = f64::INFINITY, |_, backend, _, outputs| {
-        let (y, rstd) = (outputs.values("y").unwrap(), outputs.values("rstd").unwrap());
-        assert_eq!(rstd[0], 0.0, "{backend:?}");
-        assert!((0..127).all(|i| if i == 3 { y[i].is_nan() } else { y[i] == 0.0 }), "{backend:?}");
-    });
+    on_every_device(
+        RMS,
+        |inputs| inputs.0[0].values[3] = f64::INFINITY,
+        |_, backend, _, outputs| {
+            let (y, rstd) = (outputs.values("y").unwrap(), outputs.values("rstd").unwrap());
+            assert_eq!(rstd[0], 0.0, "{backend:?}");
+            assert!((0..127).all(|i| if i == 3 { y[i].is_nan() } else { y[i] == 0.0 }), "{backend:?}");
+        },
+    );
 }
 
 #[test]
@@ -135,15 +143,20 @@ fn gradients_of_parameters_lack_at_most_what_is_subnormal() {
         };
         holds(line, |inputs| tiny(inputs, -95));
         // Beyond the edge a device may take x for 0, and does so for all of it or not at all.
-        on_every_device(line, |inputs| tiny(inputs, -135), |case, backend, inputs, outputs| {
-            let dweight = outputs.values("dweight").unwrap();
-            let is_zero = dweight.iter().all(|v| *v == 0.0);
-            let others = || judge(case, backend, inputs, outputs).unwrap_or_else(|e| panic!("{backend:?}: {line}: {e:#}"));
-            match backend {
-                Backend::Wgpu if is_zero => {}
-                _ => drop(others()),
-            }
-        });
+        on_every_device(
+            line,
+            |inputs| tiny(inputs, -135),
+            |case, backend, inputs, outputs| {
+                let dweight = outputs.values("dweight").unwrap();
+                let is_zero = dweight.iter().all(|v| *v == 0.0);
+                let others =
+                    || judge(case, backend, inputs, outputs).unwrap_or_else(|e| panic!("{backend:?}: {line}: {e:#}"));
+                match backend {
+                    Backend::Wgpu if is_zero => {}
+                    _ => drop(others()),
+                }
+            },
+        );
     }
 }
 

@@ -247,7 +247,8 @@ impl Op<'_> {
     /// Indices of the elements of each line along an axis.
     fn lines(&self, axis: usize) -> Vec<Vec<usize>> {
         let product = |dims: &[u64]| dims.iter().product::<u64>() as usize;
-        let (outer, dim, inner) = (product(&self.dims[..axis]), self.dims[axis] as usize, product(&self.dims[axis + 1..]));
+        let (outer, dim, inner) =
+            (product(&self.dims[..axis]), self.dims[axis] as usize, product(&self.dims[axis + 1..]));
         let line = |o: usize, i: usize| (0..dim).map(|d| (o * dim + d) * inner + i).collect();
         (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i))).map(|(o, i)| line(o, i)).collect()
     }
@@ -275,7 +276,11 @@ impl Op<'_> {
             let log = self.is_set("log");
             let sum: f64 = line.iter().map(|&j| if log { dy[j] } else { y[j] * dy[j] }).sum();
             for i in line {
-                dx[i] = if log { scale * dy[i] - scale * y[i].exp() * sum } else { scale * y[i] * dy[i] - scale * y[i] * sum };
+                dx[i] = if log {
+                    scale * dy[i] - scale * y[i].exp() * sum
+                } else {
+                    scale * y[i] * dy[i] - scale * y[i] * sum
+                };
             }
         }
         Ok(Values::from([("dx", dx)]))

@@ -31,9 +31,8 @@ const SOFTWARE_KINDS: usize = 4;
 const LEAST_HUGE: u64 = 32;
 
 /// Odd, prime, one, around powers of two.
-const EXTENTS: [u64; 24] = [
-    1, 1, 2, 3, 4, 5, 7, 8, 11, 13, 16, 17, 31, 32, 37, 61, 64, 97, 127, 128, 257, 509, 1021, 4099,
-];
+const EXTENTS: [u64; 24] =
+    [1, 1, 2, 3, 4, 5, 7, 8, 11, 13, 16, 17, 31, 32, 37, 61, 64, 97, 127, 128, 257, 509, 1021, 4099];
 
 /// What random cases follow from: `BOPS_SEED`, else the commit.
 pub fn seed() -> String {

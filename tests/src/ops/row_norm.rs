@@ -6,9 +6,7 @@ use anyhow::{Context, Result};
 use baracuda_ops::{AnyDescriptor, Backend, DType, Error, Gradients, Slot, TensorDesc};
 use serde_json::Value;
 
-use super::{
-    CHAIN, Contract, FLOATS, RunTyped, Subject, dense, huge_of_norm, json_of, run_in_f64, strided,
-};
+use super::{CHAIN, Contract, FLOATS, RunTyped, Subject, dense, huge_of_norm, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Huge, Random, distinct};
 use crate::judge::{Expected, budget, finite};
 use crate::values::Tensors;
