@@ -4,14 +4,18 @@
 //! ignored; `BOPS_REQUIRE=cpu,wgpu` makes their absence a failure. Where wgpu's adapter is software, a fixed part
 //! of its trials, in which every form of a shader has one, runs and the rest is ignored, too; where there is no CUDA device, so are large
 //! trials on the CPU that are for its kernels (`matrix.rs` says which). `BOPS_EVERY=1` runs them. A run of everything is compared with `tests/floor.txt`.
+//!
+//! Beside the lists run random cases, others for each commit, in the mode `random`: they are no part of the floor. `BOPS_SEED` repeats
+//! those of another run.
 
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
 use baracuda_ops::Backend;
 use baracuda_ops_tests::floor::{self, Ended, Record};
+use baracuda_ops_tests::modes::Mode;
 use baracuda_ops_tests::target::{self, Target};
-use baracuda_ops_tests::{matrix, published};
+use baracuda_ops_tests::{matrix, published, random};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() -> ExitCode {
@@ -26,7 +30,11 @@ fn main() -> ExitCode {
     }
     let records = Arc::new(Mutex::new(Vec::new()));
     let (mut left_out, mut large) = (0, 0);
-    let trials = matrix::entries().into_iter().map(|entry| {
+    let seed = random::seed();
+    println!("random cases of BOPS_SEED={seed}");
+    let mut entries = matrix::entries();
+    entries.extend(random::entries(&seed, &entries));
+    let trials = matrix::spread(entries).into_iter().map(|entry| {
         let records = records.clone();
         let is_left_out = entry.is_left_out();
         match entry.target.backend {
@@ -42,7 +50,9 @@ fn main() -> ExitCode {
         Trial::test(entry.name(), move || {
             let record = entry.run();
             let failure = (record.ended == Ended::Failed).then(|| Failed::from(record.words.clone()));
-            records.lock().unwrap().push(record);
+            if entry.mode != Mode::Random {
+                records.lock().unwrap().push(record);
+            }
             failure.map_or(Ok(()), Err)
         })
         .with_ignored_flag(is_ignored)

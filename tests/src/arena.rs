@@ -23,11 +23,39 @@ pub enum Layout {
         /// The multiple.
         shift: u64,
     },
+    /// Each in a buffer of its own, operand `i` by `by[i % 4]` of these steps behind where it would lie.
+    Shifted {
+        /// What the address of an operand may be a multiple of.
+        step: Step,
+        /// Numbers of steps.
+        by: [u64; 4],
+    },
     /// All in one buffer, each at an odd multiple of `align` or, if 0, of its own alignment promise.
     Pool {
         /// The alignment in bytes.
         align: u64,
     },
+}
+
+/// The distance of the addresses that an operand may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Its alignment promise: on CUDA.
+    Promise,
+    /// Four bytes: through wgpu.
+    Word,
+    /// One element: on the CPU.
+    Element,
+}
+
+impl Step {
+    fn bytes(self, slot: &Slot) -> u64 {
+        match self {
+            Self::Promise => slot.desc.align_bytes(),
+            Self::Word => 4,
+            Self::Element => slot.desc.dtype().size_bytes(),
+        }
+    }
 }
 
 /// Which operands lie where their partners do.
@@ -94,10 +122,21 @@ impl Arena {
         for (i, slot) in slots.iter().enumerate().filter(|(_, s)| shares(s).is_none()) {
             let around = if slot.access == Access::In { POISON } else { CANARY };
             let align = pool_align(slot.desc.align_bytes());
-            arena.operands[i] = Some(arena.place(slot.span_bytes, align, layout, around));
+            let shift = match layout {
+                Layout::Apart { shift } => shift * align.max(4),
+                Layout::Shifted { step, by } => by[i % by.len()] * step.bytes(slot),
+                Layout::Pool { .. } => 0,
+            };
+            arena.operands[i] = Some(arena.place(slot.span_bytes, align, layout, shift, around));
         }
         if workspace.bytes > 0 {
-            arena.workspace = Some(arena.place(workspace.bytes, workspace.align, layout, CANARY));
+            let shift = match layout {
+                Layout::Apart { shift } => shift,
+                Layout::Shifted { by, .. } => by[0],
+                Layout::Pool { .. } => 0,
+            };
+            let shift = shift * workspace.align.max(4);
+            arena.workspace = Some(arena.place(workspace.bytes, workspace.align, layout, shift, CANARY));
         }
         for buffer in &mut arena.buffers {
             buffer.resize(buffer.len().next_multiple_of(16), CANARY);
@@ -129,10 +168,10 @@ impl Arena {
         arena
     }
 
-    fn place(&mut self, bytes: u64, align: u64, layout: Layout, around: u8) -> Place {
+    fn place(&mut self, bytes: u64, align: u64, layout: Layout, shift: u64, around: u8) -> Place {
         match layout {
-            Layout::Apart { shift } => {
-                let offset = GUARD.next_multiple_of(align) + shift * align.max(4);
+            Layout::Apart { .. } | Layout::Shifted { .. } => {
+                let offset = GUARD.next_multiple_of(align) + shift;
                 self.buffers.push(vec![around; (offset + bytes + GUARD) as usize]);
                 Place { buffer: self.buffers.len() - 1, offset, bytes }
             }

@@ -10,11 +10,13 @@ pub mod case_file;
 pub mod exec;
 pub mod faulty;
 pub mod floor;
+pub mod formula;
 pub mod judge;
 pub mod matrix;
 pub mod modes;
 pub mod ops;
 pub mod published;
+pub mod random;
 #[cfg(feature = "wgpu")]
 pub mod record;
 pub mod showcase;

@@ -45,6 +45,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// A trial that no list holds.
+    pub fn random(case: Arc<Case>, target: &'static Target) -> Self {
+        Self { case, mode: Mode::Random, target, is_first: false, shows_form: false }
+    }
+
     /// `<op>/<mode>/<backend>/<repro line>`
     pub fn name(&self) -> String {
         format!("{}/{}/{}/{}", self.case.descriptor.name(), self.mode.name(), self.target.name, self.case.line())
@@ -53,6 +58,7 @@ impl Entry {
     /// Whether the trial is left out on its device, which is there; none is where the environment has `BOPS_EVERY`.
     pub fn is_left_out(&self) -> bool {
         let is_left_out = match self.target.backend {
+            _ if self.mode == Mode::Random => false,
             Backend::Cpu => self.is_for_cuda(),
             _ => self.target.is_software() && !self.is_for_software(),
         };
@@ -76,7 +82,15 @@ impl Entry {
         let is_small = self.case.is_core || self.case.bytes() <= SOFTWARE_BYTES;
         // The greatest magnitudes once for each op and type: other data has the shaders compiled.
         let is_huge = self.case.is_core && self.case.data == Data::Huge && self.mode == Mode::Values && !is_again;
-        self.is_first || self.shows_form || is_huge || is_small && hash(&self.case.line()).is_multiple_of(share)
+        // Through an activation, forms that read vectors and such that do not have to agree.
+        let is_activated = self.case.descriptor.line().contains("\"activation\"");
+        let has_vectors = self.case.slots()[0].desc.dims().ends_with(&[16, 16]);
+        let crosses_forms = self.case.is_core && self.mode == Mode::Bitwise && is_activated && has_vectors;
+        self.is_first
+            || self.shows_form
+            || is_huge
+            || crosses_forms
+            || is_small && hash(&self.case.line()).is_multiple_of(share)
     }
 
     /// A record of the trial.
@@ -135,7 +149,11 @@ pub fn entries() -> Vec<Entry> {
         }
     }
     find_forms(&mut entries);
-    // What one device runs, in its order, is spread evenly over the whole.
+    spread(entries)
+}
+
+/// What one device runs, in its order, spread evenly over the whole.
+pub fn spread(entries: Vec<Entry>) -> Vec<Entry> {
     let mut lengths = HashMap::new();
     let places: Vec<_> = entries
         .iter()

@@ -3,9 +3,10 @@
 use anyhow::{Context, Result, bail, ensure};
 use baracuda_ops::{Access, AnyPlan, Backend, Device, Error, Mem, MemMut, PlanOptions, Slot, Workspace};
 
-use crate::arena::{Arena, CANARY, InPlace, Layout, POISON, Place};
+use crate::arena::{Arena, CANARY, InPlace, Layout, POISON, Place, Step};
 use crate::case::Case;
 use crate::exec::{Executor, OnDevice, Uploaded, refusal};
+use crate::formula;
 use crate::judge::{Worst, compare, is_nearly_constant};
 use crate::ops::{Named, subject};
 use crate::target::Target;
@@ -16,7 +17,7 @@ use crate::values::Tensors;
 pub enum Mode {
     /// Once, compared with the reference.
     Values,
-    /// Twice at different places with different workspace contents: equal bits.
+    /// At every class of addresses that operands may have, together and each for itself, with different workspace contents: equal bits.
     Bitwise,
     /// All operands in one buffer, at odd multiples of what their alignment promises (wgpu: of 4 bytes).
     Pool,
@@ -36,11 +37,13 @@ pub enum Mode {
     Capture,
     /// Once, small, on CUDA: the trials to run under compute-sanitizer.
     Sanitize,
+    /// Once, compared with the reference and with the plain formulas of `formula.rs`: random cases, which no list holds.
+    Random,
 }
 
 impl Mode {
     /// Every mode.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Values,
         Self::Bitwise,
         Self::Pool,
@@ -52,6 +55,7 @@ impl Mode {
         Self::Record,
         Self::Capture,
         Self::Sanitize,
+        Self::Random,
     ];
 
     /// Its name.
@@ -68,6 +72,7 @@ impl Mode {
             Self::Record => "record",
             Self::Capture => "capture",
             Self::Sanitize => "sanitize",
+            Self::Random => "random",
         }
     }
 
@@ -76,13 +81,14 @@ impl Mode {
         Self::ALL.into_iter().find(|m| m.name() == name)
     }
 
-    /// Whether a case has a trial in this mode on a target.
+    /// Whether a case of the lists has a trial in this mode on a target.
     pub fn applies(self, case: &Case, target: &Target) -> bool {
         if target.name == "wgpu-plain" {
             return case.is_core && matches!(self, Self::Values | Self::Pool);
         }
         match self {
             Self::Values => true,
+            Self::Random => false,
             Self::Bitwise => target.backend == Backend::Cuda || case.is_core,
             Self::Record => case.is_core && target.backend == Backend::Wgpu,
             Self::Capture | Self::Sanitize => case.is_core && target.backend == Backend::Cuda,
@@ -102,6 +108,10 @@ pub enum Outcome {
 }
 
 const APART: Layout = Layout::Apart { shift: 0 };
+
+/// Steps by which `bitwise` shifts operands: all by the same, which in words of four bytes crosses every form that vectors have, and each
+/// by its own, so that some lie as vectors and some do not.
+const SHIFTS: [[u64; 4]; 6] = [[4; 4], [1; 4], [2; 4], [3; 4], [0, 1, 2, 3], [2, 0, 4, 0]];
 
 /// Runs a case in a mode on a target.
 ///
@@ -131,6 +141,7 @@ pub fn run(case: &Case, mode: Mode, target: &Target) -> Result<Outcome> {
         Mode::Erase => trial.erase(),
         Mode::Record => trial.record(),
         Mode::Capture => trial.capture(),
+        Mode::Random => trial.random(),
     }
     .map(Outcome::Ran)
 }
@@ -202,15 +213,35 @@ impl Trial<'_> {
         self.judged(&inputs, arena)
     }
 
+    fn random(&self) -> Result<Worst> {
+        let inputs = self.case.inputs(0)?;
+        let mut arena = self.arena(&inputs, APART, InPlace::No);
+        self.run(&mut arena)?;
+        arena.check_surroundings()?;
+        // Of a few elements most may be one number.
+        let case = Case { may_be_constant: true, ..self.case.clone() };
+        let outputs = arena.outputs();
+        let worst = judge(&case, self.target.backend, &inputs, &outputs)?;
+        formula::judge(&case, self.target.backend, &inputs, &outputs)?;
+        Ok(worst)
+    }
+
     fn bitwise(&self) -> Result<Worst> {
         let inputs = self.case.inputs(0)?;
         let mut first = self.arena(&inputs, APART, InPlace::No);
-        let shifted = Layout::Apart { shift: 3 };
-        let mut second = Arena::new(self.plan.slots(), self.plan.workspace(), &inputs, shifted, InPlace::No, 0);
         self.run(&mut first)?;
-        self.run(&mut second)?;
-        second.check_surroundings()?;
-        same_bits("the second run", &first, &second)?;
+        let step = match self.target.backend {
+            Backend::Cpu => Step::Element,
+            Backend::Cuda => Step::Promise,
+            Backend::Wgpu => Step::Word,
+        };
+        for by in SHIFTS {
+            let shifted = Layout::Shifted { step, by };
+            let mut again = Arena::new(self.plan.slots(), self.plan.workspace(), &inputs, shifted, InPlace::No, 0);
+            self.run(&mut again)?;
+            again.check_surroundings()?;
+            same_bits(&format!("a run with operands shifted by {by:?} times {step:?}"), &first, &again)?;
+        }
         Ok(Worst::default())
     }
 

@@ -165,6 +165,9 @@ const SEVENTHS: [u64; 3] = [2, 64, 19_208];
 /// More contiguous segments of f32 than multiprocessors of a large device, each of which half of the largest workgroup holds.
 const HELD_SEGMENTS: [u64; 3] = [4, 36, 8300];
 
+/// Segments of whole vectors: shaders read them as such at some addresses.
+const VECTORS: [u64; 4] = [8, 16, 16, 16];
+
 /// Odd spatial extents, of which a few channels of all samples stay on chip.
 const ODD_EXTENTS: [u64; 4] = [5, 8, 7, 7];
 
@@ -543,6 +546,13 @@ fn backward_cases<F: Family>() -> Vec<Case> {
                         add(from_y, Data::Normal, false);
                     }
                 }
+            }
+        }
+        // Read as vectors or one by one, as addresses have it.
+        if matches!(dtype, DType::F32 | DType::BF16) {
+            for activation in [Activation::Silu, Activation::Sigmoid] {
+                let form = Form::affine(dense(dtype, &VECTORS), F::groups(VECTORS[1]), dtype);
+                add(GradientForm::all(form.act(activation)), Data::Normal, true);
             }
         }
         for (dims, groups, core) in F::SHAPES.iter().filter(|s| is_kept(dtype, s.0, s.2)) {

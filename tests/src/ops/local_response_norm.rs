@@ -176,8 +176,8 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
     let dims = slot.desc.dims();
     let data = if slot.name == "dy" { Data::Normal } else { case.data };
     let dtype = slot.desc.dtype();
-    // docs/numerics.md, Valid inputs.
-    let largest = 2f64.powi(if dtype == DType::F64 { 200 } else { 60 });
+    let fields = Fields::of(&case.descriptor)?;
+    let largest = fields.largest(dtype, case.descriptor.name().ends_with("_backward"));
     let huge = Huge::of(dtype).at_most(largest, largest);
     Ok(data.rows_within(huge, dtype, dims[0], dims[1..].iter().product(), random))
 }
@@ -236,6 +236,17 @@ impl Fields {
     fn denominators(&self, x: &[f64]) -> Vec<f64> {
         let sum = |c| x[self.window(c, false)].iter().map(|x| x * x).sum::<f64>();
         (0..x.len()).map(|c| self.k + self.scale * sum(c)).collect()
+    }
+
+    /// The largest magnitude that the op takes: docs/numerics.md, Valid inputs. Where all of a window has it, `d` is `alpha x^2`.
+    fn largest(&self, dtype: DType, is_backward: bool) -> f64 {
+        let alpha = (self.scale * self.size as f64).log2();
+        let (most, power, term) = if dtype == DType::F64 { (500.0, 1000.0, 900.0) } else { (60.0, 120.0, 100.0) };
+        let of_power = (power / self.beta - alpha) / 2.0;
+        let of_term = (term - (self.beta + 1.0) * alpha) / (2.0 * self.beta + 1.0);
+        // Without alpha or beta one of them is no bound.
+        let bounds = [most, of_power, if is_backward { of_term } else { most }];
+        bounds.into_iter().fold(most, f64::min).exp2()
     }
 
     /// `16 + 4 beta |log2 d|`.

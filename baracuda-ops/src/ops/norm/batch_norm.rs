@@ -43,8 +43,9 @@
 //! Accumulation: f32, for f64 operands f64, in two passes with correction (a constant channel gives `bias`, a large mean costs nothing),
 //! statistics merged in a fixed order; the same bits on the same device every time.
 //!
-//! NaN, infinity, empty: a channel with a NaN or an infinity is NaN where the formula says so. No elements in a channel: mean 0, rstd NaN,
-//! running statistics and count stay as they are, the gradients of the parameters are 0.
+//! NaN, infinity, empty: in training, a NaN or an infinity makes mean, rstd and y of its channel NaN throughout; the mean is NaN beside an
+//! infinity, too, as its correction is `inf - inf`. In inference the formula holds element by element. No elements in a channel: mean 0,
+//! rstd NaN, running statistics and count stay as they are, the gradients of the parameters are 0.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field, also where training would take statistics of one element;
 //! [`Error::Unsupported`] says which kernel refused which layout.

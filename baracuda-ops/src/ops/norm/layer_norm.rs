@@ -35,7 +35,8 @@
 //! Accumulation: f32, for f64 operands f64, in two passes with correction (a constant row gives 0, a large mean costs nothing),
 //! statistics merged in a fixed order; the same bits on the same device every time.
 //!
-//! NaN, infinity, empty: a row with a NaN or an infinity is NaN where the formula says so. No rows: nothing is written but the
+//! NaN, infinity, empty: a NaN or an infinity makes mean, rstd and y of its row NaN throughout; the mean is NaN beside an infinity, too, as
+//! its correction is `inf - inf`. No rows: nothing is written but the
 //! parameters' gradients, which are 0. No columns: mean 0, rstd NaN.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.

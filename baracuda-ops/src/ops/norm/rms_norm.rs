@@ -33,7 +33,8 @@
 //!
 //! Accumulation: f32, for f64 operands f64, merged in a fixed order; the same bits on the same device every time.
 //!
-//! NaN, infinity, empty: a row with a NaN or an infinity is NaN or 0 where the formula says so. No rows: nothing is written but the
+//! NaN, infinity, empty: a row with a NaN is NaN throughout; in a row with an infinity rstd is 0, the infinity becomes NaN and the rest 0. No
+//! rows: nothing is written but the
 //! weight's gradient, which is 0. No columns: rstd NaN.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.

@@ -1,0 +1,382 @@
+//! The formulas of every op once more, plainly and in f64: what random trials are compared with, so that the CPU backend is not compared
+//! with itself.
+//!
+//! Of tensors of f64 nothing is said: their own roundings would be those of these formulas.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use baracuda_ops::{Backend, DType};
+use serde_json::Value;
+
+use crate::case::Case;
+use crate::judge::compare;
+use crate::ops::subject;
+use crate::values::Tensors;
+
+type Values = BTreeMap<&'static str, Vec<f64>>;
+
+/// Compares outputs with these formulas, by the budgets of the contract.
+///
+/// # Errors
+/// An error over budget.
+pub fn judge(case: &Case, backend: Backend, inputs: &Tensors, outputs: &Tensors) -> Result<()> {
+    let descriptor = &case.descriptor;
+    if case.dtype() == DType::F64 {
+        return Ok(());
+    }
+    let line = descriptor.line();
+    let json: Value = serde_json::from_str(line.split_once(' ').context("a repro line has a JSON")?.1)?;
+    let op = Op { name: descriptor.name(), json, dims: descriptor.slots()[0].desc.dims(), inputs, outputs };
+    let mut values = op.values()?;
+    for mut expected in (subject(descriptor.name())?.expect)(descriptor, inputs, outputs, backend)? {
+        let Some(slot) = descriptor.slots().iter().find(|slot| slot.name == expected.name) else { continue };
+        let actual = outputs.values(slot.name).context("an output")?;
+        expected.values = values.remove(slot.name).with_context(|| format!("no formula of {}", slot.name))?;
+        let found = compare(slot, actual, &expected)?;
+        ensure!(found.units <= 1.0, "by the plain formula, {}", found.words);
+    }
+    Ok(())
+}
+
+/// Where the elements of a norm belong.
+struct Groups {
+    /// Index of the statistics of each element.
+    of: Vec<usize>,
+    /// Index of the parameters of each element.
+    parameter: Vec<usize>,
+    count: usize,
+    parameters: usize,
+}
+
+impl Groups {
+    /// The sum over each group.
+    fn sums(&self, value: impl Fn(usize) -> f64) -> Vec<f64> {
+        let mut sums = vec![0.0; self.count];
+        self.of.iter().enumerate().for_each(|(i, group)| sums[*group] += value(i));
+        sums
+    }
+
+    /// The sum over all elements that share a parameter.
+    fn parameter_sums(&self, value: impl Fn(usize) -> f64) -> Vec<f64> {
+        let mut sums = vec![0.0; self.parameters];
+        self.parameter.iter().enumerate().for_each(|(i, at)| sums[*at] += value(i));
+        sums
+    }
+}
+
+struct Op<'a> {
+    name: &'a str,
+    json: Value,
+    dims: &'a [u64],
+    inputs: &'a Tensors,
+    outputs: &'a Tensors,
+}
+
+impl Op<'_> {
+    fn values(&self) -> Result<Values> {
+        match self.name {
+            "softmax" => self.softmax(),
+            "softmax_backward" => self.softmax_backward(),
+            "local_response_norm" => self.response(),
+            "local_response_norm_backward" => self.response_backward(),
+            name if name.ends_with("_backward") => self.norm_backward(),
+            _ => self.norm(),
+        }
+    }
+
+    fn input(&self, name: &str) -> Result<&[f64]> {
+        self.inputs.values(name).with_context(|| format!("no input {name}"))
+    }
+
+    fn number(&self, name: &str, default: f64) -> f64 {
+        self.json[name].as_f64().unwrap_or(default)
+    }
+
+    fn is_set(&self, name: &str) -> bool {
+        self.json[name].as_bool().unwrap_or(false)
+    }
+
+    fn index(&self, name: &str) -> usize {
+        self.json[name].as_u64().unwrap_or(0) as usize
+    }
+
+    fn activation(&self) -> &str {
+        self.json["activation"].as_str().unwrap_or("identity")
+    }
+
+    fn groups(&self) -> Groups {
+        let elements = self.dims.iter().product::<u64>() as usize;
+        let product = |dims: &[u64]| dims.iter().product::<u64>() as usize;
+        if self.name.starts_with("layer_norm") || self.name.starts_with("rms_norm") {
+            let (outer, inner) = self.dims.split_at(self.dims.len() - self.index("normalized_dims"));
+            let (rows, cols) = (product(outer), product(inner));
+            let all = 0..elements;
+            let (of, parameter) = (all.clone().map(|i| i / cols).collect(), all.map(|i| i % cols).collect());
+            return Groups { of, parameter, count: rows, parameters: cols };
+        }
+        let (channels, spatial) = (self.dims[1] as usize, product(&self.dims[2..]));
+        let parameter: Vec<usize> = (0..elements).map(|i| i / spatial % channels).collect();
+        let groups = match self.name.trim_end_matches("_backward") {
+            "group_norm" => self.index("groups"),
+            "instance_norm" if !self.is_set("inference") => channels,
+            _ => return Groups { of: parameter.clone(), parameter, count: channels, parameters: channels },
+        };
+        let size = channels / groups * spatial;
+        let of = (0..elements).map(|i| i / size).collect();
+        Groups { of, parameter, count: self.dims[0] as usize * groups, parameters: channels }
+    }
+
+    /// Factor and summand of each parameter.
+    fn affine(&self, parameters: usize) -> (Vec<f64>, Vec<f64>) {
+        let offset = self.number("weight_offset", 0.0);
+        let weight = self.inputs.values("weight").map(|w| w.iter().map(|w| w + offset).collect());
+        let bias = self.inputs.values("bias").map(<[f64]>::to_vec);
+        (weight.unwrap_or_else(|| vec![1.0; parameters]), bias.unwrap_or_else(|| vec![0.0; parameters]))
+    }
+
+    fn norm(&self) -> Result<Values> {
+        let groups = self.groups();
+        let is_row_norm = self.outputs.get("h").is_some();
+        let residual = self.inputs.values("residual").filter(|_| !is_row_norm);
+        let x = self.outputs.values("h").map_or_else(|| self.input("x"), Ok)?;
+        let counts = groups.sums(|_| 1.0);
+        let over_count = |sums: Vec<f64>| sums.iter().zip(&counts).map(|(sum, n)| sum / n).collect::<Vec<f64>>();
+        let (mean, var) = if self.is_set("inference") {
+            (self.input("running_mean")?.to_vec(), self.input("running_var")?.to_vec())
+        } else {
+            let mean = match self.name {
+                "rms_norm" => vec![0.0; groups.count],
+                // Of infinities it is NaN.
+                _ => over_count(groups.sums(|i| if x[i].is_finite() { x[i] } else { f64::NAN })),
+            };
+            let var = over_count(groups.sums(|i| (x[i] - mean[groups.of[i]]).powi(2)));
+            (mean, var)
+        };
+        let eps = self.number("eps", 1e-5);
+        let rstd: Vec<f64> = var.iter().map(|v| (v + eps).sqrt().recip()).collect();
+        let (weight, bias) = self.affine(groups.parameters);
+        let y = x.iter().enumerate().map(|(i, x)| {
+            let (group, at) = (groups.of[i], groups.parameter[i]);
+            let more = residual.map_or(0.0, |residual| residual[i]);
+            activation(self.activation(), (x - mean[group]) * rstd[group] * weight[at] + bias[at] + more)
+        });
+        let mut values = Values::from([("y", y.collect())]);
+        if is_row_norm {
+            let (x, residual) = (self.input("x")?, self.input("residual")?);
+            values.insert("h", x.iter().zip(residual).map(|(x, r)| x + r).collect());
+        }
+        if !self.is_set("inference")
+            && let (Some(mean_before), Some(var_before)) =
+                (self.inputs.values("running_mean"), self.inputs.values("running_var"))
+        {
+            let batches = self.inputs.values("num_batches").map(|t| t[0]);
+            let m = batches.map_or(self.number("momentum", 0.0), |t| 1.0 / (t + 1.0));
+            let channels = mean_before.len();
+            let samples = (groups.count / channels) as f64;
+            let mean_of = |values: &dyn Fn(usize) -> f64, c: usize| {
+                (c..groups.count).step_by(channels).map(values).sum::<f64>() / samples
+            };
+            let running = |before: &[f64], batch: &dyn Fn(usize) -> f64| {
+                before.iter().enumerate().map(|(c, b)| b - m * b + m * mean_of(batch, c)).collect()
+            };
+            values.insert("running_mean", running(mean_before, &|group| mean[group]));
+            let unbiased = |group: usize| var[group] * counts[group] / (counts[group] - 1.0);
+            values.insert("running_var", running(var_before, &unbiased));
+            if let Some(t) = batches {
+                values.insert("num_batches", vec![t + 1.0]);
+            }
+        }
+        values.insert("mean", mean);
+        values.insert("rstd", rstd);
+        Ok(values)
+    }
+
+    fn norm_backward(&self) -> Result<Values> {
+        let groups = self.groups();
+        let (dy, x) = (self.input("dy")?, self.input("x")?);
+        let is_inference = self.is_set("inference");
+        let (mean, rstd) = if is_inference {
+            let eps = self.number("eps", 1e-5);
+            let rstd = self.input("running_var")?.iter().map(|v| (v + eps).sqrt().recip()).collect();
+            (self.input("running_mean")?.to_vec(), rstd)
+        } else {
+            let mean = self.inputs.values("mean").map_or_else(|| vec![0.0; groups.count], <[f64]>::to_vec);
+            (mean, self.input("rstd")?.to_vec())
+        };
+        let (weight, bias) = self.affine(groups.parameters);
+        let residual = self.inputs.values("residual");
+        let xhat: Vec<f64> = (0..x.len()).map(|i| (x[i] - mean[groups.of[i]]) * rstd[groups.of[i]]).collect();
+        let dpre: Vec<f64> = (0..x.len())
+            .map(|i| {
+                let at = groups.parameter[i];
+                let pre = xhat[i] * weight[at] + bias[at] + residual.map_or(0.0, |residual| residual[i]);
+                let pre = self.inputs.values("y").map_or(pre, |y| y[i]);
+                match self.activation() {
+                    "relu" if pre <= 0.0 => 0.0,
+                    "relu" => dy[i],
+                    name => dy[i] * derivative(name, pre),
+                }
+            })
+            .collect();
+        let g = |i: usize| dpre[i] * weight[groups.parameter[i]];
+        let (sum_g, sum_gx) = (groups.sums(g), groups.sums(|i| g(i) * xhat[i]));
+        let counts = groups.sums(|_| 1.0);
+        let is_centered = !self.name.starts_with("rms_norm");
+        let dh = self.inputs.values("dh");
+        let dx = (0..x.len()).map(|i| {
+            let group = groups.of[i];
+            let n = counts[group];
+            let own = match is_inference {
+                true => g(i) * rstd[group],
+                false => {
+                    let sum = if is_centered { sum_g[group] } else { 0.0 };
+                    (n * g(i) - sum - xhat[i] * sum_gx[group]) / n * rstd[group]
+                }
+            };
+            own + dh.map_or(0.0, |dh| dh[i])
+        });
+        Ok(Values::from([
+            ("dx", dx.collect()),
+            ("dweight", groups.parameter_sums(|i| dpre[i] * xhat[i])),
+            ("dbias", groups.parameter_sums(|i| dpre[i])),
+            ("dresidual", dpre.clone()),
+        ]))
+    }
+
+    /// Indices of the elements of each line along an axis.
+    fn lines(&self, axis: usize) -> Vec<Vec<usize>> {
+        let product = |dims: &[u64]| dims.iter().product::<u64>() as usize;
+        let (outer, dim, inner) =
+            (product(&self.dims[..axis]), self.dims[axis] as usize, product(&self.dims[axis + 1..]));
+        let line = |o: usize, i: usize| (0..dim).map(|d| (o * dim + d) * inner + i).collect();
+        (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i))).map(|(o, i)| line(o, i)).collect()
+    }
+
+    fn softmax(&self) -> Result<Values> {
+        let (x, scale) = (self.input("x")?, self.number("scale", 1.0));
+        let mut y = vec![0.0; x.len()];
+        for line in self.lines(self.index("axis")) {
+            // Scaled before anything is subtracted, which costs f64 no more than its own roundings.
+            let largest = line.iter().map(|&i| scale * x[i]).fold(f64::NEG_INFINITY, f64::max);
+            let log_sum = line.iter().map(|&i| (scale * x[i] - largest).exp()).sum::<f64>().ln();
+            for i in line {
+                let log = scale * x[i] - largest - log_sum;
+                y[i] = if self.is_set("log") { log } else { log.exp() };
+            }
+        }
+        Ok(Values::from([("y", y)]))
+    }
+
+    fn softmax_backward(&self) -> Result<Values> {
+        let (y, dy, scale) = (self.input("y")?, self.input("dy")?, self.number("scale", 1.0));
+        let mut dx = vec![0.0; y.len()];
+        for line in self.lines(self.index("axis")) {
+            // A column of the Jacobian after the other: of log-softmax delta - exp(y), of softmax y (delta - y).
+            let log = self.is_set("log");
+            let sum: f64 = line.iter().map(|&j| if log { dy[j] } else { y[j] * dy[j] }).sum();
+            for i in line {
+                dx[i] = if log {
+                    scale * dy[i] - scale * y[i].exp() * sum
+                } else {
+                    scale * y[i] * dy[i] - scale * y[i] * sum
+                };
+            }
+        }
+        Ok(Values::from([("dx", dx)]))
+    }
+
+    /// The window of channel c, and its `d` among the elements of a line.
+    fn windows(&self, x: &[f64], line: &[usize]) -> Vec<(std::ops::Range<usize>, f64)> {
+        let size = self.index("size");
+        let (scale, k) = (self.number("alpha", 0.0) / size as f64, self.number("k", 1.0));
+        let window = |c: usize| c.saturating_sub(size / 2)..(c + size - size / 2).min(line.len());
+        let d = |c: usize| k + scale * window(c).map(|j| x[line[j]].powi(2)).sum::<f64>();
+        (0..line.len()).map(|c| (window(c), d(c))).collect()
+    }
+
+    fn response(&self) -> Result<Values> {
+        let (x, beta) = (self.input("x")?, self.number("beta", 0.75));
+        let mut y = vec![0.0; x.len()];
+        for line in self.lines(1) {
+            for (&i, (_, d)) in line.iter().zip(self.windows(x, &line)) {
+                y[i] = x[i] / d.powf(beta);
+            }
+        }
+        Ok(Values::from([("y", y)]))
+    }
+
+    fn response_backward(&self) -> Result<Values> {
+        let (x, dy, beta) = (self.input("x")?, self.input("dy")?, self.number("beta", 0.75));
+        let slope = 2.0 * self.number("alpha", 0.0) * beta / self.index("size") as f64;
+        let mut dx = vec![0.0; x.len()];
+        for line in self.lines(1) {
+            // Every output passes its gradient to the inputs of its window.
+            for (&i, (window, d)) in line.iter().zip(self.windows(x, &line)) {
+                dx[i] += dy[i] / d.powf(beta);
+                for j in window {
+                    dx[line[j]] -= slope * x[line[j]] * (dy[i] * x[i] / d.powf(beta + 1.0));
+                }
+            }
+        }
+        Ok(Values::from([("dx", dx)]))
+    }
+}
+
+fn sigmoid(x: f64) -> f64 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+/// `2 / sqrt(pi)` times the integral of `exp(-t^2)` from x on: by a series of positive terms, far out by a continued fraction.
+fn erfc(x: f64) -> f64 {
+    let density = (-x * x).exp() / std::f64::consts::PI.sqrt();
+    if x.abs() < 3.0 {
+        let (mut term, mut sum) = (2.0 * x, 2.0 * x);
+        for n in 1..80 {
+            term *= 2.0 * x * x / f64::from(2 * n + 1);
+            sum += term;
+        }
+        return 1.0 - density * sum;
+    }
+    let tail = (1..80).rev().fold(x.abs(), |below, n| x.abs() + f64::from(n) / 2.0 / below);
+    let tail = if x.is_infinite() { 0.0 } else { density / tail };
+    if x < 0.0 { 2.0 - tail } else { tail }
+}
+
+/// Twice the argument of the hyperbolic tangent of GELU, and its derivative.
+fn gelu_argument(x: f64) -> (f64, f64) {
+    let scale = 2.0 * std::f64::consts::FRAC_2_PI.sqrt();
+    (scale * (x + 0.044715 * x.powi(3)), scale * (1.0 + 3.0 * 0.044715 * x * x))
+}
+
+fn activation(name: &str, x: f64) -> f64 {
+    match name {
+        "relu" if x <= 0.0 => 0.0,
+        "gelu_erf" => x * erfc(-x / 2f64.sqrt()) / 2.0,
+        "gelu_tanh" => x * sigmoid(gelu_argument(x).0),
+        "silu" => x * sigmoid(x),
+        "sigmoid" => sigmoid(x),
+        "tanh" => x.tanh(),
+        _ => x,
+    }
+}
+
+/// Of every activation but ReLU.
+fn derivative(name: &str, x: f64) -> f64 {
+    // The limits, where products would be infinity times 0.
+    let is_far = x.abs() > 30.0;
+    match name {
+        "sigmoid" => sigmoid(x) * sigmoid(-x),
+        "tanh" => 4.0 * sigmoid(2.0 * x) * sigmoid(-2.0 * x),
+        "silu" if x == f64::INFINITY => 1.0,
+        "silu" if x.is_infinite() => 0.0,
+        "silu" => sigmoid(x) + x * sigmoid(x) * sigmoid(-x),
+        "gelu_erf" | "gelu_tanh" if is_far => f64::from(u8::from(x > 0.0)),
+        "gelu_erf" => erfc(-x / 2f64.sqrt()) / 2.0 + x * (-x * x / 2.0).exp() / std::f64::consts::TAU.sqrt(),
+        "gelu_tanh" => {
+            let (u, slope) = gelu_argument(x);
+            sigmoid(u) + x * sigmoid(u) * sigmoid(-u) * slope
+        }
+        _ => 1.0,
+    }
+}

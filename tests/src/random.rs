@@ -1,0 +1,139 @@
+//! Random cases, others for each commit: a case of the lists with other extents, numbers and data.
+//!
+//! They are no part of the floor. The seed is printed first, and a trial's name is its repro line as anywhere else: data follow from it.
+
+use std::collections::HashSet;
+use std::process::Command;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use baracuda_ops::{AnyDescriptor, Backend, TensorDesc};
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+use crate::case::{Case, Data, hash};
+use crate::floor::root;
+use crate::matrix::Entry;
+use crate::modes::Mode;
+use crate::ops::SUBJECTS;
+use crate::target::{TARGETS, Target};
+
+/// Cases of an op on a GPU.
+const ON_GPU: usize = 200;
+/// The same on the CPU, and on an adapter that is software.
+const ON_CPU: usize = 20;
+/// The most elements of x on a GPU, and elsewhere.
+const ELEMENTS: (u64, u64) = (1 << 18, 1 << 12);
+/// The cases of the lists that random ones on a software adapter are made of, whose shaders the lists have compiled.
+const SOFTWARE_KINDS: usize = 4;
+/// The least elements of a group whose data are huge. Of fewer, all may be one number by chance, which norms only take up to
+/// `2^20 sqrt(eps)`.
+const LEAST_HUGE: u64 = 32;
+
+/// Odd, prime, one, around powers of two.
+const EXTENTS: [u64; 24] =
+    [1, 1, 2, 3, 4, 5, 7, 8, 11, 13, 16, 17, 31, 32, 37, 61, 64, 97, 127, 128, 257, 509, 1021, 4099];
+
+/// What random cases follow from: `BOPS_SEED`, else the commit.
+pub fn seed() -> String {
+    let of_git = || {
+        let output = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(root()).output().ok()?;
+        output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_string())
+    };
+    let variable = |name: &str| std::env::var(name).ok();
+    variable("BOPS_SEED").or_else(|| variable("BOPS_COMMIT")).or_else(of_git).unwrap_or_else(|| "none".into())
+}
+
+/// The random trials of all targets that are there, given those of the lists.
+pub fn entries(seed: &str, listed: &[Entry]) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for target in TARGETS.iter().filter(|t| t.device.is_ok() && t.name != "wgpu-plain") {
+        for subject in SUBJECTS {
+            let mut random = Rng::with_seed(hash(&format!("{seed} {} {}", subject.name, target.name)));
+            let of_lists = listed.iter().filter(|e| {
+                let is_of_both = e.target.name == target.name && e.case.descriptor.name() == subject.name;
+                let is_kind = e.mode == Mode::Values && is_template(&e.case, target);
+                is_of_both && is_kind && (!target.is_software() || e.is_for_software())
+            });
+            let mut templates: Vec<&Case> = of_lists.map(|e| &*e.case).collect();
+            // The order of trials depends on which devices are there.
+            templates.sort_by_key(|case| case.line());
+            random.shuffle(&mut templates);
+            if target.is_software() {
+                templates.truncate(SOFTWARE_KINDS);
+            }
+            let is_gpu = target.backend != Backend::Cpu && !target.is_software();
+            let (count, most) = if is_gpu { (ON_GPU, ELEMENTS.0) } else { (ON_CPU, ELEMENTS.1) };
+            let mut seen = HashSet::new();
+            let mut cases = Vec::new();
+            // Some of what chance makes is no valid descriptor.
+            for template in templates.iter().cycle().take(100 * count) {
+                let Ok(case) = variation(template, most, &mut random) else { continue };
+                if cases.len() < count && !case.must_be_refused_by(target.backend) && seen.insert(case.line()) {
+                    cases.push(case);
+                }
+            }
+            entries.extend(cases.into_iter().map(|case| Entry::random(Arc::new(case), target)));
+        }
+    }
+    entries
+}
+
+/// Whether other extents make another valid case of it.
+fn is_template(case: &Case, target: &Target) -> bool {
+    let x = &case.slots()[0].desc;
+    let is_plain = x.is_contiguous() || channels_last(x).is_some_and(|last| last.strides() == x.strides());
+    let has_layouts = case.descriptor.line().contains("\"layouts\"");
+    is_plain && !has_layouts && x.elements() > 0 && !case.must_be_refused_by(target.backend)
+}
+
+fn channels_last(x: &TensorDesc) -> Option<TensorDesc> {
+    (x.rank() > 2).then(|| TensorDesc::channels_last(x.dtype(), x.dims()).ok())?
+}
+
+/// Another case of that kind.
+fn variation(template: &Case, most: u64, random: &mut Rng) -> Result<Case> {
+    let name = template.descriptor.name();
+    let line = template.descriptor.line();
+    let mut json: Value = serde_json::from_str(line.split_once(' ').context("a repro line has a JSON")?.1)?;
+    let x = &template.slots()[0].desc;
+    let (mut dims, dtype) = (x.dims().to_vec(), x.dtype());
+    // The last first: it is the longest.
+    let mut left = most;
+    for dim in dims.iter_mut().rev() {
+        let fitting = EXTENTS.iter().filter(|extent| **extent <= left).count();
+        *dim = EXTENTS[random.usize(..fitting)];
+        left /= *dim;
+    }
+    if name.starts_with("group_norm") {
+        let divisors: Vec<u64> = (1..=dims[1]).filter(|groups| dims[1] % groups == 0).collect();
+        json["groups"] = divisors[random.usize(..divisors.len())].into();
+    }
+    let first = if json["x"].is_null() { "y" } else { "x" };
+    let mut first_json = json!({"dtype": dtype, "dims": dims});
+    if !x.is_contiguous() {
+        first_json["strides"] = json!(TensorDesc::channels_last(dtype, &dims)?.strides());
+    }
+    json[first] = first_json;
+    let descriptor = AnyDescriptor::parse(name, &json.to_string())?;
+    let data = data(&json, &dims, name, random);
+    Ok(Case::new(descriptor, data))
+}
+
+/// What a descriptor takes: docs/numerics.md, Valid inputs.
+fn data(json: &Value, dims: &[u64], name: &str, random: &mut Rng) -> Data {
+    let any = match random.u32(..3) {
+        0 => Data::ALL[random.usize(..Data::ALL.len())],
+        _ => Data::Normal,
+    };
+    let is_norm = json["normalized_dims"].is_u64() || name.contains("_norm") && !name.starts_with("local");
+    let eps = json["eps"].as_f64().unwrap_or(1e-5);
+    let may_vanish = json["k"].as_f64() == Some(0.0);
+    if is_norm && eps < 1e-5 || may_vanish {
+        return Data::Normal;
+    }
+    // Of a group, or of the part of it that lies in one channel of one sample.
+    let first = json["normalized_dims"].as_u64().map_or(2, |normalized| dims.len() - normalized as usize);
+    let elements: u64 = dims[first.min(dims.len())..].iter().product();
+    if is_norm && any == Data::Huge && elements < LEAST_HUGE { Data::Normal } else { any }
+}
