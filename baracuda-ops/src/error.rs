@@ -172,7 +172,7 @@ pub enum Error {
         /// Where the operand is.
         got: String,
     },
-    /// An operand's memory is in use by a run on another thread.
+    /// Another thread's run, write or download uses bytes of an operand's range, and one of the two writes them.
     #[error("{op}: the buffer of operand {operand} is in use by another run")]
     BufferInUse {
         /// The op's name.

@@ -343,8 +343,12 @@ impl<D: Descriptor> Plan<D> {
         &self.core.info
     }
 
-    /// Checks the operands and enqueues the work; on the CPU, does it. No allocation of device memory, no synchronisation, no copy
-    /// from the host, so that it can be captured in a CUDA graph or recorded in a wgpu pass.
+    /// Checks the operands and enqueues the work. No allocation of device memory, no synchronisation, no copy from the host, so that it
+    /// can be captured in a CUDA graph or recorded in a wgpu pass. Memory of the host it allocates as follows: on CUDA none, through wgpu
+    /// what wgpu's encoding of commands needs.
+    ///
+    /// On the CPU the work is done when it returns: on the thread that calls it and, where there is much, on threads of the library's
+    /// own. They allocate memory for what they compute from, in f64.
     ///
     /// # Errors
     /// What [`Error`] lists for operands, workspace and queues, before anything is launched; [`Error::Backend`] if the launch failed.

@@ -23,8 +23,8 @@ pub(crate) const LAWS: [(&str, Law); 4] = [
 ];
 
 /// Enough elements that several threads compute them.
-const ROWS: usize = 64;
-const COLS: usize = 512;
+const ROWS: usize = 2048;
+const COLS: usize = 64;
 const ELEMENTS: usize = ROWS * COLS;
 
 /// Tasks of a caller.

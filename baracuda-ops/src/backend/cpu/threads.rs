@@ -7,15 +7,16 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::{io, ptr, thread};
 
-/// Elements for which waking a thread pays. A helper takes 10 to 50 us to begin, in which a core computes 1000 to 4000 elements.
-const GRAIN: u64 = 2048;
+/// Fewest elements that a helper is called for: 10 to 20 us of work, about what it takes a helper to begin.
+const GRAIN: u64 = 1024;
 
-/// Parts that a thread's share is handed out in, so that a thread that begins late or is interrupted leaves more to the others.
-const PARTS: u64 = 8;
+/// How often a thread looks, and lets others run, before it sleeps: tens of microseconds, in which one run often follows another and the last
+/// part of one ends. To be woken takes about as long.
+const LOOKS: usize = 100;
 
 /// Does `tasks` tasks of `elements` elements together, in any order and on several threads if there are many.
 pub(crate) fn for_each(tasks: u64, elements: u64, task: impl Fn(u64) + Sync) {
@@ -55,6 +56,8 @@ fn count_started(wanted: usize, mut start: impl FnMut() -> io::Result<()>) -> us
 struct Helpers {
     /// The runs that have helpers or want them.
     runs: Mutex<Vec<Run>>,
+    /// Whether one of them wants helpers: for who looks without the lock.
+    is_wanted: AtomicBool,
     /// A run wants helpers.
     wanted: Condvar,
     /// The last helper has left a run.
@@ -80,7 +83,12 @@ unsafe impl Send for Work {}
 
 impl Helpers {
     const fn new() -> Self {
-        Self { runs: Mutex::new(Vec::new()), wanted: Condvar::new(), left: Condvar::new() }
+        Self {
+            runs: Mutex::new(Vec::new()),
+            is_wanted: AtomicBool::new(false),
+            wanted: Condvar::new(),
+            left: Condvar::new(),
+        }
     }
 
     /// Nothing that can panic happens under the lock.
@@ -92,15 +100,13 @@ impl Helpers {
         if helpers == 0 {
             return (0..tasks).for_each(task);
         }
-        // Far from overflow: a tensor has fewer than 2^63 elements, and each thread goes one part too far.
-        let (next, part) = (AtomicU64::new(0), (tasks / (PARTS * (helpers as u64 + 1))).max(1));
+        // Neighbours go to one thread, since what they write may share cache lines; the parts shrink, so that all threads end together.
+        let (next, threads) = (AtomicU64::new(0), helpers as u64 + 1);
+        let part = |first: u64| ((tasks - first) / (2 * threads)).max(1);
+        let after = |first: u64| (first < tasks).then(|| first + part(first));
         let part_after_part = || {
-            loop {
-                let first = next.fetch_add(part, Ordering::Relaxed);
-                if first >= tasks {
-                    break;
-                }
-                (first..tasks.min(first + part)).for_each(&task);
+            while let Ok(first) = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after) {
+                (first..first + part(first)).for_each(&task);
             }
         };
         self.share(helpers, &part_after_part);
@@ -111,13 +117,21 @@ impl Helpers {
         // SAFETY: only the lifetime changes, which raw pointers do not hold anyone to.
         let here =
             Work(unsafe { std::mem::transmute::<*const (dyn Fn() + Sync + '_), *const (dyn Fn() + Sync)>(work) });
-        self.runs().push(Run { work: here, wanted: helpers, present: 0, panic: None });
+        let mut runs = self.runs();
+        runs.push(Run { work: here, wanted: helpers, present: 0, panic: None });
+        self.tell(&runs);
+        drop(runs);
         self.call(helpers);
         let outcome = catch_unwind(AssertUnwindSafe(work));
         let panic = self.close(here);
         if let Some(panic) = panic.or(outcome.err()) {
             resume_unwind(panic);
         }
+    }
+
+    /// Said whenever a run comes or changes what it wants. That the lock is held orders it.
+    fn tell(&self, runs: &[Run]) {
+        self.is_wanted.store(runs.iter().any(|run| run.wanted > 0), Ordering::Relaxed);
     }
 
     /// Wakes two helpers, each of which wakes two more: waking all would keep one thread busy for long.
@@ -128,14 +142,22 @@ impl Helpers {
     /// Lets no more helpers come to a run, waits until none is present, and returns what one panicked with. The wait is on a `Condvar`:
     /// parking the thread could take a wake-up that its executor waits for.
     fn close(&self, work: Work) -> Option<Box<dyn Any + Send>> {
-        let mut runs = self.runs();
+        let (mut runs, mut looks) = (self.runs(), 0);
         loop {
             let at = runs.iter().position(|run| ptr::addr_eq(run.work.0, work.0))?;
             runs[at].wanted = 0;
+            self.tell(&runs);
             if runs[at].present == 0 {
                 return runs.swap_remove(at).panic;
             }
-            runs = self.left.wait(runs).unwrap_or_else(PoisonError::into_inner);
+            looks += 1;
+            runs = if looks < LOOKS {
+                drop(runs);
+                thread::yield_now();
+                self.runs()
+            } else {
+                self.left.wait(runs).unwrap_or_else(PoisonError::into_inner)
+            };
         }
     }
 
@@ -144,12 +166,13 @@ impl Helpers {
         let mut runs = self.runs();
         loop {
             let Some(run) = runs.iter_mut().find(|run| run.wanted > 0) else {
-                runs = self.wanted.wait(runs).unwrap_or_else(PoisonError::into_inner);
+                runs = self.idle(runs);
                 continue;
             };
             run.wanted -= 1;
             run.present += 1;
             let (work, more) = (run.work, run.wanted);
+            self.tell(&runs);
             drop(runs);
             self.call(more);
             // SAFETY: `share` borrows what this points to until `close` has found the run without a helper present and removed it, both
@@ -167,7 +190,21 @@ impl Helpers {
             if run.present == 0 {
                 self.left.notify_all();
             }
+            self.tell(&runs);
         }
+    }
+
+    /// Until a run may want helpers.
+    fn idle<'h>(&'h self, runs: MutexGuard<'h, Vec<Run>>) -> MutexGuard<'h, Vec<Run>> {
+        drop(runs);
+        for _ in 0..LOOKS {
+            if self.is_wanted.load(Ordering::Relaxed) {
+                return self.runs();
+            }
+            thread::yield_now();
+        }
+        let nobody = |runs: &mut Vec<Run>| runs.iter().all(|run| run.wanted == 0);
+        self.wanted.wait_while(self.runs(), nobody).unwrap_or_else(PoisonError::into_inner)
     }
 }
 

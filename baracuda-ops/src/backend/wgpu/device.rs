@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
-use rayon::prelude::*;
-
 use super::queue::{Queue, Recorder};
 use super::text::{Numbers, Source};
+use crate::backend::cpu::threads;
 use crate::error::{Error, Result};
 use crate::memory::MAX_SLOTS;
 
@@ -414,8 +413,8 @@ impl Device {
         };
         // Drivers take long for each: they compile side by side, while other threads find what is known.
         let forms: Vec<_> = missing.iter().flat_map(|source| [(source, false), (source, true)]).collect();
-        let compiled = forms.into_par_iter().map(|(source, is_shared)| self.compile(source, is_shared));
-        let compiled = compiled.collect::<Result<Vec<_>>>()?;
+        let compile = |i: u64| self.compile(forms[i as usize].0, forms[i as usize].1);
+        let compiled = threads::map(forms.len() as u64, u64::MAX, compile).into_iter().collect::<Result<Vec<_>>>()?;
         let mut known = lock();
         for (source, pair) in missing.into_iter().zip(compiled.chunks_exact(2)) {
             known.entry(source.clone()).or_insert_with(|| [pair[0].clone(), pair[1].clone()]);
