@@ -1,9 +1,11 @@
-//! A run of a CUDA plan allocates nothing on the host. A binary of its own, because its allocator counts.
+//! What a run allocates on the host: nothing on CUDA, what wgpu itself allocates on wgpu. A binary of its own, because its allocator counts.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use baracuda_ops::{Access, AnyDescriptor, Device, Mem, MemMut, Operand, PlanOptions, Workspace};
+use baracuda_ops::{
+    Access, AnyDescriptor, AnyPlan, Buffer, Device, Mem, MemMut, Operand, PlanOptions, Queue, Workspace,
+};
 use baracuda_ops_tests::target::target;
 use libtest_mimic::{Arguments, Trial};
 
@@ -37,24 +39,30 @@ fn count(work: impl FnOnce()) -> usize {
     COUNT.get() - before
 }
 
-fn runs_on(device: &Device, line: &str) -> usize {
+/// Allocations of runs on an owned queue.
+fn runs_of(device: &Device, line: &str, runs: usize) -> usize {
     let plan = AnyDescriptor::parse_line(line).unwrap().plan(device, &PlanOptions::default()).unwrap();
     let buffers: Vec<_> = plan.slots().iter().map(|s| device.alloc(s.span_bytes).unwrap()).collect();
     let workspace = device.alloc(plan.workspace().bytes).unwrap();
+    let mut queue = device.queue();
+    let allocations = counted_runs(&plan, &buffers, &workspace, &mut queue, runs);
+    queue.finish().unwrap();
+    allocations
+}
+
+/// Allocations of runs after the first one.
+fn counted_runs(plan: &AnyPlan, buffers: &[Buffer], workspace: &Buffer, queue: &mut Queue<'_>, runs: usize) -> usize {
     let of = |(slot, buffer): (&baracuda_ops::Slot, _)| match slot.access {
         Access::In => Mem::from(buffer).into(),
         _ => MemMut::from(buffer).into(),
     };
-    let mut operands: Vec<Operand<'_>> = plan.slots().iter().zip(&buffers).map(of).collect();
-    let mut queue = device.queue();
-    plan.run(&mut queue, &mut operands, Workspace::new(&workspace)).unwrap();
-    let allocations = count(|| {
-        for _ in 0..100 {
-            plan.run(&mut queue, &mut operands, Workspace::new(&workspace)).unwrap();
+    let mut operands: Vec<Operand<'_>> = plan.slots().iter().zip(buffers).map(of).collect();
+    plan.run(queue, &mut operands, Workspace::new(workspace)).unwrap();
+    count(|| {
+        for _ in 0..runs {
+            plan.run(queue, &mut operands, Workspace::new(workspace)).unwrap();
         }
-    });
-    queue.finish().unwrap();
-    allocations
+    })
 }
 
 fn main() {
@@ -95,7 +103,7 @@ fn main() {
             for dims in shapes {
                 for dtype in ["f32", "bf16"] {
                     let line = format!(r#"{op} {{"x":{{"dtype":"{dtype}","dims":{dims}}},{fields}}}"#);
-                    let allocations = runs_on(&device, &line);
+                    let allocations = runs_of(&device, &line, 100);
                     if allocations > 0 {
                         return Err(format!("{allocations} allocations in 100 runs of {line}").into());
                     }
@@ -105,7 +113,7 @@ fn main() {
         for (op, tensor) in [("softmax", "x"), ("softmax_backward", "y")] {
             for (dims, axis) in [("[8,256]", 1), ("[2,100003]", 1), ("[2,21,4096]", 1), ("[1,70001,4]", 1)] {
                 let line = format!(r#"{op} {{"{tensor}":{{"dtype":"bf16","dims":{dims}}},"axis":{axis}}}"#);
-                let allocations = runs_on(&device, &line);
+                let allocations = runs_of(&device, &line, 100);
                 if allocations > 0 {
                     return Err(format!("{allocations} allocations in 100 runs of {line}").into());
                 }
@@ -118,5 +126,105 @@ fn main() {
         let allocations = count(|| drop(std::hint::black_box(vec![1u8; 100])));
         if allocations == 1 { Ok(()) } else { Err(format!("{allocations} counted").into()) }
     });
-    libtest_mimic::run(&args, vec![runs, control]).exit();
+    #[allow(unused_mut, reason = "only wgpu adds a trial")]
+    let mut trials = vec![runs, control];
+    #[cfg(feature = "wgpu")]
+    trials.extend(wgpu_trials());
+    libtest_mimic::run(&args, trials).exit();
+}
+
+/// Runs whose allocations are counted: fewer dispatches than a device takes before it submits.
+#[cfg(feature = "wgpu")]
+const WGPU_RUNS: usize = 100;
+
+#[cfg(feature = "wgpu")]
+fn wgpu_trials() -> [Trial; 1] {
+    let target = target("wgpu").expect("a target");
+    let device = target.device.clone();
+    let law = move || {
+        let device = device?;
+        let raw = raw_calls(&device);
+        let line = r#"layer_norm {"x":{"dtype":"f32","dims":[8,256]},"normalized_dims":1,"weight":"f32","bias":"f32","eps":1e-5,"stats":true}"#;
+        let lent = recorded(&device, line);
+        let owned = runs_of(&device, line, WGPU_RUNS);
+        println!("{WGPU_RUNS} times: the wgpu calls {raw}, run into a pass {lent}, run on an owned queue {owned}");
+        // Per run: what lists that grow allocate is shared by all.
+        if lent / WGPU_RUNS > raw / WGPU_RUNS || owned / WGPU_RUNS > raw / WGPU_RUNS {
+            return Err(format!("{WGPU_RUNS} times: the wgpu calls allocate {raw}, run {lent} and {owned}").into());
+        }
+        Ok(())
+    };
+    [Trial::test("a_run_through_wgpu_allocates_what_its_wgpu_calls_do", law).with_ignored_flag(target.device.is_err())]
+}
+
+/// Allocations of runs recorded into one pass.
+#[cfg(feature = "wgpu")]
+fn recorded(device: &Device, line: &str) -> usize {
+    let (raw, _) = device.wgpu_handles().expect("a wgpu device");
+    let mut encoder = raw.create_command_encoder(&Default::default());
+    let mut queue = Queue::wgpu(device, &mut encoder).unwrap();
+    let plan = AnyDescriptor::parse_line(line).unwrap().plan(device, &PlanOptions::default()).unwrap();
+    let buffers: Vec<_> = plan.slots().iter().map(|s| device.alloc(s.span_bytes).unwrap()).collect();
+    let workspace = device.alloc(plan.workspace().bytes).unwrap();
+    counted_runs(&plan, &buffers, &workspace, &mut queue, WGPU_RUNS)
+}
+
+/// Allocations of the wgpu calls that a run of 6 operands is made of: a bind group, made in scopes that catch its errors, which would
+/// else end the process, and a dispatch.
+#[cfg(feature = "wgpu")]
+fn raw_calls(device: &Device) -> usize {
+    use wgpu::{BindGroupDescriptor, BindGroupEntry, BindGroupLayoutEntry, BufferUsages, ErrorFilter};
+    let (raw, _) = device.wgpu_handles().expect("a wgpu device");
+    let buffers: Vec<_> = (0..6)
+        .map(|_| {
+            let usage = BufferUsages::STORAGE;
+            raw.create_buffer(&wgpu::BufferDescriptor { label: None, size: 8192, usage, mapped_at_creation: false })
+        })
+        .collect();
+    let layouts: Vec<_> = (0..6)
+        .map(|binding| BindGroupLayoutEntry {
+            binding,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer {
+                ty: wgpu::BufferBindingType::Storage { read_only: binding < 3 },
+                has_dynamic_offset: false,
+                min_binding_size: wgpu::BufferSize::new(16),
+            },
+            count: None,
+        })
+        .collect();
+    let layout = raw.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &layouts });
+    let pipeline_layout = raw.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+        label: None,
+        bind_group_layouts: &[Some(&layout)],
+        immediate_size: 0,
+    });
+    let text = "@compute @workgroup_size(1) fn nothing() {}";
+    let module = raw.create_shader_module(wgpu::ShaderModuleDescriptor {
+        label: None,
+        source: wgpu::ShaderSource::Wgsl(text.into()),
+    });
+    let pipeline = raw.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+        label: None,
+        layout: Some(&pipeline_layout),
+        module: &module,
+        entry_point: Some("nothing"),
+        compilation_options: Default::default(),
+        cache: None,
+    });
+    let mut encoder = raw.create_command_encoder(&Default::default());
+    let mut pass = encoder.begin_compute_pass(&Default::default());
+    let entry = |i: usize| BindGroupEntry { binding: i as u32, resource: buffers[i].as_entire_binding() };
+    let mut record = || {
+        let memory = raw.push_error_scope(ErrorFilter::OutOfMemory);
+        let validation = raw.push_error_scope(ErrorFilter::Validation);
+        let entries: [_; 6] = std::array::from_fn(entry);
+        let group = raw.create_bind_group(&BindGroupDescriptor { label: None, layout: &layout, entries: &entries });
+        drop((validation.pop(), memory.pop()));
+        pass.set_pipeline(&pipeline);
+        pass.set_bind_group(0, &group, &[]);
+        pass.dispatch_workgroups(1, 1, 1);
+    };
+    record();
+    count(|| (0..WGPU_RUNS).for_each(|_| record()))
 }

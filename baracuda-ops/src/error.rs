@@ -216,6 +216,16 @@ pub enum Error {
         /// Bytes asked for.
         bytes: u64,
     },
+    /// The device has no buffers of that size, however much memory is free.
+    #[error("{device}: a buffer of {bytes} bytes was asked for, the limit of the device is {limit_bytes}")]
+    BufferTooLarge {
+        /// The device.
+        device: String,
+        /// Bytes asked for.
+        bytes: u64,
+        /// The most that one buffer holds.
+        limit_bytes: u64,
+    },
     /// The kernels were compiled for other GPUs than this one.
     #[error(
         "{device} has compute capability {}.{}; the kernels were compiled for {compiled:?}: rebuild with BARACUDA_CUDA_ARCHS", capability / 10, capability % 10

@@ -521,7 +521,10 @@ impl Bound {
             BoundOperands::Cuda { located, .. } => self.core.enqueue(queue, located),
             #[cfg(feature = "wgpu")]
             BoundOperands::Wgpu(steps) => match (&self.core.exec, &mut queue.kind) {
-                (Exec::Wgpu(program), QueueKind::Wgpu(queue)) => wgpu::record(program, steps, queue),
+                (Exec::Wgpu(program), QueueKind::Wgpu(queue)) => {
+                    wgpu::record(program, steps, queue);
+                    Ok(())
+                }
                 _ => Err(self.core.wrong_queue(&queue.device)),
             },
         }

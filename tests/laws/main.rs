@@ -77,6 +77,11 @@ fn main() -> ExitCode {
         print!("{}", choices());
         return ExitCode::SUCCESS;
     }
+    #[cfg(feature = "wgpu")]
+    if std::env::var_os(wgpu::OPEN).is_some() {
+        print!("{}", wgpu::open());
+        return ExitCode::SUCCESS;
+    }
     #[cfg(feature = "cuda")]
     if let Some(code) = cuda::child_main() {
         return code;

@@ -99,7 +99,6 @@ pub(crate) fn run(case: &Case, _: &AnyPlan, target: &Target, _: &Device) -> Resu
         let mut queue = Queue::wgpu(&lender.handle, &mut encoder)?;
         plan.run(&mut queue, &mut a.operands(&first), a.workspace(&first))?;
         plan.run(&mut queue, &mut b.operands(&second), b.workspace(&second))?;
-        queue.finish()?;
     }
     {
         let mut pass = encoder.begin_compute_pass(&Default::default()).forget_lifetime();

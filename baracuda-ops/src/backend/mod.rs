@@ -176,15 +176,34 @@ impl Device {
         unsafe { cuda::Device::borrowed(context) }.map(|d| Self(DeviceKind::Cuda(d)))
     }
 
-    /// A wgpu device and queue of the caller. Create it once and clone the handle: that is its identity. Should the device be lost, wgpu
-    /// tells the caller's callback.
+    /// A wgpu device and its queue, both of the caller.
+    ///
+    /// Make it once and clone the handle: each call is a device of its own, with its own pipelines and order of submission, and plans,
+    /// queues and buffers of one are refused by another. Should the device be lost, wgpu tells the caller's callback.
+    ///
+    /// Queues of [`queue`](Self::queue) only record; see there for what submits. Until then the caller's own submissions overtake what
+    /// they hold.
+    ///
+    /// Waits for the work that the queue was given before.
     ///
     /// # Errors
-    /// [`Error::NoDevice`] if it was requested with limits that leave no room for compute shaders, [`Error::OutOfMemory`] or
-    /// [`Error::DeviceLost`] if it cannot hold the few bytes that every plan shares.
+    /// [`Error::WrongDevice`] if the queue is that of another wgpu device, [`Error::NoDevice`] if the device was requested with limits
+    /// that leave no room for compute shaders, [`Error::DeviceLost`] if it is lost or destroyed, [`Error::OutOfMemory`] if it cannot hold
+    /// the few bytes that every plan shares.
     #[cfg(feature = "wgpu")]
     pub fn wgpu(device: &::wgpu::Device, queue: &::wgpu::Queue) -> Result<Self> {
         wgpu::Device::borrowed(device, queue).map(|d| Self(DeviceKind::Wgpu(d)))
+    }
+
+    /// The wgpu device and queue, on wgpu: to make buffers and encoders for [`Mem::wgpu`](crate::Mem::wgpu) and [`Queue::wgpu`] on a
+    /// device of the library. What is submitted to the queue overtakes what queues of [`queue`](Self::queue) have recorded: flush them
+    /// first.
+    #[cfg(feature = "wgpu")]
+    pub fn wgpu_handles(&self) -> Option<(&::wgpu::Device, &::wgpu::Queue)> {
+        match &self.0 {
+            DeviceKind::Wgpu(device) => Some(device.handles()),
+            _ => None,
+        }
     }
 
     /// The best wgpu adapter of this machine: one that is not a CPU if there is one.
@@ -246,7 +265,8 @@ impl Device {
     /// `bytes` bytes of zeros, for elements of any type.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`], or what the driver said.
+    /// [`Error::OutOfMemory`], [`Error::BufferTooLarge`] above the limit of a wgpu device, [`Error::DeviceLost`], or what the driver
+    /// said.
     pub fn alloc(&self, bytes: u64) -> Result<Buffer> {
         let memory = match &self.0 {
             DeviceKind::Cpu => Memory::Cpu(cpu::Memory::zeroed(bytes)?),
@@ -292,7 +312,12 @@ impl Device {
         }
     }
 
-    /// The queue of the owned layer. All owned queues of a device share one order of submission.
+    /// The queue of the owned layer. All owned queues of a device share one order: a run sees what runs before it, on any of them, have
+    /// written.
+    ///
+    /// On wgpu runs are recorded. [`Queue::flush`], [`Queue::finish`], [`Queue::download`], [`write`](Self::write), dropping a queue, and
+    /// some hundreds of dispatches submit what all owned queues of the device have recorded. What the caller submits to a borrowed
+    /// device in the meantime overtakes that: call [`Queue::flush`] before it.
     pub fn queue(&self) -> Queue<'static> {
         let kind = match &self.0 {
             DeviceKind::Cpu => QueueKind::Cpu,
@@ -377,17 +402,20 @@ impl<'q> Queue<'q> {
     }
 
     /// A command encoder that the caller made on the device: one compute pass for all runs, ended when the queue is dropped. Nothing is
-    /// submitted. An encoder of another device wgpu refuses when it is finished.
+    /// submitted.
+    ///
+    /// The encoder is of the device's own wgpu `Instance`. One of another device of it wgpu refuses when the encoder is finished; in one
+    /// of another instance wgpu takes pipelines and bind groups for whichever of its own have the same numbers, or panics.
     ///
     /// # Errors
-    /// [`Error::WrongDevice`] if the device is not a wgpu device.
+    /// [`Error::WrongDevice`] if the device is not a wgpu device, [`Error::Backend`] if the encoder is inside of another pass.
     #[cfg(feature = "wgpu")]
     pub fn wgpu(device: &Device, encoder: &'q mut ::wgpu::CommandEncoder) -> Result<Self> {
-        let DeviceKind::Wgpu(_) = device.0 else { return Err(foreign_queue(device, "a wgpu device")) };
-        Ok(Self { device: device.clone(), kind: QueueKind::Wgpu(wgpu::Queue::encoder(encoder)) })
+        let DeviceKind::Wgpu(wgpu) = &device.0 else { return Err(foreign_queue(device, "a wgpu device")) };
+        Ok(Self { device: device.clone(), kind: QueueKind::Wgpu(wgpu::Queue::encoder(wgpu, encoder)?) })
     }
 
-    /// A compute pass of the caller, as [`wgpu`](Self::wgpu) takes an encoder. Nothing is ended or submitted.
+    /// A compute pass of the caller, as [`wgpu`](Self::wgpu) takes an encoder, of the same instance. Nothing is ended or submitted.
     ///
     /// # Errors
     /// [`Error::WrongDevice`] if the device is not a wgpu device.
@@ -402,10 +430,30 @@ impl<'q> Queue<'q> {
         &self.device
     }
 
-    /// Submits what was enqueued and waits for it. On a borrowed encoder or pass there is nothing to submit.
+    /// Submits what was enqueued, and does not wait. Where a run starts by itself, on CUDA and the CPU, there is nothing to do.
     ///
     /// # Errors
-    /// [`Error::DeviceLost`], or what the driver said, possibly of work enqueued earlier by others.
+    /// [`Error::Unsubmitted`] on a borrowed encoder or pass, which its owner submits. On wgpu, as [`finish`](Self::finish) but for
+    /// [`Error::DeviceLost`], which is known later.
+    pub fn flush(&mut self) -> Result<()> {
+        match &mut self.kind {
+            QueueKind::Cpu => Ok(()),
+            #[cfg(feature = "cuda")]
+            QueueKind::Cuda(_) => Ok(()),
+            #[cfg(feature = "wgpu")]
+            QueueKind::Wgpu(queue) => queue.flush(),
+            #[cfg(not(feature = "wgpu"))]
+            QueueKind::Borrowed(never, _) => match *never {},
+        }
+    }
+
+    /// Submits what was enqueued and waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Unsubmitted`] on a borrowed encoder or pass, which its owner submits; [`Error::DeviceLost`]; or what the driver said, on
+    /// CUDA possibly of work enqueued earlier by others. On wgpu a run is lost if a buffer of it has been destroyed or mapped before it was
+    /// submitted, and no other is. The first such error of a queue is returned once, to the queue, or if it has been dropped, to
+    /// the next one of the device that asks.
     pub fn finish(&mut self) -> Result<()> {
         match &mut self.kind {
             QueueKind::Cpu => Ok(()),
@@ -422,8 +470,8 @@ impl<'q> Queue<'q> {
     ///
     /// # Errors
     /// [`Error::WrongDevice`] if the buffer is elsewhere, [`Error::WrongDType`] if it was uploaded as another type,
-    /// [`Error::TooSmall`] if it ends inside an element, [`Error::Unsubmitted`] on a borrowed encoder or pass,
-    /// [`Error::BufferInUse`] on the CPU, [`Error::OutOfMemory`] of the host's memory, or what the driver said.
+    /// [`Error::TooSmall`] if it ends inside an element, [`Error::Unsubmitted`] on a borrowed encoder or pass, the errors of
+    /// [`finish`](Self::finish), [`Error::BufferInUse`] on the CPU, [`Error::OutOfMemory`] of the host's memory, or what the driver said.
     pub fn download<T: Element>(&mut self, buffer: &Buffer) -> Result<Vec<T>> {
         self.holds_readable::<T>(buffer, 0, 0)?;
         let (got_bytes, size) = (buffer.bytes, size_of::<T>() as u64);

@@ -4,8 +4,12 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, Weak, mpsc};
+use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::Duration;
 
 use super::queue::{Queue, Recorder};
@@ -104,7 +108,7 @@ pub(crate) struct Inner {
     lost: Arc<Lost>,
 }
 
-/// What the driver said when it lost an owned device.
+/// What is known of the loss of a device: of an owned one, what the driver said.
 #[derive(Default)]
 struct Lost {
     is_lost: AtomicBool,
@@ -127,16 +131,46 @@ impl Deref for Device {
     }
 }
 
+/// What the owned layer looks for.
+const BACKENDS: ::wgpu::Backends =
+    ::wgpu::Backends::VULKAN.union(::wgpu::Backends::METAL).union(::wgpu::Backends::DX12);
+
 /// All owned devices come from one instance, so that a buffer of another of them is recognised.
 static INSTANCE: LazyLock<::wgpu::Instance> = LazyLock::new(|| {
     let mut descriptor = ::wgpu::InstanceDescriptor::new_without_display_handle();
-    descriptor.backends = ::wgpu::Backends::VULKAN | ::wgpu::Backends::METAL | ::wgpu::Backends::DX12;
+    descriptor.backends = BACKENDS;
+    #[cfg(target_os = "linux")]
+    if let Some(instance) = without_wayland(&descriptor) {
+        return instance;
+    }
     ::wgpu::Instance::new(descriptor)
 });
 
+/// An instance that asks no Wayland server which GPU draws: Mesa's layer of Vulkan does so where an instance may draw there, and prints
+/// an error where no desktop session has set XDG_RUNTIME_DIR. On Linux there is no backend but Vulkan.
+#[cfg(target_os = "linux")]
+fn without_wayland(descriptor: &::wgpu::InstanceDescriptor) -> Option<::wgpu::Instance> {
+    use ::wgpu::hal::{self, api::Vulkan, vulkan};
+    let wanted = hal::InstanceDescriptor {
+        name: "baracuda-ops",
+        flags: descriptor.flags,
+        memory_budget_thresholds: descriptor.memory_budget_thresholds,
+        backend_options: descriptor.backend_options.clone(),
+        telemetry: None,
+        display: None,
+    };
+    let headless = |made: vulkan::CreateInstanceCallbackArgs<'_, '_, '_>| {
+        made.extensions.retain(|name| *name != c"VK_KHR_wayland_surface");
+    };
+    // SAFETY: all that is taken away from the features of the instance is the function that makes surfaces of Wayland windows. wgpu calls
+    // it in `create_surface` alone, and nobody makes a surface of this instance, which is private to this module. Nothing is added.
+    let instance = unsafe { vulkan::Instance::init_with_callback(&wanted, Some(Box::new(headless))) }.ok()?;
+    // SAFETY: the instance was made on the line before, and is wgpu's from here on.
+    Some(unsafe { ::wgpu::Instance::from_hal::<Vulkan>(instance) })
+}
+
 fn adapters() -> Vec<::wgpu::Adapter> {
-    let backends = ::wgpu::Backends::VULKAN | ::wgpu::Backends::METAL | ::wgpu::Backends::DX12;
-    let mut adapters = pollster::block_on(INSTANCE.enumerate_adapters(backends));
+    let mut adapters = pollster::block_on(INSTANCE.enumerate_adapters(BACKENDS));
     adapters.sort_by_key(|adapter| match adapter.get_info().device_type {
         ::wgpu::DeviceType::DiscreteGpu => 0,
         ::wgpu::DeviceType::IntegratedGpu => 1,
@@ -196,7 +230,18 @@ impl Device {
 
     pub(crate) fn borrowed(device: &::wgpu::Device, queue: &::wgpu::Queue) -> Result<Self> {
         // The callbacks are the caller's.
-        Self::new(device.clone(), queue.clone(), Arc::default())
+        let lost = Arc::new(Lost::default());
+        let name = Props::new(device).to_string();
+        check_alive(device, &lost, &name)?;
+        if !is_own_queue(device, queue) {
+            let got = "another wgpu device".into();
+            return Err(Error::WrongDevice { op: "device", operand: "queue", expected: name, got });
+        }
+        Self::new(device.clone(), queue.clone(), lost)
+    }
+
+    pub(crate) fn handles(&self) -> (&::wgpu::Device, &::wgpu::Queue) {
+        (&self.device, &self.queue)
     }
 
     fn new(device: ::wgpu::Device, queue: ::wgpu::Queue, lost: Arc<Lost>) -> Result<Self> {
@@ -216,9 +261,8 @@ impl Device {
             usage: ::wgpu::BufferUsages::UNIFORM,
             mapped_at_creation: false,
         };
-        let bytes = descriptor.size;
         let no_offsets = guarded(&device, "create_buffer", || device.create_buffer(&descriptor))
-            .map_err(|failure| failure.into_error(&name, &lost, bytes))?;
+            .map_err(|failure| failure.into_error(&device, &lost, &name, descriptor.size))?;
         Ok(Self(Arc::new(Inner {
             device,
             queue,
@@ -237,9 +281,9 @@ impl Device {
 
     /// Zeroed storage of `bytes` bytes, rounded up to whole words.
     pub(crate) fn alloc(&self, bytes: u64) -> Result<Memory> {
-        let size = bytes.max(4).checked_next_multiple_of(4);
-        let size = size.filter(|&size| size <= self.props.max_buffer_bytes);
-        let size = size.ok_or_else(|| Error::OutOfMemory { device: self.to_string(), bytes })?;
+        let limit_bytes = self.props.max_buffer_bytes;
+        let size = bytes.max(4).checked_next_multiple_of(4).filter(|&size| size <= limit_bytes);
+        let size = size.ok_or_else(|| Error::BufferTooLarge { device: self.to_string(), bytes, limit_bytes })?;
         let usage = ::wgpu::BufferUsages::STORAGE | ::wgpu::BufferUsages::COPY_SRC | ::wgpu::BufferUsages::COPY_DST;
         self.create_buffer("baracuda-ops buffer", size, usage, None).map(Memory)
     }
@@ -253,20 +297,17 @@ impl Device {
     ) -> Result<::wgpu::Buffer> {
         let descriptor =
             ::wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation: contents.is_some() };
-        let buffer = guarded(&self.device, "create_buffer", || self.device.create_buffer(&descriptor))
-            .map_err(|failure| failure.into_error(&self.to_string(), &self.lost, size))?;
-        if let Some(contents) = contents {
-            // Memory mapped at creation without an error is there, unless the device is gone, which no error scope catches.
-            let lost = |error: ::wgpu::MapRangeError| Error::DeviceLost {
-                device: self.to_string(),
-                detail: error.to_string(),
-            };
-            let mut view = buffer.get_mapped_range_mut(..).map_err(lost)?;
-            view.slice(..contents.len()).copy_from_slice(contents);
-            drop(view);
-            buffer.unmap();
-        }
-        Ok(buffer)
+        let made = guarded(&self.device, "create_buffer", || {
+            let buffer = self.device.create_buffer(&descriptor);
+            if let Some(contents) = contents {
+                buffer.get_mapped_range_mut(..)?.slice(..contents.len()).copy_from_slice(contents);
+                buffer.unmap();
+            }
+            Ok::<_, ::wgpu::MapRangeError>(buffer)
+        });
+        let made = made.map_err(|failure| failure.into_error(&self.device, &self.lost, &self.to_string(), size))?;
+        self.alive()?;
+        made.map_err(|error| self.failed("create_buffer", error.to_string()))
     }
 
     /// Writes `bytes` at `offset`, after everything recorded before; the caller has checked that they fit.
@@ -286,7 +327,7 @@ impl Device {
     }
 
     fn write_words(&self, recorder: &mut Recorder, memory: &Memory, offset: u64, bytes: &[u8]) -> Result<()> {
-        recorder.submit(self)?;
+        recorder.submit(self);
         for (i, part) in bytes.chunks(UPLOAD_BYTES).enumerate() {
             self.guarded("write_buffer", || {
                 self.queue.write_buffer(&memory.0, offset + (i * UPLOAD_BYTES) as u64, part);
@@ -296,7 +337,7 @@ impl Device {
                 self.wait(None)?;
             }
         }
-        Ok(())
+        self.alive()
     }
 
     /// Reads from `offset` on, after everything recorded before; the caller has checked that the bytes exist.
@@ -310,7 +351,8 @@ impl Device {
     fn stage(&self, recorder: &mut Recorder, memory: &Memory, start: u64, end: u64) -> Result<Staged> {
         let usage = ::wgpu::BufferUsages::MAP_READ | ::wgpu::BufferUsages::COPY_DST;
         let buffer = self.create_buffer("baracuda-ops download", end - start, usage, None)?;
-        let submission = recorder.submit_with(self, |encoder| {
+        recorder.submit(self);
+        let submission = self.submit(|encoder| {
             encoder.copy_buffer_to_buffer(&memory.0, start, &buffer, 0, end - start);
         })?;
         Ok(Staged { buffer, submission })
@@ -346,37 +388,36 @@ impl Device {
         Queue::owned(self.clone())
     }
 
-    /// Submits what is recorded and waits for everything submitted.
-    pub(super) fn finish(&self) -> Result<()> {
-        self.recorder().submit(self)?;
-        self.wait(None)
-    }
-
-    fn wait(&self, submission_index: Option<::wgpu::SubmissionIndex>) -> Result<()> {
-        let waited = self.device.poll(::wgpu::PollType::Wait { submission_index, timeout: None });
+    /// Waits for a submission, or for all.
+    pub(super) fn wait(&self, submission: Option<::wgpu::SubmissionIndex>) -> Result<()> {
+        let waited = poll(&self.device, submission);
         self.alive()?;
-        waited.map(|_| ()).map_err(|error| self.failed("poll", error.to_string()))
+        waited.map_err(|detail| self.failed("poll", detail))
     }
 
     pub(super) fn recorder(&self) -> MutexGuard<'_, Recorder> {
         self.recorder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn new_encoder(&self) -> Result<::wgpu::CommandEncoder> {
+    /// Submits what `encode` encodes.
+    pub(super) fn submit(&self, encode: impl FnOnce(&mut ::wgpu::CommandEncoder)) -> Result<::wgpu::SubmissionIndex> {
         let descriptor = ::wgpu::CommandEncoderDescriptor { label: Some("baracuda-ops") };
-        self.guarded("create_command_encoder", || self.device.create_command_encoder(&descriptor))
+        self.guarded("submit", || {
+            let mut encoder = self.device.create_command_encoder(&descriptor);
+            encode(&mut encoder);
+            self.queue.submit([encoder.finish()])
+        })
     }
 
     /// Runs wgpu calls whose errors are returned.
     pub(super) fn guarded<T>(&self, call: &'static str, calls: impl FnOnce() -> T) -> Result<T> {
-        guarded(&self.device, call, calls).map_err(|failure| failure.into_error(&self.to_string(), &self.lost, 0))
+        guarded(&self.device, call, calls)
+            .map_err(|failure| failure.into_error(&self.device, &self.lost, &self.to_string(), 0))
     }
 
-    fn alive(&self) -> Result<()> {
-        if self.lost.is_lost.load(Ordering::Acquire) {
-            return Err(self.lost.error(self.to_string()));
-        }
-        Ok(())
+    /// Fails if the device is gone.
+    pub(super) fn alive(&self) -> Result<()> {
+        check_alive(&self.device, &self.lost, &self.props)
     }
 
     fn failed(&self, call: &'static str, detail: String) -> Error {
@@ -489,8 +530,10 @@ impl Device {
             });
             Pipeline { pipeline, layout, numbers }
         });
-        match pollster::block_on(internal.pop()) {
-            Some(error) => Err(Failure { call: CALL, error }.into_error(&self.to_string(), &self.lost, 0)),
+        match popped(internal) {
+            Some(error) => {
+                Err(Failure { call: CALL, error }.into_error(&self.device, &self.lost, &self.to_string(), 0))
+            }
             None => pipeline,
         }
     }
@@ -519,28 +562,79 @@ fn guarded<T>(device: &::wgpu::Device, call: &'static str, calls: impl FnOnce() 
     let memory = device.push_error_scope(::wgpu::ErrorFilter::OutOfMemory);
     let validation = device.push_error_scope(::wgpu::ErrorFilter::Validation);
     let result = calls();
-    let errors = [pollster::block_on(validation.pop()), pollster::block_on(memory.pop())];
+    let errors = [popped(validation), popped(memory)];
     match errors.into_iter().flatten().next() {
         Some(error) => Err(Failure { call, error }),
         None => Ok(result),
     }
 }
 
+/// The error that a scope caught. Outside of browsers it is there at once.
+fn popped(scope: ::wgpu::ErrorScopeGuard) -> Option<::wgpu::Error> {
+    let mut popped = pin!(scope.pop());
+    match popped.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(error) => error,
+        Poll::Pending => pollster::block_on(popped),
+    }
+}
+
 impl Failure {
-    fn into_error(self, device: &str, lost: &Lost, bytes: u64) -> Error {
-        if lost.is_lost.load(Ordering::Acquire) {
-            return lost.error(device.into());
+    fn into_error(self, device: &::wgpu::Device, lost: &Lost, name: &str, bytes: u64) -> Error {
+        if let Err(error) = check_alive(device, lost, &name) {
+            return error;
         }
         match self.error {
-            ::wgpu::Error::OutOfMemory { .. } => Error::OutOfMemory { device: device.into(), bytes },
+            ::wgpu::Error::OutOfMemory { .. } => Error::OutOfMemory { device: name.into(), bytes },
             error => Error::Backend { call: self.call, code: 0, detail: error.to_string() },
         }
     }
 }
 
-impl Lost {
-    fn error(&self, device: String) -> Error {
-        Error::DeviceLost { device, detail: self.words.get().cloned().unwrap_or_default() }
+/// Fails if the device is gone. wgpu tells that to one callback alone, which on a borrowed device is the caller's, and to no error scope;
+/// but a device that is gone maps no new memory.
+fn check_alive(device: &::wgpu::Device, lost: &Lost, name: &dyn fmt::Display) -> Result<()> {
+    if !lost.is_lost.load(Ordering::Acquire) {
+        let descriptor = ::wgpu::BufferDescriptor {
+            label: Some("baracuda-ops probe"),
+            size: 4,
+            usage: ::wgpu::BufferUsages::MAP_WRITE,
+            mapped_at_creation: true,
+        };
+        let probe = || device.create_buffer(&descriptor).get_mapped_range_mut(..).is_ok();
+        // A device whose errors a scope catches is there.
+        if guarded(device, "create_buffer", probe).unwrap_or(true) {
+            return Ok(());
+        }
+        lost.is_lost.store(true, Ordering::Release);
+    }
+    let detail = lost.words.get().map_or("the driver lost it, or its owner has destroyed it", String::as_str);
+    Err(Error::DeviceLost { device: name.to_string(), detail: detail.into() })
+}
+
+/// Whether the queue is the device's own. wgpu has no call that says so, and reports what fails in a queue to the handlers of the queue's
+/// device, which is not known here. But callbacks of a queue are called by those who poll its device.
+fn is_own_queue(device: &::wgpu::Device, queue: &::wgpu::Queue) -> bool {
+    // Another thread that polls the device may be the one that calls back. That it is so every time is out of the question.
+    const TRIES: usize = 64;
+    let here = thread::current().id();
+    (0..TRIES).any(|_| {
+        let (tell, told) = mpsc::channel();
+        queue.on_submitted_work_done(move || {
+            // Nobody listens any more to the queue of another device.
+            let _ = tell.send(thread::current().id());
+        });
+        poll(device, None).is_ok() && told.recv_timeout(Duration::from_millis(10)) == Ok(here)
+    })
+}
+
+/// Waits for a submission, or for all, and returns what wgpu says where it cannot.
+fn poll(device: &::wgpu::Device, submission_index: Option<::wgpu::SubmissionIndex>) -> Result<(), String> {
+    // Where the driver answers that it has lost the device, wgpu panics, after it has let go of all its locks.
+    let polled =
+        catch_unwind(AssertUnwindSafe(|| device.poll(::wgpu::PollType::Wait { submission_index, timeout: None })));
+    match polled {
+        Ok(waited) => waited.map(|_| ()).map_err(|error| error.to_string()),
+        Err(_) => Err("the driver failed while it was waited for".into()),
     }
 }
 

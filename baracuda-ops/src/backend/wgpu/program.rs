@@ -3,6 +3,8 @@
 //! A binding starts at a multiple of the device's alignment at or before its operand; the words in between reach the kernel as an
 //! offset. Ranges of one buffer of which one is written are all bound for reading and writing, since wgpu counts uses per buffer.
 
+use std::borrow::Borrow;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use super::device::{Device, MAX_BINDINGS, Pipeline, Props};
@@ -117,11 +119,22 @@ impl StepBuilder {
     }
 }
 
-/// The dispatches of a plan, in order.
+/// The dispatches of a plan, in order: a handle, so that what is recorded keeps them.
+#[derive(Clone, Debug)]
+pub(crate) struct Program(Arc<Inner>);
+
 #[derive(Debug)]
-pub(crate) struct Program {
+pub(crate) struct Inner {
     device: Device,
     steps: Vec<Step>,
+}
+
+impl Deref for Program {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
 }
 
 /// One dispatch, or a few with the same operands.
@@ -157,6 +170,7 @@ struct Use {
 
 impl Program {
     pub(crate) fn new(device: &Device, steps: Vec<StepBuilder>) -> Result<Self> {
+        device.alive()?;
         let sources: Vec<Source> = steps.iter().flat_map(StepBuilder::sources).collect();
         let mut pipelines = device.pipelines(&sources)?.into_iter();
         let build = |step: StepBuilder| {
@@ -164,7 +178,37 @@ impl Program {
             step.build(device, forms)
         };
         let steps = steps.into_iter().map(build).collect::<Result<_>>()?;
-        Ok(Self { device: device.clone(), steps })
+        Ok(Self(Arc::new(Inner { device: device.clone(), steps })))
+    }
+
+    /// Encodes the steps of a run.
+    pub(super) fn encode<S: Borrow<BoundStep>>(
+        &self,
+        bound: impl Iterator<Item = S>,
+        pass: &mut ::wgpu::ComputePass<'_>,
+    ) {
+        let Inner { device, steps } = &*self.0;
+        let has_immediates = device.props().has_immediates();
+        for bound in bound {
+            let BoundStep { at, part, group, form, offsets } = bound.borrow();
+            let step = &steps[*at];
+            pass.set_pipeline(&step.pipeline(*form).pipeline);
+            pass.set_bind_group(0, group, &[]);
+            let Dispatch { params, grid: [x, y] } = &step.dispatches(*form)[*part];
+            let offsets: &[u8] = bytemuck::cast_slice(&offsets[..step.bindings.len()]);
+            match params {
+                Params::Immediate(params) => {
+                    let mut immediates = [0; MAX_IMMEDIATE_BYTES as usize];
+                    let bytes = params.len() + offsets.len();
+                    immediates[..params.len()].copy_from_slice(params);
+                    immediates[params.len()..bytes].copy_from_slice(offsets);
+                    pass.set_immediates(0, &immediates[..bytes]);
+                }
+                Params::Uniform(_) if has_immediates && !offsets.is_empty() => pass.set_immediates(0, offsets),
+                Params::Uniform(_) => {}
+            }
+            pass.dispatch_workgroups(*x, *y, 1);
+        }
     }
 
     /// The steps whose operands have elements, with their bindings.
@@ -200,7 +244,7 @@ impl<'a> Range<'a> {
 }
 
 /// Which of a step's pipelines and dispatches serve its operands.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Form {
     has_whole_chunks: bool,
     /// Whether a buffer of which a range is written has another that is read.
@@ -302,20 +346,28 @@ pub(crate) fn enqueue(program: &Program, queue: &mut Queue<'_>, plan: &Contract,
         program.resolved(located).try_for_each(|resolved| demand_aligned(&resolved, props, plan))?;
         Some(&device.no_offsets)
     };
-    record(program, &bind_steps(program, plan, located, |_| no_offsets)?, queue)
+    let mut steps = std::mem::take(&mut queue.steps);
+    let bound = bind_steps(program, plan, located, |_| no_offsets, &mut steps);
+    if bound.is_ok() {
+        queue.record(program, steps.drain(..));
+    }
+    steps.clear();
+    queue.steps = steps;
+    bound
 }
 
-/// The steps of a program with their bind groups; `offsets` gives the uniform with a step's offsets where there are no immediates. No step
-/// can fail after an earlier one has been recorded, since the bind groups of all come first.
+/// Adds the steps of a program with their bind groups; `offsets` gives the uniform with a step's offsets where there are no immediates. No
+/// step can fail after an earlier one has been recorded, since the bind groups of all come first.
 fn bind_steps<'a>(
     program: &Program,
     plan: &Contract,
     located: &Located<'_>,
     offsets: impl Fn(usize) -> Option<&'a ::wgpu::Buffer>,
-) -> Result<Vec<BoundStep>> {
+    steps: &mut Vec<BoundStep>,
+) -> Result<()> {
     let device = &program.device;
     let bound = device.guarded("create_bind_group", || {
-        let (mut steps, mut count) = (Vec::with_capacity(program.steps.len()), 0);
+        let mut count = 0;
         for (at, step) in program.steps.iter().enumerate() {
             let mut resolved = Resolved::new(step);
             if !resolved.locate(device.props(), located) {
@@ -328,7 +380,6 @@ fn bind_steps<'a>(
             }
             count += 1;
         }
-        steps
     });
     bound.map_err(|error| match error {
         Error::Backend { .. } => {
@@ -344,6 +395,15 @@ fn bind_steps<'a>(
 fn unusable_operand(resolved: &Resolved<'_>, device: &Device, plan: &Contract) -> Option<Error> {
     resolved.ranges.iter().flatten().enumerate().find_map(|(binding, range)| {
         let (op, operand) = (plan.op, resolved.operand(binding, plan));
+        if range.bytes > device.props().max_binding_bytes {
+            return Some(Error::Misaligned {
+                op,
+                operand,
+                need_bytes: device.props().workspace_align(),
+                at: range.start + 4 * u64::from(resolved.offsets[binding]),
+                detail: "; it is as large as a binding of this device may be, which leaves no room for bytes before it",
+            });
+        }
         if !range.buffer.usage().contains(::wgpu::BufferUsages::STORAGE) {
             return Some(Error::UnusableBuffer { op, operand, why: "lacks the usage STORAGE" });
         }
@@ -366,7 +426,7 @@ fn unusable_operand(resolved: &Resolved<'_>, device: &Device, plan: &Contract) -
             })
         });
         match alone.err()? {
-            // wgpu tells what is wrong in words alone; there is no third reason.
+            // wgpu tells what is wrong in words alone; there is no further reason.
             Error::Backend { detail, .. } if detail.contains("destroyed") => {
                 Some(Error::UnusableBuffer { op, operand, why: "has been destroyed" })
             }
@@ -397,6 +457,7 @@ fn demand_aligned(resolved: &Resolved<'_>, props: &Props, plan: &Contract) -> Re
 }
 
 /// A dispatch of a program with its operands: what a replay records.
+#[derive(Clone, Debug)]
 pub(crate) struct BoundStep {
     /// Among the steps of the program.
     at: usize,
@@ -405,6 +466,12 @@ pub(crate) struct BoundStep {
     group: ::wgpu::BindGroup,
     form: Form,
     offsets: [u32; MAX_BINDINGS],
+}
+
+impl From<&BoundStep> for BoundStep {
+    fn from(step: &BoundStep) -> Self {
+        step.clone()
+    }
 }
 
 /// Makes the bind groups, and the uniforms with the offsets where there are no immediates.
@@ -419,31 +486,12 @@ pub(crate) fn bind(program: &Program, plan: &Contract, located: &Located<'_>) ->
         true => Vec::new(),
         false => program.resolved(located).map(uniform).collect::<Result<_>>()?,
     };
-    bind_steps(program, plan, located, |step| uniforms.get(step))
+    let mut steps = Vec::with_capacity(program.steps.len());
+    bind_steps(program, plan, located, |step| uniforms.get(step), &mut steps)?;
+    Ok(steps)
 }
 
-/// Records dispatches of a program.
-pub(crate) fn record(program: &Program, bound: &[BoundStep], queue: &mut Queue<'_>) -> Result<()> {
-    let has_immediates = program.device.props().has_immediates();
-    queue.record(bound.len() as u32, |pass| {
-        for BoundStep { at, part, group, form, offsets } in bound {
-            let step = &program.steps[*at];
-            pass.set_pipeline(&step.pipeline(*form).pipeline);
-            pass.set_bind_group(0, group, &[]);
-            let Dispatch { params, grid: [x, y] } = &step.dispatches(*form)[*part];
-            let offsets: &[u8] = bytemuck::cast_slice(&offsets[..step.bindings.len()]);
-            match params {
-                Params::Immediate(params) => {
-                    let mut immediates = [0; MAX_IMMEDIATE_BYTES as usize];
-                    let bytes = params.len() + offsets.len();
-                    immediates[..params.len()].copy_from_slice(params);
-                    immediates[params.len()..bytes].copy_from_slice(offsets);
-                    pass.set_immediates(0, &immediates[..bytes]);
-                }
-                Params::Uniform(_) if has_immediates && !offsets.is_empty() => pass.set_immediates(0, offsets),
-                Params::Uniform(_) => {}
-            }
-            pass.dispatch_workgroups(*x, *y, 1);
-        }
-    })
+/// Records a run of a program whose steps are bound.
+pub(crate) fn record(program: &Program, bound: &[BoundStep], queue: &mut Queue<'_>) {
+    queue.record(program, bound.iter());
 }

@@ -45,11 +45,12 @@ pub(crate) fn prelude(dtype: &'static str) -> Vec<&'static str> {
     }
 }
 
-/// Refuses operands that u32 indices or the device's bindings do not reach, and small operands that are not dense.
+/// Refuses operands that u32 indices or the device's bindings do not reach, and small operands that are not dense. The largest that are left
+/// have to start where a binding can, which is for the run to find out.
 pub(crate) fn check_reach(slots: &[Slot], dense: &[&str], props: &Props) -> Result<(), Reason> {
-    let align = u64::from(props.binding_align.max(16));
+    // Bindings are whole words.
+    let most = props.max_binding_bytes.min(u64::from(u32::MAX)) & !3;
     for slot in slots {
-        let most = props.max_binding_bytes.min(u64::from(u32::MAX)).saturating_sub(align);
         if slot.span_bytes > most {
             let (name, span) = (slot.name, slot.span_bytes);
             return Err(format!("{name} spans {span} bytes, this device binds at most {most}").into());
