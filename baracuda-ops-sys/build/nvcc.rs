@@ -137,10 +137,10 @@ impl Nvcc {
         let compiled = in_parallel(&missing, cores, |&(job, key, _)| {
             let Some(made) = self.compile(job) else { return false };
             // A file that was edited meanwhile may have been compiled as it is now, which its key does not say.
-            if let Some(key) = key.filter(|_| times() == before) {
-                if let Err(e) = cache.keep(&key, &made) {
-                    println!("cargo::warning=the kernels of {} are not kept for other builds: {e}", job.stem);
-                }
+            if let Some(key) = key.filter(|_| times() == before)
+                && let Err(e) = cache.keep(&key, &made)
+            {
+                println!("cargo::warning=the kernels of {} are not kept for other builds: {e}", job.stem);
             }
             true
         });
