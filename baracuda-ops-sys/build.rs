@@ -2,10 +2,22 @@
 //!
 //! The kernels and what nvcc and ptxas said of them land in `OUT_DIR`; one `<stem>.log` per source file holds registers, spills and
 //! warnings of each kernel and architecture, which the project's checks read.
+//!
+//! nvcc takes minutes, so both are kept for other builds (profiles, feature sets, unpacked packages, checkouts), in the folder that
+//! `BARACUDA_KERNEL_CACHE` names, else in `baracuda-kernels` of the target folder. An entry holds object and log of one source file and is
+//! found by a digest of the file's preprocessed text for each architecture and for the host, of all flags, and of the compilers. The
+//! folder holds up to 2 GiB; the entries that were used least recently go first.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::exit;
+
+#[cfg(feature = "cuda")]
+#[path = "build/cache.rs"]
+mod cache;
+#[cfg(feature = "cuda")]
+#[path = "build/nvcc.rs"]
+mod nvcc;
 
 /// Stops the build with lines for the user; a panic would bury them under a backtrace.
 fn fail(lines: &[String]) -> ! {
@@ -81,17 +93,19 @@ mod bindings {
 
 #[cfg(feature = "cuda")]
 mod cuda {
+    use super::cache::Cache;
     use super::fail;
+    use super::nvcc::{Job, Nvcc};
     use std::path::{Path, PathBuf};
-    use std::process::{Command, Output, exit};
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::{env, fs, thread};
+    use std::process::{Command, exit};
+    use std::{env, fs};
 
     /// The architectures built by default: Ampere and Hopper; later ones start from PTX of the highest.
     const DEFAULT_ARCHS: &str = "80;90";
 
     pub(super) fn compile(crate_dir: &Path, csrc: &Path) {
-        // Not PATH, which editors and shells each set their own way: it would compile everything again at each change of hands.
+        // Not PATH, which editors and shells each set their own way, and not BARACUDA_KERNEL_CACHE, from where the same kernels come: they
+        // would make and link everything again at each change of hands.
         for name in [
             "NVCC",
             "CUDA_HOME",
@@ -150,23 +164,10 @@ mod cuda {
                 let _ = fs::remove_file(entry.path());
             }
         }
-        let next = AtomicUsize::new(0);
-        let cores: usize = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
-        let failures: usize = thread::scope(|scope| {
-            let workers: Vec<_> = (0..cores.clamp(1, jobs.len()))
-                .map(|_| {
-                    scope.spawn(|| {
-                        let mut failed = 0;
-                        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                            failed += usize::from(!job.run(tool.to_command()));
-                        }
-                        failed
-                    })
-                })
-                .collect();
-            workers.into_iter().map(|w| w.join().unwrap_or(1)).sum()
-        });
-        if failures > 0 {
+        let compiler = Nvcc::new(tool.to_command(), csrc, &out_dir)
+            .unwrap_or_else(|e| fail(&[format!("{}: {e}", tool.path().display())]));
+        let cores = env::var("NUM_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+        if !compiler.make(&jobs, &sources, &Cache::new(cache_folder(&out_dir)), cores) {
             exit(1);
         }
         for job in &jobs {
@@ -205,73 +206,14 @@ mod cuda {
         }
     }
 
-    /// One source file on its way to an object.
-    struct Job {
-        source: PathBuf,
-        object: PathBuf,
-        log: PathBuf,
-        gencode: Vec<String>,
-    }
-
-    impl Job {
-        fn new(source: &Path, csrc: &Path, out_dir: &Path, archs: &[u32]) -> Self {
-            let inside = source.strip_prefix(csrc).unwrap_or(source).with_extension("");
-            let stem: Vec<_> = inside.iter().map(|part| part.to_string_lossy()).collect();
-            let stem = stem.join("-");
-            let sass = archs.iter().map(|a| format!("arch=compute_{a},code=sm_{a}"));
-            let mut ends = vec![archs[0], archs[archs.len() - 1]];
-            ends.dedup();
-            let ptx = ends.into_iter().map(|a| format!("arch=compute_{a},code=compute_{a}"));
-            Job {
-                source: source.to_path_buf(),
-                object: out_dir.join(format!("{stem}.o")),
-                log: out_dir.join(format!("{stem}.log")),
-                gencode: sass.chain(ptx).collect(),
-            }
+    /// Where kernels are kept for other builds.
+    fn cache_folder(out_dir: &Path) -> PathBuf {
+        match env::var_os("BARACUDA_KERNEL_CACHE").filter(|value| !value.is_empty()).map(PathBuf::from) {
+            Some(folder) if folder.is_absolute() => folder,
+            // The folder of each package that is built would be another one.
+            Some(folder) => fail(&[format!("BARACUDA_KERNEL_CACHE={}: must be an absolute path", folder.display())]),
+            None => Cache::folder_above(out_dir, &env::var("TARGET").expect("cargo sets it")),
         }
-
-        /// Compiles; false when nvcc failed, after passing on what it said.
-        fn run(&self, mut nvcc: Command) -> bool {
-            for target in &self.gencode {
-                nvcc.arg("-gencode").arg(target);
-            }
-            nvcc.arg("-c").arg(&self.source).arg("-o").arg(&self.object);
-            let Output { status, stdout, stderr } = match nvcc.output() {
-                Ok(output) => output,
-                Err(e) => {
-                    println!("cargo::error={nvcc:?}: {e}");
-                    return false;
-                }
-            };
-            let said = [stdout, stderr].map(|s| String::from_utf8_lossy(&s).into_owned()).concat();
-            if let Err(e) = fs::write(&self.log, &said) {
-                println!("cargo::error={}: {e}", self.log.display());
-                return false;
-            }
-            if !status.success() {
-                println!("cargo::error={}: nvcc: {status}", self.source.display());
-                for line in lines_of_note(&said).take(40) {
-                    println!("cargo::error={line}");
-                }
-            }
-            status.success()
-        }
-
-        /// Shows warnings; what ptxas says of each kernel stays in the log.
-        fn report(&self) {
-            let said = fs::read_to_string(&self.log).unwrap_or_default();
-            for line in lines_of_note(&said) {
-                println!("cargo::warning={line}");
-            }
-        }
-    }
-
-    /// nvcc's output without the figures that `-Xptxas -v` adds.
-    fn lines_of_note(said: &str) -> impl Iterator<Item = &str> {
-        said.lines().filter(|line| {
-            let ptxas = line.starts_with("ptxas info") || line.trim_start().starts_with("Function properties");
-            !(ptxas || line.contains("bytes stack frame") || line.trim().is_empty())
-        })
     }
 
     /// The architectures asked for, ascending, without duplicates.
