@@ -1,6 +1,6 @@
 // Chunks of 16 bytes, of which the last of a row or segment may be cut.
 
-// How many elements of the chunk at `first` lie before `end`; WHOLE_CHUNKS says that no chunk is cut.
+// How many elements of the chunk at `first` lie before `end`; WHOLE_CHUNKS says that no chunk is cut, wherever it lies.
 fn count_before(end: u32, first: u32) -> u32 {
     if (WHOLE_CHUNKS) {
         return select(0u, ELEMENTS, first < end);

@@ -6,13 +6,13 @@ const HAS_OPERAND: bool = true;
 fn OPERAND_store(first: u32, count: u32, chunk: vec4<u32>) {
     let at = first + offsets.OPERAND;
     OPERAND_words[at] = chunk.x;
-    if (count > 1u) {
+    if (WHOLE_CHUNKS || count > 1u) {
         OPERAND_words[at + 1u] = chunk.y;
     }
-    if (count > 2u) {
+    if (WHOLE_CHUNKS || count > 2u) {
         OPERAND_words[at + 2u] = chunk.z;
     }
-    if (count > 3u) {
+    if (WHOLE_CHUNKS || count > 3u) {
         OPERAND_words[at + 3u] = chunk.w;
     }
 }

@@ -68,7 +68,8 @@ impl StepBuilder {
     pub(crate) fn source(&self, is_chunked: bool) -> Source {
         let accessor = |b: &Binding| b.accessors[usize::from(!is_chunked)];
         let mut flags = self.flags.clone();
-        flags.push(("WHOLE_CHUNKS", is_chunked));
+        // Of the layouts, not of the addresses: both texts calculate alike.
+        flags.push(("WHOLE_CHUNKS", self.can_chunk));
         Source {
             entry: self.entry,
             files: self.files.clone(),
