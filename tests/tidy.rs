@@ -249,6 +249,15 @@ fn kernels_begin_with_a_comment() {
     }
 }
 
+/// In words of which some devices' text is made anew: there params are immediates, or offsets follow them.
+#[test]
+fn kernels_for_wgpu_declare_their_params_in_the_same_words() {
+    for (path, text) in sources("csrc", &["wgsl"]).iter().filter(|(_, text)| text.contains("struct Params")) {
+        let words = "}\n\n@group(0) @binding(0) var<uniform> params: Params;\n";
+        assert!(text.contains(words), "{} does not have: {words}", path.display());
+    }
+}
+
 /// No `extern "C"` in Rust outside the bindings.
 #[test]
 fn only_the_bindings_declare_foreign_functions() {

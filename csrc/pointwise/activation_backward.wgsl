@@ -1,28 +1,35 @@
 // Gradients through activations: the kernel of activation_backward.cu. An invocation takes CHUNKS chunks of 16 bytes, WORKGROUP chunks apart.
 // FROM_Y: `saved` is the activation's result, else its argument.
 struct Params {
-    elements : u32, groups_x : u32,
+    elements: u32,
+    groups_x: u32,
 }
 
-@group(0) @binding(0) var<uniform> params : Params;
+@group(0) @binding(0) var<uniform> params: Params;
 
 struct Invocation {
-    @builtin(workgroup_id) workgroup : vec3<u32>, @builtin(local_invocation_index) index : u32,
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(local_invocation_index) index: u32,
 }
 
 // dy times the derivative, which is a function of y.
 fn differentiate_from_output(dy: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
-    if (ACTIVATION == RELU) { return differentiate(dy, y); }
-    if (ACTIVATION == SIGMOID) { return dy * (y * (1.0 - y)); }
+    if (ACTIVATION == RELU) {
+        return differentiate(dy, y);
+    }
+    if (ACTIVATION == SIGMOID) {
+        return dy * (y * (1.0 - y));
+    }
     return dy * ((1.0 - y) * (1.0 + y));
 }
 
-@compute @workgroup_size(WORKGROUP) fn activation_backward(at : Invocation) {
+@compute @workgroup_size(WORKGROUP)
+fn activation_backward(at: Invocation) {
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;
     let start = (group * CHUNKS * WORKGROUP + at.index) * ELEMENTS;
     // 1. All loads before the first store.
-    var dy : array<vec4<u32>, CHUNKS>;
-    var saved : array<vec4<u32>, CHUNKS>;
+    var dy: array<vec4<u32>, CHUNKS>;
+    var saved: array<vec4<u32>, CHUNKS>;
     for (var k = 0u; k < CHUNKS; k++) {
         let first = start + k * WORKGROUP * ELEMENTS;
         let count = count_before(params.elements, first);
@@ -36,7 +43,7 @@ fn differentiate_from_output(dy: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
         let first = start + k * WORKGROUP * ELEMENTS;
         let count = count_before(params.elements, first);
         if (count > 0u) {
-            var dx : array<vec4<f32>, QUADS>;
+            var dx: array<vec4<f32>, QUADS>;
             for (var part = 0u; part < QUADS; part++) {
                 let of_dy = quad(dy[k], part);
                 let of_saved = quad(saved[k], part);

@@ -554,6 +554,10 @@ fn backward_cases<F: Family>() -> Vec<Case> {
                 let form = Form::affine(dense(dtype, &VECTORS), F::groups(VECTORS[1]), dtype);
                 add(GradientForm::all(form.act(activation)), Data::Normal, true);
             }
+            for activation in [Activation::GeluErf, Activation::Tanh] {
+                let form = Form::affine(last(dtype, &VECTORS), F::groups(VECTORS[1]), dtype);
+                add(GradientForm::all(form.act(activation)), Data::Normal, dtype == DType::F32);
+            }
         }
         for (dims, groups, core) in F::SHAPES.iter().filter(|s| is_kept(dtype, s.0, s.2)) {
             for x in [dense(dtype, dims), last(dtype, dims)] {

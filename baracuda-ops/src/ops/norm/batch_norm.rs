@@ -40,8 +40,8 @@
 //! (contiguous), or the channels' stride is 1 in every tensor (channels last); parameters and statistics are dense. `y` may lie at `x`,
 //! or with a residual at `residual` instead, `dx` at `dy`, where the layouts agree.
 //!
-//! Accumulation: f32, for f64 operands f64, in two passes with correction (a constant channel gives `bias`, a large mean costs nothing),
-//! statistics merged in a fixed order; the same bits on the same device every time.
+//! Accumulation: f32, for f64 operands f64, in two passes with correction (a constant channel gives `bias`
+//! within the budget, a large mean costs nothing), statistics merged in a fixed order; the same bits on the same device every time.
 //!
 //! NaN, infinity, empty: in training, a NaN or an infinity makes mean, rstd and y of its channel NaN throughout; the mean is NaN beside an
 //! infinity, too, as its correction is `inf - inf`. In inference the formula holds element by element. No elements in a channel: mean 0,

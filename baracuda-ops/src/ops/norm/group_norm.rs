@@ -30,8 +30,8 @@
 //! (contiguous), or the channels' stride is 1 in every tensor (channels last); parameters and statistics are dense. `y` may lie at `x`,
 //! `dx` at `dy`, where the layouts agree.
 //!
-//! Accumulation: f32, for f64 operands f64, in two passes with correction (a constant group gives `bias`, a large mean costs nothing),
-//! statistics merged in a fixed order; the same bits on the same device every time.
+//! Accumulation: f32, for f64 operands f64, in two passes with correction (a constant group gives `bias`
+//! within the budget, a large mean costs nothing), statistics merged in a fixed order; the same bits on the same device every time.
 //!
 //! NaN, infinity, empty: a NaN or an infinity makes mean, rstd and y of its group NaN throughout; the mean is NaN beside an infinity, too,
 //! as its correction is `inf - inf`. One finite element in a group: `act(bias)`, dx 0. No elements in a group: mean 0, rstd NaN; the gradients of parameters over nothing are 0.

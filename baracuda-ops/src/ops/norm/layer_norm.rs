@@ -32,8 +32,8 @@
 //! Layout and aliasing: any strides on the CPU; on GPUs the normalized extents are dense, the others collapse to at most three
 //! strides, parameters and statistics are dense. `y` may lie at `x`, `h` at `residual`, `dx` at `dy`, where the layouts agree.
 //!
-//! Accumulation: f32, for f64 operands f64, in two passes with correction (a constant row gives 0, a large mean costs nothing),
-//! statistics merged in a fixed order; the same bits on the same device every time.
+//! Accumulation: f32, for f64 operands f64, in two passes with correction (a constant row gives 0
+//! within the budget, a large mean costs nothing), statistics merged in a fixed order; the same bits on the same device every time.
 //!
 //! NaN, infinity, empty: a NaN or an infinity makes mean, rstd and y of its row NaN throughout; the mean is NaN beside an infinity, too, as
 //! its correction is `inf - inf`. No rows: nothing is written but the
