@@ -348,12 +348,10 @@ impl Quads {
 
 #[cfg(test)]
 mod tests {
-    use baracuda_ops_sys::wgsl::FILES;
-
     use super::super::{ForwardFields, Valid};
     use super::team::Tile;
     use super::*;
-    use crate::backend::wgpu::{Variants, Work};
+    use crate::backend::wgpu::{OperandText, Variants, Work};
     use crate::ops::activation::Activation;
     use crate::ops::norm::Gradients;
     use crate::tensor::TensorDesc;
@@ -487,15 +485,6 @@ mod tests {
     /// Some devices read what lies past the last whole chunk of a binding as 0.
     #[test]
     fn what_is_read_in_chunks_ends_with_a_whole_one() {
-        let text_of = |accessor: &str| {
-            let name = format!("common/operand/{accessor}.wgsl");
-            FILES.iter().find(|file| file.0 == name).map(|file| file.1).unwrap()
-        };
-        let chunk_bytes = |accessor: &str| match text_of(accessor) {
-            text if text.contains("array<vec4<") => 16,
-            text if text.contains("array<vec2<") => 8,
-            _ => 4,
-        };
         let props = Variants::device(Some((32, 32)));
         let whole = |slots: &[Slot], work: &Work| {
             for step in work.steps.iter().filter(|step| step.can_chunk) {
@@ -503,7 +492,8 @@ mod tests {
                     let Some(Place::Operand(at)) = binding.place else { continue };
                     let desc = slots.iter().find(|slot| slot.position == at).unwrap().desc;
                     let bytes = desc.span_bytes().next_multiple_of(4);
-                    assert_eq!(bytes % chunk_bytes(binding.accessors[0]), 0, "{} {binding:?} {desc:?}", step.entry);
+                    let text = OperandText { name: binding.name, accessor: binding.accessors[0] };
+                    assert_eq!(bytes % text.element_bytes(), 0, "{} {binding:?} {desc:?}", step.entry);
                 }
             }
         };
