@@ -19,5 +19,6 @@ pub(crate) use queue::Queue;
 pub(crate) use text::OperandText;
 pub(crate) use variants::Variants;
 pub(crate) use work::{
-    Binder, Work, build, check_bindings, check_reach, check_workspace, groups, padded, prelude, shader_forms,
+    Binder, Work, build, check_bindings, check_reach, check_workspace, groups, most_bytes, padded, prelude,
+    shader_forms,
 };

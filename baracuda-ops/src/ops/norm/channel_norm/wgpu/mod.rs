@@ -6,7 +6,7 @@ mod team;
 mod variants;
 
 use super::{Backward, ChannelGeometry, ChannelNorm, ChannelOrder, Forward};
-use crate::backend::wgpu::{Binder, Binding, Place, Props, build, check_reach, prelude, shader_forms};
+use crate::backend::wgpu::{Binder, Binding, Place, Props, build, check_reach, most_bytes, prelude, shader_forms};
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -134,7 +134,8 @@ impl Segments {
 
     /// Where the rows of channels of all samples lie at one stride and share statistics, they are those of one sample.
     fn join_samples(&mut self) {
-        let continues = |[batch, _, spatial]: [u64; 3]| self.spatial <= 1 || batch == self.spatial * spatial;
+        let continues =
+            |[batch, _, spatial]: [u64; 3]| self.spatial <= 1 || self.spatial.checked_mul(spatial) == Some(batch);
         if self.order == ChannelOrder::Contiguous || !self.groups_are_channels || self.batch <= 1 {
             return;
         }
@@ -193,7 +194,7 @@ impl Segments {
         self.batch * self.channels
     }
 
-    /// Strides of a tensor as the shader reads them.
+    /// Strides of a tensor as the shader reads them; `check_reach` says why they fit.
     fn strides(&self, name: &str) -> [u32; 3] {
         let found = self.strides.iter().find(|(known, _)| *known == name);
         found.map_or([0; 3], |(_, strides)| strides.map(|stride| stride as u32))
@@ -322,8 +323,8 @@ impl Quads {
     /// `count` quads after `bytes` bytes, which grow.
     fn after(bytes: &mut u64, name: &'static str, count: u64, props: &Props) -> Result<Self, Reason> {
         let offset = bytes.next_multiple_of(props.workspace_align());
-        let size = count.checked_mul(16).filter(|size| *size <= props.max_binding_bytes);
-        let limit = props.max_binding_bytes;
+        let limit = most_bytes(props);
+        let size = count.checked_mul(16).filter(|size| *size <= limit);
         let size = size.ok_or_else(|| {
             format!("it needs {count} times 16 bytes of workspace, this device binds at most {limit}")
         })?;
