@@ -1,9 +1,10 @@
 //! Random descriptors, JSON and arguments: never a panic, and every refusal is a typed error that names what is wrong.
 
 use baracuda_ops::{
-    Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, BatchNormDescriptor, Buffer, DType, Device, DeviceProps,
-    Error, Gradients, GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor,
-    Mem, MemMut, OPS, Operand, PlanOptions, RmsNormDescriptor, SoftmaxDescriptor, TensorDesc, Workspace,
+    Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, Backend, BatchNormDescriptor, Buffer, DType, Device,
+    DeviceProps, Error, Gradients, GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor,
+    LocalResponseNormDescriptor, Mem, MemMut, OPS, Operand, PlanOptions, RmsNormDescriptor, SoftmaxDescriptor,
+    TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use fastrand::Rng;
@@ -458,6 +459,77 @@ fn more_work_than_a_run_can_end_with_is_refused() {
         let refused = outcome(&lrn(op, 1 << 30, 1 << 20), &cpu).unwrap_err().to_string();
         assert!(refused.contains(&format!("{} terms, the limit is {LIMIT}", 1u64 << 50)), "{refused}");
         outcome(&lrn(op, 1 << 24, u64::MAX), &cpu).unwrap();
+    }
+}
+
+/// Shaders count in 32 bits, also what strides of 0 repeat.
+#[test]
+fn more_elements_than_shaders_count_are_refused_with_the_numbers() {
+    let channels = r#"{"dtype":"f32","dims":[65536,4,65537],"strides":[0,1,0]}"#;
+    let rows = r#"{"dtype":"bf16","dims":[268435456,8],"strides":[0,1]}"#;
+    let lines = [
+        (
+            format!(
+                r#"batch_norm_backward {{"x":{channels},"weight":"f32","bias":"f32","dweight":true,"dbias":true,"layouts":{{"dy":{channels}}}}}"#
+            ),
+            65536 * 4 * 65537u64,
+        ),
+        (
+            format!(
+                r#"rms_norm_backward {{"x":{rows},"normalized_dims":1,"weight":"f32","dx":false,"dweight":true,"layouts":{{"dy":{rows},"rstd":{{"dtype":"f32","dims":[268435456],"strides":[0]}}}}}}"#
+            ),
+            8 << 28,
+        ),
+    ];
+    for (line, elements) in &lines {
+        let descriptor = AnyDescriptor::parse_line(line).unwrap();
+        for device in DeviceProps::examples() {
+            let outcome = descriptor.supported_with(&device, &PlanOptions::default());
+            if device.backend() == Backend::Wgpu {
+                let refused = outcome.unwrap_err().to_string();
+                assert!(refused.contains(&format!("{elements} elements, the limit of 32-bit indices is")), "{refused}");
+            } else if line.starts_with("batch_norm") {
+                outcome.unwrap();
+            }
+        }
+    }
+}
+
+/// Extents beside one of 0 and strides along them address nothing, however large they are.
+#[test]
+fn layouts_of_nothing_are_planned_or_refused_without_overflow() {
+    let mut devices: Vec<DeviceProps> = devices().iter().map(Device::props).collect();
+    devices.extend(DeviceProps::examples());
+    for x in [
+        r#"{"dtype":"f32","dims":[2,0,2147483648,4],"strides":[0,0,0,1099511627776]}"#,
+        r#"{"dtype":"f32","dims":[2,0,1048576,4],"strides":[0,0,0,35184372088832]}"#,
+        r#"{"dtype":"bf16","dims":[0,4,1048576,4],"strides":[0,0,0,35184372088832]}"#,
+        r#"{"dtype":"f32","dims":[3,0,1152921504606846976]}"#,
+        r#"{"dtype":"f16","dims":[1099511627776,0,2]}"#,
+        r#"{"dtype":"f64","dims":[0,4611686018427387904,2]}"#,
+        r#"{"dtype":"f32","dims":[4611686018427387904,0,2],"strides":[0,1,0]}"#,
+    ] {
+        for line in [
+            format!(r#"batch_norm {{"x":{x},"eps":1e-5}}"#),
+            format!(r#"batch_norm_backward {{"x":{x},"dx":true}}"#),
+            format!(r#"instance_norm {{"x":{x},"eps":1e-5}}"#),
+            format!(r#"group_norm {{"x":{x},"groups":1,"eps":1e-5}}"#),
+            format!(r#"group_norm {{"x":{x},"groups":1099511627776,"eps":1e-5}}"#),
+            format!(r#"local_response_norm {{"x":{x},"size":5}}"#),
+            format!(r#"local_response_norm_backward {{"x":{x},"size":5}}"#),
+            format!(r#"layer_norm {{"x":{x},"normalized_dims":1,"eps":1e-5}}"#),
+            format!(r#"rms_norm {{"x":{x},"normalized_dims":2,"eps":1e-5}}"#),
+            format!(r#"softmax {{"x":{x},"axis":1}}"#),
+            format!(r#"activation {{"x":{x},"activation":"relu"}}"#),
+        ] {
+            let Ok(descriptor) = AnyDescriptor::parse_line(&line) else { continue };
+            for device in &devices {
+                match descriptor.supported_with(device, &PlanOptions::default()) {
+                    Ok(_) | Err(Error::Unsupported { .. }) => {}
+                    Err(error) => panic!("{line}: {error:?}"),
+                }
+            }
+        }
     }
 }
 

@@ -31,15 +31,15 @@ fn has_subgroups(name: &str) -> bool {
 
 static VARIANTS: LazyLock<Vec<(String, String)>> = LazyLock::new(|| baracuda_ops::wgsl_variants().collect());
 
-/// A file between its places OPERAND, BINDING and ACCESS.
+/// A file between its places OPERAND, BINDING, ACCESS and STORED.
 fn pieces(file: &str) -> Vec<&str> {
-    let places = ["OPERAND", "BINDING", "ACCESS"].iter();
+    let places = ["OPERAND", "BINDING", "ACCESS", "STORED"].iter();
     places.fold(vec![file], |pieces, place| pieces.iter().flat_map(|p| p.split(place)).collect())
 }
 
-/// Whether a text has the pieces of a file, one after the other, with names in between.
+/// Whether a text has the pieces of a file, one after the other, with names or types in between.
 fn holds(text: &str, pieces: &[&str]) -> bool {
-    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    let is_name = |c: char| c.is_alphanumeric() || "_<>".contains(c);
     text.match_indices(pieces[0]).any(|(start, first)| {
         let mut rest = &text[start + first.len()..];
         pieces[1..].iter().all(|piece| {

@@ -207,15 +207,18 @@ fn first_that_serves<D: Descriptor, T>(
 /// few bytes, where strides are 0.
 pub(crate) const MAX_WORK: u64 = 1 << 48;
 
-/// Refuses operands with more elements than a run can go through.
-fn bounded(slots: &[Slot]) -> Result<(), Reason> {
-    // Where one has no elements, only outputs are left to be filled, all of which lie in memory.
-    if slots.iter().any(|slot| slot.desc.is_empty()) {
+/// Refuses operands with more elements than a run can go through. Where one has no elements, only outputs are left to be filled, all of which
+/// lie in memory; kernels of GPUs count threads and bytes from the other extents all the same, and none of their products may overflow.
+fn bounded(slots: &[Slot], backend: Backend) -> Result<(), Reason> {
+    if backend == Backend::Cpu && slots.iter().any(|slot| slot.desc.is_empty()) {
         return Ok(());
     }
-    match slots.iter().find(|slot| slot.desc.elements() > MAX_WORK) {
+    // At most i64::MAX, by the rules of a tensor.
+    let counted = |desc: &TensorDesc| desc.dims().iter().map(|&dim| dim.max(1)).product::<u64>();
+    match slots.iter().find(|slot| counted(&slot.desc) > MAX_WORK) {
         Some(Slot { name, desc, .. }) => {
-            Err(format!("operand {name} has {} elements, the limit is {MAX_WORK}", desc.elements()).into())
+            let (dims, elements) = (desc.dims(), counted(desc));
+            Err(format!("operand {name} of {dims:?} counts {elements} elements, the limit is {MAX_WORK}").into())
         }
         None => Ok(()),
     }
@@ -231,7 +234,7 @@ fn admit<D: Descriptor>(
     if let Some(name) = options.kernel.as_deref().filter(|&name| name != kernel.name()) {
         return Err(format!("the options accept only kernel {name}").into());
     }
-    bounded(descriptor.slots())?;
+    bounded(descriptor.slots(), kernel.backend())?;
     let choice = kernel.accept(descriptor, options, props)?;
     if choice.determinism < options.determinism {
         return Err("its results may differ from run to run".into());

@@ -1,7 +1,7 @@
 // Elements of 16 bits, one at a time.
 const HAS_OPERAND: bool = true;
 
-@group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<u32>;
+@group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<STORED>;
 
 // Of an element in the high half a shift, since a select between the two values of unpack2x16float gave 0 for it in one kernel of NVIDIA's Vulkan
 // compiler (driver 580.159).

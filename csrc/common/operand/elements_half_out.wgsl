@@ -2,7 +2,7 @@
 // replaced atomically.
 const HAS_OPERAND: bool = true;
 
-@group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<atomic<u32>>;
+@group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<STORED>;
 
 fn OPERAND_put(i: u32, value: f32) {
     let at = (i >> 1u) + offsets.OPERAND;

@@ -1,5 +1,5 @@
 // Elements of type f32, four at a time, at any of them.
-@group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<f32>;
+@group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<STORED>;
 
 fn OPERAND_put(i: u32, value: vec4<f32>) {
     let at = i + offsets.OPERAND;

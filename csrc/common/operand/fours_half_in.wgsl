@@ -1,5 +1,5 @@
 // Elements of 16 bits, four at a time, at any word.
-@group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<u32>;
+@group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<STORED>;
 
 fn OPERAND_of(i: u32) -> vec4<f32> {
     let at = i / 2u + offsets.OPERAND;

@@ -1,5 +1,5 @@
 // Elements of 16 bits, four at a time, at any word.
-@group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<u32>;
+@group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<STORED>;
 
 fn OPERAND_put(i: u32, value: vec4<f32>) {
     let at = i / 2u + offsets.OPERAND;

@@ -1,7 +1,7 @@
 // An input of 16-bit elements at any of them, also at the high half of a word. Elements past `count` read as 0.
 const HAS_OPERAND: bool = true;
 
-@group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<u32>;
+@group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<STORED>;
 
 fn OPERAND_load(first: u32, count: u32) -> vec4<u32> {
     let at = (first >> 1u) + offsets.OPERAND;

@@ -2,7 +2,7 @@
 // another, inside this operand or outside it, so it is never written: the own half is replaced atomically.
 const HAS_OPERAND: bool = true;
 
-@group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<atomic<u32>>;
+@group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<STORED>;
 
 fn OPERAND_replace(at: u32, mask: u32, word: u32) {
     if (mask == 0xffffffffu) {

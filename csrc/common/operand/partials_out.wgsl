@@ -1,5 +1,5 @@
 // Sums in the workspace, four at a time.
-@group(0) @binding(BINDING) var<storage, read_write> OPERAND_quads: array<vec4<f32>>;
+@group(0) @binding(BINDING) var<storage, read_write> OPERAND_quads: array<STORED>;
 
 fn OPERAND_read(i: u32) -> vec4<f32> {
     return OPERAND_quads[i + offsets.OPERAND / 4u];

@@ -1,5 +1,5 @@
 // One f32 for each row.
-@group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_values: array<f32>;
+@group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_values: array<STORED>;
 
 fn OPERAND_of(row: u32) -> f32 {
     return OPERAND_values[row + offsets.OPERAND];

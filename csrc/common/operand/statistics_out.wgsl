@@ -1,5 +1,5 @@
 // One f32 for each row.
-@group(0) @binding(BINDING) var<storage, read_write> OPERAND_values: array<f32>;
+@group(0) @binding(BINDING) var<storage, read_write> OPERAND_values: array<STORED>;
 
 fn OPERAND_put(row: u32, value: f32) {
     OPERAND_values[row + offsets.OPERAND] = value;

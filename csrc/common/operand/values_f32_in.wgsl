@@ -1,7 +1,7 @@
 // A parameter of 32-bit elements at any of them. Past the last it is 0.
 const HAS_OPERAND: bool = true;
 
-@group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<u32>;
+@group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<STORED>;
 
 fn OPERAND_quad(first: u32) -> vec4<f32> {
     let cols = vec4<u32>(first) + vec4<u32>(0u, 1u, 2u, 3u);

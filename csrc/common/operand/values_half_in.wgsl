@@ -2,7 +2,7 @@
 // word is a neighbour's.
 const HAS_OPERAND: bool = true;
 
-@group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<u32>;
+@group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<STORED>;
 
 fn OPERAND_quad(first: u32) -> vec4<f32> {
     let last = (parameter_elements() - 1u) >> 1u;

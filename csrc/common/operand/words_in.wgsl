@@ -1,7 +1,7 @@
 // An input of 32-bit elements at any of them. Elements past `count` read as 0.
 const HAS_OPERAND: bool = true;
 
-@group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<u32>;
+@group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<STORED>;
 
 fn OPERAND_load(first: u32, count: u32) -> vec4<u32> {
     if (WHOLE_CHUNKS) {

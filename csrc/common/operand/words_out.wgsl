@@ -1,7 +1,7 @@
 // An output of 32-bit elements at any of them. Elements past `count` are left alone.
 const HAS_OPERAND: bool = true;
 
-@group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<u32>;
+@group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<STORED>;
 
 fn OPERAND_store(first: u32, count: u32, chunk: vec4<u32>) {
     let at = first + offsets.OPERAND;

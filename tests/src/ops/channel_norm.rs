@@ -182,6 +182,9 @@ const SMALL_SAMPLES: [u64; 3] = [264, 64, 131];
 const IN_REGISTERS: [u64; 3] = [2, 16, 4000];
 const PARTLY_IN_REGISTERS: [u64; 3] = [1, 1, 262_144];
 
+/// Channels last, the parameters of which are four elements.
+const FOUR_CHANNELS: [u64; 3] = [2, 4, 35];
+
 const ACTIVATIONS: [Activation; 6] = [
     Activation::Relu,
     Activation::GeluErf,
@@ -372,6 +375,10 @@ fn forward_cases<F: Family>() -> Vec<Case> {
             } else if F::HAS_RUNNING {
                 add(affine.running(Running::Momentum(0.1)), Data::Normal, false);
             }
+        }
+        if dtype.size_bytes() == 2 {
+            // Parameters of as many bytes as one load of four 16-bit elements takes.
+            add(Form::affine(last(dtype, &FOUR_CHANNELS), 1, dtype), Data::Normal, true);
         }
         if dtype != DType::F64 {
             for data in [Data::LargeMean, Data::Step] {

@@ -15,7 +15,10 @@ pub use device::Props;
 pub(crate) use device::{Device, Memory};
 pub(crate) use program::{Binding, BoundStep, Place, Program, StepBuilder, bind, enqueue, record};
 pub(crate) use queue::Queue;
+#[cfg(test)]
+pub(crate) use text::OperandText;
 pub(crate) use variants::Variants;
 pub(crate) use work::{
-    Binder, Work, build, check_bindings, check_reach, check_workspace, groups, padded, prelude, shader_forms,
+    Binder, Work, build, check_bindings, check_reach, check_workspace, groups, most_bytes, padded, prelude,
+    shader_forms,
 };

@@ -1,7 +1,8 @@
 //! Shader text: files of `csrc` one after the other, with constants in front and one accessor file for each operand.
 //!
-//! In accessor files `OPERAND` stands for the operand's name, `BINDING` for its place and `ACCESS` for how it is bound. A file that defines
-//! `Params` binds them as a uniform right after; where immediates have room for them, they become a part of those.
+//! In accessor files `OPERAND` stands for the operand's name, `BINDING` for its place, `ACCESS` for how it is bound and `STORED` for the type
+//! of its elements there. A file that defines `Params` binds them as a uniform right after; where immediates have room for them, they become
+//! a part of those.
 
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
@@ -15,6 +16,41 @@ const PARAMS: &str = "@group(0) @binding(0) var<uniform> params: Params;";
 /// As many immediates as a run puts together.
 pub(super) const MAX_IMMEDIATE_BYTES: u32 = 256;
 
+/// What each accessor takes its binding for an array of: the type in its text, and what the least size of the binding follows from.
+const STORED: [(&str, &str); 31] = [
+    ("chunks_f32_in", "vec4<f32>"),
+    ("chunks_f32_out", "vec4<f32>"),
+    ("chunks_in", "vec4<u32>"),
+    ("chunks_out", "vec4<u32>"),
+    ("counter_in", "u32"),
+    ("counter_out", "u32"),
+    ("elements_f32_in", "f32"),
+    ("elements_f32_out", "f32"),
+    ("elements_half_in", "u32"),
+    ("elements_half_out", "atomic<u32>"),
+    ("fours_f32_in", "f32"),
+    ("fours_f32_out", "f32"),
+    ("fours_half_in", "u32"),
+    ("fours_half_out", "u32"),
+    ("halves_in", "u32"),
+    ("halves_out", "atomic<u32>"),
+    ("pairs_half_in", "vec2<u32>"),
+    ("pairs_half_out", "vec2<u32>"),
+    ("pairs_in", "vec2<u32>"),
+    ("pairs_out", "vec2<u32>"),
+    ("partials_in", "vec4<f32>"),
+    ("partials_out", "vec4<f32>"),
+    ("quads_f32_in", "vec4<u32>"),
+    ("quads_half_in", "vec4<u32>"),
+    ("quads_of_pairs_in", "vec2<u32>"),
+    ("statistics_in", "f32"),
+    ("statistics_out", "f32"),
+    ("values_f32_in", "u32"),
+    ("values_half_in", "u32"),
+    ("words_in", "u32"),
+    ("words_out", "u32"),
+];
+
 /// How one operand is read or written: an accessor file under `common/operand`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct OperandText {
@@ -25,19 +61,22 @@ pub(crate) struct OperandText {
 impl OperandText {
     /// Whether the operand takes a binding.
     pub(crate) fn is_bound(self) -> bool {
-        !self.accessor.starts_with("absent")
+        self.stored().is_some()
     }
 
-    /// Bytes of the elements in which the operand is bound.
+    /// Bytes of the elements in which the operand is bound, or 0.
     pub(crate) fn element_bytes(self) -> u64 {
-        let has_chunks = ["chunks", "quads", "partials"].iter().any(|kind| self.accessor.starts_with(kind));
-        if has_chunks {
-            16
-        } else if self.accessor.starts_with("pairs") {
-            8
-        } else {
-            4
+        match self.stored() {
+            None => 0,
+            Some(vector) if vector.starts_with("vec4<") => 16,
+            Some(vector) if vector.starts_with("vec2<") => 8,
+            Some(_) => 4,
         }
+    }
+
+    /// The type of these elements.
+    fn stored(self) -> Option<&'static str> {
+        STORED.iter().find(|(accessor, _)| *accessor == self.accessor).map(|(_, stored)| *stored)
     }
 }
 
@@ -137,6 +176,7 @@ impl Source {
             let accessor = file_in("common/operand/", operand.accessor)
                 .replace("OPERAND", operand.name)
                 .replace("BINDING", &place.to_string())
+                .replace("STORED", operand.stored().unwrap_or_default())
                 .replace("ACCESS", if is_shared { "read_write" } else { "read" });
             match numbers {
                 Numbers::Immediate => text.push_str(&accessor.replace("offsets.", "params.offsets.")),
@@ -158,4 +198,52 @@ fn file_in(folder: &str, path: &str) -> &'static str {
     let found = FILES.iter().find(|(known, _)| named(known));
     debug_assert!(found.is_some(), "{folder}{path}.wgsl is no file of csrc");
     found.map_or("", |(_, text)| text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every accessor of `csrc`, as the operand "x".
+    fn accessors() -> impl Iterator<Item = OperandText> {
+        let stem = |path: &'static str| path.strip_prefix("common/operand/")?.strip_suffix(".wgsl");
+        FILES.iter().filter_map(move |(path, _)| stem(path)).map(|accessor| OperandText { name: "x", accessor })
+    }
+
+    fn text_of(operand: OperandText) -> String {
+        let source = Source {
+            entry: "",
+            files: Vec::new(),
+            constants: Vec::new(),
+            flags: Vec::new(),
+            operands: vec![operand],
+            params_bytes: 0,
+            keeps_uniform: false,
+        };
+        source.assemble(false, Numbers::Immediate)
+    }
+
+    #[test]
+    fn a_binding_is_as_large_as_one_element_of_its_accessor() {
+        for operand in accessors() {
+            let text = text_of(operand);
+            let array = text.split_once("array<").map(|(_, rest)| rest.split_once(">;").unwrap().0);
+            let bytes = array.map_or(0, |element| match element {
+                "vec4<f32>" | "vec4<u32>" => 16,
+                "vec2<u32>" => 8,
+                "f32" | "u32" | "atomic<u32>" => 4,
+                other => panic!("{operand:?} is bound as an array of {other}"),
+            });
+            assert_eq!((operand.element_bytes(), operand.is_bound()), (bytes, bytes > 0), "{operand:?}");
+        }
+    }
+
+    #[test]
+    fn every_accessor_that_binds_is_listed_once() {
+        let mut bound: Vec<_> = accessors().filter(|o| text_of(*o).contains("@binding")).map(|o| o.accessor).collect();
+        let mut listed = STORED.map(|(accessor, _)| accessor);
+        bound.sort_unstable();
+        listed.sort_unstable();
+        assert_eq!(bound, listed);
+    }
 }

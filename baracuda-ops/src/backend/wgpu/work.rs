@@ -45,12 +45,32 @@ pub(crate) fn prelude(dtype: &'static str) -> Vec<&'static str> {
     }
 }
 
+/// Elements up to which shaders count in u32 with room for the steps past the last: as many as the largest dense operand has, one of 16-bit
+/// elements. Strides of 0 make more of a few bytes.
+const MAX_ELEMENTS: u64 = (u32::MAX as u64 & !3) / 2;
+
+/// Bytes that the device binds in one piece, and that word indices in u32 reach.
+pub(crate) fn most_bytes(props: &Props) -> u64 {
+    // Bindings are whole words.
+    props.max_binding_bytes.min(u64::from(u32::MAX)) & !3
+}
+
 /// Refuses operands that u32 indices or the device's bindings do not reach, and small operands that are not dense. The largest that are left
 /// have to start where a binding can, which is for the run to find out.
+///
+/// Of the operands that are left, every extent, every product of extents, and every stride between two elements fits into u32. A stride that
+/// does not is that of an extent of at most 1 or of an operand without elements, and is multiplied by no index but 0.
 pub(crate) fn check_reach(slots: &[Slot], dense: &[&str], props: &Props) -> Result<(), Reason> {
-    // Bindings are whole words.
-    let most = props.max_binding_bytes.min(u64::from(u32::MAX)) & !3;
+    let most = most_bytes(props);
     for slot in slots {
+        // At most i64::MAX, by the rules of a tensor.
+        let elements: u64 = slot.desc.dims().iter().map(|&dim| dim.max(1)).product();
+        if elements > MAX_ELEMENTS {
+            let (name, dims) = (slot.name, slot.desc.dims());
+            let reason =
+                format!("{name} of {dims:?} counts {elements} elements, the limit of 32-bit indices is {MAX_ELEMENTS}");
+            return Err(reason.into());
+        }
         if slot.span_bytes > most {
             let (name, span) = (slot.name, slot.span_bytes);
             return Err(format!("{name} spans {span} bytes, this device binds at most {most}").into());
@@ -75,21 +95,23 @@ pub(crate) fn check_bindings(steps: &[StepBuilder], props: &Props) -> Result<(),
 
 /// Refuses a workspace that the device does not bind in one piece.
 pub(crate) fn check_workspace(bytes: u64, props: &Props) -> Result<(), Reason> {
-    if bytes > props.max_binding_bytes {
-        let limit = props.max_binding_bytes;
+    let limit = most_bytes(props);
+    if bytes > limit {
         return Err(format!("it needs {bytes} bytes of workspace, this device binds at most {limit}").into());
     }
     Ok(())
 }
 
-/// A grid of `count` workgroups, in two dimensions where one has no room for them.
+/// A grid of `count` workgroups, in two dimensions where one has no room for them. Shaders number its workgroups in u32.
 pub(crate) fn groups(count: u64, props: &Props) -> Result<[u32; 2], Reason> {
     let most = u64::from(props.max_groups);
     let x = count.clamp(1, most);
     let y = count.div_ceil(x);
-    if y > most {
-        return Err(format!("it needs {count} workgroups, the limit of this device is {}", most.pow(2)).into());
+    if y > most || x * y > u64::from(u32::MAX) {
+        let limit = most.pow(2).min(u64::from(u32::MAX));
+        return Err(format!("it needs {count} workgroups, the limit of this device is {limit}").into());
     }
+    // `most` is a u32.
     Ok([x as u32, y as u32])
 }
 

@@ -165,7 +165,7 @@ impl ChannelShape {
 
     /// Number of groups in all: of elements of `mean` and `rstd`.
     pub(crate) fn group_count(&self) -> u64 {
-        if self.groups == 0 { self.channels } else { self.batch * self.groups }
+        if self.groups == 0 { self.channels } else { self.batch.saturating_mul(self.groups) }
     }
 
     /// Segments of a group.

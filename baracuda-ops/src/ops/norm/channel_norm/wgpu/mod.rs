@@ -6,7 +6,7 @@ mod team;
 mod variants;
 
 use super::{Backward, ChannelGeometry, ChannelNorm, ChannelOrder, Forward};
-use crate::backend::wgpu::{Binder, Binding, Place, Props, build, check_reach, prelude, shader_forms};
+use crate::backend::wgpu::{Binder, Binding, Place, Props, build, check_reach, most_bytes, prelude, shader_forms};
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -134,7 +134,8 @@ impl Segments {
 
     /// Where the rows of channels of all samples lie at one stride and share statistics, they are those of one sample.
     fn join_samples(&mut self) {
-        let continues = |[batch, _, spatial]: [u64; 3]| self.spatial <= 1 || batch == self.spatial * spatial;
+        let continues =
+            |[batch, _, spatial]: [u64; 3]| self.spatial <= 1 || self.spatial.checked_mul(spatial) == Some(batch);
         if self.order == ChannelOrder::Contiguous || !self.groups_are_channels || self.batch <= 1 {
             return;
         }
@@ -193,7 +194,7 @@ impl Segments {
         self.batch * self.channels
     }
 
-    /// Strides of a tensor as the shader reads them.
+    /// Strides of a tensor as the shader reads them; `check_reach` says why they fit.
     fn strides(&self, name: &str) -> [u32; 3] {
         let found = self.strides.iter().find(|(known, _)| *known == name);
         found.map_or([0; 3], |(_, strides)| strides.map(|stride| stride as u32))
@@ -322,8 +323,8 @@ impl Quads {
     /// `count` quads after `bytes` bytes, which grow.
     fn after(bytes: &mut u64, name: &'static str, count: u64, props: &Props) -> Result<Self, Reason> {
         let offset = bytes.next_multiple_of(props.workspace_align());
-        let size = count.checked_mul(16).filter(|size| *size <= props.max_binding_bytes);
-        let limit = props.max_binding_bytes;
+        let limit = most_bytes(props);
+        let size = count.checked_mul(16).filter(|size| *size <= limit);
         let size = size.ok_or_else(|| {
             format!("it needs {count} times 16 bytes of workspace, this device binds at most {limit}")
         })?;
@@ -348,12 +349,10 @@ impl Quads {
 
 #[cfg(test)]
 mod tests {
-    use baracuda_ops_sys::wgsl::FILES;
-
     use super::super::{ForwardFields, Valid};
     use super::team::Tile;
     use super::*;
-    use crate::backend::wgpu::{Variants, Work};
+    use crate::backend::wgpu::{OperandText, Variants, Work};
     use crate::ops::activation::Activation;
     use crate::ops::norm::Gradients;
     use crate::tensor::TensorDesc;
@@ -487,15 +486,6 @@ mod tests {
     /// Some devices read what lies past the last whole chunk of a binding as 0.
     #[test]
     fn what_is_read_in_chunks_ends_with_a_whole_one() {
-        let text_of = |accessor: &str| {
-            let name = format!("common/operand/{accessor}.wgsl");
-            FILES.iter().find(|file| file.0 == name).map(|file| file.1).unwrap()
-        };
-        let chunk_bytes = |accessor: &str| match text_of(accessor) {
-            text if text.contains("array<vec4<") => 16,
-            text if text.contains("array<vec2<") => 8,
-            _ => 4,
-        };
         let props = Variants::device(Some((32, 32)));
         let whole = |slots: &[Slot], work: &Work| {
             for step in work.steps.iter().filter(|step| step.can_chunk) {
@@ -503,7 +493,8 @@ mod tests {
                     let Some(Place::Operand(at)) = binding.place else { continue };
                     let desc = slots.iter().find(|slot| slot.position == at).unwrap().desc;
                     let bytes = desc.span_bytes().next_multiple_of(4);
-                    assert_eq!(bytes % chunk_bytes(binding.accessors[0]), 0, "{} {binding:?} {desc:?}", step.entry);
+                    let text = OperandText { name: binding.name, accessor: binding.accessors[0] };
+                    assert_eq!(bytes % text.element_bytes(), 0, "{} {binding:?} {desc:?}", step.entry);
                 }
             }
         };

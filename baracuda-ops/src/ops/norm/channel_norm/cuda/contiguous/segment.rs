@@ -32,6 +32,7 @@ pub(super) fn choose(p: &Problem, arrays: usize) -> Option<Tuned> {
         vectors: all.div_ceil(threads) as u32,
         threads: threads as u32,
         cluster: 1,
+        // Below 2^31 by `group_vectors`.
         grid: groups as u32,
         overlaps: u32::from(p.capability >= 90),
         workspace_bytes,

@@ -16,7 +16,7 @@ const THREADS: u64 = 256;
 const BY_WARPS: u64 = 1024;
 
 /// What the variants that go in passes share.
-fn split(p: &Problem) -> Tuned {
+fn split(p: &Problem) -> Result<Tuned, String> {
     let vec_bytes = p.vec_bytes();
     let vectors = p.shape.spatial / u64::from(vec_bytes / p.element_bytes);
     let team = vectors.div_ceil(ACCESSES).clamp(1, 32).next_power_of_two();
@@ -26,16 +26,18 @@ fn split(p: &Problem) -> Tuned {
     let is_large = rows.saturating_mul(long_chunks) >= u64::from(p.multiprocessors) * LARGE;
     let is_long = vectors >= THREADS * LONG && is_large;
     let accesses = if is_long { LONG } else { ACCESSES };
-    Tuned {
+    let chunks = vectors.div_ceil(threads * accesses);
+    let count = u32::try_from(chunks);
+    Ok(Tuned {
         variant: sys::BOPS_CHANNEL_NORM_SPLIT,
         vec_bytes,
         vectors: accesses as u32,
         threads: threads as u32,
-        chunks: u32::try_from(vectors.div_ceil(threads * accesses)).unwrap_or(u32::MAX),
+        chunks: count.map_err(|_| format!("a segment has {chunks} parts, the limit is {}", u32::MAX))?,
         cluster: 1,
         overlaps: u32::from(p.capability >= 90),
         ..Tuned::default()
-    }
+    })
 }
 
 /// Bytes of so many numbers of the accumulator's type for each of some things.
@@ -49,7 +51,7 @@ fn numbers(p: &Problem, counts: &[(u64, u64)]) -> Result<u64, String> {
 }
 
 pub(super) fn forward(p: &Problem) -> Result<Tuned, String> {
-    let mut tuned = split(p);
+    let mut tuned = split(p)?;
     let vectors = p.shape.batch.saturating_mul(p.shape.channels).saturating_mul(p.shape.spatial);
     let is_wide = p.sample_vector_bytes == 16 && p.shape.spatial * u64::from(p.element_bytes) >= 16;
     if tuned.vec_bytes < 16 && p.element_bytes < 8 && is_wide && vectors > 0 && vectors < 1 << 32 {
@@ -65,7 +67,7 @@ pub(super) fn forward(p: &Problem) -> Result<Tuned, String> {
 }
 
 pub(super) fn backward(p: &Problem) -> Result<Tuned, String> {
-    let mut tuned = split(p);
+    let mut tuned = split(p)?;
     let vectors = p.shape.spatial / u64::from(tuned.vec_bytes / p.element_bytes);
     if tuned.threads == THREADS as u32 && vectors <= BY_WARPS {
         (tuned.threads, tuned.vectors) = (32, 2 * ACCESSES as u32);

@@ -316,7 +316,7 @@ fn persistent_form(p: &Problem, mut tuned: Tuned, cluster: u64, form: &Form) -> 
     tuned.flush_rows = flush_rows as u32;
     tuned.flushes = flushes as u32;
     tuned.late_blocks = late as u32;
-    tuned.chunks = if has_late { turns as u32 } else { 0 };
+    tuned.chunks = if has_late { u32::try_from(turns).ok()? } else { 0 };
     tuned.partial_rows = u32::try_from(partial_rows).ok()?;
     tuned.launches = 1 + u32::from(p.has_parameter_gradients);
     tuned.workspace_bytes = partials(p, partial_rows)?;
@@ -371,7 +371,8 @@ fn backward_split(p: &Problem) -> Result<Tuned, String> {
     let enough = |&flushes: &u64| p.rows / flushes * tiles / 256 >= 4 * u64::from(p.multiprocessors);
     tuned.flushes = [16, 8, 4, 2].into_iter().find(enough).unwrap_or(1) as u32;
     let partial_rows = p.rows.div_ceil(u64::from(tuned.flush_rows * tuned.flushes));
-    tuned.partial_rows = partial_rows as u32;
+    tuned.partial_rows = u32::try_from(partial_rows)
+        .map_err(|_| format!("{} rows make {partial_rows} partial ones, the limit is {}", p.rows, u32::MAX))?;
     tuned.launches = 3 + u32::from(p.has_parameter_gradients);
     let sums = p.rows.checked_mul(chunks + 1).and_then(|n| n.checked_mul(2 * u64::from(p.accumulator_bytes)));
     let bytes = partials(p, partial_rows).zip(sums).and_then(|(a, b)| a.checked_add(b));
