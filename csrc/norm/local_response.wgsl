@@ -5,10 +5,11 @@ struct Invocation {
     @builtin(local_invocation_index) index: u32,
 }
 
-// d^-beta of a window, and x / d as `ratio`.
+// d^-beta of a window, and 1 / sqrt(d). Gradients multiply with the root once at each end of a product x x' / d: of two elements in the window
+// no |x| root is above 1 / sqrt(params.scale), where x / d, and the more its product with the power, leaves the normal numbers for large x.
 struct Reduced {
     power: Value,
-    ratio: Value,
+    root: Value,
 }
 
 // 1 / sqrt(value), one Newton step after the built-in one, for normal numbers, infinity and NaN.
@@ -18,12 +19,11 @@ fn reciprocal_root_of_normal(value: Value) -> Value {
     return select(refined, Value(), bits_of(value) == bits_of(Value(bitcast<f32>(INFINITY_BITS))));
 }
 
-// ROOTS: beta is 0.5, 0.75 or 1 and k a normal number, so that d is one or infinite. Products with 1 / sqrt(d) twice reach further than
-// one with 1 / d.
-fn reduce(sum: Value, x: Value) -> Reduced {
+// ROOTS: beta is 0.5, 0.75 or 1 and k a normal number, so that d is one or infinite.
+fn reduce(sum: Value) -> Reduced {
     let d = params.scale * sum + params.k;
+    let root = reciprocal_root_of_normal(d);
     if (ROOTS) {
-        let root = reciprocal_root_of_normal(d);
         var factor = root;
         if (params.half_powers == 3u) {
             // Infinite d: the root is 0 and so is its own.
@@ -31,7 +31,7 @@ fn reduce(sum: Value, x: Value) -> Reduced {
         } else if (params.half_powers == 1u) {
             factor = Value(1.0);
         }
-        return Reduced(root * factor, (x * root) * root);
+        return Reduced(root * factor, root);
     }
-    return Reduced(powers_of(d), x / d);
+    return Reduced(powers_of(d), root);
 }

@@ -46,7 +46,7 @@ fn walk_on(value: Value, t: i32, first: i32, end: i32, y_start: u32) {
             sum += ring[w] * ring[w];
         }
         let own = ring[SIZE - 1u - AFTER];
-        y_put(y_start + u32(c) * params.y.y, own * reduce(sum, own).power);
+        y_put(y_start + u32(c) * params.y.y, own * reduce(sum).power);
     }
 }
 

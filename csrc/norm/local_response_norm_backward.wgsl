@@ -23,10 +23,11 @@ struct Params {
 
 const AFTER: u32 = SIZE - SIZE / 2u - 1u;
 
-// The latest channels last: x, dy and once d is known dy d^-beta, and the terms dy x d^(-beta - 1).
+// The latest channels last: x, dy and once d is known dy d^-beta, the terms slope dy x d^(-beta - 1/2), and d^(-1/2).
 var<private> x_ring: array<Value, SIZE>;
 var<private> e_ring: array<Value, SIZE>;
 var<private> term_ring: array<Value, SIZE>;
+var<private> root_ring: array<Value, SIZE>;
 
 struct Loaded {
     x: Value,
@@ -48,6 +49,7 @@ fn walk_on(loaded: Loaded, t: i32, first: i32, end: i32, dx_start: u32) {
         x_ring[w] = x_ring[w + 1u];
         e_ring[w] = e_ring[w + 1u];
         term_ring[w] = term_ring[w + 1u];
+        root_ring[w] = root_ring[w + 1u];
     }
     x_ring[SIZE - 1u] = loaded.x;
     e_ring[SIZE - 1u] = loaded.dy;
@@ -57,21 +59,22 @@ fn walk_on(loaded: Loaded, t: i32, first: i32, end: i32, dx_start: u32) {
     for (var w = 0u; w < SIZE; w++) {
         sum += x_ring[w] * x_ring[w];
     }
-    let reduced = reduce(sum, x_ring[SIZE - 1u - AFTER]);
+    let reduced = reduce(sum);
     let e = e_ring[SIZE - 1u - AFTER] * reduced.power;
     e_ring[SIZE - 1u - AFTER] = e;
     term_ring[SIZE - 1u] = Value();
+    root_ring[SIZE - 1u] = reduced.root;
     if (middle >= 0 && middle < i32(params.channels)) {
-        term_ring[SIZE - 1u] = e * reduced.ratio;
+        term_ring[SIZE - 1u] = e * (params.slope * (x_ring[SIZE - 1u - AFTER] * reduced.root));
     }
     // 4. The channel whose terms are complete.
     let c = t - i32(SIZE - 1u);
     if (c >= first && c < end) {
         var terms = Value();
         for (var w = 0u; w < SIZE; w++) {
-            terms += term_ring[w];
+            terms += term_ring[w] * (root_ring[w] * x_ring[0]);
         }
-        dx_put(dx_start + u32(c) * params.dx.y, e_ring[0] - params.slope * x_ring[0] * terms);
+        dx_put(dx_start + u32(c) * params.dx.y, e_ring[0] - terms);
     }
 }
 

@@ -1,4 +1,4 @@
-// The term of an element.
+// The term of an element, slope dy x d^(-beta - 1/2), and d^(-1/2).
 @compute @workgroup_size(WORKGROUP)
 fn local_response_norm_backward_direct_terms(at: Invocation) {
     let i = (at.workgroup.y * params.groups_x + at.workgroup.x) * WORKGROUP + at.index;
@@ -6,6 +6,8 @@ fn local_response_norm_backward_direct_terms(at: Invocation) {
         return;
     }
     let place = element_place(i);
-    let reduced = reduce(sum_of_squares(place), x_of(offset_of(place, params.x)));
-    terms_put(i, dy_of(offset_of(place, params.dy)) * reduced.power * reduced.ratio);
+    let reduced = reduce(sum_of_squares(place));
+    let scaled = params.slope * (x_of(offset_of(place, params.x)) * reduced.root);
+    terms_put(i, dy_of(offset_of(place, params.dy)) * reduced.power * scaled);
+    roots_put(i, reduced.root);
 }

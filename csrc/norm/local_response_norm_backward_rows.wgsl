@@ -17,18 +17,23 @@ fn local_response_norm_backward_rows(at: Invocation) {
         dy = dy_of(n * params.dy.x + s * params.dy.z + quad * 4u);
     }
     share(slot, quad, is_used, own);
-    let reduced = reduce(sums_of_squares(with_neighbours(slot, is_used, own)), own);
+    let reduced = reduce(sums_of_squares(with_neighbours(slot, is_used, own)));
     let e = dy * reduced.power;
-    let term = e * reduced.ratio;
+    let term = e * (params.slope * (own * reduced.root));
     // Nobody reads x any more once all have passed here.
     workgroupBarrier();
     share(slot, quad, is_used, term);
     var terms = with_neighbours(slot, is_used, term);
+    // Nor the terms.
+    workgroupBarrier();
+    share(slot, quad, is_used, reduced.root);
+    var roots = with_neighbours(slot, is_used, reduced.root);
     var sum = vec4<f32>();
     for (var w = 4u - AFTER; w < 4u - AFTER + SIZE; w++) {
-        sum += vec4<f32>(terms[w], terms[w + 1u], terms[w + 2u], terms[w + 3u]);
+        let root = vec4<f32>(roots[w], roots[w + 1u], roots[w + 2u], roots[w + 3u]);
+        sum += vec4<f32>(terms[w], terms[w + 1u], terms[w + 2u], terms[w + 3u]) * (root * own);
     }
     if (is_used) {
-        dx_put(n * params.dx.x + s * params.dx.z + quad * 4u, e - params.slope * own * sum);
+        dx_put(n * params.dx.x + s * params.dx.z + quad * 4u, e - sum);
     }
 }

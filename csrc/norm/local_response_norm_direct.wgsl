@@ -7,5 +7,5 @@ fn local_response_norm_direct(at: Invocation) {
     }
     let place = element_place(i);
     let own = x_of(offset_of(place, params.x));
-    y_put(offset_of(place, params.y), own * reduce(sum_of_squares(place), own).power);
+    y_put(offset_of(place, params.y), own * reduce(sum_of_squares(place)).power);
 }

@@ -17,6 +17,6 @@ fn local_response_norm_rows(at: Invocation) {
     share(slot, quad, is_used, own);
     let sum = sums_of_squares(with_neighbours(slot, is_used, own));
     if (is_used) {
-        y_put(n * params.y.x + s * params.y.z + quad * 4u, own * reduce(sum, own).power);
+        y_put(n * params.y.x + s * params.y.z + quad * 4u, own * reduce(sum).power);
     }
 }

@@ -1,9 +1,10 @@
 // Softmax and log-softmax forward: parameters, and the formula for four elements. Rows and channels differ in how lines lie in memory.
 //
 // t = scale * (x - extreme), y = exp(t) / sum(exp(t)), or t - log(sum(exp(t))). NEGATIVE: elements change their sign first and |scale| is the
-// scale, so that the extreme is the largest element. HALVED: elements are halved, too, and the scale that is given is twice |scale|, which is below
-// 1, so that elements differ by a finite number wherever the scaled ones do. SCALED: the scale that is given is not 1; LONG_SCALE: it comes in two
-// parts, of which the first is short enough for exact products; FLAT: it is 0, or next to it, so that elements that are not there have to be left out.
+// scale, so that the extreme is the largest element. LESSENED: |scale| is below 1; elements are multiplied by a part of it first, a power of two,
+// so that they differ by a finite number wherever the scaled ones do, and the rest is the scale. SCALED: the scale is not 1; LONG_SCALE: it comes
+// in two parts, of which the first is short enough for exact products; FLAT: it is 0, or next to it, so that elements that are not there have to
+// be left out.
 struct Params {
     rows: u32, // or blocks of lines side by side
     dim: u32,
@@ -22,7 +23,8 @@ struct Params {
     rounds: u32, // resident rows: that a team takes, one after the other
     largest_trace: u32, // bits of the greatest trace of a line that has a result
     all_bits: u32,
-    scale_log2: f32, // the scale that is given, over log(2)
+    scale_log2: f32, // the scale over log(2)
+    lessening: f32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -35,8 +37,8 @@ fn least() -> vec4<f32> {
 // Elements as the scale takes them.
 fn prepared(values: vec4<f32>) -> vec4<f32> {
     let upward = select(values, -values, NEGATIVE);
-    if (HALVED) {
-        return upward * 0.5;
+    if (LESSENED) {
+        return upward * params.lessening;
     }
     return upward;
 }

@@ -139,6 +139,18 @@ fn channel_shapes(dtype: DType) -> Vec<(Vec<u64>, usize, bool)> {
     shapes
 }
 
+/// A shape for each form of CUDA's kernels: how large the scaled maximum of a line may be depends on how each subtracts it.
+fn huge_shapes() -> Vec<Vec<u64>> {
+    let rows = [[6, 17], [6, 34], [6, 2048], [6, 8192], [6, 12288], [300, 4096], [6, 32776], [6, 66_002]];
+    let lines =
+        [[2, 3, 40], [2, 7, 40], [1, 16, 64], [2, 24, 40], [2, 64, 128], [1, 300, 40], [1, 520, 40], [3, 65, 7]];
+    let mut shapes: Vec<_> = rows.map(Vec::from).into();
+    shapes.extend(lines.map(Vec::from));
+    // Chunks of lines, and more tiles than multiprocessors, which CUDA takes two at once.
+    shapes.extend([vec![1, 5000, 24], vec![1, 520, 4300]]);
+    shapes
+}
+
 /// Strides and alignment promises.
 fn layouts(dtype: DType) -> Vec<(Form, bool)> {
     let mut forms = Vec::new();
@@ -219,8 +231,19 @@ fn forms() -> Vec<(Form, Data, bool)> {
         // The greatest magnitudes, a line or more of each kind.
         for (x, axis) in [(dense(dtype, &[6, 256]), 1), (dense(dtype, &[2, 30, 34]), 1)] {
             for log in [false, true] {
-                for scale in [1.0, 0.1118, 0.0] {
-                    add(Form { log, scale, ..Form::plain(x, axis) }, Data::Huge, scale != 0.0);
+                // The larger scale makes elements of 16 bits huge, too; where f32 has no difference of elements, the others may leave one.
+                for scale in [1.0, -0.7, 0.1118, 2e-38, 1e6, 0.0] {
+                    let core = scale == 1.0 || scale == 0.1118;
+                    add(Form { log, scale, ..Form::plain(x, axis) }, Data::Huge, core);
+                }
+            }
+        }
+        for dims in huge_shapes() {
+            for log in [false, true] {
+                // The largest take the harness long.
+                for scale in if dims.iter().product::<u64>() > 1 << 20 { &[1.0][..] } else { &[1.0, 0.125] } {
+                    let form = Form { log, scale: *scale, ..Form::plain(dense(dtype, &dims), 1) };
+                    add(form, Data::Huge, false);
                 }
             }
         }
@@ -240,7 +263,8 @@ fn forms() -> Vec<(Form, Data, bool)> {
         }
     }
     // f16 differs from bf16 only in how elements are read and written.
-    forms.retain(|(form, data, core)| form.x.dtype() != DType::F16 || *core || *data == Data::Large);
+    let is_special = |data| matches!(data, Data::Large | Data::Huge);
+    forms.retain(|(form, data, core)| form.x.dtype() != DType::F16 || *core || is_special(*data));
     forms
 }
 

@@ -336,18 +336,21 @@ fn work(norm: &Valid, props: &Props) -> Result<Work, Reason> {
         Variant::Direct => {
             let bytes = geometry.elements() * 4;
             check_workspace(bytes, props)?;
-            work.workspace_bytes = bytes;
-            let terms = |accessor| Binding {
-                name: "terms",
-                place: Some(Place::Workspace { offset: 0, bytes }),
-                accessors: [accessor; 2],
+            let after_terms = bytes.next_multiple_of(props.workspace_align());
+            work.workspace_bytes = after_terms + bytes;
+            let parts = |accessor| {
+                [("terms", 0), ("roots", after_terms)].map(|(name, offset)| Binding {
+                    name,
+                    place: Some(Place::Workspace { offset, bytes }),
+                    accessors: [accessor; 2],
+                })
             };
             let mut bindings = bind(&["dy", "x"]);
             bindings.push(Binding::absent("dx", "absent_elements_out"));
-            bindings.push(terms("elements_f32_out"));
+            bindings.extend(parts("elements_f32_out"));
             work.steps.push(step("local_response_norm_backward_direct_terms", file, bindings));
             let mut bindings = bind(&["dy", "x", "dx"]);
-            bindings.push(terms("elements_f32_in"));
+            bindings.extend(parts("elements_f32_in"));
             work.steps.push(step("local_response_norm_backward_direct", file, bindings));
         }
     }

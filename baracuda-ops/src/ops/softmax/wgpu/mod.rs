@@ -99,7 +99,8 @@ struct ForwardParams {
     largest_trace: u32,
     all_bits: u32,
     scale_log2: f32,
-    padding_after: [u32; 2],
+    lessening: f32,
+    padding_after: u32,
 }
 
 #[repr(C)]
@@ -185,11 +186,11 @@ const BACKWARD: Pass = Pass {
     tables: spread::BACKWARD,
 };
 
-/// |scale| as the shaders take it; twice that for halved elements.
+/// |scale| as the shaders take it: a power of two, and the scale that is left.
 struct Scale {
-    /// Whether elements are halved, so that they differ by a finite number wherever the scaled ones do.
-    is_halved: bool,
-    /// The scale; if it is `long`, its first bits, few enough for exact products.
+    /// What multiplies elements first: 1, or if |scale| is below that, less, so that elements differ by a finite number wherever the scaled ones do.
+    lessening: f32,
+    /// The scale that is left; if it is `long`, its first bits, few enough for exact products.
     high: f32,
     /// What `high` leaves out.
     rest: f32,
@@ -200,16 +201,24 @@ struct Scale {
     is_flat: bool,
 }
 
+/// 2^-64: times this, the greatest numbers differ by 2^65.
+const TINY: f64 = 5.421010862427522e-20;
+
 impl Scale {
     fn new(scale: f64) -> Self {
-        let is_halved = scale.abs() < 1.0;
-        let magnitude = (scale.abs() * if is_halved { 2.0 } else { 1.0 }).min(f64::from(f32::MAX));
+        // Next to 0 the scale would have a rest that is subnormal, which drivers may flush to 0.
+        let lessening = match scale.abs() {
+            magnitude if magnitude < TINY => TINY as f32,
+            magnitude if magnitude < 1.0 => 0.5,
+            _ => 1.0,
+        };
+        let magnitude = (scale.abs() / f64::from(lessening)).min(f64::from(f32::MAX));
         let single = magnitude as f32;
         let is_power_of_two = f64::from(single) == magnitude && single.to_bits().trailing_zeros() >= 23;
         let high = if is_power_of_two { single } else { f32::from_bits(single.to_bits() & 0xffff_f000) };
         let rest = (magnitude - f64::from(high)) as f32;
         let log2 = (magnitude * std::f64::consts::LOG2_E).min(f64::from(f32::MAX)) as f32;
-        Self { is_halved, high, rest, log2, is_long: !is_power_of_two, is_flat: magnitude < 1e-30 }
+        Self { lessening, high, rest, log2, is_long: !is_power_of_two, is_flat: scale.abs() < 1e-30 }
     }
 }
 
@@ -222,7 +231,7 @@ fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work, R
     let flags = vec![
         ("LOG", fields.log),
         ("NEGATIVE", fields.scale.get() < 0.0),
-        ("HALVED", scale.is_halved),
+        ("LESSENED", scale.lessening != 1.0),
         ("SCALED", scale.high != 1.0 || scale.rest != 0.0),
         ("LONG_SCALE", scale.is_long),
         ("FLAT", scale.is_flat),
@@ -251,7 +260,8 @@ fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work, R
             largest_trace,
             all_bits: ALL_BITS,
             scale_log2: scale.log2,
-            padding_after: [0; 2],
+            lessening: scale.lessening,
+            padding_after: 0,
         };
         bytemuck::bytes_of(&params).to_vec()
     })
@@ -406,13 +416,14 @@ mod tests {
     #[test]
     fn a_scale_is_exact_or_in_two_parts() {
         let of = |scale| {
-            let Scale { is_halved, high, rest, is_long, is_flat, .. } = Scale::new(scale);
-            ((f64::from(high) + f64::from(rest)) * if is_halved { 0.5 } else { 1.0 }, is_long, is_flat)
+            let Scale { lessening, high, rest, is_long, is_flat, .. } = Scale::new(scale);
+            ((f64::from(high) + f64::from(rest)) * f64::from(lessening), is_long, is_flat)
         };
         assert_eq!(of(-0.125), (0.125, false, false));
         assert_eq!(of(0.0), (0.0, false, true));
         let (value, is_long, _) = of(0.1);
         assert!(is_long && (value - 0.1).abs() < 1e-12);
+        assert!((of(2e-38).0 / 2e-38 - 1.0).abs() < 1e-10);
         assert_eq!(of(1e300).0, f64::from(f32::MAX));
     }
 
