@@ -1,4 +1,5 @@
-//! What a run allocates on the host: nothing on CUDA, what wgpu itself allocates on wgpu. A binary of its own, because its allocator counts.
+//! What a run allocates on the host: nothing on CUDA, what wgpu itself allocates on wgpu, on the CPU no more for inputs that repeat elements.
+//! A binary of its own, because its allocator counts.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -14,12 +15,15 @@ struct Counting;
 thread_local! {
     /// Allocations of this thread.
     static COUNT: Cell<usize> = const { Cell::new(0) };
+    /// Bytes of them together.
+    static BYTES: Cell<usize> = const { Cell::new(0) };
 }
 
 // SAFETY: all work is the system allocator's; counting touches a constant-initialised thread local, which allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let _ = COUNT.try_with(|count| count.set(count.get() + 1));
+        let _ = BYTES.try_with(|bytes| bytes.set(bytes.get() + layout.size()));
         // SAFETY: the caller's promise is the same.
         unsafe { System.alloc(layout) }
     }
@@ -63,6 +67,40 @@ fn counted_runs(plan: &AnyPlan, buffers: &[Buffer], workspace: &Buffer, queue: &
             plan.run(queue, &mut operands, Workspace::new(workspace)).unwrap();
         }
     })
+}
+
+/// Gradients of parameters alone, whose inputs have 2^16 elements a segment, or 3 * 2^12 that no stride is common to, in the memory of a few.
+fn of_repeated_inputs() -> Vec<String> {
+    let mut lines = Vec::new();
+    for (dims, strides) in [("[1,2,65536]", "[0,1,0]"), ("[2,2,64,3,64]", "[0,3,0,1,0]")] {
+        let x = format!(r#"{{"dtype":"f32","dims":{dims},"strides":{strides}}}"#);
+        let rest = r#""weight":"f32","bias":"f32","dweight":true,"dbias":true"#;
+        let layouts = format!(r#""layouts":{{"dy":{x}}}"#);
+        lines.extend([
+            format!(r#"batch_norm_backward {{"x":{x},{rest},{layouts}}}"#),
+            format!(r#"group_norm_backward {{"x":{x},"groups":2,"activation":"silu",{rest},{layouts}}}"#),
+            format!(r#"instance_norm_backward {{"x":{x},{rest},{layouts}}}"#),
+            format!(
+                r#"batch_norm_backward {{"x":{x},"activation":"silu","residual":true,{rest},"layouts":{{"dy":{x},"residual":{x}}}}}"#
+            ),
+            format!(
+                r#"batch_norm_backward {{"x":{x},"activation":"relu","from_y":true,{rest},"layouts":{{"dy":{x},"y":{x}}}}}"#
+            ),
+        ]);
+    }
+    lines
+}
+
+/// Bytes that this thread allocates in a run after the first one.
+fn bytes_of_run(device: &Device, line: &str) -> usize {
+    let plan = AnyDescriptor::parse_line(line).unwrap().plan(device, &PlanOptions::default()).unwrap();
+    let buffers: Vec<_> = plan.slots().iter().map(|s| device.alloc(s.span_bytes).unwrap()).collect();
+    let mut operands: Vec<Operand<'_>> = buffers.iter().map(Operand::from).collect();
+    let mut queue = device.queue();
+    plan.run(&mut queue, &mut operands, Workspace::none()).unwrap();
+    let before = BYTES.get();
+    plan.run(&mut queue, &mut operands, Workspace::none()).unwrap();
+    BYTES.get() - before
 }
 
 fn main() {
@@ -126,8 +164,17 @@ fn main() {
         let allocations = count(|| drop(std::hint::black_box(vec![1u8; 100])));
         if allocations == 1 { Ok(()) } else { Err(format!("{allocations} counted").into()) }
     });
+    let repeated = Trial::test("gradients_of_parameters_on_the_cpu_keep_nothing_of_repeated_inputs", || {
+        for line in of_repeated_inputs() {
+            let bytes = bytes_of_run(&Device::cpu(), &line);
+            if bytes > 4096 {
+                return Err(format!("{bytes} bytes allocated by a run of {line}").into());
+            }
+        }
+        Ok(())
+    });
     #[allow(unused_mut, reason = "only wgpu adds a trial")]
-    let mut trials = vec![runs, control];
+    let mut trials = vec![runs, control, repeated];
     #[cfg(feature = "wgpu")]
     trials.extend(wgpu_trials());
     libtest_mimic::run(&args, trials).exit();

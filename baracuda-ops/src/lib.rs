@@ -52,6 +52,8 @@ pub use options::{Determinism, Math, PlanInfo, PlanOptions, WorkspaceReq};
 pub use plan::{Access, AnyPlan, Args, Bound, Descriptor, Plan, Slot};
 pub use tensor::{DEFAULT_ALIGN_BYTES, MAX_RANK, TensorDesc};
 
+#[cfg(feature = "cuda")]
+pub use ::cudarc;
 #[cfg(feature = "wgpu")]
 pub use ::wgpu;
 #[cfg(feature = "cuda")]

@@ -211,6 +211,12 @@ fn forms() -> Vec<(Form, Data, bool)> {
                 }
             }
         }
+        // Rank 0.
+        for data in [Data::Normal, Data::Nan, Data::Inf, Data::NegInf, Data::Huge] {
+            for log in [false, true] {
+                add(Form { log, ..Form::plain(dense(dtype, &[]), 0) }, data, data == Data::Normal);
+            }
+        }
         for (rows, cols) in row_shapes(dtype) {
             let form = Form::plain(dense(dtype, &[rows, cols]), 1);
             add(form.clone(), Data::Normal, is_core_row((rows, cols)));
@@ -301,9 +307,11 @@ impl Fields {
         let json = json_of(descriptor)?;
         let axis = json["axis"].as_u64().context("axis")? as usize;
         let dims: Vec<usize> = descriptor.slots()[0].desc.dims().iter().map(|&dim| dim as usize).collect();
-        let (outer, inner) = (dims[..axis].iter().product(), dims[axis + 1..].iter().product());
+        let (outer, inner) = (dims.iter().take(axis).product(), dims.iter().skip(axis + 1).product());
+        // A tensor of rank 0 is a line of one element.
+        let dim = dims.get(axis).copied().unwrap_or(1);
         let (log, scale) = (json["log"].as_bool().unwrap_or(false), json["scale"].as_f64().unwrap_or(1.0));
-        Ok(Self { outer, dim: dims[axis], inner, axis, log, scale, json })
+        Ok(Self { outer, dim, inner, axis, log, scale, json })
     }
 
     /// Indices of the elements of each line, in row-major order of the tensor.
@@ -338,7 +346,7 @@ fn is_cpu_only(descriptor: &AnyDescriptor) -> bool {
     let is_dense = |axis: usize| descriptor.slots().iter().all(|slot| slot.desc.strides()[axis] == 1);
     let dims = descriptor.slots()[0].desc.dims();
     let others = || (0..dims.len()).filter(|&axis| axis != fields.axis && dims[axis] > 1);
-    !dims.contains(&0) && dims[fields.axis] > 1 && !is_dense(fields.axis) && !others().any(is_dense)
+    !dims.contains(&0) && fields.dim > 1 && !is_dense(fields.axis) && !others().any(is_dense)
 }
 
 /// Values of x: lines of the kind that is asked for; with -infinity also a line of nothing else.

@@ -58,11 +58,14 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// Lines, and elements of each.
-    fn extents(&self) -> (u64, u64) {
+    fn count(&self) -> u64 {
         let desc = self.tensor.desc();
-        let len = desc.dims()[self.axis];
-        (desc.elements().checked_div(len).unwrap_or(0), len)
+        desc.elements().checked_div(self.len()).unwrap_or(0)
+    }
+
+    /// Elements of a line; a tensor of rank 0 is one of one element.
+    fn len(&self) -> u64 {
+        self.tensor.desc().dims().get(self.axis).copied().unwrap_or(1)
     }
 
     /// Offsets of a line's elements; lines count row-major over the other extents.
@@ -74,8 +77,8 @@ impl Lines<'_> {
             first += line % dim * desc.strides()[axis];
             line /= dim;
         }
-        let step = desc.strides()[self.axis];
-        (0..desc.dims()[self.axis]).map(move |i| first + i * step)
+        let step = desc.strides().get(self.axis).copied().unwrap_or(0);
+        (0..self.len()).map(move |i| first + i * step)
     }
 
     fn load(&self, line: u64) -> Vec<f64> {
@@ -114,7 +117,7 @@ fn softmax_forward(softmax: &SoftmaxDescriptor, operands: &Operands<'_>) {
     let lines_of = |position| operands.get(position).map(|tensor| Lines { tensor, axis: fields.axis });
     let (Some(x), Some(y)) = (lines_of(forward::X), lines_of(forward::Y)) else { return };
     let scale = fields.scale.get();
-    threads::for_each(x.extents().0, x.tensor.desc().elements(), |line| {
+    threads::for_each(x.count(), x.tensor.desc().elements(), |line| {
         let mut values = x.load(line);
         let extreme = extreme(&values, scale);
         values.iter_mut().for_each(|value| *value = scaled_difference(scale, *value, extreme));
@@ -133,7 +136,7 @@ fn softmax_backward(softmax: &SoftmaxBackwardDescriptor, operands: &Operands<'_>
         return;
     };
     let scale = fields.scale.get();
-    threads::for_each(y.extents().0, y.tensor.desc().elements(), |line| {
+    threads::for_each(y.count(), y.tensor.desc().elements(), |line| {
         let (y, dy) = (y.load(line), dy.load(line));
         let pairs = || y.iter().zip(&dy);
         let sum = pairs().map(|(y, dy)| if fields.log { *dy } else { dy * y }).collect::<Sum>().total();

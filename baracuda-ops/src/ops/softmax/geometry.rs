@@ -36,13 +36,16 @@ pub(crate) struct ChannelGeometry {
 
 #[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
 impl Geometry {
-    /// The lines along `axis` of tensors of equal extents and types; the last is written.
+    /// The lines along `axis` of tensors of equal extents and types, of which the last is written. A tensor of rank 0 is one element.
     ///
     /// # Errors
     /// Why the layouts are neither.
     pub(crate) fn new(tensors: &[&TensorDesc], axis: usize) -> Result<Self, Reason> {
         let Some(output) = tensors.last().filter(|output| !output.is_empty()) else { return Ok(Self::Empty) };
         let dims = output.dims();
+        if dims.is_empty() {
+            return rows(tensors, &[], 1).map(Self::Rows);
+        }
         let strides_of = |axis: usize| tensors.iter().map(move |t| t.strides()[axis]);
         // From the outermost to the innermost in memory: the order in which lines are taken is free.
         let mut others: Vec<usize> = (0..dims.len()).filter(|&other| other != axis && dims[other] > 1).collect();
@@ -113,6 +116,13 @@ mod tests {
             let Ok(Geometry::Rows(rows)) = geometry(&[desc, desc], axis) else { panic!("{desc:?}") };
             assert_eq!((rows.rows, rows.cols, rows.strides[1], rows.vector_bytes), (12, 40, [0, 0, 40], 16));
         }
+    }
+
+    #[test]
+    fn a_tensor_of_rank_0_is_a_row_of_one_element() {
+        let x = TensorDesc::contiguous(DType::BF16, &[]).unwrap();
+        let Ok(Geometry::Rows(rows)) = geometry(&[x, x], 0) else { panic!("{x:?}") };
+        assert_eq!((rows.rows, rows.cols, rows.vector_bytes), (1, 1, 2));
     }
 
     #[test]

@@ -5,16 +5,18 @@
 //! - softmax: `y = exp(t - max(t)) / sum(exp(t - max(t)))`; backward: `dx = scale * y * (dy - sum(dy * y))`;
 //! - log-softmax: `y = t - max(t) - log(sum(exp(t - max(t))))`; backward: `dx = scale * (dy - exp(y) * sum(dy))`.
 //!
+//! A tensor of rank 0 is a line of one element along axis 0.
+//!
 //! The largest element is subtracted before the scale multiplies, the smallest if the scale is negative.
 //!
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
-//! | `x` | any, rank >= 1 | f64, f32, f16, bf16 | in | always |
+//! | `x` | any | f64, f32, f16, bf16 | in | always |
 //! | `y` | of x | of x | out | always |
 //!
 //! | backward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
-//! | `y` | any, rank >= 1 | f64, f32, f16, bf16 | in | always; what forward wrote |
+//! | `y` | any | f64, f32, f16, bf16 | in | always; what forward wrote |
 //! | `dy` | of y | of y | in | always |
 //! | `dx` | of y | of y | out | always |
 //!
@@ -114,11 +116,12 @@ pub(crate) struct BackwardFields {
     pub(crate) layouts: Layouts,
 }
 
-/// Refuses types without infinities and axes past the rank.
+/// Requires a floating-point dtype, and an axis below the rank; a tensor of rank 0 is a line of one element along axis 0.
 fn check_axis(op: &'static str, operand: &'static str, desc: &TensorDesc, axis: usize) -> Result<()> {
     float(op, operand, desc)?;
-    require(op, "axis", axis < desc.rank(), || {
-        format!("must be below the rank of {operand}, {}; got {axis}", desc.rank())
+    require(op, "axis", axis < desc.rank().max(1), || match desc.rank() {
+        0 => format!("must be 0 where {operand} has rank 0; got {axis}"),
+        rank => format!("must be below the rank of {operand}, {rank}; got {axis}"),
     })
 }
 
@@ -144,7 +147,8 @@ impl SoftmaxDescriptor {
     /// Softmax of `x` along `axis`, counted from 0.
     ///
     /// # Errors
-    /// [`Error::InvalidDescriptor`] if x is not of a floating-point type, or `axis` is not below its rank.
+    /// [`Error::InvalidDescriptor`] if x is not of a floating-point type, or `axis` is not below its rank; of rank 0, if
+    /// `axis` is not 0.
     pub fn new(x: TensorDesc, axis: usize) -> Result<Self> {
         Self::valid(ForwardFields { x, axis, log: false, scale: one(), layouts: Layouts::new() })
     }
@@ -439,7 +443,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(refused(SoftmaxDescriptor::new(desc(&[2, 3]), 2)), "axis");
-        assert_eq!(refused(SoftmaxDescriptor::new(desc(&[]), 0)), "axis");
+        assert_eq!(refused(SoftmaxDescriptor::new(desc(&[]), 1)), "axis");
         assert_eq!(refused(SoftmaxDescriptor::new(desc(&[3]), 0).unwrap().scale(f64::NAN)), "scale");
         let integers = TensorDesc::contiguous(DType::I32, &[3]).unwrap();
         assert_eq!(refused(SoftmaxDescriptor::new(integers, 0)), "x");

@@ -59,42 +59,67 @@ impl<D: Backward> Kernel<D> for BackwardReference {
     }
 }
 
-/// A tensor `[batch, channels, spatial..]`.
+/// A tensor `[batch, channels, spatial..]`. Nothing of it grows with its extents, which inputs that repeat elements have at will.
 struct Segments<'a> {
     tensor: Tensor<'a>,
-    /// Offsets of a segment's elements from its first.
-    spatial: Vec<u64>,
+    /// The spatial axes, outermost first.
+    spatial: [Axis; 3],
+}
+
+/// An axis, or neighbouring ones whose elements are evenly spaced.
+#[derive(Clone, Copy)]
+struct Axis {
+    dim: u64,
+    stride: u64,
 }
 
 impl<'a> Segments<'a> {
     fn new(tensor: Tensor<'a>) -> Self {
+        const ONE: Axis = Axis { dim: 1, stride: 0 };
         let desc = tensor.desc();
-        let mut spatial = vec![0];
-        for (&dim, &stride) in desc.dims().iter().zip(desc.strides()).skip(2) {
-            spatial = spatial.iter().flat_map(|start| (0..dim).map(move |i| start + i * stride)).collect();
+        let (mut spatial, mut first) = ([ONE; 3], 3);
+        for (&dim, &stride) in desc.dims().iter().zip(desc.strides()).skip(2).rev().filter(|(dim, _)| **dim != 1) {
+            match spatial.get_mut(first) {
+                Some(inner) if inner.dim.checked_mul(inner.stride) == Some(stride) => inner.dim *= dim,
+                _ => {
+                    first -= 1;
+                    spatial[first] = Axis { dim, stride };
+                }
+            }
         }
         Self { tensor, spatial }
     }
 
-    fn start(&self, (n, c): (u64, u64)) -> u64 {
+    /// Offsets of the elements of a segment, in row-major order.
+    fn offsets(&self, (n, c): (u64, u64)) -> impl Iterator<Item = u64> + use<> {
         let strides = self.tensor.desc().strides();
-        n * strides[0] + c * strides[1]
+        let start = n * strides[0] + c * strides[1];
+        let [outer, middle, inner] = self.spatial;
+        (0..outer.dim).flat_map(move |i| {
+            (0..middle.dim).flat_map(move |j| {
+                let start = start + i * outer.stride + j * middle.stride;
+                (0..inner.dim).map(move |k| start + k * inner.stride)
+            })
+        })
     }
 
     fn load(&self, segment: (u64, u64)) -> impl Iterator<Item = f64> {
-        let start = self.start(segment);
-        self.spatial.iter().map(move |at| self.tensor.load(start + at))
+        self.offsets(segment).map(|at| self.tensor.load(at))
     }
 
     /// # Safety
     /// No other thread uses that segment meanwhile.
     unsafe fn store(&self, segment: (u64, u64), values: impl Iterator<Item = f64>) {
-        let start = self.start(segment);
-        for (at, value) in self.spatial.iter().zip(values) {
+        for (at, value) in self.offsets(segment).zip(values) {
             // SAFETY: the caller is alone at this segment, and outputs address every element once.
-            unsafe { self.tensor.store(start + at, value) };
+            unsafe { self.tensor.store(at, value) };
         }
     }
+}
+
+/// Elements of a segment of an operand.
+fn values(tensor: &Option<Segments<'_>>, segment: (u64, u64)) -> Option<impl Iterator<Item = f64>> {
+    tensor.as_ref().map(move |tensor| tensor.load(segment))
 }
 
 /// Offset of an element of a tensor of one or two extents, in row-major order.
@@ -282,24 +307,21 @@ impl Gradient<'_> {
         element(&self.weight, c).unwrap_or(1.0)
     }
 
-    /// The gradient of the pre-activation, and xhat, of each element of a segment.
-    fn terms(&self, segment: (u64, u64)) -> Vec<(f64, f64)> {
-        let (Some(dy), Some(x)) = (&self.dy, &self.x) else { return Vec::new() };
+    /// The gradient of the pre-activation, and xhat, of each element of a segment. Nothing is kept of them: where only gradients of
+    /// parameters are wanted, a segment may have far more elements than memory.
+    fn terms(&self, segment: (u64, u64)) -> impl Iterator<Item = (f64, f64)> {
         let (mean, rstd) = self.statistics(self.shape.group_of(segment));
         let (scale, shift) = (self.scale(segment), element(&self.bias, segment.1).unwrap_or(0.0));
-        let load = |tensor: &Option<Segments<'_>>| -> Option<Vec<f64>> {
-            tensor.as_ref().map(|tensor| tensor.load(segment).collect())
-        };
-        let (more, y) = (load(&self.residual), load(&self.y));
-        let term = |(i, (dy, x)): (usize, (f64, f64))| {
+        let (mut dy, mut x) = (values(&self.dy, segment), values(&self.x, segment));
+        let (mut more, mut y) = (values(&self.residual, segment), values(&self.y, segment));
+        std::iter::from_fn(move || {
+            let (dy, x) = (dy.as_mut()?.next()?, x.as_mut()?.next()?);
+            let more = more.as_mut().and_then(Iterator::next);
+            let y = y.as_mut().and_then(Iterator::next);
             let xhat = (x - mean) * rstd;
-            let pre = match &y {
-                Some(y) => y[i],
-                None => xhat * scale + shift + more.as_ref().map_or(0.0, |more| more[i]),
-            };
-            (self.fields.activation.gradient(pre, dy), xhat)
-        };
-        dy.load(segment).zip(x.load(segment)).enumerate().map(term).collect()
+            let pre = y.unwrap_or_else(|| xhat * scale + shift + more.unwrap_or(0.0));
+            Some((self.fields.activation.gradient(pre, dy), xhat))
+        })
     }
 }
 
@@ -347,7 +369,7 @@ fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
     }
     threads::for_each(shape.group_count(), elements, |group| {
         // Everything is read before anything is written.
-        let terms = |segment| (segment, gradient.scale(segment), gradient.terms(segment));
+        let terms = |segment| (segment, gradient.scale(segment), gradient.terms(segment).collect::<Vec<_>>());
         let segments: Vec<_> = shape.segments(group).into_iter().map(terms).collect();
         let (_, rstd) = gradient.statistics(group);
         let (mut count, mut sum_g, mut sum_gx) = (0.0, Sum::default(), Sum::default());
