@@ -181,7 +181,7 @@ mod tests {
     const LAYOUT: &str = r#"{"dtype":"f32","dims":[2,4,3],"strides":[24,3,1]}"#;
 
     /// Each op, with the fields that it needs beside x, and an operand whose layout is chosen.
-    const EXAMPLES: [(&str, &str, &str); 14] = [
+    const EXAMPLES: [(&str, &str, &str); 16] = [
         ("layer_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
         ("layer_norm_backward", r#""normalized_dims":1,"dx":true"#, "dx"),
         ("rms_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
@@ -196,6 +196,8 @@ mod tests {
         ("local_response_norm_backward", r#""size":3"#, "dx"),
         ("softmax", r#""axis":1"#, "y"),
         ("softmax_backward", r#""axis":1"#, "dx"),
+        ("activation", r#""activation":"silu""#, "y"),
+        ("activation_backward", r#""activation":"silu""#, "dx"),
     ];
 
     fn refusal(op: &str, json: &str) -> String {

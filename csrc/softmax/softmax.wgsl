@@ -43,9 +43,10 @@ fn prepared(values: vec4<f32>) -> vec4<f32> {
     return upward;
 }
 
-// Adds elements to a trace: it is NaN if an element is, and infinite if one is; no finite elements make it so.
+// Adds elements to a trace: it is NaN if an element is, and infinite if one is; no finite elements make it so. Compared as integers, since compilers
+// rearrange sums so that those of finite numbers overflow.
 fn traced(trace: vec4<f32>, values: vec4<f32>) -> vec4<f32> {
-    return fma(values, vec4<f32>(2.3283064e-10), trace);
+    return bitcast<vec4<f32>>(max(bitcast<vec4<u32>>(trace), bitcast<vec4<u32>>(values) & vec4<u32>(0x7fffffffu)));
 }
 
 // The sums of a thread, NaN where its elements say that the line has no result.

@@ -78,6 +78,8 @@ impl Op<'_> {
         match self.name {
             "softmax" => self.softmax(),
             "softmax_backward" => self.softmax_backward(),
+            "activation" => self.activated(),
+            "activation_backward" => self.activated_backward(),
             "local_response_norm" => self.response(),
             "local_response_norm_backward" => self.response_backward(),
             name if name.ends_with("_backward") => self.norm_backward(),
@@ -252,6 +254,34 @@ impl Op<'_> {
         let (outer, dim, inner) = (product(&dims[..axis]), dims[axis] as usize, product(&dims[axis + 1..]));
         let line = |o: usize, i: usize| (0..dim).map(|d| (o * dim + d) * inner + i).collect();
         (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i))).map(|(o, i)| line(o, i)).collect()
+    }
+
+    fn activated(&self) -> Result<Values> {
+        let y = self.input("x")?.iter().map(|&x| activation(self.activation(), x)).collect();
+        Ok(Values::from([("y", y)]))
+    }
+
+    fn activated_backward(&self) -> Result<Values> {
+        let dy = self.input("dy")?;
+        let gradient = |(i, &dy): (usize, &f64)| -> Result<f64> {
+            if self.is_set("from_y") {
+                let y = self.input("y")?[i];
+                return Ok(match self.activation() {
+                    "relu" if y <= 0.0 => 0.0,
+                    "relu" => dy,
+                    "sigmoid" => dy * y - dy * y * y,
+                    _ => dy - dy * y * y,
+                });
+            }
+            Ok(match self.activation() {
+                "identity" => dy,
+                "relu" if self.input("x")?[i] <= 0.0 => 0.0,
+                "relu" => dy,
+                name => dy * derivative(name, self.input("x")?[i]),
+            })
+        };
+        let dx = dy.iter().enumerate().map(gradient).collect::<Result<_>>()?;
+        Ok(Values::from([("dx", dx)]))
     }
 
     fn softmax(&self) -> Result<Values> {
