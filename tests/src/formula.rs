@@ -249,7 +249,7 @@ impl Op<'_> {
     /// Indices of the elements of each line along an axis.
     fn lines(&self, axis: usize) -> Vec<Vec<usize>> {
         // A tensor of rank 0 is a line of one element.
-        let dims = if self.dims.is_empty() { &[1][..] } else { &self.dims };
+        let dims = if self.dims.is_empty() { &[1][..] } else { self.dims };
         let product = |dims: &[u64]| dims.iter().product::<u64>() as usize;
         let (outer, dim, inner) = (product(&dims[..axis]), dims[axis] as usize, product(&dims[axis + 1..]));
         let line = |o: usize, i: usize| (0..dim).map(|d| (o * dim + d) * inner + i).collect();
