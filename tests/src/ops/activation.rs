@@ -8,6 +8,7 @@ use baracuda_ops::{
     AnyDescriptor, Backend, DType, Device, Error, Plan, PlanOptions, Queue, Slot, TensorDesc, Workspace,
 };
 
+use super::channel_norm::curvature;
 use super::{Contract, FLOATS, Named, Subject, channels_last, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Random, distinct};
 use crate::judge::{Expected, budget};
@@ -196,18 +197,6 @@ fn expect_forward(
     };
     let budgets = x.iter().zip(&values).map(|(&x, &y)| budget(dtype, dtype.accumulator(), y, own(x, y))).collect();
     Ok(vec![Expected { name: "y".into(), values, budgets }])
-}
-
-/// The greatest value of the second derivative.
-fn curvature(activation: Activation) -> f64 {
-    match activation {
-        Activation::GeluErf => 0.8,
-        Activation::GeluTanh => 0.81,
-        Activation::Silu => 0.5,
-        Activation::Sigmoid => 0.0963,
-        Activation::Tanh => 0.77,
-        _ => 0.0,
-    }
 }
 
 /// Expected values and budgets of backward: docs/numerics.md, Budgets, "activation, dx".

@@ -894,7 +894,7 @@ const BACKWARD_CONTRACTS: &[Contract] = &[
 ];
 
 /// The greatest value of the second derivative.
-fn curvature(activation: Activation) -> f64 {
+pub(super) fn curvature(activation: Activation) -> f64 {
     match activation {
         Activation::GeluErf => 0.8,
         Activation::GeluTanh => 0.81,

@@ -313,17 +313,15 @@ impl From<ActivationBackwardDescriptor> for Fields {
     }
 }
 
-/// The kernels of a pass.
-macro_rules! kernels {
-    () => {
-        &[
-            #[cfg(feature = "cuda")]
-            &cuda::Cuda,
-            #[cfg(feature = "wgpu")]
-            &wgpu::Wgpu,
-            &cpu::Reference,
-        ]
-    };
+/// The kernels of a pass, in the order in which they are tried.
+fn kernels<D: Pass>() -> &'static [&'static dyn Kernel<D>] {
+    &[
+        #[cfg(feature = "cuda")]
+        &cuda::Cuda,
+        #[cfg(feature = "wgpu")]
+        &wgpu::Wgpu,
+        &cpu::Reference,
+    ]
 }
 
 impl sealed::Sealed for ActivationDescriptor {}
@@ -347,7 +345,7 @@ impl Descriptor for ActivationDescriptor {
     }
 
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        kernels!()
+        kernels()
     }
 }
 
@@ -375,7 +373,7 @@ impl Descriptor for ActivationBackwardDescriptor {
     }
 
     fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        kernels!()
+        kernels()
     }
 }
 
