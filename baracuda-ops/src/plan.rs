@@ -258,6 +258,15 @@ pub(crate) fn choose<D: Descriptor>(
     first_that_serves(props, descriptor, options, |kernel, _| Ok(kernel.name()))
 }
 
+/// What would be run, in words: for tests that hold choices fast.
+pub(crate) fn chosen<D: Descriptor>(props: &DeviceProps, descriptor: &D, options: &PlanOptions) -> Result<String> {
+    first_that_serves(props, descriptor, options, |kernel, choice| {
+        let Choice { workspace: WorkspaceReq { bytes, align }, launches, determinism, math, tuning } = choice;
+        let kernel = kernel.name();
+        Ok(format!("{kernel} launches {launches} workspace {bytes}/{align} {determinism:?} {math:?} {tuning:?}"))
+    })
+}
+
 /// As [`Kernel::shader_forms`], of the kernel that is chosen; none where none serves.
 pub(crate) fn shader_forms<D: Descriptor>(props: &DeviceProps, descriptor: &D) -> Vec<String> {
     let forms = |kernel: &'static dyn Kernel<D>, _| Ok(kernel.shader_forms(descriptor, props));

@@ -53,6 +53,11 @@ enum Command {
     },
     /// Prints which device serves what.
     Support,
+    /// Prints what is chosen for every case of an op on example devices, a line each: of that, tests/choices.txt holds a number.
+    Choices {
+        /// The op's name, such as layer_norm_backward.
+        op: String,
+    },
     /// Runs one case: a repro line or the name of a trial.
     Repro {
         /// `<op> <json> [data]`, or `<op>/<mode>/<backend>/<op> <json> [data]`, in quotes.
@@ -105,6 +110,7 @@ fn main() -> ExitCode {
         Some(Command::Devices) => show::devices(),
         Some(Command::Check { paths, device, json }) => check::run(&check::Request { paths, devices: device, json }),
         Some(Command::Support) => tables::print_support(),
+        Some(Command::Choices { op }) => show::choices(&op),
         Some(Command::Repro { line, device, mode }) => trials::repro(&line, device.as_deref(), mode.as_deref()),
         Some(Command::Bench { json, ops, device, quick, host }) => {
             bench::run(&bench::Request { json, ops, device, is_quick: quick, is_host: host })
