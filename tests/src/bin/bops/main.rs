@@ -80,6 +80,9 @@ enum Command {
         /// Only this device; cpu is timed with --host alone.
         #[arg(long, value_name = "NAME", value_parser = ["cpu", "cuda", "wgpu"])]
         device: Option<String>,
+        /// Only this kernel, pinned by its name, such as softmax_cuda: cells that it does not serve are left out, and it says why.
+        #[arg(long, value_name = "NAME", conflicts_with = "host")]
+        kernel: Option<String>,
         /// The first three shapes of each op.
         #[arg(long)]
         quick: bool,
@@ -112,8 +115,8 @@ fn main() -> ExitCode {
         Some(Command::Support) => tables::print_support(),
         Some(Command::Choices { op }) => show::choices(&op),
         Some(Command::Repro { line, device, mode }) => trials::repro(&line, device.as_deref(), mode.as_deref()),
-        Some(Command::Bench { json, ops, device, quick, host }) => {
-            bench::run(&bench::Request { json, ops, device, is_quick: quick, is_host: host })
+        Some(Command::Bench { json, ops, device, kernel, quick, host }) => {
+            bench::run(&bench::Request { json, ops, device, kernel, is_quick: quick, is_host: host })
         }
         Some(Command::Tables { check, record }) => tables::render(check, record),
         Some(Command::Floor { update }) => trials::floor(update),

@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::Pass;
-use crate::backend::cpu::{Tensor, threads};
-use crate::backend::{Backend, Device, DeviceProps};
+use super::{Pass, Valid};
+use crate::backend::cpu::{Operands, Tensor, threads};
+use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
 use crate::ops::activation::Activation;
 use crate::options::PlanOptions;
-use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
+use crate::plan::{Ask, Candidate, Kernel, KernelName};
 use crate::tensor::TensorDesc;
 
 /// The reference kernel of both passes.
@@ -16,43 +16,43 @@ pub(super) struct Reference;
 
 impl<D: Pass> Kernel<D> for Reference {
     fn name(&self) -> &'static str {
-        if D::IS_BACKWARD { "activation_backward_reference" } else { "activation_reference" }
+        KernelName::<D>::REFERENCE
     }
 
     fn backend(&self) -> Backend {
         Backend::Cpu
     }
 
-    fn accept(&self, _: &D, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
-        Ok(Choice::PLAIN)
+    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, _: &DeviceProps, _: Ask) -> Result<Candidate<'d>, Reason> {
+        Ok(Candidate::on_cpu(|| run::<D>(descriptor.valid().clone())))
     }
+}
 
-    fn build(&self, descriptor: &D, _: Choice, _: &Device) -> Result<Built, BuildError> {
-        let valid = descriptor.valid().clone();
-        let position = |name: &str| valid.slots.named(name).map(|slot| slot.position);
-        let (input, output) = if D::IS_BACKWARD { ("dy", "dx") } else { ("x", "y") };
-        let (input, output) = (position(input), position(output));
-        let saved = if D::IS_BACKWARD { valid.saved() } else { None };
-        Ok(Built(Exec::Cpu(Box::new(move |operands| {
-            let operand = |position: Option<usize>| position.and_then(|position| operands.get(position));
-            let (Some(input), Some(output)) = (operand(input), operand(output)) else { return };
-            each_piece(&valid.fields.x, |line, elements| {
-                let [input, output] = [input, output].map(|tensor| Line::new(tensor, line));
-                let saved = operand(saved).map(|tensor| Line::new(tensor, line));
-                let fields = &valid.fields;
-                for i in elements {
-                    let value = input.load(i);
-                    let value = match &saved {
-                        _ if !D::IS_BACKWARD => fields.activation.apply(value),
-                        Some(y) if fields.from_y => fields.activation.gradient_from_output(y.load(i), value),
-                        Some(x) => fields.activation.gradient(x.load(i), value),
-                        None => Activation::Identity.gradient(0.0, value),
-                    };
-                    // SAFETY: each piece is one task, outputs address every element once, and an input in the same place is this element alone.
-                    unsafe { output.store(i, value) };
-                }
-            });
-        }))))
+/// What computes every element on its own.
+fn run<D: Pass>(valid: Valid) -> impl Fn(&Operands<'_>) + Send + Sync {
+    let position = |name: &str| valid.slots.named(name).map(|slot| slot.position);
+    let (input, output) = if D::IS_BACKWARD { ("dy", "dx") } else { ("x", "y") };
+    let (input, output) = (position(input), position(output));
+    let saved = if D::IS_BACKWARD { valid.saved() } else { None };
+    move |operands| {
+        let operand = |position: Option<usize>| position.and_then(|position| operands.get(position));
+        let (Some(input), Some(output)) = (operand(input), operand(output)) else { return };
+        each_piece(&valid.fields.x, |line, elements| {
+            let [input, output] = [input, output].map(|tensor| Line::new(tensor, line));
+            let saved = operand(saved).map(|tensor| Line::new(tensor, line));
+            let fields = &valid.fields;
+            for i in elements {
+                let value = input.load(i);
+                let value = match &saved {
+                    _ if !D::IS_BACKWARD => fields.activation.apply(value),
+                    Some(y) if fields.from_y => fields.activation.gradient_from_output(y.load(i), value),
+                    Some(x) => fields.activation.gradient(x.load(i), value),
+                    None => Activation::Identity.gradient(0.0, value),
+                };
+                // SAFETY: each piece is one task, outputs address every element once, and an input in the same place is this element alone.
+                unsafe { output.store(i, value) };
+            }
+        });
     }
 }
 
