@@ -4,6 +4,7 @@ use super::device::Props;
 use super::program::{Binding, Place, Program, StepBuilder};
 use crate::backend::{Device, DeviceKind, DeviceProps};
 use crate::error::Reason;
+use crate::narrow::word;
 use crate::options::WorkspaceReq;
 use crate::plan::{BuildError, Built, Choice, Exec, Slot, TUNING_WORDS};
 
@@ -19,7 +20,7 @@ impl Work {
     pub(crate) fn choice(&self) -> Choice {
         let (bytes, align) = (self.workspace_bytes, self.workspace_align);
         let workspace = if bytes == 0 { WorkspaceReq::NONE } else { WorkspaceReq { bytes, align } };
-        Choice { workspace, launches: self.steps.len() as u32, tuning: self.tuning, ..Choice::PLAIN }
+        Choice { workspace, launches: word(self.steps.len() as u64), tuning: self.tuning, ..Choice::PLAIN }
     }
 }
 
@@ -112,7 +113,7 @@ pub(crate) fn groups(count: u64, props: &Props) -> Result<[u32; 2], Reason> {
         return Err(format!("it needs {count} workgroups, the limit of this device is {limit}").into());
     }
     // `most` is a u32.
-    Ok([x as u32, y as u32])
+    Ok([word(x), word(y)])
 }
 
 /// Binds operands of one descriptor by name.

@@ -7,6 +7,7 @@ use super::dense::Run;
 use crate::backend::cuda::{self, Launch, c_activation, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::error::Reason;
+use crate::narrow::word;
 use crate::options::PlanOptions;
 use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
 
@@ -37,7 +38,7 @@ impl<D: Pass> Kernel<D> for Cuda {
             return Err(format!("it needs {blocks} blocks, a launch has at most {MOST_BLOCKS}").into());
         }
         let mut choice = Choice { launches: u32::from(run.elements > 0), ..Choice::PLAIN };
-        choice.tuning[0] = vec_bytes as u32;
+        choice.tuning[0] = word(vec_bytes);
         Ok(choice)
     }
 

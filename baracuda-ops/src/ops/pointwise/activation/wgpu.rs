@@ -10,6 +10,7 @@ use crate::backend::wgpu::{
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
+use crate::narrow::word;
 use crate::ops::activation::Activation;
 use crate::options::PlanOptions;
 use crate::plan::{BuildError, Built, Choice, Kernel};
@@ -76,7 +77,7 @@ fn work<D: Pass>(descriptor: &D, props: &Props) -> Result<Work, Reason> {
     let of_group = u64::from(workgroup * CHUNKS) * chunk_elements;
     let grid = groups(run.elements.div_ceil(of_group), props)?;
     // Below 2^32 bytes by `check_reach`.
-    let params = Params { elements: run.elements as u32, groups_x: grid[0], end: [0; 2] };
+    let params = Params { elements: word(run.elements), groups_x: grid[0], end: [0; 2] };
 
     let is_half = dtype.size_bytes() == 2;
     let input = ["chunks_in", if is_half { "halves_in" } else { "words_in" }];

@@ -3,6 +3,7 @@
 //! The tables were measured on an H200 (132 multiprocessors, CUDA 13.0) over rows of 1024 to 262144 elements and over 21 to 1000
 //! channels. The fields of a choice are those of `bops_softmax_choice` in `csrc/bops.h`.
 
+use crate::narrow::{grid, word};
 use baracuda_ops_sys as sys;
 
 /// What the choice depends on.
@@ -264,11 +265,11 @@ fn rows_form(p: &Problem, mut tuned: Tuned, all: u64, form: &RowForm) -> Option<
     let rows = if across <= 32 { SHORT_THREADS / across } else { 1 };
     let blocks = p.outer.div_ceil(rows) * form.cluster;
     tuned.variant = variant;
-    tuned.vectors = form.vectors as u32;
-    tuned.threads = (across * rows) as u32;
-    tuned.across = across as u32;
-    tuned.cluster = form.cluster as u32;
-    tuned.grid = u32::try_from(blocks).ok().filter(|&grid| grid <= i32::MAX as u32)?;
+    tuned.vectors = word(form.vectors);
+    tuned.threads = word(across * rows);
+    tuned.across = word(across);
+    tuned.cluster = word(form.cluster);
+    tuned.grid = grid(blocks)?;
     tuned.overlaps = if form.place == Place::Registers { p.overlaps(blocks) } else { 0 };
     Some(tuned)
 }
@@ -320,11 +321,11 @@ fn channels_form(p: &Problem, mut tuned: Tuned, form: &ChannelForm, may_pair: bo
     let is_one_wave = all > multiprocessors && all <= 2 * multiprocessors;
     let tiles = if may_pair && is_one_wave && threads > ALONE_THREADS && threads <= MAX_THREADS / 2 { 2 } else { 1 };
     let blocks = all.div_ceil(tiles);
-    tuned.vectors = form.vectors as u32;
-    tuned.threads = (threads * tiles) as u32;
-    tuned.across = form.across as u32;
-    tuned.grid = blocks as u32;
-    tuned.tiles = tiles as u32;
+    tuned.vectors = word(form.vectors);
+    tuned.threads = word(threads * tiles);
+    tuned.across = word(form.across);
+    tuned.grid = grid(blocks)?;
+    tuned.tiles = word(tiles);
     tuned.overlaps = p.overlaps(blocks);
     Some(tuned)
 }
@@ -332,7 +333,7 @@ fn channels_form(p: &Problem, mut tuned: Tuned, form: &ChannelForm, may_pair: bo
 /// Chunks of rows: parts, merge, apply.
 fn rows_split(p: &Problem) -> Result<Tuned, String> {
     let mut tuned = p.start(sys::BOPS_SOFTMAX_ROWS_SPLIT)?;
-    tuned.vectors = (ROW_CHUNK / SPLIT_THREADS) as u32;
+    tuned.vectors = word(ROW_CHUNK / SPLIT_THREADS);
     split(p, tuned, p.dim.div_ceil(p.elements(tuned.vec_bytes)).div_ceil(ROW_CHUNK), 1)
 }
 
@@ -346,7 +347,7 @@ fn channels_split(p: &Problem) -> Result<Tuned, String> {
 fn split(p: &Problem, mut tuned: Tuned, chunks: u64, tiles: u64) -> Result<Tuned, String> {
     let chunks = chunks.max(1);
     tuned.chunks = u32::try_from(chunks).map_err(|_| format!("lines of {} elements make {chunks} chunks", p.dim))?;
-    tuned.threads = SPLIT_THREADS as u32;
+    tuned.threads = word(SPLIT_THREADS);
     tuned.grid = p.outer.saturating_mul(chunks).saturating_mul(tiles).clamp(1, MAX_GRID) as u32;
     tuned.launches = 3;
     let lines = p.outer.checked_mul(p.inner);

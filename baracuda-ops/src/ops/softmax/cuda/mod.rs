@@ -14,6 +14,7 @@ use crate::backend::cuda::{self, Launch, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::narrow::{halves, word};
 use crate::ops::rows::RowGeometry;
 use crate::options::{PlanOptions, WorkspaceReq};
 use crate::plan::{BuildError, Built, Choice, Descriptor, Exec, Kernel};
@@ -194,9 +195,9 @@ fn choose(lines: &Lines, is_backward: bool, props: &DeviceProps) -> Result<Choic
         outer: lines.outer,
         dim: lines.dim,
         inner: lines.inner,
-        element_bytes: lines.dtype.size_bytes() as u32,
-        accumulator_bytes: lines.dtype.accumulator().size_bytes() as u32,
-        vector_bytes: lines.vector_bytes as u32,
+        element_bytes: word(lines.dtype.size_bytes()),
+        accumulator_bytes: word(lines.dtype.accumulator().size_bytes()),
+        vector_bytes: word(lines.vector_bytes),
         capability: props.capability,
         multiprocessors: props.multiprocessors,
         shared_bytes: props.shared_bytes,
@@ -219,6 +220,6 @@ fn c_choice(choice: &Choice) -> sys::bops_softmax_choice {
 
 /// What tells prepared kernels apart; extents too, since lines that fill every thread have kernels of their own, and so has log-softmax.
 fn key(call: &str, choice: &Choice, lines: &Lines, is_log: u32, dtype: u32) -> Vec<u32> {
-    let numbers = [lines.dim, lines.outer, lines.inner].into_iter().flat_map(|n| [n as u32, (n >> 32) as u32]);
+    let numbers = [lines.dim, lines.outer, lines.inner].into_iter().flat_map(halves);
     call.bytes().map(u32::from).chain(choice.tuning).chain(numbers).chain([is_log, dtype]).collect()
 }

@@ -14,6 +14,7 @@ use crate::backend::wgpu::{
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::narrow::{single, stride, word};
 use crate::options::PlanOptions;
 use crate::plan::{BuildError, Built, Choice, Descriptor, Kernel, Slot};
 use crate::tensor::TensorDesc;
@@ -208,16 +209,16 @@ impl Scale {
     fn new(scale: f64) -> Self {
         // Next to 0 the scale would have a rest that is subnormal, which drivers may flush to 0.
         let lessening = match scale.abs() {
-            magnitude if magnitude < TINY => TINY as f32,
+            magnitude if magnitude < TINY => single(TINY),
             magnitude if magnitude < 1.0 => 0.5,
             _ => 1.0,
         };
         let magnitude = (scale.abs() / f64::from(lessening)).min(f64::from(f32::MAX));
-        let single = magnitude as f32;
-        let is_power_of_two = f64::from(single) == magnitude && single.to_bits().trailing_zeros() >= 23;
-        let high = if is_power_of_two { single } else { f32::from_bits(single.to_bits() & 0xffff_f000) };
-        let rest = (magnitude - f64::from(high)) as f32;
-        let log2 = (magnitude * std::f64::consts::LOG2_E).min(f64::from(f32::MAX)) as f32;
+        let whole = single(magnitude);
+        let is_power_of_two = f64::from(whole) == magnitude && whole.to_bits().trailing_zeros() >= 23;
+        let high = if is_power_of_two { whole } else { f32::from_bits(whole.to_bits() & 0xffff_f000) };
+        let rest = single(magnitude - f64::from(high));
+        let log2 = single((magnitude * std::f64::consts::LOG2_E).min(f64::from(f32::MAX)));
         Self { lessening, high, rest, log2, is_long: !is_power_of_two, is_flat: scale.abs() < 1e-30 }
     }
 }
@@ -242,21 +243,21 @@ fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work, R
     work(&FORWARD, descriptor.slots(), fields.axis, &flags, props, |view, spread, groups_x| {
         let [x, y] = [0, 1].map(|tensor| view.strides(tensor));
         let params = ForwardParams {
-            rows: view.rows as u32,
-            dim: view.dim as u32,
-            inner: view.inner as u32,
-            extents: view.extents.map(|extent| extent as u32),
+            rows: word(view.rows),
+            dim: word(view.dim),
+            inner: word(view.inner),
+            extents: view.extents.map(word),
             padding: [0; 3],
             x: padded(x),
             y,
-            x_step: view.steps[0] as u32,
-            y_step: view.steps[1] as u32,
+            x_step: stride(view.steps[0]),
+            y_step: stride(view.steps[1]),
             scale: scale.high,
             scale_rest: scale.rest,
-            slices: spread.slices as u32,
+            slices: word(spread.slices),
             groups_x,
-            columns: spread.columns as u32,
-            rounds: spread.rounds as u32,
+            columns: word(spread.columns),
+            rounds: word(spread.rounds),
             largest_trace,
             all_bits: ALL_BITS,
             scale_log2: scale.log2,
@@ -273,22 +274,22 @@ fn backward_work(descriptor: &SoftmaxBackwardDescriptor, props: &Props) -> Resul
     work(&BACKWARD, descriptor.slots(), fields.axis, &flags, props, |view, spread, groups_x| {
         let [y, dy, dx] = [0, 1, 2].map(|tensor| view.strides(tensor));
         let params = BackwardParams {
-            rows: view.rows as u32,
-            dim: view.dim as u32,
-            inner: view.inner as u32,
-            extents: view.extents.map(|extent| extent as u32),
+            rows: word(view.rows),
+            dim: word(view.dim),
+            inner: word(view.inner),
+            extents: view.extents.map(word),
             padding: [0; 3],
             y: padded(y),
             dy: padded(dy),
             dx,
-            y_step: view.steps[0] as u32,
-            dy_step: view.steps[1] as u32,
-            dx_step: view.steps[2] as u32,
-            scale: fields.scale.get() as f32,
-            slices: spread.slices as u32,
+            y_step: stride(view.steps[0]),
+            dy_step: stride(view.steps[1]),
+            dx_step: stride(view.steps[2]),
+            scale: single(fields.scale.get()),
+            slices: word(spread.slices),
             groups_x,
-            columns: spread.columns as u32,
-            rounds: spread.rounds as u32,
+            columns: word(spread.columns),
+            rounds: word(spread.rounds),
             all_bits: ALL_BITS,
         };
         bytemuck::bytes_of(&params).to_vec()
@@ -319,7 +320,7 @@ fn work(
     };
     let spread = Spread::new(&view, &pass.tables, props);
     let grid = groups(spread.groups, props)?;
-    tuning[..4].copy_from_slice(&[spread.workgroup(), spread.depth(), spread.chunks(), spread.slices as u32]);
+    tuning[..4].copy_from_slice(&[spread.workgroup(), spread.depth(), spread.chunks(), word(spread.slices)]);
     let workspace_bytes = 16 * spread.part_quads;
     check_workspace(workspace_bytes, props)?;
     let params = params(&view, &spread, grid[0]);

@@ -8,6 +8,7 @@ use super::{Operands, Quads, Segments, check};
 use crate::backend::wgpu::team::{Keep, Team};
 use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded};
 use crate::error::Reason;
+use crate::narrow::{single, word};
 use crate::plan::Choice;
 
 /// Threads of a workgroup where channels are last, and as many workgroups as a large GPU takes in one turn: for the moments, and to apply them.
@@ -50,7 +51,7 @@ struct ForwardParams {
 /// The weight `m` of a batch in running statistics, and `1 - m`, as the kernels take both in one number: the smaller of the two, negative where
 /// that is `1 - m`. Of an `m` near 1 rounded to f32, `1 - m` would have few bits left.
 fn running_weight(momentum: f64) -> f32 {
-    if momentum <= 0.5 { momentum as f32 } else { -((1.0 - momentum) as f32) }
+    if momentum <= 0.5 { single(momentum) } else { -single(1.0 - momentum) }
 }
 
 /// What a dispatch binds; the others of the family are absent.
@@ -188,7 +189,7 @@ impl Forward<'_> {
         let files =
             ["common/team", tile.team.reduce.file(), "norm/channel_norm_update", "norm/channel_norm_columns_resident"];
         let uses = Uses { x: true, affine: true, y: true, saved: true, ..Uses::default() };
-        let params = ForwardParams { column_blocks: tile.blocks as u32, ..self.params };
+        let params = ForwardParams { column_blocks: word(tile.blocks), ..self.params };
         let constants = (tile.constants(), &[][..]);
         Ok(self.step("channel_norm_columns_resident", &files, constants, uses, (params, grid)))
     }
@@ -204,7 +205,7 @@ impl Forward<'_> {
             "norm/channel_norm_gapless_resident",
         ];
         let uses = self.whole_uses();
-        let params = ForwardParams { columns: tile.columns as u32, ..self.params };
+        let params = ForwardParams { columns: word(tile.columns), ..self.params };
         let constants = (tile.constants(), &[][..]);
         let step = self.step("channel_norm_gapless_resident", &files, constants, uses, (params, grid));
         Ok(StepBuilder { can_chunk: true, ..step })
@@ -222,14 +223,14 @@ impl Forward<'_> {
         let is_split = !is_contiguous || (segments.group_count < FEW_GROUPS && chunks >= LONG_GROUP);
         let team = resident_team(chunks, segments.group_count, segments.is_half(), props).filter(|_| !is_split);
         let (step, numbers) = if let Some(tile) = GaplessTile::new(segments, 1, props) {
-            (self.gapless_resident(tile, props)?, [tile.workgroup, tile.columns as u32, tile.chunks])
+            (self.gapless_resident(tile, props)?, [tile.workgroup, word(tile.columns), tile.chunks])
         } else if let Some(ahead) = Ahead::new(segments, props).filter(|_| !is_split) {
             (self.resident_ahead(ahead), [ahead.team.workgroup, ahead.workgroups, ahead.team.chunks])
         } else if let Some(team) = team {
             (self.resident(team, props)?, [team.workgroup, team.threads, team.chunks])
         } else if let Some((segments, tile)) = Tile::best(segments, |segments| Tile::new(segments, props)) {
             let operands = Operands::new(&self.norm.slots, &segments);
-            let numbers = [tile.team.workgroup, tile.columns as u32, tile.team.chunks];
+            let numbers = [tile.team.workgroup, word(tile.columns), tile.team.chunks];
             (Forward { segments, operands, ..*self }.columns_resident(tile, props)?, numbers)
         } else {
             return Ok(None);
@@ -241,7 +242,7 @@ impl Forward<'_> {
     fn moments(&self, form: Form, props: &Props) -> Result<StepBuilder, Reason> {
         let uses = Uses { x: true, moments: Some("partials_out"), ..Uses::default() };
         let grid = form.grid(&self.segments, props)?;
-        let (slices, column_blocks) = (form.slices(&self.segments) as u32, form.column_blocks() as u32);
+        let (slices, column_blocks) = (word(form.slices(&self.segments)), word(form.column_blocks()));
         let params = ForwardParams { slices, column_blocks, slice_rows: form.slice_rows(), ..self.params };
         Ok(match form {
             Form::Slices(team) => {
@@ -362,7 +363,7 @@ impl Forward<'_> {
     fn apply(&self, form: Form, mergers: Option<Mergers>, props: &Props) -> Result<StepBuilder, Reason> {
         let uses = self.apply_uses(mergers.is_some());
         let grid = form.grid(&self.segments, props)?;
-        let (slices, column_blocks) = (form.slices(&self.segments) as u32, form.column_blocks() as u32);
+        let (slices, column_blocks) = (word(form.slices(&self.segments)), word(form.column_blocks()));
         let params = ForwardParams { slices, column_blocks, slice_rows: form.slice_rows(), ..self.params };
         Ok(match form {
             Form::Slices(team) => {
@@ -414,23 +415,23 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     // The variance of a population from that of a sample; over samples, InstanceNorm's.
     let unbiased = elements as f64 / (elements as f64 - 1.0);
     let params = ForwardParams {
-        batch: segments.batch as u32,
-        channels: segments.channels as u32,
-        spatial: segments.spatial as u32,
-        groups: segments.groups as u32,
+        batch: word(segments.batch),
+        channels: word(segments.channels),
+        spatial: word(segments.spatial),
+        groups: word(segments.groups),
         x: padded(segments.strides("x")),
         residual: padded(segments.strides("residual")),
         y: segments.strides("y"),
         // Groups without elements have mean 0 and rstd NaN.
-        eps: if elements == 0 { f32::NAN } else { fields.eps.get() as f32 },
+        eps: if elements == 0 { f32::NAN } else { single(fields.eps.get()) },
         momentum: fields.momentum.map_or(0.0, |momentum| running_weight(momentum.get())),
         slices: 1,
-        group_channels: segments.group_channels as u32,
-        group_segments: segments.group_segments as u32,
-        group_parts: group_parts as u32,
-        group_count: segments.group_count as u32,
-        reciprocal_count: if elements == 0 { 0.0 } else { (1.0 / elements as f64) as f32 },
-        unbiased: unbiased as f32,
+        group_channels: word(segments.group_channels),
+        group_segments: word(segments.group_segments),
+        group_parts: word(group_parts),
+        group_count: word(segments.group_count),
+        reciprocal_count: if elements == 0 { 0.0 } else { single(1.0 / elements as f64) },
+        unbiased: single(unbiased),
         groups_x: 1,
         column_blocks: 1,
         slice_rows: 0,
@@ -483,7 +484,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     }
     work.steps.push(forward.apply_known(last, props)?);
     work.workspace_bytes = workspace_bytes;
-    tuning[..2].copy_from_slice(&[group_parts as u32, first.slices(segments) as u32]);
+    tuning[..2].copy_from_slice(&[word(group_parts), word(first.slices(segments))]);
     work.tuning = tuning;
     check_bindings(&work.steps, props)?;
     Ok(work)

@@ -10,6 +10,7 @@ use crate::backend::wgpu::{Binder, Binding, Place, Props, build, check_reach, mo
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::narrow::stride;
 use crate::options::PlanOptions;
 use crate::plan::{BuildError, Built, Choice, Kernel, Slot};
 
@@ -197,7 +198,7 @@ impl Segments {
     /// Strides of a tensor as the shader reads them; `check_reach` says why they fit.
     fn strides(&self, name: &str) -> [u32; 3] {
         let found = self.strides.iter().find(|(known, _)| *known == name);
-        found.map_or([0; 3], |(_, strides)| strides.map(|stride| stride as u32))
+        found.map_or([0; 3], |(_, strides)| strides.map(stride))
     }
 
     fn is_half(&self) -> bool {

@@ -13,6 +13,7 @@ use crate::backend::cuda::{self, Launch, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::narrow::{halves, word};
 use crate::ops::rows::RowGeometry;
 use crate::options::{PlanOptions, WorkspaceReq};
 use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
@@ -247,11 +248,11 @@ fn problem(
     Problem {
         rows: geometry.rows,
         cols: geometry.cols,
-        element_bytes: x.dtype().size_bytes() as u32,
-        accumulator_bytes: x.dtype().accumulator().size_bytes() as u32,
-        parameter_bytes: parameter.map_or(0, |dtype| dtype.size_bytes() as u32),
-        vector_bytes: geometry.vector_bytes as u32,
-        parameter_align_bytes: parameter_align as u32,
+        element_bytes: word(x.dtype().size_bytes()),
+        accumulator_bytes: word(x.dtype().accumulator().size_bytes()),
+        parameter_bytes: parameter.map_or(0, |dtype| word(dtype.size_bytes())),
+        vector_bytes: word(geometry.vector_bytes),
+        parameter_align_bytes: word(parameter_align),
         has_one_stride: has_one_stride(geometry),
         is_centered: kind == RowNorm::Layer,
         has_residual: has("residual") || has("dh"),
@@ -312,7 +313,7 @@ fn c_choice(choice: &Choice) -> sys::bops_row_norm_choice {
 
 /// What tells prepared kernels apart; the columns too, since rows that fill every thread have kernels of their own.
 fn key(call: &str, choice: &Choice, cols: u64, types: [u32; 3]) -> Vec<u32> {
-    let cols = [cols as u32, (cols >> 32) as u32];
+    let cols = halves(cols);
     call.bytes().map(u32::from).chain(choice.tuning).chain(cols).chain(types).collect()
 }
 

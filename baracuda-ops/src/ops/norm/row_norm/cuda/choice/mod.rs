@@ -3,6 +3,8 @@
 //! The tables were measured on an H200 (132 multiprocessors, CUDA 13.0) over rows of 128 to 262144 columns. The fields of a
 //! choice are those of `bops_row_norm_choice` in `csrc/bops.h`.
 
+use crate::narrow::word;
+
 mod backward;
 mod forward;
 #[cfg(test)]
@@ -119,12 +121,12 @@ impl Ring {
 
 impl Tuned {
     fn set_ring(&mut self, ring: &Ring, cluster: u64, teams: u64) {
-        self.vectors = ring.vectors as u32;
-        self.threads = ring.threads as u32;
-        self.threads_per_row = ring.threads as u32;
-        self.cluster = cluster as u32;
-        self.stages = ring.stages as u32;
-        self.grid = (teams * cluster) as u32;
+        self.vectors = word(ring.vectors);
+        self.threads = word(ring.threads);
+        self.threads_per_row = word(ring.threads);
+        self.cluster = word(cluster);
+        self.stages = word(ring.stages);
+        self.grid = word(teams * cluster);
     }
 }
 
