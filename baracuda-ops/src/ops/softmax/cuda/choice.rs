@@ -12,11 +12,13 @@ pub(crate) struct Problem {
     pub(crate) is_backward: bool,
     /// Whether lines are dense; else `inner` of them lie side by side.
     pub(crate) is_rows: bool,
+    /// Whether x, or dx, is of 16 bits and y is f32.
+    pub(crate) is_widening: bool,
     pub(crate) outer: u64,
     pub(crate) dim: u64,
     /// 1 for rows.
     pub(crate) inner: u64,
-    /// Bytes of an element.
+    /// Bytes of an element of y.
     pub(crate) element_bytes: u32,
     /// Bytes of a sum.
     pub(crate) accumulator_bytes: u32,
@@ -242,7 +244,10 @@ fn rows_resident(p: &Problem) -> Option<Tuned> {
         return rows_form(p, start, all, &row(2 * MAX_THREADS, 2, 1));
     }
     let forms = ROWS[2 * usize::from(p.is_backward) + usize::from(p.element_bytes == 4)];
-    forms.iter().filter(|form| all <= form.up_to).find_map(|form| rows_form(p, start, all, form))
+    // x is copied to shared memory as it is, which elements that become wider are not.
+    let serves =
+        |form: &&RowForm| all <= form.up_to && !(p.is_widening && !p.is_backward && form.place == Place::Shared);
+    forms.iter().filter(serves).find_map(|form| rows_form(p, start, all, form))
 }
 
 fn rows_form(p: &Problem, mut tuned: Tuned, all: u64, form: &RowForm) -> Option<Tuned> {
@@ -365,6 +370,7 @@ mod tests {
         Problem {
             is_backward,
             is_rows: inner == 1,
+            is_widening: false,
             outer,
             dim,
             inner,
@@ -554,5 +560,16 @@ mod tests {
         assert!(choose(&h200(false, 1 << 40, 8, 1, 2)).is_err());
         assert!(choose(&h200(false, 1 << 31, 1 << 62, 1, 8)).is_err());
         assert!(choose(&h200(true, 1 << 31, 1 << 30, 1 << 40, 8)).is_err());
+    }
+
+    #[test]
+    fn elements_that_become_wider_pass_through_registers() {
+        let variant = |is_backward, cols| {
+            let p = Problem { is_widening: true, ..h200(is_backward, 300, cols, 1, 4) };
+            choose(&p).unwrap().variant
+        };
+        assert_eq!(variant(false, 16384), sys::BOPS_SOFTMAX_ROWS_RESIDENT);
+        assert_eq!(variant(false, 16388), sys::BOPS_SOFTMAX_ROWS_SPLIT);
+        assert_eq!(variant(true, 262_144), sys::BOPS_SOFTMAX_ROWS_SHARED);
     }
 }

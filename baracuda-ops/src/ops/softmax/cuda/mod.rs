@@ -8,7 +8,7 @@ use baracuda_ops_sys as sys;
 
 use choice::Problem;
 
-use super::geometry::{ChannelGeometry, Geometry};
+use super::geometry::{ChannelGeometry, Geometry, Tensors};
 use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
 use crate::backend::cuda::{self, Launch, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
@@ -18,7 +18,6 @@ use crate::narrow::{halves, word};
 use crate::ops::rows::RowGeometry;
 use crate::options::{PlanOptions, WorkspaceReq};
 use crate::plan::{BuildError, Built, Choice, Descriptor, Exec, Kernel};
-use crate::tensor::TensorDesc;
 
 /// The forward kernels.
 pub(crate) struct Cuda;
@@ -52,10 +51,11 @@ impl Kernel<SoftmaxDescriptor> for Cuda {
             y_step,
             scale: descriptor.fields.scale.get(),
             is_log: u32::from(descriptor.fields.log),
+            x_dtype: c_dtype(lines.other),
         };
         let call = "bops_softmax";
         let (tuned, dtype) = (c_choice(&choice), c_dtype(lines.dtype));
-        device.prepare(call, key(call, &choice, &lines, params.is_log, dtype), || {
+        device.prepare(call, key(call, &choice, &lines, params.is_log), || {
             // SAFETY: the structs live across the call and hold what `choice` allows.
             unsafe { sys::bops_softmax_prepare(&params, &tuned, dtype) }
         })?;
@@ -114,10 +114,11 @@ impl Kernel<SoftmaxBackwardDescriptor> for CudaBackward {
             dx_step,
             scale: descriptor.fields.scale.get(),
             is_log: u32::from(descriptor.fields.log),
+            dx_dtype: c_dtype(lines.other),
         };
         let call = "bops_softmax_backward";
         let (tuned, dtype) = (c_choice(&choice), c_dtype(lines.dtype));
-        device.prepare(call, key(call, &choice, &lines, params.is_log, dtype), || {
+        device.prepare(call, key(call, &choice, &lines, params.is_log), || {
             // SAFETY: the structs live across the call and hold what `choice` allows.
             unsafe { sys::bops_softmax_backward_prepare(&params, &tuned, dtype) }
         })?;
@@ -138,7 +139,9 @@ impl Kernel<SoftmaxBackwardDescriptor> for CudaBackward {
 
 /// The lines of a descriptor's operands as the C structs take them; strides and steps in the order of the operands.
 struct Lines {
+    /// The type of y, and that of x or dx.
     dtype: DType,
+    other: DType,
     is_rows: bool,
     /// 0 without elements.
     outer: u64,
@@ -152,9 +155,9 @@ struct Lines {
 
 impl Lines {
     fn of(descriptor: &impl Descriptor, axis: usize) -> Result<Self, Reason> {
-        let tensors: Vec<&TensorDesc> = descriptor.slots().iter().map(|slot| &slot.desc).collect();
-        let dtype = tensors.first().map_or(DType::F32, |x| x.dtype());
-        let (is_rows, lines) = match Geometry::new(&tensors, axis)? {
+        let tensors = Tensors::of(descriptor.slots())?;
+        let (dtype, other) = (tensors.dtype, tensors.other);
+        let (is_rows, lines) = match tensors.geometry(axis)? {
             Geometry::Empty => (true, None),
             Geometry::Rows(RowGeometry { rows, cols, extents, strides, vector_bytes }) => {
                 let dim_strides = vec![1; strides.len()];
@@ -183,7 +186,7 @@ impl Lines {
         });
         let steps = std::array::from_fn(|tensor| dim_strides.get(tensor).copied().unwrap_or(0));
         let extents = if is_lone { [1, 1] } else { extents };
-        Ok(Self { dtype, is_rows, outer, dim, inner, extents, strides, steps, vector_bytes })
+        Ok(Self { dtype, other, is_rows, outer, dim, inner, extents, strides, steps, vector_bytes })
     }
 }
 
@@ -192,6 +195,7 @@ fn choose(lines: &Lines, is_backward: bool, props: &DeviceProps) -> Result<Choic
     let tuned = choice::choose(&Problem {
         is_backward,
         is_rows: lines.is_rows,
+        is_widening: lines.other != lines.dtype,
         outer: lines.outer,
         dim: lines.dim,
         inner: lines.inner,
@@ -219,7 +223,8 @@ fn c_choice(choice: &Choice) -> sys::bops_softmax_choice {
 }
 
 /// What tells prepared kernels apart; extents too, since lines that fill every thread have kernels of their own, and so has log-softmax.
-fn key(call: &str, choice: &Choice, lines: &Lines, is_log: u32, dtype: u32) -> Vec<u32> {
+fn key(call: &str, choice: &Choice, lines: &Lines, is_log: u32) -> Vec<u32> {
+    let types = [c_dtype(lines.dtype), c_dtype(lines.other)];
     let numbers = [lines.dim, lines.outer, lines.inner].into_iter().flat_map(halves);
-    call.bytes().map(u32::from).chain(choice.tuning).chain(numbers).chain([is_log, dtype]).collect()
+    call.bytes().map(u32::from).chain(choice.tuning).chain(numbers).chain([is_log]).chain(types).collect()
 }

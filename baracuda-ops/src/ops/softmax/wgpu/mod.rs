@@ -5,7 +5,7 @@ mod variants;
 
 use bytemuck::{Pod, Zeroable};
 
-use super::geometry::Geometry;
+use super::geometry::{Geometry, Tensors};
 use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
 use crate::backend::wgpu::{
     Binder, Binding, Place, Props, StepBuilder, Work, build, check_bindings, check_reach, check_workspace, groups,
@@ -17,7 +17,6 @@ use crate::error::Reason;
 use crate::narrow::{single, stride, word};
 use crate::options::PlanOptions;
 use crate::plan::{BuildError, Built, Choice, Descriptor, Kernel, Slot};
-use crate::tensor::TensorDesc;
 
 use spread::{Spread, Tables, View};
 pub(in crate::ops) use variants::wgsl_variants;
@@ -305,15 +304,15 @@ fn work(
     props: &Props,
     params: impl Fn(&View, &Spread, u32) -> Vec<u8>,
 ) -> Result<Work, Reason> {
-    let dtype = slots[0].desc.dtype();
+    let tensors = Tensors::of(slots)?;
+    let (dtype, other) = (tensors.dtype, tensors.other);
     if dtype == DType::F64 {
         return Err("WGSL has no arithmetic of f64 to rely on".into());
     }
     check_reach(slots, &[], props)?;
-    let descs: Vec<&TensorDesc> = slots.iter().map(|slot| &slot.desc).collect();
     let mut tuning = Choice::PLAIN.tuning;
     let workspace_align = props.workspace_align();
-    let view = match Geometry::new(&descs, axis)? {
+    let view = match tensors.geometry(axis)? {
         Geometry::Empty => return Ok(Work { steps: Vec::new(), workspace_bytes: 0, workspace_align, tuning }),
         Geometry::Rows(rows) => View::of_rows(rows, dtype),
         Geometry::Channels(channels) => View::of_channels(channels, dtype),
@@ -326,14 +325,27 @@ fn work(
     let params = params(&view, &spread, grid[0]);
 
     let operands = Binder { slots };
-    let kind = if view.is_half() { "halves" } else { "words" };
+    let is_other = |name: &str| slots.iter().any(|slot| slot.name == name && slot.desc.dtype() != dtype);
     let input = |name| {
-        operands.operand(name, ["chunks_in", if kind == "halves" { "halves_in" } else { "words_in" }], "absent_in")
+        let accessors = match view.is_half() {
+            _ if is_other(name) => ["widened_pairs_in", "widened_halves_in"],
+            true => ["chunks_in", "halves_in"],
+            false => ["chunks_in", "words_in"],
+        };
+        operands.operand(name, accessors, "absent_in")
     };
-    let output = ["chunks_out", if kind == "halves" { "halves_out" } else { "words_out" }];
+    let output = match view.is_half() {
+        _ if is_other(pass.output) => ["narrowed_pairs_out", "narrowed_halves_out"],
+        true => ["chunks_out", "halves_out"],
+        false => ["chunks_out", "words_out"],
+    };
     let entries = if view.is_rows { &pass.rows } else { &pass.channels };
     let step = |entry, keeps: bool, has_output: bool| {
         let mut files = prelude(dtype.name());
+        if other != dtype {
+            // How its elements are packed, the first file of their prelude.
+            files.extend(prelude(other.name()).first());
+        }
         files.extend([
             "common/exponential",
             "common/team",
@@ -385,6 +397,7 @@ fn work(
 mod tests {
     use super::*;
     use crate::backend::wgpu::Variants;
+    use crate::tensor::TensorDesc;
 
     fn variant_props(width: Option<u32>) -> Props {
         Variants::device(width.map(|width| (width, width)))
