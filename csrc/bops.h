@@ -444,14 +444,17 @@ typedef struct {
     uint64_t x_step, y_step;
     double scale;
     uint32_t is_log;
+    bops_dtype x_dtype; /* that of y, or f16 or bf16 where that of y is f32 */
 } bops_softmax_params;
 
-/* y may be x. */
+/* y may be x where their types agree. */
 typedef struct {
     const void *x;
     void *y;
 } bops_softmax_operands;
 
+/* dtype: that of y, in whose accesses and elements the choice is. Elements of x in 16 bits are read as the f32 that they stand for, in accesses of
+ * half as many bytes. There is no ROWS_SHARED of such x. */
 bops_status bops_softmax_prepare(const bops_softmax_params *params, const bops_softmax_choice *choice, bops_dtype dtype);
 bops_status bops_softmax_launch(const bops_softmax_params *params, const bops_softmax_choice *choice, bops_dtype dtype,
                                 const bops_softmax_operands *operands, void *workspace, bops_stream stream);
@@ -466,14 +469,16 @@ typedef struct {
     uint64_t y_step, dy_step, dx_step;
     double scale;
     uint32_t is_log;
+    bops_dtype dx_dtype; /* that of y, or f16 or bf16 where that of y is f32 */
 } bops_softmax_backward_params;
 
-/* dx may be dy. */
+/* dx may be dy where their types agree. */
 typedef struct {
     const void *y, *dy;
     void *dx;
 } bops_softmax_backward_operands;
 
+/* dtype: that of y and dy, in whose accesses and elements the choice is. */
 bops_status bops_softmax_backward_prepare(const bops_softmax_backward_params *params, const bops_softmax_choice *choice, bops_dtype dtype);
 bops_status bops_softmax_backward_launch(const bops_softmax_backward_params *params, const bops_softmax_choice *choice, bops_dtype dtype,
                                          const bops_softmax_backward_operands *operands, void *workspace, bops_stream stream);

@@ -19,6 +19,8 @@ use baracuda_ops_tests::{matrix, published, random};
 use libtest_mimic::{Arguments, Failed, Trial};
 
 fn main() -> ExitCode {
+    // SAFETY: the first call of `main`.
+    unsafe { target::quiet_drivers() };
     #[cfg(feature = "cuda")]
     if let Some(code) = baracuda_ops_tests::capture::child_main() {
         return code;

@@ -72,6 +72,18 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
+/// Drivers complain of variables that a machine without a desktop session does not set.
+#[test]
+fn nothing_but_errors_is_printed_to_stderr() {
+    let mut command = bops();
+    for variable in ["XDG_RUNTIME_DIR", "WAYLAND_DISPLAY", "DISPLAY", "HOME"] {
+        command.env_remove(variable);
+    }
+    let output = command.arg("devices").output().unwrap();
+    assert!(output.status.success() && stdout(&output).contains("cpu"), "{}", stdout(&output));
+    assert_eq!(stderr(&output), "");
+}
+
 const X: [f32; 6] = [1.0, 2.0, 4.0, 0.5, -3.0, 0.25];
 
 /// Softmax of the rows of X, in f64.

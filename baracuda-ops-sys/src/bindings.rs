@@ -361,6 +361,7 @@ pub struct bops_softmax_params {
     pub y_step: u64,
     pub scale: f64,
     pub is_log: u32,
+    pub x_dtype: bops_dtype,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
@@ -393,6 +394,7 @@ pub struct bops_softmax_backward_params {
     pub dx_step: u64,
     pub scale: f64,
     pub is_log: u32,
+    pub dx_dtype: bops_dtype,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]

@@ -65,6 +65,10 @@ pub(crate) struct Expected {
 }
 
 impl Expected {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "positions are below MAX_SLOTS, and bits of them below 2^MAX_SLOTS"
+    )]
     fn new(slot: &Slot, earlier: &[Slot], device: &Device) -> Self {
         const { assert!(MAX_SLOTS <= u16::BITS as usize) };
         let is_written = |slot: &Slot| slot.access != Access::In;

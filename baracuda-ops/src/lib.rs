@@ -9,6 +9,8 @@
 #![doc = "[contributing]: https://github.com/baracuda-ops/baracuda-ops/blob/main/CONTRIBUTING.md"]
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// Numbers are cut off nowhere: `narrow.rs` converts them.
+#![cfg_attr(not(test), deny(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss))]
 
 mod any;
 mod backend;
@@ -18,6 +20,7 @@ mod dtype;
 mod error;
 mod json;
 mod memory;
+mod narrow;
 pub mod ops;
 mod options;
 mod plan;

@@ -73,6 +73,7 @@ impl TensorDesc {
     }
 
     /// Of a rank that has been checked, with a stride for each extent.
+    #[expect(clippy::cast_possible_truncation, reason = "the rank is at most MAX_RANK")]
     fn checked(dtype: DType, dims: &[u64], strides: &[u64]) -> Result<Self> {
         let mut desc = Self {
             dtype,

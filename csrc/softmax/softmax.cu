@@ -3,6 +3,8 @@
 namespace bops {
 namespace {
 
+// Kernels compute with elements of type T, which y has; those of x may be narrower, of type In.
+
 // The y of one vector.
 template <typename T, int vec_bytes>
 __device__ __forceinline__ packed<vec_bytes> finish(const packed<vec_bytes> &x, const softmax_line<T> &line, const exponential<T> &e, bool is_log) {
@@ -39,7 +41,7 @@ template <typename T, int vec_bytes> __device__ __forceinline__ packed<vec_bytes
 // ---- rows resident: a row in registers --------------------------------------------------------------------------------------
 
 // A block is (threads of a row, rows). whole: every vector of every thread exists. held: exponentials stay in registers, too.
-template <typename T, int vec_bytes, int vectors, bool whole, bool held> __global__ void __launch_bounds__(softmax_threads_limit)
+template <typename T, int vec_bytes, int vectors, bool whole, bool held, typename In> __global__ void __launch_bounds__(softmax_threads_limit)
     softmax_rows_resident(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
@@ -55,13 +57,13 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool held> __globa
 
     // 1. The row in registers.
     packed<vec_bytes> data[vectors];
-    const T *const x = static_cast<const T *>(a.in[0]) + row_offset(row, a.strides[0], a.extent1, a.extent2);
+    const In *const x = static_cast<const In *>(a.in[0]) + row_offset(row, a.strides[0], a.extent1, a.extent2);
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
         data[v] = {};
         if (has_row && is_column(v)) {
-            if constexpr (streamed && vec_bytes == 16) data[v] = load_kept(x + column(v));
-            else data[v] = load<vec_bytes, streamed>(x + column(v));
+            if constexpr (streamed && vec_bytes == 16 && std::is_same_v<T, In>) data[v] = load_kept(x + column(v));
+            else data[v] = load_as<T, vec_bytes, streamed>(x + column(v));
         }
     }
     if (a.is_negative)
@@ -220,7 +222,7 @@ template <typename T, int threads> __global__ void __launch_bounds__(threads, 15
 
 // ---- rows split: three kernels over chunks of rows ----------------------------------------------------------------------------
 
-template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_split_threads)
+template <typename T, int vec_bytes, typename In> __global__ void __launch_bounds__(softmax_split_threads)
     softmax_rows_split_parts(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
@@ -231,7 +233,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
     for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
         const row_chunk<T, vec_bytes> chunk(item, a.dim, a.chunks);
         packed<vec_bytes> data[softmax_split_vectors];
-        chunk.load(data, a, 0);
+        chunk.template load<In>(data, a, 0);
         packed<vec_bytes> most = least<T, vec_bytes>();
 #pragma unroll
         for (int v = 0; v < softmax_split_vectors; ++v)
@@ -292,14 +294,14 @@ template <typename T> __global__ void __launch_bounds__(softmax_merge_threads)
     }
 }
 
-template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_split_threads)
+template <typename T, int vec_bytes, typename In> __global__ void __launch_bounds__(softmax_split_threads)
     softmax_rows_split_apply(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     const exponential<T> e = {a.scale};
     const uint64_t items = a.outer * a.chunks;
     for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
         const row_chunk<T, vec_bytes> chunk(item, a.dim, a.chunks);
         packed<vec_bytes> data[softmax_split_vectors];
-        chunk.load(data, a, 0);
+        chunk.template load<In>(data, a, 0);
         const softmax_line<T> line(a.totals[chunk.row], a.totals[a.outer + chunk.row], e, a.is_log);
         T *const y = static_cast<T *>(a.out) + row_offset(uint32_t(chunk.row), a.strides[1], a.extent1, a.extent2);
 #pragma unroll
@@ -320,7 +322,7 @@ template <typename T, int vec_bytes, int vectors, bool whole> struct channel_bou
 };
 
 // whole: every vector of every thread exists.
-template <typename T, int vec_bytes, int vectors, int tiles, bool whole, bool is_log>
+template <typename T, int vec_bytes, int vectors, int tiles, bool whole, bool is_log, typename In>
 __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors, whole>::threads, channel_bounds<T, vec_bytes, vectors, whole>::blocks)
     softmax_channels_resident(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
@@ -339,15 +341,15 @@ __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors, whole>::
     // 1. The lines in registers.
     await_turn<tiles>();
     packed<vec_bytes> data[vectors];
-    const T *x = static_cast<const T *>(a.in[0]) + row_offset(at.block, a.strides[0], a.extent1, a.extent2) + uint64_t(at.vector) * width +
-                 position * a.steps[0];
+    const In *x = static_cast<const In *>(a.in[0]) + row_offset(at.block, a.strides[0], a.extent1, a.extent2) + uint64_t(at.vector) * width +
+                  position * a.steps[0];
 #pragma unroll
     for (int v = 0; v < vectors; ++v, x += along * a.steps[0]) {
         data[v] = {};
         if (has_column && is_element(v)) {
             if constexpr (tiles == 2) data[v] = load_leaving(x);
             else if constexpr (vec_bytes == 8) data[v] = load_line<8>(x);
-            else data[v] = load<vec_bytes>(x);
+            else data[v] = load_as<T, vec_bytes>(x);
         }
     }
     pass_turn<tiles>();
@@ -427,7 +429,7 @@ __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors, whole>::
 
 // ---- channels split: three kernels over chunks of lines -------------------------------------------------------------------------
 
-template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_split_threads)
+template <typename T, int vec_bytes, typename In> __global__ void __launch_bounds__(softmax_split_threads)
     softmax_channels_split_parts(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T)), batch = 4;
@@ -436,7 +438,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
     for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
         const channel_chunk<T, vec_bytes> chunk(item, a.inner, a.chunks);
         if (!chunk.has(a.inner)) continue;
-        const T *const x = static_cast<const T *>(a.in[0]) + chunk.offset(a, 0);
+        const In *const x = static_cast<const In *>(a.in[0]) + chunk.offset(a, 0);
         const uint32_t elements = chunk.elements(a.dim);
         A max[width], sum[width] = {};
 #pragma unroll
@@ -446,7 +448,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
 #pragma unroll
             for (int v = 0; v < batch; ++v) {
                 data[v] = {};
-                if (from + v < elements) data[v] = load<vec_bytes>(x + (from + v) * a.steps[0]);
+                if (from + v < elements) data[v] = load_as<T, vec_bytes>(x + (from + v) * a.steps[0]);
             }
             if (a.is_negative)
 #pragma unroll
@@ -499,7 +501,7 @@ template <typename T> __global__ void __launch_bounds__(softmax_merge_threads)
     }
 }
 
-template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_split_threads, 4)
+template <typename T, int vec_bytes, typename In> __global__ void __launch_bounds__(softmax_split_threads, 4)
     softmax_channels_split_apply(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     constexpr int width = vec_bytes / int(sizeof(T));
     const exponential<T> e = {a.scale};
@@ -507,7 +509,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
     for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
         const channel_chunk<T, vec_bytes> chunk(item, a.inner, a.chunks);
         if (!chunk.has(a.inner)) continue;
-        const T *const x = static_cast<const T *>(a.in[0]) + chunk.offset(a, 0);
+        const In *const x = static_cast<const In *>(a.in[0]) + chunk.offset(a, 0);
         T *const y = static_cast<T *>(a.out) + chunk.offset(a, 1);
         softmax_line<T> line[width];
         const auto *const totals = a.totals + chunk.block * a.inner + chunk.vector * width;
@@ -516,7 +518,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
         const uint32_t elements = chunk.elements(a.dim);
 #pragma unroll 4
         for (uint32_t d = 0; d < elements; ++d) {
-            packed<vec_bytes> v = load<vec_bytes>(x + d * a.steps[0]);
+            packed<vec_bytes> v = load_as<T, vec_bytes>(x + d * a.steps[0]);
             if (a.is_negative) negate<T>(v);
             store(y + d * a.steps[1], finish<T>(v, line, e, a.is_log));
         }
@@ -526,8 +528,9 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
 // ---- host -----------------------------------------------------------------------------------------------------------------
 
 // Runs action(kernel, shape, arguments) for every kernel of the choice, in order; stops at the first failure.
-template <typename T, typename Action> bops_status for_kernels(const bops_softmax_params &p, const bops_softmax_operands &o,
-                                                               const bops_softmax_choice &c, void *workspace, const Action &action) {
+template <typename T, typename In, typename Action> bops_status for_kernels(const bops_softmax_params &p, const bops_softmax_operands &o,
+                                                                            const bops_softmax_choice &c, void *workspace, const Action &action) {
+    constexpr bool is_widening = !std::is_same_v<T, In>;
     using A = accumulator_t<T>;
     softmax_arguments<A> a = {};
     a.outer = p.outer, a.dim = p.dim, a.inner = p.inner, a.extent1 = p.extent1, a.extent2 = p.extent2;
@@ -544,9 +547,9 @@ template <typename T, typename Action> bops_status for_kernels(const bops_softma
                     const bool whole = uint64_t(c.across) * c.vectors * (vec_bytes / sizeof(T)) == p.dim;
                     const auto resident = [&](auto vectors, auto held) -> bops_status {
                         constexpr int n = decltype(vectors)::value;
-                        constexpr bool wide = vec_bytes == 16, h = decltype(held)::value;
-                        return whole ? action(softmax_rows_resident<T, vec_bytes, n, wide, h>, shape, a)
-                                     : action(softmax_rows_resident<T, vec_bytes, n, false, h>, shape, a);
+                        constexpr bool wide = vec_bytes == 16 && !is_widening, h = decltype(held)::value;
+                        return whole ? action(softmax_rows_resident<T, vec_bytes, n, wide, h, In>, shape, a)
+                                     : action(softmax_rows_resident<T, vec_bytes, n, false, h, In>, shape, a);
                     };
                     // Beside 8 vectors of 16 bits, or 4 of a large block, exponentials leave room for too few blocks.
                     using held = std::true_type;
@@ -561,7 +564,7 @@ template <typename T, typename Action> bops_status for_kernels(const bops_softma
                     }
                     return bops_status(cudaErrorInvalidValue);
                 }
-            if constexpr (vec_bytes == 16)
+            if constexpr (vec_bytes == 16 && !is_widening)
                 if (c.variant == BOPS_SOFTMAX_ROWS_SHARED)
                     return c.threads == 512 ? action(softmax_rows_shared<T, 512>, shape, a) : action(softmax_rows_shared<T, 256>, shape, a);
             if (c.variant == BOPS_SOFTMAX_CHANNELS_RESIDENT) {
@@ -571,14 +574,14 @@ template <typename T, typename Action> bops_status for_kernels(const bops_softma
                     constexpr int n = decltype(vectors)::value;
                     if constexpr (n == 32) {
                         if (c.tiles == 2)
-                            return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, 2, false, true>, shape, a)
-                                            : action(softmax_channels_resident<T, vec_bytes, n, 2, false, false>, shape, a);
+                            return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, 2, false, true, In>, shape, a)
+                                            : action(softmax_channels_resident<T, vec_bytes, n, 2, false, false, In>, shape, a);
                         if (whole && c.threads <= channel_bounds<T, vec_bytes, n, true>::threads)
-                            return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, 1, true, true>, shape, a)
-                                            : action(softmax_channels_resident<T, vec_bytes, n, 1, true, false>, shape, a);
+                            return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, 1, true, true, In>, shape, a)
+                                            : action(softmax_channels_resident<T, vec_bytes, n, 1, true, false, In>, shape, a);
                     }
-                    return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, 1, false, true>, shape, a)
-                                    : action(softmax_channels_resident<T, vec_bytes, n, 1, false, false>, shape, a);
+                    return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, 1, false, true, In>, shape, a)
+                                    : action(softmax_channels_resident<T, vec_bytes, n, 1, false, false, In>, shape, a);
                 };
                 if constexpr (vec_bytes / sizeof(T) == 4) {
                     if (c.vectors == 4) return resident(integral_constant<int, 4>());
@@ -599,21 +602,28 @@ template <typename T, typename Action> bops_status for_kernels(const bops_softma
             return bops_status(cudaErrorInvalidValue);
         } else {
             const bool is_rows = c.variant == BOPS_SOFTMAX_ROWS_SPLIT;
-            bops_status status =
-                is_rows ? action(softmax_rows_split_parts<T, vec_bytes>, shape, a) : action(softmax_channels_split_parts<T, vec_bytes>, shape, a);
+            bops_status status = is_rows ? action(softmax_rows_split_parts<T, vec_bytes, In>, shape, a)
+                                         : action(softmax_channels_split_parts<T, vec_bytes, In>, shape, a);
             if (status) return status;
             launch_shape merge = shape;
             merge.block = dim3(softmax_merge_threads);
             status = is_rows ? action(softmax_rows_split_merge<T>, merge, a) : action(softmax_channels_split_merge<T>, merge, a);
             if (status) return status;
-            return is_rows ? action(softmax_rows_split_apply<T, vec_bytes>, shape, a) : action(softmax_channels_split_apply<T, vec_bytes>, shape, a);
+            return is_rows ? action(softmax_rows_split_apply<T, vec_bytes, In>, shape, a)
+                           : action(softmax_channels_split_apply<T, vec_bytes, In>, shape, a);
         }
     });
 }
 
 template <typename Action> bops_status for_kernels(const bops_softmax_params &p, const bops_softmax_operands &o, const bops_softmax_choice &c,
                                                    bops_dtype dtype, void *workspace, const Action &action) {
-    return for_float(dtype, [&](auto tag) { return for_kernels<typename decltype(tag)::type>(p, o, c, workspace, action); });
+    if (p.x_dtype != dtype)
+        return p.x_dtype == BOPS_F16 ? for_kernels<float, __half>(p, o, c, workspace, action)
+                                     : for_kernels<float, __nv_bfloat16>(p, o, c, workspace, action);
+    return for_float(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return for_kernels<T, T>(p, o, c, workspace, action);
+    });
 }
 
 } // namespace

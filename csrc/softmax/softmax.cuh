@@ -28,6 +28,17 @@ template <typename A> struct softmax_arguments {
     A *parts, *totals;      // split: [sums of a part][outer][chunks][inner], [sums of a line][outer][inner]
 };
 
+// A vector of elements of type T from as many of type In, which may be narrower.
+template <typename T, int bytes, bool streamed = true, typename In> __device__ __forceinline__ packed<bytes> load_as(const In *from) {
+    if constexpr (std::is_same_v<T, In>) {
+        return load<bytes, streamed>(from);
+    } else {
+        accumulator_t<T> values[bytes / sizeof(T)];
+        unpack<In>(load<bytes / int(sizeof(T)) * int(sizeof(In)), streamed>(from), values);
+        return pack<T, bytes>(values);
+    }
+}
+
 __device__ __forceinline__ double larger(double a, double b) { return fmax(a, b); }
 __device__ __forceinline__ float larger(float a, float b) { return fmaxf(a, b); }
 
@@ -235,11 +246,11 @@ template <typename T, int vec_bytes> struct row_chunk {
           count(uint32_t(min(dim / width - first, uint64_t(softmax_split_threads * softmax_split_vectors)))) {}
     __device__ __forceinline__ bool has(int v) const { return v * softmax_split_threads + threadIdx.x < count; }
     __device__ __forceinline__ uint64_t column(int v) const { return (first + v * softmax_split_threads + threadIdx.x) * width; }
-    template <typename A>
+    template <typename In = T, typename A>
     __device__ __forceinline__ void load(packed<vec_bytes> (&data)[softmax_split_vectors], const softmax_arguments<A> &a, int tensor) const {
-        const T *const from = static_cast<const T *>(a.in[tensor]) + row_offset(uint32_t(row), a.strides[tensor], a.extent1, a.extent2);
+        const In *const from = static_cast<const In *>(a.in[tensor]) + row_offset(uint32_t(row), a.strides[tensor], a.extent1, a.extent2);
 #pragma unroll
-        for (int v = 0; v < softmax_split_vectors; ++v) data[v] = has(v) ? bops::load<vec_bytes>(from + column(v)) : packed<vec_bytes>{};
+        for (int v = 0; v < softmax_split_vectors; ++v) data[v] = has(v) ? load_as<T, vec_bytes>(from + column(v)) : packed<vec_bytes>{};
         if (a.is_negative)
 #pragma unroll
             for (int v = 0; v < softmax_split_vectors; ++v) negate<T>(data[v]);

@@ -3,6 +3,8 @@
 namespace bops {
 namespace {
 
+// Kernels compute with elements of type T, which y and dy have; those of dx may be narrower, of type Out.
+
 // exp(y) of log-softmax: the exponential with scale 1.
 template <typename T> __device__ __forceinline__ accumulator_t<T> exponential_of(accumulator_t<T> y, const exponential<T> &e) {
     if constexpr (sizeof(T) == 2) return power_of_two(y * e.scale.log2_high);
@@ -43,7 +45,8 @@ __device__ __forceinline__ void add_terms(const Y &y, const Dy &dy, bool is_log,
 template <typename T, int vec_bytes, int vectors, bool streamed = true, typename Y, typename Dy, typename There, typename Sum, typename To>
 __device__ __forceinline__ void finish(const Y &y, const Dy &dy, const softmax_arguments<accumulator_t<T>> &a, const There &is_there,
                                        const Sum &sum_of, const To &to) {
-    constexpr int width = vec_bytes / int(sizeof(T));
+    using Out = std::remove_pointer_t<decltype(to(0))>;
+    constexpr int width = vec_bytes / int(sizeof(T)), out_bytes = width * int(sizeof(Out));
     accumulator_t<T> p[width], q[width];
     if (a.is_log) {
         const exponential<T> e = {a.scale};
@@ -53,7 +56,7 @@ __device__ __forceinline__ void finish(const Y &y, const Dy &dy, const softmax_a
             unpack<T>(dy[v], q);
 #pragma unroll
             for (int i = 0; i < width; ++i) q[i] = a.signed_scale * fma(-exponential_of<T>(p[i], e), sum_of(i), q[i]);
-            if (is_there(v)) store<vec_bytes, streamed>(to(v), pack<T, vec_bytes>(q));
+            if (is_there(v)) store<out_bytes, streamed>(to(v), pack<Out, out_bytes>(q));
         }
     } else {
 #pragma unroll
@@ -62,7 +65,7 @@ __device__ __forceinline__ void finish(const Y &y, const Dy &dy, const softmax_a
             unpack<T>(dy[v], q);
 #pragma unroll
             for (int i = 0; i < width; ++i) q[i] = a.signed_scale * p[i] * (q[i] - sum_of(i));
-            if (is_there(v)) store<vec_bytes, streamed>(to(v), pack<T, vec_bytes>(q));
+            if (is_there(v)) store<out_bytes, streamed>(to(v), pack<Out, out_bytes>(q));
         }
     }
 }
@@ -70,7 +73,7 @@ __device__ __forceinline__ void finish(const Y &y, const Dy &dy, const softmax_a
 // ---- rows resident: a row in registers --------------------------------------------------------------------------------------
 
 // A block is (threads of a row, rows), or a part of the cluster that holds one row. whole: every vector of every thread exists.
-template <typename T, int vec_bytes, int vectors, bool whole, bool clustered> __global__ void __launch_bounds__(softmax_threads_limit)
+template <typename T, int vec_bytes, int vectors, bool whole, bool clustered, typename Out> __global__ void __launch_bounds__(softmax_threads_limit)
     softmax_backward_rows_resident(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     if (clustered && !has_sm_90) return;
     using A = accumulator_t<T>;
@@ -125,7 +128,7 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool clustered> __
 
     // 3. Its gradient.
     if (vectors > 2) keep_packed<T>(y), keep_packed<T>(dy);
-    T *const dx = static_cast<T *>(a.out) + row_offset(row, a.strides[2], a.extent1, a.extent2);
+    Out *const dx = static_cast<Out *>(a.out) + row_offset(row, a.strides[2], a.extent1, a.extent2);
     finish<T, vec_bytes, vectors, streamed>(
         y, dy, a, [&](int v) { return has_row && is_column(v); }, [&](int) { return sum[0]; }, [&](int v) { return dx + column(v); });
 }
@@ -134,7 +137,7 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool clustered> __
 
 // y lies in shared memory, dy in registers, so that two blocks of the longest rows share a multiprocessor. Every thread reads the vectors
 // that it copied itself.
-template <typename T, int vectors> __global__ void __launch_bounds__(softmax_threads_limit, 2)
+template <typename T, int vectors, typename Out> __global__ void __launch_bounds__(softmax_threads_limit, 2)
     softmax_backward_rows_shared(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T));
@@ -185,7 +188,7 @@ template <typename T, int vectors> __global__ void __launch_bounds__(softmax_thr
     warp_sum(sum, 16);
 
     // 3. Its gradient.
-    T *const dx = static_cast<T *>(a.out) + row_offset(row, a.strides[2], a.extent1, a.extent2);
+    Out *const dx = static_cast<Out *>(a.out) + row_offset(row, a.strides[2], a.extent1, a.extent2);
     keep_packed<T>(dy);
 #pragma unroll
     for (int v = 0; v < vectors; ++v) {
@@ -232,7 +235,7 @@ template <typename A> __global__ void __launch_bounds__(softmax_merge_threads)
     }
 }
 
-template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_split_threads)
+template <typename T, int vec_bytes, typename Out> __global__ void __launch_bounds__(softmax_split_threads)
     softmax_backward_rows_split_apply(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     const uint64_t items = a.outer * a.chunks;
     for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) {
@@ -241,7 +244,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
         chunk.load(y, a, 0);
         chunk.load(dy, a, 1);
         const auto sum = a.totals[chunk.row];
-        T *const dx = static_cast<T *>(a.out) + row_offset(uint32_t(chunk.row), a.strides[2], a.extent1, a.extent2);
+        Out *const dx = static_cast<Out *>(a.out) + row_offset(uint32_t(chunk.row), a.strides[2], a.extent1, a.extent2);
         finish<T, vec_bytes, softmax_split_vectors>(
             y, dy, a, [&](int v) { return chunk.has(v); }, [&](int) { return sum; }, [&](int v) { return dx + chunk.column(v); });
     }
@@ -255,7 +258,7 @@ template <int vec_bytes, int vectors> struct channel_bounds {
     static constexpr int blocks = vec_bytes == 16 && vectors == 4 ? 3 : 1;
 };
 
-template <typename T, int vec_bytes, int vectors>
+template <typename T, int vec_bytes, int vectors, typename Out>
 __global__ void __launch_bounds__(channel_bounds<vec_bytes, vectors>::threads, channel_bounds<vec_bytes, vectors>::blocks)
     softmax_backward_channels_resident(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
@@ -290,7 +293,7 @@ __global__ void __launch_bounds__(channel_bounds<vec_bytes, vectors>::threads, c
 
     // 3. Their gradient.
     if (vectors > 2) keep_packed<T>(y), keep_packed<T>(dy);
-    T *const dx = static_cast<T *>(a.out) + offset(2);
+    Out *const dx = static_cast<Out *>(a.out) + offset(2);
     finish<T, vec_bytes, vectors>(
         y, dy, a, is_element, [&](int i) { return sum[i]; }, [&](int v) { return dx + uint64_t(v * along) * a.steps[2]; });
 }
@@ -303,7 +306,7 @@ constexpr int channel_shared_vectors = 16;
 template <typename T> constexpr int channel_parked_vectors = sizeof(T) == 2 ? 10 : 0; // of dy, in shared memory
 
 // 512 threads of one block, or of two with one tile of 16-bit elements each, share a multiprocessor.
-template <typename T> __global__ void __launch_bounds__(softmax_threads_limit, 1)
+template <typename T, typename Out> __global__ void __launch_bounds__(softmax_threads_limit, 1)
     softmax_backward_channels_shared(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     constexpr int width = 16 / int(sizeof(T)), vectors = channel_shared_vectors, parked = channel_parked_vectors<T>, kept = vectors - parked;
     if (a.overlaps) follow_previous();
@@ -351,7 +354,7 @@ template <typename T> __global__ void __launch_bounds__(softmax_threads_limit, 1
 
     // 3. Their gradient.
     keep_packed<T>(held);
-    T *dx = static_cast<T *>(a.out) + offset(2);
+    Out *dx = static_cast<Out *>(a.out) + offset(2);
     finish<T, 16, vectors>(
         y, dy, a, is_element, [&](int i) { return sum[i]; }, [&](int v) { return dx + uint64_t(v * along) * a.steps[2]; });
 }
@@ -407,7 +410,7 @@ template <typename A> __global__ void __launch_bounds__(softmax_merge_threads)
     }
 }
 
-template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_split_threads)
+template <typename T, int vec_bytes, typename Out> __global__ void __launch_bounds__(softmax_split_threads)
     softmax_backward_channels_split_apply(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     constexpr int width = vec_bytes / int(sizeof(T));
     const uint64_t items = channel_items(a, width);
@@ -415,7 +418,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
         const channel_chunk<T, vec_bytes> chunk(item, a.inner, a.chunks);
         if (!chunk.has(a.inner)) continue;
         const T *const y = static_cast<const T *>(a.in[0]) + chunk.offset(a, 0), *const dy = static_cast<const T *>(a.in[1]) + chunk.offset(a, 1);
-        T *const dx = static_cast<T *>(a.out) + chunk.offset(a, 2);
+        Out *const dx = static_cast<Out *>(a.out) + chunk.offset(a, 2);
         accumulator_t<T> sum[width];
 #pragma unroll
         for (int i = 0; i < width; ++i) sum[i] = a.totals[chunk.block * a.inner + chunk.vector * width + i];
@@ -433,8 +436,9 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(softmax_s
 // ---- host -----------------------------------------------------------------------------------------------------------------
 
 // Runs action(kernel, shape, arguments) for every kernel of the choice, in order; stops at the first failure.
-template <typename T, typename Action> bops_status for_kernels(const bops_softmax_backward_params &p, const bops_softmax_backward_operands &o,
-                                                               const bops_softmax_choice &c, void *workspace, const Action &action) {
+template <typename T, typename Out, typename Action> bops_status for_kernels(const bops_softmax_backward_params &p,
+                                                                             const bops_softmax_backward_operands &o, const bops_softmax_choice &c,
+                                                                             void *workspace, const Action &action) {
     using A = accumulator_t<T>;
     softmax_arguments<A> a = {};
     a.outer = p.outer, a.dim = p.dim, a.inner = p.inner, a.extent1 = p.extent1, a.extent2 = p.extent2;
@@ -455,16 +459,16 @@ template <typename T, typename Action> bops_status for_kernels(const bops_softma
                     const bool whole = uint64_t(c.across) * c.vectors * c.cluster * (vec_bytes / sizeof(T)) == p.dim;
                     const auto resident = [&](auto vectors) -> bops_status {
                         constexpr int n = decltype(vectors)::value;
-                        constexpr bool wide = vec_bytes == 16;
-                        constexpr bool has_cluster = wide && n == 8, has_block = !has_cluster || sizeof(T) == 2;
+                        constexpr bool wide = vec_bytes == 16 && std::is_same_v<T, Out>;
+                        constexpr bool has_cluster = vec_bytes == 16 && n == 8, has_block = !has_cluster || sizeof(T) == 2;
                         if constexpr (has_cluster)
                             if (c.cluster > 1)
-                                return whole ? action(softmax_backward_rows_resident<T, vec_bytes, n, wide, true>, shape, a)
-                                             : action(softmax_backward_rows_resident<T, vec_bytes, n, false, true>, shape, a);
+                                return whole ? action(softmax_backward_rows_resident<T, vec_bytes, n, wide, true, Out>, shape, a)
+                                             : action(softmax_backward_rows_resident<T, vec_bytes, n, false, true, Out>, shape, a);
                         if constexpr (has_block)
                             if (c.cluster == 1)
-                                return whole ? action(softmax_backward_rows_resident<T, vec_bytes, n, wide, false>, shape, a)
-                                             : action(softmax_backward_rows_resident<T, vec_bytes, n, false, false>, shape, a);
+                                return whole ? action(softmax_backward_rows_resident<T, vec_bytes, n, wide, false, Out>, shape, a)
+                                             : action(softmax_backward_rows_resident<T, vec_bytes, n, false, false, Out>, shape, a);
                         return bops_status(cudaErrorInvalidValue);
                     };
                     if constexpr (vec_bytes == 16) {
@@ -477,13 +481,13 @@ template <typename T, typename Action> bops_status for_kernels(const bops_softma
                     }
                 }
                 if constexpr (vec_bytes == 16 && sizeof(T) == 4)
-                    if (c.variant == BOPS_SOFTMAX_ROWS_SHARED) return action(softmax_backward_rows_shared<T, 8>, shape, a);
+                    if (c.variant == BOPS_SOFTMAX_ROWS_SHARED) return action(softmax_backward_rows_shared<T, 8, Out>, shape, a);
                 if (c.variant == BOPS_SOFTMAX_CHANNELS_RESIDENT) {
                     if constexpr (vec_bytes == 16) {
-                        if (c.vectors == 4) return action(softmax_backward_channels_resident<T, vec_bytes, 4>, shape, a);
-                        if (c.vectors == 8) return action(softmax_backward_channels_resident<T, vec_bytes, 8>, shape, a);
+                        if (c.vectors == 4) return action(softmax_backward_channels_resident<T, vec_bytes, 4, Out>, shape, a);
+                        if (c.vectors == 8) return action(softmax_backward_channels_resident<T, vec_bytes, 8, Out>, shape, a);
                     } else {
-                        if (c.vectors == 16) return action(softmax_backward_channels_resident<T, vec_bytes, 16>, shape, a);
+                        if (c.vectors == 16) return action(softmax_backward_channels_resident<T, vec_bytes, 16, Out>, shape, a);
                     }
                     return bops_status(cudaErrorInvalidValue);
                 }
@@ -491,7 +495,7 @@ template <typename T, typename Action> bops_status for_kernels(const bops_softma
                     if (c.variant == BOPS_SOFTMAX_CHANNELS_SHARED) {
                         launch_shape whole = shape;
                         whole.shared_bytes += c.threads * (channel_shared_vectors + channel_parked_vectors<T>)*16;
-                        return action(softmax_backward_channels_shared<T>, whole, a);
+                        return action(softmax_backward_channels_shared<T, Out>, whole, a);
                     }
             }
             const bool is_rows = c.variant == BOPS_SOFTMAX_ROWS_SPLIT;
@@ -502,15 +506,21 @@ template <typename T, typename Action> bops_status for_kernels(const bops_softma
             merge.block = dim3(softmax_merge_threads);
             status = is_rows ? action(softmax_backward_rows_split_merge<A>, merge, a) : action(softmax_backward_channels_split_merge<A>, merge, a);
             if (status) return status;
-            return is_rows ? action(softmax_backward_rows_split_apply<T, vec_bytes>, shape, a)
-                           : action(softmax_backward_channels_split_apply<T, vec_bytes>, shape, a);
+            return is_rows ? action(softmax_backward_rows_split_apply<T, vec_bytes, Out>, shape, a)
+                           : action(softmax_backward_channels_split_apply<T, vec_bytes, Out>, shape, a);
         }
     });
 }
 
 template <typename Action> bops_status for_kernels(const bops_softmax_backward_params &p, const bops_softmax_backward_operands &o,
                                                    const bops_softmax_choice &c, bops_dtype dtype, void *workspace, const Action &action) {
-    return for_float(dtype, [&](auto tag) { return for_kernels<typename decltype(tag)::type>(p, o, c, workspace, action); });
+    if (p.dx_dtype != dtype)
+        return p.dx_dtype == BOPS_F16 ? for_kernels<float, __half>(p, o, c, workspace, action)
+                                      : for_kernels<float, __nv_bfloat16>(p, o, c, workspace, action);
+    return for_float(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        return for_kernels<T, T>(p, o, c, workspace, action);
+    });
 }
 
 } // namespace

@@ -25,7 +25,7 @@ import golden_channel_norm
 import golden_local_response_norm
 
 DTYPES = ["f32", "f16", "bf16", "f64"]
-MAX_FILE_BYTES, MAX_TOTAL_BYTES = 1_200_000, 8_000_000
+MAX_FILE_BYTES, MAX_TOTAL_BYTES = 1_200_000, 8_500_000
 PYTORCH = f"PyTorch {torch.__version__.split('+')[0]} in float64 on the CPU"
 DIGITS = f"mpmath {mpmath.__version__} with 50 digits, compared with {PYTORCH}"
 mpmath.mp.dps = 50
@@ -326,37 +326,48 @@ def softmax_backward(y, dy, axis, log, scale):
     return scale * y * (dy - (dy * y).sum(axis=axis, keepdims=True))
 
 
-def softmax_case(folder, data_name, data, dtype, axis, *, dims=None, log=False, scale=1.0):
-    """Forward, and backward from forward's output rounded to the dtype."""
+def softmax_case(folder, data_name, data, dtype, axis, *, dims=None, log=False, scale=1.0, output=None):
+    """Forward, and backward from forward's output rounded to the dtype of the output, by default that of x."""
     options = [data_name, dtype, f"axis{axis}"] + (["log"] if log else []) + ([f"scale{scale:g}"] if scale != 1 else [])
+    options += [f"to_{output}"] if output else []
+    of_y = output or dtype
     files = ["-".join([name] + options) + ".safetensors" for name in ("softmax", "softmax_backward")]
     assert not written.keys() & set(files), f"{files} twice"
     rng = np.random.default_rng(zlib.crc32(files[0].encode()))
     x = data(rng)
     x = x[0] if isinstance(x, tuple) else x
     x = case_file.rounded(x.reshape(dims or x.shape), dtype)
-    dy = case_file.rounded(rng.standard_normal(x.shape), dtype)
+    dy = case_file.rounded(rng.standard_normal(x.shape), of_y)
 
     t = torch.from_numpy(x).requires_grad_()
     torch_y = (F.log_softmax if log else F.softmax)(scale * t, axis)
     (torch_dx,) = torch.autograd.grad((torch_y * torch.from_numpy(dy)).sum(), t)
     y = torch_y.detach().numpy()
+    if output:
+        # What PyTorch makes of x in its own type and of that type of the output.
+        narrow = torch.from_numpy(x).to({"f16": torch.float16, "bf16": torch.bfloat16}[dtype]).requires_grad_()
+        own = (F.log_softmax if log else F.softmax)(scale * narrow.to(torch.float32) if scale != 1 else narrow, axis, dtype=torch.float32)
+        own.backward(torch.from_numpy(dy).to(torch.float32))
+        assert own.dtype == torch.float32 and narrow.grad.dtype == narrow.dtype
+        assert np.allclose(own.detach().numpy(), y, rtol=1e-5, atol=1e-6), f"{files[0]}: y differs from PyTorch's"
+        assert np.allclose(narrow.grad.double().numpy(), torch_dx.numpy(), rtol=1e-2, atol=1e-3), f"{files[1]}: dx differs from PyTorch's"
     # Autograd multiplies infinities by 0 where an element is hidden.
     is_same = np.isclose(softmax_backward(y, dy, axis, log, scale), torch_dx.numpy(), rtol=1e-9, atol=1e-9 * np.abs(dy).sum())
     assert (is_same | ~np.isfinite(x)).all(), f"{files[1]}: dx differs from autograd"
     if dtype == "f64":
         y = exact_softmax(x, axis, log, scale)
         assert np.allclose(y, torch_y.detach().numpy(), rtol=1e-12, atol=1e-12 * np.abs(x[np.isfinite(x)]).max(initial=1))
-    saved = case_file.rounded(y, dtype)
+    saved = case_file.rounded(y, of_y)
     operands = [many_digits(saved), many_digits(dy)] if dtype == "f64" else [saved, dy]
     dx = softmax_backward(*operands, axis, log, scale).astype(np.float64)
 
-    tensor = {"dtype": dtype, "dims": list(x.shape)}
+    tensor, tensor_y = ({"dtype": of, "dims": list(x.shape)} for of in (dtype, of_y))
     rest = {"axis": axis} | ({"log": True} if log else {}) | ({"scale": scale} if scale != 1 else {})
+    forward, backward = ({"output": output}, {"input": dtype}) if output else ({}, {})
     source = (DIGITS if dtype == "f64" else PYTORCH) + ("; images of scikit-learn's load_digits" if data_name == "digits" else "")
     for file, name, descriptor, inputs, outputs in (
-        (files[0], "softmax", {"x": tensor} | rest, {"x": (dtype, x)}, {"y": y}),
-        (files[1], "softmax_backward", {"y": tensor} | rest, {"y": (dtype, saved), "dy": (dtype, dy)}, {"dx": dx}),
+        (files[0], "softmax", {"x": tensor} | rest | forward, {"x": (dtype, x)}, {"y": y}),
+        (files[1], "softmax_backward", {"y": tensor_y} | rest | backward, {"y": (of_y, saved), "dy": (of_y, dy)}, {"dx": dx}),
     ):
         size = case_file.write(os.path.join(folder, file), name, descriptor, source, inputs, outputs)
         assert size <= MAX_FILE_BYTES, f"{file}: {size} bytes"
@@ -381,6 +392,12 @@ def softmax_cases(folder):
         make("one3x1", normal(3, 1), t, 1)
         make("image1x40x2x3x3", normal(20, 36), t, 1, dims=(1, 40, 2, 3, 3))
     make("odd2x4097", normal(2, 4097), "f32", 1, log=True)
+    for t in ("f16", "bf16"):
+        for log in (False, True):
+            make("digits", digits(12), t, 1, log=log, output="f32")
+            make("large_mean", large_mean(3, 129), t, 1, log=log, output="f32")
+            make("image2x5x3x7", normal(6, 35), t, 1, dims=(2, 5, 3, 7), log=log, output="f32")
+        make("odd7x17", normal(7, 17), t, 1, scale=-0.7, output="f32")
 
 
 def main():

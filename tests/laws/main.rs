@@ -305,6 +305,7 @@ fn rows_and_axes(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("axis past the rank", SoftmaxDescriptor::new(x(&[2, 3]), 2).err());
     add("scale NaN", SoftmaxDescriptor::new(x(&[2, 3]), 1).and_then(|d| d.scale(f64::NAN)).err());
     add("scale beyond f32", SoftmaxDescriptor::new(x(&[2, 3]), 1).and_then(|d| d.scale(1e39)).err());
+    add("an output of f64", SoftmaxDescriptor::new(x(&[2, 3]), 1).and_then(|d| d.output(DType::F64)).err());
     add("eps that is zero in f32", plain.clone().eps(1e-50).err());
     add(
         "no gradient",

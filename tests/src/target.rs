@@ -30,6 +30,20 @@ pub struct Target {
 /// A plan, once it has been made. Its lock is held meanwhile, so that nobody else makes the same one.
 type KeptPlan = Arc<Mutex<Option<AnyPlan>>>;
 
+/// Keeps libwayland quiet, which Vulkan drivers load without drawing: where no desktop session has set XDG_RUNTIME_DIR, it prints an error for
+/// each instance of wgpu that callers of the library make, as tools and tests do. The library's own instance does without Wayland.
+///
+/// # Safety
+/// - No other thread runs: this is the first call of `main`.
+pub unsafe fn quiet_drivers() {
+    const VARIABLE: &str = "XDG_RUNTIME_DIR";
+    if std::env::var_os(VARIABLE).is_none() {
+        // No folder at all: a file called `wayland-0` in one that everybody may write to would be a server to connect to.
+        // SAFETY: nobody reads the environment meanwhile, since no other thread runs.
+        unsafe { std::env::set_var(VARIABLE, "/nonexistent") };
+    }
+}
+
 /// Every target, present or not.
 pub static TARGETS: LazyLock<Vec<Target>> = LazyLock::new(|| {
     let of = |name, backend, device| Target {

@@ -264,7 +264,7 @@ const FORWARD_CONTRACTS: &[Contract] = &[Contract {
 
 const BACKWARD_CONTRACTS: &[Contract] = &[Contract {
     outputs: &["dx"],
-    budget: "u_o |dx| + u_A (16 + 4 beta max|log2 d|) (|dy| d^-beta + 2 alpha beta / size |x| sum|dy x d^(-beta - 1)|); CUDA's of f32, f16 and bf16: 2^-149 for each term of the sum more",
+    budget: "u_o |dx| + u_A (16 + 4 beta max|log2 d|) (|dy| d^-beta + 2 alpha beta / size |x| sum|dy x d^(-beta - 1)|); CUDA's of f32, f16 and bf16: 2^-150 2 alpha beta / size |x| for each term of the sum more",
     why: "It adds the absolute values of terms that cancel, and takes the largest |log2 d| of the window for all.",
 }];
 
@@ -316,9 +316,13 @@ fn expect_backward(
             let is_finite = |value: &f64| value.is_finite();
             let factors = window.clone().chain([c]).map(|c| fields.factor(d[c]));
             let factor = factors.filter(is_finite).fold(0.0, f64::max);
-            // CUDA's f32 rounds each term next to 0 to a multiple of 2^-149, the last bit of 2^-125.
+            // On CUDA a term is a product in f32, dy d^-beta times x / d. Below 2^-126 it is rounded to the nearest multiple of 2^-149: by up to
+            // 2^-150 = u_A 2^-126, however small it is, where `factor` allows for errors relative to it. Sums of such terms are exact. That of x, up
+            // to 2^60, makes it matter: x = 2^40, dy = 2^-50, alpha = 1, beta = 0.75 and 5 channels give terms of 2^-150 and a dx of -2^-111, but
+            // budgets of 2^-124 without this summand. What underflows before, dy d^-beta, is off by 2^-150, and x / d, with which it is multiplied,
+            // times the slope and the x of any channel in its window is at most 2 beta: that is below 2^-126.
             let is_rounded = backend == Backend::Cuda && dtype != DType::F64;
-            let rounding = if is_rounded { window.len() as f64 * 2f64.powi(-125) } else { 0.0 };
+            let rounding = if is_rounded { window.len() as f64 * 2f64.powi(-126) } else { 0.0 };
             let terms: f64 = window.map(term).filter(is_finite).sum();
             let own = dy[i].abs() * d[c].powf(-fields.beta) + slope * x[i].abs() * terms;
             budgets[i] =

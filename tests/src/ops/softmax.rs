@@ -45,19 +45,24 @@ struct Form {
     axis: usize,
     log: bool,
     scale: f64,
+    /// The type of y, if it is another one than that of x.
+    output: Option<DType>,
     /// The layout of y, and of dy in backward.
     y: Option<TensorDesc>,
 }
 
 impl Form {
     fn plain(x: TensorDesc, axis: usize) -> Self {
-        Self { x, axis, log: false, scale: 1.0, y: None }
+        Self { x, axis, log: false, scale: 1.0, output: None, y: None }
     }
 
     fn forward(&self) -> Result<SoftmaxDescriptor, Error> {
         let mut descriptor = SoftmaxDescriptor::new(self.x, self.axis)?.scale(self.scale)?;
         if self.log {
             descriptor = descriptor.log()?;
+        }
+        if let Some(output) = self.output {
+            descriptor = descriptor.output(output)?;
         }
         match self.y {
             Some(y) => descriptor.y(y),
@@ -198,6 +203,79 @@ fn layouts(dtype: DType) -> Vec<(Form, bool)> {
     forms
 }
 
+/// x of 16 bits and y of f32: every kernel that reads the one, or writes dx, with every access of either.
+fn widening(dtype: DType) -> Vec<(Form, Data, bool)> {
+    let mut forms = Vec::new();
+    let mut add = |form: Form, data: Data, core: bool| {
+        forms.push((Form { output: Some(DType::F32), ..form }, data, core));
+    };
+    for (x, axis) in [(dense(dtype, &[6, 256]), 1), (dense(dtype, &[2, 30, 34]), 1)] {
+        for log in [false, true] {
+            for scale in [1.0, 0.1118, -1.0, 0.0] {
+                add(Form { log, scale, ..Form::plain(x, axis) }, Data::Normal, scale == 1.0 || scale == -1.0);
+            }
+        }
+    }
+    add(Form::plain(dense(dtype, &[]), 0), Data::Normal, true);
+    let rows = [[1, 1], [3, 2], [3, 9], [7, 17], [5, 127], [5, 128], [5, 1023], [3, 2048], [129, 1000], [140, 4096]];
+    let long = [[2, 4097], [3, 12288], [1, 16384], [2, 16392], [100, 32776], [2, 100_003], [1, 262_144]];
+    for dims in rows.into_iter().chain(long).chain([[65537, 3], [0, 16], [16, 0]]) {
+        let core = [[7, 17], [5, 128], [2, 4097], [100, 32776], [0, 16]].contains(&dims);
+        add(Form::plain(dense(dtype, &dims), 1), Data::Normal, core);
+        if [17, 2048, 32776].contains(&dims[1]) {
+            add(Form { log: true, ..Form::plain(dense(dtype, &dims), 1) }, Data::Normal, false);
+        }
+    }
+    let channels: [(&[u64], bool); 13] = [
+        (&[2, 21, 16, 16], true),
+        (&[3, 5, 7], true),
+        (&[2, 300, 130], true),
+        (&[2, 1, 40], false),
+        (&[1, 4, 4096], false),
+        (&[2, 8, 2048], false),
+        (&[1, 16, 1000], false),
+        (&[1, 17, 1001], false),
+        (&[2, 64, 128], false),
+        (&[1, 1000, 64], false),
+        (&[1, 2048, 12], false),
+        (&[1, 5000, 65], false),
+        (&[1, 5000, 64], true),
+    ];
+    for (dims, core) in channels {
+        for log in [false, true] {
+            add(Form { log, ..Form::plain(dense(dtype, dims), 1) }, Data::Normal, core);
+        }
+    }
+    // Layouts of one and of the other, promises that allow accesses of 4, 2 and 1 elements.
+    let (x, apart) = (dense(dtype, &[6, 64]), strided(dtype, &[6, 64], &[72, 1]));
+    let y = |strides: &[u64]| Some(strided(DType::F32, &[6, 64], strides));
+    add(Form::plain(apart, 1), Data::Normal, true);
+    add(Form { y: y(&[72, 1]), ..Form::plain(x, 1) }, Data::Normal, true);
+    add(Form { y: y(&[65, 1]), ..Form::plain(x, 1) }, Data::Normal, false);
+    add(Form::plain(strided(dtype, &[6, 64], &[66, 1]), 1), Data::Normal, false);
+    for bytes in [8, 4, 2] {
+        add(Form::plain(x.align(bytes).expect("a promise"), 1), Data::Normal, bytes == 2);
+        let y = y(&[64, 1]).map(|y| y.align(bytes.max(4)).expect("a promise"));
+        add(Form { y, ..Form::plain(x, 1) }, Data::Normal, false);
+    }
+    add(Form::plain(channels_last(dtype, &[2, 21, 5, 3]), 1), Data::Normal, true);
+    add(Form::plain(channels_last(dtype, &[2, 64, 6, 6]), 2), Data::Normal, false);
+    add(Form::plain(strided(dtype, &[3, 10, 4, 8], &[1000, 48, 12, 1]), 1), Data::Normal, true);
+    add(Form::plain(strided(dtype, &[6, 40], &[0, 1]), 1), Data::Normal, true);
+    add(Form::plain(strided(dtype, &[5, 33], &[66, 2]), 1), Data::Normal, false);
+    for dims in huge_shapes() {
+        add(Form::plain(dense(dtype, &dims), 1), Data::Huge, false);
+    }
+    for data in Data::ALL.into_iter().filter(|data| *data != Data::Normal) {
+        for dims in [&[4, 300][..], &[2, 21, 20], &[3, 40_001], &[1, 5000, 12]] {
+            for log in [false, true] {
+                add(Form { log, ..Form::plain(dense(dtype, dims), 1) }, data, false);
+            }
+        }
+    }
+    forms
+}
+
 /// Every form with the data it runs on, and whether it runs in every mode.
 fn forms() -> Vec<(Form, Data, bool)> {
     let mut forms = Vec::new();
@@ -267,6 +345,9 @@ fn forms() -> Vec<(Form, Data, bool)> {
                 }
             }
         }
+    }
+    for dtype in [DType::F16, DType::BF16] {
+        forms.extend(widening(dtype));
     }
     // f16 differs from bf16 only in how elements are read and written.
     let is_special = |data| matches!(data, Data::Large | Data::Huge);
@@ -495,7 +576,9 @@ fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
         ("last axis", rows.clone()),
         ("log, last axis", Form { log: true, ..rows.clone() }),
         ("scale", Form { scale: 0.125, ..rows.clone() }),
-        ("negative scale", Form { scale: -1.0, ..rows }),
+        ("negative scale", Form { scale: -1.0, ..rows.clone() }),
+        ("y of f32", Form { output: Some(DType::F32), ..rows }),
+        ("channels, y of f32", Form { output: Some(DType::F32), ..image.clone() }),
         ("rows apart", Form::plain(strided(dtype, &[64, 1024], &[2048, 1]), 1)),
         ("one row of 262144", Form::plain(dense(dtype, &[1, 262144]), 1)),
         ("100000 rows of 8", Form::plain(dense(dtype, &[100_000, 8]), 1)),

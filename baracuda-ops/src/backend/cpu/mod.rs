@@ -12,6 +12,7 @@ use super::Located;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::MAX_SLOTS;
+use crate::narrow::{single, to_usize};
 use crate::plan::Slot;
 use crate::tensor::TensorDesc;
 
@@ -56,10 +57,10 @@ impl Memory {
     pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let wishes = Wishes::of_buffer(self, offset, bytes.len() as u64, true);
         let _loan = wishes.grant("write")?;
-        assert!(offset as usize + bytes.len() <= self.0.bytes);
+        assert!(offset.saturating_add(bytes.len() as u64) <= self.0.bytes as u64);
         // SAFETY: the range lies in the allocation and the loan keeps others out.
         unsafe {
-            let start = self.0.start.as_ptr().add(offset as usize);
+            let start = self.0.start.as_ptr().add(to_usize(offset));
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), start, bytes.len());
         }
         Ok(())
@@ -69,10 +70,10 @@ impl Memory {
     pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let wishes = Wishes::of_buffer(self, offset, bytes.len() as u64, false);
         let _loan = wishes.grant("download")?;
-        assert!(offset as usize + bytes.len() <= self.0.bytes);
+        assert!(offset.saturating_add(bytes.len() as u64) <= self.0.bytes as u64);
         // SAFETY: the range lies in the allocation and the loan keeps writers out.
         unsafe {
-            let start = self.0.start.as_ptr().add(offset as usize);
+            let start = self.0.start.as_ptr().add(to_usize(offset));
             std::ptr::copy_nonoverlapping(start, bytes.as_mut_ptr(), bytes.len());
         }
         Ok(())
@@ -142,7 +143,7 @@ impl Tensor<'_> {
     /// The element `offset` elements after the first.
     pub(crate) fn load(&self, offset: u64) -> f64 {
         assert!(offset < self.elements);
-        let at = offset as usize;
+        let at = to_usize(offset);
         // SAFETY: the generic check proved that `elements` elements lie at `start`, aligned for their type, and
         // every bit pattern is a value.
         unsafe {
@@ -162,14 +163,19 @@ impl Tensor<'_> {
     ///
     /// # Safety
     /// - No other thread reads or writes that element meanwhile.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "counts are whole numbers in the range of their type"
+    )]
     pub(crate) unsafe fn store(&self, offset: u64, value: f64) {
         assert!(offset < self.elements);
-        let at = offset as usize;
+        let at = to_usize(offset);
         // SAFETY: as in `load`; the operand is an output, hence writable, and the caller is alone at this element.
         unsafe {
             match self.desc.dtype() {
                 DType::F64 => *self.start.cast::<f64>().as_ptr().add(at) = value,
-                DType::F32 => *self.start.cast::<f32>().as_ptr().add(at) = value as f32,
+                DType::F32 => *self.start.cast::<f32>().as_ptr().add(at) = single(value),
                 DType::F16 => *self.start.cast::<f16>().as_ptr().add(at) = f16::from_f32(to_odd(value)),
                 DType::BF16 => *self.start.cast::<bf16>().as_ptr().add(at) = bf16::from_f32(to_odd(value)),
                 DType::I64 => *self.start.cast::<i64>().as_ptr().add(at) = value as i64,
@@ -183,7 +189,7 @@ impl Tensor<'_> {
 /// Rounds to the nearest value of a type, ties to even, as a store would.
 pub(crate) fn rounded(dtype: DType, value: f64) -> f64 {
     match dtype {
-        DType::F32 => f64::from(value as f32),
+        DType::F32 => f64::from(single(value)),
         DType::F16 => f16::from_f32(to_odd(value)).to_f64(),
         DType::BF16 => bf16::from_f32(to_odd(value)).to_f64(),
         _ => value,
@@ -193,7 +199,7 @@ pub(crate) fn rounded(dtype: DType, value: f64) -> f64 {
 /// Rounds to f32 towards the neighbour with an odd significand, after which rounding to a type with fewer than half the bits gives
 /// what one rounding from f64 would (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
 fn to_odd(value: f64) -> f32 {
-    let nearest = value as f32;
+    let nearest = single(value);
     let (back, bits) = (f64::from(nearest), nearest.to_bits());
     if back == value || !nearest.is_finite() || bits & 1 == 1 {
         return nearest;

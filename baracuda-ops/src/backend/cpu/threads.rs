@@ -5,6 +5,7 @@
 //! another of that pool's tasks begun in its middle, as happens where runs compute in the caller's pool. Nor does a run rely on helpers:
 //! it ends where all of them are busy, where none could be started, and where a helper itself calls it.
 
+use crate::narrow::to_usize;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,7 +38,7 @@ pub(crate) fn for_each(tasks: u64, elements: u64, task: impl Fn(u64) + Sync) {
 pub(crate) fn map<T: Send + Sync>(tasks: u64, elements: u64, task: impl Fn(u64) -> T + Sync) -> Vec<T> {
     let results: Vec<OnceLock<T>> = (0..tasks).map(|_| OnceLock::new()).collect();
     for_each(tasks, elements, |i| {
-        results[i as usize].get_or_init(|| task(i));
+        results[to_usize(i)].get_or_init(|| task(i));
     });
     results.into_iter().filter_map(OnceLock::into_inner).collect()
 }

@@ -134,7 +134,7 @@ impl Device {
         if ordinal >= count {
             return Err(no_device(format!("the driver has {count} devices, number {ordinal} was asked for")));
         }
-        let ordinal = ordinal as c_int;
+        let ordinal = c_int::try_from(ordinal).map_err(|e| no_device(e.to_string()))?;
         let (mut device, mut context) = (0, ptr::null_mut());
         // SAFETY: the ordinal exists and the pointers are valid; the retained context is released in `Drop`.
         unsafe {
@@ -485,7 +485,7 @@ pub(crate) fn count() -> Result<u32> {
     let mut count = 0;
     // SAFETY: the driver is initialised and the pointer is valid.
     check("cuDeviceGetCount", unsafe { sys::cuDeviceGetCount(&mut count) })?;
-    Ok(count.max(0) as u32)
+    Ok(u32::try_from(count).unwrap_or(0))
 }
 
 fn no_device(reason: String) -> Error {
@@ -504,14 +504,15 @@ fn has_pools(device: CUdevice) -> Result<bool> {
 }
 
 fn props(device: CUdevice) -> Result<Props> {
-    let mut name = [0; 256];
+    const NAME_BYTES: c_int = 256;
+    let mut name = [0; NAME_BYTES.unsigned_abs() as usize];
     let mut driver = 0;
     // SAFETY: the device exists; the buffer holds its length; the pointer is valid.
     unsafe {
-        check("cuDeviceGetName", sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as c_int, device))?;
+        check("cuDeviceGetName", sys::cuDeviceGetName(name.as_mut_ptr(), NAME_BYTES, device))?;
         check("cuDriverGetVersion", sys::cuDriverGetVersion(&mut driver))?;
     }
-    let bytes = name.map(|c| c as u8);
+    let bytes = name.map(|c| c.to_ne_bytes()[0]);
     let name = CStr::from_bytes_until_nul(&bytes).map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
     let capability = 10 * get(device, attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
         + get(device, attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;

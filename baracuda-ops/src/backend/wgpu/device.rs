@@ -17,6 +17,7 @@ use super::text::{Numbers, Source};
 use crate::backend::cpu::threads;
 use crate::error::{Error, Result};
 use crate::memory::MAX_SLOTS;
+use crate::narrow::{to_usize, word};
 
 /// Storage buffers that one dispatch may bind: the operands of an op and its workspace.
 pub(super) const MAX_BINDINGS: usize = MAX_SLOTS;
@@ -319,10 +320,10 @@ impl Device {
         }
         // Copies move words: the bytes around stay as they are. The recorder is held all the while, so that another thread that writes
         // the other half of a word does so before or after.
-        let mut words = vec![0; (end - start) as usize];
+        let mut words = vec![0; to_usize(end - start)];
         let staged = self.stage(&mut recorder, memory, start, end)?;
         self.fetch(staged, 0, &mut words)?;
-        words[(offset - start) as usize..][..bytes.len()].copy_from_slice(bytes);
+        words[to_usize(offset - start)..][..bytes.len()].copy_from_slice(bytes);
         self.write_words(&mut recorder, memory, start, &words)
     }
 
@@ -344,7 +345,7 @@ impl Device {
     pub(crate) fn read(&self, memory: &Memory, offset: u64, bytes: &mut [u8]) -> Result<()> {
         let (start, end) = whole_words(offset, bytes);
         let staged = self.stage(&mut self.recorder(), memory, start, end)?;
-        self.fetch(staged, (offset - start) as usize, bytes)
+        self.fetch(staged, to_usize(offset - start), bytes)
     }
 
     /// Submits a copy of the words from `start` to `end` to memory that the host can read.
@@ -454,7 +455,7 @@ impl Device {
         };
         // Drivers take long for each: they compile side by side, while other threads find what is known.
         let forms: Vec<_> = missing.iter().flat_map(|source| [(source, false), (source, true)]).collect();
-        let compile = |i: u64| self.compile(forms[i as usize].0, forms[i as usize].1);
+        let compile = |i: u64| self.compile(forms[to_usize(i)].0, forms[to_usize(i)].1);
         let compiled = threads::map(forms.len() as u64, u64::MAX, compile).into_iter().collect::<Result<Vec<_>>>()?;
         let mut known = lock();
         for (source, pair) in missing.into_iter().zip(compiled.chunks_exact(2)) {
@@ -484,14 +485,18 @@ impl Device {
         for (i, operand) in bound.iter().enumerate() {
             let read_only = !is_shared && operand.accessor.ends_with("_in");
             let ty = ::wgpu::BufferBindingType::Storage { read_only };
-            entries.push(buffer(1 + i as u32, ty, operand.element_bytes()));
+            entries.push(buffer(1 + word(i as u64), ty, operand.element_bytes()));
         }
-        let offsets_bytes = 4 * bound.len() as u32;
+        let offsets_bytes = 4 * word(bound.len() as u64);
         if numbers == Numbers::Uniform {
-            entries.push(buffer(1 + bound.len() as u32, ::wgpu::BufferBindingType::Uniform, offsets_bytes.into()));
+            entries.push(buffer(
+                1 + word(bound.len() as u64),
+                ::wgpu::BufferBindingType::Uniform,
+                offsets_bytes.into(),
+            ));
         }
         let immediate_size = match numbers {
-            Numbers::Immediate => source.params_bytes as u32 + offsets_bytes,
+            Numbers::Immediate => word(source.params_bytes) + offsets_bytes,
             Numbers::OffsetsImmediate => offsets_bytes,
             Numbers::Uniform => 0,
         };

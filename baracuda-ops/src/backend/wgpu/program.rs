@@ -13,6 +13,7 @@ use super::text::{MAX_IMMEDIATE_BYTES, Numbers, OperandText, Source};
 use crate::backend::{Located, Location};
 use crate::check::{Contract, WORKSPACE};
 use crate::error::{Error, Result};
+use crate::narrow::word;
 
 /// Chunks that kernels load and store at once, in words.
 const CHUNK_WORDS: u32 = 4;
@@ -294,7 +295,7 @@ impl<'a> Resolved<'a> {
             let (first, bytes) = (offset + skipped, end - offset);
             // Alignments are powers of two.
             let start = first & !(align - 1);
-            let words = ((first - start) / 4) as u32;
+            let words = word((first - start) / 4);
             let bytes = (first - start + part.unwrap_or(bytes)).next_multiple_of(4);
             self.form.has_whole_chunks &= !binding.has_chunks || words.is_multiple_of(CHUNK_WORDS);
             for (at, other) in self.step.bindings[..i].iter().enumerate() {
@@ -335,7 +336,7 @@ impl<'a> Resolved<'a> {
                 Some(range) => range.binding(),
                 None => whole(if number == 0 { params } else { offsets }.unwrap_or(&device.no_offsets)),
             };
-            ::wgpu::BindGroupEntry { binding: number as u32, resource: ::wgpu::BindingResource::Buffer(binding) }
+            ::wgpu::BindGroupEntry { binding: word(number as u64), resource: ::wgpu::BindingResource::Buffer(binding) }
         });
         device.device.create_bind_group(&::wgpu::BindGroupDescriptor {
             label: None,

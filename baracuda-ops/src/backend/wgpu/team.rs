@@ -1,6 +1,7 @@
 //! How rows are spread over threads.
 
 use super::device::Props;
+use crate::narrow::word;
 
 /// How the threads of a row meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +91,7 @@ impl Team {
         let mut numbers = *table.iter().find(fits)?;
         let is_thin = rows <= THIN_ROWS && row_chunks > 32 && row_chunks <= u64::from(props.max_threads.min(1024));
         if is_thin && numbers.1 > 1 {
-            numbers = ((row_chunks as u32).next_power_of_two(), 1, Keep::Values);
+            numbers = (word(row_chunks).next_power_of_two(), 1, Keep::Values);
         }
         let workgroup = if numbers.0 <= 32 { SHARED_WORKGROUP } else { numbers.0 };
         Some(Self::new(numbers, workgroup, props))

@@ -17,7 +17,7 @@ const PARAMS: &str = "@group(0) @binding(0) var<uniform> params: Params;";
 pub(super) const MAX_IMMEDIATE_BYTES: u32 = 256;
 
 /// What each accessor takes its binding for an array of: the type in its text, and what the least size of the binding follows from.
-const STORED: [(&str, &str); 31] = [
+const STORED: [(&str, &str); 35] = [
     ("chunks_f32_in", "vec4<f32>"),
     ("chunks_f32_out", "vec4<f32>"),
     ("chunks_in", "vec4<u32>"),
@@ -34,6 +34,8 @@ const STORED: [(&str, &str); 31] = [
     ("fours_half_out", "u32"),
     ("halves_in", "u32"),
     ("halves_out", "atomic<u32>"),
+    ("narrowed_halves_out", "atomic<u32>"),
+    ("narrowed_pairs_out", "vec2<u32>"),
     ("pairs_half_in", "vec2<u32>"),
     ("pairs_half_out", "vec2<u32>"),
     ("pairs_in", "vec2<u32>"),
@@ -47,6 +49,8 @@ const STORED: [(&str, &str); 31] = [
     ("statistics_out", "f32"),
     ("values_f32_in", "u32"),
     ("values_half_in", "u32"),
+    ("widened_halves_in", "u32"),
+    ("widened_pairs_in", "vec2<u32>"),
     ("words_in", "u32"),
     ("words_out", "u32"),
 ];

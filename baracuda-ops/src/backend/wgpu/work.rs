@@ -5,6 +5,7 @@ use super::program::{Binding, Place, Program, StepBuilder};
 use crate::backend::{Device, DeviceKind, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::narrow::word;
 use crate::options::{Determinism, Math, WorkspaceReq};
 use crate::plan::{Build, BuildError, Built, Candidate, Choice, Exec, Slot};
 
@@ -40,7 +41,7 @@ impl<C: Choice + 'static> Work<C> {
     pub(crate) fn candidate(self) -> Candidate<'static> {
         Candidate {
             workspace: self.workspace(),
-            launches: self.steps.len() as u32,
+            launches: word(self.steps.len() as u64),
             determinism: Determinism::RunToRun,
             math: Math::Strict,
             choice: Box::new(self.choice),
@@ -162,7 +163,7 @@ pub(crate) fn groups(count: u64, props: &Props) -> Result<[u32; 2], Reason> {
         return Err(format!("it needs {count} workgroups, the limit of this device is {limit}").into());
     }
     // `most` is a u32.
-    Ok([x as u32, y as u32])
+    Ok([word(x), word(y)])
 }
 
 /// Binds operands of one descriptor by name.

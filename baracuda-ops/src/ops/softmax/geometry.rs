@@ -1,8 +1,49 @@
 //! How the GPU kernels see a tensor: `[outer, dim, inner]` about the axis.
 
+use crate::dtype::DType;
 use crate::error::Reason;
 use crate::ops::rows::RowGeometry;
+use crate::plan::Slot;
 use crate::tensor::TensorDesc;
+
+/// The operands of a pass as GPU kernels compute with them.
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+pub(crate) struct Tensors {
+    /// The type of y, in which kernels count elements, accesses and chunks.
+    pub(crate) dtype: DType,
+    /// The type of x, or of dx.
+    pub(crate) other: DType,
+    /// All of `dtype`, in the order of the operands.
+    pub(crate) descs: Vec<TensorDesc>,
+}
+
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+impl Tensors {
+    /// Where x, or dx, is of 16 bits and y is f32, kernels move it in accesses of half as many bytes, as many elements: it counts as f32
+    /// elements of twice its promised alignment.
+    ///
+    /// # Errors
+    /// It has too many elements to be counted so.
+    pub(crate) fn of(slots: &[Slot]) -> Result<Self, Reason> {
+        let dtype = slots.iter().find(|slot| slot.name == "y").map_or(DType::F32, |y| y.desc.dtype());
+        let other = slots.iter().find(|slot| slot.name.ends_with('x')).map_or(dtype, |x| x.desc.dtype());
+        let times = dtype.size_bytes() / other.size_bytes();
+        let read = |desc: &TensorDesc| {
+            if desc.dtype() == dtype {
+                return Ok(*desc);
+            }
+            let wide = TensorDesc::strided(dtype, desc.dims(), desc.strides());
+            // At most 4096 is promised, and 16 is all that matters.
+            wide.and_then(|wide| wide.align((times * desc.align_bytes()).min(4096)))
+        };
+        let descs = slots.iter().map(|slot| read(&slot.desc)).collect::<Result<_, _>>();
+        Ok(Self { dtype, other, descs: descs.map_err(|error| Reason::from(error.to_string()))? })
+    }
+
+    pub(crate) fn geometry(&self, axis: usize) -> Result<Geometry, Reason> {
+        Geometry::new(&self.descs.iter().collect::<Vec<_>>(), axis)
+    }
+}
 
 /// Lines along the axis as GPU kernels take them.
 #[derive(Clone, Debug, PartialEq, Eq)]

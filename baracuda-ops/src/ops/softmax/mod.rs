@@ -12,19 +12,19 @@
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
 //! | `x` | any | f64, f32, f16, bf16 | in | always |
-//! | `y` | of x | of x | out | always |
+//! | `y` | of x | of x, or f32 where x is f16 or bf16 | out | always |
 //!
 //! | backward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
 //! | `y` | any | f64, f32, f16, bf16 | in | always; what forward wrote |
 //! | `dy` | of y | of y | in | always |
-//! | `dx` | of y | of y | out | always |
+//! | `dx` | of y | of y, or f16 or bf16 where y is f32 | out | always |
 //!
 //! Units: all values are plain numbers.
 //!
 //! Layout and aliasing: any strides on the CPU. On GPUs either the axis is dense in every operand (rows: the last axis of a contiguous
 //! tensor, the channels of a channels-last one), or the same other axes are, in the same order (channels of a contiguous tensor); what
-//! remains collapses to at most three strides. `y` may lie at `x`, `dx` at `dy`, where the layouts agree.
+//! remains collapses to at most three strides. `y` may lie at `x`, `dx` at `dy`, where the layouts and the types agree.
 //!
 //! Accumulation: f32, for f64 operands f64; sums and maxima meet in a fixed order; the same bits on the same device every time.
 //!
@@ -43,7 +43,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::any::AnyDescriptor;
-use crate::dtype::Real;
+use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::json::{self, Object};
 use crate::memory::{Mem, MemMut, Operands};
@@ -98,6 +98,9 @@ pub(crate) struct ForwardFields {
     pub(crate) log: bool,
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub(crate) scale: Real,
+    /// The type of y where it is not that of x.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) output: Option<DType>,
     #[serde(default, skip_serializing_if = "Layouts::is_empty")]
     pub(crate) layouts: Layouts,
 }
@@ -112,8 +115,23 @@ pub(crate) struct BackwardFields {
     pub(crate) log: bool,
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub(crate) scale: Real,
+    /// The type of dx, which is that of forward's input, where it is not that of y.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) input: Option<DType>,
     #[serde(default, skip_serializing_if = "Layouts::is_empty")]
     pub(crate) layouts: Layouts,
+}
+
+/// Whether results computed in f32 from inputs of a type may be kept as f32.
+fn widens(input: DType, output: DType) -> bool {
+    matches!(input, DType::F16 | DType::BF16) && output == DType::F32
+}
+
+/// The layout of a tensor beside another, of a type of its own; promises are bytes and stay.
+fn beside_of(desc: &TensorDesc, dtype: Option<DType>) -> Result<TensorDesc> {
+    let beside = beside(desc)?;
+    let Some(dtype) = dtype else { return Ok(beside) };
+    TensorDesc::strided(dtype, beside.dims(), beside.strides())?.align(beside.align_bytes().max(dtype.size_bytes()))
 }
 
 /// Requires a floating-point dtype, and an axis below the rank; a tensor of rank 0 is a line of one element along axis 0.
@@ -133,7 +151,9 @@ fn check_axis(op: &'static str, operand: &'static str, desc: &TensorDesc, axis: 
 /// let attention = SoftmaxDescriptor::new(scores, 3)?.scale(0.125)?;
 /// let logits = TensorDesc::contiguous(DType::F32, &[8, 21, 512, 512])?;
 /// let classes = SoftmaxDescriptor::new(logits, 1)?.log()?;
-/// # let _ = (attention, classes);
+/// // PyTorch's `softmax(scores, 3, dtype=torch.float32)`.
+/// let exact = SoftmaxDescriptor::new(scores, 3)?.output(DType::F32)?;
+/// # let _ = (attention, classes, exact);
 /// # Ok::<(), baracuda_ops::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -150,7 +170,7 @@ impl SoftmaxDescriptor {
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type, or `axis` is not below its rank; of rank 0, if
     /// `axis` is not 0.
     pub fn new(x: TensorDesc, axis: usize) -> Result<Self> {
-        Self::valid(ForwardFields { x, axis, log: false, scale: one(), layouts: Layouts::new() })
+        Self::valid(ForwardFields { x, axis, log: false, scale: one(), output: None, layouts: Layouts::new() })
     }
 
     /// The logarithm of softmax.
@@ -168,6 +188,14 @@ impl SoftmaxDescriptor {
     pub fn scale(self, scale: f64) -> Result<Self> {
         let scale = real(NAME, "scale", scale)?;
         self.with(|f| f.scale = scale)
+    }
+
+    /// The type of y: x's, which is the default, or f32 where x is of 16 bits. Its values are then those before they would be rounded to x's type.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is another one, or if `layout` has given y one of another type.
+    pub fn output(self, dtype: DType) -> Result<Self> {
+        self.with(|f| f.output = Some(dtype))
     }
 
     /// Gives an operand other strides or another alignment than its default.
@@ -188,15 +216,15 @@ impl SoftmaxDescriptor {
         self.layout("y", desc)
     }
 
-    /// The backward with the same type, layouts and options: `y` and `dy` lie as forward's `y`, `dx` as `x`.
+    /// The backward with the same types, layouts and options: `y` and `dy` are as forward's `y`, `dx` as `x`.
     ///
     /// # Errors
     /// None that a valid forward leads to.
     pub fn backward(&self) -> Result<SoftmaxBackwardDescriptor> {
-        let ForwardFields { x, axis, log, scale, .. } = self.fields;
+        let ForwardFields { x, axis, log, scale, output, .. } = self.fields;
         let y = self.slots.named("y").map_or(x, |slot| slot.desc);
-        let layouts = Layouts::from([("dx".into(), beside(&x)?)]);
-        SoftmaxBackwardDescriptor::valid(BackwardFields { y, axis, log, scale, layouts })
+        let (input, layouts) = (output.map(|_| x.dtype()), Layouts::from([("dx".into(), beside(&x)?)]));
+        SoftmaxBackwardDescriptor::valid(BackwardFields { y, axis, log, scale, input, layouts })
     }
 
     fn with(self, change: impl FnOnce(&mut ForwardFields)) -> Result<Self> {
@@ -209,9 +237,16 @@ impl SoftmaxDescriptor {
         let x = fields.x;
         check_axis(NAME, "x", &x, fields.axis)?;
         in_range(NAME, "scale", fields.scale, &x)?;
+        fields.output = fields.output.filter(|output| *output != x.dtype());
+        if let Some(output) = fields.output {
+            require(NAME, "output", widens(x.dtype(), output), || match x.dtype() {
+                of_x @ (DType::F16 | DType::BF16) => format!("must be {of_x}, the type of x, or f32; got {output}"),
+                of_x => format!("must be {of_x}, the type of x; got {output}"),
+            })?;
+        }
         let mut slots = SlotsBuilder::new(NAME, forward::OPERANDS, &mut fields.layouts);
         slots.declare("x", Access::In, x)?;
-        slots.declare("y", Access::Out, beside(&x)?)?;
+        slots.declare("y", Access::Out, beside_of(&x, fields.output)?)?;
         slots.in_place("x", "y");
         let slots = slots.finish()?;
         Ok(Self { fields, slots })
@@ -232,7 +267,7 @@ impl SoftmaxBackwardDescriptor {
     /// # Errors
     /// As [`SoftmaxDescriptor::new`].
     pub fn new(y: TensorDesc, axis: usize) -> Result<Self> {
-        Self::valid(BackwardFields { y, axis, log: false, scale: one(), layouts: Layouts::new() })
+        Self::valid(BackwardFields { y, axis, log: false, scale: one(), input: None, layouts: Layouts::new() })
     }
 
     /// As [`SoftmaxDescriptor::log`]: `y` is the logarithm of softmax.
@@ -250,6 +285,14 @@ impl SoftmaxBackwardDescriptor {
     pub fn scale(self, scale: f64) -> Result<Self> {
         let scale = real(BACKWARD_NAME, "scale", scale)?;
         self.with(|f| f.scale = scale)
+    }
+
+    /// The type of forward's input, which is that of dx: y's, which is the default, or f16 or bf16 where y is f32.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is another one, or if `layout` has given dx one of another type.
+    pub fn input(self, dtype: DType) -> Result<Self> {
+        self.with(|f| f.input = Some(dtype))
     }
 
     /// As [`SoftmaxDescriptor::layout`].
@@ -272,10 +315,17 @@ impl SoftmaxBackwardDescriptor {
         let y = fields.y;
         check_axis(BACKWARD_NAME, "y", &y, fields.axis)?;
         in_range(BACKWARD_NAME, "scale", fields.scale, &y)?;
+        fields.input = fields.input.filter(|input| *input != y.dtype());
+        if let Some(input) = fields.input {
+            require(BACKWARD_NAME, "input", widens(input, y.dtype()), || match y.dtype() {
+                DType::F32 => format!("must be f32, the type of y, f16 or bf16; got {input}"),
+                of_y => format!("must be {of_y}, the type of y; got {input}"),
+            })?;
+        }
         let mut slots = SlotsBuilder::new(BACKWARD_NAME, backward::OPERANDS, &mut fields.layouts);
         slots.declare("y", Access::In, y)?;
         slots.declare("dy", Access::In, beside(&y)?)?;
-        slots.declare("dx", Access::Out, beside(&y)?)?;
+        slots.declare("dx", Access::Out, beside_of(&y, fields.input)?)?;
         slots.in_place("dy", "dx");
         let slots = slots.finish()?;
         Ok(Self { fields, slots })
@@ -430,7 +480,6 @@ impl<'a> Args<'a> for SoftmaxBackwardArgs<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dtype::DType;
 
     fn desc(dims: &[u64]) -> TensorDesc {
         TensorDesc::contiguous(DType::F32, dims).unwrap()
@@ -447,6 +496,38 @@ mod tests {
         assert_eq!(refused(SoftmaxDescriptor::new(desc(&[3]), 0).unwrap().scale(f64::NAN)), "scale");
         let integers = TensorDesc::contiguous(DType::I32, &[3]).unwrap();
         assert_eq!(refused(SoftmaxDescriptor::new(integers, 0)), "x");
+    }
+
+    #[test]
+    fn results_of_16_bits_may_stay_in_f32_and_no_others() {
+        let x = |dtype| TensorDesc::contiguous(dtype, &[2, 3]).unwrap();
+        let forward = |of_x, output| SoftmaxDescriptor::new(x(of_x), 1).unwrap().output(output);
+        let backward = |of_y, input| SoftmaxBackwardDescriptor::new(x(of_y), 1).unwrap().input(input);
+        let all = [DType::F64, DType::F32, DType::F16, DType::BF16, DType::I32];
+        for (narrow, wide) in all.into_iter().flat_map(|narrow| all.map(|wide| (narrow, wide))) {
+            if !narrow.is_float() || !wide.is_float() {
+                continue;
+            }
+            let is_taken = narrow == wide || (narrow.size_bytes() == 2 && wide == DType::F32);
+            for (field, refused) in [("output", forward(narrow, wide).err()), ("input", backward(wide, narrow).err())] {
+                assert_eq!(refused.is_none(), is_taken, "{narrow} {wide}");
+                assert!(
+                    refused.is_none_or(|e| matches!(e, Error::InvalidDescriptor { field: got, .. } if got == field))
+                );
+            }
+        }
+        assert!(forward(DType::F16, DType::I32).is_err() && backward(DType::F32, DType::I32).is_err());
+        // What says what the default says is the default.
+        assert_eq!(forward(DType::F16, DType::F16).unwrap(), SoftmaxDescriptor::new(x(DType::F16), 1).unwrap());
+        let forward = forward(DType::BF16, DType::F32).unwrap();
+        let backward = forward.backward().unwrap();
+        let types = |slots: &[Slot]| slots.iter().map(|slot| slot.desc.dtype()).collect::<Vec<_>>();
+        assert_eq!(types(forward.slots()), [DType::BF16, DType::F32]);
+        assert_eq!(types(backward.slots()), [DType::F32, DType::F32, DType::BF16]);
+        assert!(forward.slots().iter().chain(backward.slots()).all(|slot| slot.in_place.is_none()));
+        let json = r#"{"y":{"dtype":"f32","dims":[2,3]},"axis":1,"input":"bf16"}"#;
+        assert_eq!(serde_json::to_string(&backward).unwrap(), json);
+        assert_eq!(serde_json::from_str::<SoftmaxBackwardDescriptor>(json).unwrap(), backward);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use baracuda_ops_tests::modes::Mode;
+use baracuda_ops_tests::target::quiet_drivers;
 use clap::builder::PossibleValuesParser;
 use clap::{Parser, Subcommand};
 
@@ -108,6 +109,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    // SAFETY: the first call of `main`.
+    unsafe { quiet_drivers() };
     let outcome = match Cli::parse().command {
         None => show::all(),
         Some(Command::Devices) => show::devices(),

@@ -4,6 +4,7 @@ use super::{Backward, BackwardFields, ChannelNorm, ChannelShape, Forward, Forwar
 use crate::backend::cpu::{Operands, Sum, Tensor, threads};
 use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
+use crate::narrow::to_usize;
 use crate::options::PlanOptions;
 use crate::plan::{Ask, Candidate, Kernel, KernelName};
 
@@ -250,7 +251,7 @@ fn update_running(norm: &Valid<ForwardFields>, groups: &[Statistics], operands: 
     let unbiased = values as f64 / (values as f64 - 1.0);
     for c in 0..shape.channels {
         // BatchNorm has one group for a channel, InstanceNorm one for each sample.
-        let of_channel = || groups.iter().skip(c as usize).step_by(shape.channels as usize);
+        let of_channel = || groups.iter().skip(to_usize(c)).step_by(to_usize(shape.channels));
         let count = of_channel().count() as f64;
         let mean = of_channel().map(|s| s.mean + s.correction).collect::<Sum>().total() / count;
         let var = of_channel().map(|s| s.var * unbiased).collect::<Sum>().total() / count;

@@ -8,6 +8,7 @@ use super::{
 use crate::backend::cpu::{Operands, Sum, Tensor, threads};
 use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
+use crate::narrow::to_usize;
 use crate::options::PlanOptions;
 use crate::plan::{Ask, Candidate, Kernel, MAX_WORK};
 use crate::tensor::TensorDesc;
@@ -119,7 +120,7 @@ impl<'a> Column<'a> {
 fn window(c: usize, before: u64, size: u64, channels: usize) -> std::ops::Range<usize> {
     let first = (c as u64).saturating_sub(before);
     let end = (c as u64).saturating_add(size - before).min(channels as u64);
-    first as usize..end as usize
+    to_usize(first)..to_usize(end)
 }
 
 /// `d` of every channel of a column.
@@ -137,8 +138,8 @@ fn columns(x: &TensorDesc) -> u64 {
 }
 
 fn norm_forward(fields: &Fields, operands: &Operands<'_>) {
-    let channels = fields.x.dims()[1] as usize;
     let (Some(x), Some(y)) = (operands.get(X), operands.get(Y)) else { return };
+    let channels = to_usize(fields.x.dims()[1]);
     threads::for_each(columns(&fields.x), additions(fields), |column| {
         let x = Column::new(x, column).load(channels);
         let d = denominators(fields, &x);
@@ -149,10 +150,10 @@ fn norm_forward(fields: &Fields, operands: &Operands<'_>) {
 }
 
 fn norm_backward(fields: &Fields, operands: &Operands<'_>) {
-    let channels = fields.x.dims()[1] as usize;
     let (Some(dy), Some(x), Some(dx)) = (operands.get(DY), operands.get(super::backward::X), operands.get(DX)) else {
         return;
     };
+    let channels = to_usize(fields.x.dims()[1]);
     let (beta, size) = (fields.beta.get(), fields.size);
     let slope = 2.0 * fields.alpha.get() * beta / size as f64;
     threads::for_each(columns(&fields.x), additions(fields), |column| {

@@ -9,6 +9,7 @@ use super::{Geometry, LocalResponseNormBackwardDescriptor, LocalResponseNormDesc
 use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::error::Reason;
+use crate::narrow::{halves, word};
 use crate::options::{PlanOptions, WorkspaceReq};
 use crate::plan::{Ask, BuildError, Built, Candidate, Kernel};
 
@@ -191,10 +192,10 @@ fn choose(geometry: &Geometry, pass: Pass, props: &Props) -> Result<Tuned, Reaso
         within(threads.div_ceil(WALK_THREADS))?;
         return Ok(Tuned {
             variant: sys::BOPS_LOCAL_RESPONSE_NORM_WALK,
-            vec_bytes: vec_bytes as u32,
-            parts: parts as u32,
-            chunk: chunk as u32,
-            chunks: chunks as u32,
+            vec_bytes: word(vec_bytes),
+            parts: word(parts),
+            chunk: word(chunk),
+            chunks: word(chunks),
             ..Tuned::default()
         });
     }
@@ -205,7 +206,7 @@ fn choose(geometry: &Geometry, pass: Pass, props: &Props) -> Result<Tuned, Reaso
             within(positions)?;
             let threads = ROWS_THREADS.max(vectors);
             let variant = sys::BOPS_LOCAL_RESPONSE_NORM_ROWS;
-            return Ok(Tuned { variant, vec_bytes: 16, threads: threads as u32, ..Tuned::default() });
+            return Ok(Tuned { variant, vec_bytes: 16, threads: word(threads), ..Tuned::default() });
         }
         // Of a tile with its halo, forward keeps x, backward x and two more.
         let (arrays, halo) = if pass == Pass::Forward { (1, size - 1) } else { (3, 2 * (size - 1)) };
@@ -219,11 +220,11 @@ fn choose(geometry: &Geometry, pass: Pass, props: &Props) -> Result<Tuned, Reaso
             within(positions)?;
             return Ok(Tuned {
                 variant: sys::BOPS_LOCAL_RESPONSE_NORM_TILE,
-                vec_bytes: (width * element_bytes) as u32,
+                vec_bytes: word(width * element_bytes),
                 threads: threads as u32,
                 columns: columns as u32,
-                chunk: chunk as u32,
-                chunks: channels.div_ceil(chunk) as u32,
+                chunk: word(chunk),
+                chunks: word(channels.div_ceil(chunk)),
                 ..Tuned::default()
             });
         }
@@ -231,7 +232,7 @@ fn choose(geometry: &Geometry, pass: Pass, props: &Props) -> Result<Tuned, Reaso
     within(geometry.elements().div_ceil(THREADS))?;
     Ok(Tuned {
         variant: sys::BOPS_LOCAL_RESPONSE_NORM_DIRECT,
-        threads: THREADS as u32,
+        threads: word(THREADS),
         is_last: u32::from(prefers_channels),
         ..Tuned::default()
     })
@@ -320,7 +321,7 @@ fn key(norm: &Valid, geometry: &Geometry, tuned: &Tuned, dtype: sys::bops_dtype)
     let Tuned { variant, vec_bytes, parts, threads, columns, chunk, chunks, is_last } = *tuned;
     let fields = &norm.fields;
     let numbers = [geometry.size, geometry.channels, fields.beta.get().to_bits(), fields.k.get().to_bits()];
-    let words = numbers.into_iter().flat_map(|n| [n as u32, (n >> 32) as u32]);
+    let words = numbers.into_iter().flat_map(halves);
     let choice = [variant, vec_bytes, parts, threads, columns, chunk, chunks, is_last];
     choice.into_iter().chain(words).chain([dtype]).collect()
 }

@@ -11,6 +11,7 @@ use crate::backend::wgpu::{
 use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
+use crate::narrow::{single, stride, word};
 use crate::options::PlanOptions;
 use crate::plan::{Ask, Candidate, Kernel};
 use crate::tensor::TensorDesc;
@@ -188,24 +189,24 @@ fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
     let (beta, k) = (fields.beta.get(), fields.k.get());
     let has_roots = [0.5, 0.75, 1.0].contains(&beta) && (2f64.powi(-126)..=2f64.powi(127)).contains(&k);
     let half_powers = if beta == 0.75 { 3 } else { 1 + u32::from(beta != 0.5) };
-    let strides = |position: usize| geometry.strides[position].map(|stride| stride as u32);
+    let strides = |position: usize| geometry.strides[position].map(stride);
     let is_last = u32::from(prefers_channels);
     let params = if is_forward {
         let params = ForwardParams {
-            batch: batch as u32,
-            channels: channels as u32,
-            spatial: spatial as u32,
+            batch: word(batch),
+            channels: word(channels),
+            spatial: word(spatial),
             padding: 0,
             x: padded(strides(forward::X)),
             y: strides(forward::Y),
-            size: size as u32,
-            scale: geometry.scale as f32,
-            beta: beta as f32,
-            k: k as f32,
+            size: word(size),
+            scale: single(geometry.scale),
+            beta: single(beta),
+            k: single(k),
             half_powers,
-            vectors: vectors as u32,
-            blocks: blocks as u32,
-            chunk: chunk as u32,
+            vectors: word(vectors),
+            blocks: word(blocks),
+            chunk: word(chunk),
             is_last,
             groups_x: dispatch[0],
             end: [0; 3],
@@ -213,22 +214,22 @@ fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
         bytemuck::bytes_of(&params).to_vec()
     } else {
         let params = BackwardParams {
-            batch: batch as u32,
-            channels: channels as u32,
-            spatial: spatial as u32,
+            batch: word(batch),
+            channels: word(channels),
+            spatial: word(spatial),
             padding: 0,
             dy: padded(strides(backward::DY)),
             x: padded(strides(backward::X)),
             dx: strides(backward::DX),
-            size: size as u32,
-            scale: geometry.scale as f32,
-            beta: beta as f32,
-            k: k as f32,
-            slope: (2.0 * geometry.scale * beta) as f32,
+            size: word(size),
+            scale: single(geometry.scale),
+            beta: single(beta),
+            k: single(k),
+            slope: single(2.0 * geometry.scale * beta),
             half_powers,
-            vectors: vectors as u32,
-            blocks: blocks as u32,
-            chunk: chunk as u32,
+            vectors: word(vectors),
+            blocks: word(blocks),
+            chunk: word(chunk),
             is_last,
             groups_x: dispatch[0],
             end: [0; 2],
@@ -275,7 +276,7 @@ fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
         StepBuilder {
             entry,
             files,
-            constants: vec![("WORKGROUP", workgroup as u32), ("SIZE", if is_unrolled { size as u32 } else { 1 })],
+            constants: vec![("WORKGROUP", word(workgroup)), ("SIZE", if is_unrolled { word(size) } else { 1 })],
             flags: vec![("ROOTS", has_roots)],
             bindings,
             can_chunk: is_quad,
@@ -284,8 +285,8 @@ fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
             ..StepBuilder::default()
         }
     };
-    let (width, chunk) = (width as u32, chunk as u32);
-    let mut work = Work::none(Some(Tuned { variant, workgroup: workgroup as u32, width, chunk }), props);
+    let (width, chunk) = (word(width), word(chunk));
+    let mut work = Work::none(Some(Tuned { variant, workgroup: word(workgroup), width, chunk }), props);
     let bind = |names: &[&'static str]| names.iter().filter_map(|name| operand(name)).collect::<Vec<_>>();
     if is_forward {
         let entry = match variant {

@@ -4,6 +4,7 @@ use super::{Backward, BackwardFields, Forward, ForwardFields, RowNorm, Valid, ba
 use crate::backend::cpu::{Operands, Sum, Tensor, rounded, threads};
 use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
+use crate::narrow::to_usize;
 use crate::options::PlanOptions;
 use crate::plan::{Ask, Candidate, Kernel, KernelName};
 use crate::tensor::TensorDesc;
@@ -188,7 +189,7 @@ fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
         let Some(out) = operands.get(position) else { continue };
         let out = Rows::new(out, 0);
         threads::for_each(out.cols.len() as u64, x.elements(), |col| {
-            let col = col as usize;
+            let col = to_usize(col);
             let term = |row| {
                 let (Some(dy), Some(input)) = (&dy, &input) else { return 0.0 };
                 let dy = dy.tensor.load(dy.at(row, col));

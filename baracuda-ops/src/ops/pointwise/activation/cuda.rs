@@ -7,6 +7,7 @@ use super::dense::Run;
 use crate::backend::cuda::{self, Props, c_activation, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::error::Reason;
+use crate::narrow::word;
 use crate::options::PlanOptions;
 use crate::plan::{Ask, BuildError, Built, Candidate, Kernel, KernelName};
 
@@ -51,7 +52,7 @@ impl<D: Pass> Kernel<D> for Cuda {
             return Err(format!("it needs {blocks} blocks, a launch has at most {MOST_BLOCKS}").into());
         }
         let has_work = run.elements > 0;
-        let tuned = sys::bops_activation_choice { vec_bytes: vec_bytes as u32 };
+        let tuned = sys::bops_activation_choice { vec_bytes: word(vec_bytes) };
         let build = move |device: &Device| build(device, descriptor, run, tuned, dtype);
         Ok(Candidate { launches: u32::from(has_work), ..Candidate::new(tuned, build) })
     }

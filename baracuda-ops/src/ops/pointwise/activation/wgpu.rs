@@ -8,6 +8,7 @@ use crate::backend::wgpu::{Binding, Place, Props, ShaderType, StepBuilder, Varia
 use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
+use crate::narrow::word;
 use crate::ops::activation::Activation;
 use crate::options::PlanOptions;
 use crate::plan::{Ask, Candidate, Kernel, KernelName};
@@ -63,7 +64,7 @@ fn work<D: Pass>(descriptor: &D, props: &Props) -> Result<Work<()>, Reason> {
     let of_group = u64::from(workgroup * CHUNKS) * chunk_elements;
     let grid = groups(run.elements.div_ceil(of_group), props)?;
     // Below 2^32 bytes by `check_reach`.
-    let params = Params { elements: run.elements as u32, groups_x: grid[0], end: [0; 2] };
+    let params = Params { elements: word(run.elements), groups_x: grid[0], end: [0; 2] };
 
     let is_half = dtype.is_half();
     let input = ["chunks_in", if is_half { "halves_in" } else { "words_in" }];

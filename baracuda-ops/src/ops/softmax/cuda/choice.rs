@@ -3,6 +3,7 @@
 //! The tables were measured on an H200 (132 multiprocessors, CUDA 13.0) over rows of 1024 to 262144 elements and over 21 to 1000
 //! channels. The fields of a choice are those of `bops_softmax_choice` in `csrc/bops.h`.
 
+use crate::narrow::{grid, word};
 use baracuda_ops_sys as sys;
 
 /// What the choice depends on.
@@ -11,11 +12,13 @@ pub(crate) struct Problem {
     pub(crate) is_backward: bool,
     /// Whether lines are dense; else `inner` of them lie side by side.
     pub(crate) is_rows: bool,
+    /// Whether x, or dx, is of 16 bits and y is f32.
+    pub(crate) is_widening: bool,
     pub(crate) outer: u64,
     pub(crate) dim: u64,
     /// 1 for rows.
     pub(crate) inner: u64,
-    /// Bytes of an element.
+    /// Bytes of an element of y.
     pub(crate) element_bytes: u32,
     /// Bytes of a sum.
     pub(crate) accumulator_bytes: u32,
@@ -259,7 +262,10 @@ fn rows_resident(p: &Problem) -> Option<Tuned> {
         return rows_form(p, start, all, &row(2 * MAX_THREADS, 2, 1));
     }
     let forms = ROWS[2 * usize::from(p.is_backward) + usize::from(p.element_bytes == 4)];
-    forms.iter().filter(|form| all <= form.up_to).find_map(|form| rows_form(p, start, all, form))
+    // x is copied to shared memory as it is, which elements that become wider are not.
+    let serves =
+        |form: &&RowForm| all <= form.up_to && !(p.is_widening && !p.is_backward && form.place == Place::Shared);
+    forms.iter().filter(serves).find_map(|form| rows_form(p, start, all, form))
 }
 
 fn rows_form(p: &Problem, mut tuned: Tuned, all: u64, form: &RowForm) -> Option<Tuned> {
@@ -282,11 +288,11 @@ fn rows_form(p: &Problem, mut tuned: Tuned, all: u64, form: &RowForm) -> Option<
     let rows = if across <= 32 { SHORT_THREADS / across } else { 1 };
     let blocks = p.outer.div_ceil(rows) * form.cluster;
     tuned.variant = variant;
-    tuned.vectors = form.vectors as u32;
-    tuned.threads = (across * rows) as u32;
-    tuned.across = across as u32;
-    tuned.cluster = form.cluster as u32;
-    tuned.grid = u32::try_from(blocks).ok().filter(|&grid| grid <= i32::MAX as u32)?;
+    tuned.vectors = word(form.vectors);
+    tuned.threads = word(across * rows);
+    tuned.across = word(across);
+    tuned.cluster = word(form.cluster);
+    tuned.grid = grid(blocks)?;
     tuned.overlaps = if form.place == Place::Registers { p.overlaps(blocks) } else { 0 };
     Some(tuned)
 }
@@ -338,11 +344,11 @@ fn channels_form(p: &Problem, mut tuned: Tuned, form: &ChannelForm, may_pair: bo
     let is_one_wave = all > multiprocessors && all <= 2 * multiprocessors;
     let tiles = if may_pair && is_one_wave && threads > ALONE_THREADS && threads <= MAX_THREADS / 2 { 2 } else { 1 };
     let blocks = all.div_ceil(tiles);
-    tuned.vectors = form.vectors as u32;
-    tuned.threads = (threads * tiles) as u32;
-    tuned.across = form.across as u32;
-    tuned.grid = blocks as u32;
-    tuned.tiles = tiles as u32;
+    tuned.vectors = word(form.vectors);
+    tuned.threads = word(threads * tiles);
+    tuned.across = word(form.across);
+    tuned.grid = grid(blocks)?;
+    tuned.tiles = word(tiles);
     tuned.overlaps = p.overlaps(blocks);
     Some(tuned)
 }
@@ -350,7 +356,7 @@ fn channels_form(p: &Problem, mut tuned: Tuned, form: &ChannelForm, may_pair: bo
 /// Chunks of rows: parts, merge, apply.
 fn rows_split(p: &Problem) -> Result<Tuned, String> {
     let mut tuned = p.start(sys::BOPS_SOFTMAX_ROWS_SPLIT)?;
-    tuned.vectors = (ROW_CHUNK / SPLIT_THREADS) as u32;
+    tuned.vectors = word(ROW_CHUNK / SPLIT_THREADS);
     split(p, tuned, p.dim.div_ceil(p.elements(tuned.vec_bytes)).div_ceil(ROW_CHUNK), 1)
 }
 
@@ -364,8 +370,8 @@ fn channels_split(p: &Problem) -> Result<Tuned, String> {
 fn split(p: &Problem, mut tuned: Tuned, chunks: u64, tiles: u64) -> Result<Tuned, String> {
     let chunks = chunks.max(1);
     tuned.chunks = u32::try_from(chunks).map_err(|_| format!("lines of {} elements make {chunks} chunks", p.dim))?;
-    tuned.threads = SPLIT_THREADS as u32;
-    tuned.grid = p.outer.saturating_mul(chunks).saturating_mul(tiles).clamp(1, MAX_GRID) as u32;
+    tuned.threads = word(SPLIT_THREADS);
+    tuned.grid = word(p.outer.saturating_mul(chunks).saturating_mul(tiles).clamp(1, MAX_GRID));
     tuned.launches = 3;
     let lines = p.outer.checked_mul(p.inner);
     let bytes = lines.and_then(|n| n.checked_mul(chunks + 1)?.checked_mul(p.sums() * u64::from(p.accumulator_bytes)));
@@ -382,6 +388,7 @@ mod tests {
         Problem {
             is_backward,
             is_rows: inner == 1,
+            is_widening: false,
             outer,
             dim,
             inner,
@@ -571,5 +578,16 @@ mod tests {
         assert!(choose(&h200(false, 1 << 40, 8, 1, 2)).is_err());
         assert!(choose(&h200(false, 1 << 31, 1 << 62, 1, 8)).is_err());
         assert!(choose(&h200(true, 1 << 31, 1 << 30, 1 << 40, 8)).is_err());
+    }
+
+    #[test]
+    fn elements_that_become_wider_pass_through_registers() {
+        let variant = |is_backward, cols| {
+            let p = Problem { is_widening: true, ..h200(is_backward, 300, cols, 1, 4) };
+            choose(&p).unwrap().variant
+        };
+        assert_eq!(variant(false, 16384), sys::BOPS_SOFTMAX_ROWS_RESIDENT);
+        assert_eq!(variant(false, 16388), sys::BOPS_SOFTMAX_ROWS_SPLIT);
+        assert_eq!(variant(true, 262_144), sys::BOPS_SOFTMAX_ROWS_SHARED);
     }
 }

@@ -8,15 +8,15 @@ use baracuda_ops_sys as sys;
 
 use choice::{Problem, Tuned};
 
-use super::geometry::{ChannelGeometry, Geometry};
+use super::geometry::{ChannelGeometry, Geometry, Tensors};
 use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
 use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::error::Reason;
+use crate::narrow::{halves, word};
 use crate::ops::rows::RowGeometry;
 use crate::options::{PlanOptions, WorkspaceReq};
 use crate::plan::{Ask, BuildError, Built, Candidate, Descriptor, Kernel};
-use crate::tensor::TensorDesc;
 
 /// The forward kernels.
 pub(crate) struct Cuda;
@@ -51,6 +51,7 @@ impl Kernel<SoftmaxDescriptor> for Cuda {
                 y_step,
                 scale: descriptor.fields.scale.get(),
                 is_log: u32::from(descriptor.fields.log),
+                x_dtype: lines.other,
             };
             let (choice, dtype) = (tuned.c(), lines.dtype);
             // SAFETY: the structs live across the call and hold what `choice` allows.
@@ -102,6 +103,7 @@ impl Kernel<SoftmaxBackwardDescriptor> for CudaBackward {
                 dx_step,
                 scale: descriptor.fields.scale.get(),
                 is_log: u32::from(descriptor.fields.log),
+                dx_dtype: lines.other,
             };
             let (choice, dtype) = (tuned.c(), lines.dtype);
             // SAFETY: the structs live across the call and hold what `choice` allows.
@@ -125,7 +127,9 @@ impl Kernel<SoftmaxBackwardDescriptor> for CudaBackward {
 
 /// The lines of a descriptor's operands as the C structs take them; strides and steps in the order of the operands.
 struct Lines {
+    /// The type of y, and that of x or dx.
     dtype: sys::bops_dtype,
+    other: sys::bops_dtype,
     element_bytes: u32,
     accumulator_bytes: u32,
     is_rows: bool,
@@ -141,9 +145,9 @@ struct Lines {
 
 impl Lines {
     fn of(descriptor: &impl Descriptor, axis: usize) -> Result<Self, Reason> {
-        let tensors: Vec<&TensorDesc> = descriptor.slots().iter().map(|slot| &slot.desc).collect();
-        let dtype = tensors[0].dtype();
-        let (is_rows, lines) = match Geometry::new(&tensors, axis)? {
+        let tensors = Tensors::of(descriptor.slots())?;
+        let (dtype, other) = (tensors.dtype, tensors.other);
+        let (is_rows, lines) = match tensors.geometry(axis)? {
             Geometry::Empty => (true, None),
             Geometry::Rows(RowGeometry { rows, cols, extents, strides, vector_bytes }) => {
                 let dim_strides = vec![1; strides.len()];
@@ -172,10 +176,11 @@ impl Lines {
         });
         let steps = std::array::from_fn(|tensor| dim_strides.get(tensor).copied().unwrap_or(0));
         let extents = if is_lone { [1, 1] } else { extents };
-        let [element_bytes, accumulator_bytes] = [dtype, dtype.accumulator()].map(|dtype| dtype.size_bytes() as u32);
-        let dtype = c_dtype(dtype)?;
+        let [element_bytes, accumulator_bytes] = [dtype, dtype.accumulator()].map(|dtype| word(dtype.size_bytes()));
+        let (dtype, other) = (c_dtype(dtype)?, c_dtype(other)?);
         Ok(Self {
             dtype,
+            other,
             element_bytes,
             accumulator_bytes,
             is_rows,
@@ -203,12 +208,13 @@ fn accept<'d>(
     let tuned = choice::choose(&Problem {
         is_backward,
         is_rows: lines.is_rows,
+        is_widening: lines.other != lines.dtype,
         outer: lines.outer,
         dim: lines.dim,
         inner: lines.inner,
         element_bytes: lines.element_bytes,
         accumulator_bytes: lines.accumulator_bytes,
-        vector_bytes: lines.vector_bytes as u32,
+        vector_bytes: word(lines.vector_bytes),
         capability: props.capability,
         multiprocessors: props.multiprocessors,
         shared_bytes: props.shared_bytes,
@@ -224,6 +230,6 @@ fn accept<'d>(
 
 /// What tells prepared kernels apart; extents too, since lines that fill every thread have kernels of their own, and so has log-softmax.
 fn key(tuned: &Tuned, lines: &Lines, is_log: u32) -> Vec<u32> {
-    let numbers = [lines.dim, lines.outer, lines.inner].into_iter().flat_map(|n| [n as u32, (n >> 32) as u32]);
-    tuned.words().into_iter().chain(numbers).chain([is_log, lines.dtype]).collect()
+    let numbers = [lines.dim, lines.outer, lines.inner].into_iter().flat_map(halves);
+    tuned.words().into_iter().chain(numbers).chain([is_log, lines.dtype, lines.other]).collect()
 }

@@ -5,7 +5,7 @@ mod variants;
 
 use bytemuck::{Pod, Zeroable};
 
-use super::geometry::Geometry;
+use super::geometry::{Geometry, Tensors};
 use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
 use crate::backend::wgpu::{
     Binder, Binding, Place, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
@@ -13,9 +13,9 @@ use crate::backend::wgpu::{
 };
 use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
+use crate::narrow::{single, stride, word};
 use crate::options::PlanOptions;
 use crate::plan::{Ask, Candidate, Descriptor, Kernel, Slot};
-use crate::tensor::TensorDesc;
 
 use spread::{Spread, Tables, View};
 pub(in crate::ops) use variants::wgsl_variants;
@@ -196,16 +196,16 @@ impl Scale {
     fn new(scale: f64) -> Self {
         // Next to 0 the scale would have a rest that is subnormal, which drivers may flush to 0.
         let lessening = match scale.abs() {
-            magnitude if magnitude < TINY => TINY as f32,
+            magnitude if magnitude < TINY => single(TINY),
             magnitude if magnitude < 1.0 => 0.5,
             _ => 1.0,
         };
         let magnitude = (scale.abs() / f64::from(lessening)).min(f64::from(f32::MAX));
-        let single = magnitude as f32;
-        let is_power_of_two = f64::from(single) == magnitude && single.to_bits().trailing_zeros() >= 23;
-        let high = if is_power_of_two { single } else { f32::from_bits(single.to_bits() & 0xffff_f000) };
-        let rest = (magnitude - f64::from(high)) as f32;
-        let log2 = (magnitude * std::f64::consts::LOG2_E).min(f64::from(f32::MAX)) as f32;
+        let whole = single(magnitude);
+        let is_power_of_two = f64::from(whole) == magnitude && whole.to_bits().trailing_zeros() >= 23;
+        let high = if is_power_of_two { whole } else { f32::from_bits(whole.to_bits() & 0xffff_f000) };
+        let rest = single(magnitude - f64::from(high));
+        let log2 = single((magnitude * std::f64::consts::LOG2_E).min(f64::from(f32::MAX)));
         Self { lessening, high, rest, log2, is_long: !is_power_of_two, is_flat: scale.abs() < 1e-30 }
     }
 }
@@ -230,21 +230,21 @@ fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work<Li
     work(&FORWARD, descriptor.slots(), fields.axis, &flags, props, |view, spread, groups_x| {
         let [x, y] = [0, 1].map(|tensor| view.strides(tensor));
         let params = ForwardParams {
-            rows: view.rows as u32,
-            dim: view.dim as u32,
-            inner: view.inner as u32,
-            extents: view.extents.map(|extent| extent as u32),
+            rows: word(view.rows),
+            dim: word(view.dim),
+            inner: word(view.inner),
+            extents: view.extents.map(word),
             padding: [0; 3],
             x: padded(x),
             y,
-            x_step: view.steps[0] as u32,
-            y_step: view.steps[1] as u32,
+            x_step: stride(view.steps[0]),
+            y_step: stride(view.steps[1]),
             scale: scale.high,
             scale_rest: scale.rest,
-            slices: spread.slices as u32,
+            slices: word(spread.slices),
             groups_x,
-            columns: spread.columns as u32,
-            rounds: spread.rounds as u32,
+            columns: word(spread.columns),
+            rounds: word(spread.rounds),
             largest_trace,
             all_bits: ALL_BITS,
             scale_log2: scale.log2,
@@ -261,22 +261,22 @@ fn backward_work(descriptor: &SoftmaxBackwardDescriptor, props: &Props) -> Resul
     work(&BACKWARD, descriptor.slots(), fields.axis, &flags, props, |view, spread, groups_x| {
         let [y, dy, dx] = [0, 1, 2].map(|tensor| view.strides(tensor));
         let params = BackwardParams {
-            rows: view.rows as u32,
-            dim: view.dim as u32,
-            inner: view.inner as u32,
-            extents: view.extents.map(|extent| extent as u32),
+            rows: word(view.rows),
+            dim: word(view.dim),
+            inner: word(view.inner),
+            extents: view.extents.map(word),
             padding: [0; 3],
             y: padded(y),
             dy: padded(dy),
             dx,
-            y_step: view.steps[0] as u32,
-            dy_step: view.steps[1] as u32,
-            dx_step: view.steps[2] as u32,
-            scale: fields.scale.get() as f32,
-            slices: spread.slices as u32,
+            y_step: stride(view.steps[0]),
+            dy_step: stride(view.steps[1]),
+            dx_step: stride(view.steps[2]),
+            scale: single(fields.scale.get()),
+            slices: word(spread.slices),
             groups_x,
-            columns: spread.columns as u32,
-            rounds: spread.rounds as u32,
+            columns: word(spread.columns),
+            rounds: word(spread.rounds),
             all_bits: ALL_BITS,
         };
         bytemuck::bytes_of(&params).to_vec()
@@ -301,11 +301,11 @@ fn work(
     props: &Props,
     params: impl Fn(&View, &Spread, u32) -> Vec<u8>,
 ) -> Result<Work<Lines>, Reason> {
-    let dtype = slots[0].desc.dtype();
-    let shader_type = ShaderType::of(dtype)?;
+    let tensors = Tensors::of(slots)?;
+    let (dtype, other) = (tensors.dtype, tensors.other);
+    let (shader_type, other_type) = (ShaderType::of(dtype)?, ShaderType::of(other)?);
     check_reach(slots, &[], props)?;
-    let descs: Vec<&TensorDesc> = slots.iter().map(|slot| &slot.desc).collect();
-    let view = match Geometry::new(&descs, axis)? {
+    let view = match tensors.geometry(axis)? {
         Geometry::Empty => return Ok(Work::none(Lines::default(), props)),
         Geometry::Rows(rows) => View::of_rows(rows, dtype),
         Geometry::Channels(channels) => View::of_channels(channels, dtype),
@@ -316,21 +316,34 @@ fn work(
         workgroup: spread.workgroup(),
         depth: spread.depth(),
         chunks: spread.chunks(),
-        slices: spread.slices as u32,
+        slices: word(spread.slices),
     };
     let workspace_bytes = 16 * spread.part_quads;
     check_workspace(workspace_bytes, props)?;
     let params = params(&view, &spread, grid[0]);
 
     let operands = Binder { slots };
-    let kind = if view.is_half() { "halves" } else { "words" };
+    let is_other = |name: &str| slots.iter().any(|slot| slot.name == name && slot.desc.dtype() != dtype);
     let input = |name| {
-        operands.operand(name, ["chunks_in", if kind == "halves" { "halves_in" } else { "words_in" }], "absent_in")
+        let accessors = match view.is_half() {
+            _ if is_other(name) => ["widened_pairs_in", "widened_halves_in"],
+            true => ["chunks_in", "halves_in"],
+            false => ["chunks_in", "words_in"],
+        };
+        operands.operand(name, accessors, "absent_in")
     };
-    let output = ["chunks_out", if kind == "halves" { "halves_out" } else { "words_out" }];
+    let output = match view.is_half() {
+        _ if is_other(pass.output) => ["narrowed_pairs_out", "narrowed_halves_out"],
+        true => ["chunks_out", "halves_out"],
+        false => ["chunks_out", "words_out"],
+    };
     let entries = if view.is_rows { &pass.rows } else { &pass.channels };
     let step = |entry, keeps: bool, has_output: bool| {
         let mut files = shader_type.prelude();
+        if other != dtype {
+            // How its elements are packed, the first file of their prelude.
+            files.extend(other_type.prelude().first());
+        }
         files.extend([
             "common/exponential",
             "common/team",
@@ -383,6 +396,7 @@ mod tests {
     use super::*;
     use crate::backend::wgpu::Variants;
     use crate::dtype::DType;
+    use crate::tensor::TensorDesc;
 
     fn variant_props(width: Option<u32>) -> Props {
         Variants::device(width.map(|width| (width, width)))

@@ -4,6 +4,7 @@ use super::super::geometry::ChannelGeometry;
 use crate::backend::wgpu::Props;
 use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, Team};
 use crate::dtype::DType;
+use crate::narrow::{stride, word};
 use crate::ops::rows::RowGeometry;
 
 /// (threads, chunks each) and what a thread keeps of them.
@@ -166,7 +167,7 @@ impl View {
     }
 
     pub(super) fn strides(&self, tensor: usize) -> [u32; 3] {
-        self.strides[tensor].map(|stride| stride as u32)
+        self.strides[tensor].map(stride)
     }
 }
 
@@ -273,8 +274,8 @@ impl Spread {
             Threads::Columns(columns) => vec![
                 ("WORKGROUP", self.workgroup()),
                 ("THREADS", self.workgroup()),
-                ("ACROSS", columns.across as u32),
-                ("CHUNKS", columns.chunks as u32),
+                ("ACROSS", word(columns.across)),
+                ("CHUNKS", word(columns.chunks)),
             ],
         }
     }
@@ -291,7 +292,7 @@ impl Spread {
     pub(super) fn workgroup(&self) -> u32 {
         match self.threads {
             Threads::Team(team) => team.workgroup,
-            Threads::Columns(columns) => (columns.across * columns.deep) as u32,
+            Threads::Columns(columns) => word(columns.across * columns.deep),
         }
     }
 
@@ -299,7 +300,7 @@ impl Spread {
     pub(super) fn depth(&self) -> u32 {
         match self.threads {
             Threads::Team(team) => team.threads,
-            Threads::Columns(columns) => columns.deep as u32,
+            Threads::Columns(columns) => word(columns.deep),
         }
     }
 
@@ -307,7 +308,7 @@ impl Spread {
     pub(super) fn chunks(&self) -> u32 {
         match self.threads {
             Threads::Team(team) => team.chunks,
-            Threads::Columns(columns) => columns.chunks as u32,
+            Threads::Columns(columns) => word(columns.chunks),
         }
     }
 }

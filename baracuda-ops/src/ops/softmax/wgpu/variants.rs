@@ -19,16 +19,27 @@ const SHAPES: [(&[u64], usize); 8] = [
     (&[1, 20_000, 64], 1),
 ];
 
+/// Types of x and of y.
+const TYPES: [(DType, DType); 5] = [
+    (DType::F32, DType::F32),
+    (DType::F16, DType::F16),
+    (DType::BF16, DType::BF16),
+    (DType::F16, DType::F32),
+    (DType::BF16, DType::F32),
+];
+
 pub(in crate::ops) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
     let mut variants = Variants::default();
     for props in &Variants::devices() {
-        for dtype in [DType::F32, DType::F16, DType::BF16] {
+        for (dtype, output) in TYPES {
             for (dims, axis) in SHAPES {
                 for (is_log, scale) in
                     [(false, 1.0), (true, 1.0), (false, -0.1), (true, -0.1), (true, 0.5), (false, 0.0)]
                 {
-                    let name = format!("softmax of {dtype} {dims:?}, log {is_log}, scale {scale}");
-                    let Ok(forward) = descriptor(dtype, dims, axis, is_log, scale) else { continue };
+                    let name = format!("softmax of {dtype} {dims:?} to {output}, log {is_log}, scale {scale}");
+                    let forward =
+                        descriptor(dtype, dims, axis, is_log, scale).and_then(|forward| forward.output(output));
+                    let Ok(forward) = forward else { continue };
                     variants.add_work(&name, forward_work(&forward, props), props);
                     let Ok(backward) = forward.backward() else { continue };
                     variants.add_work(&name, backward_work(&backward, props), props);

@@ -11,6 +11,7 @@ use crate::backend::cuda::{self, Props, c_activation, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::narrow::{halves, word};
 use crate::ops::activation::Activation;
 use crate::options::{PlanOptions, WorkspaceReq};
 use crate::plan::{Ask, BuildError, Built, Candidate, Kernel, KernelName};
@@ -420,9 +421,9 @@ fn plain_problem(dtype: DType, geometry: &ChannelGeometry, slots: &Slots, props:
     Problem {
         sample_vector_bytes: sample_vector_bytes(geometry, slots, dtype.size_bytes()),
         shape: geometry.shape,
-        element_bytes: dtype.size_bytes() as u32,
-        accumulator_bytes: dtype.accumulator().size_bytes() as u32,
-        vector_bytes: geometry.vector_bytes as u32,
+        element_bytes: word(dtype.size_bytes()),
+        accumulator_bytes: word(dtype.accumulator().size_bytes()),
+        vector_bytes: word(geometry.vector_bytes),
         inference: false,
         has_running: false,
         cumulative: false,
@@ -441,7 +442,7 @@ fn plain_problem(dtype: DType, geometry: &ChannelGeometry, slots: &Slots, props:
 /// What tells prepared kernels apart.
 fn key(tuned: &Tuned, shape: &ChannelShape, kinds: &[u32]) -> Vec<u32> {
     let extents = [shape.batch, shape.channels, shape.spatial, shape.groups];
-    let extents = extents.into_iter().flat_map(|extent| [extent as u32, (extent >> 32) as u32]);
+    let extents = extents.into_iter().flat_map(halves);
     tuned.words().into_iter().chain(extents).chain(kinds.iter().copied()).collect()
 }
 

@@ -11,6 +11,7 @@ use super::{Held, Operands, Quads, Segments, check};
 use crate::backend::wgpu::team::Team;
 use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded};
 use crate::error::Reason;
+use crate::narrow::{single, word};
 
 /// Threads of a workgroup where channels are last, and as many workgroups as a large GPU takes in one turn: for the sums, and to apply them.
 const SUMS_COLUMNS: Spread = Spread { workgroup: 256, resident: 3 * MULTIPROCESSORS, rows: 32 };
@@ -162,7 +163,7 @@ impl Backward<'_> {
         let files =
             ["common/team", team.reduce.file(), "norm/channel_norm_place", "norm/channel_norm_backward_resident"];
         let mut constants = team.constants();
-        constants.push(("CHANNELS", channels_of(team) as u32));
+        constants.push(("CHANNELS", word(channels_of(team))));
         self.with_parameters(
             "channel_norm_backward_resident",
             &files,
@@ -181,7 +182,7 @@ impl Backward<'_> {
         let files = ["common/team", tile.team.reduce.file(), "norm/channel_norm_backward_columns_resident"];
         let mut constants = tile.constants();
         constants.extend([("SUM_COLUMNS", sum_columns(segments)), ("SUM_LANES", SUM_LANES)]);
-        let params = BackwardParams { column_blocks: tile.blocks as u32, ..self.params };
+        let params = BackwardParams { column_blocks: word(tile.blocks), ..self.params };
         let counts = [segments.batch * tile.blocks, remaining];
         self.with_parameters("channel_norm_backward_columns_resident", &files, constants, params, counts, props)
     }
@@ -201,7 +202,7 @@ impl Backward<'_> {
         if remaining > 0 {
             for (first, count) in [(workgroups, remaining), (0, workgroups)] {
                 let grid = groups(count, props)?;
-                let params = BackwardParams { groups_x: grid[0], first_group: first as u32, ..params };
+                let params = BackwardParams { groups_x: grid[0], first_group: word(first), ..params };
                 step.in_place.push((bytemuck::bytes_of(&params).to_vec(), grid));
             }
         }
@@ -216,7 +217,7 @@ impl Backward<'_> {
             "norm/channel_norm_gapless_tile",
             "norm/channel_norm_backward_gapless_resident",
         ];
-        let params = BackwardParams { columns: tile.columns as u32, ..self.params };
+        let params = BackwardParams { columns: word(tile.columns), ..self.params };
         let constants = (tile.constants(), true);
         let step = self.step("channel_norm_backward_gapless_resident", &files, constants, Uses::WHOLE, (params, grid));
         Ok(StepBuilder { can_chunk: true, ..step })
@@ -231,7 +232,7 @@ impl Backward<'_> {
     fn sums(&self, form: Form, props: &Props) -> Result<StepBuilder, Reason> {
         let uses = Uses { inputs: true, statistics: true, sums: Some("partials_out"), ..Uses::default() };
         let grid = form.grid(&self.segments, props)?;
-        let (slices, column_blocks) = (form.slices(&self.segments) as u32, form.column_blocks() as u32);
+        let (slices, column_blocks) = (word(form.slices(&self.segments)), word(form.column_blocks()));
         let params = BackwardParams { slices, column_blocks, slice_rows: form.slice_rows(), ..self.params };
         Ok(match form {
             Form::Slices(team) => {
@@ -306,7 +307,7 @@ impl Backward<'_> {
             let remaining = self.segments.channels.div_ceil(of_workgroup);
             grid = groups(form.group_count(&self.segments) + remaining, props)?;
         }
-        let (slices, column_blocks) = (form.slices(&self.segments) as u32, form.column_blocks() as u32);
+        let (slices, column_blocks) = (word(form.slices(&self.segments)), word(form.column_blocks()));
         let params = BackwardParams { slices, column_blocks, slice_rows: form.slice_rows(), ..self.params };
         Ok(match form {
             Form::Slices(team) => {
@@ -315,7 +316,7 @@ impl Backward<'_> {
                 if let Some(mergers) = mergers {
                     files.extend(["norm/channel_norm_backward_merge", "norm/channel_norm_backward_merge_held"]);
                     files.extend(["norm/channel_norm_backward_remaining", "norm/channel_norm_backward_apply_merging"]);
-                    constants.extend([mergers.constant(), ("CHANNELS", channels_of(mergers.team) as u32)]);
+                    constants.extend([mergers.constant(), ("CHANNELS", word(channels_of(mergers.team)))]);
                 } else {
                     files.push("norm/channel_norm_backward_apply_known");
                 }
@@ -331,7 +332,7 @@ impl Backward<'_> {
                     files.extend(["norm/channel_norm_backward_merge_held", "norm/channel_norm_backward_remaining"]);
                     files.push("norm/channel_norm_backward_columns_merging");
                     constants.extend(mergers.team.team_constants());
-                    constants.extend([mergers.constant(), ("CHANNELS", channels_of(mergers.team) as u32)]);
+                    constants.extend([mergers.constant(), ("CHANNELS", word(channels_of(mergers.team)))]);
                 } else {
                     files.push("norm/channel_norm_backward_columns_known");
                 }
@@ -366,24 +367,24 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     let last = Form::new(&segments, APPLY_COLUMNS, 2, props);
     let slices = if segments.is_empty() { 0 } else { first.slices(&segments) };
     let params = BackwardParams {
-        batch: segments.batch as u32,
-        channels: segments.channels as u32,
-        spatial: segments.spatial as u32,
-        groups: segments.groups as u32,
+        batch: word(segments.batch),
+        channels: word(segments.channels),
+        spatial: word(segments.spatial),
+        groups: word(segments.groups),
         dy: padded(segments.strides("dy")),
         x: padded(segments.strides("x")),
         residual: padded(segments.strides("residual")),
         y: padded(segments.strides("y")),
         dx: padded(segments.strides("dx")),
         dresidual: segments.strides("dresidual"),
-        eps: fields.eps.map_or(0.0, |eps| eps.get() as f32),
+        eps: fields.eps.map_or(0.0, |eps| single(eps.get())),
         slices: 1,
-        sum_slices: slices as u32,
-        group_channels: segments.group_channels as u32,
-        group_segments: segments.group_segments as u32,
-        group_parts: (segments.group_segments * slices) as u32,
-        group_count: segments.group_count as u32,
-        reciprocal_count: if elements == 0 { 0.0 } else { (1.0 / elements as f64) as f32 },
+        sum_slices: word(slices),
+        group_channels: word(segments.group_channels),
+        group_segments: word(segments.group_segments),
+        group_parts: word(segments.group_segments * slices),
+        group_count: word(segments.group_count),
+        reciprocal_count: if elements == 0 { 0.0 } else { single(1.0 / elements as f64) },
         groups_x: 1,
         column_blocks: 1,
         slice_rows: 0,

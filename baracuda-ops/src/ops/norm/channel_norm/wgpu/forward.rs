@@ -8,6 +8,7 @@ use super::{Held, Operands, Quads, Segments, check};
 use crate::backend::wgpu::team::{Keep, Team};
 use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded};
 use crate::error::Reason;
+use crate::narrow::{single, word};
 
 /// Threads of a workgroup where channels are last, and as many workgroups as a large GPU takes in one turn: for the moments, and to apply them.
 const MOMENTS_COLUMNS: Spread = Spread { workgroup: 128, resident: 5 * MULTIPROCESSORS, rows: 96 };
@@ -49,7 +50,7 @@ struct ForwardParams {
 /// The weight `m` of a batch in running statistics, and `1 - m`, as the kernels take both in one number: the smaller of the two, negative where
 /// that is `1 - m`. Of an `m` near 1 rounded to f32, `1 - m` would have few bits left.
 fn running_weight(momentum: f64) -> f32 {
-    if momentum <= 0.5 { momentum as f32 } else { -((1.0 - momentum) as f32) }
+    if momentum <= 0.5 { single(momentum) } else { -single(1.0 - momentum) }
 }
 
 /// What a dispatch binds; the others of the family are absent.
@@ -187,7 +188,7 @@ impl Forward<'_> {
         let files =
             ["common/team", tile.team.reduce.file(), "norm/channel_norm_update", "norm/channel_norm_columns_resident"];
         let uses = Uses { x: true, affine: true, y: true, saved: true, ..Uses::default() };
-        let params = ForwardParams { column_blocks: tile.blocks as u32, ..self.params };
+        let params = ForwardParams { column_blocks: word(tile.blocks), ..self.params };
         let constants = (tile.constants(), &[][..]);
         Ok(self.step("channel_norm_columns_resident", &files, constants, uses, (params, grid)))
     }
@@ -203,7 +204,7 @@ impl Forward<'_> {
             "norm/channel_norm_gapless_resident",
         ];
         let uses = self.whole_uses();
-        let params = ForwardParams { columns: tile.columns as u32, ..self.params };
+        let params = ForwardParams { columns: word(tile.columns), ..self.params };
         let constants = (tile.constants(), &[][..]);
         let step = self.step("channel_norm_gapless_resident", &files, constants, uses, (params, grid));
         Ok(StepBuilder { can_chunk: true, ..step })
@@ -240,7 +241,7 @@ impl Forward<'_> {
     fn moments(&self, form: Form, props: &Props) -> Result<StepBuilder, Reason> {
         let uses = Uses { x: true, moments: Some("partials_out"), ..Uses::default() };
         let grid = form.grid(&self.segments, props)?;
-        let (slices, column_blocks) = (form.slices(&self.segments) as u32, form.column_blocks() as u32);
+        let (slices, column_blocks) = (word(form.slices(&self.segments)), word(form.column_blocks()));
         let params = ForwardParams { slices, column_blocks, slice_rows: form.slice_rows(), ..self.params };
         Ok(match form {
             Form::Slices(team) => {
@@ -361,7 +362,7 @@ impl Forward<'_> {
     fn apply(&self, form: Form, mergers: Option<Mergers>, props: &Props) -> Result<StepBuilder, Reason> {
         let uses = self.apply_uses(mergers.is_some());
         let grid = form.grid(&self.segments, props)?;
-        let (slices, column_blocks) = (form.slices(&self.segments) as u32, form.column_blocks() as u32);
+        let (slices, column_blocks) = (word(form.slices(&self.segments)), word(form.column_blocks()));
         let params = ForwardParams { slices, column_blocks, slice_rows: form.slice_rows(), ..self.params };
         Ok(match form {
             Form::Slices(team) => {
@@ -413,23 +414,23 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     // The variance of a population from that of a sample; over samples, InstanceNorm's.
     let unbiased = elements as f64 / (elements as f64 - 1.0);
     let params = ForwardParams {
-        batch: segments.batch as u32,
-        channels: segments.channels as u32,
-        spatial: segments.spatial as u32,
-        groups: segments.groups as u32,
+        batch: word(segments.batch),
+        channels: word(segments.channels),
+        spatial: word(segments.spatial),
+        groups: word(segments.groups),
         x: padded(segments.strides("x")),
         residual: padded(segments.strides("residual")),
         y: segments.strides("y"),
         // Groups without elements have mean 0 and rstd NaN.
-        eps: if elements == 0 { f32::NAN } else { fields.eps.get() as f32 },
+        eps: if elements == 0 { f32::NAN } else { single(fields.eps.get()) },
         momentum: fields.momentum.map_or(0.0, |momentum| running_weight(momentum.get())),
         slices: 1,
-        group_channels: segments.group_channels as u32,
-        group_segments: segments.group_segments as u32,
-        group_parts: group_parts as u32,
-        group_count: segments.group_count as u32,
-        reciprocal_count: if elements == 0 { 0.0 } else { (1.0 / elements as f64) as f32 },
-        unbiased: unbiased as f32,
+        group_channels: word(segments.group_channels),
+        group_segments: word(segments.group_segments),
+        group_parts: word(group_parts),
+        group_count: word(segments.group_count),
+        reciprocal_count: if elements == 0 { 0.0 } else { single(1.0 / elements as f64) },
+        unbiased: single(unbiased),
         groups_x: 1,
         column_blocks: 1,
         slice_rows: 0,
@@ -463,7 +464,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     if let Some((step, choice)) = forward.whole(props)? {
         return Ok(Work { steps: vec![step], choice, ..work });
     }
-    work.choice = Held::Split { group_parts: group_parts as u32, slices: first.slices(segments) as u32 };
+    work.choice = Held::Split { group_parts: word(group_parts), slices: word(first.slices(segments)) };
     work.steps.push(forward.moments(first, props)?);
     let can_merge = !fields.cumulative && (norm.kind == ChannelNorm::Batch || !has_running);
     let merging = last.merging(segments, group_parts, fields.activation, props).filter(|_| can_merge);

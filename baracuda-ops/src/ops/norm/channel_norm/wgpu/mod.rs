@@ -11,6 +11,7 @@ use crate::backend::wgpu::{Binder, Binding, Place, Props, ShaderType, check_reac
 use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::narrow::stride;
 use crate::options::PlanOptions;
 use crate::plan::{Ask, Candidate, Kernel, KernelName, Slot};
 
@@ -207,7 +208,7 @@ impl Segments {
     /// Strides of a tensor as the shader reads them; `check_reach` says why they fit.
     fn strides(&self, name: &str) -> [u32; 3] {
         let found = self.strides.iter().find(|(known, _)| *known == name);
-        found.map_or([0; 3], |(_, strides)| strides.map(|stride| stride as u32))
+        found.map_or([0; 3], |(_, strides)| strides.map(stride))
     }
 
     fn is_half(&self) -> bool {

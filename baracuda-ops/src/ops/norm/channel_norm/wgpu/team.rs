@@ -5,6 +5,7 @@ use super::{Held, Segments};
 use crate::backend::wgpu::team::{Keep, Team};
 use crate::backend::wgpu::{Props, groups};
 use crate::error::Reason;
+use crate::narrow::word;
 use crate::ops::activation::Activation;
 
 /// (threads, chunks each) that hold a slice of a segment, the first that suffices or the last.
@@ -231,7 +232,7 @@ pub(super) fn resident_backward_team(segments: &Segments, activation: Activation
 /// The team that merges `parts` parts of a group.
 pub(super) fn merge_team(parts: u64, props: &Props) -> Team {
     let most = MOST_MERGERS.min(props.max_threads);
-    let threads = parts.clamp(8, u64::from(most)).next_power_of_two() as u32;
+    let threads = word(parts.clamp(8, u64::from(most)).next_power_of_two());
     team((threads.min(most), 1, Keep::Words), props)
 }
 
@@ -275,7 +276,7 @@ impl Columns {
         while rows > FEWEST_ROWS && !is_busy(Self { rows: rows * narrow.lanes(), ..narrow }) {
             rows /= 2;
         }
-        Self { rows: rows * narrow.lanes(), held: Some(rows as u32), ..narrow }
+        Self { rows: rows * narrow.lanes(), held: Some(word(rows)), ..narrow }
     }
 
     /// For rows of `chunks` chunks of channels, at most `most` beside each other.
@@ -285,7 +286,7 @@ impl Columns {
         while columns > FEWEST_COLUMNS && waste(columns / 2) < waste(columns) {
             columns /= 2;
         }
-        Self { workgroup, columns: columns as u32, rows: 1, held: None, blocks: chunks.div_ceil(columns).max(1) }
+        Self { workgroup, columns: word(columns), rows: 1, held: None, blocks: chunks.div_ceil(columns).max(1) }
     }
 
     fn lanes(self) -> u64 {
@@ -304,7 +305,7 @@ impl Columns {
             return None;
         }
         let threads = u64::from(self.workgroup) / self.tile_groups(segments).next_power_of_two();
-        let team = || Team::new((threads as u32, 1, Keep::Words), self.workgroup, props);
+        let team = || Team::new((word(threads), 1, Keep::Words), self.workgroup, props);
         (threads >= FEWEST_MERGERS).then(team)
     }
 
@@ -338,7 +339,7 @@ pub(super) struct Tile {
 impl Tile {
     pub(super) fn held(&self) -> Held {
         let Team { workgroup, chunks, .. } = self.team;
-        Held::Columns { workgroup, columns: self.columns as u32, chunks }
+        Held::Columns { workgroup, columns: word(self.columns), chunks }
     }
 
     /// The tile that `find` has for chunks of 16 bytes, or for those of 8 where they hold fewer groups beside each other and all tiles find a
@@ -390,7 +391,7 @@ impl Tile {
 
     pub(super) fn constants(self) -> Vec<(&'static str, u32)> {
         let mut constants = self.team.constants();
-        constants.extend([("COLUMNS", self.columns as u32), ("TILE_GROUPS", self.groups as u32)]);
+        constants.extend([("COLUMNS", word(self.columns)), ("TILE_GROUPS", word(self.groups))]);
         constants
     }
 }
@@ -407,7 +408,7 @@ pub(super) struct GaplessTile {
 impl GaplessTile {
     pub(super) fn held(&self) -> Held {
         let Self { workgroup, columns, chunks, .. } = *self;
-        Held::Gapless { workgroup, columns: columns as u32, chunks }
+        Held::Gapless { workgroup, columns: word(columns), chunks }
     }
 
     pub(super) fn new(segments: &Segments, tensors: usize, props: &Props) -> Option<Self> {
@@ -441,7 +442,7 @@ pub(super) struct Mergers {
 
 impl Mergers {
     pub(super) fn constant(self) -> (&'static str, u32) {
-        ("HELD_PARTS", self.held_parts as u32)
+        ("HELD_PARTS", word(self.held_parts))
     }
 }
 
@@ -492,7 +493,7 @@ impl Form {
     pub(super) fn slice_rows(self) -> u32 {
         match self {
             Self::Slices(_) => 0,
-            Self::Columns(columns) => columns.rows as u32,
+            Self::Columns(columns) => word(columns.rows),
         }
     }
 

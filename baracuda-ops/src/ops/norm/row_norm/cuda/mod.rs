@@ -13,6 +13,7 @@ use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::narrow::{halves, word};
 use crate::ops::rows::RowGeometry;
 use crate::options::{PlanOptions, WorkspaceReq};
 use crate::plan::{Ask, BuildError, Built, Candidate, Kernel, KernelName};
@@ -245,11 +246,11 @@ fn problem(
     Problem {
         rows: geometry.rows,
         cols: geometry.cols,
-        element_bytes: x.dtype().size_bytes() as u32,
-        accumulator_bytes: x.dtype().accumulator().size_bytes() as u32,
-        parameter_bytes: parameter.map_or(0, |dtype| dtype.size_bytes() as u32),
-        vector_bytes: geometry.vector_bytes as u32,
-        parameter_align_bytes: parameter_align as u32,
+        element_bytes: word(x.dtype().size_bytes()),
+        accumulator_bytes: word(x.dtype().accumulator().size_bytes()),
+        parameter_bytes: parameter.map_or(0, |dtype| word(dtype.size_bytes())),
+        vector_bytes: word(geometry.vector_bytes),
+        parameter_align_bytes: word(parameter_align),
         has_one_stride: has_one_stride(geometry),
         is_centered: kind == RowNorm::Layer,
         has_residual: has("residual") || has("dh"),
@@ -271,7 +272,7 @@ fn candidate<'d>(tuned: Tuned, build: impl FnOnce(&Device) -> Result<Built, Buil
 
 /// What tells prepared kernels apart; the columns too, since rows that fill every thread have kernels of their own.
 fn key(tuned: &Tuned, cols: u64, types: [u32; 3]) -> impl Iterator<Item = u32> {
-    tuned.words().into_iter().chain([cols as u32, (cols >> 32) as u32]).chain(types)
+    tuned.words().into_iter().chain(halves(cols)).chain(types)
 }
 
 fn c_dtypes(x: &TensorDesc, weight: Option<DType>) -> Result<(sys::bops_dtype, sys::bops_dtype), Reason> {

@@ -11,6 +11,7 @@ use crate::backend::wgpu::{
 };
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::narrow::{single, word};
 use crate::plan::Slot;
 use crate::tensor::TensorDesc;
 
@@ -88,7 +89,7 @@ const MANY_PARTIALS: u64 = 256;
 /// Threads of such a workgroup that share the `partials` sums of a chunk of columns.
 fn parameter_lanes(partials: u64) -> u32 {
     let most = if partials > MANY_PARTIALS { 64 } else { 32 };
-    (partials / 2).next_power_of_two().clamp(4, most) as u32
+    word((partials / 2).next_power_of_two().clamp(4, most))
 }
 
 /// Additions that follow each other where `partials` sums are added up: in one of a thread's four chains, of these, and of the threads.
@@ -214,27 +215,27 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     let rows_grid = groups(partition.partials * slices, props)?;
     let sums_grid = groups(row_count * sum_slices, props)?;
     let params = BackwardParams {
-        rows: row_count as u32,
-        cols: cols as u32,
-        extents: rows.geometry.extents.map(|extent| extent as u32),
+        rows: word(row_count),
+        cols: word(cols),
+        extents: rows.geometry.extents.map(word),
         dy: padded(strides(backward::DY)),
         x: padded(strides(backward::X)),
         dh: padded(strides(backward::DH)),
         dx: strides(backward::DX),
-        weight_offset: fields.weight_offset.get() as f32,
-        reciprocal_cols: if cols == 0 { 0.0 } else { (1.0 / cols as f64) as f32 },
-        rounds: partition.rounds as u32,
-        blocks: partition.blocks as u32,
-        slices: slices as u32,
-        sum_slices: sum_slices as u32,
+        weight_offset: single(fields.weight_offset.get()),
+        reciprocal_cols: if cols == 0 { 0.0 } else { single(1.0 / cols as f64) },
+        rounds: word(partition.rounds),
+        blocks: word(partition.blocks),
+        slices: word(slices),
+        sum_slices: word(sum_slices),
         groups_x: rows_grid[0],
-        partials: partition.partials as u32,
-        sums_first: sum_quads as u32,
+        partials: word(partition.partials),
+        sums_first: word(sum_quads),
         first_group: 0,
         padding: [0; 3],
     };
     let [slice_count, rounds, blocks, partials] =
-        [slices, partition.rounds, partition.blocks, partition.partials].map(|n| n as u32);
+        [slices, partition.rounds, partition.blocks, partition.partials].map(word);
     let Team { workgroup, threads, chunks, .. } = team;
     let choice = Shared { workgroup, threads, chunks, slices: slice_count, rounds, blocks, partials };
     let mut work = Work { workspace_bytes, ..Work::none(choice, props) };
@@ -307,7 +308,7 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         step.constants.push(("COLUMNS", FEW_COLUMNS));
         for (first, count) in [(row_groups, parameter_groups), (0, row_groups)] {
             let grid = groups(count, props)?;
-            let params = BackwardParams { groups_x: grid[0], first_group: first as u32, ..params };
+            let params = BackwardParams { groups_x: grid[0], first_group: word(first), ..params };
             step.in_place.push((bytemuck::bytes_of(&params).to_vec(), grid));
         }
         // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
@@ -358,7 +359,7 @@ fn parameters_step(
     let params = ParametersParams {
         cols: rows.cols,
         partials: rows.partials,
-        quads: quads as u32,
+        quads: word(quads),
         sums_first: rows.sums_first,
         groups_x: grid[0],
         padding: [0; 3],

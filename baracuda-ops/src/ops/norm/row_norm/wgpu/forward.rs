@@ -10,6 +10,7 @@ use crate::backend::wgpu::{
 };
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::narrow::{single, word};
 use crate::plan::Slot;
 use crate::tensor::TensorDesc;
 
@@ -103,25 +104,25 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     let group_count = turns.div_ceil(rounds) * slices;
     let grid = groups(group_count, props)?;
     let params = ForwardParams {
-        rows: row_count as u32,
-        cols: cols as u32,
-        extents: rows.geometry.extents.map(|extent| extent as u32),
+        rows: word(row_count),
+        cols: word(cols),
+        extents: rows.geometry.extents.map(word),
         x: padded(strides(forward::X)),
         residual: padded(strides(forward::RESIDUAL)),
         y: padded(strides(forward::Y)),
         h: strides(forward::H),
         // Rows without columns have mean 0 and rstd NaN.
-        eps: if cols == 0 { f32::NAN } else { fields.eps.get() as f32 },
-        weight_offset: fields.weight_offset.get() as f32,
-        reciprocal_cols: if cols == 0 { 0.0 } else { (1.0 / cols as f64) as f32 },
-        slices: slices as u32,
+        eps: if cols == 0 { f32::NAN } else { single(fields.eps.get()) },
+        weight_offset: single(fields.weight_offset.get()),
+        reciprocal_cols: if cols == 0 { 0.0 } else { single(1.0 / cols as f64) },
+        slices: word(slices),
         groups_x: grid[0],
-        tail_cols: (cols.saturating_sub((slices - 1) * slice_cols)) as u32,
-        rounds: rounds as u32,
+        tail_cols: word(cols.saturating_sub((slices - 1) * slice_cols)),
+        rounds: word(rounds),
         padding: [0; 2],
     };
     let Team { workgroup, threads, chunks, .. } = team;
-    let mut work = Work::none(Held { workgroup, threads, chunks, slices: slices as u32 }, props);
+    let mut work = Work::none(Held { workgroup, threads, chunks, slices: word(slices) }, props);
     if row_count == 0 {
         return Ok(work);
     }

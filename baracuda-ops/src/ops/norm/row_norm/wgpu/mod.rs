@@ -9,6 +9,7 @@ use crate::backend::wgpu::{Props, ShaderType};
 use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::narrow::stride;
 use crate::ops::rows::RowGeometry;
 use crate::options::PlanOptions;
 use crate::plan::{Ask, Candidate, Kernel, KernelName};
@@ -93,7 +94,7 @@ impl Rows {
 
     /// Strides of the tensor at `index` as the shader reads them.
     fn strides(&self, index: Option<usize>) -> [u32; 3] {
-        index.map_or([0; 3], |i| self.geometry.strides[i].map(|stride| stride as u32))
+        index.map_or([0; 3], |i| self.geometry.strides[i].map(stride))
     }
 
     fn prelude(&self) -> Vec<&'static str> {

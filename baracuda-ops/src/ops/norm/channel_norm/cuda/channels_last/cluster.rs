@@ -3,6 +3,7 @@
 use baracuda_ops_sys as sys;
 
 use super::{Rows, THREADS, Tuned, gcd};
+use crate::narrow::{grid, signed, to_usize, word};
 
 /// Channels of the widest tile of a cluster.
 const CLUSTER_CHANNELS: u64 = 256;
@@ -49,7 +50,7 @@ impl Rows<'_> {
             return None;
         }
         let (group_channels, unit) = self.cluster_unit();
-        let channels = (unit..=CLUSTER_CHANNELS.min(shape.channels)).step_by(unit as usize).find(|channels| {
+        let channels = (unit..=CLUSTER_CHANNELS.min(shape.channels)).step_by(to_usize(unit)).find(|channels| {
             let is_wide = channels * u64::from(p.element_bytes) >= TURN_TILE_BYTES || *channels == shape.channels;
             shape.channels.is_multiple_of(*channels) && is_wide
         })?;
@@ -59,8 +60,8 @@ impl Rows<'_> {
         }
         let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_CLUSTER, channels / self.width, threads, 1)?;
         tuned.cluster = 1;
-        tuned.grid = i32::try_from(self.samples * (shape.channels / channels)).ok()? as u32;
-        tuned.stages = rows as u32;
+        tuned.grid = grid(self.samples * (shape.channels / channels))?;
+        tuned.stages = word(rows);
         tuned.overlaps = 1;
         tuned.launches = 1;
         Some(tuned)
@@ -102,17 +103,17 @@ impl Rows<'_> {
                     && shared <= u64::from(p.shared_bytes) / 2;
                 let (all, tile) = (units * cluster, channels / self.width);
                 // As many as there are multiprocessors, or few more; small ones in small clusters, others with wide tiles.
-                let fill = if all <= u64::from(p.multiprocessors) { all as i64 } else { -(all as i64) };
-                let rank = (fill, if is_small { -(times as i64) } else { times as i64 });
+                let fill = if all <= u64::from(p.multiprocessors) { signed(all) } else { -signed(all) };
+                let rank = (fill, if is_small { -signed(times) } else { signed(times) });
                 if units > p.resident_clusters(cluster, 1 + u64::from(is_small))
                     || best.is_some_and(|(most, _)| most >= rank)
                 {
                     continue;
                 }
                 let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_CLUSTER, tile, threads, chunks)?;
-                tuned.cluster = cluster as u32;
-                tuned.grid = all as u32;
-                tuned.stages = rows as u32;
+                tuned.cluster = word(cluster);
+                tuned.grid = grid(all)?;
+                tuned.stages = word(rows);
                 tuned.overlaps = 1;
                 let sums = self.tensors > 1 && is_apart && self.samples > together && p.has_parameter_gradients;
                 tuned.launches = 1 + u32::from(sums);

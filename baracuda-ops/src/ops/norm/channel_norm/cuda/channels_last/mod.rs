@@ -11,6 +11,7 @@ mod slabs;
 mod tests;
 
 use super::{Problem, Tuned, contiguous};
+use crate::narrow::word;
 use registers::{ROWS_BUSY, ROWS_WANTED};
 
 /// Threads of the largest block.
@@ -90,12 +91,12 @@ impl<'p> Rows<'p> {
         let backward = u32::from(self.tensors > 1);
         Some(Tuned {
             variant,
-            vec_bytes: (self.width * u64::from(self.p.element_bytes)) as u32,
-            vectors: tile as u32,
-            threads: threads as u32,
+            vec_bytes: word(self.width * u64::from(self.p.element_bytes)),
+            vectors: word(tile),
+            threads: word(threads),
             chunks: u32::try_from(chunks).ok().filter(|_| self.samples * chunks < u64::from(u32::MAX))?,
             is_merged: u32::from(self.is_merged),
-            tensors: backward * self.tensors as u32,
+            tensors: backward * word(self.tensors),
             ..Tuned::default()
         })
     }

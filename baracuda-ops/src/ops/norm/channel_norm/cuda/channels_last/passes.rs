@@ -3,6 +3,7 @@
 use baracuda_ops_sys as sys;
 
 use super::{BUSY, CHAIN_ROWS, Rows, STAGE_ROWS, THREADS, Tuned};
+use crate::narrow::{grid, word};
 
 /// Vectors of the widest tile of the cooperative and split variants, forward and backward, and channels of it where a vector is one channel.
 const TILE_VECTORS: [u64; 2] = [32, 16];
@@ -48,9 +49,9 @@ impl Rows<'_> {
         }
         let (_, chunks) = best?;
         let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_COOPERATIVE, tile, THREADS, chunks)?;
-        tuned.grid = (units * chunks).min(blocks) as u32;
+        tuned.grid = grid((units * chunks).min(blocks))?;
         tuned.stages =
-            stages.min(self.rows.div_ceil(chunks).div_ceil(THREADS / tile).div_ceil(STAGE_ROWS) * TURNS) as u32;
+            word(stages.min(self.rows.div_ceil(chunks).div_ceil(THREADS / tile).div_ceil(STAGE_ROWS) * TURNS));
         let (each, of_group) = self.partial_numbers();
         tuned.workspace_bytes = self.workspace_bytes(chunks, each, of_group)?;
         tuned.launches = 1;

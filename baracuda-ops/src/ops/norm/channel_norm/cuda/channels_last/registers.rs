@@ -4,6 +4,7 @@ use baracuda_ops_sys as sys;
 
 use super::cluster::{CLUSTER_LEAST, CLUSTER_TILE_BYTES, CLUSTERS};
 use super::{BUSY, Rows, Tuned, gcd};
+use crate::narrow::{grid, signed, to_usize, word};
 
 /// Threads of a block of the rows variant and rows of a thread, where they are many and where they are few.
 const ROWS_FORMS: [(u64, u64); 2] = [(640, 4), (320, 8)];
@@ -41,7 +42,7 @@ impl Rows<'_> {
             return None;
         }
         let mut best: Option<((u64, u64), Tuned)> = None;
-        for channels in (unit..=ROWS_CHANNELS.min(shape.channels)).step_by(unit as usize) {
+        for channels in (unit..=ROWS_CHANNELS.min(shape.channels)).step_by(to_usize(unit)) {
             let is_narrow = channels * u64::from(p.element_bytes) < CLUSTER_TILE_BYTES.0 && channels < shape.channels;
             if !shape.channels.is_multiple_of(channels) || is_narrow {
                 continue;
@@ -71,9 +72,9 @@ impl Rows<'_> {
                     continue;
                 }
                 let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_ROWS, tile, threads, chunks)?;
-                tuned.cluster = cluster as u32;
-                tuned.grid = (units * cluster) as u32;
-                tuned.stages = rows as u32;
+                tuned.cluster = word(cluster);
+                tuned.grid = grid(units * cluster)?;
+                tuned.stages = word(rows);
                 tuned.overlaps = 1;
                 tuned.launches = 1;
                 best = Some((rank, tuned));
@@ -92,7 +93,7 @@ impl Rows<'_> {
         let blocks = u64::from(p.multiprocessors);
         let (_, unit) = self.cluster_unit();
         let mut best: Option<([i64; 4], Tuned)> = None;
-        for channels in (unit..=ROWS_CHANNELS.min(shape.channels)).step_by(unit as usize) {
+        for channels in (unit..=ROWS_CHANNELS.min(shape.channels)).step_by(to_usize(unit)) {
             let is_narrow = channels * u64::from(p.element_bytes) < ROWS_TILE_BYTES && channels < shape.channels;
             if !shape.channels.is_multiple_of(channels) || is_narrow {
                 continue;
@@ -113,14 +114,19 @@ impl Rows<'_> {
                 {
                     continue;
                 }
-                let enough = all.min((BUSY * blocks as f64) as u64) as i64;
-                let rank = [enough, -(tile as i64), -(rows.abs_diff(ROWS_WANTED) as i64), -(threads as i64)];
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a part of the blocks of a device"
+                )]
+                let enough = signed(all.min((BUSY * blocks as f64) as u64));
+                let rank = [enough, -signed(tile), -signed(rows.abs_diff(ROWS_WANTED)), -signed(threads)];
                 if best.is_some_and(|(most, _)| most >= rank) {
                     continue;
                 }
                 let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_ROWS, tile, threads, chunks)?;
-                tuned.grid = all as u32;
-                tuned.stages = rows as u32;
+                tuned.grid = grid(all)?;
+                tuned.stages = word(rows);
                 tuned.overlaps = u32::from(p.capability >= 90);
                 tuned.workspace_bytes = self.workspace_bytes(chunks, 2, 2 * chunks.next_multiple_of(4))?;
                 tuned.launches = 1;

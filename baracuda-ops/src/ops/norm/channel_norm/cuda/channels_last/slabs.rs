@@ -3,6 +3,7 @@
 use baracuda_ops_sys as sys;
 
 use super::{BUSY, CHAIN_ROWS, Rows, STAGE_ROWS, THREADS, Tuned};
+use crate::narrow::{grid, word};
 use crate::ops::activation::Activation;
 
 /// Channels and vectors of the widest tile of the resident variant, its stages from compute capability 9.0 on and before, and shared memory
@@ -77,11 +78,11 @@ impl Rows<'_> {
             return None;
         }
         let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_RESIDENT, tile, THREADS, chunks)?;
-        tuned.grid = (tiles * chunks) as u32;
-        tuned.stages = stages as u32;
+        tuned.grid = grid(tiles * chunks)?;
+        tuned.stages = word(stages);
         // Rounded: whole stages of all blocks.
         let stage = u64::from(tuned.grid) * self.stage_bytes(THREADS);
-        tuned.cached = ((CACHED_BYTES + stage / 2) / stage) as u32;
+        tuned.cached = word((CACHED_BYTES + stage / 2) / stage);
         let (each, of_group) = self.partial_numbers();
         tuned.workspace_bytes = self.workspace_bytes(chunks, each, of_group)?;
         tuned.launches = 1;
@@ -150,8 +151,8 @@ impl Rows<'_> {
     /// As a choice; `numbers`: that a chunk leaves for a channel, and of a group.
     fn slab_tuned(&self, variant: u32, form: &SlabForm, stages: u64, numbers: (u64, u64)) -> Option<Tuned> {
         Some(Tuned {
-            grid: form.grid as u32,
-            stages: stages as u32,
+            grid: grid(form.grid)?,
+            stages: word(stages),
             workspace_bytes: self.workspace_bytes(form.chunks, numbers.0, numbers.1)?,
             launches: 1,
             overlaps: u32::from(self.p.capability >= 90),
@@ -191,7 +192,7 @@ impl Rows<'_> {
             };
             let numbers = (self.partial_numbers().0, 0);
             let tuned = self.slab_tuned(sys::BOPS_CHANNEL_NORM_LAST_RESIDENT, &form, stages, numbers)?;
-            best = Some((cost, Tuned { cached: cached as u32, ..tuned }));
+            best = Some((cost, Tuned { cached: word(cached), ..tuned }));
         }
         best.map(|(_, tuned)| tuned)
     }

@@ -4,6 +4,7 @@ use baracuda_ops_sys as sys;
 
 use super::walk::{ARRIVING, MESSAGES, READ_TWICE, SLOTS, TEAM, WALK_STEPS};
 use super::{Problem, RESERVED_SHARED, Tuned, relay, walk};
+use crate::narrow::{grid, word};
 use crate::ops::activation::Activation;
 
 /// Of a block of the cooperative variant: the most threads that hold vectors, and their steps of a group that stay in registers; without an
@@ -82,10 +83,10 @@ pub(super) fn backward(p: &Problem) -> Option<Cooperative> {
             let tuned = Tuned {
                 variant: sys::BOPS_CHANNEL_NORM_COOPERATIVE,
                 vec_bytes: 16,
-                vectors: own as u32,
-                threads: steps.threads as u32,
-                cluster: team as u32,
-                grid: (teams * team) as u32,
+                vectors: word(own),
+                threads: word(steps.threads),
+                cluster: word(team),
+                grid: grid(teams * team)?,
                 stages: slots as u32,
                 tensors: if is_masked { 3 } else { 0 },
                 workspace_bytes: teams * team * 32 + parts,
@@ -158,7 +159,7 @@ pub(super) fn forward(p: &Problem, cluster_rounds: Option<u64>) -> Option<Tuned>
             let tuned = steps.tuned(p, 1, &share, team, teams)?;
             let tuned = Tuned {
                 variant: sys::BOPS_CHANNEL_NORM_COOPERATIVE,
-                tensors: (ARRIVING[usize::from(is_full)] / (threads * relay::VECTORS * 16)) as u32,
+                tensors: word(ARRIVING[usize::from(is_full)] / (threads * relay::VECTORS * 16)),
                 overlaps: 1,
                 workspace_bytes: tuned.workspace_bytes + teams * team * MESSAGES * 16,
                 ..tuned
@@ -196,9 +197,9 @@ fn overflowing_forward(p: &Problem) -> Option<Tuned> {
         let tuned = steps.tuned(p, 1, &share, team, 1)?;
         let tuned = Tuned {
             variant: sys::BOPS_CHANNEL_NORM_COOPERATIVE,
-            chunks: OVERFLOWING_WINDOWS as u32,
-            cached: passing as u32,
-            tensors: (ARRIVING[0] / place).min(staying + 1) as u32,
+            chunks: word(OVERFLOWING_WINDOWS),
+            cached: word(passing),
+            tensors: word((ARRIVING[0] / place).min(staying + 1)),
             overlaps: 1,
             workspace_bytes: tuned.workspace_bytes + team * MESSAGES * 16,
             ..tuned

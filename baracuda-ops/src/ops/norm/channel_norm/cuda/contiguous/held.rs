@@ -4,6 +4,7 @@ use baracuda_ops_sys as sys;
 
 use super::walk::{SLOTS, Steps, WALK_STEPS};
 use super::{Problem, RESERVED_SHARED, Tuned, running_launches};
+use crate::narrow::{grid, to_usize, word};
 
 /// Threads of the blocks that hold groups in registers, beside the warp that fetches, and how many such blocks share a multiprocessor: 16 warps
 /// of their registers fit.
@@ -27,7 +28,7 @@ pub(super) fn choose(p: &Problem, arrays: u64) -> Option<Tuned> {
     let (segments, groups) = (shape.group_segments(), shape.group_count());
     let vectors = p.segment_vectors();
     let by_segment = arrays == 2 && shape.groups > 0;
-    let held = if p.is_general() { 0 } else { STEPS[arrays as usize - 1] };
+    let held = if p.is_general() { 0 } else { STEPS[to_usize(arrays) - 1] };
     let mut best: Option<(u64, Tuned)> = None;
     for (most, blocks) in FORMS {
         let steps = Steps::new(segments, vectors, most, by_segment);
@@ -66,10 +67,10 @@ pub(super) fn choose(p: &Problem, arrays: u64) -> Option<Tuned> {
             let tuned = Tuned {
                 variant: sys::BOPS_CHANNEL_NORM_HELD,
                 vec_bytes: 16,
-                vectors: own as u32,
-                threads: steps.threads as u32,
-                cluster: cluster as u32,
-                grid: u32::try_from(teams * cluster).ok()?,
+                vectors: word(own),
+                threads: word(steps.threads),
+                cluster: word(cluster),
+                grid: grid(teams * cluster)?,
                 stages: slots as u32,
                 overlaps: u32::from(p.capability >= 90 && rounds == 1),
                 workspace_bytes,

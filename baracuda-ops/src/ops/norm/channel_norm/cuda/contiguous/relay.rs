@@ -4,6 +4,7 @@ use baracuda_ops_sys as sys;
 
 use super::walk::{ARRIVING, MESSAGES, READ_TWICE, SLOTS, TEAM};
 use super::{Problem, RESERVED_SHARED, Tuned, running_launches};
+use crate::narrow::{grid, to_usize, word};
 use crate::ops::activation::Activation;
 
 /// Threads that write, beside which a block has as many that add up: the fewest that keep up and the most.
@@ -104,12 +105,12 @@ impl Steps {
         Some(Tuned {
             variant: sys::BOPS_CHANNEL_NORM_RELAY,
             vec_bytes: 16,
-            vectors: share.steps as u32,
-            threads: self.threads as u32,
-            cluster: cluster as u32,
-            grid: u32::try_from(teams * cluster).ok()?,
-            stages: (share.slots + self.windows) as u32,
-            chunks: self.windows as u32,
+            vectors: word(share.steps),
+            threads: word(self.threads),
+            cluster: word(cluster),
+            grid: grid(teams * cluster)?,
+            stages: word(share.slots + self.windows),
+            chunks: word(self.windows),
             workspace_bytes: if arrays == 1 && p.shape.groups > 0 && p.has_running {
                 p.shape.group_count() * 16
             } else {
@@ -129,7 +130,7 @@ fn relay_threads(p: &Problem, arrays: u64) -> impl Iterator<Item = u64> {
         true if is_long(p) => EXPONENTIAL_THREADS,
         true => [EXPONENTIAL_THREADS[0], EXPONENTIAL_THREADS[1], 64],
     };
-    (fewest..=most).rev().step_by(step as usize)
+    (fewest..=most).rev().step_by(to_usize(step))
 }
 
 /// Whether a segment has work for a step of all threads.
@@ -196,7 +197,7 @@ pub(super) fn of_grid_backward(p: &Problem) -> Option<Tuned> {
             }
             let tuned = steps.tuned(p, 2, &share, team, teams)?;
             let tuned = Tuned {
-                tensors: (ARRIVING[0] / (threads * VECTORS * 32)) as u32,
+                tensors: word(ARRIVING[0] / (threads * VECTORS * 32)),
                 overlaps: 1,
                 workspace_bytes: teams * team * MESSAGES * 16,
                 ..tuned

@@ -3,6 +3,7 @@
 use baracuda_ops_sys as sys;
 
 use super::{Problem, Tuned, running_launches};
+use crate::narrow::{grid, word};
 use crate::ops::activation::Activation;
 
 /// Vectors of a thread that has part of a segment in registers, forward and backward, and threads of its block, at most.
@@ -29,11 +30,11 @@ pub(super) fn choose(p: &Problem, arrays: usize) -> Option<Tuned> {
     let tuned = Tuned {
         variant: sys::BOPS_CHANNEL_NORM_SEGMENT,
         vec_bytes: 16,
-        vectors: all.div_ceil(threads) as u32,
-        threads: threads as u32,
+        vectors: word(all.div_ceil(threads)),
+        threads: word(threads),
         cluster: 1,
         // Below 2^31 by `group_vectors`.
-        grid: groups as u32,
+        grid: grid(groups)?,
         overlaps: u32::from(p.capability >= 90),
         workspace_bytes,
         launches: 1 + after,

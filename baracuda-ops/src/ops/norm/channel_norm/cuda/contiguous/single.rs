@@ -3,6 +3,7 @@
 use baracuda_ops_sys as sys;
 
 use super::{Problem, RESERVED_SHARED, Tuned, running_launches};
+use crate::narrow::{grid, word};
 use crate::ops::activation::Activation;
 
 /// The least work of a block where a larger cluster would only fill the device, in vectors.
@@ -76,10 +77,10 @@ impl Problem {
         Some(Tuned {
             variant: sys::BOPS_CHANNEL_NORM_SINGLE,
             vec_bytes: 16,
-            vectors: vectors as u32,
-            threads: threads as u32,
-            cluster: cluster as u32,
-            grid: u32::try_from(blocks).ok().filter(|&blocks| blocks < 1 << 31)?,
+            vectors: word(vectors),
+            threads: word(threads),
+            cluster: word(cluster),
+            grid: grid(blocks)?,
             overlaps: u32::from(early),
             launches: 1,
             ..Tuned::default()
@@ -121,17 +122,17 @@ pub(super) fn forward(p: &Problem) -> Option<Tuned> {
     let residents = (u64::from(p.shared_bytes) / (bytes + parameters * 8 + SHARED)).min(1024 / threads.max(1));
     let keep_step = (cluster == 1 || is_halved) && residents > 1 && blocks > u64::from(p.multiprocessors) * residents;
     let tuned = if keep_step {
-        let stagger_cycles = (bytes * STAGGER[0] / STAGGER[1]) as u32;
+        let stagger_cycles = word(bytes * STAGGER[0] / STAGGER[1]);
         // Channels of 16 bits share lines with their neighbours, and launched early, blocks lose step with those.
         let starts_early = p.capability >= 90 && (p.shape.groups > 0 || p.element_bytes == 4);
         let overlaps = tuned.overlaps | u32::from(starts_early);
-        Tuned { overlaps, stagger_cycles, multiprocessors: p.multiprocessors, residents: residents as u32, ..tuned }
+        Tuned { overlaps, stagger_cycles, multiprocessors: p.multiprocessors, residents: word(residents), ..tuned }
     } else {
         tuned
     };
     let most_together = if p.element_bytes == 2 && p.activation != Activation::Silu { 2 } else { 1 };
     let holds = tuned.overlaps == 1 && together <= most_together && !p.is_general();
-    let held = HELD.into_iter().find(|&held| holds && held <= vectors).unwrap_or(0) as u32;
+    let held = word(HELD.into_iter().find(|&held| holds && held <= vectors).unwrap_or(0));
     fits.then_some(Tuned { cached: held, workspace_bytes, launches: 1 + running_launches(p), ..tuned })
 }
 
@@ -187,7 +188,7 @@ pub(super) fn backward(p: &Problem) -> Option<Tuned> {
         let is_pair = bytes * 3 > u64::from(p.shared_bytes) && p.max_cluster > 1;
         if is_pair && blocks > 2 * u64::from(p.multiprocessors) && !p.is_general() {
             let (cycles, of) = BACKWARD_STAGGER[usize::from(p.activation == Activation::Silu)];
-            let stagger_cycles = (bytes * cycles / of) as u32;
+            let stagger_cycles = word(bytes * cycles / of);
             Tuned { stagger_cycles, multiprocessors: p.multiprocessors, residents: 2, ..tuned }
         } else {
             tuned

@@ -3,6 +3,7 @@
 use baracuda_ops_sys as sys;
 
 use super::{Problem, Tuned, running_launches};
+use crate::narrow::word;
 
 /// Accesses of a thread in a part of the split variants: those under way at once, and in long segments of large problems, where the sums of a part
 /// cost as much as reading 4.
@@ -31,8 +32,8 @@ fn split(p: &Problem) -> Result<Tuned, String> {
     Ok(Tuned {
         variant: sys::BOPS_CHANNEL_NORM_SPLIT,
         vec_bytes,
-        vectors: accesses as u32,
-        threads: threads as u32,
+        vectors: word(accesses),
+        threads: word(threads),
         chunks: count.map_err(|_| format!("a segment has {chunks} parts, the limit is {}", u32::MAX))?,
         cluster: 1,
         overlaps: u32::from(p.capability >= 90),
@@ -69,9 +70,9 @@ pub(super) fn forward(p: &Problem) -> Result<Tuned, String> {
 pub(super) fn backward(p: &Problem) -> Result<Tuned, String> {
     let mut tuned = split(p)?;
     let vectors = p.shape.spatial / u64::from(tuned.vec_bytes / p.element_bytes);
-    if tuned.threads == THREADS as u32 && vectors <= BY_WARPS {
-        (tuned.threads, tuned.vectors) = (32, 2 * ACCESSES as u32);
-        tuned.chunks = vectors.div_ceil(32 * 2 * ACCESSES) as u32;
+    if tuned.threads == word(THREADS) && vectors <= BY_WARPS {
+        (tuned.threads, tuned.vectors) = (32, 2 * word(ACCESSES));
+        tuned.chunks = word(vectors.div_ceil(32 * 2 * ACCESSES));
     }
     if p.inference && !p.has_parameter_gradients {
         return Ok(Tuned { launches: 1, ..tuned });

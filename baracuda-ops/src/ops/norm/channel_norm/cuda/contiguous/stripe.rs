@@ -3,6 +3,7 @@
 use baracuda_ops_sys as sys;
 
 use super::{Problem, Tuned, running_launches};
+use crate::narrow::{grid, to_usize, word};
 
 /// Threads of a block of the stripe variant, and the channels it may have.
 const THREADS: u64 = 512;
@@ -41,7 +42,7 @@ pub(super) fn choose(p: &Problem, arrays: u64) -> Option<Tuned> {
     let fitting = u64::from(p.shared_bytes) / bytes.checked_add(sums)?.checked_add(SHARED)?;
     let residents = fitting.min(RESIDENTS).min(blocks.div_ceil(u64::from(p.multiprocessors)));
     let room = (u64::from(p.shared_bytes).checked_div(residents)?).checked_sub(bytes + SHARED)?;
-    let threads = (RESIDENT_THREADS[arrays as usize - 1] / residents).min(THREADS);
+    let threads = (RESIDENT_THREADS[to_usize(arrays) - 1] / residents).min(THREADS);
     let turns_of = |threads: u64| (threads / vectors).min(shape.batch.div_ceil(SAMPLES));
     let held = turns_of(HELD[0]);
     let is_held = arrays == 1 && size == 2 && p.is_at_most_relu() && held > 0;
@@ -52,11 +53,11 @@ pub(super) fn choose(p: &Problem, arrays: u64) -> Option<Tuned> {
     Some(Tuned {
         variant: sys::BOPS_CHANNEL_NORM_STRIPE,
         vec_bytes: 16,
-        vectors: channels as u32,
-        chunks: turns as u32,
-        threads: (turns * vectors).next_multiple_of(32) as u32,
+        vectors: word(channels),
+        chunks: word(turns),
+        threads: word((turns * vectors).next_multiple_of(32)),
         cluster: 1,
-        grid: u32::try_from(blocks).ok()?,
+        grid: grid(blocks)?,
         stages: u32::from(is_held),
         overlaps: u32::from(p.capability >= 90),
         launches: 1 + if arrays == 1 { running_launches(p) } else { 0 },

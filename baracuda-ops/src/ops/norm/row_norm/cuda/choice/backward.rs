@@ -3,6 +3,7 @@
 use baracuda_ops_sys as sys;
 
 use super::{CHUNK, MAX_GRID, MAX_THREADS, Problem, RESERVED_SHARED, Ring, Tuned, ring, team};
+use crate::narrow::{grid, word};
 
 /// Additions between an element and its sum over rows, at most (docs/numerics.md).
 pub(super) const LONGEST_CHAIN: u64 = 48;
@@ -191,14 +192,14 @@ fn backward_wide(p: &Problem) -> Option<Tuned> {
     // Chains of additions: rows of one accumulator, of the next level, and at most 12 in the column sums.
     let (flush_rows, flushes) = (16, 16);
     let partial_rows = teams * p.rows.div_ceil(teams * batch).div_ceil(flush_rows * flushes / batch);
-    tuned.vectors = wide.vectors as u32;
-    tuned.threads = wide.threads as u32;
-    tuned.threads_per_row = wide.threads as u32;
-    tuned.cluster = cluster as u32;
-    tuned.stages = stages as u32;
-    tuned.grid = (teams * cluster) as u32;
-    tuned.flush_rows = flush_rows as u32;
-    tuned.flushes = flushes as u32;
+    tuned.vectors = word(wide.vectors);
+    tuned.threads = word(wide.threads);
+    tuned.threads_per_row = word(wide.threads);
+    tuned.cluster = word(cluster);
+    tuned.stages = word(stages);
+    tuned.grid = grid(teams * cluster)?;
+    tuned.flush_rows = word(flush_rows);
+    tuned.flushes = word(flushes);
     tuned.partial_rows = u32::try_from(partial_rows).ok()?;
     tuned.launches = 1 + u32::from(p.has_parameter_gradients);
     let messages = teams * cluster * batch * WIDE_TURNS * 16;
@@ -224,7 +225,7 @@ fn backward_ring(p: &Problem) -> Option<Tuned> {
     tuned.set_ring(ring, ring.cluster, teams);
     let turns = p.rows.div_ceil(teams);
     let flush_rows = rows_of_one_level(turns, teams);
-    tuned.flush_rows = flush_rows as u32;
+    tuned.flush_rows = word(flush_rows);
     let partial_rows = teams * turns.div_ceil(flush_rows);
     tuned.partial_rows = u32::try_from(partial_rows).ok()?;
     tuned.launches = 1 + u32::from(p.has_parameter_gradients);
@@ -239,10 +240,10 @@ fn few_rows(p: &Problem) -> Option<Tuned> {
         return None;
     }
     let elements = p.elements(16);
-    tuned.vectors = (16 / elements) as u32;
-    tuned.threads = MAX_THREADS as u32;
-    tuned.threads_per_row = MAX_THREADS as u32;
-    tuned.grid = (p.rows + (p.cols / elements).div_ceil(8)) as u32;
+    tuned.vectors = word(16 / elements);
+    tuned.threads = word(MAX_THREADS);
+    tuned.threads_per_row = word(MAX_THREADS);
+    tuned.grid = grid(p.rows + (p.cols / elements).div_ceil(8))?;
     Some(tuned)
 }
 
@@ -307,15 +308,15 @@ fn persistent_form(p: &Problem, mut tuned: Tuned, cluster: u64, form: &Form) -> 
         _ => (10, 8),
     };
     let partial_rows = (teams + late) * turns.div_ceil(flush_rows * flushes.max(1));
-    tuned.vectors = vectors as u32;
-    tuned.threads = threads as u32;
-    tuned.threads_per_row = per_row as u32;
-    tuned.cluster = cluster as u32;
-    tuned.stages = stages as u32;
-    tuned.grid = (teams * cluster + late) as u32;
-    tuned.flush_rows = flush_rows as u32;
-    tuned.flushes = flushes as u32;
-    tuned.late_blocks = late as u32;
+    tuned.vectors = word(vectors);
+    tuned.threads = word(threads);
+    tuned.threads_per_row = word(per_row);
+    tuned.cluster = word(cluster);
+    tuned.stages = word(stages);
+    tuned.grid = grid(teams * cluster + late)?;
+    tuned.flush_rows = word(flush_rows);
+    tuned.flushes = word(flushes);
+    tuned.late_blocks = word(late);
     tuned.chunks = if has_late { u32::try_from(turns).ok()? } else { 0 };
     tuned.partial_rows = u32::try_from(partial_rows).ok()?;
     tuned.launches = 1 + u32::from(p.has_parameter_gradients);
@@ -364,12 +365,12 @@ fn backward_split(p: &Problem) -> Result<Tuned, String> {
     tuned.vectors = 4;
     tuned.threads = 256;
     tuned.threads_per_row = 256;
-    tuned.grid = p.rows.saturating_mul(chunks).clamp(1, MAX_GRID) as u32;
+    tuned.grid = word(p.rows.saturating_mul(chunks).clamp(1, MAX_GRID));
     // Partial rows of as many rows as still leave every multiprocessor four blocks.
     tuned.flush_rows = 16;
     let tiles = vectors.div_ceil(256).saturating_mul(16);
     let enough = |&flushes: &u64| p.rows / flushes * tiles / 256 >= 4 * u64::from(p.multiprocessors);
-    tuned.flushes = [16, 8, 4, 2].into_iter().find(enough).unwrap_or(1) as u32;
+    tuned.flushes = word([16, 8, 4, 2].into_iter().find(enough).unwrap_or(1));
     let partial_rows = p.rows.div_ceil(u64::from(tuned.flush_rows * tuned.flushes));
     tuned.partial_rows = u32::try_from(partial_rows)
         .map_err(|_| format!("{} rows make {partial_rows} partial ones, the limit is {}", p.rows, u32::MAX))?;

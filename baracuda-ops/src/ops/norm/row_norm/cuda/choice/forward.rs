@@ -3,6 +3,7 @@
 use baracuda_ops_sys as sys;
 
 use super::{CHUNK, MAX_GRID, MAX_THREADS, Problem, RESERVED_SHARED, Ring, Tuned, ring, team};
+use crate::narrow::{grid, word};
 
 /// Threads of the largest block that holds rows of 4 bytes, not centered, that fill it.
 const MANY_THREADS: u64 = 1024;
@@ -79,11 +80,11 @@ fn shared(p: &Problem) -> Option<Tuned> {
     } else {
         p.clusters().find(|&cluster| all.div_ceil(cluster) <= SHARED_ROW.1 && fits(all.div_ceil(cluster)))?
     };
-    tuned.vectors = all.div_ceil(cluster).div_ceil(256) as u32;
+    tuned.vectors = word(all.div_ceil(cluster).div_ceil(256));
     tuned.threads = 256;
     tuned.threads_per_row = 256;
-    tuned.cluster = cluster as u32;
-    tuned.grid = u32::try_from(p.rows * cluster).ok().filter(|&grid| grid <= i32::MAX as u32)?;
+    tuned.cluster = word(cluster);
+    tuned.grid = grid(p.rows * cluster)?;
     Some(tuned)
 }
 
@@ -110,21 +111,21 @@ fn resident(p: &Problem, cluster: u64) -> Option<Tuned> {
         return None;
     }
     let rows = if per_row <= 32 { SHORT_THREADS / per_row } else { 1 };
-    tuned.vectors = vectors as u32;
-    tuned.threads_per_row = per_row as u32;
-    tuned.threads = (per_row * rows) as u32;
-    tuned.cluster = cluster as u32;
+    tuned.vectors = word(vectors);
+    tuned.threads_per_row = word(per_row);
+    tuned.threads = word(per_row * rows);
+    tuned.cluster = word(cluster);
     // A grid that leaves multiprocessors idle lets the next begin at once; the waiting blocks of one that does not would take its places.
     let is_small = p.rows.div_ceil(rows) * cluster <= 2 * u64::from(p.multiprocessors);
     tuned.overlaps *= 1 + u32::from(is_small);
-    tuned.grid = u32::try_from(p.rows.div_ceil(rows) * cluster).ok().filter(|&grid| grid <= i32::MAX as u32)?;
+    tuned.grid = grid(p.rows.div_ceil(rows) * cluster)?;
     Some(tuned)
 }
 
 /// A block for every row, in which each thread has 4 of the row's `all` vectors.
 fn block_a_row(p: &Problem, tuned: Tuned, all: u64) -> Option<Tuned> {
-    let threads = (all / 4) as u32;
-    let grid = u32::try_from(p.rows).ok().filter(|&grid| grid <= i32::MAX as u32)?;
+    let threads = word(all / 4);
+    let grid = grid(p.rows)?;
     Some(Tuned { vectors: 4, threads, threads_per_row: threads, grid, ..tuned })
 }
 
@@ -157,8 +158,8 @@ fn packed_in_warps(p: &Problem) -> Option<Tuned> {
     if all.is_multiple_of(4 * 32) && WARP_WAVES.contains(&waves) {
         return None;
     }
-    let grid = u32::try_from(p.rows.div_ceil(2)).ok().filter(|&grid| grid <= i32::MAX as u32)?;
-    Some(Tuned { vectors: vectors as u32, threads: 64, threads_per_row: 32, grid, ..tuned })
+    let grid = grid(p.rows.div_ceil(2))?;
+    Some(Tuned { vectors: word(vectors), threads: 64, threads_per_row: 32, grid, ..tuned })
 }
 
 /// The smallest cluster whose blocks hold a row with at most so many threads each.
@@ -197,7 +198,7 @@ fn split(p: &Problem) -> Result<Tuned, String> {
     tuned.vectors = 4;
     tuned.threads = 256;
     tuned.threads_per_row = 256;
-    tuned.grid = p.rows.saturating_mul(chunks).clamp(1, MAX_GRID) as u32;
+    tuned.grid = word(p.rows.saturating_mul(chunks).clamp(1, MAX_GRID));
     tuned.launches = 3;
     let moments = p.rows.checked_mul(chunks + 1).and_then(|n| n.checked_mul(3 * u64::from(p.accumulator_bytes)));
     tuned.workspace_bytes = moments.ok_or("the workspace exceeds 2^64 bytes")?;

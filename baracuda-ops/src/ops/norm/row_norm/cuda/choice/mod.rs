@@ -5,6 +5,8 @@
 
 use baracuda_ops_sys as sys;
 
+use crate::narrow::word;
+
 mod backward;
 mod forward;
 #[cfg(test)]
@@ -142,12 +144,12 @@ impl Ring {
 
 impl Tuned {
     fn set_ring(&mut self, ring: &Ring, cluster: u64, teams: u64) {
-        self.vectors = ring.vectors as u32;
-        self.threads = ring.threads as u32;
-        self.threads_per_row = ring.threads as u32;
-        self.cluster = cluster as u32;
-        self.stages = ring.stages as u32;
-        self.grid = (teams * cluster) as u32;
+        self.vectors = word(ring.vectors);
+        self.threads = word(ring.threads);
+        self.threads_per_row = word(ring.threads);
+        self.cluster = word(cluster);
+        self.stages = word(ring.stages);
+        self.grid = word(teams * cluster);
     }
 }
 

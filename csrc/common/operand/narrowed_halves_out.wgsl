@@ -1,0 +1,33 @@
+// An output whose elements come as f32 and are rounded to 16 bits, up to four at a time, at any of them. The other half of a word at an edge
+// belongs to a neighbour, of this chunk's thread or of another, inside this operand or outside it, so it is never written: the own half is
+// replaced atomically.
+const HAS_OPERAND: bool = true;
+
+@group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<STORED>;
+
+fn OPERAND_replace(at: u32, mask: u32, word: u32) {
+    if (mask == 0xffffffffu) {
+        atomicStore(&OPERAND_words[at], word);
+    } else if (mask != 0u) {
+        atomicAnd(&OPERAND_words[at], ~mask);
+        atomicOr(&OPERAND_words[at], word & mask);
+    }
+}
+
+fn OPERAND_store(first: u32, count: u32, chunk: vec4<u32>) {
+    let at = (first >> 1u) + offsets.OPERAND;
+    let values = bitcast<vec4<f32>>(chunk);
+    let words = vec2<u32>(pack(values.xy), pack(values.zw));
+    let slots = vec2<u32>(0u, 2u);
+    let low = select(vec2<u32>(), vec2<u32>(0xffffu), slots < vec2<u32>(count));
+    let high = select(vec2<u32>(), vec2<u32>(0xffff0000u), slots + 1u < vec2<u32>(count));
+    let mask = low | high;
+    if ((first & 1u) == 0u) {
+        OPERAND_replace(at, mask.x, words.x);
+        OPERAND_replace(at + 1u, mask.y, words.y);
+    } else {
+        OPERAND_replace(at, mask.x << 16u, words.x << 16u);
+        OPERAND_replace(at + 1u, (mask.x >> 16u) | (mask.y << 16u), (words.x >> 16u) | (words.y << 16u));
+        OPERAND_replace(at + 2u, mask.y >> 16u, words.y >> 16u);
+    }
+}
