@@ -18,6 +18,7 @@ mod dtype;
 mod error;
 mod json;
 mod memory;
+mod operands;
 pub mod ops;
 mod options;
 mod plan;

@@ -2,9 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{
-    Geometry, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, NAME, Valid, backward, forward,
-};
+use super::{Geometry, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, Valid, backward, forward};
 use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, Variants, Work, build, check_reach, check_workspace, groups, padded,
     shader_forms,
@@ -12,6 +10,7 @@ use crate::backend::wgpu::{
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
+use crate::ops::valid::Direction;
 use crate::options::PlanOptions;
 use crate::plan::{BuildError, Built, Choice, Kernel};
 use crate::tensor::TensorDesc;
@@ -163,7 +162,7 @@ fn work(norm: &Valid, props: &Props) -> Result<Work, Reason> {
     let geometry = Geometry::new(norm)?;
     check_reach(&norm.slots, &[], props)?;
     let Geometry { batch, channels, spatial, size, element_bytes, .. } = geometry;
-    let is_forward = norm.op == NAME;
+    let is_forward = norm.op.kind == Direction::Forward;
     let empty = Work {
         steps: Vec::new(),
         workspace_bytes: 0,
@@ -277,7 +276,7 @@ fn work(norm: &Valid, props: &Props) -> Result<Work, Reason> {
     let operand = |name: &'static str| -> Option<Binding> {
         let slot = norm.slots.named(name)?;
         let accessors = if slot.access == crate::plan::Access::In { input } else { output };
-        Some(Binding { name, place: Some(Place::Operand(slot.position)), accessors })
+        Some(Binding { name, place: Some(Place::Operand(slot.index)), accessors })
     };
     let step = |entry: &'static str, file: &'static str, bindings: Vec<Binding>| {
         let mut files = match dtype {

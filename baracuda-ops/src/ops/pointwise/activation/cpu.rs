@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use super::Pass;
-use crate::backend::cpu::{Tensor, threads};
+use crate::backend::cpu::threads;
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::error::Reason;
 use crate::ops::activation::Activation;
+use crate::ops::lines::{Line, line_count, line_length};
 use crate::options::PlanOptions;
 use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
 use crate::tensor::TensorDesc;
@@ -29,17 +30,18 @@ impl<D: Pass> Kernel<D> for Reference {
 
     fn build(&self, descriptor: &D, _: Choice, _: &Device) -> Result<Built, BuildError> {
         let valid = descriptor.valid().clone();
-        let position = |name: &str| valid.slots.named(name).map(|slot| slot.position);
+        let position = |name: &str| valid.slots.named(name).map(|slot| slot.index);
         let (input, output) = if D::IS_BACKWARD { ("dy", "dx") } else { ("x", "y") };
         let (input, output) = (position(input), position(output));
         let saved = if D::IS_BACKWARD { valid.saved() } else { None };
         Ok(Built(Exec::Cpu(Box::new(move |operands| {
             let operand = |position: Option<usize>| position.and_then(|position| operands.get(position));
             let (Some(input), Some(output)) = (operand(input), operand(output)) else { return };
-            each_piece(&valid.fields.x, |line, elements| {
-                let [input, output] = [input, output].map(|tensor| Line::new(tensor, line));
-                let saved = operand(saved).map(|tensor| Line::new(tensor, line));
-                let fields = &valid.fields;
+            let fields = &valid.fields;
+            let last = fields.x.rank().saturating_sub(1);
+            each_piece(&fields.x, |line, elements| {
+                let [input, output] = [input, output].map(|tensor| Line::new(tensor, last, line));
+                let saved = operand(saved).map(|tensor| Line::new(tensor, last, line));
                 for i in elements {
                     let value = input.load(i);
                     let value = match &saved {
@@ -61,45 +63,11 @@ const PIECE: u64 = 4096;
 
 /// Calls `work` for pieces of the lines along the last extent: with the line, and which of its elements, from several threads.
 fn each_piece(x: &TensorDesc, work: impl Fn(u64, Range<u64>) + Sync) {
-    if x.is_empty() {
-        return;
-    }
-    let length = x.dims().last().copied().unwrap_or(1);
+    let last = x.rank().saturating_sub(1);
+    let length = line_length(x, last);
     let pieces = length.div_ceil(PIECE);
-    threads::for_each(x.elements() / length * pieces, x.elements(), |task| {
+    threads::for_each(line_count(x, last) * pieces, x.elements(), |task| {
         let first = task % pieces * PIECE;
         work(task / pieces, first..length.min(first + PIECE));
     });
-}
-
-/// The elements of one tensor along its last extent.
-struct Line<'a> {
-    tensor: Tensor<'a>,
-    start: u64,
-    step: u64,
-}
-
-impl<'a> Line<'a> {
-    /// Line number `index` in row-major order of the other extents.
-    fn new(tensor: Tensor<'a>, index: u64) -> Self {
-        let desc = tensor.desc();
-        let last = desc.rank().saturating_sub(1);
-        let (mut rest, mut start) = (index, 0);
-        for axis in (0..last).rev() {
-            start += rest % desc.dims()[axis] * desc.strides()[axis];
-            rest /= desc.dims()[axis];
-        }
-        Self { tensor, start, step: desc.strides().last().copied().unwrap_or(1) }
-    }
-
-    fn load(&self, i: u64) -> f64 {
-        self.tensor.load(self.start + i * self.step)
-    }
-
-    /// # Safety
-    /// No other thread uses that element meanwhile.
-    unsafe fn store(&self, i: u64, value: f64) {
-        // SAFETY: the caller is alone at this element.
-        unsafe { self.tensor.store(self.start + i * self.step, value) };
-    }
 }

@@ -32,12 +32,12 @@ impl Kernel<SoftmaxDescriptor> for Cuda {
     }
 
     fn accept(&self, descriptor: &SoftmaxDescriptor, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
-        choose(&Lines::of(descriptor, descriptor.fields.axis)?, false, props)
+        choose(&Lines::of(descriptor, descriptor.0.fields.axis)?, false, props)
     }
 
     fn build(&self, descriptor: &SoftmaxDescriptor, choice: Choice, device: &Device) -> Result<Built, BuildError> {
         let device = cuda::Device::of(device)?;
-        let lines = Lines::of(descriptor, descriptor.fields.axis).map_err(BuildError::Refused)?;
+        let lines = Lines::of(descriptor, descriptor.0.fields.axis).map_err(BuildError::Refused)?;
         let ([x, y, _], [x_step, y_step, _]) = (lines.strides, lines.steps);
         let params = sys::bops_softmax_params {
             outer: lines.outer,
@@ -49,8 +49,8 @@ impl Kernel<SoftmaxDescriptor> for Cuda {
             y,
             x_step,
             y_step,
-            scale: descriptor.fields.scale.get(),
-            is_log: u32::from(descriptor.fields.log),
+            scale: descriptor.0.fields.scale.get(),
+            is_log: u32::from(descriptor.0.fields.log),
         };
         let call = "bops_softmax";
         let (tuned, dtype) = (c_choice(&choice), c_dtype(lines.dtype));
@@ -87,7 +87,7 @@ impl Kernel<SoftmaxBackwardDescriptor> for CudaBackward {
         _: &PlanOptions,
         props: &DeviceProps,
     ) -> Result<Choice, Reason> {
-        choose(&Lines::of(descriptor, descriptor.fields.axis)?, true, props)
+        choose(&Lines::of(descriptor, descriptor.0.fields.axis)?, true, props)
     }
 
     fn build(
@@ -97,7 +97,7 @@ impl Kernel<SoftmaxBackwardDescriptor> for CudaBackward {
         device: &Device,
     ) -> Result<Built, BuildError> {
         let device = cuda::Device::of(device)?;
-        let lines = Lines::of(descriptor, descriptor.fields.axis).map_err(BuildError::Refused)?;
+        let lines = Lines::of(descriptor, descriptor.0.fields.axis).map_err(BuildError::Refused)?;
         let ([y, dy, dx], [y_step, dy_step, dx_step]) = (lines.strides, lines.steps);
         let params = sys::bops_softmax_backward_params {
             outer: lines.outer,
@@ -111,8 +111,8 @@ impl Kernel<SoftmaxBackwardDescriptor> for CudaBackward {
             y_step,
             dy_step,
             dx_step,
-            scale: descriptor.fields.scale.get(),
-            is_log: u32::from(descriptor.fields.log),
+            scale: descriptor.0.fields.scale.get(),
+            is_log: u32::from(descriptor.0.fields.log),
         };
         let call = "bops_softmax_backward";
         let (tuned, dtype) = (c_choice(&choice), c_dtype(lines.dtype));

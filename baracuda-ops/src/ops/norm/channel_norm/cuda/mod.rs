@@ -222,7 +222,7 @@ impl<D: Forward> Kernel<D> for Cuda {
         let tuned = c_choice(&choice);
         let dtype = c_dtype(fields.x.dtype());
         let weight_dtype = fields.weight.or(fields.bias).map_or(dtype, c_dtype);
-        let is_batch = norm.kind == ChannelNorm::Batch;
+        let is_batch = norm.op.kind == ChannelNorm::Batch;
         let residual = u32::from(fields.residual);
         let call = if is_batch { "bops_batch_norm" } else { "bops_group_norm" };
         let kinds =
@@ -315,7 +315,7 @@ impl<D: Backward> Kernel<D> for CudaBackward {
         let tuned = c_choice(&choice);
         let dtype = c_dtype(fields.x.dtype());
         let weight_dtype = fields.weight.or(fields.bias).map_or(dtype, c_dtype);
-        let is_batch = norm.kind == ChannelNorm::Batch;
+        let is_batch = norm.op.kind == ChannelNorm::Batch;
         let residual = u32::from(fields.dresidual);
         let call = if is_batch { "bops_batch_norm_backward" } else { "bops_group_norm_backward" };
         let kinds =

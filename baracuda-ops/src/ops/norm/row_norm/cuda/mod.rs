@@ -67,7 +67,7 @@ impl<D: Forward> Kernel<D> for Cuda {
         let norm = descriptor.valid();
         let geometry = forward_geometry(norm)?;
         let tuned = choice::forward(&problem(
-            norm.kind,
+            norm.op.kind,
             &geometry,
             &norm.slots,
             &norm.fields.x,
@@ -95,11 +95,11 @@ impl<D: Forward> Kernel<D> for Cuda {
             weight_offset: norm.fields.weight_offset.get(),
         };
         type Params = sys::bops_row_norm_params;
-        let (prepare, launch, call): (Prepare<Params>, Start<Params, sys::bops_row_norm_operands>, _) = match norm.kind
-        {
-            RowNorm::Layer => (sys::bops_layer_norm_prepare, sys::bops_layer_norm_launch, "bops_layer_norm"),
-            RowNorm::Rms => (sys::bops_rms_norm_prepare, sys::bops_rms_norm_launch, "bops_rms_norm"),
-        };
+        let (prepare, launch, call): (Prepare<Params>, Start<Params, sys::bops_row_norm_operands>, _) =
+            match norm.op.kind {
+                RowNorm::Layer => (sys::bops_layer_norm_prepare, sys::bops_layer_norm_launch, "bops_layer_norm"),
+                RowNorm::Rms => (sys::bops_rms_norm_prepare, sys::bops_rms_norm_launch, "bops_rms_norm"),
+            };
         let tuned = c_choice(&choice);
         let (dtype, weight_dtype) = c_dtypes(&norm.fields.x, norm.fields.weight.or(norm.fields.bias));
         device.prepare(call, key(call, &choice, geometry.cols, [dtype, weight_dtype, 0]), || {
@@ -147,7 +147,7 @@ impl<D: Backward> Kernel<D> for CudaBackward {
         let norm = descriptor.valid();
         let geometry = backward_geometry(norm)?;
         let weight = norm.fields.weight.or(norm.fields.dbias);
-        let tuned = choice::backward(&problem(norm.kind, &geometry, &norm.slots, &norm.fields.x, weight, props))?;
+        let tuned = choice::backward(&problem(norm.op.kind, &geometry, &norm.slots, &norm.fields.x, weight, props))?;
         Ok(choice(&tuned))
     }
 
@@ -169,7 +169,7 @@ impl<D: Backward> Kernel<D> for CudaBackward {
         };
         type Params = sys::bops_row_norm_backward_params;
         type Operands = sys::bops_row_norm_backward_operands;
-        let (prepare, launch, call): (PrepareBackward<Params>, Start<Params, Operands>, _) = match norm.kind {
+        let (prepare, launch, call): (PrepareBackward<Params>, Start<Params, Operands>, _) = match norm.op.kind {
             RowNorm::Layer => (
                 sys::bops_layer_norm_backward_prepare,
                 sys::bops_layer_norm_backward_launch,
