@@ -1,7 +1,10 @@
 //! What kernels are chosen for every case of the matrix on devices that need not be here: the choice depends on plain numbers alone.
 
+use std::collections::HashSet;
+
 use baracuda_ops::{Backend, DeviceProps, Error, PlanOptions};
 use baracuda_ops_tests::case::Case;
+use baracuda_ops_tests::choices::{RENEW, committed, difference, parse, path, render, sections};
 use baracuda_ops_tests::ops::SUBJECTS;
 
 /// Whether the device serves the case, if that is as it must be.
@@ -50,4 +53,39 @@ fn a_wrong_expectation_is_noticed() {
             assert!(is_served(&wrong(case), device).is_err(), "{device}");
         }
     }
+}
+
+/// `tests/choices.txt` holds every choice. Who changes one renews the file, and says why.
+#[test]
+fn choices_are_as_committed() {
+    let found = sections().unwrap();
+    let text = committed();
+    let committed = parse(&text);
+    if std::env::var_os(RENEW).is_some() {
+        std::fs::write(path(), render(&committed, &found)).unwrap();
+        return;
+    }
+    if let Some(words) = difference(&committed, &found) {
+        panic!("{words}");
+    }
+    // Sections of devices that this build lacks stay as they are.
+    assert_eq!(render(&committed, &found).lines().collect::<HashSet<_>>(), text.lines().collect());
+}
+
+#[test]
+fn a_changed_choice_is_noticed() {
+    let found = sections().unwrap();
+    for at in [0, found[0].lines.len() - 1] {
+        let mut changed = found.clone();
+        let line = changed.last_mut().unwrap().lines.get_mut(at).unwrap();
+        line.push('0');
+        let line = line.clone();
+        let words = difference(&found, &changed).unwrap();
+        assert!(words.starts_with("1 choices differ") && words.contains(&line), "{words}");
+    }
+    let mut fewer = found.clone();
+    fewer[0].lines.pop();
+    assert!(difference(&found, &fewer).unwrap().contains("(nothing)"));
+    assert!(difference(&fewer, &found).unwrap().contains("(nothing)"));
+    assert_eq!(difference(&found, &found), None);
 }

@@ -194,6 +194,16 @@ impl AnyDescriptor {
         self.0.shader_forms(props)
     }
 
+    /// What would be run, in words: the kernel, its launches, its workspace and its alignment, what it promises, and what it chose. For
+    /// tests, which hold choices fast.
+    ///
+    /// # Errors
+    /// As [`DeviceProps::supports`].
+    #[doc(hidden)]
+    pub fn chosen_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<String> {
+        self.0.chosen_with(props, options)
+    }
+
     /// As [`DeviceProps::supports`].
     ///
     /// # Errors
@@ -260,6 +270,7 @@ trait Erased: Send + Sync {
     fn plan(&self, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
     fn cached(&self, cache: &PlanCache, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
     fn supported_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<&'static str>;
+    fn chosen_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<String>;
     fn shader_forms(&self, props: &DeviceProps) -> Vec<String>;
 }
 
@@ -310,6 +321,10 @@ impl<D: Descriptor> Erased for D {
 
     fn supported_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<&'static str> {
         props.supports(self, options)
+    }
+
+    fn chosen_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<String> {
+        plan::chosen(props, self, options)
     }
 
     fn shader_forms(&self, props: &DeviceProps) -> Vec<String> {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::json::Object;
+use crate::plan::Choice;
 
 /// How reproducible results must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -159,10 +160,16 @@ pub struct PlanInfo {
     pub fewest_bytes: u64,
     /// Floating-point operations of the formula, 0 where bytes are what counts.
     pub flops: u64,
+    pub(crate) choice: Box<dyn Choice>,
     pub(crate) repro: LazyLock<String, Box<dyn FnOnce() -> String + Send + Sync>>,
 }
 
 impl PlanInfo {
+    /// What the kernel chose for this descriptor and device, its own numbers by name, to be read and compared; `()` if nothing.
+    pub fn choice(&self) -> String {
+        format!("{:?}", self.choice)
+    }
+
     /// The line that builds this plan again: the op's name and its descriptor's JSON, as `bops repro` and
     /// [`AnyDescriptor::parse_line`](crate::AnyDescriptor::parse_line) take it.
     pub fn repro(&self) -> &str {
@@ -181,6 +188,7 @@ impl fmt::Debug for PlanInfo {
             .field("launches", &self.launches)
             .field("fewest_bytes", &self.fewest_bytes)
             .field("flops", &self.flops)
+            .field("choice", &self.choice)
             .field("repro", &self.repro())
             .finish()
     }

@@ -119,53 +119,142 @@ pub trait Kernel<D>: Sync {
     fn name(&self) -> &'static str;
     /// The backend it runs on.
     fn backend(&self) -> Backend;
-    /// Whether and how it serves a descriptor: a pure function of its arguments, which is the same in every process.
+    /// Whether and how it serves a descriptor: a pure function of its arguments, which is the same in every process. What only building
+    /// needs is left to the candidate.
     ///
     /// # Errors
     /// The reason why it does not, with the limit.
-    fn accept(&self, descriptor: &D, options: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason>;
-    /// Does everything slow.
-    ///
-    /// # Errors
-    /// A refusal that only the device could tell, or a failure.
-    fn build(&self, descriptor: &D, choice: Choice, device: &Device) -> Result<Built, BuildError>;
-    /// As [`AnyDescriptor::shader_forms`](crate::AnyDescriptor::shader_forms); none on CUDA and the CPU.
-    fn shader_forms(&self, _: &D, _: &DeviceProps) -> Vec<String> {
-        Vec::new()
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        options: &PlanOptions,
+        props: &DeviceProps,
+        ask: Ask,
+    ) -> Result<Candidate<'d>, Reason>;
+}
+
+/// How a kernel is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// With the other kernels of the op, the first of which that accepts runs: it may leave to a later one what that one does better.
+    Chosen,
+    /// Alone, by its name: it refuses only what it cannot do.
+    Pinned,
+}
+
+/// What a kernel chose, by name: its form, the threads of a block and the like.
+pub(crate) trait Choice: Debug + Send + Sync {}
+
+impl<T: Copy + PartialEq + Debug + Send + Sync> Choice for T {}
+
+/// How a kernel would serve a descriptor, and what builds it.
+pub struct Candidate<'d> {
+    /// Workspace of a run.
+    pub(crate) workspace: WorkspaceReq,
+    /// Launches of a run.
+    pub(crate) launches: u32,
+    /// Reproducibility of the result.
+    pub(crate) determinism: Determinism,
+    /// Exactness of the result.
+    pub(crate) math: Math,
+    /// For people who read it, and tests that hold it fast: the kernel's own numbers.
+    pub(crate) choice: Box<dyn Choice>,
+    pub(crate) build: Build<'d>,
+}
+
+/// Makes a kernel ready on a device: everything slow.
+pub(crate) enum Build<'d> {
+    /// From what it owns. Fails with a refusal that only the device could tell, or a failure.
+    With(Box<dyn FnOnce(&Device) -> Result<Built, BuildError> + Send + 'd>),
+    /// As a program of these dispatches.
+    #[cfg(feature = "wgpu")]
+    Dispatches(Vec<wgpu::StepBuilder>),
+}
+
+impl<'d> Candidate<'d> {
+    /// Reproducible and exact, without workspace, in one launch.
+    pub(crate) fn new(
+        choice: impl Choice + 'static,
+        build: impl FnOnce(&Device) -> Result<Built, BuildError> + Send + 'd,
+    ) -> Self {
+        Self {
+            workspace: WorkspaceReq::NONE,
+            launches: 1,
+            determinism: Determinism::RunToRun,
+            math: Math::Strict,
+            choice: Box::new(choice),
+            build: Build::With(Box::new(build)),
+        }
+    }
+
+    /// As [`new`](Self::new), on the CPU, where `kernel` makes what runs and there is nothing to choose.
+    pub(crate) fn on_cpu<K: Fn(&cpu::Operands<'_>) + Send + Sync + 'static>(
+        kernel: impl FnOnce() -> K + Send + 'd,
+    ) -> Self {
+        Self::new((), move |_| Ok(Built(Exec::Cpu(Box::new(kernel())))))
     }
 }
 
-/// Numbers that a kernel may keep in its choice.
-pub(crate) const TUNING_WORDS: usize = 16;
+impl Build<'_> {
+    fn on(self, device: &Device) -> Result<Built, BuildError> {
+        match self {
+            Self::With(build) => build(device),
+            #[cfg(feature = "wgpu")]
+            Self::Dispatches(steps) => wgpu::build(device, steps),
+        }
+    }
 
-/// What a kernel decided, as plain data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
-    /// Workspace of a run.
-    pub workspace: WorkspaceReq,
-    /// Launches of a run.
-    pub launches: u32,
-    /// Reproducibility of the result.
-    pub determinism: Determinism,
-    /// Exactness of the result.
-    pub math: Math,
-    /// The kernel's own numbers: variant, block size and the like.
-    pub tuning: [u32; TUNING_WORDS],
+    /// The dispatches through wgpu, in words: entry, grid, constants, and the flags that are set.
+    fn words(&self) -> String {
+        match self {
+            Self::With(_) => String::new(),
+            #[cfg(feature = "wgpu")]
+            Self::Dispatches(steps) => steps.iter().map(|step| format!("; {}", step.words())).collect(),
+        }
+    }
+
+    /// As [`AnyDescriptor::shader_forms`](crate::AnyDescriptor::shader_forms).
+    fn shader_forms(&self) -> Vec<String> {
+        match self {
+            Self::With(_) => Vec::new(),
+            #[cfg(feature = "wgpu")]
+            Self::Dispatches(steps) => steps.iter().map(wgpu::StepBuilder::form).collect(),
+        }
+    }
 }
 
-impl Choice {
-    /// Reproducible and exact, without workspace, in one launch.
-    pub(crate) const PLAIN: Self = Self {
-        workspace: WorkspaceReq::NONE,
-        launches: 1,
-        determinism: Determinism::RunToRun,
-        math: Math::Strict,
-        tuning: [0; TUNING_WORDS],
-    };
+/// Names of kernels: the op's, and what tells them apart.
+pub(crate) struct KernelName<D>(std::marker::PhantomData<D>);
+
+impl<D: Descriptor> KernelName<D> {
+    pub(crate) const REFERENCE: &'static str = text(const { &joined(D::NAME, "_reference") });
+    #[cfg(feature = "cuda")]
+    pub(crate) const CUDA: &'static str = text(const { &joined(D::NAME, "_cuda") });
+    #[cfg(feature = "wgpu")]
+    pub(crate) const WGSL: &'static str = text(const { &joined(D::NAME, "_wgsl") });
+}
+
+/// Two texts, one after the other, and how long they are together.
+const fn joined(first: &str, second: &str) -> ([u8; 64], usize) {
+    let (first, second) = (first.as_bytes(), second.as_bytes());
+    let mut bytes = [0; 64];
+    let mut at = 0;
+    while at < first.len() + second.len() {
+        bytes[at] = if at < first.len() { first[at] } else { second[at - first.len()] };
+        at += 1;
+    }
+    (bytes, at)
+}
+
+const fn text((bytes, length): &'static ([u8; 64], usize)) -> &'static str {
+    match std::str::from_utf8(bytes.split_at(*length).0) {
+        Ok(text) => text,
+        Err(_) => panic!("names are UTF-8"),
+    }
 }
 
 /// A kernel ready to run.
-pub struct Built(pub(crate) Exec);
+pub(crate) struct Built(pub(crate) Exec);
 
 pub(crate) enum Exec {
     Cpu(Box<dyn Fn(&cpu::Operands<'_>) + Send + Sync>),
@@ -176,7 +265,7 @@ pub(crate) enum Exec {
 }
 
 /// Why a kernel could not be built.
-pub enum BuildError {
+pub(crate) enum BuildError {
     /// The device says no: the next kernel is tried.
     Refused(Reason),
     /// Something failed: the plan fails.
@@ -189,18 +278,18 @@ impl From<Error> for BuildError {
     }
 }
 
-/// Walks the kernels in order and returns what `use_kernel` makes of the first that serves.
-fn first_that_serves<D: Descriptor, T>(
+/// Walks the kernels in order and returns what `use_kernel` makes of the name and candidate of the first that serves.
+fn first_that_serves<'d, D: Descriptor, T>(
     props: &DeviceProps,
-    descriptor: &D,
+    descriptor: &'d D,
     options: &PlanOptions,
-    mut use_kernel: impl FnMut(&'static dyn Kernel<D>, Choice) -> Result<T, BuildError>,
+    mut use_kernel: impl FnMut(&'static str, Candidate<'d>) -> Result<T, BuildError>,
 ) -> Result<T> {
     let mut tried = Vec::new();
     for &kernel in D::kernels().iter().filter(|k| k.backend() == props.backend()) {
         let outcome = admit(kernel, descriptor, options, props)
             .map_err(BuildError::Refused)
-            .and_then(|choice| use_kernel(kernel, choice));
+            .and_then(|candidate| use_kernel(kernel.name(), candidate));
         match outcome {
             Ok(result) => return Ok(result),
             Err(BuildError::Refused(reason)) => tried.push(Rejection { kernel: kernel.name(), reason }),
@@ -231,29 +320,31 @@ fn bounded(slots: &[Slot], backend: Backend) -> Result<(), Reason> {
     }
 }
 
-/// A kernel's choice, if it meets every request.
-fn admit<D: Descriptor>(
+/// A kernel's candidate, if it meets every request.
+fn admit<'d, D: Descriptor>(
     kernel: &dyn Kernel<D>,
-    descriptor: &D,
+    descriptor: &'d D,
     options: &PlanOptions,
     props: &DeviceProps,
-) -> Result<Choice, Reason> {
-    if let Some(name) = options.kernel.as_deref().filter(|&name| name != kernel.name()) {
-        return Err(format!("the options accept only kernel {name}").into());
-    }
+) -> Result<Candidate<'d>, Reason> {
+    let ask = match options.kernel.as_deref() {
+        None => Ask::Chosen,
+        Some(name) if name == kernel.name() => Ask::Pinned,
+        Some(name) => return Err(format!("the options accept only kernel {name}").into()),
+    };
     bounded(descriptor.slots(), kernel.backend())?;
-    let choice = kernel.accept(descriptor, options, props)?;
-    if choice.determinism < options.determinism {
+    let candidate = kernel.accept(descriptor, options, props, ask)?;
+    if candidate.determinism < options.determinism {
         return Err("its results may differ from run to run".into());
     }
-    if choice.math < options.math {
+    if candidate.math < options.math {
         return Err("it rounds factors to tf32".into());
     }
     match options.workspace_limit {
-        Some(limit) if choice.workspace.bytes > limit => {
-            Err(format!("it needs {} bytes of workspace, the limit is {limit}", choice.workspace.bytes).into())
+        Some(limit) if candidate.workspace.bytes > limit => {
+            Err(format!("it needs {} bytes of workspace, the limit is {limit}", candidate.workspace.bytes).into())
         }
-        _ => Ok(choice),
+        _ => Ok(candidate),
     }
 }
 
@@ -262,12 +353,23 @@ pub(crate) fn choose<D: Descriptor>(
     descriptor: &D,
     options: &PlanOptions,
 ) -> Result<&'static str> {
-    first_that_serves(props, descriptor, options, |kernel, _| Ok(kernel.name()))
+    first_that_serves(props, descriptor, options, |kernel, _| Ok(kernel))
 }
 
-/// As [`Kernel::shader_forms`], of the kernel that is chosen; none where none serves.
+/// What would be run, in words: for tests that hold choices fast.
+pub(crate) fn chosen<D: Descriptor>(props: &DeviceProps, descriptor: &D, options: &PlanOptions) -> Result<String> {
+    first_that_serves(props, descriptor, options, |kernel, candidate| {
+        let Candidate { workspace: WorkspaceReq { bytes, align }, launches, determinism, math, choice, build } =
+            candidate;
+        let dispatches = build.words();
+        let head = format!("{kernel} launches {launches} workspace {bytes}/{align} {determinism:?} {math:?}");
+        Ok(format!("{head} {choice:?}{dispatches}"))
+    })
+}
+
+/// As [`AnyDescriptor::shader_forms`], of the kernel that is chosen; none where none serves.
 pub(crate) fn shader_forms<D: Descriptor>(props: &DeviceProps, descriptor: &D) -> Vec<String> {
-    let forms = |kernel: &'static dyn Kernel<D>, _| Ok(kernel.shader_forms(descriptor, props));
+    let forms = |_, candidate: Candidate<'_>| Ok(candidate.build.shader_forms());
     first_that_serves(props, descriptor, &PlanOptions::default(), forms).unwrap_or_default()
 }
 
@@ -298,9 +400,11 @@ impl<D: Descriptor> Plan<D> {
     /// [`Error::Unsupported`] with every kernel tried and its reason; [`Error::OutOfMemory`], [`Error::DeviceLost`] or
     /// [`Error::Backend`] if building failed.
     pub fn new(device: &Device, descriptor: D, options: &PlanOptions) -> Result<Self> {
-        let (kernel, choice, built) = first_that_serves(&device.props(), &descriptor, options, |kernel, choice| {
-            Ok((kernel.name(), choice, kernel.build(&descriptor, choice, device)?))
+        let (kernel, chosen, built) = first_that_serves(&device.props(), &descriptor, options, |kernel, candidate| {
+            let Candidate { workspace, launches, determinism, math, choice, build } = candidate;
+            Ok((kernel, (workspace, launches, determinism, math, choice), build.on(device)?))
         })?;
+        let (workspace, launches, determinism, math, choice) = chosen;
         let descriptor = Arc::new(descriptor);
         let any = AnyDescriptor::shared(descriptor.clone());
         let for_repro = any.clone();
@@ -308,23 +412,25 @@ impl<D: Descriptor> Plan<D> {
             op: D::NAME,
             kernel,
             device: device.to_string(),
-            determinism: choice.determinism,
-            math: choice.math,
-            launches: choice.launches,
+            determinism,
+            math,
+            launches,
             fewest_bytes: descriptor.fewest_bytes(),
             flops: descriptor.flops(),
+            choice,
             repro: LazyLock::new(Box::new(move || for_repro.line())),
         };
         tracing::debug!(
             target: "baracuda_ops",
             kernel,
             device = %device,
-            workspace_bytes = choice.workspace.bytes,
+            workspace_bytes = workspace.bytes,
+            choice = ?info.choice,
             repro = info.repro(),
             "plan built"
         );
         let core = Core {
-            contract: Contract::new(&*descriptor, device, choice.workspace),
+            contract: Contract::new(&*descriptor, device, workspace),
             slots: descriptor.slots().into(),
             descriptor: any,
             info,
@@ -645,4 +751,67 @@ fn buffers(operands: &Operands<'_>, scratch: Option<&View<'_>>) -> Vec<crate::me
             _ => None,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::ops::softmax::SoftmaxDescriptor;
+
+    /// A kernel that leaves the work to others where it may.
+    struct Modest;
+
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct Threads {
+        threads: u32,
+    }
+
+    impl Kernel<SoftmaxDescriptor> for Modest {
+        fn name(&self) -> &'static str {
+            "softmax_modest"
+        }
+
+        fn backend(&self) -> Backend {
+            Backend::Cpu
+        }
+
+        fn accept<'d>(
+            &self,
+            _: &'d SoftmaxDescriptor,
+            _: &PlanOptions,
+            _: &DeviceProps,
+            ask: Ask,
+        ) -> Result<Candidate<'d>, Reason> {
+            match ask {
+                Ask::Chosen => Err("the next one is faster".into()),
+                Ask::Pinned => {
+                    let candidate = Candidate::on_cpu(|| |_: &cpu::Operands<'_>| {});
+                    Ok(Candidate { math: Math::Tf32, choice: Box::new(Threads { threads: 2 }), ..candidate })
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_kernel_knows_whether_it_is_pinned() {
+        let softmax = SoftmaxDescriptor::new(TensorDesc::contiguous(DType::F32, &[8, 64]).unwrap(), 1).unwrap();
+        let asked = |options: PlanOptions| {
+            let candidate =
+                admit(&Modest, &softmax, &options, &DeviceProps::Cpu).map_err(|reason| reason.to_string())?;
+            Ok::<_, String>(format!("{:?}", candidate.choice))
+        };
+        let tf32 = PlanOptions::default().math(Math::Tf32);
+        assert_eq!(asked(tf32.clone()), Err("the next one is faster".into()));
+        assert_eq!(asked(tf32.clone().kernel("softmax_modest")), Ok("Threads { threads: 2 }".into()));
+        assert_eq!(asked(tf32.kernel("other")), Err("the options accept only kernel other".into()));
+        // Pinned, it has to meet the other requests all the same.
+        let strict = asked(PlanOptions::default().kernel("softmax_modest"));
+        assert_eq!(strict, Err("it rounds factors to tf32".into()));
+    }
+
+    #[test]
+    fn names_of_kernels_begin_with_the_op() {
+        assert_eq!(KernelName::<SoftmaxDescriptor>::REFERENCE, "softmax_reference");
+    }
 }

@@ -66,16 +66,16 @@ impl Bench {
         Ok(unsafe { result::stream::synchronize(self.stream) }?)
     }
 
-    /// Times a cell.
+    /// Times a cell, planned with options.
     ///
     /// # Errors
     /// A refusal, or the driver's.
-    pub fn cell(&self, cell: &Cell) -> Result<Line> {
-        let plan = cell.descriptor.plan(&self.device, &PlanOptions::default())?;
+    pub fn cell(&self, cell: &Cell, options: &PlanOptions) -> Result<Line> {
+        let plan = cell.descriptor.plan(&self.device, options)?;
         let count = sets_for(cell.in_bytes, self.l2_bytes);
         let sets = Sets::new(&plan, count)?;
         let timed = self.plan(&plan, &sets, count)?;
-        Ok(Line::of_cell(cell, PEER, plan.info().kernel, timed, &self.origin))
+        Ok(Line::of_cell(cell, PEER, plan.info(), timed, &self.origin))
     }
 
     fn plan(&self, plan: &AnyPlan, sets: &Sets, count: usize) -> Result<Timed> {

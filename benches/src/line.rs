@@ -3,9 +3,9 @@
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use baracuda_ops::Device;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use baracuda_ops::DeviceProps;
+use baracuda_ops::{Device, PlanInfo};
 use serde::{Deserialize, Serialize};
 
 use crate::cells::{Cell, dtype_name};
@@ -56,6 +56,9 @@ pub struct Line {
     /// The kernel that ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
+    /// What it chose: [`PlanInfo::choice`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<String>,
     /// Where.
     #[serde(flatten)]
     pub origin: Origin,
@@ -95,13 +98,16 @@ pub struct Timed {
 
 impl Line {
     /// The line of a cell.
-    pub fn of_cell(cell: &Cell, peer: &str, kernel: &str, timed: Timed, origin: &Origin) -> Self {
+    pub fn of_cell(cell: &Cell, peer: &str, info: &PlanInfo, timed: Timed, origin: &Origin) -> Self {
         Self {
             op: cell.op.into(),
             pass: cell.pass.into(),
             shape: cell.shape.clone(),
             dtype: dtype_name(cell.dtype).into(),
-            kernel: Some(kernel.into()),
+            flops: info.flops,
+            tflops: round(info.flops as f64 / timed.us / 1e6, 2),
+            kernel: Some(info.kernel.into()),
+            choice: Some(info.choice()),
             ..Self::of(peer, cell.bytes, timed, origin)
         }
     }
@@ -128,6 +134,7 @@ impl Line {
             timing: timed.timing.into(),
             host_us: (bytes < 8 << 20).then(|| round(timed.host_us, 2)),
             kernel: None,
+            choice: None,
             origin: origin.clone(),
         }
     }

@@ -75,12 +75,12 @@ impl Bench {
         (&self.raw, &self.queue)
     }
 
-    /// Times a cell.
+    /// Times a cell, planned with options.
     ///
     /// # Errors
     /// A refusal, or the driver's.
-    pub fn cell(&self, cell: &Cell) -> Result<Line> {
-        let plan = cell.descriptor.plan(&self.device, &PlanOptions::default())?;
+    pub fn cell(&self, cell: &Cell, options: &PlanOptions) -> Result<Line> {
+        let plan = cell.descriptor.plan(&self.device, options)?;
         let count = sets_for(cell.in_bytes, L2_BYTES);
         let sets = Sets::new(&plan, count)?;
         let bound: Vec<Bound> =
@@ -89,7 +89,7 @@ impl Bench {
             let mut queue = Queue::wgpu_pass(&self.device, pass)?;
             Ok(bound[i].run(&mut queue)?)
         })?;
-        Ok(Line::of_cell(cell, PEER, plan.info().kernel, timed, &self.origin))
+        Ok(Line::of_cell(cell, PEER, plan.info(), timed, &self.origin))
     }
 
     /// Times the copy shader.

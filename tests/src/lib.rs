@@ -7,6 +7,7 @@ pub mod arena;
 pub mod capture;
 pub mod case;
 pub mod case_file;
+pub mod choices;
 pub mod exec;
 pub mod faulty;
 pub mod floor;

@@ -1,7 +1,23 @@
 //! Lines of a tensor along one axis, as the references walk them.
 
-use crate::backend::cpu::Tensor;
+use std::ops::Range;
+
+use crate::backend::cpu::{Tensor, threads};
 use crate::tensor::TensorDesc;
+
+/// Elements of a task that takes each element on its own.
+const PIECE: u64 = 4096;
+
+/// Calls `work` for pieces of the lines along the last axis, from several threads: with the axis, the line, and which of its elements.
+pub(crate) fn each_piece(desc: &TensorDesc, work: impl Fn(usize, u64, Range<u64>) + Sync) {
+    let axis = desc.rank().saturating_sub(1);
+    let length = line_length(desc, axis);
+    let pieces = length.div_ceil(PIECE);
+    threads::for_each(line_count(desc, axis) * pieces, desc.elements(), |task| {
+        let first = task % pieces * PIECE;
+        work(axis, task / pieces, first..length.min(first + PIECE));
+    });
+}
 
 /// Lines along an axis; none where there are no elements.
 pub(crate) fn line_count(desc: &TensorDesc, axis: usize) -> u64 {

@@ -14,11 +14,11 @@ use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdevice_attribute, CUdevice_attribute_enum as attribute, CUresult,
 };
 
-use super::{DeviceKind, Located};
+use super::{DeviceKind, DeviceProps, Located};
 use crate::dtype::DType;
-use crate::error::{Error, Result};
+use crate::error::{Error, Reason, Result};
 use crate::ops::activation::Activation;
-use crate::plan::BuildError;
+use crate::plan::{BuildError, Built, Exec};
 
 mod interop;
 
@@ -76,6 +76,16 @@ impl Props {
     }
 }
 
+impl Props {
+    /// Of a CUDA device, for kernels that run there only.
+    pub(crate) fn of(props: &DeviceProps) -> Result<&Self, Reason> {
+        match props {
+            DeviceProps::Cuda(props) => Ok(props),
+            _ => Err("it runs on CUDA".into()),
+        }
+    }
+}
+
 impl fmt::Display for Props {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "cuda:{} ({})", self.ordinal, self.name)
@@ -112,7 +122,7 @@ unsafe impl Sync for Inner {}
 
 impl Device {
     /// The device behind the public one, for kernels that run on CUDA only.
-    pub(crate) fn of(device: &super::Device) -> Result<&Self, BuildError> {
+    fn of(device: &super::Device) -> Result<&Self, BuildError> {
         match &device.0 {
             DeviceKind::Cuda(device) => Ok(device),
             _ => Err(BuildError::Refused("it runs on CUDA".into())),
@@ -232,8 +242,14 @@ impl Device {
         Ok(Queue { device: self.clone(), stream: stream as usize, keep: None })
     }
 
-    /// Runs `prepare` in this context, unless it succeeded before with the same key.
-    pub(crate) fn prepare(&self, call: &'static str, key: Vec<u32>, prepare: impl FnOnce() -> i32) -> Result<()> {
+    /// Runs `prepare` in this context, unless it succeeded before with the same call and key.
+    fn prepare(
+        &self,
+        call: &'static str,
+        key: impl IntoIterator<Item = u32>,
+        prepare: impl FnOnce() -> i32,
+    ) -> Result<()> {
+        let key: Vec<u32> = call.bytes().map(u32::from).chain(key).collect();
         let prepared = || self.0.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         if prepared().contains(&key) {
             return Ok(());
@@ -343,13 +359,17 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// An element type at the C ABI. Descriptors admit the floating-point types alone.
-pub(crate) fn c_dtype(dtype: DType) -> baracuda_ops_sys::bops_dtype {
+/// An element type at the C ABI.
+///
+/// # Errors
+/// Kernels have no such elements.
+pub(crate) fn c_dtype(dtype: DType) -> Result<baracuda_ops_sys::bops_dtype, Reason> {
     match dtype {
-        DType::F64 => baracuda_ops_sys::BOPS_F64,
-        DType::F16 => baracuda_ops_sys::BOPS_F16,
-        DType::BF16 => baracuda_ops_sys::BOPS_BF16,
-        _ => baracuda_ops_sys::BOPS_F32,
+        DType::F64 => Ok(baracuda_ops_sys::BOPS_F64),
+        DType::F32 => Ok(baracuda_ops_sys::BOPS_F32),
+        DType::F16 => Ok(baracuda_ops_sys::BOPS_F16),
+        DType::BF16 => Ok(baracuda_ops_sys::BOPS_BF16),
+        DType::I64 | DType::I32 | DType::U32 => Err(format!("its kernels have no elements of {dtype}").into()),
     }
 }
 
@@ -374,6 +394,23 @@ pub(crate) struct Launch {
     /// The C function, for errors.
     pub(crate) call: &'static str,
     pub(crate) launch: Box<Start>,
+}
+
+/// Builds a kernel whose C function `call` is prepared once for each key in a context and launches by `run`; a run without work calls neither.
+pub(crate) fn build(
+    device: &super::Device,
+    call: &'static str,
+    has_work: bool,
+    key: impl IntoIterator<Item = u32>,
+    prepare: impl FnOnce() -> i32,
+    run: impl Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync + 'static,
+) -> Result<Built, BuildError> {
+    let device = Device::of(device)?;
+    if !has_work {
+        return Ok(Built(Exec::Cuda(Launch { call, launch: Box::new(|_, _| 0) })));
+    }
+    device.prepare(call, key, prepare)?;
+    Ok(Built(Exec::Cuda(Launch { call, launch: Box::new(run) })))
 }
 
 impl Launch {

@@ -19,6 +19,5 @@ pub(crate) use queue::Queue;
 pub(crate) use text::OperandText;
 pub(crate) use variants::Variants;
 pub(crate) use work::{
-    Binder, Work, build, check_bindings, check_reach, check_workspace, groups, most_bytes, padded, prelude,
-    shader_forms,
+    Binder, ShaderType, Work, build, check_bindings, check_reach, check_workspace, groups, most_bytes, padded,
 };

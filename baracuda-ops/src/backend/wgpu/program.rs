@@ -81,8 +81,16 @@ impl StepBuilder {
         }
     }
 
+    /// The entry, the grid, the constants, and the flags that are set.
+    pub(crate) fn words(&self) -> String {
+        let constants = self.constants.iter().map(|(name, value)| format!(" {name} {value}"));
+        let flags = self.flags.iter().filter(|(_, is_set)| *is_set).map(|(name, _)| format!(" {name}"));
+        let numbers: String = constants.chain(flags).collect();
+        format!("{} {}x{}{numbers}", self.entry, self.grid[0], self.grid[1])
+    }
+
     /// The entry and the files of its texts.
-    pub(super) fn form(&self) -> String {
+    pub(crate) fn form(&self) -> String {
         format!("{}: {}", self.entry, self.files.join(" "))
     }
 

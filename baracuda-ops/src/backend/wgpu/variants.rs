@@ -5,6 +5,8 @@ use std::collections::HashSet;
 use super::device::Props;
 use super::program::StepBuilder;
 use super::text::{Numbers, Source};
+use super::work::Work;
+use crate::error::Reason;
 
 /// Collects the texts of dispatches, each once.
 #[derive(Default)]
@@ -41,7 +43,7 @@ impl Variants {
 
     /// Adds every text that a plan would compile for one of its dispatches on a device: for aligned chunks if it has any and for words,
     /// with inputs only read and with all operands bound alike. `name` says what they are for.
-    pub(crate) fn add(&mut self, name: &str, step: &StepBuilder, props: &Props) {
+    fn add(&mut self, name: &str, step: &StepBuilder, props: &Props) {
         let subgroups =
             props.subgroup_sizes.map_or("no subgroups".into(), |(from, to)| format!("subgroups of {from} to {to}"));
         for is_chunked in [true, false].into_iter().filter(|chunked| !chunked || step.can_chunk) {
@@ -55,6 +57,13 @@ impl Variants {
                     self.texts.push((name, source.assemble(is_shared, numbers)));
                 }
             }
+        }
+    }
+
+    /// As [`add`](Self::add), all dispatches of a plan, if there is such a plan.
+    pub(crate) fn add_work<C>(&mut self, name: &str, work: Result<Work<C>, Reason>, props: &Props) {
+        for step in work.into_iter().flat_map(|work| work.steps) {
+            self.add(name, &step, props);
         }
     }
 

@@ -3,45 +3,95 @@
 use super::device::Props;
 use super::program::{Binding, Place, Program, StepBuilder};
 use crate::backend::{Device, DeviceKind, DeviceProps};
+use crate::dtype::DType;
 use crate::error::Reason;
-use crate::options::WorkspaceReq;
-use crate::plan::{BuildError, Built, Choice, Exec, Slot, TUNING_WORDS};
+use crate::options::{Determinism, Math, WorkspaceReq};
+use crate::plan::{Build, BuildError, Built, Candidate, Choice, Exec, Slot};
 
-/// The dispatches of a plan, and the workspace between them.
-pub(crate) struct Work {
-    pub(crate) steps: Vec<StepBuilder>,
-    pub(crate) workspace_bytes: u64,
-    pub(crate) workspace_align: u64,
-    pub(crate) tuning: [u32; TUNING_WORDS],
-}
-
-impl Work {
-    pub(crate) fn choice(&self) -> Choice {
-        let (bytes, align) = (self.workspace_bytes, self.workspace_align);
-        let workspace = if bytes == 0 { WorkspaceReq::NONE } else { WorkspaceReq { bytes, align } };
-        Choice { workspace, launches: self.steps.len() as u32, tuning: self.tuning, ..Choice::PLAIN }
+impl Props {
+    /// Of a device that wgpu reaches, for kernels that run there only.
+    pub(crate) fn of(props: &DeviceProps) -> Result<&Self, Reason> {
+        match props {
+            DeviceProps::Wgpu(props) => Ok(props),
+            _ => Err("it runs on wgpu".into()),
+        }
     }
 }
 
-/// Compiles what a choice needs.
-pub(crate) fn build(device: &Device, work: impl FnOnce(&Props) -> Result<Work, Reason>) -> Result<Built, BuildError> {
+/// The dispatches of a plan, the workspace between them, and what was chosen on the way.
+pub(crate) struct Work<C> {
+    pub(crate) steps: Vec<StepBuilder>,
+    pub(crate) workspace_bytes: u64,
+    pub(crate) workspace_align: u64,
+    pub(crate) choice: C,
+}
+
+impl<C: Choice + 'static> Work<C> {
+    /// Without a dispatch.
+    pub(crate) fn none(choice: C, props: &Props) -> Self {
+        Self { steps: Vec::new(), workspace_bytes: 0, workspace_align: props.workspace_align(), choice }
+    }
+
+    pub(crate) fn workspace(&self) -> WorkspaceReq {
+        let (bytes, align) = (self.workspace_bytes, self.workspace_align);
+        if bytes == 0 { WorkspaceReq::NONE } else { WorkspaceReq { bytes, align } }
+    }
+
+    pub(crate) fn candidate(self) -> Candidate<'static> {
+        Candidate {
+            workspace: self.workspace(),
+            launches: self.steps.len() as u32,
+            determinism: Determinism::RunToRun,
+            math: Math::Strict,
+            choice: Box::new(self.choice),
+            build: Build::Dispatches(self.steps),
+        }
+    }
+}
+
+/// Compiles dispatches.
+pub(crate) fn build(device: &Device, steps: Vec<StepBuilder>) -> Result<Built, BuildError> {
     let DeviceKind::Wgpu(device) = &device.0 else { return Err(BuildError::Refused("it runs on wgpu".into())) };
-    let work = work(device.props()).map_err(BuildError::Refused)?;
-    Ok(Built(Exec::Wgpu(Program::new(device, work.steps)?)))
+    Ok(Built(Exec::Wgpu(Program::new(device, steps)?)))
 }
 
-/// The forms of the shaders of a choice.
-pub(crate) fn shader_forms(props: &DeviceProps, work: impl FnOnce(&Props) -> Result<Work, Reason>) -> Vec<String> {
-    let DeviceProps::Wgpu(props) = props else { return Vec::new() };
-    work(props).map_or_else(|_| Vec::new(), |work| work.steps.iter().map(StepBuilder::form).collect())
+/// An element type that shaders have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ShaderType {
+    F32,
+    F16,
+    BF16,
 }
 
-/// The files that say how elements of a type are read and written.
-pub(crate) fn prelude(dtype: &'static str) -> Vec<&'static str> {
-    match dtype {
-        "f32" => vec!["common/f32"],
-        "f16" => vec!["common/f16", "common/half"],
-        _ => vec!["common/bf16", "common/half"],
+impl ShaderType {
+    /// # Errors
+    /// Shaders have no such elements.
+    pub(crate) fn of(dtype: DType) -> Result<Self, Reason> {
+        match dtype {
+            DType::F32 => Ok(Self::F32),
+            DType::F16 => Ok(Self::F16),
+            DType::BF16 => Ok(Self::BF16),
+            DType::F64 => Err("WGSL has no arithmetic of f64 to rely on".into()),
+            DType::I64 | DType::I32 | DType::U32 => Err(format!("its shaders have no elements of {dtype}").into()),
+        }
+    }
+
+    pub(crate) fn is_half(self) -> bool {
+        self != Self::F32
+    }
+
+    /// The file that says what an element is.
+    pub(crate) fn file(self) -> &'static str {
+        match self {
+            Self::F32 => "common/f32",
+            Self::F16 => "common/f16",
+            Self::BF16 => "common/bf16",
+        }
+    }
+
+    /// The files that say how elements are read and written.
+    pub(crate) fn prelude(self) -> Vec<&'static str> {
+        if self.is_half() { vec![self.file(), "common/half"] } else { vec![self.file()] }
     }
 }
 

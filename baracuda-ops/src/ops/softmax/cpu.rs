@@ -2,11 +2,11 @@
 
 use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
 use crate::backend::cpu::{Operands, Sum, threads};
-use crate::backend::{Backend, Device, DeviceProps};
+use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
 use crate::ops::lines::{Line, line_count};
 use crate::options::PlanOptions;
-use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
+use crate::plan::{Ask, Candidate, Kernel};
 
 /// The reference of forward.
 pub(crate) struct Reference;
@@ -20,13 +20,17 @@ impl Kernel<SoftmaxDescriptor> for Reference {
         Backend::Cpu
     }
 
-    fn accept(&self, _: &SoftmaxDescriptor, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
-        Ok(Choice::PLAIN)
-    }
-
-    fn build(&self, descriptor: &SoftmaxDescriptor, _: Choice, _: &Device) -> Result<Built, BuildError> {
-        let descriptor = descriptor.clone();
-        Ok(Built(Exec::Cpu(Box::new(move |operands| softmax_forward(&descriptor, operands)))))
+    fn accept<'d>(
+        &self,
+        descriptor: &'d SoftmaxDescriptor,
+        _: &PlanOptions,
+        _: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Ok(Candidate::on_cpu(|| {
+            let descriptor = descriptor.clone();
+            move |operands| softmax_forward(&descriptor, operands)
+        }))
     }
 }
 
@@ -42,13 +46,17 @@ impl Kernel<SoftmaxBackwardDescriptor> for BackwardReference {
         Backend::Cpu
     }
 
-    fn accept(&self, _: &SoftmaxBackwardDescriptor, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
-        Ok(Choice::PLAIN)
-    }
-
-    fn build(&self, descriptor: &SoftmaxBackwardDescriptor, _: Choice, _: &Device) -> Result<Built, BuildError> {
-        let descriptor = descriptor.clone();
-        Ok(Built(Exec::Cpu(Box::new(move |operands| softmax_backward(&descriptor, operands)))))
+    fn accept<'d>(
+        &self,
+        descriptor: &'d SoftmaxBackwardDescriptor,
+        _: &PlanOptions,
+        _: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Ok(Candidate::on_cpu(|| {
+            let descriptor = descriptor.clone();
+            move |operands| softmax_backward(&descriptor, operands)
+        }))
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::{Write, stdout};
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
+use baracuda_ops::{Error, PlanOptions, Rejection};
 use baracuda_ops_benches::cells::{Cell, OPS, cells};
 use baracuda_ops_benches::host;
 use baracuda_ops_benches::line::{HostLine, Line};
@@ -15,6 +16,7 @@ pub(crate) struct Request {
     pub(crate) json: Option<PathBuf>,
     pub(crate) ops: Vec<String>,
     pub(crate) device: Option<String>,
+    pub(crate) kernel: Option<String>,
     pub(crate) is_quick: bool,
     pub(crate) is_host: bool,
 }
@@ -32,12 +34,12 @@ impl Device {
         not(any(feature = "cuda", feature = "wgpu")),
         expect(unused_variables, reason = "there is nothing to time")
     )]
-    fn cell(&self, cell: &Cell) -> Result<Line> {
+    fn cell(&self, cell: &Cell, options: &PlanOptions) -> Result<Line> {
         match *self {
             #[cfg(feature = "cuda")]
-            Self::Cuda(ref bench) => bench.cell(cell),
+            Self::Cuda(ref bench) => bench.cell(cell, options),
             #[cfg(feature = "wgpu")]
-            Self::Wgpu(ref bench) => bench.cell(cell),
+            Self::Wgpu(ref bench) => bench.cell(cell, options),
         }
     }
 
@@ -65,10 +67,11 @@ impl Out {
 
     fn line(&mut self, line: &Line) -> Result<()> {
         let shape = line.shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
+        let flops = if line.flops > 0 { format!(" {:8.1} TFLOP/s", line.tflops) } else { String::new() };
         let host = line.host_us.map_or(String::new(), |us| format!("  host {us:.2} us"));
         writeln!(
             stdout(),
-            "{:14} {:12} {:3} {shape:14} {:9} {:10.2} us {:8.1} GB/s{host}",
+            "{:14} {:12} {:3} {shape:14} {:9} {:10.2} us {:8.1} GB/s{flops}{host}",
             line.peer,
             line.op,
             line.pass,
@@ -159,14 +162,30 @@ fn devices(request: &Request) -> Result<Vec<Device>> {
     Ok(devices)
 }
 
+/// Why each kernel refused a descriptor, if that is what the error is.
+fn refusals(error: &anyhow::Error) -> Option<&[Rejection]> {
+    match error.downcast_ref::<Error>()? {
+        Error::Unsupported { tried, .. } => Some(tried),
+        _ => None,
+    }
+}
+
+fn label(Cell { op, pass, shape, dtype, .. }: &Cell) -> String {
+    format!("{op} {pass} {shape:?} {dtype}")
+}
+
 fn cell_lines(request: &Request, out: &mut Out) -> Result<()> {
     let all: Vec<String> = OPS.iter().map(|op| op.to_string()).collect();
     let ops = if request.ops.is_empty() { &all } else { &request.ops };
     let cells = cells(ops, request.is_quick)?;
     let devices = devices(request)?;
+    let options = match &request.kernel {
+        Some(name) => PlanOptions::default().kernel(name.clone()),
+        None => PlanOptions::default(),
+    };
     let bar = progress(cells.len() * devices.len());
-    let mut failures = 0;
-    if ops.iter().any(|op| op == "copy") {
+    let (mut timed, mut failures) = (0, 0);
+    if ops.iter().any(|op| op == "copy") && request.kernel.is_none() {
         for device in &devices {
             for line in device.copies()? {
                 bar.suspend(|| out.line(&line))?;
@@ -175,19 +194,33 @@ fn cell_lines(request: &Request, out: &mut Out) -> Result<()> {
     }
     for cell in &cells {
         for device in &devices {
-            match device.cell(cell) {
-                Ok(line) => bar.suspend(|| out.line(&line))?,
+            match device.cell(cell, &options) {
+                Ok(line) => {
+                    timed += 1;
+                    bar.suspend(|| out.line(&line))?;
+                }
                 // One cell that fails does not cost the others.
                 Err(error) => {
+                    let refusal = request.kernel.as_deref().and_then(|name| Some((name, refusals(&error)?)));
+                    // Of a pinned kernel only what it says itself is of interest.
+                    if let Some((name, tried)) = refusal {
+                        if let Some(Rejection { reason, .. }) = tried.iter().find(|tried| tried.kernel == name) {
+                            bar.suspend(|| warn(format_args!("{}: {name} does not serve it: {reason}", label(cell))));
+                        }
+                        bar.inc(1);
+                        continue;
+                    }
                     failures += 1;
-                    let Cell { op, pass, shape, dtype, .. } = cell;
-                    bar.suspend(|| warn(format_args!("{op} {pass} {shape:?} {dtype}: {error:#}")));
+                    bar.suspend(|| warn(format_args!("{}: {error:#}", label(cell))));
                 }
             }
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
+    if let Some(name) = request.kernel.as_ref().filter(|_| timed + failures == 0) {
+        bail!("no cell is timed: no device here has a kernel {name} that serves one");
+    }
     if failures > 0 {
         bail!("{failures} cells failed");
     }

@@ -53,6 +53,11 @@ enum Command {
     },
     /// Prints which device serves what.
     Support,
+    /// Prints what is chosen for every case of an op on example devices, a line each: of that, tests/choices.txt holds a number.
+    Choices {
+        /// The op's name, such as layer_norm_backward.
+        op: String,
+    },
     /// Runs one case: a repro line or the name of a trial.
     Repro {
         /// `<op> <json> [data]`, or `<op>/<mode>/<backend>/<op> <json> [data]`, in quotes.
@@ -75,6 +80,9 @@ enum Command {
         /// Only this device; cpu is timed with --host alone.
         #[arg(long, value_name = "NAME", value_parser = ["cpu", "cuda", "wgpu"])]
         device: Option<String>,
+        /// Only this kernel, pinned by its name, such as softmax_cuda: cells that it does not serve are left out, and it says why.
+        #[arg(long, value_name = "NAME", conflicts_with = "host")]
+        kernel: Option<String>,
         /// The first three shapes of each op.
         #[arg(long)]
         quick: bool,
@@ -105,9 +113,10 @@ fn main() -> ExitCode {
         Some(Command::Devices) => show::devices(),
         Some(Command::Check { paths, device, json }) => check::run(&check::Request { paths, devices: device, json }),
         Some(Command::Support) => tables::print_support(),
+        Some(Command::Choices { op }) => show::choices(&op),
         Some(Command::Repro { line, device, mode }) => trials::repro(&line, device.as_deref(), mode.as_deref()),
-        Some(Command::Bench { json, ops, device, quick, host }) => {
-            bench::run(&bench::Request { json, ops, device, is_quick: quick, is_host: host })
+        Some(Command::Bench { json, ops, device, kernel, quick, host }) => {
+            bench::run(&bench::Request { json, ops, device, kernel, is_quick: quick, is_host: host })
         }
         Some(Command::Tables { check, record }) => tables::render(check, record),
         Some(Command::Floor { update }) => trials::floor(update),

@@ -7,8 +7,10 @@ use anyhow::{Result, ensure};
 use baracuda_ops::{DType, Device, PlanOptions};
 use baracuda_ops_tests::arena::{Arena, InPlace, Layout, POISON};
 use baracuda_ops_tests::case::{Case, Data};
+use baracuda_ops_tests::choices::of_cases;
 use baracuda_ops_tests::exec::{Executor, OnDevice, Uploaded};
 use baracuda_ops_tests::modes::judge;
+use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::showcase::{Showcase, showcases};
 use baracuda_ops_tests::target::{TARGETS, Target};
 use comfy_table::{CellAlignment, LineStyle, Table, presets};
@@ -23,6 +25,12 @@ pub(crate) fn devices() -> Result<()> {
         }
     }
     Ok(())
+}
+
+pub(crate) fn choices(op: &str) -> Result<()> {
+    let ops: Vec<&str> = SUBJECTS.iter().map(|subject| subject.name).collect();
+    ensure!(ops.contains(&op), "unknown op {op:?}; the ops are {}", ops.join(", "));
+    of_cases(op).iter().try_for_each(|line| Ok(writeln!(stdout(), "{line}")?))
 }
 
 /// Time that one op may take on one device: all of them together take less than a minute on two devices, software ones among them.

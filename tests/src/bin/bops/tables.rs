@@ -261,9 +261,12 @@ fn table_of(text: &mut String, peer: &str, lines: &[Line], peers: &[Peer]) {
     if ours.is_empty() {
         return;
     }
+    // Where operations count beside bytes.
+    let has_flops = ours.iter().any(|line| line.flops > 0);
+    let (head, rule) = if has_flops { (" TFLOP/s |", "---|") } else { ("", "") };
     let _ = write!(
         text,
-        "\n### {peer}\n\n| op | pass | shape | type | us | GB/s | share of copy | best other | times as fast |\n|---|---|---|---|---|---|---|---|---|\n"
+        "\n### {peer}\n\n| op | pass | shape | type | us | GB/s |{head} share of copy | best other | times as fast |\n|---|---|---|---|---|---|{rule}---|---|---|\n"
     );
     let cells = cells(&ours);
     let copy_near = |bytes: u64| {
@@ -273,6 +276,11 @@ fn table_of(text: &mut String, peer: &str, lines: &[Line], peers: &[Peer]) {
     };
     for ((op, pass, shape, dtype), line) in &cells {
         let best = best_other(line, peers);
+        let flops = match line.flops {
+            _ if !has_flops => String::new(),
+            0 => " |".into(),
+            _ => format!(" {:.1} |", line.tflops),
+        };
         let shape = shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
         let share = copy_near(line.bytes)
             .filter(|_| *op != "copy")
@@ -282,7 +290,7 @@ fn table_of(text: &mut String, peer: &str, lines: &[Line], peers: &[Peer]) {
             .map_or_else(Default::default, |(us, name)| (format!("{name} {us:.2}"), format!("{:.2}", us / line.us)));
         let _ = writeln!(
             text,
-            "| {op} | {pass} | {shape} | {dtype} | {:.2} | {:.0} | {share} | {other} | {times} |",
+            "| {op} | {pass} | {shape} | {dtype} | {:.2} | {:.0} |{flops} {share} | {other} | {times} |",
             line.us, line.gbps
         );
     }

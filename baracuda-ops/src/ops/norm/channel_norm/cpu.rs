@@ -2,34 +2,28 @@
 
 use super::{Backward, BackwardFields, ChannelNorm, ChannelShape, Forward, ForwardFields, Valid};
 use crate::backend::cpu::{Operands, Sum, Tensor, threads};
-use crate::backend::{Backend, Device, DeviceProps};
+use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
 use crate::options::PlanOptions;
-use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
+use crate::plan::{Ask, Candidate, Kernel, KernelName};
 
 /// The reference kernel of the family, forward.
 pub(crate) struct Reference;
 
 impl<D: Forward> Kernel<D> for Reference {
     fn name(&self) -> &'static str {
-        match D::NAME {
-            "batch_norm" => "batch_norm_reference",
-            "group_norm" => "group_norm_reference",
-            _ => "instance_norm_reference",
-        }
+        KernelName::<D>::REFERENCE
     }
 
     fn backend(&self) -> Backend {
         Backend::Cpu
     }
 
-    fn accept(&self, _: &D, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
-        Ok(Choice::PLAIN)
-    }
-
-    fn build(&self, descriptor: &D, _: Choice, _: &Device) -> Result<Built, BuildError> {
-        let norm = descriptor.valid().clone();
-        Ok(Built(Exec::Cpu(Box::new(move |operands| norm_forward(&norm, operands)))))
+    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, _: &DeviceProps, _: Ask) -> Result<Candidate<'d>, Reason> {
+        Ok(Candidate::on_cpu(|| {
+            let norm = descriptor.valid().clone();
+            move |operands| norm_forward(&norm, operands)
+        }))
     }
 }
 
@@ -38,24 +32,18 @@ pub(crate) struct BackwardReference;
 
 impl<D: Backward> Kernel<D> for BackwardReference {
     fn name(&self) -> &'static str {
-        match D::NAME {
-            "batch_norm_backward" => "batch_norm_backward_reference",
-            "group_norm_backward" => "group_norm_backward_reference",
-            _ => "instance_norm_backward_reference",
-        }
+        KernelName::<D>::REFERENCE
     }
 
     fn backend(&self) -> Backend {
         Backend::Cpu
     }
 
-    fn accept(&self, _: &D, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
-        Ok(Choice::PLAIN)
-    }
-
-    fn build(&self, descriptor: &D, _: Choice, _: &Device) -> Result<Built, BuildError> {
-        let norm = descriptor.valid().clone();
-        Ok(Built(Exec::Cpu(Box::new(move |operands| norm_backward(&norm, operands)))))
+    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, _: &DeviceProps, _: Ask) -> Result<Candidate<'d>, Reason> {
+        Ok(Candidate::on_cpu(|| {
+            let norm = descriptor.valid().clone();
+            move |operands| norm_backward(&norm, operands)
+        }))
     }
 }
 

@@ -6,11 +6,11 @@ use super::{
     forward::{X, Y},
 };
 use crate::backend::cpu::{Operands, Sum, threads};
-use crate::backend::{Backend, Device, DeviceProps};
+use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
 use crate::ops::lines::{Line, line_count};
 use crate::options::PlanOptions;
-use crate::plan::{BuildError, Built, Choice, Exec, Kernel, MAX_WORK};
+use crate::plan::{Ask, Candidate, Kernel, MAX_WORK};
 
 /// The reference kernel.
 pub(super) struct Reference;
@@ -24,18 +24,18 @@ impl Kernel<LocalResponseNormDescriptor> for Reference {
         Backend::Cpu
     }
 
-    fn accept(
+    fn accept<'d>(
         &self,
-        descriptor: &LocalResponseNormDescriptor,
+        descriptor: &'d LocalResponseNormDescriptor,
         _: &PlanOptions,
         _: &DeviceProps,
-    ) -> Result<Choice, Reason> {
-        bounded(&descriptor.0.fields)
-    }
-
-    fn build(&self, descriptor: &LocalResponseNormDescriptor, _: Choice, _: &Device) -> Result<Built, BuildError> {
-        let fields = descriptor.0.fields.clone();
-        Ok(Built(Exec::Cpu(Box::new(move |operands| norm_forward(&fields, operands)))))
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        bounded(&descriptor.0.fields)?;
+        Ok(Candidate::on_cpu(|| {
+            let fields = descriptor.0.fields.clone();
+            move |operands| norm_forward(&fields, operands)
+        }))
     }
 }
 
@@ -51,23 +51,18 @@ impl Kernel<LocalResponseNormBackwardDescriptor> for BackwardReference {
         Backend::Cpu
     }
 
-    fn accept(
+    fn accept<'d>(
         &self,
-        descriptor: &LocalResponseNormBackwardDescriptor,
+        descriptor: &'d LocalResponseNormBackwardDescriptor,
         _: &PlanOptions,
         _: &DeviceProps,
-    ) -> Result<Choice, Reason> {
-        bounded(&descriptor.0.fields)
-    }
-
-    fn build(
-        &self,
-        descriptor: &LocalResponseNormBackwardDescriptor,
-        _: Choice,
-        _: &Device,
-    ) -> Result<Built, BuildError> {
-        let fields = descriptor.0.fields.clone();
-        Ok(Built(Exec::Cpu(Box::new(move |operands| norm_backward(&fields, operands)))))
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        bounded(&descriptor.0.fields)?;
+        Ok(Candidate::on_cpu(|| {
+            let fields = descriptor.0.fields.clone();
+            move |operands| norm_backward(&fields, operands)
+        }))
     }
 }
 
@@ -80,12 +75,12 @@ fn additions(fields: &Fields) -> u64 {
 }
 
 /// Refuses windows that are too long for that many elements.
-fn bounded(fields: &Fields) -> Result<Choice, Reason> {
+fn bounded(fields: &Fields) -> Result<(), Reason> {
     match additions(fields) {
         terms if terms > MAX_WORK => {
             Err(format!("windows of {} over x have {terms} terms, the limit is {MAX_WORK}", fields.size).into())
         }
-        _ => Ok(Choice::PLAIN),
+        _ => Ok(()),
     }
 }
 

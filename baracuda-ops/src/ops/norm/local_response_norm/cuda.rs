@@ -3,13 +3,14 @@
 use std::ffi::c_void;
 
 use baracuda_ops_sys as sys;
+use sys::bops_local_response_norm_choice as Tuned;
 
 use super::{Geometry, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, Valid, backward, forward};
-use crate::backend::cuda::{self, Launch, Props, c_dtype};
+use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::error::Reason;
 use crate::options::{PlanOptions, WorkspaceReq};
-use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
+use crate::plan::{Ask, BuildError, Built, Candidate, Kernel};
 
 /// The forward kernels.
 pub(super) struct Cuda;
@@ -23,51 +24,38 @@ impl Kernel<LocalResponseNormDescriptor> for Cuda {
         Backend::Cuda
     }
 
-    fn accept(
+    fn accept<'d>(
         &self,
-        descriptor: &LocalResponseNormDescriptor,
+        descriptor: &'d LocalResponseNormDescriptor,
         _: &PlanOptions,
         props: &DeviceProps,
-    ) -> Result<Choice, Reason> {
-        accept(&descriptor.0, Pass::Forward, props)
-    }
-
-    fn build(
-        &self,
-        descriptor: &LocalResponseNormDescriptor,
-        choice: Choice,
-        device: &Device,
-    ) -> Result<Built, BuildError> {
-        let device = cuda::Device::of(device)?;
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
         let norm = &descriptor.0;
-        let geometry = Geometry::new(norm).map_err(BuildError::Refused)?;
-        let params = sys::bops_local_response_norm_params {
-            batch: geometry.batch,
-            channels: geometry.channels,
-            spatial: geometry.spatial,
-            x: strides(&geometry, forward::X),
-            y: strides(&geometry, forward::Y),
-            size: geometry.size,
-            scale: geometry.scale,
-            beta: norm.fields.beta.get(),
-            k: norm.fields.k.get(),
-        };
-        let (tuned, dtype) = (c_choice(&choice), c_dtype(norm.fields.x.dtype()));
-        let call = "bops_local_response_norm";
-        if geometry.elements() > 0 {
-            device.prepare(call, key(call, norm, &geometry, &choice), || {
-                // SAFETY: the structs live across the call and hold what `choose` allows.
-                unsafe { sys::bops_local_response_norm_prepare(&params, &tuned, dtype) }
-            })?;
-        }
-        let run = move |located: &Located<'_>, stream| {
-            let address = |position: usize| located.operands[position].address() as *mut _;
-            let operands = sys::bops_local_response_norm_operands { x: address(forward::X), y: address(forward::Y) };
-            // SAFETY: the generic check proved every operand's span, alignment and device.
-            unsafe { sys::bops_local_response_norm_launch(&params, &tuned, dtype, &operands, stream) }
-        };
-        let has_work = geometry.elements() > 0;
-        Ok(Built(Exec::Cuda(Launch { call, launch: if has_work { Box::new(run) } else { Box::new(|_, _| 0) } })))
+        accept(norm, Pass::Forward, props, |geometry, tuned, dtype, device| {
+            let params = sys::bops_local_response_norm_params {
+                batch: geometry.batch,
+                channels: geometry.channels,
+                spatial: geometry.spatial,
+                x: strides(&geometry, forward::X),
+                y: strides(&geometry, forward::Y),
+                size: geometry.size,
+                scale: geometry.scale,
+                beta: norm.fields.beta.get(),
+                k: norm.fields.k.get(),
+            };
+            // SAFETY: the structs live across the call and hold what `choose` allows.
+            let prepare = || unsafe { sys::bops_local_response_norm_prepare(&params, &tuned, dtype) };
+            let run = move |located: &Located<'_>, stream| {
+                let address = |position: usize| located.operands[position].address() as *mut _;
+                let operands =
+                    sys::bops_local_response_norm_operands { x: address(forward::X), y: address(forward::Y) };
+                // SAFETY: the generic check proved every operand's span, alignment and device.
+                unsafe { sys::bops_local_response_norm_launch(&params, &tuned, dtype, &operands, stream) }
+            };
+            let key = key(norm, &geometry, &tuned, dtype);
+            cuda::build(device, "bops_local_response_norm", geometry.elements() > 0, key, prepare, run)
+        })
     }
 }
 
@@ -83,59 +71,45 @@ impl Kernel<LocalResponseNormBackwardDescriptor> for CudaBackward {
         Backend::Cuda
     }
 
-    fn accept(
+    fn accept<'d>(
         &self,
-        descriptor: &LocalResponseNormBackwardDescriptor,
+        descriptor: &'d LocalResponseNormBackwardDescriptor,
         _: &PlanOptions,
         props: &DeviceProps,
-    ) -> Result<Choice, Reason> {
-        accept(&descriptor.0, Pass::Backward, props)
-    }
-
-    fn build(
-        &self,
-        descriptor: &LocalResponseNormBackwardDescriptor,
-        choice: Choice,
-        device: &Device,
-    ) -> Result<Built, BuildError> {
-        let device = cuda::Device::of(device)?;
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
         let norm = &descriptor.0;
-        let geometry = Geometry::new(norm).map_err(BuildError::Refused)?;
-        let params = sys::bops_local_response_norm_backward_params {
-            batch: geometry.batch,
-            channels: geometry.channels,
-            spatial: geometry.spatial,
-            dy: strides(&geometry, backward::DY),
-            x: strides(&geometry, backward::X),
-            dx: strides(&geometry, backward::DX),
-            size: geometry.size,
-            scale: geometry.scale,
-            beta: norm.fields.beta.get(),
-            k: norm.fields.k.get(),
-        };
-        let (tuned, dtype) = (c_choice(&choice), c_dtype(norm.fields.x.dtype()));
-        let call = "bops_local_response_norm_backward";
-        if geometry.elements() > 0 {
-            device.prepare(call, key(call, norm, &geometry, &choice), || {
-                // SAFETY: the structs live across the call and hold what `choose` allows.
-                unsafe { sys::bops_local_response_norm_backward_prepare(&params, &tuned, dtype) }
-            })?;
-        }
-        let run = move |located: &Located<'_>, stream| {
-            let address = |position: usize| located.operands[position].address() as *mut _;
-            let operands = sys::bops_local_response_norm_backward_operands {
-                dy: address(backward::DY),
-                x: address(backward::X),
-                dx: address(backward::DX),
+        accept(norm, Pass::Backward, props, |geometry, tuned, dtype, device| {
+            let params = sys::bops_local_response_norm_backward_params {
+                batch: geometry.batch,
+                channels: geometry.channels,
+                spatial: geometry.spatial,
+                dy: strides(&geometry, backward::DY),
+                x: strides(&geometry, backward::X),
+                dx: strides(&geometry, backward::DX),
+                size: geometry.size,
+                scale: geometry.scale,
+                beta: norm.fields.beta.get(),
+                k: norm.fields.k.get(),
             };
-            let workspace = located.workspace.address() as *mut c_void;
-            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-            unsafe {
-                sys::bops_local_response_norm_backward_launch(&params, &tuned, dtype, &operands, workspace, stream)
-            }
-        };
-        let has_work = geometry.elements() > 0;
-        Ok(Built(Exec::Cuda(Launch { call, launch: if has_work { Box::new(run) } else { Box::new(|_, _| 0) } })))
+            // SAFETY: the structs live across the call and hold what `choose` allows.
+            let prepare = || unsafe { sys::bops_local_response_norm_backward_prepare(&params, &tuned, dtype) };
+            let run = move |located: &Located<'_>, stream| {
+                let address = |position: usize| located.operands[position].address() as *mut _;
+                let operands = sys::bops_local_response_norm_backward_operands {
+                    dy: address(backward::DY),
+                    x: address(backward::X),
+                    dx: address(backward::DX),
+                };
+                let workspace = located.workspace.address() as *mut c_void;
+                // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+                unsafe {
+                    sys::bops_local_response_norm_backward_launch(&params, &tuned, dtype, &operands, workspace, stream)
+                }
+            };
+            let key = key(norm, &geometry, &tuned, dtype);
+            cuda::build(device, "bops_local_response_norm_backward", geometry.elements() > 0, key, prepare, run)
+        })
     }
 }
 
@@ -143,19 +117,6 @@ impl Kernel<LocalResponseNormBackwardDescriptor> for CudaBackward {
 enum Pass {
     Forward,
     Backward,
-}
-
-/// What was chosen, in the order of `Choice::tuning`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Tuned {
-    variant: u32,
-    vec_bytes: u32,
-    parts: u32,
-    threads: u32,
-    columns: u32,
-    chunk: u32,
-    chunks: u32,
-    is_last: u32,
 }
 
 /// Windows that kernels hold in registers.
@@ -172,35 +133,32 @@ const TILE_BYTES: u64 = 40 << 10;
 /// is both goes to the kernels of channels-last data.
 const FEW_POSITIONS: u64 = 2;
 
-fn accept(norm: &Valid, pass: Pass, props: &DeviceProps) -> Result<Choice, Reason> {
-    let DeviceProps::Cuda(props) = props else { return Err("it runs on CUDA".into()) };
+/// What forward and backward share: the geometry, and what serves it. `build` takes both, and the type.
+fn accept<'d>(
+    norm: &Valid,
+    pass: Pass,
+    props: &DeviceProps,
+    build: impl FnOnce(Geometry, Tuned, sys::bops_dtype, &Device) -> Result<Built, BuildError> + Send + 'd,
+) -> Result<Candidate<'d>, Reason> {
+    let props = Props::of(props)?;
     let geometry = Geometry::new(norm)?;
     let tuned = choose(&geometry, pass, props)?;
-    let is_direct = tuned.variant == sys::BOPS_LOCAL_RESPONSE_NORM_DIRECT;
-    let accumulator_bytes = norm.fields.x.dtype().accumulator().size_bytes();
-    let mut choice = Choice::PLAIN;
-    choice.tuning[..8].copy_from_slice(&[
-        tuned.variant,
-        tuned.vec_bytes,
-        tuned.parts,
-        tuned.threads,
-        tuned.columns,
-        tuned.chunk,
-        tuned.chunks,
-        tuned.is_last,
-    ]);
-    if is_direct && pass == Pass::Backward {
+    let dtype = c_dtype(norm.fields.x.dtype())?;
+    let (mut workspace, mut launches) = (WorkspaceReq::NONE, 1);
+    if tuned.variant == sys::BOPS_LOCAL_RESPONSE_NORM_DIRECT && pass == Pass::Backward {
+        let accumulator_bytes = norm.fields.x.dtype().accumulator().size_bytes();
         let bytes = geometry.elements().checked_mul(accumulator_bytes);
         let bytes = bytes.ok_or("its workspace would exceed 2^64 bytes")?;
-        choice.launches = 2;
+        launches = 2;
         if bytes > 0 {
-            choice.workspace = WorkspaceReq { bytes, align: 16 };
+            workspace = WorkspaceReq { bytes, align: 16 };
         }
     }
     if geometry.elements() == 0 {
-        choice.launches = 0;
+        launches = 0;
     }
-    Ok(choice)
+    let build = move |device: &Device| build(geometry, tuned, dtype, device);
+    Ok(Candidate { workspace, launches, ..Candidate::new(tuned, build) })
 }
 
 /// The variant for some operands: neighbouring positions walk, neighbouring channels stay together.
@@ -357,17 +315,14 @@ fn strides(geometry: &Geometry, position: usize) -> sys::bops_channel_strides {
     sys::bops_channel_strides { batch, channel, spatial }
 }
 
-fn c_choice(choice: &Choice) -> sys::bops_local_response_norm_choice {
-    let [variant, vec_bytes, parts, threads, columns, chunk, chunks, is_last, ..] = choice.tuning;
-    sys::bops_local_response_norm_choice { variant, vec_bytes, parts, threads, columns, chunk, chunks, is_last }
-}
-
 /// What tells prepared kernels apart: also the window, the channels, which shared memory follows from, and what decides on roots.
-fn key(call: &str, norm: &Valid, geometry: &Geometry, choice: &Choice) -> Vec<u32> {
+fn key(norm: &Valid, geometry: &Geometry, tuned: &Tuned, dtype: sys::bops_dtype) -> Vec<u32> {
+    let Tuned { variant, vec_bytes, parts, threads, columns, chunk, chunks, is_last } = *tuned;
     let fields = &norm.fields;
     let numbers = [geometry.size, geometry.channels, fields.beta.get().to_bits(), fields.k.get().to_bits()];
     let words = numbers.into_iter().flat_map(|n| [n as u32, (n >> 32) as u32]);
-    call.bytes().map(u32::from).chain(choice.tuning).chain(words).chain([c_dtype(fields.x.dtype())]).collect()
+    let choice = [variant, vec_bytes, parts, threads, columns, chunk, chunks, is_last];
+    choice.into_iter().chain(words).chain([dtype]).collect()
 }
 
 #[cfg(test)]

@@ -4,15 +4,14 @@ use bytemuck::{Pod, Zeroable};
 
 use super::{Geometry, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, Valid, backward, forward};
 use crate::backend::wgpu::{
-    Binding, Place, Props, StepBuilder, Variants, Work, build, check_reach, check_workspace, groups, padded,
-    shader_forms,
+    Binding, Place, Props, ShaderType, StepBuilder, Variants, Work, check_reach, check_workspace, groups, padded,
 };
-use crate::backend::{Backend, Device, DeviceProps};
+use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
 use crate::ops::valid::Direction;
 use crate::options::PlanOptions;
-use crate::plan::{BuildError, Built, Choice, Kernel};
+use crate::plan::{Ask, Candidate, Kernel};
 use crate::tensor::TensorDesc;
 
 /// The forward kernels.
@@ -27,21 +26,14 @@ impl Kernel<LocalResponseNormDescriptor> for Wgpu {
         Backend::Wgpu
     }
 
-    fn accept(
+    fn accept<'d>(
         &self,
-        descriptor: &LocalResponseNormDescriptor,
+        descriptor: &'d LocalResponseNormDescriptor,
         _: &PlanOptions,
         props: &DeviceProps,
-    ) -> Result<Choice, Reason> {
-        accept(&descriptor.0, props)
-    }
-
-    fn build(&self, descriptor: &LocalResponseNormDescriptor, _: Choice, device: &Device) -> Result<Built, BuildError> {
-        build(device, |props| work(&descriptor.0, props))
-    }
-
-    fn shader_forms(&self, descriptor: &LocalResponseNormDescriptor, props: &DeviceProps) -> Vec<String> {
-        shader_forms(props, |props| work(&descriptor.0, props))
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Ok(work(&descriptor.0, Props::of(props)?)?.candidate())
     }
 }
 
@@ -57,32 +49,15 @@ impl Kernel<LocalResponseNormBackwardDescriptor> for WgpuBackward {
         Backend::Wgpu
     }
 
-    fn accept(
+    fn accept<'d>(
         &self,
-        descriptor: &LocalResponseNormBackwardDescriptor,
+        descriptor: &'d LocalResponseNormBackwardDescriptor,
         _: &PlanOptions,
         props: &DeviceProps,
-    ) -> Result<Choice, Reason> {
-        accept(&descriptor.0, props)
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Ok(work(&descriptor.0, Props::of(props)?)?.candidate())
     }
-
-    fn build(
-        &self,
-        descriptor: &LocalResponseNormBackwardDescriptor,
-        _: Choice,
-        device: &Device,
-    ) -> Result<Built, BuildError> {
-        build(device, |props| work(&descriptor.0, props))
-    }
-
-    fn shader_forms(&self, descriptor: &LocalResponseNormBackwardDescriptor, props: &DeviceProps) -> Vec<String> {
-        shader_forms(props, |props| work(&descriptor.0, props))
-    }
-}
-
-fn accept(norm: &Valid, props: &DeviceProps) -> Result<Choice, Reason> {
-    let DeviceProps::Wgpu(props) = props else { return Err("it runs on wgpu".into()) };
-    Ok(work(norm, props)?.choice())
 }
 
 /// How elements are given to invocations.
@@ -94,6 +69,15 @@ enum Variant {
     Rows,
     /// An element, with all of its window read again.
     Direct,
+}
+
+/// What was chosen: invocations of a workgroup, positions or channels of an access, channels of an invocation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tuned {
+    variant: Variant,
+    workgroup: u32,
+    width: u32,
+    chunk: u32,
 }
 
 #[repr(C)]
@@ -153,24 +137,15 @@ const BUSY_INVOCATIONS: u64 = 132 * 1024;
 /// A sample of one position whose channels are neighbours is a row.
 const FEW_POSITIONS: u64 = 2;
 
-fn work(norm: &Valid, props: &Props) -> Result<Work, Reason> {
+fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
     let fields = &norm.fields;
-    let dtype = fields.x.dtype();
-    if dtype == DType::F64 {
-        return Err("WGSL has no arithmetic of f64 to rely on".into());
-    }
+    let dtype = ShaderType::of(fields.x.dtype())?;
     let geometry = Geometry::new(norm)?;
     check_reach(&norm.slots, &[], props)?;
-    let Geometry { batch, channels, spatial, size, element_bytes, .. } = geometry;
+    let Geometry { batch, channels, spatial, size, .. } = geometry;
     let is_forward = norm.op.kind == Direction::Forward;
-    let empty = Work {
-        steps: Vec::new(),
-        workspace_bytes: 0,
-        workspace_align: props.workspace_align(),
-        tuning: Choice::PLAIN.tuning,
-    };
     if geometry.elements() == 0 {
-        return Ok(empty);
+        return Ok(Work::none(None, props));
     }
 
     let is_unrolled = UNROLLED.contains(&size);
@@ -260,7 +235,7 @@ fn work(norm: &Valid, props: &Props) -> Result<Work, Reason> {
         bytemuck::bytes_of(&params).to_vec()
     };
 
-    let is_half = element_bytes == 2;
+    let is_half = dtype.is_half();
     let input = match (is_quad, is_half) {
         (true, false) => ["chunks_f32_in", "fours_f32_in"],
         (true, true) => ["pairs_half_in", "fours_half_in"],
@@ -279,11 +254,7 @@ fn work(norm: &Valid, props: &Props) -> Result<Work, Reason> {
         Some(Binding { name, place: Some(Place::Operand(slot.index)), accessors })
     };
     let step = |entry: &'static str, file: &'static str, bindings: Vec<Binding>| {
-        let mut files = match dtype {
-            DType::F32 => Vec::new(),
-            DType::F16 => vec!["common/f16"],
-            _ => vec!["common/bf16"],
-        };
+        let mut files = if is_half { vec![dtype.file()] } else { Vec::new() };
         files.push("common/power");
         files.push(if is_quad { "norm/local_response_quad" } else { "norm/local_response_single" });
         files.extend(["norm/local_response", file]);
@@ -312,8 +283,8 @@ fn work(norm: &Valid, props: &Props) -> Result<Work, Reason> {
             ..StepBuilder::default()
         }
     };
-    let mut work = empty;
-    work.tuning[..4].copy_from_slice(&[variant as u32, workgroup as u32, width as u32, chunk as u32]);
+    let (width, chunk) = (width as u32, chunk as u32);
+    let mut work = Work::none(Some(Tuned { variant, workgroup: workgroup as u32, width, chunk }), props);
     let bind = |names: &[&'static str]| names.iter().filter_map(|name| operand(name)).collect::<Vec<_>>();
     if is_forward {
         let entry = match variant {
@@ -377,11 +348,8 @@ fn add_variants(variants: &mut Variants) -> Result<()> {
                     let forward = LocalResponseNormDescriptor::new(x, size)?.beta(beta)?;
                     let backward = forward.backward()?;
                     for norm in [&forward.0, &backward.0] {
-                        let Ok(work) = work(norm, props) else { continue };
                         let name = format!("{dtype} {dims:?} size {size} beta {beta} channels last {is_last}");
-                        for step in &work.steps {
-                            variants.add(&name, step, props);
-                        }
+                        variants.add_work(&name, work(norm, props), props);
                     }
                 }
             }

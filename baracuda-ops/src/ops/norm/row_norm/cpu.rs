@@ -2,10 +2,10 @@
 
 use super::{Backward, BackwardFields, Forward, ForwardFields, RowNorm, Valid, backward, forward};
 use crate::backend::cpu::{Operands, Sum, Tensor, rounded, threads};
-use crate::backend::{Backend, Device, DeviceProps};
+use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
 use crate::options::PlanOptions;
-use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
+use crate::plan::{Ask, Candidate, Kernel, KernelName};
 use crate::tensor::TensorDesc;
 
 /// The reference kernel of the family, forward and backward.
@@ -13,23 +13,18 @@ pub(crate) struct Reference;
 
 impl<D: Forward> Kernel<D> for Reference {
     fn name(&self) -> &'static str {
-        match D::NAME {
-            "layer_norm" => "layer_norm_reference",
-            _ => "rms_norm_reference",
-        }
+        KernelName::<D>::REFERENCE
     }
 
     fn backend(&self) -> Backend {
         Backend::Cpu
     }
 
-    fn accept(&self, _: &D, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
-        Ok(Choice::PLAIN)
-    }
-
-    fn build(&self, descriptor: &D, _: Choice, _: &Device) -> Result<Built, BuildError> {
-        let norm = descriptor.valid().clone();
-        Ok(Built(Exec::Cpu(Box::new(move |operands| norm_forward(&norm, operands)))))
+    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, _: &DeviceProps, _: Ask) -> Result<Candidate<'d>, Reason> {
+        Ok(Candidate::on_cpu(|| {
+            let norm = descriptor.valid().clone();
+            move |operands| norm_forward(&norm, operands)
+        }))
     }
 }
 
@@ -38,23 +33,18 @@ pub(crate) struct BackwardReference;
 
 impl<D: Backward> Kernel<D> for BackwardReference {
     fn name(&self) -> &'static str {
-        match D::NAME {
-            "layer_norm_backward" => "layer_norm_backward_reference",
-            _ => "rms_norm_backward_reference",
-        }
+        KernelName::<D>::REFERENCE
     }
 
     fn backend(&self) -> Backend {
         Backend::Cpu
     }
 
-    fn accept(&self, _: &D, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
-        Ok(Choice::PLAIN)
-    }
-
-    fn build(&self, descriptor: &D, _: Choice, _: &Device) -> Result<Built, BuildError> {
-        let norm = descriptor.valid().clone();
-        Ok(Built(Exec::Cpu(Box::new(move |operands| norm_backward(&norm, operands)))))
+    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, _: &DeviceProps, _: Ask) -> Result<Candidate<'d>, Reason> {
+        Ok(Candidate::on_cpu(|| {
+            let norm = descriptor.valid().clone();
+            move |operands| norm_backward(&norm, operands)
+        }))
     }
 }
 

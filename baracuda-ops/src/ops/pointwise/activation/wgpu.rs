@@ -4,15 +4,13 @@ use bytemuck::{Pod, Zeroable};
 
 use super::dense::Run;
 use super::{ActivationBackwardDescriptor, ActivationDescriptor, Pass};
-use crate::backend::wgpu::{
-    Binding, Place, Props, StepBuilder, Variants, Work, build, check_reach, groups, prelude, shader_forms,
-};
-use crate::backend::{Backend, Device, DeviceProps};
+use crate::backend::wgpu::{Binding, Place, Props, ShaderType, StepBuilder, Variants, Work, check_reach, groups};
+use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
 use crate::ops::activation::Activation;
 use crate::options::PlanOptions;
-use crate::plan::{BuildError, Built, Choice, Kernel};
+use crate::plan::{Ask, Candidate, Kernel, KernelName};
 use crate::tensor::TensorDesc;
 
 /// The kernels of both passes.
@@ -20,24 +18,21 @@ pub(super) struct Wgpu;
 
 impl<D: Pass> Kernel<D> for Wgpu {
     fn name(&self) -> &'static str {
-        if D::IS_BACKWARD { "activation_backward_wgsl" } else { "activation_wgsl" }
+        KernelName::<D>::WGSL
     }
 
     fn backend(&self) -> Backend {
         Backend::Wgpu
     }
 
-    fn accept(&self, descriptor: &D, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
-        let DeviceProps::Wgpu(props) = props else { return Err("it runs on wgpu".into()) };
-        Ok(work(descriptor, props)?.choice())
-    }
-
-    fn build(&self, descriptor: &D, _: Choice, device: &Device) -> Result<Built, BuildError> {
-        build(device, |props| work(descriptor, props))
-    }
-
-    fn shader_forms(&self, descriptor: &D, props: &DeviceProps) -> Vec<String> {
-        shader_forms(props, |props| work(descriptor, props))
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Ok(work(descriptor, Props::of(props)?)?.candidate())
     }
 }
 
@@ -54,31 +49,23 @@ const WORKGROUP: u32 = 256;
 /// Chunks of 16 bytes of an invocation, as the yardstick's copy has them.
 const CHUNKS: u32 = 4;
 
-fn work<D: Pass>(descriptor: &D, props: &Props) -> Result<Work, Reason> {
+fn work<D: Pass>(descriptor: &D, props: &Props) -> Result<Work<()>, Reason> {
     let valid = descriptor.valid();
-    let dtype = valid.fields.x.dtype();
-    if dtype == DType::F64 {
-        return Err("WGSL has no arithmetic of f64 to rely on".into());
-    }
+    let dtype = ShaderType::of(valid.fields.x.dtype())?;
     let run = Run::of(valid)?;
     check_reach(&valid.slots, &[], props)?;
-    let mut work = Work {
-        steps: Vec::new(),
-        workspace_bytes: 0,
-        workspace_align: props.workspace_align(),
-        tuning: Choice::PLAIN.tuning,
-    };
+    let mut work = Work::none((), props);
     if run.elements == 0 {
         return Ok(work);
     }
     let workgroup = WORKGROUP.min(props.max_threads);
-    let chunk_elements = 16 / dtype.size_bytes();
+    let chunk_elements = 16 / valid.fields.x.dtype().size_bytes();
     let of_group = u64::from(workgroup * CHUNKS) * chunk_elements;
     let grid = groups(run.elements.div_ceil(of_group), props)?;
     // Below 2^32 bytes by `check_reach`.
     let params = Params { elements: run.elements as u32, groups_x: grid[0], end: [0; 2] };
 
-    let is_half = dtype.size_bytes() == 2;
+    let is_half = dtype.is_half();
     let input = ["chunks_in", if is_half { "halves_in" } else { "words_in" }];
     let output = ["chunks_out", if is_half { "halves_out" } else { "words_out" }];
     let bind = |name: &'static str, position: Option<usize>, accessors: [&'static str; 2]| match position {
@@ -97,7 +84,7 @@ fn work<D: Pass>(descriptor: &D, props: &Props) -> Result<Work, Reason> {
         let bindings = vec![bind("x", position("x"), input), bind("y", position("y"), output)];
         ("activation", "pointwise/activation", bindings)
     };
-    let mut files = prelude(dtype.name());
+    let mut files = dtype.prelude();
     files.extend(["common/chunk", "common/activation", file]);
     work.steps.push(StepBuilder {
         entry,
@@ -127,11 +114,7 @@ fn add_variants(variants: &mut Variants) -> Result<()> {
             let x = TensorDesc::contiguous(dtype, &[1024])?;
             for activation in Activation::ALL {
                 let name = format!("{} of {dtype}", activation.name());
-                let mut add = |work: Result<Work, Reason>| {
-                    for step in work.into_iter().flat_map(|work| work.steps) {
-                        variants.add(&name, &step, props);
-                    }
-                };
+                let mut add = |work| variants.add_work(&name, work, props);
                 add(work(&ActivationDescriptor::new(x, activation)?, props));
                 let backward = ActivationBackwardDescriptor::new(x, activation)?;
                 add(work(&backward, props));

@@ -65,6 +65,24 @@ impl Tuned {
     }
 }
 
+impl Tuned {
+    pub(crate) fn c(&self) -> sys::bops_softmax_choice {
+        let [variant, vec_bytes, vectors, threads, across, cluster, grid, chunks, overlaps, tiles] = self.words();
+        sys::bops_softmax_choice {
+            variant,
+            vec_bytes,
+            vectors,
+            threads,
+            across,
+            cluster,
+            grid,
+            chunks,
+            overlaps,
+            tiles,
+        }
+    }
+}
+
 /// Threads of a warp.
 const WARP: u64 = 32;
 /// Threads of the largest block of rows.

@@ -6,17 +6,16 @@ use std::ffi::c_void;
 
 use baracuda_ops_sys as sys;
 
-use choice::Problem;
+use choice::{Problem, Tuned};
 
 use super::geometry::{ChannelGeometry, Geometry};
 use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
-use crate::backend::cuda::{self, Launch, c_dtype};
+use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
-use crate::dtype::DType;
 use crate::error::Reason;
 use crate::ops::rows::RowGeometry;
 use crate::options::{PlanOptions, WorkspaceReq};
-use crate::plan::{BuildError, Built, Choice, Descriptor, Exec, Kernel};
+use crate::plan::{Ask, BuildError, Built, Candidate, Descriptor, Kernel};
 use crate::tensor::TensorDesc;
 
 /// The forward kernels.
@@ -31,41 +30,40 @@ impl Kernel<SoftmaxDescriptor> for Cuda {
         Backend::Cuda
     }
 
-    fn accept(&self, descriptor: &SoftmaxDescriptor, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
-        choose(&Lines::of(descriptor, descriptor.0.fields.axis)?, false, props)
-    }
-
-    fn build(&self, descriptor: &SoftmaxDescriptor, choice: Choice, device: &Device) -> Result<Built, BuildError> {
-        let device = cuda::Device::of(device)?;
-        let lines = Lines::of(descriptor, descriptor.0.fields.axis).map_err(BuildError::Refused)?;
-        let ([x, y, _], [x_step, y_step, _]) = (lines.strides, lines.steps);
-        let params = sys::bops_softmax_params {
-            outer: lines.outer,
-            dim: lines.dim,
-            inner: lines.inner,
-            extent1: lines.extents[0],
-            extent2: lines.extents[1],
-            x,
-            y,
-            x_step,
-            y_step,
-            scale: descriptor.0.fields.scale.get(),
-            is_log: u32::from(descriptor.0.fields.log),
-        };
-        let call = "bops_softmax";
-        let (tuned, dtype) = (c_choice(&choice), c_dtype(lines.dtype));
-        device.prepare(call, key(call, &choice, &lines, params.is_log, dtype), || {
+    fn accept<'d>(
+        &self,
+        descriptor: &'d SoftmaxDescriptor,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        accept(descriptor, descriptor.0.fields.axis, false, props, |lines, tuned, device| {
+            let ([x, y, _], [x_step, y_step, _]) = (lines.strides, lines.steps);
+            let params = sys::bops_softmax_params {
+                outer: lines.outer,
+                dim: lines.dim,
+                inner: lines.inner,
+                extent1: lines.extents[0],
+                extent2: lines.extents[1],
+                x,
+                y,
+                x_step,
+                y_step,
+                scale: descriptor.0.fields.scale.get(),
+                is_log: u32::from(descriptor.0.fields.log),
+            };
+            let (choice, dtype) = (tuned.c(), lines.dtype);
             // SAFETY: the structs live across the call and hold what `choice` allows.
-            unsafe { sys::bops_softmax_prepare(&params, &tuned, dtype) }
-        })?;
-        let run = move |located: &Located<'_>, stream| {
-            let address = |position: usize| located.operands[position].address() as *mut _;
-            let operands = sys::bops_softmax_operands { x: address(forward::X), y: address(forward::Y) };
-            let workspace = located.workspace.address() as *mut c_void;
-            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-            unsafe { sys::bops_softmax_launch(&params, &tuned, dtype, &operands, workspace, stream) }
-        };
-        Ok(Built(Exec::Cuda(Launch { call, launch: if lines.outer > 0 { Box::new(run) } else { Box::new(|_, _| 0) } })))
+            let prepare = || unsafe { sys::bops_softmax_prepare(&params, &choice, dtype) };
+            let run = move |located: &Located<'_>, stream| {
+                let address = |position: usize| located.operands[position].address() as *mut _;
+                let operands = sys::bops_softmax_operands { x: address(forward::X), y: address(forward::Y) };
+                let workspace = located.workspace.address() as *mut c_void;
+                // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+                unsafe { sys::bops_softmax_launch(&params, &choice, dtype, &operands, workspace, stream) }
+            };
+            cuda::build(device, "bops_softmax", lines.outer > 0, key(&tuned, &lines, params.is_log), prepare, run)
+        })
     }
 }
 
@@ -81,63 +79,55 @@ impl Kernel<SoftmaxBackwardDescriptor> for CudaBackward {
         Backend::Cuda
     }
 
-    fn accept(
+    fn accept<'d>(
         &self,
-        descriptor: &SoftmaxBackwardDescriptor,
+        descriptor: &'d SoftmaxBackwardDescriptor,
         _: &PlanOptions,
         props: &DeviceProps,
-    ) -> Result<Choice, Reason> {
-        choose(&Lines::of(descriptor, descriptor.0.fields.axis)?, true, props)
-    }
-
-    fn build(
-        &self,
-        descriptor: &SoftmaxBackwardDescriptor,
-        choice: Choice,
-        device: &Device,
-    ) -> Result<Built, BuildError> {
-        let device = cuda::Device::of(device)?;
-        let lines = Lines::of(descriptor, descriptor.0.fields.axis).map_err(BuildError::Refused)?;
-        let ([y, dy, dx], [y_step, dy_step, dx_step]) = (lines.strides, lines.steps);
-        let params = sys::bops_softmax_backward_params {
-            outer: lines.outer,
-            dim: lines.dim,
-            inner: lines.inner,
-            extent1: lines.extents[0],
-            extent2: lines.extents[1],
-            y,
-            dy,
-            dx,
-            y_step,
-            dy_step,
-            dx_step,
-            scale: descriptor.0.fields.scale.get(),
-            is_log: u32::from(descriptor.0.fields.log),
-        };
-        let call = "bops_softmax_backward";
-        let (tuned, dtype) = (c_choice(&choice), c_dtype(lines.dtype));
-        device.prepare(call, key(call, &choice, &lines, params.is_log, dtype), || {
-            // SAFETY: the structs live across the call and hold what `choice` allows.
-            unsafe { sys::bops_softmax_backward_prepare(&params, &tuned, dtype) }
-        })?;
-        let run = move |located: &Located<'_>, stream| {
-            let address = |position: usize| located.operands[position].address() as *mut _;
-            let operands = sys::bops_softmax_backward_operands {
-                y: address(backward::Y),
-                dy: address(backward::DY),
-                dx: address(backward::DX),
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        accept(descriptor, descriptor.0.fields.axis, true, props, |lines, tuned, device| {
+            let ([y, dy, dx], [y_step, dy_step, dx_step]) = (lines.strides, lines.steps);
+            let params = sys::bops_softmax_backward_params {
+                outer: lines.outer,
+                dim: lines.dim,
+                inner: lines.inner,
+                extent1: lines.extents[0],
+                extent2: lines.extents[1],
+                y,
+                dy,
+                dx,
+                y_step,
+                dy_step,
+                dx_step,
+                scale: descriptor.0.fields.scale.get(),
+                is_log: u32::from(descriptor.0.fields.log),
             };
-            let workspace = located.workspace.address() as *mut c_void;
-            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-            unsafe { sys::bops_softmax_backward_launch(&params, &tuned, dtype, &operands, workspace, stream) }
-        };
-        Ok(Built(Exec::Cuda(Launch { call, launch: if lines.outer > 0 { Box::new(run) } else { Box::new(|_, _| 0) } })))
+            let (choice, dtype) = (tuned.c(), lines.dtype);
+            // SAFETY: the structs live across the call and hold what `choice` allows.
+            let prepare = || unsafe { sys::bops_softmax_backward_prepare(&params, &choice, dtype) };
+            let run = move |located: &Located<'_>, stream| {
+                let address = |position: usize| located.operands[position].address() as *mut _;
+                let operands = sys::bops_softmax_backward_operands {
+                    y: address(backward::Y),
+                    dy: address(backward::DY),
+                    dx: address(backward::DX),
+                };
+                let workspace = located.workspace.address() as *mut c_void;
+                // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+                unsafe { sys::bops_softmax_backward_launch(&params, &choice, dtype, &operands, workspace, stream) }
+            };
+            let key = key(&tuned, &lines, params.is_log);
+            cuda::build(device, "bops_softmax_backward", lines.outer > 0, key, prepare, run)
+        })
     }
 }
 
 /// The lines of a descriptor's operands as the C structs take them; strides and steps in the order of the operands.
 struct Lines {
-    dtype: DType,
+    dtype: sys::bops_dtype,
+    element_bytes: u32,
+    accumulator_bytes: u32,
     is_rows: bool,
     /// 0 without elements.
     outer: u64,
@@ -152,7 +142,7 @@ struct Lines {
 impl Lines {
     fn of(descriptor: &impl Descriptor, axis: usize) -> Result<Self, Reason> {
         let tensors: Vec<&TensorDesc> = descriptor.slots().iter().map(|slot| &slot.desc).collect();
-        let dtype = tensors.first().map_or(DType::F32, |x| x.dtype());
+        let dtype = tensors[0].dtype();
         let (is_rows, lines) = match Geometry::new(&tensors, axis)? {
             Geometry::Empty => (true, None),
             Geometry::Rows(RowGeometry { rows, cols, extents, strides, vector_bytes }) => {
@@ -182,43 +172,58 @@ impl Lines {
         });
         let steps = std::array::from_fn(|tensor| dim_strides.get(tensor).copied().unwrap_or(0));
         let extents = if is_lone { [1, 1] } else { extents };
-        Ok(Self { dtype, is_rows, outer, dim, inner, extents, strides, steps, vector_bytes })
+        let [element_bytes, accumulator_bytes] = [dtype, dtype.accumulator()].map(|dtype| dtype.size_bytes() as u32);
+        let dtype = c_dtype(dtype)?;
+        Ok(Self {
+            dtype,
+            element_bytes,
+            accumulator_bytes,
+            is_rows,
+            outer,
+            dim,
+            inner,
+            extents,
+            strides,
+            steps,
+            vector_bytes,
+        })
     }
 }
 
-fn choose(lines: &Lines, is_backward: bool, props: &DeviceProps) -> Result<Choice, Reason> {
-    let DeviceProps::Cuda(props) = props else { return Err("it runs on CUDA".into()) };
+/// What forward and backward share: the lines, and what serves them. `build` takes both.
+fn accept<'d>(
+    descriptor: &impl Descriptor,
+    axis: usize,
+    is_backward: bool,
+    props: &DeviceProps,
+    build: impl FnOnce(Lines, Tuned, &Device) -> Result<Built, BuildError> + Send + 'd,
+) -> Result<Candidate<'d>, Reason> {
+    let props = Props::of(props)?;
+    let lines = Lines::of(descriptor, axis)?;
     let tuned = choice::choose(&Problem {
         is_backward,
         is_rows: lines.is_rows,
         outer: lines.outer,
         dim: lines.dim,
         inner: lines.inner,
-        element_bytes: lines.dtype.size_bytes() as u32,
-        accumulator_bytes: lines.dtype.accumulator().size_bytes() as u32,
+        element_bytes: lines.element_bytes,
+        accumulator_bytes: lines.accumulator_bytes,
         vector_bytes: lines.vector_bytes as u32,
         capability: props.capability,
         multiprocessors: props.multiprocessors,
         shared_bytes: props.shared_bytes,
         max_cluster: props.cluster,
     })?;
-    let mut tuning = Choice::PLAIN.tuning;
-    let words = tuned.words();
-    tuning[..words.len()].copy_from_slice(&words);
     let workspace = match tuned.workspace_bytes {
         0 => WorkspaceReq::NONE,
         bytes => WorkspaceReq { bytes, align: 16 },
     };
-    Ok(Choice { workspace, launches: tuned.launches, tuning, ..Choice::PLAIN })
-}
-
-fn c_choice(choice: &Choice) -> sys::bops_softmax_choice {
-    let [variant, vec_bytes, vectors, threads, across, cluster, grid, chunks, overlaps, tiles, ..] = choice.tuning;
-    sys::bops_softmax_choice { variant, vec_bytes, vectors, threads, across, cluster, grid, chunks, overlaps, tiles }
+    let build = move |device: &Device| build(lines, tuned, device);
+    Ok(Candidate { workspace, launches: tuned.launches, ..Candidate::new(tuned.c(), build) })
 }
 
 /// What tells prepared kernels apart; extents too, since lines that fill every thread have kernels of their own, and so has log-softmax.
-fn key(call: &str, choice: &Choice, lines: &Lines, is_log: u32, dtype: u32) -> Vec<u32> {
+fn key(tuned: &Tuned, lines: &Lines, is_log: u32) -> Vec<u32> {
     let numbers = [lines.dim, lines.outer, lines.inner].into_iter().flat_map(|n| [n as u32, (n >> 32) as u32]);
-    call.bytes().map(u32::from).chain(choice.tuning).chain(numbers).chain([is_log, dtype]).collect()
+    tuned.words().into_iter().chain(numbers).chain([is_log, lines.dtype]).collect()
 }

@@ -8,14 +8,13 @@ use bytemuck::{Pod, Zeroable};
 use super::geometry::Geometry;
 use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
 use crate::backend::wgpu::{
-    Binder, Binding, Place, Props, StepBuilder, Work, build, check_bindings, check_reach, check_workspace, groups,
-    padded, prelude, shader_forms,
+    Binder, Binding, Place, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
+    padded,
 };
-use crate::backend::{Backend, Device, DeviceProps};
-use crate::dtype::DType;
+use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
 use crate::options::PlanOptions;
-use crate::plan::{BuildError, Built, Choice, Descriptor, Kernel, Slot};
+use crate::plan::{Ask, Candidate, Descriptor, Kernel, Slot};
 use crate::tensor::TensorDesc;
 
 use spread::{Spread, Tables, View};
@@ -33,17 +32,14 @@ impl Kernel<SoftmaxDescriptor> for Wgpu {
         Backend::Wgpu
     }
 
-    fn accept(&self, descriptor: &SoftmaxDescriptor, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
-        let DeviceProps::Wgpu(props) = props else { return Err("it runs on wgpu".into()) };
-        Ok(forward_work(descriptor, props)?.choice())
-    }
-
-    fn build(&self, descriptor: &SoftmaxDescriptor, _: Choice, device: &Device) -> Result<Built, BuildError> {
-        build(device, |props| forward_work(descriptor, props))
-    }
-
-    fn shader_forms(&self, descriptor: &SoftmaxDescriptor, props: &DeviceProps) -> Vec<String> {
-        shader_forms(props, |props| forward_work(descriptor, props))
+    fn accept<'d>(
+        &self,
+        descriptor: &'d SoftmaxDescriptor,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Ok(forward_work(descriptor, Props::of(props)?)?.candidate())
     }
 }
 
@@ -59,22 +55,14 @@ impl Kernel<SoftmaxBackwardDescriptor> for WgpuBackward {
         Backend::Wgpu
     }
 
-    fn accept(
+    fn accept<'d>(
         &self,
-        descriptor: &SoftmaxBackwardDescriptor,
+        descriptor: &'d SoftmaxBackwardDescriptor,
         _: &PlanOptions,
         props: &DeviceProps,
-    ) -> Result<Choice, Reason> {
-        let DeviceProps::Wgpu(props) = props else { return Err("it runs on wgpu".into()) };
-        Ok(backward_work(descriptor, props)?.choice())
-    }
-
-    fn build(&self, descriptor: &SoftmaxBackwardDescriptor, _: Choice, device: &Device) -> Result<Built, BuildError> {
-        build(device, |props| backward_work(descriptor, props))
-    }
-
-    fn shader_forms(&self, descriptor: &SoftmaxBackwardDescriptor, props: &DeviceProps) -> Vec<String> {
-        shader_forms(props, |props| backward_work(descriptor, props))
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Ok(backward_work(descriptor, Props::of(props)?)?.candidate())
     }
 }
 
@@ -225,7 +213,7 @@ impl Scale {
 /// Keeps compilers from seeing that a mask keeps every bit.
 const ALL_BITS: u32 = u32::MAX;
 
-fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work, Reason> {
+fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work<Lines>, Reason> {
     let fields = &descriptor.0.fields;
     let scale = Scale::new(fields.scale.get());
     let flags = vec![
@@ -267,7 +255,7 @@ fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work, R
     })
 }
 
-fn backward_work(descriptor: &SoftmaxBackwardDescriptor, props: &Props) -> Result<Work, Reason> {
+fn backward_work(descriptor: &SoftmaxBackwardDescriptor, props: &Props) -> Result<Work<Lines>, Reason> {
     let fields = &descriptor.0.fields;
     let flags = vec![("LOG", fields.log)];
     work(&BACKWARD, descriptor.slots(), fields.axis, &flags, props, |view, spread, groups_x| {
@@ -295,6 +283,15 @@ fn backward_work(descriptor: &SoftmaxBackwardDescriptor, props: &Props) -> Resul
     })
 }
 
+/// How lines are held: threads of a workgroup, its extent along a line, chunks of a thread, and slices of a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Lines {
+    workgroup: u32,
+    depth: u32,
+    chunks: u32,
+    slices: u32,
+}
+
 /// The dispatches over the lines of `slots`, of which the last is the output.
 fn work(
     pass: &Pass,
@@ -303,23 +300,24 @@ fn work(
     flags: &[(&'static str, bool)],
     props: &Props,
     params: impl Fn(&View, &Spread, u32) -> Vec<u8>,
-) -> Result<Work, Reason> {
+) -> Result<Work<Lines>, Reason> {
     let dtype = slots[0].desc.dtype();
-    if dtype == DType::F64 {
-        return Err("WGSL has no arithmetic of f64 to rely on".into());
-    }
+    let shader_type = ShaderType::of(dtype)?;
     check_reach(slots, &[], props)?;
     let descs: Vec<&TensorDesc> = slots.iter().map(|slot| &slot.desc).collect();
-    let mut tuning = Choice::PLAIN.tuning;
-    let workspace_align = props.workspace_align();
     let view = match Geometry::new(&descs, axis)? {
-        Geometry::Empty => return Ok(Work { steps: Vec::new(), workspace_bytes: 0, workspace_align, tuning }),
+        Geometry::Empty => return Ok(Work::none(Lines::default(), props)),
         Geometry::Rows(rows) => View::of_rows(rows, dtype),
         Geometry::Channels(channels) => View::of_channels(channels, dtype),
     };
     let spread = Spread::new(&view, &pass.tables, props);
     let grid = groups(spread.groups, props)?;
-    tuning[..4].copy_from_slice(&[spread.workgroup(), spread.depth(), spread.chunks(), spread.slices as u32]);
+    let choice = Lines {
+        workgroup: spread.workgroup(),
+        depth: spread.depth(),
+        chunks: spread.chunks(),
+        slices: spread.slices as u32,
+    };
     let workspace_bytes = 16 * spread.part_quads;
     check_workspace(workspace_bytes, props)?;
     let params = params(&view, &spread, grid[0]);
@@ -332,7 +330,7 @@ fn work(
     let output = ["chunks_out", if kind == "halves" { "halves_out" } else { "words_out" }];
     let entries = if view.is_rows { &pass.rows } else { &pass.channels };
     let step = |entry, keeps: bool, has_output: bool| {
-        let mut files = prelude(dtype.name());
+        let mut files = shader_type.prelude();
         files.extend([
             "common/exponential",
             "common/team",
@@ -377,25 +375,26 @@ fn work(
         None => vec![step(entries.resident, true, true)],
     };
     check_bindings(&steps, props)?;
-    Ok(Work { steps, workspace_bytes, workspace_align, tuning })
+    Ok(Work { steps, workspace_bytes, workspace_align: props.workspace_align(), choice })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::backend::wgpu::Variants;
+    use crate::dtype::DType;
 
     fn variant_props(width: Option<u32>) -> Props {
         Variants::device(width.map(|width| (width, width)))
     }
 
     /// Dispatches of forward and of backward.
-    fn launches(dims: &[u64], axis: usize, width: Option<u32>) -> (u32, u32) {
+    fn launches(dims: &[u64], axis: usize, width: Option<u32>) -> (usize, usize) {
         let x = TensorDesc::contiguous(DType::BF16, dims).unwrap();
         let forward = SoftmaxDescriptor::new(x, axis).unwrap();
         let backward = backward_work(&forward.backward().unwrap(), &variant_props(width)).unwrap();
         let forward = forward_work(&forward, &variant_props(width)).unwrap();
-        (forward.choice().launches, backward.choice().launches)
+        (forward.steps.len(), backward.steps.len())
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Every kind of shader of the op, without a device.
 
 use super::{backward_work, forward_work};
-use crate::backend::wgpu::{Variants, Work};
+use crate::backend::wgpu::Variants;
 use crate::dtype::DType;
-use crate::error::{Reason, Result};
+use crate::error::Result;
 use crate::ops::softmax::SoftmaxDescriptor;
 use crate::tensor::TensorDesc;
 
@@ -28,15 +28,10 @@ pub(in crate::ops) fn wgsl_variants() -> impl Iterator<Item = (String, String)> 
                     [(false, 1.0), (true, 1.0), (false, -0.1), (true, -0.1), (true, 0.5), (false, 0.0)]
                 {
                     let name = format!("softmax of {dtype} {dims:?}, log {is_log}, scale {scale}");
-                    let mut add = |work: Result<Work, Reason>| {
-                        for step in work.into_iter().flat_map(|work| work.steps) {
-                            variants.add(&name, &step, props);
-                        }
-                    };
                     let Ok(forward) = descriptor(dtype, dims, axis, is_log, scale) else { continue };
-                    add(forward_work(&forward, props));
+                    variants.add_work(&name, forward_work(&forward, props), props);
                     let Ok(backward) = forward.backward() else { continue };
-                    add(backward_work(&backward, props));
+                    variants.add_work(&name, backward_work(&backward, props), props);
                 }
             }
         }

@@ -7,13 +7,13 @@ use baracuda_ops_sys as sys;
 use super::{
     Backward, BackwardFields, ChannelGeometry, ChannelNorm, ChannelOrder, ChannelShape, Forward, ForwardFields, Valid,
 };
-use crate::backend::cuda::{self, Launch, Props, c_activation, c_dtype};
+use crate::backend::cuda::{self, Props, c_activation, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::ops::activation::Activation;
 use crate::options::{PlanOptions, WorkspaceReq};
-use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
+use crate::plan::{Ask, BuildError, Built, Candidate, Kernel, KernelName};
 use crate::slots::Slots;
 
 mod channels_last;
@@ -104,9 +104,9 @@ pub(crate) struct Tuned {
 }
 
 impl Tuned {
-    fn choice(&self) -> Choice {
-        let mut tuning = Choice::PLAIN.tuning;
-        let words = [
+    /// The fields of the C struct, in its order.
+    fn words(&self) -> [u32; 15] {
+        [
             self.variant,
             self.vec_bytes,
             self.vectors,
@@ -122,51 +122,35 @@ impl Tuned {
             self.stagger_cycles,
             self.multiprocessors,
             self.residents,
-        ];
-        tuning[..words.len()].copy_from_slice(&words);
+        ]
+    }
+
+    fn c(&self) -> sys::bops_channel_norm_choice {
+        sys::bops_channel_norm_choice {
+            variant: self.variant,
+            vec_bytes: self.vec_bytes,
+            vectors: self.vectors,
+            threads: self.threads,
+            cluster: self.cluster,
+            grid: self.grid,
+            stages: self.stages,
+            chunks: self.chunks,
+            overlaps: self.overlaps,
+            is_merged: self.is_merged,
+            tensors: self.tensors,
+            cached: self.cached,
+            stagger_cycles: self.stagger_cycles,
+            multiprocessors: self.multiprocessors,
+            residents: self.residents,
+        }
+    }
+
+    fn candidate<'d>(self, build: impl FnOnce(&Device) -> Result<Built, BuildError> + Send + 'd) -> Candidate<'d> {
         let workspace = match self.workspace_bytes {
             0 => WorkspaceReq::NONE,
             bytes => WorkspaceReq { bytes, align: 16 },
         };
-        Choice { workspace, launches: self.launches, tuning, ..Choice::PLAIN }
-    }
-}
-
-fn c_choice(choice: &Choice) -> sys::bops_channel_norm_choice {
-    let [
-        variant,
-        vec_bytes,
-        vectors,
-        threads,
-        cluster,
-        grid,
-        stages,
-        chunks,
-        overlaps,
-        is_merged,
-        tensors,
-        cached,
-        stagger_cycles,
-        multiprocessors,
-        residents,
-        ..,
-    ] = choice.tuning;
-    sys::bops_channel_norm_choice {
-        variant,
-        vec_bytes,
-        vectors,
-        threads,
-        cluster,
-        grid,
-        stages,
-        chunks,
-        overlaps,
-        is_merged,
-        tensors,
-        cached,
-        stagger_cycles,
-        multiprocessors,
-        residents,
+        Candidate { workspace, launches: self.launches, ..Candidate::new(self.c(), build) }
     }
 }
 
@@ -175,91 +159,93 @@ pub(crate) struct Cuda;
 
 impl<D: Forward> Kernel<D> for Cuda {
     fn name(&self) -> &'static str {
-        match D::NAME {
-            "batch_norm" => "batch_norm_cuda",
-            "group_norm" => "group_norm_cuda",
-            _ => "instance_norm_cuda",
-        }
+        KernelName::<D>::CUDA
     }
 
     fn backend(&self) -> Backend {
         Backend::Cuda
     }
 
-    fn accept(&self, descriptor: &D, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
-        let DeviceProps::Cuda(props) = props else { return Err("it runs on CUDA".into()) };
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
         let norm = descriptor.valid();
         let geometry = forward_geometry(norm)?;
-        let problem = forward_problem(norm, &geometry, props);
+        let problem = forward_problem(norm, &geometry, Props::of(props)?);
         let tuned = match geometry.order {
             ChannelOrder::Contiguous => contiguous::forward(&problem)?,
             ChannelOrder::ChannelsLast => channels_last::forward(&problem, geometry.is_merged())?,
         };
-        Ok(tuned.choice())
+        let types = c_dtypes(norm.fields.x.dtype(), norm.fields.weight, norm.fields.bias)?;
+        Ok(tuned.candidate(move |device| build_forward(norm, &geometry, tuned, types, device)))
     }
+}
 
-    fn build(&self, descriptor: &D, choice: Choice, device: &Device) -> Result<Built, BuildError> {
-        let device = cuda::Device::of(device)?;
-        let norm = descriptor.valid();
-        let fields = &norm.fields;
-        let geometry = forward_geometry(norm).map_err(BuildError::Refused)?;
-        let shape = geometry.shape;
-        let strides = |name| c_strides(&geometry, name);
-        let params = sys::bops_channel_norm_params {
-            batch: shape.batch,
-            channels: shape.channels,
-            spatial: shape.spatial,
-            groups: shape.groups,
-            x: strides("x"),
-            residual: strides("residual"),
-            y: strides("y"),
-            eps: fields.eps.get(),
-            momentum: fields.momentum.map_or(0.0, |momentum| momentum.get()),
-            activation: c_activation(fields.activation),
-            uses_running: u32::from(fields.inference),
-            is_cumulative: u32::from(fields.cumulative),
-        };
-        let tuned = c_choice(&choice);
-        let dtype = c_dtype(fields.x.dtype());
-        let weight_dtype = fields.weight.or(fields.bias).map_or(dtype, c_dtype);
-        let is_batch = norm.op.kind == ChannelNorm::Batch;
-        let residual = u32::from(fields.residual);
-        let call = if is_batch { "bops_batch_norm" } else { "bops_group_norm" };
-        let kinds =
-            [dtype, weight_dtype, residual, params.activation, u32::from(shape.groups == 0), params.uses_running];
-        device.prepare(call, key(call, &choice, &shape, &kinds), || {
-            // SAFETY: the structs live across the call and hold what the choice allows.
-            unsafe {
-                if is_batch {
-                    sys::bops_batch_norm_prepare(&params, &tuned, dtype, weight_dtype, residual)
-                } else {
-                    sys::bops_group_norm_prepare(&params, &tuned, dtype, weight_dtype)
-                }
+fn build_forward(
+    norm: &Valid<ForwardFields>,
+    geometry: &ChannelGeometry,
+    tuned: Tuned,
+    (dtype, weight_dtype): (sys::bops_dtype, sys::bops_dtype),
+    device: &Device,
+) -> Result<Built, BuildError> {
+    let fields = &norm.fields;
+    let shape = geometry.shape;
+    let strides = |name| c_strides(geometry, name);
+    let params = sys::bops_channel_norm_params {
+        batch: shape.batch,
+        channels: shape.channels,
+        spatial: shape.spatial,
+        groups: shape.groups,
+        x: strides("x"),
+        residual: strides("residual"),
+        y: strides("y"),
+        eps: fields.eps.get(),
+        momentum: fields.momentum.map_or(0.0, |momentum| momentum.get()),
+        activation: c_activation(fields.activation),
+        uses_running: u32::from(fields.inference),
+        is_cumulative: u32::from(fields.cumulative),
+    };
+    let choice = tuned.c();
+    let is_batch = norm.op.kind == ChannelNorm::Batch;
+    let residual = u32::from(fields.residual);
+    let call = if is_batch { "bops_batch_norm" } else { "bops_group_norm" };
+    let kinds = [dtype, weight_dtype, residual, params.activation, u32::from(shape.groups == 0), params.uses_running];
+    let prepare = || {
+        // SAFETY: the structs live across the call and hold what the choice allows.
+        unsafe {
+            if is_batch {
+                sys::bops_batch_norm_prepare(&params, &choice, dtype, weight_dtype, residual)
+            } else {
+                sys::bops_group_norm_prepare(&params, &choice, dtype, weight_dtype)
             }
-        })?;
-        let at = norm.positions();
-        let launch = if is_batch { sys::bops_batch_norm_launch } else { sys::bops_group_norm_launch };
-        let run = move |located: &Located<'_>, stream| {
-            let operands = sys::bops_channel_norm_operands {
-                x: address(located, Some(at.x)),
-                residual: address(located, at.residual),
-                weight: address(located, at.weight),
-                bias: address(located, at.bias),
-                running_mean: address(located, at.running_mean),
-                running_var: address(located, at.running_var),
-                num_batches: address(located, at.num_batches),
-                y: address(located, Some(at.y)),
-                mean: address(located, at.mean),
-                rstd: address(located, at.rstd),
-            };
-            let workspace = located.workspace.address() as *mut c_void;
-            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-            unsafe { launch(&params, &tuned, dtype, weight_dtype, &operands, workspace, stream) }
+        }
+    };
+    let at = norm.positions();
+    let launch = if is_batch { sys::bops_batch_norm_launch } else { sys::bops_group_norm_launch };
+    let run = move |located: &Located<'_>, stream| {
+        let operands = sys::bops_channel_norm_operands {
+            x: address(located, Some(at.x)),
+            residual: address(located, at.residual),
+            weight: address(located, at.weight),
+            bias: address(located, at.bias),
+            running_mean: address(located, at.running_mean),
+            running_var: address(located, at.running_var),
+            num_batches: address(located, at.num_batches),
+            y: address(located, Some(at.y)),
+            mean: address(located, at.mean),
+            rstd: address(located, at.rstd),
         };
-        let has_elements = shape.batch > 0 && shape.channels > 0 && shape.spatial > 0;
-        let has_work = has_elements || fields.stats && shape.group_count() > 0;
-        Ok(Built(Exec::Cuda(Launch { call, launch: if has_work { Box::new(run) } else { Box::new(|_, _| 0) } })))
-    }
+        let workspace = located.workspace.address() as *mut c_void;
+        // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+        unsafe { launch(&params, &choice, dtype, weight_dtype, &operands, workspace, stream) }
+    };
+    let has_elements = shape.batch > 0 && shape.channels > 0 && shape.spatial > 0;
+    let has_work = has_elements || fields.stats && shape.group_count() > 0;
+    cuda::build(device, call, has_work, key(&tuned, &shape, &kinds), prepare, run)
 }
 
 /// The kernels of the gradients.
@@ -267,97 +253,99 @@ pub(crate) struct CudaBackward;
 
 impl<D: Backward> Kernel<D> for CudaBackward {
     fn name(&self) -> &'static str {
-        match D::NAME {
-            "batch_norm_backward" => "batch_norm_backward_cuda",
-            "group_norm_backward" => "group_norm_backward_cuda",
-            _ => "instance_norm_backward_cuda",
-        }
+        KernelName::<D>::CUDA
     }
 
     fn backend(&self) -> Backend {
         Backend::Cuda
     }
 
-    fn accept(&self, descriptor: &D, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
-        let DeviceProps::Cuda(props) = props else { return Err("it runs on CUDA".into()) };
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
         let norm = descriptor.valid();
         let geometry = backward_geometry(norm)?;
-        let problem = backward_problem(norm, &geometry, props);
+        let problem = backward_problem(norm, &geometry, Props::of(props)?);
         let tuned = match geometry.order {
             ChannelOrder::Contiguous => contiguous::backward(&problem)?,
             ChannelOrder::ChannelsLast => channels_last::backward(&problem, geometry.is_merged())?,
         };
-        Ok(tuned.choice())
+        let types = c_dtypes(norm.fields.x.dtype(), norm.fields.weight, norm.fields.bias)?;
+        Ok(tuned.candidate(move |device| build_backward(norm, &geometry, tuned, types, device)))
     }
+}
 
-    fn build(&self, descriptor: &D, choice: Choice, device: &Device) -> Result<Built, BuildError> {
-        let device = cuda::Device::of(device)?;
-        let norm = descriptor.valid();
-        let fields = &norm.fields;
-        let geometry = backward_geometry(norm).map_err(BuildError::Refused)?;
-        let shape = geometry.shape;
-        let strides = |name| c_strides(&geometry, name);
-        let params = sys::bops_channel_norm_backward_params {
-            batch: shape.batch,
-            channels: shape.channels,
-            spatial: shape.spatial,
-            groups: shape.groups,
-            dy: strides("dy"),
-            x: strides("x"),
-            residual: strides("residual"),
-            y: strides("y"),
-            dx: strides("dx"),
-            dresidual: strides("dresidual"),
-            eps: fields.eps.map_or(0.0, |eps| eps.get()),
-            activation: c_activation(fields.activation),
-            uses_running: u32::from(fields.inference),
-        };
-        let tuned = c_choice(&choice);
-        let dtype = c_dtype(fields.x.dtype());
-        let weight_dtype = fields.weight.or(fields.bias).map_or(dtype, c_dtype);
-        let is_batch = norm.op.kind == ChannelNorm::Batch;
-        let residual = u32::from(fields.dresidual);
-        let call = if is_batch { "bops_batch_norm_backward" } else { "bops_group_norm_backward" };
-        let kinds =
-            [dtype, weight_dtype, residual, params.activation, u32::from(shape.groups == 0), params.uses_running];
-        device.prepare(call, key(call, &choice, &shape, &kinds), || {
-            // SAFETY: the structs live across the call and hold what the choice allows.
-            unsafe {
-                if is_batch {
-                    sys::bops_batch_norm_backward_prepare(&params, &tuned, dtype, weight_dtype, residual)
-                } else {
-                    sys::bops_group_norm_backward_prepare(&params, &tuned, dtype, weight_dtype)
-                }
+fn build_backward(
+    norm: &Valid<BackwardFields>,
+    geometry: &ChannelGeometry,
+    tuned: Tuned,
+    (dtype, weight_dtype): (sys::bops_dtype, sys::bops_dtype),
+    device: &Device,
+) -> Result<Built, BuildError> {
+    let fields = &norm.fields;
+    let shape = geometry.shape;
+    let strides = |name| c_strides(geometry, name);
+    let params = sys::bops_channel_norm_backward_params {
+        batch: shape.batch,
+        channels: shape.channels,
+        spatial: shape.spatial,
+        groups: shape.groups,
+        dy: strides("dy"),
+        x: strides("x"),
+        residual: strides("residual"),
+        y: strides("y"),
+        dx: strides("dx"),
+        dresidual: strides("dresidual"),
+        eps: fields.eps.map_or(0.0, |eps| eps.get()),
+        activation: c_activation(fields.activation),
+        uses_running: u32::from(fields.inference),
+    };
+    let choice = tuned.c();
+    let is_batch = norm.op.kind == ChannelNorm::Batch;
+    let residual = u32::from(fields.dresidual);
+    let call = if is_batch { "bops_batch_norm_backward" } else { "bops_group_norm_backward" };
+    let kinds = [dtype, weight_dtype, residual, params.activation, u32::from(shape.groups == 0), params.uses_running];
+    let prepare = || {
+        // SAFETY: the structs live across the call and hold what the choice allows.
+        unsafe {
+            if is_batch {
+                sys::bops_batch_norm_backward_prepare(&params, &choice, dtype, weight_dtype, residual)
+            } else {
+                sys::bops_group_norm_backward_prepare(&params, &choice, dtype, weight_dtype)
             }
-        })?;
-        let at = norm.positions();
-        let launch = if is_batch { sys::bops_batch_norm_backward_launch } else { sys::bops_group_norm_backward_launch };
-        let run = move |located: &Located<'_>, stream| {
-            let operands = sys::bops_channel_norm_backward_operands {
-                dy: address(located, Some(at.dy)),
-                x: address(located, Some(at.x)),
-                residual: address(located, at.residual),
-                y: address(located, at.y),
-                weight: address(located, at.weight),
-                bias: address(located, at.bias),
-                mean: address(located, at.mean),
-                rstd: address(located, at.rstd),
-                running_mean: address(located, at.running_mean),
-                running_var: address(located, at.running_var),
-                dx: address(located, at.dx),
-                dresidual: address(located, at.dresidual),
-                dweight: address(located, at.dweight),
-                dbias: address(located, at.dbias),
-            };
-            let workspace = located.workspace.address() as *mut c_void;
-            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-            unsafe { launch(&params, &tuned, dtype, weight_dtype, &operands, workspace, stream) }
+        }
+    };
+    let at = norm.positions();
+    let launch = if is_batch { sys::bops_batch_norm_backward_launch } else { sys::bops_group_norm_backward_launch };
+    let run = move |located: &Located<'_>, stream| {
+        let operands = sys::bops_channel_norm_backward_operands {
+            dy: address(located, Some(at.dy)),
+            x: address(located, Some(at.x)),
+            residual: address(located, at.residual),
+            y: address(located, at.y),
+            weight: address(located, at.weight),
+            bias: address(located, at.bias),
+            mean: address(located, at.mean),
+            rstd: address(located, at.rstd),
+            running_mean: address(located, at.running_mean),
+            running_var: address(located, at.running_var),
+            dx: address(located, at.dx),
+            dresidual: address(located, at.dresidual),
+            dweight: address(located, at.dweight),
+            dbias: address(located, at.dbias),
         };
-        let has_parameters = fields.dweight || fields.dbias;
-        let has_elements = shape.batch > 0 && shape.channels > 0 && shape.spatial > 0;
-        let has_work = has_elements || has_parameters && shape.channels > 0;
-        Ok(Built(Exec::Cuda(Launch { call, launch: if has_work { Box::new(run) } else { Box::new(|_, _| 0) } })))
-    }
+        let workspace = located.workspace.address() as *mut c_void;
+        // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+        unsafe { launch(&params, &choice, dtype, weight_dtype, &operands, workspace, stream) }
+    };
+    let has_parameters = fields.dweight || fields.dbias;
+    let has_elements = shape.batch > 0 && shape.channels > 0 && shape.spatial > 0;
+    let has_work = has_elements || has_parameters && shape.channels > 0;
+    cuda::build(device, call, has_work, key(&tuned, &shape, &kinds), prepare, run)
 }
 
 /// Where an operand lies; null where it is not declared.
@@ -451,10 +439,19 @@ fn plain_problem(dtype: DType, geometry: &ChannelGeometry, slots: &Slots, props:
 }
 
 /// What tells prepared kernels apart.
-fn key(call: &str, choice: &Choice, shape: &ChannelShape, kinds: &[u32]) -> Vec<u32> {
+fn key(tuned: &Tuned, shape: &ChannelShape, kinds: &[u32]) -> Vec<u32> {
     let extents = [shape.batch, shape.channels, shape.spatial, shape.groups];
     let extents = extents.into_iter().flat_map(|extent| [extent as u32, (extent >> 32) as u32]);
-    call.bytes().map(u32::from).chain(choice.tuning).chain(extents).chain(kinds.iter().copied()).collect()
+    tuned.words().into_iter().chain(extents).chain(kinds.iter().copied()).collect()
+}
+
+/// Of x and of the parameters.
+fn c_dtypes(
+    x: DType,
+    weight: Option<DType>,
+    bias: Option<DType>,
+) -> Result<(sys::bops_dtype, sys::bops_dtype), Reason> {
+    Ok((c_dtype(x)?, c_dtype(weight.or(bias).unwrap_or(x))?))
 }
 
 fn c_strides(geometry: &ChannelGeometry, name: &str) -> sys::bops_channel_strides {

@@ -7,11 +7,10 @@ use super::team::{
     FEW_CHANNEL_PARTS, Form, GaplessTile, MULTIPROCESSORS, Mergers, SUM_LANES, Spread, Tile, merge_team,
     resident_backward_team, sum_columns,
 };
-use super::{Operands, Quads, Segments, check};
+use super::{Held, Operands, Quads, Segments, check};
 use crate::backend::wgpu::team::Team;
 use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded};
 use crate::error::Reason;
-use crate::plan::Choice;
 
 /// Threads of a workgroup where channels are last, and as many workgroups as a large GPU takes in one turn: for the sums, and to apply them.
 const SUMS_COLUMNS: Spread = Spread { workgroup: 256, resident: 3 * MULTIPROCESSORS, rows: 32 };
@@ -356,12 +355,12 @@ fn wants_means(fields: &BackwardFields) -> bool {
     if fields.inference { has_all } else { fields.dx }
 }
 
-pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work, Reason> {
+pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
     let fields = &norm.fields;
-    check(&norm.slots, fields.x.dtype(), props)?;
+    let dtype = check(&norm.slots, fields.x.dtype(), props)?;
     let saved = if fields.from_y { "y" } else { "residual" };
     let tensors = ["dy", "x", saved, "dx", "dresidual"];
-    let segments = Segments::new(&norm.geometry()?, fields.x.dtype(), &tensors);
+    let segments = Segments::new(&norm.geometry()?, dtype, &tensors);
     let elements = segments.group_elements();
     let first = Form::new(&segments, SUMS_COLUMNS, 2, props);
     let last = Form::new(&segments, APPLY_COLUMNS, 2, props);
@@ -402,9 +401,8 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     let backward = Backward { norm, segments, operands, params, sums, means };
     let segments = &backward.segments;
 
-    let mut tuning = Choice::PLAIN.tuning;
-    tuning[..2].copy_from_slice(&[params.group_parts, params.sum_slices]);
-    let mut work = Work { steps: Vec::new(), workspace_bytes, workspace_align: props.workspace_align(), tuning };
+    let split = Held::Split { group_parts: params.group_parts, slices: params.sum_slices };
+    let mut work = Work { workspace_bytes, ..Work::none(split, props) };
     if segments.channels == 0 {
         return Ok(work);
     }
@@ -412,26 +410,19 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         let tile = GaplessTile::new(segments, 2, props);
         let team = resident_backward_team(segments, fields.activation, props);
         let columns = Tile::best(segments, |segments| Tile::of_gradients(segments, props));
-        let (step, numbers) = match (tile, team, columns) {
-            (Some(tile), ..) => {
-                (Some(backward.gapless_resident(tile, props)?), [tile.workgroup, tile.columns as u32, tile.chunks])
-            }
-            (_, Some(team), _) => (Some(backward.resident(team, props)?), [team.workgroup, team.threads, team.chunks]),
+        let whole = match (tile, team, columns) {
+            (Some(tile), ..) => Some((backward.gapless_resident(tile, props)?, tile.held())),
+            (_, Some(team), _) => Some((backward.resident(team, props)?, Held::of(team))),
             (.., Some((segments, tile))) => {
                 let operands = Operands::new(&norm.slots, &segments);
-                let numbers = [tile.team.workgroup, tile.columns as u32, tile.team.chunks];
-                (Some(Backward { segments, operands, ..backward }.columns_resident(tile, props)?), numbers)
+                Some((Backward { segments, operands, ..backward }.columns_resident(tile, props)?, tile.held()))
             }
-            (None, None, None) => (None, [0; 3]),
+            (None, None, None) => None,
         };
         // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
         let fits = |step: &StepBuilder| step.grid[1] == 1 && check_bindings(std::slice::from_ref(step), props).is_ok();
-        if let Some(step) = step.filter(fits) {
-            work.steps.push(step);
-            work.workspace_bytes = 0;
-            work.tuning = Choice::PLAIN.tuning;
-            work.tuning[..3].copy_from_slice(&numbers);
-            return Ok(work);
+        if let Some((step, choice)) = whole.filter(|(step, _)| fits(step)) {
+            return Ok(Work { steps: vec![step], ..Work::none(choice, props) });
         }
     }
     let can_merge = backward.wants_means() && !fields.inference;

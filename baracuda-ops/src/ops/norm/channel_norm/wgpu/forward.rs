@@ -4,11 +4,10 @@ use bytemuck::{Pod, Zeroable};
 
 use super::super::{ChannelNorm, ChannelOrder, ForwardFields, Valid};
 use super::team::{Ahead, Form, GaplessTile, MULTIPROCESSORS, Mergers, Spread, Tile, merge_team, resident_team};
-use super::{Operands, Quads, Segments, check};
+use super::{Held, Operands, Quads, Segments, check};
 use crate::backend::wgpu::team::{Keep, Team};
 use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded};
 use crate::error::Reason;
-use crate::plan::Choice;
 
 /// Threads of a workgroup where channels are last, and as many workgroups as a large GPU takes in one turn: for the moments, and to apply them.
 const MOMENTS_COLUMNS: Spread = Spread { workgroup: 128, resident: 5 * MULTIPROCESSORS, rows: 96 };
@@ -210,8 +209,8 @@ impl Forward<'_> {
         Ok(StepBuilder { can_chunk: true, ..step })
     }
 
-    /// The dispatch that does all, where whole groups find room in registers, and its numbers.
-    fn whole(&self, props: &Props) -> Result<Option<(StepBuilder, [u32; 3])>, Reason> {
+    /// The dispatch that does all, where whole groups find room in registers.
+    fn whole(&self, props: &Props) -> Result<Option<(StepBuilder, Held)>, Reason> {
         let (segments, fields) = (&self.segments, &self.norm.fields);
         // The count of batches is written when all have read it, and the running statistics of InstanceNorm are those of all samples.
         if fields.cumulative || (fields.momentum.is_some() && self.norm.op.kind != ChannelNorm::Batch) {
@@ -221,20 +220,20 @@ impl Forward<'_> {
         let chunks = segments.group_segments * segments.segment_chunks();
         let is_split = !is_contiguous || (segments.group_count < FEW_GROUPS && chunks >= LONG_GROUP);
         let team = resident_team(chunks, segments.group_count, segments.is_half(), props).filter(|_| !is_split);
-        let (step, numbers) = if let Some(tile) = GaplessTile::new(segments, 1, props) {
-            (self.gapless_resident(tile, props)?, [tile.workgroup, tile.columns as u32, tile.chunks])
+        let (step, held) = if let Some(tile) = GaplessTile::new(segments, 1, props) {
+            (self.gapless_resident(tile, props)?, tile.held())
         } else if let Some(ahead) = Ahead::new(segments, props).filter(|_| !is_split) {
-            (self.resident_ahead(ahead), [ahead.team.workgroup, ahead.workgroups, ahead.team.chunks])
+            let (Team { workgroup, chunks, .. }, workgroups) = (ahead.team, ahead.workgroups);
+            (self.resident_ahead(ahead), Held::Ahead { workgroup, workgroups, chunks })
         } else if let Some(team) = team {
-            (self.resident(team, props)?, [team.workgroup, team.threads, team.chunks])
+            (self.resident(team, props)?, Held::of(team))
         } else if let Some((segments, tile)) = Tile::best(segments, |segments| Tile::new(segments, props)) {
             let operands = Operands::new(&self.norm.slots, &segments);
-            let numbers = [tile.team.workgroup, tile.columns as u32, tile.team.chunks];
-            (Forward { segments, operands, ..*self }.columns_resident(tile, props)?, numbers)
+            (Forward { segments, operands, ..*self }.columns_resident(tile, props)?, tile.held())
         } else {
             return Ok(None);
         };
-        Ok(check_bindings(std::slice::from_ref(&step), props).is_ok().then_some((step, numbers)))
+        Ok(check_bindings(std::slice::from_ref(&step), props).is_ok().then_some((step, held)))
     }
 
     /// Moments of slices, contiguous or of columns.
@@ -398,10 +397,10 @@ impl Forward<'_> {
     }
 }
 
-pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work, Reason> {
+pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
     let fields = &norm.fields;
-    check(&norm.slots, fields.x.dtype(), props)?;
-    let segments = Segments::new(&norm.geometry()?, fields.x.dtype(), &["x", "residual", "y"]);
+    let dtype = check(&norm.slots, fields.x.dtype(), props)?;
+    let segments = Segments::new(&norm.geometry()?, dtype, &["x", "residual", "y"]);
     let elements = segments.group_elements();
     let has_running = fields.momentum.is_some() || fields.cumulative;
 
@@ -440,8 +439,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     let forward = Forward { norm, segments, operands, params, moments, statistics };
     let segments = &forward.segments;
 
-    let mut tuning = Choice::PLAIN.tuning;
-    let mut work = Work { steps: Vec::new(), workspace_bytes: 0, workspace_align: props.workspace_align(), tuning };
+    let mut work = Work::none(Held::Apart, props);
     if segments.group_count == 0 {
         if fields.cumulative && segments.batch > 0 && segments.spatial > 0 {
             work.steps.push(forward.count());
@@ -462,10 +460,10 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         }
         return Ok(work);
     }
-    if let Some((step, numbers)) = forward.whole(props)? {
-        tuning[..3].copy_from_slice(&numbers);
-        return Ok(Work { steps: vec![step], tuning, ..work });
+    if let Some((step, choice)) = forward.whole(props)? {
+        return Ok(Work { steps: vec![step], choice, ..work });
     }
+    work.choice = Held::Split { group_parts: group_parts as u32, slices: first.slices(segments) as u32 };
     work.steps.push(forward.moments(first, props)?);
     let can_merge = !fields.cumulative && (norm.op.kind == ChannelNorm::Batch || !has_running);
     let merging = last.merging(segments, group_parts, fields.activation, props).filter(|_| can_merge);
@@ -483,8 +481,6 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     }
     work.steps.push(forward.apply_known(last, props)?);
     work.workspace_bytes = workspace_bytes;
-    tuning[..2].copy_from_slice(&[group_parts as u32, first.slices(segments) as u32]);
-    work.tuning = tuning;
     check_bindings(&work.steps, props)?;
     Ok(work)
 }

@@ -6,12 +6,13 @@ mod team;
 mod variants;
 
 use super::{Backward, ChannelGeometry, ChannelNorm, ChannelOrder, Forward};
-use crate::backend::wgpu::{Binder, Binding, Place, Props, build, check_reach, most_bytes, prelude, shader_forms};
-use crate::backend::{Backend, Device, DeviceProps};
+use crate::backend::wgpu::team::Team;
+use crate::backend::wgpu::{Binder, Binding, Place, Props, ShaderType, check_reach, most_bytes};
+use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::options::PlanOptions;
-use crate::plan::{BuildError, Built, Choice, Kernel, Slot};
+use crate::plan::{Ask, Candidate, Kernel, KernelName, Slot};
 
 use backward::backward_work;
 use forward::forward_work;
@@ -22,28 +23,21 @@ pub(crate) struct Wgpu;
 
 impl<D: Forward> Kernel<D> for Wgpu {
     fn name(&self) -> &'static str {
-        match D::NAME {
-            "batch_norm" => "batch_norm_wgsl",
-            "group_norm" => "group_norm_wgsl",
-            _ => "instance_norm_wgsl",
-        }
+        KernelName::<D>::WGSL
     }
 
     fn backend(&self) -> Backend {
         Backend::Wgpu
     }
 
-    fn accept(&self, descriptor: &D, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
-        let DeviceProps::Wgpu(props) = props else { return Err("it runs on wgpu".into()) };
-        Ok(forward_work(descriptor.valid(), props)?.choice())
-    }
-
-    fn build(&self, descriptor: &D, _: Choice, device: &Device) -> Result<Built, BuildError> {
-        build(device, |props| forward_work(descriptor.valid(), props))
-    }
-
-    fn shader_forms(&self, descriptor: &D, props: &DeviceProps) -> Vec<String> {
-        shader_forms(props, |props| forward_work(descriptor.valid(), props))
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Ok(forward_work(descriptor.valid(), Props::of(props)?)?.candidate())
     }
 }
 
@@ -52,28 +46,44 @@ pub(crate) struct WgpuBackward;
 
 impl<D: Backward> Kernel<D> for WgpuBackward {
     fn name(&self) -> &'static str {
-        match D::NAME {
-            "batch_norm_backward" => "batch_norm_backward_wgsl",
-            "group_norm_backward" => "group_norm_backward_wgsl",
-            _ => "instance_norm_backward_wgsl",
-        }
+        KernelName::<D>::WGSL
     }
 
     fn backend(&self) -> Backend {
         Backend::Wgpu
     }
 
-    fn accept(&self, descriptor: &D, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
-        let DeviceProps::Wgpu(props) = props else { return Err("it runs on wgpu".into()) };
-        Ok(backward_work(descriptor.valid(), props)?.choice())
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Ok(backward_work(descriptor.valid(), Props::of(props)?)?.candidate())
     }
+}
 
-    fn build(&self, descriptor: &D, _: Choice, device: &Device) -> Result<Built, BuildError> {
-        build(device, |props| backward_work(descriptor.valid(), props))
-    }
+/// Where groups lie between reading and writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Held {
+    /// In workgroups that have several channels, which share chunks.
+    Gapless { workgroup: u32, columns: u32, chunks: u32 },
+    /// In workgroups that take one after the other.
+    Ahead { workgroup: u32, workgroups: u32, chunks: u32 },
+    /// In so many threads of a workgroup.
+    Resident { workgroup: u32, threads: u32, chunks: u32 },
+    /// In workgroups that have several channels, which are last.
+    Columns { workgroup: u32, columns: u32, chunks: u32 },
+    /// Nowhere: they have parts, and segments slices.
+    Split { group_parts: u32, slices: u32 },
+    /// Nowhere: what is written depends on no statistic of theirs.
+    Apart,
+}
 
-    fn shader_forms(&self, descriptor: &D, props: &DeviceProps) -> Vec<String> {
-        shader_forms(props, |props| backward_work(descriptor.valid(), props))
+impl Held {
+    fn of(Team { workgroup, threads, chunks, .. }: Team) -> Self {
+        Self::Resident { workgroup, threads, chunks }
     }
 }
 
@@ -98,11 +108,11 @@ struct Segments {
     can_chunk: bool,
     /// Whether chunks are whole only where they span two segments, which follow each other in a sample without a gap.
     is_gapless: bool,
-    dtype: DType,
+    dtype: ShaderType,
 }
 
 impl Segments {
-    fn new(geometry: &ChannelGeometry, dtype: DType, names: &[&'static str]) -> Self {
+    fn new(geometry: &ChannelGeometry, dtype: ShaderType, names: &[&'static str]) -> Self {
         let shape = geometry.shape;
         let groups_are_channels = shape.groups == 0;
         let group_channels = if groups_are_channels { 1 } else { shape.channels / shape.groups };
@@ -121,7 +131,7 @@ impl Segments {
             group_count: shape.group_count(),
             order: geometry.order,
             strides: names.iter().map(|name| (*name, strides(name))).collect(),
-            elements: 16 / dtype.size_bytes(),
+            elements: if dtype.is_half() { 8 } else { 4 },
             can_chunk: false,
             is_gapless: false,
             dtype,
@@ -201,7 +211,7 @@ impl Segments {
     }
 
     fn is_half(&self) -> bool {
-        self.dtype.size_bytes() == 2
+        self.dtype.is_half()
     }
 
     /// The same in chunks of four 16-bit elements.
@@ -218,7 +228,7 @@ impl Segments {
 
     /// The files that say how chunks are read and written.
     fn prelude(&self) -> Vec<&'static str> {
-        let mut files = prelude(self.dtype.name());
+        let mut files = self.dtype.prelude();
         if self.is_narrow() {
             files.retain(|file| *file != "common/half");
             files.push("common/half_fours");
@@ -232,27 +242,27 @@ impl Segments {
             ChannelOrder::Contiguous => self.segment_chunks() * self.channels,
             ChannelOrder::ChannelsLast => self.channels.div_ceil(self.elements) * self.spatial,
         };
-        self.batch * run * self.elements * self.dtype.size_bytes() / 16
+        self.batch * run * self.elements / if self.is_half() { 8 } else { 4 }
     }
 
     /// The file that says what a group is.
     fn kind(&self, kind: ChannelNorm) -> &'static str {
         match kind {
             _ if self.groups_are_channels => "norm/batch_norm",
+            ChannelNorm::Batch => "norm/batch_norm",
             ChannelNorm::Instance => "norm/instance_norm",
-            _ => "norm/group_norm",
+            ChannelNorm::Group => "norm/group_norm",
         }
     }
 }
 
-/// Refuses what no kernel of the family serves.
-fn check(slots: &[Slot], dtype: DType, props: &Props) -> Result<(), Reason> {
+/// Refuses what no kernel of the family serves. Returns the type of x.
+fn check(slots: &[Slot], dtype: DType, props: &Props) -> Result<ShaderType, Reason> {
     const DENSE: [&str; 9] =
         ["weight", "bias", "mean", "rstd", "running_mean", "running_var", "num_batches", "dweight", "dbias"];
-    if dtype == DType::F64 {
-        return Err("WGSL has no arithmetic of f64 to rely on".into());
-    }
-    check_reach(slots, &DENSE, props)
+    let shader_type = ShaderType::of(dtype)?;
+    check_reach(slots, &DENSE, props)?;
+    Ok(shader_type)
 }
 
 /// Accessors of the operands of one op, present or absent.
@@ -267,8 +277,9 @@ impl<'s> Operands<'s> {
         Self { binder: Binder { slots }, is_half: segments.is_half(), is_narrow: segments.is_narrow() }
     }
 
-    fn dtype(&self, name: &str) -> DType {
-        self.binder.slots.iter().find(|slot| slot.name == name).map_or(DType::F32, |slot| slot.desc.dtype())
+    /// Whether a parameter is of 16 bits. Its type is x's, or f32.
+    fn is_half(&self, name: &str) -> bool {
+        self.binder.slots.iter().any(|slot| slot.name == name && matches!(slot.desc.dtype(), DType::F16 | DType::BF16))
     }
 
     /// A tensor that is read in chunks.
@@ -285,23 +296,23 @@ impl<'s> Operands<'s> {
 
     /// A parameter that is read by channel.
     fn parameter(&self, name: &'static str) -> Binding {
-        let accessor = if self.dtype(name) == DType::F32 { "elements_f32_in" } else { "elements_half_in" };
+        let accessor = if self.is_half(name) { "elements_half_in" } else { "elements_f32_in" };
         self.binder.operand(name, [accessor; 2], "absent_elements")
     }
 
     /// A parameter that is read by neighbouring channels.
     fn parameter_quads(&self, name: &'static str) -> Binding {
-        let accessors = match self.dtype(name) {
-            DType::F32 => ["quads_f32_in", "values_f32_in"],
-            _ if self.is_narrow => ["quads_of_pairs_in", "values_half_in"],
-            _ => ["quads_half_in", "values_half_in"],
+        let accessors = match (self.is_half(name), self.is_narrow) {
+            (false, _) => ["quads_f32_in", "values_f32_in"],
+            (true, true) => ["quads_of_pairs_in", "values_half_in"],
+            (true, false) => ["quads_half_in", "values_half_in"],
         };
         self.binder.operand(name, accessors, "absent_quads")
     }
 
     /// A parameter's gradient.
     fn gradient(&self, name: &'static str) -> Binding {
-        let accessor = if self.dtype(name) == DType::F32 { "elements_f32_out" } else { "elements_half_out" };
+        let accessor = if self.is_half(name) { "elements_half_out" } else { "elements_f32_out" };
         self.binder.operand(name, [accessor; 2], "absent_elements")
     }
 
@@ -380,7 +391,7 @@ mod tests {
     #[test]
     fn a_group_stays_on_chip_while_it_fits() {
         let launches = |kind, dims: &[u64]| {
-            forward_work(&plain(kind, dense(dims)), &Variants::device(Some((32, 32)))).unwrap().choice().launches
+            forward_work(&plain(kind, dense(dims)), &Variants::device(Some((32, 32)))).unwrap().steps.len()
         };
         assert_eq!(launches(ChannelNorm::Group, &[32, 32, 28, 28]), 1);
         assert_eq!(launches(ChannelNorm::Group, &[2, 40, 64, 64]), 2);
@@ -416,7 +427,7 @@ mod tests {
     #[test]
     fn slices_are_short_where_few_go_through_an_activation_and_long_where_many_are_summed() {
         let props = Variants::device(Some((32, 32)));
-        let spread = |work: &Work, step: usize| {
+        let spread = |work: &Work<Held>, step: usize| {
             let constant = |name| work.steps[step].constants.iter().find(|known| known.0 == name).unwrap().1;
             (constant("THREADS"), constant("CHUNKS"))
         };
@@ -438,8 +449,8 @@ mod tests {
             let forward = plain(kind, TensorDesc::channels_last(DType::BF16, dims).unwrap());
             let backward = forward.backward(Gradients::ALL).unwrap();
             let props = Variants::device(Some((32, 32)));
-            let backward = backward_work(&backward, &props).unwrap().choice().launches;
-            (forward_work(&forward, &props).unwrap().choice().launches, backward)
+            let backward = backward_work(&backward, &props).unwrap().steps.len();
+            (forward_work(&forward, &props).unwrap().steps.len(), backward)
         };
         assert_eq!(launches(ChannelNorm::Group, &[2, 160, 16, 16]), (1, 1));
         assert_eq!(launches(ChannelNorm::Group, &[40, 160, 16, 16]), (1, 2));
@@ -457,7 +468,8 @@ mod tests {
             let work = forward_work(&plain(ChannelNorm::Group, x), &props).unwrap();
             let step = &work.steps[0];
             let prefetch = step.flags.iter().find(|flag| flag.0 == "PREFETCH").map(|flag| flag.1);
-            (step.entry, prefetch, step.grid[0], work.tuning[0])
+            let workgroup = step.constants.iter().find(|known| known.0 == "WORKGROUP").unwrap().1;
+            (step.entry, prefetch, step.grid[0], workgroup)
         };
         let ahead = "channel_norm_resident_ahead";
         assert_eq!(numbers(&[80, 32, 56, 56], DType::BF16), (ahead, Some(true), 132, 832));
@@ -472,6 +484,7 @@ mod tests {
         let props = Variants::device(Some((32, 32)));
         let elements = |dims: &[u64], dtype| {
             let x = TensorDesc::channels_last(dtype, dims).unwrap();
+            let dtype = ShaderType::of(dtype).unwrap();
             let segments = Segments::new(&plain(ChannelNorm::Group, x).geometry().unwrap(), dtype, &["x", "y"]);
             let forward = Tile::best(&segments, |segments| Tile::new(segments, &props));
             let backward = Tile::best(&segments, |segments| Tile::of_gradients(segments, &props));
@@ -487,7 +500,7 @@ mod tests {
     #[test]
     fn what_is_read_in_chunks_ends_with_a_whole_one() {
         let props = Variants::device(Some((32, 32)));
-        let whole = |slots: &[Slot], work: &Work| {
+        let whole = |slots: &[Slot], work: &Work<Held>| {
             for step in work.steps.iter().filter(|step| step.can_chunk) {
                 for binding in &step.bindings {
                     let Some(Place::Operand(at)) = binding.place else { continue };
@@ -533,7 +546,7 @@ mod tests {
 
     #[test]
     fn samples_are_joined_where_they_share_statistics_and_a_stride() {
-        let segments = |kind, x| Segments::new(&plain(kind, x).geometry().unwrap(), DType::BF16, &["x", "y"]);
+        let segments = |kind, x| Segments::new(&plain(kind, x).geometry().unwrap(), ShaderType::BF16, &["x", "y"]);
         let x = TensorDesc::channels_last(DType::BF16, &[4, 16, 6, 5]).unwrap();
         let joined = segments(ChannelNorm::Batch, x);
         assert_eq!((joined.batch, joined.spatial, joined.group_segments, joined.can_chunk), (1, 120, 1, true));
@@ -549,8 +562,8 @@ mod tests {
     #[test]
     fn chunks_span_channels_where_only_samples_have_whole_ones() {
         let is_gapless = |x| {
-            Segments::new(&plain(ChannelNorm::Batch, x).geometry().unwrap(), DType::BF16, &["x", "residual", "y"])
-                .is_gapless
+            let names = ["x", "residual", "y"];
+            Segments::new(&plain(ChannelNorm::Batch, x).geometry().unwrap(), ShaderType::BF16, &names).is_gapless
         };
         assert!(is_gapless(dense(&[2, 16, 7, 7])));
         assert!(!is_gapless(dense(&[2, 16, 8, 8])));

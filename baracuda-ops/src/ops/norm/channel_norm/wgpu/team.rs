@@ -1,7 +1,7 @@
 //! How groups, segments and columns of channels are spread over threads.
 
 use super::super::ChannelOrder;
-use super::Segments;
+use super::{Held, Segments};
 use crate::backend::wgpu::team::{Keep, Team};
 use crate::backend::wgpu::{Props, groups};
 use crate::error::Reason;
@@ -336,6 +336,11 @@ pub(super) struct Tile {
 }
 
 impl Tile {
+    pub(super) fn held(&self) -> Held {
+        let Team { workgroup, chunks, .. } = self.team;
+        Held::Columns { workgroup, columns: self.columns as u32, chunks }
+    }
+
     /// The tile that `find` has for chunks of 16 bytes, or for those of 8 where they hold fewer groups beside each other and all tiles find a
     /// place at once, and the segments in such chunks.
     pub(super) fn best(segments: &Segments, find: impl Fn(&Segments) -> Option<Self>) -> Option<(Segments, Self)> {
@@ -400,6 +405,11 @@ pub(super) struct GaplessTile {
 }
 
 impl GaplessTile {
+    pub(super) fn held(&self) -> Held {
+        let Self { workgroup, columns, chunks, .. } = *self;
+        Held::Gapless { workgroup, columns: columns as u32, chunks }
+    }
+
     pub(super) fn new(segments: &Segments, tensors: usize, props: &Props) -> Option<Self> {
         let is_short = segments.segment_chunks() <= MOST_SHARED_CHUNKS;
         if !segments.is_gapless || !segments.groups_are_channels || !is_short || segments.batch == 0 {

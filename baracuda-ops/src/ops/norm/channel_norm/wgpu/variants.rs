@@ -28,9 +28,7 @@ pub(in super::super::super) fn wgsl_variants() -> impl Iterator<Item = (String, 
         for options in every_option() {
             let Ok((forward, backward)) = variant(options) else { continue };
             for work in [forward_work(&forward, props), backward_work(&backward, props)] {
-                for step in work.into_iter().flat_map(|work| work.steps) {
-                    variants.add(&format!("channel norm of {options:?}"), &step, props);
-                }
+                variants.add_work(&format!("channel norm of {options:?}"), work, props);
             }
         }
     }

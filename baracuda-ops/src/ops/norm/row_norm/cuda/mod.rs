@@ -8,14 +8,14 @@ use baracuda_ops_sys as sys;
 
 use choice::{Problem, Tuned};
 
-use super::{Backward, Forward, RowNorm, Valid, backward, forward};
-use crate::backend::cuda::{self, Launch, Props, c_dtype};
+use super::{Backward, BackwardFields, Forward, ForwardFields, RowNorm, Valid, backward, forward};
+use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::ops::rows::RowGeometry;
 use crate::options::{PlanOptions, WorkspaceReq};
-use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
+use crate::plan::{Ask, BuildError, Built, Candidate, Kernel, KernelName};
 use crate::slots::Slots;
 use crate::tensor::TensorDesc;
 
@@ -52,79 +52,76 @@ pub(crate) struct Cuda;
 
 impl<D: Forward> Kernel<D> for Cuda {
     fn name(&self) -> &'static str {
-        match D::NAME {
-            "layer_norm" => "layer_norm_cuda",
-            _ => "rms_norm_cuda",
-        }
+        KernelName::<D>::CUDA
     }
 
     fn backend(&self) -> Backend {
         Backend::Cuda
     }
 
-    fn accept(&self, descriptor: &D, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
-        let DeviceProps::Cuda(props) = props else { return Err("it runs on CUDA".into()) };
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
         let norm = descriptor.valid();
         let geometry = forward_geometry(norm)?;
-        let tuned = choice::forward(&problem(
-            norm.op.kind,
-            &geometry,
-            &norm.slots,
-            &norm.fields.x,
-            norm.fields.weight.or(norm.fields.bias),
-            props,
-        ))?;
-        Ok(choice(&tuned))
+        let weight = norm.fields.weight.or(norm.fields.bias);
+        let types = c_dtypes(&norm.fields.x, weight)?;
+        let problem = problem(norm.op.kind, &geometry, &norm.slots, &norm.fields.x, weight, Props::of(props)?);
+        let tuned = choice::forward(&problem)?;
+        Ok(candidate(tuned, move |device| build_forward(norm, geometry, tuned, types, device)))
     }
+}
 
-    fn build(&self, descriptor: &D, choice: Choice, device: &Device) -> Result<Built, BuildError> {
-        let device = cuda::Device::of(device)?;
-        let norm = descriptor.valid();
-        let geometry = forward_geometry(norm).map_err(BuildError::Refused)?;
-        let (extent1, extent2, [x, residual, y, h]) = c_geometry(&geometry);
-        let params = sys::bops_row_norm_params {
-            rows: geometry.rows,
-            cols: geometry.cols,
-            extent1,
-            extent2,
-            x,
-            residual,
-            y,
-            h,
-            eps: norm.fields.eps.get(),
-            weight_offset: norm.fields.weight_offset.get(),
+fn build_forward(
+    norm: &Valid<ForwardFields>,
+    geometry: RowGeometry,
+    tuned: Tuned,
+    (dtype, weight_dtype): (sys::bops_dtype, sys::bops_dtype),
+    device: &Device,
+) -> Result<Built, BuildError> {
+    let (extent1, extent2, [x, residual, y, h]) = c_geometry(&geometry);
+    let params = sys::bops_row_norm_params {
+        rows: geometry.rows,
+        cols: geometry.cols,
+        extent1,
+        extent2,
+        x,
+        residual,
+        y,
+        h,
+        eps: norm.fields.eps.get(),
+        weight_offset: norm.fields.weight_offset.get(),
+    };
+    type Params = sys::bops_row_norm_params;
+    let (prepare, launch, call): (Prepare<Params>, Start<Params, sys::bops_row_norm_operands>, _) = match norm.op.kind {
+        RowNorm::Layer => (sys::bops_layer_norm_prepare, sys::bops_layer_norm_launch, "bops_layer_norm"),
+        RowNorm::Rms => (sys::bops_rms_norm_prepare, sys::bops_rms_norm_launch, "bops_rms_norm"),
+    };
+    let choice = tuned.c();
+    // SAFETY: the structs live across the call and hold what `choice` allows.
+    let prepare = || unsafe { prepare(&params, &choice, dtype, weight_dtype) };
+    let run = move |located: &Located<'_>, stream| {
+        let address = |position: usize| located.operands[position].address() as *mut _;
+        let operands = sys::bops_row_norm_operands {
+            x: address(forward::X),
+            residual: address(forward::RESIDUAL),
+            weight: address(forward::WEIGHT),
+            bias: address(forward::BIAS),
+            y: address(forward::Y),
+            h: address(forward::H),
+            mean: address(forward::MEAN),
+            rstd: address(forward::RSTD),
         };
-        type Params = sys::bops_row_norm_params;
-        let (prepare, launch, call): (Prepare<Params>, Start<Params, sys::bops_row_norm_operands>, _) =
-            match norm.op.kind {
-                RowNorm::Layer => (sys::bops_layer_norm_prepare, sys::bops_layer_norm_launch, "bops_layer_norm"),
-                RowNorm::Rms => (sys::bops_rms_norm_prepare, sys::bops_rms_norm_launch, "bops_rms_norm"),
-            };
-        let tuned = c_choice(&choice);
-        let (dtype, weight_dtype) = c_dtypes(&norm.fields.x, norm.fields.weight.or(norm.fields.bias));
-        device.prepare(call, key(call, &choice, geometry.cols, [dtype, weight_dtype, 0]), || {
-            // SAFETY: the structs live across the call and hold what `choice` allows.
-            unsafe { prepare(&params, &tuned, dtype, weight_dtype) }
-        })?;
-        let run = move |located: &Located<'_>, stream| {
-            let address = |position: usize| located.operands[position].address() as *mut _;
-            let operands = sys::bops_row_norm_operands {
-                x: address(forward::X),
-                residual: address(forward::RESIDUAL),
-                weight: address(forward::WEIGHT),
-                bias: address(forward::BIAS),
-                y: address(forward::Y),
-                h: address(forward::H),
-                mean: address(forward::MEAN),
-                rstd: address(forward::RSTD),
-            };
-            let workspace = located.workspace.address() as *mut c_void;
-            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-            unsafe { launch(&params, &tuned, dtype, weight_dtype, &operands, workspace, stream) }
-        };
-        let has_work = geometry.rows > 0 && (geometry.cols > 0 || norm.fields.stats);
-        Ok(Built(Exec::Cuda(Launch { call, launch: if has_work { Box::new(run) } else { Box::new(|_, _| 0) } })))
-    }
+        let workspace = located.workspace.address() as *mut c_void;
+        // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+        unsafe { launch(&params, &choice, dtype, weight_dtype, &operands, workspace, stream) }
+    };
+    let has_work = geometry.rows > 0 && (geometry.cols > 0 || norm.fields.stats);
+    cuda::build(device, call, has_work, key(&tuned, geometry.cols, [dtype, weight_dtype, 0]), prepare, run)
 }
 
 /// The kernels of the gradients.
@@ -132,81 +129,82 @@ pub(crate) struct CudaBackward;
 
 impl<D: Backward> Kernel<D> for CudaBackward {
     fn name(&self) -> &'static str {
-        match D::NAME {
-            "layer_norm_backward" => "layer_norm_backward_cuda",
-            _ => "rms_norm_backward_cuda",
-        }
+        KernelName::<D>::CUDA
     }
 
     fn backend(&self) -> Backend {
         Backend::Cuda
     }
 
-    fn accept(&self, descriptor: &D, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
-        let DeviceProps::Cuda(props) = props else { return Err("it runs on CUDA".into()) };
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
         let norm = descriptor.valid();
         let geometry = backward_geometry(norm)?;
         let weight = norm.fields.weight.or(norm.fields.dbias);
-        let tuned = choice::backward(&problem(norm.op.kind, &geometry, &norm.slots, &norm.fields.x, weight, props))?;
-        Ok(choice(&tuned))
+        let types = c_dtypes(&norm.fields.x, weight)?;
+        let problem = problem(norm.op.kind, &geometry, &norm.slots, &norm.fields.x, weight, Props::of(props)?);
+        let tuned = choice::backward(&problem)?;
+        Ok(candidate(tuned, move |device| build_backward(norm, geometry, tuned, types, device)))
     }
+}
 
-    fn build(&self, descriptor: &D, choice: Choice, device: &Device) -> Result<Built, BuildError> {
-        let device = cuda::Device::of(device)?;
-        let norm = descriptor.valid();
-        let geometry = backward_geometry(norm).map_err(BuildError::Refused)?;
-        let (extent1, extent2, [dy, x, dh, dx]) = c_geometry(&geometry);
-        let params = sys::bops_row_norm_backward_params {
-            rows: geometry.rows,
-            cols: geometry.cols,
-            extent1,
-            extent2,
-            dy,
-            x,
-            dh,
-            dx,
-            weight_offset: norm.fields.weight_offset.get(),
+fn build_backward(
+    norm: &Valid<BackwardFields>,
+    geometry: RowGeometry,
+    tuned: Tuned,
+    (dtype, weight_dtype): (sys::bops_dtype, sys::bops_dtype),
+    device: &Device,
+) -> Result<Built, BuildError> {
+    let (extent1, extent2, [dy, x, dh, dx]) = c_geometry(&geometry);
+    let params = sys::bops_row_norm_backward_params {
+        rows: geometry.rows,
+        cols: geometry.cols,
+        extent1,
+        extent2,
+        dy,
+        x,
+        dh,
+        dx,
+        weight_offset: norm.fields.weight_offset.get(),
+    };
+    type Params = sys::bops_row_norm_backward_params;
+    type Operands = sys::bops_row_norm_backward_operands;
+    let (prepare, launch, call): (PrepareBackward<Params>, Start<Params, Operands>, _) = match norm.op.kind {
+        RowNorm::Layer => {
+            (sys::bops_layer_norm_backward_prepare, sys::bops_layer_norm_backward_launch, "bops_layer_norm_backward")
+        }
+        RowNorm::Rms => {
+            (sys::bops_rms_norm_backward_prepare, sys::bops_rms_norm_backward_launch, "bops_rms_norm_backward")
+        }
+    };
+    let (choice, has_dh) = (tuned.c(), u32::from(norm.fields.dh));
+    // SAFETY: the structs live across the call and hold what `choice` allows.
+    let prepare = || unsafe { prepare(&params, &choice, dtype, weight_dtype, has_dh) };
+    let run = move |located: &Located<'_>, stream| {
+        let address = |position: usize| located.operands[position].address() as *mut _;
+        let operands = sys::bops_row_norm_backward_operands {
+            dy: address(backward::DY),
+            x: address(backward::X),
+            weight: address(backward::WEIGHT),
+            mean: address(backward::MEAN),
+            rstd: address(backward::RSTD),
+            dh: address(backward::DH),
+            dx: address(backward::DX),
+            dweight: address(backward::DWEIGHT),
+            dbias: address(backward::DBIAS),
         };
-        type Params = sys::bops_row_norm_backward_params;
-        type Operands = sys::bops_row_norm_backward_operands;
-        let (prepare, launch, call): (PrepareBackward<Params>, Start<Params, Operands>, _) = match norm.op.kind {
-            RowNorm::Layer => (
-                sys::bops_layer_norm_backward_prepare,
-                sys::bops_layer_norm_backward_launch,
-                "bops_layer_norm_backward",
-            ),
-            RowNorm::Rms => {
-                (sys::bops_rms_norm_backward_prepare, sys::bops_rms_norm_backward_launch, "bops_rms_norm_backward")
-            }
-        };
-        let tuned = c_choice(&choice);
-        let (dtype, weight_dtype) = c_dtypes(&norm.fields.x, norm.fields.weight.or(norm.fields.dbias));
-        let dh = u32::from(norm.fields.dh);
-        device.prepare(call, key(call, &choice, geometry.cols, [dtype, weight_dtype, dh]), || {
-            // SAFETY: the structs live across the call and hold what `choice` allows.
-            unsafe { prepare(&params, &tuned, dtype, weight_dtype, dh) }
-        })?;
-        let run = move |located: &Located<'_>, stream| {
-            let address = |position: usize| located.operands[position].address() as *mut _;
-            let operands = sys::bops_row_norm_backward_operands {
-                dy: address(backward::DY),
-                x: address(backward::X),
-                weight: address(backward::WEIGHT),
-                mean: address(backward::MEAN),
-                rstd: address(backward::RSTD),
-                dh: address(backward::DH),
-                dx: address(backward::DX),
-                dweight: address(backward::DWEIGHT),
-                dbias: address(backward::DBIAS),
-            };
-            let workspace = located.workspace.address() as *mut c_void;
-            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-            unsafe { launch(&params, &tuned, dtype, weight_dtype, &operands, workspace, stream) }
-        };
-        let has_parameters = norm.fields.dweight || norm.fields.dbias.is_some();
-        let has_work = geometry.cols > 0 && (geometry.rows > 0 || has_parameters);
-        Ok(Built(Exec::Cuda(Launch { call, launch: if has_work { Box::new(run) } else { Box::new(|_, _| 0) } })))
-    }
+        let workspace = located.workspace.address() as *mut c_void;
+        // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+        unsafe { launch(&params, &choice, dtype, weight_dtype, &operands, workspace, stream) }
+    };
+    let has_parameters = norm.fields.dweight || norm.fields.dbias.is_some();
+    let has_work = geometry.cols > 0 && (geometry.rows > 0 || has_parameters);
+    cuda::build(device, call, has_work, key(&tuned, geometry.cols, [dtype, weight_dtype, has_dh]), prepare, run)
 }
 
 /// The layouts of named operands; an absent one takes that of the first, which addresses nothing.
@@ -214,13 +212,13 @@ fn layouts<'s>(slots: &'s Slots, names: [&str; 4], x: &'s TensorDesc) -> [&'s Te
     names.map(|name| slots.named(name).map_or(x, |slot| &slot.desc))
 }
 
-fn forward_geometry(norm: &Valid<super::ForwardFields>) -> Result<RowGeometry, Reason> {
+fn forward_geometry(norm: &Valid<ForwardFields>) -> Result<RowGeometry, Reason> {
     dense(&norm.slots, &["weight", "bias", "mean", "rstd"])?;
     let tensors = layouts(&norm.slots, ["x", "residual", "y", "h"], &norm.fields.x);
     RowGeometry::new(&tensors, norm.fields.normalized_dims)
 }
 
-fn backward_geometry(norm: &Valid<super::BackwardFields>) -> Result<RowGeometry, Reason> {
+fn backward_geometry(norm: &Valid<BackwardFields>) -> Result<RowGeometry, Reason> {
     dense(&norm.slots, &["weight", "mean", "rstd", "dweight", "dbias"])?;
     let tensors = layouts(&norm.slots, ["dy", "x", "dh", "dx"], &norm.fields.x);
     RowGeometry::new(&tensors, norm.fields.normalized_dims)
@@ -263,61 +261,21 @@ fn problem(
     }
 }
 
-fn choice(tuned: &Tuned) -> Choice {
-    let mut tuning = Choice::PLAIN.tuning;
-    let words = tuned.words();
-    tuning[..words.len()].copy_from_slice(&words);
+fn candidate<'d>(tuned: Tuned, build: impl FnOnce(&Device) -> Result<Built, BuildError> + Send + 'd) -> Candidate<'d> {
     let workspace = match tuned.workspace_bytes {
         0 => WorkspaceReq::NONE,
         bytes => WorkspaceReq { bytes, align: 128 },
     };
-    Choice { workspace, launches: tuned.launches, tuning, ..Choice::PLAIN }
-}
-
-fn c_choice(choice: &Choice) -> sys::bops_row_norm_choice {
-    let [
-        variant,
-        vec_bytes,
-        vectors,
-        threads,
-        threads_per_row,
-        cluster,
-        stages,
-        grid,
-        flush_rows,
-        flushes,
-        chunks,
-        overlaps,
-        late_blocks,
-        partial_rows,
-        ..,
-    ] = choice.tuning;
-    sys::bops_row_norm_choice {
-        variant,
-        vec_bytes,
-        vectors,
-        threads,
-        threads_per_row,
-        cluster,
-        stages,
-        grid,
-        flush_rows,
-        flushes,
-        chunks,
-        overlaps,
-        late_blocks,
-        partial_rows: u64::from(partial_rows),
-    }
+    Candidate { workspace, launches: tuned.launches, ..Candidate::new(tuned.c(), build) }
 }
 
 /// What tells prepared kernels apart; the columns too, since rows that fill every thread have kernels of their own.
-fn key(call: &str, choice: &Choice, cols: u64, types: [u32; 3]) -> Vec<u32> {
-    let cols = [cols as u32, (cols >> 32) as u32];
-    call.bytes().map(u32::from).chain(choice.tuning).chain(cols).chain(types).collect()
+fn key(tuned: &Tuned, cols: u64, types: [u32; 3]) -> impl Iterator<Item = u32> {
+    tuned.words().into_iter().chain([cols as u32, (cols >> 32) as u32]).chain(types)
 }
 
-fn c_dtypes(x: &TensorDesc, weight: Option<DType>) -> (sys::bops_dtype, sys::bops_dtype) {
-    (c_dtype(x.dtype()), c_dtype(weight.unwrap_or(x.dtype())))
+fn c_dtypes(x: &TensorDesc, weight: Option<DType>) -> Result<(sys::bops_dtype, sys::bops_dtype), Reason> {
+    Ok((c_dtype(x.dtype())?, c_dtype(weight.unwrap_or(x.dtype()))?))
 }
 
 /// Whether the rows of every tensor lie at one stride, below 2^32 elements.

@@ -6,12 +6,12 @@ use super::super::{BackwardFields, RowNorm, Valid, backward};
 use super::{Rows, parameter};
 use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, Team};
 use crate::backend::wgpu::{
-    Binder, Binding, Place, Props, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups, padded,
-    prelude,
+    Binder, Binding, Place, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
+    padded,
 };
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::plan::{Choice, Slot};
+use crate::plan::Slot;
 use crate::tensor::TensorDesc;
 
 /// Threads and chunks each of a workgroup that takes a slice of a row: for the sums, and for dx.
@@ -161,7 +161,19 @@ impl Partition {
     }
 }
 
-pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work, Reason> {
+/// How rows are held, as forward, and shared out: the fields of [`Partition`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shared {
+    pub(super) workgroup: u32,
+    pub(super) threads: u32,
+    chunks: u32,
+    pub(super) slices: u32,
+    pub(super) rounds: u32,
+    pub(super) blocks: u32,
+    pub(super) partials: u32,
+}
+
+pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work<Shared>, Reason> {
     let fields = &norm.fields;
     let slots: &[Slot] = &norm.slots;
     check_reach(slots, &["weight", "mean", "rstd", "dweight", "dbias"], props)?;
@@ -221,19 +233,18 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         first_group: 0,
         padding: [0; 3],
     };
-    let mut tuning = Choice::PLAIN.tuning;
-    let numbers = [slices, partition.rounds, partition.blocks, partition.partials].map(|n| n as u32);
-    tuning[..3].copy_from_slice(&[team.workgroup, team.threads, team.chunks]);
-    tuning[3..7].copy_from_slice(&numbers);
-    let workspace_align = props.workspace_align();
-    let mut work = Work { steps: Vec::new(), workspace_bytes, workspace_align, tuning };
+    let [slice_count, rounds, blocks, partials] =
+        [slices, partition.rounds, partition.blocks, partition.partials].map(|n| n as u32);
+    let Team { workgroup, threads, chunks, .. } = team;
+    let choice = Shared { workgroup, threads, chunks, slices: slice_count, rounds, blocks, partials };
+    let mut work = Work { workspace_bytes, ..Work::none(choice, props) };
     if cols == 0 {
         return Ok(work);
     }
 
     let operands = Binder { slots };
     let input = |name| operands.operand(name, rows.input(), "absent_in");
-    let weight = operands.operand("weight", parameter(fields.weight.unwrap_or(DType::F32)), "absent_quads");
+    let weight = operands.operand("weight", parameter(fields.weight.unwrap_or(DType::F32))?, "absent_quads");
     let statistics = |name| operands.operand(name, ["statistics_in"; 2], "absent_statistics");
     let workspace = |accessor| match workspace_bytes {
         0 => Binding::absent("work", "absent_partials"),
@@ -353,7 +364,7 @@ fn parameters_step(
         padding: [0; 3],
     };
     let accessors = ["chunks_out", if dtype == DType::F32 { "words_out" } else { "halves_out" }];
-    let mut files = prelude(dtype.name());
+    let mut files = ShaderType::of(dtype)?.prelude();
     files.push("norm/row_norm_backward_parameters");
     Ok(StepBuilder {
         entry: "row_norm_backward_parameters",

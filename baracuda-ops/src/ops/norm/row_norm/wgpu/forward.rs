@@ -10,7 +10,7 @@ use crate::backend::wgpu::{
 };
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::plan::{Choice, Slot};
+use crate::plan::Slot;
 use crate::tensor::TensorDesc;
 
 /// Threads and chunks each of a workgroup that holds a slice of a row.
@@ -71,7 +71,16 @@ struct ForwardParams {
     padding: [u32; 2],
 }
 
-pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work, Reason> {
+/// How rows are held: threads of a workgroup and of a row, chunks of a thread, and slices of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    workgroup: u32,
+    threads: u32,
+    chunks: u32,
+    slices: u32,
+}
+
+pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
     let fields = &norm.fields;
     let slots: &[Slot] = &norm.slots;
     check_reach(slots, &["weight", "bias", "mean", "rstd"], props)?;
@@ -111,9 +120,8 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         rounds: rounds as u32,
         padding: [0; 2],
     };
-    let mut tuning = Choice::PLAIN.tuning;
-    tuning[..4].copy_from_slice(&[team.workgroup, team.threads, team.chunks, slices as u32]);
-    let mut work = Work { steps: Vec::new(), workspace_bytes: 0, workspace_align: props.workspace_align(), tuning };
+    let Team { workgroup, threads, chunks, .. } = team;
+    let mut work = Work::none(Held { workgroup, threads, chunks, slices: slices as u32 }, props);
     if row_count == 0 {
         return Ok(work);
     }
@@ -121,8 +129,8 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     let operands = Binder { slots };
     let input = |name| operands.operand(name, rows.input(), "absent_in");
     let output = |name| operands.operand(name, rows.output(), "absent_out");
-    let weight = operands.operand("weight", parameter(fields.weight.unwrap_or(DType::F32)), "absent_quads");
-    let bias = operands.operand("bias", parameter(fields.bias.unwrap_or(DType::F32)), "absent_quads");
+    let weight = operands.operand("weight", parameter(fields.weight.unwrap_or(DType::F32))?, "absent_quads");
+    let bias = operands.operand("bias", parameter(fields.bias.unwrap_or(DType::F32))?, "absent_quads");
     let statistics = |name| operands.operand(name, ["statistics_out"; 2], "absent_statistics");
     let absent_weights = ["weight", "bias"].map(|name| Binding::absent(name, "absent_quads"));
     let absent_statistics = ["mean", "rstd"].map(|name| Binding::absent(name, "absent_statistics"));

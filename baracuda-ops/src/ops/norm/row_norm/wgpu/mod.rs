@@ -5,13 +5,13 @@ mod forward;
 mod variants;
 
 use super::{Backward, Forward};
-use crate::backend::wgpu::{build, prelude, shader_forms};
-use crate::backend::{Backend, Device, DeviceProps};
+use crate::backend::wgpu::{Props, ShaderType};
+use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::ops::rows::RowGeometry;
 use crate::options::PlanOptions;
-use crate::plan::{BuildError, Built, Choice, Kernel};
+use crate::plan::{Ask, Candidate, Kernel, KernelName};
 use crate::tensor::TensorDesc;
 
 use backward::backward_work;
@@ -23,27 +23,21 @@ pub(crate) struct Wgpu;
 
 impl<D: Forward> Kernel<D> for Wgpu {
     fn name(&self) -> &'static str {
-        match D::NAME {
-            "layer_norm" => "layer_norm_wgsl",
-            _ => "rms_norm_wgsl",
-        }
+        KernelName::<D>::WGSL
     }
 
     fn backend(&self) -> Backend {
         Backend::Wgpu
     }
 
-    fn accept(&self, descriptor: &D, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
-        let DeviceProps::Wgpu(props) = props else { return Err("it runs on wgpu".into()) };
-        Ok(forward_work(descriptor.valid(), props)?.choice())
-    }
-
-    fn build(&self, descriptor: &D, _: Choice, device: &Device) -> Result<Built, BuildError> {
-        build(device, |props| forward_work(descriptor.valid(), props))
-    }
-
-    fn shader_forms(&self, descriptor: &D, props: &DeviceProps) -> Vec<String> {
-        shader_forms(props, |props| forward_work(descriptor.valid(), props))
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Ok(forward_work(descriptor.valid(), Props::of(props)?)?.candidate())
     }
 }
 
@@ -52,27 +46,21 @@ pub(crate) struct WgpuBackward;
 
 impl<D: Backward> Kernel<D> for WgpuBackward {
     fn name(&self) -> &'static str {
-        match D::NAME {
-            "layer_norm_backward" => "layer_norm_backward_wgsl",
-            _ => "rms_norm_backward_wgsl",
-        }
+        KernelName::<D>::WGSL
     }
 
     fn backend(&self) -> Backend {
         Backend::Wgpu
     }
 
-    fn accept(&self, descriptor: &D, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
-        let DeviceProps::Wgpu(props) = props else { return Err("it runs on wgpu".into()) };
-        Ok(backward_work(descriptor.valid(), props)?.choice())
-    }
-
-    fn build(&self, descriptor: &D, _: Choice, device: &Device) -> Result<Built, BuildError> {
-        build(device, |props| backward_work(descriptor.valid(), props))
-    }
-
-    fn shader_forms(&self, descriptor: &D, props: &DeviceProps) -> Vec<String> {
-        shader_forms(props, |props| backward_work(descriptor.valid(), props))
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Ok(backward_work(descriptor.valid(), Props::of(props)?)?.candidate())
     }
 }
 
@@ -85,20 +73,18 @@ struct Rows {
     chunks: u64,
     /// Whether no chunk is cut and rows start at chunks.
     can_chunk: bool,
-    dtype: &'static str,
+    dtype: ShaderType,
 }
 
 impl Rows {
     fn new(x: &TensorDesc, tensors: &[&TensorDesc], normalized_dims: usize) -> Result<Self, Reason> {
-        if x.dtype() == DType::F64 {
-            return Err("WGSL has no arithmetic of f64 to rely on".into());
-        }
+        let dtype = ShaderType::of(x.dtype())?;
         let geometry = RowGeometry::new(tensors, normalized_dims)?;
         let elements = 16 / x.dtype().size_bytes();
         let whole = |strides: &[u64; 3]| strides.iter().all(|stride| stride.is_multiple_of(elements));
         let can_chunk = geometry.cols.is_multiple_of(elements) && geometry.strides.iter().all(whole);
         let chunks = geometry.cols.div_ceil(elements);
-        Ok(Self { geometry, elements, chunks, can_chunk, dtype: x.dtype().name() })
+        Ok(Self { geometry, elements, chunks, can_chunk, dtype })
     }
 
     fn is_half(&self) -> bool {
@@ -111,7 +97,7 @@ impl Rows {
     }
 
     fn prelude(&self) -> Vec<&'static str> {
-        prelude(self.dtype)
+        self.dtype.prelude()
     }
 
     /// The accessors of a tensor of rows, aligned and not.
@@ -125,21 +111,21 @@ impl Rows {
 }
 
 /// The accessors of a parameter, aligned and not.
-fn parameter(dtype: DType) -> [&'static str; 2] {
-    match dtype {
-        DType::F32 => ["quads_f32_in", "values_f32_in"],
-        _ => ["quads_half_in", "values_half_in"],
-    }
+fn parameter(dtype: DType) -> Result<[&'static str; 2], Reason> {
+    Ok(match ShaderType::of(dtype)? {
+        ShaderType::F32 => ["quads_f32_in", "values_f32_in"],
+        ShaderType::F16 | ShaderType::BF16 => ["quads_half_in", "values_half_in"],
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::{BackwardFields, ForwardFields, RowNorm, Valid};
-    use super::backward::{LONGEST_CHAIN, parameter_chain};
+    use super::backward::{LONGEST_CHAIN, Shared, parameter_chain};
     use super::forward::RESIDENT_HALF;
     use super::*;
+    use crate::backend::wgpu::Variants;
     use crate::backend::wgpu::team::{Reduce, Team};
-    use crate::backend::wgpu::{Props, Variants};
     use crate::options::WorkspaceReq;
 
     fn variant_props(width: Option<u32>) -> Props {
@@ -164,8 +150,7 @@ mod tests {
 
     #[test]
     fn a_row_stays_on_chip_while_it_fits() {
-        let launches =
-            |dims: &[u64], width| forward_work(&forward(dims), &variant_props(width)).unwrap().choice().launches;
+        let launches = |dims: &[u64], width| forward_work(&forward(dims), &variant_props(width)).unwrap().steps.len();
         assert_eq!(launches(&[1000, 32768], Some(32)), 1);
         assert_eq!(launches(&[1000, 32769], Some(32)), 2);
         assert_eq!(launches(&[10, 32768], Some(32)), 2);
@@ -188,12 +173,12 @@ mod tests {
     fn the_workspace_holds_the_moments_and_the_sums_exactly() {
         let props = variant_props(Some(32));
         let split = forward_work(&forward(&[256, 262_144]), &props).unwrap();
-        assert_eq!((split.choice().launches, split.workspace_bytes), (2, 256 * 43 * 16));
+        assert_eq!((split.steps.len(), split.workspace_bytes), (2, 256 * 43 * 16));
         let work = backward_work(&backward(&[16384, 4096]), &props).unwrap();
-        let partials = u64::from(work.tuning[6]);
+        let partials = u64::from(work.choice.partials);
         assert_eq!(work.workspace_bytes, partials * 2 * 4096 * 4);
         let plain = Valid::new(RowNorm::Rms.backward(), BackwardFields::plain(desc(&[64, 64]), 1)).unwrap();
-        assert_eq!(backward_work(&plain, &props).unwrap().choice().workspace, WorkspaceReq::NONE);
+        assert_eq!(backward_work(&plain, &props).unwrap().workspace(), WorkspaceReq::NONE);
     }
 
     #[test]
@@ -201,7 +186,7 @@ mod tests {
         let work = |dims: &[u64]| backward_work(&backward(dims), &variant_props(Some(32))).unwrap();
         for (dims, sum_slices) in [([1024, 65_536], 4), ([256, 262_144], 16), ([100, 65_536], 16)] {
             let work = work(&dims);
-            let [slices, _, _, partials] = work.tuning[3..7] else { unreachable!() };
+            let Shared { slices, partials, .. } = work.choice;
             assert!(slices * partials <= 132 * 8, "{dims:?}");
             let parameters = u64::from(partials) * 2 * dims[1] * 4;
             assert_eq!(work.workspace_bytes - parameters, 16 * dims[0] * sum_slices, "{dims:?}");
@@ -210,8 +195,7 @@ mod tests {
 
     #[test]
     fn few_rows_take_the_parameters_in_the_dispatch_of_dx() {
-        let launches =
-            |dims: &[u64]| backward_work(&backward(dims), &variant_props(Some(32))).unwrap().choice().launches;
+        let launches = |dims: &[u64]| backward_work(&backward(dims), &variant_props(Some(32))).unwrap().steps.len();
         assert_eq!(launches(&[64, 4096]), 1);
         assert_eq!(launches(&[64, 512]), 1);
         assert_eq!(launches(&[500, 4096]), 2);
@@ -233,7 +217,7 @@ mod tests {
             (256, 262_144),
         ] {
             let work = backward_work(&backward(&[rows, cols]), &variant_props(Some(32))).unwrap();
-            let [workgroup, threads, _, _, rounds, blocks, partials] = work.tuning[..7] else { unreachable!() };
+            let Shared { workgroup, threads, rounds, blocks, partials, .. } = work.choice;
             let teams = if workgroup == threads { 0 } else { workgroup / threads / 2 + 1 };
             let chain = u64::from(rounds + teams + (blocks - 1)) + parameter_chain(partials.into());
             assert!(chain <= LONGEST_CHAIN, "{rows}x{cols}: {chain}");

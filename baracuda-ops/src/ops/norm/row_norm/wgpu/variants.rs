@@ -2,9 +2,9 @@
 
 use super::super::{ForwardFields, Gradients, RowNorm, Valid};
 use super::{backward_work, forward_work};
-use crate::backend::wgpu::{Props, Variants, Work};
+use crate::backend::wgpu::{Props, Variants};
 use crate::dtype::DType;
-use crate::error::{Reason, Result};
+use crate::error::Result;
 use crate::tensor::TensorDesc;
 
 /// Rows of each kind: many, few, and so few that long ones are split.
@@ -73,16 +73,11 @@ impl Options {
 
     /// Adds the shaders of a forward and its backward, if there are such.
     fn add(&self, variants: &mut Variants, kind: RowNorm, dtype: DType, rows: u64, cols: u64, props: &Props) {
-        let mut add = |work: Result<Work, Reason>| {
-            for step in work.into_iter().flat_map(|work| work.steps) {
-                let name = format!("{kind:?} norm of {dtype} {rows} x {cols}, {self:?}");
-                variants.add(&name, &step, props);
-            }
-        };
+        let name = format!("{kind:?} norm of {dtype} {rows} x {cols}, {self:?}");
         let Ok(forward) = self.forward(kind, dtype, rows, cols) else { return };
-        add(forward_work(&forward, props));
+        variants.add_work(&name, forward_work(&forward, props), props);
         let Ok(backward) = forward.backward(self.wanted) else { return };
-        add(backward_work(&backward, props));
+        variants.add_work(&name, backward_work(&backward, props), props);
     }
 
     fn forward(&self, kind: RowNorm, dtype: DType, rows: u64, cols: u64) -> Result<Valid<ForwardFields>> {

@@ -3,6 +3,8 @@
 //! The tables were measured on an H200 (132 multiprocessors, CUDA 13.0) over rows of 128 to 262144 columns. The fields of a
 //! choice are those of `bops_row_norm_choice` in `csrc/bops.h`.
 
+use baracuda_ops_sys as sys;
+
 mod backward;
 mod forward;
 #[cfg(test)]
@@ -82,6 +84,27 @@ impl Tuned {
             self.late_blocks,
             self.partial_rows,
         ]
+    }
+}
+
+impl Tuned {
+    pub(super) fn c(&self) -> sys::bops_row_norm_choice {
+        sys::bops_row_norm_choice {
+            variant: self.variant,
+            vec_bytes: self.vec_bytes,
+            vectors: self.vectors,
+            threads: self.threads,
+            threads_per_row: self.threads_per_row,
+            cluster: self.cluster,
+            stages: self.stages,
+            grid: self.grid,
+            flush_rows: self.flush_rows,
+            flushes: self.flushes,
+            chunks: self.chunks,
+            overlaps: self.overlaps,
+            late_blocks: self.late_blocks,
+            partial_rows: self.partial_rows.into(),
+        }
     }
 }
 
