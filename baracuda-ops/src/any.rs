@@ -49,11 +49,19 @@ pub struct OpEntry {
     /// Names of all its operands.
     pub operands: &'static [&'static str],
     parse: fn(&str) -> Result<AnyDescriptor>,
+    #[cfg(test)]
+    pub(crate) table: &'static [crate::operands::OperandEntry],
 }
 
 impl OpEntry {
     const fn of<D: Descriptor>() -> Self {
-        Self { name: D::NAME, operands: D::OPERANDS, parse: parse::<D> }
+        Self {
+            name: D::NAME,
+            operands: D::OPERANDS,
+            parse: parse::<D>,
+            #[cfg(test)]
+            table: D::TABLE,
+        }
     }
 }
 

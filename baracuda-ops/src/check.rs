@@ -8,6 +8,7 @@ use crate::backend::{Backend, Device, Located, Location};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::{Buffer, MAX_SLOTS, Memory, Operands, Place, View, Workspace};
+use crate::operands::OperandEntry;
 use crate::options::WorkspaceReq;
 use crate::plan::{Access, Descriptor, Slot};
 
@@ -17,12 +18,12 @@ pub(crate) const WORKSPACE: &str = "workspace";
 /// What a plan demands of its operands.
 pub(crate) struct Contract {
     pub(crate) op: &'static str,
-    pub(crate) names: &'static [&'static str],
+    pub(crate) table: &'static [OperandEntry],
     pub(crate) device: Device,
     pub(crate) workspace: WorkspaceReq,
-    /// In the order of their positions.
+    /// In the order of the table.
     pub(crate) expected: Box<[Expected]>,
-    /// A bit for each declared position.
+    /// A bit for the index of each slot.
     declared: u32,
 }
 
@@ -31,11 +32,11 @@ impl Contract {
         let slots = descriptor.slots();
         Self {
             op: D::NAME,
-            names: D::OPERANDS,
+            table: D::TABLE,
             device: device.clone(),
             workspace,
-            expected: slots.iter().enumerate().map(|(i, slot)| Expected::new(slot, &slots[..i], device)).collect(),
-            declared: positions(slots.iter()),
+            expected: (0..slots.len()).map(|i| Expected::new(slots, i, device)).collect(),
+            declared: indices(slots.iter()),
         }
     }
 
@@ -45,9 +46,9 @@ impl Contract {
     }
 }
 
-/// A bit for the position of each slot.
-fn positions<'s>(slots: impl Iterator<Item = &'s Slot>) -> u32 {
-    slots.fold(0, |bits, slot| bits | 1 << slot.position)
+/// A bit for the index of each slot.
+fn indices<'s>(slots: impl Iterator<Item = &'s Slot>) -> u32 {
+    slots.fold(0, |bits, slot| bits | 1 << slot.index)
 }
 
 /// What a run expects of one operand: a slot's facts, packed closely since every run reads them all.
@@ -56,9 +57,10 @@ pub(crate) struct Expected {
     name: &'static str,
     span_bytes: u64,
     align: u64,
-    /// A bit for each earlier position whose operand it must not overlap: of two that are only read, neither minds the other.
+    /// A bit for the index of each earlier slot whose operand it must not overlap: of two that are only read, neither minds the other.
     rivals: u16,
-    position: u8,
+    index: u8,
+    /// The index of its partner in place.
     in_place: Option<u8>,
     is_written: bool,
     dtype: DType,
@@ -69,8 +71,10 @@ impl Expected {
         clippy::cast_possible_truncation,
         reason = "positions are below MAX_SLOTS, and bits of them below 2^MAX_SLOTS"
     )]
-    fn new(slot: &Slot, earlier: &[Slot], device: &Device) -> Self {
+    fn new(slots: &[Slot], at: usize, device: &Device) -> Self {
         const { assert!(MAX_SLOTS <= u16::BITS as usize) };
+        let (slot, earlier) = (&slots[at], &slots[..at]);
+        let partner = slots.iter().find(|other| slot.in_place == Some(other.position));
         let is_written = |slot: &Slot| slot.access != Access::In;
         let align = match device.backend() {
             Backend::Cpu => slot.desc.dtype().size_bytes(),
@@ -81,17 +85,17 @@ impl Expected {
             name: slot.name,
             span_bytes: slot.span_bytes,
             align,
-            rivals: positions(earlier.iter().filter(|other| is_written(slot) || is_written(other))) as u16,
-            position: slot.position as u8,
-            in_place: slot.in_place.map(|partner| partner as u8),
+            rivals: indices(earlier.iter().filter(|other| is_written(slot) || is_written(other))) as u16,
+            index: slot.index as u8,
+            in_place: partner.map(|partner| partner.index as u8),
             is_written: is_written(slot),
             dtype: slot.desc.dtype(),
         }
     }
 
-    /// The operand's position.
+    /// The operand's index.
     pub(crate) fn at(&self) -> usize {
-        usize::from(self.position)
+        usize::from(self.index)
     }
 }
 
@@ -134,11 +138,11 @@ pub(crate) fn check<'a>(
     }
     let unexpected = operands.present & !plan.declared;
     if unexpected != 0 {
-        let operand = plan.names.get(unexpected.trailing_zeros() as usize).copied().unwrap_or_default();
+        let operand = plan.table.get(unexpected.trailing_zeros() as usize).map_or("", |row| row.name);
         return Err(Error::UnexpectedOperand { op, operand });
     }
     if in_place != 0 {
-        for expected in plan.expected.iter().filter(|expected| in_place & (1 << expected.position) != 0) {
+        for expected in plan.expected.iter().filter(|expected| in_place & (1 << expected.index) != 0) {
             located.operands[expected.at()] = located.operands[in_place_partner(plan, expected, in_place)?];
         }
     }
@@ -233,7 +237,7 @@ fn resolve<'a>(
     Ok(())
 }
 
-/// The position of the partner whose memory an in-place operand shares; `in_place` marks the operands that are.
+/// The index of the partner whose memory an in-place operand shares; `in_place` marks the operands that are.
 #[cold]
 fn in_place_partner(plan: &Contract, expected: &Expected, in_place: u32) -> Result<usize> {
     let refuse = |detail| Err(Error::NotInPlace { op: plan.op, operand: expected.name, detail });
@@ -258,7 +262,7 @@ fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
                 let is_partner = b.in_place.is_some_and(|partner| usize::from(partner) == at);
                 if !(is_partner && (range.start, range.end) == (other.start, other.end)) {
                     let detail = if is_partner { "; in place, both must be the identical range" } else { "" };
-                    return Err(Error::Overlap { op: plan.op, a: plan.names[at], b: b.name, detail });
+                    return Err(Error::Overlap { op: plan.op, a: plan.table[at].name, b: b.name, detail });
                 }
             }
         }

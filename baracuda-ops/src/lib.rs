@@ -21,6 +21,7 @@ mod error;
 mod json;
 mod memory;
 mod narrow;
+mod operands;
 pub mod ops;
 mod options;
 mod plan;

@@ -269,11 +269,11 @@ impl<'a> From<MemMut<'a>> for Operand<'a> {
     }
 }
 
-/// The operands of a run, at their fixed positions among the op's names.
+/// The operands of a run, at the indices of their rows in the family's table.
 #[derive(Debug)]
 pub struct Operands<'a> {
     pub(crate) views: [Option<View<'a>>; MAX_SLOTS],
-    /// A bit for each position that has one.
+    /// A bit for each index that has one.
     pub(crate) present: u32,
 }
 
@@ -284,24 +284,11 @@ impl<'a> Operands<'a> {
         Self { views: [None; MAX_SLOTS], present: 0 }
     }
 
-    /// Operands from the front of an op's list of names; `None` where one is absent.
+    /// Adds the operand of a row of the family's table.
     #[inline]
-    pub(crate) fn new<const N: usize>(operands: [Option<View<'a>>; N]) -> Self {
-        const { assert!(N <= MAX_SLOTS) };
-        let mut all = Self::none();
-        for (at, operand) in operands.iter().enumerate() {
-            if let Some(view) = operand {
-                all.put(at, *view);
-            }
-        }
-        all
-    }
-
-    /// Adds the operand at a position.
-    #[inline]
-    pub(crate) fn put(&mut self, at: usize, view: View<'a>) {
-        self.views[at] = Some(view);
-        self.present |= 1 << at;
+    pub(crate) fn put(&mut self, index: usize, view: View<'a>) {
+        self.views[index] = Some(view);
+        self.present |= 1 << index;
     }
 }
 

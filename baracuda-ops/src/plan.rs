@@ -12,6 +12,7 @@ use crate::backend::{Backend, Device, DeviceProps, Located, Queue, QueueKind, cp
 use crate::check::{Contract, WORKSPACE, check};
 use crate::error::{Error, Reason, Rejection, Result};
 use crate::memory::{Operand, Operands, Place, View, Workspace};
+use crate::operands::OperandEntry;
 use crate::ops::norm::Gradients;
 use crate::options::{Determinism, Math, PlanInfo, PlanOptions, WorkspaceReq};
 use crate::tensor::TensorDesc;
@@ -53,11 +54,14 @@ pub struct Slot {
     pub span_bytes: u64,
     /// The position of the operand that may lie at the identical range; it has the identical `desc`.
     pub in_place: Option<usize>,
+    /// That of its row in the family's table, where a run finds it.
+    #[serde(skip)]
+    pub(crate) index: usize,
 }
 
 /// The operands of one op, as a named struct, which any thread may pass to a run.
 pub trait Args<'a>: Send + sealed::Sealed {
-    /// The operands at their fixed positions.
+    /// The operands at the indices of their rows.
     #[doc(hidden)]
     fn flatten(self) -> Operands<'a>;
 }
@@ -75,6 +79,9 @@ pub trait Descriptor:
     const NAME: &'static str;
     /// Names of all operands, in the order of their positions.
     const OPERANDS: &'static [&'static str];
+    /// The family's table, which has those operands among others.
+    #[doc(hidden)]
+    const TABLE: &'static [OperandEntry];
     /// The operands of a run.
     type Args<'a>: Args<'a>;
     /// The operands that this descriptor declares, in the order of their positions.
@@ -559,7 +566,7 @@ impl AnyPlan {
         Core::bind(&self.0, &arranged, &workspace)
     }
 
-    /// Puts operands in slot order at their positions; `arranged` holds none yet.
+    /// Puts operands in slot order at their indices; `arranged` holds none yet.
     #[inline]
     fn arrange<'a>(&self, operands: &[Operand<'a>], arranged: &mut Operands<'a>) -> Result<()> {
         let Contract { op, expected, .. } = &self.0.contract;
@@ -691,7 +698,7 @@ impl Core {
         check(&this.contract, operands, workspace, &mut located)?;
         let (op, scratch) = (this.info.op, this.contract.scratch(workspace));
         let named =
-            operands.views.iter().enumerate().filter_map(|(i, v)| v.as_ref().map(|v| (this.contract.names[i], v)));
+            operands.views.iter().enumerate().filter_map(|(i, v)| v.as_ref().map(|v| (this.contract.table[i].name, v)));
         for (operand, view) in named.chain(scratch.map(|v| (WORKSPACE, v))) {
             match view {
                 View { place: Place::Host(_), .. } => {

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::{Error, Result};
 use crate::json;
+use crate::operands::{OperandEntry, index_of};
 use crate::plan::{Access, Slot};
 use crate::tensor::TensorDesc;
 
@@ -78,29 +79,55 @@ impl Hash for Slots {
 }
 
 impl Slots {
+    /// The slot of a row of the family's table, if declared.
+    pub(crate) fn at(&self, index: usize) -> Option<&Slot> {
+        self.0.iter().find(|slot| slot.index == index)
+    }
+
     /// The slot with a name, if declared.
     pub(crate) fn named(&self, name: &str) -> Option<&Slot> {
         self.0.iter().find(|slot| slot.name == name)
+    }
+
+    /// The slots of those rows that are declared, in the order given.
+    pub(crate) fn all_at(&self, indices: &[usize]) -> impl Iterator<Item = &Slot> {
+        indices.iter().filter_map(|&index| self.at(index))
     }
 }
 
 /// Collects the slots of one descriptor.
 pub(crate) struct SlotsBuilder<'l> {
     op: &'static str,
+    table: &'static [OperandEntry],
     names: &'static [&'static str],
     layouts: &'l mut Layouts,
     slots: Vec<Slot>,
+    /// Pairs of indices that may lie at the identical range.
+    partners: Vec<[usize; 2]>,
 }
 
 impl<'l> SlotsBuilder<'l> {
-    /// For the op `op` with operands `names`. A layout that says what the default says is dropped from `layouts`, so that equal
-    /// requests compare equal.
-    pub(crate) fn new(op: &'static str, names: &'static [&'static str], layouts: &'l mut Layouts) -> Self {
-        Self { op, names, layouts, slots: Vec::with_capacity(names.len()) }
+    /// For the op `op` with the operands `names` of a table. A layout that says what the default says is dropped from `layouts`, so that
+    /// equal requests compare equal.
+    pub(crate) fn new(
+        op: &'static str,
+        table: &'static [OperandEntry],
+        names: &'static [&'static str],
+        layouts: &'l mut Layouts,
+    ) -> Self {
+        let partner = |(index, row): (usize, &OperandEntry)| row.in_place.map(|name| [index, index_of(table, name)]);
+        let partners = table.iter().enumerate().filter_map(partner).collect();
+        Self { op, table, names, layouts, slots: Vec::with_capacity(names.len()), partners }
     }
 
-    /// Declares an operand, with its default layout or the caller's.
-    pub(crate) fn declare(&mut self, name: &'static str, access: Access, default: TensorDesc) -> Result<TensorDesc> {
+    /// Declares the operand of a row of the table, with its default layout or the caller's.
+    pub(crate) fn declare(&mut self, index: usize, default: TensorDesc) -> Result<TensorDesc> {
+        self.declare_as(self.table[index].access, index, default)
+    }
+
+    /// As [`declare`](Self::declare), with an access that follows from a field.
+    pub(crate) fn declare_as(&mut self, access: Access, index: usize, default: TensorDesc) -> Result<TensorDesc> {
+        let name = self.table[index].name;
         let desc = match self.layouts.get(name) {
             Some(desc) if *desc == default => {
                 self.layouts.remove(name);
@@ -127,30 +154,35 @@ impl<'l> SlotsBuilder<'l> {
         }
         let position = self.names.iter().position(|&n| n == name);
         let position = position.ok_or_else(|| self.invalid(name, "an operand of this op".into()))?;
-        let at = self.slots.partition_point(|slot| slot.position < position);
+        let at = self.slots.partition_point(|slot| slot.index < index);
         let span_bytes = desc.span_bytes();
-        self.slots.insert(at, Slot { name, position, access, desc, span_bytes, in_place: None });
+        self.slots.insert(at, Slot { name, position, access, desc, span_bytes, in_place: None, index });
         Ok(desc)
     }
 
-    /// Lets two operands lie at the identical range, if both are declared with the identical layout.
-    pub(crate) fn in_place(&mut self, a: &str, b: &str) {
-        let find = |name| self.slots.iter().position(|slot| slot.name == name);
-        let (Some(a), Some(b)) = (find(a), find(b)) else { return };
-        if self.slots[a].desc == self.slots[b].desc {
-            self.slots[a].in_place = Some(self.slots[b].position);
-            self.slots[b].in_place = Some(self.slots[a].position);
-        }
+    /// Lets `b` lie at the range of `a`, in place of the partner that the table names.
+    pub(crate) fn in_place_instead(&mut self, a: usize, b: usize) {
+        self.partners.retain(|pair| !pair.contains(&b));
+        self.partners.push([a, b]);
     }
 
     /// The slots, once every layout has found its operand.
-    pub(crate) fn finish(self) -> Result<Slots> {
+    pub(crate) fn finish(mut self) -> Result<Slots> {
         let is_declared = |name: &str| self.slots.iter().any(|slot| slot.name == name);
         if let Some(name) = self.layouts.keys().find(|name| !is_declared(name)) {
             let declared: Vec<&str> = self.slots.iter().map(|slot| slot.name).collect();
             return Err(
                 self.invalid("layouts", format!("{name} is not declared; declared are {}", declared.join(", ")))
             );
+        }
+        for pair in &self.partners {
+            let [Some(a), Some(b)] = pair.map(|index| self.slots.iter().position(|slot| slot.index == index)) else {
+                continue;
+            };
+            if self.slots[a].desc == self.slots[b].desc {
+                self.slots[a].in_place = Some(self.slots[b].position);
+                self.slots[b].in_place = Some(self.slots[a].position);
+            }
         }
         Ok(Slots(self.slots.into()))
     }

@@ -566,7 +566,7 @@ impl Location<'_> {
     }
 }
 
-/// The checked operands at their fixed positions, and the workspace.
+/// The checked operands at the indices of their rows, and the workspace.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Located<'a> {
     pub(crate) operands: [Location<'a>; MAX_SLOTS],

@@ -2,10 +2,12 @@
 
 pub mod activation;
 mod fields;
+mod lines;
 pub mod norm;
 pub mod pointwise;
 mod rows;
 pub mod softmax;
+mod valid;
 
 /// Every shader that a plan can ask for, with what it is for, made without a device: for checks of the text. Each family adds its own.
 #[cfg(feature = "wgpu")]

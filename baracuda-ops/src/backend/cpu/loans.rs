@@ -64,8 +64,8 @@ impl Wishes {
             }
         };
         for slot in slots {
-            if let Some(view) = &operands.views[slot.position] {
-                add(view, slot.name, &located.operands[slot.position], slot.access != Access::In);
+            if let Some(view) = &operands.views[slot.index] {
+                add(view, slot.name, &located.operands[slot.index], slot.access != Access::In);
             }
         }
         if let Some(view) = scratch {

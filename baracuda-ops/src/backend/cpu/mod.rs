@@ -108,10 +108,10 @@ impl<'a> Operands<'a> {
         Self { addresses: located.operands.map(|location| location.address()), slots }
     }
 
-    /// The operand at a position, if it is declared and not empty.
-    pub(crate) fn get(&self, position: usize) -> Option<Tensor<'a>> {
-        let slot = self.slots.iter().find(|slot| slot.position == position)?;
-        let start = NonNull::new(self.addresses[position] as *mut u8)?;
+    /// The operand of a row of the family's table, if it is declared and not empty.
+    pub(crate) fn get(&self, index: usize) -> Option<Tensor<'a>> {
+        let slot = self.slots.iter().find(|slot| slot.index == index)?;
+        let start = NonNull::new(self.addresses[index] as *mut u8)?;
         Some(Tensor {
             start,
             desc: &slot.desc,

@@ -21,7 +21,7 @@ const CHUNK_WORDS: u32 = 4;
 /// Where a binding's bytes lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In the operand at a position.
+    /// In the operand of a row of the family's table.
     Operand(usize),
     /// In a range of the workspace, which starts at a multiple of [`Props::workspace_align`].
     Workspace { offset: u64, bytes: u64 },
@@ -288,7 +288,7 @@ impl<'a> Resolved<'a> {
         let align = props.workspace_align();
         for (i, binding) in self.step.bindings.iter().enumerate() {
             let (location, skipped, part) = match binding.place {
-                Place::Operand(position) => (&located.operands[position], 0, None),
+                Place::Operand(index) => (&located.operands[index], 0, None),
                 Place::Workspace { offset, bytes } => (&located.workspace, offset, Some(bytes)),
             };
             let Location { buffer: Some(buffer), start: offset, end, .. } = *location else { return false };
@@ -314,7 +314,7 @@ impl<'a> Resolved<'a> {
     /// The operand of a binding, for errors.
     fn operand(&self, binding: usize, plan: &Contract) -> &'static str {
         match self.step.bindings[binding].place {
-            Place::Operand(position) => plan.names[position],
+            Place::Operand(index) => plan.table[index].name,
             Place::Workspace { .. } => WORKSPACE,
         }
     }

@@ -172,10 +172,10 @@ pub(crate) struct Binder<'s> {
 }
 
 impl Binder<'_> {
-    /// An operand at its position, if declared and not empty.
+    /// An operand at its index, if declared and not empty.
     pub(crate) fn operand(&self, name: &'static str, accessors: [&'static str; 2], absent: &'static str) -> Binding {
         match self.slots.iter().find(|slot| slot.name == name && !slot.desc.is_empty()) {
-            Some(slot) => Binding { name, place: Some(Place::Operand(slot.position)), accessors },
+            Some(slot) => Binding { name, place: Some(Place::Operand(slot.index)), accessors },
             None => Binding::absent(name, absent),
         }
     }

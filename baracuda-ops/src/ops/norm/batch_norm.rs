@@ -58,17 +58,16 @@
 use serde::{Deserialize, Serialize};
 
 use super::Gradients;
-use super::channel_norm::{self, Backward, BackwardFields, ChannelNorm, Forward, ForwardFields, Valid};
-use crate::any::AnyDescriptor;
+use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::json::{self, Object};
-use crate::memory::{Mem, MemMut, Operands};
+use crate::json::Object;
+use crate::memory::{Mem, MemMut};
+use crate::operands::args;
 use crate::ops::activation::Activation;
-use crate::plan::{Args, Descriptor, Kernel, Plan, Slot, sealed};
+use crate::ops::fields::real;
+use crate::ops::valid::{Described, Valid, descriptor};
 use crate::tensor::TensorDesc;
-
-const KIND: ChannelNorm = ChannelNorm::Batch;
 
 /// BatchNorm of a tensor `[N, C, spatial..]`. See the [formulas and operands](self).
 ///
@@ -97,7 +96,7 @@ impl BatchNormDescriptor {
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5, or if it has one element in a channel:
     /// for inference there is [`inference`](Self::inference).
     pub fn new(x: TensorDesc) -> Result<Self> {
-        Valid::<ForwardFields>::plain(KIND, x, None).map(Self)
+        Valid::new(Self::OP, ForwardFields::plain(x, None)).map(Self)
     }
 
     /// As [`new`](Self::new), with the running statistics in place of those of x, which may have one element.
@@ -105,7 +104,7 @@ impl BatchNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5.
     pub fn inference(x: TensorDesc) -> Result<Self> {
-        Valid::<ForwardFields>::inference(KIND, x).map(Self)
+        Valid::new(Self::OP, ForwardFields::inference(x)).map(Self)
     }
 
     /// Multiplies by a weight of the given type, one number a channel.
@@ -129,8 +128,7 @@ impl BatchNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is not above 0, or not in the range of f32 (of f64 for f64 operands).
     pub fn eps(self, eps: f64) -> Result<Self> {
-        let eps = self.0.real("eps", eps)?;
-        self.0.with(|f| f.eps = eps).map(Self)
+        self.0.real("eps", eps, |f, eps| f.eps = eps).map(Self)
     }
 
     /// Applies a function before the result is rounded.
@@ -154,8 +152,7 @@ impl BatchNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] outside 0 to 1, in inference or in cumulative mode.
     pub fn momentum(self, momentum: f64) -> Result<Self> {
-        let momentum = self.0.real("momentum", momentum)?;
-        self.0.with(|f| f.momentum = Some(momentum)).map(Self)
+        self.0.real("momentum", momentum, |f, momentum| f.momentum = Some(momentum)).map(Self)
     }
 
     /// Updates running statistics that are the mean over all batches, and counts these in `num_batches`.
@@ -213,7 +210,7 @@ impl BatchNormBackwardDescriptor {
     /// # Errors
     /// As [`BatchNormDescriptor::new`].
     pub fn new(x: TensorDesc) -> Result<Self> {
-        Valid::<BackwardFields>::plain(KIND, x, None).map(Self)
+        Valid::new(Self::OP, BackwardFields::plain(x, None)).map(Self)
     }
 
     /// As [`new`](Self::new), with the running statistics and the eps of forward.
@@ -221,7 +218,8 @@ impl BatchNormBackwardDescriptor {
     /// # Errors
     /// As [`BatchNormDescriptor::inference`] and [`BatchNormDescriptor::eps`].
     pub fn inference(x: TensorDesc, eps: f64) -> Result<Self> {
-        Valid::<BackwardFields>::inference(KIND, x, eps).map(Self)
+        let eps = Some(real(Self::OP.name, "eps", eps)?);
+        Valid::new(Self::OP, BackwardFields { inference: true, eps, ..BackwardFields::plain(x, None) }).map(Self)
     }
 
     /// Forward had a weight of the given type; `gradient` asks for its gradient.
@@ -275,345 +273,90 @@ impl BatchNormBackwardDescriptor {
     }
 }
 
-/// Running statistics: written in training, read in inference.
-#[derive(Debug)]
-enum Running<'a> {
-    Read(Mem<'a>, Mem<'a>),
-    Updated(MemMut<'a>, MemMut<'a>),
-}
-
-/// Operands of [`BatchNormDescriptor`]; their shapes and types are in the [tables](self).
-///
-/// ```
-/// use baracuda_ops::{BatchNormArgs, BatchNormDescriptor, DType, Device, Plan, PlanOptions, TensorDesc, Workspace};
-/// let device = Device::cpu();
-/// let x = TensorDesc::contiguous(DType::F32, &[2, 3, 4])?;
-/// let plan = Plan::new(&device, BatchNormDescriptor::new(x)?.momentum(0.1)?, &PlanOptions::default())?;
-/// let (input, mut output) = (vec![1f32; 24], vec![0f32; 24]);
-/// let (mut running_mean, mut running_var) = (vec![0f32; 3], vec![1f32; 3]);
-/// let args = BatchNormArgs::new(&input, &mut output).running(&mut running_mean, &mut running_var);
-/// plan.run(&mut device.queue(), args, Workspace::none())?;
-/// assert_eq!((running_mean, running_var), (vec![0.1; 3], vec![0.9; 3]));
-/// # Ok::<(), baracuda_ops::Error>(())
-/// ```
-#[non_exhaustive]
-#[derive(Debug)]
-pub struct BatchNormArgs<'a> {
-    /// Input.
-    pub x: Mem<'a>,
-    /// Output.
-    pub y: MemMut<'a>,
-    /// Added before the activation, if declared.
-    pub residual: Option<Mem<'a>>,
-    /// Scale, if declared.
-    pub weight: Option<Mem<'a>>,
-    /// Shift, if declared.
-    pub bias: Option<Mem<'a>>,
-    /// Number of batches that the running statistics hold, if declared.
-    pub num_batches: Option<MemMut<'a>>,
-    /// Mean of each channel, if declared.
-    pub mean: Option<MemMut<'a>>,
-    /// 1 / sqrt(var + eps), likewise.
-    pub rstd: Option<MemMut<'a>>,
-    running: Option<Running<'a>>,
+args! {
+    /// Operands of [`BatchNormDescriptor`]; their shapes and types are in the [tables](self).
+    ///
+    /// ```
+    /// use baracuda_ops::{BatchNormArgs, BatchNormDescriptor, DType, Device, Plan, PlanOptions, TensorDesc, Workspace};
+    /// let device = Device::cpu();
+    /// let x = TensorDesc::contiguous(DType::F32, &[2, 3, 4])?;
+    /// let plan = Plan::new(&device, BatchNormDescriptor::new(x)?.momentum(0.1)?, &PlanOptions::default())?;
+    /// let (input, mut output) = (vec![1f32; 24], vec![0f32; 24]);
+    /// let (mut running_mean, mut running_var) = (vec![0f32; 3], vec![1f32; 3]);
+    /// let args = BatchNormArgs::new(&input, &mut output).running(&mut running_mean, &mut running_var);
+    /// plan.run(&mut device.queue(), args, Workspace::none())?;
+    /// assert_eq!((running_mean, running_var), (vec![0.1; 3], vec![0.9; 3]));
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    BatchNormArgs of forward {
+        /// The operands that every forward has.
+        new(x, y) private(running_mean, running_var);
+        /// The residual.
+        residual(residual);
+        /// The weight.
+        weight(weight);
+        /// The bias.
+        bias(bias);
+        /// The number of batches so far, which becomes one more.
+        num_batches(num_batches);
+        /// Where mean and rstd go.
+        stats(mean = "Mean of each channel, if declared.", rstd);
+    }
 }
 
 impl<'a> BatchNormArgs<'a> {
-    /// The operands that every forward has.
-    pub fn new(x: impl Into<Mem<'a>>, y: impl Into<MemMut<'a>>) -> Self {
-        let (x, y) = (x.into(), y.into());
-        Self {
-            x,
-            y,
-            residual: None,
-            weight: None,
-            bias: None,
-            num_batches: None,
-            mean: None,
-            rstd: None,
-            running: None,
-        }
-    }
-
-    /// The residual.
-    pub fn residual(self, residual: impl Into<Mem<'a>>) -> Self {
-        Self { residual: Some(residual.into()), ..self }
-    }
-
-    /// The weight.
-    pub fn weight(self, weight: impl Into<Mem<'a>>) -> Self {
-        Self { weight: Some(weight.into()), ..self }
-    }
-
-    /// The bias.
-    pub fn bias(self, bias: impl Into<Mem<'a>>) -> Self {
-        Self { bias: Some(bias.into()), ..self }
-    }
-
     /// The running mean and variance that training updates.
     pub fn running(self, mean: impl Into<MemMut<'a>>, var: impl Into<MemMut<'a>>) -> Self {
-        Self { running: Some(Running::Updated(mean.into(), var.into())), ..self }
+        let (mean, var): (MemMut<'a>, MemMut<'a>) = (mean.into(), var.into());
+        Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
     }
 
     /// The running mean and variance that inference reads.
     pub fn inference(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
-        Self { running: Some(Running::Read(mean.into(), var.into())), ..self }
-    }
-
-    /// The number of batches so far, which becomes one more.
-    pub fn num_batches(self, num_batches: impl Into<MemMut<'a>>) -> Self {
-        Self { num_batches: Some(num_batches.into()), ..self }
-    }
-
-    /// Where mean and rstd go.
-    pub fn stats(self, mean: impl Into<MemMut<'a>>, rstd: impl Into<MemMut<'a>>) -> Self {
-        Self { mean: Some(mean.into()), rstd: Some(rstd.into()), ..self }
-    }
-}
-
-/// Operands of [`BatchNormBackwardDescriptor`]; their shapes and types are in the [tables](self).
-#[non_exhaustive]
-#[derive(Debug)]
-pub struct BatchNormBackwardArgs<'a> {
-    /// Gradient of y.
-    pub dy: Mem<'a>,
-    /// Forward's input.
-    pub x: Mem<'a>,
-    /// Forward's residual, if declared.
-    pub residual: Option<Mem<'a>>,
-    /// Forward's output, if declared.
-    pub y: Option<Mem<'a>>,
-    /// Scale, if declared.
-    pub weight: Option<Mem<'a>>,
-    /// Shift, if declared.
-    pub bias: Option<Mem<'a>>,
-    /// Mean that forward wrote, if declared.
-    pub mean: Option<Mem<'a>>,
-    /// rstd that forward wrote, if declared.
-    pub rstd: Option<Mem<'a>>,
-    /// Running mean that forward read, if declared.
-    pub running_mean: Option<Mem<'a>>,
-    /// Running variance that forward read, if declared.
-    pub running_var: Option<Mem<'a>>,
-    /// Gradient of x, if declared.
-    pub dx: Option<MemMut<'a>>,
-    /// Gradient of the residual, if declared.
-    pub dresidual: Option<MemMut<'a>>,
-    /// Gradient of weight, if declared.
-    pub dweight: Option<MemMut<'a>>,
-    /// Gradient of bias, if declared.
-    pub dbias: Option<MemMut<'a>>,
-}
-
-impl<'a> BatchNormBackwardArgs<'a> {
-    /// The operands that every backward has.
-    pub fn new(dy: impl Into<Mem<'a>>, x: impl Into<Mem<'a>>) -> Self {
-        Self {
-            dy: dy.into(),
-            x: x.into(),
-            residual: None,
-            y: None,
-            weight: None,
-            bias: None,
-            mean: None,
-            rstd: None,
-            running_mean: None,
-            running_var: None,
-            dx: None,
-            dresidual: None,
-            dweight: None,
-            dbias: None,
-        }
-    }
-
-    /// Mean and rstd that forward wrote.
-    pub fn stats(self, mean: impl Into<Mem<'a>>, rstd: impl Into<Mem<'a>>) -> Self {
-        Self { mean: Some(mean.into()), rstd: Some(rstd.into()), ..self }
-    }
-
-    /// The running mean and variance that forward read in inference.
-    pub fn inference(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
+        let (mean, var): (Mem<'a>, Mem<'a>) = (mean.into(), var.into());
         Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
     }
+}
 
-    /// The residual.
-    pub fn residual(self, residual: impl Into<Mem<'a>>) -> Self {
-        Self { residual: Some(residual.into()), ..self }
-    }
-
-    /// The output.
-    pub fn y(self, y: impl Into<Mem<'a>>) -> Self {
-        Self { y: Some(y.into()), ..self }
-    }
-
-    /// The weight.
-    pub fn weight(self, weight: impl Into<Mem<'a>>) -> Self {
-        Self { weight: Some(weight.into()), ..self }
-    }
-
-    /// The bias.
-    pub fn bias(self, bias: impl Into<Mem<'a>>) -> Self {
-        Self { bias: Some(bias.into()), ..self }
-    }
-
-    /// Where the gradient of x goes.
-    pub fn dx(self, dx: impl Into<MemMut<'a>>) -> Self {
-        Self { dx: Some(dx.into()), ..self }
-    }
-
-    /// Where the gradient of the residual goes.
-    pub fn dresidual(self, dresidual: impl Into<MemMut<'a>>) -> Self {
-        Self { dresidual: Some(dresidual.into()), ..self }
-    }
-
-    /// Where the gradient of the weight goes.
-    pub fn dweight(self, dweight: impl Into<MemMut<'a>>) -> Self {
-        Self { dweight: Some(dweight.into()), ..self }
-    }
-
-    /// Where the gradient of the bias goes.
-    pub fn dbias(self, dbias: impl Into<MemMut<'a>>) -> Self {
-        Self { dbias: Some(dbias.into()), ..self }
+args! {
+    /// Operands of [`BatchNormBackwardDescriptor`]; their shapes and types are in the [tables](self).
+    BatchNormBackwardArgs of backward {
+        /// The operands that every backward has.
+        new(dy, x);
+        /// The residual.
+        residual(residual);
+        /// The output.
+        y(y);
+        /// The weight.
+        weight(weight);
+        /// The bias.
+        bias(bias);
+        /// Mean and rstd that forward wrote.
+        stats(mean, rstd);
+        /// The running mean and variance that forward read in inference.
+        inference(running_mean, running_var);
+        /// Where the gradient of x goes.
+        dx(dx);
+        /// Where the gradient of the residual goes.
+        dresidual(dresidual);
+        /// Where the gradient of the weight goes.
+        dweight(dweight);
+        /// Where the gradient of the bias goes.
+        dbias(dbias);
     }
 }
 
-/// A plan of [`BatchNormDescriptor`].
-pub type BatchNormPlan = Plan<BatchNormDescriptor>;
-
-/// A plan of [`BatchNormBackwardDescriptor`].
-pub type BatchNormBackwardPlan = Plan<BatchNormBackwardDescriptor>;
-
-impl TryFrom<Object<ForwardFields>> for BatchNormDescriptor {
-    type Error = Error;
-
-    fn try_from(Object(fields): Object<ForwardFields>) -> Result<Self> {
-        Valid::<ForwardFields>::new(KIND, fields).map(Self)
-    }
+descriptor! {
+    BatchNormDescriptor(ForwardFields): "batch_norm", ChannelNorm::Batch;
+    args: BatchNormArgs of forward;
+    plan: BatchNormPlan;
+    kernels: channel_norm::forward_kernels();
+    backward: Self::backward;
 }
 
-impl From<BatchNormDescriptor> for ForwardFields {
-    fn from(descriptor: BatchNormDescriptor) -> Self {
-        descriptor.0.fields
-    }
-}
-
-impl TryFrom<Object<BackwardFields>> for BatchNormBackwardDescriptor {
-    type Error = Error;
-
-    fn try_from(Object(fields): Object<BackwardFields>) -> Result<Self> {
-        Valid::<BackwardFields>::new(KIND, fields).map(Self)
-    }
-}
-
-impl From<BatchNormBackwardDescriptor> for BackwardFields {
-    fn from(descriptor: BatchNormBackwardDescriptor) -> Self {
-        descriptor.0.fields
-    }
-}
-
-impl sealed::Sealed for BatchNormDescriptor {}
-
-impl Descriptor for BatchNormDescriptor {
-    const NAME: &'static str = KIND.name();
-    const OPERANDS: &'static [&'static str] = KIND.forward_operands();
-    type Args<'a> = BatchNormArgs<'a>;
-
-    fn slots(&self) -> &[Slot] {
-        &self.0.slots
-    }
-
-    fn from_json(json: &str) -> Result<Self> {
-        json::parse::<Self, ForwardFields>(json)
-    }
-
-    fn any_backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
-        self.backward(wanted).map(|backward| vec![AnyDescriptor::new(backward)])
-    }
-
-    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        channel_norm::forward_kernels()
-    }
-}
-
-impl Forward for BatchNormDescriptor {
-    fn valid(&self) -> &Valid<ForwardFields> {
-        &self.0
-    }
-}
-
-impl sealed::Sealed for BatchNormBackwardDescriptor {}
-
-impl Descriptor for BatchNormBackwardDescriptor {
-    const NAME: &'static str = KIND.backward_name();
-    const OPERANDS: &'static [&'static str] = KIND.backward_operands();
-    type Args<'a> = BatchNormBackwardArgs<'a>;
-
-    fn slots(&self) -> &[Slot] {
-        &self.0.slots
-    }
-
-    fn from_json(json: &str) -> Result<Self> {
-        json::parse::<Self, BackwardFields>(json)
-    }
-
-    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        channel_norm::backward_kernels()
-    }
-}
-
-impl Backward for BatchNormBackwardDescriptor {
-    fn valid(&self) -> &Valid<BackwardFields> {
-        &self.0
-    }
-}
-
-impl sealed::Sealed for BatchNormArgs<'_> {}
-
-impl<'a> Args<'a> for BatchNormArgs<'a> {
-    #[inline]
-    fn flatten(self) -> Operands<'a> {
-        let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
-        let (running_mean, running_var) = match self.running {
-            None => (None, None),
-            Some(Running::Read(mean, var)) => (Some(mean.0), Some(var.0)),
-            Some(Running::Updated(mean, var)) => (Some(mean.0), Some(var.0)),
-        };
-        Operands::new([
-            Some(self.x.0),
-            self.residual.map(read),
-            self.weight.map(read),
-            self.bias.map(read),
-            running_mean,
-            running_var,
-            self.num_batches.map(write),
-            Some(self.y.0),
-            self.mean.map(write),
-            self.rstd.map(write),
-        ])
-    }
-}
-
-impl sealed::Sealed for BatchNormBackwardArgs<'_> {}
-
-impl<'a> Args<'a> for BatchNormBackwardArgs<'a> {
-    #[inline]
-    fn flatten(self) -> Operands<'a> {
-        let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
-        Operands::new([
-            Some(self.dy.0),
-            Some(self.x.0),
-            self.residual.map(read),
-            self.y.map(read),
-            self.weight.map(read),
-            self.bias.map(read),
-            self.mean.map(read),
-            self.rstd.map(read),
-            self.running_mean.map(read),
-            self.running_var.map(read),
-            self.dx.map(write),
-            self.dresidual.map(write),
-            self.dweight.map(write),
-            self.dbias.map(write),
-        ])
-    }
+descriptor! {
+    BatchNormBackwardDescriptor(BackwardFields): "batch_norm_backward", ChannelNorm::Batch;
+    args: BatchNormBackwardArgs of backward;
+    plan: BatchNormBackwardPlan;
+    kernels: channel_norm::backward_kernels();
 }

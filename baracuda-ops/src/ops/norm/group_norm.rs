@@ -46,17 +46,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::Gradients;
-use super::channel_norm::{self, Backward, BackwardFields, ChannelNorm, Forward, ForwardFields, Valid};
-use crate::any::AnyDescriptor;
+use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::json::{self, Object};
-use crate::memory::{Mem, MemMut, Operands};
+use crate::json::Object;
+use crate::operands::args;
 use crate::ops::activation::Activation;
-use crate::plan::{Args, Descriptor, Kernel, Plan, Slot, sealed};
+use crate::ops::valid::{Described, Valid, descriptor};
 use crate::tensor::TensorDesc;
-
-const KIND: ChannelNorm = ChannelNorm::Group;
 
 /// GroupNorm of a tensor `[N, C, spatial..]`. See the [formulas and operands](self).
 ///
@@ -83,7 +80,7 @@ impl GroupNormDescriptor {
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5, or if `groups` is 0 or does not divide the
     /// channels.
     pub fn new(x: TensorDesc, groups: u64) -> Result<Self> {
-        Valid::<ForwardFields>::plain(KIND, x, Some(groups)).map(Self)
+        Valid::new(Self::OP, ForwardFields::plain(x, Some(groups))).map(Self)
     }
 
     /// Multiplies by a weight of the given type, one number a channel.
@@ -107,8 +104,7 @@ impl GroupNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
     pub fn eps(self, eps: f64) -> Result<Self> {
-        let eps = self.0.real("eps", eps)?;
-        self.0.with(|f| f.eps = eps).map(Self)
+        self.0.real("eps", eps, |f, eps| f.eps = eps).map(Self)
     }
 
     /// Applies a function before the result is rounded.
@@ -164,7 +160,7 @@ impl GroupNormBackwardDescriptor {
     /// # Errors
     /// As [`GroupNormDescriptor::new`].
     pub fn new(x: TensorDesc, groups: u64) -> Result<Self> {
-        Valid::<BackwardFields>::plain(KIND, x, Some(groups)).map(Self)
+        Valid::new(Self::OP, BackwardFields::plain(x, Some(groups))).map(Self)
     }
 
     /// Forward had a weight of the given type; `gradient` asks for its gradient.
@@ -202,241 +198,51 @@ impl GroupNormBackwardDescriptor {
     }
 }
 
-/// Operands of [`GroupNormDescriptor`]; their shapes and types are in the [tables](self).
-#[non_exhaustive]
-#[derive(Debug)]
-pub struct GroupNormArgs<'a> {
-    /// Input.
-    pub x: Mem<'a>,
-    /// Output.
-    pub y: MemMut<'a>,
-    /// Scale, if declared.
-    pub weight: Option<Mem<'a>>,
-    /// Shift, if declared.
-    pub bias: Option<Mem<'a>>,
-    /// Mean of each group, if declared.
-    pub mean: Option<MemMut<'a>>,
-    /// 1 / sqrt(var + eps), likewise.
-    pub rstd: Option<MemMut<'a>>,
-}
-
-impl<'a> GroupNormArgs<'a> {
-    /// The operands that every forward has.
-    pub fn new(x: impl Into<Mem<'a>>, y: impl Into<MemMut<'a>>) -> Self {
-        let (x, y) = (x.into(), y.into());
-        Self { x, y, weight: None, bias: None, mean: None, rstd: None }
-    }
-
-    /// The weight.
-    pub fn weight(self, weight: impl Into<Mem<'a>>) -> Self {
-        Self { weight: Some(weight.into()), ..self }
-    }
-
-    /// The bias.
-    pub fn bias(self, bias: impl Into<Mem<'a>>) -> Self {
-        Self { bias: Some(bias.into()), ..self }
-    }
-
-    /// Where mean and rstd go.
-    pub fn stats(self, mean: impl Into<MemMut<'a>>, rstd: impl Into<MemMut<'a>>) -> Self {
-        Self { mean: Some(mean.into()), rstd: Some(rstd.into()), ..self }
+args! {
+    /// Operands of [`GroupNormDescriptor`]; their shapes and types are in the [tables](self).
+    GroupNormArgs of forward {
+        /// The operands that every forward has.
+        new(x, y);
+        /// The weight.
+        weight(weight);
+        /// The bias.
+        bias(bias);
+        /// Where mean and rstd go.
+        stats(mean = "Mean of each group, if declared.", rstd);
     }
 }
 
-/// Operands of [`GroupNormBackwardDescriptor`]; their shapes and types are in the [tables](self).
-#[non_exhaustive]
-#[derive(Debug)]
-pub struct GroupNormBackwardArgs<'a> {
-    /// Gradient of y.
-    pub dy: Mem<'a>,
-    /// Forward's input.
-    pub x: Mem<'a>,
-    /// Scale, if declared.
-    pub weight: Option<Mem<'a>>,
-    /// Shift, if declared.
-    pub bias: Option<Mem<'a>>,
-    /// Mean that forward wrote, if declared.
-    pub mean: Option<Mem<'a>>,
-    /// rstd that forward wrote, if declared.
-    pub rstd: Option<Mem<'a>>,
-    /// Gradient of x, if declared.
-    pub dx: Option<MemMut<'a>>,
-    /// Gradient of weight, if declared.
-    pub dweight: Option<MemMut<'a>>,
-    /// Gradient of bias, if declared.
-    pub dbias: Option<MemMut<'a>>,
-}
-
-impl<'a> GroupNormBackwardArgs<'a> {
-    /// The operands that every backward has.
-    pub fn new(dy: impl Into<Mem<'a>>, x: impl Into<Mem<'a>>) -> Self {
-        Self {
-            dy: dy.into(),
-            x: x.into(),
-            weight: None,
-            bias: None,
-            mean: None,
-            rstd: None,
-            dx: None,
-            dweight: None,
-            dbias: None,
-        }
-    }
-
-    /// Mean and rstd that forward wrote.
-    pub fn stats(self, mean: impl Into<Mem<'a>>, rstd: impl Into<Mem<'a>>) -> Self {
-        Self { mean: Some(mean.into()), rstd: Some(rstd.into()), ..self }
-    }
-
-    /// The weight.
-    pub fn weight(self, weight: impl Into<Mem<'a>>) -> Self {
-        Self { weight: Some(weight.into()), ..self }
-    }
-
-    /// The bias.
-    pub fn bias(self, bias: impl Into<Mem<'a>>) -> Self {
-        Self { bias: Some(bias.into()), ..self }
-    }
-
-    /// Where the gradient of x goes.
-    pub fn dx(self, dx: impl Into<MemMut<'a>>) -> Self {
-        Self { dx: Some(dx.into()), ..self }
-    }
-
-    /// Where the gradient of the weight goes.
-    pub fn dweight(self, dweight: impl Into<MemMut<'a>>) -> Self {
-        Self { dweight: Some(dweight.into()), ..self }
-    }
-
-    /// Where the gradient of the bias goes.
-    pub fn dbias(self, dbias: impl Into<MemMut<'a>>) -> Self {
-        Self { dbias: Some(dbias.into()), ..self }
+args! {
+    /// Operands of [`GroupNormBackwardDescriptor`]; their shapes and types are in the [tables](self).
+    GroupNormBackwardArgs of backward {
+        /// The operands that every backward has.
+        new(dy, x);
+        /// The weight.
+        weight(weight);
+        /// The bias.
+        bias(bias);
+        /// Mean and rstd that forward wrote.
+        stats(mean, rstd);
+        /// Where the gradient of x goes.
+        dx(dx);
+        /// Where the gradient of the weight goes.
+        dweight(dweight);
+        /// Where the gradient of the bias goes.
+        dbias(dbias);
     }
 }
 
-/// A plan of [`GroupNormDescriptor`].
-pub type GroupNormPlan = Plan<GroupNormDescriptor>;
-
-/// A plan of [`GroupNormBackwardDescriptor`].
-pub type GroupNormBackwardPlan = Plan<GroupNormBackwardDescriptor>;
-
-impl TryFrom<Object<ForwardFields>> for GroupNormDescriptor {
-    type Error = Error;
-
-    fn try_from(Object(fields): Object<ForwardFields>) -> Result<Self> {
-        Valid::<ForwardFields>::new(KIND, fields).map(Self)
-    }
+descriptor! {
+    GroupNormDescriptor(ForwardFields): "group_norm", ChannelNorm::Group;
+    args: GroupNormArgs of forward;
+    plan: GroupNormPlan;
+    kernels: channel_norm::forward_kernels();
+    backward: Self::backward;
 }
 
-impl From<GroupNormDescriptor> for ForwardFields {
-    fn from(descriptor: GroupNormDescriptor) -> Self {
-        descriptor.0.fields
-    }
-}
-
-impl TryFrom<Object<BackwardFields>> for GroupNormBackwardDescriptor {
-    type Error = Error;
-
-    fn try_from(Object(fields): Object<BackwardFields>) -> Result<Self> {
-        Valid::<BackwardFields>::new(KIND, fields).map(Self)
-    }
-}
-
-impl From<GroupNormBackwardDescriptor> for BackwardFields {
-    fn from(descriptor: GroupNormBackwardDescriptor) -> Self {
-        descriptor.0.fields
-    }
-}
-
-impl sealed::Sealed for GroupNormDescriptor {}
-
-impl Descriptor for GroupNormDescriptor {
-    const NAME: &'static str = KIND.name();
-    const OPERANDS: &'static [&'static str] = KIND.forward_operands();
-    type Args<'a> = GroupNormArgs<'a>;
-
-    fn slots(&self) -> &[Slot] {
-        &self.0.slots
-    }
-
-    fn from_json(json: &str) -> Result<Self> {
-        json::parse::<Self, ForwardFields>(json)
-    }
-
-    fn any_backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
-        self.backward(wanted).map(|backward| vec![AnyDescriptor::new(backward)])
-    }
-
-    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        channel_norm::forward_kernels()
-    }
-}
-
-impl Forward for GroupNormDescriptor {
-    fn valid(&self) -> &Valid<ForwardFields> {
-        &self.0
-    }
-}
-
-impl sealed::Sealed for GroupNormBackwardDescriptor {}
-
-impl Descriptor for GroupNormBackwardDescriptor {
-    const NAME: &'static str = KIND.backward_name();
-    const OPERANDS: &'static [&'static str] = KIND.backward_operands();
-    type Args<'a> = GroupNormBackwardArgs<'a>;
-
-    fn slots(&self) -> &[Slot] {
-        &self.0.slots
-    }
-
-    fn from_json(json: &str) -> Result<Self> {
-        json::parse::<Self, BackwardFields>(json)
-    }
-
-    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        channel_norm::backward_kernels()
-    }
-}
-
-impl Backward for GroupNormBackwardDescriptor {
-    fn valid(&self) -> &Valid<BackwardFields> {
-        &self.0
-    }
-}
-
-impl sealed::Sealed for GroupNormArgs<'_> {}
-
-impl<'a> Args<'a> for GroupNormArgs<'a> {
-    #[inline]
-    fn flatten(self) -> Operands<'a> {
-        let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
-        Operands::new([
-            Some(self.x.0),
-            self.weight.map(read),
-            self.bias.map(read),
-            Some(self.y.0),
-            self.mean.map(write),
-            self.rstd.map(write),
-        ])
-    }
-}
-
-impl sealed::Sealed for GroupNormBackwardArgs<'_> {}
-
-impl<'a> Args<'a> for GroupNormBackwardArgs<'a> {
-    #[inline]
-    fn flatten(self) -> Operands<'a> {
-        let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
-        Operands::new([
-            Some(self.dy.0),
-            Some(self.x.0),
-            self.weight.map(read),
-            self.bias.map(read),
-            self.mean.map(read),
-            self.rstd.map(read),
-            self.dx.map(write),
-            self.dweight.map(write),
-            self.dbias.map(write),
-        ])
-    }
+descriptor! {
+    GroupNormBackwardDescriptor(BackwardFields): "group_norm_backward", ChannelNorm::Group;
+    args: GroupNormBackwardArgs of backward;
+    plan: GroupNormBackwardPlan;
+    kernels: channel_norm::backward_kernels();
 }

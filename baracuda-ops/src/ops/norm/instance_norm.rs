@@ -54,17 +54,16 @@
 use serde::{Deserialize, Serialize};
 
 use super::Gradients;
-use super::channel_norm::{self, Backward, BackwardFields, ChannelNorm, Forward, ForwardFields, Valid};
-use crate::any::AnyDescriptor;
+use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::json::{self, Object};
-use crate::memory::{Mem, MemMut, Operands};
+use crate::json::Object;
+use crate::memory::{Mem, MemMut};
+use crate::operands::args;
 use crate::ops::activation::Activation;
-use crate::plan::{Args, Descriptor, Kernel, Plan, Slot, sealed};
+use crate::ops::fields::real;
+use crate::ops::valid::{Described, Valid, descriptor};
 use crate::tensor::TensorDesc;
-
-const KIND: ChannelNorm = ChannelNorm::Instance;
 
 /// InstanceNorm of a tensor `[N, C, spatial..]`. See the [formulas and operands](self).
 ///
@@ -87,7 +86,7 @@ impl InstanceNormDescriptor {
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5, or if it has one spatial element: with
     /// running statistics there is [`inference`](Self::inference).
     pub fn new(x: TensorDesc) -> Result<Self> {
-        Valid::<ForwardFields>::plain(KIND, x, None).map(Self)
+        Valid::new(Self::OP, ForwardFields::plain(x, None)).map(Self)
     }
 
     /// As [`new`](Self::new), with the running statistics in place of those of x, which may have one element.
@@ -95,7 +94,7 @@ impl InstanceNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5.
     pub fn inference(x: TensorDesc) -> Result<Self> {
-        Valid::<ForwardFields>::inference(KIND, x).map(Self)
+        Valid::new(Self::OP, ForwardFields::inference(x)).map(Self)
     }
 
     /// Multiplies by a weight of the given type, one number a channel.
@@ -119,8 +118,7 @@ impl InstanceNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
     pub fn eps(self, eps: f64) -> Result<Self> {
-        let eps = self.0.real("eps", eps)?;
-        self.0.with(|f| f.eps = eps).map(Self)
+        self.0.real("eps", eps, |f, eps| f.eps = eps).map(Self)
     }
 
     /// Applies a function before the result is rounded.
@@ -136,8 +134,7 @@ impl InstanceNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] outside 0 to 1, in inference.
     pub fn momentum(self, momentum: f64) -> Result<Self> {
-        let momentum = self.0.real("momentum", momentum)?;
-        self.0.with(|f| f.momentum = Some(momentum)).map(Self)
+        self.0.real("momentum", momentum, |f, momentum| f.momentum = Some(momentum)).map(Self)
     }
 
     /// Writes mean and rstd, which backward needs.
@@ -186,7 +183,7 @@ impl InstanceNormBackwardDescriptor {
     /// # Errors
     /// As [`InstanceNormDescriptor::new`].
     pub fn new(x: TensorDesc) -> Result<Self> {
-        Valid::<BackwardFields>::plain(KIND, x, None).map(Self)
+        Valid::new(Self::OP, BackwardFields::plain(x, None)).map(Self)
     }
 
     /// As [`new`](Self::new), with the running statistics and the eps of forward.
@@ -194,7 +191,8 @@ impl InstanceNormBackwardDescriptor {
     /// # Errors
     /// As [`InstanceNormDescriptor::inference`] and [`InstanceNormDescriptor::eps`].
     pub fn inference(x: TensorDesc, eps: f64) -> Result<Self> {
-        Valid::<BackwardFields>::inference(KIND, x, eps).map(Self)
+        let eps = Some(real(Self::OP.name, "eps", eps)?);
+        Valid::new(Self::OP, BackwardFields { inference: true, eps, ..BackwardFields::plain(x, None) }).map(Self)
     }
 
     /// Forward had a weight of the given type; `gradient` asks for its gradient.
@@ -232,279 +230,67 @@ impl InstanceNormBackwardDescriptor {
     }
 }
 
-/// Running statistics: written in training, read in inference.
-#[derive(Debug)]
-enum Running<'a> {
-    Read(Mem<'a>, Mem<'a>),
-    Updated(MemMut<'a>, MemMut<'a>),
-}
-
-/// Operands of [`InstanceNormDescriptor`]; their shapes and types are in the [tables](self).
-#[non_exhaustive]
-#[derive(Debug)]
-pub struct InstanceNormArgs<'a> {
-    /// Input.
-    pub x: Mem<'a>,
-    /// Output.
-    pub y: MemMut<'a>,
-    /// Scale, if declared.
-    pub weight: Option<Mem<'a>>,
-    /// Shift, if declared.
-    pub bias: Option<Mem<'a>>,
-    /// Mean of each channel of each sample, if declared.
-    pub mean: Option<MemMut<'a>>,
-    /// 1 / sqrt(var + eps), likewise.
-    pub rstd: Option<MemMut<'a>>,
-    running: Option<Running<'a>>,
+args! {
+    /// Operands of [`InstanceNormDescriptor`]; their shapes and types are in the [tables](self).
+    InstanceNormArgs of forward {
+        /// The operands that every forward has.
+        new(x, y) private(running_mean, running_var);
+        /// The weight.
+        weight(weight);
+        /// The bias.
+        bias(bias);
+        /// Where mean and rstd go.
+        stats(mean = "Mean of each channel of each sample, if declared.", rstd);
+    }
 }
 
 impl<'a> InstanceNormArgs<'a> {
-    /// The operands that every forward has.
-    pub fn new(x: impl Into<Mem<'a>>, y: impl Into<MemMut<'a>>) -> Self {
-        let (x, y) = (x.into(), y.into());
-        Self { x, y, weight: None, bias: None, mean: None, rstd: None, running: None }
-    }
-
-    /// The weight.
-    pub fn weight(self, weight: impl Into<Mem<'a>>) -> Self {
-        Self { weight: Some(weight.into()), ..self }
-    }
-
-    /// The bias.
-    pub fn bias(self, bias: impl Into<Mem<'a>>) -> Self {
-        Self { bias: Some(bias.into()), ..self }
-    }
-
     /// The running mean and variance that training updates.
     pub fn running(self, mean: impl Into<MemMut<'a>>, var: impl Into<MemMut<'a>>) -> Self {
-        Self { running: Some(Running::Updated(mean.into(), var.into())), ..self }
+        let (mean, var): (MemMut<'a>, MemMut<'a>) = (mean.into(), var.into());
+        Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
     }
 
     /// The running mean and variance that inference reads.
     pub fn inference(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
-        Self { running: Some(Running::Read(mean.into(), var.into())), ..self }
-    }
-
-    /// Where mean and rstd go.
-    pub fn stats(self, mean: impl Into<MemMut<'a>>, rstd: impl Into<MemMut<'a>>) -> Self {
-        Self { mean: Some(mean.into()), rstd: Some(rstd.into()), ..self }
-    }
-}
-
-/// Operands of [`InstanceNormBackwardDescriptor`]; their shapes and types are in the [tables](self).
-#[non_exhaustive]
-#[derive(Debug)]
-pub struct InstanceNormBackwardArgs<'a> {
-    /// Gradient of y.
-    pub dy: Mem<'a>,
-    /// Forward's input.
-    pub x: Mem<'a>,
-    /// Scale, if declared.
-    pub weight: Option<Mem<'a>>,
-    /// Shift, if declared.
-    pub bias: Option<Mem<'a>>,
-    /// Mean that forward wrote, if declared.
-    pub mean: Option<Mem<'a>>,
-    /// rstd that forward wrote, if declared.
-    pub rstd: Option<Mem<'a>>,
-    /// Running mean that forward read, if declared.
-    pub running_mean: Option<Mem<'a>>,
-    /// Running variance that forward read, if declared.
-    pub running_var: Option<Mem<'a>>,
-    /// Gradient of x, if declared.
-    pub dx: Option<MemMut<'a>>,
-    /// Gradient of weight, if declared.
-    pub dweight: Option<MemMut<'a>>,
-    /// Gradient of bias, if declared.
-    pub dbias: Option<MemMut<'a>>,
-}
-
-impl<'a> InstanceNormBackwardArgs<'a> {
-    /// The operands that every backward has.
-    pub fn new(dy: impl Into<Mem<'a>>, x: impl Into<Mem<'a>>) -> Self {
-        Self {
-            dy: dy.into(),
-            x: x.into(),
-            weight: None,
-            bias: None,
-            mean: None,
-            rstd: None,
-            running_mean: None,
-            running_var: None,
-            dx: None,
-            dweight: None,
-            dbias: None,
-        }
-    }
-
-    /// Mean and rstd that forward wrote.
-    pub fn stats(self, mean: impl Into<Mem<'a>>, rstd: impl Into<Mem<'a>>) -> Self {
-        Self { mean: Some(mean.into()), rstd: Some(rstd.into()), ..self }
-    }
-
-    /// The running mean and variance that forward read in inference.
-    pub fn inference(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
+        let (mean, var): (Mem<'a>, Mem<'a>) = (mean.into(), var.into());
         Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
     }
+}
 
-    /// The weight.
-    pub fn weight(self, weight: impl Into<Mem<'a>>) -> Self {
-        Self { weight: Some(weight.into()), ..self }
-    }
-
-    /// The bias.
-    pub fn bias(self, bias: impl Into<Mem<'a>>) -> Self {
-        Self { bias: Some(bias.into()), ..self }
-    }
-
-    /// Where the gradient of x goes.
-    pub fn dx(self, dx: impl Into<MemMut<'a>>) -> Self {
-        Self { dx: Some(dx.into()), ..self }
-    }
-
-    /// Where the gradient of the weight goes.
-    pub fn dweight(self, dweight: impl Into<MemMut<'a>>) -> Self {
-        Self { dweight: Some(dweight.into()), ..self }
-    }
-
-    /// Where the gradient of the bias goes.
-    pub fn dbias(self, dbias: impl Into<MemMut<'a>>) -> Self {
-        Self { dbias: Some(dbias.into()), ..self }
+args! {
+    /// Operands of [`InstanceNormBackwardDescriptor`]; their shapes and types are in the [tables](self).
+    InstanceNormBackwardArgs of backward {
+        /// The operands that every backward has.
+        new(dy, x);
+        /// The weight.
+        weight(weight);
+        /// The bias.
+        bias(bias);
+        /// Mean and rstd that forward wrote.
+        stats(mean, rstd);
+        /// The running mean and variance that forward read in inference.
+        inference(running_mean, running_var);
+        /// Where the gradient of x goes.
+        dx(dx);
+        /// Where the gradient of the weight goes.
+        dweight(dweight);
+        /// Where the gradient of the bias goes.
+        dbias(dbias);
     }
 }
 
-/// A plan of [`InstanceNormDescriptor`].
-pub type InstanceNormPlan = Plan<InstanceNormDescriptor>;
-
-/// A plan of [`InstanceNormBackwardDescriptor`].
-pub type InstanceNormBackwardPlan = Plan<InstanceNormBackwardDescriptor>;
-
-impl TryFrom<Object<ForwardFields>> for InstanceNormDescriptor {
-    type Error = Error;
-
-    fn try_from(Object(fields): Object<ForwardFields>) -> Result<Self> {
-        Valid::<ForwardFields>::new(KIND, fields).map(Self)
-    }
+descriptor! {
+    InstanceNormDescriptor(ForwardFields): "instance_norm", ChannelNorm::Instance;
+    args: InstanceNormArgs of forward;
+    plan: InstanceNormPlan;
+    kernels: channel_norm::forward_kernels();
+    backward: Self::backward;
 }
 
-impl From<InstanceNormDescriptor> for ForwardFields {
-    fn from(descriptor: InstanceNormDescriptor) -> Self {
-        descriptor.0.fields
-    }
-}
-
-impl TryFrom<Object<BackwardFields>> for InstanceNormBackwardDescriptor {
-    type Error = Error;
-
-    fn try_from(Object(fields): Object<BackwardFields>) -> Result<Self> {
-        Valid::<BackwardFields>::new(KIND, fields).map(Self)
-    }
-}
-
-impl From<InstanceNormBackwardDescriptor> for BackwardFields {
-    fn from(descriptor: InstanceNormBackwardDescriptor) -> Self {
-        descriptor.0.fields
-    }
-}
-
-impl sealed::Sealed for InstanceNormDescriptor {}
-
-impl Descriptor for InstanceNormDescriptor {
-    const NAME: &'static str = KIND.name();
-    const OPERANDS: &'static [&'static str] = KIND.forward_operands();
-    type Args<'a> = InstanceNormArgs<'a>;
-
-    fn slots(&self) -> &[Slot] {
-        &self.0.slots
-    }
-
-    fn from_json(json: &str) -> Result<Self> {
-        json::parse::<Self, ForwardFields>(json)
-    }
-
-    fn any_backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
-        self.backward(wanted).map(|backward| vec![AnyDescriptor::new(backward)])
-    }
-
-    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        channel_norm::forward_kernels()
-    }
-}
-
-impl Forward for InstanceNormDescriptor {
-    fn valid(&self) -> &Valid<ForwardFields> {
-        &self.0
-    }
-}
-
-impl sealed::Sealed for InstanceNormBackwardDescriptor {}
-
-impl Descriptor for InstanceNormBackwardDescriptor {
-    const NAME: &'static str = KIND.backward_name();
-    const OPERANDS: &'static [&'static str] = KIND.backward_operands();
-    type Args<'a> = InstanceNormBackwardArgs<'a>;
-
-    fn slots(&self) -> &[Slot] {
-        &self.0.slots
-    }
-
-    fn from_json(json: &str) -> Result<Self> {
-        json::parse::<Self, BackwardFields>(json)
-    }
-
-    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        channel_norm::backward_kernels()
-    }
-}
-
-impl Backward for InstanceNormBackwardDescriptor {
-    fn valid(&self) -> &Valid<BackwardFields> {
-        &self.0
-    }
-}
-
-impl sealed::Sealed for InstanceNormArgs<'_> {}
-
-impl<'a> Args<'a> for InstanceNormArgs<'a> {
-    #[inline]
-    fn flatten(self) -> Operands<'a> {
-        let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
-        let (running_mean, running_var) = match self.running {
-            None => (None, None),
-            Some(Running::Read(mean, var)) => (Some(mean.0), Some(var.0)),
-            Some(Running::Updated(mean, var)) => (Some(mean.0), Some(var.0)),
-        };
-        Operands::new([
-            Some(self.x.0),
-            self.weight.map(read),
-            self.bias.map(read),
-            running_mean,
-            running_var,
-            Some(self.y.0),
-            self.mean.map(write),
-            self.rstd.map(write),
-        ])
-    }
-}
-
-impl sealed::Sealed for InstanceNormBackwardArgs<'_> {}
-
-impl<'a> Args<'a> for InstanceNormBackwardArgs<'a> {
-    #[inline]
-    fn flatten(self) -> Operands<'a> {
-        let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
-        Operands::new([
-            Some(self.dy.0),
-            Some(self.x.0),
-            self.weight.map(read),
-            self.bias.map(read),
-            self.mean.map(read),
-            self.rstd.map(read),
-            self.running_mean.map(read),
-            self.running_var.map(read),
-            self.dx.map(write),
-            self.dweight.map(write),
-            self.dbias.map(write),
-        ])
-    }
+descriptor! {
+    InstanceNormBackwardDescriptor(BackwardFields): "instance_norm_backward", ChannelNorm::Instance;
+    args: InstanceNormBackwardArgs of backward;
+    plan: InstanceNormBackwardPlan;
+    kernels: channel_norm::backward_kernels();
 }

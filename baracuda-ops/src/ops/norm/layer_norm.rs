@@ -48,20 +48,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::row_norm::{
-    self, Backward, BackwardFields, Forward, ForwardFields, Gradients, RowNorm, Valid, backward, forward,
-};
-use crate::any::AnyDescriptor;
+use super::row_norm::{self, BackwardFields, ForwardFields, Gradients, RowNorm, backward, forward};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::json::{self, Object};
-use crate::memory::{Mem, MemMut, Operands};
-use crate::ops::fields::real;
-use crate::plan::{Args, Descriptor, Kernel, Plan, Slot, sealed};
+use crate::json::Object;
+use crate::operands::args;
+use crate::ops::valid::{Described, Valid, descriptor};
 use crate::tensor::TensorDesc;
-
-const NAME: &str = "layer_norm";
-const BACKWARD_NAME: &str = "layer_norm_backward";
 
 /// LayerNorm over the last extents of a tensor. See the [formulas and operands](self).
 ///
@@ -82,7 +75,7 @@ impl LayerNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type, or `normalized_dims` is 0 or above its rank.
     pub fn new(x: TensorDesc, normalized_dims: usize) -> Result<Self> {
-        Valid::<ForwardFields>::plain(RowNorm::Layer, NAME, x, normalized_dims).map(Self)
+        Valid::new(Self::OP, ForwardFields::plain(x, normalized_dims)).map(Self)
     }
 
     /// Multiplies by a weight of the given type.
@@ -90,7 +83,7 @@ impl LayerNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
     pub fn weight(self, dtype: DType) -> Result<Self> {
-        self.0.with(NAME, |f| f.weight = Some(dtype)).map(Self)
+        self.0.with(|f| f.weight = Some(dtype)).map(Self)
     }
 
     /// Adds a bias of the given type.
@@ -98,7 +91,7 @@ impl LayerNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
     pub fn bias(self, dtype: DType) -> Result<Self> {
-        self.0.with(NAME, |f| f.bias = Some(dtype)).map(Self)
+        self.0.with(|f| f.bias = Some(dtype)).map(Self)
     }
 
     /// The number added to the variance.
@@ -106,8 +99,7 @@ impl LayerNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
     pub fn eps(self, eps: f64) -> Result<Self> {
-        let eps = real(NAME, "eps", eps)?;
-        self.0.with(NAME, |f| f.eps = eps).map(Self)
+        self.0.real("eps", eps, |f, eps| f.eps = eps).map(Self)
     }
 
     /// Writes mean and rstd of each row, which backward needs.
@@ -115,7 +107,7 @@ impl LayerNormDescriptor {
     /// # Errors
     /// None; the type is that of every other step.
     pub fn stats(self) -> Result<Self> {
-        self.0.with(NAME, |f| f.stats = true).map(Self)
+        self.0.with(|f| f.stats = true).map(Self)
     }
 
     /// Adds a residual first, and writes the sum as `h`.
@@ -123,7 +115,7 @@ impl LayerNormDescriptor {
     /// # Errors
     /// None; the type is that of every other step.
     pub fn residual(self) -> Result<Self> {
-        self.0.with(NAME, |f| f.residual = true).map(Self)
+        self.0.with(|f| f.residual = true).map(Self)
     }
 
     /// Gives a declared operand other strides or another alignment than its default.
@@ -132,7 +124,7 @@ impl LayerNormDescriptor {
     /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
     /// twice.
     pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(NAME, operand, desc).map(Self)
+        self.0.layout(operand, desc).map(Self)
     }
 
     /// Gives `y` other strides than x's.
@@ -149,7 +141,7 @@ impl LayerNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if no gradient is left to compute.
     pub fn backward(&self, wanted: Gradients) -> Result<LayerNormBackwardDescriptor> {
-        self.0.backward(BACKWARD_NAME, wanted).map(LayerNormBackwardDescriptor)
+        self.0.backward(wanted).map(LayerNormBackwardDescriptor)
     }
 }
 
@@ -164,7 +156,7 @@ impl LayerNormBackwardDescriptor {
     /// # Errors
     /// As [`LayerNormDescriptor::new`].
     pub fn new(x: TensorDesc, normalized_dims: usize) -> Result<Self> {
-        Valid::<BackwardFields>::plain(RowNorm::Layer, BACKWARD_NAME, x, normalized_dims).map(Self)
+        Valid::new(Self::OP, BackwardFields::plain(x, normalized_dims)).map(Self)
     }
 
     /// Forward had a weight of the given type; `gradient` asks for its gradient.
@@ -173,7 +165,7 @@ impl LayerNormBackwardDescriptor {
     /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
     pub fn weight(self, dtype: DType, gradient: bool) -> Result<Self> {
         let change = |f: &mut BackwardFields| (f.weight, f.dweight) = (Some(dtype), gradient);
-        self.0.with(BACKWARD_NAME, change).map(Self)
+        self.0.with(change).map(Self)
     }
 
     /// Asks for the gradient of a bias of the given type.
@@ -181,7 +173,7 @@ impl LayerNormBackwardDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
     pub fn bias(self, dtype: DType) -> Result<Self> {
-        self.0.with(BACKWARD_NAME, |f| f.dbias = Some(dtype)).map(Self)
+        self.0.with(|f| f.dbias = Some(dtype)).map(Self)
     }
 
     /// Adds to dx the gradient `dh` that reaches forward's `h` from elsewhere.
@@ -189,7 +181,7 @@ impl LayerNormBackwardDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] without `dx`.
     pub fn dh(self, is_added: bool) -> Result<Self> {
-        self.0.with(BACKWARD_NAME, |f| f.dh = is_added).map(Self)
+        self.0.with(|f| f.dh = is_added).map(Self)
     }
 
     /// As [`LayerNormDescriptor::layout`].
@@ -197,247 +189,55 @@ impl LayerNormBackwardDescriptor {
     /// # Errors
     /// As [`LayerNormDescriptor::layout`].
     pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(BACKWARD_NAME, operand, desc).map(Self)
+        self.0.layout(operand, desc).map(Self)
     }
 }
 
-/// Operands of [`LayerNormDescriptor`]; their shapes and types are in the [tables](self).
-#[non_exhaustive]
-#[derive(Debug)]
-pub struct LayerNormArgs<'a> {
-    /// Input.
-    pub x: Mem<'a>,
-    /// Output.
-    pub y: MemMut<'a>,
-    /// Added to x, if declared.
-    pub residual: Option<Mem<'a>>,
-    /// Scale, if declared.
-    pub weight: Option<Mem<'a>>,
-    /// Shift, if declared.
-    pub bias: Option<Mem<'a>>,
-    /// x + residual, if declared.
-    pub h: Option<MemMut<'a>>,
-    /// Mean of each row, if declared.
-    pub mean: Option<MemMut<'a>>,
-    /// 1 / sqrt(var + eps) of each row, if declared.
-    pub rstd: Option<MemMut<'a>>,
-}
-
-impl<'a> LayerNormArgs<'a> {
-    /// The operands that every forward has.
-    pub fn new(x: impl Into<Mem<'a>>, y: impl Into<MemMut<'a>>) -> Self {
-        let (x, y) = (x.into(), y.into());
-        Self { x, y, residual: None, weight: None, bias: None, h: None, mean: None, rstd: None }
-    }
-
-    /// The weight.
-    pub fn weight(self, weight: impl Into<Mem<'a>>) -> Self {
-        Self { weight: Some(weight.into()), ..self }
-    }
-
-    /// The bias.
-    pub fn bias(self, bias: impl Into<Mem<'a>>) -> Self {
-        Self { bias: Some(bias.into()), ..self }
-    }
-
-    /// The residual, and where the sum goes.
-    pub fn residual(self, residual: impl Into<Mem<'a>>, h: impl Into<MemMut<'a>>) -> Self {
-        Self { residual: Some(residual.into()), h: Some(h.into()), ..self }
-    }
-
-    /// Where the statistics go.
-    pub fn stats(self, mean: impl Into<MemMut<'a>>, rstd: impl Into<MemMut<'a>>) -> Self {
-        Self { mean: Some(mean.into()), rstd: Some(rstd.into()), ..self }
+args! {
+    /// Operands of [`LayerNormDescriptor`]; their shapes and types are in the [tables](self).
+    LayerNormArgs of forward {
+        /// The operands that every forward has.
+        new(x, y);
+        /// The residual, and where the sum goes.
+        residual(residual, h);
+        /// The weight.
+        weight(weight);
+        /// The bias.
+        bias(bias);
+        /// Where the statistics go.
+        stats(mean, rstd);
     }
 }
 
-/// Operands of [`LayerNormBackwardDescriptor`]; their shapes and types are in the [tables](self).
-#[non_exhaustive]
-#[derive(Debug)]
-pub struct LayerNormBackwardArgs<'a> {
-    /// Gradient of y.
-    pub dy: Mem<'a>,
-    /// Forward's input: x, or h if it had a residual.
-    pub x: Mem<'a>,
-    /// Mean that forward wrote.
-    pub mean: Mem<'a>,
-    /// rstd that forward wrote.
-    pub rstd: Mem<'a>,
-    /// Scale, if declared.
-    pub weight: Option<Mem<'a>>,
-    /// Gradient of h from elsewhere, if declared.
-    pub dh: Option<Mem<'a>>,
-    /// Gradient of x, if declared.
-    pub dx: Option<MemMut<'a>>,
-    /// Gradient of weight, if declared.
-    pub dweight: Option<MemMut<'a>>,
-    /// Gradient of bias, if declared.
-    pub dbias: Option<MemMut<'a>>,
-}
-
-impl<'a> LayerNormBackwardArgs<'a> {
-    /// The operands that every backward has.
-    pub fn new(
-        dy: impl Into<Mem<'a>>,
-        x: impl Into<Mem<'a>>,
-        mean: impl Into<Mem<'a>>,
-        rstd: impl Into<Mem<'a>>,
-    ) -> Self {
-        let (dy, x, mean, rstd) = (dy.into(), x.into(), mean.into(), rstd.into());
-        Self { dy, x, mean, rstd, weight: None, dh: None, dx: None, dweight: None, dbias: None }
-    }
-
-    /// The weight.
-    pub fn weight(self, weight: impl Into<Mem<'a>>) -> Self {
-        Self { weight: Some(weight.into()), ..self }
-    }
-
-    /// The gradient that reaches h from elsewhere.
-    pub fn dh(self, dh: impl Into<Mem<'a>>) -> Self {
-        Self { dh: Some(dh.into()), ..self }
-    }
-
-    /// Where the gradient of x goes.
-    pub fn dx(self, dx: impl Into<MemMut<'a>>) -> Self {
-        Self { dx: Some(dx.into()), ..self }
-    }
-
-    /// Where the gradient of the weight goes.
-    pub fn dweight(self, dweight: impl Into<MemMut<'a>>) -> Self {
-        Self { dweight: Some(dweight.into()), ..self }
-    }
-
-    /// Where the gradient of the bias goes.
-    pub fn dbias(self, dbias: impl Into<MemMut<'a>>) -> Self {
-        Self { dbias: Some(dbias.into()), ..self }
+args! {
+    /// Operands of [`LayerNormBackwardDescriptor`]; their shapes and types are in the [tables](self).
+    LayerNormBackwardArgs of backward {
+        /// The operands that every backward has.
+        new(dy, x, mean, rstd);
+        /// The weight.
+        weight(weight);
+        /// The gradient that reaches h from elsewhere.
+        dh(dh);
+        /// Where the gradient of x goes.
+        dx(dx);
+        /// Where the gradient of the weight goes.
+        dweight(dweight);
+        /// Where the gradient of the bias goes.
+        dbias(dbias);
     }
 }
 
-/// A plan of [`LayerNormDescriptor`].
-pub type LayerNormPlan = Plan<LayerNormDescriptor>;
-
-/// A plan of [`LayerNormBackwardDescriptor`].
-pub type LayerNormBackwardPlan = Plan<LayerNormBackwardDescriptor>;
-
-impl TryFrom<Object<ForwardFields>> for LayerNormDescriptor {
-    type Error = Error;
-
-    fn try_from(Object(fields): Object<ForwardFields>) -> Result<Self> {
-        Valid::<ForwardFields>::new(RowNorm::Layer, NAME, fields).map(Self)
-    }
+descriptor! {
+    LayerNormDescriptor(ForwardFields): "layer_norm", RowNorm::Layer;
+    args: LayerNormArgs of forward;
+    plan: LayerNormPlan;
+    kernels: row_norm::forward_kernels();
+    backward: Self::backward;
 }
 
-impl From<LayerNormDescriptor> for ForwardFields {
-    fn from(descriptor: LayerNormDescriptor) -> Self {
-        descriptor.0.fields
-    }
-}
-
-impl TryFrom<Object<BackwardFields>> for LayerNormBackwardDescriptor {
-    type Error = Error;
-
-    fn try_from(Object(fields): Object<BackwardFields>) -> Result<Self> {
-        Valid::<BackwardFields>::new(RowNorm::Layer, BACKWARD_NAME, fields).map(Self)
-    }
-}
-
-impl From<LayerNormBackwardDescriptor> for BackwardFields {
-    fn from(descriptor: LayerNormBackwardDescriptor) -> Self {
-        descriptor.0.fields
-    }
-}
-
-impl sealed::Sealed for LayerNormDescriptor {}
-
-impl Descriptor for LayerNormDescriptor {
-    const NAME: &'static str = NAME;
-    const OPERANDS: &'static [&'static str] = forward::OPERANDS;
-    type Args<'a> = LayerNormArgs<'a>;
-
-    fn slots(&self) -> &[Slot] {
-        &self.0.slots
-    }
-
-    fn from_json(json: &str) -> Result<Self> {
-        json::parse::<Self, ForwardFields>(json)
-    }
-
-    fn any_backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
-        self.backward(wanted).map(|backward| vec![AnyDescriptor::new(backward)])
-    }
-
-    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        row_norm::forward_kernels()
-    }
-}
-
-impl Forward for LayerNormDescriptor {
-    fn valid(&self) -> &Valid<ForwardFields> {
-        &self.0
-    }
-}
-
-impl sealed::Sealed for LayerNormBackwardDescriptor {}
-
-impl Descriptor for LayerNormBackwardDescriptor {
-    const NAME: &'static str = BACKWARD_NAME;
-    const OPERANDS: &'static [&'static str] = backward::OPERANDS;
-    type Args<'a> = LayerNormBackwardArgs<'a>;
-
-    fn slots(&self) -> &[Slot] {
-        &self.0.slots
-    }
-
-    fn from_json(json: &str) -> Result<Self> {
-        json::parse::<Self, BackwardFields>(json)
-    }
-
-    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        row_norm::backward_kernels()
-    }
-}
-
-impl Backward for LayerNormBackwardDescriptor {
-    fn valid(&self) -> &Valid<BackwardFields> {
-        &self.0
-    }
-}
-
-impl sealed::Sealed for LayerNormArgs<'_> {}
-
-impl<'a> Args<'a> for LayerNormArgs<'a> {
-    #[inline]
-    fn flatten(self) -> Operands<'a> {
-        let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
-        Operands::new([
-            Some(self.x.0),
-            self.residual.map(read),
-            self.weight.map(read),
-            self.bias.map(read),
-            Some(self.y.0),
-            self.h.map(write),
-            self.mean.map(write),
-            self.rstd.map(write),
-        ])
-    }
-}
-
-impl sealed::Sealed for LayerNormBackwardArgs<'_> {}
-
-impl<'a> Args<'a> for LayerNormBackwardArgs<'a> {
-    #[inline]
-    fn flatten(self) -> Operands<'a> {
-        let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
-        Operands::new([
-            Some(self.dy.0),
-            Some(self.x.0),
-            self.weight.map(read),
-            Some(self.mean.0),
-            Some(self.rstd.0),
-            self.dh.map(read),
-            self.dx.map(write),
-            self.dweight.map(write),
-            self.dbias.map(write),
-        ])
-    }
+descriptor! {
+    LayerNormBackwardDescriptor(BackwardFields): "layer_norm_backward", RowNorm::Layer;
+    args: LayerNormBackwardArgs of backward;
+    plan: LayerNormBackwardPlan;
+    kernels: row_norm::backward_kernels();
 }

@@ -45,20 +45,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::row_norm::{
-    self, Backward, BackwardFields, Forward, ForwardFields, Gradients, RowNorm, Valid, backward, forward,
-};
-use crate::any::AnyDescriptor;
+use super::row_norm::{self, BackwardFields, ForwardFields, Gradients, RowNorm, backward, forward};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::json::{self, Object};
-use crate::memory::{Mem, MemMut, Operands};
-use crate::ops::fields::real;
-use crate::plan::{Args, Descriptor, Kernel, Plan, Slot, sealed};
+use crate::json::Object;
+use crate::operands::args;
+use crate::ops::valid::{Described, Valid, descriptor};
 use crate::tensor::TensorDesc;
-
-const NAME: &str = "rms_norm";
-const BACKWARD_NAME: &str = "rms_norm_backward";
 
 /// RMSNorm over the last extents of a tensor. See the [formulas and operands](self).
 ///
@@ -79,7 +72,7 @@ impl RmsNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type, or `normalized_dims` is 0 or above its rank.
     pub fn new(x: TensorDesc, normalized_dims: usize) -> Result<Self> {
-        Valid::<ForwardFields>::plain(RowNorm::Rms, NAME, x, normalized_dims).map(Self)
+        Valid::new(Self::OP, ForwardFields::plain(x, normalized_dims)).map(Self)
     }
 
     /// Multiplies by a weight of the given type.
@@ -87,7 +80,7 @@ impl RmsNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32.
     pub fn weight(self, dtype: DType) -> Result<Self> {
-        self.0.with(NAME, |f| f.weight = Some(dtype)).map(Self)
+        self.0.with(|f| f.weight = Some(dtype)).map(Self)
     }
 
     /// Adds a constant to the weight before it multiplies: 1 where the stored weight is the distance from 1.
@@ -95,8 +88,7 @@ impl RmsNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] without a weight, or if the number is not in the range of f32 (of f64 for f64 operands).
     pub fn weight_offset(self, offset: f64) -> Result<Self> {
-        let offset = real(NAME, "weight_offset", offset)?;
-        self.0.with(NAME, |f| f.weight_offset = offset).map(Self)
+        self.0.real("weight_offset", offset, |f, offset| f.weight_offset = offset).map(Self)
     }
 
     /// The number added to the mean square.
@@ -104,8 +96,7 @@ impl RmsNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
     pub fn eps(self, eps: f64) -> Result<Self> {
-        let eps = real(NAME, "eps", eps)?;
-        self.0.with(NAME, |f| f.eps = eps).map(Self)
+        self.0.real("eps", eps, |f, eps| f.eps = eps).map(Self)
     }
 
     /// Writes rstd of each row, which backward needs.
@@ -113,7 +104,7 @@ impl RmsNormDescriptor {
     /// # Errors
     /// None; the type is that of every other step.
     pub fn stats(self) -> Result<Self> {
-        self.0.with(NAME, |f| f.stats = true).map(Self)
+        self.0.with(|f| f.stats = true).map(Self)
     }
 
     /// Adds a residual first, and writes the sum as `h`.
@@ -121,7 +112,7 @@ impl RmsNormDescriptor {
     /// # Errors
     /// None; the type is that of every other step.
     pub fn residual(self) -> Result<Self> {
-        self.0.with(NAME, |f| f.residual = true).map(Self)
+        self.0.with(|f| f.residual = true).map(Self)
     }
 
     /// Gives a declared operand other strides or another alignment than its default.
@@ -130,7 +121,7 @@ impl RmsNormDescriptor {
     /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
     /// twice.
     pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(NAME, operand, desc).map(Self)
+        self.0.layout(operand, desc).map(Self)
     }
 
     /// Gives `y` other strides than x's.
@@ -147,7 +138,7 @@ impl RmsNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if no gradient is left to compute.
     pub fn backward(&self, wanted: Gradients) -> Result<RmsNormBackwardDescriptor> {
-        self.0.backward(BACKWARD_NAME, wanted).map(RmsNormBackwardDescriptor)
+        self.0.backward(wanted).map(RmsNormBackwardDescriptor)
     }
 }
 
@@ -162,7 +153,7 @@ impl RmsNormBackwardDescriptor {
     /// # Errors
     /// As [`RmsNormDescriptor::new`].
     pub fn new(x: TensorDesc, normalized_dims: usize) -> Result<Self> {
-        Valid::<BackwardFields>::plain(RowNorm::Rms, BACKWARD_NAME, x, normalized_dims).map(Self)
+        Valid::new(Self::OP, BackwardFields::plain(x, normalized_dims)).map(Self)
     }
 
     /// Forward had a weight of the given type; `gradient` asks for its gradient.
@@ -171,7 +162,7 @@ impl RmsNormBackwardDescriptor {
     /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32.
     pub fn weight(self, dtype: DType, gradient: bool) -> Result<Self> {
         let change = |f: &mut BackwardFields| (f.weight, f.dweight) = (Some(dtype), gradient);
-        self.0.with(BACKWARD_NAME, change).map(Self)
+        self.0.with(change).map(Self)
     }
 
     /// The constant that forward added to the weight.
@@ -179,8 +170,7 @@ impl RmsNormBackwardDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] without a weight, or if the number is not in the range of f32 (of f64 for f64 operands).
     pub fn weight_offset(self, offset: f64) -> Result<Self> {
-        let offset = real(BACKWARD_NAME, "weight_offset", offset)?;
-        self.0.with(BACKWARD_NAME, |f| f.weight_offset = offset).map(Self)
+        self.0.real("weight_offset", offset, |f, offset| f.weight_offset = offset).map(Self)
     }
 
     /// Adds to dx the gradient `dh` that reaches forward's `h` from elsewhere.
@@ -188,7 +178,7 @@ impl RmsNormBackwardDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] without `dx`.
     pub fn dh(self, is_added: bool) -> Result<Self> {
-        self.0.with(BACKWARD_NAME, |f| f.dh = is_added).map(Self)
+        self.0.with(|f| f.dh = is_added).map(Self)
     }
 
     /// As [`RmsNormDescriptor::layout`].
@@ -196,224 +186,51 @@ impl RmsNormBackwardDescriptor {
     /// # Errors
     /// As [`RmsNormDescriptor::layout`].
     pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(BACKWARD_NAME, operand, desc).map(Self)
+        self.0.layout(operand, desc).map(Self)
     }
 }
 
-/// Operands of [`RmsNormDescriptor`]; their shapes and types are in the [tables](self).
-#[non_exhaustive]
-#[derive(Debug)]
-pub struct RmsNormArgs<'a> {
-    /// Input.
-    pub x: Mem<'a>,
-    /// Output.
-    pub y: MemMut<'a>,
-    /// Added to x, if declared.
-    pub residual: Option<Mem<'a>>,
-    /// Scale, if declared.
-    pub weight: Option<Mem<'a>>,
-    /// x + residual, if declared.
-    pub h: Option<MemMut<'a>>,
-    /// 1 / sqrt(mean(x^2) + eps) of each row, if declared.
-    pub rstd: Option<MemMut<'a>>,
-}
-
-impl<'a> RmsNormArgs<'a> {
-    /// The operands that every forward has.
-    pub fn new(x: impl Into<Mem<'a>>, y: impl Into<MemMut<'a>>) -> Self {
-        let (x, y) = (x.into(), y.into());
-        Self { x, y, residual: None, weight: None, h: None, rstd: None }
-    }
-
-    /// The weight.
-    pub fn weight(self, weight: impl Into<Mem<'a>>) -> Self {
-        Self { weight: Some(weight.into()), ..self }
-    }
-
-    /// The residual, and where the sum goes.
-    pub fn residual(self, residual: impl Into<Mem<'a>>, h: impl Into<MemMut<'a>>) -> Self {
-        Self { residual: Some(residual.into()), h: Some(h.into()), ..self }
-    }
-
-    /// Where rstd goes.
-    pub fn stats(self, rstd: impl Into<MemMut<'a>>) -> Self {
-        Self { rstd: Some(rstd.into()), ..self }
+args! {
+    /// Operands of [`RmsNormDescriptor`]; their shapes and types are in the [tables](self).
+    RmsNormArgs of forward {
+        /// The operands that every forward has.
+        new(x, y);
+        /// The residual, and where the sum goes.
+        residual(residual, h);
+        /// The weight.
+        weight(weight);
+        /// Where rstd goes.
+        stats(rstd = "1 / sqrt(mean(x^2) + eps) of each row, if declared.");
     }
 }
 
-/// Operands of [`RmsNormBackwardDescriptor`]; their shapes and types are in the [tables](self).
-#[non_exhaustive]
-#[derive(Debug)]
-pub struct RmsNormBackwardArgs<'a> {
-    /// Gradient of y.
-    pub dy: Mem<'a>,
-    /// Forward's input: x, or h if it had a residual.
-    pub x: Mem<'a>,
-    /// rstd that forward wrote.
-    pub rstd: Mem<'a>,
-    /// Scale, if declared.
-    pub weight: Option<Mem<'a>>,
-    /// Gradient of h from elsewhere, if declared.
-    pub dh: Option<Mem<'a>>,
-    /// Gradient of x, if declared.
-    pub dx: Option<MemMut<'a>>,
-    /// Gradient of weight, if declared.
-    pub dweight: Option<MemMut<'a>>,
-}
-
-impl<'a> RmsNormBackwardArgs<'a> {
-    /// The operands that every backward has.
-    pub fn new(dy: impl Into<Mem<'a>>, x: impl Into<Mem<'a>>, rstd: impl Into<Mem<'a>>) -> Self {
-        let (dy, x, rstd) = (dy.into(), x.into(), rstd.into());
-        Self { dy, x, rstd, weight: None, dh: None, dx: None, dweight: None }
-    }
-
-    /// The weight.
-    pub fn weight(self, weight: impl Into<Mem<'a>>) -> Self {
-        Self { weight: Some(weight.into()), ..self }
-    }
-
-    /// The gradient that reaches h from elsewhere.
-    pub fn dh(self, dh: impl Into<Mem<'a>>) -> Self {
-        Self { dh: Some(dh.into()), ..self }
-    }
-
-    /// Where the gradient of x goes.
-    pub fn dx(self, dx: impl Into<MemMut<'a>>) -> Self {
-        Self { dx: Some(dx.into()), ..self }
-    }
-
-    /// Where the gradient of the weight goes.
-    pub fn dweight(self, dweight: impl Into<MemMut<'a>>) -> Self {
-        Self { dweight: Some(dweight.into()), ..self }
+args! {
+    /// Operands of [`RmsNormBackwardDescriptor`]; their shapes and types are in the [tables](self).
+    RmsNormBackwardArgs of backward {
+        /// The operands that every backward has.
+        new(dy, x, rstd);
+        /// The weight.
+        weight(weight);
+        /// The gradient that reaches h from elsewhere.
+        dh(dh);
+        /// Where the gradient of x goes.
+        dx(dx);
+        /// Where the gradient of the weight goes.
+        dweight(dweight);
     }
 }
 
-/// A plan of [`RmsNormDescriptor`].
-pub type RmsNormPlan = Plan<RmsNormDescriptor>;
-
-/// A plan of [`RmsNormBackwardDescriptor`].
-pub type RmsNormBackwardPlan = Plan<RmsNormBackwardDescriptor>;
-
-impl TryFrom<Object<ForwardFields>> for RmsNormDescriptor {
-    type Error = Error;
-
-    fn try_from(Object(fields): Object<ForwardFields>) -> Result<Self> {
-        Valid::<ForwardFields>::new(RowNorm::Rms, NAME, fields).map(Self)
-    }
+descriptor! {
+    RmsNormDescriptor(ForwardFields): "rms_norm", RowNorm::Rms;
+    args: RmsNormArgs of forward;
+    plan: RmsNormPlan;
+    kernels: row_norm::forward_kernels();
+    backward: Self::backward;
 }
 
-impl From<RmsNormDescriptor> for ForwardFields {
-    fn from(descriptor: RmsNormDescriptor) -> Self {
-        descriptor.0.fields
-    }
-}
-
-impl TryFrom<Object<BackwardFields>> for RmsNormBackwardDescriptor {
-    type Error = Error;
-
-    fn try_from(Object(fields): Object<BackwardFields>) -> Result<Self> {
-        Valid::<BackwardFields>::new(RowNorm::Rms, BACKWARD_NAME, fields).map(Self)
-    }
-}
-
-impl From<RmsNormBackwardDescriptor> for BackwardFields {
-    fn from(descriptor: RmsNormBackwardDescriptor) -> Self {
-        descriptor.0.fields
-    }
-}
-
-impl sealed::Sealed for RmsNormDescriptor {}
-
-impl Descriptor for RmsNormDescriptor {
-    const NAME: &'static str = NAME;
-    const OPERANDS: &'static [&'static str] = forward::OPERANDS;
-    type Args<'a> = RmsNormArgs<'a>;
-
-    fn slots(&self) -> &[Slot] {
-        &self.0.slots
-    }
-
-    fn from_json(json: &str) -> Result<Self> {
-        json::parse::<Self, ForwardFields>(json)
-    }
-
-    fn any_backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
-        self.backward(wanted).map(|backward| vec![AnyDescriptor::new(backward)])
-    }
-
-    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        row_norm::forward_kernels()
-    }
-}
-
-impl Forward for RmsNormDescriptor {
-    fn valid(&self) -> &Valid<ForwardFields> {
-        &self.0
-    }
-}
-
-impl sealed::Sealed for RmsNormBackwardDescriptor {}
-
-impl Descriptor for RmsNormBackwardDescriptor {
-    const NAME: &'static str = BACKWARD_NAME;
-    const OPERANDS: &'static [&'static str] = backward::OPERANDS;
-    type Args<'a> = RmsNormBackwardArgs<'a>;
-
-    fn slots(&self) -> &[Slot] {
-        &self.0.slots
-    }
-
-    fn from_json(json: &str) -> Result<Self> {
-        json::parse::<Self, BackwardFields>(json)
-    }
-
-    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        row_norm::backward_kernels()
-    }
-}
-
-impl Backward for RmsNormBackwardDescriptor {
-    fn valid(&self) -> &Valid<BackwardFields> {
-        &self.0
-    }
-}
-
-impl sealed::Sealed for RmsNormArgs<'_> {}
-
-impl<'a> Args<'a> for RmsNormArgs<'a> {
-    #[inline]
-    fn flatten(self) -> Operands<'a> {
-        let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
-        Operands::new([
-            Some(self.x.0),
-            self.residual.map(read),
-            self.weight.map(read),
-            None,
-            Some(self.y.0),
-            self.h.map(write),
-            None,
-            self.rstd.map(write),
-        ])
-    }
-}
-
-impl sealed::Sealed for RmsNormBackwardArgs<'_> {}
-
-impl<'a> Args<'a> for RmsNormBackwardArgs<'a> {
-    #[inline]
-    fn flatten(self) -> Operands<'a> {
-        let (read, write) = (|m: Mem<'a>| m.0, |m: MemMut<'a>| m.0);
-        Operands::new([
-            Some(self.dy.0),
-            Some(self.x.0),
-            self.weight.map(read),
-            None,
-            Some(self.rstd.0),
-            self.dh.map(read),
-            self.dx.map(write),
-            self.dweight.map(write),
-            None,
-        ])
-    }
+descriptor! {
+    RmsNormBackwardDescriptor(BackwardFields): "rms_norm_backward", RowNorm::Rms;
+    args: RmsNormBackwardArgs of backward;
+    plan: RmsNormBackwardPlan;
+    kernels: row_norm::backward_kernels();
 }

@@ -42,15 +42,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::any::AnyDescriptor;
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
-use crate::json::{self, Object};
-use crate::memory::{Mem, MemMut, Operands};
-use crate::ops::fields::{beside, float, in_range, is_false, only_dx, real, require};
-use crate::ops::norm::Gradients;
-use crate::plan::{Access, Args, Descriptor, Kernel, Plan, Slot, sealed};
-use crate::slots::{Layouts, Slots, SlotsBuilder};
+use crate::json::Object;
+use crate::operands::{args, operands};
+use crate::ops::fields::{beside, float, in_range, is_false, only_dx, require};
+use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, kernels};
+use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
 mod cpu;
@@ -62,22 +60,21 @@ mod wgpu;
 #[cfg(feature = "wgpu")]
 pub(super) use wgpu::wgsl_variants;
 
-const NAME: &str = "softmax";
-const BACKWARD_NAME: &str = "softmax_backward";
-
-/// Positions of the forward operands.
-pub(crate) mod forward {
-    pub(crate) const OPERANDS: &[&str] = &["x", "y"];
-    pub(crate) const X: usize = 0;
-    pub(crate) const Y: usize = 1;
+operands! { $
+    /// Operands of the forward op.
+    mod forward {
+        X x: In, always, in place y => "Input.";
+        Y y: Out, always => "Output.";
+    }
 }
 
-/// Positions of the backward operands.
-pub(crate) mod backward {
-    pub(crate) const OPERANDS: &[&str] = &["y", "dy", "dx"];
-    pub(crate) const Y: usize = 0;
-    pub(crate) const DY: usize = 1;
-    pub(crate) const DX: usize = 2;
+operands! { $
+    /// Operands of the backward op.
+    mod backward {
+        Y y: In, always => "What forward wrote.";
+        DY dy: In, always, in place dx => "Gradient of y.";
+        DX dx: Out, always => "Gradient of x.";
+    }
 }
 
 fn is_one(value: &Real) -> bool {
@@ -143,6 +140,61 @@ fn check_axis(op: &'static str, operand: &'static str, desc: &TensorDesc, axis: 
     })
 }
 
+impl Fields for ForwardFields {
+    type Kind = ();
+
+    fn layouts(&mut self) -> &mut Layouts {
+        &mut self.layouts
+    }
+
+    fn leave_out_defaults(&mut self) {
+        self.output = self.output.filter(|output| *output != self.x.dtype());
+    }
+
+    fn declare(&self, op: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
+        let x = self.x;
+        check_axis(op.name, "x", &x, self.axis)?;
+        in_range(op.name, "scale", self.scale, &x)?;
+        slots.declare(forward::X, x)?;
+        if let Some(output) = self.output {
+            require(op.name, "output", widens(x.dtype(), output), || match x.dtype() {
+                of_x @ (DType::F16 | DType::BF16) => format!("must be {of_x}, the type of x, or f32; got {output}"),
+                of_x => format!("must be {of_x}, the type of x; got {output}"),
+            })?;
+        }
+        slots.declare(forward::Y, beside_of(&x, self.output)?)?;
+        Ok(())
+    }
+}
+
+impl Fields for BackwardFields {
+    type Kind = ();
+
+    fn layouts(&mut self) -> &mut Layouts {
+        &mut self.layouts
+    }
+
+    fn leave_out_defaults(&mut self) {
+        self.input = self.input.filter(|input| *input != self.y.dtype());
+    }
+
+    fn declare(&self, op: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
+        let y = self.y;
+        check_axis(op.name, "y", &y, self.axis)?;
+        in_range(op.name, "scale", self.scale, &y)?;
+        if let Some(input) = self.input {
+            require(op.name, "input", widens(input, y.dtype()), || match y.dtype() {
+                DType::F32 => format!("must be f32, the type of y, f16 or bf16; got {input}"),
+                of_y => format!("must be {of_y}, the type of y; got {input}"),
+            })?;
+        }
+        slots.declare(backward::Y, y)?;
+        slots.declare(backward::DY, beside(&y)?)?;
+        slots.declare(backward::DX, beside_of(&y, self.input)?)?;
+        Ok(())
+    }
+}
+
 /// Softmax along one axis of a tensor. See the [formulas and operands](self).
 ///
 /// ```
@@ -158,10 +210,7 @@ fn check_axis(op: &'static str, operand: &'static str, desc: &TensorDesc, axis: 
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Object<ForwardFields>", into = "ForwardFields")]
-pub struct SoftmaxDescriptor {
-    pub(crate) fields: ForwardFields,
-    slots: Slots,
-}
+pub struct SoftmaxDescriptor(Valid<ForwardFields>);
 
 impl SoftmaxDescriptor {
     /// Softmax of `x` along `axis`, counted from 0.
@@ -170,7 +219,8 @@ impl SoftmaxDescriptor {
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type, or `axis` is not below its rank; of rank 0, if
     /// `axis` is not 0.
     pub fn new(x: TensorDesc, axis: usize) -> Result<Self> {
-        Self::valid(ForwardFields { x, axis, log: false, scale: one(), output: None, layouts: Layouts::new() })
+        let fields = ForwardFields { x, axis, log: false, scale: one(), output: None, layouts: Layouts::new() };
+        Valid::new(Self::OP, fields).map(Self)
     }
 
     /// The logarithm of softmax.
@@ -178,7 +228,7 @@ impl SoftmaxDescriptor {
     /// # Errors
     /// None; the type is that of every other step.
     pub fn log(self) -> Result<Self> {
-        self.with(|f| f.log = true)
+        self.0.with(|f| f.log = true).map(Self)
     }
 
     /// Multiplies x by a number first, 1 by default; it may be negative or 0.
@@ -186,8 +236,7 @@ impl SoftmaxDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is not in the range of the type in which the op computes: f32, for f64 operands f64.
     pub fn scale(self, scale: f64) -> Result<Self> {
-        let scale = real(NAME, "scale", scale)?;
-        self.with(|f| f.scale = scale)
+        self.0.real("scale", scale, |f, scale| f.scale = scale).map(Self)
     }
 
     /// The type of y: x's, which is the default, or f32 where x is of 16 bits. Its values are then those before they would be rounded to x's type.
@@ -195,7 +244,7 @@ impl SoftmaxDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is another one, or if `layout` has given y one of another type.
     pub fn output(self, dtype: DType) -> Result<Self> {
-        self.with(|f| f.output = Some(dtype))
+        self.0.with(|f| f.output = Some(dtype)).map(Self)
     }
 
     /// Gives an operand other strides or another alignment than its default.
@@ -203,9 +252,7 @@ impl SoftmaxDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if there is no such operand, if shape or type differ, or if an output would write an element twice.
     pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.with(|f| {
-            f.layouts.insert(operand.into(), desc);
-        })
+        self.0.layout(operand, desc).map(Self)
     }
 
     /// Gives `y` other strides than x's.
@@ -221,45 +268,18 @@ impl SoftmaxDescriptor {
     /// # Errors
     /// None that a valid forward leads to.
     pub fn backward(&self) -> Result<SoftmaxBackwardDescriptor> {
-        let ForwardFields { x, axis, log, scale, output, .. } = self.fields;
-        let y = self.slots.named("y").map_or(x, |slot| slot.desc);
+        let ForwardFields { x, axis, log, scale, output, .. } = self.0.fields;
+        let y = self.0.slots.at(forward::Y).map_or(x, |slot| slot.desc);
         let (input, layouts) = (output.map(|_| x.dtype()), Layouts::from([("dx".into(), beside(&x)?)]));
-        SoftmaxBackwardDescriptor::valid(BackwardFields { y, axis, log, scale, input, layouts })
-    }
-
-    fn with(self, change: impl FnOnce(&mut ForwardFields)) -> Result<Self> {
-        let mut fields = self.fields;
-        change(&mut fields);
-        Self::valid(fields)
-    }
-
-    fn valid(mut fields: ForwardFields) -> Result<Self> {
-        let x = fields.x;
-        check_axis(NAME, "x", &x, fields.axis)?;
-        in_range(NAME, "scale", fields.scale, &x)?;
-        fields.output = fields.output.filter(|output| *output != x.dtype());
-        if let Some(output) = fields.output {
-            require(NAME, "output", widens(x.dtype(), output), || match x.dtype() {
-                of_x @ (DType::F16 | DType::BF16) => format!("must be {of_x}, the type of x, or f32; got {output}"),
-                of_x => format!("must be {of_x}, the type of x; got {output}"),
-            })?;
-        }
-        let mut slots = SlotsBuilder::new(NAME, forward::OPERANDS, &mut fields.layouts);
-        slots.declare("x", Access::In, x)?;
-        slots.declare("y", Access::Out, beside_of(&x, fields.output)?)?;
-        slots.in_place("x", "y");
-        let slots = slots.finish()?;
-        Ok(Self { fields, slots })
+        let fields = BackwardFields { y, axis, log, scale, input, layouts };
+        Valid::new(SoftmaxBackwardDescriptor::OP, fields).map(SoftmaxBackwardDescriptor)
     }
 }
 
 /// The gradient of [`SoftmaxDescriptor`] from its output. See the [formulas and operands](self).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Object<BackwardFields>", into = "BackwardFields")]
-pub struct SoftmaxBackwardDescriptor {
-    pub(crate) fields: BackwardFields,
-    slots: Slots,
-}
+pub struct SoftmaxBackwardDescriptor(Valid<BackwardFields>);
 
 impl SoftmaxBackwardDescriptor {
     /// The gradient of softmax along `axis`, counted from 0, whose output was `y`.
@@ -267,7 +287,8 @@ impl SoftmaxBackwardDescriptor {
     /// # Errors
     /// As [`SoftmaxDescriptor::new`].
     pub fn new(y: TensorDesc, axis: usize) -> Result<Self> {
-        Self::valid(BackwardFields { y, axis, log: false, scale: one(), input: None, layouts: Layouts::new() })
+        let fields = BackwardFields { y, axis, log: false, scale: one(), input: None, layouts: Layouts::new() };
+        Valid::new(Self::OP, fields).map(Self)
     }
 
     /// As [`SoftmaxDescriptor::log`]: `y` is the logarithm of softmax.
@@ -275,7 +296,7 @@ impl SoftmaxBackwardDescriptor {
     /// # Errors
     /// None; the type is that of every other step.
     pub fn log(self) -> Result<Self> {
-        self.with(|f| f.log = true)
+        self.0.with(|f| f.log = true).map(Self)
     }
 
     /// As [`SoftmaxDescriptor::scale`].
@@ -283,8 +304,7 @@ impl SoftmaxBackwardDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is not in the range of the type in which the op computes: f32, for f64 operands f64.
     pub fn scale(self, scale: f64) -> Result<Self> {
-        let scale = real(BACKWARD_NAME, "scale", scale)?;
-        self.with(|f| f.scale = scale)
+        self.0.real("scale", scale, |f, scale| f.scale = scale).map(Self)
     }
 
     /// The type of forward's input, which is that of dx: y's, which is the default, or f16 or bf16 where y is f32.
@@ -292,7 +312,7 @@ impl SoftmaxBackwardDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is another one, or if `layout` has given dx one of another type.
     pub fn input(self, dtype: DType) -> Result<Self> {
-        self.with(|f| f.input = Some(dtype))
+        self.0.with(|f| f.input = Some(dtype)).map(Self)
     }
 
     /// As [`SoftmaxDescriptor::layout`].
@@ -300,181 +320,39 @@ impl SoftmaxBackwardDescriptor {
     /// # Errors
     /// As [`SoftmaxDescriptor::layout`].
     pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.with(|f| {
-            f.layouts.insert(operand.into(), desc);
-        })
-    }
-
-    fn with(self, change: impl FnOnce(&mut BackwardFields)) -> Result<Self> {
-        let mut fields = self.fields;
-        change(&mut fields);
-        Self::valid(fields)
-    }
-
-    fn valid(mut fields: BackwardFields) -> Result<Self> {
-        let y = fields.y;
-        check_axis(BACKWARD_NAME, "y", &y, fields.axis)?;
-        in_range(BACKWARD_NAME, "scale", fields.scale, &y)?;
-        fields.input = fields.input.filter(|input| *input != y.dtype());
-        if let Some(input) = fields.input {
-            require(BACKWARD_NAME, "input", widens(input, y.dtype()), || match y.dtype() {
-                DType::F32 => format!("must be f32, the type of y, f16 or bf16; got {input}"),
-                of_y => format!("must be {of_y}, the type of y; got {input}"),
-            })?;
-        }
-        let mut slots = SlotsBuilder::new(BACKWARD_NAME, backward::OPERANDS, &mut fields.layouts);
-        slots.declare("y", Access::In, y)?;
-        slots.declare("dy", Access::In, beside(&y)?)?;
-        slots.declare("dx", Access::Out, beside_of(&y, fields.input)?)?;
-        slots.in_place("dy", "dx");
-        let slots = slots.finish()?;
-        Ok(Self { fields, slots })
+        self.0.layout(operand, desc).map(Self)
     }
 }
 
-/// Operands of [`SoftmaxDescriptor`]; their shapes and types are in the [tables](self).
-#[non_exhaustive]
-#[derive(Debug)]
-pub struct SoftmaxArgs<'a> {
-    /// Input.
-    pub x: Mem<'a>,
-    /// Output.
-    pub y: MemMut<'a>,
-}
-
-impl<'a> SoftmaxArgs<'a> {
-    /// The operands.
-    pub fn new(x: impl Into<Mem<'a>>, y: impl Into<MemMut<'a>>) -> Self {
-        Self { x: x.into(), y: y.into() }
+args! {
+    /// Operands of [`SoftmaxDescriptor`]; their shapes and types are in the [tables](self).
+    SoftmaxArgs of forward {
+        /// The operands.
+        new(x, y);
     }
 }
 
-/// Operands of [`SoftmaxBackwardDescriptor`]; their shapes and types are in the [tables](self).
-#[non_exhaustive]
-#[derive(Debug)]
-pub struct SoftmaxBackwardArgs<'a> {
-    /// What forward wrote.
-    pub y: Mem<'a>,
-    /// Gradient of y.
-    pub dy: Mem<'a>,
-    /// Gradient of x.
-    pub dx: MemMut<'a>,
-}
-
-impl<'a> SoftmaxBackwardArgs<'a> {
-    /// The operands.
-    pub fn new(y: impl Into<Mem<'a>>, dy: impl Into<Mem<'a>>, dx: impl Into<MemMut<'a>>) -> Self {
-        Self { y: y.into(), dy: dy.into(), dx: dx.into() }
+args! {
+    /// Operands of [`SoftmaxBackwardDescriptor`]; their shapes and types are in the [tables](self).
+    SoftmaxBackwardArgs of backward {
+        /// The operands.
+        new(y, dy, dx);
     }
 }
 
-/// A plan of [`SoftmaxDescriptor`].
-pub type SoftmaxPlan = Plan<SoftmaxDescriptor>;
-
-/// A plan of [`SoftmaxBackwardDescriptor`].
-pub type SoftmaxBackwardPlan = Plan<SoftmaxBackwardDescriptor>;
-
-impl TryFrom<Object<ForwardFields>> for SoftmaxDescriptor {
-    type Error = Error;
-
-    fn try_from(Object(fields): Object<ForwardFields>) -> Result<Self> {
-        Self::valid(fields)
-    }
+descriptor! {
+    SoftmaxDescriptor(ForwardFields): "softmax", ();
+    args: SoftmaxArgs of forward;
+    plan: SoftmaxPlan;
+    kernels: kernels!(cuda: cuda::Cuda; wgpu: wgpu::Wgpu; cpu: cpu::Reference);
+    backward: |forward: &Self, wanted| only_dx(SoftmaxBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
 }
 
-impl From<SoftmaxDescriptor> for ForwardFields {
-    fn from(descriptor: SoftmaxDescriptor) -> Self {
-        descriptor.fields
-    }
-}
-
-impl TryFrom<Object<BackwardFields>> for SoftmaxBackwardDescriptor {
-    type Error = Error;
-
-    fn try_from(Object(fields): Object<BackwardFields>) -> Result<Self> {
-        Self::valid(fields)
-    }
-}
-
-impl From<SoftmaxBackwardDescriptor> for BackwardFields {
-    fn from(descriptor: SoftmaxBackwardDescriptor) -> Self {
-        descriptor.fields
-    }
-}
-
-impl sealed::Sealed for SoftmaxDescriptor {}
-
-impl Descriptor for SoftmaxDescriptor {
-    const NAME: &'static str = NAME;
-    const OPERANDS: &'static [&'static str] = forward::OPERANDS;
-    type Args<'a> = SoftmaxArgs<'a>;
-
-    fn slots(&self) -> &[Slot] {
-        &self.slots
-    }
-
-    fn from_json(json: &str) -> Result<Self> {
-        json::parse::<Self, ForwardFields>(json)
-    }
-
-    fn any_backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
-        only_dx(BACKWARD_NAME, wanted)?;
-        self.backward().map(|backward| vec![AnyDescriptor::new(backward)])
-    }
-
-    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        &[
-            #[cfg(feature = "cuda")]
-            &cuda::Cuda,
-            #[cfg(feature = "wgpu")]
-            &wgpu::Wgpu,
-            &cpu::Reference,
-        ]
-    }
-}
-
-impl sealed::Sealed for SoftmaxBackwardDescriptor {}
-
-impl Descriptor for SoftmaxBackwardDescriptor {
-    const NAME: &'static str = BACKWARD_NAME;
-    const OPERANDS: &'static [&'static str] = backward::OPERANDS;
-    type Args<'a> = SoftmaxBackwardArgs<'a>;
-
-    fn slots(&self) -> &[Slot] {
-        &self.slots
-    }
-
-    fn from_json(json: &str) -> Result<Self> {
-        json::parse::<Self, BackwardFields>(json)
-    }
-
-    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        &[
-            #[cfg(feature = "cuda")]
-            &cuda::CudaBackward,
-            #[cfg(feature = "wgpu")]
-            &wgpu::WgpuBackward,
-            &cpu::BackwardReference,
-        ]
-    }
-}
-
-impl sealed::Sealed for SoftmaxArgs<'_> {}
-
-impl<'a> Args<'a> for SoftmaxArgs<'a> {
-    #[inline]
-    fn flatten(self) -> Operands<'a> {
-        Operands::new([Some(self.x.0), Some(self.y.0)])
-    }
-}
-
-impl sealed::Sealed for SoftmaxBackwardArgs<'_> {}
-
-impl<'a> Args<'a> for SoftmaxBackwardArgs<'a> {
-    #[inline]
-    fn flatten(self) -> Operands<'a> {
-        Operands::new([Some(self.y.0), Some(self.dy.0), Some(self.dx.0)])
-    }
+descriptor! {
+    SoftmaxBackwardDescriptor(BackwardFields): "softmax_backward", ();
+    args: SoftmaxBackwardArgs of backward;
+    plan: SoftmaxBackwardPlan;
+    kernels: kernels!(cuda: cuda::CudaBackward; wgpu: wgpu::WgpuBackward; cpu: cpu::BackwardReference);
 }
 
 #[cfg(test)]

@@ -239,7 +239,7 @@ fn update_running(norm: &Valid<ForwardFields>, groups: &[Statistics], operands: 
     let (fields, shape, at) = (&norm.fields, norm.shape(), norm.positions());
     let of = |position: Option<usize>| position.and_then(|position| operands.get(position));
     let (running_mean, running_var, num_batches) = (of(at.running_mean), of(at.running_var), of(at.num_batches));
-    let values = match norm.kind {
+    let values = match norm.op.kind {
         ChannelNorm::Batch => shape.batch.saturating_mul(shape.spatial),
         ChannelNorm::Group | ChannelNorm::Instance => shape.spatial,
     };

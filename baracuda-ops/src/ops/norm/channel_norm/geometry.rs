@@ -126,22 +126,21 @@ impl ChannelGeometry {
 
 #[cfg(test)]
 mod tests {
+    use super::super::forward;
     use super::*;
     use crate::dtype::DType;
-    use crate::plan::Access;
     use crate::slots::{Layouts, SlotsBuilder};
     use crate::tensor::TensorDesc;
 
     fn geometry(descs: &[TensorDesc], groups: u64) -> Result<ChannelGeometry, Reason> {
-        const NAMES: &[&str] = &["x", "y"];
         let mut layouts = Layouts::new();
-        let mut slots = SlotsBuilder::new("test", NAMES, &mut layouts);
-        for (name, desc) in NAMES.iter().zip(descs) {
-            slots.declare(name, Access::In, *desc).unwrap();
+        let mut slots = SlotsBuilder::new("test", forward::TABLE, &["x", "y"], &mut layouts);
+        for (operand, desc) in [forward::X, forward::Y].into_iter().zip(descs) {
+            slots.declare(operand, *desc).unwrap();
         }
         let dims = descs[0].dims();
         let shape = ChannelShape { batch: dims[0], channels: dims[1], spatial: dims[2..].iter().product(), groups };
-        ChannelGeometry::new(shape, &slots.finish().unwrap(), NAMES)
+        ChannelGeometry::new(shape, &slots.finish().unwrap(), &["x", "y"])
     }
 
     fn strided(dtype: DType, dims: &[u64], strides: &[u64]) -> TensorDesc {

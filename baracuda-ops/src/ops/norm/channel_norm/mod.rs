@@ -6,14 +6,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Gradients;
+use super::{BatchNormBackwardDescriptor, Gradients, GroupNormBackwardDescriptor, InstanceNormBackwardDescriptor};
+#[cfg(any(feature = "wgpu", test))]
+use super::{BatchNormDescriptor, GroupNormDescriptor, InstanceNormDescriptor};
 use crate::dtype::{DType, Real};
 use crate::error::{Reason, Result};
+use crate::operands::operands;
 use crate::ops::activation::Activation;
 use crate::ops::fields::{
-    batch_of_channels, beside, float, in_range, is_false, parameter, real, require, same_parameter_type,
+    batch_of_channels, beside, float, in_range, is_false, parameter, require, same_parameter_type,
 };
-use crate::plan::{Access, Descriptor, Kernel};
+use crate::ops::valid::{Described, Fields, Op, Valid, kernels};
+use crate::plan::{Access, Kernel};
 use crate::slots::{Layouts, Slots, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -44,59 +48,59 @@ pub(crate) enum ChannelNorm {
 }
 
 impl ChannelNorm {
-    /// The forward's name.
-    pub(crate) const fn name(self) -> &'static str {
+    /// The forward op.
+    #[cfg(any(feature = "wgpu", test))]
+    pub(crate) const fn forward(self) -> Op<Self> {
         match self {
-            Self::Batch => "batch_norm",
-            Self::Group => "group_norm",
-            Self::Instance => "instance_norm",
+            Self::Batch => BatchNormDescriptor::OP,
+            Self::Group => GroupNormDescriptor::OP,
+            Self::Instance => InstanceNormDescriptor::OP,
         }
     }
 
-    /// The backward's name.
-    pub(crate) const fn backward_name(self) -> &'static str {
+    /// The backward op.
+    pub(crate) const fn backward(self) -> Op<Self> {
         match self {
-            Self::Batch => "batch_norm_backward",
-            Self::Group => "group_norm_backward",
-            Self::Instance => "instance_norm_backward",
+            Self::Batch => BatchNormBackwardDescriptor::OP,
+            Self::Group => GroupNormBackwardDescriptor::OP,
+            Self::Instance => InstanceNormBackwardDescriptor::OP,
         }
     }
+}
 
-    /// Names of the forward operands, in the order of their positions.
-    pub(crate) const fn forward_operands(self) -> &'static [&'static str] {
-        match self {
-            Self::Batch => {
-                &["x", "residual", "weight", "bias", "running_mean", "running_var", "num_batches", "y", "mean", "rstd"]
-            }
-            Self::Group => &["x", "weight", "bias", "y", "mean", "rstd"],
-            Self::Instance => &["x", "weight", "bias", "running_mean", "running_var", "y", "mean", "rstd"],
-        }
+operands! { $
+    /// Operands of the forward ops.
+    mod forward {
+        X x: In, always, in place y => "Input.";
+        RESIDUAL residual: In, if residual => "Added before the activation, if declared.";
+        WEIGHT weight: In, if weight => "Scale, if declared.";
+        BIAS bias: In, if bias => "Shift, if declared.";
+        RUNNING_MEAN running_mean: InOut or In, if momentum => "Mean of the batches so far, if declared.";
+        RUNNING_VAR running_var: InOut or In, if momentum => "Variance of the batches so far, if declared.";
+        NUM_BATCHES num_batches: InOut, if cumulative => "Number of batches that the running statistics hold, if declared.";
+        Y y: Out, always => "Output.";
+        MEAN mean: Out, if stats => "Mean of each group, if declared.";
+        RSTD rstd: Out, if stats => "1 / sqrt(var + eps), likewise.";
     }
+}
 
-    /// Names of the backward operands, in the order of their positions.
-    pub(crate) const fn backward_operands(self) -> &'static [&'static str] {
-        match self {
-            Self::Batch => &[
-                "dy",
-                "x",
-                "residual",
-                "y",
-                "weight",
-                "bias",
-                "mean",
-                "rstd",
-                "running_mean",
-                "running_var",
-                "dx",
-                "dresidual",
-                "dweight",
-                "dbias",
-            ],
-            Self::Group => &["dy", "x", "weight", "bias", "mean", "rstd", "dx", "dweight", "dbias"],
-            Self::Instance => {
-                &["dy", "x", "weight", "bias", "mean", "rstd", "running_mean", "running_var", "dx", "dweight", "dbias"]
-            }
-        }
+operands! { $
+    /// Operands of the backward ops.
+    mod backward {
+        DY dy: In, always, in place dx => "Gradient of y.";
+        X x: In, always => "Forward's input.";
+        RESIDUAL residual: In, if residual => "Forward's residual, if declared.";
+        Y y: In, if from_y => "Forward's output, if declared.";
+        WEIGHT weight: In, if weight => "Scale, if declared.";
+        BIAS bias: In, if bias => "Shift, if declared.";
+        MEAN mean: In, unless inference => "Mean that forward wrote, if declared.";
+        RSTD rstd: In, unless inference => "rstd that forward wrote, if declared.";
+        RUNNING_MEAN running_mean: In, if inference => "Running mean that forward read, if declared.";
+        RUNNING_VAR running_var: In, if inference => "Running variance that forward read, if declared.";
+        DX dx: Out, if dx => "Gradient of x, if declared.";
+        DRESIDUAL dresidual: Out, if dresidual => "Gradient of the residual, if declared.";
+        DWEIGHT dweight: Out, if dweight => "Gradient of weight, if declared.";
+        DBIAS dbias: Out, if dbias => "Gradient of bias, if declared.";
     }
 }
 
@@ -135,7 +139,49 @@ pub(crate) struct BackwardPositions {
 }
 
 fn position(slots: &Slots, name: &str) -> Option<usize> {
-    slots.named(name).map(|slot| slot.position)
+    slots.named(name).map(|slot| slot.index)
+}
+
+impl Valid<ForwardFields> {
+    /// Where the operands lie among those of a run; those not declared have none.
+    pub(crate) fn positions(&self) -> ForwardPositions {
+        let at = |name| position(&self.slots, name);
+        ForwardPositions {
+            x: at("x").unwrap_or_default(),
+            residual: at("residual"),
+            weight: at("weight"),
+            bias: at("bias"),
+            running_mean: at("running_mean"),
+            running_var: at("running_var"),
+            num_batches: at("num_batches"),
+            y: at("y").unwrap_or_default(),
+            mean: at("mean"),
+            rstd: at("rstd"),
+        }
+    }
+}
+
+impl Valid<BackwardFields> {
+    /// Where the operands lie among those of a run; those not declared have none.
+    pub(crate) fn positions(&self) -> BackwardPositions {
+        let at = |name| position(&self.slots, name);
+        BackwardPositions {
+            dy: at("dy").unwrap_or_default(),
+            x: at("x").unwrap_or_default(),
+            residual: at("residual"),
+            y: at("y"),
+            weight: at("weight"),
+            bias: at("bias"),
+            mean: at("mean"),
+            rstd: at("rstd"),
+            running_mean: at("running_mean"),
+            running_var: at("running_var"),
+            dx: at("dx"),
+            dresidual: at("dresidual"),
+            dweight: at("dweight"),
+            dbias: at("dbias"),
+        }
+    }
 }
 
 /// The extents of `x` as `[batch, channels, spatial]`, and what shares statistics.
@@ -246,44 +292,24 @@ fn is_identity(activation: &Activation) -> bool {
     activation.is_identity()
 }
 
-/// A forward or backward whose fields have been validated, with the slots that follow from them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Valid<F> {
-    pub(crate) kind: ChannelNorm,
-    pub(crate) fields: F,
-    pub(crate) slots: Slots,
-}
-
 /// A forward descriptor of the family.
-pub(crate) trait Forward: Descriptor {
-    fn valid(&self) -> &Valid<ForwardFields>;
-}
+pub(crate) trait Forward: Described<Fields = ForwardFields> {}
+
+impl<D: Described<Fields = ForwardFields>> Forward for D {}
 
 /// A backward descriptor of the family.
-pub(crate) trait Backward: Descriptor {
-    fn valid(&self) -> &Valid<BackwardFields>;
-}
+pub(crate) trait Backward: Described<Fields = BackwardFields> {}
+
+impl<D: Described<Fields = BackwardFields>> Backward for D {}
 
 /// The kernels of a forward, in the order in which they are tried.
 pub(super) fn forward_kernels<D: Forward>() -> &'static [&'static dyn Kernel<D>] {
-    &[
-        #[cfg(feature = "cuda")]
-        &cuda::Cuda,
-        #[cfg(feature = "wgpu")]
-        &wgpu::Wgpu,
-        &cpu::Reference,
-    ]
+    kernels!(cuda: cuda::Cuda; wgpu: wgpu::Wgpu; cpu: cpu::Reference)
 }
 
 /// The kernels of a backward, in the order in which they are tried.
 pub(super) fn backward_kernels<D: Backward>() -> &'static [&'static dyn Kernel<D>] {
-    &[
-        #[cfg(feature = "cuda")]
-        &cuda::CudaBackward,
-        #[cfg(feature = "wgpu")]
-        &wgpu::WgpuBackward,
-        &cpu::BackwardReference,
-    ]
+    kernels!(cuda: cuda::CudaBackward; wgpu: wgpu::WgpuBackward; cpu: cpu::BackwardReference)
 }
 
 /// Checks x, the parameters' types and what the ops' groups have to be, which forward and backward share.
@@ -346,19 +372,10 @@ fn statistics(kind: ChannelNorm, x: &TensorDesc, shape: &ChannelShape) -> Result
     }
 }
 
-impl Valid<ForwardFields> {
+impl ForwardFields {
     /// The plainest forward of `x`: no parameters, no statistics written, eps 1e-5.
-    pub(crate) fn plain(kind: ChannelNorm, x: TensorDesc, groups: Option<u64>) -> Result<Self> {
-        Self::new(kind, Self::plain_fields(x, groups))
-    }
-
-    /// As [`plain`](Self::plain), with the running statistics.
-    pub(crate) fn inference(kind: ChannelNorm, x: TensorDesc) -> Result<Self> {
-        Self::new(kind, ForwardFields { inference: true, ..Self::plain_fields(x, None) })
-    }
-
-    fn plain_fields(x: TensorDesc, groups: Option<u64>) -> ForwardFields {
-        ForwardFields {
+    pub(crate) fn plain(x: TensorDesc, groups: Option<u64>) -> Self {
+        Self {
             x,
             groups,
             weight: None,
@@ -374,103 +391,79 @@ impl Valid<ForwardFields> {
         }
     }
 
-    pub(crate) fn new(kind: ChannelNorm, mut fields: ForwardFields) -> Result<Self> {
-        let (op, x) = (kind.name(), fields.x);
-        let shape = shape(kind, op, &x, fields.groups, fields.inference, [fields.weight, fields.bias])?;
-        check_eps(kind, op, fields.eps)?;
-        in_range(op, "eps", fields.eps, &x)?;
-        require(op, "residual", kind == ChannelNorm::Batch || !fields.residual, || format!("{op} has none"))?;
-        require(op, "cumulative", kind == ChannelNorm::Batch || !fields.cumulative, || {
-            format!("{op} has no such mode")
-        })?;
-        if let Some(momentum) = fields.momentum {
+    /// As [`plain`](Self::plain), with the running statistics.
+    pub(crate) fn inference(x: TensorDesc) -> Self {
+        Self { inference: true, ..Self::plain(x, None) }
+    }
+}
+
+impl Fields for ForwardFields {
+    type Kind = ChannelNorm;
+
+    fn layouts(&mut self) -> &mut Layouts {
+        &mut self.layouts
+    }
+
+    fn declare(&self, &Op { name: op, kind, .. }: &Op<ChannelNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
+        use forward::{BIAS, MEAN, NUM_BATCHES, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
+        let x = self.x;
+        let shape = shape(kind, op, &x, self.groups, self.inference, [self.weight, self.bias])?;
+        check_eps(kind, op, self.eps)?;
+        in_range(op, "eps", self.eps, &x)?;
+        require(op, "residual", kind == ChannelNorm::Batch || !self.residual, || format!("{op} has none"))?;
+        require(op, "cumulative", kind == ChannelNorm::Batch || !self.cumulative, || format!("{op} has no such mode"))?;
+        if let Some(momentum) = self.momentum {
             let momentum = momentum.get();
             require(op, "momentum", kind != ChannelNorm::Group, || "group_norm has no running statistics".into())?;
             require(op, "momentum", (0.0..=1.0).contains(&momentum), || {
                 format!("must be from 0 to 1, got {momentum}")
             })?;
-            require(op, "cumulative", !fields.cumulative, || {
+            require(op, "cumulative", !self.cumulative, || {
                 "must not be combined with a momentum, whose place the count of batches takes".into()
             })?;
         }
-        let has_running = fields.momentum.is_some() || fields.cumulative;
-        require(op, "inference", !fields.inference || !has_running, || {
+        let has_running = self.momentum.is_some() || self.cumulative;
+        require(op, "inference", !self.inference || !has_running, || {
             "reads the running statistics, which no momentum and no count can update then".into()
         })?;
-        require(op, "stats", !fields.inference || !fields.stats, || {
+        require(op, "stats", !self.inference || !self.stats, || {
             "in inference the statistics are the running ones, which backward takes".into()
         })?;
 
         let output = beside(&x)?;
         let saved = statistics(kind, &x, &shape)?;
         let running = TensorDesc::contiguous(x.dtype().accumulator(), &[shape.channels])?;
-        let mut slots = SlotsBuilder::new(op, kind.forward_operands(), &mut fields.layouts);
-        slots.declare("x", Access::In, x)?;
-        if fields.residual {
-            slots.declare("residual", Access::In, x)?;
+        slots.declare(X, x)?;
+        if self.residual {
+            slots.declare(RESIDUAL, x)?;
+            slots.in_place_instead(RESIDUAL, Y);
         }
-        for (name, dtype) in [("weight", fields.weight), ("bias", fields.bias)] {
+        for (operand, dtype) in [(WEIGHT, self.weight), (BIAS, self.bias)] {
             if let Some(dtype) = dtype {
-                slots.declare(name, Access::In, TensorDesc::contiguous(dtype, &[shape.channels])?)?;
+                slots.declare(operand, TensorDesc::contiguous(dtype, &[shape.channels])?)?;
             }
         }
-        if has_running || fields.inference {
-            let access = if fields.inference { Access::In } else { Access::InOut };
-            slots.declare("running_mean", access, running)?;
-            slots.declare("running_var", access, running)?;
+        if has_running || self.inference {
+            let access = if self.inference { Access::In } else { Access::InOut };
+            slots.declare_as(access, RUNNING_MEAN, running)?;
+            slots.declare_as(access, RUNNING_VAR, running)?;
         }
-        if fields.cumulative {
-            slots.declare("num_batches", Access::InOut, TensorDesc::contiguous(DType::I64, &[1])?)?;
+        if self.cumulative {
+            slots.declare(NUM_BATCHES, TensorDesc::contiguous(DType::I64, &[1])?)?;
         }
-        slots.declare("y", Access::Out, output)?;
-        if fields.stats {
-            slots.declare("mean", Access::Out, saved)?;
-            slots.declare("rstd", Access::Out, saved)?;
+        slots.declare(Y, output)?;
+        if self.stats {
+            slots.declare(MEAN, saved)?;
+            slots.declare(RSTD, saved)?;
         }
-        slots.in_place(if fields.residual { "residual" } else { "x" }, "y");
-        let slots = slots.finish()?;
-        Ok(Self { kind, fields, slots })
+        Ok(())
     }
+}
 
-    /// Changes fields and validates again.
-    pub(crate) fn with(&self, change: impl FnOnce(&mut ForwardFields)) -> Result<Self> {
-        let mut fields = self.fields.clone();
-        change(&mut fields);
-        Self::new(self.kind, fields)
-    }
-
-    /// A finite number for a field.
-    pub(crate) fn real(&self, field: &'static str, value: f64) -> Result<Real> {
-        real(self.kind.name(), field, value)
-    }
-
-    /// Gives an operand another layout.
-    pub(crate) fn layout(&self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.with(|fields| {
-            fields.layouts.insert(operand.into(), desc);
-        })
-    }
-
+impl Valid<ForwardFields> {
     /// The extents, and how many groups share them.
     pub(crate) fn shape(&self) -> ChannelShape {
-        ChannelShape::new(self.kind, &self.fields.x, self.fields.groups, self.fields.inference)
-    }
-
-    /// Where the operands lie among those of a run; those not declared have none.
-    pub(crate) fn positions(&self) -> ForwardPositions {
-        let at = |name| position(&self.slots, name);
-        ForwardPositions {
-            x: at("x").unwrap_or_default(),
-            residual: at("residual"),
-            weight: at("weight"),
-            bias: at("bias"),
-            running_mean: at("running_mean"),
-            running_var: at("running_var"),
-            num_batches: at("num_batches"),
-            y: at("y").unwrap_or_default(),
-            mean: at("mean"),
-            rstd: at("rstd"),
-        }
+        ChannelShape::new(self.op.kind, &self.fields.x, self.fields.groups, self.fields.inference)
     }
 
     /// How the tensors lie: `x`, `y`, `residual`.
@@ -484,18 +477,15 @@ impl Valid<ForwardFields> {
 
     /// The backward with the same types, layouts and options: `dy` lies as `y`, the others as in forward.
     pub(crate) fn backward(&self, wanted: Gradients) -> Result<Valid<BackwardFields>> {
+        use forward::{BIAS, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT};
         let forward = &self.fields;
         let recomputes = !forward.activation.is_identity();
         let (dbias, dresidual) = (wanted.dbias && forward.bias.is_some(), wanted.dresidual && forward.residual);
+        let [mean, rstd] = if forward.inference { [RUNNING_MEAN, RUNNING_VAR] } else { [MEAN, RSTD] };
+        let kept: &[usize] = if recomputes { &[WEIGHT, mean, rstd, BIAS, RESIDUAL] } else { &[WEIGHT, mean, rstd] };
         let mut layouts = Layouts::new();
-        let statistics = if forward.inference { ["running_mean", "running_var"] } else { ["mean", "rstd"] };
-        for name in ["weight", statistics[0], statistics[1]] {
-            layouts.extend(self.slots.named(name).map(|slot| (name.to_string(), slot.desc)));
-        }
-        for name in ["bias", "residual"].into_iter().filter(|_| recomputes) {
-            layouts.extend(self.slots.named(name).map(|slot| (name.to_string(), slot.desc)));
-        }
-        layouts.extend(self.slots.named("y").map(|slot| ("dy".to_string(), slot.desc)));
+        layouts.extend(self.slots.all_at(kept).map(|slot| (slot.name.to_string(), slot.desc)));
+        layouts.extend(self.slots.at(forward::Y).map(|slot| ("dy".to_string(), slot.desc)));
         let fields = BackwardFields {
             x: forward.x,
             groups: forward.groups,
@@ -512,31 +502,14 @@ impl Valid<ForwardFields> {
             dbias,
             layouts,
         };
-        Valid::<BackwardFields>::new(self.kind, fields)
+        Valid::new(self.op.kind.backward(), fields)
     }
 }
 
 impl BackwardFields {
-    /// Whether the pre-activation is computed again.
-    pub(crate) fn recomputes(&self) -> bool {
-        !self.activation.is_identity() && !self.from_y
-    }
-}
-
-impl Valid<BackwardFields> {
     /// The plainest backward of `x`: `dx` alone, without parameters.
-    pub(crate) fn plain(kind: ChannelNorm, x: TensorDesc, groups: Option<u64>) -> Result<Self> {
-        Self::new(kind, Self::plain_fields(x, groups))
-    }
-
-    /// As [`plain`](Self::plain), with the running statistics.
-    pub(crate) fn inference(kind: ChannelNorm, x: TensorDesc, eps: f64) -> Result<Self> {
-        let eps = Some(real(kind.backward_name(), "eps", eps)?);
-        Self::new(kind, BackwardFields { inference: true, eps, ..Self::plain_fields(x, None) })
-    }
-
-    fn plain_fields(x: TensorDesc, groups: Option<u64>) -> BackwardFields {
-        BackwardFields {
+    pub(crate) fn plain(x: TensorDesc, groups: Option<u64>) -> Self {
+        Self {
             x,
             groups,
             weight: None,
@@ -554,88 +527,90 @@ impl Valid<BackwardFields> {
         }
     }
 
-    pub(crate) fn new(kind: ChannelNorm, mut fields: BackwardFields) -> Result<Self> {
-        let (op, x) = (kind.backward_name(), fields.x);
-        let shape = shape(kind, op, &x, fields.groups, fields.inference, [fields.weight, fields.bias])?;
-        require(op, "eps", fields.inference == fields.eps.is_some(), || {
-            if fields.inference {
-                "is needed with running statistics"
-            } else {
-                "must be absent: the saved rstd holds it"
-            }
-            .into()
+    /// Whether the pre-activation is computed again.
+    pub(crate) fn recomputes(&self) -> bool {
+        !self.activation.is_identity() && !self.from_y
+    }
+}
+
+impl Fields for BackwardFields {
+    type Kind = ChannelNorm;
+
+    fn layouts(&mut self) -> &mut Layouts {
+        &mut self.layouts
+    }
+
+    fn declare(&self, &Op { name: op, kind, .. }: &Op<ChannelNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
+        use backward::{
+            BIAS, DBIAS, DRESIDUAL, DWEIGHT, DX, DY, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y,
+        };
+        let x = self.x;
+        let shape = shape(kind, op, &x, self.groups, self.inference, [self.weight, self.bias])?;
+        require(op, "eps", self.inference == self.eps.is_some(), || {
+            if self.inference { "is needed with running statistics" } else { "must be absent: the saved rstd holds it" }
+                .into()
         })?;
-        fields.eps.map_or(Ok(()), |eps| check_eps(kind, op, eps).and_then(|()| in_range(op, "eps", eps, &x)))?;
-        require(op, "residual", kind == ChannelNorm::Batch || !fields.residual, || format!("{op} has none"))?;
-        require(op, "from_y", kind == ChannelNorm::Batch || !fields.from_y, || format!("{op} has no such mode"))?;
-        require(op, "from_y", !fields.from_y || fields.activation == Activation::Relu, || {
-            format!("y tells the gradient of relu alone, not of {}", fields.activation.name())
+        self.eps.map_or(Ok(()), |eps| check_eps(kind, op, eps).and_then(|()| in_range(op, "eps", eps, &x)))?;
+        require(op, "residual", kind == ChannelNorm::Batch || !self.residual, || format!("{op} has none"))?;
+        require(op, "from_y", kind == ChannelNorm::Batch || !self.from_y, || format!("{op} has no such mode"))?;
+        require(op, "from_y", !self.from_y || self.activation == Activation::Relu, || {
+            format!("y tells the gradient of relu alone, not of {}", self.activation.name())
         })?;
-        require(op, "dweight", fields.weight.is_some() || !fields.dweight, || "needs a weight".into())?;
-        require(op, "dbias", fields.bias.is_some() || !fields.dbias, || "needs a bias".into())?;
-        require(op, "dresidual", fields.residual || !fields.dresidual, || "needs a residual".into())?;
-        let has_place = fields.dresidual || !fields.residual || !fields.dx || fields.activation.is_identity();
+        require(op, "dweight", self.weight.is_some() || !self.dweight, || "needs a weight".into())?;
+        require(op, "dbias", self.bias.is_some() || !self.dbias, || "needs a bias".into())?;
+        require(op, "dresidual", self.residual || !self.dresidual, || "needs a residual".into())?;
+        let has_place = self.dresidual || !self.residual || !self.dx || self.activation.is_identity();
         require(op, "dresidual", has_place, || {
             "must be asked for where dx is: through an activation it is not dy".into()
         })?;
-        let has_any = fields.dx || fields.dresidual || fields.dweight || fields.dbias;
+        let has_any = self.dx || self.dresidual || self.dweight || self.dbias;
         require(op, "dx", has_any, || "must be asked for, or another gradient: none is".into())?;
 
         let output = beside(&x)?;
         let parameter = |dtype| TensorDesc::contiguous(dtype, &[shape.channels]);
-        let recomputes = fields.recomputes();
-        let mut slots = SlotsBuilder::new(op, kind.backward_operands(), &mut fields.layouts);
-        slots.declare("dy", Access::In, output)?;
-        slots.declare("x", Access::In, x)?;
-        if fields.residual && recomputes {
-            slots.declare("residual", Access::In, x)?;
+        let recomputes = self.recomputes();
+        slots.declare(DY, output)?;
+        slots.declare(X, x)?;
+        if self.residual && recomputes {
+            slots.declare(RESIDUAL, x)?;
         }
-        if fields.from_y {
-            slots.declare("y", Access::In, output)?;
+        if self.from_y {
+            slots.declare(Y, output)?;
         }
-        if let Some(dtype) = fields.weight {
-            slots.declare("weight", Access::In, parameter(dtype)?)?;
+        for (operand, dtype) in [(WEIGHT, self.weight), (BIAS, self.bias.filter(|_| recomputes))] {
+            if let Some(dtype) = dtype {
+                slots.declare(operand, parameter(dtype)?)?;
+            }
         }
-        if let Some(dtype) = fields.bias.filter(|_| recomputes) {
-            slots.declare("bias", Access::In, parameter(dtype)?)?;
-        }
-        if fields.inference {
+        if self.inference {
             let running = TensorDesc::contiguous(x.dtype().accumulator(), &[shape.channels])?;
-            slots.declare("running_mean", Access::In, running)?;
-            slots.declare("running_var", Access::In, running)?;
+            slots.declare(RUNNING_MEAN, running)?;
+            slots.declare(RUNNING_VAR, running)?;
         } else {
             let saved = statistics(kind, &x, &shape)?;
-            slots.declare("mean", Access::In, saved)?;
-            slots.declare("rstd", Access::In, saved)?;
+            slots.declare(MEAN, saved)?;
+            slots.declare(RSTD, saved)?;
         }
-        if fields.dx {
-            slots.declare("dx", Access::Out, output)?;
+        for (operand, is_wanted) in [(DX, self.dx), (DRESIDUAL, self.dresidual)] {
+            if is_wanted {
+                slots.declare(operand, output)?;
+            }
         }
-        if fields.dresidual {
-            slots.declare("dresidual", Access::Out, output)?;
+        let (dweight, dbias) = (self.weight.filter(|_| self.dweight), self.bias.filter(|_| self.dbias));
+        for (operand, dtype) in [(DWEIGHT, dweight), (DBIAS, dbias)] {
+            if let Some(dtype) = dtype {
+                slots.declare(operand, parameter(dtype)?)?;
+            }
         }
-        if let Some(dtype) = fields.weight.filter(|_| fields.dweight) {
-            slots.declare("dweight", Access::Out, parameter(dtype)?)?;
-        }
-        if let Some(dtype) = fields.bias.filter(|_| fields.dbias) {
-            slots.declare("dbias", Access::Out, parameter(dtype)?)?;
-        }
-        slots.in_place("dy", "dx");
-        let slots = slots.finish()?;
-        Ok(Self { kind, fields, slots })
+        Ok(())
     }
+}
 
-    /// Changes fields and validates again.
-    pub(crate) fn with(&self, change: impl FnOnce(&mut BackwardFields)) -> Result<Self> {
-        let mut fields = self.fields.clone();
-        change(&mut fields);
-        Self::new(self.kind, fields)
-    }
-
+impl Valid<BackwardFields> {
     /// Takes `y`, laid out as `dy`, in place of what the pre-activation is computed from.
     #[allow(clippy::wrong_self_convention, reason = "the name is the field's")]
-    pub(crate) fn from_y(&self) -> Result<Self> {
-        let dy = self.slots.named("dy").map(|slot| slot.desc);
+    pub(crate) fn from_y(self) -> Result<Self> {
+        let dy = self.slots.at(backward::DY).map(|slot| slot.desc);
         self.with(|fields| {
             fields.from_y = true;
             fields.layouts.retain(|name, _| !["bias", "residual"].contains(&name.as_str()));
@@ -643,37 +618,9 @@ impl Valid<BackwardFields> {
         })
     }
 
-    /// Gives an operand another layout.
-    pub(crate) fn layout(&self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.with(|fields| {
-            fields.layouts.insert(operand.into(), desc);
-        })
-    }
-
     /// The extents, and how many groups share them.
     pub(crate) fn shape(&self) -> ChannelShape {
-        ChannelShape::new(self.kind, &self.fields.x, self.fields.groups, self.fields.inference)
-    }
-
-    /// Where the operands lie among those of a run; those not declared have none.
-    pub(crate) fn positions(&self) -> BackwardPositions {
-        let at = |name| position(&self.slots, name);
-        BackwardPositions {
-            dy: at("dy").unwrap_or_default(),
-            x: at("x").unwrap_or_default(),
-            residual: at("residual"),
-            y: at("y"),
-            weight: at("weight"),
-            bias: at("bias"),
-            mean: at("mean"),
-            rstd: at("rstd"),
-            running_mean: at("running_mean"),
-            running_var: at("running_var"),
-            dx: at("dx"),
-            dresidual: at("dresidual"),
-            dweight: at("dweight"),
-            dbias: at("dbias"),
-        }
+        ChannelShape::new(self.op.kind, &self.fields.x, self.fields.groups, self.fields.inference)
     }
 
     /// How the tensors lie: `dy`, `x`, `residual`, `y`, `dx`, `dresidual`.

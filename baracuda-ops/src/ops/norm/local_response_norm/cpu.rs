@@ -5,13 +5,13 @@ use super::{
     backward::{DX, DY},
     forward::{X, Y},
 };
-use crate::backend::cpu::{Operands, Sum, Tensor, threads};
+use crate::backend::cpu::{Operands, Sum, threads};
 use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
 use crate::narrow::to_usize;
+use crate::ops::lines::{Line, line_count};
 use crate::options::PlanOptions;
 use crate::plan::{Ask, Candidate, Kernel, MAX_WORK};
-use crate::tensor::TensorDesc;
 
 /// The reference kernel.
 pub(super) struct Reference;
@@ -67,6 +67,9 @@ impl Kernel<LocalResponseNormBackwardDescriptor> for BackwardReference {
     }
 }
 
+/// The axis along which windows lie.
+const CHANNELS: usize = 1;
+
 /// Terms of all sums, each of which costs what an element of another op does.
 fn additions(fields: &Fields) -> u64 {
     fields.x.elements().saturating_mul(fields.size.min(fields.x.dims()[1]))
@@ -79,40 +82,6 @@ fn bounded(fields: &Fields) -> Result<(), Reason> {
             Err(format!("windows of {} over x have {terms} terms, the limit is {MAX_WORK}", fields.size).into())
         }
         _ => Ok(()),
-    }
-}
-
-/// The channels of one sample at one position, of one tensor.
-struct Column<'a> {
-    tensor: Tensor<'a>,
-    start: u64,
-    step: u64,
-}
-
-impl<'a> Column<'a> {
-    /// Column number `index` in row-major order of batch and spatial extents.
-    fn new(tensor: Tensor<'a>, index: u64) -> Self {
-        let desc = tensor.desc();
-        let (mut rest, mut start) = (index, 0);
-        for axis in (0..desc.rank()).rev().filter(|axis| *axis != 1) {
-            start += rest % desc.dims()[axis] * desc.strides()[axis];
-            rest /= desc.dims()[axis];
-        }
-        let step = desc.strides()[1];
-        Self { tensor, start, step }
-    }
-
-    fn load(&self, channels: usize) -> Vec<f64> {
-        (0..channels as u64).map(|c| self.tensor.load(self.start + c * self.step)).collect()
-    }
-
-    /// # Safety
-    /// No other thread uses that column meanwhile.
-    unsafe fn store(&self, values: impl Iterator<Item = f64>) {
-        for (c, value) in (0..).zip(values) {
-            // SAFETY: the caller is alone at this column, and outputs address every element once.
-            unsafe { self.tensor.store(self.start + c * self.step, value) };
-        }
     }
 }
 
@@ -133,19 +102,14 @@ fn denominators(fields: &Fields, x: &[f64]) -> Vec<f64> {
     (0..x.len()).map(|c| fields.k.get() + scale * sum(c)).collect()
 }
 
-fn columns(x: &TensorDesc) -> u64 {
-    if x.is_empty() { 0 } else { x.elements() / x.dims()[1] }
-}
-
 fn norm_forward(fields: &Fields, operands: &Operands<'_>) {
     let (Some(x), Some(y)) = (operands.get(X), operands.get(Y)) else { return };
-    let channels = to_usize(fields.x.dims()[1]);
-    threads::for_each(columns(&fields.x), additions(fields), |column| {
-        let x = Column::new(x, column).load(channels);
+    threads::for_each(line_count(&fields.x, CHANNELS), additions(fields), |column| {
+        let x = Line::new(x, CHANNELS, column).load_all();
         let d = denominators(fields, &x);
         let values = x.iter().zip(&d).map(|(x, d)| x * d.powf(-fields.beta.get()));
         // SAFETY: each column is one task.
-        unsafe { Column::new(y, column).store(values) };
+        unsafe { Line::new(y, CHANNELS, column).store_all(values) };
     });
 }
 
@@ -156,8 +120,8 @@ fn norm_backward(fields: &Fields, operands: &Operands<'_>) {
     let channels = to_usize(fields.x.dims()[1]);
     let (beta, size) = (fields.beta.get(), fields.size);
     let slope = 2.0 * fields.alpha.get() * beta / size as f64;
-    threads::for_each(columns(&fields.x), additions(fields), |column| {
-        let (dy, x) = (Column::new(dy, column).load(channels), Column::new(x, column).load(channels));
+    threads::for_each(line_count(&fields.x, CHANNELS), additions(fields), |column| {
+        let (dy, x) = (Line::new(dy, CHANNELS, column).load_all(), Line::new(x, CHANNELS, column).load_all());
         let d = denominators(fields, &x);
         let terms: Vec<f64> = (0..channels).map(|c| dy[c] * x[c] * d[c].powf(-beta - 1.0)).collect();
         let values = (0..channels).map(|c| {
@@ -166,6 +130,6 @@ fn norm_backward(fields: &Fields, operands: &Operands<'_>) {
             dy[c] * d[c].powf(-beta) - slope * x[c] * sum
         });
         // SAFETY: each column is one task.
-        unsafe { Column::new(dx, column).store(values) };
+        unsafe { Line::new(dx, CHANNELS, column).store_all(values) };
     });
 }

@@ -337,7 +337,7 @@ mod tests {
     }
 
     fn chosen(x: TensorDesc, size: u64, pass: Pass) -> Tuned {
-        let norm = Valid::plain(super::super::NAME, x, size).unwrap();
+        let norm = LocalResponseNormDescriptor::new(x, size).map(|norm| norm.0).unwrap();
         choose(&Geometry::new(&norm).unwrap(), pass, &h200()).unwrap()
     }
 

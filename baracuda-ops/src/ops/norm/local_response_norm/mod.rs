@@ -37,19 +37,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::any::AnyDescriptor;
 use crate::dtype::Real;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::error::Reason;
 use crate::error::{Error, Result};
-use crate::json::{self, Object};
-use crate::memory::{Mem, MemMut, Operands};
-use crate::ops::fields::{batch_of_channels, beside, float, in_range, only_dx, real, require};
-use crate::ops::norm::Gradients;
+use crate::json::Object;
+use crate::operands::{args, operands};
+use crate::ops::fields::{batch_of_channels, beside, float, in_range, only_dx, require};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::ops::norm::spatial::spatial_stride;
-use crate::plan::{Access, Args, Descriptor, Kernel, Plan, Slot, sealed};
-use crate::slots::{Layouts, Slots, SlotsBuilder};
+use crate::ops::valid::{self, Described, Direction, Op, descriptor, kernels};
+use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
 mod cpu;
@@ -60,38 +58,37 @@ mod wgpu;
 #[cfg(feature = "wgpu")]
 pub(super) use wgpu::wgsl_variants;
 
-const NAME: &str = "local_response_norm";
-const BACKWARD_NAME: &str = "local_response_norm_backward";
-
-/// Positions of the forward operands.
-mod forward {
-    pub(super) const OPERANDS: &[&str] = &["x", "y"];
-    pub(super) const X: usize = 0;
-    pub(super) const Y: usize = 1;
+operands! { $
+    /// Operands of the forward op.
+    mod forward {
+        X x: In, always => "Input.";
+        Y y: Out, always => "Output.";
+    }
 }
 
-/// Positions of the backward operands.
-mod backward {
-    pub(super) const OPERANDS: &[&str] = &["dy", "x", "dx"];
-    pub(super) const DY: usize = 0;
-    pub(super) const X: usize = 1;
-    pub(super) const DX: usize = 2;
+operands! { $
+    /// Operands of the backward op.
+    mod backward {
+        DY dy: In, always => "Gradient of y.";
+        X x: In, always => "Forward's input.";
+        DX dx: Out, always => "Gradient of x.";
+    }
 }
 
 /// The fields of both descriptors, in the order of their JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-struct Fields {
-    x: TensorDesc,
-    size: u64,
+pub(crate) struct Fields {
+    pub(crate) x: TensorDesc,
+    pub(crate) size: u64,
     #[serde(default = "default_alpha")]
-    alpha: Real,
+    pub(crate) alpha: Real,
     #[serde(default = "default_beta")]
-    beta: Real,
+    pub(crate) beta: Real,
     #[serde(default = "default_k")]
-    k: Real,
+    pub(crate) k: Real,
     #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    layouts: Layouts,
+    pub(crate) layouts: Layouts,
 }
 
 fn default_alpha() -> Real {
@@ -106,63 +103,46 @@ fn default_k() -> Real {
     Real::new(1.0).unwrap_or_default()
 }
 
-/// Validated fields, with the slots that follow from them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Valid {
-    op: &'static str,
-    fields: Fields,
-    slots: Slots,
+type Valid = valid::Valid<Fields>;
+
+impl Fields {
+    /// PyTorch's defaults.
+    fn plain(x: TensorDesc, size: u64) -> Self {
+        let (alpha, beta, k) = (default_alpha(), default_beta(), default_k());
+        Self { x, size, alpha, beta, k, layouts: Layouts::new() }
+    }
 }
 
-impl Valid {
-    /// The op of `op` with PyTorch's defaults.
-    fn plain(op: &'static str, x: TensorDesc, size: u64) -> Result<Self> {
-        let (alpha, beta, k) = (default_alpha(), default_beta(), default_k());
-        Self::new(op, Fields { x, size, alpha, beta, k, layouts: Layouts::new() })
+impl valid::Fields for Fields {
+    type Kind = Direction;
+
+    fn layouts(&mut self) -> &mut Layouts {
+        &mut self.layouts
     }
 
-    fn new(op: &'static str, mut fields: Fields) -> Result<Self> {
-        let x = fields.x;
+    fn declare(&self, &Op { name: op, kind, .. }: &Op<Direction>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
+        let x = self.x;
         float(op, "x", &x)?;
         batch_of_channels(op, &x)?;
-        require(op, "size", fields.size > 0, || "must be at least 1 channel, got 0".into())?;
+        require(op, "size", self.size > 0, || "must be at least 1 channel, got 0".into())?;
         // d is then a sum of what is not negative, in which nothing cancels.
-        for (field, value) in [("alpha", fields.alpha), ("beta", fields.beta), ("k", fields.k)] {
+        for (field, value) in [("alpha", self.alpha), ("beta", self.beta), ("k", self.k)] {
             require(op, field, value.get() >= 0.0, || format!("must be >= 0, got {}", value.get()))?;
             in_range(op, field, value, &x)?;
         }
         let output = beside(&x)?;
-        let names = if op == NAME { forward::OPERANDS } else { backward::OPERANDS };
-        let mut slots = SlotsBuilder::new(op, names, &mut fields.layouts);
-        slots.declare("x", Access::In, x)?;
-        if op == NAME {
-            slots.declare("y", Access::Out, output)?;
-        } else {
-            slots.declare("dy", Access::In, output)?;
-            slots.declare("dx", Access::Out, output)?;
+        match kind {
+            Direction::Forward => {
+                slots.declare(forward::X, x)?;
+                slots.declare(forward::Y, output)?;
+            }
+            Direction::Backward => {
+                slots.declare(backward::X, x)?;
+                slots.declare(backward::DY, output)?;
+                slots.declare(backward::DX, output)?;
+            }
         }
-        let slots = slots.finish()?;
-        Ok(Self { op, fields, slots })
-    }
-
-    /// Changes fields and validates again.
-    fn with(&self, change: impl FnOnce(&mut Fields)) -> Result<Self> {
-        let mut fields = self.fields.clone();
-        change(&mut fields);
-        Self::new(self.op, fields)
-    }
-
-    /// Replaces a number.
-    fn real(&self, field: &'static str, value: f64, change: impl FnOnce(&mut Fields, Real)) -> Result<Self> {
-        let value = real(self.op, field, value)?;
-        self.with(|fields| change(fields, value))
-    }
-
-    /// Gives an operand another layout.
-    fn layout(&self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.with(|fields| {
-            fields.layouts.insert(operand.into(), desc);
-        })
+        Ok(())
     }
 }
 
@@ -185,7 +165,7 @@ impl LocalResponseNormDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5, or if `size` is 0.
     pub fn new(x: TensorDesc, size: u64) -> Result<Self> {
-        Valid::plain(NAME, x, size).map(Self)
+        Valid::new(Self::OP, Fields::plain(x, size)).map(Self)
     }
 
     /// What the mean of squares over a window is multiplied by (over a window that is cut off, the sum divided by `size`).
@@ -235,10 +215,8 @@ impl LocalResponseNormDescriptor {
     pub fn backward(&self) -> Result<LocalResponseNormBackwardDescriptor> {
         let mut fields = self.0.fields.clone();
         fields.layouts = Layouts::new();
-        if let Some(y) = self.0.slots.named("y") {
-            fields.layouts.insert("dy".into(), y.desc);
-        }
-        Valid::new(BACKWARD_NAME, fields).map(LocalResponseNormBackwardDescriptor)
+        fields.layouts.extend(self.0.slots.at(forward::Y).map(|y| ("dy".to_string(), y.desc)));
+        Valid::new(LocalResponseNormBackwardDescriptor::OP, fields).map(LocalResponseNormBackwardDescriptor)
     }
 }
 
@@ -253,7 +231,7 @@ impl LocalResponseNormBackwardDescriptor {
     /// # Errors
     /// As [`LocalResponseNormDescriptor::new`].
     pub fn new(x: TensorDesc, size: u64) -> Result<Self> {
-        Valid::plain(BACKWARD_NAME, x, size).map(Self)
+        Valid::new(Self::OP, Fields::plain(x, size)).map(Self)
     }
 
     /// As [`LocalResponseNormDescriptor::alpha`].
@@ -289,149 +267,35 @@ impl LocalResponseNormBackwardDescriptor {
     }
 }
 
-/// Operands of [`LocalResponseNormDescriptor`]; their shapes and types are in the [tables](self).
-#[non_exhaustive]
-#[derive(Debug)]
-pub struct LocalResponseNormArgs<'a> {
-    /// Input.
-    pub x: Mem<'a>,
-    /// Output.
-    pub y: MemMut<'a>,
-}
-
-impl<'a> LocalResponseNormArgs<'a> {
-    /// The operands.
-    pub fn new(x: impl Into<Mem<'a>>, y: impl Into<MemMut<'a>>) -> Self {
-        Self { x: x.into(), y: y.into() }
+args! {
+    /// Operands of [`LocalResponseNormDescriptor`]; their shapes and types are in the [tables](self).
+    LocalResponseNormArgs of forward {
+        /// The operands.
+        new(x, y);
     }
 }
 
-/// Operands of [`LocalResponseNormBackwardDescriptor`]; their shapes and types are in the [tables](self).
-#[non_exhaustive]
-#[derive(Debug)]
-pub struct LocalResponseNormBackwardArgs<'a> {
-    /// Gradient of y.
-    pub dy: Mem<'a>,
-    /// Forward's input.
-    pub x: Mem<'a>,
-    /// Gradient of x.
-    pub dx: MemMut<'a>,
-}
-
-impl<'a> LocalResponseNormBackwardArgs<'a> {
-    /// The operands.
-    pub fn new(dy: impl Into<Mem<'a>>, x: impl Into<Mem<'a>>, dx: impl Into<MemMut<'a>>) -> Self {
-        Self { dy: dy.into(), x: x.into(), dx: dx.into() }
+args! {
+    /// Operands of [`LocalResponseNormBackwardDescriptor`]; their shapes and types are in the [tables](self).
+    LocalResponseNormBackwardArgs of backward {
+        /// The operands.
+        new(dy, x, dx);
     }
 }
 
-/// A plan of [`LocalResponseNormDescriptor`].
-pub type LocalResponseNormPlan = Plan<LocalResponseNormDescriptor>;
-
-/// A plan of [`LocalResponseNormBackwardDescriptor`].
-pub type LocalResponseNormBackwardPlan = Plan<LocalResponseNormBackwardDescriptor>;
-
-impl TryFrom<Object<Fields>> for LocalResponseNormDescriptor {
-    type Error = Error;
-
-    fn try_from(Object(fields): Object<Fields>) -> Result<Self> {
-        Valid::new(NAME, fields).map(Self)
-    }
+descriptor! {
+    LocalResponseNormDescriptor(Fields): "local_response_norm", Direction::Forward;
+    args: LocalResponseNormArgs of forward;
+    plan: LocalResponseNormPlan;
+    kernels: kernels!(cuda: cuda::Cuda; wgpu: wgpu::Wgpu; cpu: cpu::Reference);
+    backward: |forward: &Self, wanted| only_dx(LocalResponseNormBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
 }
 
-impl From<LocalResponseNormDescriptor> for Fields {
-    fn from(descriptor: LocalResponseNormDescriptor) -> Self {
-        descriptor.0.fields
-    }
-}
-
-impl TryFrom<Object<Fields>> for LocalResponseNormBackwardDescriptor {
-    type Error = Error;
-
-    fn try_from(Object(fields): Object<Fields>) -> Result<Self> {
-        Valid::new(BACKWARD_NAME, fields).map(Self)
-    }
-}
-
-impl From<LocalResponseNormBackwardDescriptor> for Fields {
-    fn from(descriptor: LocalResponseNormBackwardDescriptor) -> Self {
-        descriptor.0.fields
-    }
-}
-
-impl sealed::Sealed for LocalResponseNormDescriptor {}
-
-impl Descriptor for LocalResponseNormDescriptor {
-    const NAME: &'static str = NAME;
-    const OPERANDS: &'static [&'static str] = forward::OPERANDS;
-    type Args<'a> = LocalResponseNormArgs<'a>;
-
-    fn slots(&self) -> &[Slot] {
-        &self.0.slots
-    }
-
-    fn from_json(json: &str) -> Result<Self> {
-        json::parse::<Self, Fields>(json)
-    }
-
-    fn any_backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
-        only_dx(BACKWARD_NAME, wanted)?;
-        self.backward().map(|backward| vec![AnyDescriptor::new(backward)])
-    }
-
-    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        &[
-            #[cfg(feature = "cuda")]
-            &cuda::Cuda,
-            #[cfg(feature = "wgpu")]
-            &wgpu::Wgpu,
-            &cpu::Reference,
-        ]
-    }
-}
-
-impl sealed::Sealed for LocalResponseNormBackwardDescriptor {}
-
-impl Descriptor for LocalResponseNormBackwardDescriptor {
-    const NAME: &'static str = BACKWARD_NAME;
-    const OPERANDS: &'static [&'static str] = backward::OPERANDS;
-    type Args<'a> = LocalResponseNormBackwardArgs<'a>;
-
-    fn slots(&self) -> &[Slot] {
-        &self.0.slots
-    }
-
-    fn from_json(json: &str) -> Result<Self> {
-        json::parse::<Self, Fields>(json)
-    }
-
-    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        &[
-            #[cfg(feature = "cuda")]
-            &cuda::CudaBackward,
-            #[cfg(feature = "wgpu")]
-            &wgpu::WgpuBackward,
-            &cpu::BackwardReference,
-        ]
-    }
-}
-
-impl sealed::Sealed for LocalResponseNormArgs<'_> {}
-
-impl<'a> Args<'a> for LocalResponseNormArgs<'a> {
-    #[inline]
-    fn flatten(self) -> Operands<'a> {
-        Operands::new([Some(self.x.0), Some(self.y.0)])
-    }
-}
-
-impl sealed::Sealed for LocalResponseNormBackwardArgs<'_> {}
-
-impl<'a> Args<'a> for LocalResponseNormBackwardArgs<'a> {
-    #[inline]
-    fn flatten(self) -> Operands<'a> {
-        Operands::new([Some(self.dy.0), Some(self.x.0), Some(self.dx.0)])
-    }
+descriptor! {
+    LocalResponseNormBackwardDescriptor(Fields): "local_response_norm_backward", Direction::Backward;
+    args: LocalResponseNormBackwardArgs of backward;
+    plan: LocalResponseNormBackwardPlan;
+    kernels: kernels!(cuda: cuda::CudaBackward; wgpu: wgpu::WgpuBackward; cpu: cpu::BackwardReference);
 }
 
 /// Tensors of equal extents as the GPU kernels walk them: element (n, c, s) of a tensor lies at `n * batch + c * channel + s * spatial`.

@@ -2,9 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::{
-    Geometry, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, NAME, Valid, backward, forward,
-};
+use super::{Geometry, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, Valid, backward, forward};
 use crate::backend::wgpu::{
     Binding, Place, Props, ShaderType, StepBuilder, Variants, Work, check_reach, check_workspace, groups, padded,
 };
@@ -12,6 +10,7 @@ use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
 use crate::narrow::{single, stride, word};
+use crate::ops::valid::Direction;
 use crate::options::PlanOptions;
 use crate::plan::{Ask, Candidate, Kernel};
 use crate::tensor::TensorDesc;
@@ -145,7 +144,7 @@ fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
     let geometry = Geometry::new(norm)?;
     check_reach(&norm.slots, &[], props)?;
     let Geometry { batch, channels, spatial, size, .. } = geometry;
-    let is_forward = norm.op == NAME;
+    let is_forward = norm.op.kind == Direction::Forward;
     if geometry.elements() == 0 {
         return Ok(Work::none(None, props));
     }
@@ -253,7 +252,7 @@ fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
     let operand = |name: &'static str| -> Option<Binding> {
         let slot = norm.slots.named(name)?;
         let accessors = if slot.access == crate::plan::Access::In { input } else { output };
-        Some(Binding { name, place: Some(Place::Operand(slot.position)), accessors })
+        Some(Binding { name, place: Some(Place::Operand(slot.index)), accessors })
     };
     let step = |entry: &'static str, file: &'static str, bindings: Vec<Binding>| {
         let mut files = if is_half { vec![dtype.file()] } else { Vec::new() };

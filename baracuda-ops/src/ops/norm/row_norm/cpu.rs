@@ -149,7 +149,7 @@ fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
                 *value = rounded(x.dtype(), *value + other);
             }
         }
-        let Statistics { mean, correction, rstd } = statistics(norm.kind, &values, norm.fields.eps.get());
+        let Statistics { mean, correction, rstd } = statistics(norm.op.kind, &values, norm.fields.eps.get());
         // SAFETY: each row is one task, and the whole row was read before.
         unsafe {
             if let Some(h) = &h {
@@ -213,7 +213,7 @@ fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
         }
         let xhat: Vec<f64> = input.load(row).iter().map(|x| (x - mean) * rstd).collect();
         let n = g.len() as f64;
-        let mean_g = match norm.kind {
+        let mean_g = match norm.op.kind {
             RowNorm::Layer => g.iter().copied().collect::<Sum>().total() / n,
             RowNorm::Rms => 0.0,
         };

@@ -4,11 +4,16 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{LayerNormBackwardDescriptor, RmsNormBackwardDescriptor};
+#[cfg(any(feature = "wgpu", test))]
+use super::{LayerNormDescriptor, RmsNormDescriptor};
 use crate::dtype::{DType, Real};
 use crate::error::Result;
+use crate::operands::operands;
 use crate::ops::fields::{beside, float, in_range, is_false, parameter, require, same_parameter_type};
-use crate::plan::{Access, Descriptor, Kernel};
-use crate::slots::{Layouts, Slots, SlotsBuilder};
+use crate::ops::valid::{Described, Fields, Op, Valid, kernels};
+use crate::plan::Kernel;
+use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
 pub(super) mod cpu;
@@ -28,31 +33,52 @@ pub(crate) enum RowNorm {
     Rms,
 }
 
-/// Positions of the forward operands.
-pub(crate) mod forward {
-    pub(crate) const OPERANDS: &[&str] = &["x", "residual", "weight", "bias", "y", "h", "mean", "rstd"];
-    pub(crate) const X: usize = 0;
-    pub(crate) const RESIDUAL: usize = 1;
-    pub(crate) const WEIGHT: usize = 2;
-    pub(crate) const BIAS: usize = 3;
-    pub(crate) const Y: usize = 4;
-    pub(crate) const H: usize = 5;
-    pub(crate) const MEAN: usize = 6;
-    pub(crate) const RSTD: usize = 7;
+impl RowNorm {
+    /// The forward op.
+    #[cfg(any(feature = "wgpu", test))]
+    pub(crate) const fn forward(self) -> Op<Self> {
+        match self {
+            Self::Layer => LayerNormDescriptor::OP,
+            Self::Rms => RmsNormDescriptor::OP,
+        }
+    }
+
+    /// The backward op.
+    pub(crate) const fn backward(self) -> Op<Self> {
+        match self {
+            Self::Layer => LayerNormBackwardDescriptor::OP,
+            Self::Rms => RmsNormBackwardDescriptor::OP,
+        }
+    }
 }
 
-/// Positions of the backward operands.
-pub(crate) mod backward {
-    pub(crate) const OPERANDS: &[&str] = &["dy", "x", "weight", "mean", "rstd", "dh", "dx", "dweight", "dbias"];
-    pub(crate) const DY: usize = 0;
-    pub(crate) const X: usize = 1;
-    pub(crate) const WEIGHT: usize = 2;
-    pub(crate) const MEAN: usize = 3;
-    pub(crate) const RSTD: usize = 4;
-    pub(crate) const DH: usize = 5;
-    pub(crate) const DX: usize = 6;
-    pub(crate) const DWEIGHT: usize = 7;
-    pub(crate) const DBIAS: usize = 8;
+operands! { $
+    /// Operands of the forward ops.
+    mod forward {
+        X x: In, always, in place y => "Input.";
+        RESIDUAL residual: In, if residual, in place h => "Added to x, if declared.";
+        WEIGHT weight: In, if weight => "Scale, if declared.";
+        BIAS bias: In, if bias => "Shift, if declared.";
+        Y y: Out, always => "Output.";
+        H h: Out, if residual => "x + residual, if declared.";
+        MEAN mean: Out, if stats => "Mean of each row, if declared.";
+        RSTD rstd: Out, if stats => "1 / sqrt(var + eps) of each row, if declared.";
+    }
+}
+
+operands! { $
+    /// Operands of the backward ops.
+    mod backward {
+        DY dy: In, always, in place dx => "Gradient of y.";
+        X x: In, always => "Forward's input: x, or h if it had a residual.";
+        WEIGHT weight: In, if weight => "Scale, if declared.";
+        MEAN mean: In, always => "Mean that forward wrote.";
+        RSTD rstd: In, always => "rstd that forward wrote.";
+        DH dh: In, if dh => "Gradient of h from elsewhere, if declared.";
+        DX dx: Out, if dx => "Gradient of x, if declared.";
+        DWEIGHT dweight: Out, if dweight => "Gradient of weight, if declared.";
+        DBIAS dbias: Out, if dbias => "Gradient of bias, if declared.";
+    }
 }
 
 /// Gradients that a backward computes.
@@ -140,44 +166,24 @@ pub(crate) struct BackwardFields {
     pub(crate) layouts: Layouts,
 }
 
-/// A forward or backward whose fields have been validated, with the slots that follow from them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Valid<F> {
-    pub(crate) kind: RowNorm,
-    pub(crate) fields: F,
-    pub(crate) slots: Slots,
-}
-
 /// A forward descriptor of the family.
-pub(crate) trait Forward: Descriptor {
-    fn valid(&self) -> &Valid<ForwardFields>;
-}
+pub(crate) trait Forward: Described<Fields = ForwardFields> {}
+
+impl<D: Described<Fields = ForwardFields>> Forward for D {}
 
 /// A backward descriptor of the family.
-pub(crate) trait Backward: Descriptor {
-    fn valid(&self) -> &Valid<BackwardFields>;
-}
+pub(crate) trait Backward: Described<Fields = BackwardFields> {}
+
+impl<D: Described<Fields = BackwardFields>> Backward for D {}
 
 /// The kernels of a forward, in the order in which they are tried.
 pub(super) fn forward_kernels<D: Forward>() -> &'static [&'static dyn Kernel<D>] {
-    &[
-        #[cfg(feature = "cuda")]
-        &cuda::Cuda,
-        #[cfg(feature = "wgpu")]
-        &wgpu::Wgpu,
-        &cpu::Reference,
-    ]
+    kernels!(cuda: cuda::Cuda; wgpu: wgpu::Wgpu; cpu: cpu::Reference)
 }
 
 /// The kernels of a backward, in the order in which they are tried.
 pub(super) fn backward_kernels<D: Backward>() -> &'static [&'static dyn Kernel<D>] {
-    &[
-        #[cfg(feature = "cuda")]
-        &cuda::CudaBackward,
-        #[cfg(feature = "wgpu")]
-        &wgpu::WgpuBackward,
-        &cpu::BackwardReference,
-    ]
+    kernels!(cuda: cuda::CudaBackward; wgpu: wgpu::WgpuBackward; cpu: cpu::BackwardReference)
 }
 
 /// The extents of the statistics and of the parameters.
@@ -194,94 +200,79 @@ fn offset_needs_weight(op: &'static str, offset: Real, weight: Option<DType>) ->
     })
 }
 
-impl Valid<ForwardFields> {
+impl ForwardFields {
     /// The plainest forward of `x`: no parameters, no statistics, eps 1e-5.
-    pub(crate) fn plain(kind: RowNorm, op: &'static str, x: TensorDesc, normalized_dims: usize) -> Result<Self> {
-        let eps = Real::new(1e-5).unwrap_or_default();
-        let fields = ForwardFields {
+    pub(crate) fn plain(x: TensorDesc, normalized_dims: usize) -> Self {
+        Self {
             x,
             normalized_dims,
             weight: None,
             bias: None,
-            eps,
+            eps: Real::new(1e-5).unwrap_or_default(),
             weight_offset: zero(),
             stats: false,
             residual: false,
             layouts: Layouts::new(),
-        };
-        Self::new(kind, op, fields)
+        }
+    }
+}
+
+impl Fields for ForwardFields {
+    type Kind = RowNorm;
+
+    fn layouts(&mut self) -> &mut Layouts {
+        &mut self.layouts
     }
 
-    pub(crate) fn new(kind: RowNorm, op: &'static str, mut fields: ForwardFields) -> Result<Self> {
-        let x = fields.x;
+    fn declare(&self, &Op { name: op, kind, .. }: &Op<RowNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
+        use forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
+        let x = self.x;
         float(op, "x", &x)?;
-        let (outer, inner) = split(op, &x, fields.normalized_dims)?;
-        for (field, dtype) in [("weight", fields.weight), ("bias", fields.bias)] {
+        let (outer, inner) = split(op, &x, self.normalized_dims)?;
+        for (field, dtype) in [("weight", self.weight), ("bias", self.bias)] {
             dtype.map_or(Ok(()), |dtype| parameter(op, field, &x, dtype))?;
         }
-        same_parameter_type(op, fields.weight, fields.bias)?;
+        same_parameter_type(op, self.weight, self.bias)?;
         let only = |holds: bool, field: &'static str, rule: &str| require(op, field, holds, || rule.into());
-        require(op, "eps", fields.eps.get() >= 0.0, || format!("must be >= 0, got {}", fields.eps.get()))?;
-        only(kind == RowNorm::Layer || fields.bias.is_none(), "bias", "rms_norm has none")?;
-        only(kind == RowNorm::Rms || is_zero(&fields.weight_offset), "weight_offset", "layer_norm has none")?;
-        offset_needs_weight(op, fields.weight_offset, fields.weight)?;
-        in_range(op, "eps", fields.eps, &x)?;
-        in_range(op, "weight_offset", fields.weight_offset, &x)?;
+        require(op, "eps", self.eps.get() >= 0.0, || format!("must be >= 0, got {}", self.eps.get()))?;
+        only(kind == RowNorm::Layer || self.bias.is_none(), "bias", "rms_norm has none")?;
+        only(kind == RowNorm::Rms || is_zero(&self.weight_offset), "weight_offset", "layer_norm has none")?;
+        offset_needs_weight(op, self.weight_offset, self.weight)?;
+        in_range(op, "eps", self.eps, &x)?;
+        in_range(op, "weight_offset", self.weight_offset, &x)?;
 
         let output = beside(&x)?;
         let stats = TensorDesc::contiguous(x.dtype().accumulator(), outer)?;
-        let mut slots = SlotsBuilder::new(op, forward::OPERANDS, &mut fields.layouts);
-        slots.declare("x", Access::In, x)?;
-        if fields.residual {
-            slots.declare("residual", Access::In, x)?;
-            slots.declare("h", Access::Out, output)?;
+        slots.declare(X, x)?;
+        if self.residual {
+            slots.declare(RESIDUAL, x)?;
+            slots.declare(H, output)?;
         }
-        for (name, dtype) in [("weight", fields.weight), ("bias", fields.bias)] {
+        for (operand, dtype) in [(WEIGHT, self.weight), (BIAS, self.bias)] {
             if let Some(dtype) = dtype {
-                slots.declare(name, Access::In, TensorDesc::contiguous(dtype, inner)?)?;
+                slots.declare(operand, TensorDesc::contiguous(dtype, inner)?)?;
             }
         }
-        slots.declare("y", Access::Out, output)?;
-        if fields.stats {
+        slots.declare(Y, output)?;
+        if self.stats {
             if kind == RowNorm::Layer {
-                slots.declare("mean", Access::Out, stats)?;
+                slots.declare(MEAN, stats)?;
             }
-            slots.declare("rstd", Access::Out, stats)?;
+            slots.declare(RSTD, stats)?;
         }
-        slots.in_place("x", "y");
-        slots.in_place("residual", "h");
-        let slots = slots.finish()?;
-        Ok(Self { kind, fields, slots })
+        Ok(())
     }
+}
 
-    /// Changes fields and validates again.
-    pub(crate) fn with(&self, op: &'static str, change: impl FnOnce(&mut ForwardFields)) -> Result<Self> {
-        let mut fields = self.fields.clone();
-        change(&mut fields);
-        Self::new(self.kind, op, fields)
-    }
-
-    /// Gives an operand another layout.
-    pub(crate) fn layout(&self, op: &'static str, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.with(op, |fields| {
-            fields.layouts.insert(operand.into(), desc);
-        })
-    }
-
+impl Valid<ForwardFields> {
     /// The backward with the same types, layouts and options: `dy` lies as `y`, `x` (or `h`) as in forward.
-    pub(crate) fn backward(&self, op: &'static str, wanted: Gradients) -> Result<Valid<BackwardFields>> {
+    pub(crate) fn backward(&self, wanted: Gradients) -> Result<Valid<BackwardFields>> {
         let forward = &self.fields;
-        let desc = |name: &str, default| self.slots.named(name).map_or(default, |slot| slot.desc);
-        let x = if forward.residual { desc("h", forward.x) } else { forward.x };
-        let mut layouts = Layouts::new();
-        layouts.insert("dy".into(), desc("y", forward.x));
-        for (name, is_declared) in
-            [("mean", self.kind == RowNorm::Layer), ("rstd", true), ("weight", forward.weight.is_some())]
-        {
-            if let Some(slot) = self.slots.named(name).filter(|_| is_declared) {
-                layouts.insert(name.into(), slot.desc);
-            }
-        }
+        let desc = |operand| self.slots.at(operand).map_or(forward.x, |slot| slot.desc);
+        let x = if forward.residual { desc(forward::H) } else { forward.x };
+        let mut layouts = Layouts::from([("dy".into(), desc(forward::Y))]);
+        let kept = self.slots.all_at(&[forward::MEAN, forward::RSTD, forward::WEIGHT]);
+        layouts.extend(kept.map(|slot| (slot.name.to_string(), slot.desc)));
         let fields = BackwardFields {
             x,
             normalized_dims: forward.normalized_dims,
@@ -293,14 +284,14 @@ impl Valid<ForwardFields> {
             dh: wanted.dx && forward.residual,
             layouts,
         };
-        Valid::<BackwardFields>::new(self.kind, op, fields)
+        Valid::new(self.op.kind.backward(), fields)
     }
 }
 
-impl Valid<BackwardFields> {
+impl BackwardFields {
     /// The plainest backward of `x`: `dx` alone, without a weight.
-    pub(crate) fn plain(kind: RowNorm, op: &'static str, x: TensorDesc, normalized_dims: usize) -> Result<Self> {
-        let fields = BackwardFields {
+    pub(crate) fn plain(x: TensorDesc, normalized_dims: usize) -> Self {
+        Self {
             x,
             normalized_dims,
             weight: None,
@@ -310,72 +301,59 @@ impl Valid<BackwardFields> {
             dbias: None,
             dh: false,
             layouts: Layouts::new(),
-        };
-        Self::new(kind, op, fields)
+        }
+    }
+}
+
+impl Fields for BackwardFields {
+    type Kind = RowNorm;
+
+    fn layouts(&mut self) -> &mut Layouts {
+        &mut self.layouts
     }
 
-    pub(crate) fn new(kind: RowNorm, op: &'static str, mut fields: BackwardFields) -> Result<Self> {
-        let x = fields.x;
+    fn declare(&self, &Op { name: op, kind, .. }: &Op<RowNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
+        use backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
+        let x = self.x;
         float(op, "x", &x)?;
-        let (outer, inner) = split(op, &x, fields.normalized_dims)?;
-        for (field, dtype) in [("weight", fields.weight), ("dbias", fields.dbias)] {
+        let (outer, inner) = split(op, &x, self.normalized_dims)?;
+        for (field, dtype) in [("weight", self.weight), ("dbias", self.dbias)] {
             dtype.map_or(Ok(()), |dtype| parameter(op, field, &x, dtype))?;
         }
-        same_parameter_type(op, fields.weight, fields.dbias)?;
+        same_parameter_type(op, self.weight, self.dbias)?;
         let only = |holds: bool, field: &'static str, rule: &str| require(op, field, holds, || rule.into());
-        only(kind == RowNorm::Layer || fields.dbias.is_none(), "dbias", "rms_norm has no bias")?;
-        only(kind == RowNorm::Rms || is_zero(&fields.weight_offset), "weight_offset", "layer_norm has none")?;
-        offset_needs_weight(op, fields.weight_offset, fields.weight)?;
-        in_range(op, "weight_offset", fields.weight_offset, &x)?;
-        only(fields.weight.is_some() || !fields.dweight, "dweight", "needs a weight")?;
-        only(fields.dx || !fields.dh, "dh", "adds to dx, which is not asked for")?;
-        only(
-            fields.dx || fields.dweight || fields.dbias.is_some(),
-            "dx",
-            "must be asked for, or another gradient: none is",
-        )?;
+        only(kind == RowNorm::Layer || self.dbias.is_none(), "dbias", "rms_norm has no bias")?;
+        only(kind == RowNorm::Rms || is_zero(&self.weight_offset), "weight_offset", "layer_norm has none")?;
+        offset_needs_weight(op, self.weight_offset, self.weight)?;
+        in_range(op, "weight_offset", self.weight_offset, &x)?;
+        only(self.weight.is_some() || !self.dweight, "dweight", "needs a weight")?;
+        only(self.dx || !self.dh, "dh", "adds to dx, which is not asked for")?;
+        only(self.dx || self.dweight || self.dbias.is_some(), "dx", "must be asked for, or another gradient: none is")?;
 
         let output = beside(&x)?;
         let stats = TensorDesc::contiguous(x.dtype().accumulator(), outer)?;
         let parameter = |dtype| TensorDesc::contiguous(dtype, inner);
-        let mut slots = SlotsBuilder::new(op, backward::OPERANDS, &mut fields.layouts);
-        slots.declare("dy", Access::In, output)?;
-        slots.declare("x", Access::In, x)?;
-        if let Some(dtype) = fields.weight {
-            slots.declare("weight", Access::In, parameter(dtype)?)?;
+        slots.declare(DY, output)?;
+        slots.declare(X, x)?;
+        if let Some(dtype) = self.weight {
+            slots.declare(WEIGHT, parameter(dtype)?)?;
         }
         if kind == RowNorm::Layer {
-            slots.declare("mean", Access::In, stats)?;
+            slots.declare(MEAN, stats)?;
         }
-        slots.declare("rstd", Access::In, stats)?;
-        if fields.dh {
-            slots.declare("dh", Access::In, output)?;
+        slots.declare(RSTD, stats)?;
+        if self.dh {
+            slots.declare(DH, output)?;
         }
-        if fields.dx {
-            slots.declare("dx", Access::Out, output)?;
+        if self.dx {
+            slots.declare(DX, output)?;
         }
-        if let Some(dtype) = fields.weight.filter(|_| fields.dweight) {
-            slots.declare("dweight", Access::Out, parameter(dtype)?)?;
+        if let Some(dtype) = self.weight.filter(|_| self.dweight) {
+            slots.declare(DWEIGHT, parameter(dtype)?)?;
         }
-        if let Some(dtype) = fields.dbias {
-            slots.declare("dbias", Access::Out, parameter(dtype)?)?;
+        if let Some(dtype) = self.dbias {
+            slots.declare(DBIAS, parameter(dtype)?)?;
         }
-        slots.in_place("dy", "dx");
-        let slots = slots.finish()?;
-        Ok(Self { kind, fields, slots })
-    }
-
-    /// Gives an operand another layout.
-    pub(crate) fn layout(&self, op: &'static str, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.with(op, |fields| {
-            fields.layouts.insert(operand.into(), desc);
-        })
-    }
-
-    /// Changes fields and validates again.
-    pub(crate) fn with(&self, op: &'static str, change: impl FnOnce(&mut BackwardFields)) -> Result<Self> {
-        let mut fields = self.fields.clone();
-        change(&mut fields);
-        Self::new(self.kind, op, fields)
+        Ok(())
     }
 }

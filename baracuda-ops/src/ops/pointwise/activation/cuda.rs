@@ -76,7 +76,7 @@ fn build<D: Pass>(
     } else {
         ("bops_activation", sys::bops_activation_prepare)
     };
-    let position = |name: &str| valid.slots.named(name).map(|slot| slot.position);
+    let position = |name: &str| valid.slots.named(name).map(|slot| slot.index);
     let (input, output) = if D::IS_BACKWARD { ("dy", "dx") } else { ("x", "y") };
     let (input, output, saved) = (position(input), position(output), valid.saved());
     let start = move |located: &Located<'_>, stream| {

@@ -40,15 +40,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::any::AnyDescriptor;
 use crate::error::{Error, Result};
-use crate::json::{self, Object};
-use crate::memory::{Mem, MemMut, Operands};
+use crate::json::Object;
+use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
 use crate::ops::fields::{beside, float, is_false, only_dx, require};
-use crate::ops::norm::Gradients;
-use crate::plan::{Access, Args, Descriptor, Kernel, Plan, Slot, sealed};
-use crate::slots::{Layouts, Slots, SlotsBuilder};
+use crate::ops::valid::{self, Described, Direction, Op, descriptor, kernels};
+use crate::plan::Kernel;
+use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
 mod cpu;
@@ -61,89 +60,102 @@ mod wgpu;
 #[cfg(feature = "wgpu")]
 pub(super) use wgpu::wgsl_variants;
 
-const NAME: &str = "activation";
-const BACKWARD_NAME: &str = "activation_backward";
-const OPERANDS: &[&str] = &["x", "y"];
-const BACKWARD_OPERANDS: &[&str] = &["dy", "x", "y", "dx"];
+operands! { $
+    /// Operands of the forward op.
+    mod forward {
+        X x: In, always, in place y => "Input.";
+        Y y: Out, always => "Output.";
+    }
+}
+
+operands! { $
+    /// Operands of the backward op.
+    mod backward {
+        DY dy: In, always, in place dx => "Gradient of y.";
+        X x: In, unless from_y => "Forward's input.";
+        Y y: In, if from_y => "Forward's output.";
+        DX dx: Out, always => "Gradient of x.";
+    }
+}
 
 /// The fields of both descriptors, in the order of their JSON; `from_y` is false in forward.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-struct Fields {
-    x: TensorDesc,
-    activation: Activation,
+pub(crate) struct Fields {
+    pub(crate) x: TensorDesc,
+    pub(crate) activation: Activation,
     #[serde(default, skip_serializing_if = "is_false")]
-    from_y: bool,
+    pub(crate) from_y: bool,
     #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    layouts: Layouts,
+    pub(crate) layouts: Layouts,
 }
 
-/// Validated fields, with the slots that follow from them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Valid {
-    op: &'static str,
-    fields: Fields,
-    slots: Slots,
+type Valid = valid::Valid<Fields>;
+
+impl Fields {
+    fn plain(x: TensorDesc, activation: Activation) -> Self {
+        Self { x, activation, from_y: false, layouts: Layouts::new() }
+    }
 }
 
-impl Valid {
-    fn plain(op: &'static str, x: TensorDesc, activation: Activation) -> Result<Self> {
-        Self::new(op, Fields { x, activation, from_y: false, layouts: Layouts::new() })
+impl valid::Fields for Fields {
+    type Kind = Direction;
+
+    fn layouts(&mut self) -> &mut Layouts {
+        &mut self.layouts
     }
 
-    fn new(op: &'static str, mut fields: Fields) -> Result<Self> {
-        let (x, activation) = (fields.x, fields.activation);
+    fn declare(&self, &Op { name: op, kind, .. }: &Op<Direction>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
+        let (x, activation) = (self.x, self.activation);
         float(op, "x", &x)?;
         let output = beside(&x)?;
-        let slots = if op == NAME {
-            require(op, "from_y", !fields.from_y, || "is a field of the backward alone".into())?;
-            let mut slots = SlotsBuilder::new(op, OPERANDS, &mut fields.layouts);
-            slots.declare("x", Access::In, x)?;
-            slots.declare("y", Access::Out, output)?;
-            slots.in_place("x", "y");
-            slots
-        } else {
-            require(op, "from_y", !fields.from_y || activation.has_gradient_from_output(), || {
-                format!("needs a derivative that is a function of y: relu, sigmoid or tanh; got {}", activation.name())
-            })?;
-            let mut slots = SlotsBuilder::new(op, BACKWARD_OPERANDS, &mut fields.layouts);
-            slots.declare("dy", Access::In, output)?;
-            if fields.from_y {
-                slots.declare("y", Access::In, output)?;
-            } else if !activation.is_identity() {
-                slots.declare("x", Access::In, x)?;
+        match kind {
+            Direction::Forward => {
+                require(op, "from_y", !self.from_y, || "is a field of the backward alone".into())?;
+                slots.declare(forward::X, x)?;
+                slots.declare(forward::Y, output)?;
             }
-            slots.declare("dx", Access::Out, output)?;
-            slots.in_place("dy", "dx");
-            slots
-        };
-        let slots = slots.finish()?;
-        Ok(Self { op, fields, slots })
-    }
-
-    /// Changes fields and validates again.
-    fn with(&self, change: impl FnOnce(&mut Fields)) -> Result<Self> {
-        let mut fields = self.fields.clone();
-        change(&mut fields);
-        Self::new(self.op, fields)
-    }
-
-    fn layout(&self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.with(|fields| {
-            fields.layouts.insert(operand.into(), desc);
-        })
-    }
-
-    /// The position of the operand from which backward computes the derivative, if it needs any.
-    fn saved(&self) -> Option<usize> {
-        self.slots.named(if self.fields.from_y { "y" } else { "x" }).map(|slot| slot.position)
+            Direction::Backward => {
+                require(op, "from_y", !self.from_y || activation.has_gradient_from_output(), || {
+                    let name = activation.name();
+                    format!("needs a derivative that is a function of y: relu, sigmoid or tanh; got {name}")
+                })?;
+                slots.declare(backward::DY, output)?;
+                if self.from_y {
+                    slots.declare(backward::Y, output)?;
+                } else if !activation.is_identity() {
+                    slots.declare(backward::X, x)?;
+                }
+                slots.declare(backward::DX, output)?;
+            }
+        }
+        Ok(())
     }
 }
 
 /// What the kernels of both passes need of a descriptor: one implementation serves forward and backward.
-trait Pass: Descriptor {
+trait Pass: Described<Fields = Fields> {
     const IS_BACKWARD: bool;
-    fn valid(&self) -> &Valid;
+}
+
+impl<D: Described<Fields = Fields>> Pass for D {
+    const IS_BACKWARD: bool = matches!(D::OP.kind, Direction::Backward);
+}
+
+impl Valid {
+    /// The position of the operand from which backward computes the derivative, if it needs any.
+    fn saved(&self) -> Option<usize> {
+        self.operands().1
+    }
+
+    /// Where a run finds what each element is computed from, what from it backward computes the derivative, if it needs any, and the result.
+    fn operands(&self) -> (usize, Option<usize>, usize) {
+        let saved = if self.fields.from_y { backward::Y } else { backward::X };
+        match self.op.kind {
+            Direction::Forward => (forward::X, None, forward::Y),
+            Direction::Backward => (backward::DY, self.slots.at(saved).map(|slot| slot.index), backward::DX),
+        }
+    }
 }
 
 /// An activation of each element. See the [formulas and operands](self).
@@ -166,7 +178,7 @@ impl ActivationDescriptor {
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type.
     pub fn new(x: TensorDesc, activation: Activation) -> Result<Self> {
-        Valid::plain(NAME, x, activation).map(Self)
+        Valid::new(Self::OP, Fields::plain(x, activation)).map(Self)
     }
 
     /// Gives an operand other strides or another alignment than its default.
@@ -192,10 +204,8 @@ impl ActivationDescriptor {
     pub fn backward(&self) -> Result<ActivationBackwardDescriptor> {
         let mut fields = self.0.fields.clone();
         fields.layouts = Layouts::new();
-        if let Some(y) = self.0.slots.named("y") {
-            fields.layouts.insert("dy".into(), y.desc);
-        }
-        Valid::new(BACKWARD_NAME, fields).map(ActivationBackwardDescriptor)
+        fields.layouts.extend(self.0.slots.at(forward::Y).map(|y| ("dy".to_string(), y.desc)));
+        Valid::new(ActivationBackwardDescriptor::OP, fields).map(ActivationBackwardDescriptor)
     }
 }
 
@@ -210,7 +220,7 @@ impl ActivationBackwardDescriptor {
     /// # Errors
     /// As [`ActivationDescriptor::new`].
     pub fn new(x: TensorDesc, activation: Activation) -> Result<Self> {
-        Valid::plain(BACKWARD_NAME, x, activation).map(Self)
+        Valid::new(Self::OP, Fields::plain(x, activation)).map(Self)
     }
 
     /// Computes the derivative from forward's output, so that x need not be kept. `y` has the shape and, unless told otherwise, the
@@ -231,174 +241,42 @@ impl ActivationBackwardDescriptor {
     }
 }
 
-/// Operands of [`ActivationDescriptor`]; their shapes and types are in the [tables](self).
-#[non_exhaustive]
-#[derive(Debug)]
-pub struct ActivationArgs<'a> {
-    /// Input.
-    pub x: Mem<'a>,
-    /// Output.
-    pub y: MemMut<'a>,
-}
-
-impl<'a> ActivationArgs<'a> {
-    /// The operands.
-    pub fn new(x: impl Into<Mem<'a>>, y: impl Into<MemMut<'a>>) -> Self {
-        Self { x: x.into(), y: y.into() }
+args! {
+    /// Operands of [`ActivationDescriptor`]; their shapes and types are in the [tables](self).
+    ActivationArgs of forward {
+        /// The operands.
+        new(x, y);
     }
 }
 
-/// Operands of [`ActivationBackwardDescriptor`]; their shapes and types are in the [tables](self).
-#[non_exhaustive]
-#[derive(Debug)]
-pub struct ActivationBackwardArgs<'a> {
-    /// Gradient of y.
-    pub dy: Mem<'a>,
-    /// Forward's input.
-    pub x: Option<Mem<'a>>,
-    /// Forward's output.
-    pub y: Option<Mem<'a>>,
-    /// Gradient of x.
-    pub dx: MemMut<'a>,
-}
-
-impl<'a> ActivationBackwardArgs<'a> {
-    /// The operands that are always there.
-    pub fn new(dy: impl Into<Mem<'a>>, dx: impl Into<MemMut<'a>>) -> Self {
-        Self { dy: dy.into(), x: None, y: None, dx: dx.into() }
-    }
-
-    /// Forward's input.
-    pub fn x(self, x: impl Into<Mem<'a>>) -> Self {
-        Self { x: Some(x.into()), ..self }
-    }
-
-    /// Forward's output, for a descriptor [`from_y`](ActivationBackwardDescriptor::from_y).
-    pub fn y(self, y: impl Into<Mem<'a>>) -> Self {
-        Self { y: Some(y.into()), ..self }
-    }
-}
-
-/// A plan of [`ActivationDescriptor`].
-pub type ActivationPlan = Plan<ActivationDescriptor>;
-
-/// A plan of [`ActivationBackwardDescriptor`].
-pub type ActivationBackwardPlan = Plan<ActivationBackwardDescriptor>;
-
-impl TryFrom<Object<Fields>> for ActivationDescriptor {
-    type Error = Error;
-
-    fn try_from(Object(fields): Object<Fields>) -> Result<Self> {
-        Valid::new(NAME, fields).map(Self)
-    }
-}
-
-impl From<ActivationDescriptor> for Fields {
-    fn from(descriptor: ActivationDescriptor) -> Self {
-        descriptor.0.fields
-    }
-}
-
-impl TryFrom<Object<Fields>> for ActivationBackwardDescriptor {
-    type Error = Error;
-
-    fn try_from(Object(fields): Object<Fields>) -> Result<Self> {
-        Valid::new(BACKWARD_NAME, fields).map(Self)
-    }
-}
-
-impl From<ActivationBackwardDescriptor> for Fields {
-    fn from(descriptor: ActivationBackwardDescriptor) -> Self {
-        descriptor.0.fields
+args! {
+    /// Operands of [`ActivationBackwardDescriptor`]; their shapes and types are in the [tables](self).
+    ActivationBackwardArgs of backward {
+        /// The operands that are always there.
+        new(dy, dx);
+        /// Forward's input.
+        x(x);
+        /// Forward's output, for a descriptor [`from_y`](ActivationBackwardDescriptor::from_y).
+        y(y);
     }
 }
 
 /// The kernels of a pass, in the order in which they are tried.
 fn kernels<D: Pass>() -> &'static [&'static dyn Kernel<D>] {
-    &[
-        #[cfg(feature = "cuda")]
-        &cuda::Cuda,
-        #[cfg(feature = "wgpu")]
-        &wgpu::Wgpu,
-        &cpu::Reference,
-    ]
+    kernels!(cuda: cuda::Cuda; wgpu: wgpu::Wgpu; cpu: cpu::Reference)
 }
 
-impl sealed::Sealed for ActivationDescriptor {}
-
-impl Descriptor for ActivationDescriptor {
-    const NAME: &'static str = NAME;
-    const OPERANDS: &'static [&'static str] = OPERANDS;
-    type Args<'a> = ActivationArgs<'a>;
-
-    fn slots(&self) -> &[Slot] {
-        &self.0.slots
-    }
-
-    fn from_json(json: &str) -> Result<Self> {
-        json::parse::<Self, Fields>(json)
-    }
-
-    fn any_backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
-        only_dx(BACKWARD_NAME, wanted)?;
-        self.backward().map(|backward| vec![AnyDescriptor::new(backward)])
-    }
-
-    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        kernels()
-    }
+descriptor! {
+    ActivationDescriptor(Fields): "activation", Direction::Forward;
+    args: ActivationArgs of forward;
+    plan: ActivationPlan;
+    kernels: kernels();
+    backward: |forward: &Self, wanted| only_dx(ActivationBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
 }
 
-impl Pass for ActivationDescriptor {
-    const IS_BACKWARD: bool = false;
-
-    fn valid(&self) -> &Valid {
-        &self.0
-    }
-}
-
-impl sealed::Sealed for ActivationBackwardDescriptor {}
-
-impl Descriptor for ActivationBackwardDescriptor {
-    const NAME: &'static str = BACKWARD_NAME;
-    const OPERANDS: &'static [&'static str] = BACKWARD_OPERANDS;
-    type Args<'a> = ActivationBackwardArgs<'a>;
-
-    fn slots(&self) -> &[Slot] {
-        &self.0.slots
-    }
-
-    fn from_json(json: &str) -> Result<Self> {
-        json::parse::<Self, Fields>(json)
-    }
-
-    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        kernels()
-    }
-}
-
-impl Pass for ActivationBackwardDescriptor {
-    const IS_BACKWARD: bool = true;
-
-    fn valid(&self) -> &Valid {
-        &self.0
-    }
-}
-
-impl sealed::Sealed for ActivationArgs<'_> {}
-
-impl<'a> Args<'a> for ActivationArgs<'a> {
-    #[inline]
-    fn flatten(self) -> Operands<'a> {
-        Operands::new([Some(self.x.0), Some(self.y.0)])
-    }
-}
-
-impl sealed::Sealed for ActivationBackwardArgs<'_> {}
-
-impl<'a> Args<'a> for ActivationBackwardArgs<'a> {
-    #[inline]
-    fn flatten(self) -> Operands<'a> {
-        Operands::new([Some(self.dy.0), self.x.map(|x| x.0), self.y.map(|y| y.0), Some(self.dx.0)])
-    }
+descriptor! {
+    ActivationBackwardDescriptor(Fields): "activation_backward", Direction::Backward;
+    args: ActivationBackwardArgs of backward;
+    plan: ActivationBackwardPlan;
+    kernels: kernels();
 }

@@ -73,7 +73,7 @@ fn work<D: Pass>(descriptor: &D, props: &Props) -> Result<Work<()>, Reason> {
         Some(position) => Binding { name, place: Some(Place::Operand(position)), accessors },
         None => Binding::absent(name, "absent_in"),
     };
-    let position = |name: &str| valid.slots.named(name).map(|slot| slot.position);
+    let position = |name: &str| valid.slots.named(name).map(|slot| slot.index);
     let (entry, file, bindings) = if D::IS_BACKWARD {
         let bindings = vec![
             bind("dy", position("dy"), input),

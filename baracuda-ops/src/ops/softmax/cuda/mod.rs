@@ -37,7 +37,7 @@ impl Kernel<SoftmaxDescriptor> for Cuda {
         props: &DeviceProps,
         _: Ask,
     ) -> Result<Candidate<'d>, Reason> {
-        accept(descriptor, descriptor.fields.axis, false, props, |lines, tuned, device| {
+        accept(descriptor, descriptor.0.fields.axis, false, props, |lines, tuned, device| {
             let ([x, y, _], [x_step, y_step, _]) = (lines.strides, lines.steps);
             let params = sys::bops_softmax_params {
                 outer: lines.outer,
@@ -49,8 +49,8 @@ impl Kernel<SoftmaxDescriptor> for Cuda {
                 y,
                 x_step,
                 y_step,
-                scale: descriptor.fields.scale.get(),
-                is_log: u32::from(descriptor.fields.log),
+                scale: descriptor.0.fields.scale.get(),
+                is_log: u32::from(descriptor.0.fields.log),
                 x_dtype: lines.other,
             };
             let (choice, dtype) = (tuned.c(), lines.dtype);
@@ -87,7 +87,7 @@ impl Kernel<SoftmaxBackwardDescriptor> for CudaBackward {
         props: &DeviceProps,
         _: Ask,
     ) -> Result<Candidate<'d>, Reason> {
-        accept(descriptor, descriptor.fields.axis, true, props, |lines, tuned, device| {
+        accept(descriptor, descriptor.0.fields.axis, true, props, |lines, tuned, device| {
             let ([y, dy, dx], [y_step, dy_step, dx_step]) = (lines.strides, lines.steps);
             let params = sys::bops_softmax_backward_params {
                 outer: lines.outer,
@@ -101,8 +101,8 @@ impl Kernel<SoftmaxBackwardDescriptor> for CudaBackward {
                 y_step,
                 dy_step,
                 dx_step,
-                scale: descriptor.fields.scale.get(),
-                is_log: u32::from(descriptor.fields.log),
+                scale: descriptor.0.fields.scale.get(),
+                is_log: u32::from(descriptor.0.fields.log),
                 dx_dtype: lines.other,
             };
             let (choice, dtype) = (tuned.c(), lines.dtype);

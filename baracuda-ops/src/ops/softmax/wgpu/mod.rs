@@ -214,7 +214,7 @@ impl Scale {
 const ALL_BITS: u32 = u32::MAX;
 
 fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work<Lines>, Reason> {
-    let fields = &descriptor.fields;
+    let fields = &descriptor.0.fields;
     let scale = Scale::new(fields.scale.get());
     let flags = vec![
         ("LOG", fields.log),
@@ -256,7 +256,7 @@ fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work<Li
 }
 
 fn backward_work(descriptor: &SoftmaxBackwardDescriptor, props: &Props) -> Result<Work<Lines>, Reason> {
-    let fields = &descriptor.fields;
+    let fields = &descriptor.0.fields;
     let flags = vec![("LOG", fields.log)];
     work(&BACKWARD, descriptor.slots(), fields.axis, &flags, props, |view, spread, groups_x| {
         let [y, dy, dx] = [0, 1, 2].map(|tensor| view.strides(tensor));

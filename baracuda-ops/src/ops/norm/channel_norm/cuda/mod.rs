@@ -211,7 +211,7 @@ fn build_forward(
         is_cumulative: u32::from(fields.cumulative),
     };
     let choice = tuned.c();
-    let is_batch = norm.kind == ChannelNorm::Batch;
+    let is_batch = norm.op.kind == ChannelNorm::Batch;
     let residual = u32::from(fields.residual);
     let call = if is_batch { "bops_batch_norm" } else { "bops_group_norm" };
     let kinds = [dtype, weight_dtype, residual, params.activation, u32::from(shape.groups == 0), params.uses_running];
@@ -306,7 +306,7 @@ fn build_backward(
         uses_running: u32::from(fields.inference),
     };
     let choice = tuned.c();
-    let is_batch = norm.kind == ChannelNorm::Batch;
+    let is_batch = norm.op.kind == ChannelNorm::Batch;
     let residual = u32::from(fields.dresidual);
     let call = if is_batch { "bops_batch_norm_backward" } else { "bops_group_norm_backward" };
     let kinds = [dtype, weight_dtype, residual, params.activation, u32::from(shape.groups == 0), params.uses_running];

@@ -120,7 +120,7 @@ impl Backward<'_> {
     ) -> StepBuilder {
         let fields = &self.norm.fields;
         let mut texts = self.segments.prelude();
-        texts.extend(["common/number", "common/activation", "common/chunk", self.segments.kind(self.norm.kind)]);
+        texts.extend(["common/number", "common/activation", "common/chunk", self.segments.kind(self.norm.op.kind)]);
         texts.push("norm/channel_norm_backward");
         texts.extend(files);
         let mut constants = constants;

@@ -123,7 +123,7 @@ impl Forward<'_> {
     ) -> StepBuilder {
         let fields = &self.norm.fields;
         let mut texts = self.segments.prelude();
-        texts.extend(["common/number", "common/activation", "common/chunk", self.segments.kind(self.norm.kind)]);
+        texts.extend(["common/number", "common/activation", "common/chunk", self.segments.kind(self.norm.op.kind)]);
         texts.push("norm/channel_norm");
         texts.extend(files);
         let mut constants = constants;
@@ -214,7 +214,7 @@ impl Forward<'_> {
     fn whole(&self, props: &Props) -> Result<Option<(StepBuilder, Held)>, Reason> {
         let (segments, fields) = (&self.segments, &self.norm.fields);
         // The count of batches is written when all have read it, and the running statistics of InstanceNorm are those of all samples.
-        if fields.cumulative || (fields.momentum.is_some() && self.norm.kind != ChannelNorm::Batch) {
+        if fields.cumulative || (fields.momentum.is_some() && self.norm.op.kind != ChannelNorm::Batch) {
             return Ok(None);
         }
         let is_contiguous = segments.order == ChannelOrder::Contiguous;
@@ -282,7 +282,7 @@ impl Forward<'_> {
             "norm/channel_norm_merge",
             "norm/channel_norm_split_merge",
         ];
-        let updates = self.norm.kind == ChannelNorm::Batch && !self.segments.is_empty();
+        let updates = self.norm.op.kind == ChannelNorm::Batch && !self.segments.is_empty();
         let has_running = fields.momentum.is_some() || fields.cumulative;
         let uses = Uses {
             saved: true,
@@ -466,7 +466,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     }
     work.choice = Held::Split { group_parts: word(group_parts), slices: word(first.slices(segments)) };
     work.steps.push(forward.moments(first, props)?);
-    let can_merge = !fields.cumulative && (norm.kind == ChannelNorm::Batch || !has_running);
+    let can_merge = !fields.cumulative && (norm.op.kind == ChannelNorm::Batch || !has_running);
     let merging = last.merging(segments, group_parts, fields.activation, props).filter(|_| can_merge);
     if let Some((form, mergers)) = merging {
         let step = forward.apply(form, Some(mergers), props)?;
@@ -477,7 +477,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         }
     }
     work.steps.push(forward.merge(props)?);
-    if has_running && norm.kind == ChannelNorm::Instance {
+    if has_running && norm.op.kind == ChannelNorm::Instance {
         work.steps.push(forward.running(props)?);
     }
     work.steps.push(forward.apply_known(last, props)?);

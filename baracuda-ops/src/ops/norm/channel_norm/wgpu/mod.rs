@@ -370,7 +370,7 @@ mod tests {
     use crate::tensor::TensorDesc;
 
     fn plain(kind: ChannelNorm, x: TensorDesc) -> Valid<ForwardFields> {
-        Valid::<ForwardFields>::plain(kind, x, (kind == ChannelNorm::Group).then_some(4)).unwrap()
+        Valid::new(kind.forward(), ForwardFields::plain(x, (kind == ChannelNorm::Group).then_some(4))).unwrap()
     }
 
     fn dense(dims: &[u64]) -> TensorDesc {
@@ -505,7 +505,7 @@ mod tests {
             for step in work.steps.iter().filter(|step| step.can_chunk) {
                 for binding in &step.bindings {
                     let Some(Place::Operand(at)) = binding.place else { continue };
-                    let desc = slots.iter().find(|slot| slot.position == at).unwrap().desc;
+                    let desc = slots.iter().find(|slot| slot.index == at).unwrap().desc;
                     let bytes = desc.span_bytes().next_multiple_of(4);
                     let text = OperandText { name: binding.name, accessor: binding.accessors[0] };
                     assert_eq!(bytes % text.element_bytes(), 0, "{} {binding:?} {desc:?}", step.entry);

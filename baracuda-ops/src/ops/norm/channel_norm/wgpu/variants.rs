@@ -101,8 +101,8 @@ fn variant(options: Options) -> Result<(Valid<ForwardFields>, Valid<BackwardFiel
         TensorDesc::contiguous(dtype, &dims)?
     };
     let inference = inference && kind != ChannelNorm::Group;
-    let forward =
-        Valid::<ForwardFields>::plain(kind, x, (kind == ChannelNorm::Group).then_some(4))?.with(|fields| {
+    let forward = Valid::new(kind.forward(), ForwardFields::plain(x, (kind == ChannelNorm::Group).then_some(4)))?
+        .with(|fields| {
             let has_all = options.parameters.is_some();
             fields.weight = options.parameters;
             fields.bias = options.parameters;

@@ -71,7 +71,7 @@ impl<D: Forward> Kernel<D> for Cuda {
         let geometry = forward_geometry(norm)?;
         let weight = norm.fields.weight.or(norm.fields.bias);
         let types = c_dtypes(&norm.fields.x, weight)?;
-        let problem = problem(norm.kind, &geometry, &norm.slots, &norm.fields.x, weight, Props::of(props)?);
+        let problem = problem(norm.op.kind, &geometry, &norm.slots, &norm.fields.x, weight, Props::of(props)?);
         let tuned = choice::forward(&problem)?;
         Ok(candidate(tuned, move |device| build_forward(norm, geometry, tuned, types, device)))
     }
@@ -98,7 +98,7 @@ fn build_forward(
         weight_offset: norm.fields.weight_offset.get(),
     };
     type Params = sys::bops_row_norm_params;
-    let (prepare, launch, call): (Prepare<Params>, Start<Params, sys::bops_row_norm_operands>, _) = match norm.kind {
+    let (prepare, launch, call): (Prepare<Params>, Start<Params, sys::bops_row_norm_operands>, _) = match norm.op.kind {
         RowNorm::Layer => (sys::bops_layer_norm_prepare, sys::bops_layer_norm_launch, "bops_layer_norm"),
         RowNorm::Rms => (sys::bops_rms_norm_prepare, sys::bops_rms_norm_launch, "bops_rms_norm"),
     };
@@ -148,7 +148,7 @@ impl<D: Backward> Kernel<D> for CudaBackward {
         let geometry = backward_geometry(norm)?;
         let weight = norm.fields.weight.or(norm.fields.dbias);
         let types = c_dtypes(&norm.fields.x, weight)?;
-        let problem = problem(norm.kind, &geometry, &norm.slots, &norm.fields.x, weight, Props::of(props)?);
+        let problem = problem(norm.op.kind, &geometry, &norm.slots, &norm.fields.x, weight, Props::of(props)?);
         let tuned = choice::backward(&problem)?;
         Ok(candidate(tuned, move |device| build_backward(norm, geometry, tuned, types, device)))
     }
@@ -175,7 +175,7 @@ fn build_backward(
     };
     type Params = sys::bops_row_norm_backward_params;
     type Operands = sys::bops_row_norm_backward_operands;
-    let (prepare, launch, call): (PrepareBackward<Params>, Start<Params, Operands>, _) = match norm.kind {
+    let (prepare, launch, call): (PrepareBackward<Params>, Start<Params, Operands>, _) = match norm.op.kind {
         RowNorm::Layer => {
             (sys::bops_layer_norm_backward_prepare, sys::bops_layer_norm_backward_launch, "bops_layer_norm_backward")
         }

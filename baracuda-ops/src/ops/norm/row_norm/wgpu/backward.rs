@@ -179,10 +179,10 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     let slots: &[Slot] = &norm.slots;
     check_reach(slots, &["weight", "mean", "rstd", "dweight", "dbias"], props)?;
     let of_rows = [backward::DY, backward::X, backward::DH, backward::DX];
-    let tensors: Vec<&Slot> = slots.iter().filter(|slot| of_rows.contains(&slot.position)).collect();
+    let tensors: Vec<&Slot> = slots.iter().filter(|slot| of_rows.contains(&slot.index)).collect();
     let descs: Vec<&TensorDesc> = tensors.iter().map(|slot| &slot.desc).collect();
     let rows = Rows::new(&fields.x, &descs, fields.normalized_dims)?;
-    let strides = |position| rows.strides(tensors.iter().position(|slot| slot.position == position));
+    let strides = |index| rows.strides(tensors.iter().position(|slot| slot.index == index));
     let (row_count, cols) = (rows.geometry.rows, rows.geometry.cols);
     let gradients = u64::from(fields.dweight) + u64::from(fields.dbias.is_some());
     let has_parameters = gradients > 0;
@@ -253,7 +253,7 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     };
     let step = |entry, file: Option<&'static str>, team: Team, flags, params: BackwardParams, grid, bindings| {
         let mut files = rows.prelude();
-        let kind = if norm.kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
+        let kind = if norm.op.kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
         files.extend(["common/team", "common/chunk", "common/row", team.reduce.file(), kind, "norm/row_norm_backward"]);
         files.extend(file);
         StepBuilder {

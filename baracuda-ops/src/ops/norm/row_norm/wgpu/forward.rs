@@ -86,10 +86,10 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     let slots: &[Slot] = &norm.slots;
     check_reach(slots, &["weight", "bias", "mean", "rstd"], props)?;
     let of_rows = [forward::X, forward::RESIDUAL, forward::Y, forward::H];
-    let tensors: Vec<&Slot> = slots.iter().filter(|slot| of_rows.contains(&slot.position)).collect();
+    let tensors: Vec<&Slot> = slots.iter().filter(|slot| of_rows.contains(&slot.index)).collect();
     let descs: Vec<&TensorDesc> = tensors.iter().map(|slot| &slot.desc).collect();
     let rows = Rows::new(&fields.x, &descs, fields.normalized_dims)?;
-    let strides = |position| rows.strides(tensors.iter().position(|slot| slot.position == position));
+    let strides = |index| rows.strides(tensors.iter().position(|slot| slot.index == index));
     let (row_count, cols) = (rows.geometry.rows, rows.geometry.cols);
 
     let (table, slice_team) = if rows.is_half() { (RESIDENT_HALF, SLICE_TEAM_HALF) } else { (RESIDENT, SLICE_TEAM) };
@@ -137,7 +137,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     let absent_statistics = ["mean", "rstd"].map(|name| Binding::absent(name, "absent_statistics"));
     let step = |entry, file: Option<&'static str>, keep: Keep, params: ForwardParams, bindings| {
         let mut files = rows.prelude();
-        let kind = if norm.kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
+        let kind = if norm.op.kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
         files.extend([
             "common/number",
             "common/team",

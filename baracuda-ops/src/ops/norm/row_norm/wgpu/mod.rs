@@ -138,15 +138,15 @@ mod tests {
     }
 
     fn forward(dims: &[u64]) -> Valid<ForwardFields> {
-        Valid::<ForwardFields>::plain(RowNorm::Layer, "layer_norm", desc(dims), 1).unwrap()
+        Valid::new(RowNorm::Layer.forward(), ForwardFields::plain(desc(dims), 1)).unwrap()
     }
 
     fn backward(dims: &[u64]) -> Valid<BackwardFields> {
         let change = |fields: &mut BackwardFields| {
             (fields.weight, fields.dweight, fields.dbias) = (Some(DType::BF16), true, Some(DType::BF16));
         };
-        let plain = Valid::<BackwardFields>::plain(RowNorm::Layer, "layer_norm_backward", desc(dims), 1).unwrap();
-        plain.with("layer_norm_backward", change).unwrap()
+        let plain = Valid::new(RowNorm::Layer.backward(), BackwardFields::plain(desc(dims), 1)).unwrap();
+        plain.with(change).unwrap()
     }
 
     #[test]
@@ -178,7 +178,7 @@ mod tests {
         let work = backward_work(&backward(&[16384, 4096]), &props).unwrap();
         let partials = u64::from(work.choice.partials);
         assert_eq!(work.workspace_bytes, partials * 2 * 4096 * 4);
-        let plain = Valid::<BackwardFields>::plain(RowNorm::Rms, "rms_norm_backward", desc(&[64, 64]), 1).unwrap();
+        let plain = Valid::new(RowNorm::Rms.backward(), BackwardFields::plain(desc(&[64, 64]), 1)).unwrap();
         assert_eq!(backward_work(&plain, &props).unwrap().workspace(), WorkspaceReq::NONE);
     }
 
@@ -232,7 +232,7 @@ mod tests {
         let reason = forward_work(&forward(&[1 << 16, 1 << 12]), &props).err().unwrap().to_string();
         assert!(reason.contains("536870912") && reason.contains("134217728"), "{reason}");
         let f64s = TensorDesc::contiguous(DType::F64, &[4, 4]).unwrap();
-        let plain = Valid::<ForwardFields>::plain(RowNorm::Layer, "layer_norm", f64s, 1).unwrap();
+        let plain = Valid::new(RowNorm::Layer.forward(), ForwardFields::plain(f64s, 1)).unwrap();
         assert!(forward_work(&plain, &props).is_err());
     }
 }

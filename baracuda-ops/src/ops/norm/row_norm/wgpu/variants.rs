@@ -76,13 +76,13 @@ impl Options {
         let name = format!("{kind:?} norm of {dtype} {rows} x {cols}, {self:?}");
         let Ok(forward) = self.forward(kind, dtype, rows, cols) else { return };
         variants.add_work(&name, forward_work(&forward, props), props);
-        let Ok(backward) = forward.backward("row_norm_backward", self.wanted) else { return };
+        let Ok(backward) = forward.backward(self.wanted) else { return };
         variants.add_work(&name, backward_work(&backward, props), props);
     }
 
     fn forward(&self, kind: RowNorm, dtype: DType, rows: u64, cols: u64) -> Result<Valid<ForwardFields>> {
         let x = TensorDesc::contiguous(dtype, &[rows, cols])?;
-        Valid::<ForwardFields>::plain(kind, "row_norm", x, 1)?.with("row_norm", |fields| {
+        Valid::new(kind.forward(), ForwardFields::plain(x, 1))?.with(|fields| {
             fields.weight = self.weight;
             fields.bias = self.bias.filter(|_| kind == RowNorm::Layer);
             fields.stats = self.stats;

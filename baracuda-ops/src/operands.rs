@@ -1,0 +1,249 @@
+//! Tables of operands: a family states its operands once, its ops name those that they have, and the rest follows.
+//!
+//! [`operands!`] makes of a table the constants by which slots are declared and kernels find operands. [`args!`] makes of some names of a
+//! table the struct that a run takes. Neither holds more than declarations and bodies of one line.
+
+use crate::plan::Access;
+
+/// A row of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct OperandEntry {
+    pub(crate) name: &'static str,
+    /// How a run uses it, unless a descriptor's fields say otherwise.
+    pub(crate) access: Access,
+    /// `always`, or by which field it is declared: `if stats`, `unless from_y`. Operands that say the same come together.
+    pub(crate) declared: &'static str,
+    /// The operand that may lie at the identical range where the layouts agree.
+    pub(crate) in_place: Option<&'static str>,
+}
+
+/// A table of operands. A row is a constant for its index, the name, the access, when it is declared, the partner in place, and the
+/// documentation of the field in the args of the ops that say nothing else:
+///
+/// `MEAN mean: Out, if stats => "Mean of each row, if declared.";`
+///
+/// An access `InOut or In` follows from a field. The table becomes a module: `TABLE`; for each row its index, which is where a run
+/// finds the operand, whatever others an op declares; and the type of a row's memory, `memory!(mean 'a)`. The `$` in front stands for
+/// itself in that inner macro.
+macro_rules! operands {
+    ($dollar:tt $(#[$doc:meta])* mod $table:ident { $(
+        $index:ident $name:ident: $access:ident $(or $other:ident)?, $($declared:ident)+ $(, in place $partner:ident)? => $text:literal;
+    )* }) => {
+        $(#[$doc])*
+        pub(crate) mod $table {
+            use $crate::operands::{OperandEntry, index_of};
+            use $crate::plan::Access;
+
+            pub(crate) const TABLE: &[OperandEntry] = &[$(OperandEntry {
+                name: stringify!($name),
+                access: Access::$access,
+                declared: stringify!($($declared)+),
+                in_place: [$(Some(stringify!($partner)),)? None][0],
+            }),*];
+            $(pub(crate) const $index: usize = index_of(TABLE, stringify!($name));)*
+
+            macro_rules! memory {
+                $(
+                    ($name $dollar a:lifetime) => { $crate::operands::memory_of!($access $(or $other)?, $dollar a) };
+                    (doc $name) => { $text };
+                    (doc $name $dollar own:literal) => { $dollar own };
+                    (index $name) => { $table::$index };
+                )*
+            }
+            pub(crate) use memory;
+        }
+    };
+}
+pub(crate) use operands;
+
+/// What a run is passed for an operand of an access.
+macro_rules! memory_of {
+    (In, $a:lifetime) => { $crate::memory::Mem<$a> };
+    (InOut or In, $a:lifetime) => { $crate::memory::Operand<$a> };
+    ($written:ident, $a:lifetime) => { $crate::memory::MemMut<$a> };
+}
+pub(crate) use memory_of;
+
+/// The args of an op: a struct with a field for each operand, whose type follows from the table; `new` with those that are always there;
+/// and a step for each group of those that come together. An operand may have documentation of its own: `mean = "Mean of each group."`.
+/// The fields `private(..)` have steps that the op writes out.
+macro_rules! args {
+    ($(#[$doc:meta])* $Args:ident of $table:ident {
+        $(#[$new_doc:meta])* new($($always:ident),*) $(private($($private:ident),*))?;
+        $($(#[$step_doc:meta])* $step:ident($($given:ident $(= $text:literal)?),*);)*
+    }) => {
+        $(#[$doc])*
+        #[non_exhaustive]
+        #[derive(Debug)]
+        pub struct $Args<'a> {
+            $(#[doc = $table::memory!(doc $always)] pub $always: $table::memory!($always 'a),)*
+            $($(
+                #[doc = $table::memory!(doc $given $($text)?)]
+                pub $given: Option<$table::memory!($given 'a)>,
+            )*)*
+            $($($private: Option<$table::memory!($private 'a)>,)*)?
+        }
+
+        impl<'a> $Args<'a> {
+            pub(crate) const OPERANDS: &'static [&'static str] = &$crate::operands::in_order(
+                $table::TABLE,
+                [$(stringify!($always),)* $($(stringify!($given),)*)* $($(stringify!($private),)*)?],
+            );
+
+            $(#[$new_doc])*
+            pub fn new($($always: impl Into<$table::memory!($always 'a)>),*) -> Self {
+                Self { $($always: $always.into(),)* $($($given: None,)*)* $($($private: None,)*)? }
+            }
+
+            $(
+                $(#[$step_doc])*
+                pub fn $step(self, $($given: impl Into<$table::memory!($given 'a)>),*) -> Self {
+                    Self { $($given: Some($given.into()),)* ..self }
+                }
+            )*
+        }
+
+        const _: () = $crate::operands::check_groups(
+            $table::TABLE,
+            &[$(stringify!($always)),*],
+            &[$(&[$(stringify!($given)),*]),*],
+        );
+
+        impl $crate::plan::sealed::Sealed for $Args<'_> {}
+
+        impl<'a> $crate::plan::Args<'a> for $Args<'a> {
+            #[inline]
+            fn flatten(self) -> $crate::memory::Operands<'a> {
+                let mut operands = $crate::memory::Operands::none();
+                $(operands.put($table::memory!(index $always), self.$always.0);)*
+                $($(if let Some(memory) = self.$given { operands.put($table::memory!(index $given), memory.0) })*)*
+                $($(if let Some(memory) = self.$private { operands.put($table::memory!(index $private), memory.0) })*)?
+                operands
+            }
+        }
+    };
+}
+pub(crate) use args;
+
+/// The index of the row with a name.
+pub(crate) const fn index_of(table: &[OperandEntry], name: &str) -> usize {
+    let mut index = 0;
+    while !is_same(table[index].name, name) {
+        index += 1;
+    }
+    index
+}
+
+/// Names in the order of a table.
+pub(crate) const fn in_order<const N: usize>(
+    table: &[OperandEntry],
+    mut names: [&'static str; N],
+) -> [&'static str; N] {
+    let mut sorted = 0;
+    while sorted < N {
+        let mut at = sorted;
+        while at > 0 && index_of(table, names[at - 1]) > index_of(table, names[at]) {
+            (names[at - 1], names[at]) = (names[at], names[at - 1]);
+            at -= 1;
+        }
+        sorted += 1;
+    }
+    names
+}
+
+/// Stops the compiler where the fields of args are not the groups of the table: `always` those that are always there, each step those that
+/// the same field declares.
+pub(crate) const fn check_groups(table: &[OperandEntry], always: &[&str], steps: &[&[&str]]) {
+    let mut at = 0;
+    while at < always.len() {
+        assert!(is_same(table[index_of(table, always[at])].declared, "always"));
+        at += 1;
+    }
+    let mut step = 0;
+    while step < steps.len() {
+        let group = table[index_of(table, steps[step][0])].declared;
+        assert!(!is_same(group, "always"));
+        let mut at = 0;
+        while at < steps[step].len() {
+            assert!(is_same(table[index_of(table, steps[step][at])].declared, group));
+            at += 1;
+        }
+        step += 1;
+    }
+}
+
+const fn is_same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::any::OPS;
+
+    fn sources(folder: &Path) -> Vec<PathBuf> {
+        let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let found = paths.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] });
+        found.filter(|path| path.extension().is_some_and(|ending| ending == "rs")).collect()
+    }
+
+    /// The rows of the table of operands in a file's header, as cells: `| forward operand | shape | type | access | declared by |`.
+    fn rows<'t>(header: &'t str, pass: &str) -> Vec<Vec<&'t str>> {
+        let cells = |line: &'t str| line.trim_start_matches("//! |").split('|').map(str::trim).collect();
+        let title = format!("//! | {pass} operand | shape | type | access | declared by |");
+        let lines = header.lines().skip_while(|line| *line != title).skip(2);
+        lines.take_while(|line| line.starts_with("//! |")).map(cells).collect()
+    }
+
+    #[test]
+    fn the_tables_in_the_headers_are_those_of_the_code() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/ops");
+        let texts: Vec<String> = sources(&folder).iter().map(|path| fs::read_to_string(path).unwrap()).collect();
+        for op in OPS {
+            let name = format!(": \"{}\", ", op.name);
+            let text = texts.iter().find(|text| text.contains("descriptor! {") && text.contains(&name));
+            let text = text.unwrap_or_else(|| panic!("{} has no descriptor", op.name));
+            let pass = if op.name.ends_with("_backward") { "backward" } else { "forward" };
+            let mut named = Vec::new();
+            for row in rows(text, pass) {
+                for operand in row[0].split(", ").map(|operand| operand.trim_matches('`')) {
+                    let entry = &op.table[index_of(op.table, operand)];
+                    let access = match entry.access {
+                        Access::In => "in",
+                        Access::Out => "out",
+                        Access::InOut => "in, out",
+                    };
+                    let of_header = row[3].split(';').next();
+                    assert_eq!(of_header, Some(access), "the access of {operand} of {}", op.name);
+                    assert!(entry.declared != "always" || row[4].starts_with("always"), "{operand} of {}", op.name);
+                    named.push(operand);
+                }
+            }
+            assert_eq!(named, op.operands, "the operands of {} in the header and in the table", op.name);
+        }
+    }
+
+    #[test]
+    fn a_name_is_found_in_its_row_and_sorted_by_it() {
+        let row = |name, declared| OperandEntry { name, access: Access::In, declared, in_place: None };
+        let table = [row("x", "always"), row("xs", "if y"), row("y", "if y")];
+        assert_eq!(["x", "xs", "y"].map(|name| index_of(&table, name)), [0, 1, 2]);
+        assert_eq!(in_order(&table, ["y", "x", "xs"]), ["x", "xs", "y"]);
+        check_groups(&table, &["x"], &[&["xs", "y"]]);
+    }
+
+    #[test]
+    #[should_panic(expected = "is_same")]
+    fn operands_that_come_apart_are_no_step() {
+        let row = |name, declared| OperandEntry { name, access: Access::In, declared, in_place: None };
+        check_groups(&[row("mean", "if stats"), row("dx", "if dx")], &[], &[&["mean", "dx"]]);
+    }
+}

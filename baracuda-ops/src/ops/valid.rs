@@ -1,0 +1,181 @@
+//! Descriptors as validated fields, and the declarations that follow from an op's name, args and fields.
+
+use std::fmt::Debug;
+use std::hash::{Hash, Hasher};
+use std::mem;
+
+use crate::dtype::Real;
+use crate::error::Result;
+use crate::operands::OperandEntry;
+use crate::ops::fields::real;
+use crate::plan::Descriptor;
+use crate::slots::{Layouts, Slots, SlotsBuilder};
+use crate::tensor::TensorDesc;
+
+/// What a type of descriptor stands for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Op<K> {
+    pub(crate) name: &'static str,
+    /// The family's table, and the names of the operands that the op has.
+    pub(crate) table: &'static [OperandEntry],
+    pub(crate) operands: &'static [&'static str],
+    pub(crate) kind: K,
+}
+
+impl<K> PartialEq for Op<K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl<K> Eq for Op<K> {}
+
+impl<K> Hash for Op<K> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
+}
+
+/// What tells two ops with the same fields apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Direction {
+    Forward,
+    Backward,
+}
+
+/// The fields of a descriptor, as its JSON has them.
+pub(crate) trait Fields: Clone + Debug + Eq + Hash {
+    /// What tells ops with these fields apart.
+    type Kind: Copy + Debug + Eq + Hash + 'static;
+    /// Layouts other than the default.
+    fn layouts(&mut self) -> &mut Layouts;
+    /// Brings fields that say their default into the form that they have when nothing is said, so that equal requests compare equal.
+    fn leave_out_defaults(&mut self) {}
+    /// Checks the fields and declares the operands.
+    fn declare(&self, op: &Op<Self::Kind>, slots: &mut SlotsBuilder<'_>) -> Result<()>;
+}
+
+/// Validated fields, with the slots that follow from them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Valid<F: Fields> {
+    pub(crate) op: Op<F::Kind>,
+    pub(crate) fields: F,
+    pub(crate) slots: Slots,
+}
+
+impl<F: Fields> Valid<F> {
+    pub(crate) fn new(op: Op<F::Kind>, mut fields: F) -> Result<Self> {
+        fields.leave_out_defaults();
+        let mut layouts = mem::take(fields.layouts());
+        let mut slots = SlotsBuilder::new(op.name, op.table, op.operands, &mut layouts);
+        fields.declare(&op, &mut slots)?;
+        let slots = slots.finish()?;
+        *fields.layouts() = layouts;
+        Ok(Self { op, fields, slots })
+    }
+
+    /// Changes fields and validates again.
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut F)) -> Result<Self> {
+        change(&mut self.fields);
+        Self::new(self.op, self.fields)
+    }
+
+    /// Changes a number, which has to be finite.
+    pub(crate) fn real(self, field: &'static str, value: f64, change: impl FnOnce(&mut F, Real)) -> Result<Self> {
+        let value = real(self.op.name, field, value)?;
+        self.with(|fields| change(fields, value))
+    }
+
+    /// Gives an operand another layout.
+    pub(crate) fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
+        self.with(|fields| {
+            fields.layouts().insert(operand.into(), desc);
+        })
+    }
+}
+
+/// A descriptor that is validated fields.
+pub(crate) trait Described: Descriptor {
+    /// Its fields.
+    type Fields: Fields;
+    /// The op.
+    const OP: Op<<Self::Fields as Fields>::Kind>;
+    /// The validated fields.
+    fn valid(&self) -> &Valid<Self::Fields>;
+}
+
+/// What makes `struct Descriptor(Valid<Fields>)` a descriptor: the op's name, what tells it from others with the same fields, its args and
+/// the table of their operands, the name of its plan, its kernels, and its backward, if it has one. `Error` and `Object` are those in scope.
+macro_rules! descriptor {
+    (
+        $Descriptor:ident($Fields:ty): $name:literal, $kind:expr;
+        args: $Args:ident of $table:ident;
+        plan: $Plan:ident;
+        kernels: $kernels:expr;
+        $(backward: $backward:expr;)?
+    ) => {
+        #[doc = concat!("A plan of [`", stringify!($Descriptor), "`].")]
+        pub type $Plan = $crate::plan::Plan<$Descriptor>;
+
+        impl TryFrom<Object<$Fields>> for $Descriptor {
+            type Error = Error;
+
+            fn try_from(object: Object<$Fields>) -> Result<Self, Error> {
+                $crate::ops::valid::Valid::new(Self::OP, object.0).map(Self)
+            }
+        }
+
+        impl From<$Descriptor> for $Fields {
+            fn from(descriptor: $Descriptor) -> Self {
+                descriptor.0.fields
+            }
+        }
+
+        impl $crate::plan::sealed::Sealed for $Descriptor {}
+
+        impl $crate::plan::Descriptor for $Descriptor {
+            const NAME: &'static str = $name;
+            const OPERANDS: &'static [&'static str] = $Args::OPERANDS;
+            const TABLE: &'static [$crate::operands::OperandEntry] = $table::TABLE;
+            type Args<'a> = $Args<'a>;
+
+            fn slots(&self) -> &[$crate::plan::Slot] {
+                &self.0.slots
+            }
+
+            fn from_json(json: &str) -> Result<Self, Error> {
+                $crate::json::parse::<Self, $Fields>(json)
+            }
+
+            $(fn any_backward(
+                &self,
+                wanted: $crate::ops::norm::Gradients,
+            ) -> Result<Vec<$crate::any::AnyDescriptor>, Error> {
+                $backward(self, wanted).map(|backward| vec![$crate::any::AnyDescriptor::new(backward)])
+            })?
+
+            fn kernels() -> &'static [&'static dyn $crate::plan::Kernel<Self>] {
+                $kernels
+            }
+        }
+
+        impl $crate::ops::valid::Described for $Descriptor {
+            type Fields = $Fields;
+            const OP: $crate::ops::valid::Op<<$Fields as $crate::ops::valid::Fields>::Kind> =
+                $crate::ops::valid::Op { name: $name, table: $table::TABLE, operands: $Args::OPERANDS, kind: $kind };
+
+            fn valid(&self) -> &$crate::ops::valid::Valid<$Fields> {
+                &self.0
+            }
+        }
+    };
+}
+pub(crate) use descriptor;
+
+/// The kernels of an op, in the order in which they are tried: those of each backend that is compiled in.
+macro_rules! kernels {
+    (cuda: $($cuda:expr),+; wgpu: $($wgpu:expr),+; cpu: $cpu:expr) => {
+        &[$(#[cfg(feature = "cuda")] &$cuda,)+ $(#[cfg(feature = "wgpu")] &$wgpu,)+ &$cpu]
+    };
+}
+pub(crate) use kernels;
