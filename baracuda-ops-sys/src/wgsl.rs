@@ -161,6 +161,7 @@ files! {
     pointwise {
         ACTIVATION = "pointwise/activation.wgsl",
         ACTIVATION_BACKWARD = "pointwise/activation_backward.wgsl",
+        POINTWISE = "pointwise/pointwise.wgsl",
     }
     /// Softmax.
     softmax {

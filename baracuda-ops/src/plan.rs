@@ -133,6 +133,57 @@ pub trait Kernel<D>: Sync {
     ) -> Result<Candidate<'d>, Reason>;
 }
 
+/// A kernel that is a function of a descriptor and the device: one that serves whatever it can, with any options.
+pub(crate) enum Function<D> {
+    Cpu(for<'d> fn(&'d D) -> Result<Candidate<'d>, Reason>),
+    #[cfg(feature = "cuda")]
+    Cuda(for<'d> fn(&'d D, &cuda::Props) -> Result<Candidate<'d>, Reason>),
+    #[cfg(feature = "wgpu")]
+    Wgpu(for<'d> fn(&'d D, &wgpu::Props) -> Result<Candidate<'d>, Reason>),
+}
+
+impl<D: Descriptor> Kernel<D> for Function<D> {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Cpu(_) => KernelName::<D>::REFERENCE,
+            #[cfg(feature = "cuda")]
+            Self::Cuda(_) => KernelName::<D>::CUDA,
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(_) => KernelName::<D>::WGSL,
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        match self {
+            Self::Cpu(_) => Backend::Cpu,
+            #[cfg(feature = "cuda")]
+            Self::Cuda(_) => Backend::Cuda,
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(_) => Backend::Wgpu,
+        }
+    }
+
+    #[cfg_attr(
+        not(any(feature = "cuda", feature = "wgpu")),
+        expect(unused_variables, reason = "the CPU has no properties")
+    )]
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        match self {
+            Self::Cpu(accept) => accept(descriptor),
+            #[cfg(feature = "cuda")]
+            Self::Cuda(accept) => accept(descriptor, cuda::Props::of(props)?),
+            #[cfg(feature = "wgpu")]
+            Self::Wgpu(accept) => accept(descriptor, wgpu::Props::of(props)?),
+        }
+    }
+}
+
 /// How a kernel is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
@@ -163,9 +214,12 @@ pub struct Candidate<'d> {
 }
 
 /// Makes a kernel ready on a device: everything slow.
+type Make<'d> = dyn FnOnce(&Device) -> Result<Built, BuildError> + Send + 'd;
+
+/// How a kernel is made ready.
 pub(crate) enum Build<'d> {
     /// From what it owns. Fails with a refusal that only the device could tell, or a failure.
-    With(Box<dyn FnOnce(&Device) -> Result<Built, BuildError> + Send + 'd>),
+    With(Box<Make<'d>>),
     /// As a program of these dispatches.
     #[cfg(feature = "wgpu")]
     Dispatches(Vec<wgpu::StepBuilder>),

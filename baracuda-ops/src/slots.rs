@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Reason, Result};
 use crate::json;
 use crate::operands::{OperandEntry, index_of};
 use crate::plan::{Access, Slot};
@@ -55,13 +55,16 @@ impl<'de> Deserialize<'de> for Layouts {
 
 /// The slots of a descriptor, derived from its fields.
 #[derive(Clone, Debug)]
-pub(crate) struct Slots(Arc<[Slot]>);
+pub(crate) struct Slots {
+    declared: Arc<[Slot]>,
+    table: &'static [OperandEntry],
+}
 
 impl Deref for Slots {
     type Target = [Slot];
 
     fn deref(&self) -> &[Slot] {
-        &self.0
+        &self.declared
     }
 }
 
@@ -81,12 +84,22 @@ impl Hash for Slots {
 impl Slots {
     /// The slot of a row of the family's table, if declared.
     pub(crate) fn at(&self, index: usize) -> Option<&Slot> {
-        self.0.iter().find(|slot| slot.index == index)
+        self.iter().find(|slot| slot.index == index)
     }
 
-    /// The slot with a name, if declared.
-    pub(crate) fn named(&self, name: &str) -> Option<&Slot> {
-        self.0.iter().find(|slot| slot.name == name)
+    /// The name of a row of the family's table, declared or not.
+    #[cfg_attr(not(feature = "wgpu"), allow(dead_code, reason = "shaders name what is absent, too"))]
+    pub(crate) fn name(&self, index: usize) -> &'static str {
+        self.table[index].name
+    }
+
+    /// Refuses operands of those rows that are not dense.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only CUDA kernels need it"))]
+    pub(crate) fn check_dense(&self, indices: &[usize]) -> Result<(), Reason> {
+        match self.all_at(indices).find(|slot| !slot.desc.is_contiguous()) {
+            Some(slot) => Err(format!("{} is not dense: strides {:?}", slot.name, slot.desc.strides()).into()),
+            None => Ok(()),
+        }
     }
 
     /// The slots of those rows that are declared, in the order given.
@@ -184,7 +197,7 @@ impl<'l> SlotsBuilder<'l> {
                 self.slots[b].in_place = Some(self.slots[a].position);
             }
         }
-        Ok(Slots(self.slots.into()))
+        Ok(Slots { declared: self.slots.into(), table: self.table })
     }
 
     fn invalid(&self, field: &'static str, rule: String) -> Error {

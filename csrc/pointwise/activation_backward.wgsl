@@ -1,16 +1,4 @@
-// Gradients through activations: the kernel of activation_backward.cu. An invocation takes CHUNKS chunks of 16 bytes, WORKGROUP chunks apart.
-// FROM_Y: `saved` is the activation's result, else its argument.
-struct Params {
-    elements: u32,
-    groups_x: u32,
-}
-
-@group(0) @binding(0) var<uniform> params: Params;
-
-struct Invocation {
-    @builtin(workgroup_id) workgroup: vec3<u32>,
-    @builtin(local_invocation_index) index: u32,
-}
+// Gradients through activations: the kernel of activation_backward.cu. FROM_Y: `saved` is the activation's result, else its argument.
 
 // dy times the derivative, which is a function of y.
 fn differentiate_from_output(dy: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
@@ -25,13 +13,11 @@ fn differentiate_from_output(dy: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
 
 @compute @workgroup_size(WORKGROUP)
 fn activation_backward(at: Invocation) {
-    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
-    let start = (group * CHUNKS * WORKGROUP + at.index) * ELEMENTS;
     // 1. All loads before the first store.
     var dy: array<vec4<u32>, CHUNKS>;
     var saved: array<vec4<u32>, CHUNKS>;
     for (var k = 0u; k < CHUNKS; k++) {
-        let first = start + k * WORKGROUP * ELEMENTS;
+        let first = chunk_start(at, k);
         let count = count_before(params.elements, first);
         if (count > 0u) {
             dy[k] = dy_load(first, count);
@@ -40,7 +26,7 @@ fn activation_backward(at: Invocation) {
     }
     // 2. dx.
     for (var k = 0u; k < CHUNKS; k++) {
-        let first = start + k * WORKGROUP * ELEMENTS;
+        let first = chunk_start(at, k);
         let count = count_before(params.elements, first);
         if (count > 0u) {
             var dx: array<vec4<f32>, QUADS>;

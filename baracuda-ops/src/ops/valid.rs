@@ -172,10 +172,35 @@ macro_rules! descriptor {
 }
 pub(crate) use descriptor;
 
-/// The kernels of an op, in the order in which they are tried: those of each backend that is compiled in.
+/// The kernels of an op, in the order in which they are tried: a function for each backend that is compiled in.
 macro_rules! kernels {
-    (cuda: $($cuda:expr),+; wgpu: $($wgpu:expr),+; cpu: $cpu:expr) => {
-        &[$(#[cfg(feature = "cuda")] &$cuda,)+ $(#[cfg(feature = "wgpu")] &$wgpu,)+ &$cpu]
+    (cuda: $cuda:expr; wgpu: $wgpu:expr; cpu: $cpu:expr) => {
+        const {
+            &[
+                #[cfg(feature = "cuda")]
+                &$crate::plan::Function::Cuda($cuda),
+                #[cfg(feature = "wgpu")]
+                &$crate::plan::Function::Wgpu($wgpu),
+                &$crate::plan::Function::Cpu($cpu),
+            ]
+        }
     };
 }
 pub(crate) use kernels;
+
+/// The steps by which a descriptor gets its options: of each the name, the arguments, and what it makes of the validated fields, which
+/// validates again. The type is that of every other step, also where nothing can be wrong.
+macro_rules! steps {
+    ($Descriptor:ident $($(#[$doc:meta])* $step:ident($($arg:ident: $ty:ty),*) = |$valid:ident| $body:expr;)*) => {
+        impl $Descriptor {
+            $(
+                $(#[$doc])*
+                pub fn $step(self, $($arg: $ty),*) -> Result<Self> {
+                    let $valid = self.0;
+                    $body.map(Self)
+                }
+            )*
+        }
+    };
+}
+pub(crate) use steps;

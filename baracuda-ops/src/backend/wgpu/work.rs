@@ -8,6 +8,7 @@ use crate::error::Reason;
 use crate::narrow::word;
 use crate::options::{Determinism, Math, WorkspaceReq};
 use crate::plan::{Build, BuildError, Built, Candidate, Choice, Exec, Slot};
+use crate::slots::Slots;
 
 impl Props {
     /// Of a device that wgpu reaches, for kernels that run there only.
@@ -111,7 +112,7 @@ pub(crate) fn most_bytes(props: &Props) -> u64 {
 ///
 /// Of the operands that are left, every extent, every product of extents, and every stride between two elements fits into u32. A stride that
 /// does not is that of an extent of at most 1 or of an operand without elements, and is multiplied by no index but 0.
-pub(crate) fn check_reach(slots: &[Slot], dense: &[&str], props: &Props) -> Result<(), Reason> {
+pub(crate) fn check_reach(slots: &[Slot], dense: &[usize], props: &Props) -> Result<(), Reason> {
     let most = most_bytes(props);
     for slot in slots {
         // At most i64::MAX, by the rules of a tensor.
@@ -126,7 +127,7 @@ pub(crate) fn check_reach(slots: &[Slot], dense: &[&str], props: &Props) -> Resu
             let (name, span) = (slot.name, slot.span_bytes);
             return Err(format!("{name} spans {span} bytes, this device binds at most {most}").into());
         }
-        if dense.contains(&slot.name) && !slot.desc.is_contiguous() {
+        if dense.contains(&slot.index) && !slot.desc.is_contiguous() {
             return Err(format!("{} is not contiguous: strides {:?}", slot.name, slot.desc.strides()).into());
         }
     }
@@ -166,18 +167,23 @@ pub(crate) fn groups(count: u64, props: &Props) -> Result<[u32; 2], Reason> {
     Ok([word(x), word(y)])
 }
 
-/// Binds operands of one descriptor by name.
+/// Binds operands of one descriptor.
 pub(crate) struct Binder<'s> {
-    pub(crate) slots: &'s [Slot],
+    pub(crate) slots: &'s Slots,
 }
 
 impl Binder<'_> {
-    /// An operand at its index, if declared and not empty.
-    pub(crate) fn operand(&self, name: &'static str, accessors: [&'static str; 2], absent: &'static str) -> Binding {
-        match self.slots.iter().find(|slot| slot.name == name && !slot.desc.is_empty()) {
-            Some(slot) => Binding { name, place: Some(Place::Operand(slot.index)), accessors },
-            None => Binding::absent(name, absent),
+    /// The operand of a row of the family's table, under its name, if declared and not empty.
+    pub(crate) fn operand(&self, index: usize, accessors: [&'static str; 2], absent: &'static str) -> Binding {
+        match self.slots.at(index).filter(|slot| !slot.desc.is_empty()) {
+            Some(slot) => Binding { name: slot.name, place: Some(Place::Operand(index)), accessors },
+            None => self.absent(index, absent),
         }
+    }
+
+    /// Nothing, under the name of that operand.
+    pub(crate) fn absent(&self, index: usize, accessor: &'static str) -> Binding {
+        Binding::absent(self.slots.name(index), accessor)
     }
 }
 

@@ -52,7 +52,7 @@ use crate::error::{Error, Result};
 use crate::json::Object;
 use crate::operands::args;
 use crate::ops::activation::Activation;
-use crate::ops::valid::{Described, Valid, descriptor};
+use crate::ops::valid::{Described, Valid, descriptor, steps};
 use crate::tensor::TensorDesc;
 
 /// GroupNorm of a tensor `[N, C, spatial..]`. See the [formulas and operands](self).
@@ -83,63 +83,6 @@ impl GroupNormDescriptor {
         Valid::new(Self::OP, ForwardFields::plain(x, Some(groups))).map(Self)
     }
 
-    /// Multiplies by a weight of the given type, one number a channel.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
-    pub fn weight(self, dtype: DType) -> Result<Self> {
-        self.0.with(|f| f.weight = Some(dtype)).map(Self)
-    }
-
-    /// Adds a bias of the given type, one number a channel.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
-    pub fn bias(self, dtype: DType) -> Result<Self> {
-        self.0.with(|f| f.bias = Some(dtype)).map(Self)
-    }
-
-    /// The number added to the variance.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
-    pub fn eps(self, eps: f64) -> Result<Self> {
-        self.0.real("eps", eps, |f, eps| f.eps = eps).map(Self)
-    }
-
-    /// Applies a function before the result is rounded.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    pub fn activation(self, activation: Activation) -> Result<Self> {
-        self.0.with(|f| f.activation = activation).map(Self)
-    }
-
-    /// Writes mean and rstd, which backward needs.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    pub fn stats(self) -> Result<Self> {
-        self.0.with(|f| f.stats = true).map(Self)
-    }
-
-    /// Gives a declared operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
-    /// twice.
-    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(operand, desc).map(Self)
-    }
-
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    pub fn y(self, desc: TensorDesc) -> Result<Self> {
-        self.layout("y", desc)
-    }
-
     /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes.
     ///
     /// # Errors
@@ -147,6 +90,45 @@ impl GroupNormDescriptor {
     pub fn backward(&self, wanted: Gradients) -> Result<GroupNormBackwardDescriptor> {
         self.0.backward(wanted).map(GroupNormBackwardDescriptor)
     }
+}
+
+steps! { GroupNormDescriptor
+    /// Multiplies by a weight of the given type, one number a channel.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
+    weight(dtype: DType) = |it| it.with(|f| f.weight = Some(dtype));
+    /// Adds a bias of the given type, one number a channel.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
+    bias(dtype: DType) = |it| it.with(|f| f.bias = Some(dtype));
+    /// The number added to the variance.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
+    eps(eps: f64) = |it| it.real("eps", eps, |f, eps| f.eps = eps);
+    /// Applies a function before the result is rounded.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    activation(activation: Activation) = |it| it.with(|f| f.activation = activation);
+    /// Writes mean and rstd, which backward needs.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    stats() = |it| it.with(|f| f.stats = true);
+    /// Gives a declared operand other strides or another alignment than its default.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
+    /// twice.
+    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
+    /// Gives `y` other strides than x's.
+    ///
+    /// # Errors
+    /// As [`layout`](Self::layout).
+    y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
 /// The gradients of [`GroupNormDescriptor`]. See the [formulas and operands](self).
@@ -162,40 +144,29 @@ impl GroupNormBackwardDescriptor {
     pub fn new(x: TensorDesc, groups: u64) -> Result<Self> {
         Valid::new(Self::OP, BackwardFields::plain(x, Some(groups))).map(Self)
     }
+}
 
+steps! { GroupNormBackwardDescriptor
     /// Forward had a weight of the given type; `gradient` asks for its gradient.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
-    pub fn weight(self, dtype: DType, gradient: bool) -> Result<Self> {
-        let change = |f: &mut BackwardFields| (f.weight, f.dweight) = (Some(dtype), gradient);
-        self.0.with(change).map(Self)
-    }
-
+    weight(dtype: DType, gradient: bool) = |it| it.with(|f| (f.weight, f.dweight) = (Some(dtype), gradient));
     /// Forward had a bias of the given type; `gradient` asks for its gradient. The bias itself is an operand with an activation.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
-    pub fn bias(self, dtype: DType, gradient: bool) -> Result<Self> {
-        let change = |f: &mut BackwardFields| (f.bias, f.dbias) = (Some(dtype), gradient);
-        self.0.with(change).map(Self)
-    }
-
+    bias(dtype: DType, gradient: bool) = |it| it.with(|f| (f.bias, f.dbias) = (Some(dtype), gradient));
     /// Forward had an activation.
     ///
     /// # Errors
     /// None; the type is that of every other step.
-    pub fn activation(self, activation: Activation) -> Result<Self> {
-        self.0.with(|f| f.activation = activation).map(Self)
-    }
-
+    activation(activation: Activation) = |it| it.with(|f| f.activation = activation);
     /// As [`GroupNormDescriptor::layout`].
     ///
     /// # Errors
     /// As [`GroupNormDescriptor::layout`].
-    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(operand, desc).map(Self)
-    }
+    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {

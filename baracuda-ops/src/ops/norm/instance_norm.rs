@@ -62,7 +62,7 @@ use crate::memory::{Mem, MemMut};
 use crate::operands::args;
 use crate::ops::activation::Activation;
 use crate::ops::fields::real;
-use crate::ops::valid::{Described, Valid, descriptor};
+use crate::ops::valid::{Described, Valid, descriptor, steps};
 use crate::tensor::TensorDesc;
 
 /// InstanceNorm of a tensor `[N, C, spatial..]`. See the [formulas and operands](self).
@@ -97,71 +97,6 @@ impl InstanceNormDescriptor {
         Valid::new(Self::OP, ForwardFields::inference(x)).map(Self)
     }
 
-    /// Multiplies by a weight of the given type, one number a channel.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
-    pub fn weight(self, dtype: DType) -> Result<Self> {
-        self.0.with(|f| f.weight = Some(dtype)).map(Self)
-    }
-
-    /// Adds a bias of the given type, one number a channel.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
-    pub fn bias(self, dtype: DType) -> Result<Self> {
-        self.0.with(|f| f.bias = Some(dtype)).map(Self)
-    }
-
-    /// The number added to the variance.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
-    pub fn eps(self, eps: f64) -> Result<Self> {
-        self.0.real("eps", eps, |f, eps| f.eps = eps).map(Self)
-    }
-
-    /// Applies a function before the result is rounded.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    pub fn activation(self, activation: Activation) -> Result<Self> {
-        self.0.with(|f| f.activation = activation).map(Self)
-    }
-
-    /// Updates running statistics, in which this batch weighs `momentum`: 0 keeps them, 1 replaces them.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] outside 0 to 1, in inference.
-    pub fn momentum(self, momentum: f64) -> Result<Self> {
-        self.0.real("momentum", momentum, |f, momentum| f.momentum = Some(momentum)).map(Self)
-    }
-
-    /// Writes mean and rstd, which backward needs.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] in inference, whose backward takes the running statistics.
-    pub fn stats(self) -> Result<Self> {
-        self.0.with(|f| f.stats = true).map(Self)
-    }
-
-    /// Gives a declared operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
-    /// twice.
-    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(operand, desc).map(Self)
-    }
-
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    pub fn y(self, desc: TensorDesc) -> Result<Self> {
-        self.layout("y", desc)
-    }
-
     /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes, in
     /// inference it takes the running statistics.
     ///
@@ -170,6 +105,50 @@ impl InstanceNormDescriptor {
     pub fn backward(&self, wanted: Gradients) -> Result<InstanceNormBackwardDescriptor> {
         self.0.backward(wanted).map(InstanceNormBackwardDescriptor)
     }
+}
+
+steps! { InstanceNormDescriptor
+    /// Multiplies by a weight of the given type, one number a channel.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
+    weight(dtype: DType) = |it| it.with(|f| f.weight = Some(dtype));
+    /// Adds a bias of the given type, one number a channel.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
+    bias(dtype: DType) = |it| it.with(|f| f.bias = Some(dtype));
+    /// The number added to the variance.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
+    eps(eps: f64) = |it| it.real("eps", eps, |f, eps| f.eps = eps);
+    /// Applies a function before the result is rounded.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    activation(activation: Activation) = |it| it.with(|f| f.activation = activation);
+    /// Updates running statistics, in which this batch weighs `momentum`: 0 keeps them, 1 replaces them.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] outside 0 to 1, in inference.
+    momentum(momentum: f64) = |it| it.real("momentum", momentum, |f, momentum| f.momentum = Some(momentum));
+    /// Writes mean and rstd, which backward needs.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] in inference, whose backward takes the running statistics.
+    stats() = |it| it.with(|f| f.stats = true);
+    /// Gives a declared operand other strides or another alignment than its default.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
+    /// twice.
+    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
+    /// Gives `y` other strides than x's.
+    ///
+    /// # Errors
+    /// As [`layout`](Self::layout).
+    y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
 /// The gradients of [`InstanceNormDescriptor`]. See the [formulas and operands](self).
@@ -194,40 +173,29 @@ impl InstanceNormBackwardDescriptor {
         let eps = Some(real(Self::OP.name, "eps", eps)?);
         Valid::new(Self::OP, BackwardFields { inference: true, eps, ..BackwardFields::plain(x, None) }).map(Self)
     }
+}
 
+steps! { InstanceNormBackwardDescriptor
     /// Forward had a weight of the given type; `gradient` asks for its gradient.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
-    pub fn weight(self, dtype: DType, gradient: bool) -> Result<Self> {
-        let change = |f: &mut BackwardFields| (f.weight, f.dweight) = (Some(dtype), gradient);
-        self.0.with(change).map(Self)
-    }
-
+    weight(dtype: DType, gradient: bool) = |it| it.with(|f| (f.weight, f.dweight) = (Some(dtype), gradient));
     /// Forward had a bias of the given type; `gradient` asks for its gradient. The bias itself is an operand with an activation.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
-    pub fn bias(self, dtype: DType, gradient: bool) -> Result<Self> {
-        let change = |f: &mut BackwardFields| (f.bias, f.dbias) = (Some(dtype), gradient);
-        self.0.with(change).map(Self)
-    }
-
+    bias(dtype: DType, gradient: bool) = |it| it.with(|f| (f.bias, f.dbias) = (Some(dtype), gradient));
     /// Forward had an activation.
     ///
     /// # Errors
     /// None; the type is that of every other step.
-    pub fn activation(self, activation: Activation) -> Result<Self> {
-        self.0.with(|f| f.activation = activation).map(Self)
-    }
-
+    activation(activation: Activation) = |it| it.with(|f| f.activation = activation);
     /// As [`InstanceNormDescriptor::layout`].
     ///
     /// # Errors
     /// As [`InstanceNormDescriptor::layout`].
-    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(operand, desc).map(Self)
-    }
+    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {

@@ -53,7 +53,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::json::Object;
 use crate::operands::args;
-use crate::ops::valid::{Described, Valid, descriptor};
+use crate::ops::valid::{Described, Valid, descriptor, steps};
 use crate::tensor::TensorDesc;
 
 /// LayerNorm over the last extents of a tensor. See the [formulas and operands](self).
@@ -78,63 +78,6 @@ impl LayerNormDescriptor {
         Valid::new(Self::OP, ForwardFields::plain(x, normalized_dims)).map(Self)
     }
 
-    /// Multiplies by a weight of the given type.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
-    pub fn weight(self, dtype: DType) -> Result<Self> {
-        self.0.with(|f| f.weight = Some(dtype)).map(Self)
-    }
-
-    /// Adds a bias of the given type.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
-    pub fn bias(self, dtype: DType) -> Result<Self> {
-        self.0.with(|f| f.bias = Some(dtype)).map(Self)
-    }
-
-    /// The number added to the variance.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
-    pub fn eps(self, eps: f64) -> Result<Self> {
-        self.0.real("eps", eps, |f, eps| f.eps = eps).map(Self)
-    }
-
-    /// Writes mean and rstd of each row, which backward needs.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    pub fn stats(self) -> Result<Self> {
-        self.0.with(|f| f.stats = true).map(Self)
-    }
-
-    /// Adds a residual first, and writes the sum as `h`.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    pub fn residual(self) -> Result<Self> {
-        self.0.with(|f| f.residual = true).map(Self)
-    }
-
-    /// Gives a declared operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
-    /// twice.
-    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(operand, desc).map(Self)
-    }
-
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    pub fn y(self, desc: TensorDesc) -> Result<Self> {
-        self.layout("y", desc)
-    }
-
     /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes.
     /// With a residual it takes `dh`.
     ///
@@ -143,6 +86,45 @@ impl LayerNormDescriptor {
     pub fn backward(&self, wanted: Gradients) -> Result<LayerNormBackwardDescriptor> {
         self.0.backward(wanted).map(LayerNormBackwardDescriptor)
     }
+}
+
+steps! { LayerNormDescriptor
+    /// Multiplies by a weight of the given type.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
+    weight(dtype: DType) = |it| it.with(|f| f.weight = Some(dtype));
+    /// Adds a bias of the given type.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
+    bias(dtype: DType) = |it| it.with(|f| f.bias = Some(dtype));
+    /// The number added to the variance.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
+    eps(eps: f64) = |it| it.real("eps", eps, |f, eps| f.eps = eps);
+    /// Writes mean and rstd of each row, which backward needs.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    stats() = |it| it.with(|f| f.stats = true);
+    /// Adds a residual first, and writes the sum as `h`.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    residual() = |it| it.with(|f| f.residual = true);
+    /// Gives a declared operand other strides or another alignment than its default.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
+    /// twice.
+    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
+    /// Gives `y` other strides than x's.
+    ///
+    /// # Errors
+    /// As [`layout`](Self::layout).
+    y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
 /// The gradients of [`LayerNormDescriptor`]. See the [formulas and operands](self).
@@ -158,39 +140,29 @@ impl LayerNormBackwardDescriptor {
     pub fn new(x: TensorDesc, normalized_dims: usize) -> Result<Self> {
         Valid::new(Self::OP, BackwardFields::plain(x, normalized_dims)).map(Self)
     }
+}
 
+steps! { LayerNormBackwardDescriptor
     /// Forward had a weight of the given type; `gradient` asks for its gradient.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
-    pub fn weight(self, dtype: DType, gradient: bool) -> Result<Self> {
-        let change = |f: &mut BackwardFields| (f.weight, f.dweight) = (Some(dtype), gradient);
-        self.0.with(change).map(Self)
-    }
-
+    weight(dtype: DType, gradient: bool) = |it| it.with(|f| (f.weight, f.dweight) = (Some(dtype), gradient));
     /// Asks for the gradient of a bias of the given type.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
-    pub fn bias(self, dtype: DType) -> Result<Self> {
-        self.0.with(|f| f.dbias = Some(dtype)).map(Self)
-    }
-
+    bias(dtype: DType) = |it| it.with(|f| f.dbias = Some(dtype));
     /// Adds to dx the gradient `dh` that reaches forward's `h` from elsewhere.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] without `dx`.
-    pub fn dh(self, is_added: bool) -> Result<Self> {
-        self.0.with(|f| f.dh = is_added).map(Self)
-    }
-
+    dh(is_added: bool) = |it| it.with(|f| f.dh = is_added);
     /// As [`LayerNormDescriptor::layout`].
     ///
     /// # Errors
     /// As [`LayerNormDescriptor::layout`].
-    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(operand, desc).map(Self)
-    }
+    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {

@@ -50,7 +50,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::json::Object;
 use crate::operands::args;
-use crate::ops::valid::{Described, Valid, descriptor};
+use crate::ops::valid::{Described, Valid, descriptor, steps};
 use crate::tensor::TensorDesc;
 
 /// RMSNorm over the last extents of a tensor. See the [formulas and operands](self).
@@ -75,63 +75,6 @@ impl RmsNormDescriptor {
         Valid::new(Self::OP, ForwardFields::plain(x, normalized_dims)).map(Self)
     }
 
-    /// Multiplies by a weight of the given type.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32.
-    pub fn weight(self, dtype: DType) -> Result<Self> {
-        self.0.with(|f| f.weight = Some(dtype)).map(Self)
-    }
-
-    /// Adds a constant to the weight before it multiplies: 1 where the stored weight is the distance from 1.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] without a weight, or if the number is not in the range of f32 (of f64 for f64 operands).
-    pub fn weight_offset(self, offset: f64) -> Result<Self> {
-        self.0.real("weight_offset", offset, |f, offset| f.weight_offset = offset).map(Self)
-    }
-
-    /// The number added to the mean square.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
-    pub fn eps(self, eps: f64) -> Result<Self> {
-        self.0.real("eps", eps, |f, eps| f.eps = eps).map(Self)
-    }
-
-    /// Writes rstd of each row, which backward needs.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    pub fn stats(self) -> Result<Self> {
-        self.0.with(|f| f.stats = true).map(Self)
-    }
-
-    /// Adds a residual first, and writes the sum as `h`.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    pub fn residual(self) -> Result<Self> {
-        self.0.with(|f| f.residual = true).map(Self)
-    }
-
-    /// Gives a declared operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
-    /// twice.
-    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(operand, desc).map(Self)
-    }
-
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    pub fn y(self, desc: TensorDesc) -> Result<Self> {
-        self.layout("y", desc)
-    }
-
     /// The backward with the same types, layouts and options. Its rstd is what a forward with [`stats`](Self::stats) writes.
     /// With a residual it takes `dh`.
     ///
@@ -140,6 +83,45 @@ impl RmsNormDescriptor {
     pub fn backward(&self, wanted: Gradients) -> Result<RmsNormBackwardDescriptor> {
         self.0.backward(wanted).map(RmsNormBackwardDescriptor)
     }
+}
+
+steps! { RmsNormDescriptor
+    /// Multiplies by a weight of the given type.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32.
+    weight(dtype: DType) = |it| it.with(|f| f.weight = Some(dtype));
+    /// Adds a constant to the weight before it multiplies: 1 where the stored weight is the distance from 1.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] without a weight, or if the number is not in the range of f32 (of f64 for f64 operands).
+    weight_offset(offset: f64) = |it| it.real("weight_offset", offset, |f, offset| f.weight_offset = offset);
+    /// The number added to the mean square.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
+    eps(eps: f64) = |it| it.real("eps", eps, |f, eps| f.eps = eps);
+    /// Writes rstd of each row, which backward needs.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    stats() = |it| it.with(|f| f.stats = true);
+    /// Adds a residual first, and writes the sum as `h`.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    residual() = |it| it.with(|f| f.residual = true);
+    /// Gives a declared operand other strides or another alignment than its default.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
+    /// twice.
+    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
+    /// Gives `y` other strides than x's.
+    ///
+    /// # Errors
+    /// As [`layout`](Self::layout).
+    y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
 /// The gradients of [`RmsNormDescriptor`]. See the [formulas and operands](self).
@@ -155,39 +137,29 @@ impl RmsNormBackwardDescriptor {
     pub fn new(x: TensorDesc, normalized_dims: usize) -> Result<Self> {
         Valid::new(Self::OP, BackwardFields::plain(x, normalized_dims)).map(Self)
     }
+}
 
+steps! { RmsNormBackwardDescriptor
     /// Forward had a weight of the given type; `gradient` asks for its gradient.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32.
-    pub fn weight(self, dtype: DType, gradient: bool) -> Result<Self> {
-        let change = |f: &mut BackwardFields| (f.weight, f.dweight) = (Some(dtype), gradient);
-        self.0.with(change).map(Self)
-    }
-
+    weight(dtype: DType, gradient: bool) = |it| it.with(|f| (f.weight, f.dweight) = (Some(dtype), gradient));
     /// The constant that forward added to the weight.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] without a weight, or if the number is not in the range of f32 (of f64 for f64 operands).
-    pub fn weight_offset(self, offset: f64) -> Result<Self> {
-        self.0.real("weight_offset", offset, |f, offset| f.weight_offset = offset).map(Self)
-    }
-
+    weight_offset(offset: f64) = |it| it.real("weight_offset", offset, |f, offset| f.weight_offset = offset);
     /// Adds to dx the gradient `dh` that reaches forward's `h` from elsewhere.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] without `dx`.
-    pub fn dh(self, is_added: bool) -> Result<Self> {
-        self.0.with(|f| f.dh = is_added).map(Self)
-    }
-
+    dh(is_added: bool) = |it| it.with(|f| f.dh = is_added);
     /// As [`RmsNormDescriptor::layout`].
     ///
     /// # Errors
     /// As [`RmsNormDescriptor::layout`].
-    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(operand, desc).map(Self)
-    }
+    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {

@@ -1,6 +1,10 @@
 //! Ops that compute each element on its own.
 
 pub mod activation;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod dense;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 pub use activation::{
     ActivationArgs, ActivationBackwardArgs, ActivationBackwardDescriptor, ActivationBackwardPlan, ActivationDescriptor,

@@ -2,62 +2,24 @@
 
 use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
 use crate::backend::cpu::{Operands, Sum, threads};
-use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
 use crate::ops::lines::{Line, line_count};
-use crate::options::PlanOptions;
-use crate::plan::{Ask, Candidate, Kernel};
+use crate::plan::Candidate;
 
 /// The reference of forward.
-pub(crate) struct Reference;
-
-impl Kernel<SoftmaxDescriptor> for Reference {
-    fn name(&self) -> &'static str {
-        "softmax_reference"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d SoftmaxDescriptor,
-        _: &PlanOptions,
-        _: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        Ok(Candidate::on_cpu(|| {
-            let descriptor = descriptor.clone();
-            move |operands| softmax_forward(&descriptor, operands)
-        }))
-    }
+pub(super) fn forward<'d>(descriptor: &'d SoftmaxDescriptor) -> Result<Candidate<'d>, Reason> {
+    Ok(Candidate::on_cpu(|| {
+        let descriptor = descriptor.clone();
+        move |operands| softmax_forward(&descriptor, operands)
+    }))
 }
 
 /// The reference of backward.
-pub(crate) struct BackwardReference;
-
-impl Kernel<SoftmaxBackwardDescriptor> for BackwardReference {
-    fn name(&self) -> &'static str {
-        "softmax_backward_reference"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d SoftmaxBackwardDescriptor,
-        _: &PlanOptions,
-        _: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        Ok(Candidate::on_cpu(|| {
-            let descriptor = descriptor.clone();
-            move |operands| softmax_backward(&descriptor, operands)
-        }))
-    }
+pub(super) fn backward<'d>(descriptor: &'d SoftmaxBackwardDescriptor) -> Result<Candidate<'d>, Reason> {
+    Ok(Candidate::on_cpu(|| {
+        let descriptor = descriptor.clone();
+        move |operands| softmax_backward(&descriptor, operands)
+    }))
 }
 
 /// What scaling makes the largest element; NaN if there is one.

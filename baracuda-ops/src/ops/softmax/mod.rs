@@ -47,7 +47,7 @@ use crate::error::{Error, Result};
 use crate::json::Object;
 use crate::operands::{args, operands};
 use crate::ops::fields::{beside, float, in_range, is_false, only_dx, require};
-use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, kernels};
+use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, kernels, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -223,46 +223,6 @@ impl SoftmaxDescriptor {
         Valid::new(Self::OP, fields).map(Self)
     }
 
-    /// The logarithm of softmax.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    pub fn log(self) -> Result<Self> {
-        self.0.with(|f| f.log = true).map(Self)
-    }
-
-    /// Multiplies x by a number first, 1 by default; it may be negative or 0.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is not in the range of the type in which the op computes: f32, for f64 operands f64.
-    pub fn scale(self, scale: f64) -> Result<Self> {
-        self.0.real("scale", scale, |f, scale| f.scale = scale).map(Self)
-    }
-
-    /// The type of y: x's, which is the default, or f32 where x is of 16 bits. Its values are then those before they would be rounded to x's type.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is another one, or if `layout` has given y one of another type.
-    pub fn output(self, dtype: DType) -> Result<Self> {
-        self.0.with(|f| f.output = Some(dtype)).map(Self)
-    }
-
-    /// Gives an operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if there is no such operand, if shape or type differ, or if an output would write an element twice.
-    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(operand, desc).map(Self)
-    }
-
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    pub fn y(self, desc: TensorDesc) -> Result<Self> {
-        self.layout("y", desc)
-    }
-
     /// The backward with the same types, layouts and options: `y` and `dy` are as forward's `y`, `dx` as `x`.
     ///
     /// # Errors
@@ -274,6 +234,34 @@ impl SoftmaxDescriptor {
         let fields = BackwardFields { y, axis, log, scale, input, layouts };
         Valid::new(SoftmaxBackwardDescriptor::OP, fields).map(SoftmaxBackwardDescriptor)
     }
+}
+
+steps! { SoftmaxDescriptor
+    /// The logarithm of softmax.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    log() = |it| it.with(|f| f.log = true);
+    /// Multiplies x by a number first, 1 by default; it may be negative or 0.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is not in the range of the type in which the op computes: f32, for f64 operands f64.
+    scale(scale: f64) = |it| it.real("scale", scale, |f, scale| f.scale = scale);
+    /// The type of y: x's, which is the default, or f32 where x is of 16 bits. Its values are then those before they would be rounded to x's type.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is another one, or if `layout` has given y one of another type.
+    output(dtype: DType) = |it| it.with(|f| f.output = Some(dtype));
+    /// Gives an operand other strides or another alignment than its default.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if there is no such operand, if shape or type differ, or if an output would write an element twice.
+    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
+    /// Gives `y` other strides than x's.
+    ///
+    /// # Errors
+    /// As [`layout`](Self::layout).
+    y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
 /// The gradient of [`SoftmaxDescriptor`] from its output. See the [formulas and operands](self).
@@ -290,38 +278,29 @@ impl SoftmaxBackwardDescriptor {
         let fields = BackwardFields { y, axis, log: false, scale: one(), input: None, layouts: Layouts::new() };
         Valid::new(Self::OP, fields).map(Self)
     }
+}
 
+steps! { SoftmaxBackwardDescriptor
     /// As [`SoftmaxDescriptor::log`]: `y` is the logarithm of softmax.
     ///
     /// # Errors
     /// None; the type is that of every other step.
-    pub fn log(self) -> Result<Self> {
-        self.0.with(|f| f.log = true).map(Self)
-    }
-
+    log() = |it| it.with(|f| f.log = true);
     /// As [`SoftmaxDescriptor::scale`].
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is not in the range of the type in which the op computes: f32, for f64 operands f64.
-    pub fn scale(self, scale: f64) -> Result<Self> {
-        self.0.real("scale", scale, |f, scale| f.scale = scale).map(Self)
-    }
-
+    scale(scale: f64) = |it| it.real("scale", scale, |f, scale| f.scale = scale);
     /// The type of forward's input, which is that of dx: y's, which is the default, or f16 or bf16 where y is f32.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is another one, or if `layout` has given dx one of another type.
-    pub fn input(self, dtype: DType) -> Result<Self> {
-        self.0.with(|f| f.input = Some(dtype)).map(Self)
-    }
-
+    input(dtype: DType) = |it| it.with(|f| f.input = Some(dtype));
     /// As [`SoftmaxDescriptor::layout`].
     ///
     /// # Errors
     /// As [`SoftmaxDescriptor::layout`].
-    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(operand, desc).map(Self)
-    }
+    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {
@@ -344,7 +323,7 @@ descriptor! {
     SoftmaxDescriptor(ForwardFields): "softmax", ();
     args: SoftmaxArgs of forward;
     plan: SoftmaxPlan;
-    kernels: kernels!(cuda: cuda::Cuda; wgpu: wgpu::Wgpu; cpu: cpu::Reference);
+    kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward);
     backward: |forward: &Self, wanted| only_dx(SoftmaxBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
 }
 
@@ -352,7 +331,7 @@ descriptor! {
     SoftmaxBackwardDescriptor(BackwardFields): "softmax_backward", ();
     args: SoftmaxBackwardArgs of backward;
     plan: SoftmaxBackwardPlan;
-    kernels: kernels!(cuda: cuda::CudaBackward; wgpu: wgpu::WgpuBackward; cpu: cpu::BackwardReference);
+    kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward);
 }
 
 #[cfg(test)]

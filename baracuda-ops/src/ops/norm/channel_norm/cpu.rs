@@ -2,50 +2,24 @@
 
 use super::{Backward, BackwardFields, ChannelNorm, ChannelShape, Forward, ForwardFields, Valid};
 use crate::backend::cpu::{Operands, Sum, Tensor, threads};
-use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
 use crate::narrow::to_usize;
-use crate::options::PlanOptions;
-use crate::plan::{Ask, Candidate, Kernel, KernelName};
+use crate::plan::Candidate;
 
 /// The reference kernel of the family, forward.
-pub(crate) struct Reference;
-
-impl<D: Forward> Kernel<D> for Reference {
-    fn name(&self) -> &'static str {
-        KernelName::<D>::REFERENCE
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cpu
-    }
-
-    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, _: &DeviceProps, _: Ask) -> Result<Candidate<'d>, Reason> {
-        Ok(Candidate::on_cpu(|| {
-            let norm = descriptor.valid().clone();
-            move |operands| norm_forward(&norm, operands)
-        }))
-    }
+pub(super) fn forward<'d, D: Forward>(descriptor: &'d D) -> Result<Candidate<'d>, Reason> {
+    Ok(Candidate::on_cpu(|| {
+        let norm = descriptor.valid().clone();
+        move |operands| norm_forward(&norm, operands)
+    }))
 }
 
 /// The reference kernel of the gradients.
-pub(crate) struct BackwardReference;
-
-impl<D: Backward> Kernel<D> for BackwardReference {
-    fn name(&self) -> &'static str {
-        KernelName::<D>::REFERENCE
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cpu
-    }
-
-    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, _: &DeviceProps, _: Ask) -> Result<Candidate<'d>, Reason> {
-        Ok(Candidate::on_cpu(|| {
-            let norm = descriptor.valid().clone();
-            move |operands| norm_backward(&norm, operands)
-        }))
-    }
+pub(super) fn backward<'d, D: Backward>(descriptor: &'d D) -> Result<Candidate<'d>, Reason> {
+    Ok(Candidate::on_cpu(|| {
+        let norm = descriptor.valid().clone();
+        move |operands| norm_backward(&norm, operands)
+    }))
 }
 
 /// A tensor `[batch, channels, spatial..]`. Nothing of it grows with its extents, which inputs that repeat elements have at will.
@@ -183,13 +157,14 @@ impl Statistics {
 }
 
 fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
-    let (fields, shape, at) = (&norm.fields, norm.shape(), norm.positions());
-    let of = |position: Option<usize>| position.and_then(|position| operands.get(position));
-    let tensor = |position: Option<usize>| of(position).map(Segments::new);
-    let (x, residual, y) = (tensor(Some(at.x)), tensor(at.residual), tensor(Some(at.y)));
-    let (weight, bias) = (of(at.weight), of(at.bias));
-    let (running_mean, running_var) = (of(at.running_mean), of(at.running_var));
-    let (mean_out, rstd_out) = (of(at.mean), of(at.rstd));
+    use super::forward::{BIAS, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
+    let (fields, shape) = (&norm.fields, norm.shape());
+    let of = |operand| operands.get(operand);
+    let tensor = |operand| of(operand).map(Segments::new);
+    let (x, residual, y) = (tensor(X), tensor(RESIDUAL), tensor(Y));
+    let (weight, bias) = (of(WEIGHT), of(BIAS));
+    let (running_mean, running_var) = (of(RUNNING_MEAN), of(RUNNING_VAR));
+    let (mean_out, rstd_out) = (of(MEAN), of(RSTD));
     let eps = fields.eps.get();
     if y.is_none() && mean_out.is_none() {
         return; // Nothing of nothing, however many groups it has.
@@ -236,9 +211,10 @@ fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
 
 /// Moves the running statistics towards those of the groups, and counts the batch.
 fn update_running(norm: &Valid<ForwardFields>, groups: &[Statistics], operands: &Operands<'_>) {
-    let (fields, shape, at) = (&norm.fields, norm.shape(), norm.positions());
-    let of = |position: Option<usize>| position.and_then(|position| operands.get(position));
-    let (running_mean, running_var, num_batches) = (of(at.running_mean), of(at.running_var), of(at.num_batches));
+    use super::forward::{NUM_BATCHES, RUNNING_MEAN, RUNNING_VAR};
+    let (fields, shape) = (&norm.fields, norm.shape());
+    let of = |operand| operands.get(operand);
+    let (running_mean, running_var, num_batches) = (of(RUNNING_MEAN), of(RUNNING_VAR), of(NUM_BATCHES));
     let values = match norm.op.kind {
         ChannelNorm::Batch => shape.batch.saturating_mul(shape.spatial),
         ChannelNorm::Group | ChannelNorm::Instance => shape.spatial,
@@ -315,25 +291,28 @@ impl Gradient<'_> {
 }
 
 fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
-    let (fields, shape, at) = (&norm.fields, norm.shape(), norm.positions());
-    let of = |position: Option<usize>| position.and_then(|position| operands.get(position));
-    let tensor = |position: Option<usize>| of(position).map(Segments::new);
+    use super::backward::{
+        BIAS, DBIAS, DRESIDUAL, DWEIGHT, DX, DY, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y,
+    };
+    let (fields, shape) = (&norm.fields, norm.shape());
+    let of = |operand| operands.get(operand);
+    let tensor = |operand| of(operand).map(Segments::new);
     let gradient = Gradient {
         fields,
         shape,
-        dy: tensor(Some(at.dy)),
-        x: tensor(Some(at.x)),
-        residual: tensor(at.residual),
-        y: tensor(at.y),
-        weight: of(at.weight),
-        bias: of(at.bias),
-        mean: of(at.mean.or(at.running_mean)),
-        rstd: of(at.rstd.or(at.running_var)),
+        dy: tensor(DY),
+        x: tensor(X),
+        residual: tensor(RESIDUAL),
+        y: tensor(Y),
+        weight: of(WEIGHT),
+        bias: of(BIAS),
+        mean: of(MEAN).or(of(RUNNING_MEAN)),
+        rstd: of(RSTD).or(of(RUNNING_VAR)),
     };
 
     let elements = fields.x.elements();
     // The parameters' gradients first: dx may lie where dy does.
-    let (dweight, dbias) = (of(at.dweight), of(at.dbias));
+    let (dweight, dbias) = (of(DWEIGHT), of(DBIAS));
     if dweight.is_some() || dbias.is_some() {
         threads::for_each(shape.channels, elements, |c| {
             let (mut weights, mut biases) = (Sum::default(), Sum::default());
@@ -352,7 +331,7 @@ fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
         });
     }
 
-    let (dx, dresidual) = (tensor(at.dx), tensor(at.dresidual));
+    let (dx, dresidual) = (tensor(DX), tensor(DRESIDUAL));
     if dx.is_none() && dresidual.is_none() {
         return;
     }

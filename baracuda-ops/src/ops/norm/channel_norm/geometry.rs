@@ -34,22 +34,23 @@ pub(crate) struct ChannelGeometry {
     /// Contiguous, where the channels of a sample follow each other without a gap in every tensor: the same for the run of all segments
     /// of a group of one sample.
     pub(crate) group_vector_bytes: Option<u64>,
-    /// Strides by the operand's name, of those that are declared.
-    strides: Vec<(&'static str, ChannelStrides)>,
+    /// Strides by the operand's index, of those that are declared.
+    strides: Vec<(usize, ChannelStrides)>,
 }
 
 #[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
 impl ChannelGeometry {
-    /// Of those tensors among the slots that have the names.
+    /// Of those tensors that are declared.
     ///
     /// # Errors
     /// Why the layouts are neither contiguous nor channels last.
-    pub(super) fn new(shape: ChannelShape, slots: &Slots, names: &[&str]) -> Result<Self, Reason> {
-        let tensors: Vec<_> = names.iter().filter_map(|name| slots.named(name)).map(|s| (s.name, s.desc)).collect();
+    pub(super) fn new(shape: ChannelShape, slots: &Slots, operands: &[usize]) -> Result<Self, Reason> {
+        let tensors: Vec<_> = slots.all_at(operands).collect();
         let mut strides = Vec::with_capacity(tensors.len());
-        for (name, desc) in &tensors {
-            let spatial = spatial_stride(desc).map_err(|why| format!("{name}: {why}"))?;
-            strides.push((*name, ChannelStrides { batch: desc.strides()[0], channel: desc.strides()[1], spatial }));
+        for slot in &tensors {
+            let spatial = spatial_stride(&slot.desc).map_err(|why| format!("{}: {why}", slot.name))?;
+            let steps = slot.desc.strides();
+            strides.push((slot.index, ChannelStrides { batch: steps[0], channel: steps[1], spatial }));
         }
         let is_contiguous = shape.spatial <= 1 || strides.iter().all(|(_, s)| s.spatial == 1);
         let is_channels_last = shape.channels <= 1 || strides.iter().all(|(_, s)| s.channel == 1);
@@ -60,7 +61,7 @@ impl ChannelGeometry {
             (false, true) => ChannelOrder::ChannelsLast,
             (false, false) => {
                 let layouts: Vec<String> =
-                    tensors.iter().map(|(name, desc)| format!("{name} {:?}", desc.strides())).collect();
+                    tensors.iter().map(|slot| format!("{} {:?}", slot.name, slot.desc.strides())).collect();
                 return Err(format!(
                     "neither the spatial extents nor the channels have stride 1 in every tensor: {}",
                     layouts.join(", ")
@@ -81,9 +82,9 @@ impl ChannelGeometry {
             ChannelOrder::Contiguous => (shape.spatial, shape.channels),
             ChannelOrder::ChannelsLast => (shape.channels, shape.spatial),
         };
-        let size = tensors.first().map_or(1, |(_, desc)| desc.dtype().size_bytes());
-        for ((_, desc), (_, strides)) in tensors.iter().zip(&strides) {
-            common |= desc.align_bytes();
+        let size = tensors.first().map_or(1, |slot| slot.desc.dtype().size_bytes());
+        for (slot, (_, strides)) in tensors.iter().zip(&strides) {
+            common |= slot.desc.align_bytes();
             if shape.batch > 1 {
                 common |= strides.batch.wrapping_mul(size);
             }
@@ -118,9 +119,14 @@ impl ChannelGeometry {
         batch <= 1 || spatial <= 1 || self.strides.iter().all(|(_, strides)| follows(strides))
     }
 
+    /// The strides of a tensor, if it is declared.
+    pub(crate) fn declared_strides(&self, index: usize) -> Option<ChannelStrides> {
+        self.strides.iter().find(|(at, _)| *at == index).map(|(_, strides)| *strides)
+    }
+
     /// The strides of a tensor; zeros where it is not declared.
-    pub(crate) fn strides(&self, name: &str) -> ChannelStrides {
-        self.strides.iter().find(|(n, _)| *n == name).map(|(_, strides)| *strides).unwrap_or_default()
+    pub(crate) fn strides(&self, index: usize) -> ChannelStrides {
+        self.declared_strides(index).unwrap_or_default()
     }
 }
 
@@ -140,7 +146,7 @@ mod tests {
         }
         let dims = descs[0].dims();
         let shape = ChannelShape { batch: dims[0], channels: dims[1], spatial: dims[2..].iter().product(), groups };
-        ChannelGeometry::new(shape, &slots.finish().unwrap(), &["x", "y"])
+        ChannelGeometry::new(shape, &slots.finish().unwrap(), &[forward::X, forward::Y])
     }
 
     fn strided(dtype: DType, dims: &[u64], strides: &[u64]) -> TensorDesc {
@@ -152,9 +158,9 @@ mod tests {
         let x = TensorDesc::contiguous(DType::BF16, &[2, 6, 4, 5, 2]).unwrap();
         let found = geometry(&[x, x], 3).unwrap();
         assert_eq!((found.order, found.shape.spatial), (ChannelOrder::Contiguous, 40));
-        assert_eq!(found.strides("y"), ChannelStrides { batch: 240, channel: 40, spatial: 1 });
+        assert_eq!(found.strides(forward::Y), ChannelStrides { batch: 240, channel: 40, spatial: 1 });
         assert_eq!((found.vector_bytes, found.group_vector_bytes), (16, Some(16)));
-        assert_eq!(found.strides("residual"), ChannelStrides::default());
+        assert_eq!(found.strides(forward::RESIDUAL), ChannelStrides::default());
         // 49 elements of 2 bytes: only the runs of a group, of 2 * 49, are wider.
         let odd = TensorDesc::contiguous(DType::BF16, &[2, 6, 7, 7]).unwrap();
         let found = geometry(&[odd, odd], 3).unwrap();
@@ -166,7 +172,7 @@ mod tests {
         let x = TensorDesc::channels_last(DType::F16, &[2, 24, 5, 7]).unwrap();
         let found = geometry(&[x, x], 0).unwrap();
         assert_eq!(found.order, ChannelOrder::ChannelsLast);
-        assert_eq!(found.strides("x"), ChannelStrides { batch: 24 * 35, channel: 1, spatial: 24 });
+        assert_eq!(found.strides(forward::X), ChannelStrides { batch: 24 * 35, channel: 1, spatial: 24 });
         assert_eq!((found.vector_bytes, found.group_vector_bytes), (16, None));
         assert!(found.is_merged());
         let padded = strided(DType::F16, &[2, 24, 5, 7], &[24 * 36, 1, 24 * 7, 24]);
@@ -181,7 +187,7 @@ mod tests {
         let slice = strided(DType::F32, &[2, 3, 4, 4], &[100, 32, 4, 1]);
         let dense = TensorDesc::contiguous(DType::F32, &[2, 3, 4, 4]).unwrap();
         let found = geometry(&[slice, dense], 3).unwrap();
-        assert_eq!(found.strides("x"), ChannelStrides { batch: 100, channel: 32, spatial: 1 });
+        assert_eq!(found.strides(forward::X), ChannelStrides { batch: 100, channel: 32, spatial: 1 });
         assert_eq!((found.vector_bytes, found.group_vector_bytes), (16, None));
         let shifted = dense.for_offset(4).unwrap();
         assert_eq!(geometry(&[dense, shifted], 3).unwrap().vector_bytes, 4);

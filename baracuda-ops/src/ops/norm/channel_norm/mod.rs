@@ -18,7 +18,7 @@ use crate::ops::fields::{
 };
 use crate::ops::valid::{Described, Fields, Op, Valid, kernels};
 use crate::plan::{Access, Kernel};
-use crate::slots::{Layouts, Slots, SlotsBuilder};
+use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
 pub(super) mod cpu;
@@ -101,86 +101,6 @@ operands! { $
         DRESIDUAL dresidual: Out, if dresidual => "Gradient of the residual, if declared.";
         DWEIGHT dweight: Out, if dweight => "Gradient of weight, if declared.";
         DBIAS dbias: Out, if dbias => "Gradient of bias, if declared.";
-    }
-}
-
-/// Positions of the forward operands; those that an op lacks have none.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ForwardPositions {
-    pub(crate) x: usize,
-    pub(crate) residual: Option<usize>,
-    pub(crate) weight: Option<usize>,
-    pub(crate) bias: Option<usize>,
-    pub(crate) running_mean: Option<usize>,
-    pub(crate) running_var: Option<usize>,
-    pub(crate) num_batches: Option<usize>,
-    pub(crate) y: usize,
-    pub(crate) mean: Option<usize>,
-    pub(crate) rstd: Option<usize>,
-}
-
-/// Positions of the backward operands; those that an op lacks have none.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct BackwardPositions {
-    pub(crate) dy: usize,
-    pub(crate) x: usize,
-    pub(crate) residual: Option<usize>,
-    pub(crate) y: Option<usize>,
-    pub(crate) weight: Option<usize>,
-    pub(crate) bias: Option<usize>,
-    pub(crate) mean: Option<usize>,
-    pub(crate) rstd: Option<usize>,
-    pub(crate) running_mean: Option<usize>,
-    pub(crate) running_var: Option<usize>,
-    pub(crate) dx: Option<usize>,
-    pub(crate) dresidual: Option<usize>,
-    pub(crate) dweight: Option<usize>,
-    pub(crate) dbias: Option<usize>,
-}
-
-fn position(slots: &Slots, name: &str) -> Option<usize> {
-    slots.named(name).map(|slot| slot.index)
-}
-
-impl Valid<ForwardFields> {
-    /// Where the operands lie among those of a run; those not declared have none.
-    pub(crate) fn positions(&self) -> ForwardPositions {
-        let at = |name| position(&self.slots, name);
-        ForwardPositions {
-            x: at("x").unwrap_or_default(),
-            residual: at("residual"),
-            weight: at("weight"),
-            bias: at("bias"),
-            running_mean: at("running_mean"),
-            running_var: at("running_var"),
-            num_batches: at("num_batches"),
-            y: at("y").unwrap_or_default(),
-            mean: at("mean"),
-            rstd: at("rstd"),
-        }
-    }
-}
-
-impl Valid<BackwardFields> {
-    /// Where the operands lie among those of a run; those not declared have none.
-    pub(crate) fn positions(&self) -> BackwardPositions {
-        let at = |name| position(&self.slots, name);
-        BackwardPositions {
-            dy: at("dy").unwrap_or_default(),
-            x: at("x").unwrap_or_default(),
-            residual: at("residual"),
-            y: at("y"),
-            weight: at("weight"),
-            bias: at("bias"),
-            mean: at("mean"),
-            rstd: at("rstd"),
-            running_mean: at("running_mean"),
-            running_var: at("running_var"),
-            dx: at("dx"),
-            dresidual: at("dresidual"),
-            dweight: at("dweight"),
-            dbias: at("dbias"),
-        }
     }
 }
 
@@ -304,12 +224,12 @@ impl<D: Described<Fields = BackwardFields>> Backward for D {}
 
 /// The kernels of a forward, in the order in which they are tried.
 pub(super) fn forward_kernels<D: Forward>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::Cuda; wgpu: wgpu::Wgpu; cpu: cpu::Reference)
+    kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward)
 }
 
 /// The kernels of a backward, in the order in which they are tried.
 pub(super) fn backward_kernels<D: Backward>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::CudaBackward; wgpu: wgpu::WgpuBackward; cpu: cpu::BackwardReference)
+    kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward)
 }
 
 /// Checks x, the parameters' types and what the ops' groups have to be, which forward and backward share.
@@ -472,7 +392,7 @@ impl Valid<ForwardFields> {
     /// Why the layouts are none that GPU kernels serve.
     #[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
     pub(crate) fn geometry(&self) -> Result<ChannelGeometry, Reason> {
-        ChannelGeometry::new(self.shape(), &self.slots, &["x", "y", "residual"])
+        ChannelGeometry::new(self.shape(), &self.slots, &[forward::X, forward::Y, forward::RESIDUAL])
     }
 
     /// The backward with the same types, layouts and options: `dy` lies as `y`, the others as in forward.
@@ -629,6 +549,7 @@ impl Valid<BackwardFields> {
     /// Why the layouts are none that GPU kernels serve.
     #[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
     pub(crate) fn geometry(&self) -> Result<ChannelGeometry, Reason> {
-        ChannelGeometry::new(self.shape(), &self.slots, &["dy", "x", "residual", "y", "dx", "dresidual"])
+        use backward::{DRESIDUAL, DX, DY, RESIDUAL, X, Y};
+        ChannelGeometry::new(self.shape(), &self.slots, &[DY, X, RESIDUAL, Y, DX, DRESIDUAL])
     }
 }

@@ -6,65 +6,27 @@ use super::{
     forward::{X, Y},
 };
 use crate::backend::cpu::{Operands, Sum, threads};
-use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
 use crate::narrow::to_usize;
 use crate::ops::lines::{Line, line_count};
-use crate::options::PlanOptions;
-use crate::plan::{Ask, Candidate, Kernel, MAX_WORK};
+use crate::plan::{Candidate, MAX_WORK};
 
 /// The reference kernel.
-pub(super) struct Reference;
-
-impl Kernel<LocalResponseNormDescriptor> for Reference {
-    fn name(&self) -> &'static str {
-        "local_response_norm_reference"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d LocalResponseNormDescriptor,
-        _: &PlanOptions,
-        _: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        bounded(&descriptor.0.fields)?;
-        Ok(Candidate::on_cpu(|| {
-            let fields = descriptor.0.fields.clone();
-            move |operands| norm_forward(&fields, operands)
-        }))
-    }
+pub(super) fn forward<'d>(descriptor: &'d LocalResponseNormDescriptor) -> Result<Candidate<'d>, Reason> {
+    bounded(&descriptor.0.fields)?;
+    Ok(Candidate::on_cpu(|| {
+        let fields = descriptor.0.fields.clone();
+        move |operands| norm_forward(&fields, operands)
+    }))
 }
 
 /// The reference kernel of the gradient.
-pub(super) struct BackwardReference;
-
-impl Kernel<LocalResponseNormBackwardDescriptor> for BackwardReference {
-    fn name(&self) -> &'static str {
-        "local_response_norm_backward_reference"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d LocalResponseNormBackwardDescriptor,
-        _: &PlanOptions,
-        _: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        bounded(&descriptor.0.fields)?;
-        Ok(Candidate::on_cpu(|| {
-            let fields = descriptor.0.fields.clone();
-            move |operands| norm_backward(&fields, operands)
-        }))
-    }
+pub(super) fn backward<'d>(descriptor: &'d LocalResponseNormBackwardDescriptor) -> Result<Candidate<'d>, Reason> {
+    bounded(&descriptor.0.fields)?;
+    Ok(Candidate::on_cpu(|| {
+        let fields = descriptor.0.fields.clone();
+        move |operands| norm_backward(&fields, operands)
+    }))
 }
 
 /// The axis along which windows lie.

@@ -7,111 +7,77 @@ use sys::bops_local_response_norm_choice as Tuned;
 
 use super::{Geometry, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, Valid, backward, forward};
 use crate::backend::cuda::{self, Props, c_dtype};
-use crate::backend::{Backend, Device, DeviceProps, Located};
+use crate::backend::{Device, Located};
 use crate::error::Reason;
 use crate::narrow::{halves, word};
-use crate::options::{PlanOptions, WorkspaceReq};
-use crate::plan::{Ask, BuildError, Built, Candidate, Kernel};
+use crate::options::WorkspaceReq;
+use crate::plan::{BuildError, Built, Candidate};
 
 /// The forward kernels.
-pub(super) struct Cuda;
-
-impl Kernel<LocalResponseNormDescriptor> for Cuda {
-    fn name(&self) -> &'static str {
-        "local_response_norm_cuda"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cuda
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d LocalResponseNormDescriptor,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        let norm = &descriptor.0;
-        accept(norm, Pass::Forward, props, |geometry, tuned, dtype, device| {
-            let params = sys::bops_local_response_norm_params {
-                batch: geometry.batch,
-                channels: geometry.channels,
-                spatial: geometry.spatial,
-                x: strides(&geometry, forward::X),
-                y: strides(&geometry, forward::Y),
-                size: geometry.size,
-                scale: geometry.scale,
-                beta: norm.fields.beta.get(),
-                k: norm.fields.k.get(),
-            };
-            // SAFETY: the structs live across the call and hold what `choose` allows.
-            let prepare = || unsafe { sys::bops_local_response_norm_prepare(&params, &tuned, dtype) };
-            let run = move |located: &Located<'_>, stream| {
-                let address = |position: usize| located.operands[position].address() as *mut _;
-                let operands =
-                    sys::bops_local_response_norm_operands { x: address(forward::X), y: address(forward::Y) };
-                // SAFETY: the generic check proved every operand's span, alignment and device.
-                unsafe { sys::bops_local_response_norm_launch(&params, &tuned, dtype, &operands, stream) }
-            };
-            let key = key(norm, &geometry, &tuned, dtype);
-            cuda::build(device, "bops_local_response_norm", geometry.elements() > 0, key, prepare, run)
-        })
-    }
+pub(super) fn forward<'d>(descriptor: &'d LocalResponseNormDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
+    let norm = &descriptor.0;
+    accept(norm, Pass::Forward, props, |geometry, tuned, dtype, device| {
+        let params = sys::bops_local_response_norm_params {
+            batch: geometry.batch,
+            channels: geometry.channels,
+            spatial: geometry.spatial,
+            x: strides(&geometry, forward::X),
+            y: strides(&geometry, forward::Y),
+            size: geometry.size,
+            scale: geometry.scale,
+            beta: norm.fields.beta.get(),
+            k: norm.fields.k.get(),
+        };
+        // SAFETY: the structs live across the call and hold what `choose` allows.
+        let prepare = || unsafe { sys::bops_local_response_norm_prepare(&params, &tuned, dtype) };
+        let run = move |located: &Located<'_>, stream| {
+            let address = |position: usize| located.operands[position].address() as *mut _;
+            let operands = sys::bops_local_response_norm_operands { x: address(forward::X), y: address(forward::Y) };
+            // SAFETY: the generic check proved every operand's span, alignment and device.
+            unsafe { sys::bops_local_response_norm_launch(&params, &tuned, dtype, &operands, stream) }
+        };
+        let key = key(norm, &geometry, &tuned, dtype);
+        cuda::build(device, "bops_local_response_norm", geometry.elements() > 0, key, prepare, run)
+    })
 }
 
 /// The kernels of the gradient.
-pub(super) struct CudaBackward;
-
-impl Kernel<LocalResponseNormBackwardDescriptor> for CudaBackward {
-    fn name(&self) -> &'static str {
-        "local_response_norm_backward_cuda"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cuda
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d LocalResponseNormBackwardDescriptor,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        let norm = &descriptor.0;
-        accept(norm, Pass::Backward, props, |geometry, tuned, dtype, device| {
-            let params = sys::bops_local_response_norm_backward_params {
-                batch: geometry.batch,
-                channels: geometry.channels,
-                spatial: geometry.spatial,
-                dy: strides(&geometry, backward::DY),
-                x: strides(&geometry, backward::X),
-                dx: strides(&geometry, backward::DX),
-                size: geometry.size,
-                scale: geometry.scale,
-                beta: norm.fields.beta.get(),
-                k: norm.fields.k.get(),
+pub(super) fn backward<'d>(
+    descriptor: &'d LocalResponseNormBackwardDescriptor,
+    props: &Props,
+) -> Result<Candidate<'d>, Reason> {
+    let norm = &descriptor.0;
+    accept(norm, Pass::Backward, props, |geometry, tuned, dtype, device| {
+        let params = sys::bops_local_response_norm_backward_params {
+            batch: geometry.batch,
+            channels: geometry.channels,
+            spatial: geometry.spatial,
+            dy: strides(&geometry, backward::DY),
+            x: strides(&geometry, backward::X),
+            dx: strides(&geometry, backward::DX),
+            size: geometry.size,
+            scale: geometry.scale,
+            beta: norm.fields.beta.get(),
+            k: norm.fields.k.get(),
+        };
+        // SAFETY: the structs live across the call and hold what `choose` allows.
+        let prepare = || unsafe { sys::bops_local_response_norm_backward_prepare(&params, &tuned, dtype) };
+        let run = move |located: &Located<'_>, stream| {
+            let address = |position: usize| located.operands[position].address() as *mut _;
+            let operands = sys::bops_local_response_norm_backward_operands {
+                dy: address(backward::DY),
+                x: address(backward::X),
+                dx: address(backward::DX),
             };
-            // SAFETY: the structs live across the call and hold what `choose` allows.
-            let prepare = || unsafe { sys::bops_local_response_norm_backward_prepare(&params, &tuned, dtype) };
-            let run = move |located: &Located<'_>, stream| {
-                let address = |position: usize| located.operands[position].address() as *mut _;
-                let operands = sys::bops_local_response_norm_backward_operands {
-                    dy: address(backward::DY),
-                    x: address(backward::X),
-                    dx: address(backward::DX),
-                };
-                let workspace = located.workspace.address() as *mut c_void;
-                // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-                unsafe {
-                    sys::bops_local_response_norm_backward_launch(&params, &tuned, dtype, &operands, workspace, stream)
-                }
-            };
-            let key = key(norm, &geometry, &tuned, dtype);
-            cuda::build(device, "bops_local_response_norm_backward", geometry.elements() > 0, key, prepare, run)
-        })
-    }
+            let workspace = located.workspace.address() as *mut c_void;
+            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+            unsafe {
+                sys::bops_local_response_norm_backward_launch(&params, &tuned, dtype, &operands, workspace, stream)
+            }
+        };
+        let key = key(norm, &geometry, &tuned, dtype);
+        cuda::build(device, "bops_local_response_norm_backward", geometry.elements() > 0, key, prepare, run)
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -138,10 +104,9 @@ const FEW_POSITIONS: u64 = 2;
 fn accept<'d>(
     norm: &Valid,
     pass: Pass,
-    props: &DeviceProps,
+    props: &Props,
     build: impl FnOnce(Geometry, Tuned, sys::bops_dtype, &Device) -> Result<Built, BuildError> + Send + 'd,
 ) -> Result<Candidate<'d>, Reason> {
-    let props = Props::of(props)?;
     let geometry = Geometry::new(norm)?;
     let tuned = choose(&geometry, pass, props)?;
     let dtype = c_dtype(norm.fields.x.dtype())?;

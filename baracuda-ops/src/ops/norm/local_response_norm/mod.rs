@@ -46,7 +46,7 @@ use crate::operands::{args, operands};
 use crate::ops::fields::{batch_of_channels, beside, float, in_range, only_dx, require};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::ops::norm::spatial::spatial_stride;
-use crate::ops::valid::{self, Described, Direction, Op, descriptor, kernels};
+use crate::ops::valid::{self, Described, Direction, Op, descriptor, kernels, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -168,46 +168,6 @@ impl LocalResponseNormDescriptor {
         Valid::new(Self::OP, Fields::plain(x, size)).map(Self)
     }
 
-    /// What the mean of squares over a window is multiplied by (over a window that is cut off, the sum divided by `size`).
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
-    pub fn alpha(self, alpha: f64) -> Result<Self> {
-        self.0.real("alpha", alpha, |f, value| f.alpha = value).map(Self)
-    }
-
-    /// The power of d that x is divided by.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
-    pub fn beta(self, beta: f64) -> Result<Self> {
-        self.0.real("beta", beta, |f, value| f.beta = value).map(Self)
-    }
-
-    /// The number that is added to the scaled sum of squares.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
-    pub fn k(self, k: f64) -> Result<Self> {
-        self.0.real("k", k, |f, value| f.k = value).map(Self)
-    }
-
-    /// Gives an operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if there is no such operand, if shape or type differ, or if an output would write an element twice.
-    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(operand, desc).map(Self)
-    }
-
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    pub fn y(self, desc: TensorDesc) -> Result<Self> {
-        self.layout("y", desc)
-    }
-
     /// The backward with the same type, layouts and numbers: `dy` lies as `y`, `dx` as `x`.
     ///
     /// # Errors
@@ -218,6 +178,34 @@ impl LocalResponseNormDescriptor {
         fields.layouts.extend(self.0.slots.at(forward::Y).map(|y| ("dy".to_string(), y.desc)));
         Valid::new(LocalResponseNormBackwardDescriptor::OP, fields).map(LocalResponseNormBackwardDescriptor)
     }
+}
+
+steps! { LocalResponseNormDescriptor
+    /// What the mean of squares over a window is multiplied by (over a window that is cut off, the sum divided by `size`).
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
+    alpha(alpha: f64) = |it| it.real("alpha", alpha, |f, value| f.alpha = value);
+    /// The power of d that x is divided by.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
+    beta(beta: f64) = |it| it.real("beta", beta, |f, value| f.beta = value);
+    /// The number that is added to the scaled sum of squares.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
+    k(k: f64) = |it| it.real("k", k, |f, value| f.k = value);
+    /// Gives an operand other strides or another alignment than its default.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if there is no such operand, if shape or type differ, or if an output would write an element twice.
+    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
+    /// Gives `y` other strides than x's.
+    ///
+    /// # Errors
+    /// As [`layout`](Self::layout).
+    y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
 /// The gradient of [`LocalResponseNormDescriptor`]. See the [formulas and operands](self).
@@ -233,38 +221,29 @@ impl LocalResponseNormBackwardDescriptor {
     pub fn new(x: TensorDesc, size: u64) -> Result<Self> {
         Valid::new(Self::OP, Fields::plain(x, size)).map(Self)
     }
+}
 
+steps! { LocalResponseNormBackwardDescriptor
     /// As [`LocalResponseNormDescriptor::alpha`].
     ///
     /// # Errors
     /// As [`LocalResponseNormDescriptor::alpha`].
-    pub fn alpha(self, alpha: f64) -> Result<Self> {
-        self.0.real("alpha", alpha, |f, value| f.alpha = value).map(Self)
-    }
-
+    alpha(alpha: f64) = |it| it.real("alpha", alpha, |f, value| f.alpha = value);
     /// As [`LocalResponseNormDescriptor::beta`].
     ///
     /// # Errors
     /// As [`LocalResponseNormDescriptor::beta`].
-    pub fn beta(self, beta: f64) -> Result<Self> {
-        self.0.real("beta", beta, |f, value| f.beta = value).map(Self)
-    }
-
+    beta(beta: f64) = |it| it.real("beta", beta, |f, value| f.beta = value);
     /// As [`LocalResponseNormDescriptor::k`].
     ///
     /// # Errors
     /// As [`LocalResponseNormDescriptor::k`].
-    pub fn k(self, k: f64) -> Result<Self> {
-        self.0.real("k", k, |f, value| f.k = value).map(Self)
-    }
-
+    k(k: f64) = |it| it.real("k", k, |f, value| f.k = value);
     /// As [`LocalResponseNormDescriptor::layout`].
     ///
     /// # Errors
     /// As [`LocalResponseNormDescriptor::layout`].
-    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(operand, desc).map(Self)
-    }
+    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {
@@ -287,7 +266,7 @@ descriptor! {
     LocalResponseNormDescriptor(Fields): "local_response_norm", Direction::Forward;
     args: LocalResponseNormArgs of forward;
     plan: LocalResponseNormPlan;
-    kernels: kernels!(cuda: cuda::Cuda; wgpu: wgpu::Wgpu; cpu: cpu::Reference);
+    kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward);
     backward: |forward: &Self, wanted| only_dx(LocalResponseNormBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
 }
 
@@ -295,7 +274,7 @@ descriptor! {
     LocalResponseNormBackwardDescriptor(Fields): "local_response_norm_backward", Direction::Backward;
     args: LocalResponseNormBackwardArgs of backward;
     plan: LocalResponseNormBackwardPlan;
-    kernels: kernels!(cuda: cuda::CudaBackward; wgpu: wgpu::WgpuBackward; cpu: cpu::BackwardReference);
+    kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward);
 }
 
 /// Tensors of equal extents as the GPU kernels walk them: element (n, c, s) of a tensor lies at `n * batch + c * channel + s * spatial`.

@@ -6,59 +6,24 @@ use super::{Geometry, LocalResponseNormBackwardDescriptor, LocalResponseNormDesc
 use crate::backend::wgpu::{
     Binding, Place, Props, ShaderType, StepBuilder, Variants, Work, check_reach, check_workspace, groups, padded,
 };
-use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
 use crate::narrow::{single, stride, word};
 use crate::ops::valid::Direction;
-use crate::options::PlanOptions;
-use crate::plan::{Ask, Candidate, Kernel};
+use crate::plan::{Access, Candidate, Slot};
 use crate::tensor::TensorDesc;
 
 /// The forward kernels.
-pub(super) struct Wgpu;
-
-impl Kernel<LocalResponseNormDescriptor> for Wgpu {
-    fn name(&self) -> &'static str {
-        "local_response_norm_wgsl"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d LocalResponseNormDescriptor,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        Ok(work(&descriptor.0, Props::of(props)?)?.candidate())
-    }
+pub(super) fn forward<'d>(descriptor: &'d LocalResponseNormDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
+    Ok(work(&descriptor.0, props)?.candidate())
 }
 
 /// The kernels of the gradient.
-pub(super) struct WgpuBackward;
-
-impl Kernel<LocalResponseNormBackwardDescriptor> for WgpuBackward {
-    fn name(&self) -> &'static str {
-        "local_response_norm_backward_wgsl"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d LocalResponseNormBackwardDescriptor,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        Ok(work(&descriptor.0, Props::of(props)?)?.candidate())
-    }
+pub(super) fn backward<'d>(
+    descriptor: &'d LocalResponseNormBackwardDescriptor,
+    props: &Props,
+) -> Result<Candidate<'d>, Reason> {
+    Ok(work(&descriptor.0, props)?.candidate())
 }
 
 /// How elements are given to invocations.
@@ -249,10 +214,9 @@ fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
         (false, false) => ["elements_f32_out"; 2],
         (false, true) => ["elements_half_out"; 2],
     };
-    let operand = |name: &'static str| -> Option<Binding> {
-        let slot = norm.slots.named(name)?;
-        let accessors = if slot.access == crate::plan::Access::In { input } else { output };
-        Some(Binding { name, place: Some(Place::Operand(slot.index)), accessors })
+    let operand = |slot: &Slot| {
+        let accessors = if slot.access == Access::In { input } else { output };
+        Binding { name: slot.name, place: Some(Place::Operand(slot.index)), accessors }
     };
     let step = |entry: &'static str, file: &'static str, bindings: Vec<Binding>| {
         let mut files = if is_half { vec![dtype.file()] } else { Vec::new() };
@@ -286,23 +250,24 @@ fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
     };
     let (width, chunk) = (word(width), word(chunk));
     let mut work = Work::none(Some(Tuned { variant, workgroup: word(workgroup), width, chunk }), props);
-    let bind = |names: &[&'static str]| names.iter().filter_map(|name| operand(name)).collect::<Vec<_>>();
+    let bind = |operands: &[usize]| norm.slots.all_at(operands).map(operand).collect::<Vec<_>>();
     if is_forward {
         let entry = match variant {
             Variant::Walk => "local_response_norm_walk",
             Variant::Rows => "local_response_norm_rows",
             Variant::Direct => "local_response_norm_direct",
         };
-        work.steps.push(step(entry, "norm/local_response_norm", bind(&["x", "y"])));
+        work.steps.push(step(entry, "norm/local_response_norm", bind(&[forward::X, forward::Y])));
         return Ok(work);
     }
+    use backward::{DX, DY, X};
     let file = "norm/local_response_norm_backward";
     match variant {
         Variant::Walk => {
-            work.steps.push(step("local_response_norm_backward_walk", file, bind(&["dy", "x", "dx"])));
+            work.steps.push(step("local_response_norm_backward_walk", file, bind(&[DY, X, DX])));
         }
         Variant::Rows => {
-            work.steps.push(step("local_response_norm_backward_rows", file, bind(&["dy", "x", "dx"])));
+            work.steps.push(step("local_response_norm_backward_rows", file, bind(&[DY, X, DX])));
         }
         Variant::Direct => {
             let bytes = geometry.elements() * 4;
@@ -316,11 +281,11 @@ fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
                     accessors: [accessor; 2],
                 })
             };
-            let mut bindings = bind(&["dy", "x"]);
+            let mut bindings = bind(&[DY, X]);
             bindings.push(Binding::absent("dx", "absent_elements_out"));
             bindings.extend(parts("elements_f32_out"));
             work.steps.push(step("local_response_norm_backward_direct_terms", file, bindings));
-            let mut bindings = bind(&["dy", "x", "dx"]);
+            let mut bindings = bind(&[DY, X, DX]);
             bindings.extend(parts("elements_f32_in"));
             work.steps.push(step("local_response_norm_backward_direct", file, bindings));
         }

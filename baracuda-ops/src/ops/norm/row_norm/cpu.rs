@@ -2,51 +2,25 @@
 
 use super::{Backward, BackwardFields, Forward, ForwardFields, RowNorm, Valid, backward, forward};
 use crate::backend::cpu::{Operands, Sum, Tensor, rounded, threads};
-use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
 use crate::narrow::to_usize;
-use crate::options::PlanOptions;
-use crate::plan::{Ask, Candidate, Kernel, KernelName};
+use crate::plan::Candidate;
 use crate::tensor::TensorDesc;
 
 /// The reference kernel of the family, forward and backward.
-pub(crate) struct Reference;
-
-impl<D: Forward> Kernel<D> for Reference {
-    fn name(&self) -> &'static str {
-        KernelName::<D>::REFERENCE
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cpu
-    }
-
-    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, _: &DeviceProps, _: Ask) -> Result<Candidate<'d>, Reason> {
-        Ok(Candidate::on_cpu(|| {
-            let norm = descriptor.valid().clone();
-            move |operands| norm_forward(&norm, operands)
-        }))
-    }
+pub(super) fn forward<'d, D: Forward>(descriptor: &'d D) -> Result<Candidate<'d>, Reason> {
+    Ok(Candidate::on_cpu(|| {
+        let norm = descriptor.valid().clone();
+        move |operands| norm_forward(&norm, operands)
+    }))
 }
 
 /// The reference kernel of the gradients.
-pub(crate) struct BackwardReference;
-
-impl<D: Backward> Kernel<D> for BackwardReference {
-    fn name(&self) -> &'static str {
-        KernelName::<D>::REFERENCE
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cpu
-    }
-
-    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, _: &DeviceProps, _: Ask) -> Result<Candidate<'d>, Reason> {
-        Ok(Candidate::on_cpu(|| {
-            let norm = descriptor.valid().clone();
-            move |operands| norm_backward(&norm, operands)
-        }))
-    }
+pub(super) fn backward<'d, D: Backward>(descriptor: &'d D) -> Result<Candidate<'d>, Reason> {
+    Ok(Candidate::on_cpu(|| {
+        let norm = descriptor.valid().clone();
+        move |operands| norm_backward(&norm, operands)
+    }))
 }
 
 /// Element offsets of a tensor whose first `outer` extents count rows.

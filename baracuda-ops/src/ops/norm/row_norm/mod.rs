@@ -178,12 +178,12 @@ impl<D: Described<Fields = BackwardFields>> Backward for D {}
 
 /// The kernels of a forward, in the order in which they are tried.
 pub(super) fn forward_kernels<D: Forward>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::Cuda; wgpu: wgpu::Wgpu; cpu: cpu::Reference)
+    kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward)
 }
 
 /// The kernels of a backward, in the order in which they are tried.
 pub(super) fn backward_kernels<D: Backward>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::CudaBackward; wgpu: wgpu::WgpuBackward; cpu: cpu::BackwardReference)
+    kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward)
 }
 
 /// The extents of the statistics and of the parameters.

@@ -2,38 +2,24 @@
 
 use super::{Fields, Valid};
 use crate::backend::cpu::Operands;
-use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
 use crate::ops::activation::Activation;
 use crate::ops::lines::{Line, each_piece};
 use crate::ops::valid::{Described, Direction};
-use crate::options::PlanOptions;
-use crate::plan::{Ask, Candidate, Kernel, KernelName};
+use crate::plan::Candidate;
 
 /// The reference kernel of both passes.
-pub(super) struct Reference;
-
-impl<D: Described<Fields = Fields>> Kernel<D> for Reference {
-    fn name(&self) -> &'static str {
-        KernelName::<D>::REFERENCE
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cpu
-    }
-
-    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, _: &DeviceProps, _: Ask) -> Result<Candidate<'d>, Reason> {
-        Ok(Candidate::on_cpu(|| run(descriptor.valid().clone())))
-    }
+pub(super) fn accept<'d, D: Described<Fields = Fields>>(descriptor: &'d D) -> Result<Candidate<'d>, Reason> {
+    Ok(Candidate::on_cpu(|| run(descriptor.valid().clone())))
 }
 
 /// What computes every element on its own.
 fn run(valid: Valid) -> impl Fn(&Operands<'_>) + Send + Sync {
-    let (input, saved, output) = valid.operands();
+    let [input, saved, output] = valid.operands();
     let (fields, is_forward) = (valid.fields, valid.op.kind == Direction::Forward);
     move |operands| {
-        let saved = saved.and_then(|saved| operands.get(saved));
-        let (Some(input), Some(output)) = (operands.get(input), operands.get(output)) else { return };
+        let [input, saved, output] = [input, saved, output].map(|operand| operands.get(operand));
+        let (Some(input), Some(output)) = (input, output) else { return };
         each_piece(&fields.x, |axis, line, elements| {
             let [input, output] = [input, output].map(|tensor| Line::new(tensor, axis, line));
             let saved = saved.map(|tensor| Line::new(tensor, axis, line));

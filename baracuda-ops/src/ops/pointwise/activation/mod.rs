@@ -45,16 +45,13 @@ use crate::json::Object;
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
 use crate::ops::fields::{beside, float, is_false, only_dx, require};
-use crate::ops::valid::{self, Described, Direction, Op, descriptor, kernels};
-use crate::plan::Kernel;
+use crate::ops::valid::{self, Described, Direction, Op, descriptor, kernels, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
-mod dense;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 #[cfg(feature = "wgpu")]
@@ -133,27 +130,13 @@ impl valid::Fields for Fields {
     }
 }
 
-/// What the kernels of both passes need of a descriptor: one implementation serves forward and backward.
-trait Pass: Described<Fields = Fields> {
-    const IS_BACKWARD: bool;
-}
-
-impl<D: Described<Fields = Fields>> Pass for D {
-    const IS_BACKWARD: bool = matches!(D::OP.kind, Direction::Backward);
-}
-
 impl Valid {
-    /// The position of the operand from which backward computes the derivative, if it needs any.
-    fn saved(&self) -> Option<usize> {
-        self.operands().1
-    }
-
-    /// Where a run finds what each element is computed from, what from it backward computes the derivative, if it needs any, and the result.
-    fn operands(&self) -> (usize, Option<usize>, usize) {
+    /// What each element is computed from; what backward computes the derivative from, which the identity does not declare; and the result.
+    fn operands(&self) -> [usize; 3] {
         let saved = if self.fields.from_y { backward::Y } else { backward::X };
         match self.op.kind {
-            Direction::Forward => (forward::X, None, forward::Y),
-            Direction::Backward => (backward::DY, self.slots.at(saved).map(|slot| slot.index), backward::DX),
+            Direction::Forward => [forward::X, forward::X, forward::Y],
+            Direction::Backward => [backward::DY, saved, backward::DX],
         }
     }
 }
@@ -181,22 +164,6 @@ impl ActivationDescriptor {
         Valid::new(Self::OP, Fields::plain(x, activation)).map(Self)
     }
 
-    /// Gives an operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if there is no such operand, if shape or type differ, or if an output would write an element twice.
-    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(operand, desc).map(Self)
-    }
-
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    pub fn y(self, desc: TensorDesc) -> Result<Self> {
-        self.layout("y", desc)
-    }
-
     /// The backward with the same type and layouts: `dy` lies as `y`, `dx` as `x`.
     ///
     /// # Errors
@@ -207,6 +174,19 @@ impl ActivationDescriptor {
         fields.layouts.extend(self.0.slots.at(forward::Y).map(|y| ("dy".to_string(), y.desc)));
         Valid::new(ActivationBackwardDescriptor::OP, fields).map(ActivationBackwardDescriptor)
     }
+}
+
+steps! { ActivationDescriptor
+    /// Gives an operand other strides or another alignment than its default.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if there is no such operand, if shape or type differ, or if an output would write an element twice.
+    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
+    /// Gives `y` other strides than x's.
+    ///
+    /// # Errors
+    /// As [`layout`](Self::layout).
+    y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
 /// The gradient of [`ActivationDescriptor`]. See the [formulas and operands](self).
@@ -222,23 +202,20 @@ impl ActivationBackwardDescriptor {
     pub fn new(x: TensorDesc, activation: Activation) -> Result<Self> {
         Valid::new(Self::OP, Fields::plain(x, activation)).map(Self)
     }
+}
 
+steps! { ActivationBackwardDescriptor
     /// Computes the derivative from forward's output, so that x need not be kept. `y` has the shape and, unless told otherwise, the
     /// layout of x.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] for another activation than ReLU, sigmoid and tanh, or if `x` has been given a layout of its own.
-    pub fn from_y(self) -> Result<Self> {
-        self.0.with(|fields| fields.from_y = true).map(Self)
-    }
-
+    from_y() = |it| it.with(|fields| fields.from_y = true);
     /// As [`ActivationDescriptor::layout`].
     ///
     /// # Errors
     /// As [`ActivationDescriptor::layout`].
-    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        self.0.layout(operand, desc).map(Self)
-    }
+    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {
@@ -261,16 +238,11 @@ args! {
     }
 }
 
-/// The kernels of a pass, in the order in which they are tried.
-fn kernels<D: Pass>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::Cuda; wgpu: wgpu::Wgpu; cpu: cpu::Reference)
-}
-
 descriptor! {
     ActivationDescriptor(Fields): "activation", Direction::Forward;
     args: ActivationArgs of forward;
     plan: ActivationPlan;
-    kernels: kernels();
+    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::accept; cpu: cpu::accept);
     backward: |forward: &Self, wanted| only_dx(ActivationBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
 }
 
@@ -278,5 +250,5 @@ descriptor! {
     ActivationBackwardDescriptor(Fields): "activation_backward", Direction::Backward;
     args: ActivationBackwardArgs of backward;
     plan: ActivationBackwardPlan;
-    kernels: kernels();
+    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::accept; cpu: cpu::accept);
 }

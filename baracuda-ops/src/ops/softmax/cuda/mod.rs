@@ -11,118 +11,82 @@ use choice::{Problem, Tuned};
 use super::geometry::{ChannelGeometry, Geometry, Tensors};
 use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
 use crate::backend::cuda::{self, Props, c_dtype};
-use crate::backend::{Backend, Device, DeviceProps, Located};
+use crate::backend::{Device, Located};
 use crate::error::Reason;
 use crate::narrow::{halves, word};
 use crate::ops::rows::RowGeometry;
-use crate::options::{PlanOptions, WorkspaceReq};
-use crate::plan::{Ask, BuildError, Built, Candidate, Descriptor, Kernel};
+use crate::options::WorkspaceReq;
+use crate::plan::{BuildError, Built, Candidate, Descriptor};
 
 /// The forward kernels.
-pub(crate) struct Cuda;
-
-impl Kernel<SoftmaxDescriptor> for Cuda {
-    fn name(&self) -> &'static str {
-        "softmax_cuda"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cuda
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d SoftmaxDescriptor,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        accept(descriptor, descriptor.0.fields.axis, false, props, |lines, tuned, device| {
-            let ([x, y, _], [x_step, y_step, _]) = (lines.strides, lines.steps);
-            let params = sys::bops_softmax_params {
-                outer: lines.outer,
-                dim: lines.dim,
-                inner: lines.inner,
-                extent1: lines.extents[0],
-                extent2: lines.extents[1],
-                x,
-                y,
-                x_step,
-                y_step,
-                scale: descriptor.0.fields.scale.get(),
-                is_log: u32::from(descriptor.0.fields.log),
-                x_dtype: lines.other,
-            };
-            let (choice, dtype) = (tuned.c(), lines.dtype);
-            // SAFETY: the structs live across the call and hold what `choice` allows.
-            let prepare = || unsafe { sys::bops_softmax_prepare(&params, &choice, dtype) };
-            let run = move |located: &Located<'_>, stream| {
-                let address = |position: usize| located.operands[position].address() as *mut _;
-                let operands = sys::bops_softmax_operands { x: address(forward::X), y: address(forward::Y) };
-                let workspace = located.workspace.address() as *mut c_void;
-                // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-                unsafe { sys::bops_softmax_launch(&params, &choice, dtype, &operands, workspace, stream) }
-            };
-            cuda::build(device, "bops_softmax", lines.outer > 0, key(&tuned, &lines, params.is_log), prepare, run)
-        })
-    }
+pub(super) fn forward<'d>(descriptor: &'d SoftmaxDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
+    accept(descriptor, descriptor.0.fields.axis, false, props, |lines, tuned, device| {
+        let ([x, y, _], [x_step, y_step, _]) = (lines.strides, lines.steps);
+        let params = sys::bops_softmax_params {
+            outer: lines.outer,
+            dim: lines.dim,
+            inner: lines.inner,
+            extent1: lines.extents[0],
+            extent2: lines.extents[1],
+            x,
+            y,
+            x_step,
+            y_step,
+            scale: descriptor.0.fields.scale.get(),
+            is_log: u32::from(descriptor.0.fields.log),
+            x_dtype: lines.other,
+        };
+        let (choice, dtype) = (tuned.c(), lines.dtype);
+        // SAFETY: the structs live across the call and hold what `choice` allows.
+        let prepare = || unsafe { sys::bops_softmax_prepare(&params, &choice, dtype) };
+        let run = move |located: &Located<'_>, stream| {
+            let address = |position: usize| located.operands[position].address() as *mut _;
+            let operands = sys::bops_softmax_operands { x: address(forward::X), y: address(forward::Y) };
+            let workspace = located.workspace.address() as *mut c_void;
+            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+            unsafe { sys::bops_softmax_launch(&params, &choice, dtype, &operands, workspace, stream) }
+        };
+        cuda::build(device, "bops_softmax", lines.outer > 0, key(&tuned, &lines, params.is_log), prepare, run)
+    })
 }
 
 /// The kernels of the gradient.
-pub(crate) struct CudaBackward;
-
-impl Kernel<SoftmaxBackwardDescriptor> for CudaBackward {
-    fn name(&self) -> &'static str {
-        "softmax_backward_cuda"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cuda
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d SoftmaxBackwardDescriptor,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        accept(descriptor, descriptor.0.fields.axis, true, props, |lines, tuned, device| {
-            let ([y, dy, dx], [y_step, dy_step, dx_step]) = (lines.strides, lines.steps);
-            let params = sys::bops_softmax_backward_params {
-                outer: lines.outer,
-                dim: lines.dim,
-                inner: lines.inner,
-                extent1: lines.extents[0],
-                extent2: lines.extents[1],
-                y,
-                dy,
-                dx,
-                y_step,
-                dy_step,
-                dx_step,
-                scale: descriptor.0.fields.scale.get(),
-                is_log: u32::from(descriptor.0.fields.log),
-                dx_dtype: lines.other,
+pub(super) fn backward<'d>(descriptor: &'d SoftmaxBackwardDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
+    accept(descriptor, descriptor.0.fields.axis, true, props, |lines, tuned, device| {
+        let ([y, dy, dx], [y_step, dy_step, dx_step]) = (lines.strides, lines.steps);
+        let params = sys::bops_softmax_backward_params {
+            outer: lines.outer,
+            dim: lines.dim,
+            inner: lines.inner,
+            extent1: lines.extents[0],
+            extent2: lines.extents[1],
+            y,
+            dy,
+            dx,
+            y_step,
+            dy_step,
+            dx_step,
+            scale: descriptor.0.fields.scale.get(),
+            is_log: u32::from(descriptor.0.fields.log),
+            dx_dtype: lines.other,
+        };
+        let (choice, dtype) = (tuned.c(), lines.dtype);
+        // SAFETY: the structs live across the call and hold what `choice` allows.
+        let prepare = || unsafe { sys::bops_softmax_backward_prepare(&params, &choice, dtype) };
+        let run = move |located: &Located<'_>, stream| {
+            let address = |position: usize| located.operands[position].address() as *mut _;
+            let operands = sys::bops_softmax_backward_operands {
+                y: address(backward::Y),
+                dy: address(backward::DY),
+                dx: address(backward::DX),
             };
-            let (choice, dtype) = (tuned.c(), lines.dtype);
-            // SAFETY: the structs live across the call and hold what `choice` allows.
-            let prepare = || unsafe { sys::bops_softmax_backward_prepare(&params, &choice, dtype) };
-            let run = move |located: &Located<'_>, stream| {
-                let address = |position: usize| located.operands[position].address() as *mut _;
-                let operands = sys::bops_softmax_backward_operands {
-                    y: address(backward::Y),
-                    dy: address(backward::DY),
-                    dx: address(backward::DX),
-                };
-                let workspace = located.workspace.address() as *mut c_void;
-                // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-                unsafe { sys::bops_softmax_backward_launch(&params, &choice, dtype, &operands, workspace, stream) }
-            };
-            let key = key(&tuned, &lines, params.is_log);
-            cuda::build(device, "bops_softmax_backward", lines.outer > 0, key, prepare, run)
-        })
-    }
+            let workspace = located.workspace.address() as *mut c_void;
+            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+            unsafe { sys::bops_softmax_backward_launch(&params, &choice, dtype, &operands, workspace, stream) }
+        };
+        let key = key(&tuned, &lines, params.is_log);
+        cuda::build(device, "bops_softmax_backward", lines.outer > 0, key, prepare, run)
+    })
 }
 
 /// The lines of a descriptor's operands as the C structs take them; strides and steps in the order of the operands.
@@ -200,10 +164,9 @@ fn accept<'d>(
     descriptor: &impl Descriptor,
     axis: usize,
     is_backward: bool,
-    props: &DeviceProps,
+    props: &Props,
     build: impl FnOnce(Lines, Tuned, &Device) -> Result<Built, BuildError> + Send + 'd,
 ) -> Result<Candidate<'d>, Reason> {
-    let props = Props::of(props)?;
     let lines = Lines::of(descriptor, axis)?;
     let tuned = choice::choose(&Problem {
         is_backward,

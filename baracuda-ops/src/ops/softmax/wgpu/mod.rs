@@ -11,59 +11,22 @@ use crate::backend::wgpu::{
     Binder, Binding, Place, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
     padded,
 };
-use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
-use crate::options::PlanOptions;
-use crate::plan::{Ask, Candidate, Descriptor, Kernel, Slot};
+use crate::plan::Candidate;
+use crate::slots::Slots;
 
 use spread::{Spread, Tables, View};
 pub(in crate::ops) use variants::wgsl_variants;
 
 /// The forward kernels.
-pub(crate) struct Wgpu;
-
-impl Kernel<SoftmaxDescriptor> for Wgpu {
-    fn name(&self) -> &'static str {
-        "softmax_wgsl"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d SoftmaxDescriptor,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        Ok(forward_work(descriptor, Props::of(props)?)?.candidate())
-    }
+pub(super) fn forward<'d>(descriptor: &'d SoftmaxDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
+    Ok(forward_work(descriptor, props)?.candidate())
 }
 
 /// The kernels of the gradient.
-pub(crate) struct WgpuBackward;
-
-impl Kernel<SoftmaxBackwardDescriptor> for WgpuBackward {
-    fn name(&self) -> &'static str {
-        "softmax_backward_wgsl"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d SoftmaxBackwardDescriptor,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        Ok(backward_work(descriptor, Props::of(props)?)?.candidate())
-    }
+pub(super) fn backward<'d>(descriptor: &'d SoftmaxBackwardDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
+    Ok(backward_work(descriptor, props)?.candidate())
 }
 
 #[repr(C)]
@@ -127,8 +90,8 @@ struct Pass {
     file: &'static str,
     rows: Entries,
     channels: Entries,
-    inputs: &'static [&'static str],
-    output: &'static str,
+    inputs: &'static [usize],
+    output: usize,
     tables: Tables,
 }
 
@@ -148,8 +111,8 @@ const FORWARD: Pass = Pass {
         split_parts: "softmax_channels_split_parts",
         split_apply: "softmax_channels_split_apply",
     },
-    inputs: &["x"],
-    output: "y",
+    inputs: &[super::forward::X],
+    output: super::forward::Y,
     tables: spread::FORWARD,
 };
 
@@ -169,8 +132,8 @@ const BACKWARD: Pass = Pass {
         split_parts: "softmax_backward_channels_split_parts",
         split_apply: "softmax_backward_channels_split_apply",
     },
-    inputs: &["y", "dy"],
-    output: "dx",
+    inputs: &[super::backward::Y, super::backward::DY],
+    output: super::backward::DX,
     tables: spread::BACKWARD,
 };
 
@@ -227,7 +190,7 @@ fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work<Li
     // With a scale of 0, infinite elements leave no result either.
     let is_zero = scale.high == 0.0 && scale.rest == 0.0;
     let largest_trace = if is_zero { f32::MAX.to_bits() } else { f32::INFINITY.to_bits() };
-    work(&FORWARD, descriptor.slots(), fields.axis, &flags, props, |view, spread, groups_x| {
+    work(&FORWARD, &descriptor.0.slots, fields.axis, &flags, props, |view, spread, groups_x| {
         let [x, y] = [0, 1].map(|tensor| view.strides(tensor));
         let params = ForwardParams {
             rows: word(view.rows),
@@ -258,7 +221,7 @@ fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work<Li
 fn backward_work(descriptor: &SoftmaxBackwardDescriptor, props: &Props) -> Result<Work<Lines>, Reason> {
     let fields = &descriptor.0.fields;
     let flags = vec![("LOG", fields.log)];
-    work(&BACKWARD, descriptor.slots(), fields.axis, &flags, props, |view, spread, groups_x| {
+    work(&BACKWARD, &descriptor.0.slots, fields.axis, &flags, props, |view, spread, groups_x| {
         let [y, dy, dx] = [0, 1, 2].map(|tensor| view.strides(tensor));
         let params = BackwardParams {
             rows: word(view.rows),
@@ -295,7 +258,7 @@ struct Lines {
 /// The dispatches over the lines of `slots`, of which the last is the output.
 fn work(
     pass: &Pass,
-    slots: &[Slot],
+    slots: &Slots,
     axis: usize,
     flags: &[(&'static str, bool)],
     props: &Props,
@@ -323,14 +286,14 @@ fn work(
     let params = params(&view, &spread, grid[0]);
 
     let operands = Binder { slots };
-    let is_other = |name: &str| slots.iter().any(|slot| slot.name == name && slot.desc.dtype() != dtype);
-    let input = |name| {
+    let is_other = |operand: usize| slots.at(operand).is_some_and(|slot| slot.desc.dtype() != dtype);
+    let input = |operand| {
         let accessors = match view.is_half() {
-            _ if is_other(name) => ["widened_pairs_in", "widened_halves_in"],
+            _ if is_other(operand) => ["widened_pairs_in", "widened_halves_in"],
             true => ["chunks_in", "halves_in"],
             false => ["chunks_in", "words_in"],
         };
-        operands.operand(name, accessors, "absent_in")
+        operands.operand(operand, accessors, "absent_in")
     };
     let output = match view.is_half() {
         _ if is_other(pass.output) => ["narrowed_pairs_out", "narrowed_halves_out"],
@@ -353,10 +316,10 @@ fn work(
             pass.file,
             entries.file,
         ]);
-        let mut bindings: Vec<Binding> = pass.inputs.iter().map(|name| input(name)).collect();
+        let mut bindings: Vec<Binding> = pass.inputs.iter().map(|&operand| input(operand)).collect();
         bindings.push(match has_output {
             true => operands.operand(pass.output, output, "absent_out"),
-            false => Binding::absent(pass.output, "absent_out"),
+            false => operands.absent(pass.output, "absent_out"),
         });
         bindings.push(match workspace_bytes {
             0 => Binding::absent("parts", "absent_partials"),

@@ -8,20 +8,17 @@ use super::{
     Backward, BackwardFields, ChannelGeometry, ChannelNorm, ChannelOrder, ChannelShape, Forward, ForwardFields, Valid,
 };
 use crate::backend::cuda::{self, Props, c_activation, c_dtype};
-use crate::backend::{Backend, Device, DeviceProps, Located};
+use crate::backend::{Device, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{halves, word};
 use crate::ops::activation::Activation;
-use crate::options::{PlanOptions, WorkspaceReq};
-use crate::plan::{Ask, BuildError, Built, Candidate, Kernel, KernelName};
+use crate::options::WorkspaceReq;
+use crate::plan::{BuildError, Built, Candidate};
 use crate::slots::Slots;
 
 mod channels_last;
 mod contiguous;
-
-/// Operands with an element for each of x.
-const TENSORS: [&str; 6] = ["x", "residual", "y", "dy", "dx", "dresidual"];
 
 /// What a choice depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,34 +153,16 @@ impl Tuned {
 }
 
 /// The forward kernels.
-pub(crate) struct Cuda;
-
-impl<D: Forward> Kernel<D> for Cuda {
-    fn name(&self) -> &'static str {
-        KernelName::<D>::CUDA
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cuda
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        let norm = descriptor.valid();
-        let geometry = forward_geometry(norm)?;
-        let problem = forward_problem(norm, &geometry, Props::of(props)?);
-        let tuned = match geometry.order {
-            ChannelOrder::Contiguous => contiguous::forward(&problem)?,
-            ChannelOrder::ChannelsLast => channels_last::forward(&problem, geometry.is_merged())?,
-        };
-        let types = c_dtypes(norm.fields.x.dtype(), norm.fields.weight, norm.fields.bias)?;
-        Ok(tuned.candidate(move |device| build_forward(norm, &geometry, tuned, types, device)))
-    }
+pub(super) fn forward<'d, D: Forward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
+    let norm = descriptor.valid();
+    let geometry = forward_geometry(norm)?;
+    let problem = forward_problem(norm, &geometry, props);
+    let tuned = match geometry.order {
+        ChannelOrder::Contiguous => contiguous::forward(&problem)?,
+        ChannelOrder::ChannelsLast => channels_last::forward(&problem, geometry.is_merged())?,
+    };
+    let types = c_dtypes(norm.fields.x.dtype(), norm.fields.weight, norm.fields.bias)?;
+    Ok(tuned.candidate(move |device| build_forward(norm, &geometry, tuned, types, device)))
 }
 
 fn build_forward(
@@ -193,17 +172,18 @@ fn build_forward(
     (dtype, weight_dtype): (sys::bops_dtype, sys::bops_dtype),
     device: &Device,
 ) -> Result<Built, BuildError> {
+    use super::forward::{BIAS, MEAN, NUM_BATCHES, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
     let fields = &norm.fields;
     let shape = geometry.shape;
-    let strides = |name| c_strides(geometry, name);
+    let strides = |index| c_strides(geometry, index);
     let params = sys::bops_channel_norm_params {
         batch: shape.batch,
         channels: shape.channels,
         spatial: shape.spatial,
         groups: shape.groups,
-        x: strides("x"),
-        residual: strides("residual"),
-        y: strides("y"),
+        x: strides(X),
+        residual: strides(RESIDUAL),
+        y: strides(Y),
         eps: fields.eps.get(),
         momentum: fields.momentum.map_or(0.0, |momentum| momentum.get()),
         activation: c_activation(fields.activation),
@@ -225,20 +205,20 @@ fn build_forward(
             }
         }
     };
-    let at = norm.positions();
     let launch = if is_batch { sys::bops_batch_norm_launch } else { sys::bops_group_norm_launch };
     let run = move |located: &Located<'_>, stream| {
+        let address = |index: usize| located.operands[index].address() as *mut c_void;
         let operands = sys::bops_channel_norm_operands {
-            x: address(located, Some(at.x)),
-            residual: address(located, at.residual),
-            weight: address(located, at.weight),
-            bias: address(located, at.bias),
-            running_mean: address(located, at.running_mean),
-            running_var: address(located, at.running_var),
-            num_batches: address(located, at.num_batches),
-            y: address(located, Some(at.y)),
-            mean: address(located, at.mean),
-            rstd: address(located, at.rstd),
+            x: address(X),
+            residual: address(RESIDUAL),
+            weight: address(WEIGHT),
+            bias: address(BIAS),
+            running_mean: address(RUNNING_MEAN),
+            running_var: address(RUNNING_VAR),
+            num_batches: address(NUM_BATCHES),
+            y: address(Y),
+            mean: address(MEAN),
+            rstd: address(RSTD),
         };
         let workspace = located.workspace.address() as *mut c_void;
         // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
@@ -250,34 +230,16 @@ fn build_forward(
 }
 
 /// The kernels of the gradients.
-pub(crate) struct CudaBackward;
-
-impl<D: Backward> Kernel<D> for CudaBackward {
-    fn name(&self) -> &'static str {
-        KernelName::<D>::CUDA
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cuda
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        let norm = descriptor.valid();
-        let geometry = backward_geometry(norm)?;
-        let problem = backward_problem(norm, &geometry, Props::of(props)?);
-        let tuned = match geometry.order {
-            ChannelOrder::Contiguous => contiguous::backward(&problem)?,
-            ChannelOrder::ChannelsLast => channels_last::backward(&problem, geometry.is_merged())?,
-        };
-        let types = c_dtypes(norm.fields.x.dtype(), norm.fields.weight, norm.fields.bias)?;
-        Ok(tuned.candidate(move |device| build_backward(norm, &geometry, tuned, types, device)))
-    }
+pub(super) fn backward<'d, D: Backward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
+    let norm = descriptor.valid();
+    let geometry = backward_geometry(norm)?;
+    let problem = backward_problem(norm, &geometry, props);
+    let tuned = match geometry.order {
+        ChannelOrder::Contiguous => contiguous::backward(&problem)?,
+        ChannelOrder::ChannelsLast => channels_last::backward(&problem, geometry.is_merged())?,
+    };
+    let types = c_dtypes(norm.fields.x.dtype(), norm.fields.weight, norm.fields.bias)?;
+    Ok(tuned.candidate(move |device| build_backward(norm, &geometry, tuned, types, device)))
 }
 
 fn build_backward(
@@ -287,20 +249,23 @@ fn build_backward(
     (dtype, weight_dtype): (sys::bops_dtype, sys::bops_dtype),
     device: &Device,
 ) -> Result<Built, BuildError> {
+    use super::backward::{
+        BIAS, DBIAS, DRESIDUAL, DWEIGHT, DX, DY, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y,
+    };
     let fields = &norm.fields;
     let shape = geometry.shape;
-    let strides = |name| c_strides(geometry, name);
+    let strides = |index| c_strides(geometry, index);
     let params = sys::bops_channel_norm_backward_params {
         batch: shape.batch,
         channels: shape.channels,
         spatial: shape.spatial,
         groups: shape.groups,
-        dy: strides("dy"),
-        x: strides("x"),
-        residual: strides("residual"),
-        y: strides("y"),
-        dx: strides("dx"),
-        dresidual: strides("dresidual"),
+        dy: strides(DY),
+        x: strides(X),
+        residual: strides(RESIDUAL),
+        y: strides(Y),
+        dx: strides(DX),
+        dresidual: strides(DRESIDUAL),
         eps: fields.eps.map_or(0.0, |eps| eps.get()),
         activation: c_activation(fields.activation),
         uses_running: u32::from(fields.inference),
@@ -320,24 +285,24 @@ fn build_backward(
             }
         }
     };
-    let at = norm.positions();
     let launch = if is_batch { sys::bops_batch_norm_backward_launch } else { sys::bops_group_norm_backward_launch };
     let run = move |located: &Located<'_>, stream| {
+        let address = |index: usize| located.operands[index].address() as *mut c_void;
         let operands = sys::bops_channel_norm_backward_operands {
-            dy: address(located, Some(at.dy)),
-            x: address(located, Some(at.x)),
-            residual: address(located, at.residual),
-            y: address(located, at.y),
-            weight: address(located, at.weight),
-            bias: address(located, at.bias),
-            mean: address(located, at.mean),
-            rstd: address(located, at.rstd),
-            running_mean: address(located, at.running_mean),
-            running_var: address(located, at.running_var),
-            dx: address(located, at.dx),
-            dresidual: address(located, at.dresidual),
-            dweight: address(located, at.dweight),
-            dbias: address(located, at.dbias),
+            dy: address(DY),
+            x: address(X),
+            residual: address(RESIDUAL),
+            y: address(Y),
+            weight: address(WEIGHT),
+            bias: address(BIAS),
+            mean: address(MEAN),
+            rstd: address(RSTD),
+            running_mean: address(RUNNING_MEAN),
+            running_var: address(RUNNING_VAR),
+            dx: address(DX),
+            dresidual: address(DRESIDUAL),
+            dweight: address(DWEIGHT),
+            dbias: address(DBIAS),
         };
         let workspace = located.workspace.address() as *mut c_void;
         // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
@@ -349,26 +314,16 @@ fn build_backward(
     cuda::build(device, call, has_work, key(&tuned, &shape, &kinds), prepare, run)
 }
 
-/// Where an operand lies; null where it is not declared.
-fn address(located: &Located<'_>, position: Option<usize>) -> *mut c_void {
-    position.map_or(std::ptr::null_mut(), |position| located.operands[position].address() as *mut c_void)
-}
-
 fn forward_geometry(norm: &Valid<ForwardFields>) -> Result<ChannelGeometry, Reason> {
-    dense(&norm.slots, &["weight", "bias", "mean", "rstd", "running_mean", "running_var"])?;
+    use super::forward::{BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT};
+    norm.slots.check_dense(&[WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR])?;
     norm.geometry()
 }
 
 fn backward_geometry(norm: &Valid<BackwardFields>) -> Result<ChannelGeometry, Reason> {
-    dense(&norm.slots, &["weight", "bias", "mean", "rstd", "running_mean", "running_var", "dweight", "dbias"])?;
+    use super::backward::{BIAS, DBIAS, DWEIGHT, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT};
+    norm.slots.check_dense(&[WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, DWEIGHT, DBIAS])?;
     norm.geometry()
-}
-
-fn dense(slots: &Slots, names: &[&str]) -> Result<(), Reason> {
-    match names.iter().filter_map(|name| slots.named(name)).find(|slot| !slot.desc.is_contiguous()) {
-        Some(slot) => Err(format!("{} is not dense: strides {:?}", slot.name, slot.desc.strides()).into()),
-        None => Ok(()),
-    }
 }
 
 fn forward_problem(norm: &Valid<ForwardFields>, geometry: &ChannelGeometry, props: &Props) -> Problem {
@@ -388,7 +343,7 @@ fn forward_problem(norm: &Valid<ForwardFields>, geometry: &ChannelGeometry, prop
 
 fn backward_problem(norm: &Valid<BackwardFields>, geometry: &ChannelGeometry, props: &Props) -> Problem {
     let fields = &norm.fields;
-    let has_extra = norm.slots.named("residual").or(norm.slots.named("y")).is_some();
+    let has_extra = norm.slots.all_at(&[super::backward::RESIDUAL, super::backward::Y]).next().is_some();
     Problem {
         inference: fields.inference,
         activation: fields.activation,
@@ -404,8 +359,7 @@ fn backward_problem(norm: &Valid<BackwardFields>, geometry: &ChannelGeometry, pr
 fn sample_vector_bytes(geometry: &ChannelGeometry, slots: &Slots, element_bytes: u64) -> u32 {
     let shape = &geometry.shape;
     let mut common = 16 | shape.channels.wrapping_mul(shape.spatial).wrapping_mul(element_bytes);
-    for slot in TENSORS.iter().filter_map(|name| slots.named(name)) {
-        let strides = geometry.strides(slot.name);
+    for (slot, strides) in slots.iter().filter_map(|slot| Some((slot, geometry.declared_strides(slot.index)?))) {
         if shape.channels > 1 && strides.channel != shape.spatial {
             return 0;
         }
@@ -455,7 +409,7 @@ fn c_dtypes(
     Ok((c_dtype(x)?, c_dtype(weight.or(bias).unwrap_or(x))?))
 }
 
-fn c_strides(geometry: &ChannelGeometry, name: &str) -> sys::bops_channel_strides {
-    let strides = geometry.strides(name);
+fn c_strides(geometry: &ChannelGeometry, index: usize) -> sys::bops_channel_strides {
+    let strides = geometry.strides(index);
     sys::bops_channel_strides { batch: strides.batch, channel: strides.channel, spatial: strides.spatial }
 }

@@ -2,6 +2,9 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::super::backward::{
+    BIAS, DBIAS, DRESIDUAL, DWEIGHT, DX, DY, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y,
+};
 use super::super::{BackwardFields, Valid};
 use super::team::{
     FEW_CHANNEL_PARTS, Form, GaplessTile, MULTIPROCESSORS, Mergers, SUM_LANES, Spread, Tile, merge_team,
@@ -78,33 +81,33 @@ impl Backward<'_> {
         let only = |condition: bool, binding: Binding, absent| {
             if condition { binding } else { Binding::absent(binding.name, absent) }
         };
-        let statistics = |name| {
-            let binding = operands.other(name, "statistics_in", "absent_statistics");
+        let statistics = |operand| {
+            let binding = operands.other(operand, "statistics_in", "absent_statistics");
             only(uses.statistics, binding, "absent_statistics")
         };
-        let running = |name| {
-            let binding = operands.other(name, "elements_f32_in", "absent_elements");
+        let running = |operand| {
+            let binding = operands.other(operand, "elements_f32_in", "absent_elements");
             only(uses.statistics, binding, "absent_elements")
         };
         let quads =
             |quads: Quads, accessor: Option<&'static str>| accessor.map_or(quads.absent(), |a| quads.binding(a));
         // Whichever the activation's gradient takes.
-        let saved = Binding { name: "saved", ..operands.input(if fields.from_y { "y" } else { "residual" }) };
+        let saved = Binding { name: "saved", ..operands.input(if fields.from_y { Y } else { RESIDUAL }) };
         let recomputes = uses.inputs && fields.recomputes();
         vec![
-            only(uses.inputs, operands.input("dy"), "absent_in"),
-            only(uses.inputs, operands.input("x"), "absent_in"),
+            only(uses.inputs, operands.input(DY), "absent_in"),
+            only(uses.inputs, operands.input(X), "absent_in"),
             only(uses.inputs, saved, "absent_in"),
-            only(uses.weight || recomputes, operands.parameter("weight"), "absent_elements"),
-            only(recomputes, operands.parameter("bias"), "absent_elements"),
-            statistics("mean"),
-            statistics("rstd"),
-            running("running_mean"),
-            running("running_var"),
-            only(uses.outputs, operands.output("dx"), "absent_out"),
-            only(uses.outputs, operands.output("dresidual"), "absent_out"),
-            only(uses.parameters, operands.gradient("dweight"), "absent_elements"),
-            only(uses.parameters, operands.gradient("dbias"), "absent_elements"),
+            only(uses.weight || recomputes, operands.parameter(WEIGHT), "absent_elements"),
+            only(recomputes, operands.parameter(BIAS), "absent_elements"),
+            statistics(MEAN),
+            statistics(RSTD),
+            running(RUNNING_MEAN),
+            running(RUNNING_VAR),
+            only(uses.outputs, operands.output(DX), "absent_out"),
+            only(uses.outputs, operands.output(DRESIDUAL), "absent_out"),
+            only(uses.parameters, operands.gradient(DWEIGHT), "absent_elements"),
+            only(uses.parameters, operands.gradient(DBIAS), "absent_elements"),
             quads(self.sums, uses.sums),
             quads(self.means, uses.means),
         ]
@@ -358,9 +361,14 @@ fn wants_means(fields: &BackwardFields) -> bool {
 
 pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
     let fields = &norm.fields;
-    let dtype = check(&norm.slots, fields.x.dtype(), props)?;
-    let saved = if fields.from_y { "y" } else { "residual" };
-    let tensors = ["dy", "x", saved, "dx", "dresidual"];
+    let dtype = check(
+        &norm.slots,
+        &[WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, DWEIGHT, DBIAS],
+        fields.x.dtype(),
+        props,
+    )?;
+    let saved = if fields.from_y { Y } else { RESIDUAL };
+    let tensors = [DY, X, saved, DX, DRESIDUAL];
     let segments = Segments::new(&norm.geometry()?, dtype, &tensors);
     let elements = segments.group_elements();
     let first = Form::new(&segments, SUMS_COLUMNS, 2, props);
@@ -371,12 +379,12 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         channels: word(segments.channels),
         spatial: word(segments.spatial),
         groups: word(segments.groups),
-        dy: padded(segments.strides("dy")),
-        x: padded(segments.strides("x")),
-        residual: padded(segments.strides("residual")),
-        y: padded(segments.strides("y")),
-        dx: padded(segments.strides("dx")),
-        dresidual: segments.strides("dresidual"),
+        dy: padded(segments.strides(DY)),
+        x: padded(segments.strides(X)),
+        residual: padded(segments.strides(RESIDUAL)),
+        y: padded(segments.strides(Y)),
+        dx: padded(segments.strides(DX)),
+        dresidual: segments.strides(DRESIDUAL),
         eps: fields.eps.map_or(0.0, |eps| single(eps.get())),
         slices: 1,
         sum_slices: word(slices),

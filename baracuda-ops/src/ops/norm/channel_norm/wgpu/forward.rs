@@ -2,6 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 
+use super::super::forward::{BIAS, MEAN, NUM_BATCHES, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
 use super::super::{ChannelNorm, ChannelOrder, ForwardFields, Valid};
 use super::team::{Ahead, Form, GaplessTile, MULTIPROCESSORS, Mergers, Spread, Tile, merge_team, resident_team};
 use super::{Held, Operands, Quads, Segments, check};
@@ -85,28 +86,29 @@ impl Forward<'_> {
             if condition { binding } else { Binding::absent(binding.name, absent) }
         };
         // Channels last, a thread takes those of its chunk.
-        let parameter = |name| match self.segments.order {
-            ChannelOrder::Contiguous => only(uses.affine, operands.parameter(name), "absent_elements"),
-            ChannelOrder::ChannelsLast => only(uses.affine, operands.parameter_quads(name), "absent_quads"),
+        let parameter = |operand| match self.segments.order {
+            ChannelOrder::Contiguous => only(uses.affine, operands.parameter(operand), "absent_elements"),
+            ChannelOrder::ChannelsLast => only(uses.affine, operands.parameter_quads(operand), "absent_quads"),
         };
-        let elements = |name, accessor: Option<&'static str>| {
-            accessor.map_or(Binding::absent(name, "absent_elements"), |a| operands.other(name, a, "absent_elements"))
+        let elements = |operand, accessor: Option<&'static str>| {
+            let absent = operands.binder.absent(operand, "absent_elements");
+            accessor.map_or(absent, |a| operands.other(operand, a, "absent_elements"))
         };
-        let counter = uses.num_batches.map_or(Binding::absent("num_batches", "absent_counter"), |accessor| {
-            operands.other("num_batches", accessor, "absent_counter")
+        let counter = uses.num_batches.map_or(operands.binder.absent(NUM_BATCHES, "absent_counter"), |accessor| {
+            operands.other(NUM_BATCHES, accessor, "absent_counter")
         });
         let quads =
             |quads: Quads, accessor: Option<&'static str>| accessor.map_or(quads.absent(), |a| quads.binding(a));
         vec![
-            only(uses.x, operands.input("x"), "absent_in"),
-            only(uses.affine, operands.input("residual"), "absent_in"),
-            parameter("weight"),
-            parameter("bias"),
-            only(uses.y, operands.output("y"), "absent_out"),
-            only(uses.saved, operands.other("mean", "statistics_out", "absent_statistics"), "absent_statistics"),
-            only(uses.saved, operands.other("rstd", "statistics_out", "absent_statistics"), "absent_statistics"),
-            elements("running_mean", uses.running),
-            elements("running_var", uses.running),
+            only(uses.x, operands.input(X), "absent_in"),
+            only(uses.affine, operands.input(RESIDUAL), "absent_in"),
+            parameter(WEIGHT),
+            parameter(BIAS),
+            only(uses.y, operands.output(Y), "absent_out"),
+            only(uses.saved, operands.other(MEAN, "statistics_out", "absent_statistics"), "absent_statistics"),
+            only(uses.saved, operands.other(RSTD, "statistics_out", "absent_statistics"), "absent_statistics"),
+            elements(RUNNING_MEAN, uses.running),
+            elements(RUNNING_VAR, uses.running),
             counter,
             quads(self.moments, uses.moments),
             quads(self.statistics, uses.statistics),
@@ -400,8 +402,13 @@ impl Forward<'_> {
 
 pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
     let fields = &norm.fields;
-    let dtype = check(&norm.slots, fields.x.dtype(), props)?;
-    let segments = Segments::new(&norm.geometry()?, dtype, &["x", "residual", "y"]);
+    let dtype = check(
+        &norm.slots,
+        &[WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, NUM_BATCHES],
+        fields.x.dtype(),
+        props,
+    )?;
+    let segments = Segments::new(&norm.geometry()?, dtype, &[X, RESIDUAL, Y]);
     let elements = segments.group_elements();
     let has_running = fields.momentum.is_some() || fields.cumulative;
 
@@ -418,9 +425,9 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         channels: word(segments.channels),
         spatial: word(segments.spatial),
         groups: word(segments.groups),
-        x: padded(segments.strides("x")),
-        residual: padded(segments.strides("residual")),
-        y: segments.strides("y"),
+        x: padded(segments.strides(X)),
+        residual: padded(segments.strides(RESIDUAL)),
+        y: segments.strides(Y),
         // Groups without elements have mean 0 and rstd NaN.
         eps: if elements == 0 { f32::NAN } else { single(fields.eps.get()) },
         momentum: fields.momentum.map_or(0.0, |momentum| running_weight(momentum.get())),

@@ -8,61 +8,24 @@ mod variants;
 use super::{Backward, ChannelGeometry, ChannelNorm, ChannelOrder, Forward};
 use crate::backend::wgpu::team::Team;
 use crate::backend::wgpu::{Binder, Binding, Place, Props, ShaderType, check_reach, most_bytes};
-use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::stride;
-use crate::options::PlanOptions;
-use crate::plan::{Ask, Candidate, Kernel, KernelName, Slot};
+use crate::plan::{Candidate, Slot};
+use crate::slots::Slots;
 
 use backward::backward_work;
 use forward::forward_work;
 pub(in super::super) use variants::wgsl_variants;
 
 /// The forward kernels.
-pub(crate) struct Wgpu;
-
-impl<D: Forward> Kernel<D> for Wgpu {
-    fn name(&self) -> &'static str {
-        KernelName::<D>::WGSL
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        Ok(forward_work(descriptor.valid(), Props::of(props)?)?.candidate())
-    }
+pub(super) fn forward<'d, D: Forward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
+    Ok(forward_work(descriptor.valid(), props)?.candidate())
 }
 
 /// The kernels of the gradients.
-pub(crate) struct WgpuBackward;
-
-impl<D: Backward> Kernel<D> for WgpuBackward {
-    fn name(&self) -> &'static str {
-        KernelName::<D>::WGSL
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        Ok(backward_work(descriptor.valid(), Props::of(props)?)?.candidate())
-    }
+pub(super) fn backward<'d, D: Backward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
+    Ok(backward_work(descriptor.valid(), props)?.candidate())
 }
 
 /// Where groups lie between reading and writing.
@@ -102,7 +65,7 @@ struct Segments {
     group_segments: u64,
     group_count: u64,
     order: ChannelOrder,
-    strides: Vec<(&'static str, [u64; 3])>,
+    strides: Vec<(usize, [u64; 3])>,
     /// Elements of a chunk of 16 bytes, or of 8.
     elements: u64,
     /// Whether no chunk is cut and every run of chunks starts at one.
@@ -113,12 +76,12 @@ struct Segments {
 }
 
 impl Segments {
-    fn new(geometry: &ChannelGeometry, dtype: ShaderType, names: &[&'static str]) -> Self {
+    fn new(geometry: &ChannelGeometry, dtype: ShaderType, operands: &[usize]) -> Self {
         let shape = geometry.shape;
         let groups_are_channels = shape.groups == 0;
         let group_channels = if groups_are_channels { 1 } else { shape.channels / shape.groups };
-        let strides = |name| {
-            let strides = geometry.strides(name);
+        let strides = |index| {
+            let strides = geometry.strides(index);
             [strides.batch, strides.channel, strides.spatial]
         };
         let mut segments = Self {
@@ -131,7 +94,7 @@ impl Segments {
             group_segments: shape.group_segments(),
             group_count: shape.group_count(),
             order: geometry.order,
-            strides: names.iter().map(|name| (*name, strides(name))).collect(),
+            strides: operands.iter().map(|&index| (index, strides(index))).collect(),
             elements: if dtype.is_half() { 8 } else { 4 },
             can_chunk: false,
             is_gapless: false,
@@ -206,8 +169,8 @@ impl Segments {
     }
 
     /// Strides of a tensor as the shader reads them; `check_reach` says why they fit.
-    fn strides(&self, name: &str) -> [u32; 3] {
-        let found = self.strides.iter().find(|(known, _)| *known == name);
+    fn strides(&self, index: usize) -> [u32; 3] {
+        let found = self.strides.iter().find(|(known, _)| *known == index);
         found.map_or([0; 3], |(_, strides)| strides.map(stride))
     }
 
@@ -258,11 +221,9 @@ impl Segments {
 }
 
 /// Refuses what no kernel of the family serves. Returns the type of x.
-fn check(slots: &[Slot], dtype: DType, props: &Props) -> Result<ShaderType, Reason> {
-    const DENSE: [&str; 9] =
-        ["weight", "bias", "mean", "rstd", "running_mean", "running_var", "num_batches", "dweight", "dbias"];
+fn check(slots: &[Slot], dense: &[usize], dtype: DType, props: &Props) -> Result<ShaderType, Reason> {
     let shader_type = ShaderType::of(dtype)?;
-    check_reach(slots, &DENSE, props)?;
+    check_reach(slots, dense, props)?;
     Ok(shader_type)
 }
 
@@ -274,52 +235,52 @@ struct Operands<'s> {
 }
 
 impl<'s> Operands<'s> {
-    fn new(slots: &'s [Slot], segments: &Segments) -> Self {
+    fn new(slots: &'s Slots, segments: &Segments) -> Self {
         Self { binder: Binder { slots }, is_half: segments.is_half(), is_narrow: segments.is_narrow() }
     }
 
     /// Whether a parameter is of 16 bits. Its type is x's, or f32.
-    fn is_half(&self, name: &str) -> bool {
-        self.binder.slots.iter().any(|slot| slot.name == name && matches!(slot.desc.dtype(), DType::F16 | DType::BF16))
+    fn is_half(&self, index: usize) -> bool {
+        self.binder.slots.at(index).is_some_and(|slot| matches!(slot.desc.dtype(), DType::F16 | DType::BF16))
     }
 
     /// A tensor that is read in chunks.
-    fn input(&self, name: &'static str) -> Binding {
+    fn input(&self, index: usize) -> Binding {
         let chunked = if self.is_narrow { "pairs_in" } else { "chunks_in" };
-        self.binder.operand(name, [chunked, if self.is_half { "halves_in" } else { "words_in" }], "absent_in")
+        self.binder.operand(index, [chunked, if self.is_half { "halves_in" } else { "words_in" }], "absent_in")
     }
 
     /// A tensor that is written in chunks.
-    fn output(&self, name: &'static str) -> Binding {
+    fn output(&self, index: usize) -> Binding {
         let chunked = if self.is_narrow { "pairs_out" } else { "chunks_out" };
-        self.binder.operand(name, [chunked, if self.is_half { "halves_out" } else { "words_out" }], "absent_out")
+        self.binder.operand(index, [chunked, if self.is_half { "halves_out" } else { "words_out" }], "absent_out")
     }
 
     /// A parameter that is read by channel.
-    fn parameter(&self, name: &'static str) -> Binding {
-        let accessor = if self.is_half(name) { "elements_half_in" } else { "elements_f32_in" };
-        self.binder.operand(name, [accessor; 2], "absent_elements")
+    fn parameter(&self, index: usize) -> Binding {
+        let accessor = if self.is_half(index) { "elements_half_in" } else { "elements_f32_in" };
+        self.binder.operand(index, [accessor; 2], "absent_elements")
     }
 
     /// A parameter that is read by neighbouring channels.
-    fn parameter_quads(&self, name: &'static str) -> Binding {
-        let accessors = match (self.is_half(name), self.is_narrow) {
+    fn parameter_quads(&self, index: usize) -> Binding {
+        let accessors = match (self.is_half(index), self.is_narrow) {
             (false, _) => ["quads_f32_in", "values_f32_in"],
             (true, true) => ["quads_of_pairs_in", "values_half_in"],
             (true, false) => ["quads_half_in", "values_half_in"],
         };
-        self.binder.operand(name, accessors, "absent_quads")
+        self.binder.operand(index, accessors, "absent_quads")
     }
 
     /// A parameter's gradient.
-    fn gradient(&self, name: &'static str) -> Binding {
-        let accessor = if self.is_half(name) { "elements_half_out" } else { "elements_f32_out" };
-        self.binder.operand(name, [accessor; 2], "absent_elements")
+    fn gradient(&self, index: usize) -> Binding {
+        let accessor = if self.is_half(index) { "elements_half_out" } else { "elements_f32_out" };
+        self.binder.operand(index, [accessor; 2], "absent_elements")
     }
 
     /// Any operand with an accessor of its own.
-    fn other(&self, name: &'static str, accessor: &'static str, absent: &'static str) -> Binding {
-        self.binder.operand(name, [accessor; 2], absent)
+    fn other(&self, index: usize, accessor: &'static str, absent: &'static str) -> Binding {
+        self.binder.operand(index, [accessor; 2], absent)
     }
 }
 
@@ -361,6 +322,7 @@ impl Quads {
 
 #[cfg(test)]
 mod tests {
+    use super::super::forward::{RESIDUAL, X, Y};
     use super::super::{ForwardFields, Valid};
     use super::team::Tile;
     use super::*;
@@ -486,7 +448,7 @@ mod tests {
         let elements = |dims: &[u64], dtype| {
             let x = TensorDesc::channels_last(dtype, dims).unwrap();
             let dtype = ShaderType::of(dtype).unwrap();
-            let segments = Segments::new(&plain(ChannelNorm::Group, x).geometry().unwrap(), dtype, &["x", "y"]);
+            let segments = Segments::new(&plain(ChannelNorm::Group, x).geometry().unwrap(), dtype, &[X, Y]);
             let forward = Tile::best(&segments, |segments| Tile::new(segments, &props));
             let backward = Tile::best(&segments, |segments| Tile::of_gradients(segments, &props));
             [forward, backward].map(|found| found.map(|(segments, tile)| (segments.elements, tile.groups)))
@@ -547,7 +509,7 @@ mod tests {
 
     #[test]
     fn samples_are_joined_where_they_share_statistics_and_a_stride() {
-        let segments = |kind, x| Segments::new(&plain(kind, x).geometry().unwrap(), ShaderType::BF16, &["x", "y"]);
+        let segments = |kind, x| Segments::new(&plain(kind, x).geometry().unwrap(), ShaderType::BF16, &[X, Y]);
         let x = TensorDesc::channels_last(DType::BF16, &[4, 16, 6, 5]).unwrap();
         let joined = segments(ChannelNorm::Batch, x);
         assert_eq!((joined.batch, joined.spatial, joined.group_segments, joined.can_chunk), (1, 120, 1, true));
@@ -556,14 +518,14 @@ mod tests {
         let apart = segments(ChannelNorm::Batch, padded);
         assert_eq!((apart.batch, apart.spatial, apart.can_chunk), (4, 30, true));
         let flat = segments(ChannelNorm::Batch, dense(&[40, 16]));
-        assert_eq!((flat.batch, flat.spatial, flat.strides("x")[2]), (1, 40, 16));
+        assert_eq!((flat.batch, flat.spatial, flat.strides(X)[2]), (1, 40, 16));
         assert!(!segments(ChannelNorm::Batch, dense(&[2, 4, 7, 7])).can_chunk);
     }
 
     #[test]
     fn chunks_span_channels_where_only_samples_have_whole_ones() {
         let is_gapless = |x| {
-            let names = ["x", "residual", "y"];
+            let names = [X, RESIDUAL, Y];
             Segments::new(&plain(ChannelNorm::Batch, x).geometry().unwrap(), ShaderType::BF16, &names).is_gapless
         };
         assert!(is_gapless(dense(&[2, 16, 7, 7])));

@@ -10,13 +10,13 @@ use choice::{Problem, Tuned};
 
 use super::{Backward, BackwardFields, Forward, ForwardFields, RowNorm, Valid, backward, forward};
 use crate::backend::cuda::{self, Props, c_dtype};
-use crate::backend::{Backend, Device, DeviceProps, Located};
+use crate::backend::{Device, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{halves, word};
 use crate::ops::rows::RowGeometry;
-use crate::options::{PlanOptions, WorkspaceReq};
-use crate::plan::{Ask, BuildError, Built, Candidate, Kernel, KernelName};
+use crate::options::WorkspaceReq;
+use crate::plan::{BuildError, Built, Candidate, Slot};
 use crate::slots::Slots;
 use crate::tensor::TensorDesc;
 
@@ -49,32 +49,15 @@ type Start<P, O> = unsafe extern "C" fn(
 ) -> sys::bops_status;
 
 /// The forward kernels.
-pub(crate) struct Cuda;
-
-impl<D: Forward> Kernel<D> for Cuda {
-    fn name(&self) -> &'static str {
-        KernelName::<D>::CUDA
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cuda
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        let norm = descriptor.valid();
-        let geometry = forward_geometry(norm)?;
-        let weight = norm.fields.weight.or(norm.fields.bias);
-        let types = c_dtypes(&norm.fields.x, weight)?;
-        let problem = problem(norm.op.kind, &geometry, &norm.slots, &norm.fields.x, weight, Props::of(props)?);
-        let tuned = choice::forward(&problem)?;
-        Ok(candidate(tuned, move |device| build_forward(norm, geometry, tuned, types, device)))
-    }
+pub(super) fn forward<'d, D: Forward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
+    let norm = descriptor.valid();
+    let geometry = forward_geometry(norm)?;
+    let weight = norm.fields.weight.or(norm.fields.bias);
+    let types = c_dtypes(&norm.fields.x, weight)?;
+    let parameters = norm.slots.all_at(&[forward::WEIGHT, forward::BIAS]);
+    let problem = problem(norm.op.kind, &geometry, parameters, &norm.fields.x, weight, props);
+    let tuned = choice::forward(&Problem { has_residual: norm.fields.residual, ..problem })?;
+    Ok(candidate(tuned, move |device| build_forward(norm, geometry, tuned, types, device)))
 }
 
 fn build_forward(
@@ -126,32 +109,19 @@ fn build_forward(
 }
 
 /// The kernels of the gradients.
-pub(crate) struct CudaBackward;
-
-impl<D: Backward> Kernel<D> for CudaBackward {
-    fn name(&self) -> &'static str {
-        KernelName::<D>::CUDA
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cuda
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        let norm = descriptor.valid();
-        let geometry = backward_geometry(norm)?;
-        let weight = norm.fields.weight.or(norm.fields.dbias);
-        let types = c_dtypes(&norm.fields.x, weight)?;
-        let problem = problem(norm.op.kind, &geometry, &norm.slots, &norm.fields.x, weight, Props::of(props)?);
-        let tuned = choice::backward(&problem)?;
-        Ok(candidate(tuned, move |device| build_backward(norm, geometry, tuned, types, device)))
-    }
+pub(super) fn backward<'d, D: Backward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
+    let norm = descriptor.valid();
+    let geometry = backward_geometry(norm)?;
+    let weight = norm.fields.weight.or(norm.fields.dbias);
+    let types = c_dtypes(&norm.fields.x, weight)?;
+    let parameters = norm.slots.all_at(&[backward::WEIGHT, backward::DWEIGHT, backward::DBIAS]);
+    let problem = Problem {
+        has_residual: norm.fields.dh,
+        has_parameter_gradients: norm.fields.dweight || norm.fields.dbias.is_some(),
+        ..problem(norm.op.kind, &geometry, parameters, &norm.fields.x, weight, props)
+    };
+    let tuned = choice::backward(&problem)?;
+    Ok(candidate(tuned, move |device| build_backward(norm, geometry, tuned, types, device)))
 }
 
 fn build_backward(
@@ -208,40 +178,33 @@ fn build_backward(
     cuda::build(device, call, has_work, key(&tuned, geometry.cols, [dtype, weight_dtype, has_dh]), prepare, run)
 }
 
-/// The layouts of named operands; an absent one takes that of the first, which addresses nothing.
-fn layouts<'s>(slots: &'s Slots, names: [&str; 4], x: &'s TensorDesc) -> [&'s TensorDesc; 4] {
-    names.map(|name| slots.named(name).map_or(x, |slot| &slot.desc))
+/// The layouts of operands; an absent one takes that of the first, which addresses nothing.
+fn layouts<'s>(slots: &'s Slots, operands: [usize; 4], x: &'s TensorDesc) -> [&'s TensorDesc; 4] {
+    operands.map(|operand| slots.at(operand).map_or(x, |slot| &slot.desc))
 }
 
 fn forward_geometry(norm: &Valid<ForwardFields>) -> Result<RowGeometry, Reason> {
-    dense(&norm.slots, &["weight", "bias", "mean", "rstd"])?;
-    let tensors = layouts(&norm.slots, ["x", "residual", "y", "h"], &norm.fields.x);
+    use forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
+    norm.slots.check_dense(&[WEIGHT, BIAS, MEAN, RSTD])?;
+    let tensors = layouts(&norm.slots, [X, RESIDUAL, Y, H], &norm.fields.x);
     RowGeometry::new(&tensors, norm.fields.normalized_dims)
 }
 
 fn backward_geometry(norm: &Valid<BackwardFields>) -> Result<RowGeometry, Reason> {
-    dense(&norm.slots, &["weight", "mean", "rstd", "dweight", "dbias"])?;
-    let tensors = layouts(&norm.slots, ["dy", "x", "dh", "dx"], &norm.fields.x);
+    use backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
+    norm.slots.check_dense(&[WEIGHT, MEAN, RSTD, DWEIGHT, DBIAS])?;
+    let tensors = layouts(&norm.slots, [DY, X, DH, DX], &norm.fields.x);
     RowGeometry::new(&tensors, norm.fields.normalized_dims)
 }
 
-fn dense(slots: &Slots, names: &[&str]) -> Result<(), Reason> {
-    match names.iter().filter_map(|name| slots.named(name)).find(|slot| !slot.desc.is_contiguous()) {
-        Some(slot) => Err(format!("{} is not dense: strides {:?}", slot.name, slot.desc.strides()).into()),
-        None => Ok(()),
-    }
-}
-
-fn problem(
+fn problem<'s>(
     kind: RowNorm,
     geometry: &RowGeometry,
-    slots: &Slots,
+    parameters: impl Iterator<Item = &'s Slot>,
     x: &TensorDesc,
     parameter: Option<DType>,
     props: &Props,
 ) -> Problem {
-    let has = |name| slots.named(name).is_some();
-    let parameters = ["weight", "bias", "dweight", "dbias"].iter().filter_map(|name| slots.named(name));
     let parameter_align = parameters.map(|slot| slot.desc.align_bytes().min(16)).min().unwrap_or(16);
     Problem {
         rows: geometry.rows,
@@ -253,8 +216,8 @@ fn problem(
         parameter_align_bytes: word(parameter_align),
         has_one_stride: has_one_stride(geometry),
         is_centered: kind == RowNorm::Layer,
-        has_residual: has("residual") || has("dh"),
-        has_parameter_gradients: has("dweight") || has("dbias"),
+        has_residual: false,
+        has_parameter_gradients: false,
         capability: props.capability,
         multiprocessors: props.multiprocessors,
         shared_bytes: props.shared_bytes,

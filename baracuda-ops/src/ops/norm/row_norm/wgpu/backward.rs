@@ -2,7 +2,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::super::{BackwardFields, RowNorm, Valid, backward};
+use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
+use super::super::{BackwardFields, RowNorm, Valid};
 use super::{Rows, parameter};
 use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, Team};
 use crate::backend::wgpu::{
@@ -176,9 +177,9 @@ pub(super) struct Shared {
 
 pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work<Shared>, Reason> {
     let fields = &norm.fields;
-    let slots: &[Slot] = &norm.slots;
-    check_reach(slots, &["weight", "mean", "rstd", "dweight", "dbias"], props)?;
-    let of_rows = [backward::DY, backward::X, backward::DH, backward::DX];
+    let slots = &norm.slots;
+    check_reach(slots, &[WEIGHT, MEAN, RSTD, DWEIGHT, DBIAS], props)?;
+    let of_rows = [DY, X, DH, DX];
     let tensors: Vec<&Slot> = slots.iter().filter(|slot| of_rows.contains(&slot.index)).collect();
     let descs: Vec<&TensorDesc> = tensors.iter().map(|slot| &slot.desc).collect();
     let rows = Rows::new(&fields.x, &descs, fields.normalized_dims)?;
@@ -218,10 +219,10 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         rows: word(row_count),
         cols: word(cols),
         extents: rows.geometry.extents.map(word),
-        dy: padded(strides(backward::DY)),
-        x: padded(strides(backward::X)),
-        dh: padded(strides(backward::DH)),
-        dx: strides(backward::DX),
+        dy: padded(strides(DY)),
+        x: padded(strides(X)),
+        dh: padded(strides(DH)),
+        dx: strides(DX),
         weight_offset: single(fields.weight_offset.get()),
         reciprocal_cols: if cols == 0 { 0.0 } else { single(1.0 / cols as f64) },
         rounds: word(partition.rounds),
@@ -244,9 +245,9 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     }
 
     let operands = Binder { slots };
-    let input = |name| operands.operand(name, rows.input(), "absent_in");
-    let weight = operands.operand("weight", parameter(fields.weight.unwrap_or(DType::F32))?, "absent_quads");
-    let statistics = |name| operands.operand(name, ["statistics_in"; 2], "absent_statistics");
+    let input = |operand| operands.operand(operand, rows.input(), "absent_in");
+    let weight = operands.operand(WEIGHT, parameter(fields.weight.unwrap_or(DType::F32))?, "absent_quads");
+    let statistics = |operand| operands.operand(operand, ["statistics_in"; 2], "absent_statistics");
     let workspace = |accessor| match workspace_bytes {
         0 => Binding::absent("work", "absent_partials"),
         bytes => Binding { name: "work", place: Some(Place::Workspace { offset: 0, bytes }), accessors: [accessor; 2] },
@@ -280,9 +281,9 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         flags.extend(keep.flags(has_next));
         flags
     };
-    let [mean, rstd] = ["mean", "rstd"].map(statistics);
-    let read = [input("dy"), input("x"), weight, mean, rstd];
-    let (dh, dx) = (input("dh"), operands.operand("dx", rows.output(), "absent_out"));
+    let [mean, rstd] = [MEAN, RSTD].map(statistics);
+    let read = [input(DY), input(X), weight, mean, rstd];
+    let (dh, dx) = (input(DH), operands.operand(DX, rows.output(), "absent_out"));
     let memory = u64::from(team.workgroup) * 8 * (rows.elements / 4) + team.reduce_bytes();
     let is_few = row_count * rows.chunks <= FEW_CHUNKS
         && memory <= WORKGROUP_BYTES
@@ -291,13 +292,13 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         let row_groups = row_count.div_ceil(team.rows());
         let parameter_groups = rows.chunks.div_ceil(FEW_COLUMNS.into()) * gradients;
         let grid = groups(row_groups + parameter_groups, props)?;
-        let gradient = |name| {
-            let dtype = slots.iter().find(|slot| slot.name == name).map_or(DType::F32, |slot| slot.desc.dtype());
+        let gradient = |operand| {
+            let dtype = slots.at(operand).map_or(DType::F32, |slot| slot.desc.dtype());
             let accessors = if dtype == DType::F32 && rows.is_half() { ["words_out"; 2] } else { rows.output() };
-            operands.operand(name, accessors, "absent_out")
+            operands.operand(operand, accessors, "absent_out")
         };
         let work_absent = Binding::absent("work", "absent_partials");
-        let rest = [dh, dx, work_absent, gradient("dweight"), gradient("dbias")];
+        let rest = [dh, dx, work_absent, gradient(DWEIGHT), gradient(DBIAS)];
         let bindings = [&read[..], &rest].concat();
         let is_wide = fields.weight.filter(|_| fields.dweight).or(fields.dbias) == Some(DType::F32) && rows.is_half();
         let mut flags = flags(team.keep, false, true, false, false);
@@ -321,7 +322,7 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     if row_count > 0 {
         if has_sums {
             let params = BackwardParams { groups_x: sums_grid[0], ..params };
-            let absent = [Binding::absent("dh", "absent_in"), Binding::absent("dx", "absent_out")];
+            let absent = [operands.absent(DH, "absent_in"), operands.absent(DX, "absent_out")];
             let bindings = [&read[..], &absent, &[workspace("partials_out")]].concat();
             let flags = flags(sum_team.keep, has_next, true, false, false);
             let file = Some("norm/row_norm_backward_split_sums");
@@ -373,8 +374,8 @@ fn parameters_step(
         constants: vec![("WORKGROUP", workgroup), ("COLUMNS", columns)],
         flags: Vec::new(),
         bindings: vec![
-            operands.operand("dweight", accessors, "absent_out"),
-            operands.operand("dbias", accessors, "absent_out"),
+            operands.operand(DWEIGHT, accessors, "absent_out"),
+            operands.operand(DBIAS, accessors, "absent_out"),
             workspace,
         ],
         can_chunk: u64::from(rows.cols).is_multiple_of(16 / dtype.size_bytes()),

@@ -2,7 +2,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::super::{ForwardFields, RowNorm, Valid, forward};
+use super::super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
+use super::super::{ForwardFields, RowNorm, Valid};
 use super::{Rows, parameter};
 use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, Team};
 use crate::backend::wgpu::{
@@ -83,9 +84,9 @@ pub(super) struct Held {
 
 pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
     let fields = &norm.fields;
-    let slots: &[Slot] = &norm.slots;
-    check_reach(slots, &["weight", "bias", "mean", "rstd"], props)?;
-    let of_rows = [forward::X, forward::RESIDUAL, forward::Y, forward::H];
+    let slots = &norm.slots;
+    check_reach(slots, &[WEIGHT, BIAS, MEAN, RSTD], props)?;
+    let of_rows = [X, RESIDUAL, Y, H];
     let tensors: Vec<&Slot> = slots.iter().filter(|slot| of_rows.contains(&slot.index)).collect();
     let descs: Vec<&TensorDesc> = tensors.iter().map(|slot| &slot.desc).collect();
     let rows = Rows::new(&fields.x, &descs, fields.normalized_dims)?;
@@ -107,10 +108,10 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         rows: word(row_count),
         cols: word(cols),
         extents: rows.geometry.extents.map(word),
-        x: padded(strides(forward::X)),
-        residual: padded(strides(forward::RESIDUAL)),
-        y: padded(strides(forward::Y)),
-        h: strides(forward::H),
+        x: padded(strides(X)),
+        residual: padded(strides(RESIDUAL)),
+        y: padded(strides(Y)),
+        h: strides(H),
         // Rows without columns have mean 0 and rstd NaN.
         eps: if cols == 0 { f32::NAN } else { single(fields.eps.get()) },
         weight_offset: single(fields.weight_offset.get()),
@@ -128,13 +129,13 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     }
 
     let operands = Binder { slots };
-    let input = |name| operands.operand(name, rows.input(), "absent_in");
-    let output = |name| operands.operand(name, rows.output(), "absent_out");
-    let weight = operands.operand("weight", parameter(fields.weight.unwrap_or(DType::F32))?, "absent_quads");
-    let bias = operands.operand("bias", parameter(fields.bias.unwrap_or(DType::F32))?, "absent_quads");
-    let statistics = |name| operands.operand(name, ["statistics_out"; 2], "absent_statistics");
-    let absent_weights = ["weight", "bias"].map(|name| Binding::absent(name, "absent_quads"));
-    let absent_statistics = ["mean", "rstd"].map(|name| Binding::absent(name, "absent_statistics"));
+    let input = |operand| operands.operand(operand, rows.input(), "absent_in");
+    let output = |operand| operands.operand(operand, rows.output(), "absent_out");
+    let weight = operands.operand(WEIGHT, parameter(fields.weight.unwrap_or(DType::F32))?, "absent_quads");
+    let bias = operands.operand(BIAS, parameter(fields.bias.unwrap_or(DType::F32))?, "absent_quads");
+    let statistics = |operand| operands.operand(operand, ["statistics_out"; 2], "absent_statistics");
+    let absent_weights = [WEIGHT, BIAS].map(|operand| operands.absent(operand, "absent_quads"));
+    let absent_statistics = [MEAN, RSTD].map(|operand| operands.absent(operand, "absent_statistics"));
     let step = |entry, file: Option<&'static str>, keep: Keep, params: ForwardParams, bindings| {
         let mut files = rows.prelude();
         let kind = if norm.op.kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
@@ -160,9 +161,9 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
             ..StepBuilder::default()
         }
     };
-    let [mean, rstd] = ["mean", "rstd"].map(statistics);
+    let [mean, rstd] = [MEAN, RSTD].map(statistics);
     if resident.is_some() {
-        let bindings = vec![input("x"), input("residual"), weight, bias, output("y"), output("h"), mean, rstd];
+        let bindings = vec![input(X), input(RESIDUAL), weight, bias, output(Y), output(H), mean, rstd];
         work.steps.push(step("row_norm_resident", None, team.keep, params, bindings));
     } else {
         let bytes = row_count * slices * 16;
@@ -173,22 +174,22 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
             place: Some(Place::Workspace { offset: 0, bytes }),
             accessors: [accessor; 2],
         };
-        let mut bindings = vec![input("x"), input("residual"), output("h"), moments("partials_out")];
-        bindings.push(Binding::absent("y", "absent_out"));
+        let mut bindings = vec![input(X), input(RESIDUAL), output(H), moments("partials_out")];
+        bindings.push(operands.absent(Y, "absent_out"));
         bindings.extend(absent_weights);
         bindings.extend(absent_statistics);
         let file = Some("norm/row_norm_split_moments");
         work.steps.push(step("row_norm_split_moments", file, team.keep, params, bindings));
         // The sum with the residual is what the second dispatch normalises, and it lies in h.
-        let mut normalized = input("x");
+        let mut normalized = input(X);
         let mut params = params;
         if fields.residual {
-            normalized = Binding { name: "x", ..input("h") };
+            normalized = Binding { name: "x", ..input(H) };
             params.x = padded(params.h);
         }
-        let mut bindings = vec![normalized, weight, bias, output("y"), mean, rstd, moments("partials_in")];
-        bindings.push(Binding::absent("residual", "absent_in"));
-        bindings.push(Binding::absent("h", "absent_out"));
+        let mut bindings = vec![normalized, weight, bias, output(Y), mean, rstd, moments("partials_in")];
+        bindings.push(operands.absent(RESIDUAL, "absent_in"));
+        bindings.push(operands.absent(H, "absent_out"));
         // Each element is looked at once.
         let file = Some("norm/row_norm_split_apply");
         work.steps.push(step("row_norm_split_apply", file, Keep::Words, params, bindings));

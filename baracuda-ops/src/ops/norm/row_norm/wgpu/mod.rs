@@ -6,13 +6,11 @@ mod variants;
 
 use super::{Backward, Forward};
 use crate::backend::wgpu::{Props, ShaderType};
-use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::stride;
 use crate::ops::rows::RowGeometry;
-use crate::options::PlanOptions;
-use crate::plan::{Ask, Candidate, Kernel, KernelName};
+use crate::plan::Candidate;
 use crate::tensor::TensorDesc;
 
 use backward::backward_work;
@@ -20,49 +18,13 @@ use forward::forward_work;
 pub(in super::super) use variants::wgsl_variants;
 
 /// The forward kernels.
-pub(crate) struct Wgpu;
-
-impl<D: Forward> Kernel<D> for Wgpu {
-    fn name(&self) -> &'static str {
-        KernelName::<D>::WGSL
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        Ok(forward_work(descriptor.valid(), Props::of(props)?)?.candidate())
-    }
+pub(super) fn forward<'d, D: Forward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
+    Ok(forward_work(descriptor.valid(), props)?.candidate())
 }
 
 /// The kernels of the gradients.
-pub(crate) struct WgpuBackward;
-
-impl<D: Backward> Kernel<D> for WgpuBackward {
-    fn name(&self) -> &'static str {
-        KernelName::<D>::WGSL
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        Ok(backward_work(descriptor.valid(), Props::of(props)?)?.candidate())
-    }
+pub(super) fn backward<'d, D: Backward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
+    Ok(backward_work(descriptor.valid(), props)?.candidate())
 }
 
 /// What all kernels of the family ask of their rows.

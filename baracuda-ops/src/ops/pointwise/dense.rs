@@ -1,7 +1,7 @@
 //! Operands as the GPU kernels walk them: one run of elements, alike in every operand.
 
-use super::Valid;
 use crate::error::Reason;
+use crate::slots::Slots;
 
 /// The run that all operands are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,10 +14,10 @@ pub(super) struct Run {
 impl Run {
     /// # Errors
     /// The operand that has gaps, repeats elements, or lies otherwise than the first one.
-    pub(super) fn of(valid: &Valid) -> Result<Self, Reason> {
+    pub(super) fn of(slots: &Slots) -> Result<Self, Reason> {
         let mut align_bytes = u64::MAX;
-        let first = &valid.slots[0];
-        for slot in valid.slots.iter().filter(|_| !first.desc.is_empty()) {
+        let first = &slots[0];
+        for slot in slots.iter().filter(|_| !first.desc.is_empty()) {
             let desc = &slot.desc;
             let dense_bytes = desc.elements() * desc.dtype().size_bytes();
             if slot.span_bytes != dense_bytes || !desc.is_injective() {

@@ -1,0 +1,70 @@
+//! What the WGSL kernels of ops on each element alone share: one dispatch, in which an invocation takes some chunks of every operand.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::dense::Run;
+use crate::backend::wgpu::{Binder, Binding, Props, ShaderType, StepBuilder, Work, check_reach, groups};
+use crate::error::Reason;
+use crate::narrow::word;
+use crate::slots::Slots;
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Params {
+    elements: u32,
+    groups_x: u32,
+    end: [u32; 2],
+}
+
+/// Invocations of a workgroup.
+const WORKGROUP: u32 = 256;
+/// Chunks of 16 bytes of an invocation, as the yardstick's copy has them.
+const CHUNKS: u32 = 4;
+
+/// Bindings of the operands of one op.
+pub(super) struct Operands<'s> {
+    binder: Binder<'s>,
+    is_half: bool,
+}
+
+impl Operands<'_> {
+    pub(super) fn input(&self, index: usize) -> Binding {
+        self.binder.operand(index, ["chunks_in", if self.is_half { "halves_in" } else { "words_in" }], "absent_in")
+    }
+
+    pub(super) fn output(&self, index: usize) -> Binding {
+        self.binder.operand(index, ["chunks_out", if self.is_half { "halves_out" } else { "words_out" }], "absent_out")
+    }
+}
+
+/// The dispatch, if there are elements, of an op of which `step` tells the entry, the files, the bindings, the constants and the flags.
+pub(super) fn work(
+    slots: &Slots,
+    props: &Props,
+    step: impl FnOnce(&Operands<'_>) -> StepBuilder,
+) -> Result<Work<()>, Reason> {
+    let dtype = slots[0].desc.dtype();
+    let shader_type = ShaderType::of(dtype)?;
+    let run = Run::of(slots)?;
+    check_reach(slots, &[], props)?;
+    let mut work = Work::none((), props);
+    if run.elements == 0 {
+        return Ok(work);
+    }
+    let workgroup = WORKGROUP.min(props.max_threads);
+    let chunk_elements = 16 / dtype.size_bytes();
+    let of_group = u64::from(workgroup * CHUNKS) * chunk_elements;
+    let grid = groups(run.elements.div_ceil(of_group), props)?;
+    // Below 2^32 bytes by `check_reach`.
+    let params = Params { elements: word(run.elements), groups_x: grid[0], end: [0; 2] };
+    let step = step(&Operands { binder: Binder { slots }, is_half: shader_type.is_half() });
+    work.steps.push(StepBuilder {
+        files: [shader_type.prelude(), vec!["common/chunk", "pointwise/pointwise"], step.files].concat(),
+        constants: [vec![("WORKGROUP", workgroup), ("CHUNKS", CHUNKS)], step.constants].concat(),
+        can_chunk: run.elements.is_multiple_of(chunk_elements),
+        params: bytemuck::bytes_of(&params).to_vec(),
+        grid,
+        ..step
+    });
+    Ok(work)
+}

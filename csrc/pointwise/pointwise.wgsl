@@ -1,0 +1,18 @@
+// What ops on each element alone share: an invocation takes CHUNKS chunks of 16 bytes, WORKGROUP chunks apart.
+struct Params {
+    elements: u32,
+    groups_x: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+
+struct Invocation {
+    @builtin(workgroup_id) workgroup: vec3<u32>,
+    @builtin(local_invocation_index) index: u32,
+}
+
+// The first element of chunk k of an invocation.
+fn chunk_start(at: Invocation, k: u32) -> u32 {
+    let group = at.workgroup.y * params.groups_x + at.workgroup.x;
+    return (group * CHUNKS * WORKGROUP + at.index) * ELEMENTS + k * WORKGROUP * ELEMENTS;
+}
