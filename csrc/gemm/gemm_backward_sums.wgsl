@@ -6,7 +6,6 @@ struct Params {
     step: u32, // stride of dbias
     groups_x: u32,
     beta: f32,
-    padding: vec3<u32>,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -54,7 +54,7 @@
 //! Source: J. J. Dongarra et al., "A Set of Level 3 Basic Linear Algebra Subprograms", ACM TOMS 16 (1990), for the product; as for
 //! [`Activation`] for the rest.
 //!
-//! Kernels: the reference in `cpu.rs`.
+//! Kernels: the reference in `cpu.rs`; WGSL in `csrc/gemm`.
 //!
 //! [`Activation`]: crate::ops::activation
 
@@ -73,11 +73,15 @@ mod backward;
 mod cpu;
 mod forward;
 mod geometry;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 pub use backward::{GemmBackwardArgs, GemmBackwardDescriptor, GemmBackwardPlan};
 pub use forward::{GemmArgs, GemmDescriptor, GemmPlan};
 
 use geometry::Extents;
+#[cfg(feature = "wgpu")]
+pub(super) use wgpu::wgsl_variants;
 
 const NAME: &str = "gemm";
 const BACKWARD_NAME: &str = "gemm_backward";
@@ -343,10 +347,18 @@ fn relaid(op: &'static str, field: &'static str, layouts: &mut Layouts, desc: Te
 
 /// The kernels of the product, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
-    &[&cpu::Reference]
+    &[
+        &cpu::Reference,
+        #[cfg(feature = "wgpu")]
+        &wgpu::Wgpu,
+    ]
 }
 
 /// The kernels of the gradients, in the order in which they are tried.
 fn backward_kernels() -> &'static [&'static dyn Kernel<GemmBackwardDescriptor>] {
-    &[&cpu::BackwardReference]
+    &[
+        &cpu::BackwardReference,
+        #[cfg(feature = "wgpu")]
+        &wgpu::WgpuBackward,
+    ]
 }
