@@ -117,6 +117,7 @@ fn forms() -> Vec<(Form, Data, bool)> {
         sizes(dtype, &mut add);
         batches(dtype, &mut add);
         layouts(dtype, &mut add);
+        tiles(dtype, &mut add);
         for data in Data::ALL.into_iter().filter(|data| *data != Data::Normal) {
             let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
             let linear = gemm(pair(dtype, [33, 40, 96], 2)).bias(wide).expect("a bias");
@@ -258,6 +259,15 @@ fn batches(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
     let scattered = strided(dtype, &dims, &[2000, 1, 900, 400, 1, 100, 16, 1]);
     let forward = GemmDescriptor::new(scattered, dense(dtype, &[2, 1, 2, 2, 1, 3, 8, 9])).expect("a product");
     add(forward.into(), Data::Normal, false);
+}
+
+/// As many outputs as the larger tiles of wgpu's kernel are made for: of 128 rows and columns, and of 64.
+fn tiles(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
+    for (batch, [m, n, k]) in [(100, [65, 67, 20]), (100, [68, 72, 36]), (160, [33, 35, 20]), (160, [36, 40, 12])] {
+        let forward = GemmDescriptor::new(dense(dtype, &[batch, m, k]), dense(dtype, &[batch, k, n]));
+        let forward = forward.and_then(|d| d.bias(dtype)).and_then(|d| d.activation(Activation::Tanh)).expect("a form");
+        add(Form { saved: Some(GemmSaved::Recompute), ..forward.into() }, Data::Normal, false);
+    }
 }
 
 /// Padded rows, strides [1, ld], low promises, outputs that lie otherwise.

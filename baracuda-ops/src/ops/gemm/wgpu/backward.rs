@@ -169,6 +169,7 @@ fn pass_step(pass: &Pass, regions: &Regions, has_sums: bool, props: &Props) -> R
         constants: vec![("WORKGROUP", workgroup(props)), ("COLUMN_QUADS", PASS_QUADS)],
         bindings,
         can_chunk,
+        ignores_layouts: true,
         params: bytemuck::bytes_of(&params).to_vec(),
         grid,
         ..StepBuilder::default()
@@ -208,10 +209,7 @@ fn sums_step(
         entry: "gemm_backward_sums",
         files,
         constants: vec![("WORKGROUP", workgroup), ("COLUMN_QUADS", column_quads)],
-        bindings: vec![
-            bound_partials,
-            Binding { name: "dbias", place: Some(dbias), accessors: [any_word; 2] },
-        ],
+        bindings: vec![bound_partials, Binding { name: "dbias", place: Some(dbias), accessors: [any_word; 2] }],
         params: bytemuck::bytes_of(&params).to_vec(),
         grid,
         ..StepBuilder::default()

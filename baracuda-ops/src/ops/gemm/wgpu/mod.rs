@@ -6,7 +6,9 @@ mod variants;
 
 use super::geometry::{Matrix, Vector};
 use super::{GemmBackwardDescriptor, GemmDescriptor, geometry};
-use crate::backend::wgpu::{Binding, Place, Props, StepBuilder, Work, build, check_bindings, check_reach, shader_forms};
+use crate::backend::wgpu::{
+    Binding, Place, Props, StepBuilder, Work, build, check_bindings, check_reach, shader_forms,
+};
 use crate::backend::{Backend, Device, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -93,12 +95,7 @@ fn check_operands(slots: &[Slot], props: &Props) -> Result<(), Reason> {
 
 fn finished(steps: Vec<StepBuilder>, regions: &Regions, props: &Props) -> Result<Work, Reason> {
     check_bindings(&steps, props)?;
-    Ok(Work {
-        steps,
-        workspace_bytes: regions.bytes(),
-        workspace_align: regions.align,
-        tuning: Choice::PLAIN.tuning,
-    })
+    Ok(Work { steps, workspace_bytes: regions.bytes(), workspace_align: regions.align, tuning: Choice::PLAIN.tuning })
 }
 
 /// The workspace of backward: the gradient of the pre-activation, then the partial sums of its columns.
@@ -181,4 +178,115 @@ fn has_whole_lines((extent, stride): Axis, others: impl IntoIterator<Item = Axis
 /// The axes of extents, with the strides of one matrix.
 fn axes<'a>(extents: &'a [u64], strides: &'a [u64]) -> impl Iterator<Item = Axis> + 'a {
     extents.iter().copied().zip(strides.iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::product::Tile;
+    use super::*;
+    use crate::backend::wgpu::Variants;
+    use crate::ops::activation::Activation;
+    use crate::ops::gemm::{GemmFactor, GemmGradients, GemmSaved};
+    use crate::tensor::TensorDesc;
+
+    fn able() -> Props {
+        Props { max_workgroup_bytes: 48 << 10, ..Variants::device(Some((32, 32))) }
+    }
+
+    fn dense(dims: &[u64]) -> TensorDesc {
+        TensorDesc::contiguous(DType::BF16, dims).unwrap()
+    }
+
+    fn gemm([m, n, k]: [u64; 3]) -> GemmDescriptor {
+        GemmDescriptor::new(dense(&[m, k]), dense(&[k, n])).unwrap()
+    }
+
+    #[test]
+    fn tiles_are_as_large_as_leaves_no_multiprocessor_idle() {
+        let rows = |extents, props: &Props| Tile::of(&gemm(extents).product(), props).rows();
+        let expected = [
+            ([4096, 4096, 4096], 128),
+            ([8192, 768, 3072], 128),
+            ([1024, 1024, 1024], 64),
+            ([256, 256, 16384], 32),
+            ([16, 50257, 768], 32),
+            ([1, 1, 1], 32),
+        ];
+        for (extents, largest) in expected {
+            assert_eq!(rows(extents, &able()), largest, "{extents:?}");
+        }
+        let least = Variants::device(None);
+        assert_eq!((rows([4096; 3], &least), least.max_workgroup_bytes), (64, 16 << 10));
+        let batch = GemmDescriptor::new(dense(&[200, 100, 20]), dense(&[200, 20, 100])).unwrap();
+        assert_eq!(Tile::of(&batch.product(), &able()).rows(), 128);
+    }
+
+    #[test]
+    fn a_combination_of_types_has_few_shaders() {
+        let extents =
+            [[2048, 2048, 64], [1024, 1024, 64], [64, 64, 64], [2047, 2049, 33], [1023, 1025, 5], [63, 65, 0]];
+        let mut forward = HashSet::new();
+        let mut recomputed = HashSet::new();
+        let mut steps_of = |descriptor: &GemmDescriptor| {
+            let with_words = |step: &StepBuilder| [true, false].map(|chunks| step.source(chunks && step.can_chunk));
+            let work = forward_work(descriptor, &able()).unwrap();
+            forward.extend(work.steps.iter().flat_map(with_words));
+            let wanted = descriptor.backward(GemmGradients::ALL).unwrap().saved(GemmSaved::Recompute).unwrap();
+            let work = backward_work(&wanted, &able()).unwrap();
+            let (products, others): (Vec<_>, Vec<_>) = work
+                .steps
+                .iter()
+                .partition(|step| step.entry == "gemm_tiled" && !step.files.contains(&"gemm/gemm_backward_recomputed"));
+            // Gradients are products like any other.
+            forward.extend(products.into_iter().flat_map(with_words));
+            recomputed.extend(others.into_iter().filter(|s| s.entry == "gemm_tiled").flat_map(with_words));
+        };
+        for [m, n, k] in extents {
+            let factor = |rows, cols, is_transposed| match is_transposed {
+                true => GemmFactor::transposed(dense(&[cols, rows])),
+                false => dense(&[rows, cols]).into(),
+            };
+            for transposes in 0..4 {
+                let (a, b) = (factor(m, k, transposes & 1 != 0), factor(k, n, transposes & 2 != 0));
+                let plain = GemmDescriptor::new(a, b).unwrap();
+                for activation in Activation::ALL {
+                    let plain = plain.clone().activation(activation).unwrap();
+                    let biased = plain.clone().bias(DType::BF16).unwrap();
+                    let columns = TensorDesc::strided(DType::BF16, &[m, n], &[1, m]).unwrap();
+                    steps_of(&plain);
+                    steps_of(&biased);
+                    steps_of(&biased.pre(DType::BF16).unwrap().layout("out", columns).unwrap());
+                }
+            }
+        }
+        assert_eq!((forward.len(), recomputed.len()), (6, 6));
+    }
+
+    #[test]
+    fn the_workspace_holds_dpre_and_one_sum_of_a_column_for_each_workgroup_along_the_rows() {
+        let bytes = |descriptor: &GemmBackwardDescriptor| backward_work(descriptor, &able()).unwrap().workspace_bytes;
+        let linear = gemm([640, 66, 64]).bias(DType::BF16).unwrap();
+        let factors = GemmGradients::NONE.da().db();
+        // dout is dpre.
+        assert_eq!(bytes(&linear.backward(factors).unwrap()), 0);
+        // 17 quads of sums, of 128 rows each.
+        assert_eq!(bytes(&linear.backward(GemmGradients::ALL).unwrap()), 5 * 17 * 16);
+        let silu = linear.activation(Activation::Silu).unwrap();
+        let dpre = 640 * 66 * 2;
+        assert_eq!(bytes(&silu.backward(factors).unwrap()), dpre);
+        // Of tiles of 32 rows.
+        assert_eq!(bytes(&silu.backward(GemmGradients::ALL).unwrap()), dpre + 20 * 17 * 16);
+    }
+
+    #[test]
+    fn refuses_what_has_no_arithmetic_and_what_indices_do_not_reach() {
+        let of = |dtype, dims: [u64; 2]| TensorDesc::contiguous(dtype, &dims).unwrap();
+        let wide = GemmDescriptor::new(of(DType::F64, [4, 4]), of(DType::F64, [4, 4])).unwrap();
+        assert!(forward_work(&wide, &able()).is_err());
+        let long = GemmDescriptor::new(of(DType::F32, [1 << 16, 1]), of(DType::F32, [1, 1 << 16])).unwrap();
+        let reason = forward_work(&long, &able()).err().unwrap().to_string();
+        assert!(reason.contains("4294967296"), "{reason}");
+    }
 }

@@ -46,6 +46,11 @@ impl Tile {
         *TILES.iter().filter(fits).min_by_key(time).unwrap_or(&TILES[2])
     }
 
+    #[cfg(test)]
+    pub(super) fn rows(&self) -> u32 {
+        self.rows
+    }
+
     fn workgroup(&self) -> u32 {
         self.rows + self.cols
     }
@@ -305,6 +310,7 @@ pub(super) fn step(
         constants: tile.constants(),
         bindings,
         can_chunk,
+        ignores_layouts: true,
         params: bytemuck::bytes_of(&params).to_vec(),
         grid,
         ..StepBuilder::default()

@@ -9,7 +9,8 @@ use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor, GemmGradients, Ge
 use crate::tensor::TensorDesc;
 
 /// M, N and K: of each tile, and with lines that are not whole.
-const SHAPES: [[u64; 3]; 5] = [[2048, 2048, 64], [640, 640, 64], [64, 64, 64], [2047, 2049, 33], [63, 65, 33]];
+const SHAPES: [[u64; 3]; 6] =
+    [[2048, 2048, 64], [1024, 1024, 64], [64, 64, 64], [2047, 2049, 33], [1023, 1025, 33], [63, 65, 33]];
 
 pub(in crate::ops) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
     let mut variants = Variants::default();
