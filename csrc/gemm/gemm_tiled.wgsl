@@ -152,6 +152,14 @@ fn store_block(loader: Loader, buffer: u32, lines: Lines) {
     }
 }
 
+// The sums of a thread: blocks of its first rows and its second ones, each of its first columns and its second ones, as far as it has them.
+struct Sums {
+    block_00: Block,
+    block_01: Block,
+    block_10: Block,
+    block_11: Block,
+}
+
 // A block of sums plus the products of four rows of one term with its four columns.
 fn plus_products(sums: Block, left: vec4<f32>, right: vec4<f32>) -> Block {
     return Block(
@@ -160,6 +168,24 @@ fn plus_products(sums: Block, left: vec4<f32>, right: vec4<f32>) -> Block {
         fma(vec4<f32>(left.z), right, sums.z),
         fma(vec4<f32>(left.w), right, sums.w),
     );
+}
+
+// Sums plus the products of one term.
+fn plus_term(sums: Sums, left_at: u32, right_at: u32) -> Sums {
+    var next = sums;
+    let left_0 = tiles[left_at];
+    let right_0 = tiles[right_at];
+    next.block_00 = plus_products(sums.block_00, left_0, right_0);
+    if (ROW_QUADS == 2u) {
+        let left_1 = tiles[left_at + LEFT_QUADS / 2u];
+        next.block_10 = plus_products(sums.block_10, left_1, right_0);
+        if (COL_QUADS == 2u) {
+            let right_1 = tiles[right_at + RIGHT_QUADS / 2u];
+            next.block_01 = plus_products(sums.block_01, left_0, right_1);
+            next.block_11 = plus_products(sums.block_11, left_1, right_1);
+        }
+    }
+    return next;
 }
 
 // Where a batch starts in left, right, out, and in what lies beside.
@@ -292,10 +318,7 @@ fn gemm_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoca
     let warp = thread / 32u;
     let thread_m = thread / 8u % 4u + warp / WARPS_N * 4u;
     let thread_n = thread % 8u + warp % WARPS_N * 8u;
-    var sums_00 = Block();
-    var sums_01 = Block();
-    var sums_10 = Block();
-    var sums_11 = Block();
+    var sums = Sums();
     var buffer = 0u;
     for (var step = 0u; step < steps; step++) {
         // 3a. The next step is asked for: after the last one, nothing.
@@ -309,44 +332,35 @@ fn gemm_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoca
                 at = start + select(of_tuple.y, of_tuple.x, loader.is_left);
             }
         }
-        let block = read_block(loader, at, k + loader.first_k);
+        let lines = read_block(loader, at, k + loader.first_k);
         // 3b. This step.
         for (var k_quad = 0u; k_quad < STEP_QUADS; k_quad++) {
             let left_at = buffer + k_quad * 4u * LEFT_QUADS + turned(thread_m, k_quad);
             let right_at = buffer + LEFT_SIZE + k_quad * 4u * RIGHT_QUADS + turned(thread_n, k_quad);
-            for (var term = 0u; term < 4u; term++) {
-                let left_0 = tiles[left_at + term * LEFT_QUADS];
-                let right_0 = tiles[right_at + term * RIGHT_QUADS];
-                sums_00 = plus_products(sums_00, left_0, right_0);
-                if (ROW_QUADS == 2u) {
-                    let left_1 = tiles[left_at + term * LEFT_QUADS + LEFT_QUADS / 2u];
-                    sums_10 = plus_products(sums_10, left_1, right_0);
-                    if (COL_QUADS == 2u) {
-                        let right_1 = tiles[right_at + term * RIGHT_QUADS + RIGHT_QUADS / 2u];
-                        sums_01 = plus_products(sums_01, left_0, right_1);
-                        sums_11 = plus_products(sums_11, left_1, right_1);
-                    }
-                }
-            }
+            // One by one: places in workgroup memory are constants apart, whatever a compiler does with loops.
+            sums = plus_term(sums, left_at, right_at);
+            sums = plus_term(sums, left_at + LEFT_QUADS, right_at + RIGHT_QUADS);
+            sums = plus_term(sums, left_at + 2u * LEFT_QUADS, right_at + 2u * RIGHT_QUADS);
+            sums = plus_term(sums, left_at + 3u * LEFT_QUADS, right_at + 3u * RIGHT_QUADS);
         }
         // 3c. Nobody reads the other buffer: all have passed the barrier after the step before.
         buffer = STEP_SIZE - buffer;
-        store_block(loader, buffer, block);
+        store_block(loader, buffer, lines);
         workgroupBarrier();
     }
 
     // 4. Upper and lower half of the tile, or all of it.
-    keep_rows(thread_m, thread_n, sums_00);
+    keep_rows(thread_m, thread_n, sums.block_00);
     if (COL_QUADS == 2u) {
-        keep_rows(thread_m, thread_n + RIGHT_QUADS / 2u, sums_01);
+        keep_rows(thread_m, thread_n + RIGHT_QUADS / 2u, sums.block_01);
     }
     workgroupBarrier();
     var column_sums = put_slab(tile, thread, 0u);
     workgroupBarrier();
     if (ROW_QUADS == 2u) {
-        keep_rows(thread_m, thread_n, sums_10);
+        keep_rows(thread_m, thread_n, sums.block_10);
         if (COL_QUADS == 2u) {
-            keep_rows(thread_m, thread_n + RIGHT_QUADS / 2u, sums_11);
+            keep_rows(thread_m, thread_n + RIGHT_QUADS / 2u, sums.block_11);
         }
         workgroupBarrier();
         column_sums += put_slab(tile, thread, SLAB_ROWS);
