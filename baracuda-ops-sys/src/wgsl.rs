@@ -90,11 +90,11 @@ files! {
     }
     /// Products of matrices.
     gemm {
+        GEMM = "gemm/gemm.wgsl",
         GEMM_BACKWARD_DPRE = "gemm/gemm_backward_dpre.wgsl",
         GEMM_BACKWARD_RECOMPUTED = "gemm/gemm_backward_recomputed.wgsl",
         GEMM_BACKWARD_SUMS = "gemm/gemm_backward_sums.wgsl",
         GEMM_OUTPUT = "gemm/gemm_output.wgsl",
-        GEMM_TILED = "gemm/gemm_tiled.wgsl",
     }
     /// Normalization.
     norm {

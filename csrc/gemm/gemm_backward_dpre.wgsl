@@ -1,6 +1,6 @@
-// The gradient of the pre-activation, dpre = dout * act'(saved), element by element, and for dbias the sums of its columns, unrounded, over as
-// many rows as a workgroup takes, to partials [workgroups of rows][columns]. A workgroup has COLUMN_QUADS quads of columns beside each other;
-// a thread takes one quad of every LANES-th row. Rows are those of all batches, one batch after the other.
+// The gradient of the pre-activation, dpre = dout * act'(saved), element by element, and for dbias the sums of its columns, unrounded, over
+// as many rows as a workgroup takes, to partials [workgroups of rows][columns]. A workgroup has COLUMN_QUADS quads of columns beside each
+// other; a thread takes one quad of every LANES-th row. Rows are those of all batches, one batch after the other.
 struct Params {
     m: u32,
     n: u32,

@@ -1,5 +1,6 @@
-// The epilogue of the pre-activation's gradient, whose sums, with the bias, are the pre-activation again: dpre = dout * act'(sums). What lies
-// beside is dout. Columns of the unrounded dpre of a tile are added up, where dbias needs them, to partials [batch][row of tiles][columns].
+// The epilogue of the pre-activation's gradient, whose sums, with the bias, are the pre-activation again: dpre = dout * act'(sums). What
+// lies beside is dout. Columns of the unrounded dpre of a tile are added up, where dbias needs them, to partials
+// [batch][row of tiles][columns].
 fn put_quad(out_at: u32, dout_at: u32, count: u32, sums: vec4<f32>) -> vec4<f32> {
     let dpre = differentiate(params.activation, dout_line(dout_at, params.beside_n, count), sums);
     out_put_line(out_at, params.out_n, count, dpre);

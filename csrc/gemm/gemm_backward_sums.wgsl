@@ -1,5 +1,5 @@
-// dbias = sum of partials + beta * dbias, from sums [partials][columns] in the workspace. A workgroup has COLUMN_QUADS quads of columns beside
-// each other; a thread owns one and every LANES-th sum of it, in four chains; the lanes meet in a tree.
+// dbias = sum of partials + beta * dbias, from sums [partials][columns] in the workspace. A workgroup has COLUMN_QUADS quads of columns
+// beside each other; a thread owns one and every LANES-th sum of it, in four chains; the lanes meet in a tree.
 struct Params {
     n: u32,
     partials: u32,

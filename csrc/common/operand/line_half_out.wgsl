@@ -1,7 +1,7 @@
 // As line_half_in, also written; elements past `count` are left alone.
 //
-// The other half of a word may be an element of another thread's line, of another workgroup's tile, or of a neighbour of this operand. There
-// is no data race, and no half is lost, since
+// The other half of a word may be an element of another thread's line, of another workgroup's tile, or of a neighbour of this operand.
+// There is no data race, and no half is lost, since
 // - every access to this binding is atomic;
 // - a line changes no bits but those of its own elements, each of which has one writer in a dispatch: it clears them, then sets them, and
 //   what others do to the other half in between changes none of these bits;

@@ -8,7 +8,7 @@ use crate::backend::wgpu::{Binding, Props, StepBuilder, groups, prelude};
 use crate::error::Reason;
 use crate::ops::activation::Activation;
 
-/// Terms of a step: `STEP` in gemm_tiled.wgsl.
+/// Terms of a step: `STEP` in gemm.wgsl.
 const STEP: u32 = 16;
 
 /// The tile of a workgroup: one thread for each of its rows and columns.
@@ -24,8 +24,8 @@ pub(super) struct Tile {
     busy: u64,
 }
 
-/// From the largest to the one that every device has room for. Costs are elements over the speed that the quads read from workgroup memory
-/// leave for each product (a thread of 8 x 8 reads 4 for 64 products, one of 8 x 4 reads 3 for 32, one of 4 x 4 reads 2 for 16). Busy is a GPU
+/// From the largest to the one that every device has room for. Costs are elements over the speed that reads from workgroup memory leave
+/// for products: a thread of 8 x 8 reads 4 quads for 64 products, one of 8 x 4 reads 3 for 32, one of 4 x 4 reads 2 for 16. Busy is a GPU
 /// of 132 multiprocessors with 8 subgroups each. Both are derived, not measured.
 const TILES: [Tile; 3] = [
     Tile { rows: 128, cols: 128, row_quads: 2, col_quads: 2, cost: 16384, busy: 132 },
@@ -142,8 +142,8 @@ impl Factor<'_> {
     }
 }
 
-/// The same product with rows for columns, where columns of the output are what lies densely. What adds up columns is left as it is: it writes
-/// to the workspace, whose rows are dense.
+/// The same product with rows for columns, where columns of the output are what lies densely. What adds up columns is left as it is: it
+/// writes to the workspace, whose rows are dense.
 fn rows_first(product: &Product) -> (Product, bool) {
     let Product { out, .. } = product;
     let is_turned = out.rows == 1 && product.m > 1 && (out.cols != 1 || product.n == 1);
@@ -196,8 +196,8 @@ impl From<Epilogue> for Finish {
     }
 }
 
-/// The dispatch of a product, if it writes anything. Operands that it does without are bound all the same, to others in their place, so that
-/// what a product has besides its factors is no matter of the shader.
+/// The dispatch of a product, if it writes anything. Operands that it does without are bound all the same, to others in their place, so
+/// that what a product has besides its factors is no matter of the shader.
 pub(super) fn step(
     product: &Product,
     regions: &Regions,
@@ -303,7 +303,7 @@ pub(super) fn step(
     };
     let dtypes = [left.dtype, out.dtype, beside_or_out.dtype].into_iter().chain(bias.map(|bias| bias.dtype));
     let mut files = prelude(prelude_dtype(dtypes).name());
-    files.extend(["common/activation", "gemm/gemm_tiled", file]);
+    files.extend(["common/activation", "gemm/gemm", file]);
     Ok(Some(StepBuilder {
         entry: "gemm_tiled",
         files,

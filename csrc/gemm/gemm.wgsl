@@ -93,8 +93,8 @@ fn rest_of(count: u32, first: u32) -> u32 {
     return min(count - min(first, count), 4u);
 }
 
-// Where a place in a buffer is. Eight threads beside each other store quads of two rows or columns and all STEP_QUADS quads of k, or of eight
-// rows or columns and one k; turned around by k, the quads are in different banks either way, and so are those that threads read.
+// Where a quad of a term is. Eight threads beside each other store two quads of every fourth term, or eight quads of one term; turned
+// around by the term, those of one store are in different banks either way, and so are those that threads read.
 fn turned(quad: u32, k_quad: u32) -> u32 {
     return quad ^ (2u * k_quad);
 }
@@ -103,31 +103,31 @@ fn turned(quad: u32, k_quad: u32) -> u32 {
 // only a part is in the matrix has its elements apart. Rows and columns past the last are any others: their sums are not stored.
 fn read_block(loader: Loader, at: u32, k: u32) -> Lines {
     let k_count = rest_of(params.k, k);
-    let lines = select(k_count, loader.across_count, loader.is_along);
+    let line_count = select(k_count, loader.across_count, loader.is_along);
     let count = select(loader.across_count, k_count, loader.is_along);
-    var block = Lines();
-    if (lines > 0u && count > 0u) {
-        let i = vec4<u32>(at) + min(vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(lines - 1u)) * loader.line_step;
+    var lines = Lines();
+    if (line_count > 0u && count > 0u) {
+        let i = vec4<u32>(at) + min(vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(line_count - 1u)) * loader.line_step;
         if (loader.is_left) {
-            block.x = left_bits(i.x, loader.element_step, count);
-            block.y = left_bits(i.y, loader.element_step, count);
-            block.z = left_bits(i.z, loader.element_step, count);
-            block.w = left_bits(i.w, loader.element_step, count);
+            lines.x = left_bits(i.x, loader.element_step, count);
+            lines.y = left_bits(i.y, loader.element_step, count);
+            lines.z = left_bits(i.z, loader.element_step, count);
+            lines.w = left_bits(i.w, loader.element_step, count);
         } else {
-            block.x = right_bits(i.x, loader.element_step, count);
-            block.y = right_bits(i.y, loader.element_step, count);
-            block.z = right_bits(i.z, loader.element_step, count);
-            block.w = right_bits(i.w, loader.element_step, count);
+            lines.x = right_bits(i.x, loader.element_step, count);
+            lines.y = right_bits(i.y, loader.element_step, count);
+            lines.z = right_bits(i.z, loader.element_step, count);
+            lines.w = right_bits(i.w, loader.element_step, count);
         }
         if (k_count < 4u) {
             let is_term = vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(k_count);
-            block.x = select(vec4<u32>(), block.x, select(vec4<bool>(is_term.x), is_term, loader.is_along));
-            block.y = select(vec4<u32>(), block.y, select(vec4<bool>(is_term.y), is_term, loader.is_along));
-            block.z = select(vec4<u32>(), block.z, select(vec4<bool>(is_term.z), is_term, loader.is_along));
-            block.w = select(vec4<u32>(), block.w, select(vec4<bool>(is_term.w), is_term, loader.is_along));
+            lines.x = select(vec4<u32>(), lines.x, select(vec4<bool>(is_term.x), is_term, loader.is_along));
+            lines.y = select(vec4<u32>(), lines.y, select(vec4<bool>(is_term.y), is_term, loader.is_along));
+            lines.z = select(vec4<u32>(), lines.z, select(vec4<bool>(is_term.z), is_term, loader.is_along));
+            lines.w = select(vec4<u32>(), lines.w, select(vec4<bool>(is_term.w), is_term, loader.is_along));
         }
     }
-    return block;
+    return lines;
 }
 
 // Both factors have one type.
@@ -249,8 +249,8 @@ fn bias_at(m: u32, n: u32) -> vec4<f32> {
     return bias;
 }
 
-// Stores SLAB_ROWS rows of the tile from `first_row` on, whose sums are in workgroup memory. A thread has one quad of columns of every so many
-// rows. Returns the sum of what the epilogue gives for the columns.
+// Stores SLAB_ROWS rows of the tile from `first_row` on, whose sums are in workgroup memory. A thread has one quad of columns, and takes it
+// of every so many rows. Returns the sums of what the epilogue gives for these columns.
 fn put_slab(tile: Tile, thread: u32, first_row: u32) -> vec4<f32> {
     let n = tile.n + thread % RIGHT_QUADS * 4u;
     let count = rest_of(params.n, n);
