@@ -54,7 +54,7 @@
 //! Source: J. J. Dongarra et al., "A Set of Level 3 Basic Linear Algebra Subprograms", ACM TOMS 16 (1990), for the product; as for
 //! [`Activation`] for the rest.
 //!
-//! Kernels: the reference in `cpu.rs`.
+//! Kernels: the reference in `cpu.rs`, and `fast.rs` for f32 and f64 on the CPU.
 //!
 //! [`Activation`]: crate::ops::activation
 
@@ -71,6 +71,7 @@ use crate::tensor::{MAX_RANK, TensorDesc};
 
 mod backward;
 mod cpu;
+mod fast;
 mod forward;
 mod geometry;
 
@@ -186,7 +187,7 @@ struct Gradient {
 
 /// The JSON of a gradient.
 #[derive(Deserialize)]
-#[serde(expecting = "a gradient such as {\"dtype\":\"f32\",\"beta\":1.0}", deny_unknown_fields)]
+#[serde(expecting = "an object such as {\"dtype\":\"f32\",\"beta\":1.0}", deny_unknown_fields)]
 struct GradientFields {
     dtype: DType,
     #[serde(default)]
@@ -326,7 +327,7 @@ fn beside_factors(op: &'static str, field: &'static str, a: &TensorDesc, dtype: 
 }
 
 fn valid_alpha(op: &'static str, alpha: Real, a: &TensorDesc) -> Result<()> {
-    require(op, "alpha", alpha.get() != 0.0, || "must not be 0".into())?;
+    require(op, "alpha", alpha.get() != 0.0, || "must not be 0: without a product there is nothing to do".into())?;
     in_range(op, "alpha", alpha, a)
 }
 
@@ -343,10 +344,10 @@ fn relaid(op: &'static str, field: &'static str, layouts: &mut Layouts, desc: Te
 
 /// The kernels of the product, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
-    &[&cpu::Reference]
+    &[&fast::Fast, &cpu::Reference]
 }
 
 /// The kernels of the gradients, in the order in which they are tried.
 fn backward_kernels() -> &'static [&'static dyn Kernel<GemmBackwardDescriptor>] {
-    &[&cpu::BackwardReference]
+    &[&fast::Fast, &cpu::BackwardReference]
 }
