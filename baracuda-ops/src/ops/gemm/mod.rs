@@ -120,9 +120,9 @@ impl From<TensorDesc> for GemmFactor {
 /// let x = TensorDesc::contiguous(DType::F32, &[8, 64])?;
 /// let weight = TensorDesc::contiguous(DType::F32, &[64, 10])?;
 /// let forward = GemmDescriptor::new(x, weight)?.bias(DType::F32)?;
-/// let names = |wanted| Ok(forward.backward(wanted)?.slots().iter().map(|slot| slot.name).collect::<Vec<_>>());
-/// assert_eq!(names(GemmGradients::NONE.db().dbias())?, ["a", "dout", "db", "dbias"]);
-/// assert_eq!(names(GemmGradients::ALL)?, ["a", "b", "dout", "da", "db", "dbias"]);
+/// let backward = forward.backward(GemmGradients::NONE.db().dbias())?;
+/// let names: Vec<_> = backward.slots().iter().map(|slot| slot.name).collect();
+/// assert_eq!(names, ["a", "dout", "db", "dbias"]);
 /// # Ok::<(), baracuda_ops::Error>(())
 /// ```
 #[non_exhaustive]
