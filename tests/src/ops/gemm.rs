@@ -424,9 +424,9 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
     let fields = Fields::of(&case.descriptor)?;
     let (dtype, elements) = (slot.desc.dtype(), slot.desc.elements());
     let cols = slot.desc.dims().last().copied().unwrap_or(1).max(1);
-    // Sums of that many products of such a number and one that a normal distribution has.
+    // Sums of that many products of such a number and one that a normal distribution has; of f64, budgets in units of u_A are finite, too.
     let terms = fields.k.max(fields.n).max(fields.m * fields.batch).max(1) as f64;
-    let largest = if dtype == DType::F64 { 2f64.powi(1010) } else { 2f64.powi(118) };
+    let largest = if dtype == DType::F64 { 2f64.powi(940) } else { 2f64.powi(118) };
     let huge = Huge::of(dtype).at_most(largest / terms, largest / terms);
     let rows = |data: Data, random: &mut Random| data.rows_within(huge, dtype, elements / cols, cols, random);
     let values = match (slot.name, case.data) {
