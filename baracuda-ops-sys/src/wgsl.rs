@@ -54,6 +54,14 @@ files! {
         OPERAND_FOURS_HALF_OUT = "common/operand/fours_half_out.wgsl",
         OPERAND_HALVES_IN = "common/operand/halves_in.wgsl",
         OPERAND_HALVES_OUT = "common/operand/halves_out.wgsl",
+        OPERAND_LINE_F32_IN = "common/operand/line_f32_in.wgsl",
+        OPERAND_LINE_F32_OUT = "common/operand/line_f32_out.wgsl",
+        OPERAND_LINE_HALF_IN = "common/operand/line_half_in.wgsl",
+        OPERAND_LINE_HALF_OUT = "common/operand/line_half_out.wgsl",
+        OPERAND_LINE_PAIRS_HALF_IN = "common/operand/line_pairs_half_in.wgsl",
+        OPERAND_LINE_PAIRS_HALF_OUT = "common/operand/line_pairs_half_out.wgsl",
+        OPERAND_LINE_QUADS_F32_IN = "common/operand/line_quads_f32_in.wgsl",
+        OPERAND_LINE_QUADS_F32_OUT = "common/operand/line_quads_f32_out.wgsl",
         OPERAND_NARROWED_HALVES_OUT = "common/operand/narrowed_halves_out.wgsl",
         OPERAND_NARROWED_PAIRS_OUT = "common/operand/narrowed_pairs_out.wgsl",
         OPERAND_PAIRS_HALF_IN = "common/operand/pairs_half_in.wgsl",
@@ -83,6 +91,14 @@ files! {
     /// The yardstick of the benchmarks.
     copy {
         COPY = "copy.wgsl",
+    }
+    /// Products of matrices.
+    gemm {
+        GEMM = "gemm/gemm.wgsl",
+        GEMM_BACKWARD_DPRE = "gemm/gemm_backward_dpre.wgsl",
+        GEMM_BACKWARD_RECOMPUTED = "gemm/gemm_backward_recomputed.wgsl",
+        GEMM_BACKWARD_SUMS = "gemm/gemm_backward_sums.wgsl",
+        GEMM_OUTPUT = "gemm/gemm_output.wgsl",
     }
     /// Normalization.
     norm {

@@ -11,6 +11,7 @@ use crate::backend::{Backend, Device, DeviceProps};
 use crate::cache::PlanCache;
 use crate::error::{Error, Result};
 use crate::json::{Object, Tree};
+use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::ops::norm::{
     BatchNormBackwardDescriptor, BatchNormDescriptor, Gradients, GroupNormBackwardDescriptor, GroupNormDescriptor,
     InstanceNormBackwardDescriptor, InstanceNormDescriptor, LayerNormBackwardDescriptor, LayerNormDescriptor,
@@ -39,6 +40,8 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<SoftmaxBackwardDescriptor>(),
     OpEntry::of::<ActivationDescriptor>(),
     OpEntry::of::<ActivationBackwardDescriptor>(),
+    OpEntry::of::<GemmDescriptor>(),
+    OpEntry::of::<GemmBackwardDescriptor>(),
 ];
 
 /// One op of the list.
@@ -147,6 +150,11 @@ impl AnyDescriptor {
     /// The repro line: the op's name, a space, the JSON.
     pub fn line(&self) -> String {
         self.0.line()
+    }
+
+    /// As [`Descriptor::flops`].
+    pub fn flops(&self) -> u64 {
+        self.0.flops()
     }
 
     /// The descriptor, if it is of type `D`.
@@ -274,6 +282,7 @@ trait Erased: Send + Sync {
     fn operands(&self) -> &'static [&'static str];
     fn slots(&self) -> &[Slot];
     fn line(&self) -> String;
+    fn flops(&self) -> u64;
     fn as_any(&self) -> &dyn Any;
     fn equals(&self, other: &dyn Any) -> bool;
     fn hash_into(&self, state: &mut dyn Hasher);
@@ -301,6 +310,10 @@ impl<D: Descriptor> Erased for D {
 
     fn line(&self) -> String {
         repro_line(self)
+    }
+
+    fn flops(&self) -> u64 {
+        Descriptor::flops(self)
     }
 
     fn as_any(&self) -> &dyn Any {

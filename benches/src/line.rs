@@ -99,7 +99,10 @@ pub struct Timed {
 impl Line {
     /// The line of a cell.
     pub fn of_cell(cell: &Cell, peer: &str, info: &PlanInfo, timed: Timed, origin: &Origin) -> Self {
+        let flops = cell.descriptor.flops();
         Self {
+            flops,
+            tflops: round(flops as f64 / timed.us / 1e6, 2),
             op: cell.op.into(),
             pass: cell.pass.into(),
             shape: cell.shape.clone(),

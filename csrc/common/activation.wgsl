@@ -1,6 +1,6 @@
-// Activations of quads and their derivatives: the functions of activation.cuh. ACTIVATION is a value of bops_activation. Built-in exp,
-// tanh and comparisons promise too little, so tanh is made of a polynomial, exponentials stay in the range of exp2, and NaN is decided on
-// the bits.
+// Activations of quads and their derivatives: the functions of activation.cuh. An activation is a value of bops_activation, of the pipeline
+// or of its parameters. Built-in exp, tanh and comparisons promise too little, so tanh is made of a polynomial, exponentials stay in the
+// range of exp2, and NaN is decided on the bits.
 const IDENTITY: u32 = 0u;
 const RELU: u32 = 1u;
 const GELU_ERF: u32 = 2u;
@@ -111,23 +111,23 @@ fn times_normal(factor: vec4<f32>, x: vec4<f32>) -> vec4<f32> {
     return select(above, below, x < vec4<f32>());
 }
 
-fn activate(x: vec4<f32>) -> vec4<f32> {
-    if (ACTIVATION == RELU) {
+fn activate(activation: u32, x: vec4<f32>) -> vec4<f32> {
+    if (activation == RELU) {
         return select(x, vec4<f32>(), are_not_positive(x));
     }
-    if (ACTIVATION == GELU_ERF) {
+    if (activation == GELU_ERF) {
         return times_normal(x, x);
     }
-    if (ACTIVATION == GELU_TANH) {
+    if (activation == GELU_TANH) {
         return times_sigmoid(x, gelu_argument(x));
     }
-    if (ACTIVATION == SILU) {
+    if (activation == SILU) {
         return times_sigmoid(x, x);
     }
-    if (ACTIVATION == SIGMOID) {
+    if (activation == SIGMOID) {
         return times_sigmoid(select(vec4<f32>(1.0), x, are_nan(x)), x);
     }
-    if (ACTIVATION == TANH) {
+    if (activation == TANH) {
         let e = exp_minus_one(-2.0 * abs(x));
         let magnitude = -e / (2.0 + e);
         let sign = bitcast<vec4<u32>>(x) & vec4<u32>(0x80000000u);
@@ -142,28 +142,39 @@ fn saturated(derivative: vec4<f32>, x: vec4<f32>, limit: f32) -> vec4<f32> {
 }
 
 // dout times the derivative at x; ReLU passes dout where x is NaN.
-fn differentiate(dout: vec4<f32>, x: vec4<f32>) -> vec4<f32> {
-    if (ACTIVATION == RELU) {
+fn differentiate(activation: u32, dout: vec4<f32>, x: vec4<f32>) -> vec4<f32> {
+    if (activation == RELU) {
         return select(dout, vec4<f32>(), are_not_positive(x));
     }
-    if (ACTIVATION == GELU_ERF) {
+    if (activation == GELU_ERF) {
         let density = exp_half_square(x) * (0.398942280 / EXP_SCALE);
         return dout * saturated(times_normal(vec4<f32>(1.0), x) + x * density, x, 15.0);
     }
-    if (ACTIVATION == GELU_TANH) {
+    if (activation == GELU_TANH) {
         let t = clamp(x, vec4<f32>(-9.0), vec4<f32>(9.0));
         let derivative = sigmoid_and_slope(gelu_argument(t), t * (1.59576912 * (1.0 + 0.134145 * (t * t))));
         return dout * saturated(select(derivative, x, are_nan(x)), x, 9.0);
     }
-    if (ACTIVATION == SILU) {
+    if (activation == SILU) {
         let t = clamp(x, vec4<f32>(-200.0), vec4<f32>(21.5));
         return dout * select(sigmoid_and_slope(t, t), x, are_nan(x));
     }
-    if (ACTIVATION == SIGMOID) {
+    if (activation == SIGMOID) {
         return dout * times_sigmoid_slope(1.0, x);
     }
-    if (ACTIVATION == TANH) {
+    if (activation == TANH) {
         return dout * times_sigmoid_slope(4.0, 2.0 * x);
     }
     return dout;
+}
+
+// dout times the derivative of ReLU, sigmoid or tanh, which is a function of the result y.
+fn differentiate_from_output(activation: u32, dout: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
+    if (activation == RELU) {
+        return differentiate(activation, dout, y);
+    }
+    if (activation == SIGMOID) {
+        return dout * (y * (1.0 - y));
+    }
+    return dout * ((1.0 - y) * (1.0 + y));
 }

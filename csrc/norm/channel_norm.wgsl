@@ -93,5 +93,5 @@ fn finish_quad(xhat: vec4<f32>, weight: vec4<f32>, bias: vec4<f32>, residual: ve
     if (HAS_residual) {
         v = v + residual;
     }
-    return activate(v);
+    return activate(ACTIVATION, v);
 }

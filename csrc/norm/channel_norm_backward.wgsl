@@ -73,7 +73,7 @@ fn pre_gradient(dy: vec4<f32>, xhat: vec4<f32>, saved: vec4<f32>, weight: vec4<f
         return dy;
     }
     if (SAVED_IS_Y) {
-        return differentiate(dy, saved);
+        return differentiate(ACTIVATION, dy, saved);
     }
     var pre = xhat;
     if (HAS_weight) {
@@ -85,7 +85,7 @@ fn pre_gradient(dy: vec4<f32>, xhat: vec4<f32>, saved: vec4<f32>, weight: vec4<f
     if (HAS_saved) {
         pre = pre + saved;
     }
-    return differentiate(dy, pre);
+    return differentiate(ACTIVATION, dy, pre);
 }
 
 // dx of a quad; `means` are those of g and of g * xhat over the group.

@@ -18,7 +18,7 @@ fn y_of(d: vec4<f32>, scale: vec4<f32>, offset: vec4<f32>, residual: vec4<f32>) 
     if (HAS_residual) {
         v = v + residual;
     }
-    return activate(v);
+    return activate(ACTIVATION, v);
 }
 
 @compute @workgroup_size(WORKGROUP)

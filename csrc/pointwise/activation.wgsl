@@ -18,7 +18,7 @@ fn activation(at: Invocation) {
         if (count > 0u) {
             var y: array<vec4<f32>, QUADS>;
             for (var part = 0u; part < QUADS; part++) {
-                y[part] = activate(quad(x[k], part));
+                y[part] = activate(ACTIVATION, quad(x[k], part));
             }
             y_store(first, count, chunk_of(y));
         }

@@ -1,16 +1,5 @@
 // Gradients through activations: the kernel of activation_backward.cu. FROM_Y: `saved` is the activation's result, else its argument.
 
-// dy times the derivative, which is a function of y.
-fn differentiate_from_output(dy: vec4<f32>, y: vec4<f32>) -> vec4<f32> {
-    if (ACTIVATION == RELU) {
-        return differentiate(dy, y);
-    }
-    if (ACTIVATION == SIGMOID) {
-        return dy * (y * (1.0 - y));
-    }
-    return dy * ((1.0 - y) * (1.0 + y));
-}
-
 @compute @workgroup_size(WORKGROUP)
 fn activation_backward(at: Invocation) {
     // 1. All loads before the first store.
@@ -34,9 +23,9 @@ fn activation_backward(at: Invocation) {
                 let of_dy = quad(dy[k], part);
                 let of_saved = quad(saved[k], part);
                 if (FROM_Y) {
-                    dx[part] = differentiate_from_output(of_dy, of_saved);
+                    dx[part] = differentiate_from_output(ACTIVATION, of_dy, of_saved);
                 } else {
-                    dx[part] = differentiate(of_dy, of_saved);
+                    dx[part] = differentiate(ACTIVATION, of_dy, of_saved);
                 }
             }
             dx_store(first, count, chunk_of(dx));

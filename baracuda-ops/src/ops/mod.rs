@@ -2,6 +2,7 @@
 
 pub mod activation;
 mod fields;
+pub mod gemm;
 mod lines;
 pub mod norm;
 pub mod pointwise;
@@ -13,5 +14,5 @@ mod valid;
 #[cfg(feature = "wgpu")]
 #[doc(hidden)]
 pub fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    norm::wgsl_variants().chain(softmax::wgsl_variants()).chain(pointwise::wgsl_variants())
+    norm::wgsl_variants().chain(softmax::wgsl_variants()).chain(pointwise::wgsl_variants()).chain(gemm::wgsl_variants())
 }

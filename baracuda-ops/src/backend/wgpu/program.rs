@@ -55,6 +55,8 @@ pub(crate) struct StepBuilder {
     pub(crate) bindings: Vec<Binding>,
     /// Whether the layouts keep chunks aligned if the operands' first elements are.
     pub(crate) can_chunk: bool,
+    /// Whether the text for any word is the same whatever the layouts.
+    pub(crate) ignores_layouts: bool,
     /// The `Params` of the text.
     pub(crate) params: Vec<u8>,
     /// As [`Source::keeps_uniform`].
@@ -70,7 +72,9 @@ impl StepBuilder {
         let accessor = |b: &Binding| b.accessors[usize::from(!is_chunked)];
         let mut flags = self.flags.clone();
         // Of the layouts, not of the addresses: both texts calculate alike.
-        flags.push(("WHOLE_CHUNKS", self.can_chunk));
+        if !self.ignores_layouts {
+            flags.push(("WHOLE_CHUNKS", self.can_chunk));
+        }
         Source {
             entry: self.entry,
             files: self.files.clone(),

@@ -17,7 +17,7 @@ const PARAMS: &str = "@group(0) @binding(0) var<uniform> params: Params;";
 pub(super) const MAX_IMMEDIATE_BYTES: u32 = 256;
 
 /// What each accessor takes its binding for an array of: the type in its text, and what the least size of the binding follows from.
-const STORED: [(&str, &str); 35] = [
+const STORED: [(&str, &str); 43] = [
     ("chunks_f32_in", "vec4<f32>"),
     ("chunks_f32_out", "vec4<f32>"),
     ("chunks_in", "vec4<u32>"),
@@ -34,6 +34,14 @@ const STORED: [(&str, &str); 35] = [
     ("fours_half_out", "u32"),
     ("halves_in", "u32"),
     ("halves_out", "atomic<u32>"),
+    ("line_f32_in", "u32"),
+    ("line_f32_out", "f32"),
+    ("line_half_in", "u32"),
+    ("line_half_out", "atomic<u32>"),
+    ("line_pairs_half_in", "vec2<u32>"),
+    ("line_pairs_half_out", "vec2<u32>"),
+    ("line_quads_f32_in", "vec4<u32>"),
+    ("line_quads_f32_out", "vec4<f32>"),
     ("narrowed_halves_out", "atomic<u32>"),
     ("narrowed_pairs_out", "vec2<u32>"),
     ("pairs_half_in", "vec2<u32>"),

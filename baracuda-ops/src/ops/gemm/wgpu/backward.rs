@@ -1,0 +1,217 @@
+//! The gradients: dpre with the partial sums of its columns, their sums, and the two products.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::super::geometry::{BackwardGeometry, ColumnSums, Dpre, MAX_BATCH, Matrix, Pass};
+use super::product::{self, Tile};
+use super::{Regions, axes, finished, has_whole_lines, lines_out, prelude_dtype};
+use crate::backend::wgpu::{Binding, Place, Props, StepBuilder, Work, check_workspace, groups, prelude};
+use crate::error::Reason;
+
+/// Threads of a workgroup.
+const WORKGROUP: u32 = 256;
+/// Quads of columns beside each other in a workgroup of the pass.
+const PASS_QUADS: u32 = 32;
+/// Rows of a thread of the pass, where many workgroups are left and chains of sums are short.
+const PASS_ROUNDS: u64 = 16;
+/// Sums of a quad of columns that more than 32 threads share.
+const MANY_PARTIALS: u64 = 256;
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct PassParams {
+    m: u32,
+    n: u32,
+    rows: u32,
+    rounds: u32,
+    groups: u32,
+    groups_x: u32,
+    column_groups: u32,
+    activation: u32,
+    from_out: u32,
+    has_dpre: u32,
+    has_sums: u32,
+    batch_axes: u32,
+    dout_m: u32,
+    dout_n: u32,
+    saved_m: u32,
+    saved_n: u32,
+    dpre_m: u32,
+    dpre_n: u32,
+    padding: [u32; 2],
+    batch: [[u32; 4]; MAX_BATCH],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct SumsParams {
+    n: u32,
+    partials: u32,
+    step: u32,
+    groups_x: u32,
+    beta: f32,
+    padding: [u32; 3],
+}
+
+/// How the pass is divided: rows of a thread, and workgroups along the rows, each of which leaves a sum of every column.
+struct Partition {
+    rows: u64,
+    rounds: u64,
+    parts: u64,
+}
+
+impl Partition {
+    fn new(pass: &Pass, props: &Props) -> Self {
+        let rows = if pass.n == 0 { 0 } else { pass.batch.count() * pass.m };
+        let lanes = u64::from(workgroup(props) / PASS_QUADS);
+        // As long a chain in a thread as in those that add up the sums, each of 256.
+        let rounds = PASS_ROUNDS.max((rows / (lanes * 256)).isqrt());
+        Self { rows, rounds, parts: rows.div_ceil(lanes * rounds) }
+    }
+}
+
+fn workgroup(props: &Props) -> u32 {
+    // A power of two for the tree of its sums.
+    if props.max_threads >= WORKGROUP { WORKGROUP } else { WORKGROUP / 2 }
+}
+
+pub(super) fn work(geometry: &BackwardGeometry, props: &Props) -> Result<Work, Reason> {
+    let BackwardGeometry { dpre, dpre_bytes, da, db, dbias } = geometry;
+    let n = match dpre {
+        Some(Dpre::Recomputed(product)) => product.n,
+        Some(Dpre::Pass(pass)) => pass.n,
+        None => 0,
+    };
+    let has_sums = dbias.is_some();
+    let partials = match dpre {
+        Some(Dpre::Recomputed(product)) if !product.is_empty() => Tile::of(product, props).partials(product),
+        Some(Dpre::Pass(pass)) => Partition::new(pass, props).parts,
+        _ => 0,
+    };
+    let partials = if has_sums { partials } else { 0 };
+    let regions = Regions {
+        dpre_bytes: dpre_bytes.next_multiple_of(16),
+        partial_bytes: partials * n.div_ceil(4) * 16,
+        align: props.workspace_align(),
+    };
+    check_workspace(regions.bytes(), props)?;
+
+    let mut steps = Vec::new();
+    match dpre {
+        Some(Dpre::Recomputed(product)) => steps.extend(product::step(product, &regions, has_sums, props)?),
+        Some(Dpre::Pass(pass)) => steps.extend(pass_step(pass, &regions, has_sums, props)?),
+        None => {}
+    }
+    if let Some(sums) = dbias.as_ref().filter(|_| n > 0) {
+        steps.push(sums_step(sums, n, partials, &regions, props)?);
+    }
+    for product in [da, db].into_iter().flatten() {
+        steps.extend(product::step(product, &regions, false, props)?);
+    }
+    finished(steps, &regions, props)
+}
+
+fn pass_step(pass: &Pass, regions: &Regions, has_sums: bool, props: &Props) -> Result<Option<StepBuilder>, Reason> {
+    let Pass { m, n, batch, activation, dout, saved, from_out, dpre } = pass;
+    let Partition { rows, rounds, parts } = Partition::new(pass, props);
+    if rows == 0 {
+        return Ok(None);
+    }
+    let column_groups = n.div_ceil(u64::from(4 * PASS_QUADS));
+    let count = parts * column_groups;
+    let grid = groups(count, props)?;
+    let is_whole =
+        |matrix: &Matrix| has_whole_lines((*n, matrix.cols), axes(batch, &matrix.batch).chain([(*m, matrix.rows)]));
+    let can_chunk = [Some(dout), saved.as_ref(), dpre.as_ref()].into_iter().flatten().all(is_whole);
+    // What is not there is bound to others in its place.
+    let saved_or_dout = saved.unwrap_or(*dout);
+    let dpre_or_dout = dpre.unwrap_or(*dout);
+    let mut params = PassParams {
+        m: *m as u32,
+        n: *n as u32,
+        // Elements of dout, and with them rows, are within u32.
+        rows: rows as u32,
+        rounds: rounds as u32,
+        groups: count as u32,
+        groups_x: grid[0],
+        column_groups: column_groups as u32,
+        activation: *activation as u32,
+        from_out: (*from_out).into(),
+        has_dpre: dpre.is_some().into(),
+        has_sums: has_sums.into(),
+        batch_axes: batch.len() as u32,
+        dout_m: dout.rows as u32,
+        dout_n: dout.cols as u32,
+        saved_m: saved_or_dout.rows as u32,
+        saved_n: saved_or_dout.cols as u32,
+        dpre_m: dpre_or_dout.rows as u32,
+        dpre_n: dpre_or_dout.cols as u32,
+        padding: [0; 2],
+        batch: [[0; 4]; MAX_BATCH],
+    };
+    for (axis, &extent) in batch.iter().enumerate() {
+        let strides = [dout, &saved_or_dout, &dpre_or_dout].map(|matrix| matrix.batch[axis]);
+        params.batch[axis] = [extent, strides[0], strides[1], strides[2]].map(|n| n as u32);
+    }
+    let dpre_place = if dpre.is_some() { regions.dpre() } else { regions.partials() };
+    let partials_place = if has_sums { regions.partials() } else { regions.dpre() };
+    let bindings = vec![
+        regions.input("dout", dout),
+        regions.input("saved", &saved_or_dout),
+        Binding { name: "dpre", place: Some(dpre_place), accessors: lines_out(dpre_or_dout.dtype) },
+        Binding { name: "partials", place: Some(partials_place), accessors: ["partials_out"; 2] },
+    ];
+    let mut files = prelude(prelude_dtype([dout.dtype, saved_or_dout.dtype, dpre_or_dout.dtype]).name());
+    files.extend(["common/activation", "gemm/gemm_backward_dpre"]);
+    Ok(Some(StepBuilder {
+        entry: "gemm_backward_dpre",
+        files,
+        constants: vec![("WORKGROUP", workgroup(props)), ("COLUMN_QUADS", PASS_QUADS)],
+        bindings,
+        can_chunk,
+        ignores_layouts: true,
+        params: bytemuck::bytes_of(&params).to_vec(),
+        grid,
+        ..StepBuilder::default()
+    }))
+}
+
+fn sums_step(
+    sums: &ColumnSums,
+    n: u64,
+    partials: u64,
+    regions: &Regions,
+    props: &Props,
+) -> Result<StepBuilder, Reason> {
+    let workgroup = workgroup(props);
+    let most_lanes = if partials > MANY_PARTIALS { 64 } else { 32 };
+    let lanes = (partials / 2).next_power_of_two().clamp(4, most_lanes) as u32;
+    let column_quads = workgroup / lanes;
+    let quads = n.div_ceil(4);
+    let grid = groups(quads.div_ceil(column_quads.into()), props)?;
+    let params = SumsParams {
+        n: n as u32,
+        partials: partials as u32,
+        step: sums.sums.stride as u32,
+        groups_x: grid[0],
+        beta: sums.beta as f32,
+        padding: [0; 3],
+    };
+    let dbias = Place::Operand(sums.sums.position);
+    let bound_partials = match partials {
+        0 => Binding::absent("partials", "absent_partials"),
+        _ => Binding { name: "partials", place: Some(regions.partials()), accessors: ["partials_in"; 2] },
+    };
+    let [_, any_word] = lines_out(sums.sums.dtype);
+    let mut files = prelude(sums.sums.dtype.name());
+    files.push("gemm/gemm_backward_sums");
+    Ok(StepBuilder {
+        entry: "gemm_backward_sums",
+        files,
+        constants: vec![("WORKGROUP", workgroup), ("COLUMN_QUADS", column_quads)],
+        bindings: vec![bound_partials, Binding { name: "dbias", place: Some(dbias), accessors: [any_word; 2] }],
+        params: bytemuck::bytes_of(&params).to_vec(),
+        grid,
+        ..StepBuilder::default()
+    })
+}

@@ -1,0 +1,318 @@
+//! The dispatch of one product: its tile, and how its operands are read and written.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::super::geometry::{Epilogue, MAX_BATCH, Matrix, Product, Vector};
+use super::{Axis, Regions, axes, elements_in, has_whole_lines, lines_in, lines_out, prelude_dtype};
+use crate::backend::wgpu::{Binding, Props, StepBuilder, groups, prelude};
+use crate::error::Reason;
+use crate::ops::activation::Activation;
+
+/// Terms of a step: `STEP` in gemm.wgsl.
+const STEP: u32 = 16;
+
+/// The tile of a workgroup: one thread for each of its rows and columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tile {
+    rows: u32,
+    cols: u32,
+    /// Rows and columns of a thread, in quads.
+    row_quads: u32,
+    col_quads: u32,
+    /// What a tile costs where many are computed at a time, and how many that takes.
+    cost: u64,
+    busy: u64,
+}
+
+/// From the largest to the one that every device has room for. Costs are elements over the speed that reads from workgroup memory leave
+/// for products: a thread of 8 x 8 reads 4 quads for 64 products, one of 8 x 4 reads 3 for 32, one of 4 x 4 reads 2 for 16. Busy is a GPU
+/// of 132 multiprocessors with 8 subgroups each. Both are derived, not measured.
+const TILES: [Tile; 3] = [
+    Tile { rows: 128, cols: 128, row_quads: 2, col_quads: 2, cost: 16384, busy: 132 },
+    Tile { rows: 64, cols: 64, row_quads: 2, col_quads: 1, cost: 5461, busy: 264 },
+    Tile { rows: 32, cols: 32, row_quads: 1, col_quads: 1, cost: 2275, busy: 528 },
+];
+
+impl Tile {
+    /// The tile that takes least time.
+    pub(super) fn of(product: &Product, props: &Props) -> Self {
+        let fits = |tile: &&Self| {
+            // Two steps of both factors, in f32.
+            let bytes = 2 * 4 * STEP * (tile.rows + tile.cols);
+            tile.workgroup() <= props.max_threads && bytes <= props.max_workgroup_bytes
+        };
+        let time = |tile: &&Self| tile.count(product).max(tile.busy).saturating_mul(tile.cost);
+        // The last is within Vulkan's least limits.
+        *TILES.iter().filter(fits).min_by_key(time).unwrap_or(&TILES[2])
+    }
+
+    #[cfg(test)]
+    pub(super) fn rows(&self) -> u32 {
+        self.rows
+    }
+
+    fn workgroup(&self) -> u32 {
+        self.rows + self.cols
+    }
+
+    /// Tiles of the output of one batch: rows of them, and columns.
+    fn grid(&self, product: &Product) -> [u64; 2] {
+        [product.m.div_ceil(self.rows.into()), product.n.div_ceil(self.cols.into())]
+    }
+
+    fn count(&self, product: &Product) -> u64 {
+        self.grid(product).into_iter().fold(product.batch.count(), u64::saturating_mul)
+    }
+
+    /// Partial sums of each column of the output.
+    pub(super) fn partials(&self, product: &Product) -> u64 {
+        self.grid(product)[0] * product.batch.count()
+    }
+
+    fn constants(&self) -> Vec<(&'static str, u32)> {
+        vec![
+            ("WORKGROUP", self.workgroup()),
+            ("LEFT_QUADS", self.rows / 4),
+            ("RIGHT_QUADS", self.cols / 4),
+            ("ROW_QUADS", self.row_quads),
+            ("COL_QUADS", self.col_quads),
+        ]
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Params {
+    m: u32,
+    n: u32,
+    k: u32,
+    sums: u32,
+    groups: u32,
+    groups_x: u32,
+    tiles_m: u32,
+    tiles_n: u32,
+    left_across: u32,
+    left_along: u32,
+    left_is_along: u32,
+    right_across: u32,
+    right_along: u32,
+    right_is_along: u32,
+    out_m: u32,
+    out_n: u32,
+    beside_m: u32,
+    beside_n: u32,
+    has_bias: u32,
+    has_beside: u32,
+    bias_m: u32,
+    bias_n: u32,
+    activation: u32,
+    batch_axes: u32,
+    summed_axes: u32,
+    alpha: f32,
+    beta: f32,
+    has_sums: u32,
+    batch: [[u32; 4]; MAX_BATCH],
+    batch_beside: [[u32; 4]; MAX_BATCH],
+    summed: [[u32; 4]; MAX_BATCH],
+}
+
+/// A factor: the axis across the terms, and the one along them.
+struct Factor<'p> {
+    product: &'p Product,
+    matrix: &'p Matrix,
+    across: Axis,
+    along: Axis,
+}
+
+impl Factor<'_> {
+    fn has_whole(&self, line: Axis, other: Axis) -> bool {
+        let batch = axes(&self.product.batch, &self.matrix.batch);
+        let summed = axes(&self.product.summed, &self.matrix.summed);
+        has_whole_lines(line, batch.chain(summed).chain([other]))
+    }
+
+    fn has_whole_lines(&self) -> bool {
+        self.has_whole(self.across, self.along) || self.has_whole(self.along, self.across)
+    }
+
+    /// Whether its lines run along the terms: where they are whole, else where elements are closer to each other.
+    fn is_along(&self) -> bool {
+        let is_whole_across = self.has_whole(self.across, self.along);
+        self.has_whole(self.along, self.across) || (!is_whole_across && self.along.1 < self.across.1)
+    }
+}
+
+/// The same product with rows for columns, where columns of the output are what lies densely. What adds up columns is left as it is: it
+/// writes to the workspace, whose rows are dense.
+fn rows_first(product: &Product) -> (Product, bool) {
+    let Product { out, .. } = product;
+    let is_turned = out.rows == 1 && product.m > 1 && (out.cols != 1 || product.n == 1);
+    let flipped = |matrix: &Matrix| Matrix { rows: matrix.cols, cols: matrix.rows, ..*matrix };
+    let epilogue = match product.epilogue {
+        Epilogue::Derivative { .. } => return (*product, false),
+        Epilogue::Forward { bias, activation, pre } => {
+            Epilogue::Forward { bias, activation, pre: pre.as_ref().map(flipped) }
+        }
+        Epilogue::Gradient { beta } => Epilogue::Gradient { beta },
+    };
+    if !is_turned {
+        return (*product, false);
+    }
+    let turned = Product {
+        m: product.n,
+        n: product.m,
+        left: flipped(&product.right),
+        right: flipped(&product.left),
+        out: flipped(out),
+        epilogue,
+        ..*product
+    };
+    (turned, true)
+}
+
+/// What an epilogue asks for.
+struct Finish {
+    bias: Option<Vector>,
+    activation: Activation,
+    /// What is written or read besides the output.
+    beside: Option<Matrix>,
+    beta: f64,
+    recomputes: bool,
+}
+
+impl From<Epilogue> for Finish {
+    fn from(epilogue: Epilogue) -> Self {
+        match epilogue {
+            Epilogue::Forward { bias, activation, pre } => {
+                Self { bias, activation, beside: pre, beta: 0.0, recomputes: false }
+            }
+            Epilogue::Derivative { bias, activation, dout } => {
+                Self { bias, activation, beside: Some(dout), beta: 0.0, recomputes: true }
+            }
+            Epilogue::Gradient { beta } => {
+                Self { bias: None, activation: Activation::Identity, beside: None, beta, recomputes: false }
+            }
+        }
+    }
+}
+
+/// The dispatch of a product, if it writes anything. Operands that it does without are bound all the same, to others in their place, so
+/// that what a product has besides its factors is no matter of the shader.
+pub(super) fn step(
+    product: &Product,
+    regions: &Regions,
+    has_sums: bool,
+    props: &Props,
+) -> Result<Option<StepBuilder>, Reason> {
+    if product.is_empty() {
+        return Ok(None);
+    }
+    let tile = Tile::of(product, props);
+    let (product, is_turned) = &rows_first(product);
+    let Product { m, n, left, right, out, .. } = product;
+    let Finish { bias, activation, beside, beta, recomputes } = product.epilogue.into();
+    // Over nothing, factors have no elements that could be bound.
+    let has_terms = product.terms() > 0;
+    let k = if has_terms { product.k } else { 0 };
+    let [tiles_m, tiles_n] = tile.grid(product);
+    let count = tile.count(product);
+    let grid = groups(count, props)?;
+
+    let (of_m, of_n) = ((*m, left.rows), (*n, right.cols));
+    let left_factor = Factor { product, matrix: left, across: of_m, along: (k, left.cols) };
+    let right_factor = Factor { product, matrix: right, across: of_n, along: (k, right.rows) };
+    let is_written_whole = |matrix: &Matrix| {
+        has_whole_lines((*n, matrix.cols), axes(&product.batch, &matrix.batch).chain([(*m, matrix.rows)]))
+    };
+    let can_chunk = has_terms
+        && left_factor.has_whole_lines()
+        && right_factor.has_whole_lines()
+        && is_written_whole(out)
+        && beside.as_ref().is_none_or(is_written_whole);
+
+    let beside_or_out = beside.unwrap_or(*out);
+    let bias_stride = bias.map_or(0, |bias| bias.stride as u32);
+    let [bias_m, bias_n] = if *is_turned { [bias_stride, 0] } else { [0, bias_stride] };
+    let mut params = Params {
+        m: *m as u32,
+        n: *n as u32,
+        k: k as u32,
+        sums: product.summed.count() as u32,
+        // As many as `groups` lets pass.
+        groups: count as u32,
+        groups_x: grid[0],
+        tiles_m: tiles_m as u32,
+        tiles_n: tiles_n as u32,
+        left_across: left.rows as u32,
+        left_along: left.cols as u32,
+        left_is_along: left_factor.is_along().into(),
+        right_across: right.cols as u32,
+        right_along: right.rows as u32,
+        right_is_along: right_factor.is_along().into(),
+        out_m: out.rows as u32,
+        out_n: out.cols as u32,
+        beside_m: beside_or_out.rows as u32,
+        beside_n: beside_or_out.cols as u32,
+        has_bias: bias.is_some().into(),
+        has_beside: beside.is_some().into(),
+        bias_m,
+        bias_n,
+        activation: activation as u32,
+        batch_axes: product.batch.len() as u32,
+        summed_axes: product.summed.len() as u32,
+        alpha: product.alpha as f32,
+        beta: beta as f32,
+        has_sums: has_sums.into(),
+        batch: [[0; 4]; MAX_BATCH],
+        batch_beside: [[0; 4]; MAX_BATCH],
+        summed: [[0; 4]; MAX_BATCH],
+    };
+    for (axis, &extent) in product.batch.iter().enumerate() {
+        params.batch[axis] = [extent, left.batch[axis], right.batch[axis], out.batch[axis]].map(|n| n as u32);
+        params.batch_beside[axis][0] = beside_or_out.batch[axis] as u32;
+    }
+    for (axis, &extent) in product.summed.iter().enumerate() {
+        params.summed[axis] = [extent, left.summed[axis], right.summed[axis], 0].map(|n| n as u32);
+    }
+
+    let factor = |name, matrix: &Matrix| Binding {
+        name,
+        place: Some(regions.place(if has_terms { matrix.place } else { out.place })),
+        accessors: lines_in(matrix.dtype),
+    };
+    let bound_bias = match &bias {
+        Some(bias) => elements_in("bias", bias),
+        None => {
+            // In words, as bias is.
+            let [_, accessor] = factor("bias", right).accessors;
+            let accessor = if accessor == "line_half_in" { "elements_half_in" } else { "elements_f32_in" };
+            Binding { accessors: [accessor; 2], ..factor("bias", right) }
+        }
+    };
+    let mut bindings = vec![factor("left", left), factor("right", right), bound_bias];
+    let file = if recomputes {
+        let dout = regions.input("dout", &beside_or_out);
+        let partials = if has_sums { regions.partials() } else { regions.dpre() };
+        let partials = Binding { name: "partials", place: Some(partials), accessors: ["partials_out"; 2] };
+        bindings.extend([dout, regions.output("out", out), partials]);
+        "gemm/gemm_backward_recomputed"
+    } else {
+        let pre = Binding { accessors: lines_out(beside_or_out.dtype), ..regions.output("pre", &beside_or_out) };
+        bindings.extend([regions.output("out", out), pre]);
+        "gemm/gemm_output"
+    };
+    let dtypes = [left.dtype, out.dtype, beside_or_out.dtype].into_iter().chain(bias.map(|bias| bias.dtype));
+    let mut files = prelude(prelude_dtype(dtypes).name());
+    files.extend(["common/activation", "gemm/gemm", file]);
+    Ok(Some(StepBuilder {
+        entry: "gemm_tiled",
+        files,
+        constants: tile.constants(),
+        bindings,
+        can_chunk,
+        ignores_layouts: true,
+        params: bytemuck::bytes_of(&params).to_vec(),
+        grid,
+        ..StepBuilder::default()
+    }))
+}

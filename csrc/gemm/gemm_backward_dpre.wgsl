@@ -1,0 +1,97 @@
+// The gradient of the pre-activation, dpre = dout * act'(saved), element by element, and for dbias the sums of its columns, unrounded, over
+// as many rows as a workgroup takes, to partials [workgroups of rows][columns]. A workgroup has COLUMN_QUADS quads of columns beside each
+// other; a thread takes one quad of every LANES-th row. Rows are those of all batches, one batch after the other.
+struct Params {
+    m: u32,
+    n: u32,
+    rows: u32, // of all batches
+    rounds: u32, // rows of a thread
+    groups: u32,
+    groups_x: u32,
+    column_groups: u32,
+    activation: u32,
+    from_out: u32, // whether saved is the output, or else the pre-activation
+    has_dpre: u32,
+    has_sums: u32,
+    batch_axes: u32,
+    dout_m: u32,
+    dout_n: u32,
+    saved_m: u32,
+    saved_n: u32,
+    dpre_m: u32,
+    dpre_n: u32,
+    padding: vec2<u32>,
+    batch: array<vec4<u32>, 6>, // extent, strides of dout, saved, dpre
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+
+const LANES: u32 = WORKGROUP / COLUMN_QUADS;
+
+var<workgroup> lane_sums: array<vec4<f32>, WORKGROUP>;
+
+// Where a row starts in dout, saved, dpre.
+fn starts_of(row: u32) -> vec3<u32> {
+    let m = row % params.m;
+    var starts = m * vec3<u32>(params.dout_m, params.saved_m, params.dpre_m);
+    var rest = row / params.m;
+    for (var axis = params.batch_axes; axis > 0u; axis--) {
+        let of_axis = params.batch[axis - 1u];
+        starts += rest % of_axis.x * of_axis.yzw;
+        rest = rest / of_axis.x;
+    }
+    return starts;
+}
+
+fn dpre_at(starts: vec3<u32>, n: u32, count: u32) -> vec4<f32> {
+    let dout = dout_line(starts.x + n * params.dout_n, params.dout_n, count);
+    if (params.activation == IDENTITY) {
+        return dout;
+    }
+    let saved = saved_line(starts.y + n * params.saved_n, params.saved_n, count);
+    if (params.from_out != 0u) {
+        return differentiate_from_output(params.activation, dout, saved);
+    }
+    return differentiate(params.activation, dout, saved);
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn gemm_backward_dpre(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let group = workgroup.y * params.groups_x + workgroup.x;
+    if (group >= params.groups) {
+        return;
+    }
+    // 1. dpre, and the sums of this thread.
+    let part = group / params.column_groups;
+    let quad = group % params.column_groups * COLUMN_QUADS + thread % COLUMN_QUADS;
+    let n = quad * 4u;
+    let count = min(params.n - min(n, params.n), 4u);
+    var sum = vec4<f32>();
+    if (count > 0u) {
+        var row = part * params.rounds * LANES + thread / COLUMN_QUADS;
+        for (var round = 0u; round < params.rounds && row < params.rows; round++) {
+            let starts = starts_of(row);
+            let dpre = dpre_at(starts, n, count);
+            if (params.has_dpre != 0u) {
+                dpre_put_line(starts.z + n * params.dpre_n, params.dpre_n, count, dpre);
+            }
+            sum += dpre;
+            row += LANES;
+        }
+    }
+    if (params.has_sums == 0u) {
+        return;
+    }
+    // 2. Those of the lanes, in a tree.
+    lane_sums[thread] = sum;
+    workgroupBarrier();
+    for (var half = WORKGROUP / 2u; half >= COLUMN_QUADS; half = half >> 1u) {
+        if (thread < half) {
+            lane_sums[thread] += lane_sums[thread + half];
+        }
+        workgroupBarrier();
+    }
+    if (thread < COLUMN_QUADS && count > 0u) {
+        partials_write(part * ((params.n + 3u) / 4u) + quad, lane_sums[thread]);
+    }
+}

@@ -1,0 +1,14 @@
+// The epilogue of outputs and of gradients: out = act(sums) + beta * out, where sums include the bias. What lies beside is pre.
+fn put_quad(out_at: u32, pre_at: u32, count: u32, sums: vec4<f32>) -> vec4<f32> {
+    if (params.has_beside != 0u) {
+        pre_put_line(pre_at, params.beside_n, count, sums);
+    }
+    var out = activate(params.activation, sums);
+    if (params.beta != 0.0) {
+        out += params.beta * out_line(out_at, params.out_n, count);
+    }
+    out_put_line(out_at, params.out_n, count, out);
+    return vec4<f32>();
+}
+
+fn finish_tile(tile: Tile, thread: u32, column_sums: vec4<f32>) {}
