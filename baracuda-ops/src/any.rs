@@ -11,6 +11,7 @@ use crate::backend::{Device, DeviceProps};
 use crate::cache::PlanCache;
 use crate::error::{Error, Result};
 use crate::json::{Object, Tree};
+use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::ops::norm::{
     BatchNormBackwardDescriptor, BatchNormDescriptor, Gradients, GroupNormBackwardDescriptor, GroupNormDescriptor,
     InstanceNormBackwardDescriptor, InstanceNormDescriptor, LayerNormBackwardDescriptor, LayerNormDescriptor,
@@ -39,6 +40,8 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<SoftmaxBackwardDescriptor>(),
     OpEntry::of::<ActivationDescriptor>(),
     OpEntry::of::<ActivationBackwardDescriptor>(),
+    OpEntry::of::<GemmDescriptor>(),
+    OpEntry::of::<GemmBackwardDescriptor>(),
 ];
 
 /// One op of the list.

@@ -180,8 +180,8 @@ mod tests {
     const X: &str = r#""x":{"dtype":"f32","dims":[2,4,3]}"#;
     const LAYOUT: &str = r#"{"dtype":"f32","dims":[2,4,3],"strides":[24,3,1]}"#;
 
-    /// Each op, with the fields that it needs beside x, and an operand whose layout is chosen.
-    const EXAMPLES: [(&str, &str, &str); 16] = [
+    /// Each op, with the fields that it needs beside its first tensor, and an operand whose layout is chosen.
+    const EXAMPLES: [(&str, &str, &str); 18] = [
         ("layer_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
         ("layer_norm_backward", r#""normalized_dims":1,"dx":true"#, "dx"),
         ("rms_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
@@ -198,6 +198,8 @@ mod tests {
         ("softmax_backward", r#""axis":1"#, "dx"),
         ("activation", r#""activation":"silu""#, "y"),
         ("activation_backward", r#""activation":"silu""#, "dx"),
+        ("gemm", r#""b":{"dtype":"f32","dims":[3,3]}"#, "out"),
+        ("gemm_backward", r#""b":{"dtype":"f32","dims":[3,3]},"da":{"dtype":"f32"}"#, "dout"),
     ];
 
     fn refusal(op: &str, json: &str) -> String {
@@ -210,7 +212,11 @@ mod tests {
     fn every_descriptor_names_its_fields_each_once() {
         assert!(EXAMPLES.iter().map(|example| example.0).eq(OPS.iter().map(|op| op.name)));
         for (op, fields, operand) in EXAMPLES {
-            let x = if op == "softmax_backward" { X.replace("\"x\"", "\"y\"") } else { X.into() };
+            let x = match op {
+                "softmax_backward" => X.replace("\"x\"", "\"y\""),
+                "gemm" | "gemm_backward" => X.replace("\"x\"", "\"a\""),
+                _ => X.into(),
+            };
             let layout = format!(r#""{operand}":{LAYOUT}"#);
             let layouts = format!(r#""layouts":{{{layout}}}"#);
             let json = format!("{{{x},{fields},{layouts}}}");

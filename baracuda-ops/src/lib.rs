@@ -31,6 +31,10 @@ pub use dtype::{DType, Element, Real};
 pub use error::{Cause, Error, Reason, Rejection, Result};
 pub use memory::{Buffer, Mem, MemMut, Operand, Workspace};
 pub use ops::activation::Activation;
+pub use ops::gemm::{
+    GemmArgs, GemmBackwardArgs, GemmBackwardDescriptor, GemmBackwardPlan, GemmDescriptor, GemmFactor, GemmGradients,
+    GemmPlan, GemmSaved,
+};
 pub use ops::norm::{
     BatchNormArgs, BatchNormBackwardArgs, BatchNormBackwardDescriptor, BatchNormBackwardPlan, BatchNormDescriptor,
     BatchNormPlan, Gradients, GroupNormArgs, GroupNormBackwardArgs, GroupNormBackwardDescriptor, GroupNormBackwardPlan,

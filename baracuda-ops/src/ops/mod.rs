@@ -2,6 +2,7 @@
 
 pub mod activation;
 mod fields;
+pub mod gemm;
 pub mod norm;
 pub mod pointwise;
 mod rows;

@@ -1,0 +1,311 @@
+//! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::geometry::{BackwardGeometry, Dpre, Epilogue, Extents, Matrix, Pass, Place, Product, Vector};
+use super::{GemmBackwardDescriptor, GemmDescriptor};
+use crate::backend::cpu::{Operands, Sum, Tensor, threads};
+use crate::backend::{Backend, Device, DeviceProps};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::options::PlanOptions;
+use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
+
+/// The reference kernel of the product.
+pub(super) struct Reference;
+
+impl Kernel<GemmDescriptor> for Reference {
+    fn name(&self) -> &'static str {
+        "gemm_reference"
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cpu
+    }
+
+    fn accept(&self, _: &GemmDescriptor, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
+        Ok(Choice::PLAIN)
+    }
+
+    fn build(&self, descriptor: &GemmDescriptor, _: Choice, _: &Device) -> Result<Built, BuildError> {
+        let product = descriptor.product();
+        Ok(Built(Exec::Cpu(Box::new(move |operands| {
+            let values = Values { operands, dpre: &[] };
+            each_sum(&product, values, |at, sum| values.finish(&product, at, sum));
+        }))))
+    }
+}
+
+/// The reference kernel of the gradients.
+pub(super) struct BackwardReference;
+
+impl Kernel<GemmBackwardDescriptor> for BackwardReference {
+    fn name(&self) -> &'static str {
+        "gemm_backward_reference"
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cpu
+    }
+
+    fn accept(&self, _: &GemmBackwardDescriptor, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
+        Ok(Choice::PLAIN)
+    }
+
+    fn build(&self, descriptor: &GemmBackwardDescriptor, _: Choice, _: &Device) -> Result<Built, BuildError> {
+        let geometry = descriptor.geometry();
+        let elements = geometry.dpre_bytes / descriptor.element_bytes();
+        Ok(Built(Exec::Cpu(Box::new(move |operands| backward(&geometry, elements, operands)))))
+    }
+}
+
+fn backward(geometry: &BackwardGeometry, dpre_elements: u64, operands: &Operands<'_>) {
+    // The workspace of this kernel: dpre as computed, not rounded to the type of the factors.
+    let dpre: Vec<AtomicU64> = (0..dpre_elements).map(|_| AtomicU64::new(0)).collect();
+    let values = Values { operands, dpre: &dpre };
+
+    // 1. The gradient of the pre-activation.
+    match &geometry.dpre {
+        Some(Dpre::Recomputed(product)) => each_sum(product, values, |at, sum| values.finish(product, at, sum)),
+        Some(Dpre::Pass(pass)) => {
+            if let Some(stored) = &pass.dpre {
+                let elements = pass.batch.count() * pass.m * pass.n;
+                threads::for_each(pass.batch.count() * pass.m, elements, |row| {
+                    for n in 0..pass.n {
+                        let at = At { z: row / pass.m, m: row % pass.m, n };
+                        // SAFETY: each row is one task.
+                        unsafe { values.store(stored, stored.at(&pass.batch, at), values.dpre(pass, at)) };
+                    }
+                });
+            }
+        }
+        None => {}
+    }
+
+    // 2. The sums of its columns.
+    if let Some(sums) = &geometry.dbias
+        && let Some(grad) = operands.get(sums.sums.position)
+    {
+        let (batch, rows, dpre): (_, _, &(dyn Fn(At) -> f64 + Sync)) = match &geometry.dpre {
+            Some(Dpre::Recomputed(product)) => {
+                (product.batch, product.m, &|at| values.load(&product.out, product.out.at(&product.batch, at)))
+            }
+            Some(Dpre::Pass(pass)) => (pass.batch, pass.m, &|at| values.dpre(pass, at)),
+            None => return,
+        };
+        let cols = grad.desc().elements();
+        threads::for_each(cols, batch.count().saturating_mul(rows).saturating_mul(cols), |n| {
+            let terms = (0..batch.count()).flat_map(|z| (0..rows).map(move |m| At { z, m, n }));
+            let sum = terms.map(dpre).collect::<Sum>().total();
+            let offset = n * sums.sums.stride;
+            // SAFETY: each column is one task.
+            unsafe { grad.store(offset, accumulated(sum, sums.beta, || grad.load(offset))) };
+        });
+    }
+
+    // 3. The gradients of the factors.
+    for product in [&geometry.da, &geometry.db].into_iter().flatten() {
+        each_sum(product, values, |at, sum| values.finish(product, at, sum));
+    }
+}
+
+/// `sum + beta * before`; with beta 0 nothing is read.
+fn accumulated(sum: f64, beta: f64, before: impl FnOnce() -> f64) -> f64 {
+    if beta == 0.0 { sum } else { sum + beta * before() }
+}
+
+/// An element of the output of a product: of which matrix of the batch, which row, which column.
+#[derive(Clone, Copy)]
+struct At {
+    z: u64,
+    m: u64,
+    n: u64,
+}
+
+impl Matrix {
+    /// The offset of an element.
+    fn at(&self, batch: &Extents, At { z, m, n }: At) -> u64 {
+        offset(batch, &self.batch, z) + m * self.rows + n * self.cols
+    }
+}
+
+/// Offset of index tuple `index`, in row-major order.
+fn offset(extents: &Extents, strides: &[u64], mut index: u64) -> u64 {
+    let mut offset = 0;
+    for (&extent, stride) in extents.iter().zip(strides).rev() {
+        offset += index % extent * stride;
+        index /= extent;
+    }
+    offset
+}
+
+/// What products read and write.
+#[derive(Clone, Copy)]
+struct Values<'a> {
+    operands: &'a Operands<'a>,
+    dpre: &'a [AtomicU64],
+}
+
+impl Values<'_> {
+    fn operand(&self, matrix: &Matrix) -> Option<Tensor<'_>> {
+        match matrix.place {
+            Place::Operand(position) => self.operands.get(position),
+            Place::Dpre => None,
+        }
+    }
+
+    fn load(&self, matrix: &Matrix, offset: u64) -> f64 {
+        match matrix.place {
+            Place::Operand(_) => self.operand(matrix).map_or(0.0, |tensor| tensor.load(offset)),
+            Place::Dpre => f64::from_bits(self.dpre[offset as usize].load(Ordering::Relaxed)),
+        }
+    }
+
+    /// # Safety
+    /// No other thread uses that element meanwhile.
+    unsafe fn store(&self, matrix: &Matrix, offset: u64, value: f64) {
+        match matrix.place {
+            Place::Operand(_) => {
+                let Some(tensor) = self.operand(matrix) else { return };
+                // SAFETY: the caller is alone at this element.
+                unsafe { tensor.store(offset, value) };
+            }
+            Place::Dpre => self.dpre[offset as usize].store(value.to_bits(), Ordering::Relaxed),
+        }
+    }
+
+    fn bias(&self, bias: &Option<Vector>, n: u64) -> Option<f64> {
+        let bias = bias.as_ref()?;
+        Some(self.operands.get(bias.position)?.load(n * bias.stride))
+    }
+
+    /// An element of the gradient of the pre-activation.
+    fn dpre(&self, pass: &Pass, at: At) -> f64 {
+        let load = |matrix: &Matrix| self.load(matrix, matrix.at(&pass.batch, at));
+        let dout = load(&pass.dout);
+        match &pass.saved {
+            Some(out) if pass.from_out => pass.activation.gradient_from_output(load(out), dout),
+            Some(pre) => pass.activation.gradient(load(pre), dout),
+            None => dout,
+        }
+    }
+
+    /// Does what the epilogue says with one sum; each element of the output is finished once, by one thread.
+    fn finish(&self, product: &Product, at: At, sum: f64) {
+        let Product { batch, out, epilogue, .. } = product;
+        let acc = product.alpha * sum;
+        let pre_activation = |bias| self.bias(bias, at.n).map_or(acc, |bias| acc + bias);
+        let offset = out.at(batch, at);
+        let value = match epilogue {
+            Epilogue::Forward { bias, activation, pre } => {
+                let value = pre_activation(bias);
+                if let Some(pre) = pre {
+                    // SAFETY: each element is finished by one thread, and outputs address every element once.
+                    unsafe { self.store(pre, pre.at(batch, at), value) };
+                }
+                activation.apply(value)
+            }
+            Epilogue::Derivative { bias, activation, dout } => {
+                activation.gradient(pre_activation(bias), self.load(dout, dout.at(batch, at)))
+            }
+            Epilogue::Gradient { beta } => accumulated(acc, *beta, || self.load(out, offset)),
+        };
+        // SAFETY: as for pre.
+        unsafe { self.store(out, offset, value) };
+    }
+}
+
+/// Rows of a tile of sums, which is one task.
+const ROWS: usize = 16;
+/// Columns of a tile.
+const COLS: usize = 64;
+/// Terms of each sum for which both factors are in f64 at once.
+const TERMS: usize = 256;
+
+/// Calls `finish` with each sum of products, once, from several threads.
+fn each_sum(product: &Product, values: Values<'_>, finish: impl Fn(At, f64) + Sync) {
+    if product.is_empty() {
+        return;
+    }
+    let (row_tiles, col_tiles) = (product.m.div_ceil(ROWS as u64), product.n.div_ceil(COLS as u64));
+    let tasks = product.batch.count() * row_tiles * col_tiles;
+    let elements = product.batch.count() * product.m * product.n;
+    threads::for_each(tasks, elements.saturating_mul(product.terms().max(1)), |task| {
+        let z = task / (row_tiles * col_tiles);
+        let (first_m, first_n) = (task / col_tiles % row_tiles * ROWS as u64, task % col_tiles * COLS as u64);
+        let rows = (product.m - first_m).min(ROWS as u64) as usize;
+        let cols = (product.n - first_n).min(COLS as u64) as usize;
+        let sums = tile(product, values, At { z, m: first_m, n: first_n }, [rows, cols]);
+        for (m, row) in sums.iter().enumerate().take(rows) {
+            for n in 0..cols {
+                finish(At { z, m: first_m + m as u64, n: first_n + n as u64 }, row.total(n));
+            }
+        }
+    });
+}
+
+/// Sums of a row of a tile with what rounding lost of them (Knuth's TwoSum), each by itself.
+#[derive(Clone)]
+struct Sums {
+    sums: [f64; COLS],
+    lost: [f64; COLS],
+}
+
+impl Sums {
+    /// Adds `factor` times each of `factors`; `IS_F64` says that the products are not exact in f64 by themselves.
+    fn add<const IS_F64: bool>(&mut self, factor: f64, factors: &[f64]) {
+        for ((sum, lost), other) in self.sums.iter_mut().zip(&mut self.lost).zip(factors) {
+            let term = factor * other;
+            let total = *sum + term;
+            let of_term = total - *sum;
+            *lost += (*sum - (total - of_term)) + (term - of_term);
+            if IS_F64 {
+                *lost += factor.mul_add(*other, -term);
+            }
+            *sum = total;
+        }
+    }
+
+    fn total(&self, n: usize) -> f64 {
+        // What an infinite or NaN sum lost is NaN, which says nothing.
+        if self.sums[n].is_finite() { self.sums[n] + self.lost[n] } else { self.sums[n] }
+    }
+}
+
+/// The sums of `rows` by `cols` elements from `first` on.
+fn tile(product: &Product, values: Values<'_>, first: At, [rows, cols]: [usize; 2]) -> Vec<Sums> {
+    let Product { left, right, batch, summed, k, .. } = product;
+    let mut sums = vec![Sums { sums: [0.0; COLS], lost: [0.0; COLS] }; rows];
+    let (mut left_terms, mut right_terms) = (vec![0.0; rows * TERMS], vec![0.0; TERMS * cols]);
+    let left_start = offset(batch, &left.batch, first.z) + first.m * left.rows;
+    let right_start = offset(batch, &right.batch, first.z) + first.n * right.cols;
+    for s in 0..summed.count() {
+        let left_start = left_start + offset(summed, &left.summed, s);
+        let right_start = right_start + offset(summed, &right.summed, s);
+        for first_k in (0..*k).step_by(TERMS) {
+            let terms = (k - first_k).min(TERMS as u64) as usize;
+            for m in 0..rows {
+                let start = left_start + m as u64 * left.rows + first_k * left.cols;
+                for i in 0..terms {
+                    left_terms[m * terms + i] = values.load(left, start + i as u64 * left.cols);
+                }
+            }
+            for i in 0..terms {
+                let start = right_start + (first_k + i as u64) * right.rows;
+                for n in 0..cols {
+                    right_terms[i * cols + n] = values.load(right, start + n as u64 * right.cols);
+                }
+            }
+            for (sums, factors) in sums.iter_mut().zip(left_terms.chunks_exact(terms)) {
+                for (&factor, others) in factors.iter().zip(right_terms.chunks_exact(cols)) {
+                    if left.dtype == DType::F64 {
+                        sums.add::<true>(factor, others);
+                    } else {
+                        sums.add::<false>(factor, others);
+                    }
+                }
+            }
+        }
+    }
+    sums
+}

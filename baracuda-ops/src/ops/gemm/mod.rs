@@ -1,0 +1,352 @@
+//! Matrix products with bias and activation, forward and backward.
+//!
+//! - forward: `acc = alpha * op(a) op(b)`, `pre = acc + bias`, `out = act(pre)`, where op(a) is a, or with `transpose_a` its transpose in
+//!   the last two extents, and likewise op(b);
+//! - backward: `dpre = dout * act'(pre)`, `dbias = sum of dpre over rows and batch`, and the gradients `alpha dpre op(b)^T` of op(a) and
+//!   `alpha op(a)^T dpre` of op(b), transposed where the factor is stored transposed. Where the batch shares b, its gradient is the sum over
+//!   the batch. Each gradient can be added to what is there: `grad = beta * grad + ..`, rounded once.
+//!
+//! The functions and their derivatives are in the table of [`Activation`].
+//!
+//! | forward operand | shape | type | access | declared by |
+//! |---|---|---|---|---|
+//! | `a` | `[batch.., M, K]`, transposed `[batch.., K, M]` | T: f64, f32, f16 or bf16 | in | always |
+//! | `b` | `[K, N]` or `[batch.., K, N]`, transposed `[.., N, K]` | T | in | always |
+//! | `bias` | `[N]` | T or f32 | in | `bias` |
+//! | `out` | `[batch.., M, N]` | T or f32 | out | always |
+//! | `pre` | of out | T or f32 | out | `pre` |
+//!
+//! | backward operand | shape | type | access | declared by |
+//! |---|---|---|---|---|
+//! | `a` | as in forward | T | in | `db`, or recomputing |
+//! | `b` | as in forward | T | in | `da`, or recomputing |
+//! | `bias` | `[N]` | T or f32 | in | recomputing, if forward had one |
+//! | `out` | `[batch.., M, N]` | T or f32 | in | `saved` is `out`, unless the activation is identity |
+//! | `pre` | `[batch.., M, N]` | T or f32 | in | `saved` is `pre`, unless the activation is identity |
+//! | `dout` | `[batch.., M, N]` | of out | in | always |
+//! | `da` | of a | T or f32 | out, or with a beta other than 0 in and out | `da` |
+//! | `db` | of b; where the batch shares it, its batch extents are 1 | T or f32 | as da | `db` |
+//! | `dbias` | `[N]` | T or f32 | as da | `dbias` |
+//!
+//! Of f64 every operand is f64. Recomputing is `saved` being `recompute` with another activation than identity.
+//!
+//! Units: all values are plain numbers.
+//!
+//! Batch: a has all batch extents, each with a stride of its own, and is never broadcast. b has all of them, or is shared: it has none, or
+//! each is 1 or has stride 0. A b that only some of them share is refused.
+//!
+//! Layout and aliasing: any strides on the CPU; in each factor the longer of the last two strides steps over a whole row, so that
+//! strides `[1, ld]` are the transposed form. No operand may lie at another.
+//!
+//! Accumulation: f32, for f64 operands f64, in a fixed order, so that the same device makes the same bits every time. Products of f32 are
+//! f32 throughout, unless the options let them be [`Tf32`](crate::Math::Tf32). Of f16 and bf16, backward may round dpre once to T before the
+//! products of da and db; dbias sums the unrounded one.
+//!
+//! NaN, infinity, empty: NaN and infinity go where the formula sends them. With K = 0 out is `act(bias)`; with M, N or the batch of 0
+//! nothing is written but `dbias` and the gradient of a shared b, which are `beta * grad`, sums over nothing.
+//!
+//! Out of scope: grouped products, a third matrix in the epilogue, gated activations, a bias for each row, alpha in device memory, 8-bit
+//! types.
+//!
+//! Errors: [`Error::InvalidDescriptor`] names the field and both numbers that do not fit; [`Error::Unsupported`] says why each kernel
+//! refused.
+//!
+//! Source: J. J. Dongarra et al., "A Set of Level 3 Basic Linear Algebra Subprograms", ACM TOMS 16 (1990), for the product; as for
+//! [`Activation`] for the rest.
+//!
+//! Kernels: the reference in `cpu.rs`.
+//!
+//! [`Activation`]: crate::ops::activation
+
+use serde::{Deserialize, Serialize};
+
+use crate::dtype::{DType, Real};
+use crate::error::{Error, Result};
+use crate::json::Object;
+use crate::ops::activation::Activation;
+use crate::ops::fields::{float, in_range, require};
+use crate::plan::Kernel;
+use crate::slots::{Layouts, Slots};
+use crate::tensor::{MAX_RANK, TensorDesc};
+
+mod backward;
+mod cpu;
+mod forward;
+mod geometry;
+
+pub use backward::{GemmBackwardArgs, GemmBackwardDescriptor, GemmBackwardPlan};
+pub use forward::{GemmArgs, GemmDescriptor, GemmPlan};
+
+use geometry::Extents;
+
+const NAME: &str = "gemm";
+const BACKWARD_NAME: &str = "gemm_backward";
+
+/// A factor of a product, as it is stored.
+///
+/// ```
+/// use baracuda_ops::{DType, GemmDescriptor, GemmFactor, TensorDesc};
+/// let x = TensorDesc::contiguous(DType::F32, &[32, 784])?;
+/// let weight = TensorDesc::contiguous(DType::F32, &[128, 784])?;
+/// let linear = GemmDescriptor::new(x, GemmFactor::transposed(weight))?;
+/// # let _ = linear;
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GemmFactor {
+    desc: TensorDesc,
+    is_transposed: bool,
+}
+
+impl GemmFactor {
+    /// A tensor whose last two extents are those of the factor in reverse.
+    pub fn transposed(desc: TensorDesc) -> Self {
+        Self { desc, is_transposed: true }
+    }
+}
+
+/// The factor as it is.
+impl From<TensorDesc> for GemmFactor {
+    fn from(desc: TensorDesc) -> Self {
+        Self { desc, is_transposed: false }
+    }
+}
+
+/// Gradients that a backward of [`GemmDescriptor`] computes.
+///
+/// ```
+/// use baracuda_ops::{DType, Descriptor, GemmDescriptor, GemmGradients, TensorDesc};
+/// let x = TensorDesc::contiguous(DType::F32, &[8, 64])?;
+/// let weight = TensorDesc::contiguous(DType::F32, &[64, 10])?;
+/// let forward = GemmDescriptor::new(x, weight)?.bias(DType::F32)?;
+/// let names = |wanted| Ok(forward.backward(wanted)?.slots().iter().map(|slot| slot.name).collect::<Vec<_>>());
+/// assert_eq!(names(GemmGradients::NONE.db().dbias())?, ["a", "dout", "db", "dbias"]);
+/// assert_eq!(names(GemmGradients::ALL)?, ["a", "b", "dout", "da", "db", "dbias"]);
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GemmGradients {
+    /// That of `a`.
+    pub da: bool,
+    /// That of `b`.
+    pub db: bool,
+    /// That of the bias, if forward has one.
+    pub dbias: bool,
+}
+
+impl GemmGradients {
+    /// Every gradient; a bias that forward lacks has none.
+    pub const ALL: Self = Self { da: true, db: true, dbias: true };
+    /// No gradient: where the steps begin.
+    pub const NONE: Self = Self { da: false, db: false, dbias: false };
+
+    /// That of `a` too.
+    #[must_use]
+    pub const fn da(self) -> Self {
+        Self { da: true, ..self }
+    }
+
+    /// That of `b` too.
+    #[must_use]
+    pub const fn db(self) -> Self {
+        Self { db: true, ..self }
+    }
+
+    /// That of the bias too.
+    #[must_use]
+    pub const fn dbias(self) -> Self {
+        Self { dbias: true, ..self }
+    }
+}
+
+/// From what backward computes the derivative of the activation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GemmSaved {
+    /// The pre-activation that forward wrote as `pre`.
+    #[default]
+    Pre,
+    /// Forward's output: for ReLU, sigmoid and tanh.
+    Out,
+    /// Nothing: the product is computed again.
+    Recompute,
+}
+
+use GemmSaved as Saved;
+
+/// One gradient of a backward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Object<GradientFields>")]
+struct Gradient {
+    dtype: DType,
+    #[serde(skip_serializing_if = "is_zero")]
+    beta: Real,
+}
+
+/// The JSON of a gradient.
+#[derive(Deserialize)]
+#[serde(expecting = "a gradient such as {\"dtype\":\"f32\",\"beta\":1.0}", deny_unknown_fields)]
+struct GradientFields {
+    dtype: DType,
+    #[serde(default)]
+    beta: Real,
+}
+
+impl From<Object<GradientFields>> for Gradient {
+    fn from(Object(GradientFields { dtype, beta }): Object<GradientFields>) -> Self {
+        Self { dtype, beta }
+    }
+}
+
+fn is_zero(value: &Real) -> bool {
+    value.get() == 0.0
+}
+
+/// Alpha, unless told otherwise.
+fn one() -> Real {
+    Real::new(1.0).unwrap_or_default()
+}
+
+fn is_one(value: &Real) -> bool {
+    value.get() == 1.0
+}
+
+fn is_identity(activation: &Activation) -> bool {
+    activation.is_identity()
+}
+
+fn is_pre(saved: &Saved) -> bool {
+    *saved == Saved::Pre
+}
+
+/// Validated fields, with what follows from them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Valid<F> {
+    fields: F,
+    shape: Shape,
+    slots: Slots,
+}
+
+/// The extents of `op(a) op(b)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Shape {
+    batch: Extents,
+    m: u64,
+    n: u64,
+    k: u64,
+    transpose_a: bool,
+    transpose_b: bool,
+    /// Whether one b serves the whole batch.
+    is_shared: bool,
+    /// The output, dense and of T.
+    output: TensorDesc,
+}
+
+impl Shape {
+    fn new(op: &'static str, [a, b]: [&TensorDesc; 2], [transpose_a, transpose_b]: [bool; 2]) -> Result<Self> {
+        float(op, "a", a)?;
+        let refuse = |field: &'static str, rule: String| Err(Error::InvalidDescriptor { op, field, rule });
+        if a.rank() < 2 {
+            return refuse(
+                "a",
+                format!("must be [batch.., rows, columns] of rank 2 to {MAX_RANK}, got rank {}", a.rank()),
+            );
+        }
+        if b.dtype() != a.dtype() {
+            return refuse("b", format!("must be of the type of a, {}; got {}", a.dtype(), b.dtype()));
+        }
+        if b.rank() != 2 && b.rank() != a.rank() {
+            return refuse("b", format!("must have 2 extents or those of a, {}; got {}", a.rank(), b.rank()));
+        }
+        let (batch, a_matrix) = a.dims().split_at(a.rank() - 2);
+        let (b_batch, b_matrix) = b.dims().split_at(b.rank() - 2);
+        let stored = |matrix: &[u64], is_transposed: bool| {
+            if is_transposed { [matrix[1], matrix[0]] } else { [matrix[0], matrix[1]] }
+        };
+        let ([m, k], [b_k, n]) = (stored(a_matrix, transpose_a), stored(b_matrix, transpose_b));
+        if b_k != k {
+            return refuse("b", format!("op(b) must have as many rows as op(a) has columns, {k}; got {b_k}"));
+        }
+        for (field, desc) in [("a", a), ("b", b)] {
+            steps_over_rows(op, field, desc)?;
+        }
+        if let Some(axis) = (0..batch.len()).find(|&axis| batch[axis] > 1 && a.strides()[axis] == 0) {
+            return refuse("a", format!("is never broadcast, but extent {} of axis {axis} has stride 0", batch[axis]));
+        }
+        // Extents of a that are 1 are shared and separate at once.
+        let is_repeated = |axis: usize| b_batch[axis] == 1 || (b_batch[axis] > 1 && b.strides()[axis] == 0);
+        let is_separate = |axis: usize| b_batch[axis] == batch[axis] && !is_repeated(axis);
+        let wide = || (0..b_batch.len()).filter(|&axis| batch[axis] != 1);
+        let is_shared = wide().all(is_repeated);
+        let is_known = |axis: usize| b_batch[axis] == batch[axis] || b_batch[axis] == 1;
+        if !(0..b_batch.len()).all(is_known) || !(is_shared || wide().all(is_separate)) {
+            let rule = format!(
+                "its batch extents must be those of a, {batch:?}, each with a stride, or 1 or of stride 0 in all; got {b_batch:?} with strides {:?}",
+                &b.strides()[..b_batch.len()]
+            );
+            return refuse("b", rule);
+        }
+        let mut dims = batch.to_vec();
+        dims.extend([m, n]);
+        let output = TensorDesc::contiguous(a.dtype(), &dims)?;
+        let batch = batch.iter().copied().collect();
+        Ok(Self { batch, m, n, k, transpose_a, transpose_b, is_shared, output })
+    }
+
+    /// Floating-point operations of the product.
+    fn flops(&self) -> u64 {
+        let extents = [self.m, self.n, self.k];
+        self.batch.iter().chain(&extents).fold(2, |flops, &extent| flops.saturating_mul(extent))
+    }
+}
+
+/// Refuses matrices that hold an element twice.
+fn steps_over_rows(op: &'static str, field: &'static str, desc: &TensorDesc) -> Result<()> {
+    let [rows, cols] = [desc.rank() - 2, desc.rank() - 1].map(|axis| (desc.strides()[axis], desc.dims()[axis]));
+    let ((stride, extent), (leading, lines)) = if rows.0 < cols.0 { (rows, cols) } else { (cols, rows) };
+    if desc.is_empty() {
+        return Ok(());
+    }
+    require(op, field, extent == 1 || stride > 0, || format!("holds {extent} elements with a stride of 0"))?;
+    let reach = (extent - 1).saturating_mul(stride).saturating_add(1);
+    require(op, field, lines == 1 || leading >= reach, || {
+        format!("the leading stride must step over a row of {reach} elements, got {leading}")
+    })
+}
+
+/// Refuses types of operands beside a that are neither T nor f32.
+fn beside_factors(op: &'static str, field: &'static str, a: &TensorDesc, dtype: DType) -> Result<()> {
+    let of_a = a.dtype();
+    let holds = dtype == of_a || (dtype == DType::F32 && of_a != DType::F64);
+    require(op, field, holds, || match of_a {
+        DType::F64 | DType::F32 => format!("must be {of_a}, the type of a; got {dtype}"),
+        _ => format!("must be {of_a}, the type of a, or f32; got {dtype}"),
+    })
+}
+
+fn valid_alpha(op: &'static str, alpha: Real, a: &TensorDesc) -> Result<()> {
+    require(op, "alpha", alpha.get() != 0.0, || "must not be 0".into())?;
+    in_range(op, "alpha", alpha, a)
+}
+
+/// A factor in the layout that the caller has chosen, if any: its strides are fields of the descriptor, not exceptions from a default.
+fn relaid(op: &'static str, field: &'static str, layouts: &mut Layouts, desc: TensorDesc) -> Result<TensorDesc> {
+    let Some(laid) = layouts.remove(field) else { return Ok(desc) };
+    let fits = laid.dtype() == desc.dtype() && laid.dims() == desc.dims();
+    require(op, field, fits, || {
+        let (dtype, dims) = (desc.dtype(), desc.dims());
+        format!("must be {dtype} {dims:?}, as the other fields say; got {} {:?}", laid.dtype(), laid.dims())
+    })?;
+    Ok(laid)
+}
+
+/// The kernels of the product, in the order in which they are tried.
+fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
+    &[&cpu::Reference]
+}
+
+/// The kernels of the gradients, in the order in which they are tried.
+fn backward_kernels() -> &'static [&'static dyn Kernel<GemmBackwardDescriptor>] {
+    &[&cpu::BackwardReference]
+}
