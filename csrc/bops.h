@@ -559,7 +559,7 @@ typedef struct {
     uint32_t splits; /* blocks that share the sums of one tile. More than 1: they write their parts to `parts`, and gemm_finish follows */
     uint32_t across;
     uint32_t quads; /* 1: out, other and parts have stride 1 along the fast index, and four elements from any multiple of four on lie at a multiple
-                             of their bytes */
+                             of 16 bytes, those of 16 bits of 8 */
     uint32_t
         left_bytes; /* mma: bytes of one access: 16, 8, 4 or those of an element. Of more than one element: they lie one after the other along k, or
                              with left_across along m, and every such run of a tile starts at a multiple of the bytes */
@@ -609,7 +609,7 @@ typedef struct {
     bops_activation activation;
     uint32_t from_out; /* saved is the result, of relu, sigmoid or tanh */
     uint32_t quads;    /* 1: n is a multiple of four; dout and saved have stride 1 along n, and four elements from any multiple of four on lie at a
-                          multiple of their bytes */
+                          multiple of 16 bytes, those of 16 bits of 8 */
 } bops_gemm_dpre_params;
 
 enum { BOPS_GEMM_DPRE_ROWS = 128 }; /* of a tile along m: a row of column_sums */

@@ -40,8 +40,9 @@ struct place {
 __device__ __forceinline__ place place_of_block(const bops_gemm_params &params, uint32_t splits, int tile) {
     const uint32_t tiles_m = uint32_t(tiles_of(params.m, tile)), tiles_n = uint32_t(tiles_of(params.n, tile)), tiles = tiles_m * tiles_n;
     const uint32_t in_matrix = blockIdx.x % tiles, matrix = blockIdx.x / tiles;
-    const uint32_t group = in_matrix / (8 * tiles_n), in_group = in_matrix % (8 * tiles_n), rows = min(8u, tiles_m - 8 * group);
-    return {matrix / splits, matrix % splits, 8 * group + in_group % rows, in_group / rows};
+    const uint32_t high = min(8u, tiles_m), group = in_matrix / (high * tiles_n), in_group = in_matrix % (high * tiles_n);
+    const uint32_t rows = min(high, tiles_m - high * group);
+    return {matrix / splits, matrix % splits, high * group + in_group % rows, in_group / rows};
 }
 
 // Steps of `depth` along k, of one summed index after the other, that a split takes.

@@ -71,6 +71,8 @@ use crate::tensor::{MAX_RANK, TensorDesc};
 
 mod backward;
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod forward;
 mod geometry;
 
@@ -343,10 +345,22 @@ fn relaid(op: &'static str, field: &'static str, layouts: &mut Layouts, desc: Te
 
 /// The kernels of the product, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
-    &[&cpu::Reference]
+    &[
+        #[cfg(feature = "cuda")]
+        &cuda::CUBLASLT,
+        #[cfg(feature = "cuda")]
+        &cuda::SIMT,
+        &cpu::Reference,
+    ]
 }
 
 /// The kernels of the gradients, in the order in which they are tried.
 fn backward_kernels() -> &'static [&'static dyn Kernel<GemmBackwardDescriptor>] {
-    &[&cpu::BackwardReference]
+    &[
+        #[cfg(feature = "cuda")]
+        &cuda::CUBLASLT,
+        #[cfg(feature = "cuda")]
+        &cuda::SIMT,
+        &cpu::BackwardReference,
+    ]
 }

@@ -1,0 +1,1 @@
+//! Choices on devices that are not there.
