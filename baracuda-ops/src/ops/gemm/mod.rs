@@ -349,6 +349,8 @@ fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
         #[cfg(feature = "cuda")]
         &cuda::CUBLASLT,
         #[cfg(feature = "cuda")]
+        &cuda::MMA,
+        #[cfg(feature = "cuda")]
         &cuda::SIMT,
         &cpu::Reference,
     ]
@@ -359,6 +361,8 @@ fn backward_kernels() -> &'static [&'static dyn Kernel<GemmBackwardDescriptor>] 
     &[
         #[cfg(feature = "cuda")]
         &cuda::CUBLASLT,
+        #[cfg(feature = "cuda")]
+        &cuda::MMA,
         #[cfg(feature = "cuda")]
         &cuda::SIMT,
         &cpu::BackwardReference,

@@ -31,9 +31,9 @@ const WORKSPACE_ALIGN: u64 = 256;
 /// A form of both passes.
 pub(super) struct Cuda(Form);
 
-pub(super) static CUBLASLT: Cuda = Cuda(Form::CublasLt);
-pub(super) static MMA: Cuda = Cuda(Form::Mma);
-pub(super) static SIMT: Cuda = Cuda(Form::Simt);
+pub(super) const CUBLASLT: Cuda = Cuda(Form::CublasLt);
+pub(super) const MMA: Cuda = Cuda(Form::Mma);
+pub(super) const SIMT: Cuda = Cuda(Form::Simt);
 
 /// What differs between the two passes.
 trait Passes {
