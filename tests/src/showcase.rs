@@ -33,6 +33,8 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("log_softmax_backward", "softmax_backward", "log, last axis"),
     ("activation", "activation", "silu"),
     ("activation_backward", "activation_backward", "silu"),
+    ("gemm", "gemm", "gelu_tanh"),
+    ("gemm_backward", "gemm_backward", "silu, pre-activation saved"),
 ];
 
 /// What is shown in an element type: of every op at least one line, in the same order for every type.

@@ -15,6 +15,7 @@ use crate::values::Tensors;
 mod activation;
 mod batch_norm;
 mod channel_norm;
+mod gemm;
 mod group_norm;
 mod instance_norm;
 mod layer_norm;
@@ -41,6 +42,8 @@ pub static SUBJECTS: &[Subject] = &[
     softmax::BACKWARD,
     activation::FORWARD,
     activation::BACKWARD,
+    gemm::FORWARD,
+    gemm::BACKWARD,
 ];
 
 /// One op.
@@ -147,10 +150,11 @@ fn json_of(descriptor: &AnyDescriptor) -> Result<Value> {
     Ok(serde_json::from_str(json)?)
 }
 
-/// Runs a descriptor whose operands are all dense f64 on the CPU. Operands that are read and written are among inputs and outputs.
+/// Runs a descriptor whose operands are all dense f64 by the plain formulas, on the CPU. Operands that are read and written are among inputs and outputs.
 fn run_in_f64(op: &str, json: &Value, inputs: &BTreeMap<&str, &[f64]>) -> Result<BTreeMap<String, Vec<f64>>> {
     let device = Device::cpu();
-    let plan = AnyDescriptor::parse(op, &json.to_string())?.plan(&device, &PlanOptions::default())?;
+    let plan = AnyDescriptor::parse(op, &json.to_string())?
+        .plan(&device, &PlanOptions::default().kernel(format!("{op}_reference")))?;
     let input = |name: &str| inputs.get(name).copied().with_context(|| format!("no input {name}"));
     let mut outputs: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     let mut count: Vec<i64> = Vec::new();

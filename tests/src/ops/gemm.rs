@@ -1,0 +1,704 @@
+//! Matrix products with bias and activation, forward and backward.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use baracuda_ops::{
+    Activation, AnyDescriptor, Backend, DType, Device, Error, GemmArgs, GemmBackwardArgs, GemmBackwardDescriptor,
+    GemmDescriptor, GemmFactor, GemmGradients, GemmSaved, Plan, PlanOptions, Queue, Slot, TensorDesc, Workspace,
+};
+use serde_json::{Value, json};
+
+use super::channel_norm::curvature;
+use super::{CHAIN, Contract, FLOATS, Named, Subject, dense, features, json_of, run_in_f64, strided};
+use crate::case::{Case, Data, Huge, Random, distinct};
+use crate::judge::{Expected, budget, finite};
+use crate::values::Tensors;
+
+pub(super) const FORWARD: Subject = Subject {
+    name: "gemm",
+    cases: || cases(forward),
+    is_cpu_only: |_| false,
+    may_be_constant,
+    input,
+    expect: expect_forward,
+    contracts: FORWARD_CONTRACTS,
+    run_typed: run_forward,
+    features: || features(asked_for, forward),
+};
+
+pub(super) const BACKWARD: Subject = Subject {
+    name: "gemm_backward",
+    cases: || cases(backward),
+    is_cpu_only: |_| false,
+    may_be_constant,
+    input,
+    expect: expect_backward,
+    contracts: BACKWARD_CONTRACTS,
+    run_typed: run_backward,
+    features: || features(asked_for, backward),
+};
+
+/// A forward, and what its backward is asked for.
+#[derive(Clone)]
+struct Form {
+    forward: GemmDescriptor,
+    /// Otherwise than by default.
+    saved: Option<GemmSaved>,
+    wanted: GemmGradients,
+    /// The type of the gradients, if not that of what they belong to, and their beta.
+    gradients: Option<(DType, f64)>,
+    /// Layouts of backward's operands.
+    layouts: Vec<(&'static str, TensorDesc)>,
+}
+
+impl From<GemmDescriptor> for Form {
+    fn from(forward: GemmDescriptor) -> Self {
+        Self { forward, saved: None, wanted: GemmGradients::ALL, gradients: None, layouts: Vec::new() }
+    }
+}
+
+fn forward(form: &Form) -> Result<AnyDescriptor, Error> {
+    Ok(AnyDescriptor::new(form.forward.clone()))
+}
+
+fn backward(form: &Form) -> Result<AnyDescriptor, Error> {
+    let mut descriptor = form.forward.backward(form.wanted)?;
+    if let Some(saved) = form.saved {
+        descriptor = descriptor.saved(saved)?;
+    }
+    if let Some((dtype, beta)) = form.gradients {
+        let has =
+            |name: &str, d: &GemmBackwardDescriptor| baracuda_ops::Descriptor::slots(d).iter().any(|s| s.name == name);
+        if has("da", &descriptor) {
+            descriptor = descriptor.da(dtype, beta)?;
+        }
+        if has("db", &descriptor) {
+            descriptor = descriptor.db(dtype, beta)?;
+        }
+        if has("dbias", &descriptor) {
+            descriptor = descriptor.dbias(dtype, beta)?;
+        }
+    }
+    for (name, desc) in &form.layouts {
+        descriptor = descriptor.layout(name, *desc)?;
+    }
+    Ok(AnyDescriptor::new(descriptor))
+}
+
+/// A tensor stored as it is or transposed.
+fn factor(desc: TensorDesc, is_transposed: bool) -> GemmFactor {
+    if is_transposed { GemmFactor::transposed(desc) } else { desc.into() }
+}
+
+/// The factors of an `m` by `n` product over `k`, dense, with the transposes of two bits.
+fn pair(dtype: DType, [m, n, k]: [u64; 3], transposes: usize) -> [GemmFactor; 2] {
+    let (transpose_a, transpose_b) = (transposes & 1 != 0, transposes & 2 != 0);
+    let a = dense(dtype, &if transpose_a { [k, m] } else { [m, k] });
+    let b = dense(dtype, &if transpose_b { [n, k] } else { [k, n] });
+    [factor(a, transpose_a), factor(b, transpose_b)]
+}
+
+fn gemm(factors: [GemmFactor; 2]) -> GemmDescriptor {
+    let [a, b] = factors;
+    GemmDescriptor::new(a, b).expect("a valid product")
+}
+
+/// Extents that every vector width and small tile divides, and prime ones.
+const EVEN: [u64; 3] = [32, 64, 48];
+const ODD: [u64; 3] = [37, 29, 61];
+
+/// Every form with the data it runs on, and whether it runs in every mode.
+fn forms() -> Vec<(Form, Data, bool)> {
+    let mut forms = Vec::new();
+    for dtype in FLOATS {
+        let mut add = |form: Form, data: Data, core: bool| forms.push((form, data, core));
+        pairs(dtype, &mut add);
+        sizes(dtype, &mut add);
+        batches(dtype, &mut add);
+        layouts(dtype, &mut add);
+        for data in Data::ALL.into_iter().filter(|data| *data != Data::Normal) {
+            let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+            let linear = gemm(pair(dtype, [33, 40, 96], 2)).bias(wide).expect("a bias");
+            add(Form { gradients: Some((wide, 0.0)), ..linear.clone().out(wide).expect("a type").into() }, data, false);
+            for activation in [Activation::Relu, Activation::GeluErf, Activation::Silu] {
+                let form = linear.clone().activation(activation).expect("an activation");
+                add(form.clone().pre(dtype).expect("a type").into(), data, false);
+                add(Form { saved: Some(GemmSaved::Recompute), ..form.into() }, data, false);
+            }
+        }
+    }
+    forms
+}
+
+/// Activations with transposes; the other options so that any two of their values meet in some form.
+fn pairs(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let types = [None, Some(dtype), Some(wide)];
+    for (i, activation) in Activation::ALL.into_iter().enumerate() {
+        for transposes in 0..4 {
+            let at = i * 4 + transposes;
+            let extents = if at % 3 == 1 { EVEN } else { ODD };
+            // Sums of products of standard normal numbers, scaled to about one.
+            let descriptor = gemm(pair(dtype, extents, transposes)).alpha([0.125, -0.25][at % 2]);
+            let descriptor = descriptor.and_then(|d| d.activation(activation));
+            let bias = types[(i + transposes) % 3];
+            let descriptor = descriptor.and_then(|d| bias.map_or(Ok(d.clone()), |dtype| d.bias(dtype)));
+            let out = [dtype, wide][(i / 2 + transposes) % 2];
+            let pre = types[(i + 2 * transposes) % 3];
+            let descriptor = descriptor.and_then(|d| d.out(out));
+            let forward = descriptor.and_then(|d| pre.map_or(Ok(d.clone()), |dtype| d.pre(dtype))).expect("a form");
+            let is_core = i % 4 == transposes;
+            let wanted = [
+                GemmGradients::ALL,
+                GemmGradients::NONE.da(),
+                GemmGradients::NONE.db().dbias(),
+                GemmGradients::ALL,
+                GemmGradients::NONE.dbias().da(),
+            ];
+            let gradients = [None, Some((dtype, 0.5)), Some((wide, 0.0)), Some((wide, -1.0))][(at + i) % 4];
+            let form = Form { wanted: wanted[at % 5], gradients, ..forward.into() };
+            add(form.clone(), Data::Normal, is_core);
+            let saved = [GemmSaved::Recompute, GemmSaved::Pre, GemmSaved::Out][at % 3];
+            if saved != GemmSaved::Out || activation.is_identity() || activation.has_gradient_from_output() {
+                add(
+                    Form { saved: Some(saved), wanted: GemmGradients::ALL, ..form },
+                    Data::Normal,
+                    is_core && at % 3 == 0,
+                );
+            }
+        }
+    }
+}
+
+/// Extents of 0 and 1, around tiles of 16 to 128, primes, long sums.
+fn sizes(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
+    let sizes = [
+        ([1, 1, 1], true),
+        ([1, 61, 37], true),
+        ([61, 1, 37], false),
+        ([37, 61, 1], true),
+        ([1, 257, 64], false),
+        ([2, 3, 5], false),
+        ([16, 16, 16], false),
+        ([17, 15, 33], true),
+        ([64, 128, 32], false),
+        ([65, 127, 31], false),
+        ([128, 64, 64], false),
+        ([129, 130, 67], false),
+        ([257, 66, 40], false),
+        ([7, 8, 1021], true),
+        ([5, 131, 4099], false),
+        ([24, 16, 8192], false),
+    ];
+    for (i, (extents, core)) in sizes.into_iter().enumerate() {
+        let forward = gemm(pair(dtype, extents, i % 4)).bias(dtype).expect("a bias");
+        let forward = forward.activation(Activation::ALL[i % 7]).expect("an activation");
+        add(forward.into(), Data::Normal, core);
+    }
+    for (i, extents) in [[37, 29, 0], [0, 29, 61], [37, 0, 61], [0, 0, 0], [0, 29, 0]].into_iter().enumerate() {
+        let forward = gemm(pair(dtype, extents, i % 4)).bias(dtype).expect("a bias");
+        let forward = forward.activation(Activation::GeluTanh).and_then(|d| d.pre(dtype)).expect("a form");
+        add(Form { gradients: Some((dtype, 0.5)), ..forward.clone().into() }, Data::Normal, i < 2);
+        add(Form { saved: Some(GemmSaved::Recompute), ..forward.into() }, Data::Normal, i < 2);
+    }
+}
+
+/// Batches with a b for each, and with one for all, in its three spellings.
+fn batches(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
+    let a = dense(dtype, &[2, 3, 17, 24]);
+    let transposed = GemmFactor::transposed(dense(dtype, &[2, 3, 24, 17]));
+    let own = dense(dtype, &[2, 3, 24, 40]);
+    let own_transposed = GemmFactor::transposed(dense(dtype, &[2, 3, 40, 24]));
+    let shared = dense(dtype, &[24, 40]);
+    let ones = dense(dtype, &[1, 1, 24, 40]);
+    let repeated = strided(dtype, &[2, 3, 24, 40], &[0, 0, 40, 1]);
+    // Heads beside positions: [B, S, H, D] seen as [B, H, S, D].
+    let heads = dense(dtype, &[2, 17, 3, 24]).permute(&[0, 2, 1, 3]).expect("axes");
+    let keys = GemmFactor::transposed(dense(dtype, &[2, 40, 3, 24]).permute(&[0, 2, 1, 3]).expect("axes"));
+    let padded = strided(dtype, &[2, 3, 17, 24], &[2000, 600, 32, 1]);
+    let products: [(GemmFactor, GemmFactor, bool); 14] = [
+        (a.into(), own.into(), true),
+        (transposed, own.into(), false),
+        (a.into(), own_transposed, false),
+        (transposed, own_transposed, false),
+        (a.into(), shared.into(), true),
+        (transposed, shared.into(), true),
+        (a.into(), ones.into(), false),
+        (transposed, repeated.into(), false),
+        (a.into(), repeated.into(), false),
+        (heads.into(), keys, true),
+        (padded.into(), shared.into(), true),
+        (padded.into(), own.into(), false),
+        // Where rows of the batch can become rows of one product, and where they must not.
+        (dense(dtype, &[6, 1, 24]).into(), dense(dtype, &[6, 24, 40]).into(), false),
+        (dense(dtype, &[6, 1, 24]).into(), shared.into(), false),
+    ];
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    for (i, (a, b, core)) in products.into_iter().enumerate() {
+        let plain = GemmDescriptor::new(a, b).expect("a product").bias(wide).expect("a bias");
+        let beta = if i % 2 == 0 { 0.0 } else { 1.0 };
+        add(Form { gradients: Some((wide, beta)), ..plain.clone().into() }, Data::Normal, core);
+        let silu = plain.activation(Activation::Silu).expect("an activation");
+        let saved = if i % 2 == 0 { GemmSaved::Recompute } else { GemmSaved::Pre };
+        add(Form { saved: Some(saved), ..silu.into() }, Data::Normal, false);
+    }
+    let none = [
+        (dense(dtype, &[0, 3, 5, 7]), dense(dtype, &[7, 4])),
+        (dense(dtype, &[0, 3, 5, 7]), dense(dtype, &[0, 3, 7, 4])),
+        (dense(dtype, &[2, 5, 0]), dense(dtype, &[0, 40])),
+        (dense(dtype, &[1, 5, 7]), dense(dtype, &[1, 7, 40])),
+    ];
+    for (a, b) in none {
+        let forward = GemmDescriptor::new(a, b).expect("a product").bias(dtype).expect("a bias");
+        add(Form { gradients: Some((dtype, 0.5)), ..forward.into() }, Data::Normal, false);
+    }
+    // Six batch extents that nothing joins.
+    let dims = [2, 1, 2, 2, 1, 3, 5, 8];
+    let scattered = strided(dtype, &dims, &[2000, 1, 900, 400, 1, 100, 16, 1]);
+    let forward = GemmDescriptor::new(scattered, dense(dtype, &[2, 1, 2, 2, 1, 3, 8, 9])).expect("a product");
+    add(forward.into(), Data::Normal, false);
+}
+
+/// Padded rows, strides [1, ld], low promises, outputs that lie otherwise.
+fn layouts(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
+    let [m, n, k] = [37, 40, 24];
+    let narrow = |desc: TensorDesc| desc.align(dtype.size_bytes()).expect("a promise");
+    let (a, b) = (dense(dtype, &[m, k]), dense(dtype, &[k, n]));
+    let forms = [
+        (strided(dtype, &[m, k], &[k + 3, 1]), strided(dtype, &[k, n], &[n + 8, 1]), vec![]),
+        (strided(dtype, &[m, k], &[1, m]), strided(dtype, &[k, n], &[1, k]), vec![]),
+        (strided(dtype, &[m, k], &[1, m + 3]), strided(dtype, &[k, n], &[1, k + 8]), vec![]),
+        (narrow(a), narrow(b), vec![]),
+        (strided(dtype, &[m, k], &[3 * k, 2]), strided(dtype, &[k, n], &[3 * n, 3]), vec![]),
+        (a, b, vec![("out", strided(dtype, &[m, n], &[n + 5, 1]))]),
+        (a, b, vec![("out", strided(dtype, &[m, n], &[1, m])), ("pre", strided(dtype, &[m, n], &[1, m + 3]))]),
+        (a, b, vec![("out", strided(dtype, &[m, n], &[2 * n, 2])), ("bias", strided(dtype, &[n], &[2]))]),
+        (a, b, vec![("bias", strided(dtype, &[n], &[0]))]),
+    ];
+    for (i, (a, b, outputs)) in forms.into_iter().enumerate() {
+        let forward = GemmDescriptor::new(a, b).and_then(|d| d.bias(dtype)).and_then(|d| d.pre(dtype));
+        let forward = forward.and_then(|d| d.activation(Activation::GeluTanh)).expect("a form");
+        let laid = |d: GemmDescriptor, (name, desc): &(&str, TensorDesc)| d.layout(name, *desc).expect("a layout");
+        let forward = outputs.iter().fold(forward, laid);
+        add(forward.clone().into(), Data::Normal, i < 3);
+        let gradients = vec![
+            ("da", strided(dtype, &[m, k], &[k + 5, 1])),
+            ("db", strided(dtype, &[k, n], &[1, k])),
+            ("dbias", strided(dtype, &[n], &[3])),
+        ];
+        let recomputed = Form { saved: Some(GemmSaved::Recompute), ..forward.into() };
+        add(Form { layouts: gradients, ..recomputed }, Data::Normal, i == 1);
+    }
+    // The gradient of a sum over the output.
+    let expanded = vec![("dout", strided(dtype, &[m, n], &[0, 0]))];
+    add(Form { layouts: expanded, ..gemm([a.into(), b.into()]).into() }, Data::Normal, false);
+}
+
+/// The cases of a pass over every form.
+fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
+    let of = |(form, data, core): &(Form, Data, bool)| {
+        let descriptor = pass(form).expect("the case lists hold valid descriptors");
+        Case::new(descriptor, *data).core(*core)
+    };
+    distinct(forms().iter().map(of).collect())
+}
+
+/// What the harness reads back from a descriptor.
+struct Fields {
+    json: Value,
+    batch: u64,
+    m: u64,
+    n: u64,
+    k: u64,
+    alpha: f64,
+    activation: Activation,
+    saved: GemmSaved,
+    /// Whether one b serves the whole batch.
+    is_shared: bool,
+}
+
+impl Fields {
+    fn of(descriptor: &AnyDescriptor) -> Result<Self> {
+        let json = json_of(descriptor)?;
+        let tensor = |name: &str| serde_json::from_value::<TensorDesc>(json[name].clone());
+        let (a, b) = (tensor("a")?, tensor("b")?);
+        let stored = |desc: &TensorDesc, name: &str| {
+            let [rows, cols] = [desc.dims()[desc.rank() - 2], desc.dims()[desc.rank() - 1]];
+            if json[name] == true { [cols, rows] } else { [rows, cols] }
+        };
+        let ([m, k], [_, n]) = (stored(&a, "transpose_a"), stored(&b, "transpose_b"));
+        let of_b = b.dims().iter().zip(b.strides()).take(b.rank() - 2);
+        let is_shared = of_b.clone().all(|(&dim, &stride)| dim == 1 || (dim > 1 && stride == 0));
+        let activation =
+            json.get("activation").map_or(Ok(Activation::Identity), |v| serde_json::from_value(v.clone()))?;
+        let saved = json.get("saved").map_or(Ok(GemmSaved::Pre), |v| serde_json::from_value(v.clone()))?;
+        let alpha = json["alpha"].as_f64().unwrap_or(1.0);
+        let batch = a.dims()[..a.rank() - 2].iter().product();
+        Ok(Self { batch, m, n, k, alpha, activation, saved, is_shared, json })
+    }
+
+    fn dtype(&self) -> Result<DType> {
+        Ok(serde_json::from_value(self.json["a"]["dtype"].clone())?)
+    }
+
+    /// Whether backward computes the product again.
+    fn recomputes(&self) -> bool {
+        self.saved == GemmSaved::Recompute && !self.activation.is_identity()
+    }
+
+    /// Terms of each sum of an output.
+    fn terms(&self, output: &str) -> f64 {
+        let terms = match output {
+            "da" => self.n,
+            "db" if self.is_shared => self.m * self.batch,
+            "db" => self.m,
+            _ => self.k,
+        };
+        terms as f64
+    }
+
+    /// The JSON of the same product over dense f64 operands, without options.
+    fn product(&self, alpha: f64) -> Value {
+        let dense = |dims: &Value| json!({"dtype": "f64", "dims": dims});
+        let mut b = self.json["b"]["dims"].clone();
+        if let Some(dims) = b.as_array_mut().filter(|_| self.is_shared) {
+            let batch = dims.len() - 2;
+            dims[..batch].fill(json!(1));
+        }
+        let mut json = json!({"a": dense(&self.json["a"]["dims"]), "b": dense(&b), "alpha": alpha});
+        for name in ["transpose_a", "transpose_b"] {
+            if self.json[name] == true {
+                json[name] = json!(true);
+            }
+        }
+        json
+    }
+
+    /// The JSON of the same op over dense f64 operands.
+    fn in_f64(&self) -> Value {
+        let mut json = self.product(self.alpha);
+        for name in ["activation", "saved"] {
+            if let Some(value) = self.json.get(name) {
+                json[name] = value.clone();
+            }
+        }
+        if self.json.get("bias").is_some() {
+            json["bias"] = json!("f64");
+        }
+        for name in ["da", "db", "dbias"] {
+            if let Some(gradient) = self.json.get(name) {
+                json[name] = json!({"dtype": "f64", "beta": gradient["beta"].as_f64().unwrap_or(0.0)});
+            }
+        }
+        json
+    }
+
+    /// A shared b once.
+    fn own<'t>(&self, name: &str, values: &'t [f64]) -> &'t [f64] {
+        let once = if name == "b" && self.is_shared { (self.k * self.n) as usize } else { values.len() };
+        &values[..once.min(values.len())]
+    }
+
+    fn inputs<'t>(&self, inputs: &'t Tensors) -> BTreeMap<&'t str, &'t [f64]> {
+        inputs.0.iter().map(|t| (t.name.as_str(), self.own(&t.name, &t.values))).collect()
+    }
+}
+
+/// Few elements may all lie on one side of a ReLU; sums over nothing are equal.
+fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
+    Fields::of(descriptor).is_ok_and(|f| f.k == 0 || f.batch * f.m * f.n < 64)
+}
+
+fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
+    let fields = Fields::of(&case.descriptor)?;
+    let (dtype, elements) = (slot.desc.dtype(), slot.desc.elements());
+    let cols = slot.desc.dims().last().copied().unwrap_or(1).max(1);
+    // Sums of that many products of such a number and one that a normal distribution has.
+    let terms = fields.k.max(fields.n).max(fields.m * fields.batch).max(1) as f64;
+    let largest = if dtype == DType::F64 { 2f64.powi(1010) } else { 2f64.powi(118) };
+    let huge = Huge::of(dtype).at_most(largest / terms, largest / terms);
+    let rows = |data: Data, random: &mut Random| data.rows_within(huge, dtype, elements / cols, cols, random);
+    let values = match (slot.name, case.data) {
+        ("a", data) => rows(data, random),
+        // Sums of terms whose signs alternate, all of one magnitude.
+        ("b", Data::Constant) => {
+            let is_along_rows = fields.json["transpose_b"] == true;
+            let index = |i: u64| if is_along_rows { i % cols } else { i / cols };
+            (0..elements).map(|i| if index(i) % 2 == 0 { 1000.1 } else { -1000.1 }).collect()
+        }
+        ("b", data @ (Data::Nan | Data::Inf | Data::NegInf | Data::LargeMean | Data::Large)) => rows(data, random),
+        ("dout", Data::Nan) => rows(Data::Nan, random),
+        ("pre", data @ (Data::Large | Data::Tiny)) => rows(data, random),
+        ("pre", _) => rows(Data::Normal, random).into_iter().map(|v| 2.0 * v).collect(),
+        // What forward gives.
+        ("out", _) => rows(Data::Normal, random).into_iter().map(|v| fields.activation.apply(2.0 * v)).collect(),
+        _ => rows(Data::Normal, random),
+    };
+    Ok(values)
+}
+
+const FORWARD_CONTRACTS: &[Contract] = &[
+    Contract {
+        outputs: &["pre"],
+        budget: "u_o |pre| + u_A p, p = (8 + K/4) |alpha| sum|a b| + 2 |bias|; where the elements of a factor have no common sign, 2 sqrt(K) \
+                 for K/4 if that is less",
+        why: "It lets the roundings of a plain running sum have one sign.",
+    },
+    Contract {
+        outputs: &["out"],
+        budget: "u_o |out| + u_A (|act'| p + u_A max|act''| p^2 / 2 + 8 |out|), with p as for pre; on wgpu 16 for 8; u_o |out| + u_A p for \
+                 identity and relu",
+        why: "As for pre; far out an activation has less error than its bound.",
+    },
+];
+
+const BACKWARD_CONTRACTS: &[Contract] = &[
+    Contract {
+        outputs: &["da", "db"],
+        budget: "u_o |grad| + |alpha| sum((u_A (8 + L/4) |dpre| + e + r) |factor|) + 2 u_A |beta grad|, L terms a sum (2 sqrt(L) for L/4 as for \
+                 pre); e, the error of dpre, is that of an activation's gradient, recomputing u_A |dout| (max|act''| p + 8), for relu |dout| where \
+                 |pre| <= u_A p; of f16 and bf16 r = u |dpre| + half the least subnormal, the rounding of dpre",
+        why: "It lets the roundings of a plain running sum have one sign; act'' is far below its maximum nearly everywhere.",
+    },
+    Contract {
+        outputs: &["dbias"],
+        budget: "u_o |dbias| + u_A (8 + 48/4) sum|dpre| + sum(e) + 2 u_A |beta dbias|",
+        why: "It allows for 48 additions one after the other, with roundings of one sign.",
+    },
+];
+
+/// Factors of an activation's own budget on a backend.
+fn looseness(backend: Backend) -> f64 {
+    if backend == Backend::Wgpu { 2.0 } else { 1.0 }
+}
+
+/// Whether positive and negative elements keep each other in balance, so that roundings of their products do.
+fn is_balanced(values: &[f64]) -> bool {
+    let (sum, magnitude) = values.iter().fold((0.0, 0.0), |(sum, all), v| (sum + v, all + v.abs()));
+    sum.abs() < magnitude / 4.0
+}
+
+/// What `terms` additions may be off by, in units of `u_A` of the sum of their magnitudes.
+fn chain(terms: f64, is_random: bool) -> f64 {
+    let longest = terms / 4.0;
+    8.0 + if is_random { longest.min(2.0 * terms.sqrt()) } else { longest }
+}
+
+fn magnitudes(values: &[f64]) -> Vec<f64> {
+    values.iter().map(|v| v.abs()).collect()
+}
+
+/// `p`: what each pre-activation may be off by, in units of `u_A`.
+fn errors_of_pre(fields: &Fields, inputs: &Tensors) -> Result<Vec<f64>> {
+    let [a, b] = ["a", "b"].map(|name| inputs.values(name).context("a factor"));
+    let (a, b) = (a?, fields.own("b", b?));
+    let is_random = is_balanced(a) || is_balanced(b);
+    let sums = {
+        let (a, b) = (magnitudes(a), magnitudes(b));
+        run_in_f64("gemm", &fields.product(fields.alpha.abs()), &BTreeMap::from([("a", &a[..]), ("b", &b[..])]))?
+    };
+    let factor = chain(fields.k as f64, is_random);
+    let bias = |i: usize| inputs.values("bias").map_or(0.0, |bias| bias[i % fields.n as usize].abs());
+    Ok(sums["out"].iter().enumerate().map(|(i, sum)| factor * sum + 2.0 * bias(i)).collect())
+}
+
+/// Expected values and budgets of forward: docs/numerics.md, Budgets, "gemm".
+fn expect_forward(
+    descriptor: &AnyDescriptor,
+    inputs: &Tensors,
+    outputs: &Tensors,
+    backend: Backend,
+) -> Result<Vec<Expected>> {
+    let fields = Fields::of(descriptor)?;
+    let accumulator = fields.dtype()?.accumulator();
+    let unit = accumulator.unit_roundoff();
+    let mut json = fields.in_f64();
+    json["pre"] = json!("f64");
+    let mut found = run_in_f64("gemm", &json, &fields.inputs(inputs))?;
+    let errors = errors_of_pre(&fields, inputs)?;
+    let (pre, values) = (found.remove("pre").context("pre")?, found.remove("out").context("out")?);
+    let activation = fields.activation;
+    let own = |i: usize| match activation {
+        Activation::Identity | Activation::Relu => errors[i],
+        _ => {
+            let slope = activation.gradient(pre[i], 1.0).abs();
+            // No activation is steeper anywhere than 1.2.
+            let bent = (slope + curvature(activation) / 2.0 * unit * errors[i]).min(1.2);
+            bent * errors[i] + 8.0 * looseness(backend) * values[i].abs()
+        }
+    };
+    let dtype = |name: &str| outputs.get(name).map(|t| t.dtype);
+    let mut expected = Vec::new();
+    if let Some(dtype) = dtype("pre") {
+        let budgets = (0..pre.len()).map(|i| budget(dtype, accumulator, pre[i], finite(errors[i]))).collect();
+        expected.push(Expected { name: "pre".into(), values: pre.clone(), budgets });
+    }
+    if let Some(dtype) = dtype("out") {
+        let budgets = (0..pre.len()).map(|i| budget(dtype, accumulator, values[i], finite(own(i)))).collect();
+        expected.push(Expected { name: "out".into(), values, budgets });
+    }
+    Ok(expected)
+}
+
+/// The gradient of the pre-activation, and what it may be off by before it is rounded, in units of `u_A`.
+fn dpre(fields: &Fields, inputs: &Tensors, unit: f64, backend: Backend) -> Result<(Vec<f64>, Vec<f64>)> {
+    let dout = inputs.values("dout").context("no dout")?;
+    let activation = fields.activation;
+    if activation.is_identity() {
+        return Ok((dout.to_vec(), vec![0.0; dout.len()]));
+    }
+    if let Some(out) = inputs.values("out") {
+        let dpre: Vec<f64> = out.iter().zip(dout).map(|(&y, &dy)| activation.gradient_from_output(y, dy)).collect();
+        let is_exact = activation == Activation::Relu;
+        let errors = dpre.iter().map(|v| if is_exact { 0.0 } else { 8.0 * v.abs() * looseness(backend) }).collect();
+        return Ok((dpre, errors));
+    }
+    let (pre, off) = if fields.recomputes() {
+        let mut json = fields.in_f64();
+        let object = json.as_object_mut().context("an object")?;
+        object.retain(|name, _| !matches!(name.as_str(), "saved" | "da" | "db" | "dbias" | "activation"));
+        let mut given = fields.inputs(inputs);
+        given.retain(|name, _| matches!(*name, "a" | "b" | "bias"));
+        let pre = run_in_f64("gemm", &json, &given)?.remove("out").context("out")?;
+        (pre, errors_of_pre(fields, inputs)?)
+    } else {
+        let pre = inputs.values("pre").context("no pre")?.to_vec();
+        let exact = vec![0.0; pre.len()];
+        (pre, exact)
+    };
+    let gradients = pre.iter().zip(dout).map(|(&x, &dy)| activation.gradient(x, dy)).collect();
+    let errors = pre.iter().zip(dout).zip(&off).map(|((&x, &dy), &off)| match activation {
+        // Either branch.
+        Activation::Relu if x.is_finite() && off > 0.0 && x.abs() <= unit * off => dy.abs() / unit,
+        Activation::Relu => 0.0,
+        _ => {
+            let own = (8.0 + 4.0 * x.abs().min(16.0) * curvature(activation)) * looseness(backend);
+            // No derivative of an activation moves by more than 1.5.
+            dy.abs() * ((curvature(activation) * off).min(1.5 / unit) + own)
+        }
+    });
+    Ok((gradients, errors.map(finite).collect()))
+}
+
+/// Expected values and budgets of backward: docs/numerics.md, Budgets, "gemm, da, db" and "gemm, dbias".
+fn expect_backward(
+    descriptor: &AnyDescriptor,
+    inputs: &Tensors,
+    outputs: &Tensors,
+    backend: Backend,
+) -> Result<Vec<Expected>> {
+    let fields = Fields::of(descriptor)?;
+    let dtype = fields.dtype()?;
+    let accumulator = dtype.accumulator();
+    let unit = accumulator.unit_roundoff();
+    let mut found = run_in_f64("gemm_backward", &fields.in_f64(), &fields.inputs(inputs))?;
+    let (dpre, errors) = dpre(&fields, inputs, unit, backend)?;
+    let dout = inputs.get("dout").context("no dout")?;
+    let is_rounded = dtype != accumulator && !(fields.activation.is_identity() && dout.dtype == dtype);
+    let rounding = |v: f64| match is_rounded {
+        true => (dtype.unit_roundoff() * v.abs() + dtype.smallest_subnormal() / 2.0) / unit,
+        false => 0.0,
+    };
+    let before = |name: &str, i: usize| {
+        let beta = fields.json[name]["beta"].as_f64().unwrap_or(0.0);
+        inputs.values(name).map_or(0.0, |values| 2.0 * (beta * values[i]).abs())
+    };
+    let mut expected = Vec::new();
+    for (name, factor) in [("da", "b"), ("db", "a")] {
+        let Some(output) = outputs.get(name) else { continue };
+        let values = found.remove(name).context("a gradient")?;
+        let given = fields.own(factor, inputs.values(factor).context("a factor")?);
+        let sum = chain(fields.terms(name), is_balanced(&dpre) || is_balanced(given));
+        let left: Vec<f64> = dpre.iter().zip(&errors).map(|(v, e)| sum * v.abs() + e + rounding(*v)).collect();
+        let mut json = fields.product(fields.alpha.abs());
+        json[name] = json!({"dtype": "f64"});
+        let given = magnitudes(given);
+        let off = run_in_f64("gemm_backward", &json, &BTreeMap::from([(factor, &given[..]), ("dout", &left[..])]))?;
+        let own = |i: usize| finite(off[name][i] + before(name, i));
+        let budgets = (0..values.len()).map(|i| budget(output.dtype, accumulator, values[i], own(i))).collect();
+        expected.push(Expected { name: name.into(), values, budgets });
+    }
+    if let Some(output) = outputs.get("dbias") {
+        let values = found.remove("dbias").context("dbias")?;
+        let mut off = vec![0.0; values.len()];
+        for (i, (v, e)) in dpre.iter().zip(&errors).enumerate() {
+            off[i % fields.n as usize] += (8.0 + CHAIN / 4.0) * v.abs() + e;
+        }
+        let own = |i: usize| finite(off[i] + before("dbias", i));
+        let budgets = (0..values.len()).map(|i| budget(output.dtype, accumulator, values[i], own(i))).collect();
+        expected.push(Expected { name: "dbias".into(), values, budgets });
+    }
+    Ok(expected)
+}
+
+fn run_forward(
+    descriptor: &AnyDescriptor,
+    device: &Device,
+    options: &PlanOptions,
+    queue: &mut Queue<'_>,
+    named: &dyn Named,
+    workspace: Workspace<'_>,
+) -> Result<(), Error> {
+    let descriptor: &GemmDescriptor = descriptor.downcast().expect("a gemm");
+    let mem = |name: &str| named.mem(name).expect("a factor");
+    let mut args = GemmArgs::new(mem("a"), mem("b"), named.mem_mut("out").expect("out"));
+    if let Some(bias) = named.mem("bias") {
+        args = args.bias(bias);
+    }
+    if let Some(pre) = named.mem_mut("pre") {
+        args = args.pre(pre);
+    }
+    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+}
+
+fn run_backward(
+    descriptor: &AnyDescriptor,
+    device: &Device,
+    options: &PlanOptions,
+    queue: &mut Queue<'_>,
+    named: &dyn Named,
+    workspace: Workspace<'_>,
+) -> Result<(), Error> {
+    let descriptor: &GemmBackwardDescriptor = descriptor.downcast().expect("a gemm_backward");
+    let mut args = GemmBackwardArgs::new(named.mem("dout").expect("dout"));
+    args.a = named.mem("a");
+    args.b = named.mem("b");
+    args.bias = named.mem("bias");
+    args.out = named.mem("out");
+    args.pre = named.mem("pre");
+    args.da = named.mem_mut("da");
+    args.db = named.mem_mut("db");
+    args.dbias = named.mem_mut("dbias");
+    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+}
+
+/// What the support table asks for.
+fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let linear = |activation| {
+        let forward = gemm(pair(dtype, [512, 768, 256], 2)).bias(dtype).expect("a bias");
+        forward.activation(activation).expect("an activation")
+    };
+    let batched = GemmDescriptor::new(dense(dtype, &[8, 64, 96]), dense(dtype, &[8, 96, 128])).expect("a product");
+    let shared = GemmDescriptor::new(dense(dtype, &[8, 64, 96]), dense(dtype, &[96, 128])).expect("a product");
+    let columns = strided(dtype, &[96, 128], &[1, 96]);
+    let columns = GemmDescriptor::new(dense(dtype, &[64, 96]), columns).expect("a product");
+    let ragged = gemm(pair(dtype, [1, 1021, 509], 0));
+    let mut forms: Vec<(&'static str, Form)> =
+        Activation::ALL.map(|activation| (activation.name(), linear(activation).into())).into();
+    forms.extend([
+        ("silu, pre-activation saved", linear(Activation::Silu).pre(dtype).expect("a type").into()),
+        ("tanh, gradient recomputed", Form { saved: Some(GemmSaved::Recompute), ..linear(Activation::Tanh).into() }),
+        ("outputs of f32, gradients added up", {
+            let forward = linear(Activation::Identity).out(wide).expect("a type");
+            Form { gradients: Some((wide, 1.0)), ..forward.into() }
+        }),
+        ("transposed a", gemm(pair(dtype, [512, 768, 256], 1)).into()),
+        ("strides [1, ld]", columns.into()),
+        ("batch", batched.into()),
+        ("batch that shares b", shared.into()),
+        ("odd extents", ragged.into()),
+    ]);
+    forms
+}
