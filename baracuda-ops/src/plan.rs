@@ -122,6 +122,10 @@ pub trait Kernel<D>: Sync {
     /// # Errors
     /// A refusal that only the device could tell, or a failure.
     fn build(&self, descriptor: &D, choice: Choice, device: &Device) -> Result<Built, BuildError>;
+    /// The vendor's library that serves it, with its version, once it has been built on a device.
+    fn library(&self, _: &Device) -> Option<String> {
+        None
+    }
     /// As [`AnyDescriptor::shader_forms`](crate::AnyDescriptor::shader_forms); none on CUDA and the CPU.
     fn shader_forms(&self, _: &D, _: &DeviceProps) -> Vec<String> {
         Vec::new()
@@ -292,14 +296,17 @@ impl<D: Descriptor> Plan<D> {
     /// [`Error::Backend`] if building failed.
     pub fn new(device: &Device, descriptor: D, options: &PlanOptions) -> Result<Self> {
         let (kernel, choice, built) = first_that_serves(&device.props(), &descriptor, options, |kernel, choice| {
-            Ok((kernel.name(), choice, kernel.build(&descriptor, choice, device)?))
+            Ok((kernel, choice, kernel.build(&descriptor, choice, device)?))
         })?;
+        let library = kernel.library(device);
+        let kernel = kernel.name();
         let descriptor = Arc::new(descriptor);
         let any = AnyDescriptor::shared(descriptor.clone());
         let for_repro = any.clone();
         let info = PlanInfo {
             op: D::NAME,
             kernel,
+            library,
             device: device.to_string(),
             determinism: choice.determinism,
             math: choice.math,

@@ -75,7 +75,7 @@ impl Bench {
         let count = sets_for(cell.in_bytes, self.l2_bytes);
         let sets = Sets::new(&plan, count)?;
         let timed = self.plan(&plan, &sets, count)?;
-        Ok(Line::of_cell(cell, PEER, plan.info().kernel, timed, &self.origin))
+        Ok(Line::of_cell(cell, PEER, plan.info(), timed, &self.origin))
     }
 
     fn plan(&self, plan: &AnyPlan, sets: &Sets, count: usize) -> Result<Timed> {

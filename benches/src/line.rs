@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use baracuda_ops::Device;
+use baracuda_ops::{Device, PlanInfo};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use baracuda_ops::DeviceProps;
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,9 @@ pub struct Line {
     /// The kernel that ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
+    /// The vendor's library that it ran through, with its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library: Option<String>,
     /// Where.
     #[serde(flatten)]
     pub origin: Origin,
@@ -95,13 +98,14 @@ pub struct Timed {
 
 impl Line {
     /// The line of a cell.
-    pub fn of_cell(cell: &Cell, peer: &str, kernel: &str, timed: Timed, origin: &Origin) -> Self {
+    pub fn of_cell(cell: &Cell, peer: &str, info: &PlanInfo, timed: Timed, origin: &Origin) -> Self {
         Self {
             op: cell.op.into(),
             pass: cell.pass.into(),
             shape: cell.shape.clone(),
             dtype: dtype_name(cell.dtype).into(),
-            kernel: Some(kernel.into()),
+            kernel: Some(info.kernel.into()),
+            library: info.library.clone(),
             ..Self::of(peer, cell.bytes, timed, origin)
         }
     }
@@ -128,6 +132,7 @@ impl Line {
             timing: timed.timing.into(),
             host_us: (bytes < 8 << 20).then(|| round(timed.host_us, 2)),
             kernel: None,
+            library: None,
             origin: origin.clone(),
         }
     }

@@ -89,7 +89,7 @@ impl Bench {
             let mut queue = Queue::wgpu_pass(&self.device, pass)?;
             Ok(bound[i].run(&mut queue)?)
         })?;
-        Ok(Line::of_cell(cell, PEER, plan.info().kernel, timed, &self.origin))
+        Ok(Line::of_cell(cell, PEER, plan.info(), timed, &self.origin))
     }
 
     /// Times the copy shader.

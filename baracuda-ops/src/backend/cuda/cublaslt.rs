@@ -260,13 +260,8 @@ impl CublasLt {
         set("cublasLtMatmulPreferenceSetAttribute", unsafe {
             (functions.set_preference)(to, PREFERENCE_WORKSPACE_BYTES, bytes, 8)
         })?;
-        let mut best = Heuristic {
-            algorithm: Algorithm([0; 8]),
-            workspace_bytes: 0,
-            state: 0,
-            waves: 0.0,
-            reserved: [0; 4],
-        };
+        let mut best =
+            Heuristic { algorithm: Algorithm([0; 8]), workspace_bytes: 0, state: 0, waves: 0.0, reserved: [0; 4] };
         let mut count = 0;
         let [of_a, of_b, of_d] = &layouts;
         // SAFETY: as above; there is room for one result.
@@ -282,7 +277,8 @@ impl CublasLt {
             [problem.alpha, problem.beta].map(|scalar| u64::from((scalar as f32).to_bits()))
         };
         // Scalars are read from the first bytes.
-        let scalars = if cfg!(target_endian = "big") && problem.dtype != DType::F64 { scalars.map(|s| s << 32) } else { scalars };
+        let scalars =
+            if cfg!(target_endian = "big") && problem.dtype != DType::F64 { scalars.map(|s| s << 32) } else { scalars };
         let plan = Plan {
             library: self.clone(),
             device: device.clone(),
@@ -444,7 +440,9 @@ impl Plan {
         check("cuStreamBeginCapture", begun)?;
         if status != 0 {
             let device = &self.device;
-            return Err(BuildError::Refused(format!("cublasLtMatmul refuses on {device}: cublasStatus_t {}", -status).into()));
+            return Err(BuildError::Refused(
+                format!("cublasLtMatmul refuses on {device}: cublasStatus_t {}", -status).into(),
+            ));
         }
         check("cuStreamEndCapture", ended)
     }

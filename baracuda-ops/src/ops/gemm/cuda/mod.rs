@@ -146,7 +146,8 @@ impl Schedule {
                 let planned = Planned::new(form, product, &of_product)?.with_dpre(is_stored, has_sums);
                 if has_sums {
                     sum_rows = planned.sum_rows;
-                    sum_bytes = sum_rows.saturating_mul(product.n).saturating_mul(product::accumulator_bytes(planned.dtype));
+                    sum_bytes =
+                        sum_rows.saturating_mul(product.n).saturating_mul(product::accumulator_bytes(planned.dtype));
                 }
                 self.dpre = Some(Made::Product(Box::new(planned)));
             }
@@ -174,8 +175,7 @@ impl Schedule {
             };
             if n > 0 {
                 let vector = sums.sums;
-                let params =
-                    sys::bops_gemm_dbias_params { rows: sum_rows, n, stride: vector.stride, beta: sums.beta };
+                let params = sys::bops_gemm_dbias_params { rows: sum_rows, n, stride: vector.stride, beta: sums.beta };
                 bounded_blocks([n.div_ceil(32)])?;
                 self.dbias = Some((params, vector.dtype, vector.position));
                 self.launches += 1;
@@ -224,6 +224,15 @@ impl<D: crate::plan::Descriptor + Passes> Kernel<D> for Cuda {
         Backend::Cuda
     }
 
+    fn library(&self, device: &Device) -> Option<String> {
+        if self.0 != Form::CublasLt {
+            return None;
+        }
+        let version = cuda::Device::of(device).ok()?.cublaslt().ok()?.version();
+        let [major, minor, patch] = [version / 10000, version / 100 % 100, version % 100];
+        Some(format!("cuBLASLt {major}.{minor}.{patch}"))
+    }
+
     fn accept(&self, descriptor: &D, options: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
         let DeviceProps::Cuda(props) = props else { return Err("it runs on CUDA".into()) };
         let limits = Limits {
@@ -254,12 +263,7 @@ impl<D: crate::plan::Descriptor + Passes> Kernel<D> for Cuda {
 
     fn build(&self, descriptor: &D, choice: Choice, device: &Device) -> Result<Built, BuildError> {
         let device = cuda::Device::of(device)?;
-        let limits = Limits {
-            props: device.props(),
-            math: if choice.tuning[3] != 0 { Math::Tf32 } else { Math::Strict },
-            workspace_bytes: u64::from(choice.tuning[0]) | u64::from(choice.tuning[1]) << 32,
-            is_pinned: choice.tuning[2] != 0,
-        };
+        let limits = limits_of(&choice, device.props());
         let schedule = Schedule::new(self.0, &descriptor.work(), &limits).map_err(BuildError::Refused)?;
         let Schedule { dpre, dbias, products, sums_start, scratch_start, .. } = schedule;
         let mut launches: Vec<Box<Run>> = Vec::new();
@@ -289,6 +293,16 @@ impl<D: crate::plan::Descriptor + Passes> Kernel<D> for Cuda {
             launches.iter().map(|launch| launch(located, stream)).find(|&status| status != 0).unwrap_or(0)
         };
         Ok(Built(Exec::Cuda(Launch { call: "bops_gemm", launch: Box::new(start) })))
+    }
+}
+
+/// What `accept` planned under.
+fn limits_of<'a>(choice: &Choice, props: &'a cuda::Props) -> Limits<'a> {
+    Limits {
+        props,
+        math: if choice.tuning[3] != 0 { Math::Tf32 } else { Math::Strict },
+        workspace_bytes: u64::from(choice.tuning[0]) | u64::from(choice.tuning[1]) << 32,
+        is_pinned: choice.tuning[2] != 0,
     }
 }
 
@@ -371,7 +385,9 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<Box<R
         let Planned { params, first, finish, .. } = &planned;
         // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds every region.
         let status = match first {
-            Some(First::Simt(choice)) => unsafe { sys::bops_gemm_simt_launch(params, choice, dtype, &operands, stream) },
+            Some(First::Simt(choice)) => unsafe {
+                sys::bops_gemm_simt_launch(params, choice, dtype, &operands, stream)
+            },
             // SAFETY: as for simt.
             Some(First::Mma(choice)) => unsafe { sys::bops_gemm_mma_launch(params, choice, dtype, &operands, stream) },
             Some(First::Vendor(_)) => {
@@ -399,7 +415,9 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<Box<R
                     Source::Other => operands.other,
                 };
                 // SAFETY: as for simt.
-                unsafe { sys::bops_gemm_finish_launch(&planned.finish_params, choice, dtype, source, &operands, stream) }
+                unsafe {
+                    sys::bops_gemm_finish_launch(&planned.finish_params, choice, dtype, source, &operands, stream)
+                }
             }
             _ => status,
         }

@@ -167,7 +167,7 @@ impl Planned {
         let tiles = Tiles::choose(product, [128, 64], 512, limits);
         let mut planned = Self::bare(product, is_swapped);
         let mut choice = planned.tiled(product, tiles, is_swapped)?;
-        let bytes = |m: &Matrix, [rows, k]: [u64; 2]| u32::from(access_bytes(m, [rows, k])) ;
+        let bytes = |m: &Matrix, [rows, k]: [u64; 2]| u32::from(access_bytes(m, [rows, k]));
         let widths = [
             bytes(&product.left, [product.left.rows, product.left.cols]),
             bytes(&product.right, [product.right.cols, product.right.rows]),
@@ -208,7 +208,11 @@ impl Planned {
         let across = is_across(product, is_swapped);
         let by_columns = across != is_swapped; // The fast index is that of m.
         let (slow, fast) = if by_columns { (product.n, product.m) } else { (product.m, product.n) };
-        bounded_blocks([slow.div_ceil(u64::from(sys::BOPS_GEMM_FINISH_ROWS)), fast.div_ceil(128), product.batch.count()])?;
+        bounded_blocks([
+            slow.div_ceil(u64::from(sys::BOPS_GEMM_FINISH_ROWS)),
+            fast.div_ceil(128),
+            product.batch.count(),
+        ])?;
         let (source, is_in_quads) = match sums.source {
             Source::Scratch => {
                 let mut batch = [0; MAX_BATCH];
@@ -261,7 +265,8 @@ impl Tiles {
         };
         let most_bytes = limits.workspace_bytes.min(MOST_PART_BYTES);
         let splits = |tile: u64| {
-            let wanted = (sms / blocks(tile)).min(product.terms() / least_terms).min(most_bytes / dense_bytes(product).max(1));
+            let wanted =
+                (sms / blocks(tile)).min(product.terms() / least_terms).min(most_bytes / dense_bytes(product).max(1));
             wanted.max(1)
         };
         let with = |tile: u64| Self { tile, splits: splits(tile) };
@@ -391,8 +396,10 @@ fn lowered(product: &Product, is_swapped: bool) -> sys::bops_gemm_params {
 }
 
 fn swapped(params: sys::bops_gemm_params) -> sys::bops_gemm_params {
-    let turned = |matrix: sys::bops_gemm_matrix| sys::bops_gemm_matrix { row: matrix.column, column: matrix.row, ..matrix };
-    let turned_factor = |factor: sys::bops_gemm_factor| sys::bops_gemm_factor { matrix: turned(factor.matrix), ..factor };
+    let turned =
+        |matrix: sys::bops_gemm_matrix| sys::bops_gemm_matrix { row: matrix.column, column: matrix.row, ..matrix };
+    let turned_factor =
+        |factor: sys::bops_gemm_factor| sys::bops_gemm_factor { matrix: turned(factor.matrix), ..factor };
     sys::bops_gemm_params {
         m: params.n,
         n: params.m,

@@ -45,18 +45,22 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     if source.is_some() && !limits.is_pinned {
         is_worth_a_pass(product, limits)?;
         if product_bytes > MOST_SUM_BYTES {
-            return Err(format!("its sums take {product_bytes} bytes of workspace, at most {MOST_SUM_BYTES} are spent on them").into());
+            return Err(format!(
+                "its sums take {product_bytes} bytes of workspace, at most {MOST_SUM_BYTES} are spent on them"
+            )
+            .into());
         }
     }
     if product_bytes > limits.workspace_bytes {
         let limit = limits.workspace_bytes;
         return Err(format!("its sums take {product_bytes} bytes of workspace, the limit leaves {limit}").into());
     }
-    let workspace_bytes = WORKSPACE_BYTES.min(limits.workspace_bytes - product_bytes) / WORKSPACE_ALIGN * WORKSPACE_ALIGN;
+    let workspace_bytes =
+        WORKSPACE_BYTES.min(limits.workspace_bytes - product_bytes) / WORKSPACE_ALIGN * WORKSPACE_ALIGN;
 
     // 2. Column-major: out^T = op(B)^T op(A)^T, or where out lies column after column, out = op(A) op(B).
     let target = source.map_or(product.out, |(_, matrix)| matrix);
-    let is_swapped = !is_row_major(&target, product) ;
+    let is_swapped = !is_row_major(&target, product);
     if let Some(bias) = bias {
         if is_swapped {
             return Err("it adds a bias to the columns of an out that lies row after row only".into());
@@ -120,7 +124,8 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
 /// third less where it has tensor cores that ours does not reach, so that a long k pays for the pass.
 fn is_worth_a_pass(product: &Product, limits: &Limits<'_>) -> Result<(), Reason> {
     let dtype = product.left.dtype;
-    let has_own_tensor_cores = matches!(dtype, DType::F16 | DType::BF16) || (dtype == DType::F32 && limits.math == Math::Tf32);
+    let has_own_tensor_cores =
+        matches!(dtype, DType::F16 | DType::BF16) || (dtype == DType::F32 && limits.math == Math::Tf32);
     let least = match limits.props.capability {
         _ if dtype == DType::F64 => 64,
         _ if !has_own_tensor_cores => 256,
@@ -142,7 +147,8 @@ fn in_workspace(product: &Product) -> Matrix {
         batch[0] = product.m * product.n;
     }
     // `gemm_finish` walks over it as over out.
-    let by_columns = product.out.rows == 1 && product.out.cols != 1 && !matches!(product.epilogue, Epilogue::Derivative { .. });
+    let by_columns =
+        product.out.rows == 1 && product.out.cols != 1 && !matches!(product.epilogue, Epilogue::Derivative { .. });
     let (rows, cols) = if by_columns { (1, product.m) } else { (product.n, 1) };
     let align_bytes = WORKSPACE_ALIGN.max(accumulator_bytes(dtype));
     Matrix { dtype, align_bytes, rows, cols, batch, ..product.out }
@@ -154,15 +160,23 @@ fn is_row_major(target: &Matrix, product: &Product) -> bool {
 
 /// A factor whose rows, or else whose columns, lie one element after the other: `[extent, stride]` of the index along a column of the column-major
 /// matrix, and of the other.
-fn factor(name: &str, matrix: &Matrix, [inner, inner_stride]: [u64; 2], [outer, outer_stride]: [u64; 2]) -> Result<Factor, Reason> {
+fn factor(
+    name: &str,
+    matrix: &Matrix,
+    [inner, inner_stride]: [u64; 2],
+    [outer, outer_stride]: [u64; 2],
+) -> Result<Factor, Reason> {
     let fits = |stride: u64, extent: u64| stride == 1 || extent == 1;
     let leading = |extent: u64, outer: u64, stride: u64| if outer == 1 { extent } else { stride };
-    let (is_transposed, extent, leading) = if fits(inner_stride, inner) && leading(inner, outer, outer_stride) >= inner {
+    let (is_transposed, extent, leading) = if fits(inner_stride, inner) && leading(inner, outer, outer_stride) >= inner
+    {
         (false, inner, leading(inner, outer, outer_stride))
     } else if fits(outer_stride, outer) && name != "out" {
         (true, outer, leading(outer, inner, inner_stride))
     } else {
-        return Err(format!("it takes matrices with a stride of 1, {name} has {inner_stride} and {outer_stride}").into());
+        return Err(
+            format!("it takes matrices with a stride of 1, {name} has {inner_stride} and {outer_stride}").into()
+        );
     };
     if leading < extent {
         return Err(format!("it takes leading strides of at least {extent}, {name} has {leading}").into());
