@@ -54,7 +54,10 @@
 //! Source: J. J. Dongarra et al., "A Set of Level 3 Basic Linear Algebra Subprograms", ACM TOMS 16 (1990), for the product; as for
 //! [`Activation`] for the rest.
 //!
-//! Kernels: the reference in `cpu.rs`.
+//! Kernels: the reference in `cpu.rs`. On CUDA, in the order in which they are tried: `gemm_cublaslt`, through the vendor's library where that is
+//! installed; `gemm_mma`, tensor cores of compute capability 8.0 (`csrc/gemm/gemm_mma.cu`), which rounds factors of f32 to tf32; `gemm_simt`, any type
+//! and strides (`gemm_simt.cu`). `gemm.cu` has the epilogue of sums that lie in memory, `gemm_backward.cu` the gradients of the pre-activation and of
+//! the bias. A product through the library takes a launch more for an activation or `pre`, which it is chosen for only where k is long.
 //!
 //! [`Activation`]: crate::ops::activation
 
