@@ -455,6 +455,117 @@ impl Default for bops_activation_backward_operands {
         }
     }
 }
+pub const BOPS_GEMM_EXTENTS: _bindgen_ty_7 = 6;
+pub type _bindgen_ty_7 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_gemm_matrix {
+    pub row: u64,
+    pub column: u64,
+    pub batch: [u64; 6usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_gemm_factor {
+    pub matrix: bops_gemm_matrix,
+    pub summed: [u64; 6usize],
+}
+pub type bops_gemm_epilogue = u32;
+pub const BOPS_GEMM_FORWARD: _bindgen_ty_8 = 0;
+pub const BOPS_GEMM_DERIVATIVE: _bindgen_ty_8 = 1;
+pub const BOPS_GEMM_GRADIENT: _bindgen_ty_8 = 2;
+pub type _bindgen_ty_8 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_gemm_params {
+    pub m: u64,
+    pub n: u64,
+    pub k: u64,
+    pub batch_rank: u32,
+    pub summed_rank: u32,
+    pub batch: [u64; 6usize],
+    pub summed: [u64; 6usize],
+    pub left: bops_gemm_factor,
+    pub right: bops_gemm_factor,
+    pub out: bops_gemm_matrix,
+    pub other: bops_gemm_matrix,
+    pub bias: bops_gemm_matrix,
+    pub out_dtype: bops_dtype,
+    pub other_dtype: bops_dtype,
+    pub bias_dtype: bops_dtype,
+    pub epilogue: bops_gemm_epilogue,
+    pub activation: bops_activation,
+    pub alpha: f64,
+    pub beta: f64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_gemm_choice {
+    pub tile: u32,
+    pub splits: u32,
+    pub across: u32,
+    pub quads: u32,
+    pub left_bytes: u32,
+    pub right_bytes: u32,
+    pub left_across: u32,
+    pub right_across: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_gemm_operands {
+    pub left: *const ::core::ffi::c_void,
+    pub right: *const ::core::ffi::c_void,
+    pub bias: *const ::core::ffi::c_void,
+    pub out: *mut ::core::ffi::c_void,
+    pub other: *mut ::core::ffi::c_void,
+    pub parts: *mut ::core::ffi::c_void,
+    pub column_sums: *mut ::core::ffi::c_void,
+}
+impl Default for bops_gemm_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_gemm_finish_choice {
+    pub split_stride: u64,
+    pub source: bops_gemm_matrix,
+    pub splits: u32,
+    pub across: u32,
+    pub quads: u32,
+}
+pub const BOPS_GEMM_FINISH_ROWS: _bindgen_ty_9 = 32;
+pub type _bindgen_ty_9 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_gemm_dpre_params {
+    pub m: u64,
+    pub n: u64,
+    pub batch_rank: u32,
+    pub batch: [u64; 6usize],
+    pub dout: bops_gemm_matrix,
+    pub saved: bops_gemm_matrix,
+    pub dout_dtype: bops_dtype,
+    pub saved_dtype: bops_dtype,
+    pub activation: bops_activation,
+    pub from_out: u32,
+    pub quads: u32,
+}
+pub const BOPS_GEMM_DPRE_ROWS: _bindgen_ty_10 = 128;
+pub type _bindgen_ty_10 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_gemm_dbias_params {
+    pub rows: u64,
+    pub n: u64,
+    pub stride: u64,
+    pub beta: f64,
+}
 
 #[cfg(feature = "cuda")]
 unsafe extern "C" {
@@ -662,6 +773,61 @@ unsafe extern "C" {
         choice: *const bops_activation_choice,
         dtype: bops_dtype,
         operands: *const bops_activation_backward_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_gemm_simt_prepare(
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_gemm_simt_launch(
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_choice,
+        dtype: bops_dtype,
+        operands: *const bops_gemm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_gemm_mma_prepare(
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_gemm_mma_launch(
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_choice,
+        dtype: bops_dtype,
+        operands: *const bops_gemm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_gemm_finish_prepare(
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_finish_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_gemm_finish_launch(
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_finish_choice,
+        dtype: bops_dtype,
+        source: *const ::core::ffi::c_void,
+        operands: *const bops_gemm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_gemm_dpre_prepare(params: *const bops_gemm_dpre_params, dtype: bops_dtype) -> bops_status;
+    pub fn bops_gemm_dpre_launch(
+        params: *const bops_gemm_dpre_params,
+        dtype: bops_dtype,
+        dout: *const ::core::ffi::c_void,
+        saved: *const ::core::ffi::c_void,
+        dpre: *mut ::core::ffi::c_void,
+        column_sums: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_gemm_dbias_prepare(params: *const bops_gemm_dbias_params, dtype: bops_dtype) -> bops_status;
+    pub fn bops_gemm_dbias_launch(
+        params: *const bops_gemm_dbias_params,
+        dtype: bops_dtype,
+        column_sums: *const ::core::ffi::c_void,
+        dbias: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
 }

@@ -158,6 +158,8 @@ pub struct PlanInfo {
     pub op: &'static str,
     /// The kernel chosen.
     pub kernel: &'static str,
+    /// The vendor's library that the kernel runs through, with its version, if it is not the project's own.
+    pub library: Option<String>,
     /// The device, as it prints.
     pub device: String,
     /// Reproducibility achieved.
@@ -192,6 +194,7 @@ impl fmt::Debug for PlanInfo {
         f.debug_struct("PlanInfo")
             .field("op", &self.op)
             .field("kernel", &self.kernel)
+            .field("library", &self.library)
             .field("device", &self.device)
             .field("determinism", &self.determinism)
             .field("math", &self.math)

@@ -131,6 +131,10 @@ pub trait Kernel<D>: Sync {
         props: &DeviceProps,
         ask: Ask,
     ) -> Result<Candidate<'d>, Reason>;
+    /// The vendor's library that serves it, with its version, once it has been built on a device.
+    fn library(&self, _: &Device) -> Option<String> {
+        None
+    }
 }
 
 /// A kernel that is a function of a descriptor and the device: one that serves whatever it can, with any options.
@@ -337,13 +341,13 @@ fn first_that_serves<'d, D: Descriptor, T>(
     props: &DeviceProps,
     descriptor: &'d D,
     options: &PlanOptions,
-    mut use_kernel: impl FnMut(&'static str, Candidate<'d>) -> Result<T, BuildError>,
+    mut use_kernel: impl FnMut(&'static dyn Kernel<D>, Candidate<'d>) -> Result<T, BuildError>,
 ) -> Result<T> {
     let mut tried = Vec::new();
     for &kernel in D::kernels().iter().filter(|k| k.backend() == props.backend()) {
         let outcome = admit(kernel, descriptor, options, props)
             .map_err(BuildError::Refused)
-            .and_then(|candidate| use_kernel(kernel.name(), candidate));
+            .and_then(|candidate| use_kernel(kernel, candidate));
         match outcome {
             Ok(result) => return Ok(result),
             Err(BuildError::Refused(reason)) => tried.push(Rejection { kernel: kernel.name(), reason }),
@@ -407,7 +411,7 @@ pub(crate) fn choose<D: Descriptor>(
     descriptor: &D,
     options: &PlanOptions,
 ) -> Result<&'static str> {
-    first_that_serves(props, descriptor, options, |kernel, _| Ok(kernel))
+    first_that_serves(props, descriptor, options, |kernel, _| Ok(kernel.name()))
 }
 
 /// What would be run, in words: for tests that hold choices fast.
@@ -416,7 +420,8 @@ pub(crate) fn chosen<D: Descriptor>(props: &DeviceProps, descriptor: &D, options
         let Candidate { workspace: WorkspaceReq { bytes, align }, launches, determinism, math, choice, build } =
             candidate;
         let dispatches = build.words();
-        let head = format!("{kernel} launches {launches} workspace {bytes}/{align} {determinism:?} {math:?}");
+        let name = kernel.name();
+        let head = format!("{name} launches {launches} workspace {bytes}/{align} {determinism:?} {math:?}");
         Ok(format!("{head} {choice:?}{dispatches}"))
     })
 }
@@ -458,6 +463,7 @@ impl<D: Descriptor> Plan<D> {
             let Candidate { workspace, launches, determinism, math, choice, build } = candidate;
             Ok((kernel, (workspace, launches, determinism, math, choice), build.on(device)?))
         })?;
+        let (kernel, library) = (kernel.name(), kernel.library(device));
         let (workspace, launches, determinism, math, choice) = chosen;
         let descriptor = Arc::new(descriptor);
         let any = AnyDescriptor::shared(descriptor.clone());
@@ -465,6 +471,7 @@ impl<D: Descriptor> Plan<D> {
         let info = PlanInfo {
             op: D::NAME,
             kernel,
+            library,
             device: device.to_string(),
             determinism,
             math,

@@ -59,6 +59,9 @@ pub struct Line {
     /// What it chose: [`PlanInfo::choice`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub choice: Option<String>,
+    /// The vendor's library that it ran through, with its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub library: Option<String>,
     /// Where.
     #[serde(flatten)]
     pub origin: Origin,
@@ -99,10 +102,7 @@ pub struct Timed {
 impl Line {
     /// The line of a cell.
     pub fn of_cell(cell: &Cell, peer: &str, info: &PlanInfo, timed: Timed, origin: &Origin) -> Self {
-        let flops = cell.descriptor.flops();
         Self {
-            flops,
-            tflops: round(flops as f64 / timed.us / 1e6, 2),
             op: cell.op.into(),
             pass: cell.pass.into(),
             shape: cell.shape.clone(),
@@ -111,6 +111,7 @@ impl Line {
             tflops: round(info.flops as f64 / timed.us / 1e6, 2),
             kernel: Some(info.kernel.into()),
             choice: Some(info.choice()),
+            library: info.library.clone(),
             ..Self::of(peer, cell.bytes, timed, origin)
         }
     }
@@ -138,6 +139,7 @@ impl Line {
             host_us: (bytes < 8 << 20).then(|| round(timed.host_us, 2)),
             kernel: None,
             choice: None,
+            library: None,
             origin: origin.clone(),
         }
     }

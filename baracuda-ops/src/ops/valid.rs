@@ -47,12 +47,16 @@ pub(crate) enum Direction {
 pub(crate) trait Fields: Clone + Debug + Eq + Hash {
     /// What tells ops with these fields apart.
     type Kind: Copy + Debug + Eq + Hash + 'static;
+    /// What follows from the fields besides the slots; `()` for most.
+    type Derived: Clone + Debug + Eq + Hash;
     /// Layouts other than the default.
     fn layouts(&mut self) -> &mut Layouts;
-    /// Brings fields that say their default into the form that they have when nothing is said, so that equal requests compare equal.
-    fn leave_out_defaults(&mut self) {}
+    /// Brings what can be said in several ways into one, so that equal requests compare equal: a field that says its default is left out.
+    fn normalise(&mut self, _: &Op<Self::Kind>) -> Result<()> {
+        Ok(())
+    }
     /// Checks the fields and declares the operands.
-    fn declare(&self, op: &Op<Self::Kind>, slots: &mut SlotsBuilder<'_>) -> Result<()>;
+    fn declare(&self, op: &Op<Self::Kind>, slots: &mut SlotsBuilder<'_>) -> Result<Self::Derived>;
 }
 
 /// Validated fields, with the slots that follow from them.
@@ -60,18 +64,19 @@ pub(crate) trait Fields: Clone + Debug + Eq + Hash {
 pub(crate) struct Valid<F: Fields> {
     pub(crate) op: Op<F::Kind>,
     pub(crate) fields: F,
+    pub(crate) derived: F::Derived,
     pub(crate) slots: Slots,
 }
 
 impl<F: Fields> Valid<F> {
     pub(crate) fn new(op: Op<F::Kind>, mut fields: F) -> Result<Self> {
-        fields.leave_out_defaults();
+        fields.normalise(&op)?;
         let mut layouts = mem::take(fields.layouts());
         let mut slots = SlotsBuilder::new(op.name, op.table, op.operands, &mut layouts);
-        fields.declare(&op, &mut slots)?;
+        let derived = fields.declare(&op, &mut slots)?;
         let slots = slots.finish()?;
         *fields.layouts() = layouts;
-        Ok(Self { op, fields, slots })
+        Ok(Self { op, fields, derived, slots })
     }
 
     /// Changes fields and validates again.
@@ -113,6 +118,7 @@ macro_rules! descriptor {
         plan: $Plan:ident;
         kernels: $kernels:expr;
         $(backward: $backward:expr;)?
+        $(flops: $flops:expr;)?
     ) => {
         #[doc = concat!("A plan of [`", stringify!($Descriptor), "`].")]
         pub type $Plan = $crate::plan::Plan<$Descriptor>;
@@ -157,6 +163,10 @@ macro_rules! descriptor {
             fn kernels() -> &'static [&'static dyn $crate::plan::Kernel<Self>] {
                 $kernels
             }
+
+            $(fn flops(&self) -> u64 {
+                $flops(&self.0)
+            })?
         }
 
         impl $crate::ops::valid::Described for $Descriptor {

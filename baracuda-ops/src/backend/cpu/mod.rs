@@ -153,7 +153,7 @@ impl Tensor<'_> {
     /// The element `offset` elements after the first, for code that addresses elements by itself: none but those of the tensor.
     pub(crate) fn element<T: Element>(&self, offset: u64) -> *mut T {
         assert!(T::DTYPE == self.desc.dtype() && offset < self.elements);
-        self.start.cast::<T>().as_ptr().wrapping_add(offset as usize)
+        self.start.cast::<T>().as_ptr().wrapping_add(to_usize(offset))
     }
 
     /// The element `offset` elements after the first.

@@ -20,6 +20,7 @@ use crate::error::{Error, Reason, Result};
 use crate::ops::activation::Activation;
 use crate::plan::{BuildError, Built, Exec};
 
+pub(crate) mod cublaslt;
 mod interop;
 
 pub use interop::Lent;
@@ -103,6 +104,8 @@ struct Inner {
     has_pools: bool,
     /// Kernels whose attributes are set and whose module is loaded in this context.
     prepared: Mutex<HashSet<Vec<u32>>>,
+    /// Opened by the first plan that asks for it.
+    cublaslt: OnceLock<Result<Arc<cublaslt::CublasLt>, Reason>>,
 }
 
 /// Who keeps the context alive.
@@ -122,7 +125,7 @@ unsafe impl Sync for Inner {}
 
 impl Device {
     /// The device behind the public one, for kernels that run on CUDA only.
-    fn of(device: &super::Device) -> Result<&Self, BuildError> {
+    pub(crate) fn of(device: &super::Device) -> Result<&Self, BuildError> {
         match &device.0 {
             DeviceKind::Cuda(device) => Ok(device),
             _ => Err(BuildError::Refused("it runs on CUDA".into())),
@@ -162,8 +165,14 @@ impl Device {
     }
 
     fn new(context: CUcontext, device: CUdevice, owner: Owner) -> Result<Self> {
-        let inner =
-            Inner { context, owner, props: props(device)?, has_pools: has_pools(device)?, prepared: Mutex::default() };
+        let inner = Inner {
+            context,
+            owner,
+            props: props(device)?,
+            has_pools: has_pools(device)?,
+            prepared: Mutex::default(),
+            cublaslt: OnceLock::new(),
+        };
         let Props { name, capability, .. } = &inner.props;
         let compiled = baracuda_ops_sys::CUDA_ARCHS;
         if !has_image(compiled, *capability) {
@@ -178,6 +187,16 @@ impl Device {
 
     pub(crate) fn props(&self) -> &Props {
         &self.0.props
+    }
+
+    /// cuBLASLt with its handle of this device.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn cublaslt(&self) -> Result<&Arc<cublaslt::CublasLt>, BuildError> {
+        let _current = Current::set(self.0.context)?;
+        let opened = self.0.cublaslt.get_or_init(|| cublaslt::CublasLt::open(self.0.props.driver).map(Arc::new));
+        opened.as_ref().map_err(|reason| BuildError::Refused(reason.clone()))
     }
 
     pub(crate) fn alloc(&self, bytes: u64) -> Result<Memory> {
@@ -243,7 +262,7 @@ impl Device {
     }
 
     /// Runs `prepare` in this context, unless it succeeded before with the same call and key.
-    fn prepare(
+    pub(crate) fn prepare(
         &self,
         call: &'static str,
         key: impl IntoIterator<Item = u32>,
@@ -293,6 +312,11 @@ impl fmt::Debug for Device {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // The handle goes before the context that it belongs to.
+        if let Some(Ok(library)) = self.cublaslt.take() {
+            let _current = Current::set(self.context);
+            drop(library);
+        }
         if let Owner::Primary(device) = self.owner {
             // SAFETY: retained in `primary`. A failure leaves the context to the driver, which is all that can be done here.
             let _ = unsafe { sys::cuDevicePrimaryCtxRelease_v2(device) };
@@ -550,10 +574,14 @@ fn check(call: &'static str, result: CUresult) -> Result<()> {
     if result == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failure(call, result as i32, words(result))) }
 }
 
-/// The status of a C function of `baracuda-ops-sys`: a `cudaError_t`.
+/// The status of a C function of `baracuda-ops-sys`: a `cudaError_t`; less than 0, a `cublasStatus_t` negated.
 fn launched(call: &'static str, status: i32) -> Result<()> {
     if status == 0 {
         return Ok(());
+    }
+    if status < 0 {
+        let code = -i64::from(status);
+        return Err(Error::Backend { call: "cublasLtMatmul", code, detail: "a cublasStatus_t".into() });
     }
     Err(failure(call, status, "a cudaError_t".into()))
 }

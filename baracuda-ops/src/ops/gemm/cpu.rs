@@ -3,68 +3,39 @@
 use super::geometry::{BackwardGeometry, ColumnSums, Dpre, Epilogue, Extents, Matrix, Pass, Place, Product, Vector};
 use super::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::backend::cpu::{Operands, Sum, Tensor, threads};
-use crate::backend::{Backend, Device, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::options::PlanOptions;
-use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
+use crate::narrow::to_usize;
+use crate::plan::Candidate;
 use crate::tensor::TensorDesc;
 
 /// The reference kernel of the product.
-pub(super) struct Reference;
-
-impl Kernel<GemmDescriptor> for Reference {
-    fn name(&self) -> &'static str {
-        "gemm_reference"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cpu
-    }
-
-    fn accept(&self, _: &GemmDescriptor, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
-        Ok(Choice::PLAIN)
-    }
-
-    fn build(&self, descriptor: &GemmDescriptor, _: Choice, _: &Device) -> Result<Built, BuildError> {
+pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor) -> Result<Candidate<'d>, Reason> {
+    Ok(Candidate::on_cpu(|| {
         let product = descriptor.product();
-        Ok(Built(Exec::Cpu(Box::new(move |operands| multiply(&product, Values { operands, dpre: None })))))
-    }
+        move |operands| multiply(&product, Values { operands, dpre: None })
+    }))
 }
 
 /// The reference kernel of the gradients.
-pub(super) struct BackwardReference;
-
-impl Kernel<GemmBackwardDescriptor> for BackwardReference {
-    fn name(&self) -> &'static str {
-        "gemm_backward_reference"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cpu
-    }
-
-    fn accept(&self, _: &GemmBackwardDescriptor, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
-        Ok(Choice::PLAIN)
-    }
-
-    fn build(&self, descriptor: &GemmBackwardDescriptor, _: Choice, _: &Device) -> Result<Built, BuildError> {
+pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor) -> Result<Candidate<'d>, Reason> {
+    // As computed, not rounded to the type of the factors.
+    let dpre = TensorDesc::contiguous(DType::F64, descriptor.output().dims()).map_err(|e| e.to_string())?;
+    Ok(Candidate::on_cpu(move || {
         let geometry = descriptor.geometry();
-        // As computed, not rounded to the type of the factors.
-        let dpre = TensorDesc::contiguous(DType::F64, descriptor.output().dims())?;
-        Ok(Built(Exec::Cpu(Box::new(move |operands| backward(&geometry, &dpre, operands, multiply)))))
-    }
+        move |operands| gradients(&geometry, &dpre, operands, multiply)
+    }))
 }
 
 /// Computes the gradients in scratch memory for `dpre`, with a way to compute one product.
-pub(super) fn backward(
+pub(super) fn gradients(
     geometry: &BackwardGeometry,
     dpre: &TensorDesc,
     operands: &Operands<'_>,
     multiply: impl Fn(&Product, Values<'_>),
 ) {
     let bytes = if geometry.dpre_bytes == 0 { 0 } else { dpre.span_bytes() };
-    let mut memory = vec![0.0; bytes.div_ceil(8) as usize];
+    let mut memory = vec![0.0; to_usize(bytes.div_ceil(8))];
     let dpre = (bytes > 0).then(|| Tensor::scratch(dpre, &mut memory));
     let values = Values { operands, dpre };
 
@@ -250,8 +221,8 @@ fn multiply(product: &Product, values: Values<'_>) {
     threads::for_each(tasks, elements.saturating_mul(product.terms().max(1)), |task| {
         let z = task / (row_tiles * col_tiles);
         let (first_m, first_n) = (task / col_tiles % row_tiles * ROWS as u64, task % col_tiles * COLS as u64);
-        let rows = (product.m - first_m).min(ROWS as u64) as usize;
-        let cols = (product.n - first_n).min(COLS as u64) as usize;
+        let rows = to_usize((product.m - first_m).min(ROWS as u64));
+        let cols = to_usize((product.n - first_n).min(COLS as u64));
         let sums = tile(product, values, At { z, m: first_m, n: first_n }, [rows, cols]);
         for (m, row) in sums.iter().enumerate().take(rows) {
             for n in 0..cols {
@@ -301,7 +272,7 @@ fn tile(product: &Product, values: Values<'_>, first: At, [rows, cols]: [usize; 
         let left_start = left_start + offset(summed, &left.summed, s);
         let right_start = right_start + offset(summed, &right.summed, s);
         for first_k in (0..*k).step_by(TERMS) {
-            let terms = (k - first_k).min(TERMS as u64) as usize;
+            let terms = to_usize((k - first_k).min(TERMS as u64));
             for m in 0..rows {
                 let start = left_start + m as u64 * left.rows + first_k * left.cols;
                 for i in 0..terms {

@@ -2,15 +2,16 @@
 //!
 //! Accumulation: in the type of the factors. Tiles do not depend on the number of threads, so that bits do not either.
 
-use super::cpu::{At, Values, backward, offset};
+use super::cpu::{At, Values, gradients, offset};
 use super::geometry::{Epilogue, Product};
 use super::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::backend::cpu::threads;
-use crate::backend::{Backend, Device, DeviceProps};
+use crate::backend::{Backend, DeviceProps};
 use crate::dtype::{DType, Element};
 use crate::error::Reason;
+use crate::narrow::{single, to_usize};
 use crate::options::PlanOptions;
-use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
+use crate::plan::{Ask, Candidate, Kernel};
 
 /// The kernel of both passes.
 pub(super) struct Fast;
@@ -24,13 +25,18 @@ impl Kernel<GemmDescriptor> for Fast {
         Backend::Cpu
     }
 
-    fn accept(&self, descriptor: &GemmDescriptor, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
-        accept(descriptor.dtype())
-    }
-
-    fn build(&self, descriptor: &GemmDescriptor, _: Choice, _: &Device) -> Result<Built, BuildError> {
-        let product = descriptor.product();
-        Ok(Built(Exec::Cpu(Box::new(move |operands| multiply(&product, Values { operands, dpre: None })))))
+    fn accept<'d>(
+        &self,
+        descriptor: &'d GemmDescriptor,
+        _: &PlanOptions,
+        _: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        check(descriptor.dtype())?;
+        Ok(Candidate::on_cpu(|| {
+            let product = descriptor.product();
+            move |operands| multiply(&product, Values { operands, dpre: None })
+        }))
     }
 }
 
@@ -43,19 +49,25 @@ impl Kernel<GemmBackwardDescriptor> for Fast {
         Backend::Cpu
     }
 
-    fn accept(&self, descriptor: &GemmBackwardDescriptor, _: &PlanOptions, _: &DeviceProps) -> Result<Choice, Reason> {
-        accept(descriptor.output().dtype())
-    }
-
-    fn build(&self, descriptor: &GemmBackwardDescriptor, _: Choice, _: &Device) -> Result<Built, BuildError> {
-        let (geometry, dpre) = (descriptor.geometry(), descriptor.output());
-        Ok(Built(Exec::Cpu(Box::new(move |operands| backward(&geometry, &dpre, operands, multiply)))))
+    fn accept<'d>(
+        &self,
+        descriptor: &'d GemmBackwardDescriptor,
+        _: &PlanOptions,
+        _: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        let dpre = descriptor.output();
+        check(dpre.dtype())?;
+        Ok(Candidate::on_cpu(move || {
+            let geometry = descriptor.geometry();
+            move |operands| gradients(&geometry, &dpre, operands, multiply)
+        }))
     }
 }
 
-fn accept(dtype: DType) -> Result<Choice, Reason> {
+fn check(dtype: DType) -> Result<(), Reason> {
     match dtype {
-        DType::F32 | DType::F64 => Ok(Choice::PLAIN),
+        DType::F32 | DType::F64 => Ok(()),
         other => Err(format!("it multiplies f32 and f64, not {other}").into()),
     }
 }
@@ -83,7 +95,7 @@ trait Factor: Element {
 
 impl Factor for f32 {
     fn of(value: f64) -> Self {
-        value as f32
+        single(value)
     }
 }
 
@@ -123,7 +135,8 @@ unsafe fn tile<T: Factor>(product: &Product, values: Values<'_>, first: At, [row
         offset(batch, &right.batch, first.z) + first.n * right.cols,
     );
     // Spans are at most i64::MAX bytes, so that strides along extents above 1 fit; others address nothing.
-    let strides = |rows: u64, cols: u64| [rows as isize, cols as isize];
+    // Of tensors in memory, whose bytes an isize counts.
+    let strides = |rows: u64, cols: u64| [to_usize(rows).cast_signed(), to_usize(cols).cast_signed()];
     let ([left_rows, left_cols], [right_rows, right_cols], [out_rows, out_cols]) =
         (strides(left.rows, left.cols), strides(right.rows, right.cols), strides(out.rows, out.cols));
     let mut beta = match product.epilogue {
@@ -137,7 +150,7 @@ unsafe fn tile<T: Factor>(product: &Product, values: Values<'_>, first: At, [row
             Some((a, b)) => (
                 a.element::<T>(left_start + offset(summed, &left.summed, s)),
                 b.element::<T>(right_start + offset(summed, &right.summed, s)),
-                *k as usize,
+                to_usize(*k),
             ),
             // A sum over nothing: what is left is beta times the output, of which factors are not read.
             None => (start, start, 0),
@@ -146,9 +159,9 @@ unsafe fn tile<T: Factor>(product: &Product, values: Values<'_>, first: At, [row
         // operands; the caller is alone at those of the output, which is injective and meets neither factor.
         unsafe {
             gemm(
-                rows as usize,
+                to_usize(rows),
                 k,
-                cols as usize,
+                to_usize(cols),
                 T::of(product.alpha),
                 a,
                 left_rows,

@@ -2,35 +2,38 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::backward::{BackwardFields, GemmBackwardDescriptor};
+use super::backward::{BackwardFields, GemmBackwardDescriptor, name};
 use super::geometry::Product;
 use super::{
-    GemmFactor, GemmGradients, Gradient, NAME, Saved, Shape, Valid, beside_factors, forward_kernels, is_identity,
-    is_one, one, relaid, valid_alpha,
+    GemmFactor, GemmGradients, Gradient, Saved, Shape, beside_factors, forward_kernels, is_identity, is_one, one,
+    relaid, valid_alpha,
 };
-use crate::any::AnyDescriptor;
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
-use crate::json::{self, Object};
-use crate::memory::{Mem, MemMut, Operands};
+use crate::json::Object;
+use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{is_false, real};
+use crate::ops::fields::is_false;
 use crate::ops::norm::Gradients;
-use crate::plan::{Access, Args, Descriptor, Kernel, Plan, Slot, sealed};
+use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
-pub(super) const OPERANDS: &[&str] = &["a", "b", "bias", "out", "pre"];
-pub(super) const A: usize = 0;
-pub(super) const B: usize = 1;
-pub(super) const BIAS: usize = 2;
-pub(super) const OUT: usize = 3;
-pub(super) const PRE: usize = 4;
+operands! { $
+    /// Operands of the product.
+    mod table {
+        A a: In, always => "First factor.";
+        B b: In, always => "Second factor.";
+        BIAS bias: In, if bias => "Added to each row, if declared.";
+        OUT out: Out, always => "Output.";
+        PRE pre: Out, if pre => "What the activation is applied to, if declared.";
+    }
+}
 
 /// The fields of the descriptor, in the order of its JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(super) struct ForwardFields {
+pub(crate) struct ForwardFields {
     pub(super) a: TensorDesc,
     pub(super) b: TensorDesc,
     #[serde(default, skip_serializing_if = "is_false")]
@@ -52,39 +55,39 @@ pub(super) struct ForwardFields {
     pub(super) layouts: Layouts,
 }
 
-impl Valid<ForwardFields> {
-    fn new(mut fields: ForwardFields) -> Result<Self> {
-        let op = NAME;
-        fields.a = relaid(op, "a", &mut fields.layouts, fields.a)?;
-        fields.b = relaid(op, "b", &mut fields.layouts, fields.b)?;
-        let (a, b) = (fields.a, fields.b);
-        let shape = Shape::new(op, [&a, &b], [fields.transpose_a, fields.transpose_b])?;
-        valid_alpha(op, fields.alpha, &a)?;
-        for (field, dtype) in [("bias", fields.bias), ("out", fields.out), ("pre", fields.pre)] {
-            dtype.map_or(Ok(()), |dtype| beside_factors(op, field, &a, dtype))?;
-        }
-        fields.out = fields.out.filter(|&dtype| dtype != a.dtype());
+impl Fields for ForwardFields {
+    type Kind = ();
+    type Derived = Shape;
 
-        let output = |dtype| TensorDesc::contiguous(dtype, shape.output.dims());
-        let mut slots = SlotsBuilder::new(op, OPERANDS, &mut fields.layouts);
-        slots.declare("a", Access::In, a)?;
-        slots.declare("b", Access::In, b)?;
-        if let Some(dtype) = fields.bias {
-            slots.declare("bias", Access::In, TensorDesc::contiguous(dtype, &[shape.n])?)?;
-        }
-        slots.declare("out", Access::Out, output(fields.out.unwrap_or(a.dtype()))?)?;
-        if let Some(dtype) = fields.pre {
-            slots.declare("pre", Access::Out, output(dtype)?)?;
-        }
-        let slots = slots.finish()?;
-        Ok(Self { fields, shape, slots })
+    fn layouts(&mut self) -> &mut Layouts {
+        &mut self.layouts
     }
 
-    /// Changes fields and validates again.
-    fn with(&self, change: impl FnOnce(&mut ForwardFields)) -> Result<Self> {
-        let mut fields = self.fields.clone();
-        change(&mut fields);
-        Self::new(fields)
+    fn normalise(&mut self, op: &Op<()>) -> Result<()> {
+        self.a = relaid(op.name, "a", &mut self.layouts, self.a)?;
+        self.b = relaid(op.name, "b", &mut self.layouts, self.b)?;
+        self.out = self.out.filter(|&dtype| dtype != self.a.dtype());
+        Ok(())
+    }
+
+    fn declare(&self, op: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<Shape> {
+        let (a, b) = (self.a, self.b);
+        let shape = Shape::new(op.name, [&a, &b], [self.transpose_a, self.transpose_b])?;
+        valid_alpha(op.name, self.alpha, &a)?;
+        for (field, dtype) in [("bias", self.bias), ("out", self.out), ("pre", self.pre)] {
+            dtype.map_or(Ok(()), |dtype| beside_factors(op.name, field, &a, dtype))?;
+        }
+        let output = |dtype| TensorDesc::contiguous(dtype, shape.output.dims());
+        slots.declare(table::A, a)?;
+        slots.declare(table::B, b)?;
+        if let Some(dtype) = self.bias {
+            slots.declare(table::BIAS, TensorDesc::contiguous(dtype, &[shape.n])?)?;
+        }
+        slots.declare(table::OUT, output(self.out.unwrap_or(a.dtype()))?)?;
+        if let Some(dtype) = self.pre {
+            slots.declare(table::PRE, output(dtype)?)?;
+        }
+        Ok(shape)
     }
 }
 
@@ -104,7 +107,7 @@ impl Valid<ForwardFields> {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Object<ForwardFields>", into = "ForwardFields")]
-pub struct GemmDescriptor(Valid<ForwardFields>);
+pub struct GemmDescriptor(pub(super) Valid<ForwardFields>);
 
 impl GemmDescriptor {
     /// The product of two factors, in the type that both have.
@@ -114,7 +117,7 @@ impl GemmDescriptor {
     /// fit; if a factor holds an element twice within a matrix; if a is broadcast, or b by some of the batch extents only.
     pub fn new(a: impl Into<GemmFactor>, b: impl Into<GemmFactor>) -> Result<Self> {
         let (a, b) = (a.into(), b.into());
-        Valid::<ForwardFields>::new(ForwardFields {
+        let fields = ForwardFields {
             a: a.desc,
             b: b.desc,
             transpose_a: a.is_transposed,
@@ -125,60 +128,8 @@ impl GemmDescriptor {
             out: None,
             pre: None,
             layouts: Layouts::new(),
-        })
-        .map(Self)
-    }
-
-    /// Multiplies the product, 1 unless told otherwise.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is 0, or not in the range of f32 (of f64 for f64 operands).
-    pub fn alpha(self, alpha: f64) -> Result<Self> {
-        let alpha = real(NAME, "alpha", alpha)?;
-        self.0.with(|fields| fields.alpha = alpha).map(Self)
-    }
-
-    /// Adds a bias of the given type to each row.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither a's nor f32; for f64, if it is not f64.
-    pub fn bias(self, dtype: DType) -> Result<Self> {
-        self.0.with(|fields| fields.bias = Some(dtype)).map(Self)
-    }
-
-    /// Applies an activation.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    pub fn activation(self, activation: Activation) -> Result<Self> {
-        self.0.with(|fields| fields.activation = activation).map(Self)
-    }
-
-    /// The type of the output, a's unless told otherwise.
-    ///
-    /// # Errors
-    /// As [`bias`](Self::bias).
-    pub fn out(self, dtype: DType) -> Result<Self> {
-        self.0.with(|fields| fields.out = Some(dtype)).map(Self)
-    }
-
-    /// Also writes what the activation is applied to, for backward.
-    ///
-    /// # Errors
-    /// As [`bias`](Self::bias).
-    pub fn pre(self, dtype: DType) -> Result<Self> {
-        self.0.with(|fields| fields.pre = Some(dtype)).map(Self)
-    }
-
-    /// Gives a declared operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element twice.
-    pub fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
-        let insert = |fields: &mut ForwardFields| {
-            fields.layouts.insert(operand.into(), desc);
         };
-        self.0.with(insert).map(Self)
+        Valid::new(Self::OP, fields).map(Self)
     }
 
     /// The backward with the same types, layouts and options: `dout` lies as `out`, `da` as `a`, `db` as `b`. Gradients are of the type of
@@ -213,13 +164,13 @@ impl GemmDescriptor {
             dbias: fields.bias.and_then(|dtype| gradient(wanted.dbias, dtype)),
             layouts: Layouts::new(),
         };
-        let laid = backward.saved_operand().into_iter().map(|name| (name, name)).chain([("out", "dout")]);
-        for (forward, name) in laid {
-            if let Some(slot) = slots.named(forward) {
+        let saved = backward.saved_operand().map(|index| (index, name(index)));
+        for (forward, name) in saved.into_iter().chain([(table::OUT, "dout")]) {
+            if let Some(slot) = slots.at(forward) {
                 backward.layouts.insert(name.into(), slot.desc);
             }
         }
-        Valid::<BackwardFields>::new(backward).map(GemmBackwardDescriptor)
+        Valid::new(GemmBackwardDescriptor::OP, backward).map(GemmBackwardDescriptor)
     }
 
     /// The type of the factors.
@@ -233,97 +184,59 @@ impl GemmDescriptor {
     }
 }
 
-/// Operands of [`GemmDescriptor`]; their shapes and types are in the [tables](super).
-#[non_exhaustive]
-#[derive(Debug)]
-pub struct GemmArgs<'a> {
-    /// First factor.
-    pub a: Mem<'a>,
-    /// Second factor.
-    pub b: Mem<'a>,
-    /// Added to each row, if declared.
-    pub bias: Option<Mem<'a>>,
-    /// Output.
-    pub out: MemMut<'a>,
-    /// What the activation is applied to, if declared.
-    pub pre: Option<MemMut<'a>>,
+steps! { GemmDescriptor
+    /// Multiplies the product, 1 unless told otherwise.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if it is 0, or not in the range of f32 (of f64 for f64 operands).
+    alpha(alpha: f64) = |it| it.real("alpha", alpha, |f, alpha| f.alpha = alpha);
+    /// Adds a bias of the given type to each row.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither a's nor f32; for f64, if it is not f64.
+    bias(dtype: DType) = |it| it.with(|f| f.bias = Some(dtype));
+    /// Applies an activation.
+    ///
+    /// # Errors
+    /// None; the type is that of every other step.
+    activation(activation: Activation) = |it| it.with(|f| f.activation = activation);
+    /// The type of the output, a's unless told otherwise.
+    ///
+    /// # Errors
+    /// As [`bias`](Self::bias).
+    out(dtype: DType) = |it| it.with(|f| f.out = Some(dtype));
+    /// Also writes what the activation is applied to, for backward.
+    ///
+    /// # Errors
+    /// As [`bias`](Self::bias).
+    pre(dtype: DType) = |it| it.with(|f| f.pre = Some(dtype));
+    /// Gives a declared operand other strides or another alignment than its default.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element twice.
+    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
-impl<'a> GemmArgs<'a> {
-    /// The operands that every product has.
-    pub fn new(a: impl Into<Mem<'a>>, b: impl Into<Mem<'a>>, out: impl Into<MemMut<'a>>) -> Self {
-        Self { a: a.into(), b: b.into(), bias: None, out: out.into(), pre: None }
-    }
-
-    /// The bias.
-    pub fn bias(self, bias: impl Into<Mem<'a>>) -> Self {
-        Self { bias: Some(bias.into()), ..self }
-    }
-
-    /// Where the pre-activation goes.
-    pub fn pre(self, pre: impl Into<MemMut<'a>>) -> Self {
-        Self { pre: Some(pre.into()), ..self }
-    }
-}
-
-/// A plan of [`GemmDescriptor`].
-pub type GemmPlan = Plan<GemmDescriptor>;
-
-impl TryFrom<Object<ForwardFields>> for GemmDescriptor {
-    type Error = Error;
-
-    fn try_from(Object(fields): Object<ForwardFields>) -> Result<Self> {
-        Valid::<ForwardFields>::new(fields).map(Self)
-    }
-}
-
-impl From<GemmDescriptor> for ForwardFields {
-    fn from(descriptor: GemmDescriptor) -> Self {
-        descriptor.0.fields
+args! {
+    /// Operands of [`GemmDescriptor`]; their shapes and types are in the [tables](super).
+    GemmArgs of table {
+        /// The operands that every product has.
+        new(a, b, out);
+        /// The bias.
+        bias(bias);
+        /// Where the pre-activation goes.
+        pre(pre);
     }
 }
 
-impl sealed::Sealed for GemmDescriptor {}
-
-impl Descriptor for GemmDescriptor {
-    const NAME: &'static str = NAME;
-    const OPERANDS: &'static [&'static str] = OPERANDS;
-    type Args<'a> = GemmArgs<'a>;
-
-    fn slots(&self) -> &[Slot] {
-        &self.0.slots
-    }
-
-    fn from_json(json: &str) -> Result<Self> {
-        json::parse::<Self, ForwardFields>(json)
-    }
-
-    /// The input's gradient is that of a, the weight's that of b.
-    fn any_backward(&self, wanted: Gradients) -> Result<Vec<AnyDescriptor>> {
-        let wanted = GemmGradients { da: wanted.dx, db: wanted.dweight, dbias: wanted.dbias };
-        self.backward(wanted).map(|backward| vec![AnyDescriptor::new(backward)])
-    }
-
-    fn kernels() -> &'static [&'static dyn Kernel<Self>] {
-        forward_kernels()
-    }
-
-    fn flops(&self) -> u64 {
-        self.0.shape.flops()
-    }
-}
-
-impl sealed::Sealed for GemmArgs<'_> {}
-
-impl<'a> Args<'a> for GemmArgs<'a> {
-    #[inline]
-    fn flatten(self) -> Operands<'a> {
-        Operands::new([
-            Some(self.a.0),
-            Some(self.b.0),
-            self.bias.map(|bias| bias.0),
-            Some(self.out.0),
-            self.pre.map(|pre| pre.0),
-        ])
-    }
+descriptor! {
+    GemmDescriptor(ForwardFields): "gemm", ();
+    args: GemmArgs of table;
+    plan: GemmPlan;
+    kernels: forward_kernels();
+    // The input's gradient is that of a, the weight's that of b.
+    backward: |forward: &Self, wanted: Gradients| {
+        forward.backward(GemmGradients { da: wanted.dx, db: wanted.dweight, dbias: wanted.dbias })
+    };
+    flops: |valid: &Valid<ForwardFields>| valid.derived.flops();
 }

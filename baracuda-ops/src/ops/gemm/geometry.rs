@@ -144,10 +144,10 @@ impl Product {
     }
 
     pub(super) fn forward(valid: &Valid<ForwardFields>) -> Self {
-        let (fields, shape, slots) = (&valid.fields, &valid.shape, &valid.slots);
-        let [left, right] = factors(shape, &fields.a, &fields.b, [forward::A, forward::B]);
-        let out = View::operand(slots, forward::OUT).unwrap_or(left); // It is always declared.
-        let (bias, pre) = (vector(slots, forward::BIAS), View::operand(slots, forward::PRE));
+        let (fields, shape, slots) = (&valid.fields, &valid.derived, &valid.slots);
+        let [left, right] = factors(shape, &fields.a, &fields.b, [forward::table::A, forward::table::B]);
+        let out = View::operand(slots, forward::table::OUT).unwrap_or(left); // It is always declared.
+        let (bias, pre) = (vector(slots, forward::table::BIAS), View::operand(slots, forward::table::PRE));
         let epilogue = Epilogue::Forward { bias, activation: fields.activation, pre };
         Tensors { left, right, out, epilogue, is_summed: false }.product(shape, fields.alpha.get())
     }
@@ -167,6 +167,7 @@ pub(crate) struct BackwardGeometry {
 
 /// How the gradient of the pre-activation is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one of it, on the stack, while a plan is made")]
 pub(crate) enum Dpre {
     /// From dout and what forward saved, element by element.
     Pass(Pass),
@@ -198,21 +199,24 @@ pub(crate) struct ColumnSums {
 
 impl BackwardGeometry {
     pub(super) fn new(valid: &Valid<BackwardFields>) -> Self {
-        let (fields, shape, slots) = (&valid.fields, &valid.shape, &valid.slots);
+        let (fields, shape, slots) = (&valid.fields, &valid.derived, &valid.slots);
         let (dtype, alpha) = (fields.a.dtype(), fields.alpha.get());
-        let [a, b] = factors(shape, &fields.a, &fields.b, [backward::A, backward::B]);
+        let [a, b] = factors(shape, &fields.a, &fields.b, [backward::table::A, backward::table::B]);
         let in_workspace = View::dpre(shape);
-        let dout = View::operand(slots, backward::DOUT).unwrap_or(in_workspace); // It is always declared.
+        let dout = View::operand(slots, backward::table::DOUT).unwrap_or(in_workspace); // It is always declared.
         let is_dout = fields.activation.is_identity() && dout.desc.dtype() == dtype;
         let is_stored = !is_dout && (fields.da.is_some() || fields.db.is_some());
 
         let dpre = if fields.recomputes() {
-            let bias = vector(slots, backward::BIAS);
+            let bias = vector(slots, backward::table::BIAS);
             let epilogue = Epilogue::Derivative { bias, activation: fields.activation, dout };
             let tensors = Tensors { left: a, right: b, out: in_workspace, epilogue, is_summed: false };
             Some(Dpre::Recomputed(tensors.product(shape, alpha)))
         } else if is_stored || fields.dbias.is_some() {
-            let saved = View::operand(slots, if fields.saved == Saved::Out { backward::OUT } else { backward::PRE });
+            let saved = View::operand(
+                slots,
+                if fields.saved == Saved::Out { backward::table::OUT } else { backward::table::PRE },
+            );
             Some(Dpre::Pass(pass(shape, fields, dout, saved, is_stored.then_some(in_workspace))))
         } else {
             None
@@ -225,20 +229,20 @@ impl BackwardGeometry {
 
         // op(A) is [M, K], op(B) is [K, N] and dpre is [M, N]: the gradients are dpre op(B)^T and op(A)^T dpre.
         let dpre_view = if is_dout { dout } else { in_workspace };
-        let da = fields.da.zip(View::operand(slots, backward::DA)).map(|(gradient, da)| {
+        let da = fields.da.zip(View::operand(slots, backward::table::DA)).map(|(gradient, da)| {
             let of = Shape { n: shape.k, k: shape.n, ..*shape };
             let out = da.transposed_if(shape.transpose_a);
             let epilogue = Epilogue::Gradient { beta: gradient.beta.get() };
             Tensors { left: dpre_view, right: b.transposed(), out, epilogue, is_summed: false }.product(&of, alpha)
         });
-        let db = fields.db.zip(View::operand(slots, backward::DB)).map(|(gradient, db)| {
+        let db = fields.db.zip(View::operand(slots, backward::table::DB)).map(|(gradient, db)| {
             let of = Shape { m: shape.k, k: shape.m, ..*shape };
             let out = db.transposed_if(shape.transpose_b);
             let epilogue = Epilogue::Gradient { beta: gradient.beta.get() };
             let is_summed = shape.is_shared;
             Tensors { left: a.transposed(), right: dpre_view, out, epilogue, is_summed }.product(&of, alpha)
         });
-        let dbias = fields.dbias.zip(vector(slots, backward::DBIAS));
+        let dbias = fields.dbias.zip(vector(slots, backward::table::DBIAS));
         let dbias = dbias.map(|(gradient, sums)| ColumnSums { sums, beta: gradient.beta.get() });
         Self { dpre, dpre_bytes, da, db, dbias }
     }
@@ -254,7 +258,7 @@ struct View {
 
 impl View {
     fn operand(slots: &Slots, position: usize) -> Option<Self> {
-        let slot = slots.iter().find(|slot| slot.position == position)?;
+        let slot = slots.at(position)?;
         Some(Self { place: Place::Operand(position), desc: slot.desc, is_transposed: false })
     }
 
@@ -294,7 +298,7 @@ impl View {
 }
 
 fn vector(slots: &Slots, position: usize) -> Option<Vector> {
-    let desc = slots.iter().find(|slot| slot.position == position)?.desc;
+    let desc = slots.at(position)?.desc;
     let stride = desc.strides().first().copied().unwrap_or(1);
     Some(Vector { position, dtype: desc.dtype(), align_bytes: desc.align_bytes(), stride })
 }

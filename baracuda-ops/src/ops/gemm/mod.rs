@@ -54,7 +54,11 @@
 //! Source: J. J. Dongarra et al., "A Set of Level 3 Basic Linear Algebra Subprograms", ACM TOMS 16 (1990), for the product; as for
 //! [`Activation`] for the rest.
 //!
-//! Kernels: the reference in `cpu.rs`, and `fast.rs` for f32 and f64 on the CPU; WGSL in `csrc/gemm`.
+//! Kernels: on the CPU `fast.rs` for f32 and f64, then the reference in `cpu.rs`; through wgpu `csrc/gemm/*.wgsl`. On CUDA, in the order in which
+//! they are tried: `gemm_cublaslt`, through the vendor's library where that is installed; `gemm_mma`, tensor cores of compute capability 8.0
+//! (`csrc/gemm/gemm_mma.cu`), which rounds factors of f32 to tf32; `gemm_simt`, any type and strides (`gemm_simt.cu`). `gemm.cu` has the epilogue of
+//! sums that lie in memory, `gemm_backward.cu` the gradients of the pre-activation and of the bias. A product through the library takes a launch more
+//! for an activation or `pre`, which it is chosen for only where k is long.
 //!
 //! [`Activation`]: crate::ops::activation
 
@@ -65,12 +69,15 @@ use crate::error::{Error, Result};
 use crate::json::Object;
 use crate::ops::activation::Activation;
 use crate::ops::fields::{float, in_range, require};
-use crate::plan::Kernel;
-use crate::slots::{Layouts, Slots};
+use crate::ops::valid::Valid;
+use crate::plan::{Function, Kernel};
+use crate::slots::Layouts;
 use crate::tensor::{MAX_RANK, TensorDesc};
 
 mod backward;
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod fast;
 mod forward;
 mod geometry;
@@ -83,9 +90,6 @@ pub use forward::{GemmArgs, GemmDescriptor, GemmPlan};
 use geometry::Extents;
 #[cfg(feature = "wgpu")]
 pub(super) use wgpu::wgsl_variants;
-
-const NAME: &str = "gemm";
-const BACKWARD_NAME: &str = "gemm_backward";
 
 /// A factor of a product, as it is stored.
 ///
@@ -183,7 +187,7 @@ use GemmSaved as Saved;
 /// One gradient of a backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Object<GradientFields>")]
-struct Gradient {
+pub(crate) struct Gradient {
     dtype: DType,
     #[serde(skip_serializing_if = "is_zero")]
     beta: Real,
@@ -225,17 +229,9 @@ fn is_pre(saved: &Saved) -> bool {
     *saved == Saved::Pre
 }
 
-/// Validated fields, with what follows from them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Valid<F> {
-    fields: F,
-    shape: Shape,
-    slots: Slots,
-}
-
 /// The extents of `op(a) op(b)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Shape {
+pub(crate) struct Shape {
     batch: Extents,
     m: u64,
     n: u64,
@@ -349,19 +345,31 @@ fn relaid(op: &'static str, field: &'static str, layouts: &mut Layouts, desc: Te
 /// The kernels of the product, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
     &[
-        &fast::Fast,
-        &cpu::Reference,
+        #[cfg(feature = "cuda")]
+        &cuda::CUBLASLT,
+        #[cfg(feature = "cuda")]
+        &cuda::MMA,
+        #[cfg(feature = "cuda")]
+        &cuda::SIMT,
         #[cfg(feature = "wgpu")]
-        &wgpu::Wgpu,
+        &wgpu::Tiled,
+        &fast::Fast,
+        &Function::Cpu(cpu::forward),
     ]
 }
 
 /// The kernels of the gradients, in the order in which they are tried.
 fn backward_kernels() -> &'static [&'static dyn Kernel<GemmBackwardDescriptor>] {
     &[
-        &fast::Fast,
-        &cpu::BackwardReference,
+        #[cfg(feature = "cuda")]
+        &cuda::CUBLASLT,
+        #[cfg(feature = "cuda")]
+        &cuda::MMA,
+        #[cfg(feature = "cuda")]
+        &cuda::SIMT,
         #[cfg(feature = "wgpu")]
-        &wgpu::WgpuBackward,
+        &wgpu::Tiled,
+        &fast::Fast,
+        &Function::Cpu(cpu::backward),
     ]
 }

@@ -142,13 +142,15 @@ fn check_axis(op: &'static str, operand: &'static str, desc: &TensorDesc, axis: 
 
 impl Fields for ForwardFields {
     type Kind = ();
+    type Derived = ();
 
     fn layouts(&mut self) -> &mut Layouts {
         &mut self.layouts
     }
 
-    fn leave_out_defaults(&mut self) {
+    fn normalise(&mut self, _: &Op<()>) -> Result<()> {
         self.output = self.output.filter(|output| *output != self.x.dtype());
+        Ok(())
     }
 
     fn declare(&self, op: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
@@ -169,13 +171,15 @@ impl Fields for ForwardFields {
 
 impl Fields for BackwardFields {
     type Kind = ();
+    type Derived = ();
 
     fn layouts(&mut self) -> &mut Layouts {
         &mut self.layouts
     }
 
-    fn leave_out_defaults(&mut self) {
+    fn normalise(&mut self, _: &Op<()>) -> Result<()> {
         self.input = self.input.filter(|input| *input != self.y.dtype());
+        Ok(())
     }
 
     fn declare(&self, op: &Op<()>, slots: &mut SlotsBuilder<'_>) -> Result<()> {

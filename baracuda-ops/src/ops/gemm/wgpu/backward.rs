@@ -4,9 +4,10 @@ use bytemuck::{Pod, Zeroable};
 
 use super::super::geometry::{BackwardGeometry, ColumnSums, Dpre, MAX_BATCH, Matrix, Pass};
 use super::product::{self, Tile};
-use super::{Regions, axes, finished, has_whole_lines, lines_out, prelude_dtype};
-use crate::backend::wgpu::{Binding, Place, Props, StepBuilder, Work, check_workspace, groups, prelude};
+use super::{Regions, axes, finished, has_whole_lines, lines_out, prelude};
+use crate::backend::wgpu::{Binding, Place, Props, StepBuilder, Work, check_workspace, groups};
 use crate::error::Reason;
+use crate::narrow::{single, stride, word};
 
 /// Threads of a workgroup.
 const WORKGROUP: u32 = 256;
@@ -75,7 +76,7 @@ fn workgroup(props: &Props) -> u32 {
     if props.max_threads >= WORKGROUP { WORKGROUP } else { WORKGROUP / 2 }
 }
 
-pub(super) fn work(geometry: &BackwardGeometry, props: &Props) -> Result<Work, Reason> {
+pub(super) fn work(geometry: &BackwardGeometry, props: &Props) -> Result<Work<()>, Reason> {
     let BackwardGeometry { dpre, dpre_bytes, da, db, dbias } = geometry;
     let n = match dpre {
         Some(Dpre::Recomputed(product)) => product.n,
@@ -127,31 +128,31 @@ fn pass_step(pass: &Pass, regions: &Regions, has_sums: bool, props: &Props) -> R
     let saved_or_dout = saved.unwrap_or(*dout);
     let dpre_or_dout = dpre.unwrap_or(*dout);
     let mut params = PassParams {
-        m: *m as u32,
-        n: *n as u32,
+        m: word(*m),
+        n: word(*n),
         // Elements of dout, and with them rows, are within u32.
-        rows: rows as u32,
-        rounds: rounds as u32,
-        groups: count as u32,
+        rows: word(rows),
+        rounds: word(rounds),
+        groups: word(count),
         groups_x: grid[0],
-        column_groups: column_groups as u32,
+        column_groups: word(column_groups),
         activation: *activation as u32,
         from_out: (*from_out).into(),
         has_dpre: dpre.is_some().into(),
         has_sums: has_sums.into(),
-        batch_axes: batch.len() as u32,
-        dout_m: dout.rows as u32,
-        dout_n: dout.cols as u32,
-        saved_m: saved_or_dout.rows as u32,
-        saved_n: saved_or_dout.cols as u32,
-        dpre_m: dpre_or_dout.rows as u32,
-        dpre_n: dpre_or_dout.cols as u32,
+        batch_axes: word(batch.len() as u64),
+        dout_m: stride(dout.rows),
+        dout_n: stride(dout.cols),
+        saved_m: stride(saved_or_dout.rows),
+        saved_n: stride(saved_or_dout.cols),
+        dpre_m: stride(dpre_or_dout.rows),
+        dpre_n: stride(dpre_or_dout.cols),
         padding: [0; 2],
         batch: [[0; 4]; MAX_BATCH],
     };
     for (axis, &extent) in batch.iter().enumerate() {
         let strides = [dout, &saved_or_dout, &dpre_or_dout].map(|matrix| matrix.batch[axis]);
-        params.batch[axis] = [extent, strides[0], strides[1], strides[2]].map(|n| n as u32);
+        params.batch[axis] = [extent, strides[0], strides[1], strides[2]].map(stride);
     }
     let dpre_place = if dpre.is_some() { regions.dpre() } else { regions.partials() };
     let partials_place = if has_sums { regions.partials() } else { regions.dpre() };
@@ -161,7 +162,7 @@ fn pass_step(pass: &Pass, regions: &Regions, has_sums: bool, props: &Props) -> R
         Binding { name: "dpre", place: Some(dpre_place), accessors: lines_out(dpre_or_dout.dtype) },
         Binding { name: "partials", place: Some(partials_place), accessors: ["partials_out"; 2] },
     ];
-    let mut files = prelude(prelude_dtype([dout.dtype, saved_or_dout.dtype, dpre_or_dout.dtype]).name());
+    let mut files = prelude([dout.dtype, saved_or_dout.dtype, dpre_or_dout.dtype])?;
     files.extend(["common/activation", "gemm/gemm_backward_dpre"]);
     Ok(Some(StepBuilder {
         entry: "gemm_backward_dpre",
@@ -185,16 +186,16 @@ fn sums_step(
 ) -> Result<StepBuilder, Reason> {
     let workgroup = workgroup(props);
     let most_lanes = if partials > MANY_PARTIALS { 64 } else { 32 };
-    let lanes = (partials / 2).next_power_of_two().clamp(4, most_lanes) as u32;
+    let lanes = word((partials / 2).next_power_of_two().clamp(4, most_lanes));
     let column_quads = workgroup / lanes;
     let quads = n.div_ceil(4);
     let grid = groups(quads.div_ceil(column_quads.into()), props)?;
     let params = SumsParams {
-        n: n as u32,
-        partials: partials as u32,
-        step: sums.sums.stride as u32,
+        n: word(n),
+        partials: word(partials),
+        step: stride(sums.sums.stride),
         groups_x: grid[0],
-        beta: sums.beta as f32,
+        beta: single(sums.beta),
         padding: [0; 3],
     };
     let dbias = Place::Operand(sums.sums.position);
@@ -203,7 +204,7 @@ fn sums_step(
         _ => Binding { name: "partials", place: Some(regions.partials()), accessors: ["partials_in"; 2] },
     };
     let [_, any_word] = lines_out(sums.sums.dtype);
-    let mut files = prelude(sums.sums.dtype.name());
+    let mut files = prelude([sums.sums.dtype])?;
     files.push("gemm/gemm_backward_sums");
     Ok(StepBuilder {
         entry: "gemm_backward_sums",

@@ -6,21 +6,19 @@ mod variants;
 
 use super::geometry::{Matrix, Vector};
 use super::{GemmBackwardDescriptor, GemmDescriptor, geometry};
-use crate::backend::wgpu::{
-    Binding, Place, Props, StepBuilder, Work, build, check_bindings, check_reach, shader_forms,
-};
-use crate::backend::{Backend, Device, DeviceProps};
+use crate::backend::wgpu::{Binding, Place, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach};
+use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::options::PlanOptions;
-use crate::plan::{BuildError, Built, Choice, Descriptor, Kernel, Slot};
+use crate::plan::{Ask, Candidate, Descriptor, Kernel, Slot};
 
 pub(in crate::ops) use variants::wgsl_variants;
 
-/// The kernel of the product.
-pub(super) struct Wgpu;
+/// The kernels of both passes.
+pub(super) struct Tiled;
 
-impl Kernel<GemmDescriptor> for Wgpu {
+impl Kernel<GemmDescriptor> for Tiled {
     fn name(&self) -> &'static str {
         "gemm_tiled"
     }
@@ -29,24 +27,18 @@ impl Kernel<GemmDescriptor> for Wgpu {
         Backend::Wgpu
     }
 
-    fn accept(&self, descriptor: &GemmDescriptor, _: &PlanOptions, props: &DeviceProps) -> Result<Choice, Reason> {
-        let DeviceProps::Wgpu(props) = props else { return Err("it runs on wgpu".into()) };
-        Ok(forward_work(descriptor, props)?.choice())
-    }
-
-    fn build(&self, descriptor: &GemmDescriptor, _: Choice, device: &Device) -> Result<Built, BuildError> {
-        build(device, |props| forward_work(descriptor, props))
-    }
-
-    fn shader_forms(&self, descriptor: &GemmDescriptor, props: &DeviceProps) -> Vec<String> {
-        shader_forms(props, |props| forward_work(descriptor, props))
+    fn accept<'d>(
+        &self,
+        descriptor: &'d GemmDescriptor,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Ok(forward_work(descriptor, Props::of(props)?)?.candidate())
     }
 }
 
-/// The kernels of the gradients.
-pub(super) struct WgpuBackward;
-
-impl Kernel<GemmBackwardDescriptor> for WgpuBackward {
+impl Kernel<GemmBackwardDescriptor> for Tiled {
     fn name(&self) -> &'static str {
         "gemm_backward_tiled"
     }
@@ -55,33 +47,25 @@ impl Kernel<GemmBackwardDescriptor> for WgpuBackward {
         Backend::Wgpu
     }
 
-    fn accept(
+    fn accept<'d>(
         &self,
-        descriptor: &GemmBackwardDescriptor,
+        descriptor: &'d GemmBackwardDescriptor,
         _: &PlanOptions,
         props: &DeviceProps,
-    ) -> Result<Choice, Reason> {
-        let DeviceProps::Wgpu(props) = props else { return Err("it runs on wgpu".into()) };
-        Ok(backward_work(descriptor, props)?.choice())
-    }
-
-    fn build(&self, descriptor: &GemmBackwardDescriptor, _: Choice, device: &Device) -> Result<Built, BuildError> {
-        build(device, |props| backward_work(descriptor, props))
-    }
-
-    fn shader_forms(&self, descriptor: &GemmBackwardDescriptor, props: &DeviceProps) -> Vec<String> {
-        shader_forms(props, |props| backward_work(descriptor, props))
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Ok(backward_work(descriptor, Props::of(props)?)?.candidate())
     }
 }
 
-fn forward_work(descriptor: &GemmDescriptor, props: &Props) -> Result<Work, Reason> {
+fn forward_work(descriptor: &GemmDescriptor, props: &Props) -> Result<Work<()>, Reason> {
     check_operands(descriptor.slots(), props)?;
     let regions = Regions { dpre_bytes: 0, partial_bytes: 0, align: props.workspace_align() };
     let steps = product::step(&descriptor.product(), &regions, false, props)?.into_iter().collect();
     finished(steps, &regions, props)
 }
 
-fn backward_work(descriptor: &GemmBackwardDescriptor, props: &Props) -> Result<Work, Reason> {
+fn backward_work(descriptor: &GemmBackwardDescriptor, props: &Props) -> Result<Work<()>, Reason> {
     check_operands(descriptor.slots(), props)?;
     backward::work(&descriptor.geometry(), props)
 }
@@ -93,9 +77,9 @@ fn check_operands(slots: &[Slot], props: &Props) -> Result<(), Reason> {
     check_reach(slots, &[], props)
 }
 
-fn finished(steps: Vec<StepBuilder>, regions: &Regions, props: &Props) -> Result<Work, Reason> {
+fn finished(steps: Vec<StepBuilder>, regions: &Regions, props: &Props) -> Result<Work<()>, Reason> {
     check_bindings(&steps, props)?;
-    Ok(Work { steps, workspace_bytes: regions.bytes(), workspace_align: regions.align, tuning: Choice::PLAIN.tuning })
+    Ok(Work { steps, workspace_bytes: regions.bytes(), ..Work::none((), props) })
 }
 
 /// The workspace of backward: the gradient of the pre-activation, then the partial sums of its columns.
@@ -161,9 +145,10 @@ fn elements_in(name: &'static str, vector: &Vector) -> Binding {
     Binding { name, place: Some(Place::Operand(vector.position)), accessors: [accessor; 2] }
 }
 
-/// The type whose prelude serves operands that are each of one 16-bit type or f32.
-fn prelude_dtype(dtypes: impl IntoIterator<Item = DType>) -> DType {
-    dtypes.into_iter().find(|&dtype| is_half(dtype)).unwrap_or(DType::F32)
+/// The files that serve operands which are each of one 16-bit type or f32.
+fn prelude(dtypes: impl IntoIterator<Item = DType>) -> Result<Vec<&'static str>, Reason> {
+    let dtype = dtypes.into_iter().find(|&dtype| is_half(dtype)).unwrap_or(DType::F32);
+    Ok(ShaderType::of(dtype)?.prelude())
 }
 
 /// An extent and a stride of one matrix.

@@ -3,9 +3,10 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::super::geometry::{Epilogue, MAX_BATCH, Matrix, Product, Vector};
-use super::{Axis, Regions, axes, elements_in, has_whole_lines, lines_in, lines_out, prelude_dtype};
-use crate::backend::wgpu::{Binding, Props, StepBuilder, groups, prelude};
+use super::{Axis, Regions, axes, elements_in, has_whole_lines, lines_in, lines_out, prelude};
+use crate::backend::wgpu::{Binding, Props, StepBuilder, groups};
 use crate::error::Reason;
+use crate::narrow::{single, stride, word};
 use crate::ops::activation::Activation;
 
 /// Terms of a step: `STEP` in gemm.wgsl.
@@ -231,48 +232,48 @@ pub(super) fn step(
         && beside.as_ref().is_none_or(is_written_whole);
 
     let beside_or_out = beside.unwrap_or(*out);
-    let bias_stride = bias.map_or(0, |bias| bias.stride as u32);
+    let bias_stride = bias.map_or(0, |bias| stride(bias.stride));
     let [bias_m, bias_n] = if *is_turned { [bias_stride, 0] } else { [0, bias_stride] };
     let mut params = Params {
-        m: *m as u32,
-        n: *n as u32,
-        k: k as u32,
-        sums: product.summed.count() as u32,
+        m: word(*m),
+        n: word(*n),
+        k: word(k),
+        sums: word(product.summed.count()),
         // As many as `groups` lets pass.
-        groups: count as u32,
+        groups: word(count),
         groups_x: grid[0],
-        tiles_m: tiles_m as u32,
-        tiles_n: tiles_n as u32,
-        left_across: left.rows as u32,
-        left_along: left.cols as u32,
+        tiles_m: word(tiles_m),
+        tiles_n: word(tiles_n),
+        left_across: stride(left.rows),
+        left_along: stride(left.cols),
         left_is_along: left_factor.is_along().into(),
-        right_across: right.cols as u32,
-        right_along: right.rows as u32,
+        right_across: stride(right.cols),
+        right_along: stride(right.rows),
         right_is_along: right_factor.is_along().into(),
-        out_m: out.rows as u32,
-        out_n: out.cols as u32,
-        beside_m: beside_or_out.rows as u32,
-        beside_n: beside_or_out.cols as u32,
+        out_m: stride(out.rows),
+        out_n: stride(out.cols),
+        beside_m: stride(beside_or_out.rows),
+        beside_n: stride(beside_or_out.cols),
         has_bias: bias.is_some().into(),
         has_beside: beside.is_some().into(),
         bias_m,
         bias_n,
         activation: activation as u32,
-        batch_axes: product.batch.len() as u32,
-        summed_axes: product.summed.len() as u32,
-        alpha: product.alpha as f32,
-        beta: beta as f32,
+        batch_axes: word(product.batch.len() as u64),
+        summed_axes: word(product.summed.len() as u64),
+        alpha: single(product.alpha),
+        beta: single(beta),
         has_sums: has_sums.into(),
         batch: [[0; 4]; MAX_BATCH],
         batch_beside: [[0; 4]; MAX_BATCH],
         summed: [[0; 4]; MAX_BATCH],
     };
     for (axis, &extent) in product.batch.iter().enumerate() {
-        params.batch[axis] = [extent, left.batch[axis], right.batch[axis], out.batch[axis]].map(|n| n as u32);
-        params.batch_beside[axis][0] = beside_or_out.batch[axis] as u32;
+        params.batch[axis] = [extent, left.batch[axis], right.batch[axis], out.batch[axis]].map(stride);
+        params.batch_beside[axis][0] = stride(beside_or_out.batch[axis]);
     }
     for (axis, &extent) in product.summed.iter().enumerate() {
-        params.summed[axis] = [extent, left.summed[axis], right.summed[axis], 0].map(|n| n as u32);
+        params.summed[axis] = [extent, left.summed[axis], right.summed[axis], 0].map(stride);
     }
 
     let factor = |name, matrix: &Matrix| Binding {
@@ -302,7 +303,7 @@ pub(super) fn step(
         "gemm/gemm_output"
     };
     let dtypes = [left.dtype, out.dtype, beside_or_out.dtype].into_iter().chain(bias.map(|bias| bias.dtype));
-    let mut files = prelude(prelude_dtype(dtypes).name());
+    let mut files = prelude(dtypes)?;
     files.extend(["common/activation", "gemm/gemm", file]);
     Ok(Some(StepBuilder {
         entry: "gemm_tiled",

@@ -1,9 +1,9 @@
 //! Every kind of shader of the op, without a device.
 
 use super::{backward_work, forward_work};
-use crate::backend::wgpu::{Props, Variants, Work};
+use crate::backend::wgpu::{Props, Variants};
 use crate::dtype::DType;
-use crate::error::{Reason, Result};
+use crate::error::Result;
 use crate::ops::activation::Activation;
 use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor, GemmGradients, GemmSaved};
 use crate::tensor::TensorDesc;
@@ -29,11 +29,7 @@ fn add_variants(variants: &mut Variants) -> Result<()> {
             for shape in SHAPES {
                 for other in [dtype, DType::F32] {
                     let name = format!("gemm of {dtype} {shape:?}, others of {other}");
-                    let mut add = |work: Result<Work, Reason>| {
-                        for step in work.into_iter().flat_map(|work| work.steps) {
-                            variants.add(&name, &step, props);
-                        }
-                    };
+                    let mut add = |work| variants.add_work(&name, work, props);
                     let [m, n, k] = shape;
                     let a = TensorDesc::contiguous(dtype, &[m, k])?;
                     let b = TensorDesc::contiguous(dtype, &[k, n])?;
@@ -54,9 +50,7 @@ fn add_variants(variants: &mut Variants) -> Result<()> {
             // Sums over nothing.
             let [a, b] = [[0, 8], [8, 8]].map(|dims| TensorDesc::contiguous(dtype, &dims));
             let empty = GemmBackwardDescriptor::new(a?, b?, GemmGradients::ALL)?;
-            for step in backward_work(&empty, props).into_iter().flat_map(|work| work.steps) {
-                variants.add(&format!("gemm of {dtype} over nothing"), &step, props);
-            }
+            variants.add_work(&format!("gemm of {dtype} over nothing"), backward_work(&empty, props), props);
         }
     }
     Ok(())

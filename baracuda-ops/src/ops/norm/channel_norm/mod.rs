@@ -319,6 +319,7 @@ impl ForwardFields {
 
 impl Fields for ForwardFields {
     type Kind = ChannelNorm;
+    type Derived = ();
 
     fn layouts(&mut self) -> &mut Layouts {
         &mut self.layouts
@@ -455,6 +456,7 @@ impl BackwardFields {
 
 impl Fields for BackwardFields {
     type Kind = ChannelNorm;
+    type Derived = ();
 
     fn layouts(&mut self) -> &mut Layouts {
         &mut self.layouts

@@ -219,6 +219,7 @@ impl ForwardFields {
 
 impl Fields for ForwardFields {
     type Kind = RowNorm;
+    type Derived = ();
 
     fn layouts(&mut self) -> &mut Layouts {
         &mut self.layouts
@@ -307,6 +308,7 @@ impl BackwardFields {
 
 impl Fields for BackwardFields {
     type Kind = RowNorm;
+    type Derived = ();
 
     fn layouts(&mut self) -> &mut Layouts {
         &mut self.layouts

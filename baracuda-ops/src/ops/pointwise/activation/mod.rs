@@ -97,6 +97,7 @@ impl Fields {
 
 impl valid::Fields for Fields {
     type Kind = Direction;
+    type Derived = ();
 
     fn layouts(&mut self) -> &mut Layouts {
         &mut self.layouts

@@ -1,0 +1,450 @@
+//! The CUDA kernels: which form takes a product, in which tiles, and the launches of a run.
+//!
+//! A product is one launch, or a launch and a second one, `gemm_finish`, that applies the epilogue to sums in memory: those of several blocks a
+//! tile (split k), those of a vendor's product, and those of no terms, which are 0. Backward is the launches that make dpre, the sum of its
+//! columns' partial sums, and the products of da and db, which share one scratch region of the workspace.
+//!
+//! The order of preference is one rule: tensor cores before the others, the vendor's library before our own. [`product`] has what each form
+//! takes, with the limits that it names when it refuses.
+
+use std::ffi::c_void;
+
+use baracuda_ops_sys as sys;
+
+use super::geometry::{BackwardGeometry, Dpre, Pass, Place, Product};
+use super::{GemmBackwardDescriptor, GemmDescriptor};
+use crate::backend::cuda::{self, Launch, Props, c_activation, c_dtype, cublaslt};
+use crate::backend::{Backend, Device, DeviceProps, Located};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::narrow::{to_usize, word};
+use crate::options::{Math, PlanOptions, WorkspaceReq};
+use crate::plan::{Ask, BuildError, Built, Candidate, Exec, Kernel};
+
+mod product;
+mod vendor;
+
+use product::{First, Form, Limits, Planned, Source, bounded_blocks};
+
+/// Alignment of every region of the workspace.
+const WORKSPACE_ALIGN: u64 = 256;
+
+/// A form of both passes.
+pub(super) struct Cuda(Form);
+
+pub(super) const CUBLASLT: Cuda = Cuda(Form::CublasLt);
+pub(super) const MMA: Cuda = Cuda(Form::Mma);
+pub(super) const SIMT: Cuda = Cuda(Form::Simt);
+
+/// What differs between the two passes.
+trait Passes {
+    fn names() -> [&'static str; 3];
+    fn work(&self) -> Work;
+}
+
+impl Passes for GemmDescriptor {
+    fn names() -> [&'static str; 3] {
+        ["gemm_cublaslt", "gemm_mma", "gemm_simt"]
+    }
+
+    fn work(&self) -> Work {
+        Work::Forward(Box::new(self.product()))
+    }
+}
+
+impl Passes for GemmBackwardDescriptor {
+    fn names() -> [&'static str; 3] {
+        ["gemm_backward_cublaslt", "gemm_backward_mma", "gemm_backward_simt"]
+    }
+
+    fn work(&self) -> Work {
+        Work::Backward(Box::new(self.geometry()))
+    }
+}
+
+/// What is computed.
+enum Work {
+    Forward(Box<Product>),
+    Backward(Box<BackwardGeometry>),
+}
+
+/// The launches of a run and the workspace that they share.
+struct Schedule {
+    dpre: Option<Made>,
+    dbias: Option<(sys::bops_gemm_dbias_params, DType, usize)>,
+    products: Vec<Planned>,
+    /// Where the regions of the workspace begin; dpre is the first.
+    sums_start: u64,
+    scratch_start: u64,
+    bytes: u64,
+    launches: u32,
+}
+
+/// How dpre is made.
+enum Made {
+    Pass(Box<PlannedPass>),
+    Product(Box<Planned>),
+}
+
+struct PlannedPass {
+    params: sys::bops_gemm_dpre_params,
+    dtype: DType,
+    dout: Place,
+    saved: Option<Place>,
+    is_stored: bool,
+    has_sums: bool,
+}
+
+fn regions(bytes: u64) -> u64 {
+    bytes.next_multiple_of(WORKSPACE_ALIGN)
+}
+
+impl Schedule {
+    fn new(form: Form, work: &Work, limits: &Limits<'_>) -> Result<Self, Reason> {
+        let mut schedule = Self {
+            dpre: None,
+            dbias: None,
+            products: Vec::new(),
+            sums_start: 0,
+            scratch_start: 0,
+            bytes: 0,
+            launches: 0,
+        };
+        match work {
+            Work::Forward(product) => {
+                if !product.is_empty() {
+                    schedule.products.push(Planned::new(form, product, limits)?);
+                }
+            }
+            Work::Backward(geometry) => schedule.backward(form, geometry, limits)?,
+        }
+        let scratch = schedule.planned().map(|planned| planned.scratch_bytes).max().unwrap_or(0);
+        schedule.bytes = schedule.scratch_start + scratch;
+        schedule.launches += schedule.planned().map(Planned::launches).sum::<u32>();
+        Ok(schedule)
+    }
+
+    fn planned(&self) -> impl Iterator<Item = &Planned> {
+        let of_dpre = match &self.dpre {
+            Some(Made::Product(planned)) => Some(&**planned),
+            _ => None,
+        };
+        of_dpre.into_iter().chain(&self.products)
+    }
+
+    fn backward(&mut self, form: Form, geometry: &BackwardGeometry, limits: &Limits<'_>) -> Result<(), Reason> {
+        let products: Vec<&Product> = geometry.da.iter().chain(&geometry.db).filter(|p| !p.is_empty()).collect();
+        let has_sums = geometry.dbias.is_some();
+        let is_stored = !products.is_empty();
+        let mut dpre_bytes = if is_stored { geometry.dpre_bytes } else { 0 };
+        // 1. dpre and the sums of its columns.
+        let (mut sum_rows, mut sum_bytes) = (0, 0);
+        match &geometry.dpre {
+            Some(Dpre::Recomputed(product)) if !product.is_empty() && (is_stored || has_sums) => {
+                // What the sums and dpre take is not there for other uses; their number depends on the tile, the least of which bounds it.
+                let sums = if has_sums { product::most_sum_bytes(product)? } else { 0 };
+                let of_product = limits.less(regions(dpre_bytes).saturating_add(regions(sums)));
+                let planned = Planned::new(form, product, &of_product)?.with_dpre(is_stored, has_sums);
+                if has_sums {
+                    sum_rows = planned.sum_rows;
+                    sum_bytes =
+                        sum_rows.saturating_mul(product.n).saturating_mul(product::accumulator_bytes(planned.dtype));
+                }
+                self.dpre = Some(Made::Product(Box::new(planned)));
+            }
+            Some(Dpre::Pass(pass)) if pass.m > 0 && pass.n > 0 && pass.batch.count() > 0 => {
+                let dtype = match geometry.da.as_ref().or(geometry.db.as_ref()) {
+                    Some(product) => product.left.dtype,
+                    None => pass.dpre.map_or(product::narrowest(pass), |dpre| dpre.dtype),
+                };
+                let planned = PlannedPass::new(pass, dtype, is_stored && pass.dpre.is_some(), has_sums)?;
+                if has_sums {
+                    sum_rows = pass.batch.count() * pass.m.div_ceil(u64::from(sys::BOPS_GEMM_DPRE_ROWS));
+                    sum_bytes = sum_rows.saturating_mul(pass.n).saturating_mul(product::accumulator_bytes(dtype));
+                }
+                self.launches += 1;
+                self.dpre = Some(Made::Pass(Box::new(planned)));
+            }
+            _ => dpre_bytes = 0,
+        }
+        self.sums_start = regions(dpre_bytes);
+        self.scratch_start = self.sums_start + regions(sum_bytes);
+        if let Some(sums) = &geometry.dbias {
+            let n = match geometry.dpre {
+                Some(Dpre::Pass(Pass { n, .. }) | Dpre::Recomputed(Product { n, .. })) => n,
+                None => 0,
+            };
+            if n > 0 {
+                let vector = sums.sums;
+                let params = sys::bops_gemm_dbias_params { rows: sum_rows, n, stride: vector.stride, beta: sums.beta };
+                bounded_blocks([n.div_ceil(32)])?;
+                self.dbias = Some((params, vector.dtype, vector.position));
+                self.launches += 1;
+            }
+        }
+        // 2. The products.
+        let of_products = limits.less(self.scratch_start);
+        for product in products {
+            self.products.push(Planned::new(form, product, &of_products)?);
+        }
+        Ok(())
+    }
+}
+
+impl PlannedPass {
+    fn new(pass: &Pass, dtype: DType, is_stored: bool, has_sums: bool) -> Result<Self, Reason> {
+        let rows = u64::from(sys::BOPS_GEMM_DPRE_ROWS);
+        bounded_blocks([pass.m.div_ceil(rows), pass.n.div_ceil(128), pass.batch.count()])?;
+        let beside = pass.saved.unwrap_or(pass.dout);
+        let quads = pass.n.is_multiple_of(4)
+            && [pass.dout, beside].iter().all(|m| product::in_quads(m, m.cols, m.rows, &pass.batch));
+        let params = sys::bops_gemm_dpre_params {
+            m: pass.m,
+            n: pass.n,
+            batch_rank: word(pass.batch.len() as u64),
+            batch: product::padded(&pass.batch),
+            dout: product::matrix(&pass.dout),
+            saved: product::matrix(&beside),
+            dout_dtype: c_dtype(pass.dout.dtype)?,
+            saved_dtype: c_dtype(beside.dtype)?,
+            activation: c_activation(pass.activation),
+            from_out: u32::from(pass.from_out),
+            quads: u32::from(quads),
+        };
+        let saved = pass.saved.map(|saved| saved.place);
+        Ok(Self { params, dtype, dout: pass.dout.place, saved, is_stored, has_sums })
+    }
+}
+
+impl<D: crate::plan::Descriptor + Passes> Kernel<D> for Cuda {
+    fn name(&self) -> &'static str {
+        D::names()[self.0 as usize]
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn library(&self, device: &Device) -> Option<String> {
+        if self.0 != Form::CublasLt {
+            return None;
+        }
+        let version = cuda::Device::of(device).ok()?.cublaslt().ok()?.version();
+        let [major, minor, patch] = [version / 10000, version / 100 % 100, version % 100];
+        Some(format!("cuBLASLt {major}.{minor}.{patch}"))
+    }
+
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        options: &PlanOptions,
+        props: &DeviceProps,
+        ask: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        let limits = Limits {
+            props: Props::of(props)?,
+            math: options.math,
+            workspace_bytes: options.workspace_limit.unwrap_or(u64::MAX),
+            is_pinned: ask == Ask::Pinned,
+        };
+        let schedule = Schedule::new(self.0, &descriptor.work(), &limits)?;
+        let is_rounded = schedule.planned().any(|planned| planned.rounds_to_tf32);
+        let workspace = match schedule.bytes {
+            0 => WorkspaceReq::NONE,
+            bytes => WorkspaceReq { bytes, align: WORKSPACE_ALIGN },
+        };
+        Ok(Candidate {
+            workspace,
+            launches: schedule.launches,
+            math: if is_rounded { Math::Tf32 } else { Math::Strict },
+            ..Candidate::new(schedule.choice(), move |device| schedule.build(device))
+        })
+    }
+}
+
+/// What was chosen for the products, in the order in which they run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Choice {
+    products: [Option<Tiles>; 3],
+}
+
+/// What was chosen for a product.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Tiles {
+    first: Option<First>,
+    finish: Option<sys::bops_gemm_finish_choice>,
+}
+
+impl Schedule {
+    fn choice(&self) -> Choice {
+        let mut products = self
+            .planned()
+            .map(|planned| Tiles { first: planned.first, finish: planned.finish.map(|(choice, _)| choice) });
+        Choice { products: std::array::from_fn(|_| products.next()) }
+    }
+
+    fn build(self, device: &Device) -> Result<Built, BuildError> {
+        let device = cuda::Device::of(device)?;
+        let Self { dpre, dbias, products, sums_start, scratch_start, .. } = self;
+        let mut launches: Vec<Box<Run>> = Vec::new();
+        let at = Regions { sums_start, scratch_start };
+        match dpre {
+            Some(Made::Pass(pass)) => launches.push(pass.prepare(device, at)?),
+            Some(Made::Product(planned)) => launches.push(prepare(*planned, device, at)?),
+            None => {}
+        }
+        if let Some((params, dtype, index)) = dbias {
+            let dtype = c_dtype(dtype).map_err(BuildError::Refused)?;
+            device.prepare("bops_gemm_dbias", [dtype], || {
+                // SAFETY: the params live across the call.
+                unsafe { sys::bops_gemm_dbias_prepare(&params, dtype) }
+            })?;
+            launches.push(Box::new(move |located: &Located<'_>, stream| {
+                let sums = (located.workspace.address() + at.sums_start) as *const c_void;
+                let dbias = located.operands[index].address() as *mut c_void;
+                // SAFETY: the generic check proved the operand's span and alignment, and that the workspace holds every region.
+                unsafe { sys::bops_gemm_dbias_launch(&params, dtype, sums, dbias, stream) }
+            }));
+        }
+        for planned in products {
+            launches.push(prepare(planned, device, at)?);
+        }
+        let start = move |located: &Located<'_>, stream: *mut c_void| {
+            launches.iter().map(|launch| launch(located, stream)).find(|&status| status != 0).unwrap_or(0)
+        };
+        Ok(Built(Exec::Cuda(Launch { call: "bops_gemm", launch: Box::new(start) })))
+    }
+}
+
+/// Part of a run; returns the status of its launches.
+type Run = dyn Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync;
+
+/// Where regions of the workspace begin.
+#[derive(Clone, Copy)]
+struct Regions {
+    sums_start: u64,
+    scratch_start: u64,
+}
+
+impl Regions {
+    fn address(located: &Located<'_>, place: Place) -> *mut c_void {
+        let address = match place {
+            Place::Operand(position) => located.operands[position].address(),
+            Place::Dpre => located.workspace.address(),
+        };
+        address as *mut c_void
+    }
+}
+
+impl PlannedPass {
+    fn prepare(self, device: &cuda::Device, at: Regions) -> Result<Box<Run>, BuildError> {
+        let Self { params, dtype, dout, saved, is_stored, has_sums } = self;
+        let dtype = c_dtype(dtype).map_err(BuildError::Refused)?;
+        device.prepare("bops_gemm_dpre", [dtype], || {
+            // SAFETY: the params live across the call.
+            unsafe { sys::bops_gemm_dpre_prepare(&params, dtype) }
+        })?;
+        Ok(Box::new(move |located, stream| {
+            let address = |place| Regions::address(located, place);
+            let saved = saved.map_or(std::ptr::null_mut(), address);
+            let to = if is_stored { address(Place::Dpre) } else { std::ptr::null_mut() };
+            let sums = (located.workspace.address() + at.sums_start) as *mut c_void;
+            let sums = if has_sums { sums } else { std::ptr::null_mut() };
+            // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds every region.
+            unsafe { sys::bops_gemm_dpre_launch(&params, dtype, address(dout), saved, to, sums, stream) }
+        }))
+    }
+}
+
+/// Makes a product ready to run.
+fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<Box<Run>, BuildError> {
+    let Planned { params, dtype: element, first, finish, .. } = &planned;
+    let dtype = c_dtype(*element).map_err(BuildError::Refused)?;
+    let mut vendor = None;
+    match first {
+        Some(First::Simt(choice)) => {
+            device.prepare("bops_gemm_simt", [dtype, choice.tile], || {
+                // SAFETY: the structs live across the call and hold what the choice allows.
+                unsafe { sys::bops_gemm_simt_prepare(params, choice, dtype) }
+            })?;
+        }
+        Some(First::Mma(choice)) => {
+            let numbers = [dtype, choice.tile, choice.left_across, choice.right_across];
+            device.prepare("bops_gemm_mma", numbers, || {
+                // SAFETY: as for simt.
+                unsafe { sys::bops_gemm_mma_prepare(params, choice, dtype) }
+            })?;
+        }
+        Some(First::Vendor(problem)) => vendor = Some(device.cublaslt()?.plan(device, problem)?),
+        None => {}
+    }
+    if let Some((choice, _)) = finish {
+        device.prepare("bops_gemm_finish", [dtype], || {
+            // SAFETY: as for simt.
+            unsafe { sys::bops_gemm_finish_prepare(params, choice, dtype) }
+        })?;
+    }
+    Ok(Box::new(move |located, stream| {
+        let scratch = (located.workspace.address() + at.scratch_start) as *mut c_void;
+        let operands = planned.operands(located, at, scratch);
+        let Planned { params, first, finish, .. } = &planned;
+        let status = match first {
+            // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds every region.
+            Some(First::Simt(choice)) => unsafe {
+                sys::bops_gemm_simt_launch(params, choice, dtype, &operands, stream)
+            },
+            // SAFETY: as for simt.
+            Some(First::Mma(choice)) => unsafe { sys::bops_gemm_mma_launch(params, choice, dtype, &operands, stream) },
+            Some(First::Vendor(_)) => {
+                let out = match finish {
+                    Some((_, Source::Scratch)) => scratch,
+                    Some((_, Source::Other)) => operands.other,
+                    _ => operands.out,
+                };
+                // Column-major, the product is that of the factors in reverse order.
+                let (first, second, bias) = (operands.right, operands.left, operands.bias);
+                // Behind the product, where it lies in the scratch region.
+                let work = scratch.wrapping_byte_add(to_usize(planned.product_bytes));
+                // SAFETY: as for simt; the problem has the layouts of the operands.
+                vendor.as_ref().map_or(0, |plan| unsafe {
+                    plan.launch(cublaslt::Operands { first, second, out, bias }, work, stream)
+                })
+            }
+            None => 0,
+        };
+        match finish {
+            Some((choice, source)) if status == 0 => {
+                let source = match source {
+                    Source::Scratch => scratch,
+                    Source::Out => operands.out,
+                    Source::Other => operands.other,
+                };
+                // SAFETY: as for simt.
+                unsafe {
+                    sys::bops_gemm_finish_launch(&planned.finish_params, choice, dtype, source, &operands, stream)
+                }
+            }
+            _ => status,
+        }
+    }))
+}
+
+impl Planned {
+    fn operands(&self, located: &Located<'_>, at: Regions, scratch: *mut c_void) -> sys::bops_gemm_operands {
+        let address = |place: Place| Regions::address(located, place);
+        let optional = |place: Option<Place>| place.map_or(std::ptr::null_mut(), address);
+        let sums = (located.workspace.address() + at.sums_start) as *mut c_void;
+        sys::bops_gemm_operands {
+            left: address(self.left),
+            right: address(self.right),
+            bias: optional(self.bias.map(Place::Operand)),
+            out: optional(self.out),
+            other: optional(self.other),
+            parts: scratch,
+            column_sums: if self.has_sums { sums } else { std::ptr::null_mut() },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

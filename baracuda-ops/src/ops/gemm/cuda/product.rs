@@ -1,0 +1,413 @@
+//! What a product becomes: parameters of the kernels, tiles, parts of the sums, widths of accesses.
+
+use baracuda_ops_sys as sys;
+
+use super::vendor;
+use crate::backend::cuda::{self, c_activation, c_dtype, cublaslt};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::narrow::word;
+use crate::ops::gemm::geometry::{Epilogue, Extents, MAX_BATCH, Matrix, Pass, Place, Product};
+use crate::options::Math;
+
+/// Blocks of a grid.
+const MOST_BLOCKS: u64 = (1 << 31) - 1;
+/// Bytes of the parts of a product whose sums several blocks share: they should stay in the L2.
+const MOST_PART_BYTES: u64 = 32 << 20;
+
+/// How a product is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    CublasLt,
+    Mma,
+    Simt,
+}
+
+/// What a choice depends on besides the product.
+#[derive(Clone, Copy)]
+pub(super) struct Limits<'a> {
+    pub(super) props: &'a cuda::Props,
+    pub(super) math: Math,
+    /// Workspace that may be used.
+    pub(super) workspace_bytes: u64,
+    /// Whether the caller has named the form, so that preferences do not count.
+    pub(super) is_pinned: bool,
+}
+
+impl Limits<'_> {
+    /// With less workspace.
+    pub(super) fn less(&self, bytes: u64) -> Self {
+        Self { workspace_bytes: self.workspace_bytes.saturating_sub(bytes), ..*self }
+    }
+}
+
+/// What computes the sums.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum First {
+    Simt(sys::bops_gemm_choice),
+    Mma(sys::bops_gemm_choice),
+    Vendor(cublaslt::Problem),
+}
+
+/// Where `gemm_finish` finds the sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// In the scratch region of the workspace.
+    Scratch,
+    /// In out itself.
+    Out,
+    /// In pre.
+    Other,
+}
+
+/// A product with its launches.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Planned {
+    /// As the first launch sees them: m and n may have changed places.
+    pub(super) params: sys::bops_gemm_params,
+    /// As `gemm_finish` does.
+    pub(super) finish_params: sys::bops_gemm_params,
+    /// The type of the factors.
+    pub(super) dtype: DType,
+    pub(super) left: Place,
+    pub(super) right: Place,
+    pub(super) bias: Option<usize>,
+    pub(super) out: Option<Place>,
+    pub(super) other: Option<Place>,
+    /// None where there are no terms.
+    pub(super) first: Option<First>,
+    pub(super) finish: Option<(sys::bops_gemm_finish_choice, Source)>,
+    /// Bytes of a vendor's product in the scratch region, behind which its own workspace lies.
+    pub(super) product_bytes: u64,
+    /// Bytes of the scratch region.
+    pub(super) scratch_bytes: u64,
+    /// Rows of partial column sums.
+    pub(super) sum_rows: u64,
+    pub(super) has_sums: bool,
+    pub(super) rounds_to_tf32: bool,
+}
+
+impl Planned {
+    pub(super) fn new(form: Form, product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
+        let has_terms = product.terms() > 0;
+        match form {
+            _ if !has_terms => Self::without_terms(product),
+            Form::CublasLt => vendor::plan(product, limits),
+            Form::Mma => Self::mma(product, limits),
+            Form::Simt => Self::simt(product, limits),
+        }
+    }
+
+    pub(super) fn launches(&self) -> u32 {
+        u32::from(self.first.is_some()) + u32::from(self.finish.is_some())
+    }
+
+    /// For dpre: whether it is stored, and whether its columns are summed.
+    pub(super) fn with_dpre(self, is_stored: bool, has_sums: bool) -> Self {
+        Self { out: self.out.filter(|_| is_stored), has_sums, ..self }
+    }
+
+    /// Without launches, for a product whose m and n have changed places or not.
+    pub(super) fn bare(product: &Product, is_swapped: bool) -> Result<Self, Reason> {
+        let params = lowered(product, is_swapped)?;
+        let (bias, other) = match &product.epilogue {
+            Epilogue::Forward { bias, pre, .. } => (bias, pre.as_ref()),
+            Epilogue::Derivative { bias, dout, .. } => (bias, Some(dout)),
+            Epilogue::Gradient { .. } => (&None, None),
+        };
+        let [left, right] = if is_swapped { [&product.right, &product.left] } else { [&product.left, &product.right] };
+        Ok(Self {
+            params,
+            finish_params: params,
+            dtype: left.dtype,
+            left: left.place,
+            right: right.place,
+            bias: bias.map(|bias| bias.position),
+            out: Some(product.out.place),
+            other: other.map(|other| other.place),
+            first: None,
+            finish: None,
+            product_bytes: 0,
+            scratch_bytes: 0,
+            sum_rows: 0,
+            has_sums: false,
+            rounds_to_tf32: false,
+        })
+    }
+
+    /// Every sum is 0.
+    fn without_terms(product: &Product) -> Result<Self, Reason> {
+        let mut planned = Self::bare(product, false)?;
+        planned.finish(product, Sums { splits: 0, source: Source::Scratch }, false)?;
+        Ok(planned)
+    }
+
+    fn simt(product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
+        let dtype = product.left.dtype;
+        let sizes = if dtype == DType::F64 { [64, 32] } else { [128, 32] };
+        let tiles = Tiles::choose(product, sizes, 256, limits);
+        let mut planned = Self::bare(product, false)?;
+        let choice = planned.tiled(product, tiles, false)?;
+        planned.first = Some(First::Simt(choice));
+        Ok(planned)
+    }
+
+    fn mma(product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
+        let dtype = product.left.dtype;
+        match dtype {
+            DType::F16 | DType::BF16 => {}
+            DType::F32 if limits.math == Math::Tf32 => {}
+            DType::F32 => return Err("it rounds factors of f32 to tf32, which the options do not allow".into()),
+            _ => return Err(format!("it has no instruction for {dtype}").into()),
+        }
+        let is_across = |rows: u64, k: u64| rows == 1 && k != 1;
+        let left = is_across(product.left.rows, product.left.cols);
+        let right = is_across(product.right.cols, product.right.rows);
+        // There is no kernel for left along m with right along k, which the transposed product is not.
+        let is_swapped = left && !right;
+        let tiles = Tiles::choose(product, [128, 64], 512, limits);
+        let mut planned = Self::bare(product, is_swapped)?;
+        let mut choice = planned.tiled(product, tiles, is_swapped)?;
+        let widths = [
+            access_bytes(&product.left, [product.left.rows, product.left.cols]),
+            access_bytes(&product.right, [product.right.cols, product.right.rows]),
+        ];
+        let across = [u32::from(left), u32::from(right)];
+        [choice.left_bytes, choice.right_bytes] = if is_swapped { [widths[1], widths[0]] } else { widths };
+        [choice.left_across, choice.right_across] = if is_swapped { [across[1], across[0]] } else { across };
+        planned.rounds_to_tf32 = dtype == DType::F32;
+        planned.first = Some(First::Mma(choice));
+        Ok(planned)
+    }
+
+    /// The part of a choice that our forms share; adds `gemm_finish` where several blocks share sums.
+    fn tiled(&mut self, product: &Product, tiles: Tiles, is_swapped: bool) -> Result<sys::bops_gemm_choice, Reason> {
+        let Tiles { tile, splits } = tiles;
+        bounded_blocks([product.m.div_ceil(tile), product.n.div_ceil(tile), product.batch.count(), splits])?;
+        let across = is_across(product, is_swapped);
+        let mut choice = sys::bops_gemm_choice {
+            tile: word(tile),
+            splits: word(splits),
+            across: u32::from(across),
+            ..Default::default()
+        };
+        if splits == 1 {
+            choice.quads = u32::from(out_in_quads(product, across != is_swapped));
+            self.sum_rows = product.batch.count() * product.m.div_ceil(tile);
+            return Ok(choice);
+        }
+        let fast = if across != is_swapped { product.m } else { product.n };
+        choice.quads = u32::from(fast % 4 == 0);
+        self.scratch_bytes = splits * dense_bytes(product);
+        self.finish(product, Sums { splits, source: Source::Scratch }, is_swapped)?;
+        Ok(choice)
+    }
+
+    /// Adds `gemm_finish`.
+    pub(super) fn finish(&mut self, product: &Product, sums: Sums, is_swapped: bool) -> Result<(), Reason> {
+        let across = is_across(product, is_swapped);
+        let by_columns = across != is_swapped; // The fast index is that of m.
+        let (slow, fast) = if by_columns { (product.n, product.m) } else { (product.m, product.n) };
+        bounded_blocks([
+            slow.div_ceil(u64::from(sys::BOPS_GEMM_FINISH_ROWS)),
+            fast.div_ceil(128),
+            product.batch.count(),
+        ])?;
+        let (source, is_in_quads) = match sums.source {
+            Source::Scratch => {
+                let mut batch = [0; MAX_BATCH];
+                let mut stride = slow * fast;
+                for (axis, &extent) in product.batch.iter().enumerate().rev() {
+                    batch[axis] = stride;
+                    stride *= extent;
+                }
+                let [row, column] = if across { [1, fast] } else { [fast, 1] };
+                (sys::bops_gemm_matrix { row, column, batch }, fast % 4 == 0)
+            }
+            // Out itself, or pre: its own quads count below.
+            Source::Out => (self.params.out, true),
+            Source::Other => (self.params.other, true),
+        };
+        let choice = sys::bops_gemm_finish_choice {
+            split_stride: product.batch.count() * product.m * product.n,
+            source,
+            splits: word(sums.splits),
+            across: u32::from(across),
+            quads: u32::from(is_in_quads && out_in_quads(product, by_columns)),
+        };
+        self.sum_rows = product.batch.count() * slow.div_ceil(u64::from(sys::BOPS_GEMM_FINISH_ROWS));
+        self.finish = Some((choice, sums.source));
+        Ok(())
+    }
+}
+
+/// Where the sums of a product lie for `gemm_finish`.
+#[derive(Clone, Copy)]
+pub(super) struct Sums {
+    pub(super) splits: u64,
+    pub(super) source: Source,
+}
+
+/// Tiles of a block, and blocks that share one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tiles {
+    tile: u64,
+    splits: u64,
+}
+
+impl Tiles {
+    /// The large tile where it keeps three quarters of the SMs busy, with several blocks a tile where k is long, else the small one. A block
+    /// takes at least `least_terms` of each sum: the parts of a sum are written and read once more.
+    fn choose(product: &Product, [large, small]: [u64; 2], least_terms: u64, limits: &Limits<'_>) -> Self {
+        let sms = u64::from(limits.props.multiprocessors);
+        let blocks = |tile: u64| {
+            product.m.div_ceil(tile).saturating_mul(product.n.div_ceil(tile)).saturating_mul(product.batch.count())
+        };
+        let most_bytes = limits.workspace_bytes.min(MOST_PART_BYTES);
+        let splits = |tile: u64| {
+            let wanted =
+                (sms / blocks(tile)).min(product.terms() / least_terms).min(most_bytes / dense_bytes(product).max(1));
+            wanted.max(1)
+        };
+        let with = |tile: u64| Self { tile, splits: splits(tile) };
+        let is_wide = product.m.min(product.n) > small;
+        let chosen = with(large);
+        if is_wide && 4 * blocks(large).saturating_mul(chosen.splits) >= 3 * sms { chosen } else { with(small) }
+    }
+}
+
+/// Whether threads walk along the first index of the product that the kernel sees. Column sums of dpre are over m whichever that is.
+fn is_across(product: &Product, is_swapped: bool) -> bool {
+    match product.epilogue {
+        Epilogue::Derivative { .. } => is_swapped,
+        _ => (product.out.rows == 1 && product.out.cols != 1) != is_swapped,
+    }
+}
+
+/// Bytes of all sums, of the accumulator type.
+pub(super) fn dense_bytes(product: &Product) -> u64 {
+    [product.m, product.n, product.batch.count()]
+        .into_iter()
+        .fold(accumulator_bytes(product.left.dtype), u64::saturating_mul)
+}
+
+/// The most bytes of partial column sums of a product that makes dpre.
+pub(super) fn most_sum_bytes(product: &Product) -> Result<u64, Reason> {
+    let rows = product.batch.count().saturating_mul(product.m.div_ceil(u64::from(sys::BOPS_GEMM_FINISH_ROWS)));
+    Ok(rows.saturating_mul(product.n).saturating_mul(accumulator_bytes(product.left.dtype)))
+}
+
+pub(super) fn accumulator_bytes(dtype: DType) -> u64 {
+    if dtype == DType::F64 { 8 } else { 4 }
+}
+
+/// The type that a pass computes in where no product says which: that of its narrowest operand.
+pub(super) fn narrowest(pass: &Pass) -> DType {
+    match pass.saved {
+        Some(saved) if saved.dtype.size_bytes() < pass.dout.dtype.size_bytes() => saved.dtype,
+        _ => pass.dout.dtype,
+    }
+}
+
+/// # Errors
+/// More blocks than a launch can have.
+pub(super) fn bounded_blocks<const COUNT: usize>(factors: [u64; COUNT]) -> Result<(), Reason> {
+    let blocks = factors.iter().fold(1u64, |blocks, &factor| blocks.saturating_mul(factor));
+    if blocks > MOST_BLOCKS {
+        return Err(format!("it needs {blocks} blocks, a launch has at most {MOST_BLOCKS}").into());
+    }
+    Ok(())
+}
+
+/// Whether four elements along the fast index, from any multiple of four on, are one access.
+pub(super) fn in_quads(matrix: &Matrix, fast: u64, slow: u64, batch: &Extents) -> bool {
+    let bytes = (4 * matrix.dtype.size_bytes()).min(16);
+    let strides = matrix.batch[..batch.len()].iter().chain([&slow]);
+    fast == 1 && matrix.align_bytes >= bytes && strides.copied().all(|stride| stride % 4 == 0)
+}
+
+fn out_in_quads(product: &Product, by_columns: bool) -> bool {
+    let is_in_quads = |matrix: &Matrix| {
+        let (slow, fast) = if by_columns { (matrix.cols, matrix.rows) } else { (matrix.rows, matrix.cols) };
+        in_quads(matrix, fast, slow, &product.batch)
+    };
+    is_in_quads(&product.out) && product.epilogue.beside().is_none_or(is_in_quads)
+}
+
+/// The widest access to elements of a factor that lie one after the other, along its rows or along k.
+fn access_bytes(matrix: &Matrix, [rows, k]: [u64; 2]) -> u32 {
+    let element = matrix.dtype.size_bytes();
+    let other = if k == 1 { rows } else { k };
+    let mut bytes = 16.min(matrix.align_bytes);
+    let strides = matrix.batch.iter().chain(&matrix.summed).chain([&other]);
+    for stride in strides.filter(|&&stride| stride != 0) {
+        bytes = bytes.min(1 << (stride * element).trailing_zeros().min(4));
+    }
+    word(if rows == 1 || k == 1 { bytes.max(element) } else { element })
+}
+
+pub(super) fn padded(extents: &Extents) -> [u64; MAX_BATCH] {
+    let mut all = [1; MAX_BATCH];
+    all[..extents.len()].copy_from_slice(extents);
+    all
+}
+
+pub(super) fn matrix(matrix: &Matrix) -> sys::bops_gemm_matrix {
+    sys::bops_gemm_matrix { row: matrix.rows, column: matrix.cols, batch: matrix.batch }
+}
+
+fn factor(of: &Matrix) -> sys::bops_gemm_factor {
+    sys::bops_gemm_factor { matrix: matrix(of), summed: of.summed }
+}
+
+/// The parameters; swapped, of the product whose rows are the columns of this one.
+fn lowered(product: &Product, is_swapped: bool) -> Result<sys::bops_gemm_params, Reason> {
+    let (bias, other, epilogue, activation, beta) = match &product.epilogue {
+        Epilogue::Forward { bias, activation, pre } => {
+            (bias.as_ref(), pre.as_ref(), sys::BOPS_GEMM_FORWARD, c_activation(*activation), 0.0)
+        }
+        Epilogue::Derivative { bias, activation, dout } => {
+            (bias.as_ref(), Some(dout), sys::BOPS_GEMM_DERIVATIVE, c_activation(*activation), 0.0)
+        }
+        Epilogue::Gradient { beta } => (None, None, sys::BOPS_GEMM_GRADIENT, sys::BOPS_IDENTITY, *beta),
+    };
+    let params = sys::bops_gemm_params {
+        m: product.m,
+        n: product.n,
+        k: product.k,
+        batch_rank: word(product.batch.len() as u64),
+        summed_rank: word(product.summed.len() as u64),
+        batch: padded(&product.batch),
+        summed: padded(&product.summed),
+        left: factor(&product.left),
+        right: factor(&product.right),
+        out: matrix(&product.out),
+        other: matrix(other.unwrap_or(&product.out)),
+        bias: sys::bops_gemm_matrix { row: 0, column: bias.map_or(0, |bias| bias.stride), batch: [0; MAX_BATCH] },
+        out_dtype: c_dtype(product.out.dtype)?,
+        other_dtype: c_dtype(other.unwrap_or(&product.out).dtype)?,
+        bias_dtype: c_dtype(bias.map_or(product.out.dtype, |bias| bias.dtype))?,
+        epilogue,
+        activation,
+        alpha: product.alpha,
+        beta,
+    };
+    Ok(if is_swapped { swapped(params) } else { params })
+}
+
+fn swapped(params: sys::bops_gemm_params) -> sys::bops_gemm_params {
+    let turned =
+        |matrix: sys::bops_gemm_matrix| sys::bops_gemm_matrix { row: matrix.column, column: matrix.row, ..matrix };
+    let turned_factor =
+        |factor: sys::bops_gemm_factor| sys::bops_gemm_factor { matrix: turned(factor.matrix), ..factor };
+    sys::bops_gemm_params {
+        m: params.n,
+        n: params.m,
+        left: turned_factor(params.right),
+        right: turned_factor(params.left),
+        out: turned(params.out),
+        other: turned(params.other),
+        bias: turned(params.bias),
+        ..params
+    }
+}

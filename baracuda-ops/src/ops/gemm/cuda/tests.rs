@@ -1,0 +1,223 @@
+//! Choices for devices that are not there, and where the kernels go with them.
+
+use super::*;
+use crate::backend::cuda::Props;
+use crate::ops::activation::Activation;
+use crate::ops::gemm::{GemmFactor, GemmGradients};
+use crate::options::PlanOptions;
+use crate::plan::Descriptor;
+use crate::tensor::TensorDesc;
+
+fn dense(dtype: DType, dims: &[u64]) -> TensorDesc {
+    TensorDesc::contiguous(dtype, dims).unwrap()
+}
+
+fn device(name: &str) -> Props {
+    Props::examples().find(|props| props.name == name).unwrap()
+}
+
+fn h200() -> DeviceProps {
+    DeviceProps::Cuda(device("H200"))
+}
+
+fn chosen<D: Descriptor>(descriptor: &D) -> &'static str {
+    h200().supports(descriptor, &PlanOptions::default()).unwrap()
+}
+
+fn refusal<D: Descriptor + Passes>(form: &Cuda, descriptor: &D, options: PlanOptions) -> String {
+    form.accept(descriptor, &options, &h200(), Ask::Chosen).err().unwrap().to_string()
+}
+
+fn limits(props: &Props) -> Limits<'_> {
+    Limits { props, math: Math::Strict, workspace_bytes: u64::MAX, is_pinned: true }
+}
+
+fn silu(forward: GemmDescriptor) -> GemmDescriptor {
+    forward.activation(Activation::Silu).unwrap()
+}
+
+#[test]
+fn the_vendor_serves_bare_products_and_long_sums_and_mma_the_rest() {
+    let forward =
+        |dtype, [m, k, n]: [u64; 3]| GemmDescriptor::new(dense(dtype, &[m, k]), dense(dtype, &[k, n])).unwrap();
+    assert_eq!(chosen(&forward(DType::BF16, [64, 32, 64])), "gemm_cublaslt");
+    assert_eq!(chosen(&forward(DType::BF16, [64, 32, 64]).bias(DType::BF16).unwrap()), "gemm_cublaslt");
+    assert_eq!(chosen(&silu(forward(DType::BF16, [4096, 4096, 4096]))), "gemm_cublaslt");
+    assert_eq!(chosen(&silu(forward(DType::BF16, [4096, 768, 4096]))), "gemm_mma");
+    assert_eq!(chosen(&silu(forward(DType::F32, [64, 32, 64]))), "gemm_simt");
+    // Sums of 2 GB.
+    assert_eq!(chosen(&silu(forward(DType::F16, [32768, 4096, 16384]))), "gemm_mma");
+    // A factor without a stride of 1.
+    let spread = TensorDesc::strided(DType::BF16, &[64, 32], &[64, 2]).unwrap();
+    assert_eq!(chosen(&GemmDescriptor::new(spread, dense(DType::BF16, &[32, 64])).unwrap()), "gemm_mma");
+}
+
+#[test]
+fn refusals_name_the_limit() {
+    let factors = |dtype| (dense(dtype, &[64, 32]), dense(dtype, &[32, 64]));
+    let (a, b) = factors(DType::F32);
+    let forward = GemmDescriptor::new(a, b).unwrap();
+    assert!(refusal(&MMA, &forward, PlanOptions::default()).contains("tf32"));
+    let rounded = MMA.accept(&forward, &PlanOptions::default().math(Math::Tf32), &h200()).unwrap();
+    assert_eq!(rounded.math, Math::Tf32);
+    let (a, b) = factors(DType::F64);
+    assert!(refusal(&MMA, &GemmDescriptor::new(a, b).unwrap(), PlanOptions::default()).contains("f64"));
+    let (a, b) = factors(DType::BF16);
+    let forward = GemmDescriptor::new(a, b).unwrap();
+    let wide = forward.clone().bias(DType::F32).unwrap();
+    assert!(refusal(&CUBLASLT, &wide, PlanOptions::default()).contains("f32"));
+    let near = dense(DType::BF16, &[64]).align(2).unwrap();
+    let near = forward.clone().bias(DType::BF16).unwrap().layout("bias", near).unwrap();
+    assert!(refusal(&CUBLASLT, &near, PlanOptions::default()).contains("multiple of 16"));
+    assert!(refusal(&CUBLASLT, &silu(forward.clone()), PlanOptions::default()).contains("k = 1024"));
+    let limited = PlanOptions::default().kernel("gemm_cublaslt").workspace_limit(1000);
+    assert!(refusal(&CUBLASLT, &silu(forward), limited).contains("16384 bytes"));
+    let heads = dense(DType::BF16, &[2, 5, 3, 8]).permute(&[0, 2, 1, 3]).unwrap();
+    let scores = GemmDescriptor::new(heads, GemmFactor::transposed(heads)).unwrap();
+    assert!(refusal(&CUBLASLT, &scores, PlanOptions::default()).contains("batch"));
+}
+
+#[test]
+fn the_workspace_holds_every_region() {
+    let bf16 = |dims: &[u64]| dense(DType::BF16, dims);
+    let forward = silu(GemmDescriptor::new(bf16(&[300, 64]), bf16(&[64, 200])).unwrap()).bias(DType::F32).unwrap();
+    let accepted = |form: &Cuda, backward: &GemmBackwardDescriptor| {
+        let pinned = PlanOptions::default().kernel("pinned");
+        form.accept(backward, &pinned, &h200()).unwrap()
+    };
+    let saved = forward.clone().pre(DType::BF16).unwrap().backward(GemmGradients::ALL).unwrap();
+    let choice = accepted(&MMA, &saved);
+    // dpre, three rows of column sums; no product is long enough to be shared.
+    assert_eq!((choice.workspace.bytes, choice.launches), (regions(300 * 200 * 2) + regions(3 * 200 * 4), 4));
+    let again = forward.backward(GemmGradients::ALL).unwrap();
+    let choice = accepted(&MMA, &again);
+    // Tiles of 64 rows, since those of 128 would leave most SMs idle.
+    assert_eq!((choice.workspace.bytes, choice.launches), (regions(300 * 200 * 2) + regions(5 * 200 * 4), 4));
+    let choice = accepted(&CUBLASLT, &again);
+    let scratch = regions(300 * 200 * 4) + (32 << 20);
+    let sums = regions(10 * 200 * 4); // Of 32 rows.
+    assert_eq!((choice.workspace.bytes, choice.launches), (regions(300 * 200 * 2) + sums + scratch, 5));
+}
+
+#[test]
+fn long_sums_are_shared_by_blocks() {
+    let props = device("H200");
+    let bf16 = |dims: &[u64]| dense(DType::BF16, dims);
+    let long = GemmDescriptor::new(bf16(&[128, 16384]), bf16(&[16384, 256])).unwrap().product();
+    let planned = Planned::new(Form::Mma, &long, &limits(&props)).unwrap();
+    let Some(First::Mma(choice)) = planned.first else { panic!("{planned:?}") };
+    assert_eq!((choice.tile, choice.splits, choice.quads, planned.launches()), (64, 16, 1, 2));
+    assert_eq!(planned.scratch_bytes, 16 * 128 * 256 * 4);
+    let without = Limits { workspace_bytes: 0, ..limits(&props) };
+    let Some(First::Mma(choice)) = Planned::new(Form::Mma, &long, &without).unwrap().first else { panic!() };
+    assert_eq!((choice.tile, choice.splits), (64, 1));
+    let none = GemmDescriptor::new(bf16(&[8, 0]), bf16(&[0, 8])).unwrap().product();
+    let planned = Planned::new(Form::Simt, &none, &limits(&props)).unwrap();
+    assert_eq!((planned.first.is_none(), planned.launches(), planned.scratch_bytes), (true, 1, 0));
+}
+
+#[test]
+fn accesses_are_as_wide_as_the_strides_allow() {
+    let props = device("H200");
+    let widths = |a: GemmFactor, b: GemmFactor| {
+        let product = GemmDescriptor::new(a, b).unwrap().product();
+        let Some(First::Mma(choice)) = Planned::new(Form::Mma, &product, &limits(&props)).unwrap().first else {
+            panic!()
+        };
+        ([choice.left_bytes, choice.right_bytes], [choice.left_across, choice.right_across])
+    };
+    let bf16 = |dims: &[u64]| dense(DType::BF16, dims);
+    let transposed = |dims: &[u64]| GemmFactor::transposed(bf16(dims));
+    assert_eq!(widths(bf16(&[64, 32]).into(), bf16(&[32, 48]).into()), ([16, 16], [0, 1]));
+    assert_eq!(widths(bf16(&[64, 36]).into(), bf16(&[36, 50257]).into()), ([8, 2], [0, 1]));
+    assert_eq!(widths(bf16(&[64, 34]).into(), transposed(&[48, 34])), ([4, 4], [0, 0]));
+    assert_eq!(widths(transposed(&[32, 64]), bf16(&[32, 48]).into()), ([16, 16], [1, 1]));
+    // The transposed product: left is what b was.
+    assert_eq!(widths(transposed(&[32, 66]), transposed(&[48, 32])), ([16, 4], [0, 1]));
+    let spread = TensorDesc::strided(DType::BF16, &[64, 32], &[64, 2]).unwrap();
+    assert_eq!(widths(spread.into(), bf16(&[32, 48]).into()), ([2, 16], [0, 1]));
+}
+
+/// Where an element of out and of the bias lies, as the kernels see it from the slow and the fast index.
+#[test]
+fn kernels_write_what_the_product_says_whichever_way_they_walk() {
+    let bf16 = |dims: &[u64]| dense(DType::BF16, dims);
+    let plain = GemmDescriptor::new(bf16(&[5, 7]), bf16(&[7, 3])).unwrap().bias(DType::BF16).unwrap();
+    let laid = plain.clone().layout("out", TensorDesc::strided(DType::BF16, &[5, 3], &[1, 8]).unwrap()).unwrap();
+    let column = GemmDescriptor::new(bf16(&[5, 7]), bf16(&[7, 1])).unwrap().bias(DType::BF16).unwrap();
+    let again = silu(plain.clone()).backward(GemmGradients::ALL).unwrap().geometry();
+    let column_again = silu(column.clone()).backward(GemmGradients::ALL).unwrap().geometry();
+    let recomputed = |geometry: BackwardGeometry| match geometry.dpre {
+        Some(Dpre::Recomputed(product)) => product,
+        other => panic!("{other:?}"),
+    };
+    let products = [plain.product(), laid.product(), column.product(), recomputed(again), recomputed(column_again)];
+    for (product, is_swapped) in products.iter().flat_map(|product| [(product, false), (product, true)]) {
+        let mut planned = Planned::bare(product, is_swapped).unwrap();
+        planned.finish(product, product::Sums { splits: 1, source: Source::Scratch }, is_swapped).unwrap();
+        let (params, (choice, _)) = (planned.params, planned.finish.unwrap());
+        let walk = |m: &sys::bops_gemm_matrix| if choice.across != 0 { [m.column, m.row] } else { [m.row, m.column] };
+        let [slow_extent, fast_extent] = if choice.across != 0 { [params.n, params.m] } else { [params.m, params.n] };
+        let sums_over_m = matches!(product.epilogue, super::super::geometry::Epilogue::Derivative { .. });
+        assert!(!sums_over_m || slow_extent == product.m, "column sums are over the slow index");
+        let mut seen = Vec::new();
+        for slow in 0..slow_extent {
+            for fast in 0..fast_extent {
+                let at = |m: &sys::bops_gemm_matrix| {
+                    let [of_slow, of_fast] = walk(m);
+                    slow * of_slow + fast * of_fast
+                };
+                assert_eq!(at(&choice.source), slow * fast_extent + fast);
+                seen.push((at(&params.out), at(&params.bias)));
+            }
+        }
+        let mut wanted: Vec<_> = (0..product.m)
+            .flat_map(|m| (0..product.n).map(move |n| (m, n)))
+            .map(|(m, n)| (m * product.out.rows + n * product.out.cols, n))
+            .collect();
+        seen.sort_unstable();
+        wanted.sort_unstable();
+        assert_eq!(seen, wanted, "{product:?} {is_swapped}");
+    }
+}
+
+#[test]
+fn the_vendor_multiplies_in_reverse_order_unless_out_lies_column_after_column() {
+    let props = device("H200");
+    let problem = |forward: &GemmDescriptor| {
+        let planned = Planned::new(Form::CublasLt, &forward.product(), &limits(&props)).unwrap();
+        let Some(First::Vendor(problem)) = planned.first else { panic!("{planned:?}") };
+        (problem, planned.left, planned.right)
+    };
+    let bf16 = |dims: &[u64]| dense(DType::BF16, dims);
+    let plain = GemmDescriptor::new(bf16(&[5, 7]), GemmFactor::transposed(bf16(&[3, 7]))).unwrap();
+    let (rows, left, right) = problem(&plain);
+    assert_eq!((left, right), (Place::Operand(0), Place::Operand(1)));
+    assert_eq!((rows.rows, rows.columns, rows.depth), (3, 5, 7));
+    assert_eq!((rows.first.is_transposed, rows.first.leading), (true, 7));
+    assert_eq!((rows.second.is_transposed, rows.second.leading), (false, 7));
+    assert_eq!((rows.out.is_transposed, rows.out.leading), (false, 3));
+    let laid = TensorDesc::strided(DType::BF16, &[5, 3], &[1, 8]).unwrap();
+    let (columns, left, right) = problem(&plain.layout("out", laid).unwrap());
+    assert_eq!((left, right), (Place::Operand(1), Place::Operand(0)));
+    assert_eq!((columns.rows, columns.columns, columns.depth), (5, 3, 7));
+    assert_eq!((columns.first.is_transposed, columns.first.leading), (true, 7));
+    assert_eq!((columns.second.is_transposed, columns.second.leading), (false, 7));
+    assert_eq!((columns.out.is_transposed, columns.out.leading), (false, 8));
+}
+
+#[test]
+fn choices_are_planned_again_when_built() {
+    let forward = silu(GemmDescriptor::new(dense(DType::F32, &[33, 5000]), dense(DType::F32, &[5000, 17])).unwrap());
+    for props in Props::examples() {
+        for (form, options) in
+            [(&SIMT, PlanOptions::default().workspace_limit(5000)), (&MMA, PlanOptions::default().math(Math::Tf32))]
+        {
+            let choice = form.accept(&forward, &options, &DeviceProps::Cuda(props.clone())).unwrap();
+            assert!(options.workspace_limit.is_none_or(|limit| choice.workspace.bytes <= limit));
+            let limits = limits_of(&choice, &props);
+            let schedule = Schedule::new(form.0, &forward.work(), &limits).unwrap();
+            assert_eq!((schedule.bytes, schedule.launches), (choice.workspace.bytes, choice.launches));
+        }
+    }
+}

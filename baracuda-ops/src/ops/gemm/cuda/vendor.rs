@@ -1,0 +1,185 @@
+//! Products through cuBLASLt: what it takes, in column-major terms, and when a second launch for the epilogue is worth it.
+//!
+//! It computes the product, and where the activation is the identity adds the bias. Other epilogues are `gemm_finish`, over sums in f32 (of f64
+//! factors f64) that lie in out or pre where those have that type, else in the workspace: a sum that was rounded first would make two roundings.
+
+use crate::backend::cuda::cublaslt::{Factor, Problem, WORKSPACE_BYTES};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::ops::gemm::geometry::{Epilogue, MAX_BATCH, Matrix, Product};
+use crate::options::Math;
+
+use super::product::{First, Limits, Planned, Source, Sums, accumulator_bytes, dense_bytes};
+use super::{WORKSPACE_ALIGN, regions};
+
+/// The largest sums in the workspace, unless the form was asked for by name.
+const MOST_SUM_BYTES: u64 = 512 << 20;
+/// What cuBLASLt assumes of a bias, and does not check.
+const BIAS_ALIGN_BYTES: u64 = 16;
+
+pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Reason> {
+    if !product.summed.is_empty() {
+        return Err("it does not sum over a batch whose strides do not continue those of k".into());
+    }
+    if product.batch.len() > 1 {
+        return Err(format!("it takes one batch stride, the operands have {}", product.batch.len()).into());
+    }
+    if product.batch.count() > i32::MAX as u64 {
+        return Err(format!("it takes {} matrices, the operands have {}", i32::MAX, product.batch.count()).into());
+    }
+    let dtype = product.left.dtype;
+    let is_sum_type = |m: &Matrix| m.dtype == if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+
+    // 1. What it leaves to `gemm_finish`, and where the sums lie until then.
+    let (source, bias, beta) = match &product.epilogue {
+        Epilogue::Gradient { beta } => (None, None, *beta),
+        Epilogue::Forward { bias, activation, pre: None } if activation.is_identity() => (None, bias.as_ref(), 0.0),
+        Epilogue::Forward { .. } if is_sum_type(&product.out) => (Some((Source::Out, product.out)), None, 0.0),
+        Epilogue::Forward { pre: Some(pre), .. } if is_sum_type(pre) => (Some((Source::Other, *pre)), None, 0.0),
+        _ => (Some((Source::Scratch, in_workspace(product))), None, 0.0),
+    };
+    let product_bytes = match source {
+        Some((Source::Scratch, _)) => regions(dense_bytes(product)),
+        _ => 0,
+    };
+    if source.is_some() && !limits.is_pinned {
+        is_worth_a_pass(product, limits)?;
+        if product_bytes > MOST_SUM_BYTES {
+            return Err(format!(
+                "its sums take {product_bytes} bytes of workspace, at most {MOST_SUM_BYTES} are spent on them"
+            )
+            .into());
+        }
+    }
+    if product_bytes > limits.workspace_bytes {
+        let limit = limits.workspace_bytes;
+        return Err(format!("its sums take {product_bytes} bytes of workspace, the limit leaves {limit}").into());
+    }
+    let workspace_bytes =
+        WORKSPACE_BYTES.min(limits.workspace_bytes - product_bytes) / WORKSPACE_ALIGN * WORKSPACE_ALIGN;
+
+    // 2. Column-major: out^T = op(B)^T op(A)^T, or where out lies column after column, out = op(A) op(B).
+    let target = source.map_or(product.out, |(_, matrix)| matrix);
+    let is_swapped = !is_row_major(&target, product);
+    if let Some(bias) = bias {
+        if is_swapped {
+            return Err("it adds a bias to the columns of an out that lies row after row only".into());
+        }
+        if bias.dtype != product.out.dtype {
+            return Err(format!("it adds a bias of the type of out, {}; got {}", product.out.dtype, bias.dtype).into());
+        }
+        if bias.stride != 1 && product.n > 1 {
+            return Err(format!("it takes a dense bias, got stride {}", bias.stride).into());
+        }
+        if bias.align_bytes < BIAS_ALIGN_BYTES {
+            let align = bias.align_bytes;
+            return Err(format!("it needs a bias at a multiple of {BIAS_ALIGN_BYTES} bytes, got {align}").into());
+        }
+    }
+    let (m, n, k) = (product.m, product.n, product.k);
+    let ((rows, columns), first, second, out) = if is_swapped {
+        let first = factor("a", &product.left, [m, product.left.rows], [k, product.left.cols])?;
+        let second = factor("b", &product.right, [k, product.right.rows], [n, product.right.cols])?;
+        ((m, n), first, second, factor("out", &target, [m, target.rows], [n, target.cols])?)
+    } else {
+        let first = factor("b", &product.right, [n, product.right.cols], [k, product.right.rows])?;
+        let second = factor("a", &product.left, [k, product.left.cols], [m, product.left.rows])?;
+        ((n, m), first, second, factor("out", &target, [n, target.cols], [m, target.rows])?)
+    };
+    let rounds_to_tf32 = dtype == DType::F32 && limits.math == Math::Tf32;
+    let problem = Problem {
+        dtype,
+        out_dtype: target.dtype,
+        rows,
+        columns,
+        depth: k,
+        batch: product.batch.count(),
+        first,
+        second,
+        out,
+        alpha: product.alpha,
+        beta,
+        bias: bias.is_some(),
+        tf32: rounds_to_tf32,
+        workspace_bytes,
+    };
+
+    // 3. The launches. Operands are those of the library: in reverse order unless out lies column after column.
+    let mut planned = Planned::bare(product, false)?;
+    if is_swapped {
+        std::mem::swap(&mut planned.left, &mut planned.right);
+    }
+    if let Some((source, _)) = source {
+        planned.finish(product, Sums { splits: 1, source }, false)?;
+        planned.finish_params.alpha = 1.0;
+    }
+    planned.first = Some(First::Vendor(problem));
+    planned.product_bytes = product_bytes;
+    planned.scratch_bytes = product_bytes + workspace_bytes;
+    planned.rounds_to_tf32 = rounds_to_tf32;
+    Ok(planned)
+}
+
+/// Whether its product, written and read once more, is faster than one launch of our own. Each term of a sum takes it less time than it takes ours: a
+/// third less where it has tensor cores that ours does not reach, so that a long k pays for the pass.
+fn is_worth_a_pass(product: &Product, limits: &Limits<'_>) -> Result<(), Reason> {
+    let dtype = product.left.dtype;
+    let has_own_tensor_cores =
+        matches!(dtype, DType::F16 | DType::BF16) || (dtype == DType::F32 && limits.math == Math::Tf32);
+    let least = match limits.props.capability {
+        _ if dtype == DType::F64 => 64,
+        _ if !has_own_tensor_cores => 256,
+        90 | 100 | 103 => 1024,
+        _ => 4096,
+    };
+    if product.k < least {
+        let k = product.k;
+        return Err(format!("its epilogue would be a pass of its own, worth it from k = {least} on; k is {k}").into());
+    }
+    Ok(())
+}
+
+/// The sums as they lie in the workspace.
+fn in_workspace(product: &Product) -> Matrix {
+    let dtype = if product.left.dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let mut batch = [0; MAX_BATCH];
+    if !product.batch.is_empty() {
+        batch[0] = product.m * product.n;
+    }
+    // `gemm_finish` walks over it as over out.
+    let by_columns =
+        product.out.rows == 1 && product.out.cols != 1 && !matches!(product.epilogue, Epilogue::Derivative { .. });
+    let (rows, cols) = if by_columns { (1, product.m) } else { (product.n, 1) };
+    let align_bytes = WORKSPACE_ALIGN.max(accumulator_bytes(dtype));
+    Matrix { dtype, align_bytes, rows, cols, batch, ..product.out }
+}
+
+fn is_row_major(target: &Matrix, product: &Product) -> bool {
+    target.cols == 1 || product.n == 1 || !(target.rows == 1 || product.m == 1)
+}
+
+/// A factor whose rows, or else whose columns, lie one element after the other: `[extent, stride]` of the index along a column of the column-major
+/// matrix, and of the other.
+fn factor(
+    name: &str,
+    matrix: &Matrix,
+    [inner, inner_stride]: [u64; 2],
+    [outer, outer_stride]: [u64; 2],
+) -> Result<Factor, Reason> {
+    let fits = |stride: u64, extent: u64| stride == 1 || extent == 1;
+    let leading = |extent: u64, outer: u64, stride: u64| if outer == 1 { extent } else { stride };
+    let (is_transposed, extent, leading) = if fits(inner_stride, inner) && leading(inner, outer, outer_stride) >= inner
+    {
+        (false, inner, leading(inner, outer, outer_stride))
+    } else if fits(outer_stride, outer) && name != "out" {
+        (true, outer, leading(outer, inner, inner_stride))
+    } else {
+        return Err(
+            format!("it takes matrices with a stride of 1, {name} has {inner_stride} and {outer_stride}").into()
+        );
+    };
+    if leading < extent {
+        return Err(format!("it takes leading strides of at least {extent}, {name} has {leading}").into());
+    }
+    Ok(Factor { is_transposed, leading, batch: matrix.batch[0], align_bytes: matrix.align_bytes })
+}

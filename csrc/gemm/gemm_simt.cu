@@ -1,0 +1,201 @@
+// gemm_simt: sums in registers, factors in shared memory, of any strides and all types.
+#include "gemm.cuh"
+
+namespace bops {
+namespace gemm {
+namespace {
+
+constexpr int simt_threads = 256, side = 16; // a block's threads are a square
+constexpr int simt_depth = 16;               // elements along k of one step
+
+// A thread's part in bringing a tile of one factor, `tile` rows of simt_depth elements along k, to shared memory, where it lies [k][row].
+template <typename T, int tile> struct carrier {
+    static constexpr int count = tile * simt_depth / simt_threads, line = tile + 4;
+    const T *from;         // the thread's first element in the current step
+    uint64_t step;         // how far the next one is from it
+    int place, place_step; // where they go
+    int depth, depth_step; // along k
+    uint32_t is_there;     // a bit for each whose row exists
+    T held[count];
+
+    __device__ __forceinline__ carrier(uint64_t row_stride, uint64_t k_stride, int rows_left) {
+        // Neighbouring threads take neighbouring elements.
+        const bool along_rows = row_stride == 1;
+        const int thread = int(threadIdx.x), row = along_rows ? thread % tile : thread / simt_depth;
+        const int row_step = along_rows ? 0 : simt_threads / simt_depth;
+        depth = along_rows ? thread / tile : thread % simt_depth;
+        depth_step = along_rows ? simt_threads / tile : 0;
+        step = along_rows ? uint64_t(depth_step) * k_stride : uint64_t(row_step) * row_stride;
+        place = depth * line + row, place_step = depth_step * line + row_step;
+        is_there = 0;
+#pragma unroll
+        for (int i = 0; i < count; ++i) is_there |= uint32_t(row + i * row_step < rows_left) << i;
+    }
+    // Where the thread's first element lies in a tile.
+    static __device__ __forceinline__ uint64_t first(uint64_t row_stride, uint64_t k_stride) {
+        const int thread = int(threadIdx.x);
+        return row_stride == 1 ? uint64_t(thread % tile) + uint64_t(thread / tile) * k_stride
+                               : uint64_t(thread / simt_depth) * row_stride + uint64_t(thread % simt_depth) * k_stride;
+    }
+    __device__ __forceinline__ void fetch(int depth_left) {
+        const T *at = from;
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            held[i] = (is_there >> i & 1) && depth + i * depth_step < depth_left ? *at : T(0.0f);
+            at += step;
+        }
+    }
+    template <typename A> __device__ __forceinline__ void put(A *to) const {
+#pragma unroll
+        for (int i = 0; i < count; ++i) to[place + i * place_step] = widen<T>(held[i]);
+    }
+};
+
+// A step's factors. A row has room that keeps the elements which a warp writes along k in different banks.
+template <typename A, int tile> struct step_of { alignas(16) A left[simt_depth * (tile + 4)], right[simt_depth * (tile + 4)]; };
+
+template <typename A, int tile> constexpr uint32_t simt_shared_bytes() {
+    constexpr uint32_t stage = tile * staged_row<tile> * sizeof(A), sums = 4 * simt_threads * sizeof(A), steps = 2 * sizeof(step_of<A, tile>);
+    return stage > steps ? (stage > sums ? stage : sums) : (steps > sums ? steps : sums);
+}
+
+// Element i of a thread along one side of the tile: in groups of four, which are one access.
+template <int each> __device__ __forceinline__ int place_in_tile(int thread, int i) {
+    constexpr int group = each < 4 ? each : 4;
+    return i / group * (side * group) + thread * group + i % group;
+}
+template <int each, typename A> __device__ __forceinline__ void read_line(const A *line, int thread, A (&to)[each]) {
+    constexpr int group = each < 4 ? each : 4, bytes = group * int(sizeof(A)) < 16 ? group * int(sizeof(A)) : 16, part = bytes / int(sizeof(A));
+#pragma unroll
+    for (int i = 0; i < each; i += part) {
+        A values[part];
+        unpack<A>(*reinterpret_cast<const packed<bytes> *>(line + place_in_tile<each>(thread, i)), values);
+#pragma unroll
+        for (int j = 0; j < part; ++j) to[i + j] = values[j];
+    }
+}
+
+template <typename T, int each> __global__ void __launch_bounds__(simt_threads, each == 8 ? 1 : 2)
+    simt(const __grid_constant__ bops_gemm_params params, const bops_gemm_choice choice, const bops_gemm_operands operands) {
+    using A = accumulator_t<T>;
+    constexpr int tile = side * each;
+    extern __shared__ __align__(16) unsigned char shared[];
+    step_of<A, tile> *const steps = reinterpret_cast<step_of<A, tile> *>(shared);
+    const place at = place_of_block(params, choice.splits, tile);
+    const uint64_t m_first = uint64_t(at.tile_m) * tile, n_first = uint64_t(at.tile_n) * tile;
+    const reduction range(params, simt_depth, at.split, choice.splits);
+
+    // 1. The factors of the block.
+    const bops_gemm_matrix &left = params.left.matrix, &right = params.right.matrix;
+    carrier<T, tile> of_left(left.row, left.column, int(min(uint64_t(tile), params.m - m_first)));
+    carrier<T, tile> of_right(right.column, right.row, int(min(uint64_t(tile), params.n - n_first)));
+    uint64_t summed = range.first < range.last ? range.first / range.steps_of_k : 0;
+    uint64_t k_left = params.k - (range.first - summed * range.steps_of_k) * simt_depth;
+    if (range.first < range.last) {
+        const uint64_t along_k = params.k - k_left;
+        of_left.from = static_cast<const T *>(operands.left) + offset_of(params.batch_rank, params.batch, left.batch, at.z) +
+                       offset_of(params.summed_rank, params.summed, params.left.summed, summed) + m_first * left.row + along_k * left.column +
+                       of_left.first(left.row, left.column);
+        of_right.from = static_cast<const T *>(operands.right) + offset_of(params.batch_rank, params.batch, right.batch, at.z) +
+                        offset_of(params.summed_rank, params.summed, params.right.summed, summed) + n_first * right.column + along_k * right.row +
+                        of_right.first(right.column, right.row);
+        const int depth_left = int(min(uint64_t(simt_depth), k_left));
+        of_left.fetch(depth_left), of_right.fetch(depth_left);
+        of_left.put(steps[0].left), of_right.put(steps[0].right);
+    }
+
+    // 2. The sums: a step is computed while the next one comes.
+    A sums[each][each];
+#pragma unroll
+    for (int i = 0; i < each; ++i)
+#pragma unroll
+        for (int j = 0; j < each; ++j) sums[i][j] = A(0);
+    const int y = int(threadIdx.x) / side, x = int(threadIdx.x) % side;
+    __syncthreads();
+    int now = 0;
+#pragma unroll 1
+    for (uint64_t steps_left = range.last - range.first; steps_left > 0; --steps_left) {
+        const auto add = [&](int k_first) {
+#pragma unroll 4
+            for (int k = k_first; k < k_first + simt_depth / 2; ++k) {
+                A a[each], b[each];
+                read_line<each>(steps[now].left + k * (tile + 4), y, a);
+                read_line<each>(steps[now].right + k * (tile + 4), x, b);
+#pragma unroll
+                for (int i = 0; i < each; ++i)
+#pragma unroll
+                    for (int j = 0; j < each; ++j) sums[i][j] = fma(a[i], b[j], sums[i][j]);
+            }
+        };
+        // One factor comes during each half of a step, so that few registers hold what comes.
+        const bool has_next = steps_left > 1;
+        int depth_left = 0;
+        if (has_next) {
+            if (k_left > simt_depth) {
+                k_left -= simt_depth;
+                of_left.from += simt_depth * left.column, of_right.from += simt_depth * right.row;
+            } else {
+                // The start of k, of the next summed index.
+                const auto jump = [&](const bops_gemm_factor &factor, uint64_t k_stride) {
+                    return offset_of(params.summed_rank, params.summed, factor.summed, summed + 1) -
+                           offset_of(params.summed_rank, params.summed, factor.summed, summed) - (range.steps_of_k - 1) * simt_depth * k_stride;
+                };
+                of_left.from += jump(params.left, left.column), of_right.from += jump(params.right, right.row);
+                k_left = params.k;
+                ++summed;
+            }
+            depth_left = int(min(uint64_t(simt_depth), k_left));
+            of_left.fetch(depth_left);
+        }
+        add(0);
+        if (has_next) {
+            of_left.put(steps[now ^ 1].left);
+            of_right.fetch(depth_left);
+        }
+        add(simt_depth / 2);
+        if (has_next) of_right.put(steps[now ^ 1].right);
+        now ^= 1;
+        __syncthreads();
+    }
+
+    // 3. What is done with them.
+    A *const stage = reinterpret_cast<A *>(shared);
+    const bool across = choice.across != 0;
+    const int slow_step = across ? 1 : staged_row<tile>, fast_step = across ? staged_row<tile> : 1;
+#pragma unroll
+    for (int i = 0; i < each; ++i)
+#pragma unroll
+        for (int j = 0; j < each; ++j) stage[place_in_tile<each>(y, i) * slow_step + place_in_tile<each>(x, j) * fast_step] = sums[i][j];
+    __syncthreads();
+    leave_tile<T, tile, simt_threads>(params, choice, operands, at, stage);
+}
+
+template <typename Action> bops_status with_kernel(const bops_gemm_params &params, const bops_gemm_choice &choice, bops_dtype dtype,
+                                                   const bops_gemm_operands &operands, const Action &action) {
+    return for_float(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        using A = accumulator_t<T>;
+        constexpr int most = sizeof(T) == 8 ? 4 : 8;
+        launch_shape shape;
+        shape.grid = dim3(blocks_of(params, choice)), shape.block = dim3(simt_threads);
+        if (choice.tile == 32) {
+            shape.shared_bytes = simt_shared_bytes<A, 32>();
+            return action(simt<T, 2>, shape, params, choice, operands);
+        }
+        shape.shared_bytes = simt_shared_bytes<A, side * most>();
+        return action(simt<T, most>, shape, params, choice, operands);
+    });
+}
+
+} // namespace
+} // namespace gemm
+} // namespace bops
+
+bops_status bops_gemm_simt_prepare(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype) {
+    return bops::gemm::with_kernel(*params, *choice, dtype, {}, bops::prepare_action{});
+}
+
+bops_status bops_gemm_simt_launch(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype,
+                                  const bops_gemm_operands *operands, bops_stream stream) {
+    return bops::gemm::with_kernel(*params, *choice, dtype, *operands, bops::launch_action{stream});
+}
