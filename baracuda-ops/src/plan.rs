@@ -155,10 +155,12 @@ pub struct Candidate<'d> {
     pub(crate) build: Build<'d>,
 }
 
+type Builder<'d> = dyn FnOnce(&Device) -> Result<Built, BuildError> + Send + 'd;
+
 /// Makes a kernel ready on a device: everything slow.
 pub(crate) enum Build<'d> {
     /// From what it owns. Fails with a refusal that only the device could tell, or a failure.
-    With(Box<dyn FnOnce(&Device) -> Result<Built, BuildError> + Send + 'd>),
+    With(Box<Builder<'d>>),
     /// As a program of these dispatches.
     #[cfg(feature = "wgpu")]
     Dispatches(Vec<wgpu::StepBuilder>),
