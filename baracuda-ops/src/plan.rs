@@ -218,12 +218,12 @@ pub struct Candidate<'d> {
 }
 
 /// Makes a kernel ready on a device: everything slow.
-type Make<'d> = dyn FnOnce(&Device) -> Result<Built, BuildError> + Send + 'd;
+type Builder<'d> = dyn FnOnce(&Device) -> Result<Built, BuildError> + Send + 'd;
 
 /// How a kernel is made ready.
 pub(crate) enum Build<'d> {
     /// From what it owns. Fails with a refusal that only the device could tell, or a failure.
-    With(Box<Make<'d>>),
+    With(Box<Builder<'d>>),
     /// As a program of these dispatches.
     #[cfg(feature = "wgpu")]
     Dispatches(Vec<wgpu::StepBuilder>),
