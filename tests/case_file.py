@@ -37,13 +37,16 @@ def decode(data, dtype, dims):
     return np.frombuffer(data, {"f64": "<f8", "f32": "<f4", "f16": "<f2"}[dtype]).astype(np.float64).reshape(dims)
 
 
-def write(path, op, descriptor, source, inputs, outputs, refused=()):
-    """inputs: slot -> (dtype, values); outputs: slot -> values; refused: devices that must refuse the case. Returns the size of the file."""
+def write(path, op, descriptor, source, inputs, outputs, refused=(), options=None):
+    """inputs: slot -> (dtype, values); outputs: slot -> values; refused: devices that must refuse the case; options: what is asked of
+    the plan. Returns the size of the file."""
     tensors = {f"in.{slot}": (dtype, values) for slot, (dtype, values) in inputs.items()}
     tensors |= {f"out.{slot}": ("f64", values) for slot, values in outputs.items()}
     header = {"__metadata__": {"op": op, "descriptor": json.dumps(descriptor, separators=(",", ":")), "source": source}}
     if refused:
         header["__metadata__"]["refused"] = ",".join(refused)
+    if options:
+        header["__metadata__"]["options"] = json.dumps(options, separators=(",", ":"))
     body = b""
     # Widest elements first keep every tensor aligned to its element.
     for name, (dtype, values) in sorted(tensors.items(), key=lambda t: (-int(t[1][0].lstrip("bfi")), t[0])):

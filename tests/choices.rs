@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use baracuda_ops::{Backend, DeviceProps, Error, PlanOptions};
+use baracuda_ops::{Backend, DeviceProps, Error};
 use baracuda_ops_tests::case::Case;
 use baracuda_ops_tests::choices::{RENEW, committed, difference, parse, path, render, sections};
 use baracuda_ops_tests::ops::SUBJECTS;
@@ -11,7 +11,7 @@ use baracuda_ops_tests::ops::SUBJECTS;
 fn is_served(case: &Case, device: &DeviceProps) -> Result<bool, String> {
     let must_be_refused = case.must_be_refused_by(device.backend());
     let line = case.line();
-    match case.descriptor.supported_with(device, &PlanOptions::default()) {
+    match case.descriptor.supported_with(device, &case.options) {
         Ok(kernel) if must_be_refused => Err(format!("{device} serves {line} with {kernel}")),
         Ok(kernel) if !kernel.starts_with(case.descriptor.name()) => Err(format!("{kernel} for {line}")),
         Ok(_) => Ok(true),

@@ -5,6 +5,7 @@ use baracuda_ops::Backend;
 use baracuda_ops_tests::arena::{Arena, InPlace, Layout, POISON};
 use baracuda_ops_tests::case::{Case, Random};
 use baracuda_ops_tests::exec::{Executor, OnDevice};
+use baracuda_ops_tests::judge::By;
 use baracuda_ops_tests::modes::judge;
 use baracuda_ops_tests::target::TARGETS;
 use baracuda_ops_tests::values::{Tensors, rounded};
@@ -39,26 +40,26 @@ fn fill(inputs: &mut Tensors, name: &str, number: f64) {
 }
 
 /// Runs a case with changed inputs on every device and hands what comes of it to `look`.
-fn on_every_device(line: &str, change: impl Fn(&mut Tensors), look: impl Fn(&Case, Backend, &Tensors, &Tensors)) {
+fn on_every_device(line: &str, change: impl Fn(&mut Tensors), look: impl Fn(&Case, By, &Tensors, &Tensors)) {
     let case = Case { may_be_constant: true, ..Case::parse(line).unwrap() };
     let mut inputs = case.inputs(0).unwrap();
     change(&mut inputs);
     for target in TARGETS.iter().filter(|target| target.device.is_ok()) {
-        let plan = target.plan(&case.descriptor).unwrap();
+        let plan = target.plan(&case).unwrap();
         let layout = Layout::Apart { shift: 0 };
         let mut arena = Arena::new(plan.slots(), plan.workspace(), &inputs, layout, InPlace::No, POISON);
         {
             let _turn = target.turn();
             OnDevice(&plan).run(&mut arena).unwrap();
         }
-        look(&case, target.backend, &inputs, &arena.outputs());
+        look(&case, By::of(&plan), &inputs, &arena.outputs());
     }
 }
 
 /// Every device holds the budgets.
 fn holds(line: &str, change: impl Fn(&mut Tensors)) {
-    on_every_device(line, change, |case, backend, inputs, outputs| {
-        judge(case, backend, inputs, outputs).unwrap_or_else(|error| panic!("{backend:?}: {line}: {error:#}"));
+    on_every_device(line, change, |case, by, inputs, outputs| {
+        judge(case, by, inputs, outputs).unwrap_or_else(|error| panic!("{by:?}: {line}: {error:#}"));
     });
 }
 
@@ -67,12 +68,12 @@ fn the_mean_of_an_infinity_is_nan_and_so_is_its_group() {
     for (line, group) in [(LAYER, 127), (BATCH, 35), (GROUP, 70), (INSTANCE, 35)] {
         for infinity in [f64::INFINITY, f64::NEG_INFINITY] {
             let change = |inputs: &mut Tensors| inputs.0[0].values[3] = infinity;
-            on_every_device(line, change, |_, backend, _, outputs| {
+            on_every_device(line, change, |_, by, _, outputs| {
                 for name in ["mean", "rstd"] {
                     let values = outputs.values(name).unwrap();
-                    assert!(values[0].is_nan() && values[1].is_finite(), "{backend:?}: {line}: {name} {values:?}");
+                    assert!(values[0].is_nan() && values[1].is_finite(), "{by:?}: {line}: {name} {values:?}");
                 }
-                assert!(outputs.values("y").unwrap()[..group].iter().all(|y| y.is_nan()), "{backend:?}: {line}");
+                assert!(outputs.values("y").unwrap()[..group].iter().all(|y| y.is_nan()), "{by:?}: {line}");
             });
         }
     }
@@ -80,10 +81,10 @@ fn the_mean_of_an_infinity_is_nan_and_so_is_its_group() {
     on_every_device(
         RMS,
         |inputs| inputs.0[0].values[3] = f64::INFINITY,
-        |_, backend, _, outputs| {
+        |_, by, _, outputs| {
             let (y, rstd) = (outputs.values("y").unwrap(), outputs.values("rstd").unwrap());
-            assert_eq!(rstd[0], 0.0, "{backend:?}");
-            assert!((0..127).all(|i| if i == 3 { y[i].is_nan() } else { y[i] == 0.0 }), "{backend:?}");
+            assert_eq!(rstd[0], 0.0, "{by:?}");
+            assert!((0..127).all(|i| if i == 3 { y[i].is_nan() } else { y[i] == 0.0 }), "{by:?}");
         },
     );
 }
@@ -103,12 +104,12 @@ fn a_constant_row_gives_0_within_the_budget() {
                 values.fill(rounded(x.dtype, number));
             }
         };
-        on_every_device(&line, change, |case, backend, inputs, outputs| {
-            judge(case, backend, inputs, outputs).unwrap_or_else(|error| panic!("{backend:?}: {line}: {error:#}"));
+        on_every_device(&line, change, |case, by, inputs, outputs| {
+            judge(case, by, inputs, outputs).unwrap_or_else(|error| panic!("{by:?}: {line}: {error:#}"));
             let left = outputs.values("y").unwrap().iter().filter(|y| **y != 0.0).count();
             // Equal differences from the mean are a few of its ulps: of a power of two of them the mean is exact, and with it the correction.
-            if backend == Backend::Cpu || cols.is_power_of_two() {
-                assert_eq!(left, 0, "{backend:?}: {line}");
+            if by.backend == Backend::Cpu || cols.is_power_of_two() {
+                assert_eq!(left, 0, "{by:?}: {line}");
             }
         });
     }
@@ -172,12 +173,11 @@ fn gradients_of_parameters_lack_at_most_what_is_subnormal() {
         on_every_device(
             line,
             |inputs| tiny(inputs, -135),
-            |case, backend, inputs, outputs| {
+            |case, by, inputs, outputs| {
                 let dweight = outputs.values("dweight").unwrap();
                 let is_zero = dweight.iter().all(|v| *v == 0.0);
-                let others =
-                    || judge(case, backend, inputs, outputs).unwrap_or_else(|e| panic!("{backend:?}: {line}: {e:#}"));
-                match backend {
+                let others = || judge(case, by, inputs, outputs).unwrap_or_else(|e| panic!("{by:?}: {line}: {e:#}"));
+                match by.backend {
                     Backend::Wgpu if is_zero => {}
                     _ => drop(others()),
                 }

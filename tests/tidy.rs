@@ -34,31 +34,102 @@ fn every_op_has_cases() {
     assert_eq!(ops, subjects);
 }
 
+/// Ops whose files have another stem than their own: one file of descriptors, one of cases, one pair of kernels may serve several ops.
+const SHARED_FILES: &[(&str, &str)] = &[];
+
 /// The op whose CUDA kernels another op runs.
 fn kernels_of(op: &str) -> String {
     op.replace("instance_norm", "group_norm")
 }
 
+/// The stem of the files of an op.
+fn stem_of<'o>(op: &'o str, shared: &[(&str, &'o str)]) -> &'o str {
+    let name = op.trim_end_matches("_backward");
+    shared.iter().find(|(shared_by, _)| *shared_by == name).map_or(name, |(_, stem)| stem)
+}
+
+/// The type of an op's descriptor.
+fn descriptor_of(op: &str) -> String {
+    let capital = |word: &str| word[..1].to_uppercase() + &word[1..];
+    op.split('_').map(capital).collect::<String>() + "Descriptor"
+}
+
+/// Which of its files an op lacks. A file counts where it belongs to a family, not to what all share, and speaks of the op.
+fn lacks(op: &str, shared: &[(&str, &str)], files: &[(PathBuf, String)]) -> Option<String> {
+    let stem = stem_of(op, shared);
+    let has = |folder: &str, ending: &str, is_of_op: &dyn Fn(&str) -> bool| {
+        let is_folder = |p: &Path| p.ends_with("mod.rs") && p.parent().is_some_and(|folder| folder.ends_with(stem));
+        let in_family = |p: &Path| {
+            let inner: Vec<_> =
+                p.strip_prefix(root()).unwrap_or(p).iter().skip_while(|part| *part != folder).skip(1).collect();
+            inner.len() >= 2 && inner[0] != "common"
+        };
+        files.iter().any(|(p, text)| {
+            let is_stem = p.file_stem().is_some_and(|s| s == stem) || is_folder(p);
+            is_stem && p.extension().is_some_and(|e| e == ending) && in_family(p) && is_of_op(text)
+        })
+    };
+    let descriptor = descriptor_of(op);
+    if !has("ops", "rs", &|text| text.contains(&descriptor)) {
+        return Some(format!("no {stem}.rs in a family of baracuda-ops/src/ops has {descriptor}"));
+    }
+    if !has("tests", "rs", &|text| text.contains(&descriptor)) {
+        return Some(format!("no tests/src/ops/{stem}.rs speaks of {descriptor}"));
+    }
+    if !has("csrc", "wgsl", &|_| true) {
+        return Some(format!("no family of csrc has {stem}.wgsl"));
+    }
+    // A form of its own has its name behind the op's: bops_gemm_simt_launch.
+    let entry = format!("bops_{}", kernels_of(op));
+    let defines = |text: &str| {
+        text.match_indices(&format!("bops_status {entry}")).any(|(at, head)| {
+            let form = text[at + head.len()..].split('(').next().unwrap_or_default();
+            form.ends_with("_launch") && !form.contains("backward")
+        })
+    };
+    let own = |p: &Path| {
+        let file = p.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        file.starts_with(stem_of(&kernels_of(op), shared))
+    };
+    let is_defined = files.iter().any(|(p, text)| p.extension().is_some_and(|e| e == "cu") && own(p) && defines(text));
+    (!is_defined).then(|| format!("no .cu file of that stem defines {entry}_launch"))
+}
+
 #[test]
 fn an_op_has_one_stem_everywhere() {
-    let cuda = sources("csrc", &["cu"]);
-    for op in OPS.iter().map(|op| op.name) {
-        let stem = op.trim_end_matches("_backward");
-        let has = |folder: &str, ending: &str| {
-            let is_folder = |p: &Path| p.ends_with("mod.rs") && p.parent().is_some_and(|folder| folder.ends_with(stem));
-            sources(folder, &[ending]).iter().any(|(p, _)| p.file_stem().is_some_and(|s| s == stem) || is_folder(p))
-        };
-        if cuda.is_empty() {
-            return; // A bundle of binaries has no sources.
-        }
-        assert!(has("baracuda-ops/src/ops", "rs"), "baracuda-ops/src/ops has no {stem}.rs");
-        assert!(has("tests/src/ops", "rs"), "tests/src/ops has no {stem}.rs");
-        assert!(has("csrc", "wgsl"), "csrc has no {stem}.wgsl");
-        let op = kernels_of(op);
-        assert!(cuda.iter().any(|(p, _)| p.file_stem().is_some_and(|s| *s == *op)), "csrc has no {op}.cu");
-        let entry = format!("bops_{op}_launch");
-        assert!(cuda.iter().any(|(_, text)| text.contains(&entry)), "no csrc/**/*.cu defines {entry}");
+    let mut files = sources("csrc", &["cu", "wgsl"]);
+    if files.is_empty() {
+        return; // A bundle of binaries has no sources.
     }
+    files.extend(sources("baracuda-ops/src/ops", &["rs"]));
+    files.extend(sources("tests/src/ops", &["rs"]));
+    for op in OPS.iter().map(|op| op.name) {
+        assert_eq!(lacks(op, SHARED_FILES, &files), None, "{op}");
+    }
+
+    // What only bears the name of an op does not stand for it.
+    let without = |end: &str| files.iter().filter(|(p, _)| !p.ends_with(end)).cloned().collect::<Vec<_>>();
+    for (op, file) in [
+        ("activation", "csrc/pointwise/activation.wgsl"),
+        ("activation", "csrc/pointwise/activation.cu"),
+        ("activation", "ops/pointwise/activation/mod.rs"),
+        ("softmax", "tests/src/ops/softmax.rs"),
+        ("softmax_backward", "csrc/softmax/softmax_backward.cu"),
+        ("batch_norm", "csrc/norm/batch_norm.cu"),
+    ] {
+        assert!(lacks(op, SHARED_FILES, &without(file)).is_some(), "{op} without {file}");
+    }
+    // Two ops in one pair of files.
+    let of = |path: &str, text: &str| (PathBuf::from(path), text.to_string());
+    let pair = [
+        of("baracuda-ops/src/ops/pool/pool.rs", "pub struct MaxPoolDescriptor; pub struct AvgPoolDescriptor;"),
+        of("tests/src/ops/pool.rs", "MaxPoolDescriptor AvgPoolDescriptor"),
+        of("csrc/pool/pool.wgsl", ""),
+        of("csrc/pool/pool.cu", "bops_status bops_max_pool_launch( bops_status bops_avg_pool_rows_launch("),
+    ];
+    let shared = [("max_pool", "pool"), ("avg_pool", "pool")];
+    assert_eq!([lacks("max_pool", &shared, &pair), lacks("avg_pool", &shared, &pair)], [None, None]);
+    assert!(lacks("max_pool", &[], &pair).is_some() && lacks("min_pool", &[("min_pool", "pool")], &pair).is_some());
 }
 
 /// The structs of parameters that the two kernels of an op have in common: the WGSL file, the C struct.

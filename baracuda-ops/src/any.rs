@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Device, DeviceProps};
+use crate::backend::{Backend, Device, DeviceProps};
 use crate::cache::PlanCache;
 use crate::error::{Error, Result};
 use crate::json::{Object, Tree};
@@ -49,6 +49,7 @@ pub struct OpEntry {
     /// Names of all its operands.
     pub operands: &'static [&'static str],
     parse: fn(&str) -> Result<AnyDescriptor>,
+    kernels: fn() -> Vec<(Backend, &'static str)>,
     #[cfg(test)]
     pub(crate) table: &'static [crate::operands::OperandEntry],
 }
@@ -59,10 +60,21 @@ impl OpEntry {
             name: D::NAME,
             operands: D::OPERANDS,
             parse: parse::<D>,
+            kernels: kernels::<D>,
             #[cfg(test)]
             table: D::TABLE,
         }
     }
+
+    /// The op's kernels of this build, which [`PlanOptions::kernel`] takes, each with its backend: those of a backend are tried in this
+    /// order.
+    pub fn kernels(&self) -> Vec<(Backend, &'static str)> {
+        (self.kernels)()
+    }
+}
+
+fn kernels<D: Descriptor>() -> Vec<(Backend, &'static str)> {
+    D::kernels().iter().map(|kernel| (kernel.backend(), kernel.name())).collect()
 }
 
 fn parse<D: Descriptor>(json: &str) -> Result<AnyDescriptor> {
@@ -190,8 +202,8 @@ impl AnyDescriptor {
     /// The form of each shader that a run dispatches on a device like this, in order: its entry and its files, whatever the numbers, flags
     /// and accessors that it is compiled with. For tests, which choose cases by it.
     #[doc(hidden)]
-    pub fn shader_forms(&self, props: &DeviceProps) -> Vec<String> {
-        self.0.shader_forms(props)
+    pub fn shader_forms(&self, props: &DeviceProps, options: &PlanOptions) -> Vec<String> {
+        self.0.shader_forms(props, options)
     }
 
     /// What would be run, in words: the kernel, its launches, its workspace and its alignment, what it promises, and what it chose. For
@@ -271,7 +283,7 @@ trait Erased: Send + Sync {
     fn cached(&self, cache: &PlanCache, device: &Device, options: &PlanOptions) -> Result<AnyPlan>;
     fn supported_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<&'static str>;
     fn chosen_with(&self, props: &DeviceProps, options: &PlanOptions) -> Result<String>;
-    fn shader_forms(&self, props: &DeviceProps) -> Vec<String>;
+    fn shader_forms(&self, props: &DeviceProps, options: &PlanOptions) -> Vec<String>;
 }
 
 impl<D: Descriptor> Erased for D {
@@ -327,8 +339,8 @@ impl<D: Descriptor> Erased for D {
         plan::chosen(props, self, options)
     }
 
-    fn shader_forms(&self, props: &DeviceProps) -> Vec<String> {
-        plan::shader_forms(props, self)
+    fn shader_forms(&self, props: &DeviceProps, options: &PlanOptions) -> Vec<String> {
+        plan::shader_forms(props, self, options)
     }
 }
 

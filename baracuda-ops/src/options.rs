@@ -34,6 +34,8 @@ pub enum Math {
 
 /// What a caller asks of a plan. A request is obeyed or refused with [`Error::Unsupported`](crate::Error::Unsupported).
 ///
+/// Serialised, requests that have their default are left out.
+///
 /// ```
 /// use baracuda_ops::{DType, Device, Error, PlanOptions, SoftmaxDescriptor, TensorDesc};
 /// let softmax = SoftmaxDescriptor::new(TensorDesc::contiguous(DType::F32, &[8, 64])?, 1)?;
@@ -48,13 +50,21 @@ pub enum Math {
 #[serde(from = "Object<OptionFields>")]
 pub struct PlanOptions {
     /// The least reproducibility accepted.
+    #[serde(skip_serializing_if = "is_default")]
     pub determinism: Determinism,
     /// The least exactness accepted.
+    #[serde(skip_serializing_if = "is_default")]
     pub math: Math,
     /// The most workspace accepted, in bytes.
+    #[serde(skip_serializing_if = "is_default")]
     pub workspace_limit: Option<u64>,
     /// The one kernel accepted, by name.
+    #[serde(skip_serializing_if = "is_default")]
     pub kernel: Option<Cow<'static, str>>,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 impl PlanOptions {
@@ -209,7 +219,9 @@ mod tests {
         }
         let options = PlanOptions::default().math(Math::Tf32).workspace_limit(7).kernel("softmax_cuda");
         let json = serde_json::to_string(&options).unwrap();
+        assert_eq!(json, r#"{"math":"tf32","workspace_limit":7,"kernel":"softmax_cuda"}"#);
         assert_eq!(serde_json::from_str::<PlanOptions>(&json).unwrap(), options);
+        assert_eq!(serde_json::to_string(&PlanOptions::default()).unwrap(), "{}");
         assert_eq!(serde_json::from_str::<PlanOptions>("{}").unwrap(), PlanOptions::default());
         assert!(serde_json::from_str::<PlanOptions>(r#"{"deterministic":true}"#).is_err());
     }

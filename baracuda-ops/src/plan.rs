@@ -419,9 +419,9 @@ pub(crate) fn chosen<D: Descriptor>(props: &DeviceProps, descriptor: &D, options
 }
 
 /// As [`AnyDescriptor::shader_forms`], of the kernel that is chosen; none where none serves.
-pub(crate) fn shader_forms<D: Descriptor>(props: &DeviceProps, descriptor: &D) -> Vec<String> {
+pub(crate) fn shader_forms<D: Descriptor>(props: &DeviceProps, descriptor: &D, options: &PlanOptions) -> Vec<String> {
     let forms = |_, candidate: Candidate<'_>| Ok(candidate.build.shader_forms());
-    first_that_serves(props, descriptor, &PlanOptions::default(), forms).unwrap_or_default()
+    first_that_serves(props, descriptor, options, forms).unwrap_or_default()
 }
 
 /// A descriptor, a device and the kernel chosen for them: built once, run thousands of times, from any thread.

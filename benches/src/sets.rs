@@ -83,7 +83,11 @@ fn block(dtype: DType, bytes: usize, mut value: impl FnMut() -> f64) -> Vec<u8> 
             DType::F64 => data.extend(value().to_le_bytes()),
             DType::F16 => data.extend(f16::from_f64(value()).to_le_bytes()),
             DType::BF16 => data.extend(bf16::from_f64(value()).to_le_bytes()),
-            _ => data.extend((value() as f32).to_le_bytes()),
+            DType::F32 => data.extend((value() as f32).to_le_bytes()),
+            DType::I64 => data.extend((value() as i64).to_le_bytes()),
+            DType::I32 => data.extend((value() as i32).to_le_bytes()),
+            DType::U32 => data.extend((value() as u32).to_le_bytes()),
+            other => unreachable!("no bench has elements of {other}"),
         }
     }
     data

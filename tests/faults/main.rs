@@ -5,15 +5,15 @@
 
 use std::collections::HashSet;
 
-use baracuda_ops::{AnyPlan, Backend, Device, PlanOptions, WorkspaceReq};
+use baracuda_ops::{AnyPlan, Backend, Device, Math, PlanOptions, WorkspaceReq};
 use baracuda_ops_tests::arena::{Arena, InPlace, Layout, POISON};
 use baracuda_ops_tests::case::Case;
 use baracuda_ops_tests::faulty::{Fault, Faulty};
 use baracuda_ops_tests::floor::{self, Ended, Record};
-use baracuda_ops_tests::judge::{Expected, budget, compare, units};
+use baracuda_ops_tests::judge::{By, Expected, budget, compare, units};
 use baracuda_ops_tests::matrix;
-use baracuda_ops_tests::modes::{Mode, run_and_judge, same_bits};
-use baracuda_ops_tests::target::TARGETS;
+use baracuda_ops_tests::modes::{self, Mode, Outcome, run_and_judge, same_bits};
+use baracuda_ops_tests::target::{TARGETS, target};
 use baracuda_ops_tests::values::Tensors;
 
 /// The workspace that the reference, which needs none, pretends to need.
@@ -24,7 +24,7 @@ fn case(line: &str) -> Case {
 }
 
 fn plan(case: &Case) -> AnyPlan {
-    case.descriptor.plan(&Device::cpu(), &PlanOptions::default()).unwrap()
+    case.plan(&Device::cpu()).unwrap()
 }
 
 fn outcome(line: &str, fault: Fault) -> Result<f64, String> {
@@ -40,7 +40,7 @@ fn outcome_with(line: &str, fault: Fault, change: impl Fn(&mut Tensors)) -> Resu
     let layout = Layout::Apart { shift: 0 };
     let mut arena = Arena::new(plan.slots(), WORKSPACE, &inputs, layout, InPlace::No, POISON);
     let executor = Faulty { plan: &plan, fault };
-    run_and_judge(&case, Backend::Cpu, &inputs, &mut arena, &executor).map(|w| w.units).map_err(|e| e.to_string())
+    run_and_judge(&case, By::of(&plan), &inputs, &mut arena, &executor).map(|w| w.units).map_err(|e| e.to_string())
 }
 
 /// The fault is caught, for the reason it should be, and the same case without it passes.
@@ -172,7 +172,7 @@ fn workspace_read_before_it_is_written() {
         let layout = Layout::Apart { shift: 0 };
         let mut arena = Arena::new(plan.slots(), WORKSPACE, &inputs, layout, InPlace::No, byte);
         let executor = Faulty { plan: &plan, fault: Fault::ReadsWorkspace };
-        let _ = run_and_judge(&case, Backend::Cpu, &inputs, &mut arena, &executor);
+        let _ = run_and_judge(&case, By::of(&plan), &inputs, &mut arena, &executor);
         arena
     };
     same_bits("equal contents", &run(0x3f), &run(0x3f)).unwrap();
@@ -199,7 +199,7 @@ fn an_output_that_proves_nothing() {
     let layout = Layout::Apart { shift: 0 };
     let mut arena = Arena::new(plan.slots(), WORKSPACE, &inputs, layout, InPlace::No, POISON);
     let executor = Faulty { plan: &plan, fault: Fault::None };
-    let why = run_and_judge(&constant, Backend::Cpu, &inputs, &mut arena, &executor).unwrap_err().to_string();
+    let why = run_and_judge(&constant, By::of(&plan), &inputs, &mut arena, &executor).unwrap_err().to_string();
     assert!(why.contains("mistrusted"), "{why}");
     for line in [PLAIN, CHANNELS, CHANNELS_BACKWARD] {
         is_caught(line, Fault::WritesOneNumber, "units");
@@ -289,7 +289,8 @@ fn software_runs_every_form_of_a_shader() {
     for target in TARGETS.iter() {
         let Some(props) = target.software_props() else { continue };
         let values = entries.iter().filter(|e| e.target.name == target.name && e.mode == Mode::Values);
-        let forms: Vec<_> = values.map(|e| (e.is_for_software(), e.case.descriptor.shader_forms(&props))).collect();
+        let forms: Vec<_> =
+            values.map(|e| (e.is_for_software(), e.case.descriptor.shader_forms(&props, &e.case.options))).collect();
         let missing = |runs: &dyn Fn(&[String]) -> bool| {
             let run = forms.iter().filter(|(is_for_software, forms)| *is_for_software && runs(forms));
             let run: HashSet<&String> = run.flat_map(|(_, forms)| forms).collect();
@@ -317,6 +318,50 @@ fn every_trial_has_a_name_of_its_own_that_brings_it_back() {
         assert_eq!(parsed.line(), entry.case.line());
         assert_eq!(parsed.descriptor, entry.case.descriptor);
     }
+}
+
+/// A line says what is asked of the plan, and the harness plans by it.
+#[test]
+fn options_of_a_line_reach_the_plan() {
+    const SOFTMAX: &str = r#"softmax {"x":{"dtype":"f32","dims":[5,64]},"axis":1}"#;
+    let line = format!(r#"{SOFTMAX} large options={{"math":"tf32","kernel":"softmax_reference"}}"#);
+    let pinned = case(&line);
+    assert_eq!(pinned.line(), line);
+    assert_eq!(pinned.options, PlanOptions::default().math(Math::Tf32).kernel("softmax_reference"));
+    // The data are those of the line without options.
+    let plain = case(&format!("{SOFTMAX} large"));
+    assert_eq!(plain.inputs(0).unwrap().0[0].values, pinned.inputs(0).unwrap().0[0].values);
+
+    let cpu = target("cpu").unwrap();
+    assert!(matches!(modes::run(&pinned, Mode::Values, cpu).unwrap(), Outcome::Ran(_)));
+    assert!(matches!(modes::run(&pinned, Mode::Erase, cpu), Ok(Outcome::Ran(_))));
+    let by = By::of(&plan(&pinned));
+    assert_eq!(by, By { backend: Backend::Cpu, kernel: "softmax_reference", math: Math::Strict });
+
+    // Other devices have no such kernel: no trial, and a refusal where one is asked for.
+    assert!(pinned.must_be_refused_by(Backend::Wgpu) && !pinned.must_be_refused_by(Backend::Cpu));
+    assert!(TARGETS.iter().all(|target| Mode::Values.applies(&pinned, target) == (target.backend == Backend::Cpu)));
+    let elsewhere = case(&format!(r#"{SOFTMAX} options={{"kernel":"softmax_nowhere"}}"#));
+    let Ok(Outcome::Refused(why)) = modes::run(&elsewhere, Mode::Values, cpu) else { panic!("not refused") };
+    assert!(why.contains("accept only kernel softmax_nowhere"), "{why}");
+
+    // Bytes behind the descriptor.
+    for (tail, at, because) in [
+        (" options={\"kernel\":7}", 10, "the options: invalid type"),
+        (" options={\"colour\":\"red\"}", 10, "the options: unknown field `colour`"),
+        (" options={\"math\":\"strict\",\"math\":\"tf32\"}", 10, "the options: duplicate field"),
+        (" options={\"math\":", 10, "the options: EOF while parsing"),
+        (" options=tf32", 10, "the options: must be a JSON object, begins with 't'"),
+        (" options={} normal", 12, "nothing follows the options, got \"normal\""),
+        (" hot", 2, "unknown data \"hot\"; known: normal, "),
+        (" large normal", 8, "after the data only options={..} may follow, got \"normal\""),
+        ("large", 1, "a space is missing"),
+    ] {
+        let error = format!("{:#}", Case::parse(&format!("{SOFTMAX}{tail}")).unwrap_err());
+        assert!(error.starts_with(&format!("byte {}: {because}", SOFTMAX.len() + at)), "{tail}: {error}");
+    }
+    let error = format!("{:#}", Case::parse(r#"softmax {"x":{"dtype":"f32"},]"#).unwrap_err());
+    assert!(error.starts_with("byte 9: the descriptor: key must be a string"), "{error}");
 }
 
 /// The tree that sums a row in workgroup memory, with and without its barriers. On a CPU adapter a subgroup runs up to the next barrier

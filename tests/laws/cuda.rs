@@ -10,6 +10,7 @@ use baracuda_ops::{
 };
 use baracuda_ops_tests::capture::{Captured, make_current};
 use baracuda_ops_tests::case::Case;
+use baracuda_ops_tests::judge::By;
 use baracuda_ops_tests::modes::judge;
 use baracuda_ops_tests::target::target;
 use baracuda_ops_tests::values::{Tensors, gather, scatter};
@@ -107,7 +108,7 @@ impl Repeated {
             let values = gather(&small.desc, first).iter().map(|value| value / share).collect();
             outputs.push(slot.name, &small.desc, values);
         }
-        judge(&self.case, device.backend(), &self.inputs, &outputs).map(drop)
+        judge(&self.case, By::of(&self.plan), &self.inputs, &outputs).map(drop)
     }
 }
 

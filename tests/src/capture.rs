@@ -3,13 +3,13 @@
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail, ensure};
-use baracuda_ops::{Backend, Device, PlanOptions, Queue};
+use baracuda_ops::{Device, Queue};
 use cudarc::driver::{result, sys};
 
 use crate::arena::{Arena, InPlace, Layout, POISON};
 use crate::case::Case;
 use crate::exec::Uploaded;
-use crate::judge::Worst;
+use crate::judge::{By, Worst};
 use crate::modes::judge;
 
 /// The variable that carries the repro line to the child.
@@ -61,7 +61,7 @@ pub fn make_current() -> Result<()> {
 fn capture(case: &Case) -> Result<f64> {
     let device = Device::cuda(0)?;
     make_current()?;
-    let plan = case.descriptor.plan(&device, &PlanOptions::default())?;
+    let plan = case.plan(&device)?;
     let (inputs, other) = (case.inputs(0)?, case.inputs(1)?);
     let arena =
         |inputs| Arena::new(plan.slots(), plan.workspace(), inputs, Layout::Apart { shift: 0 }, InPlace::No, POISON);
@@ -79,13 +79,13 @@ fn capture(case: &Case) -> Result<f64> {
     let mut queue = device.queue();
     memory.download(&mut queue, &mut first)?;
     first.check_surroundings()?;
-    let worst = judge(case, Backend::Cuda, &inputs, &first.outputs()).context("first replay")?;
+    let worst = judge(case, By::of(&plan), &inputs, &first.outputs()).context("first replay")?;
     memory.write(&device, &second)?;
     queue.finish()?;
     captured.replay()?;
     memory.download(&mut queue, &mut second)?;
     second.check_surroundings()?;
-    let other = judge(case, Backend::Cuda, &other, &second.outputs()).context("replay with new data")?;
+    let other = judge(case, By::of(&plan), &other, &second.outputs()).context("replay with new data")?;
     Ok(worst.units.max(other.units))
 }
 

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use anyhow::{Context, Result, bail};
-use baracuda_ops::{Access, AnyDescriptor, Backend, DType, Slot};
+use anyhow::{Context, Result, ensure};
+use baracuda_ops::{Access, AnyDescriptor, AnyPlan, Backend, DType, Device, Error, OPS, PlanOptions, Slot};
+use serde::de::IgnoredAny;
 
 use crate::ops::subject;
 use crate::values::{Tensors, gather, greatest, scatter};
@@ -179,11 +180,24 @@ impl Random {
     }
 }
 
-/// A descriptor and the data it is run on.
+/// What stands before the JSON of options in a repro line.
+const OPTIONS: &str = "options=";
+
+/// Bytes of the JSON object with which a text begins.
+fn json_length(text: &str) -> Result<usize> {
+    ensure!(text.starts_with('{'), "must be a JSON object, begins with {:?}", text.chars().next().unwrap_or(' '));
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<IgnoredAny>();
+    values.next().transpose()?;
+    Ok(values.byte_offset())
+}
+
+/// A descriptor, what is asked of its plan, and the data it is run on.
 #[derive(Clone)]
 pub struct Case {
     /// The descriptor.
     pub descriptor: AnyDescriptor,
+    /// What is asked of the plan.
+    pub options: PlanOptions,
     /// The data.
     pub data: Data,
     /// Runs in every mode; the others in `values` only, on CUDA also in `bitwise`.
@@ -200,7 +214,21 @@ impl Case {
         let subject = subject(descriptor.name()).ok();
         let is_cpu_only = subject.is_some_and(|s| (s.is_cpu_only)(&descriptor));
         let may_be_constant = data.may_be_constant() || subject.is_some_and(|s| (s.may_be_constant)(&descriptor));
-        Self { descriptor, data, is_core: false, is_cpu_only, may_be_constant }
+        let options = PlanOptions::default();
+        Self { descriptor, options, data, is_core: false, is_cpu_only, may_be_constant }
+    }
+
+    /// The same case, planned with these options.
+    pub fn with(self, options: PlanOptions) -> Self {
+        Self { options, ..self }
+    }
+
+    /// A plan of it.
+    ///
+    /// # Errors
+    /// The library's.
+    pub fn plan(&self, device: &Device) -> Result<AnyPlan, Error> {
+        self.descriptor.plan(device, &self.options)
     }
 
     /// The same case, in every mode or not.
@@ -208,27 +236,54 @@ impl Case {
         Self { is_core, ..self }
     }
 
-    /// The repro line: op, JSON, and the data unless it is normal.
+    /// The repro line: op, JSON, the data unless it is normal, and the options unless they are the default.
     pub fn line(&self) -> String {
+        let line = self.data_line();
+        if self.options == PlanOptions::default() {
+            return line;
+        }
+        // Options hold words and numbers only, which always serialise.
+        format!("{line} {OPTIONS}{}", serde_json::to_string(&self.options).unwrap_or_default())
+    }
+
+    /// What the data follows from: every kernel is given the same.
+    fn data_line(&self) -> String {
         let line = self.descriptor.line();
         if self.data == Data::Normal { line } else { format!("{line} {}", self.data.name()) }
     }
 
-    /// The case of a repro line, or of a trial's name.
+    /// The case of a repro line, `op {descriptor} [data] [options={..}]`, or of a trial's name. Errors name the byte of the line where what
+    /// is wrong begins, counted from 1.
     pub fn parse(line: &str) -> Result<Self> {
-        let line = line.trim();
-        let start = line.find(" {").with_context(|| format!("{line:?} is no repro line: an op, a space, its JSON"))?;
-        let op = line[..start].rsplit('/').next().unwrap_or_default();
-        let end = line.rfind('}').map_or(line.len(), |at| at + 1);
-        let descriptor = AnyDescriptor::parse(op, &line[start + 1..end.max(start + 1)])?;
-        let data = match line[end..].trim() {
-            "" => Data::Normal,
-            word => match Data::ALL.into_iter().find(|d| d.name() == word) {
-                Some(data) => data,
-                None => bail!("unknown data {word:?}; known: {}", Data::ALL.map(Data::name).join(", ")),
-            },
-        };
-        Ok(Self::new(descriptor, data))
+        let start =
+            line.find(" {").with_context(|| format!("{line:?} is no repro line: an op, a space, its JSON"))? + 1;
+        let op = line[..start].trim().rsplit('/').next().unwrap_or_default();
+        let length = json_length(&line[start..]).with_context(|| format!("byte {}: the descriptor", start + 1))?;
+        let descriptor = AnyDescriptor::parse(op, &line[start..start + length])?;
+
+        let mut at = start + length;
+        let mut data = None;
+        while let Some(skipped) = line[at..].find(|c: char| !c.is_whitespace()) {
+            ensure!(skipped > 0, "byte {}: a space is missing", at + 1);
+            at += skipped;
+            let rest = &line[at..];
+            if let Some(json) = rest.strip_prefix(OPTIONS) {
+                let of_json = at + OPTIONS.len();
+                let length = json_length(json).with_context(|| format!("byte {}: the options", of_json + 1))?;
+                let options = serde_json::from_str(&json[..length]);
+                let options = options.with_context(|| format!("byte {}: the options", of_json + 1))?;
+                let after = json[length..].trim();
+                ensure!(after.is_empty(), "byte {}: nothing follows the options, got {after:?}", of_json + length + 1);
+                return Ok(Self::new(descriptor, data.unwrap_or(Data::Normal)).with(options));
+            }
+            let word = rest.split_whitespace().next().unwrap_or_default();
+            let known = || Data::ALL.map(Data::name).join(", ");
+            ensure!(data.is_none(), "byte {}: after the data only options={{..}} may follow, got {word:?}", at + 1);
+            data = Data::ALL.into_iter().find(|d| d.name() == word);
+            ensure!(data.is_some(), "byte {}: unknown data {word:?}; known: {}", at + 1, known());
+            at += word.len();
+        }
+        Ok(Self::new(descriptor, data.unwrap_or(Data::Normal)))
     }
 
     /// The slots.
@@ -241,8 +296,18 @@ impl Case {
         self.slots().iter().map(|s| s.span_bytes).sum()
     }
 
+    /// Whether it asks for a kernel that this build has none of on the backend.
+    pub fn is_pinned_elsewhere(&self, backend: Backend) -> bool {
+        let Some(name) = self.options.kernel.as_deref() else { return false };
+        let op = OPS.iter().find(|op| op.name == self.descriptor.name());
+        !op.is_some_and(|op| op.kernels().contains(&(backend, name)))
+    }
+
     /// Whether a backend must refuse the case.
     pub fn must_be_refused_by(&self, backend: Backend) -> bool {
+        if self.is_pinned_elsewhere(backend) {
+            return true;
+        }
         let has_f64 = self.slots().iter().any(|s| s.desc.dtype() == DType::F64);
         match backend {
             Backend::Cpu => false,
@@ -261,7 +326,7 @@ impl Case {
         let subject = subject(self.descriptor.name())?;
         let mut inputs = Tensors::default();
         for slot in self.slots().iter().filter(|s| s.access != Access::Out) {
-            let mut random = Random::of(&format!("{} {} {round}", self.line(), slot.name));
+            let mut random = Random::of(&format!("{} {} {round}", self.data_line(), slot.name));
             let values = (subject.input)(self, slot, &mut random, &inputs)?;
             // Through memory: rounds, and lets repeated elements agree.
             let mut bytes = vec![0; slot.span_bytes as usize];

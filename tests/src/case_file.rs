@@ -13,7 +13,7 @@ use serde::de::IgnoredAny;
 use crate::arena::{Arena, InPlace, Layout, POISON};
 use crate::case::{Case, Data};
 use crate::exec::{Executor, OnDevice, refusal};
-use crate::judge::{Worst, compare};
+use crate::judge::{By, Worst, compare};
 use crate::ops::subject;
 use crate::target::Target;
 use crate::values::{Tensors, gather, offsets};
@@ -76,8 +76,12 @@ impl CaseFile {
         let (op, descriptor, source) = (of("op")?, of("descriptor")?, of("source")?);
         let refused = metadata.get("refused").map_or(Ok(Vec::new()), |names| backends(names))?;
         serde_json::from_str::<IgnoredAny>(descriptor).context("the descriptor is no JSON")?;
+        let options = match metadata.get("options") {
+            Some(json) => serde_json::from_str(json).with_context(|| format!("the options are {json:?}"))?,
+            None => PlanOptions::default(),
+        };
         let case = match AnyDescriptor::parse(op, descriptor) {
-            Ok(descriptor) => Ok(Case::new(descriptor, Data::Normal)),
+            Ok(descriptor) => Ok(Case::new(descriptor, Data::Normal).with(options)),
             Err(error @ Error::UnknownOp { .. }) => return Err(error.into()),
             Err(error) => Err(error),
         };
@@ -116,7 +120,7 @@ impl CaseFile {
 
     fn plan(&self, case: &Case, target: &Target) -> Result<AnyPlan> {
         let device = target.device.as_ref().map_err(|why| anyhow!("{why}"))?;
-        Ok(case.descriptor.plan(device, &PlanOptions::default())?)
+        Ok(case.plan(device)?)
     }
 
     fn refused_with(&self, target: &Target, why: Error, is_the_rule: bool) -> Result<Replay> {
@@ -134,12 +138,12 @@ impl CaseFile {
             OnDevice(plan).run(&mut arena)?;
         }
         arena.check_surroundings()?;
-        self.judge(case, target.backend, &arena.outputs())
+        self.judge(case, By::of(plan), &arena.outputs())
     }
 
     /// Compares outputs with the file's, under the budgets of the op's contract.
-    fn judge(&self, case: &Case, backend: Backend, outputs: &Tensors) -> Result<Worst> {
-        let expected = (subject(&self.op)?.expect)(&case.descriptor, &self.inputs, outputs, backend)?;
+    fn judge(&self, case: &Case, by: By, outputs: &Tensors) -> Result<Worst> {
+        let expected = (subject(&self.op)?.expect)(&case.descriptor, &self.inputs, outputs, by)?;
         let mut worst = Worst::default();
         let mut failures = Vec::new();
         for slot in case.slots().iter().filter(|s| s.access != Access::In) {

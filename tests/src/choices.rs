@@ -90,7 +90,7 @@ pub fn sections() -> Result<Vec<Section>> {
             lines = vec![number("cells", &lines)];
         }
         lines.extend(cases.iter().map(|(op, cases)| {
-            let of_case = |case: &Case| format!("{}: {}", case.line(), chosen(&case.descriptor, &options, props));
+            let of_case = |case: &Case| format!("{}: {}", case.line(), chosen(&case.descriptor, &case.options, props));
             number(op, &cases.iter().map(of_case).collect::<Vec<_>>())
         }));
         Section { device: label(props), lines }
@@ -103,7 +103,7 @@ pub fn of_cases(op: &str) -> Vec<String> {
     let mut lines = Vec::new();
     for props in DeviceProps::examples() {
         for case in SUBJECTS.iter().filter(|subject| subject.name == op).flat_map(|subject| (subject.cases)()) {
-            let words = chosen(&case.descriptor, &PlanOptions::default(), &props);
+            let words = chosen(&case.descriptor, &case.options, &props);
             lines.push(format!("{}: {}: {words}", label(&props), case.line()));
         }
     }

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
-use baracuda_ops::{Backend, DType};
+use baracuda_ops::DType;
 use serde_json::Value;
 
 use crate::case::Case;
-use crate::judge::compare;
+use crate::judge::{By, compare};
 use crate::ops::subject;
 use crate::values::Tensors;
 
@@ -20,7 +20,7 @@ type Values = BTreeMap<&'static str, Vec<f64>>;
 ///
 /// # Errors
 /// An error over budget.
-pub fn judge(case: &Case, backend: Backend, inputs: &Tensors, outputs: &Tensors) -> Result<()> {
+pub fn judge(case: &Case, by: By, inputs: &Tensors, outputs: &Tensors) -> Result<()> {
     let descriptor = &case.descriptor;
     if case.dtype() == DType::F64 {
         return Ok(());
@@ -29,7 +29,7 @@ pub fn judge(case: &Case, backend: Backend, inputs: &Tensors, outputs: &Tensors)
     let json: Value = serde_json::from_str(line.split_once(' ').context("a repro line has a JSON")?.1)?;
     let op = Op { name: descriptor.name(), json, dims: descriptor.slots()[0].desc.dims(), inputs, outputs };
     let mut values = op.values()?;
-    for mut expected in (subject(descriptor.name())?.expect)(descriptor, inputs, outputs, backend)? {
+    for mut expected in (subject(descriptor.name())?.expect)(descriptor, inputs, outputs, by)? {
         let Some(slot) = descriptor.slots().iter().find(|slot| slot.name == expected.name) else { continue };
         let actual = outputs.values(slot.name).context("an output")?;
         expected.values = values.remove(slot.name).with_context(|| format!("no formula of {}", slot.name))?;

@@ -1,9 +1,28 @@
 //! The comparison of outputs with expected values, in units of the accuracy contract.
 
 use anyhow::{Result, bail};
-use baracuda_ops::{DType, Slot};
+use baracuda_ops::{AnyPlan, Backend, DType, Math, Slot};
 
 use crate::values::greatest;
+
+/// What computed the outputs: budgets may depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct By {
+    /// Where.
+    pub backend: Backend,
+    /// The kernel.
+    pub kernel: &'static str,
+    /// How exactly it multiplies.
+    pub math: Math,
+}
+
+impl By {
+    /// What a plan runs.
+    pub fn of(plan: &AnyPlan) -> Self {
+        let info = plan.info();
+        Self { backend: plan.device().backend(), kernel: info.kernel, math: info.math }
+    }
+}
 
 /// What one output should be, and how far from it an implementation may be.
 #[derive(Clone, Debug)]

@@ -180,7 +180,7 @@ fn find_forms(entries: &mut [Entry]) {
         trials.sort_by_key(|entry| (samples(&entry.case) > SOFTWARE_SAMPLES, entry.case.bytes()));
         let mut seen = HashSet::new();
         for entry in trials {
-            for form in entry.case.descriptor.shader_forms(&props) {
+            for form in entry.case.descriptor.shader_forms(&props, &entry.case.options) {
                 entry.shows_form |= seen.insert(form);
             }
         }

@@ -1,13 +1,13 @@
 //! The ways in which a case is run.
 
 use anyhow::{Context, Result, bail, ensure};
-use baracuda_ops::{Access, AnyPlan, Backend, Device, Error, Mem, MemMut, PlanOptions, Slot, Workspace};
+use baracuda_ops::{Access, AnyPlan, Backend, Device, Error, Mem, MemMut, Slot, Workspace};
 
 use crate::arena::{Arena, CANARY, InPlace, Layout, POISON, Place, Step};
 use crate::case::Case;
 use crate::exec::{Executor, OnDevice, Uploaded, refusal};
 use crate::formula;
-use crate::judge::{Worst, compare, is_nearly_constant};
+use crate::judge::{By, Worst, compare, is_nearly_constant};
 use crate::ops::{Named, subject};
 use crate::target::Target;
 use crate::values::Tensors;
@@ -83,6 +83,9 @@ impl Mode {
 
     /// Whether a case of the lists has a trial in this mode on a target.
     pub fn applies(self, case: &Case, target: &Target) -> bool {
+        if case.is_pinned_elsewhere(target.backend) {
+            return false;
+        }
         if target.name == "wgpu-plain" {
             return case.is_core && matches!(self, Self::Values | Self::Pool);
         }
@@ -121,7 +124,7 @@ pub fn run(case: &Case, mode: Mode, target: &Target) -> Result<Outcome> {
     let target = target.lane(case.dtype());
     let device = target.device.as_ref().map_err(|why| anyhow::anyhow!("{why}"))?;
     let must_refuse = case.must_be_refused_by(target.backend);
-    let plan = match target.plan(&case.descriptor) {
+    let plan = match target.plan(case) {
         Ok(_) if must_refuse => bail!("{} must refuse this, and does not", target.name),
         Ok(plan) => plan,
         Err(error) => match refusal(&error) {
@@ -152,22 +155,22 @@ pub fn run(case: &Case, mode: Mode, target: &Target) -> Result<Outcome> {
 /// A write outside the outputs, an error over budget, or an output that proves nothing.
 pub fn run_and_judge(
     case: &Case,
-    backend: Backend,
+    by: By,
     inputs: &Tensors,
     arena: &mut Arena,
     executor: &dyn Executor,
 ) -> Result<Worst> {
     executor.run(arena)?;
     arena.check_surroundings()?;
-    judge(case, backend, inputs, &arena.outputs())
+    judge(case, by, inputs, &arena.outputs())
 }
 
 /// Judges outputs.
 ///
 /// # Errors
 /// As [`run_and_judge`].
-pub fn judge(case: &Case, backend: Backend, inputs: &Tensors, outputs: &Tensors) -> Result<Worst> {
-    let expected = (subject(case.descriptor.name())?.expect)(&case.descriptor, inputs, outputs, backend)?;
+pub fn judge(case: &Case, by: By, inputs: &Tensors, outputs: &Tensors) -> Result<Worst> {
+    let expected = (subject(case.descriptor.name())?.expect)(&case.descriptor, inputs, outputs, by)?;
     let mut worst = Worst::default();
     for slot in case.slots().iter().filter(|s| s.access != Access::In) {
         let actual = outputs.values(slot.name).with_context(|| format!("no output {}", slot.name))?;
@@ -204,7 +207,7 @@ impl Trial<'_> {
     fn judged(&self, inputs: &Tensors, mut arena: Arena) -> Result<Worst> {
         self.run(&mut arena)?;
         arena.check_surroundings()?;
-        judge(self.case, self.target.backend, inputs, &arena.outputs())
+        judge(self.case, By::of(&self.plan), inputs, &arena.outputs())
     }
 
     fn values(&self) -> Result<Worst> {
@@ -221,8 +224,9 @@ impl Trial<'_> {
         // Of a few elements most may be one number.
         let case = Case { may_be_constant: true, ..self.case.clone() };
         let outputs = arena.outputs();
-        let worst = judge(&case, self.target.backend, &inputs, &outputs)?;
-        formula::judge(&case, self.target.backend, &inputs, &outputs)?;
+        let by = By::of(&self.plan);
+        let worst = judge(&case, by, &inputs, &outputs)?;
+        formula::judge(&case, by, &inputs, &outputs)?;
         Ok(worst)
     }
 
@@ -267,7 +271,7 @@ impl Trial<'_> {
             memory.download(&mut queue, &mut arena)?;
         }
         arena.check_surroundings()?;
-        judge(self.case, self.target.backend, inputs, &arena.outputs())
+        judge(self.case, By::of(&self.plan), inputs, &arena.outputs())
     }
 
     fn in_place(&self) -> Result<Worst> {
@@ -368,8 +372,14 @@ impl Trial<'_> {
             let mut queue = self.device.queue();
             let run_typed = subject(self.case.descriptor.name())?.run_typed;
             let named = ByName { arena: &typed, memory: &memory };
-            let options = PlanOptions::default();
-            run_typed(&self.case.descriptor, self.device, &options, &mut queue, &named, memory.workspace(&typed))?;
+            run_typed(
+                &self.case.descriptor,
+                self.device,
+                &self.case.options,
+                &mut queue,
+                &named,
+                memory.workspace(&typed),
+            )?;
             memory.download(&mut queue, &mut typed)?;
         }
         same_bits("the typed plan", &erased, &typed)?;

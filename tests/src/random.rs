@@ -84,7 +84,9 @@ fn is_template(case: &Case, target: &Target) -> bool {
     let x = &case.slots()[0].desc;
     let is_plain = x.is_contiguous() || channels_last(x).is_some_and(|last| last.strides() == x.strides());
     let has_layouts = case.descriptor.line().contains("\"layouts\"");
-    is_plain && !has_layouts && x.elements() > 0 && !case.must_be_refused_by(target.backend)
+    // A kernel that is asked for by name may refuse what its op serves.
+    let is_pinned = case.options.kernel.is_some();
+    is_plain && !has_layouts && !is_pinned && x.elements() > 0 && !case.must_be_refused_by(target.backend)
 }
 
 fn channels_last(x: &TensorDesc) -> Option<TensorDesc> {
@@ -117,7 +119,7 @@ fn variation(template: &Case, most: u64, random: &mut Rng) -> Result<Case> {
     json[first] = first_json;
     let descriptor = AnyDescriptor::parse(name, &json.to_string())?;
     let data = data(&json, &dims, name, random);
-    Ok(Case::new(descriptor, data))
+    Ok(Case::new(descriptor, data).with(template.options.clone()))
 }
 
 /// What a descriptor takes: docs/numerics.md, Valid inputs.

@@ -3,7 +3,7 @@
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use anyhow::{Context, Result, anyhow};
-use baracuda_ops::{Access, AnyPlan, Device, Mem, MemMut, Operand, PlanOptions, Queue, Slot, Workspace};
+use baracuda_ops::{Access, AnyPlan, Device, Mem, MemMut, Operand, Queue, Slot, Workspace};
 
 use crate::arena::{Arena, InPlace, Layout, POISON, Place};
 use crate::case::Case;
@@ -83,7 +83,7 @@ pub(crate) fn run(case: &Case, _: &AnyPlan, target: &Target, _: &Device) -> Resu
     let inputs = case.inputs(0)?;
     let _turn = target.turn();
     let lender = LENDER.as_ref().map_err(|why| anyhow!("{why}"))?.lock().unwrap_or_else(PoisonError::into_inner);
-    let plan = case.descriptor.plan(&lender.handle, &PlanOptions::default())?;
+    let plan = case.plan(&lender.handle)?;
     let arena = || {
         let layout = Layout::Apart { shift: 0 };
         Arena::new(plan.slots(), plan.workspace(), &inputs, layout, InPlace::No, POISON)

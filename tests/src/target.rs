@@ -5,6 +5,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use baracuda_ops::{AnyDescriptor, AnyPlan, Backend, DType, Device, DeviceProps, PlanOptions};
 
+use crate::case::Case;
+
 /// The most workgroups of one dimension on `wgpu-plain`, where no case has more than the square of it.
 #[cfg(feature = "wgpu")]
 const PLAIN_GROUPS: u32 = 16;
@@ -22,7 +24,7 @@ pub struct Target {
     /// Held while a trial's operands are on a GPU, so that trials side by side do not exhaust its memory.
     turn: Mutex<()>,
     /// The plans made last: the modes of a case follow each other and share one.
-    plans: Mutex<VecDeque<(AnyDescriptor, KeptPlan)>>,
+    plans: Mutex<VecDeque<((AnyDescriptor, PlanOptions), KeptPlan)>>,
     /// A software adapter compiles and runs on one thread per device: there, these element types have devices of their own.
     lanes: Vec<(DType, Target)>,
 }
@@ -90,31 +92,32 @@ impl Target {
         self.lanes.iter().find(|(d, _)| *d == dtype).map_or(self, |(_, target)| target)
     }
 
-    /// A plan of a descriptor, the one that another trial has made of it if that was a short while ago.
+    /// A plan of a case, the one that another trial has made of it if that was a short while ago.
     ///
     /// # Errors
     /// The library's, or that there is no device.
-    pub fn plan(&self, descriptor: &AnyDescriptor) -> anyhow::Result<AnyPlan> {
+    pub fn plan(&self, case: &Case) -> anyhow::Result<AnyPlan> {
         let device = self.device.as_ref().map_err(|why| anyhow::anyhow!("{why}"))?;
-        let kept = self.kept(descriptor);
+        let kept = self.kept(case);
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(plan) = &*kept {
             return Ok(plan.clone());
         }
-        let plan = descriptor.plan(device, &PlanOptions::default())?;
+        let plan = case.plan(device)?;
         *kept = Some(plan.clone());
         Ok(plan)
     }
 
-    fn kept(&self, descriptor: &AnyDescriptor) -> KeptPlan {
+    fn kept(&self, case: &Case) -> KeptPlan {
+        let key = (&case.descriptor, &case.options);
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, kept)) = plans.iter().find(|(of, _)| of == descriptor) {
+        if let Some((_, kept)) = plans.iter().find(|((descriptor, options), _)| (descriptor, options) == key) {
             return kept.clone();
         }
         if plans.len() == KEPT {
             plans.pop_front();
         }
-        plans.push_back((descriptor.clone(), KeptPlan::default()));
+        plans.push_back(((case.descriptor.clone(), case.options.clone()), KeptPlan::default()));
         plans[plans.len() - 1].1.clone()
     }
 

@@ -11,7 +11,7 @@ use baracuda_ops::{
 use super::channel_norm::curvature;
 use super::{Contract, FLOATS, Named, Subject, channels_last, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Random, distinct};
-use crate::judge::{Expected, budget};
+use crate::judge::{By, Expected, budget};
 use crate::values::Tensors;
 
 pub(super) const FORWARD: Subject = Subject {
@@ -179,12 +179,7 @@ fn looseness(backend: Backend) -> f64 {
 }
 
 /// Expected values and budgets of forward: docs/numerics.md, Budgets, "activation".
-fn expect_forward(
-    descriptor: &AnyDescriptor,
-    inputs: &Tensors,
-    outputs: &Tensors,
-    backend: Backend,
-) -> Result<Vec<Expected>> {
+fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
     let activation = activation_of(descriptor)?;
     let x = inputs.values("x").context("no x")?;
     let dtype = outputs.get("y").context("no y")?.dtype;
@@ -193,19 +188,14 @@ fn expect_forward(
         Activation::Identity | Activation::Relu => 0.0,
         _ if !y.is_finite() || !x.is_finite() => 0.0,
         // Multiples of the largest f64 are beyond f64.
-        _ => (looseness(backend) * (8.0 * y.abs() + 4.0 * (x * activation.gradient(x, 1.0)).abs())).min(f64::MAX),
+        _ => (looseness(by.backend) * (8.0 * y.abs() + 4.0 * (x * activation.gradient(x, 1.0)).abs())).min(f64::MAX),
     };
     let budgets = x.iter().zip(&values).map(|(&x, &y)| budget(dtype, dtype.accumulator(), y, own(x, y))).collect();
     Ok(vec![Expected { name: "y".into(), values, budgets }])
 }
 
 /// Expected values and budgets of backward: docs/numerics.md, Budgets, "activation, dx".
-fn expect_backward(
-    descriptor: &AnyDescriptor,
-    inputs: &Tensors,
-    outputs: &Tensors,
-    backend: Backend,
-) -> Result<Vec<Expected>> {
+fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
     let activation = activation_of(descriptor)?;
     let dy = inputs.values("dy").context("no dy")?;
     let (x, y) = (inputs.values("x"), inputs.values("y"));
@@ -215,7 +205,9 @@ fn expect_backward(
     let own = |i: usize, dx: f64| match (activation, x) {
         (Activation::Identity | Activation::Relu, _) => 0.0,
         _ if !dx.is_finite() => 0.0,
-        (_, Some(x)) => dy[i].abs() * (8.0 + 4.0 * x[i].abs().min(16.0) * curvature(activation)) * looseness(backend),
+        (_, Some(x)) => {
+            dy[i].abs() * (8.0 + 4.0 * x[i].abs().min(16.0) * curvature(activation)) * looseness(by.backend)
+        }
         (_, None) => (8.0 * dx.abs()).min(f64::MAX),
     };
     debug_assert!(x.is_none() || y.is_none());

@@ -11,7 +11,7 @@ use super::{
     run_in_f64, strided,
 };
 use crate::case::{Case, Data, Huge, Random, distinct};
-use crate::judge::{Expected, budget, finite};
+use crate::judge::{By, Expected, budget, finite};
 use crate::values::Tensors;
 
 /// Where the statistics come from, and what becomes of the running ones.
@@ -942,12 +942,7 @@ impl Affine<'_> {
 /// Expected values and budgets of forward: docs/numerics.md, Budgets, "norm, forward": `|weight| (16 |xhat| + 4) + 2 |bias|`, 24 in place
 /// of 16 for WGSL, through the activation. The statistics are given what this leaves them: rstd the relative error of xhat, mean the 4 in
 /// units of 1 / rstd; the running ones what these leave them.
-fn expect_forward(
-    descriptor: &AnyDescriptor,
-    inputs: &Tensors,
-    _: &Tensors,
-    backend: Backend,
-) -> Result<Vec<Expected>> {
+fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, _: &Tensors, by: By) -> Result<Vec<Expected>> {
     let fields = Fields::of(descriptor)?;
     let x = inputs.get("x").context("no x")?;
     let (dtype, accumulator) = (x.dtype, x.dtype.accumulator());
@@ -963,7 +958,7 @@ fn expect_forward(
         }
         _ => (reference["mean"].clone(), reference["rstd"].clone()),
     };
-    let (relative, own) = factors(backend);
+    let (relative, own) = factors(by.backend);
     let affine = Affine {
         fields: &fields,
         weight: inputs.values("weight"),
@@ -1031,12 +1026,7 @@ fn expect_forward(
 /// Expected values and budgets of backward, given the saved statistics: docs/numerics.md, Budgets, "norm, dx":
 /// `8 rstd (|g| + mean|g| + |xhat| mean|g xhat|)`, and "dweight, dbias": `(8 + L/4) sum|terms|`; to each comes what the error of the
 /// pre-activation makes of it.
-fn expect_backward(
-    descriptor: &AnyDescriptor,
-    inputs: &Tensors,
-    outputs: &Tensors,
-    backend: Backend,
-) -> Result<Vec<Expected>> {
+fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
     let fields = Fields::of(descriptor)?;
     let of = |name: &'static str| inputs.values(name).with_context(|| format!("no {name}"));
     let (dy, x) = (of("dy")?, of("x")?);
@@ -1053,7 +1043,7 @@ fn expect_backward(
         }
         false => (of("mean")?, of("rstd")?.to_vec()),
     };
-    let (relative, own) = factors(backend);
+    let (relative, own) = factors(by.backend);
     let affine = Affine {
         fields: &fields,
         weight: inputs.values("weight"),

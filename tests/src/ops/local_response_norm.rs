@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::{Contract, FLOATS, Named, Subject, channels_last, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Huge, Random, distinct};
-use crate::judge::{Expected, budget, finite};
+use crate::judge::{By, Expected, budget, finite};
 use crate::values::Tensors;
 
 pub(super) const FORWARD: Subject = Subject {
@@ -269,12 +269,7 @@ const BACKWARD_CONTRACTS: &[Contract] = &[Contract {
 }];
 
 /// Expected values and budgets of forward: docs/numerics.md, Budgets, "LRN".
-fn expect_forward(
-    descriptor: &AnyDescriptor,
-    inputs: &Tensors,
-    outputs: &Tensors,
-    _: Backend,
-) -> Result<Vec<Expected>> {
+fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, _: By) -> Result<Vec<Expected>> {
     let fields = Fields::of(descriptor)?;
     let x = inputs.values("x").context("no x")?;
     let dtype = outputs.get("y").context("no y")?.dtype;
@@ -292,12 +287,7 @@ fn expect_forward(
 }
 
 /// Expected values and budgets of backward: docs/numerics.md, Budgets, "LRN, dx".
-fn expect_backward(
-    descriptor: &AnyDescriptor,
-    inputs: &Tensors,
-    outputs: &Tensors,
-    backend: Backend,
-) -> Result<Vec<Expected>> {
+fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
     let fields = Fields::of(descriptor)?;
     let (dy, x) = (inputs.values("dy").context("no dy")?, inputs.values("x").context("no x")?);
     let dtype = outputs.get("dx").context("no dx")?.dtype;
@@ -317,7 +307,7 @@ fn expect_backward(
             let factors = window.clone().chain([c]).map(|c| fields.factor(d[c]));
             let factor = factors.filter(is_finite).fold(0.0, f64::max);
             // CUDA's f32 rounds each term next to 0 to a multiple of 2^-149, the last bit of 2^-125.
-            let is_rounded = backend == Backend::Cuda && dtype != DType::F64;
+            let is_rounded = by.backend == Backend::Cuda && dtype != DType::F64;
             let rounding = if is_rounded { window.len() as f64 * 2f64.powi(-125) } else { 0.0 };
             let terms: f64 = window.map(term).filter(is_finite).sum();
             let own = dy[i].abs() * d[c].powf(-fields.beta) + slope * x[i].abs() * terms;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use baracuda_ops::{
-    Access, AnyDescriptor, Backend, DType, Device, Error, Mem, MemMut, PlanOptions, Queue, Slot, TensorDesc, Workspace,
+    Access, AnyDescriptor, DType, Device, Error, Mem, MemMut, PlanOptions, Queue, Slot, TensorDesc, Workspace,
 };
 use serde_json::Value;
 
 use crate::case::{Case, Huge, Random};
-use crate::judge::Expected;
+use crate::judge::{By, Expected};
 use crate::values::Tensors;
 
 mod activation;
@@ -57,7 +57,7 @@ pub struct Subject {
     pub input: fn(&Case, &Slot, &mut Random, &Tensors) -> Result<Vec<f64>>,
     /// What the outputs should be, and the budget of each element. The outputs found are there for formulas of which one output is
     /// an operand, rounded.
-    pub expect: fn(&AnyDescriptor, &Tensors, &Tensors, Backend) -> Result<Vec<Expected>>,
+    pub expect: fn(&AnyDescriptor, &Tensors, &Tensors, By) -> Result<Vec<Expected>>,
     /// The budgets, in words.
     pub contracts: &'static [Contract],
     /// Plans and runs with the op's own argument struct.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{CHAIN, Contract, FLOATS, RunTyped, Subject, dense, huge_of_norm, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Huge, Random, distinct};
-use crate::judge::{Expected, budget, finite};
+use crate::judge::{By, Expected, budget, finite};
 use crate::values::Tensors;
 
 /// A forward before it is a descriptor.
@@ -489,19 +489,14 @@ const BACKWARD_CONTRACTS: &[Contract] = &[
 
 /// Expected values and budgets of forward: docs/numerics.md, Budgets, "norm, forward": `|weight| (16 |xhat| + 4) + 2 |bias|`, 24 in place
 /// of 16 for WGSL. The statistics are given what this leaves them: rstd the relative error of xhat, mean the 4 in units of 1 / rstd.
-fn expect_forward(
-    descriptor: &AnyDescriptor,
-    inputs: &Tensors,
-    outputs: &Tensors,
-    backend: Backend,
-) -> Result<Vec<Expected>> {
+fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
     let fields = Fields::of(descriptor)?;
     let (cols, offset) = (fields.cols as usize, fields.offset());
     let x = inputs.values("x").context("no x")?;
     let dtype = inputs.get("x").context("no x")?.dtype;
     let accumulator = dtype.accumulator();
     let (weight, bias) = (inputs.values("weight"), inputs.values("bias"));
-    let relative = if backend == Backend::Wgpu { 24.0 } else { 16.0 };
+    let relative = if by.backend == Backend::Wgpu { 24.0 } else { 16.0 };
 
     let mut expected = Vec::new();
     // The norm is of h as it was written, once that is within one rounding of the sum.
@@ -553,12 +548,7 @@ fn expect_forward(
 
 /// Expected values and budgets of backward, given the saved statistics: docs/numerics.md, Budgets, "norm, dx":
 /// `8 rstd (|g| + mean|g| + |xhat| mean|g xhat|)`, and "dweight, dbias": `(8 + L/4) sum|terms|`. An added dh counts as one more term.
-fn expect_backward(
-    descriptor: &AnyDescriptor,
-    inputs: &Tensors,
-    outputs: &Tensors,
-    _: Backend,
-) -> Result<Vec<Expected>> {
+fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, _: By) -> Result<Vec<Expected>> {
     let fields = Fields::of(descriptor)?;
     let (rows, cols, offset) = (fields.rows as usize, fields.cols as usize, fields.offset());
     let of = |name: &'static str| inputs.values(name).with_context(|| format!("no {name}"));

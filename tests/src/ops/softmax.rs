@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use baracuda_ops::{
-    AnyDescriptor, Backend, DType, Device, Error, Plan, PlanOptions, Queue, Slot, SoftmaxArgs, SoftmaxBackwardArgs,
+    AnyDescriptor, DType, Device, Error, Plan, PlanOptions, Queue, Slot, SoftmaxArgs, SoftmaxBackwardArgs,
     SoftmaxBackwardDescriptor, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use serde_json::Value;
 
 use super::{CHAIN, Contract, FLOATS, Named, Subject, channels_last, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Random, distinct};
-use crate::judge::{Expected, budget};
+use crate::judge::{By, Expected, budget};
 use crate::values::Tensors;
 
 pub(super) const FORWARD: Subject = Subject {
@@ -394,12 +394,7 @@ const BACKWARD_CONTRACTS: &[Contract] = &[Contract {
 }];
 
 /// Expected values and budgets of forward: docs/numerics.md, Budgets, "softmax" and "log-softmax".
-fn expect_forward(
-    descriptor: &AnyDescriptor,
-    inputs: &Tensors,
-    outputs: &Tensors,
-    _: Backend,
-) -> Result<Vec<Expected>> {
+fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, _: By) -> Result<Vec<Expected>> {
     let fields = Fields::of(descriptor)?;
     let x = inputs.values("x").context("no x")?;
     let dtype = outputs.get("y").context("no y")?.dtype;
@@ -429,12 +424,7 @@ fn expect_forward(
 }
 
 /// Expected values and budgets of backward: docs/numerics.md, Budgets, "softmax, dx" and "log-softmax, dx".
-fn expect_backward(
-    descriptor: &AnyDescriptor,
-    inputs: &Tensors,
-    outputs: &Tensors,
-    _: Backend,
-) -> Result<Vec<Expected>> {
+fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, _: By) -> Result<Vec<Expected>> {
     let fields = Fields::of(descriptor)?;
     let (y, dy) = (inputs.values("y").context("no y")?, inputs.values("dy").context("no dy")?);
     let dtype = outputs.get("dx").context("no dx")?.dtype;

@@ -60,7 +60,8 @@ enum Command {
     },
     /// Runs one case: a repro line or the name of a trial.
     Repro {
-        /// `<op> <json> [data]`, or `<op>/<mode>/<backend>/<op> <json> [data]`, in quotes.
+        /// `<op> <json> [data] [options=<json>]`, or the same behind `<op>/<mode>/<backend>/`, in quotes. The
+        /// options are those of a plan, such as `options={"kernel":"softmax_cuda"}`.
         line: String,
         /// By default the one that the line names, or all that are present.
         #[arg(long, value_name = "NAME", value_parser = ["cpu", "cuda", "wgpu", "wgpu-plain"])]

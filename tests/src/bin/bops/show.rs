@@ -4,11 +4,12 @@ use std::io::{Write, stdout};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use baracuda_ops::{DType, Device, PlanOptions};
+use baracuda_ops::{DType, Device};
 use baracuda_ops_tests::arena::{Arena, InPlace, Layout, POISON};
 use baracuda_ops_tests::case::{Case, Data};
 use baracuda_ops_tests::choices::of_cases;
 use baracuda_ops_tests::exec::{Executor, OnDevice, Uploaded};
+use baracuda_ops_tests::judge::By;
 use baracuda_ops_tests::modes::judge;
 use baracuda_ops_tests::ops::SUBJECTS;
 use baracuda_ops_tests::showcase::{Showcase, showcases};
@@ -104,13 +105,13 @@ struct Shown {
 
 fn show(case: &Case, target: &Target) -> Result<Shown> {
     let device: &Device = target.device.as_ref().map_err(|why| anyhow::anyhow!("{why}"))?;
-    let plan = case.descriptor.plan(device, &PlanOptions::default())?;
+    let plan = case.plan(device)?;
     let inputs = case.inputs(0)?;
     let layout = Layout::Apart { shift: 0 };
     let mut arena = Arena::new(plan.slots(), plan.workspace(), &inputs, layout, InPlace::No, POISON);
     OnDevice(&plan).run(&mut arena)?;
     arena.check_surroundings()?;
-    let worst = judge(case, target.backend, &inputs, &arena.outputs())?;
+    let worst = judge(case, By::of(&plan), &inputs, &arena.outputs())?;
 
     // Planned once, run many times: the owned queue's time of a batch, submission and waiting included.
     let memory = Uploaded::new(device, &arena)?;
