@@ -17,17 +17,18 @@ pub struct OperandEntry {
     pub(crate) in_place: Option<&'static str>,
 }
 
-/// A table of operands. A row is a constant for its index, the name, the access, when it is declared, the partner in place, and the
-/// documentation of the field in the args of the ops that say nothing else:
+/// A table of operands. A row is a constant for its index, the name, the access, when it is declared, the partner in place, and in the args of
+/// the ops that say nothing else the documentation of its field, and of the step of those that come together, if it is the first:
 ///
-/// `MEAN mean: Out, if stats => "Mean of each row, if declared.";`
+/// `MEAN mean: Out, if stats => "Mean of each row, if declared.", step "Where the statistics go.";`
 ///
 /// An access `InOut or In` follows from a field. The table becomes a module: `TABLE`; for each row its index, which is where a run
 /// finds the operand, whatever others an op declares; and the type of a row's memory, `memory!(mean 'a)`. The `$` in front stands for
 /// itself in that inner macro.
 macro_rules! operands {
     ($dollar:tt $(#[$doc:meta])* mod $table:ident { $(
-        $index:ident $name:ident: $access:ident $(or $other:ident)?, $($declared:ident)+ $(, in place $partner:ident)? => $text:literal;
+        $index:ident $name:ident: $access:ident $(or $other:ident)?, $($declared:ident)+ $(, in place $partner:ident)?
+            => $text:literal $(, step $step:literal)?;
     )* }) => {
         $(#[$doc])*
         pub(crate) mod $table {
@@ -47,6 +48,7 @@ macro_rules! operands {
                     ($name $dollar a:lifetime) => { $crate::operands::memory_of!($access $(or $other)?, $dollar a) };
                     (doc $name) => { $text };
                     (doc $name $dollar own:literal) => { $dollar own };
+                    (step $name) => { concat!($($step)?) };
                     (index $name) => { $table::$index };
                 )*
             }
@@ -70,35 +72,40 @@ pub(crate) use memory_of;
 macro_rules! args {
     ($(#[$doc:meta])* $Args:ident of $table:ident {
         $(#[$new_doc:meta])* new($($always:ident),*) $(private($($private:ident),*))?;
-        $($(#[$step_doc:meta])* $step:ident($($given:ident $(= $text:literal)?),*);)*
+        $($step:ident($first:ident $(= $text:literal)? $(, $more:ident)*);)*
     }) => {
         $(#[$doc])*
         #[non_exhaustive]
         #[derive(Debug)]
         pub struct $Args<'a> {
             $(#[doc = $table::memory!(doc $always)] pub $always: $table::memory!($always 'a),)*
-            $($(
-                #[doc = $table::memory!(doc $given $($text)?)]
-                pub $given: Option<$table::memory!($given 'a)>,
-            )*)*
+            $(
+                #[doc = $table::memory!(doc $first $($text)?)]
+                pub $first: Option<$table::memory!($first 'a)>,
+                $(#[doc = $table::memory!(doc $more)] pub $more: Option<$table::memory!($more 'a)>,)*
+            )*
             $($($private: Option<$table::memory!($private 'a)>,)*)?
         }
 
         impl<'a> $Args<'a> {
             pub(crate) const OPERANDS: &'static [&'static str] = &$crate::operands::in_order(
                 $table::TABLE,
-                [$(stringify!($always),)* $($(stringify!($given),)*)* $($(stringify!($private),)*)?],
+                [$(stringify!($always),)* $(stringify!($first), $(stringify!($more),)*)* $($(stringify!($private),)*)?],
             );
 
             $(#[$new_doc])*
             pub fn new($($always: impl Into<$table::memory!($always 'a)>),*) -> Self {
-                Self { $($always: $always.into(),)* $($($given: None,)*)* $($($private: None,)*)? }
+                Self { $($always: $always.into(),)* $($first: None, $($more: None,)*)* $($($private: None,)*)? }
             }
 
             $(
-                $(#[$step_doc])*
-                pub fn $step(self, $($given: impl Into<$table::memory!($given 'a)>),*) -> Self {
-                    Self { $($given: Some($given.into()),)* ..self }
+                #[doc = $table::memory!(step $first)]
+                pub fn $step(
+                    self,
+                    $first: impl Into<$table::memory!($first 'a)>,
+                    $($more: impl Into<$table::memory!($more 'a)>,)*
+                ) -> Self {
+                    Self { $first: Some($first.into()), $($more: Some($more.into()),)* ..self }
                 }
             )*
         }
@@ -106,7 +113,7 @@ macro_rules! args {
         const _: () = $crate::operands::check_groups(
             $table::TABLE,
             &[$(stringify!($always)),*],
-            &[$(&[$(stringify!($given)),*]),*],
+            &[$(&[stringify!($first), $(stringify!($more)),*]),*],
         );
 
         impl $crate::plan::sealed::Sealed for $Args<'_> {}
@@ -116,7 +123,10 @@ macro_rules! args {
             fn flatten(self) -> $crate::memory::Operands<'a> {
                 let mut operands = $crate::memory::Operands::none();
                 $(operands.put($table::memory!(index $always), self.$always.0);)*
-                $($(if let Some(memory) = self.$given { operands.put($table::memory!(index $given), memory.0) })*)*
+                $(
+                    if let Some(memory) = self.$first { operands.put($table::memory!(index $first), memory.0) }
+                    $(if let Some(memory) = self.$more { operands.put($table::memory!(index $more), memory.0) })*
+                )*
                 $($(if let Some(memory) = self.$private { operands.put($table::memory!(index $private), memory.0) })*)?
                 operands
             }

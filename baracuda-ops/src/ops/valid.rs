@@ -109,10 +109,11 @@ pub(crate) trait Described: Descriptor {
     fn valid(&self) -> &Valid<Self::Fields>;
 }
 
-/// What makes `struct Descriptor(Valid<Fields>)` a descriptor: the op's name, what tells it from others with the same fields, its args and
-/// the table of their operands, the name of its plan, its kernels, and its backward, if it has one. `Error` and `Object` are those in scope.
+/// A descriptor: its fields, the op's name, what tells it from others with the same fields, its args and the table of their operands, the
+/// name of its plan, its kernels, and its backward, if it has one.
 macro_rules! descriptor {
     (
+        $(#[$doc:meta])*
         $Descriptor:ident($Fields:ty): $name:literal, $kind:expr;
         args: $Args:ident of $table:ident;
         plan: $Plan:ident;
@@ -123,17 +124,27 @@ macro_rules! descriptor {
         #[doc = concat!("A plan of [`", stringify!($Descriptor), "`].")]
         pub type $Plan = $crate::plan::Plan<$Descriptor>;
 
-        impl TryFrom<Object<$Fields>> for $Descriptor {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub struct $Descriptor($crate::ops::valid::Valid<$Fields>);
+
+        impl TryFrom<$crate::json::Object<$Fields>> for $Descriptor {
             type Error = Error;
 
-            fn try_from(object: Object<$Fields>) -> Result<Self, Error> {
+            fn try_from(object: $crate::json::Object<$Fields>) -> Result<Self, Error> {
                 $crate::ops::valid::Valid::new(Self::OP, object.0).map(Self)
             }
         }
 
-        impl From<$Descriptor> for $Fields {
-            fn from(descriptor: $Descriptor) -> Self {
-                descriptor.0.fields
+        impl<'de> serde::Deserialize<'de> for $Descriptor {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $crate::json::Object::deserialize(deserializer)?.try_into().map_err(serde::de::Error::custom)
+            }
+        }
+
+        impl serde::Serialize for $Descriptor {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                self.0.fields.serialize(serializer)
             }
         }
 

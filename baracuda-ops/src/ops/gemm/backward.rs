@@ -9,7 +9,6 @@ use super::{
 };
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
-use crate::json::Object;
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
 use crate::ops::fields::{in_range, is_false, require};
@@ -21,15 +20,16 @@ use crate::tensor::TensorDesc;
 operands! { $
     /// Operands of the gradients; the first five are at the indices that they have in the product.
     mod table {
-        A a: In, if reads_a => "First factor, if declared.";
-        B b: In, if reads_b => "Second factor, if declared.";
-        BIAS bias: In, if reads_bias => "Forward's bias, if declared.";
-        OUT out: In, if reads_out => "Forward's output, if declared.";
-        PRE pre: In, if reads_pre => "What the activation was applied to, if declared.";
+        A a: In, if reads_a => "First factor, if declared.", step "The first factor.";
+        B b: In, if reads_b => "Second factor, if declared.", step "The second factor.";
+        BIAS bias: In, if reads_bias => "Forward's bias, if declared.", step "Forward's bias.";
+        OUT out: In, if reads_out => "Forward's output, if declared.", step "Forward's output.";
+        PRE pre: In, if reads_pre => "What the activation was applied to, if declared.",
+            step "What the activation was applied to.";
         DOUT dout: In, always => "Gradient of the output.";
-        DA da: Out, if da => "Gradient of a, if declared.";
-        DB db: Out, if db => "Gradient of b, if declared.";
-        DBIAS dbias: Out, if dbias => "Gradient of the bias, if declared.";
+        DA da: Out, if da => "Gradient of a, if declared.", step "Where the gradient of a goes.";
+        DB db: Out, if db => "Gradient of b, if declared.", step "Where the gradient of b goes.";
+        DBIAS dbias: Out, if dbias => "Gradient of the bias, if declared.", step "Where the gradient of the bias goes.";
     }
 }
 
@@ -171,10 +171,19 @@ fn beside(factor: &TensorDesc, dims: &[u64], dtype: DType) -> Result<TensorDesc>
     laid.align(factor.align_bytes().max(dtype.size_bytes()))
 }
 
-/// The gradients of [`GemmDescriptor`](super::GemmDescriptor). See the [formulas and operands](super).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<BackwardFields>", into = "BackwardFields")]
-pub struct GemmBackwardDescriptor(pub(super) Valid<BackwardFields>);
+descriptor! {
+    /// The gradients of [`GemmDescriptor`](super::GemmDescriptor). See the [formulas and operands](super).
+    GemmBackwardDescriptor(BackwardFields): "gemm_backward", ();
+    args: GemmBackwardArgs of table;
+    plan: GemmBackwardPlan;
+    kernels: backward_kernels();
+    flops: |valid: &Valid<BackwardFields>| {
+        let fields = &valid.fields;
+        let products = [fields.recomputes(), fields.da.is_some(), fields.db.is_some()];
+        let count = products.iter().map(|&is_computed| u64::from(is_computed)).sum::<u64>();
+        valid.derived.flops().saturating_mul(count)
+    };
+}
 
 impl GemmBackwardDescriptor {
     /// The gradients of a product of two factors, in the type that both have. `dbias` is that of a bias of this type.
@@ -200,6 +209,10 @@ impl GemmBackwardDescriptor {
             dbias: gradient(wanted.dbias),
             layouts: Layouts::new(),
         };
+        Self::of(fields)
+    }
+
+    pub(super) fn of(fields: BackwardFields) -> Result<Self> {
         Valid::new(Self::OP, fields).map(Self)
     }
 
@@ -280,34 +293,6 @@ args! {
     GemmBackwardArgs of table {
         /// The operand that every backward has.
         new(dout);
-        /// The first factor.
-        a(a);
-        /// The second factor.
-        b(b);
-        /// Forward's bias.
-        bias(bias);
-        /// Forward's output.
-        out(out);
-        /// What the activation was applied to.
-        pre(pre);
-        /// Where the gradient of a goes.
-        da(da);
-        /// Where the gradient of b goes.
-        db(db);
-        /// Where the gradient of the bias goes.
-        dbias(dbias);
+        a(a); b(b); bias(bias); out(out); pre(pre); da(da); db(db); dbias(dbias);
     }
-}
-
-descriptor! {
-    GemmBackwardDescriptor(BackwardFields): "gemm_backward", ();
-    args: GemmBackwardArgs of table;
-    plan: GemmBackwardPlan;
-    kernels: backward_kernels();
-    flops: |valid: &Valid<BackwardFields>| {
-        let fields = &valid.fields;
-        let products = [fields.recomputes(), fields.da.is_some(), fields.db.is_some()];
-        let count = products.iter().map(|&is_computed| u64::from(is_computed)).sum::<u64>();
-        valid.derived.flops().saturating_mul(count)
-    };
 }

@@ -10,7 +10,6 @@ use super::{
 };
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
-use crate::json::Object;
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
 use crate::ops::fields::is_false;
@@ -24,9 +23,10 @@ operands! { $
     mod table {
         A a: In, always => "First factor.";
         B b: In, always => "Second factor.";
-        BIAS bias: In, if bias => "Added to each row, if declared.";
+        BIAS bias: In, if bias => "Added to each row, if declared.", step "The bias.";
         OUT out: Out, always => "Output.";
-        PRE pre: Out, if pre => "What the activation is applied to, if declared.";
+        PRE pre: Out, if pre => "What the activation is applied to, if declared.",
+            step "Where the pre-activation goes.";
     }
 }
 
@@ -91,23 +91,31 @@ impl Fields for ForwardFields {
     }
 }
 
-/// A product with bias and activation. See the [formulas and operands](super).
-///
-/// ```
-/// use baracuda_ops::{Activation, DType, GemmDescriptor, GemmFactor, GemmGradients, TensorDesc};
-/// let x = TensorDesc::contiguous(DType::BF16, &[8192, 4096])?;
-/// let weight = TensorDesc::contiguous(DType::BF16, &[14336, 4096])?;
-/// let forward = GemmDescriptor::new(x, GemmFactor::transposed(weight))?
-///     .bias(DType::F32)?
-///     .activation(Activation::GeluTanh)?
-///     .pre(DType::BF16)?;
-/// let backward = forward.backward(GemmGradients::ALL)?;
-/// # let _ = backward;
-/// # Ok::<(), baracuda_ops::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<ForwardFields>", into = "ForwardFields")]
-pub struct GemmDescriptor(pub(super) Valid<ForwardFields>);
+descriptor! {
+    /// A product with bias and activation. See the [formulas and operands](super).
+    ///
+    /// ```
+    /// use baracuda_ops::{Activation, DType, GemmDescriptor, GemmFactor, GemmGradients, TensorDesc};
+    /// let x = TensorDesc::contiguous(DType::BF16, &[8192, 4096])?;
+    /// let weight = TensorDesc::contiguous(DType::BF16, &[14336, 4096])?;
+    /// let forward = GemmDescriptor::new(x, GemmFactor::transposed(weight))?
+    ///     .bias(DType::F32)?
+    ///     .activation(Activation::GeluTanh)?
+    ///     .pre(DType::BF16)?;
+    /// let backward = forward.backward(GemmGradients::ALL)?;
+    /// # let _ = backward;
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    GemmDescriptor(ForwardFields): "gemm", ();
+    args: GemmArgs of table;
+    plan: GemmPlan;
+    kernels: forward_kernels();
+    // The input's gradient is that of a, the weight's that of b.
+    backward: |forward: &Self, wanted: Gradients| {
+        forward.backward(GemmGradients { da: wanted.dx, db: wanted.dweight, dbias: wanted.dbias })
+    };
+    flops: |valid: &Valid<ForwardFields>| valid.derived.flops();
+}
 
 impl GemmDescriptor {
     /// The product of two factors, in the type that both have.
@@ -170,7 +178,7 @@ impl GemmDescriptor {
                 backward.layouts.insert(name.into(), slot.desc);
             }
         }
-        Valid::new(GemmBackwardDescriptor::OP, backward).map(GemmBackwardDescriptor)
+        GemmBackwardDescriptor::of(backward)
     }
 
     /// The type of the factors.
@@ -222,21 +230,6 @@ args! {
     GemmArgs of table {
         /// The operands that every product has.
         new(a, b, out);
-        /// The bias.
-        bias(bias);
-        /// Where the pre-activation goes.
-        pre(pre);
+        bias(bias); pre(pre);
     }
-}
-
-descriptor! {
-    GemmDescriptor(ForwardFields): "gemm", ();
-    args: GemmArgs of table;
-    plan: GemmPlan;
-    kernels: forward_kernels();
-    // The input's gradient is that of a, the weight's that of b.
-    backward: |forward: &Self, wanted: Gradients| {
-        forward.backward(GemmGradients { da: wanted.dx, db: wanted.dweight, dbias: wanted.dbias })
-    };
-    flops: |valid: &Valid<ForwardFields>| valid.derived.flops();
 }

@@ -55,13 +55,10 @@
 //!
 //! Kernels: `csrc/norm/batch_norm.cu`, `csrc/norm/batch_norm.wgsl`, and the reference in `channel_norm/cpu.rs`.
 
-use serde::{Deserialize, Serialize};
-
 use super::Gradients;
 use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::json::Object;
 use crate::memory::{Mem, MemMut};
 use crate::operands::args;
 use crate::ops::activation::Activation;
@@ -69,25 +66,29 @@ use crate::ops::fields::real;
 use crate::ops::valid::{Described, Valid, descriptor, steps};
 use crate::tensor::TensorDesc;
 
-/// BatchNorm of a tensor `[N, C, spatial..]`. See the [formulas and operands](self).
-///
-/// ```
-/// use baracuda_ops::{Activation, BatchNormDescriptor, DType, Gradients, TensorDesc};
-/// let x = TensorDesc::channels_last(DType::BF16, &[32, 64, 56, 56])?;
-/// let forward = BatchNormDescriptor::new(x)?
-///     .weight(DType::F32)?
-///     .bias(DType::F32)?
-///     .momentum(0.1)?
-///     .residual()?
-///     .activation(Activation::Relu)?
-///     .stats()?;
-/// let backward = forward.backward(Gradients::ALL)?.from_y()?;
-/// # let _ = backward;
-/// # Ok::<(), baracuda_ops::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<ForwardFields>", into = "ForwardFields")]
-pub struct BatchNormDescriptor(Valid<ForwardFields>);
+descriptor! {
+    /// BatchNorm of a tensor `[N, C, spatial..]`. See the [formulas and operands](self).
+    ///
+    /// ```
+    /// use baracuda_ops::{Activation, BatchNormDescriptor, DType, Gradients, TensorDesc};
+    /// let x = TensorDesc::channels_last(DType::BF16, &[32, 64, 56, 56])?;
+    /// let forward = BatchNormDescriptor::new(x)?
+    ///     .weight(DType::F32)?
+    ///     .bias(DType::F32)?
+    ///     .momentum(0.1)?
+    ///     .residual()?
+    ///     .activation(Activation::Relu)?
+    ///     .stats()?;
+    /// let backward = forward.backward(Gradients::ALL)?.from_y()?;
+    /// # let _ = backward;
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    BatchNormDescriptor(ForwardFields): "batch_norm", ChannelNorm::Batch;
+    args: BatchNormArgs of forward;
+    plan: BatchNormPlan;
+    kernels: channel_norm::forward_kernels();
+    backward: Self::backward;
+}
 
 impl BatchNormDescriptor {
     /// BatchNorm of `x` with the statistics of the batch, without parameters, with eps 1e-5.
@@ -172,10 +173,13 @@ steps! { BatchNormDescriptor
     y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
-/// The gradients of [`BatchNormDescriptor`]. See the [formulas and operands](self).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<BackwardFields>", into = "BackwardFields")]
-pub struct BatchNormBackwardDescriptor(Valid<BackwardFields>);
+descriptor! {
+    /// The gradients of [`BatchNormDescriptor`]. See the [formulas and operands](self).
+    BatchNormBackwardDescriptor(BackwardFields): "batch_norm_backward", ChannelNorm::Batch;
+    args: BatchNormBackwardArgs of backward;
+    plan: BatchNormBackwardPlan;
+    kernels: channel_norm::backward_kernels();
+}
 
 impl BatchNormBackwardDescriptor {
     /// The gradient of `x` with the statistics of the batch, without parameters.
@@ -247,15 +251,7 @@ args! {
     BatchNormArgs of forward {
         /// The operands that every forward has.
         new(x, y) private(running_mean, running_var);
-        /// The residual.
-        residual(residual);
-        /// The weight.
-        weight(weight);
-        /// The bias.
-        bias(bias);
-        /// The number of batches so far, which becomes one more.
-        num_batches(num_batches);
-        /// Where mean and rstd go.
+        residual(residual); weight(weight); bias(bias); num_batches(num_batches);
         stats(mean = "Mean of each channel, if declared.", rstd);
     }
 }
@@ -279,40 +275,7 @@ args! {
     BatchNormBackwardArgs of backward {
         /// The operands that every backward has.
         new(dy, x);
-        /// The residual.
-        residual(residual);
-        /// The output.
-        y(y);
-        /// The weight.
-        weight(weight);
-        /// The bias.
-        bias(bias);
-        /// Mean and rstd that forward wrote.
-        stats(mean, rstd);
-        /// The running mean and variance that forward read in inference.
-        inference(running_mean, running_var);
-        /// Where the gradient of x goes.
-        dx(dx);
-        /// Where the gradient of the residual goes.
-        dresidual(dresidual);
-        /// Where the gradient of the weight goes.
-        dweight(dweight);
-        /// Where the gradient of the bias goes.
-        dbias(dbias);
+        residual(residual); y(y); weight(weight); bias(bias); stats(mean, rstd); inference(running_mean, running_var);
+        dx(dx); dresidual(dresidual); dweight(dweight); dbias(dbias);
     }
-}
-
-descriptor! {
-    BatchNormDescriptor(ForwardFields): "batch_norm", ChannelNorm::Batch;
-    args: BatchNormArgs of forward;
-    plan: BatchNormPlan;
-    kernels: channel_norm::forward_kernels();
-    backward: Self::backward;
-}
-
-descriptor! {
-    BatchNormBackwardDescriptor(BackwardFields): "batch_norm_backward", ChannelNorm::Batch;
-    args: BatchNormBackwardArgs of backward;
-    plan: BatchNormBackwardPlan;
-    kernels: channel_norm::backward_kernels();
 }

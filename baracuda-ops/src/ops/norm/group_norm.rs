@@ -43,35 +43,36 @@
 //!
 //! Kernels: `csrc/norm/group_norm.cu`, `csrc/norm/group_norm.wgsl`, and the reference in `channel_norm/cpu.rs`.
 
-use serde::{Deserialize, Serialize};
-
 use super::Gradients;
 use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::json::Object;
 use crate::operands::args;
 use crate::ops::activation::Activation;
 use crate::ops::valid::{Described, Valid, descriptor, steps};
 use crate::tensor::TensorDesc;
 
-/// GroupNorm of a tensor `[N, C, spatial..]`. See the [formulas and operands](self).
-///
-/// ```
-/// use baracuda_ops::{Activation, DType, Gradients, GroupNormDescriptor, TensorDesc};
-/// let x = TensorDesc::contiguous(DType::BF16, &[2, 320, 64, 64])?;
-/// let forward = GroupNormDescriptor::new(x, 32)?
-///     .weight(DType::BF16)?
-///     .bias(DType::BF16)?
-///     .activation(Activation::Silu)?
-///     .stats()?;
-/// let backward = forward.backward(Gradients::ALL)?;
-/// # let _ = backward;
-/// # Ok::<(), baracuda_ops::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<ForwardFields>", into = "ForwardFields")]
-pub struct GroupNormDescriptor(Valid<ForwardFields>);
+descriptor! {
+    /// GroupNorm of a tensor `[N, C, spatial..]`. See the [formulas and operands](self).
+    ///
+    /// ```
+    /// use baracuda_ops::{Activation, DType, Gradients, GroupNormDescriptor, TensorDesc};
+    /// let x = TensorDesc::contiguous(DType::BF16, &[2, 320, 64, 64])?;
+    /// let forward = GroupNormDescriptor::new(x, 32)?
+    ///     .weight(DType::BF16)?
+    ///     .bias(DType::BF16)?
+    ///     .activation(Activation::Silu)?
+    ///     .stats()?;
+    /// let backward = forward.backward(Gradients::ALL)?;
+    /// # let _ = backward;
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    GroupNormDescriptor(ForwardFields): "group_norm", ChannelNorm::Group;
+    args: GroupNormArgs of forward;
+    plan: GroupNormPlan;
+    kernels: channel_norm::forward_kernels();
+    backward: Self::backward;
+}
 
 impl GroupNormDescriptor {
     /// GroupNorm of `x` with that many groups of channels, without parameters, with eps 1e-5.
@@ -131,10 +132,13 @@ steps! { GroupNormDescriptor
     y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
-/// The gradients of [`GroupNormDescriptor`]. See the [formulas and operands](self).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<BackwardFields>", into = "BackwardFields")]
-pub struct GroupNormBackwardDescriptor(Valid<BackwardFields>);
+descriptor! {
+    /// The gradients of [`GroupNormDescriptor`]. See the [formulas and operands](self).
+    GroupNormBackwardDescriptor(BackwardFields): "group_norm_backward", ChannelNorm::Group;
+    args: GroupNormBackwardArgs of backward;
+    plan: GroupNormBackwardPlan;
+    kernels: channel_norm::backward_kernels();
+}
 
 impl GroupNormBackwardDescriptor {
     /// The gradient of `x` with that many groups, without parameters.
@@ -174,12 +178,7 @@ args! {
     GroupNormArgs of forward {
         /// The operands that every forward has.
         new(x, y);
-        /// The weight.
-        weight(weight);
-        /// The bias.
-        bias(bias);
-        /// Where mean and rstd go.
-        stats(mean = "Mean of each group, if declared.", rstd);
+        weight(weight); bias(bias); stats(mean = "Mean of each group, if declared.", rstd);
     }
 }
 
@@ -188,32 +187,6 @@ args! {
     GroupNormBackwardArgs of backward {
         /// The operands that every backward has.
         new(dy, x);
-        /// The weight.
-        weight(weight);
-        /// The bias.
-        bias(bias);
-        /// Mean and rstd that forward wrote.
-        stats(mean, rstd);
-        /// Where the gradient of x goes.
-        dx(dx);
-        /// Where the gradient of the weight goes.
-        dweight(dweight);
-        /// Where the gradient of the bias goes.
-        dbias(dbias);
+        weight(weight); bias(bias); stats(mean, rstd); dx(dx); dweight(dweight); dbias(dbias);
     }
-}
-
-descriptor! {
-    GroupNormDescriptor(ForwardFields): "group_norm", ChannelNorm::Group;
-    args: GroupNormArgs of forward;
-    plan: GroupNormPlan;
-    kernels: channel_norm::forward_kernels();
-    backward: Self::backward;
-}
-
-descriptor! {
-    GroupNormBackwardDescriptor(BackwardFields): "group_norm_backward", ChannelNorm::Group;
-    args: GroupNormBackwardArgs of backward;
-    plan: GroupNormBackwardPlan;
-    kernels: channel_norm::backward_kernels();
 }

@@ -51,13 +51,10 @@
 //!
 //! Kernels: GroupNorm's, `csrc/norm/group_norm.cu`, `csrc/norm/instance_norm.wgsl`, and the reference in `channel_norm/cpu.rs`.
 
-use serde::{Deserialize, Serialize};
-
 use super::Gradients;
 use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::json::Object;
 use crate::memory::{Mem, MemMut};
 use crate::operands::args;
 use crate::ops::activation::Activation;
@@ -65,19 +62,23 @@ use crate::ops::fields::real;
 use crate::ops::valid::{Described, Valid, descriptor, steps};
 use crate::tensor::TensorDesc;
 
-/// InstanceNorm of a tensor `[N, C, spatial..]`. See the [formulas and operands](self).
-///
-/// ```
-/// use baracuda_ops::{DType, Gradients, InstanceNormDescriptor, TensorDesc};
-/// let x = TensorDesc::contiguous(DType::F32, &[8, 64, 128, 128])?;
-/// let forward = InstanceNormDescriptor::new(x)?.weight(DType::F32)?.bias(DType::F32)?.stats()?;
-/// let backward = forward.backward(Gradients::ALL)?;
-/// # let _ = backward;
-/// # Ok::<(), baracuda_ops::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<ForwardFields>", into = "ForwardFields")]
-pub struct InstanceNormDescriptor(Valid<ForwardFields>);
+descriptor! {
+    /// InstanceNorm of a tensor `[N, C, spatial..]`. See the [formulas and operands](self).
+    ///
+    /// ```
+    /// use baracuda_ops::{DType, Gradients, InstanceNormDescriptor, TensorDesc};
+    /// let x = TensorDesc::contiguous(DType::F32, &[8, 64, 128, 128])?;
+    /// let forward = InstanceNormDescriptor::new(x)?.weight(DType::F32)?.bias(DType::F32)?.stats()?;
+    /// let backward = forward.backward(Gradients::ALL)?;
+    /// # let _ = backward;
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    InstanceNormDescriptor(ForwardFields): "instance_norm", ChannelNorm::Instance;
+    args: InstanceNormArgs of forward;
+    plan: InstanceNormPlan;
+    kernels: channel_norm::forward_kernels();
+    backward: Self::backward;
+}
 
 impl InstanceNormDescriptor {
     /// InstanceNorm of `x` with the statistics of each channel of each sample, without parameters, with eps 1e-5.
@@ -151,10 +152,13 @@ steps! { InstanceNormDescriptor
     y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
-/// The gradients of [`InstanceNormDescriptor`]. See the [formulas and operands](self).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<BackwardFields>", into = "BackwardFields")]
-pub struct InstanceNormBackwardDescriptor(Valid<BackwardFields>);
+descriptor! {
+    /// The gradients of [`InstanceNormDescriptor`]. See the [formulas and operands](self).
+    InstanceNormBackwardDescriptor(BackwardFields): "instance_norm_backward", ChannelNorm::Instance;
+    args: InstanceNormBackwardArgs of backward;
+    plan: InstanceNormBackwardPlan;
+    kernels: channel_norm::backward_kernels();
+}
 
 impl InstanceNormBackwardDescriptor {
     /// The gradient of `x` with the statistics of each channel of each sample, without parameters.
@@ -203,12 +207,7 @@ args! {
     InstanceNormArgs of forward {
         /// The operands that every forward has.
         new(x, y) private(running_mean, running_var);
-        /// The weight.
-        weight(weight);
-        /// The bias.
-        bias(bias);
-        /// Where mean and rstd go.
-        stats(mean = "Mean of each channel of each sample, if declared.", rstd);
+        weight(weight); bias(bias); stats(mean = "Mean of each channel of each sample, if declared.", rstd);
     }
 }
 
@@ -231,34 +230,7 @@ args! {
     InstanceNormBackwardArgs of backward {
         /// The operands that every backward has.
         new(dy, x);
-        /// The weight.
-        weight(weight);
-        /// The bias.
-        bias(bias);
-        /// Mean and rstd that forward wrote.
-        stats(mean, rstd);
-        /// The running mean and variance that forward read in inference.
-        inference(running_mean, running_var);
-        /// Where the gradient of x goes.
-        dx(dx);
-        /// Where the gradient of the weight goes.
-        dweight(dweight);
-        /// Where the gradient of the bias goes.
+        weight(weight); bias(bias); stats(mean, rstd); inference(running_mean, running_var); dx(dx); dweight(dweight);
         dbias(dbias);
     }
-}
-
-descriptor! {
-    InstanceNormDescriptor(ForwardFields): "instance_norm", ChannelNorm::Instance;
-    args: InstanceNormArgs of forward;
-    plan: InstanceNormPlan;
-    kernels: channel_norm::forward_kernels();
-    backward: Self::backward;
-}
-
-descriptor! {
-    InstanceNormBackwardDescriptor(BackwardFields): "instance_norm_backward", ChannelNorm::Instance;
-    args: InstanceNormBackwardArgs of backward;
-    plan: InstanceNormBackwardPlan;
-    kernels: channel_norm::backward_kernels();
 }

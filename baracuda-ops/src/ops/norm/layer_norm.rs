@@ -46,28 +46,29 @@
 //!
 //! Kernels: `csrc/norm/layer_norm.cu`, `csrc/norm/layer_norm.wgsl`, and the reference in `row_norm/cpu.rs`.
 
-use serde::{Deserialize, Serialize};
-
 use super::row_norm::{self, BackwardFields, ForwardFields, Gradients, RowNorm, backward, forward};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::json::Object;
 use crate::operands::args;
 use crate::ops::valid::{Described, Valid, descriptor, steps};
 use crate::tensor::TensorDesc;
 
-/// LayerNorm over the last extents of a tensor. See the [formulas and operands](self).
-///
-/// ```
-/// use baracuda_ops::{DType, LayerNormDescriptor, TensorDesc};
-/// let x = TensorDesc::contiguous(DType::BF16, &[32, 128, 768])?;
-/// let forward = LayerNormDescriptor::new(x, 1)?.weight(DType::F32)?.bias(DType::F32)?.eps(1e-6)?.stats()?;
-/// # let _ = forward;
-/// # Ok::<(), baracuda_ops::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<ForwardFields>", into = "ForwardFields")]
-pub struct LayerNormDescriptor(Valid<ForwardFields>);
+descriptor! {
+    /// LayerNorm over the last extents of a tensor. See the [formulas and operands](self).
+    ///
+    /// ```
+    /// use baracuda_ops::{DType, LayerNormDescriptor, TensorDesc};
+    /// let x = TensorDesc::contiguous(DType::BF16, &[32, 128, 768])?;
+    /// let forward = LayerNormDescriptor::new(x, 1)?.weight(DType::F32)?.bias(DType::F32)?.eps(1e-6)?.stats()?;
+    /// # let _ = forward;
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    LayerNormDescriptor(ForwardFields): "layer_norm", RowNorm::Layer;
+    args: LayerNormArgs of forward;
+    plan: LayerNormPlan;
+    kernels: row_norm::forward_kernels();
+    backward: Self::backward;
+}
 
 impl LayerNormDescriptor {
     /// LayerNorm of `x` over its last `normalized_dims` extents, without parameters, with eps 1e-5.
@@ -127,10 +128,13 @@ steps! { LayerNormDescriptor
     y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
-/// The gradients of [`LayerNormDescriptor`]. See the [formulas and operands](self).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<BackwardFields>", into = "BackwardFields")]
-pub struct LayerNormBackwardDescriptor(Valid<BackwardFields>);
+descriptor! {
+    /// The gradients of [`LayerNormDescriptor`]. See the [formulas and operands](self).
+    LayerNormBackwardDescriptor(BackwardFields): "layer_norm_backward", RowNorm::Layer;
+    args: LayerNormBackwardArgs of backward;
+    plan: LayerNormBackwardPlan;
+    kernels: row_norm::backward_kernels();
+}
 
 impl LayerNormBackwardDescriptor {
     /// The gradient of `x` for LayerNorm over its last `normalized_dims` extents, without parameters.
@@ -170,14 +174,7 @@ args! {
     LayerNormArgs of forward {
         /// The operands that every forward has.
         new(x, y);
-        /// The residual, and where the sum goes.
-        residual(residual, h);
-        /// The weight.
-        weight(weight);
-        /// The bias.
-        bias(bias);
-        /// Where the statistics go.
-        stats(mean, rstd);
+        residual(residual, h); weight(weight); bias(bias); stats(mean, rstd);
     }
 }
 
@@ -186,30 +183,6 @@ args! {
     LayerNormBackwardArgs of backward {
         /// The operands that every backward has.
         new(dy, x, mean, rstd);
-        /// The weight.
-        weight(weight);
-        /// The gradient that reaches h from elsewhere.
-        dh(dh);
-        /// Where the gradient of x goes.
-        dx(dx);
-        /// Where the gradient of the weight goes.
-        dweight(dweight);
-        /// Where the gradient of the bias goes.
-        dbias(dbias);
+        weight(weight); dh(dh); dx(dx); dweight(dweight); dbias(dbias);
     }
-}
-
-descriptor! {
-    LayerNormDescriptor(ForwardFields): "layer_norm", RowNorm::Layer;
-    args: LayerNormArgs of forward;
-    plan: LayerNormPlan;
-    kernels: row_norm::forward_kernels();
-    backward: Self::backward;
-}
-
-descriptor! {
-    LayerNormBackwardDescriptor(BackwardFields): "layer_norm_backward", RowNorm::Layer;
-    args: LayerNormBackwardArgs of backward;
-    plan: LayerNormBackwardPlan;
-    kernels: row_norm::backward_kernels();
 }

@@ -43,28 +43,29 @@
 //!
 //! Kernels: `csrc/norm/rms_norm.cu`, `csrc/norm/rms_norm.wgsl`, and the reference in `row_norm/cpu.rs`.
 
-use serde::{Deserialize, Serialize};
-
 use super::row_norm::{self, BackwardFields, ForwardFields, Gradients, RowNorm, backward, forward};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::json::Object;
 use crate::operands::args;
 use crate::ops::valid::{Described, Valid, descriptor, steps};
 use crate::tensor::TensorDesc;
 
-/// RMSNorm over the last extents of a tensor. See the [formulas and operands](self).
-///
-/// ```
-/// use baracuda_ops::{DType, RmsNormDescriptor, TensorDesc};
-/// let x = TensorDesc::contiguous(DType::BF16, &[32, 128, 768])?;
-/// let forward = RmsNormDescriptor::new(x, 1)?.weight(DType::F32)?.eps(1e-6)?.stats()?;
-/// # let _ = forward;
-/// # Ok::<(), baracuda_ops::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<ForwardFields>", into = "ForwardFields")]
-pub struct RmsNormDescriptor(Valid<ForwardFields>);
+descriptor! {
+    /// RMSNorm over the last extents of a tensor. See the [formulas and operands](self).
+    ///
+    /// ```
+    /// use baracuda_ops::{DType, RmsNormDescriptor, TensorDesc};
+    /// let x = TensorDesc::contiguous(DType::BF16, &[32, 128, 768])?;
+    /// let forward = RmsNormDescriptor::new(x, 1)?.weight(DType::F32)?.eps(1e-6)?.stats()?;
+    /// # let _ = forward;
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    RmsNormDescriptor(ForwardFields): "rms_norm", RowNorm::Rms;
+    args: RmsNormArgs of forward;
+    plan: RmsNormPlan;
+    kernels: row_norm::forward_kernels();
+    backward: Self::backward;
+}
 
 impl RmsNormDescriptor {
     /// RMSNorm of `x` over its last `normalized_dims` extents, without parameters, with eps 1e-5.
@@ -124,10 +125,13 @@ steps! { RmsNormDescriptor
     y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
-/// The gradients of [`RmsNormDescriptor`]. See the [formulas and operands](self).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<BackwardFields>", into = "BackwardFields")]
-pub struct RmsNormBackwardDescriptor(Valid<BackwardFields>);
+descriptor! {
+    /// The gradients of [`RmsNormDescriptor`]. See the [formulas and operands](self).
+    RmsNormBackwardDescriptor(BackwardFields): "rms_norm_backward", RowNorm::Rms;
+    args: RmsNormBackwardArgs of backward;
+    plan: RmsNormBackwardPlan;
+    kernels: row_norm::backward_kernels();
+}
 
 impl RmsNormBackwardDescriptor {
     /// The gradient of `x` for RMSNorm over its last `normalized_dims` extents, without parameters.
@@ -167,12 +171,7 @@ args! {
     RmsNormArgs of forward {
         /// The operands that every forward has.
         new(x, y);
-        /// The residual, and where the sum goes.
-        residual(residual, h);
-        /// The weight.
-        weight(weight);
-        /// Where rstd goes.
-        stats(rstd = "1 / sqrt(mean(x^2) + eps) of each row, if declared.");
+        residual(residual, h); weight(weight); stats(rstd = "1 / sqrt(mean(x^2) + eps) of each row, if declared.");
     }
 }
 
@@ -181,28 +180,6 @@ args! {
     RmsNormBackwardArgs of backward {
         /// The operands that every backward has.
         new(dy, x, rstd);
-        /// The weight.
-        weight(weight);
-        /// The gradient that reaches h from elsewhere.
-        dh(dh);
-        /// Where the gradient of x goes.
-        dx(dx);
-        /// Where the gradient of the weight goes.
-        dweight(dweight);
+        weight(weight); dh(dh); dx(dx); dweight(dweight);
     }
-}
-
-descriptor! {
-    RmsNormDescriptor(ForwardFields): "rms_norm", RowNorm::Rms;
-    args: RmsNormArgs of forward;
-    plan: RmsNormPlan;
-    kernels: row_norm::forward_kernels();
-    backward: Self::backward;
-}
-
-descriptor! {
-    RmsNormBackwardDescriptor(BackwardFields): "rms_norm_backward", RowNorm::Rms;
-    args: RmsNormBackwardArgs of backward;
-    plan: RmsNormBackwardPlan;
-    kernels: row_norm::backward_kernels();
 }

@@ -44,7 +44,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
-use crate::json::Object;
 use crate::operands::{args, operands};
 use crate::ops::fields::{beside, float, in_range, is_false, only_dx, require};
 use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, kernels, steps};
@@ -199,22 +198,26 @@ impl Fields for BackwardFields {
     }
 }
 
-/// Softmax along one axis of a tensor. See the [formulas and operands](self).
-///
-/// ```
-/// use baracuda_ops::{DType, SoftmaxDescriptor, TensorDesc};
-/// let scores = TensorDesc::contiguous(DType::BF16, &[32, 12, 128, 128])?;
-/// let attention = SoftmaxDescriptor::new(scores, 3)?.scale(0.125)?;
-/// let logits = TensorDesc::contiguous(DType::F32, &[8, 21, 512, 512])?;
-/// let classes = SoftmaxDescriptor::new(logits, 1)?.log()?;
-/// // PyTorch's `softmax(scores, 3, dtype=torch.float32)`.
-/// let exact = SoftmaxDescriptor::new(scores, 3)?.output(DType::F32)?;
-/// # let _ = (attention, classes, exact);
-/// # Ok::<(), baracuda_ops::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<ForwardFields>", into = "ForwardFields")]
-pub struct SoftmaxDescriptor(Valid<ForwardFields>);
+descriptor! {
+    /// Softmax along one axis of a tensor. See the [formulas and operands](self).
+    ///
+    /// ```
+    /// use baracuda_ops::{DType, SoftmaxDescriptor, TensorDesc};
+    /// let scores = TensorDesc::contiguous(DType::BF16, &[32, 12, 128, 128])?;
+    /// let attention = SoftmaxDescriptor::new(scores, 3)?.scale(0.125)?;
+    /// let logits = TensorDesc::contiguous(DType::F32, &[8, 21, 512, 512])?;
+    /// let classes = SoftmaxDescriptor::new(logits, 1)?.log()?;
+    /// // PyTorch's `softmax(scores, 3, dtype=torch.float32)`.
+    /// let exact = SoftmaxDescriptor::new(scores, 3)?.output(DType::F32)?;
+    /// # let _ = (attention, classes, exact);
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    SoftmaxDescriptor(ForwardFields): "softmax", ();
+    args: SoftmaxArgs of forward;
+    plan: SoftmaxPlan;
+    kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward);
+    backward: |forward: &Self, wanted| only_dx(SoftmaxBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
+}
 
 impl SoftmaxDescriptor {
     /// Softmax of `x` along `axis`, counted from 0.
@@ -268,10 +271,13 @@ steps! { SoftmaxDescriptor
     y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
-/// The gradient of [`SoftmaxDescriptor`] from its output. See the [formulas and operands](self).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<BackwardFields>", into = "BackwardFields")]
-pub struct SoftmaxBackwardDescriptor(Valid<BackwardFields>);
+descriptor! {
+    /// The gradient of [`SoftmaxDescriptor`] from its output. See the [formulas and operands](self).
+    SoftmaxBackwardDescriptor(BackwardFields): "softmax_backward", ();
+    args: SoftmaxBackwardArgs of backward;
+    plan: SoftmaxBackwardPlan;
+    kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward);
+}
 
 impl SoftmaxBackwardDescriptor {
     /// The gradient of softmax along `axis`, counted from 0, whose output was `y`.
@@ -321,21 +327,6 @@ args! {
         /// The operands.
         new(y, dy, dx);
     }
-}
-
-descriptor! {
-    SoftmaxDescriptor(ForwardFields): "softmax", ();
-    args: SoftmaxArgs of forward;
-    plan: SoftmaxPlan;
-    kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward);
-    backward: |forward: &Self, wanted| only_dx(SoftmaxBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
-}
-
-descriptor! {
-    SoftmaxBackwardDescriptor(BackwardFields): "softmax_backward", ();
-    args: SoftmaxBackwardArgs of backward;
-    plan: SoftmaxBackwardPlan;
-    kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward);
 }
 
 #[cfg(test)]

@@ -72,14 +72,15 @@ operands! { $
     /// Operands of the forward ops.
     mod forward {
         X x: In, always, in place y => "Input.";
-        RESIDUAL residual: In, if residual => "Added before the activation, if declared.";
-        WEIGHT weight: In, if weight => "Scale, if declared.";
-        BIAS bias: In, if bias => "Shift, if declared.";
+        RESIDUAL residual: In, if residual => "Added before the activation, if declared.", step "The residual.";
+        WEIGHT weight: In, if weight => "Scale, if declared.", step "The weight.";
+        BIAS bias: In, if bias => "Shift, if declared.", step "The bias.";
         RUNNING_MEAN running_mean: InOut or In, if momentum => "Mean of the batches so far, if declared.";
         RUNNING_VAR running_var: InOut or In, if momentum => "Variance of the batches so far, if declared.";
-        NUM_BATCHES num_batches: InOut, if cumulative => "Number of batches that the running statistics hold, if declared.";
+        NUM_BATCHES num_batches: InOut, if cumulative => "Number of batches that the running statistics hold, if declared.",
+            step "The number of batches so far, which becomes one more.";
         Y y: Out, always => "Output.";
-        MEAN mean: Out, if stats => "Mean of each group, if declared.";
+        MEAN mean: Out, if stats => "Mean of each group, if declared.", step "Where mean and rstd go.";
         RSTD rstd: Out, if stats => "1 / sqrt(var + eps), likewise.";
     }
 }
@@ -89,18 +90,22 @@ operands! { $
     mod backward {
         DY dy: In, always, in place dx => "Gradient of y.";
         X x: In, always => "Forward's input.";
-        RESIDUAL residual: In, if residual => "Forward's residual, if declared.";
-        Y y: In, if from_y => "Forward's output, if declared.";
-        WEIGHT weight: In, if weight => "Scale, if declared.";
-        BIAS bias: In, if bias => "Shift, if declared.";
-        MEAN mean: In, unless inference => "Mean that forward wrote, if declared.";
+        RESIDUAL residual: In, if residual => "Forward's residual, if declared.", step "The residual.";
+        Y y: In, if from_y => "Forward's output, if declared.", step "The output.";
+        WEIGHT weight: In, if weight => "Scale, if declared.", step "The weight.";
+        BIAS bias: In, if bias => "Shift, if declared.", step "The bias.";
+        MEAN mean: In, unless inference => "Mean that forward wrote, if declared.",
+            step "Mean and rstd that forward wrote.";
         RSTD rstd: In, unless inference => "rstd that forward wrote, if declared.";
-        RUNNING_MEAN running_mean: In, if inference => "Running mean that forward read, if declared.";
+        RUNNING_MEAN running_mean: In, if inference => "Running mean that forward read, if declared.",
+            step "The running mean and variance that forward read in inference.";
         RUNNING_VAR running_var: In, if inference => "Running variance that forward read, if declared.";
-        DX dx: Out, if dx => "Gradient of x, if declared.";
-        DRESIDUAL dresidual: Out, if dresidual => "Gradient of the residual, if declared.";
-        DWEIGHT dweight: Out, if dweight => "Gradient of weight, if declared.";
-        DBIAS dbias: Out, if dbias => "Gradient of bias, if declared.";
+        DX dx: Out, if dx => "Gradient of x, if declared.", step "Where the gradient of x goes.";
+        DRESIDUAL dresidual: Out, if dresidual => "Gradient of the residual, if declared.",
+            step "Where the gradient of the residual goes.";
+        DWEIGHT dweight: Out, if dweight => "Gradient of weight, if declared.",
+            step "Where the gradient of the weight goes.";
+        DBIAS dbias: Out, if dbias => "Gradient of bias, if declared.", step "Where the gradient of the bias goes.";
     }
 }
 

@@ -41,7 +41,6 @@ use crate::dtype::Real;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::error::Reason;
 use crate::error::{Error, Result};
-use crate::json::Object;
 use crate::operands::{args, operands};
 use crate::ops::fields::{batch_of_channels, beside, float, in_range, only_dx, require};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
@@ -147,18 +146,22 @@ impl valid::Fields for Fields {
     }
 }
 
-/// LocalResponseNorm over neighbouring channels. See the [formulas and operands](self).
-///
-/// ```
-/// use baracuda_ops::{DType, LocalResponseNormDescriptor, TensorDesc};
-/// let x = TensorDesc::contiguous(DType::F32, &[64, 96, 55, 55])?;
-/// let forward = LocalResponseNormDescriptor::new(x, 5)?.alpha(1e-4)?.beta(0.75)?.k(2.0)?;
-/// # let _ = forward;
-/// # Ok::<(), baracuda_ops::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<Fields>", into = "Fields")]
-pub struct LocalResponseNormDescriptor(Valid);
+descriptor! {
+    /// LocalResponseNorm over neighbouring channels. See the [formulas and operands](self).
+    ///
+    /// ```
+    /// use baracuda_ops::{DType, LocalResponseNormDescriptor, TensorDesc};
+    /// let x = TensorDesc::contiguous(DType::F32, &[64, 96, 55, 55])?;
+    /// let forward = LocalResponseNormDescriptor::new(x, 5)?.alpha(1e-4)?.beta(0.75)?.k(2.0)?;
+    /// # let _ = forward;
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    LocalResponseNormDescriptor(Fields): "local_response_norm", Direction::Forward;
+    args: LocalResponseNormArgs of forward;
+    plan: LocalResponseNormPlan;
+    kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward);
+    backward: |forward: &Self, wanted| only_dx(LocalResponseNormBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
+}
 
 impl LocalResponseNormDescriptor {
     /// LocalResponseNorm of `x`, `[N, C, spatial..]`, over windows of `size` channels, with alpha 1e-4, beta 0.75 and k 1.
@@ -209,10 +212,13 @@ steps! { LocalResponseNormDescriptor
     y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
-/// The gradient of [`LocalResponseNormDescriptor`]. See the [formulas and operands](self).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<Fields>", into = "Fields")]
-pub struct LocalResponseNormBackwardDescriptor(Valid);
+descriptor! {
+    /// The gradient of [`LocalResponseNormDescriptor`]. See the [formulas and operands](self).
+    LocalResponseNormBackwardDescriptor(Fields): "local_response_norm_backward", Direction::Backward;
+    args: LocalResponseNormBackwardArgs of backward;
+    plan: LocalResponseNormBackwardPlan;
+    kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward);
+}
 
 impl LocalResponseNormBackwardDescriptor {
     /// The gradient of `x` for windows of `size` channels, with alpha 1e-4, beta 0.75 and k 1.
@@ -261,21 +267,6 @@ args! {
         /// The operands.
         new(dy, x, dx);
     }
-}
-
-descriptor! {
-    LocalResponseNormDescriptor(Fields): "local_response_norm", Direction::Forward;
-    args: LocalResponseNormArgs of forward;
-    plan: LocalResponseNormPlan;
-    kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward);
-    backward: |forward: &Self, wanted| only_dx(LocalResponseNormBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
-}
-
-descriptor! {
-    LocalResponseNormBackwardDescriptor(Fields): "local_response_norm_backward", Direction::Backward;
-    args: LocalResponseNormBackwardArgs of backward;
-    plan: LocalResponseNormBackwardPlan;
-    kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward);
 }
 
 /// Tensors of equal extents as the GPU kernels walk them: element (n, c, s) of a tensor lies at `n * batch + c * channel + s * spatial`.

@@ -56,13 +56,14 @@ operands! { $
     /// Operands of the forward ops.
     mod forward {
         X x: In, always, in place y => "Input.";
-        RESIDUAL residual: In, if residual, in place h => "Added to x, if declared.";
-        WEIGHT weight: In, if weight => "Scale, if declared.";
-        BIAS bias: In, if bias => "Shift, if declared.";
+        RESIDUAL residual: In, if residual, in place h => "Added to x, if declared.",
+            step "The residual, and where the sum goes.";
+        WEIGHT weight: In, if weight => "Scale, if declared.", step "The weight.";
+        BIAS bias: In, if bias => "Shift, if declared.", step "The bias.";
         Y y: Out, always => "Output.";
         H h: Out, if residual => "x + residual, if declared.";
-        MEAN mean: Out, if stats => "Mean of each row, if declared.";
-        RSTD rstd: Out, if stats => "1 / sqrt(var + eps) of each row, if declared.";
+        MEAN mean: Out, if stats => "Mean of each row, if declared.", step "Where the statistics go.";
+        RSTD rstd: Out, if stats => "1 / sqrt(var + eps) of each row, if declared.", step "Where rstd goes.";
     }
 }
 
@@ -71,13 +72,15 @@ operands! { $
     mod backward {
         DY dy: In, always, in place dx => "Gradient of y.";
         X x: In, always => "Forward's input: x, or h if it had a residual.";
-        WEIGHT weight: In, if weight => "Scale, if declared.";
+        WEIGHT weight: In, if weight => "Scale, if declared.", step "The weight.";
         MEAN mean: In, always => "Mean that forward wrote.";
         RSTD rstd: In, always => "rstd that forward wrote.";
-        DH dh: In, if dh => "Gradient of h from elsewhere, if declared.";
-        DX dx: Out, if dx => "Gradient of x, if declared.";
-        DWEIGHT dweight: Out, if dweight => "Gradient of weight, if declared.";
-        DBIAS dbias: Out, if dbias => "Gradient of bias, if declared.";
+        DH dh: In, if dh => "Gradient of h from elsewhere, if declared.",
+            step "The gradient that reaches h from elsewhere.";
+        DX dx: Out, if dx => "Gradient of x, if declared.", step "Where the gradient of x goes.";
+        DWEIGHT dweight: Out, if dweight => "Gradient of weight, if declared.",
+            step "Where the gradient of the weight goes.";
+        DBIAS dbias: Out, if dbias => "Gradient of bias, if declared.", step "Where the gradient of the bias goes.";
     }
 }
 

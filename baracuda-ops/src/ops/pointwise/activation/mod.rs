@@ -41,7 +41,6 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::json::Object;
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
 use crate::ops::fields::{beside, float, is_false, only_dx, require};
@@ -69,8 +68,9 @@ operands! { $
     /// Operands of the backward op.
     mod backward {
         DY dy: In, always, in place dx => "Gradient of y.";
-        X x: In, unless from_y => "Forward's input.";
-        Y y: In, if from_y => "Forward's output.";
+        X x: In, unless from_y => "Forward's input.", step "Forward's input.";
+        Y y: In, if from_y => "Forward's output.",
+            step "Forward's output, for a descriptor [`from_y`](ActivationBackwardDescriptor::from_y).";
         DX dx: Out, always => "Gradient of x.";
     }
 }
@@ -142,19 +142,23 @@ impl Valid {
     }
 }
 
-/// An activation of each element. See the [formulas and operands](self).
-///
-/// ```
-/// use baracuda_ops::{Activation, ActivationDescriptor, DType, TensorDesc};
-/// let x = TensorDesc::contiguous(DType::BF16, &[8192, 4096])?;
-/// let forward = ActivationDescriptor::new(x, Activation::GeluTanh)?;
-/// let backward = forward.backward()?;
-/// # let _ = backward;
-/// # Ok::<(), baracuda_ops::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<Fields>", into = "Fields")]
-pub struct ActivationDescriptor(Valid);
+descriptor! {
+    /// An activation of each element. See the [formulas and operands](self).
+    ///
+    /// ```
+    /// use baracuda_ops::{Activation, ActivationDescriptor, DType, TensorDesc};
+    /// let x = TensorDesc::contiguous(DType::BF16, &[8192, 4096])?;
+    /// let forward = ActivationDescriptor::new(x, Activation::GeluTanh)?;
+    /// let backward = forward.backward()?;
+    /// # let _ = backward;
+    /// # Ok::<(), baracuda_ops::Error>(())
+    /// ```
+    ActivationDescriptor(Fields): "activation", Direction::Forward;
+    args: ActivationArgs of forward;
+    plan: ActivationPlan;
+    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::accept; cpu: cpu::accept);
+    backward: |forward: &Self, wanted| only_dx(ActivationBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
+}
 
 impl ActivationDescriptor {
     /// The activation of each element of `x`.
@@ -190,10 +194,13 @@ steps! { ActivationDescriptor
     y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
-/// The gradient of [`ActivationDescriptor`]. See the [formulas and operands](self).
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Object<Fields>", into = "Fields")]
-pub struct ActivationBackwardDescriptor(Valid);
+descriptor! {
+    /// The gradient of [`ActivationDescriptor`]. See the [formulas and operands](self).
+    ActivationBackwardDescriptor(Fields): "activation_backward", Direction::Backward;
+    args: ActivationBackwardArgs of backward;
+    plan: ActivationBackwardPlan;
+    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::accept; cpu: cpu::accept);
+}
 
 impl ActivationBackwardDescriptor {
     /// The gradient of `x`, computed from `dy` and `x`.
@@ -232,24 +239,6 @@ args! {
     ActivationBackwardArgs of backward {
         /// The operands that are always there.
         new(dy, dx);
-        /// Forward's input.
-        x(x);
-        /// Forward's output, for a descriptor [`from_y`](ActivationBackwardDescriptor::from_y).
-        y(y);
+        x(x); y(y);
     }
-}
-
-descriptor! {
-    ActivationDescriptor(Fields): "activation", Direction::Forward;
-    args: ActivationArgs of forward;
-    plan: ActivationPlan;
-    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::accept; cpu: cpu::accept);
-    backward: |forward: &Self, wanted| only_dx(ActivationBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
-}
-
-descriptor! {
-    ActivationBackwardDescriptor(Fields): "activation_backward", Direction::Backward;
-    args: ActivationBackwardArgs of backward;
-    plan: ActivationBackwardPlan;
-    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::accept; cpu: cpu::accept);
 }
