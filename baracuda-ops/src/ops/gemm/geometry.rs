@@ -167,7 +167,7 @@ pub(crate) struct BackwardGeometry {
 
 /// How the gradient of the pre-activation is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "there is one of it, on the stack, while a plan is made")]
+#[expect(clippy::large_enum_variant, reason = "a plan has one")]
 pub(crate) enum Dpre {
     /// From dout and what forward saved, element by element.
     Pass(Pass),
