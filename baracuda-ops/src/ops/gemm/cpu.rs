@@ -180,7 +180,7 @@ impl Values<'_> {
         }
     }
 
-    pub(super) fn load(&self, matrix: &Matrix, offset: u64) -> f64 {
+    fn load(&self, matrix: &Matrix, offset: u64) -> f64 {
         self.tensor(matrix).map_or(0.0, |tensor| tensor.load(offset))
     }
 
@@ -190,11 +190,6 @@ impl Values<'_> {
         let Some(tensor) = self.tensor(matrix) else { return };
         // SAFETY: the caller is alone at this element.
         unsafe { tensor.store(offset, value) };
-    }
-
-    fn bias(&self, bias: &Option<Vector>, n: u64) -> Option<f64> {
-        let bias = bias.as_ref()?;
-        Some(self.operands.get(bias.position)?.load(n * bias.stride))
     }
 
     /// An element of the gradient of the pre-activation.
@@ -207,28 +202,53 @@ impl Values<'_> {
             None => dout,
         }
     }
+}
 
-    /// Does what the epilogue says with one sum times alpha; each element of the output is finished once, by one thread.
-    pub(super) fn finish(&self, product: &Product, at: At, acc: f64) {
-        let Product { batch, out, epilogue, .. } = product;
-        let pre_activation = |bias| self.bias(bias, at.n).map_or(acc, |bias| acc + bias);
+/// What becomes of the sums of a product.
+pub(super) struct Finish<'v> {
+    product: &'v Product,
+    out: Option<Tensor<'v>>,
+    bias: Option<(Tensor<'v>, Vector)>,
+    /// The pre-activation, or the gradient of the output.
+    beside: Option<Tensor<'v>>,
+}
+
+impl<'v> Finish<'v> {
+    pub(super) fn new(product: &'v Product, values: &'v Values<'_>) -> Self {
+        let bias = match product.epilogue {
+            Epilogue::Forward { bias, .. } | Epilogue::Derivative { bias, .. } => bias,
+            Epilogue::Gradient { .. } => None,
+        };
+        let bias = bias.and_then(|bias| Some((values.operands.get(bias.position)?, bias)));
+        let beside = product.epilogue.beside().and_then(|matrix| values.tensor(matrix));
+        Self { product, out: values.tensor(&product.out), bias, beside }
+    }
+
+    /// Does what the epilogue says with one sum times alpha.
+    ///
+    /// # Safety
+    /// No other thread finishes that element of the output.
+    pub(super) unsafe fn element(&self, at: At, acc: f64) {
+        let Product { batch, out, epilogue, .. } = self.product;
+        let Some(output) = &self.out else { return };
+        let pre_activation = self.bias.as_ref().map_or(acc, |(bias, vector)| acc + bias.load(at.n * vector.stride));
         let offset = out.at(batch, at);
         let value = match epilogue {
-            Epilogue::Forward { bias, activation, pre } => {
-                let value = pre_activation(bias);
-                if let Some(pre) = pre {
-                    // SAFETY: each element is finished by one thread, and outputs address every element once.
-                    unsafe { self.store(pre, pre.at(batch, at), value) };
+            Epilogue::Forward { activation, pre, .. } => {
+                if let Some((pre, tensor)) = pre.as_ref().zip(self.beside) {
+                    // SAFETY: the caller is alone at this element, and outputs address every element once.
+                    unsafe { tensor.store(pre.at(batch, at), pre_activation) };
                 }
-                activation.apply(value)
+                activation.apply(pre_activation)
             }
-            Epilogue::Derivative { bias, activation, dout } => {
-                activation.gradient(pre_activation(bias), self.load(dout, dout.at(batch, at)))
+            Epilogue::Derivative { activation, dout, .. } => {
+                let gradient = self.beside.map_or(0.0, |tensor| tensor.load(dout.at(batch, at)));
+                activation.gradient(pre_activation, gradient)
             }
-            Epilogue::Gradient { beta } => accumulated(acc, *beta, || self.load(out, offset)),
+            Epilogue::Gradient { beta } => accumulated(acc, *beta, || output.load(offset)),
         };
         // SAFETY: as for pre.
-        unsafe { self.store(out, offset, value) };
+        unsafe { output.store(offset, value) };
     }
 }
 
@@ -247,6 +267,7 @@ fn multiply(product: &Product, values: Values<'_>) {
     let (row_tiles, col_tiles) = (product.m.div_ceil(ROWS as u64), product.n.div_ceil(COLS as u64));
     let tasks = product.batch.count() * row_tiles * col_tiles;
     let elements = product.batch.count() * product.m * product.n;
+    let finish = Finish::new(product, &values);
     threads::for_each(tasks, elements.saturating_mul(product.terms().max(1)), |task| {
         let z = task / (row_tiles * col_tiles);
         let (first_m, first_n) = (task / col_tiles % row_tiles * ROWS as u64, task % col_tiles * COLS as u64);
@@ -256,7 +277,8 @@ fn multiply(product: &Product, values: Values<'_>) {
         for (m, row) in sums.iter().enumerate().take(rows) {
             for n in 0..cols {
                 let at = At { z, m: first_m + m as u64, n: first_n + n as u64 };
-                values.finish(product, at, product.alpha * row.total(n));
+                // SAFETY: each element is of one tile, and each tile is one task.
+                unsafe { finish.element(at, product.alpha * row.total(n)) };
             }
         }
     });
@@ -293,6 +315,8 @@ impl Sums {
 /// The sums of `rows` by `cols` elements from `first` on.
 fn tile(product: &Product, values: Values<'_>, first: At, [rows, cols]: [usize; 2]) -> Vec<Sums> {
     let Product { left, right, batch, summed, k, .. } = product;
+    let (left_tensor, right_tensor) = (values.tensor(left), values.tensor(right));
+    let load = |tensor: &Option<Tensor<'_>>, offset| tensor.as_ref().map_or(0.0, |tensor| tensor.load(offset));
     let mut sums = vec![Sums { sums: [0.0; COLS], lost: [0.0; COLS] }; rows];
     let (mut left_terms, mut right_terms) = (vec![0.0; rows * TERMS], vec![0.0; TERMS * cols]);
     let left_start = offset(batch, &left.batch, first.z) + first.m * left.rows;
@@ -305,13 +329,13 @@ fn tile(product: &Product, values: Values<'_>, first: At, [rows, cols]: [usize; 
             for m in 0..rows {
                 let start = left_start + m as u64 * left.rows + first_k * left.cols;
                 for i in 0..terms {
-                    left_terms[m * terms + i] = values.load(left, start + i as u64 * left.cols);
+                    left_terms[m * terms + i] = load(&left_tensor, start + i as u64 * left.cols);
                 }
             }
             for i in 0..terms {
                 let start = right_start + (first_k + i as u64) * right.rows;
                 for n in 0..cols {
-                    right_terms[i * cols + n] = values.load(right, start + n as u64 * right.cols);
+                    right_terms[i * cols + n] = load(&right_tensor, start + n as u64 * right.cols);
                 }
             }
             for (sums, factors) in sums.iter_mut().zip(left_terms.chunks_exact(terms)) {

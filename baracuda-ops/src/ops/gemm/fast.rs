@@ -2,7 +2,7 @@
 //!
 //! Accumulation: in the type of the factors. Tiles do not depend on the number of threads, so that bits do not either.
 
-use super::cpu::{At, Values, backward, offset};
+use super::cpu::{At, Finish, Values, backward, offset};
 use super::geometry::{Epilogue, Product};
 use super::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::backend::cpu::threads;
@@ -172,10 +172,12 @@ unsafe fn tile<T: Factor>(product: &Product, values: Values<'_>, first: At, [row
     if is_done {
         return;
     }
+    let finish = Finish::new(product, &values);
     for m in first.m..first.m + rows {
         for n in first.n..first.n + cols {
             let at = At { m, n, ..first };
-            values.finish(product, at, output.load(out.at(batch, at)));
+            // SAFETY: the caller is alone at these elements.
+            unsafe { finish.element(at, output.load(out.at(batch, at))) };
         }
     }
 }
