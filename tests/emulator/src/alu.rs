@@ -1,0 +1,430 @@
+//! What arithmetic instructions compute, on the bits of registers.
+//!
+//! Results are rounded as PTX says. The approximate instructions (`ex2.approx` and its like) are exact up to one rounding: their real errors, of
+//! a few units in the last place, are not imitated.
+
+use half::{bf16, f16};
+
+use crate::ptx::Type;
+
+/// Of up to three registers; 32-bit results fill the lower half.
+pub(crate) type Function = fn(u64, u64, u64) -> u64;
+
+fn f(bits: u64) -> f32 {
+    f32::from_bits(bits as u32)
+}
+
+fn d(bits: u64) -> f64 {
+    f64::from_bits(bits)
+}
+
+/// Bits of a result. NaNs of arithmetic have one bit pattern.
+fn of(value: f32) -> u64 {
+    u64::from(if value.is_nan() { 0x7fff_ffff } else { value.to_bits() })
+}
+
+fn of64(value: f64) -> u64 {
+    if value.is_nan() { 0xfff8_0000_0000_0000 } else { value.to_bits() }
+}
+
+/// Subnormal numbers become zeros of their sign.
+fn flush(value: f32) -> f32 {
+    if value.is_subnormal() { 0f32.copysign(value) } else { value }
+}
+
+/// The lesser, or the other where one is NaN; -0 is less than 0.
+macro_rules! extreme {
+    ($a:expr, $b:expr, $is_first:ident) => {{
+        let (a, b) = ($a, $b);
+        if a.is_nan() {
+            b
+        } else if b.is_nan() || a.$is_first(&b) {
+            a
+        } else {
+            b
+        }
+    }};
+}
+
+trait Order {
+    fn is_less(&self, other: &Self) -> bool;
+    fn is_more(&self, other: &Self) -> bool;
+}
+
+macro_rules! order {
+    ($ty:ty) => {
+        impl Order for $ty {
+            fn is_less(&self, other: &Self) -> bool {
+                self.total_cmp(other).is_lt()
+            }
+
+            fn is_more(&self, other: &Self) -> bool {
+                self.total_cmp(other).is_gt()
+            }
+        }
+    };
+}
+order!(f32);
+order!(f64);
+
+fn shift(amount: u64, bits: u32) -> u32 {
+    (amount as u32).min(bits)
+}
+
+fn permute(a: u64, b: u64, selector: u64) -> u64 {
+    let bytes = (a & 0xffff_ffff) | (b << 32);
+    (0..4).fold(0, |result, i| {
+        let select = selector >> (4 * i);
+        let byte = (bytes >> (8 * (select & 7))) as u8;
+        let byte = if select & 8 != 0 { ((byte as i8) >> 7) as u8 } else { byte };
+        result | u64::from(byte) << (8 * i)
+    })
+}
+
+/// A function of each half of two registers.
+fn halves(a: u64, b: u64, f: fn(u16, u16) -> u16) -> u64 {
+    u64::from(f(a as u16, b as u16)) | u64::from(f((a >> 16) as u16, (b >> 16) as u16)) << 16
+}
+
+/// The function of an arithmetic instruction: its name, its modifiers without the type, and the type.
+pub(crate) fn function(base: &str, modifiers: &[&str], ty: Type) -> Option<Function> {
+    use Type::{Bits, F32, F64, Signed, Unsigned};
+    let has = |modifier: &str| modifiers.contains(&modifier);
+    // Only the approximate functions are asked to flush by this library's code.
+    if has("ftz") && !has("approx") || has("sat") {
+        return None;
+    }
+    Some(match (base, ty) {
+        ("mov", _) => |a, _, _| a,
+        ("add", F32) => |a, b, _| of(f(a) + f(b)),
+        ("sub", F32) => |a, b, _| of(f(a) - f(b)),
+        ("mul", F32) => |a, b, _| of(f(a) * f(b)),
+        ("fma", F32) => |a, b, c| of(f(a).mul_add(f(b), f(c))),
+        ("neg", F32) => |a, _, _| a ^ 0x8000_0000,
+        ("abs", F32) => |a, _, _| a & 0x7fff_ffff,
+        ("min", F32) if has("NaN") => return None,
+        ("min", F32) => |a, b, _| of(extreme!(f(a), f(b), is_less)),
+        ("max", F32) if has("NaN") => return None,
+        ("max", F32) => |a, b, _| of(extreme!(f(a), f(b), is_more)),
+        ("div", F32) => |a, b, _| of(f(a) / f(b)),
+        ("rcp", F32) if has("ftz") => |a, _, _| of(flush(1.0 / flush(f(a)))),
+        ("rcp", F32) => |a, _, _| of(1.0 / f(a)),
+        ("sqrt", F32) if has("ftz") => |a, _, _| of(flush(f(a)).sqrt()),
+        ("sqrt", F32) => |a, _, _| of(f(a).sqrt()),
+        ("rsqrt", F32) if has("ftz") => |a, _, _| of((1.0 / f64::from(flush(f(a))).sqrt()) as f32),
+        ("rsqrt", F32) => |a, _, _| of((1.0 / f64::from(f(a)).sqrt()) as f32),
+        ("ex2", F32) if has("ftz") => |a, _, _| of(flush(f64::from(flush(f(a))).exp2() as f32)),
+        ("ex2", F32) => |a, _, _| of(f64::from(f(a)).exp2() as f32),
+        ("lg2", F32) if has("ftz") => |a, _, _| of(f64::from(flush(f(a))).log2() as f32),
+        ("lg2", F32) => |a, _, _| of(f64::from(f(a)).log2() as f32),
+        ("tanh", F32) => |a, _, _| of(f64::from(f(a)).tanh() as f32),
+        ("copysign", F32) => |a, b, _| (a & 0x8000_0000) | (b & 0x7fff_ffff),
+        ("add", F64) => |a, b, _| of64(d(a) + d(b)),
+        ("sub", F64) => |a, b, _| of64(d(a) - d(b)),
+        ("mul", F64) => |a, b, _| of64(d(a) * d(b)),
+        ("fma", F64) => |a, b, c| of64(d(a).mul_add(d(b), d(c))),
+        ("neg", F64) => |a, _, _| a ^ (1 << 63),
+        ("abs", F64) => |a, _, _| a & !(1 << 63),
+        ("min", F64) => |a, b, _| of64(extreme!(d(a), d(b), is_less)),
+        ("max", F64) => |a, b, _| of64(extreme!(d(a), d(b), is_more)),
+        ("div", F64) => |a, b, _| of64(d(a) / d(b)),
+        ("rcp", F64) => |a, _, _| of64(1.0 / d(a)),
+        ("sqrt", F64) => |a, _, _| of64(d(a).sqrt()),
+        ("rsqrt", F64) => |a, _, _| of64(1.0 / d(a).sqrt()),
+        ("copysign", F64) => |a, b, _| (a & 1 << 63) | (b & !(1 << 63)),
+
+        ("add", Signed(2) | Unsigned(2)) => |a, b, _| u64::from((a as u16).wrapping_add(b as u16)),
+        ("sub", Signed(2) | Unsigned(2)) => |a, b, _| u64::from((a as u16).wrapping_sub(b as u16)),
+        ("mul", Signed(2) | Unsigned(2)) if has("lo") => |a, b, _| u64::from((a as u16).wrapping_mul(b as u16)),
+        ("mul", Unsigned(2)) if has("wide") => |a, b, _| u64::from(a as u16) * u64::from(b as u16),
+        ("mul", Signed(2)) if has("wide") => |a, b, _| u64::from((i32::from(a as i16) * i32::from(b as i16)) as u32),
+        ("mad", Signed(2) | Unsigned(2)) if has("lo") => {
+            |a, b, c| u64::from((a as u16).wrapping_mul(b as u16).wrapping_add(c as u16))
+        }
+        ("add", Signed(4) | Unsigned(4)) => |a, b, _| u64::from((a as u32).wrapping_add(b as u32)),
+        ("sub", Signed(4) | Unsigned(4)) => |a, b, _| u64::from((a as u32).wrapping_sub(b as u32)),
+        ("mul", Signed(4) | Unsigned(4)) if has("lo") => |a, b, _| u64::from((a as u32).wrapping_mul(b as u32)),
+        ("mul", Unsigned(4)) if has("hi") => |a, b, _| (u64::from(a as u32) * u64::from(b as u32)) >> 32,
+        ("mul", Signed(4)) if has("hi") => {
+            |a, b, _| u64::from(((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32)
+        }
+        ("mul", Unsigned(4)) if has("wide") => |a, b, _| u64::from(a as u32) * u64::from(b as u32),
+        ("mul", Signed(4)) if has("wide") => |a, b, _| (i64::from(a as i32) * i64::from(b as i32)) as u64,
+        ("mad", Signed(4) | Unsigned(4)) if has("lo") => {
+            |a, b, c| u64::from((a as u32).wrapping_mul(b as u32).wrapping_add(c as u32))
+        }
+        ("mad", Unsigned(4)) if has("wide") => |a, b, c| (u64::from(a as u32) * u64::from(b as u32)).wrapping_add(c),
+        ("mad", Signed(4)) if has("wide") => {
+            |a, b, c| ((i64::from(a as i32) * i64::from(b as i32)) as u64).wrapping_add(c)
+        }
+        ("mad", Unsigned(4)) if has("hi") => {
+            |a, b, c| u64::from((((u64::from(a as u32) * u64::from(b as u32)) >> 32) as u32).wrapping_add(c as u32))
+        }
+        ("div", Unsigned(4)) => |a, b, _| u64::from((a as u32).checked_div(b as u32).unwrap_or(u32::MAX)),
+        ("rem", Unsigned(4)) => |a, b, _| u64::from((a as u32).checked_rem(b as u32).unwrap_or(a as u32)),
+        ("div", Signed(4)) => |a, b, _| u64::from((a as i32).checked_div(b as i32).unwrap_or(-1) as u32),
+        ("rem", Signed(4)) => |a, b, _| u64::from((a as i32).checked_rem(b as i32).unwrap_or(0) as u32),
+        ("neg", Signed(2)) => |a, _, _| u64::from((a as u16).wrapping_neg()),
+        ("neg", Signed(4)) => |a, _, _| u64::from((a as u32).wrapping_neg()),
+        ("abs", Signed(4)) => |a, _, _| u64::from((a as i32).unsigned_abs()),
+        ("min", Unsigned(2)) => |a, b, _| (a & 0xffff).min(b & 0xffff),
+        ("max", Unsigned(2)) => |a, b, _| (a & 0xffff).max(b & 0xffff),
+        ("min", Unsigned(4)) => |a, b, _| u64::from((a as u32).min(b as u32)),
+        ("max", Unsigned(4)) => |a, b, _| u64::from((a as u32).max(b as u32)),
+        ("min", Signed(4)) => |a, b, _| u64::from((a as i32).min(b as i32) as u32),
+        ("max", Signed(4)) => |a, b, _| u64::from((a as i32).max(b as i32) as u32),
+        ("add", Signed(8) | Unsigned(8)) => |a, b, _| a.wrapping_add(b),
+        ("sub", Signed(8) | Unsigned(8)) => |a, b, _| a.wrapping_sub(b),
+        ("mul", Signed(8) | Unsigned(8)) if has("lo") => |a, b, _| a.wrapping_mul(b),
+        ("mul", Unsigned(8)) if has("hi") => |a, b, _| ((u128::from(a) * u128::from(b)) >> 64) as u64,
+        ("mul", Signed(8)) if has("hi") => {
+            |a, b, _| ((i128::from(a as i64) * i128::from(b as i64)) >> 64) as u64
+        }
+        ("mad", Signed(8) | Unsigned(8)) if has("lo") => |a, b, c| a.wrapping_mul(b).wrapping_add(c),
+        ("div", Unsigned(8)) => |a, b, _| a.checked_div(b).unwrap_or(u64::MAX),
+        ("rem", Unsigned(8)) => |a, b, _| a.checked_rem(b).unwrap_or(a),
+        ("div", Signed(8)) => |a, b, _| (a as i64).checked_div(b as i64).unwrap_or(-1) as u64,
+        ("rem", Signed(8)) => |a, b, _| (a as i64).checked_rem(b as i64).unwrap_or(0) as u64,
+        ("neg", Signed(8)) => |a, _, _| a.wrapping_neg(),
+        ("abs", Signed(8)) => |a, _, _| (a as i64).unsigned_abs(),
+        ("min", Unsigned(8)) => |a, b, _| a.min(b),
+        ("max", Unsigned(8)) => |a, b, _| a.max(b),
+        ("min", Signed(8)) => |a, b, _| (a as i64).min(b as i64) as u64,
+        ("max", Signed(8)) => |a, b, _| (a as i64).max(b as i64) as u64,
+
+        ("max", Type::F16Pair) if !has("NaN") => {
+            |a, b, _| halves(a, b, |a, b| half16(extreme!(wide(a), wide(b), is_more)))
+        }
+        ("min", Type::F16Pair) if !has("NaN") => {
+            |a, b, _| halves(a, b, |a, b| half16(extreme!(wide(a), wide(b), is_less)))
+        }
+        ("max", Type::Bf16Pair) if !has("NaN") => {
+            |a, b, _| halves(a, b, |a, b| brain16(extreme!(wide_brain(a), wide_brain(b), is_more)))
+        }
+        ("min", Type::Bf16Pair) if !has("NaN") => {
+            |a, b, _| halves(a, b, |a, b| brain16(extreme!(wide_brain(a), wide_brain(b), is_less)))
+        }
+
+        ("and", Bits(_)) => |a, b, _| a & b,
+        ("or", Bits(_)) => |a, b, _| a | b,
+        ("xor", Bits(_)) => |a, b, _| a ^ b,
+        ("not", Bits(2)) => |a, _, _| !a & 0xffff,
+        ("not", Bits(4)) => |a, _, _| !a & 0xffff_ffff,
+        ("not", Bits(8)) => |a, _, _| !a,
+        ("shl", Bits(2)) => |a, b, _| u64::from((a as u16).checked_shl(shift(b, 16)).unwrap_or(0)),
+        ("shl", Bits(4)) => |a, b, _| u64::from((a as u32).checked_shl(shift(b, 32)).unwrap_or(0)),
+        ("shl", Bits(8)) => |a, b, _| a.checked_shl(shift(b, 64)).unwrap_or(0),
+        ("shr", Bits(2) | Unsigned(2)) => |a, b, _| u64::from((a as u16).checked_shr(shift(b, 16)).unwrap_or(0)),
+        ("shr", Bits(4) | Unsigned(4)) => |a, b, _| u64::from((a as u32).checked_shr(shift(b, 32)).unwrap_or(0)),
+        ("shr", Bits(8) | Unsigned(8)) => |a, b, _| a.checked_shr(shift(b, 64)).unwrap_or(0),
+        ("shr", Signed(4)) => |a, b, _| u64::from((a as i32 >> shift(b, 31)) as u32),
+        ("shr", Signed(8)) => |a, b, _| ((a as i64) >> shift(b, 63)) as u64,
+        ("clz", Bits(4)) => |a, _, _| u64::from((a as u32).leading_zeros()),
+        ("clz", Bits(8)) => |a, _, _| u64::from(a.leading_zeros()),
+        ("popc", Bits(4)) => |a, _, _| u64::from((a as u32).count_ones()),
+        ("popc", Bits(8)) => |a, _, _| u64::from(a.count_ones()),
+        ("brev", Bits(4)) => |a, _, _| u64::from((a as u32).reverse_bits()),
+        ("prmt", Bits(4)) => permute,
+        _ => return None,
+    })
+}
+
+fn wide(half: u16) -> f32 {
+    f16::from_bits(half).to_f32()
+}
+
+fn wide_brain(half: u16) -> f32 {
+    bf16::from_bits(half).to_f32()
+}
+
+/// `lop3` with a table: every combination of bits of three operands.
+pub(crate) fn lop3(a: u64, b: u64, c: u64, table: u64) -> u64 {
+    (0..8).filter(|row| table >> row & 1 == 1).fold(0, |result, row| {
+        let pick = |value: u64, bit: u64| if row >> bit & 1 == 1 { value } else { !value };
+        result | (pick(a, 2) & pick(b, 1) & pick(c, 0) & 0xffff_ffff)
+    })
+}
+
+/// The field of `bits` bits from `start` on of `b`, replaced by `a`.
+pub(crate) fn insert(a: u64, b: u64, start: u64, bits: u64, width: u64) -> u64 {
+    let (start, bits) = ((start & 0xff).min(width), (bits & 0xff).min(width));
+    let bits = bits.min(width - start);
+    if bits == 0 {
+        return b;
+    }
+    let mask = (u64::MAX >> (64 - bits)) << start;
+    (b & !mask) | (a << start & mask)
+}
+
+/// The field of `bits` bits from `start` on of `a`.
+pub(crate) fn extract(a: u64, start: u64, bits: u64, ty: Type) -> u64 {
+    let width = u64::from(ty.bytes()) * 8;
+    let (start, bits) = ((start & 0xff).min(width), (bits & 0xff).min(width));
+    let bits = bits.min(width - start);
+    if bits == 0 {
+        return 0;
+    }
+    let field = a >> start & (u64::MAX >> (64 - bits));
+    match ty {
+        Type::Signed(bytes) if field >> (bits - 1) & 1 == 1 => {
+            (field | !(u64::MAX >> (64 - bits))) & (u64::MAX >> (64 - u64::from(bytes) * 8))
+        }
+        _ => field,
+    }
+}
+
+/// The comparison of an instruction.
+pub(crate) fn comparison(name: &str, ty: Type) -> Option<fn(u64, u64) -> bool> {
+    macro_rules! ordered {
+        ($of:expr) => {
+            match name {
+                "eq" => |a, b| $of(a) == $of(b),
+                "ne" => |a, b| $of(a) < $of(b) || $of(a) > $of(b),
+                "lt" => |a, b| $of(a) < $of(b),
+                "le" => |a, b| $of(a) <= $of(b),
+                "gt" => |a, b| $of(a) > $of(b),
+                "ge" => |a, b| $of(a) >= $of(b),
+                "equ" => |a, b| !($of(a) < $of(b) || $of(a) > $of(b)),
+                "neu" => |a, b| !($of(a) == $of(b)),
+                "ltu" => |a, b| !($of(a) >= $of(b)),
+                "leu" => |a, b| !($of(a) > $of(b)),
+                "gtu" => |a, b| !($of(a) <= $of(b)),
+                "geu" => |a, b| !($of(a) < $of(b)),
+                "num" => |a, b| !is_nan(f64::from($of(a))) && !is_nan(f64::from($of(b))),
+                "nan" => |a, b| is_nan(f64::from($of(a))) || is_nan(f64::from($of(b))),
+                _ => return None,
+            }
+        };
+    }
+    macro_rules! whole {
+        ($to:ty) => {
+            match name {
+                "eq" => |a, b| a as $to == b as $to,
+                "ne" => |a, b| a as $to != b as $to,
+                "lt" | "lo" => |a, b| (a as $to) < b as $to,
+                "le" | "ls" => |a, b| a as $to <= b as $to,
+                "gt" | "hi" => |a, b| a as $to > b as $to,
+                "ge" | "hs" => |a, b| a as $to >= b as $to,
+                _ => return None,
+            }
+        };
+    }
+    fn is_nan(value: f64) -> bool {
+        value.is_nan()
+    }
+    fn h(bits: u64) -> f32 {
+        f16::from_bits(bits as u16).to_f32()
+    }
+    fn b(bits: u64) -> f32 {
+        bf16::from_bits(bits as u16).to_f32()
+    }
+    Some(match ty {
+        Type::F16 => ordered!(h),
+        Type::Bf16 => ordered!(b),
+        Type::F32 => ordered!(f),
+        Type::F64 => ordered!(d),
+        Type::Bits(2) | Type::Unsigned(2) => whole!(u16),
+        Type::Bits(4) | Type::Unsigned(4) => whole!(u32),
+        Type::Bits(8) | Type::Unsigned(8) => whole!(u64),
+        Type::Signed(2) => whole!(i16),
+        Type::Signed(4) => whole!(i32),
+        Type::Signed(8) => whole!(i64),
+        _ => return None,
+    })
+}
+
+/// The conversion between two types under a rounding.
+pub(crate) fn conversion(to: Type, from: Type, modifiers: &[&str]) -> Option<Function> {
+    use Type::{Bf16, F16, F32, F64, Signed, Unsigned};
+    let has = |modifier: &str| modifiers.contains(&modifier);
+    if has("sat") || has("ftz") {
+        return None;
+    }
+    Some(match (to, from) {
+        (F32, F32) if has("rni") => |a, _, _| of(f(a).round_ties_even()),
+        (F32, F32) if has("rzi") => |a, _, _| of(f(a).trunc()),
+        (F32, F32) if has("rmi") => |a, _, _| of(f(a).floor()),
+        (F32, F32) if has("rpi") => |a, _, _| of(f(a).ceil()),
+        (F64, F64) if has("rni") => |a, _, _| of64(d(a).round_ties_even()),
+        (F64, F64) if has("rzi") => |a, _, _| of64(d(a).trunc()),
+        (F64, F64) if has("rmi") => |a, _, _| of64(d(a).floor()),
+        (F64, F64) if has("rpi") => |a, _, _| of64(d(a).ceil()),
+        (Signed(4), F32) if has("rzi") => |a, _, _| u64::from(f(a) as i32 as u32),
+        (Signed(4), F32) if has("rni") => |a, _, _| u64::from(f(a).round_ties_even() as i32 as u32),
+        (Signed(4), F32) if has("rmi") => |a, _, _| u64::from(f(a).floor() as i32 as u32),
+        (Unsigned(4), F32) if has("rzi") => |a, _, _| u64::from(f(a) as u32),
+        (Signed(4), F64) if has("rzi") => |a, _, _| u64::from(d(a) as i32 as u32),
+        (Signed(4), F64) if has("rni") => |a, _, _| u64::from(d(a).round_ties_even() as i32 as u32),
+        (F64, F32) => |a, _, _| of64(f64::from(f(a))),
+        (F32, F64) if has("rn") => |a, _, _| of(d(a) as f32),
+        (F32, Signed(4)) if has("rn") => |a, _, _| of(a as i32 as f32),
+        (F32, Unsigned(4)) if has("rn") => |a, _, _| of(a as u32 as f32),
+        (F32, Unsigned(2)) if has("rn") => |a, _, _| of(a as u16 as f32),
+        (F32, Signed(8)) if has("rn") => |a, _, _| of(a as i64 as f32),
+        (F32, Unsigned(8)) if has("rn") => |a, _, _| of(a as f32),
+        (F64, Signed(4)) => |a, _, _| of64(f64::from(a as i32)),
+        (F64, Unsigned(4)) => |a, _, _| of64(f64::from(a as u32)),
+        (F64, Signed(8)) => |a, _, _| of64(a as i64 as f64),
+        (F64, Unsigned(8)) => |a, _, _| of64(a as f64),
+        (F32, F16) => |a, _, _| of(f16::from_bits(a as u16).to_f32()),
+        (F32, Bf16) => |a, _, _| of(bf16::from_bits(a as u16).to_f32()),
+        (F64, F16) => |a, _, _| of64(f16::from_bits(a as u16).to_f64()),
+        (F16, F32) if has("rn") => |a, _, _| u64::from(half16(f(a))),
+        (Bf16, F32) if has("rn") => |a, _, _| u64::from(brain16(f(a))),
+        // Integers: the source is extended by its own sign, and cut to the result.
+        (Signed(to) | Unsigned(to), from @ (Signed(_) | Unsigned(_))) => match (to, from) {
+            (8, Signed(4)) => |a, _, _| i64::from(a as i32) as u64,
+            (8, Signed(2)) => |a, _, _| i64::from(a as i16) as u64,
+            (8, Signed(1)) => |a, _, _| i64::from(a as i8) as u64,
+            (4, Signed(2)) => |a, _, _| u64::from(i32::from(a as i16) as u32),
+            (4, Signed(1)) => |a, _, _| u64::from(i32::from(a as i8) as u32),
+            (2, Signed(1)) => |a, _, _| u64::from(i16::from(a as i8) as u16),
+            (8, Unsigned(4)) | (4, Unsigned(4) | Signed(4) | Unsigned(8) | Signed(8)) => |a, _, _| a & 0xffff_ffff,
+            (8 | 4, Unsigned(2)) | (2, Unsigned(2..) | Signed(2..)) => |a, _, _| a & 0xffff,
+            (8 | 4 | 2, Unsigned(1)) | (1, _) => |a, _, _| a & 0xff,
+            (8, Unsigned(8) | Signed(8)) => |a, _, _| a,
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+/// Rounded to nearest even; NaN has one bit pattern.
+pub(crate) fn half16(value: f32) -> u16 {
+    if value.is_nan() { 0x7fff } else { f16::from_f32(value).to_bits() }
+}
+
+/// Rounded to nearest even; NaN has one bit pattern.
+pub(crate) fn brain16(value: f32) -> u16 {
+    if value.is_nan() { 0x7fff } else { bf16::from_f32(value).to_bits() }
+}
+
+/// Rounded to 10 bits of fraction, ties away from zero, as `cvt.rna.tf32.f32`.
+pub(crate) fn tf32(bits: u32) -> u32 {
+    if f32::from_bits(bits).is_finite() { bits.wrapping_add(0x1000) & !0x1fff } else { bits }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_compute_what_ptx_says() {
+        let run = |base: &str, modifiers: &[&str], ty: &str, a: u64, b: u64, c: u64| {
+            function(base, modifiers, Type::parse(ty).unwrap()).unwrap()(a, b, c)
+        };
+        assert_eq!(run("max", &[], "f32", of(-0.0), of(0.0), 0), of(0.0));
+        assert_eq!(run("max", &[], "f32", u64::from(f32::NAN.to_bits()), of(-1.0), 0), of(-1.0));
+        assert_eq!(run("mul", &["wide"], "s32", u64::from(u32::MAX), 3, 0), (-3i64) as u64);
+        assert_eq!(run("prmt", &[], "b32", 0x3322_1100, 0x7766_5544, 0x7632), 0x7766_3322);
+        assert_eq!(run("shl", &[], "b32", 1, 32, 0), 0);
+        assert_eq!(run("shr", &[], "s32", 0x8000_0000, 99, 0), 0xffff_ffff);
+        assert_eq!(insert(7, 0, 25, 7, 32), 7 << 25);
+        assert_eq!(extract(0xf0, 4, 4, Type::Signed(4)), 0xffff_ffff);
+        assert_eq!(lop3(0b1100, 0b1010, 0b0110, 0x96), 0b1100 ^ 0b1010 ^ 0b0110);
+        assert_eq!(tf32(0x3f80_1000), 0x3f80_2000);
+        assert!(comparison("gtu", Type::F32).unwrap()(of(1.0), u64::from(f32::NAN.to_bits())));
+        assert!(!comparison("ne", Type::F32).unwrap()(of(1.0), u64::from(f32::NAN.to_bits())));
+        assert_eq!(conversion(Type::Signed(4), Type::F32, &["rzi"]).unwrap()(of(-1.5), 0, 0), 0xffff_ffff);
+    }
+}
