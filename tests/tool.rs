@@ -142,6 +142,29 @@ impl Draft {
 const REFUSED: &str = r#"{"x":{"dtype":"f32","dims":[2,3]},"axis":5}"#;
 
 #[test]
+fn a_file_says_what_is_asked_of_the_plan() {
+    let folder = Folder::new("options");
+    for (name, options) in [
+        ("pinned", r#"{"kernel":"softmax_reference"}"#),
+        ("elsewhere", r#"{"kernel":"softmax_elsewhere"}"#),
+        ("wrong", r#"{"kernel":1}"#),
+    ] {
+        Draft::new().with("options", options).write(&folder.at(&format!("{name}.safetensors")));
+    }
+    let words = stdout(&check(&[&folder.0, "--device".as_ref(), "cpu".as_ref()]));
+    let wrong = folder.at("wrong.safetensors").display().to_string();
+    for line in [
+        "cpu   1 of 3 files agree, largest error 0.".into(),
+        "cpu   1 of 3 files refused as they must be: the options accept only kernel softmax_elsewhere".into(),
+        format!("UNREADABLE {wrong}: is no case file: the options are \"{{\\\"kernel\\\":1}}\": invalid type"),
+    ] {
+        assert!(words.lines().any(|l| l.starts_with(&line)), "no line {line:?} in\n{words}");
+    }
+    let read = CaseFile::read(&folder.at("pinned.safetensors")).unwrap();
+    assert!(read.case.unwrap().line().ends_with(r#" options={"kernel":"softmax_reference"}"#));
+}
+
+#[test]
 fn a_bad_file_costs_no_other() {
     let folder = Folder::new("bad");
     Draft::new().write(&folder.at("good.safetensors"));

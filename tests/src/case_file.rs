@@ -19,7 +19,7 @@ use crate::target::Target;
 use crate::values::{Tensors, gather, offsets};
 
 /// The keys of a file's metadata. Others are the author's own.
-pub const KEYS: [&str; 4] = ["op", "descriptor", "source", "refused"];
+pub const KEYS: [&str; 5] = ["op", "descriptor", "source", "options", "refused"];
 /// How element types are called in a file, and by the library.
 pub const DTYPES: [(Dtype, DType); 7] = [
     (Dtype::F64, DType::F64),
