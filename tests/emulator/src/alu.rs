@@ -177,9 +177,7 @@ pub(crate) fn function(base: &str, modifiers: &[&str], ty: Type) -> Option<Funct
         ("sub", Signed(8) | Unsigned(8)) => |a, b, _| a.wrapping_sub(b),
         ("mul", Signed(8) | Unsigned(8)) if has("lo") => |a, b, _| a.wrapping_mul(b),
         ("mul", Unsigned(8)) if has("hi") => |a, b, _| ((u128::from(a) * u128::from(b)) >> 64) as u64,
-        ("mul", Signed(8)) if has("hi") => {
-            |a, b, _| ((i128::from(a as i64) * i128::from(b as i64)) >> 64) as u64
-        }
+        ("mul", Signed(8)) if has("hi") => |a, b, _| ((i128::from(a as i64) * i128::from(b as i64)) >> 64) as u64,
         ("mad", Signed(8) | Unsigned(8)) if has("lo") => |a, b, c| a.wrapping_mul(b).wrapping_add(c),
         ("div", Unsigned(8)) => |a, b, _| a.checked_div(b).unwrap_or(u64::MAX),
         ("rem", Unsigned(8)) => |a, b, _| a.checked_rem(b).unwrap_or(a),

@@ -257,14 +257,7 @@ impl<'l> Group<'l> {
     }
 
     /// The memory behind an address: `bytes` of it, aligned to `align`.
-    fn place(
-        &mut self,
-        block: usize,
-        space: Space,
-        address: u64,
-        bytes: u64,
-        align: u64,
-    ) -> Result<*mut u8, String> {
+    fn place(&mut self, block: usize, space: Space, address: u64, bytes: u64, align: u64) -> Result<*mut u8, String> {
         if address % align != 0 {
             return Err(format!("address {address:#x} is not a multiple of {align}"));
         }
@@ -425,7 +418,9 @@ impl<'l> Group<'l> {
             *steps += 1;
             let mut after = After::Next;
             if active != 0 {
-                after = self.execute(block, warp, at, active).map_err(|(lane, what)| self.fault(block, warp, lane, at, what))?;
+                after = self
+                    .execute(block, warp, at, active)
+                    .map_err(|(lane, what)| self.fault(block, warp, lane, at, what))?;
             }
             let this = &mut self.blocks[block].warps[warp];
             match after {
@@ -580,7 +575,8 @@ impl<'l> Group<'l> {
                     let at = self.address(block, warp, address, i);
                     let fail = |e| (i, e);
                     let before = self.read(block, space, at, bytes, u64::from(bytes)).map_err(fail)?;
-                    self.write(block, space, at, bytes, u64::from(bytes), f(before, value[i].get(), 0)).map_err(fail)?;
+                    self.write(block, space, at, bytes, u64::from(bytes), f(before, value[i].get(), 0))
+                        .map_err(fail)?;
                     if old != NONE {
                         self.blocks[block].warps[warp].registers[old as usize][i].set(before);
                     }
@@ -630,7 +626,8 @@ impl<'l> Group<'l> {
             Op::ClusterWait => {
                 let phase = self.clusters[block / self.of_cluster].phase;
                 let this = &mut self.blocks[block].warps[warp];
-                let waiting = lanes(active).filter(|&i| this.cluster_phase[i] == phase).fold(0, |mask, i| mask | 1 << i);
+                let waiting =
+                    lanes(active).filter(|&i| this.cluster_phase[i] == phase).fold(0, |mask, i| mask | 1 << i);
                 this.ready &= !waiting;
                 this.cluster_waiting |= waiting;
                 return Ok(After::Part);
@@ -1136,7 +1133,9 @@ impl Warp {
         }
         for lane in 0..LANES {
             let (g, t) = (lane / 4, lane % 4);
-            for (part, (row, column)) in [(g, 2 * t), (g, 2 * t + 1), (g + 8, 2 * t), (g + 8, 2 * t + 1)].into_iter().enumerate() {
+            for (part, (row, column)) in
+                [(g, 2 * t), (g, 2 * t + 1), (g + 8, 2 * t), (g + 8, 2 * t + 1)].into_iter().enumerate()
+            {
                 let before = f64::from(f32::from_bits(bits(c[part], lane)));
                 let sum = (0..depth).fold(before, |sum, k| sum + left[row][k] * right[k][column]);
                 self.registers[to[part] as usize][lane].set(u64::from((sum as f32).to_bits()));

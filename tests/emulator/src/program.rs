@@ -85,59 +85,237 @@ pub(crate) enum Shuffle {
 #[derive(Clone, Copy)]
 pub(crate) enum Op {
     Nothing,
-    Compute { f: Function, to: Register, a: Register, b: Register, c: Register },
+    Compute {
+        f: Function,
+        to: Register,
+        a: Register,
+        b: Register,
+        c: Register,
+    },
     /// `lop3` with its table, `bfi` and `bfe` with four operands.
-    Lop3 { to: Register, a: Register, b: Register, c: Register, table: Register },
-    Insert { to: Register, a: Register, b: Register, start: Register, bits: Register, width: u64 },
-    Extract { to: Register, a: Register, start: Register, bits: Register, ty: Type },
+    Lop3 {
+        to: Register,
+        a: Register,
+        b: Register,
+        c: Register,
+        table: Register,
+    },
+    Insert {
+        to: Register,
+        a: Register,
+        b: Register,
+        start: Register,
+        bits: Register,
+        width: u64,
+    },
+    Extract {
+        to: Register,
+        a: Register,
+        start: Register,
+        bits: Register,
+        ty: Type,
+    },
     /// Two 16-bit halves from two floats; the first is the upper half.
-    PackHalves { to: Register, upper: Register, lower: Register, is_brain: bool },
+    PackHalves {
+        to: Register,
+        upper: Register,
+        lower: Register,
+        is_brain: bool,
+    },
     /// All ones or zeros in each 16-bit half.
-    CompareHalves { f: fn(u64, u64) -> bool, to: Register, a: Register, b: Register },
-    Tf32 { to: Register, a: Register },
+    CompareHalves {
+        f: fn(u64, u64) -> bool,
+        to: Register,
+        a: Register,
+        b: Register,
+    },
+    Tf32 {
+        to: Register,
+        a: Register,
+    },
     /// A comparison's result as a number: 1.0 or 0.0, or all ones or zeros.
-    Set { f: fn(u64, u64) -> bool, to: Register, a: Register, b: Register, one: u64 },
-    Compare { f: fn(u64, u64) -> bool, to: Register, a: Register, b: Register },
-    Logic { f: fn(u32, u32) -> u32, to: Register, a: Register, b: Register },
-    Select { to: Register, a: Register, b: Register, predicate: Register },
-    Pack { to: Register, parts: [Register; 4], count: u8, bits: u8 },
-    Unpack { to: [Register; 4], a: Register, count: u8, bits: u8 },
+    Set {
+        f: fn(u64, u64) -> bool,
+        to: Register,
+        a: Register,
+        b: Register,
+        one: u64,
+    },
+    Compare {
+        f: fn(u64, u64) -> bool,
+        to: Register,
+        a: Register,
+        b: Register,
+    },
+    Logic {
+        f: fn(u32, u32) -> u32,
+        to: Register,
+        a: Register,
+        b: Register,
+    },
+    Select {
+        to: Register,
+        a: Register,
+        b: Register,
+        predicate: Register,
+    },
+    Pack {
+        to: Register,
+        parts: [Register; 4],
+        count: u8,
+        bits: u8,
+    },
+    Unpack {
+        to: [Register; 4],
+        a: Register,
+        count: u8,
+        bits: u8,
+    },
     /// 128 bits are two registers.
-    MovePair { to: [Register; 2], from: [Register; 2] },
+    MovePair {
+        to: [Register; 2],
+        from: [Register; 2],
+    },
     /// `is_polled`: a loop may wait with it for what another thread stores.
-    Load { space: Space, bytes: u8, is_signed: bool, is_polled: bool, count: u8, to: [Register; 4], from: Address },
-    Store { space: Space, bytes: u8, count: u8, values: [Register; 4], to: Address },
-    Atomic { f: Function, space: Space, bytes: u8, old: Register, at: Address, value: Register },
-    CompareSwap { space: Space, bytes: u8, old: Register, at: Address, expected: Register, value: Register },
-    Branch { target: usize },
+    Load {
+        space: Space,
+        bytes: u8,
+        is_signed: bool,
+        is_polled: bool,
+        count: u8,
+        to: [Register; 4],
+        from: Address,
+    },
+    Store {
+        space: Space,
+        bytes: u8,
+        count: u8,
+        values: [Register; 4],
+        to: Address,
+    },
+    Atomic {
+        f: Function,
+        space: Space,
+        bytes: u8,
+        old: Register,
+        at: Address,
+        value: Register,
+    },
+    CompareSwap {
+        space: Space,
+        bytes: u8,
+        old: Register,
+        at: Address,
+        expected: Register,
+        value: Register,
+    },
+    Branch {
+        target: usize,
+    },
     Exit,
     Trap,
     /// Waits for all threads of the block, or for `threads`. `any` is the predicate that is combined, and its result.
-    Barrier { id: Register, threads: Register, any: Option<(Register, Register, bool)> },
-    BarrierArrive { id: Register, threads: Register },
+    Barrier {
+        id: Register,
+        threads: Register,
+        any: Option<(Register, Register, bool)>,
+    },
+    BarrierArrive {
+        id: Register,
+        threads: Register,
+    },
     ClusterArrive,
     ClusterWait,
-    WarpBarrier { mask: Register },
-    Shuffle { mode: Shuffle, to: Register, in_range: Register, a: Register, by: Register, clamp: Register, mask: Register },
-    Vote { mode: Vote, to: Register, a: Register, is_negated: bool, mask: Register },
-    Reduce { f: Function, to: Register, a: Register, mask: Register },
+    WarpBarrier {
+        mask: Register,
+    },
+    Shuffle {
+        mode: Shuffle,
+        to: Register,
+        in_range: Register,
+        a: Register,
+        by: Register,
+        clamp: Register,
+        mask: Register,
+    },
+    Vote {
+        mode: Vote,
+        to: Register,
+        a: Register,
+        is_negated: bool,
+        mask: Register,
+    },
+    Reduce {
+        f: Function,
+        to: Register,
+        a: Register,
+        mask: Register,
+    },
     /// Bytes beyond `read` are zeros.
-    CopyAsync { to: Address, from: Address, bytes: u8, read: Register },
+    CopyAsync {
+        to: Address,
+        from: Address,
+        bytes: u8,
+        read: Register,
+    },
     CopyCommit,
     /// Waits until no more than so many groups are under way.
-    CopyWait { groups: u32, all: bool },
-    CopyBulk { to: Address, from: Address, bytes: Register, barrier: Address },
-    StoreAsync { bytes: u8, count: u8, values: [Register; 4], to: Address, barrier: Address },
-    BarrierInit { at: Address, count: Register },
+    CopyWait {
+        groups: u32,
+        all: bool,
+    },
+    CopyBulk {
+        to: Address,
+        from: Address,
+        bytes: Register,
+        barrier: Address,
+    },
+    StoreAsync {
+        bytes: u8,
+        count: u8,
+        values: [Register; 4],
+        to: Address,
+        barrier: Address,
+    },
+    BarrierInit {
+        at: Address,
+        count: Register,
+    },
     /// Expects bytes first, if any, then arrives.
-    BarrierObjectArrive { at: Address, expected: Register, count: Register },
-    BarrierExpect { at: Address, expected: Register },
-    BarrierTry { to: Register, at: Address, parity: Register },
-    MapRank { to: Register, a: Register, rank: Register },
+    BarrierObjectArrive {
+        at: Address,
+        expected: Register,
+        count: Register,
+    },
+    BarrierExpect {
+        at: Address,
+        expected: Register,
+    },
+    BarrierTry {
+        to: Register,
+        at: Address,
+        parity: Register,
+    },
+    MapRank {
+        to: Register,
+        a: Register,
+        rank: Register,
+    },
     /// Lets others go first.
     Sleep,
-    LoadMatrix { to: [Register; 4], count: u8, is_transposed: bool, from: Address },
-    Multiply { shape: Shape, to: [Register; 4], a: [Register; 4], b: [Register; 2], c: [Register; 4] },
+    LoadMatrix {
+        to: [Register; 4],
+        count: u8,
+        is_transposed: bool,
+        from: Address,
+    },
+    Multiply {
+        shape: Shape,
+        to: [Register; 4],
+        a: [Register; 4],
+        b: [Register; 2],
+        c: [Register; 4],
+    },
 }
 
 #[derive(Clone, Copy)]
@@ -165,7 +343,9 @@ enum Name {
     Register(Register),
     Predicate(Register),
     /// `%r<9>` declares its registers by their prefix.
-    Range { is_predicate: bool },
+    Range {
+        is_predicate: bool,
+    },
     Wide(Register, Register),
     Number(u64),
 }
@@ -269,9 +449,8 @@ pub(crate) fn decode(name: &str, entry: &ptx::Entry<'_>) -> Result<Program, Stri
 }
 
 fn is_used(body: &str, name: &str) -> bool {
-    body.match_indices(name).any(|(at, _)| {
-        !body[at + name.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '$')
-    })
+    body.match_indices(name)
+        .any(|(at, _)| !body[at + name.len()..].starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '$'))
 }
 
 /// A call is a scope with `.param` registers, stores to them, the call and a load: one statement `call to, name, arguments`.
@@ -343,8 +522,7 @@ impl Decoder {
         let prefix = name.trim_end_matches(|c: char| c.is_ascii_digit());
         let depth = self.scopes.iter().rposition(|scope| matches!(scope.get(prefix), Some(Name::Range { .. })))?;
         let Some(&Name::Range { is_predicate }) = self.scopes[depth].get(prefix) else { return None };
-        let slot =
-            if is_predicate { Name::Predicate(self.predicate()) } else { Name::Register(self.register()) };
+        let slot = if is_predicate { Name::Predicate(self.predicate()) } else { Name::Register(self.register()) };
         self.scopes[depth].insert(name.to_owned(), slot);
         Some(slot)
     }
@@ -638,9 +816,7 @@ impl Decoder {
             }
             "cp" => return self.copy(words, operands),
             "mbarrier" => return self.barrier_object(words, operands),
-            "mapa" => {
-                Op::MapRank { to: self.value(at(0)?)?, a: self.value(at(1)?)?, rank: self.value(at(2)?)? }
-            }
+            "mapa" => Op::MapRank { to: self.value(at(0)?)?, a: self.value(at(1)?)?, rank: self.value(at(2)?)? },
             "nanosleep" => Op::Sleep,
             "griddepcontrol" | "fence" | "membar" | "prefetch" | "discard" | "applypriority" | "createpolicy" => {
                 match operands {

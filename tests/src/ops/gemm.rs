@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use baracuda_ops::{
     Activation, AnyDescriptor, Backend, DType, Device, Error, GemmArgs, GemmBackwardArgs, GemmBackwardDescriptor,
-    GemmDescriptor, GemmFactor, GemmGradients, GemmSaved, Plan, PlanOptions, Queue, Slot, TensorDesc, Workspace,
+    GemmDescriptor, GemmFactor, GemmGradients, GemmSaved, Math, Plan, PlanOptions, Queue, Slot, TensorDesc, Workspace,
 };
 use serde_json::{Value, json};
 
 use super::channel_norm::curvature;
 use super::{CHAIN, Contract, FLOATS, Named, Subject, dense, features, json_of, run_in_f64, strided};
 use crate::case::{Case, Data, Huge, Random, distinct};
-use crate::judge::{Expected, budget, finite};
+use crate::judge::{By, Expected, budget, finite};
 use crate::values::Tensors;
 
 pub(super) const FORWARD: Subject = Subject {
@@ -311,7 +311,26 @@ fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
         let descriptor = pass(form).expect("the case lists hold valid descriptors");
         Case::new(descriptor, *data).core(*core)
     };
-    distinct(forms().iter().map(of).collect())
+    let mut cases: Vec<Case> = forms().iter().map(of).collect();
+    let pinned: Vec<Case> = cases.iter().filter(|case| case.is_core).flat_map(pinned).collect();
+    cases.extend(pinned);
+    distinct(cases)
+}
+
+/// The case by each kernel that serves it whatever else is installed.
+fn pinned(case: &Case) -> Vec<Case> {
+    let named = |form: &str| PlanOptions::default().kernel(format!("{}_{form}", case.descriptor.name()));
+    let of = |options| case.clone().core(false).with(options);
+    let mut cases = vec![of(named("simt"))];
+    match json_of(&case.descriptor)
+        .and_then(|json| Ok(serde_json::from_value::<TensorDesc>(json["a"].clone())?.dtype()))
+        .expect("a product has a first factor")
+    {
+        DType::F16 | DType::BF16 => cases.push(of(named("mma"))),
+        DType::F32 => cases.extend([of(named("mma").math(Math::Tf32)), of(named("reference"))]),
+        _ => cases.push(of(named("reference"))),
+    }
+    cases
 }
 
 /// What the harness reads back from a descriptor.
@@ -489,10 +508,12 @@ fn is_balanced(values: &[f64]) -> bool {
     sum.abs() < magnitude / 4.0
 }
 
-/// What `terms` additions may be off by, in units of `u_A` of the sum of their magnitudes.
-fn chain(terms: f64, is_random: bool) -> f64 {
+/// What `terms` additions may be off by, in units of `u_A` of the sum of their magnitudes; factors that are rounded to tf32 are each off by up to
+/// 2^-11, their product and what a tensor core drops of it by less than 2^-9.
+fn chain(terms: f64, is_random: bool, math: Math) -> f64 {
     let longest = terms / 4.0;
-    8.0 + if is_random { longest.min(2.0 * terms.sqrt()) } else { longest }
+    let rounded = if math == Math::Tf32 { 2f64.powi(-9) / DType::F32.unit_roundoff() } else { 0.0 };
+    8.0 + rounded + if is_random { longest.min(2.0 * terms.sqrt()) } else { longest }
 }
 
 fn magnitudes(values: &[f64]) -> Vec<f64> {
@@ -500,7 +521,7 @@ fn magnitudes(values: &[f64]) -> Vec<f64> {
 }
 
 /// `p`: what each pre-activation may be off by, in units of `u_A`.
-fn errors_of_pre(fields: &Fields, inputs: &Tensors) -> Result<Vec<f64>> {
+fn errors_of_pre(fields: &Fields, inputs: &Tensors, math: Math) -> Result<Vec<f64>> {
     let [a, b] = ["a", "b"].map(|name| inputs.values(name).context("a factor"));
     let (a, b) = (a?, fields.own("b", b?));
     let is_random = is_balanced(a) || is_balanced(b);
@@ -508,25 +529,20 @@ fn errors_of_pre(fields: &Fields, inputs: &Tensors) -> Result<Vec<f64>> {
         let (a, b) = (magnitudes(a), magnitudes(b));
         run_in_f64("gemm", &fields.product(fields.alpha.abs()), &BTreeMap::from([("a", &a[..]), ("b", &b[..])]))?
     };
-    let factor = chain(fields.k as f64, is_random);
+    let factor = chain(fields.k as f64, is_random, math);
     let bias = |i: usize| inputs.values("bias").map_or(0.0, |bias| bias[i % fields.n as usize].abs());
     Ok(sums["out"].iter().enumerate().map(|(i, sum)| factor * sum + 2.0 * bias(i)).collect())
 }
 
 /// Expected values and budgets of forward: docs/numerics.md, Budgets, "gemm".
-fn expect_forward(
-    descriptor: &AnyDescriptor,
-    inputs: &Tensors,
-    outputs: &Tensors,
-    backend: Backend,
-) -> Result<Vec<Expected>> {
+fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
     let fields = Fields::of(descriptor)?;
     let accumulator = fields.dtype()?.accumulator();
     let unit = accumulator.unit_roundoff();
     let mut json = fields.in_f64();
     json["pre"] = json!("f64");
     let mut found = run_in_f64("gemm", &json, &fields.inputs(inputs))?;
-    let errors = errors_of_pre(&fields, inputs)?;
+    let errors = errors_of_pre(&fields, inputs, by.math)?;
     let (pre, values) = (found.remove("pre").context("pre")?, found.remove("out").context("out")?);
     let activation = fields.activation;
     let own = |i: usize| match activation {
@@ -535,7 +551,7 @@ fn expect_forward(
             let slope = activation.gradient(pre[i], 1.0).abs();
             // No activation is steeper anywhere than 1.2.
             let bent = (slope + curvature(activation) / 2.0 * unit * errors[i]).min(1.2);
-            bent * errors[i] + 8.0 * looseness(backend) * values[i].abs()
+            bent * errors[i] + 8.0 * looseness(by.backend) * values[i].abs()
         }
     };
     let dtype = |name: &str| outputs.get(name).map(|t| t.dtype);
@@ -552,7 +568,7 @@ fn expect_forward(
 }
 
 /// The gradient of the pre-activation, and what it may be off by before it is rounded, in units of `u_A`.
-fn dpre(fields: &Fields, inputs: &Tensors, unit: f64, backend: Backend) -> Result<(Vec<f64>, Vec<f64>)> {
+fn dpre(fields: &Fields, inputs: &Tensors, unit: f64, by: By) -> Result<(Vec<f64>, Vec<f64>)> {
     let dout = inputs.values("dout").context("no dout")?;
     let activation = fields.activation;
     if activation.is_identity() {
@@ -561,7 +577,7 @@ fn dpre(fields: &Fields, inputs: &Tensors, unit: f64, backend: Backend) -> Resul
     if let Some(out) = inputs.values("out") {
         let dpre: Vec<f64> = out.iter().zip(dout).map(|(&y, &dy)| activation.gradient_from_output(y, dy)).collect();
         let is_exact = activation == Activation::Relu;
-        let errors = dpre.iter().map(|v| if is_exact { 0.0 } else { 8.0 * v.abs() * looseness(backend) }).collect();
+        let errors = dpre.iter().map(|v| if is_exact { 0.0 } else { 8.0 * v.abs() * looseness(by.backend) }).collect();
         return Ok((dpre, errors));
     }
     let (pre, off) = if fields.recomputes() {
@@ -571,7 +587,7 @@ fn dpre(fields: &Fields, inputs: &Tensors, unit: f64, backend: Backend) -> Resul
         let mut given = fields.inputs(inputs);
         given.retain(|name, _| matches!(*name, "a" | "b" | "bias"));
         let pre = run_in_f64("gemm", &json, &given)?.remove("out").context("out")?;
-        (pre, errors_of_pre(fields, inputs)?)
+        (pre, errors_of_pre(fields, inputs, by.math)?)
     } else {
         let pre = inputs.values("pre").context("no pre")?.to_vec();
         let exact = vec![0.0; pre.len()];
@@ -583,7 +599,7 @@ fn dpre(fields: &Fields, inputs: &Tensors, unit: f64, backend: Backend) -> Resul
         Activation::Relu if x.is_finite() && off > 0.0 && x.abs() <= unit * off => dy.abs() / unit,
         Activation::Relu => 0.0,
         _ => {
-            let own = (8.0 + 4.0 * x.abs().min(16.0) * curvature(activation)) * looseness(backend);
+            let own = (8.0 + 4.0 * x.abs().min(16.0) * curvature(activation)) * looseness(by.backend);
             // No derivative of an activation moves by more than 1.5.
             dy.abs() * ((curvature(activation) * off).min(1.5 / unit) + own)
         }
@@ -592,18 +608,13 @@ fn dpre(fields: &Fields, inputs: &Tensors, unit: f64, backend: Backend) -> Resul
 }
 
 /// Expected values and budgets of backward: docs/numerics.md, Budgets, "gemm, da, db" and "gemm, dbias".
-fn expect_backward(
-    descriptor: &AnyDescriptor,
-    inputs: &Tensors,
-    outputs: &Tensors,
-    backend: Backend,
-) -> Result<Vec<Expected>> {
+fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
     let fields = Fields::of(descriptor)?;
     let dtype = fields.dtype()?;
     let accumulator = dtype.accumulator();
     let unit = accumulator.unit_roundoff();
     let mut found = run_in_f64("gemm_backward", &fields.in_f64(), &fields.inputs(inputs))?;
-    let (dpre, errors) = dpre(&fields, inputs, unit, backend)?;
+    let (dpre, errors) = dpre(&fields, inputs, unit, by)?;
     let dout = inputs.get("dout").context("no dout")?;
     let is_rounded = dtype != accumulator && !(fields.activation.is_identity() && dout.dtype == dtype);
     let rounding = |v: f64| match is_rounded {
@@ -619,7 +630,7 @@ fn expect_backward(
         let Some(output) = outputs.get(name) else { continue };
         let values = found.remove(name).context("a gradient")?;
         let given = fields.own(factor, inputs.values(factor).context("a factor")?);
-        let sum = chain(fields.terms(name), is_balanced(&dpre) || is_balanced(given));
+        let sum = chain(fields.terms(name), is_balanced(&dpre) || is_balanced(given), by.math);
         let left: Vec<f64> = dpre.iter().zip(&errors).map(|(v, e)| sum * v.abs() + e + rounding(*v)).collect();
         let mut json = fields.product(fields.alpha.abs());
         json[name] = json!({"dtype": "f64"});

@@ -332,6 +332,7 @@ args! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{Descriptor, Slot};
 
     fn desc(dims: &[u64]) -> TensorDesc {
         TensorDesc::contiguous(DType::F32, dims).unwrap()

@@ -58,7 +58,7 @@ fn refusals_name_the_limit() {
     let (a, b) = factors(DType::F32);
     let forward = GemmDescriptor::new(a, b).unwrap();
     assert!(refusal(&MMA, &forward, PlanOptions::default()).contains("tf32"));
-    let rounded = MMA.accept(&forward, &PlanOptions::default().math(Math::Tf32), &h200()).unwrap();
+    let rounded = MMA.accept(&forward, &PlanOptions::default().math(Math::Tf32), &h200(), Ask::Chosen).unwrap();
     assert_eq!(rounded.math, Math::Tf32);
     let (a, b) = factors(DType::F64);
     assert!(refusal(&MMA, &GemmDescriptor::new(a, b).unwrap(), PlanOptions::default()).contains("f64"));
@@ -81,10 +81,9 @@ fn refusals_name_the_limit() {
 fn the_workspace_holds_every_region() {
     let bf16 = |dims: &[u64]| dense(DType::BF16, dims);
     let forward = silu(GemmDescriptor::new(bf16(&[300, 64]), bf16(&[64, 200])).unwrap()).bias(DType::F32).unwrap();
-    let accepted = |form: &Cuda, backward: &GemmBackwardDescriptor| {
-        let pinned = PlanOptions::default().kernel("pinned");
-        form.accept(backward, &pinned, &h200()).unwrap()
-    };
+    fn accepted<'d>(form: &Cuda, backward: &'d GemmBackwardDescriptor) -> Candidate<'d> {
+        form.accept(backward, &PlanOptions::default(), &h200(), Ask::Pinned).unwrap()
+    }
     let saved = forward.clone().pre(DType::BF16).unwrap().backward(GemmGradients::ALL).unwrap();
     let choice = accepted(&MMA, &saved);
     // dpre, three rows of column sums; no product is long enough to be shared.
@@ -204,20 +203,4 @@ fn the_vendor_multiplies_in_reverse_order_unless_out_lies_column_after_column() 
     assert_eq!((columns.first.is_transposed, columns.first.leading), (true, 7));
     assert_eq!((columns.second.is_transposed, columns.second.leading), (false, 7));
     assert_eq!((columns.out.is_transposed, columns.out.leading), (false, 8));
-}
-
-#[test]
-fn choices_are_planned_again_when_built() {
-    let forward = silu(GemmDescriptor::new(dense(DType::F32, &[33, 5000]), dense(DType::F32, &[5000, 17])).unwrap());
-    for props in Props::examples() {
-        for (form, options) in
-            [(&SIMT, PlanOptions::default().workspace_limit(5000)), (&MMA, PlanOptions::default().math(Math::Tf32))]
-        {
-            let choice = form.accept(&forward, &options, &DeviceProps::Cuda(props.clone())).unwrap();
-            assert!(options.workspace_limit.is_none_or(|limit| choice.workspace.bytes <= limit));
-            let limits = limits_of(&choice, &props);
-            let schedule = Schedule::new(form.0, &forward.work(), &limits).unwrap();
-            assert_eq!((schedule.bytes, schedule.launches), (choice.workspace.bytes, choice.launches));
-        }
-    }
 }
