@@ -3,6 +3,8 @@
 //! Results are rounded as PTX says. The approximate instructions (`ex2.approx` and its like) are exact up to one rounding: their real errors, of
 //! a few units in the last place, are not imitated.
 
+use std::cmp::Ordering;
+
 use half::{bf16, f16};
 
 use crate::ptx::Type;
@@ -44,6 +46,11 @@ macro_rules! extreme {
             b
         }
     }};
+}
+
+/// The lesser; NaN where one is.
+fn least_or_nan(a: f32, b: f32) -> f32 {
+    if a.is_nan() || b.is_nan() { f32::NAN } else { extreme!(a, b, is_less) }
 }
 
 trait Order {
@@ -102,9 +109,12 @@ pub(crate) fn function(base: &str, modifiers: &[&str], ty: Type) -> Option<Funct
         ("fma", F32) => |a, b, c| of(f(a).mul_add(f(b), f(c))),
         ("neg", F32) => |a, _, _| a ^ 0x8000_0000,
         ("abs", F32) => |a, _, _| a & 0x7fff_ffff,
-        ("min", F32) if has("NaN") => return None,
+        ("min", F32) if has("xorsign") && has("abs") && has("NaN") => {
+            |a, b, _| (of(least_or_nan(f(a).abs(), f(b).abs())) & 0x7fff_ffff) | ((a ^ b) & 0x8000_0000)
+        }
+        ("min", F32) if has("NaN") => |a, b, _| of(least_or_nan(f(a), f(b))),
+        ("max", F32) if has("NaN") => |a, b, _| of(-least_or_nan(-f(a), -f(b))),
         ("min", F32) => |a, b, _| of(extreme!(f(a), f(b), is_less)),
-        ("max", F32) if has("NaN") => return None,
         ("max", F32) => |a, b, _| of(extreme!(f(a), f(b), is_more)),
         ("div", F32) => |a, b, _| of(f(a) / f(b)),
         ("rcp", F32) if has("ftz") => |a, _, _| of(flush(1.0 / flush(f(a)))),
@@ -283,11 +293,11 @@ pub(crate) fn comparison(name: &str, ty: Type) -> Option<fn(u64, u64) -> bool> {
                 "gt" => |a, b| $of(a) > $of(b),
                 "ge" => |a, b| $of(a) >= $of(b),
                 "equ" => |a, b| !($of(a) < $of(b) || $of(a) > $of(b)),
-                "neu" => |a, b| !($of(a) == $of(b)),
-                "ltu" => |a, b| !($of(a) >= $of(b)),
-                "leu" => |a, b| !($of(a) > $of(b)),
-                "gtu" => |a, b| !($of(a) <= $of(b)),
-                "geu" => |a, b| !($of(a) < $of(b)),
+                "neu" => |a, b| $of(a) != $of(b),
+                "ltu" => |a, b| !matches!($of(a).partial_cmp(&$of(b)), Some(Ordering::Equal | Ordering::Greater)),
+                "leu" => |a, b| $of(a).partial_cmp(&$of(b)) != Some(Ordering::Greater),
+                "gtu" => |a, b| !matches!($of(a).partial_cmp(&$of(b)), Some(Ordering::Equal | Ordering::Less)),
+                "geu" => |a, b| $of(a).partial_cmp(&$of(b)) != Some(Ordering::Less),
                 "num" => |a, b| !is_nan(f64::from($of(a))) && !is_nan(f64::from($of(b))),
                 "nan" => |a, b| is_nan(f64::from($of(a))) || is_nan(f64::from($of(b))),
                 _ => return None,

@@ -32,6 +32,8 @@ pub(crate) struct Launch<'l> {
     pub(crate) parameters: &'l [u8],
     /// Allocated ranges of global memory, by start.
     pub(crate) allocations: &'l [(u64, u64)],
+    /// Where blocks of a cooperative launch meet.
+    pub(crate) meeting_place: u64,
     pub(crate) is_reversed: bool,
 }
 
@@ -258,7 +260,7 @@ impl<'l> Group<'l> {
 
     /// The memory behind an address: `bytes` of it, aligned to `align`.
     fn place(&mut self, block: usize, space: Space, address: u64, bytes: u64, align: u64) -> Result<*mut u8, String> {
-        if address % align != 0 {
+        if !address.is_multiple_of(align) {
             return Err(format!("address {address:#x} is not a multiple of {align}"));
         }
         if space == Space::Shared || address & SHARED_MARK != 0 {
@@ -688,7 +690,7 @@ impl<'l> Group<'l> {
                         self.write(block, Space::Shared, to + byte, 1, 1, 0).map_err(fail)?;
                     }
                     let align = u64::from(bytes);
-                    if to % align != 0 || from % align != 0 {
+                    if !to.is_multiple_of(align) || !from.is_multiple_of(align) {
                         return Err(fail(format!("addresses {to:#x} and {from:#x} are not multiples of {align}")));
                     }
                     self.copy(block, to, from, u64::from(read), 1).map_err(fail)?;
@@ -697,7 +699,7 @@ impl<'l> Group<'l> {
             Op::CopyBulk { to, from, bytes, barrier } => {
                 for i in lanes(active) {
                     let bytes = self.blocks[block].warps[warp].registers[bytes as usize][i].get() & 0xffff_ffff;
-                    if bytes % 16 != 0 {
+                    if !bytes.is_multiple_of(16) {
                         return Err((i, format!("{bytes} bytes")));
                     }
                     let copy = BulkCopy {
@@ -1020,6 +1022,7 @@ impl Warp {
                     Special::ClusterBlocks => launch.cluster.iter().product(),
                     Special::LanesBelow => (1 << lane) - 1,
                     Special::DynamicBytes => launch.dynamic_bytes,
+                    Special::Environment(half) => (launch.meeting_place >> (32 * half)) as u32,
                 }));
             }
         }

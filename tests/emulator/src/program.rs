@@ -47,6 +47,8 @@ pub(crate) enum Special {
     ClusterBlocks,
     LanesBelow,
     DynamicBytes,
+    /// Half of the address of the memory in which blocks of a cooperative launch meet: the lower, then the upper.
+    Environment(usize),
 }
 
 pub(crate) struct Instruction {
@@ -456,10 +458,10 @@ fn is_used(body: &str, name: &str) -> bool {
 /// A call is a scope with `.param` registers, stores to them, the call and a load: one statement `call to, name, arguments`.
 fn join_calls(pieces: &mut [Piece]) {
     for piece in pieces {
-        if let Piece::Statement(text) = piece {
-            if let Some(rest) = text.strip_prefix("call.uni ") {
-                *text = format!("call {}", rest.replace(['(', ')'], ""));
-            }
+        if let Piece::Statement(text) = piece
+            && let Some(rest) = text.strip_prefix("call.uni ")
+        {
+            *text = format!("call {}", rest.replace(['(', ')'], ""));
         }
     }
 }
@@ -539,6 +541,8 @@ impl Decoder {
             "%cluster_ctarank" => Special::ClusterRank,
             "%cluster_nctarank" => Special::ClusterBlocks,
             "%lanemask_lt" => Special::LanesBelow,
+            "%envreg1" => Special::Environment(1),
+            "%envreg2" => Special::Environment(0),
             "%dynamic_smem_size" => Special::DynamicBytes,
             _ => return None,
         };

@@ -64,7 +64,12 @@ pub(crate) struct Recorded {
 impl Recorded {
     /// Runs it now.
     pub(crate) fn run(&self) -> c_int {
-        let allocations = driver::allocations();
+        // A size and a counter, as cooperative groups expect them; counters start at 0.
+        let mut meeting_place = [0u64; 2];
+        let place = meeting_place.as_mut_ptr() as u64;
+        let mut allocations = driver::allocations().to_vec();
+        allocations.push((place, place + size_of_val(&meeting_place) as u64));
+        allocations.sort_unstable();
         let launch = Launch {
             program: &self.program,
             grid: self.grid,
@@ -74,9 +79,13 @@ impl Recorded {
             is_cooperative: self.is_cooperative,
             parameters: &self.parameters,
             allocations: &allocations,
+            meeting_place: if self.is_cooperative { place } else { 0 },
             is_reversed: driver::is_reversed(),
         };
-        match machine::run(&launch) {
+        let ran = machine::run(&launch);
+        // Written through its address.
+        std::hint::black_box(&mut meeting_place);
+        match ran {
             Ok(()) => SUCCESS,
             Err(fault) => {
                 eprintln!("emulated device: {fault}");
