@@ -57,8 +57,8 @@ impl OpEntry {
         Self { name: D::NAME, operands: D::OPERANDS, parse: parse::<D>, kernels: kernels::<D> }
     }
 
-    /// The op's kernels of this build, which [`PlanOptions::kernel`] takes, each with its backend: those of a backend are tried in this
-    /// order.
+    /// The op's kernels of this build, one of which [`PlanOptions`] may ask for, each with its backend: those of a backend are tried in
+    /// this order.
     pub fn kernels(&self) -> Vec<(Backend, &'static str)> {
         (self.kernels)()
     }
