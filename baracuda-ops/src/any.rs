@@ -69,8 +69,8 @@ impl OpEntry {
         }
     }
 
-    /// The op's kernels of this build, which [`PlanOptions::kernel`] takes, each with its backend: those of a backend are tried in this
-    /// order.
+    /// The op's kernels of this build, one of which [`PlanOptions`] may ask for, each with its backend: those of a backend are tried in
+    /// this order.
     pub fn kernels(&self) -> Vec<(Backend, &'static str)> {
         (self.kernels)()
     }

@@ -14,13 +14,14 @@ template <typename T> using accumulator_t = typename accumulator<T>::type;
 
 template <typename T> struct type_tag { using type = T; };
 
-// Calls f(type_tag<T>) with the type of a floating-point dtype.
-template <typename F> auto for_float(bops_dtype dtype, F &&f) {
+// Calls f(type_tag<T>) with the type of a floating-point dtype; there are no kernels for any other.
+template <typename F> bops_status for_float(bops_dtype dtype, F &&f) {
     switch (dtype) {
     case BOPS_F64: return f(type_tag<double>{});
     case BOPS_F32: return f(type_tag<float>{});
     case BOPS_F16: return f(type_tag<__half>{});
-    default: return f(type_tag<__nv_bfloat16>{});
+    case BOPS_BF16: return f(type_tag<__nv_bfloat16>{});
+    default: return cudaErrorInvalidValue;
     }
 }
 
