@@ -180,7 +180,7 @@ fn sizes(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
         ([37, 61, 1], true),
         ([1, 257, 64], false),
         ([2, 3, 5], false),
-        ([16, 16, 16], false),
+        ([16, 16, 16], true),
         ([17, 15, 33], true),
         ([64, 128, 32], false),
         ([65, 127, 31], false),
