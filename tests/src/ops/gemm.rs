@@ -181,7 +181,7 @@ fn sizes(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
         ([37, 61, 1], true),
         ([1, 257, 64], false),
         ([2, 3, 5], false),
-        ([16, 16, 16], false),
+        ([16, 16, 16], true),
         ([17, 15, 33], true),
         ([64, 128, 32], false),
         ([65, 127, 31], false),
@@ -196,6 +196,16 @@ fn sizes(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
         let forward = gemm(pair(dtype, extents, i % 4)).bias(dtype).expect("a bias");
         let forward = forward.activation(Activation::ALL[i % 7]).expect("an activation");
         add(forward.into(), Data::Normal, core);
+    }
+    // More tiles than the multiprocessors of any GPU, also of a batch, and few sums long enough to be shared.
+    if matches!(dtype, DType::F32 | DType::BF16) {
+        for (extents, transposes) in [([1700, 1664, 40], 0), ([1281, 1537, 17], 2), ([64, 48, 12000], 1)] {
+            let forward = gemm(pair(dtype, extents, transposes)).bias(dtype).expect("a bias");
+            let forward = forward.activation(Activation::GeluErf).and_then(|d| d.pre(dtype)).expect("a form");
+            add(forward.into(), Data::Normal, false);
+        }
+        let batch = GemmDescriptor::new(dense(dtype, &[200, 64, 48]), dense(dtype, &[200, 48, 72]));
+        add(batch.expect("a product").into(), Data::Normal, false);
     }
     for (i, extents) in [[37, 29, 0], [0, 29, 61], [37, 0, 61], [0, 0, 0], [0, 29, 0]].into_iter().enumerate() {
         let forward = gemm(pair(dtype, extents, i % 4)).bias(dtype).expect("a bias");
