@@ -106,6 +106,48 @@ const PAIRS: &[(&str, &str, &str, &str)] = &[
     ("activation", "[3,5]", r#""activation":"silu""#, r#""activation":"silu""#),
     ("activation", "[3,5]", r#""activation":"sigmoid""#, r#""activation":"sigmoid","from_y":true"#),
     ("activation", "[3,5]", r#""activation":"tanh""#, r#""activation":"tanh""#),
+    (
+        "gemm",
+        "[4,3]",
+        r#""b":{"dtype":"f64","dims":[3,5]},"bias":"f64""#,
+        r#""b":{"dtype":"f64","dims":[3,5]},"da":{"dtype":"f64"},"db":{"dtype":"f64"},"dbias":{"dtype":"f64"}"#,
+    ),
+    (
+        "gemm",
+        "[3,4]",
+        r#""b":{"dtype":"f64","dims":[3,5]},"transpose_a":true,"alpha":-0.5,"bias":"f64","activation":"silu","pre":"f64""#,
+        r#""b":{"dtype":"f64","dims":[3,5]},"transpose_a":true,"alpha":-0.5,"activation":"silu","da":{"dtype":"f64"},"db":{"dtype":"f64"},"dbias":{"dtype":"f64"}"#,
+    ),
+    (
+        "gemm",
+        "[4,3]",
+        r#""b":{"dtype":"f64","dims":[5,3]},"transpose_b":true,"activation":"sigmoid""#,
+        r#""b":{"dtype":"f64","dims":[5,3]},"transpose_b":true,"activation":"sigmoid","saved":"out","da":{"dtype":"f64","beta":0.5},"db":{"dtype":"f64","beta":-1.0}"#,
+    ),
+    (
+        "gemm",
+        "[3,4]",
+        r#""b":{"dtype":"f64","dims":[5,3]},"transpose_a":true,"transpose_b":true,"alpha":0.7,"bias":"f64","activation":"gelu_erf""#,
+        r#""b":{"dtype":"f64","dims":[5,3]},"transpose_a":true,"transpose_b":true,"alpha":0.7,"bias":"f64","activation":"gelu_erf","saved":"recompute","da":{"dtype":"f64"},"db":{"dtype":"f64","beta":2.0},"dbias":{"dtype":"f64","beta":1.0}"#,
+    ),
+    (
+        "gemm",
+        "[2,2,3,4]",
+        r#""b":{"dtype":"f64","dims":[4,2]},"bias":"f64","activation":"tanh""#,
+        r#""b":{"dtype":"f64","dims":[4,2]},"bias":"f64","activation":"tanh","saved":"out","da":{"dtype":"f64"},"db":{"dtype":"f64","beta":1.0},"dbias":{"dtype":"f64"}"#,
+    ),
+    (
+        "gemm",
+        "[3,4,2]",
+        r#""b":{"dtype":"f64","dims":[1,3,4]},"transpose_a":true,"transpose_b":true,"activation":"gelu_tanh""#,
+        r#""b":{"dtype":"f64","dims":[1,3,4]},"transpose_a":true,"transpose_b":true,"activation":"gelu_tanh","saved":"recompute","da":{"dtype":"f64"},"db":{"dtype":"f64"}"#,
+    ),
+    (
+        "gemm",
+        "[2,3,4]",
+        r#""b":{"dtype":"f64","dims":[2,4,3]},"bias":"f64","activation":"relu""#,
+        r#""b":{"dtype":"f64","dims":[2,4,3]},"activation":"relu","saved":"out","da":{"dtype":"f64"},"db":{"dtype":"f64","beta":-0.5},"dbias":{"dtype":"f64"}"#,
+    ),
 ];
 
 /// Half the distance of the two losses of a difference.
@@ -116,7 +158,11 @@ const TOLERANCE: f64 = 1e-6;
 type Values = BTreeMap<String, Vec<f64>>;
 
 fn descriptor(op: &str, dims: &str, fields: &str) -> AnyDescriptor {
-    let tensor = if op == "softmax_backward" { "y" } else { "x" };
+    let tensor = match op {
+        "softmax_backward" => "y",
+        "gemm" | "gemm_backward" => "a",
+        _ => "x",
+    };
     AnyDescriptor::parse(op, &format!(r#"{{"{tensor}":{{"dtype":"f64","dims":{dims}}},{fields}}}"#)).unwrap()
 }
 
@@ -180,6 +226,11 @@ fn worst(op: &str, dims: &str, forward: &str, backward: &str, spoil: impl Fn(&mu
         };
         given.insert(slot.name.into(), values);
     }
+    // What gradients are added to, which is no part of them.
+    let fields = serde_json::to_value(&backward).unwrap();
+    for slot in backward.slots().iter().filter(|s| s.access == Access::InOut) {
+        given.insert(slot.name.into(), (0..slot.desc.elements()).map(|_| random.normal()).collect());
+    }
     let loss = |inputs: &Values| -> f64 {
         let outputs = run(&forward, inputs);
         let product = |(name, values): (&String, &Vec<f64>)| -> f64 {
@@ -189,6 +240,11 @@ fn worst(op: &str, dims: &str, forward: &str, backward: &str, spoil: impl Fn(&mu
         outputs.iter().map(product).sum()
     };
     let mut gradients = run(&backward, &given);
+    for (name, gradient) in &mut gradients {
+        let Some(before) = given.get(name) else { continue };
+        let beta = fields["descriptor"][name]["beta"].as_f64().unwrap();
+        gradient.iter_mut().zip(before).for_each(|(g, before)| *g -= beta * before);
+    }
     spoil(&mut gradients);
     assert!(!gradients.is_empty());
     let mut found = (0.0, String::new());
@@ -232,8 +288,12 @@ fn every_backward_is_compared() {
 
 #[test]
 fn a_gradient_with_an_error_is_caught() {
-    let (op, dims, forward, backward) = PAIRS[3];
-    for name in ["dx", "dweight", "dbias"] {
+    let is_gemm = |pair: &&(&str, &str, &str, &str)| pair.0 == "gemm";
+    let of_gemm = PAIRS.iter().find(is_gemm).unwrap();
+    let spoiled = ["dx", "dweight", "dbias"].map(|name| (&PAIRS[3], name));
+    for ((op, dims, forward, backward), name) in
+        spoiled.into_iter().chain(["da", "db", "dbias"].map(|name| (of_gemm, name)))
+    {
         let spoil = |gradients: &mut Values| gradients.get_mut(name).unwrap()[1] *= 1.0 + 1e-4;
         let (units, words) = worst(op, dims, forward, backward, spoil);
         assert!(units > 1.0 && words.starts_with(name), "{units} {words}");

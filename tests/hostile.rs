@@ -2,9 +2,9 @@
 
 use baracuda_ops::{
     Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, Backend, BatchNormDescriptor, Buffer, DType, Device,
-    DeviceProps, Error, Gradients, GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor,
-    LocalResponseNormDescriptor, Mem, MemMut, OPS, Operand, PlanOptions, RmsNormDescriptor, SoftmaxDescriptor,
-    TensorDesc, Workspace,
+    DeviceProps, Error, GemmDescriptor, GemmFactor, GemmGradients, GemmSaved, Gradients, GroupNormDescriptor,
+    InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, Mem, MemMut, OPS, Operand, PlanOptions,
+    RmsNormDescriptor, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use fastrand::Rng;
@@ -122,8 +122,10 @@ fn softmax(random: &mut Rng) -> Result<AnyDescriptor, Error> {
 
 /// A builder's calls in random order and number.
 fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
-    if random.u32(..4) == 0 {
-        return softmax(random);
+    match random.u32(..8) {
+        0 | 1 => return softmax(random),
+        2 => return gemm(random),
+        _ => {}
     }
     let x = tensor(random)?;
     let k = if random.u32(..8) == 0 { random.usize(..10) } else { 1 + random.usize(..x.rank().max(1)) };
@@ -264,6 +266,49 @@ fn activation(random: &mut Rng, x: TensorDesc, name: &str) -> Result<AnyDescript
         _ => AnyDescriptor::new(d.backward()?.from_y()?),
     };
     Ok(any)
+}
+
+/// A product whose second factor fits about every second time.
+fn gemm(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let a = tensor(random)?;
+    let b = if random.u32(..4) == 0 || a.rank() < 2 {
+        tensor(random)?
+    } else {
+        let batch = if random.bool() { &a.dims()[..a.rank() - 2] } else { &[] };
+        let inner = a.dims()[a.rank() - if random.u32(..3) == 0 { 2 } else { 1 }];
+        let dims = [batch, &[inner, extent(random)]].concat();
+        TensorDesc::contiguous(a.dtype(), &dims)?
+    };
+    let factor =
+        |desc: TensorDesc, transposed: bool| if transposed { GemmFactor::transposed(desc) } else { desc.into() };
+    let mut d = GemmDescriptor::new(factor(a, random.u32(..3) == 0), factor(b, random.u32(..3) == 0))?;
+    let name = |random: &mut Rng| pick(random, &["a", "b", "bias", "out", "pre", "dout", "da", "db", "dbias", ""]);
+    for _ in 0..random.u32(..6) {
+        d = match random.u32(..6) {
+            0 => d.alpha(eps(random))?,
+            1 => d.bias(parameter(random, a.dtype()))?,
+            2 => d.activation(pick(random, &Activation::ALL))?,
+            3 => d.out(parameter(random, a.dtype()))?,
+            4 => d.pre(parameter(random, a.dtype()))?,
+            _ => d.layout(name(random), other(random, a)?)?,
+        };
+    }
+    if random.bool() {
+        return Ok(AnyDescriptor::new(d));
+    }
+    let mut wanted = GemmGradients::ALL;
+    (wanted.da, wanted.db, wanted.dbias) = (random.bool(), random.bool(), random.bool());
+    let mut backward = d.backward(wanted)?;
+    for _ in 0..random.u32(..4) {
+        backward = match random.u32(..5) {
+            0 => backward.saved(pick(random, &[GemmSaved::Pre, GemmSaved::Out, GemmSaved::Recompute]))?,
+            1 => backward.da(parameter(random, a.dtype()), eps(random))?,
+            2 => backward.db(parameter(random, a.dtype()), eps(random))?,
+            3 => backward.dbias(parameter(random, a.dtype()), eps(random))?,
+            _ => backward.layout(name(random), other(random, a)?)?,
+        };
+    }
+    Ok(AnyDescriptor::new(backward))
 }
 
 fn devices() -> Vec<Device> {
@@ -416,6 +461,9 @@ fn extents_of_nothing_take_no_time() {
         r#"instance_norm {"x":{"dtype":"f32","dims":[1099511627776,3,0]},"eps":1e-5,"momentum":0.1}"#,
         r#"local_response_norm {"x":{"dtype":"f32","dims":[1099511627776,3,0]},"size":18446744073709551615}"#,
         r#"softmax {"x":{"dtype":"f32","dims":[1099511627776,3,0]},"axis":1}"#,
+        r#"gemm {"a":{"dtype":"f32","dims":[1099511627776,1048576,0]},"b":{"dtype":"f32","dims":[0,0]}}"#,
+        r#"gemm {"a":{"dtype":"f32","dims":[0,1099511627776]},"b":{"dtype":"f32","dims":[1099511627776,0]}}"#,
+        r#"gemm_backward {"a":{"dtype":"f32","dims":[1099511627776,0,4]},"b":{"dtype":"f32","dims":[4,5]},"activation":"silu","saved":"recompute","da":{"dtype":"f32"},"db":{"dtype":"f32"},"dbias":{"dtype":"f32"}}"#,
     ] {
         let plan = AnyDescriptor::parse_line(line).unwrap().plan(&device, &PlanOptions::default()).unwrap();
         let buffers: Vec<Buffer> = plan.slots().iter().map(|slot| device.alloc(slot.span_bytes).unwrap()).collect();
@@ -524,6 +572,10 @@ fn layouts_of_nothing_are_planned_or_refused_without_overflow() {
             format!(r#"rms_norm {{"x":{x},"normalized_dims":2,"eps":1e-5}}"#),
             format!(r#"softmax {{"x":{x},"axis":1}}"#),
             format!(r#"activation {{"x":{x},"activation":"relu"}}"#),
+            format!(r#"gemm {{"a":{x},"b":{{"dtype":"f32","dims":[4,5]}},"bias":"f32"}}"#),
+            format!(
+                r#"gemm_backward {{"a":{x},"b":{{"dtype":"f32","dims":[4,5]}},"activation":"silu","da":{{"dtype":"f32"}},"db":{{"dtype":"f32"}}}}"#
+            ),
         ] {
             let Ok(descriptor) = AnyDescriptor::parse_line(&line) else { continue };
             for device in &devices {
@@ -625,6 +677,8 @@ fn arguments_of_runs() {
             r#"softmax_backward {"y":{"dtype":"f32","dims":[3,5]},"axis":1,"log":true}"#,
             r#"activation {"x":{"dtype":"f16","dims":[3,5]},"activation":"tanh"}"#,
             r#"activation_backward {"x":{"dtype":"f32","dims":[7]},"activation":"relu","from_y":true}"#,
+            r#"gemm {"a":{"dtype":"f32","dims":[3,4]},"b":{"dtype":"f32","dims":[4,5]},"bias":"f32","activation":"silu","pre":"f32"}"#,
+            r#"gemm_backward {"a":{"dtype":"bf16","dims":[2,3,4]},"b":{"dtype":"bf16","dims":[4,5]},"bias":"f32","activation":"silu","saved":"recompute","da":{"dtype":"bf16"},"db":{"dtype":"f32","beta":1.0},"dbias":{"dtype":"f32"}}"#,
         ];
         let foreign = if devices.len() > 1 && device.backend() == baracuda_ops::Backend::Cpu {
             devices[1].alloc(256).unwrap()

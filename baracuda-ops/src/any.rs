@@ -132,6 +132,11 @@ impl AnyDescriptor {
         self.0.line()
     }
 
+    /// As [`Descriptor::flops`].
+    pub fn flops(&self) -> u64 {
+        self.0.flops()
+    }
+
     /// The descriptor, if it is of type `D`.
     pub fn downcast<D: Descriptor>(&self) -> Option<&D> {
         self.0.as_any().downcast_ref()
@@ -247,6 +252,7 @@ trait Erased: Send + Sync {
     fn operands(&self) -> &'static [&'static str];
     fn slots(&self) -> &[Slot];
     fn line(&self) -> String;
+    fn flops(&self) -> u64;
     fn as_any(&self) -> &dyn Any;
     fn equals(&self, other: &dyn Any) -> bool;
     fn hash_into(&self, state: &mut dyn Hasher);
@@ -273,6 +279,10 @@ impl<D: Descriptor> Erased for D {
 
     fn line(&self) -> String {
         repro_line(self)
+    }
+
+    fn flops(&self) -> u64 {
+        Descriptor::flops(self)
     }
 
     fn as_any(&self) -> &dyn Any {

@@ -2,6 +2,7 @@
 
 mod activation;
 mod channel_norm;
+mod gemm;
 mod local_response_norm;
 mod softmax;
 
@@ -48,6 +49,21 @@ pub const OPS: &[&str] = &[
     "activation_silu",
     "activation_sigmoid",
     "activation_tanh",
+    "gemm_bias_none",
+    "gemm_bias_relu",
+    "gemm_bias_gelu_tanh",
+    "gemm_bias_gelu_erf",
+    "gemm_bias_silu",
+    "gemm_bias_sigmoid",
+    "gemm_bias_tanh",
+    "linear_bias_none",
+    "linear_bias_gelu_tanh",
+    "linear_bias_silu",
+    "gemm_none",
+    "gemm_wide_gradients",
+    "gemm_batch",
+    "gemm_scores",
+    "gemm_values",
 ];
 
 /// Elements of the yardstick's copies, f32.
@@ -77,6 +93,12 @@ pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
     }
     for (op, activation) in activation::OPS.into_iter().filter(|(op, _)| ops.iter().any(|o| o == op)) {
         activation::cells(&mut cells, op, activation, is_quick)?;
+    }
+    for label in gemm::WITH_BIAS.into_iter().filter(|label| ops.iter().any(|o| o == label.0)) {
+        gemm::with_bias(&mut cells, label, is_quick)?;
+    }
+    for op in gemm::PLAIN.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
+        gemm::plain(&mut cells, op, is_quick)?;
     }
     if ops.iter().any(|o| o == local_response_norm::OP) {
         local_response_norm::cells(&mut cells)?;

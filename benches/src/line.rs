@@ -3,9 +3,9 @@
 use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use baracuda_ops::{Device, PlanInfo};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use baracuda_ops::DeviceProps;
+use baracuda_ops::{Device, PlanInfo};
 use serde::{Deserialize, Serialize};
 
 use crate::cells::{Cell, dtype_name};
@@ -99,7 +99,10 @@ pub struct Timed {
 impl Line {
     /// The line of a cell.
     pub fn of_cell(cell: &Cell, peer: &str, info: &PlanInfo, timed: Timed, origin: &Origin) -> Self {
+        let flops = cell.descriptor.flops();
         Self {
+            flops,
+            tflops: round(flops as f64 / timed.us / 1e6, 2),
             op: cell.op.into(),
             pass: cell.pass.into(),
             shape: cell.shape.clone(),

@@ -22,7 +22,7 @@ impl Sets {
     pub fn new(plan: &AnyPlan, count: usize) -> Result<Self> {
         let device = plan.device();
         let mut random = fastrand::Rng::with_seed(1);
-        let mut blocks: Vec<(DType, Vec<u8>)> = Vec::new();
+        let mut blocks: Vec<(DType, f64, Vec<u8>)> = Vec::new();
         let mut sets = Vec::new();
         for _ in 0..count {
             let mut set = Vec::new();
@@ -35,10 +35,14 @@ impl Sets {
                         let ones = block(dtype, slot.span_bytes as usize, || 1.0);
                         device.write(&buffer, 0, &ones)?;
                     } else {
-                        if !blocks.iter().any(|b| b.0 == dtype) {
-                            blocks.push((dtype, block(dtype, BLOCK_BYTES, || normal(&mut random))));
+                        // Sums of products of standard normal numbers, as forward saves them.
+                        let deviation = if slot.name == "pre" { terms(plan).sqrt() } else { 1.0 };
+                        let is_like = |b: &&(DType, f64, Vec<u8>)| (b.0, b.1) == (dtype, deviation);
+                        if !blocks.iter().any(|b| is_like(&b)) {
+                            let data = block(dtype, BLOCK_BYTES, || deviation * normal(&mut random));
+                            blocks.push((dtype, deviation, data));
                         }
-                        if let Some((_, data)) = blocks.iter().find(|b| b.0 == dtype) {
+                        if let Some((_, _, data)) = blocks.iter().find(is_like) {
                             fill(device, &buffer, slot.span_bytes, data, &mut random)?;
                         }
                     }
@@ -69,6 +73,12 @@ impl Sets {
     pub fn workspace(&self) -> Workspace<'_> {
         self.workspace.as_ref().map_or(Workspace::none(), Workspace::new)
     }
+}
+
+/// Columns of the first factor of a product.
+fn terms(plan: &AnyPlan) -> f64 {
+    let a = plan.slots().iter().find(|slot| slot.name == "a");
+    a.and_then(|slot| slot.desc.dims().last().copied()).unwrap_or(1) as f64
 }
 
 fn normal(random: &mut fastrand::Rng) -> f64 {

@@ -64,21 +64,18 @@ def case(write, name, kind, dtype):
     t = torch.from_numpy(x).requires_grad_()
     torch_y = TORCH[name](t)
     (torch_dx,) = torch.autograd.grad((torch_y * torch.from_numpy(dy)).sum(), t)
-    y, dx, source = torch_y.detach().numpy(), torch_dx.numpy(), PYTORCH
-    if dtype == "f64":
-        source = DIGITS
-        many = [mpmath.mpf(v) for v in x.flatten()]
-        exact_y = np.array([float(EXACT[name](v)) for v in many]).reshape(x.shape)
-        exact_dx = np.array([float(exact_slope(name, v) * mpmath.mpf(d)) for v, d in zip(many, dy.flatten())]).reshape(x.shape)
-        assert np.allclose(exact_y, y, rtol=1e-9, atol=1e-12), name
-        assert np.allclose(exact_dx, dx, rtol=1e-9, atol=1e-9), name
-        y, dx = exact_y, exact_dx
+    # PyTorch adds 1 to the error function or the hyperbolic tangent, which in the tails leaves no digit of either: it is only compared with.
+    many = [mpmath.mpf(v) for v in x.flatten()]
+    y = np.array([float(EXACT[name](v)) for v in many]).reshape(x.shape)
+    dx = np.array([float(exact_slope(name, v) * mpmath.mpf(d)) for v, d in zip(many, dy.flatten())]).reshape(x.shape)
+    assert np.allclose(y, torch_y.detach().numpy(), rtol=1e-9, atol=1e-12), name
+    assert np.allclose(dx, torch_dx.numpy(), rtol=1e-9, atol=1e-9), name
     tensor = {"dtype": dtype, "dims": list(x.shape)}
     descriptor = {"x": tensor, "activation": name}
     stem = f"{kind}-{dtype}-{name}.safetensors"
-    write(f"activation-{stem}", "activation", descriptor, source, {"x": (dtype, x)}, {"y": y})
+    write(f"activation-{stem}", "activation", descriptor, DIGITS, {"x": (dtype, x)}, {"y": y})
     saved = {} if name == "identity" else {"x": (dtype, x)}
-    write(f"activation_backward-{stem}", "activation_backward", descriptor, source, {"dy": (dtype, dy)} | saved, {"dx": dx})
+    write(f"activation_backward-{stem}", "activation_backward", descriptor, DIGITS, {"dy": (dtype, dy)} | saved, {"dx": dx})
     if name in ("relu", "sigmoid", "tanh"):
         saved = case_file.rounded(y, dtype)
         operands = {"dy": (dtype, dy), "y": (dtype, saved)}

@@ -6,8 +6,9 @@ use std::process::{Command, ExitCode};
 
 use baracuda_ops::{
     Activation, AnyDescriptor, AnyPlan, BatchNormArgs, BatchNormBackwardArgs, BatchNormDescriptor, Bound, Buffer,
-    CacheStats, DType, Descriptor, Device, Error, Gradients, GroupNormArgs, GroupNormBackwardArgs, GroupNormDescriptor,
-    InstanceNormArgs, InstanceNormBackwardArgs, InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardArgs,
+    CacheStats, DType, Descriptor, Device, Error, GemmArgs, GemmBackwardArgs, GemmDescriptor, GemmFactor,
+    GemmGradients, GemmSaved, Gradients, GroupNormArgs, GroupNormBackwardArgs, GroupNormDescriptor, InstanceNormArgs,
+    InstanceNormBackwardArgs, InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardArgs,
     LayerNormBackwardDescriptor, LayerNormDescriptor, LocalResponseNormArgs, LocalResponseNormBackwardArgs, Mem,
     MemMut, Operand, Plan, PlanCache, PlanOptions, Queue, RmsNormArgs, RmsNormBackwardArgs, RmsNormDescriptor,
     SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxDescriptor, TensorDesc, Workspace,
@@ -52,6 +53,8 @@ const _: fn() = || {
     is_send::<Workspace<'static>>();
     is_send::<BatchNormArgs<'static>>();
     is_send::<BatchNormBackwardArgs<'static>>();
+    is_send::<GemmArgs<'static>>();
+    is_send::<GemmBackwardArgs<'static>>();
     is_send::<GroupNormArgs<'static>>();
     is_send::<GroupNormBackwardArgs<'static>>();
     is_send::<InstanceNormArgs<'static>>();
@@ -253,6 +256,7 @@ fn refusals() -> Vec<(&'static str, Error)> {
     tensors(&mut add);
     rows_and_axes(&mut add);
     channel_norms(&mut add);
+    products(&mut add);
     texts(&mut add);
     operands(&mut add);
     buffers(&mut add);
@@ -274,6 +278,50 @@ fn tensors(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("narrow past the end", f32(&[2, 3]).and_then(|d| d.narrow(1, 2, 2)).err());
     add("broadcast_to", f32(&[2, 3]).and_then(|d| d.broadcast_to(&[2, 2, 4])).err());
     add("name of a type", "float".parse::<DType>().err());
+}
+
+/// Refusals of products of matrices.
+fn products(add: &mut impl FnMut(&'static str, Option<Error>)) {
+    let strided = |dims: &[u64], strides: &[u64]| TensorDesc::strided(DType::F32, dims, strides).unwrap();
+    let of = |a: TensorDesc, b: TensorDesc| GemmDescriptor::new(a, b);
+    let plain = of(x(&[3, 4]), x(&[4, 5])).unwrap();
+    add("product of a vector", of(x(&[4]), x(&[4, 5])).err());
+    add("inner extents", of(x(&[3, 4]), x(&[5, 4])).err());
+    add("inner extents, transposed", GemmDescriptor::new(x(&[3, 4]), GemmFactor::transposed(x(&[4, 5]))).err());
+    add("types of factors", of(x(&[3, 4]), TensorDesc::contiguous(DType::F16, &[4, 5]).unwrap()).err());
+    add("rank of b", of(x(&[3, 4]), x(&[2, 4, 5])).err());
+    add("batch", of(x(&[2, 3, 4]), x(&[3, 4, 5])).err());
+    add("b for some of the batch", of(x(&[2, 3, 3, 4]), x(&[2, 1, 4, 5])).err());
+    add("b repeated for some of the batch", of(x(&[2, 3, 3, 4]), strided(&[2, 3, 4, 5], &[20, 0, 5, 1])).err());
+    add("a broadcast", of(strided(&[2, 3, 4], &[0, 4, 1]), x(&[4, 5])).err());
+    add("a broadcast by an extent of 1", of(x(&[1, 3, 4]), x(&[2, 4, 5])).err());
+    add("rows that overlap", of(strided(&[3, 4], &[3, 1]), x(&[4, 5])).err());
+    add("columns that overlap", of(x(&[3, 4]), strided(&[4, 5], &[1, 3])).err());
+    add("rows of one element", of(strided(&[3, 4], &[1, 0]), x(&[4, 5])).err());
+    add("alpha 0", plain.clone().alpha(0.0).err());
+    add("alpha beyond f32", plain.clone().alpha(1e300).err());
+    add("out type", plain.clone().out(DType::BF16).err());
+    let doubles = |dims: &[u64]| TensorDesc::contiguous(DType::F64, dims).unwrap();
+    add("bias type of f64", of(doubles(&[3, 4]), doubles(&[4, 5])).and_then(|d| d.bias(DType::F32)).err());
+    add("bias length", plain.clone().bias(DType::F32).and_then(|d| d.layout("bias", x(&[4]))).err());
+    add("out overlaps itself", plain.clone().layout("out", strided(&[3, 5], &[4, 1])).err());
+    add("extents of an output", of(x(&[1 << 40, 1]), x(&[1, 1 << 40])).err());
+    let silu = plain.clone().activation(Activation::Silu).unwrap();
+    let backward = |wanted| silu.backward(wanted);
+    add("no gradient of a product", backward(GemmGradients::NONE).err());
+    add("no bias, no dbias", backward(GemmGradients::NONE.dbias()).err());
+    add("saved output of silu", backward(GemmGradients::ALL).and_then(|d| d.saved(GemmSaved::Out)).err());
+    add("beta NaN", backward(GemmGradients::ALL).and_then(|d| d.db(DType::F32, f64::NAN)).err());
+    let b_alone = plain.backward(GemmGradients::NONE.db());
+    add("layout of a factor that is not read", b_alone.and_then(|d| d.layout("pre", x(&[3, 5]))).err());
+    add(
+        "json of a gradient that is an array",
+        AnyDescriptor::parse(
+            "gemm_backward",
+            r#"{"a":{"dtype":"f32","dims":[3,4]},"b":{"dtype":"f32","dims":[4,5]},"da":["f32",0]}"#,
+        )
+        .err(),
+    );
 }
 
 /// Refusals of LayerNorm, RMSNorm and softmax.

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Converts the node cases of the normalizations, LRN, Softmax and LogSoftmax in the onnx wheel to case files.
+"""Converts the node cases of the normalizations, LRN, Softmax, LogSoftmax, Gemm and MatMul in the onnx wheel to case files.
 
 usage: convert.py [OUTPUT_FOLDER] [--write-list]
 
 OUTPUT_FOLDER is target/onnx of the repository by default. Cases outside the scope of docs/numerics.md are printed with the reason and
 must be those of out_of_scope.txt beside this script, which --write-list renews. ONNX's momentum is the weight of the running
-statistics, ours that of the batch; ONNX's running variance is biased, so that what the batch adds to it is scaled. Needs onnx==1.22.0, the last release whose wheel holds
+statistics, ours that of the batch; ONNX's running variance is biased, so that what the batch adds to it is scaled. Gemm's C is our bias, times
+its beta. Needs onnx==1.22.0, the last release whose wheel holds
 the cases as files (a later one is refused); scripts/setup puts it into .dev/onnx.
 """
 import os
@@ -85,6 +86,10 @@ def convert(case, folder):
         return convert_softmax(node, folder)
     if node.op_type == "LRN":
         return convert_local_response_norm(node, folder)
+    if node.op_type == "Gemm":
+        return convert_gemm(node, folder)
+    if node.op_type == "MatMul":
+        return convert_matmul(node, folder)
     op, input_slots, output_slots = OPS[node.op_type]
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     if attributes.get("stash_type", 1) != 1:
@@ -172,6 +177,41 @@ def convert_softmax(node, folder):
     return "softmax", descriptor, {"x": (dtype_of(x), x.astype(np.float64))}, {"y": y.astype(np.float64)}
 
 
+def convert_gemm(node, folder):
+    """(op, descriptor, inputs, outputs) of a Gemm node."""
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    a, b, *c = named_tensors(node.input, folder, "input")
+    (y,) = named_tensors(node.output, folder, "output")
+    descriptor = {"a": {"dtype": dtype_of(a), "dims": list(a.shape)}, "b": {"dtype": dtype_of(b), "dims": list(b.shape)}}
+    for field, name in (("transpose_a", "transA"), ("transpose_b", "transB")):
+        if attributes.get(name, 0):
+            descriptor[field] = True
+    # Attributes are float32; their exact values, widened, are the ones to use.
+    descriptor["alpha"] = float(np.float32(attributes.get("alpha", 1.0)))
+    inputs = {slot: (dtype_of(t), t.astype(np.float64)) for slot, t in (("a", a), ("b", b))}
+    if c and c[0] is not None:
+        n = y.shape[-1]
+        if c[0].ndim > 1 and c[0].shape[0] != 1:
+            raise OutOfScope(f"a C of shape {list(c[0].shape)}: the bias is one for each column")
+        bias = np.broadcast_to(c[0].reshape(-1), (n,)).astype(np.float64) * float(np.float32(attributes.get("beta", 1.0)))
+        descriptor["bias"] = dtype_of(c[0])
+        inputs["bias"] = (dtype_of(c[0]), case_file.rounded(bias, dtype_of(c[0])))
+    return "gemm", descriptor, inputs, {"out": y.astype(np.float64)}
+
+
+def convert_matmul(node, folder):
+    """(op, descriptor, inputs, outputs) of a MatMul node."""
+    a, b = named_tensors(node.input, folder, "input")
+    (y,) = named_tensors(node.output, folder, "output")
+    if min(a.ndim, b.ndim) < 2:
+        raise OutOfScope(f"factors of rank {a.ndim} and {b.ndim}: a vector is a matrix with an extent of 1")
+    if a.ndim < b.ndim or a.shape[:-2] != y.shape[:-2]:
+        raise OutOfScope(f"a first factor of shape {list(a.shape)} for an output of shape {list(y.shape)}: it is never broadcast")
+    descriptor = {"a": {"dtype": dtype_of(a), "dims": list(a.shape)}, "b": {"dtype": dtype_of(b), "dims": list(b.shape)}}
+    inputs = {slot: (dtype_of(t), t.astype(np.float64)) for slot, t in (("a", a), ("b", b))}
+    return "gemm", descriptor, inputs, {"out": y.astype(np.float64)}
+
+
 def main(argv):
     write_list = "--write-list" in argv
     folders = [a for a in argv if not a.startswith("--")]
@@ -186,7 +226,7 @@ def main(argv):
     converted, refused = 0, []
     prefixes = ("test_layer_normalization", "test_rms_normalization")
     prefixes += ("test_batchnorm", "test_group_normalization", "test_instancenorm")
-    prefixes += ("test_softmax", "test_logsoftmax", "test_lrn")
+    prefixes += ("test_softmax", "test_logsoftmax", "test_lrn", "test_gemm_", "test_matmul_")
     for name in sorted(n for n in os.listdir(data) if n.startswith(prefixes)):
         case = os.path.join(data, name)
         for i in range(sum(d.startswith("test_data_set_") for d in os.listdir(case))):

@@ -65,6 +65,43 @@ impl Groups {
     }
 }
 
+/// The extents of a product of matrices, and where elements of its dense operands lie.
+struct Matrices {
+    batch: usize,
+    m: usize,
+    n: usize,
+    k: usize,
+    ta: bool,
+    tb: bool,
+    has_own_b: bool,
+    alpha: f64,
+}
+
+impl Matrices {
+    fn each(&self, mut visit: impl FnMut(usize, usize, usize, usize)) {
+        for z in 0..self.batch {
+            for m in 0..self.m {
+                for n in 0..self.n {
+                    (0..self.k).for_each(|k| visit(z, m, n, k));
+                }
+            }
+        }
+    }
+
+    fn a(&self, z: usize, m: usize, k: usize) -> usize {
+        z * self.m * self.k + if self.ta { k * self.m + m } else { m * self.k + k }
+    }
+
+    fn b(&self, z: usize, k: usize, n: usize) -> usize {
+        let z = if self.has_own_b { z } else { 0 };
+        z * self.k * self.n + if self.tb { n * self.k + k } else { k * self.n + n }
+    }
+
+    fn out(&self, z: usize, m: usize, n: usize) -> usize {
+        (z * self.m + m) * self.n + n
+    }
+}
+
 struct Op<'a> {
     name: &'a str,
     json: Value,
@@ -80,6 +117,8 @@ impl Op<'_> {
             "softmax_backward" => self.softmax_backward(),
             "activation" => self.activated(),
             "activation_backward" => self.activated_backward(),
+            "gemm" => self.gemm(),
+            "gemm_backward" => self.gemm_backward(),
             "local_response_norm" => self.response(),
             "local_response_norm_backward" => self.response_backward(),
             name if name.ends_with("_backward") => self.norm_backward(),
@@ -282,6 +321,82 @@ impl Op<'_> {
         };
         let dx = dy.iter().enumerate().map(gradient).collect::<Result<_>>()?;
         Ok(Values::from([("dx", dx)]))
+    }
+
+    fn matrices(&self) -> Result<Matrices> {
+        let dims = |name: &str| -> Result<Vec<usize>> {
+            let dims = self.json[name]["dims"].as_array().context("dims")?;
+            Ok(dims.iter().map(|dim| dim.as_u64().unwrap_or(0) as usize).collect())
+        };
+        let (a, b) = (dims("a")?, dims("b")?);
+        let stored = |dims: &[usize], transposed: bool| {
+            let [rows, cols] = [dims[dims.len() - 2], dims[dims.len() - 1]];
+            if transposed { [cols, rows] } else { [rows, cols] }
+        };
+        let (ta, tb) = (self.is_set("transpose_a"), self.is_set("transpose_b"));
+        let ([m, k], [_, n]) = (stored(&a, ta), stored(&b, tb));
+        let batch = a[..a.len() - 2].iter().product();
+        let has_own_b = b[..b.len() - 2].iter().product::<usize>() == batch;
+        let alpha = self.number("alpha", 1.0);
+        Ok(Matrices { batch, m, n, k, ta, tb, has_own_b, alpha })
+    }
+
+    fn pre_activation(&self, of: &Matrices) -> Result<Vec<f64>> {
+        let (a, b, bias) = (self.input("a")?, self.input("b")?, self.inputs.values("bias"));
+        let mut pre = vec![0.0; of.batch * of.m * of.n];
+        of.each(|z, m, n, k| pre[of.out(z, m, n)] += a[of.a(z, m, k)] * b[of.b(z, k, n)]);
+        let with_bias = |(i, sum): (usize, f64)| of.alpha * sum + bias.map_or(0.0, |bias| bias[i % of.n]);
+        Ok(pre.into_iter().enumerate().map(with_bias).collect())
+    }
+
+    fn gemm(&self) -> Result<Values> {
+        let pre = self.pre_activation(&self.matrices()?)?;
+        let out = pre.iter().map(|&x| activation(self.activation(), x)).collect();
+        Ok(Values::from([("pre", pre), ("out", out)]))
+    }
+
+    fn gemm_backward(&self) -> Result<Values> {
+        let (of, dout, name) = (self.matrices()?, self.input("dout")?, self.activation());
+        let again = match self.json["saved"].as_str() {
+            Some("recompute") if name != "identity" => Some(self.pre_activation(&of)?),
+            _ => None,
+        };
+        let pre = again.as_deref().or_else(|| self.inputs.values("pre"));
+        let dpre = |(i, &dout): (usize, &f64)| match (name, self.inputs.values("out").map(|out| out[i])) {
+            ("identity", _) => dout,
+            ("relu", out) if out.or_else(|| pre.map(|pre| pre[i])).is_some_and(|x| x <= 0.0) => 0.0,
+            ("relu", _) => dout,
+            ("sigmoid", Some(out)) => dout * out - dout * out * out,
+            (_, Some(out)) => dout - dout * out * out,
+            (name, None) => dout * pre.map_or(f64::NAN, |pre| derivative(name, pre[i])),
+        };
+        let dpre: Vec<f64> = dout.iter().enumerate().map(dpre).collect();
+        let mut values = Values::new();
+        for name in ["da", "db", "dbias"] {
+            let beta = self.json[name]["beta"].as_f64().unwrap_or(0.0);
+            let Some(elements) = self.outputs.values(name).map(<[f64]>::len) else { continue };
+            let mut gradient = vec![0.0; elements];
+            match name {
+                "da" => {
+                    let b = self.input("b")?;
+                    of.each(|z, m, n, k| {
+                        gradient[of.a(z, m, k)] += of.alpha * dpre[of.out(z, m, n)] * b[of.b(z, k, n)]
+                    });
+                }
+                "db" => {
+                    let a = self.input("a")?;
+                    of.each(|z, m, n, k| {
+                        gradient[of.b(z, k, n)] += of.alpha * dpre[of.out(z, m, n)] * a[of.a(z, m, k)]
+                    });
+                }
+                _ => dpre.iter().enumerate().for_each(|(i, dpre)| gradient[i % of.n] += dpre),
+            }
+            if let Some(before) = self.inputs.values(name) {
+                gradient.iter_mut().zip(before).for_each(|(g, before)| *g += beta * before);
+            }
+            values.insert(name, gradient);
+        }
+        Ok(values)
     }
 
     fn softmax(&self) -> Result<Values> {

@@ -82,6 +82,9 @@ pub fn entries(seed: &str, listed: &[Entry]) -> Vec<Entry> {
 /// Whether other extents make another valid case of it.
 fn is_template(case: &Case, target: &Target) -> bool {
     let x = &case.slots()[0].desc;
+    if case.descriptor.name().starts_with("gemm") {
+        return !case.descriptor.line().contains("\"strides\"") && !case.must_be_refused_by(target.backend);
+    }
     let is_plain = x.is_contiguous() || channels_last(x).is_some_and(|last| last.strides() == x.strides());
     let has_layouts = case.descriptor.line().contains("\"layouts\"");
     is_plain && !has_layouts && x.elements() > 0 && !case.must_be_refused_by(target.backend)
@@ -96,6 +99,9 @@ fn variation(template: &Case, most: u64, random: &mut Rng) -> Result<Case> {
     let name = template.descriptor.name();
     let line = template.descriptor.line();
     let mut json: Value = serde_json::from_str(line.split_once(' ').context("a repro line has a JSON")?.1)?;
+    if name.starts_with("gemm") {
+        return product(name, json, most, random);
+    }
     let x = &template.slots()[0].desc;
     let (mut dims, dtype) = (x.dims().to_vec(), x.dtype());
     // The last first: it is the longest.
@@ -118,6 +124,41 @@ fn variation(template: &Case, most: u64, random: &mut Rng) -> Result<Case> {
     let descriptor = AnyDescriptor::parse(name, &json.to_string())?;
     let data = data(&json, &dims, name, random);
     Ok(Case::new(descriptor, data))
+}
+
+/// Another product of that kind: with other extents of matrices and batch.
+fn product(name: &str, mut json: Value, most: u64, random: &mut Rng) -> Result<Case> {
+    let extent = |most: u64, random: &mut Rng| {
+        let fitting = EXTENTS.iter().filter(|extent| **extent <= most.max(1)).count();
+        EXTENTS[random.usize(..fitting)]
+    };
+    let m = extent(most, random);
+    let n = extent(most / m, random);
+    let k = extent(most / m.max(n), random);
+    let rank = |name: &str| json[name]["dims"].as_array().map(Vec::len).context("dims");
+    let (rank_a, rank_b) = (rank("a")?, rank("b")?);
+    let batch: Vec<u64> = (2..rank_a).map(|_| random.u64(1..4)).collect();
+    let is_shared = rank_b == 2 || random.bool();
+    let shared = vec![1; batch.len()];
+    let of_b: &[u64] = if rank_b == 2 {
+        &[]
+    } else if is_shared {
+        &shared
+    } else {
+        &batch
+    };
+    let dims = |batch: &[u64], [rows, cols]: [u64; 2], transposed: bool| {
+        let matrix = if transposed { [cols, rows] } else { [rows, cols] };
+        json!([batch, &matrix].concat())
+    };
+    let (ta, tb) = (json["transpose_a"] == true, json["transpose_b"] == true);
+    json["a"]["dims"] = dims(&batch, [m, k], ta);
+    json["b"]["dims"] = dims(of_b, [k, n], tb);
+    let data = match random.u32(..3) {
+        0 => Data::ALL[random.usize(..Data::ALL.len())],
+        _ => Data::Normal,
+    };
+    Ok(Case::new(AnyDescriptor::parse(name, &json.to_string())?, data))
 }
 
 /// What a descriptor takes: docs/numerics.md, Valid inputs.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use half::{bf16, f16};
 
 use super::Located;
-use crate::dtype::DType;
+use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
 use crate::memory::MAX_SLOTS;
 use crate::plan::Slot;
@@ -134,9 +134,25 @@ unsafe impl Send for Tensor<'_> {}
 // SAFETY: as for Send.
 unsafe impl Sync for Tensor<'_> {}
 
+impl<'a> Tensor<'a> {
+    /// A tensor in memory that a run has for itself.
+    pub(crate) fn scratch(desc: &'a TensorDesc, memory: &'a mut [f64]) -> Self {
+        assert!(desc.span_bytes() <= size_of_val(memory) as u64);
+        // A slice is never null.
+        let start = NonNull::from(memory).cast();
+        Self { start, desc, elements: desc.span_bytes() / desc.dtype().size_bytes(), borrow: PhantomData }
+    }
+}
+
 impl Tensor<'_> {
     pub(crate) fn desc(&self) -> &TensorDesc {
         self.desc
+    }
+
+    /// The element `offset` elements after the first, for code that addresses elements by itself: none but those of the tensor.
+    pub(crate) fn element<T: Element>(&self, offset: u64) -> *mut T {
+        assert!(T::DTYPE == self.desc.dtype() && offset < self.elements);
+        self.start.cast::<T>().as_ptr().wrapping_add(offset as usize)
     }
 
     /// The element `offset` elements after the first.

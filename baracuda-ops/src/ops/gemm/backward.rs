@@ -287,9 +287,9 @@ impl GemmBackwardDescriptor {
         self.0.with(insert).map(Self)
     }
 
-    /// Bytes of an element of the factors.
-    pub(super) fn element_bytes(&self) -> u64 {
-        self.0.fields.a.dtype().size_bytes()
+    /// The dense output, of the type of the factors: how dpre lies.
+    pub(super) fn output(&self) -> TensorDesc {
+        self.0.shape.output
     }
 
     /// What the kernels compute.

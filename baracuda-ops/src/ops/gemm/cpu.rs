@@ -1,8 +1,6 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use super::geometry::{BackwardGeometry, Dpre, Epilogue, Extents, Matrix, Pass, Place, Product, Vector};
+use super::geometry::{BackwardGeometry, ColumnSums, Dpre, Epilogue, Extents, Matrix, Pass, Place, Product, Vector};
 use super::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::backend::cpu::{Operands, Sum, Tensor, threads};
 use crate::backend::{Backend, Device, DeviceProps};
@@ -10,6 +8,7 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::options::PlanOptions;
 use crate::plan::{BuildError, Built, Choice, Exec, Kernel};
+use crate::tensor::TensorDesc;
 
 /// The reference kernel of the product.
 pub(super) struct Reference;
@@ -29,10 +28,7 @@ impl Kernel<GemmDescriptor> for Reference {
 
     fn build(&self, descriptor: &GemmDescriptor, _: Choice, _: &Device) -> Result<Built, BuildError> {
         let product = descriptor.product();
-        Ok(Built(Exec::Cpu(Box::new(move |operands| {
-            let values = Values { operands, dpre: &[] };
-            each_sum(&product, values, |at, sum| values.finish(&product, at, sum));
-        }))))
+        Ok(Built(Exec::Cpu(Box::new(move |operands| multiply(&product, Values { operands, dpre: None })))))
     }
 }
 
@@ -54,23 +50,31 @@ impl Kernel<GemmBackwardDescriptor> for BackwardReference {
 
     fn build(&self, descriptor: &GemmBackwardDescriptor, _: Choice, _: &Device) -> Result<Built, BuildError> {
         let geometry = descriptor.geometry();
-        let elements = geometry.dpre_bytes / descriptor.element_bytes();
-        Ok(Built(Exec::Cpu(Box::new(move |operands| backward(&geometry, elements, operands)))))
+        // As computed, not rounded to the type of the factors.
+        let dpre = TensorDesc::contiguous(DType::F64, descriptor.output().dims())?;
+        Ok(Built(Exec::Cpu(Box::new(move |operands| backward(&geometry, &dpre, operands, multiply)))))
     }
 }
 
-fn backward(geometry: &BackwardGeometry, dpre_elements: u64, operands: &Operands<'_>) {
-    // The workspace of this kernel: dpre as computed, not rounded to the type of the factors.
-    let dpre: Vec<AtomicU64> = (0..dpre_elements).map(|_| AtomicU64::new(0)).collect();
-    let values = Values { operands, dpre: &dpre };
+/// Computes the gradients in scratch memory for `dpre`, with a way to compute one product.
+pub(super) fn backward(
+    geometry: &BackwardGeometry,
+    dpre: &TensorDesc,
+    operands: &Operands<'_>,
+    multiply: impl Fn(&Product, Values<'_>),
+) {
+    let bytes = if geometry.dpre_bytes == 0 { 0 } else { dpre.span_bytes() };
+    let mut memory = vec![0.0; bytes.div_ceil(8) as usize];
+    let dpre = (bytes > 0).then(|| Tensor::scratch(dpre, &mut memory));
+    let values = Values { operands, dpre };
 
     // 1. The gradient of the pre-activation.
     match &geometry.dpre {
-        Some(Dpre::Recomputed(product)) => each_sum(product, values, |at, sum| values.finish(product, at, sum)),
+        Some(Dpre::Recomputed(product)) => multiply(product, values),
         Some(Dpre::Pass(pass)) => {
             if let Some(stored) = &pass.dpre {
-                let elements = pass.batch.count() * pass.m * pass.n;
-                threads::for_each(pass.batch.count() * pass.m, elements, |row| {
+                let rows = pass.batch.count() * pass.m;
+                threads::for_each(rows, rows * pass.n, |row| {
                     for n in 0..pass.n {
                         let at = At { z: row / pass.m, m: row % pass.m, n };
                         // SAFETY: each row is one task.
@@ -83,30 +87,50 @@ fn backward(geometry: &BackwardGeometry, dpre_elements: u64, operands: &Operands
     }
 
     // 2. The sums of its columns.
-    if let Some(sums) = &geometry.dbias
-        && let Some(grad) = operands.get(sums.sums.position)
-    {
-        let (batch, rows, dpre): (_, _, &(dyn Fn(At) -> f64 + Sync)) = match &geometry.dpre {
+    if let Some(sums) = &geometry.dbias {
+        match &geometry.dpre {
             Some(Dpre::Recomputed(product)) => {
-                (product.batch, product.m, &|at| values.load(&product.out, product.out.at(&product.batch, at)))
+                let dpre = |at| values.load(&product.out, product.out.at(&product.batch, at));
+                column_sums(sums, operands, [product.batch.count(), product.m, product.n], dpre);
             }
-            Some(Dpre::Pass(pass)) => (pass.batch, pass.m, &|at| values.dpre(pass, at)),
-            None => return,
-        };
-        let cols = grad.desc().elements();
-        threads::for_each(cols, batch.count().saturating_mul(rows).saturating_mul(cols), |n| {
-            let terms = (0..batch.count()).flat_map(|z| (0..rows).map(move |m| At { z, m, n }));
-            let sum = terms.map(dpre).collect::<Sum>().total();
-            let offset = n * sums.sums.stride;
-            // SAFETY: each column is one task.
-            unsafe { grad.store(offset, accumulated(sum, sums.beta, || grad.load(offset))) };
-        });
+            Some(Dpre::Pass(pass)) => {
+                column_sums(sums, operands, [pass.batch.count(), pass.m, pass.n], |at| values.dpre(pass, at));
+            }
+            None => {}
+        }
     }
 
     // 3. The gradients of the factors.
     for product in [&geometry.da, &geometry.db].into_iter().flatten() {
-        each_sum(product, values, |at, sum| values.finish(product, at, sum));
+        multiply(product, values);
     }
+}
+
+/// The gradient of the bias, given dpre.
+fn column_sums(
+    sums: &ColumnSums,
+    operands: &Operands<'_>,
+    [batch, rows, cols]: [u64; 3],
+    dpre: impl Fn(At) -> f64 + Sync,
+) {
+    let Some(grad) = operands.get(sums.sums.position) else { return };
+    let cols_of_task = COLS as u64;
+    threads::for_each(cols.div_ceil(cols_of_task), batch.saturating_mul(rows).saturating_mul(cols), |task| {
+        let first = task * cols_of_task;
+        let columns = first..cols.min(first + cols_of_task);
+        let mut totals = [Sum::default(); COLS];
+        // A batch of matrices without rows may have any number of them.
+        for row in 0..batch * rows {
+            for (n, total) in columns.clone().zip(&mut totals) {
+                total.add(dpre(At { z: row / rows, m: row % rows, n }));
+            }
+        }
+        for (n, total) in columns.zip(totals) {
+            let offset = n * sums.sums.stride;
+            // SAFETY: each column is of one task.
+            unsafe { grad.store(offset, accumulated(total.total(), sums.beta, || grad.load(offset))) };
+        }
+    });
 }
 
 /// `sum + beta * before`; with beta 0 nothing is read.
@@ -116,21 +140,21 @@ fn accumulated(sum: f64, beta: f64, before: impl FnOnce() -> f64) -> f64 {
 
 /// An element of the output of a product: of which matrix of the batch, which row, which column.
 #[derive(Clone, Copy)]
-struct At {
-    z: u64,
-    m: u64,
-    n: u64,
+pub(super) struct At {
+    pub(super) z: u64,
+    pub(super) m: u64,
+    pub(super) n: u64,
 }
 
 impl Matrix {
     /// The offset of an element.
-    fn at(&self, batch: &Extents, At { z, m, n }: At) -> u64 {
+    pub(super) fn at(&self, batch: &Extents, At { z, m, n }: At) -> u64 {
         offset(batch, &self.batch, z) + m * self.rows + n * self.cols
     }
 }
 
 /// Offset of index tuple `index`, in row-major order.
-fn offset(extents: &Extents, strides: &[u64], mut index: u64) -> u64 {
+pub(super) fn offset(extents: &Extents, strides: &[u64], mut index: u64) -> u64 {
     let mut offset = 0;
     for (&extent, stride) in extents.iter().zip(strides).rev() {
         offset += index % extent * stride;
@@ -141,42 +165,31 @@ fn offset(extents: &Extents, strides: &[u64], mut index: u64) -> u64 {
 
 /// What products read and write.
 #[derive(Clone, Copy)]
-struct Values<'a> {
-    operands: &'a Operands<'a>,
-    dpre: &'a [AtomicU64],
+pub(super) struct Values<'a> {
+    pub(super) operands: &'a Operands<'a>,
+    /// The scratch memory of backward.
+    pub(super) dpre: Option<Tensor<'a>>,
 }
 
 impl Values<'_> {
-    fn operand(&self, matrix: &Matrix) -> Option<Tensor<'_>> {
+    /// The memory of a matrix, unless it is empty.
+    pub(super) fn tensor(&self, matrix: &Matrix) -> Option<Tensor<'_>> {
         match matrix.place {
             Place::Operand(position) => self.operands.get(position),
-            Place::Dpre => None,
+            Place::Dpre => self.dpre,
         }
     }
 
     fn load(&self, matrix: &Matrix, offset: u64) -> f64 {
-        match matrix.place {
-            Place::Operand(_) => self.operand(matrix).map_or(0.0, |tensor| tensor.load(offset)),
-            Place::Dpre => f64::from_bits(self.dpre[offset as usize].load(Ordering::Relaxed)),
-        }
+        self.tensor(matrix).map_or(0.0, |tensor| tensor.load(offset))
     }
 
     /// # Safety
     /// No other thread uses that element meanwhile.
     unsafe fn store(&self, matrix: &Matrix, offset: u64, value: f64) {
-        match matrix.place {
-            Place::Operand(_) => {
-                let Some(tensor) = self.operand(matrix) else { return };
-                // SAFETY: the caller is alone at this element.
-                unsafe { tensor.store(offset, value) };
-            }
-            Place::Dpre => self.dpre[offset as usize].store(value.to_bits(), Ordering::Relaxed),
-        }
-    }
-
-    fn bias(&self, bias: &Option<Vector>, n: u64) -> Option<f64> {
-        let bias = bias.as_ref()?;
-        Some(self.operands.get(bias.position)?.load(n * bias.stride))
+        let Some(tensor) = self.tensor(matrix) else { return };
+        // SAFETY: the caller is alone at this element.
+        unsafe { tensor.store(offset, value) };
     }
 
     /// An element of the gradient of the pre-activation.
@@ -189,29 +202,53 @@ impl Values<'_> {
             None => dout,
         }
     }
+}
 
-    /// Does what the epilogue says with one sum; each element of the output is finished once, by one thread.
-    fn finish(&self, product: &Product, at: At, sum: f64) {
-        let Product { batch, out, epilogue, .. } = product;
-        let acc = product.alpha * sum;
-        let pre_activation = |bias| self.bias(bias, at.n).map_or(acc, |bias| acc + bias);
+/// What becomes of the sums of a product.
+pub(super) struct Finish<'v> {
+    product: &'v Product,
+    out: Option<Tensor<'v>>,
+    bias: Option<(Tensor<'v>, Vector)>,
+    /// The pre-activation, or the gradient of the output.
+    beside: Option<Tensor<'v>>,
+}
+
+impl<'v> Finish<'v> {
+    pub(super) fn new(product: &'v Product, values: &'v Values<'_>) -> Self {
+        let bias = match product.epilogue {
+            Epilogue::Forward { bias, .. } | Epilogue::Derivative { bias, .. } => bias,
+            Epilogue::Gradient { .. } => None,
+        };
+        let bias = bias.and_then(|bias| Some((values.operands.get(bias.position)?, bias)));
+        let beside = product.epilogue.beside().and_then(|matrix| values.tensor(matrix));
+        Self { product, out: values.tensor(&product.out), bias, beside }
+    }
+
+    /// Does what the epilogue says with one sum times alpha.
+    ///
+    /// # Safety
+    /// No other thread finishes that element of the output.
+    pub(super) unsafe fn element(&self, at: At, acc: f64) {
+        let Product { batch, out, epilogue, .. } = self.product;
+        let Some(output) = &self.out else { return };
+        let pre_activation = self.bias.as_ref().map_or(acc, |(bias, vector)| acc + bias.load(at.n * vector.stride));
         let offset = out.at(batch, at);
         let value = match epilogue {
-            Epilogue::Forward { bias, activation, pre } => {
-                let value = pre_activation(bias);
-                if let Some(pre) = pre {
-                    // SAFETY: each element is finished by one thread, and outputs address every element once.
-                    unsafe { self.store(pre, pre.at(batch, at), value) };
+            Epilogue::Forward { activation, pre, .. } => {
+                if let Some((pre, tensor)) = pre.as_ref().zip(self.beside) {
+                    // SAFETY: the caller is alone at this element, and outputs address every element once.
+                    unsafe { tensor.store(pre.at(batch, at), pre_activation) };
                 }
-                activation.apply(value)
+                activation.apply(pre_activation)
             }
-            Epilogue::Derivative { bias, activation, dout } => {
-                activation.gradient(pre_activation(bias), self.load(dout, dout.at(batch, at)))
+            Epilogue::Derivative { activation, dout, .. } => {
+                let gradient = self.beside.map_or(0.0, |tensor| tensor.load(dout.at(batch, at)));
+                activation.gradient(pre_activation, gradient)
             }
-            Epilogue::Gradient { beta } => accumulated(acc, *beta, || self.load(out, offset)),
+            Epilogue::Gradient { beta } => accumulated(acc, *beta, || output.load(offset)),
         };
         // SAFETY: as for pre.
-        unsafe { self.store(out, offset, value) };
+        unsafe { output.store(offset, value) };
     }
 }
 
@@ -222,14 +259,15 @@ const COLS: usize = 64;
 /// Terms of each sum for which both factors are in f64 at once.
 const TERMS: usize = 256;
 
-/// Calls `finish` with each sum of products, once, from several threads.
-fn each_sum(product: &Product, values: Values<'_>, finish: impl Fn(At, f64) + Sync) {
+/// Computes one product.
+fn multiply(product: &Product, values: Values<'_>) {
     if product.is_empty() {
         return;
     }
     let (row_tiles, col_tiles) = (product.m.div_ceil(ROWS as u64), product.n.div_ceil(COLS as u64));
     let tasks = product.batch.count() * row_tiles * col_tiles;
     let elements = product.batch.count() * product.m * product.n;
+    let finish = Finish::new(product, &values);
     threads::for_each(tasks, elements.saturating_mul(product.terms().max(1)), |task| {
         let z = task / (row_tiles * col_tiles);
         let (first_m, first_n) = (task / col_tiles % row_tiles * ROWS as u64, task % col_tiles * COLS as u64);
@@ -238,7 +276,9 @@ fn each_sum(product: &Product, values: Values<'_>, finish: impl Fn(At, f64) + Sy
         let sums = tile(product, values, At { z, m: first_m, n: first_n }, [rows, cols]);
         for (m, row) in sums.iter().enumerate().take(rows) {
             for n in 0..cols {
-                finish(At { z, m: first_m + m as u64, n: first_n + n as u64 }, row.total(n));
+                let at = At { z, m: first_m + m as u64, n: first_n + n as u64 };
+                // SAFETY: each element is of one tile, and each tile is one task.
+                unsafe { finish.element(at, product.alpha * row.total(n)) };
             }
         }
     });
@@ -275,6 +315,8 @@ impl Sums {
 /// The sums of `rows` by `cols` elements from `first` on.
 fn tile(product: &Product, values: Values<'_>, first: At, [rows, cols]: [usize; 2]) -> Vec<Sums> {
     let Product { left, right, batch, summed, k, .. } = product;
+    let (left_tensor, right_tensor) = (values.tensor(left), values.tensor(right));
+    let load = |tensor: &Option<Tensor<'_>>, offset| tensor.as_ref().map_or(0.0, |tensor| tensor.load(offset));
     let mut sums = vec![Sums { sums: [0.0; COLS], lost: [0.0; COLS] }; rows];
     let (mut left_terms, mut right_terms) = (vec![0.0; rows * TERMS], vec![0.0; TERMS * cols]);
     let left_start = offset(batch, &left.batch, first.z) + first.m * left.rows;
@@ -287,13 +329,13 @@ fn tile(product: &Product, values: Values<'_>, first: At, [rows, cols]: [usize; 
             for m in 0..rows {
                 let start = left_start + m as u64 * left.rows + first_k * left.cols;
                 for i in 0..terms {
-                    left_terms[m * terms + i] = values.load(left, start + i as u64 * left.cols);
+                    left_terms[m * terms + i] = load(&left_tensor, start + i as u64 * left.cols);
                 }
             }
             for i in 0..terms {
                 let start = right_start + (first_k + i as u64) * right.rows;
                 for n in 0..cols {
-                    right_terms[i * cols + n] = values.load(right, start + n as u64 * right.cols);
+                    right_terms[i * cols + n] = load(&right_tensor, start + n as u64 * right.cols);
                 }
             }
             for (sums, factors) in sums.iter_mut().zip(left_terms.chunks_exact(terms)) {

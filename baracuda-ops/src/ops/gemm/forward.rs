@@ -222,6 +222,11 @@ impl GemmDescriptor {
         Valid::<BackwardFields>::new(backward).map(GemmBackwardDescriptor)
     }
 
+    /// The type of the factors.
+    pub(super) fn dtype(&self) -> DType {
+        self.0.fields.a.dtype()
+    }
+
     /// What the kernels compute.
     pub(super) fn product(&self) -> Product {
         Product::forward(&self.0)

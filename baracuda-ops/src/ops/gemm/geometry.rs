@@ -167,6 +167,7 @@ pub(crate) struct BackwardGeometry {
 
 /// How the gradient of the pre-activation is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[allow(clippy::large_enum_variant, reason = "a plan has one")]
 pub(crate) enum Dpre {
     /// From dout and what forward saved, element by element.
     Pass(Pass),
