@@ -91,7 +91,6 @@ struct Functions {
     set_layout: Set,
     init_preference: unsafe extern "C" fn(*mut Preference, usize) -> Status,
     set_preference: Set,
-    #[expect(clippy::type_complexity, reason = "the C signature")]
     heuristic: unsafe extern "C" fn(
         *mut c_void,
         *const Desc,
@@ -104,7 +103,6 @@ struct Functions {
         *mut Heuristic,
         *mut c_int,
     ) -> Status,
-    #[expect(clippy::type_complexity, reason = "the C signature")]
     matmul: unsafe extern "C" fn(
         *mut c_void,
         *const Desc,

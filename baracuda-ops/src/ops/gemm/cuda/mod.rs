@@ -47,7 +47,7 @@ impl Passes for GemmDescriptor {
     }
 
     fn work(&self) -> Work {
-        Work::Forward(self.product())
+        Work::Forward(Box::new(self.product()))
     }
 }
 
@@ -57,14 +57,14 @@ impl Passes for GemmBackwardDescriptor {
     }
 
     fn work(&self) -> Work {
-        Work::Backward(self.geometry())
+        Work::Backward(Box::new(self.geometry()))
     }
 }
 
 /// What is computed.
 enum Work {
-    Forward(Product),
-    Backward(BackwardGeometry),
+    Forward(Box<Product>),
+    Backward(Box<BackwardGeometry>),
 }
 
 /// The launches of a run and the workspace that they share.
@@ -81,7 +81,7 @@ struct Schedule {
 
 /// How dpre is made.
 enum Made {
-    Pass(PlannedPass),
+    Pass(Box<PlannedPass>),
     Product(Box<Planned>),
 }
 
@@ -162,7 +162,7 @@ impl Schedule {
                     sum_bytes = sum_rows.saturating_mul(pass.n).saturating_mul(product::accumulator_bytes(dtype));
                 }
                 self.launches += 1;
-                self.dpre = Some(Made::Pass(planned));
+                self.dpre = Some(Made::Pass(Box::new(planned)));
             }
             _ => dpre_bytes = 0,
         }
@@ -195,8 +195,8 @@ impl PlannedPass {
         let rows = u64::from(sys::BOPS_GEMM_DPRE_ROWS);
         bounded_blocks([pass.m.div_ceil(rows), pass.n.div_ceil(128), pass.batch.count()])?;
         let beside = pass.saved.unwrap_or(pass.dout);
-        let quads =
-            pass.n % 4 == 0 && [pass.dout, beside].iter().all(|m| product::in_quads(m, m.cols, m.rows, &pass.batch));
+        let quads = pass.n.is_multiple_of(4)
+            && [pass.dout, beside].iter().all(|m| product::in_quads(m, m.cols, m.rows, &pass.batch));
         let params = sys::bops_gemm_dpre_params {
             m: pass.m,
             n: pass.n,
@@ -383,8 +383,8 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<Box<R
         let scratch = (located.workspace.address() + at.scratch_start) as *mut c_void;
         let operands = planned.operands(located, at, scratch);
         let Planned { params, first, finish, .. } = &planned;
-        // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds every region.
         let status = match first {
+            // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds every region.
             Some(First::Simt(choice)) => unsafe {
                 sys::bops_gemm_simt_launch(params, choice, dtype, &operands, stream)
             },
