@@ -262,7 +262,8 @@ template <typename Action> bops_status with_kernel(const bops_gemm_params &param
     switch (dtype) {
     case BOPS_F32: return of_type(type_tag<float>{});
     case BOPS_F16: return of_type(type_tag<__half>{});
-    default: return of_type(type_tag<__nv_bfloat16>{});
+    case BOPS_BF16: return of_type(type_tag<__nv_bfloat16>{});
+    default: return bops_status(cudaErrorInvalidValue);
     }
 }
 

@@ -197,7 +197,7 @@ impl Planned {
             return Ok(choice);
         }
         let fast = if across != is_swapped { product.m } else { product.n };
-        choice.quads = u32::from(fast % 4 == 0);
+        choice.quads = u32::from(fast.is_multiple_of(4));
         self.scratch_bytes = splits * dense_bytes(product);
         self.finish(product, Sums { splits, source: Source::Scratch }, is_swapped)?;
         Ok(choice)
@@ -222,7 +222,7 @@ impl Planned {
                     stride *= extent;
                 }
                 let [row, column] = if across { [1, fast] } else { [fast, 1] };
-                (sys::bops_gemm_matrix { row, column, batch }, fast % 4 == 0)
+                (sys::bops_gemm_matrix { row, column, batch }, fast.is_multiple_of(4))
             }
             // Out itself, or pre: its own quads count below.
             Source::Out => (self.params.out, true),
@@ -323,7 +323,7 @@ pub(super) fn bounded_blocks<const COUNT: usize>(factors: [u64; COUNT]) -> Resul
 pub(super) fn in_quads(matrix: &Matrix, fast: u64, slow: u64, batch: &Extents) -> bool {
     let bytes = (4 * matrix.dtype.size_bytes()).min(16);
     let strides = matrix.batch[..batch.len()].iter().chain([&slow]);
-    fast == 1 && matrix.align_bytes >= bytes && strides.copied().all(|stride| stride % 4 == 0)
+    fast == 1 && matrix.align_bytes >= bytes && strides.copied().all(|stride| stride.is_multiple_of(4))
 }
 
 fn out_in_quads(product: &Product, by_columns: bool) -> bool {
