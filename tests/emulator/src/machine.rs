@@ -1201,6 +1201,89 @@ impl Barrier {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{program, ptx};
+
+    /// Runs a kernel `k(.param .u64 out)` of one block on memory of 64 words, which are 0 before.
+    fn run_block(body: &str, threads: u32, is_reversed: bool) -> Result<Vec<u32>, Fault> {
+        let text = format!(".visible .entry k(\n.param .u64 out\n)\n{{\n{body}\nret;\n}}\n");
+        let program = program::decode("k", &ptx::entries(&text)["k"]).unwrap();
+        let mut memory = vec![0u32; 64];
+        let start = memory.as_mut_ptr() as u64;
+        run(&Launch {
+            program: &program,
+            grid: [1; 3],
+            block: [threads, 1, 1],
+            cluster: [1; 3],
+            dynamic_bytes: 0,
+            is_cooperative: false,
+            parameters: &start.to_le_bytes(),
+            allocations: &[(start, start + 256)],
+            meeting_place: 0,
+            is_reversed,
+        })?;
+        Ok(memory)
+    }
+
+    const SETUP: &str = ".reg .b32 %r<9>;\n.reg .b64 %rd<9>;\n.reg .pred %p<3>;\n.shared .align 16 .b8 s[256];\n\
+        mov.u32 %r1, %tid.x;\nld.param.u64 %rd1, [out];\nmul.wide.u32 %rd2, %r1, 4;\nadd.s64 %rd3, %rd1, %rd2;\n\
+        mov.u32 %r2, s;\nshl.b32 %r3, %r1, 2;\nadd.s32 %r4, %r2, %r3;\n";
+
+    #[test]
+    fn lanes_part_and_meet_again() {
+        // 1 for odd threads, their number for even ones, then the sum with the neighbour's.
+        let body = format!(
+            "{SETUP}and.b32 %r5, %r1, 1;\nsetp.eq.s32 %p1, %r5, 1;\nmov.u32 %r6, 1;\n@%p1 bra $L1;\nmov.u32 %r6, %r1;\n$L1:\n\
+             shfl.sync.bfly.b32 %r7|%p2, %r6, 1, 31, -1;\nadd.s32 %r8, %r6, %r7;\nst.global.u32 [%rd3], %r8;"
+        );
+        let found = run_block(&body, 32, false).unwrap();
+        assert!((0..32).all(|i| found[i] == 1 + (i as u32 & !1)), "{found:?}");
+    }
+
+    #[test]
+    fn a_write_past_the_end_names_the_thread_and_the_instruction() {
+        let fault = run_block(&format!("{SETUP}st.global.u32 [%rd3+192], %r1;"), 32, false).unwrap_err().to_string();
+        assert!(fault.contains("thread 16") && fault.contains("st.global.u32 [%rd3+192]"), "{fault}");
+        let fault =
+            run_block(&format!("{SETUP}st.shared.v2.u32 [%r4], {{%r1, %r1}};"), 32, false).unwrap_err().to_string();
+        assert!(fault.contains("thread 1:") && fault.contains("multiple of 8"), "{fault}");
+    }
+
+    #[test]
+    fn a_missing_barrier_gives_other_results_in_reverse_order() {
+        let exchange = |barrier: &str| {
+            format!(
+                "{SETUP}st.shared.u32 [%r4], %r1;\n{barrier}\nsub.s32 %r5, 252, %r3;\nadd.s32 %r6, %r2, %r5;\n\
+                 ld.shared.u32 %r7, [%r6];\nst.global.u32 [%rd3], %r7;"
+            )
+        };
+        let [with, without] = ["bar.sync 0;", ""]
+            .map(|barrier| [false, true].map(|is_reversed| run_block(&exchange(barrier), 64, is_reversed).unwrap()));
+        assert_eq!(with[0], (0..64).rev().collect::<Vec<u32>>());
+        assert_eq!(with[0], with[1]);
+        assert_ne!(without[0], without[1]);
+        assert!(without[0].contains(&u32::MAX), "what nobody has written is no number");
+    }
+
+    #[test]
+    fn a_copy_that_nobody_waits_for_has_not_landed() {
+        let copy = |wait: &str| {
+            format!(
+                "{SETUP}st.global.u32 [%rd3], %r1;\ncp.async.ca.shared.global [%r4], [%rd3], 4;\ncp.async.commit_group;\n{wait}\n\
+                 ld.shared.u32 %r5, [%r4];\nst.global.u32 [%rd3], %r5;"
+            )
+        };
+        let waited = run_block(&copy("cp.async.wait_group 0;"), 32, false).unwrap();
+        assert!((0..32).all(|i| waited[i] == i as u32));
+        assert!(
+            run_block(&copy("cp.async.wait_group 1;"), 32, false).unwrap()[..32].iter().all(|&word| word == u32::MAX)
+        );
+    }
+
+    #[test]
+    fn threads_that_wait_for_nobody_are_reported() {
+        let fault = run_block(&format!("{SETUP}bar.sync 1, 64;"), 32, false).unwrap_err().to_string();
+        assert!(fault.contains("no thread can go on") && fault.contains("bar.sync 1, 64"), "{fault}");
+    }
 
     #[test]
     fn a_barrier_object_turns_when_all_have_arrived_and_all_bytes_are_there() {
