@@ -80,18 +80,19 @@ fn lacks(op: &str, shared: &[(&str, &str)], files: &[(PathBuf, String)]) -> Opti
         return Some(format!("no family of csrc has {stem}.wgsl"));
     }
     // A form of its own has its name behind the op's: bops_gemm_simt_launch.
-    let entry = format!("bops_{}", kernels_of(op));
-    let defines = |text: &str| {
+    let defines = |text: &str, entry: &str| {
         text.match_indices(&format!("bops_status {entry}")).any(|(at, head)| {
             let form = text[at + head.len()..].split('(').next().unwrap_or_default();
             form.ends_with("_launch") && !form.contains("backward")
         })
     };
-    let own = |p: &Path| {
+    let entry = format!("bops_{}", kernels_of(op));
+    // In a file that has the name of a backward the steps of it may have names of their own: bops_gemm_dbias_launch.
+    let is_defined = files.iter().filter(|(p, _)| p.extension().is_some_and(|e| e == "cu")).any(|(p, text)| {
         let file = p.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        file.starts_with(stem_of(&kernels_of(op), shared))
-    };
-    let is_defined = files.iter().any(|(p, text)| p.extension().is_some_and(|e| e == "cu") && own(p) && defines(text));
+        (file.starts_with(stem_of(&kernels_of(op), shared)) && defines(text, &entry))
+            || (file == op && defines(text, &format!("bops_{}", stem_of(op, shared))))
+    });
     (!is_defined).then(|| format!("no .cu file of that stem defines {entry}_launch"))
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::error::{Error, Reason, Result};
+use crate::error::{Error, Result};
 use crate::json;
 use crate::operands::{OperandEntry, index_of};
 use crate::plan::{Access, Slot};
@@ -57,6 +57,7 @@ impl<'de> Deserialize<'de> for Layouts {
 #[derive(Clone, Debug)]
 pub(crate) struct Slots {
     declared: Arc<[Slot]>,
+    #[cfg_attr(not(feature = "wgpu"), allow(dead_code, reason = "shaders name what is absent, too"))]
     table: &'static [OperandEntry],
 }
 
@@ -88,14 +89,14 @@ impl Slots {
     }
 
     /// The name of a row of the family's table, declared or not.
-    #[cfg_attr(not(feature = "wgpu"), allow(dead_code, reason = "shaders name what is absent, too"))]
+    #[cfg(feature = "wgpu")]
     pub(crate) fn name(&self, index: usize) -> &'static str {
         self.table[index].name
     }
 
     /// Refuses operands of those rows that are not dense.
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only CUDA kernels need it"))]
-    pub(crate) fn check_dense(&self, indices: &[usize]) -> Result<(), Reason> {
+    #[cfg(feature = "cuda")]
+    pub(crate) fn check_dense(&self, indices: &[usize]) -> Result<(), crate::error::Reason> {
         match self.all_at(indices).find(|slot| !slot.desc.is_contiguous()) {
             Some(slot) => Err(format!("{} is not dense: strides {:?}", slot.name, slot.desc.strides()).into()),
             None => Ok(()),
