@@ -24,9 +24,9 @@
 //! | `out` | `[batch.., M, N]` | T or f32 | in | `saved` is `out`, unless the activation is identity |
 //! | `pre` | `[batch.., M, N]` | T or f32 | in | `saved` is `pre`, unless the activation is identity |
 //! | `dout` | `[batch.., M, N]` | of out | in | always |
-//! | `da` | of a | T or f32 | out, or with a beta other than 0 in and out | `da` |
-//! | `db` | of b; where the batch shares it, its batch extents are 1 | T or f32 | as da | `db` |
-//! | `dbias` | `[N]` | T or f32 | as da | `dbias` |
+//! | `da` | of a | T or f32 | out; with a beta other than 0 in and out | `da` |
+//! | `db` | of b; where the batch shares it, its batch extents are 1 | T or f32 | out; as da | `db` |
+//! | `dbias` | `[N]` | T or f32 | out; as da | `dbias` |
 //!
 //! Of f64 every operand is f64. Recomputing is `saved` being `recompute` with another activation than identity.
 //!

@@ -25,7 +25,8 @@ fn chosen<D: Descriptor>(descriptor: &D) -> &'static str {
 }
 
 fn refusal<D: Descriptor + Passes>(form: &Cuda, descriptor: &D, options: PlanOptions) -> String {
-    form.accept(descriptor, &options, &h200(), Ask::Chosen).err().unwrap().to_string()
+    let ask = if options.kernel.is_some() { Ask::Pinned } else { Ask::Chosen };
+    form.accept(descriptor, &options, &h200(), ask).err().unwrap().to_string()
 }
 
 fn limits(props: &Props) -> Limits<'_> {

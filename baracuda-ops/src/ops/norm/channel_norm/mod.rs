@@ -49,7 +49,7 @@ pub(crate) enum ChannelNorm {
 
 impl ChannelNorm {
     /// The forward op.
-    #[cfg(any(feature = "wgpu", test))]
+    #[cfg(feature = "wgpu")]
     pub(crate) const fn forward(self) -> Op<Self> {
         match self {
             Self::Batch => BatchNormDescriptor::OP,

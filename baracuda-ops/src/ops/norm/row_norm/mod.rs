@@ -35,7 +35,7 @@ pub(crate) enum RowNorm {
 
 impl RowNorm {
     /// The forward op.
-    #[cfg(any(feature = "wgpu", test))]
+    #[cfg(feature = "wgpu")]
     pub(crate) const fn forward(self) -> Op<Self> {
         match self {
             Self::Layer => LayerNormDescriptor::OP,
