@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{BatchNormBackwardDescriptor, Gradients, GroupNormBackwardDescriptor, InstanceNormBackwardDescriptor};
-#[cfg(any(feature = "wgpu", test))]
+#[cfg(feature = "wgpu")]
 use super::{BatchNormDescriptor, GroupNormDescriptor, InstanceNormDescriptor};
 use crate::dtype::{DType, Real};
 use crate::error::{Reason, Result};

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{LayerNormBackwardDescriptor, RmsNormBackwardDescriptor};
-#[cfg(any(feature = "wgpu", test))]
+#[cfg(feature = "wgpu")]
 use super::{LayerNormDescriptor, RmsNormDescriptor};
 use crate::dtype::{DType, Real};
 use crate::error::Result;
