@@ -412,7 +412,10 @@ impl Plan {
 
     /// Records the call in a capture that is dropped: kernels are loaded, nothing runs.
     fn warm_up(&self) -> Result<(), BuildError> {
-        let check = |call: &'static str, result| super::check(call, result).map_err(BuildError::Failed);
+        // What keeps the library from being warmed up keeps no kernel of this library from serving.
+        let check = |call: &'static str, result| {
+            super::check(call, result).map_err(|error| BuildError::Refused(error.to_string().into()))
+        };
         let mut stream = ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: the context is current and the pointer valid.
