@@ -42,8 +42,9 @@
 //! f32 throughout, unless the options let them be [`Tf32`](crate::Math::Tf32). Of f16 and bf16, backward may round dpre once to T before the
 //! products of da and db; dbias sums the unrounded one.
 //!
-//! NaN, infinity, empty: NaN and infinity go where the formula sends them. With K = 0 out is `act(bias)`; with M, N or the batch of 0
-//! nothing is written but `dbias` and the gradient of a shared b, which are `beta * grad`, sums over nothing.
+//! NaN, infinity, empty: NaN and infinity go where the formula sends them, but that the derivative at an infinite `pre` or `out` is its limit. A
+//! dpre beyond the largest number of f16 or bf16 factors may become infinite, also where dout is f32. With K = 0 out is `act(bias)`; with M, N
+//! or the batch of 0 nothing is written but `dbias` and the gradient of a shared b, which are `beta * grad`, sums over nothing.
 //!
 //! Out of scope: grouped products, a third matrix in the epilogue, gated activations, a bias for each row, alpha in device memory, 8-bit
 //! types.

@@ -274,4 +274,13 @@ mod tests {
         let reason = forward_work(&long, &able()).err().unwrap().to_string();
         assert!(reason.contains("4294967296"), "{reason}");
     }
+
+    #[test]
+    fn sums_that_a_driver_for_processors_would_cut_short_are_refused_there() {
+        let [a, b] = [dense(&[1, 600_000]), dense(&[600_000, 1])];
+        let forward = GemmDescriptor::new(a, b).unwrap();
+        let refused = forward_work(&forward, &Props { is_cpu: true, ..able() }).err().unwrap().to_string();
+        assert!(refused.contains("at most 512000 terms") && refused.contains("600000"), "{refused}");
+        assert!(forward_work(&forward, &Props { is_cpu: false, ..able() }).is_ok());
+    }
 }

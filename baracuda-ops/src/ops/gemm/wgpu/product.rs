@@ -197,6 +197,11 @@ impl From<Epilogue> for Finish {
     }
 }
 
+/// Terms of a step of the shader.
+const DEPTH: u64 = 16;
+/// Mesa's driver for processors leaves the loops of a shader after 65535 iterations in all, silently; a step takes two.
+const MOST_STEPS_IN_SOFTWARE: u64 = 32_000;
+
 /// The dispatch of a product, if it writes anything. Operands that it does without are bound all the same, to others in their place, so
 /// that what a product has besides its factors is no matter of the shader.
 pub(super) fn step(
@@ -215,6 +220,15 @@ pub(super) fn step(
     // Over nothing, factors have no elements that could be bound.
     let has_terms = product.terms() > 0;
     let k = if has_terms { product.k } else { 0 };
+    let steps = product.summed.count().saturating_mul(k.div_ceil(DEPTH));
+    if props.is_cpu && steps > MOST_STEPS_IN_SOFTWARE {
+        let most = MOST_STEPS_IN_SOFTWARE * DEPTH;
+        let terms = product.terms();
+        return Err(format!(
+            "drivers for processors leave long loops: sums have at most {most} terms there, got {terms}"
+        )
+        .into());
+    }
     let [tiles_m, tiles_n] = tile.grid(product);
     let count = tile.count(product);
     let grid = groups(count, props)?;
