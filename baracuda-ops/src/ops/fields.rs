@@ -75,3 +75,11 @@ pub(crate) fn beside(x: &TensorDesc) -> Result<TensorDesc> {
 pub(crate) fn is_false(flag: &bool) -> bool {
     !flag
 }
+/// The default of a factor.
+pub(super) fn one() -> Real {
+    Real::new(1.0).unwrap_or_default()
+}
+
+pub(super) fn is_one(value: &Real) -> bool {
+    value.get() == 1.0
+}

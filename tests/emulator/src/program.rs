@@ -393,7 +393,7 @@ pub(crate) fn decode(name: &str, entry: &ptx::Entry<'_>) -> Result<Program, Stri
     for variable in ptx::variables(body, ".local") {
         place(&mut decoder, variable, &mut local_bytes);
     }
-    // Memory asked for at launch starts at a multiple of 16, as CUDA's does of 1024 where nothing is declared.
+    // Memory asked for at launch lies behind it.
     shared_bytes = shared_bytes.next_multiple_of(16);
     for name in dynamic {
         decoder.scopes[0].insert(name, Name::Number(shared_bytes));

@@ -5,13 +5,13 @@ use serde::{Deserialize, Serialize};
 use super::geometry::BackwardGeometry;
 use super::{
     GemmFactor, GemmGradients, GemmSaved, Gradient, Saved, Shape, backward_kernels, beside_factors, is_identity,
-    is_one, is_pre, one, relaid, valid_alpha,
+    is_pre, relaid, valid_alpha,
 };
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{in_range, is_false, require};
+use crate::ops::fields::{in_range, is_false, is_one, one, require};
 use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, steps};
 use crate::plan::Access;
 use crate::slots::{Layouts, SlotsBuilder};

@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 use super::backward::{BackwardFields, GemmBackwardDescriptor, name};
 use super::geometry::Product;
 use super::{
-    GemmFactor, GemmGradients, Gradient, Saved, Shape, beside_factors, forward_kernels, is_identity, is_one, one,
-    relaid, valid_alpha,
+    GemmFactor, GemmGradients, Gradient, Saved, Shape, beside_factors, forward_kernels, is_identity, relaid,
+    valid_alpha,
 };
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::is_false;
+use crate::ops::fields::{is_false, is_one, one};
 use crate::ops::norm::Gradients;
 use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, steps};
 use crate::slots::{Layouts, SlotsBuilder};

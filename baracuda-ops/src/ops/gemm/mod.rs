@@ -213,15 +213,6 @@ fn is_zero(value: &Real) -> bool {
     value.get() == 0.0
 }
 
-/// Alpha, unless told otherwise.
-fn one() -> Real {
-    Real::new(1.0).unwrap_or_default()
-}
-
-fn is_one(value: &Real) -> bool {
-    value.get() == 1.0
-}
-
 fn is_identity(activation: &Activation) -> bool {
     activation.is_identity()
 }

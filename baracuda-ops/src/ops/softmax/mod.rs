@@ -45,7 +45,7 @@ use serde::{Deserialize, Serialize};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
-use crate::ops::fields::{beside, float, in_range, is_false, only_dx, require};
+use crate::ops::fields::{beside, float, in_range, is_false, is_one, one, only_dx, require};
 use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, kernels, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -74,14 +74,6 @@ operands! { $
         DY dy: In, always, in place dx => "Gradient of y.";
         DX dx: Out, always => "Gradient of x.";
     }
-}
-
-fn is_one(value: &Real) -> bool {
-    value.get() == 1.0
-}
-
-fn one() -> Real {
-    Real::new(1.0).unwrap_or_default()
 }
 
 /// The fields of a forward descriptor, in the order of its JSON.
