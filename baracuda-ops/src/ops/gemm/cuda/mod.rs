@@ -405,9 +405,19 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<Box<R
                 let (first, second, bias) = (operands.right, operands.left, operands.bias);
                 // Behind the product, where it lies in the scratch region.
                 let work = scratch.wrapping_byte_add(to_usize(planned.product_bytes));
-                // SAFETY: as for simt; the problem has the layouts of the operands.
-                vendor.as_ref().map_or(0, |plan| unsafe {
-                    plan.launch(cublaslt::Operands { first, second, out, bias }, work, stream)
+                let call = |plan: &cublaslt::Plan, starts: &[u64; 3]| {
+                    let [of_first, of_second, of_out] = starts.map(to_usize);
+                    let operands = cublaslt::Operands {
+                        first: first.wrapping_byte_add(of_first),
+                        second: second.wrapping_byte_add(of_second),
+                        out: out.wrapping_byte_add(of_out),
+                        bias,
+                    };
+                    // SAFETY: as for simt; the problem has the layouts of the operands.
+                    unsafe { plan.launch(operands, work, stream) }
+                };
+                vendor.as_ref().map_or(0, |plan| {
+                    planned.calls.iter().map(|starts| call(plan, starts)).find(|&status| status != 0).unwrap_or(0)
                 })
             }
             None => 0,

@@ -77,6 +77,8 @@ pub(super) struct Planned {
     /// None where there are no terms.
     pub(super) first: Option<First>,
     pub(super) finish: Option<(sys::bops_gemm_finish_choice, Source)>,
+    /// Where the operands of each call of a vendor's product begin, in bytes.
+    pub(super) calls: Vec<[u64; 3]>,
     /// Bytes of a vendor's product in the scratch region, behind which its own workspace lies.
     pub(super) product_bytes: u64,
     /// Bytes of the scratch region.
@@ -99,7 +101,12 @@ impl Planned {
     }
 
     pub(super) fn launches(&self) -> u32 {
-        u32::from(self.first.is_some()) + u32::from(self.finish.is_some())
+        let first = match self.first {
+            Some(First::Vendor(_)) => word(self.calls.len() as u64),
+            Some(_) => 1,
+            None => 0,
+        };
+        first + u32::from(self.finish.is_some())
     }
 
     /// For dpre: whether it is stored, and whether its columns are summed.
@@ -127,6 +134,7 @@ impl Planned {
             other: other.map(|other| other.place),
             first: None,
             finish: None,
+            calls: Vec::new(),
             product_bytes: 0,
             scratch_bytes: 0,
             sum_rows: 0,

@@ -76,6 +76,30 @@ fn refusals_name_the_limit() {
     let heads = dense(DType::BF16, &[2, 5, 3, 8]).permute(&[0, 2, 1, 3]).unwrap();
     let scores = GemmDescriptor::new(heads, GemmFactor::transposed(heads)).unwrap();
     assert!(refusal(&CUBLASLT, &scores, PlanOptions::default()).contains("batch"));
+    let many = dense(DType::BF16, &[65, 5, 66, 8]).permute(&[0, 2, 1, 3]).unwrap();
+    let many = GemmDescriptor::new(many, GemmFactor::transposed(many)).unwrap();
+    assert!(refusal(&CUBLASLT, &many, PlanOptions::default().kernel("gemm_cublaslt")).contains("65 calls"));
+    // Rows at multiples of 2 bytes.
+    let odd = GemmDescriptor::new(dense(DType::BF16, &[17, 33]), dense(DType::BF16, &[33, 15])).unwrap();
+    assert_eq!(chosen(&odd), "gemm_cublaslt");
+    let odd = odd.bias(DType::BF16).unwrap();
+    assert_eq!(chosen(&odd), "gemm_mma");
+    assert!(refusal(&CUBLASLT, &odd, PlanOptions::default()).contains("a has them at 2"));
+}
+
+#[test]
+fn a_batch_of_several_strides_is_several_calls() {
+    let heads = dense(DType::BF16, &[3, 2048, 16, 128]).permute(&[0, 2, 1, 3]).unwrap();
+    let scores = GemmDescriptor::new(heads, GemmFactor::transposed(heads)).unwrap();
+    assert_eq!(chosen(&scores), "gemm_cublaslt");
+    let props = device("H200");
+    let planned = Planned::new(Form::CublasLt, &scores.product(), &limits(&props)).unwrap();
+    let Some(First::Vendor(problem)) = planned.first else { panic!("{planned:?}") };
+    assert_eq!((problem.batch, problem.first.batch, problem.out.batch), (16, 128, 2048 * 2048));
+    assert_eq!(planned.launches(), 3);
+    let [of_factor, of_out] = [2 * 2048 * 16 * 128, 2 * 16 * 2048 * 2048];
+    let starts: Vec<_> = (0..3).map(|sample| [sample * of_factor, sample * of_factor, sample * of_out]).collect();
+    assert_eq!(planned.calls, starts);
 }
 
 #[test]

@@ -16,17 +16,19 @@ use super::{WORKSPACE_ALIGN, regions};
 const MOST_SUM_BYTES: u64 = 512 << 20;
 /// What cuBLASLt assumes of a bias, and does not check.
 const BIAS_ALIGN_BYTES: u64 = 16;
+/// Rows of factors and output at multiples of this let it add a bias to the sums before they are rounded. Of bf16 rows at multiples of 2 bytes
+/// cuBLASLt 13.1 was seen to round the sums first.
+const EPILOGUE_ALIGN_BYTES: u64 = 16;
+/// The most calls of the library for one product.
+const MOST_CALLS: u64 = 64;
+/// Operations from which on a call is worth its launch.
+const LEAST_FLOPS_OF_CALL: u64 = 1 << 30;
 
 pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Reason> {
     if !product.summed.is_empty() {
         return Err("it does not sum over a batch whose strides do not continue those of k".into());
     }
-    if product.batch.len() > 1 {
-        return Err(format!("it takes one batch stride, the operands have {}", product.batch.len()).into());
-    }
-    if product.batch.count() > i32::MAX as u64 {
-        return Err(format!("it takes {} matrices, the operands have {}", i32::MAX, product.batch.count()).into());
-    }
+    let calls = Calls::of(product, limits)?;
     let dtype = product.left.dtype;
     let is_sum_type = |m: &Matrix| m.dtype == if dtype == DType::F64 { DType::F64 } else { DType::F32 };
 
@@ -76,15 +78,28 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
             return Err(format!("it needs a bias at a multiple of {BIAS_ALIGN_BYTES} bytes, got {align}").into());
         }
     }
+    let adds = bias.is_some() || beta != 0.0;
+    if adds && target.dtype.size_bytes() < 4 {
+        for (name, matrix) in [("a", &product.left), ("b", &product.right), ("out", &target)] {
+            let align = alignment(matrix);
+            if align < EPILOGUE_ALIGN_BYTES {
+                return Err(format!(
+                    "it rounds {} sums before it adds to them unless rows lie at multiples of {EPILOGUE_ALIGN_BYTES} bytes, {name} has them at {align}",
+                    target.dtype
+                )
+                .into());
+            }
+        }
+    }
     let (m, n, k) = (product.m, product.n, product.k);
     let ((rows, columns), first, second, out) = if is_swapped {
-        let first = factor("a", &product.left, [m, product.left.rows], [k, product.left.cols])?;
-        let second = factor("b", &product.right, [k, product.right.rows], [n, product.right.cols])?;
-        ((m, n), first, second, factor("out", &target, [m, target.rows], [n, target.cols])?)
+        let first = factor("a", &product.left, calls.axis, [m, product.left.rows], [k, product.left.cols])?;
+        let second = factor("b", &product.right, calls.axis, [k, product.right.rows], [n, product.right.cols])?;
+        ((m, n), first, second, factor("out", &target, calls.axis, [m, target.rows], [n, target.cols])?)
     } else {
-        let first = factor("b", &product.right, [n, product.right.cols], [k, product.right.rows])?;
-        let second = factor("a", &product.left, [k, product.left.cols], [m, product.left.rows])?;
-        ((n, m), first, second, factor("out", &target, [n, target.cols], [m, target.rows])?)
+        let first = factor("b", &product.right, calls.axis, [n, product.right.cols], [k, product.right.rows])?;
+        let second = factor("a", &product.left, calls.axis, [k, product.left.cols], [m, product.left.rows])?;
+        ((n, m), first, second, factor("out", &target, calls.axis, [n, target.cols], [m, target.rows])?)
     };
     let rounds_to_tf32 = dtype == DType::F32 && limits.math == Math::Tf32;
     let problem = Problem {
@@ -93,7 +108,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
         rows,
         columns,
         depth: k,
-        batch: product.batch.count(),
+        batch: calls.matrices,
         first,
         second,
         out,
@@ -114,6 +129,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
         planned.finish_params.alpha = 1.0;
     }
     planned.first = Some(First::Vendor(problem));
+    planned.calls = calls.starts(product, &target, is_swapped);
     planned.product_bytes = product_bytes;
     planned.scratch_bytes = product_bytes + workspace_bytes;
     planned.rounds_to_tf32 = rounds_to_tf32;
@@ -139,12 +155,70 @@ fn is_worth_a_pass(product: &Product, limits: &Limits<'_>) -> Result<(), Reason>
     Ok(())
 }
 
+/// How a batch is shared out over calls, each of which takes one batch stride.
+struct Calls {
+    /// The axis that a call takes whole.
+    axis: usize,
+    matrices: u64,
+}
+
+impl Calls {
+    fn of(product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
+        let extents = || product.batch.iter().copied().enumerate();
+        let (axis, matrices) = extents().max_by_key(|&(_, extent)| extent).unwrap_or((0, 1));
+        if matrices > i32::MAX as u64 {
+            return Err(format!("it takes {} matrices, the operands have {matrices}", i32::MAX).into());
+        }
+        let count = product.batch.count() / matrices.max(1);
+        if count > MOST_CALLS {
+            return Err(format!(
+                "a call takes one batch stride, so that the operands take {count} calls, of at most {MOST_CALLS}"
+            )
+            .into());
+        }
+        let of_call =
+            [product.m, product.n, product.k].into_iter().fold(matrices.saturating_mul(2), u64::saturating_mul);
+        if count > 1 && of_call < LEAST_FLOPS_OF_CALL && !limits.is_pinned {
+            return Err(format!(
+                "a call takes one batch stride, which is worth it from {LEAST_FLOPS_OF_CALL} operations on; each of {count} has {of_call}"
+            )
+            .into());
+        }
+        Ok(Self { axis, matrices })
+    }
+
+    /// Where the operands of each call begin, in bytes: the first factor of the library, the second, and what it writes.
+    fn starts(&self, product: &Product, target: &Matrix, is_swapped: bool) -> Vec<[u64; 3]> {
+        let [first, second] =
+            if is_swapped { [&product.left, &product.right] } else { [&product.right, &product.left] };
+        let mut starts = vec![[0; 3]];
+        for (axis, &extent) in product.batch.iter().enumerate().filter(|&(axis, _)| axis != self.axis) {
+            let steps = [first, second, target].map(|matrix| matrix.batch[axis] * matrix.dtype.size_bytes());
+            let along = |start: [u64; 3]| {
+                (0..extent).map(move |index| std::array::from_fn(|operand| start[operand] + index * steps[operand]))
+            };
+            starts = starts.into_iter().flat_map(along).collect();
+        }
+        starts
+    }
+}
+
+/// The largest power of two, at most 256, that divides the bytes at which rows and matrices begin.
+fn alignment(matrix: &Matrix) -> u64 {
+    let leading = matrix.rows.max(matrix.cols);
+    let strides = matrix.batch.iter().chain([&leading]).filter(|&&stride| stride != 0);
+    let of_strides = strides.map(|stride| 1 << (stride * matrix.dtype.size_bytes()).trailing_zeros().min(8));
+    of_strides.fold(matrix.align_bytes, u64::min)
+}
+
 /// The sums as they lie in the workspace.
 fn in_workspace(product: &Product) -> Matrix {
     let dtype = if product.left.dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let mut batch = [0; MAX_BATCH];
-    if !product.batch.is_empty() {
-        batch[0] = product.m * product.n;
+    let mut stride = product.m * product.n;
+    for (axis, &extent) in product.batch.iter().enumerate().rev() {
+        batch[axis] = stride;
+        stride *= extent;
     }
     // `gemm_finish` walks over it as over out.
     let by_columns =
@@ -163,6 +237,7 @@ fn is_row_major(target: &Matrix, product: &Product) -> bool {
 fn factor(
     name: &str,
     matrix: &Matrix,
+    batch_axis: usize,
     [inner, inner_stride]: [u64; 2],
     [outer, outer_stride]: [u64; 2],
 ) -> Result<Factor, Reason> {
@@ -181,5 +256,10 @@ fn factor(
     if leading < extent {
         return Err(format!("it takes leading strides of at least {extent}, {name} has {leading}").into());
     }
-    Ok(Factor { is_transposed, leading, batch: matrix.batch[0], align_bytes: matrix.align_bytes })
+    // Each call begins at a multiple of the other strides.
+    let starts = matrix.batch.iter().enumerate().filter(|&(axis, &stride)| axis != batch_axis && stride != 0);
+    let align_bytes = starts.fold(matrix.align_bytes, |align, (_, stride)| {
+        align.min(1 << (stride * matrix.dtype.size_bytes()).trailing_zeros().min(8))
+    });
+    Ok(Factor { is_transposed, leading, batch: matrix.batch[batch_axis], align_bytes })
 }
