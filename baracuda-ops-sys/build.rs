@@ -87,7 +87,8 @@ mod bindings {
             (Ok(types), Ok(functions)) => (types.to_string(), functions.to_string()),
             (Err(e), _) | (_, Err(e)) => super::fail(&[format!("bindgen on {}: {e}", super::HEADERS.join(", "))]),
         };
-        let mut text = format!("// Generated from the headers of csrc by `scripts/bindings`; not edited by hand.\n\n{types}");
+        let mut text =
+            format!("// Generated from the headers of csrc by `scripts/bindings`; not edited by hand.\n\n{types}");
         if !functions.trim().is_empty() {
             text.push_str("\n#[cfg(feature = \"cuda\")]\n");
             text.push_str(&functions);

@@ -69,7 +69,9 @@
 //! S. Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning", 2014, for the convolution as a product of matrices; as for
 //! [`Activation`] for the rest.
 //!
-//! Kernels: on the CPU the reference in `cpu.rs`.
+//! Kernels: on the CPU the reference in `cpu.rs`. On CUDA, in the order in which they are tried: `conv_mma`, tensor cores of compute capability 8.0
+//! (`csrc/conv/conv_mma.cu`), which rounds factors of f32 to tf32; `conv_simt`, any type and strides (`conv_simt.cu`). Each of them serves forward and
+//! the gradients of the data and of the weight. `csrc/conv/conv_backward_bias.cu` and the column sums of gemm are the gradient of the bias.
 //!
 //! [`Activation`]: crate::ops::activation
 //! [`ActivationBackwardDescriptor`]: crate::ActivationBackwardDescriptor
@@ -86,6 +88,8 @@ mod backward_bias;
 mod backward_data;
 mod backward_weight;
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod forward;
 mod geometry;
 
@@ -388,20 +392,42 @@ fn is_one_group(groups: &u64) -> bool {
 
 /// The kernels of the convolution, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
-    &[&Function::Cpu(cpu::forward)]
+    &[
+        &Function::Cpu(cpu::forward),
+        #[cfg(feature = "cuda")]
+        &cuda::MMA,
+        #[cfg(feature = "cuda")]
+        &cuda::SIMT,
+    ]
 }
 
 /// The kernels of the gradient of the data, in the order in which they are tried.
 fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDescriptor>] {
-    &[&Function::Cpu(cpu::backward_data)]
+    &[
+        &Function::Cpu(cpu::backward_data),
+        #[cfg(feature = "cuda")]
+        &cuda::MMA,
+        #[cfg(feature = "cuda")]
+        &cuda::SIMT,
+    ]
 }
 
 /// The kernels of the gradient of the weight, in the order in which they are tried.
 fn backward_weight_kernels() -> &'static [&'static dyn Kernel<ConvBackwardWeightDescriptor>] {
-    &[&Function::Cpu(cpu::backward_weight)]
+    &[
+        &Function::Cpu(cpu::backward_weight),
+        #[cfg(feature = "cuda")]
+        &cuda::MMA,
+        #[cfg(feature = "cuda")]
+        &cuda::SIMT,
+    ]
 }
 
 /// The kernels of the gradient of the bias, in the order in which they are tried.
 fn backward_bias_kernels() -> &'static [&'static dyn Kernel<ConvBackwardBiasDescriptor>] {
-    &[&Function::Cpu(cpu::backward_bias)]
+    &[
+        &Function::Cpu(cpu::backward_bias),
+        #[cfg(feature = "cuda")]
+        &cuda::REDUCE,
+    ]
 }
