@@ -1,7 +1,7 @@
 /* The C ABI of the CUDA kernels of convolutions, beside that of all others in bops.h, whose rules hold here. */
 #ifndef BOPS_CONV_H
 #define BOPS_CONV_H
-#include "bops.h"
+#include "bops_gemm.h"
 
 #ifdef __cplusplus
 extern "C" {

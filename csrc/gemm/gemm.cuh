@@ -1,5 +1,6 @@
 // What the forms of gemm share: places of tiles, accesses to four elements, and what is done with the sums of a tile.
 #pragma once
+#include "../bops_gemm.h"
 #include "../common/activation.cuh"
 #include "../common/launch.cuh"
 #include "../common/memory.cuh"

@@ -118,6 +118,7 @@ fn forms() -> Vec<(Form, Data, bool)> {
         batches(dtype, &mut add);
         layouts(dtype, &mut add);
         tiles(dtype, &mut add);
+        few_rows(dtype, &mut add);
         for data in Data::ALL.into_iter().filter(|data| *data != Data::Normal) {
             let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
             let linear = gemm(pair(dtype, [33, 40, 96], 2)).bias(wide).expect("a bias");
@@ -313,6 +314,38 @@ fn layouts(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
     // The gradient of a sum over the output.
     let expanded = vec![("dout", strided(dtype, &[m, n], &[0, 0]))];
     add(Form { layouts: expanded, ..gemm([a.into(), b.into()]).into() }, Data::Normal, false);
+}
+
+/// At most 16 rows of 16-bit factors that lie in runs of whole vectors, with b read along its columns or along its rows: k and n that end within
+/// a step or a tile, sums that warps and blocks share, batches, derivatives.
+fn few_rows(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
+    if !matches!(dtype, DType::F16 | DType::BF16) {
+        return;
+    }
+    let sizes = [
+        ([1, 64, 32], 0, true),
+        ([16, 200, 1000], 0, true),
+        ([7, 72, 40], 2, true),
+        ([3, 64, 2048], 2, true),
+        ([16, 136, 4096], 0, false),
+        ([5, 8, 8], 0, false),
+        ([9, 1000, 72], 0, false),
+        ([4, 37, 264], 2, false),
+        ([13, 129, 520], 2, false),
+        ([16, 16, 2080], 2, false),
+    ];
+    for (i, (extents, transposes, core)) in sizes.into_iter().enumerate() {
+        let forward = gemm(pair(dtype, extents, transposes)).alpha(0.125).expect("a factor");
+        let forward = forward.bias([dtype, DType::F32][i % 2]).and_then(|d| d.out([DType::F32, dtype][i / 2 % 2]));
+        let forward = forward.and_then(|d| d.activation(Activation::ALL[(i + 3) % 7]));
+        let forward = if i % 3 == 0 { forward.and_then(|d| d.pre(dtype)) } else { forward }.expect("a form");
+        let saved = (i % 3 == 1).then_some(GemmSaved::Recompute);
+        add(Form { saved, wanted: GemmGradients::NONE.da().dbias(), ..forward.into() }, Data::Normal, core);
+    }
+    let batch = gemm([dense(dtype, &[2, 3, 5, 64]).into(), factor(dense(dtype, &[2, 3, 72, 64]), true)]);
+    add(batch.into(), Data::Normal, true);
+    let padded = gemm([strided(dtype, &[5, 64], &[80, 1]).into(), strided(dtype, &[64, 72], &[88, 1]).into()]);
+    add(padded.into(), Data::Normal, false);
 }
 
 /// The cases of a pass over every form.

@@ -54,6 +54,30 @@ fn the_vendor_serves_bare_products_and_long_sums_and_mma_the_rest() {
 }
 
 #[test]
+fn few_rows_are_read_by_enough_blocks() {
+    let of = |dtype, [m, k, n]: [u64; 3]| {
+        let right = GemmFactor::transposed(dense(dtype, &[n, k]));
+        GemmDescriptor::new(dense(dtype, &[m, k]), right).unwrap()
+    };
+    let blocks = |extents: [u64; 3]| {
+        let props = device("H200");
+        let planned = Planned::new(Form::FewRows, &of(DType::BF16, extents).product(), &limits(&props)).unwrap();
+        let Some(First::FewRows(choice)) = planned.first else { panic!("{planned:?}") };
+        choice.splits
+    };
+    // 264 blocks are resident: of 64 tiles four each, of 224 one, of 172 three, which are two waves.
+    assert_eq!([4096, 14336, 11008].map(|n| blocks([16, 4096, n])), [4, 1, 3]);
+    // Each warp has two steps of 32 terms.
+    assert_eq!([64, 512, 513].map(|k| blocks([1, k, 64])), [1, 2, 2]);
+    assert_eq!(chosen(&of(DType::BF16, [16, 4096, 4096])), "gemm_few_rows");
+    assert_eq!(chosen(&of(DType::BF16, [17, 4096, 4096])), "gemm_cublaslt");
+    let refused = |extents| refusal(&FEW_ROWS, &of(DType::F16, extents), PlanOptions::default());
+    assert!(refused([17, 64, 64]).contains("at most 16 rows"));
+    assert!(refused([1, 60, 64]).contains("multiples of 16 bytes"));
+    assert!(refusal(&FEW_ROWS, &of(DType::F32, [1, 64, 64]), PlanOptions::default()).contains("f32"));
+}
+
+#[test]
 fn refusals_name_the_limit() {
     let factors = |dtype| (dense(dtype, &[64, 32]), dense(dtype, &[32, 64]));
     let (a, b) = factors(DType::F32);

@@ -1,0 +1,136 @@
+/* The C ABI of the CUDA kernels of matrix products, beside that of all others in bops.h, whose rules hold here. */
+#ifndef BOPS_GEMM_H
+#define BOPS_GEMM_H
+#include "bops.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A product of matrices, out[z, m, n] = alpha * sum over s, k of left[z, s, m, k] * right[z, s, k, n], and what is done with its elements.
+ * Transposes are strides. Left and right have the dtype of the call. */
+enum { BOPS_GEMM_EXTENTS = 6 };
+
+/* Element strides of a row, of a column and of each batch extent; 0 where a matrix has no such extent. */
+typedef struct {
+    uint64_t row, column;
+    uint64_t batch[BOPS_GEMM_EXTENTS];
+} bops_gemm_matrix;
+
+/* A factor, which has the extents that are summed over as well. */
+typedef struct {
+    bops_gemm_matrix matrix;
+    uint64_t summed[BOPS_GEMM_EXTENTS];
+} bops_gemm_factor;
+
+typedef uint32_t bops_gemm_epilogue;
+enum {
+    /* pre = v + bias, where it is wanted; out = activation(v + bias). */
+    BOPS_GEMM_FORWARD = 0,
+    /* `other` is dout; out = dout * activation'(v + bias), dense, its rows one after the other. Its column sums, before it is rounded, where they are
+     * wanted. */
+    BOPS_GEMM_DERIVATIVE = 1,
+    /* out = v + beta * out; beta 0 does not read it. */
+    BOPS_GEMM_GRADIENT = 2
+};
+
+typedef struct {
+    uint64_t m, n, k;
+    uint32_t batch_rank, summed_rank;  /* extents that there are, the last one varies fastest */
+    uint64_t batch[BOPS_GEMM_EXTENTS]; /* fewer than 2^31 matrices together */
+    uint64_t summed[BOPS_GEMM_EXTENTS];
+    bops_gemm_factor left, right;
+    bops_gemm_matrix out, other, bias;             /* other: pre or dout. bias: either its row or its column stride is 0, and it has no batch */
+    bops_dtype out_dtype, other_dtype, bias_dtype; /* that of the call or BOPS_F32 */
+    bops_gemm_epilogue epilogue;
+    bops_activation activation;
+    double alpha, beta;
+} bops_gemm_params;
+
+/* What Rust chose. Threads walk over a tile of out along its *fast* index, which is n, or m with `across`; the other index is the *slow* one. */
+typedef struct {
+    uint32_t tile;   /* rows and columns of a block's tile. simt: 128 (f64 64) or 32; mma: 128 or 64; few_rows: columns, 64 */
+    uint32_t splits; /* blocks that share the sums of one tile. More than 1: they write their parts to `parts`, and gemm_finish follows; of few_rows they
+                        are a cluster, 1 to 8, and nothing follows */
+    uint32_t across;
+    uint32_t quads; /* 1: out, other and parts have stride 1 along the fast index, and four elements from any multiple of four on lie at a multiple
+                             of 16 bytes, those of 16 bits of 8 */
+    uint32_t
+        left_bytes; /* mma: bytes of one access: 16, 8, 4 or those of an element. Of more than one element: they lie one after the other along k, or
+                             with left_across along m, and every such run of a tile starts at a multiple of the bytes */
+    uint32_t right_bytes;
+    uint32_t left_across; /* mma: shared memory holds left as it lies along m. right_across: along n */
+    uint32_t right_across;
+} bops_gemm_choice;
+
+/* Absent operands are null. parts: of the accumulator type, dense [split, z, slow, fast]. column_sums: of the accumulator type, a row of n elements for
+ * each z and each tile along m. */
+typedef struct {
+    const void *left, *right, *bias;
+    void *out, *other, *parts, *column_sums;
+} bops_gemm_operands;
+
+/* Registers and shared memory; any strides, all dtypes. */
+bops_status bops_gemm_simt_prepare(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype);
+bops_status bops_gemm_simt_launch(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype,
+                                  const bops_gemm_operands *operands, bops_stream stream);
+/* Tensor cores of compute capability 8.0; any strides; f16, bf16, and f32 whose factors are rounded to tf32. Not left_across without right_across. */
+bops_status bops_gemm_mma_prepare(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype);
+bops_status bops_gemm_mma_launch(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype, const bops_gemm_operands *operands,
+                                 bops_stream stream);
+/* The same for at most BOPS_GEMM_FEW_ROWS rows of f16 or bf16: the right factor is read once, as fast as memory gives it. Left lies along k, right along
+ * k or with right_across along n, in runs that start at multiples of 16 bytes; nothing is summed over but k. */
+enum { BOPS_GEMM_FEW_ROWS = 16 };
+bops_status bops_gemm_few_rows_prepare(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype);
+bops_status bops_gemm_few_rows_launch(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype,
+                                      const bops_gemm_operands *operands, bops_stream stream);
+
+/* The sums of the parts of a product and what is done with them. */
+typedef struct {
+    uint64_t split_stride;   /* elements from one part to the next */
+    bops_gemm_matrix source; /* a part */
+    uint32_t splits;         /* 0: every sum is 0 */
+    uint32_t across, quads;  /* as in the product's choice; quads: the source too */
+} bops_gemm_finish_choice;
+
+enum { BOPS_GEMM_FINISH_ROWS = 32 }; /* of a tile of gemm_finish along the slow index, for column_sums */
+
+bops_status bops_gemm_finish_prepare(const bops_gemm_params *params, const bops_gemm_finish_choice *choice, bops_dtype dtype);
+/* source may be out or other, where it lies as they do. */
+bops_status bops_gemm_finish_launch(const bops_gemm_params *params, const bops_gemm_finish_choice *choice, bops_dtype dtype, const void *source,
+                                    const bops_gemm_operands *operands, bops_stream stream);
+
+/* dpre = dout * activation'(pre), dense [z, m, n], and its column sums before it is rounded; either may be absent. */
+typedef struct {
+    uint64_t m, n;
+    uint32_t batch_rank;
+    uint64_t batch[BOPS_GEMM_EXTENTS]; /* fewer than 2^31 matrices together */
+    bops_gemm_matrix dout, saved;
+    bops_dtype dout_dtype, saved_dtype; /* that of dpre or BOPS_F32 */
+    bops_activation activation;
+    uint32_t from_out; /* saved is the result, of relu, sigmoid or tanh */
+    uint32_t quads;    /* 1: n is a multiple of four; dout and saved have stride 1 along n, and four elements from any multiple of four on lie at a
+                          multiple of 16 bytes, those of 16 bits of 8 */
+} bops_gemm_dpre_params;
+
+enum { BOPS_GEMM_DPRE_ROWS = 128 }; /* of a tile along m: a row of column_sums */
+
+/* saved is null for the identity. */
+bops_status bops_gemm_dpre_prepare(const bops_gemm_dpre_params *params, bops_dtype dtype);
+bops_status bops_gemm_dpre_launch(const bops_gemm_dpre_params *params, bops_dtype dtype, const void *dout, const void *saved, void *dpre,
+                                  void *column_sums, bops_stream stream);
+
+/* dbias = sum of the rows + beta * dbias. */
+typedef struct {
+    uint64_t rows, n; /* of column_sums */
+    uint64_t stride;  /* of dbias */
+    double beta;
+} bops_gemm_dbias_params;
+
+bops_status bops_gemm_dbias_prepare(const bops_gemm_dbias_params *params, bops_dtype dtype);
+bops_status bops_gemm_dbias_launch(const bops_gemm_dbias_params *params, bops_dtype dtype, const void *column_sums, void *dbias, bops_stream stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
