@@ -358,6 +358,12 @@ fn pinned(case: &Case) -> Vec<Case> {
     if fields.json.get("groups").is_some() && fields.dtype != DType::F64 {
         cases.push(of(named("tiled")));
     }
+    let of_factors = |name: &str| case.descriptor.slots().iter().find(|slot| slot.name == name).map(|s| s.desc.dtype());
+    let mut factors = ["x", "weight", "dy"].into_iter().filter_map(of_factors);
+    let first = factors.next();
+    if factors.any(|dtype| Some(dtype) != first) {
+        return cases; // No instruction of tensor cores multiplies two types.
+    }
     match fields.dtype {
         DType::F16 | DType::BF16 => cases.push(of(named("mma"))),
         DType::F32 => cases.push(of(named("mma").math(Math::Tf32))),
