@@ -86,6 +86,8 @@ mod backward_bias;
 mod backward_data;
 mod backward_weight;
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod forward;
 mod geometry;
 
@@ -388,17 +390,29 @@ fn is_one_group(groups: &u64) -> bool {
 
 /// The kernels of the convolution, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
-    &[&Function::Cpu(cpu::forward)]
+    &[
+        #[cfg(feature = "cuda")]
+        &cuda::CUDNN,
+        &Function::Cpu(cpu::forward),
+    ]
 }
 
 /// The kernels of the gradient of the data, in the order in which they are tried.
 fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDescriptor>] {
-    &[&Function::Cpu(cpu::backward_data)]
+    &[
+        #[cfg(feature = "cuda")]
+        &cuda::CUDNN,
+        &Function::Cpu(cpu::backward_data),
+    ]
 }
 
 /// The kernels of the gradient of the weight, in the order in which they are tried.
 fn backward_weight_kernels() -> &'static [&'static dyn Kernel<ConvBackwardWeightDescriptor>] {
-    &[&Function::Cpu(cpu::backward_weight)]
+    &[
+        #[cfg(feature = "cuda")]
+        &cuda::CUDNN,
+        &Function::Cpu(cpu::backward_weight),
+    ]
 }
 
 /// The kernels of the gradient of the bias, in the order in which they are tried.
