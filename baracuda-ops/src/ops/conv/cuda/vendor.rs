@@ -322,3 +322,148 @@ impl Window {
         ((output - 1) * stride + reach + 1 - input - before).max(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ConvWindow;
+
+    fn contiguous(dtype: DType, dims: &[u64]) -> TensorDesc {
+        TensorDesc::contiguous(dtype, dims).unwrap()
+    }
+
+    fn channels_last(dtype: DType, dims: &[u64]) -> TensorDesc {
+        TensorDesc::channels_last(dtype, dims).unwrap()
+    }
+
+    fn planned<D: Product>(descriptor: &D) -> Planned {
+        Planned::new(descriptor, &PlanOptions::default(), Ask::Chosen).map_err(|reason| reason.to_string()).unwrap()
+    }
+
+    fn refusal<D: Product>(descriptor: &D) -> String {
+        Planned::new(descriptor, &PlanOptions::default(), Ask::Chosen).err().unwrap().to_string()
+    }
+
+    fn h200() -> DeviceProps {
+        DeviceProps::Cuda(Props::examples().find(|props| props.name == "H200").unwrap())
+    }
+
+    /// Rank, extents and strides.
+    fn lies(tensor: &Tensor) -> (usize, &[i64], &[i64]) {
+        (tensor.rank, &tensor.dims[..tensor.rank], &tensor.strides[..tensor.rank])
+    }
+
+    #[test]
+    fn one_spatial_extent_is_told_as_two() {
+        let window = ConvWindow::new().dilation(&[2]).padding_per_side(&[[8, 0]]).groups(6);
+        let (x, weight) = (contiguous(DType::BF16, &[2, 6, 50]), contiguous(DType::BF16, &[6, 1, 5]));
+        let causal = ConvDescriptor::new(x, weight, window.clone()).unwrap().bias(DType::BF16).unwrap();
+        let Planned { problem, indices, bias, .. } = planned(&causal);
+        assert_eq!((indices, bias), ([0, 1, 3], Some(2)));
+        assert_eq!(lies(&problem.x), (4, &[2, 6, 1, 50][..], &[300, 50, 50, 1][..]));
+        assert_eq!(lies(&problem.weight), (4, &[6, 1, 1, 5][..], &[5, 5, 5, 1][..]));
+        assert_eq!(lies(&problem.y), (4, &[2, 6, 1, 50][..], &[300, 50, 50, 1][..]));
+        assert_eq!(lies(&problem.bias.unwrap()), (4, &[1, 6, 1, 1][..], &[6, 1, 1, 1][..]));
+        let Problem { stride, dilation, before, after, .. } = problem;
+        assert_eq!([stride, dilation, before, after], [[1, 1, 1], [1, 2, 1], [0, 8, 0], [0, 0, 0]]);
+        assert!(problem.tensor_cores && problem.is_reproducible && !problem.relu);
+
+        // The weight of a depthwise convolution lies both ways.
+        let x = channels_last(DType::BF16, &[2, 6, 50]);
+        let Planned { problem, .. } = planned(&ConvDescriptor::new(x, weight, window).unwrap());
+        assert_eq!(lies(&problem.x), (4, &[2, 6, 1, 50][..], &[300, 1, 300, 6][..]));
+        assert_eq!(lies(&problem.weight), (4, &[6, 1, 1, 5][..], &[5, 1, 5, 1][..]));
+        assert_eq!(lies(&problem.y), (4, &[2, 6, 1, 50][..], &[300, 1, 300, 6][..]));
+    }
+
+    #[test]
+    fn all_three_products_are_told_the_same_extents_and_windows() {
+        let window = ConvWindow::new().stride(&[2, 1]).dilation(&[1, 3]).padding_per_side(&[[1, 0], [4, 5]]).groups(2);
+        let (x, weight) = (channels_last(DType::F32, &[2, 6, 7, 8]), channels_last(DType::F32, &[10, 3, 2, 3]));
+        let forward = ConvDescriptor::new(x, weight, window).unwrap();
+        let data = forward.backward_data().unwrap().beta(0.5).unwrap();
+        let weight = forward.backward_weight().unwrap().beta(2.0).unwrap();
+        let plans = [planned(&forward), planned(&data), planned(&weight)];
+        for Planned { problem, .. } in &plans {
+            assert_eq!(lies(&problem.x), (4, &[2, 6, 7, 8][..], &[336, 1, 48, 6][..]));
+            assert_eq!(lies(&problem.weight), (4, &[10, 3, 2, 3][..], &[18, 1, 9, 3][..]));
+            assert_eq!(lies(&problem.y), (4, &[2, 10, 4, 11][..], &[440, 1, 110, 10][..]));
+            let Problem { stride, dilation, before, after, tensor_cores, .. } = *problem;
+            // Padding behind the rows, as before them, makes no more of them.
+            assert_eq!([stride, dilation, before, after], [[2, 1, 1], [1, 3, 1], [1, 4, 0], [1, 5, 0]]);
+            assert!(!tensor_cores);
+        }
+        let [forward, data, weight] = plans;
+        assert_eq!([forward.problem.beta, data.problem.beta, weight.problem.beta], [0.0, 0.5, 2.0]);
+        // dx and dy of the one, dweight of the other, wherever a run finds them.
+        assert_eq!((data.indices, weight.indices), ([2, 0, 1], [0, 2, 1]));
+        assert_eq!([forward.indices, [0, 1, 3]], [[0, 1, 3]; 2]);
+    }
+
+    #[test]
+    fn padding_is_the_same_on_both_sides_where_that_changes_nothing() {
+        let after = |input: u64, kernel: u64, stride: u64, padding: [u64; 2]| {
+            let (x, weight) = (contiguous(DType::F32, &[1, 2, input]), contiguous(DType::F32, &[2, 2, kernel]));
+            let window = ConvWindow::new().stride(&[stride]).padding_per_side(&[padding]);
+            let Planned { problem, .. } = planned(&ConvDescriptor::new(x, weight, window).unwrap());
+            let (output, after) = (problem.y.dims[3], problem.after[1]);
+            let told = problem.x.dims[3] + problem.before[1] + after;
+            assert_eq!((told - kernel as i64) / stride as i64 + 1, output);
+            after
+        };
+        assert_eq!(after(56, 3, 2, [1, 1]), 1);
+        assert_eq!(after(56, 3, 2, [1, 0]), 1);
+        assert_eq!(after(56, 3, 1, [1, 0]), 0);
+        assert_eq!(after(56, 3, 1, [0, 2]), 2);
+        assert_eq!(after(10, 3, 4, [2, 6]), 3);
+    }
+
+    #[test]
+    fn refusals_name_the_limit() {
+        let pair = |dtype| (contiguous(dtype, &[2, 4, 9, 9]), contiguous(dtype, &[8, 4, 3, 3]));
+        let bare = |(x, weight)| ConvDescriptor::new(x, weight, ConvWindow::new()).unwrap();
+        let forward = bare(pair(DType::BF16));
+        assert!(refusal(&forward.clone().pre(DType::F32).unwrap()).contains("y only"));
+        assert!(refusal(&forward.clone().activation(Activation::Silu).unwrap()).contains("silu"));
+        assert!(refusal(&forward.clone().bias(DType::F32).unwrap()).contains("bf16; got f32"));
+        let relu = forward.clone().activation(Activation::Relu).unwrap();
+        assert!(refusal(&relu).contains("NaN"));
+        assert!(Planned::new(&relu, &PlanOptions::default(), Ask::Pinned).unwrap().problem.relu);
+        let spread = TensorDesc::strided(DType::BF16, &[2, 4, 9, 9], &[400, 100, 11, 1]).unwrap();
+        let spread = forward.clone().layout("x", spread).unwrap();
+        assert!(refusal(&spread).contains("neither contiguous nor channels-last: strides [400, 100, 11, 1]"));
+        let wide = forward.clone().y(DType::F32).unwrap().backward_data().unwrap();
+        assert!(refusal(&wide).contains("one type, got bf16 and f32"));
+        let (_, weight) = pair(DType::F32);
+        assert!(refusal(&bare((contiguous(DType::F32, &[0, 4, 9, 9]), weight))).contains("without elements, x"));
+        let long = contiguous(DType::F32, &[1 << 14, 4, 256, 256]);
+        assert!(refusal(&bare((long, weight))).contains("2147483647 elements, x has 4294967296"));
+    }
+
+    #[test]
+    fn it_comes_first_and_reports_what_the_options_let_it_do() {
+        let (x, weight) = (contiguous(DType::F32, &[2, 4, 9, 9]), contiguous(DType::F32, &[8, 4, 3, 3]));
+        let forward = ConvDescriptor::new(x, weight, ConvWindow::new()).unwrap();
+        let options = PlanOptions::default();
+        assert_eq!(h200().supports(&forward, &options).unwrap(), "conv_cudnn");
+        let data = forward.backward_data().unwrap();
+        assert_eq!(h200().supports(&data, &options).unwrap(), "conv_backward_data_cudnn");
+        let weight = forward.backward_weight().unwrap();
+        assert_eq!(h200().supports(&weight, &options).unwrap(), "conv_backward_weight_cudnn");
+        let accepted = |options: PlanOptions| {
+            let candidate = Cudnn.accept(&forward, &options, &h200(), Ask::Chosen).unwrap();
+            (candidate.workspace.bytes, candidate.math, candidate.determinism)
+        };
+        assert_eq!(accepted(options), (256 << 20, Math::Strict, Determinism::RunToRun));
+        let loose = PlanOptions::default().math(Math::Tf32).determinism(Determinism::Any).workspace_limit(1000);
+        assert_eq!(accepted(loose), (768, Math::Tf32, Determinism::Any));
+        assert_eq!(accepted(PlanOptions::default().workspace_limit(255)).0, 0);
+        let half = ConvDescriptor::new(
+            contiguous(DType::F16, &[2, 4, 9, 9]),
+            contiguous(DType::F16, &[8, 4, 3, 3]),
+            ConvWindow::new(),
+        );
+        let tf32 = PlanOptions::default().math(Math::Tf32);
+        assert_eq!(Cudnn.accept(&half.unwrap(), &tf32, &h200(), Ask::Chosen).map(|c| c.math).ok(), Some(Math::Strict));
+    }
+}
