@@ -19,6 +19,10 @@ mod cache;
 #[path = "build/nvcc.rs"]
 mod nvcc;
 
+/// The C ABI: what all families have, and then what only the kernels of a family are made anew for.
+#[cfg(feature = "bindgen")]
+const HEADERS: [&str; 2] = ["bops.h", "bops_conv.h"];
+
 /// Stops the build with lines for the user; a panic would bury them under a backtrace.
 fn fail(lines: &[String]) -> ! {
     for line in lines {
@@ -61,11 +65,13 @@ mod bindings {
     /// Writes what `src/bindings.rs` must be to `OUT_DIR/bindings.rs`: the types and constants, and the functions, which exist
     /// only where the kernels are linked.
     pub(super) fn generate(csrc: &Path) {
-        let header = csrc.join("bops.h");
-        println!("cargo::rerun-if-changed={}", header.display());
+        let headers = super::HEADERS.map(|name| csrc.join(name));
+        for header in &headers {
+            println!("cargo::rerun-if-changed={}", header.display());
+        }
         let builder = || {
             bindgen::Builder::default()
-                .header(header.to_str().expect("a UTF-8 path"))
+                .headers(headers.iter().map(|header| header.to_str().expect("a UTF-8 path")))
                 .disable_header_comment()
                 .generate_comments(false)
                 .layout_tests(false) // they hold on the machine that generates, not on 32-bit ones
@@ -79,9 +85,10 @@ mod bindings {
             builder().allowlist_function("bops_.*").allowlist_recursively(false).merge_extern_blocks(true).generate();
         let (types, functions) = match (types, functions) {
             (Ok(types), Ok(functions)) => (types.to_string(), functions.to_string()),
-            (Err(e), _) | (_, Err(e)) => super::fail(&[format!("bindgen on {}: {e}", header.display())]),
+            (Err(e), _) | (_, Err(e)) => super::fail(&[format!("bindgen on {}: {e}", super::HEADERS.join(", "))]),
         };
-        let mut text = format!("// Generated from csrc/bops.h by `scripts/bindings`; not edited by hand.\n\n{types}");
+        let mut text =
+            format!("// Generated from the headers of csrc by `scripts/bindings`; not edited by hand.\n\n{types}");
         if !functions.trim().is_empty() {
             text.push_str("\n#[cfg(feature = \"cuda\")]\n");
             text.push_str(&functions);

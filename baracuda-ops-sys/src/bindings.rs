@@ -1,4 +1,4 @@
-// Generated from csrc/bops.h by `scripts/bindings`; not edited by hand.
+// Generated from the headers of csrc by `scripts/bindings`; not edited by hand.
 
 pub type bops_status = i32;
 pub type bops_stream = *mut ::core::ffi::c_void;
@@ -566,6 +566,61 @@ pub struct bops_gemm_dbias_params {
     pub stride: u64,
     pub beta: f64,
 }
+pub const BOPS_CONV_DIGITS: _bindgen_ty_11 = 4;
+pub const BOPS_CONV_AXES: _bindgen_ty_11 = 3;
+pub type _bindgen_ty_11 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_conv_index {
+    pub extents: [u64; 4usize],
+    pub gathered: [i64; 4usize],
+    pub coordinate: [i64; 3usize],
+    pub lead_last: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_conv_axis {
+    pub extent: i64,
+    pub stride: i64,
+    pub divisor: i64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_conv_params {
+    pub product: bops_gemm_params,
+    pub rows: bops_conv_index,
+    pub terms: bops_conv_index,
+    pub axes: [bops_conv_axis; 3usize],
+    pub first_coordinate: [i64; 3usize],
+    pub first_element: i64,
+    pub gathered_group: u64,
+    pub plain_group: u64,
+    pub plain_column: u64,
+    pub plain_term: [u64; 4usize],
+    pub bias_group: u64,
+    pub gathered_dtype: bops_dtype,
+    pub plain_dtype: bops_dtype,
+    pub is_divided: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_conv_choice {
+    pub product: bops_gemm_choice,
+    pub is_long: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_conv_backward_bias_params {
+    pub channels: u64,
+    pub runs: u64,
+    pub run: u64,
+    pub run_stride: u64,
+    pub channel_stride: u64,
+    pub vector: u32,
+}
+pub const BOPS_CONV_SUMS_THREADS: _bindgen_ty_12 = 256;
+pub const BOPS_CONV_SUMS_LOADS: _bindgen_ty_12 = 16;
+pub type _bindgen_ty_12 = ::core::ffi::c_uint;
 
 #[cfg(feature = "cuda")]
 unsafe extern "C" {
@@ -828,6 +883,41 @@ unsafe extern "C" {
         dtype: bops_dtype,
         column_sums: *const ::core::ffi::c_void,
         dbias: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_conv_simt_prepare(
+        params: *const bops_conv_params,
+        choice: *const bops_conv_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_conv_simt_launch(
+        params: *const bops_conv_params,
+        choice: *const bops_conv_choice,
+        dtype: bops_dtype,
+        operands: *const bops_gemm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_conv_mma_prepare(
+        params: *const bops_conv_params,
+        choice: *const bops_conv_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_conv_mma_launch(
+        params: *const bops_conv_params,
+        choice: *const bops_conv_choice,
+        dtype: bops_dtype,
+        operands: *const bops_gemm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_conv_backward_bias_prepare(
+        params: *const bops_conv_backward_bias_params,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_conv_backward_bias_launch(
+        params: *const bops_conv_backward_bias_params,
+        dtype: bops_dtype,
+        dy: *const ::core::ffi::c_void,
+        parts: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
 }

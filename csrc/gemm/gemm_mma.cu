@@ -1,103 +1,9 @@
 // gemm_mma: tensor cores of compute capability 8.0 and later, through mma.sync. Factors of f16 and bf16, or of f32 that are rounded to tf32.
-#include "gemm.cuh"
-#include "mma_tile.cuh"
+#include "mma.cuh"
 
 namespace bops {
 namespace gemm {
 namespace {
-
-constexpr int mma_stages = 4; // steps in flight or in use
-
-// A block of four warps, each of which has a quarter of the tile: the larger that is, the more products there are for each word from shared memory.
-template <int tile> struct mma_shape {
-    static constexpr int threads = 128, warps_m = 2, warps_n = 2;
-    static constexpr int warp_rows = tile / warps_m, warp_columns = tile / warps_n, row_blocks = warp_rows / 16, column_blocks = warp_columns / 8;
-};
-
-template <typename T, int tile> constexpr uint32_t mma_shared_bytes() {
-    constexpr uint32_t stage = tile * staged_row<tile> * 4, pipeline = mma_stages * 2 * step_bytes<T, tile>;
-    return stage > pipeline ? stage : pipeline;
-}
-
-__device__ __forceinline__ void load_matrices(uint32_t (&to)[4], uint32_t from) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(from)
-                 : "memory");
-}
-__device__ __forceinline__ void load_matrices_transposed(uint32_t (&to)[4], uint32_t from) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "r"(from)
-                 : "memory");
-}
-__device__ __forceinline__ uint32_t load_word(uint32_t from) {
-    uint32_t to;
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(to) : "r"(from) : "memory");
-    return to;
-}
-
-// sums += a b, of 16 rows and 8 columns over 32 bytes of k.
-template <typename T> __device__ __forceinline__ void multiply(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-    if constexpr (std::is_same_v<T, __half>)
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                     : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    else if constexpr (std::is_same_v<T, __nv_bfloat16>)
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                     : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    else
-        asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                     : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-// f32 to tf32, to nearest; the instruction would cut the rest off.
-template <typename T> __device__ __forceinline__ void round_factors(uint32_t (&words)[4]) {
-    if constexpr (sizeof(T) == 4)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(words[i]) : "f"(__uint_as_float(words[i])));
-}
-
-// The words of the left factor that a lane holds: rows first.. of 16, over 32 bytes of k from chunk 2 * k_step on.
-template <typename T, int tile, bool across> __device__ __forceinline__ void load_left(uint32_t (&a)[4], uint32_t step, int first, int k_step) {
-    const int lane = int(threadIdx.x) % 32;
-    if constexpr (!across) load_matrices(a, step + along_k_address(left_row(lane, first), left_chunk(lane, k_step)));
-    else if constexpr (sizeof(T) == 2)
-        load_matrices_transposed(a, step + across_address<T, tile>(left_across_k(lane, k_step), left_across_row(lane, first)));
-    else
-#pragma unroll
-        for (int i = 0; i < 4; ++i) a[i] = load_word(step + across_address<T, tile>(word_k(lane, k_step, i / 2), word_row(lane, first, i % 2)));
-    round_factors<T>(a);
-}
-
-// The words of the right factor for 16 columns from `first` on: b[0], b[1] are those of the first eight, b[2], b[3] of the others.
-template <typename T, int tile, bool across> __device__ __forceinline__ void load_right(uint32_t (&b)[4], uint32_t step, int first, int k_step) {
-    const int lane = int(threadIdx.x) % 32;
-    if constexpr (!across) load_matrices(b, step + along_k_address(right_column(lane, first), right_chunk(lane, k_step)));
-    else if constexpr (sizeof(T) == 2)
-        load_matrices_transposed(b, step + across_address<T, tile>(right_across_k(lane, k_step), right_across_column(lane, first)));
-    else
-#pragma unroll
-        for (int i = 0; i < 4; ++i) b[i] = load_word(step + across_address<T, tile>(word_k(lane, k_step, i % 2), word_row(lane, first, i / 2)));
-    round_factors<T>(b);
-}
-
-// `bytes` of a copy into shared memory, of which `there` exist; the others become 0.
-template <int bytes> __device__ __forceinline__ void copy_or_zero(uint32_t to, const void *from, int there) {
-    if constexpr (bytes == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there) : "memory");
-    else asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(bytes), "r"(there) : "memory");
-}
-// A chunk in parts of `bytes`, of `there` bytes; elements lie `stride` apart, which is 1 where a part has several.
-template <typename T, int bytes> __device__ __forceinline__ void copy_parts(uint32_t to, const T *from, uint64_t stride, int there) {
-    constexpr int each = bytes / int(sizeof(T));
-#pragma unroll
-    for (int i = 0; i < 16 / bytes; ++i) {
-        const int left = max(min(there - i * bytes, bytes), 0);
-        copy_or_zero<bytes>(to + i * bytes, left > 0 ? from + uint64_t(i * each) * stride : from, left);
-    }
-}
 
 // A thread's part in bringing steps of one factor to shared memory: a few chunks of 16 bytes.
 template <typename T, int tile, bool across> struct mma_carrier {
@@ -206,21 +112,7 @@ template <typename T, int tile, bool left_across, bool right_across> __global__ 
         copy_wait(mma_stages - 2);
         __syncthreads(); // The step has come for all threads, and none reads the one that is replaced.
         fetch(now == 0 ? mma_stages - 1 : now - 1);
-        const uint32_t step = steps + uint32_t(now) * 2 * step_bytes<T, tile>;
-#pragma unroll
-        for (int k_step = 0; k_step < 2; ++k_step) {
-            uint32_t b[shape::column_blocks / 2][4];
-#pragma unroll
-            for (int j = 0; j < shape::column_blocks / 2; ++j)
-                load_right<T, tile, right_across>(b[j], step + step_bytes<T, tile>, warp_n + 16 * j, k_step);
-#pragma unroll
-            for (int i = 0; i < shape::row_blocks; ++i) {
-                uint32_t a[4];
-                load_left<T, tile, left_across>(a, step, warp_m + 16 * i, k_step);
-#pragma unroll
-                for (int j = 0; j < shape::column_blocks; ++j) multiply<T>(sums[i][j], a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
-            }
-        }
+        add_step<T, tile, left_across, right_across>(sums, steps + uint32_t(now) * 2 * step_bytes<T, tile>, warp_m, warp_n);
         now = now + 1 == mma_stages ? 0 : now + 1;
     }
     copy_wait(0);
@@ -228,17 +120,7 @@ template <typename T, int tile, bool left_across, bool right_across> __global__ 
 
     // 3. What is done with them.
     float *const stage = reinterpret_cast<float *>(shared);
-    const bool across = choice.across != 0;
-    const int slow_step = across ? 1 : staged_row<tile>, fast_step = across ? staged_row<tile> : 1;
-#pragma unroll
-    for (int i = 0; i < shape::row_blocks; ++i)
-#pragma unroll
-        for (int j = 0; j < shape::column_blocks; ++j)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                const int lane = int(threadIdx.x) % 32;
-                stage[(warp_m + 16 * i + sum_row(lane, e)) * slow_step + (warp_n + 8 * j + sum_column(lane, e)) * fast_step] = sums[i][j][e];
-            }
+    stage_sums<tile>(stage, choice.across != 0, sums, warp_m, warp_n);
     __syncthreads();
     leave_tile<T, tile, shape::threads>(params, choice, operands, at, stage);
 }

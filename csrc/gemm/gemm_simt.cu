@@ -1,12 +1,9 @@
 // gemm_simt: sums in registers, factors in shared memory, of any strides and all types.
-#include "gemm.cuh"
+#include "simt_tile.cuh"
 
 namespace bops {
 namespace gemm {
 namespace {
-
-constexpr int simt_threads = 256, side = 16; // a block's threads are a square
-constexpr int simt_depth = 16;               // elements along k of one step
 
 // A thread's part in bringing a tile of one factor, `tile` rows of simt_depth elements along k, to shared memory, where it lies [k][row].
 template <typename T, int tile> struct carrier {
@@ -50,30 +47,6 @@ template <typename T, int tile> struct carrier {
         for (int i = 0; i < count; ++i) to[place + i * place_step] = widen<T>(held[i]);
     }
 };
-
-// A step's factors. A row has room that keeps the elements which a warp writes along k in different banks.
-template <typename A, int tile> struct step_of { alignas(16) A left[simt_depth * (tile + 4)], right[simt_depth * (tile + 4)]; };
-
-template <typename A, int tile> constexpr uint32_t simt_shared_bytes() {
-    constexpr uint32_t stage = tile * staged_row<tile> * sizeof(A), sums = 4 * simt_threads * sizeof(A), steps = 2 * sizeof(step_of<A, tile>);
-    return stage > steps ? (stage > sums ? stage : sums) : (steps > sums ? steps : sums);
-}
-
-// Element i of a thread along one side of the tile: in groups of four, which are one access.
-template <int each> __device__ __forceinline__ int place_in_tile(int thread, int i) {
-    constexpr int group = each < 4 ? each : 4;
-    return i / group * (side * group) + thread * group + i % group;
-}
-template <int each, typename A> __device__ __forceinline__ void read_line(const A *line, int thread, A (&to)[each]) {
-    constexpr int group = each < 4 ? each : 4, bytes = group * int(sizeof(A)) < 16 ? group * int(sizeof(A)) : 16, part = bytes / int(sizeof(A));
-#pragma unroll
-    for (int i = 0; i < each; i += part) {
-        A values[part];
-        unpack<A>(*reinterpret_cast<const packed<bytes> *>(line + place_in_tile<each>(thread, i)), values);
-#pragma unroll
-        for (int j = 0; j < part; ++j) to[i + j] = values[j];
-    }
-}
 
 template <typename T, int each> __global__ void __launch_bounds__(simt_threads, each == 8 ? 1 : 2)
     simt(const __grid_constant__ bops_gemm_params params, const bops_gemm_choice choice, const bops_gemm_operands operands) {
@@ -160,12 +133,7 @@ template <typename T, int each> __global__ void __launch_bounds__(simt_threads, 
 
     // 3. What is done with them.
     A *const stage = reinterpret_cast<A *>(shared);
-    const bool across = choice.across != 0;
-    const int slow_step = across ? 1 : staged_row<tile>, fast_step = across ? staged_row<tile> : 1;
-#pragma unroll
-    for (int i = 0; i < each; ++i)
-#pragma unroll
-        for (int j = 0; j < each; ++j) stage[place_in_tile<each>(y, i) * slow_step + place_in_tile<each>(x, j) * fast_step] = sums[i][j];
+    stage_sums<each>(stage, choice.across != 0, sums);
     __syncthreads();
     leave_tile<T, tile, simt_threads>(params, choice, operands, at, stage);
 }

@@ -53,7 +53,8 @@
 //! where the channels of x lie closer to each other than its spatial neighbours, else contiguous. No operand may lie at another.
 //!
 //! Accumulation: f32, for f64 operands f64, in a fixed order, so that the same device makes the same bits every time. Products of f32 are f32
-//! throughout, unless the options let them be [`Tf32`](crate::Math::Tf32).
+//! throughout, unless the options let them be [`Tf32`](crate::Math::Tf32). A dy of f32 beside factors of f16 or bf16 may be rounded once to their
+//! type before it is multiplied; the gradient of the bias sums the unrounded one.
 //!
 //! NaN, infinity, empty: NaN and infinity go where the formula sends them. Where a weight is not finite, outputs whose window touches the
 //! padding are NaN or what the formula says: kernels may multiply the weight by a zero of the padding. With N, Co or an extent of y of 0 forward
@@ -69,7 +70,11 @@
 //! S. Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning", 2014, for the convolution as a product of matrices; as for
 //! [`Activation`] for the rest.
 //!
-//! Kernels: on the CPU the reference in `cpu.rs`.
+//! Kernels: on the CPU the reference in `cpu.rs`. On CUDA, in the order in which they are tried: `conv_cudnn`, through the vendor's library where that
+//! is installed (`cuda/vendor.rs`), with a bias of y's type, without `pre`, and with an activation only if it is ReLU and asked for by the kernel's
+//! name; `conv_mma`, tensor cores of compute capability 8.0 (`csrc/conv/conv_mma.cu`), which rounds factors of f32 to tf32; `conv_simt`, any type and
+//! strides (`conv_simt.cu`). Each of them serves forward and the gradients of the data and of the weight. `csrc/conv/conv_backward_bias.cu` and the
+//! column sums of gemm are the gradient of the bias.
 //!
 //! [`Activation`]: crate::ops::activation
 //! [`ActivationBackwardDescriptor`]: crate::ActivationBackwardDescriptor
@@ -367,6 +372,12 @@ fn gradient_of(factor: &TensorDesc) -> Result<TensorDesc> {
     if factor.is_injective() { Ok(*factor) } else { lying_as(factor, factor.dtype(), factor.dims()) }
 }
 
+/// The same layout of elements of another type.
+fn retyped(desc: &TensorDesc, dtype: DType) -> Result<TensorDesc> {
+    let laid = TensorDesc::strided(dtype, desc.dims(), desc.strides())?;
+    laid.align(desc.align_bytes().max(dtype.size_bytes()))
+}
+
 /// How a gradient is used that is added to `beta` times what is there.
 fn access(beta: Real) -> Access {
     if beta.get() == 0.0 { Access::Out } else { Access::InOut }
@@ -391,31 +402,47 @@ fn is_one_group(groups: &u64) -> bool {
 /// The kernels of the convolution, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
     &[
+        &Function::Cpu(cpu::forward),
         #[cfg(feature = "cuda")]
         &cuda::CUDNN,
-        &Function::Cpu(cpu::forward),
+        #[cfg(feature = "cuda")]
+        &cuda::MMA,
+        #[cfg(feature = "cuda")]
+        &cuda::SIMT,
     ]
 }
 
 /// The kernels of the gradient of the data, in the order in which they are tried.
 fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDescriptor>] {
     &[
+        &Function::Cpu(cpu::backward_data),
         #[cfg(feature = "cuda")]
         &cuda::CUDNN,
-        &Function::Cpu(cpu::backward_data),
+        #[cfg(feature = "cuda")]
+        &cuda::MMA,
+        #[cfg(feature = "cuda")]
+        &cuda::SIMT,
     ]
 }
 
 /// The kernels of the gradient of the weight, in the order in which they are tried.
 fn backward_weight_kernels() -> &'static [&'static dyn Kernel<ConvBackwardWeightDescriptor>] {
     &[
+        &Function::Cpu(cpu::backward_weight),
         #[cfg(feature = "cuda")]
         &cuda::CUDNN,
-        &Function::Cpu(cpu::backward_weight),
+        #[cfg(feature = "cuda")]
+        &cuda::MMA,
+        #[cfg(feature = "cuda")]
+        &cuda::SIMT,
     ]
 }
 
 /// The kernels of the gradient of the bias, in the order in which they are tried.
 fn backward_bias_kernels() -> &'static [&'static dyn Kernel<ConvBackwardBiasDescriptor>] {
-    &[&Function::Cpu(cpu::backward_bias)]
+    &[
+        &Function::Cpu(cpu::backward_bias),
+        #[cfg(feature = "cuda")]
+        &cuda::REDUCE,
+    ]
 }

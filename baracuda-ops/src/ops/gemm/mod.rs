@@ -78,10 +78,10 @@ use crate::tensor::{MAX_RANK, TensorDesc};
 mod backward;
 mod cpu;
 #[cfg(feature = "cuda")]
-mod cuda;
+pub(super) mod cuda;
 mod fast;
 mod forward;
-mod geometry;
+pub(super) mod geometry;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 

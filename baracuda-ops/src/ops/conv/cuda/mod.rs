@@ -1,5 +1,243 @@
-//! The CUDA kernels. [`vendor`] comes first wherever it serves.
+//! The CUDA kernels: which form takes a contraction, in which tiles, and the launches of a run.
+//!
+//! A contraction is one launch, or a launch and `gemm_finish`, which adds up the parts where several blocks share sums. Without terms it is
+//! `gemm_finish` alone. The gradient of the bias is a launch that makes partial sums and gemm's, which adds them up.
+//!
+//! The vendor's library ([`vendor`]) comes first wherever it serves, then tensor cores. [`product`] has what each of our forms takes, with the
+//! limits that it names when it refuses.
 
+use std::ffi::c_void;
+
+use baracuda_ops_sys as sys;
+
+use super::geometry::Contraction;
+use super::{ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor};
+use crate::backend::cuda::{self, Launch, Props, c_dtype};
+use crate::backend::{Backend, Device, DeviceProps, Located};
+use crate::error::Reason;
+use crate::ops::gemm::cuda::WORKSPACE_ALIGN;
+use crate::ops::gemm::cuda::product::Limits;
+use crate::ops::gemm::geometry::Place;
+use crate::options::{Math, PlanOptions, WorkspaceReq};
+use crate::plan::{Ask, BuildError, Built, Candidate, Exec, Kernel};
+
+mod product;
+mod sums;
 mod vendor;
 
+use product::{Form, Planned};
+use sums::PlannedSums;
+
+/// A form of the three products.
+pub(super) struct Cuda(Form);
+
 pub(super) const CUDNN: vendor::Cudnn = vendor::Cudnn;
+pub(super) const MMA: Cuda = Cuda(Form::Mma);
+pub(super) const SIMT: Cuda = Cuda(Form::Simt);
+
+/// The gradient of the bias.
+pub(super) struct Reduce;
+
+pub(super) const REDUCE: Reduce = Reduce;
+
+/// What differs between the three products.
+trait Products {
+    fn names() -> [&'static str; 2];
+    fn product(&self) -> Contraction;
+}
+
+impl Products for ConvDescriptor {
+    fn names() -> [&'static str; 2] {
+        ["conv_mma", "conv_simt"]
+    }
+
+    fn product(&self) -> Contraction {
+        self.contraction()
+    }
+}
+
+impl Products for ConvBackwardDataDescriptor {
+    fn names() -> [&'static str; 2] {
+        ["conv_backward_data_mma", "conv_backward_data_simt"]
+    }
+
+    fn product(&self) -> Contraction {
+        self.contraction()
+    }
+}
+
+impl Products for ConvBackwardWeightDescriptor {
+    fn names() -> [&'static str; 2] {
+        ["conv_backward_weight_mma", "conv_backward_weight_simt"]
+    }
+
+    fn product(&self) -> Contraction {
+        self.contraction()
+    }
+}
+
+impl<D: crate::plan::Descriptor + Products> Kernel<D> for Cuda {
+    fn name(&self) -> &'static str {
+        D::names()[self.0 as usize]
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        options: &PlanOptions,
+        props: &DeviceProps,
+        ask: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        let form = self.0;
+        let planned = Planned::of(form, &descriptor.product(), &limits(options, props, ask)?)?;
+        let choice = Choice::of(planned.as_ref());
+        Ok(Candidate {
+            workspace: workspace(planned.as_ref().map_or(0, |planned| planned.product.scratch_bytes)),
+            launches: planned.as_ref().map_or(0, Planned::launches),
+            math: if planned.as_ref().is_some_and(|planned| planned.rounds_to_tf32) {
+                Math::Tf32
+            } else {
+                Math::Strict
+            },
+            ..Candidate::new(choice, move |device| build(planned, form, device))
+        })
+    }
+}
+
+fn limits<'p>(options: &PlanOptions, props: &'p DeviceProps, ask: Ask) -> Result<Limits<'p>, Reason> {
+    Ok(Limits {
+        props: Props::of(props)?,
+        math: options.math,
+        workspace_bytes: options.workspace_limit.unwrap_or(u64::MAX),
+        is_pinned: ask == Ask::Pinned,
+    })
+}
+
+fn workspace(bytes: u64) -> WorkspaceReq {
+    if bytes == 0 { WorkspaceReq::NONE } else { WorkspaceReq { bytes, align: WORKSPACE_ALIGN } }
+}
+
+/// What was chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Choice {
+    first: Option<sys::bops_conv_choice>,
+    finish: Option<sys::bops_gemm_finish_choice>,
+}
+
+impl Choice {
+    fn of(planned: Option<&Planned>) -> Self {
+        Self {
+            first: planned.and_then(|planned| planned.choice),
+            finish: planned.and_then(|planned| planned.product.finish.map(|(choice, _)| choice)),
+        }
+    }
+}
+
+impl Planned {
+    /// None where nothing is written.
+    fn of(form: Form, contraction: &Contraction, limits: &Limits<'_>) -> Result<Option<Self>, Reason> {
+        if contraction.is_empty() { Ok(None) } else { Self::new(form, contraction, limits).map(Some) }
+    }
+}
+
+/// Makes the launches ready to run.
+fn build(planned: Option<Planned>, form: Form, device: &Device) -> Result<Built, BuildError> {
+    let device = cuda::Device::of(device)?;
+    let Some(Planned { product, params, choice, .. }) = planned else {
+        return Ok(Built(Exec::Cuda(Launch { call: "bops_conv", launch: Box::new(|_, _| 0), workspace: None })));
+    };
+    let dtype = c_dtype(product.dtype).map_err(BuildError::Refused)?;
+    if let Some(choice) = &choice {
+        let tiles = &choice.product;
+        match form {
+            Form::Mma => {
+                let numbers = [dtype, tiles.tile, tiles.left_across, tiles.right_across];
+                device.prepare("bops_conv_mma", numbers, || {
+                    // SAFETY: the structs live across the call and hold what the choice allows.
+                    unsafe { sys::bops_conv_mma_prepare(&params, choice, dtype) }
+                })?;
+            }
+            Form::Simt => {
+                device.prepare("bops_conv_simt", [dtype, tiles.tile, choice.is_long], || {
+                    // SAFETY: as for mma.
+                    unsafe { sys::bops_conv_simt_prepare(&params, choice, dtype) }
+                })?;
+            }
+        }
+    }
+    if let Some((choice, _)) = &product.finish {
+        device.prepare("bops_gemm_finish", [dtype], || {
+            // SAFETY: as for mma.
+            unsafe { sys::bops_gemm_finish_prepare(&product.finish_params, choice, dtype) }
+        })?;
+    }
+    let start = move |located: &Located<'_>, stream: *mut c_void| {
+        let parts = located.workspace.address() as *mut c_void;
+        let address = |place: Place| match place {
+            Place::Operand(position) => located.operands[position].address() as *mut c_void,
+            Place::Dpre => std::ptr::null_mut(), // No operand of a convolution.
+        };
+        let optional = |place: Option<Place>| place.map_or(std::ptr::null_mut(), address);
+        let operands = sys::bops_gemm_operands {
+            left: address(product.left),
+            right: address(product.right),
+            bias: optional(product.bias.map(Place::Operand)),
+            out: optional(product.out),
+            other: optional(product.other),
+            parts,
+            column_sums: std::ptr::null_mut(),
+        };
+        let status = match (&choice, form) {
+            // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds the parts.
+            (Some(choice), Form::Mma) => unsafe {
+                sys::bops_conv_mma_launch(&params, choice, dtype, &operands, stream)
+            },
+            // SAFETY: as for mma.
+            (Some(choice), Form::Simt) => unsafe {
+                sys::bops_conv_simt_launch(&params, choice, dtype, &operands, stream)
+            },
+            (None, _) => 0,
+        };
+        match &product.finish {
+            // SAFETY: as for mma.
+            Some((choice, _)) if status == 0 => unsafe {
+                sys::bops_gemm_finish_launch(&product.finish_params, choice, dtype, parts, &operands, stream)
+            },
+            _ => status,
+        }
+    };
+    Ok(Built(Exec::Cuda(Launch { call: "bops_conv", launch: Box::new(start), workspace: None })))
+}
+
+impl Kernel<ConvBackwardBiasDescriptor> for Reduce {
+    fn name(&self) -> &'static str {
+        "conv_backward_bias_reduce"
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn accept<'d>(
+        &self,
+        descriptor: &'d ConvBackwardBiasDescriptor,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Props::of(props)?;
+        let planned = PlannedSums::new(&descriptor.channel_sums())?;
+        Ok(Candidate {
+            workspace: workspace(planned.part_bytes),
+            launches: planned.launches(),
+            ..Candidate::new(planned.first, move |device| planned.build(device))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -21,13 +21,13 @@ use crate::narrow::{to_usize, word};
 use crate::options::{Math, PlanOptions, WorkspaceReq};
 use crate::plan::{Ask, BuildError, Built, Candidate, Exec, Kernel};
 
-mod product;
+pub(in crate::ops) mod product;
 mod vendor;
 
 use product::{First, Form, Limits, Planned, Source, bounded_blocks};
 
 /// Alignment of every region of the workspace.
-const WORKSPACE_ALIGN: u64 = 256;
+pub(in crate::ops) const WORKSPACE_ALIGN: u64 = 256;
 
 /// A form of both passes.
 pub(super) struct Cuda(Form);

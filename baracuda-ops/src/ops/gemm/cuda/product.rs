@@ -17,7 +17,7 @@ const MOST_PART_BYTES: u64 = 32 << 20;
 
 /// How a product is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(in crate::ops) enum Form {
     CublasLt,
     Mma,
     Simt,
@@ -25,25 +25,25 @@ pub(super) enum Form {
 
 /// What a choice depends on besides the product.
 #[derive(Clone, Copy)]
-pub(super) struct Limits<'a> {
-    pub(super) props: &'a cuda::Props,
-    pub(super) math: Math,
+pub(in crate::ops) struct Limits<'a> {
+    pub(in crate::ops) props: &'a cuda::Props,
+    pub(in crate::ops) math: Math,
     /// Workspace that may be used.
-    pub(super) workspace_bytes: u64,
+    pub(in crate::ops) workspace_bytes: u64,
     /// Whether the caller has named the form, so that preferences do not count.
-    pub(super) is_pinned: bool,
+    pub(in crate::ops) is_pinned: bool,
 }
 
 impl Limits<'_> {
     /// With less workspace.
-    pub(super) fn less(&self, bytes: u64) -> Self {
+    pub(in crate::ops) fn less(&self, bytes: u64) -> Self {
         Self { workspace_bytes: self.workspace_bytes.saturating_sub(bytes), ..*self }
     }
 }
 
 /// What computes the sums.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum First {
+pub(in crate::ops) enum First {
     Simt(sys::bops_gemm_choice),
     Mma(sys::bops_gemm_choice),
     Vendor(cublaslt::Problem),
@@ -51,7 +51,7 @@ pub(super) enum First {
 
 /// Where `gemm_finish` finds the sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(in crate::ops) enum Source {
     /// In the scratch region of the workspace.
     Scratch,
     /// In out itself.
@@ -62,33 +62,33 @@ pub(super) enum Source {
 
 /// A product with its launches.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Planned {
+pub(in crate::ops) struct Planned {
     /// As the first launch sees them: m and n may have changed places.
-    pub(super) params: sys::bops_gemm_params,
+    pub(in crate::ops) params: sys::bops_gemm_params,
     /// As `gemm_finish` does.
-    pub(super) finish_params: sys::bops_gemm_params,
+    pub(in crate::ops) finish_params: sys::bops_gemm_params,
     /// The type of the factors.
-    pub(super) dtype: DType,
-    pub(super) left: Place,
-    pub(super) right: Place,
-    pub(super) bias: Option<usize>,
-    pub(super) out: Option<Place>,
-    pub(super) other: Option<Place>,
+    pub(in crate::ops) dtype: DType,
+    pub(in crate::ops) left: Place,
+    pub(in crate::ops) right: Place,
+    pub(in crate::ops) bias: Option<usize>,
+    pub(in crate::ops) out: Option<Place>,
+    pub(in crate::ops) other: Option<Place>,
     /// None where there are no terms.
-    pub(super) first: Option<First>,
-    pub(super) finish: Option<(sys::bops_gemm_finish_choice, Source)>,
+    pub(in crate::ops) first: Option<First>,
+    pub(in crate::ops) finish: Option<(sys::bops_gemm_finish_choice, Source)>,
     /// Bytes of a vendor's product in the scratch region, behind which its own workspace lies.
-    pub(super) product_bytes: u64,
+    pub(in crate::ops) product_bytes: u64,
     /// Bytes of the scratch region.
-    pub(super) scratch_bytes: u64,
+    pub(in crate::ops) scratch_bytes: u64,
     /// Rows of partial column sums.
-    pub(super) sum_rows: u64,
-    pub(super) has_sums: bool,
-    pub(super) rounds_to_tf32: bool,
+    pub(in crate::ops) sum_rows: u64,
+    pub(in crate::ops) has_sums: bool,
+    pub(in crate::ops) rounds_to_tf32: bool,
 }
 
 impl Planned {
-    pub(super) fn new(form: Form, product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
+    pub(in crate::ops) fn new(form: Form, product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
         let has_terms = product.terms() > 0;
         match form {
             _ if !has_terms => Self::without_terms(product),
@@ -98,7 +98,7 @@ impl Planned {
         }
     }
 
-    pub(super) fn launches(&self) -> u32 {
+    pub(in crate::ops) fn launches(&self) -> u32 {
         u32::from(self.first.is_some()) + u32::from(self.finish.is_some())
     }
 
@@ -108,7 +108,7 @@ impl Planned {
     }
 
     /// Without launches, for a product whose m and n have changed places or not.
-    pub(super) fn bare(product: &Product, is_swapped: bool) -> Result<Self, Reason> {
+    pub(in crate::ops) fn bare(product: &Product, is_swapped: bool) -> Result<Self, Reason> {
         let params = lowered(product, is_swapped)?;
         let (bias, other) = match &product.epilogue {
             Epilogue::Forward { bias, pre, .. } => (bias, pre.as_ref()),
@@ -136,7 +136,7 @@ impl Planned {
     }
 
     /// Every sum is 0.
-    fn without_terms(product: &Product) -> Result<Self, Reason> {
+    pub(in crate::ops) fn without_terms(product: &Product) -> Result<Self, Reason> {
         let mut planned = Self::bare(product, false)?;
         planned.finish(product, Sums { splits: 0, source: Source::Scratch }, false)?;
         Ok(planned)
@@ -181,7 +181,12 @@ impl Planned {
     }
 
     /// The part of a choice that our forms share; adds `gemm_finish` where several blocks share sums.
-    fn tiled(&mut self, product: &Product, tiles: Tiles, is_swapped: bool) -> Result<sys::bops_gemm_choice, Reason> {
+    pub(in crate::ops) fn tiled(
+        &mut self,
+        product: &Product,
+        tiles: Tiles,
+        is_swapped: bool,
+    ) -> Result<sys::bops_gemm_choice, Reason> {
         let Tiles { tile, splits } = tiles;
         bounded_blocks([product.m.div_ceil(tile), product.n.div_ceil(tile), product.batch.count(), splits])?;
         let across = is_across(product, is_swapped);
@@ -204,7 +209,7 @@ impl Planned {
     }
 
     /// Adds `gemm_finish`.
-    pub(super) fn finish(&mut self, product: &Product, sums: Sums, is_swapped: bool) -> Result<(), Reason> {
+    pub(in crate::ops) fn finish(&mut self, product: &Product, sums: Sums, is_swapped: bool) -> Result<(), Reason> {
         let across = is_across(product, is_swapped);
         let by_columns = across != is_swapped; // The fast index is that of m.
         let (slow, fast) = if by_columns { (product.n, product.m) } else { (product.m, product.n) };
@@ -243,22 +248,27 @@ impl Planned {
 
 /// Where the sums of a product lie for `gemm_finish`.
 #[derive(Clone, Copy)]
-pub(super) struct Sums {
-    pub(super) splits: u64,
-    pub(super) source: Source,
+pub(in crate::ops) struct Sums {
+    pub(in crate::ops) splits: u64,
+    pub(in crate::ops) source: Source,
 }
 
 /// Tiles of a block, and blocks that share one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tiles {
-    tile: u64,
-    splits: u64,
+pub(in crate::ops) struct Tiles {
+    pub(in crate::ops) tile: u64,
+    pub(in crate::ops) splits: u64,
 }
 
 impl Tiles {
     /// The large tile where it keeps three quarters of the SMs busy, with several blocks a tile where k is long, else the small one. A block
     /// takes at least `least_terms` of each sum: the parts of a sum are written and read once more.
-    fn choose(product: &Product, [large, small]: [u64; 2], least_terms: u64, limits: &Limits<'_>) -> Self {
+    pub(in crate::ops) fn choose(
+        product: &Product,
+        [large, small]: [u64; 2],
+        least_terms: u64,
+        limits: &Limits<'_>,
+    ) -> Self {
         let sms = u64::from(limits.props.multiprocessors);
         let blocks = |tile: u64| {
             product.m.div_ceil(tile).saturating_mul(product.n.div_ceil(tile)).saturating_mul(product.batch.count())
@@ -285,7 +295,7 @@ fn is_across(product: &Product, is_swapped: bool) -> bool {
 }
 
 /// Bytes of all sums, of the accumulator type.
-pub(super) fn dense_bytes(product: &Product) -> u64 {
+pub(in crate::ops) fn dense_bytes(product: &Product) -> u64 {
     [product.m, product.n, product.batch.count()]
         .into_iter()
         .fold(accumulator_bytes(product.left.dtype), u64::saturating_mul)
@@ -297,7 +307,7 @@ pub(super) fn most_sum_bytes(product: &Product) -> Result<u64, Reason> {
     Ok(rows.saturating_mul(product.n).saturating_mul(accumulator_bytes(product.left.dtype)))
 }
 
-pub(super) fn accumulator_bytes(dtype: DType) -> u64 {
+pub(in crate::ops) fn accumulator_bytes(dtype: DType) -> u64 {
     if dtype == DType::F64 { 8 } else { 4 }
 }
 
@@ -311,7 +321,7 @@ pub(super) fn narrowest(pass: &Pass) -> DType {
 
 /// # Errors
 /// More blocks than a launch can have.
-pub(super) fn bounded_blocks<const COUNT: usize>(factors: [u64; COUNT]) -> Result<(), Reason> {
+pub(in crate::ops) fn bounded_blocks<const COUNT: usize>(factors: [u64; COUNT]) -> Result<(), Reason> {
     let blocks = factors.iter().fold(1u64, |blocks, &factor| blocks.saturating_mul(factor));
     if blocks > MOST_BLOCKS {
         return Err(format!("it needs {blocks} blocks, a launch has at most {MOST_BLOCKS}").into());
@@ -320,7 +330,7 @@ pub(super) fn bounded_blocks<const COUNT: usize>(factors: [u64; COUNT]) -> Resul
 }
 
 /// Whether four elements along the fast index, from any multiple of four on, are one access.
-pub(super) fn in_quads(matrix: &Matrix, fast: u64, slow: u64, batch: &Extents) -> bool {
+pub(in crate::ops) fn in_quads(matrix: &Matrix, fast: u64, slow: u64, batch: &Extents) -> bool {
     let bytes = (4 * matrix.dtype.size_bytes()).min(16);
     let strides = matrix.batch[..batch.len()].iter().chain([&slow]);
     fast == 1 && matrix.align_bytes >= bytes && strides.copied().all(|stride| stride.is_multiple_of(4))
@@ -346,13 +356,13 @@ fn access_bytes(matrix: &Matrix, [rows, k]: [u64; 2]) -> u32 {
     word(if rows == 1 || k == 1 { bytes.max(element) } else { element })
 }
 
-pub(super) fn padded(extents: &Extents) -> [u64; MAX_BATCH] {
+pub(in crate::ops) fn padded(extents: &Extents) -> [u64; MAX_BATCH] {
     let mut all = [1; MAX_BATCH];
     all[..extents.len()].copy_from_slice(extents);
     all
 }
 
-pub(super) fn matrix(matrix: &Matrix) -> sys::bops_gemm_matrix {
+pub(in crate::ops) fn matrix(matrix: &Matrix) -> sys::bops_gemm_matrix {
     sys::bops_gemm_matrix { row: matrix.rows, column: matrix.cols, batch: matrix.batch }
 }
 

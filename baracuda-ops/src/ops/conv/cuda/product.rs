@@ -1,0 +1,356 @@
+//! What a contraction becomes: a product of matrices as gemm's epilogue sees it, and where the elements of its factors lie.
+
+use baracuda_ops_sys as sys;
+
+use crate::backend::cuda::c_dtype;
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::narrow::word;
+use crate::ops::conv::MAX_AXES;
+use crate::ops::conv::geometry::{Axis, Contraction, Epilogue, Gathered, Indices, Strided};
+use crate::ops::gemm::cuda::product::{self as gemm, Limits, Tiles};
+use crate::ops::gemm::geometry::{Epilogue as GemmEpilogue, Extents, MAX_BATCH, Matrix, Place, Product, Vector};
+use crate::options::Math;
+
+/// Digits of an index: the lead and the axes.
+pub(super) const DIGITS: usize = MAX_AXES + 1;
+
+/// What a coordinate of 32 bits may be made of.
+const REACH: i128 = 1 << 30;
+/// The same of 64 bits.
+const LONG_REACH: i128 = 1 << 62;
+
+/// How a contraction is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Mma,
+    Simt,
+}
+
+/// A contraction with its launches.
+#[derive(Clone, Debug)]
+pub(super) struct Planned {
+    /// The epilogue, the parts of the sums and `gemm_finish`.
+    pub(super) product: gemm::Planned,
+    pub(super) params: sys::bops_conv_params,
+    /// None where there are no terms.
+    pub(super) choice: Option<sys::bops_conv_choice>,
+    pub(super) rounds_to_tf32: bool,
+}
+
+impl Planned {
+    pub(super) fn new(form: Form, contraction: &Contraction, limits: &Limits<'_>) -> Result<Self, Reason> {
+        let Contraction { gathered, plain, .. } = contraction;
+        let dtype = narrower(gathered.dtype, plain.dtype);
+        if contraction.terms.count() == 0 {
+            let product = gemm::Planned::without_terms(&without_groups(contraction, dtype))?;
+            return Ok(Self { product, params: Default::default(), choice: None, rounds_to_tf32: false });
+        }
+        let product = lowered(contraction, dtype);
+        let (params, reach) = params(contraction, &product)?;
+        let is_long = reach >= REACH;
+        let has_one_bias =
+            contraction.groups == 1 || !matches!(contraction.epilogue, Epilogue::Forward { bias: Some(_), .. });
+        // Those of a bias that each group has its own part of are never shared by blocks: `gemm_finish` knows no groups.
+        let limits = &if has_one_bias { *limits } else { Limits { workspace_bytes: 0, ..*limits } };
+        let mut planned = Self {
+            product: gemm::Planned::bare(&product, false)?,
+            params,
+            choice: None,
+            rounds_to_tf32: form == Form::Mma && dtype == DType::F32,
+        };
+        let choice = match form {
+            Form::Simt => {
+                let large = if dtype == DType::F64 { 64 } else { 128 };
+                let sizes = if is_long { [32, 32] } else { [large, 32] };
+                let mut choice = planned.product.tiled(&product, Tiles::choose(&product, sizes, 256, limits), false)?;
+                let [rows, terms] = [&params.rows, &params.terms].map(|index| nearest(index, &index.gathered));
+                choice.left_across = u32::from(rows <= terms);
+                let terms =
+                    nearest(&params.terms, &params.plain_term.map(|stride| i64::try_from(stride).unwrap_or(i64::MAX)));
+                choice.right_across = u32::from(plain.column != 0 && i128::from(plain.column) <= terms);
+                choice
+            }
+            Form::Mma => {
+                mma_serves(contraction, dtype, limits)?;
+                if is_long {
+                    let rule = format!("it counts coordinates in 32 bits, here they are made of numbers up to {reach}");
+                    return Err(rule.into());
+                }
+                let mut choice =
+                    planned.product.tiled(&product, Tiles::choose(&product, [128, 64], 512, limits), false)?;
+                let accesses = Accesses::choose(contraction, dtype.size_bytes());
+                choice.left_bytes = word(if accesses.gathered_in_chunks { 16 } else { dtype.size_bytes() });
+                choice.right_bytes = word(if accesses.plain_in_chunks { 16 } else { dtype.size_bytes() });
+                choice.left_across = u32::from(accesses.gathered_across);
+                choice.right_across = u32::from(accesses.plain_across);
+                choice
+            }
+        };
+        planned.params.product = planned.product.params;
+        planned.choice = Some(sys::bops_conv_choice { product: choice, is_long: u32::from(is_long) });
+        Ok(planned)
+    }
+
+    pub(super) fn launches(&self) -> u32 {
+        u32::from(self.choice.is_some()) + u32::from(self.product.finish.is_some())
+    }
+}
+
+/// The type of the call: that of the factors, one of which may be of f32.
+fn narrower(a: DType, b: DType) -> DType {
+    if b.size_bytes() < a.size_bytes() { b } else { a }
+}
+
+fn mma_serves(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Result<(), Reason> {
+    match dtype {
+        DType::F16 | DType::BF16 => {}
+        DType::F32 if limits.math == Math::Tf32 => {}
+        DType::F32 => return Err("it rounds factors of f32 to tf32, which the options do not allow".into()),
+        _ => return Err(format!("it has no instruction for {dtype}").into()),
+    }
+    let (gathered, plain) = (contraction.gathered.dtype, contraction.plain.dtype);
+    if gathered != plain {
+        return Err(format!("it multiplies factors of one type, here they are {gathered} and {plain}").into());
+    }
+    Ok(())
+}
+
+/// The digits of an index, or what belongs to them, the fastest last.
+pub(super) fn in_order<T: Copy>(indices: &Indices, lead: T, [a, b, c]: [T; MAX_AXES]) -> [T; DIGITS] {
+    if indices.lead_last { [a, b, c, lead] } else { [lead, a, b, c] }
+}
+
+/// The stride of digits that lie behind one another, so that they are one index; 1 if each has but one value.
+pub(super) fn merged(extents: &[u64], strides: &[u64]) -> Option<u64> {
+    let (mut first, mut next) = (None, None);
+    for (&extent, &stride) in extents.iter().zip(strides).rev().filter(|&(&extent, _)| extent != 1) {
+        if next.is_some_and(|next| next != stride) {
+            return None;
+        }
+        first = first.or(Some(stride));
+        next = Some(stride.checked_mul(extent)?);
+    }
+    Some(first.unwrap_or(1))
+}
+
+fn strides_of_rows(contraction: &Contraction, of: &Strided) -> [u64; DIGITS] {
+    in_order(&contraction.rows, of.lead, of.axes)
+}
+
+fn beside(contraction: &Contraction) -> Option<&Strided> {
+    match &contraction.epilogue {
+        Epilogue::Forward { pre, .. } => pre.as_ref(),
+        Epilogue::Gradient { .. } => None,
+    }
+}
+
+/// As many of the last digits of the rows as are one index of out and pre are the rows of the product; groups and the other digits are its batch.
+fn lowered(contraction: &Contraction, dtype: DType) -> Product {
+    let extents = in_order(&contraction.rows, contraction.rows.lead, contraction.rows.axes);
+    let written: Vec<&Strided> = [&contraction.out].into_iter().chain(beside(contraction)).collect();
+    let is_one_index = |&first: &usize| {
+        written.iter().all(|of| merged(&extents[first..], &strides_of_rows(contraction, of)[first..]).is_some())
+    };
+    let first = (0..DIGITS).find(is_one_index).unwrap_or(DIGITS - 1);
+    let outer: Vec<usize> = (0..first).filter(|&digit| extents[digit] != 1).collect();
+    let matrix = |of: &Strided| {
+        let strides = strides_of_rows(contraction, of);
+        let mut batch = [0; MAX_BATCH];
+        batch[0] = if contraction.groups > 1 { of.group } else { 0 };
+        for (to, &digit) in batch[1..].iter_mut().zip(&outer) {
+            *to = strides[digit];
+        }
+        // Where one index is all of them, merging them has not failed.
+        let rows = merged(&extents[first..], &strides[first..]).unwrap_or(0);
+        matrix_of(of, [rows, of.column], batch)
+    };
+    // The kernels of gemm do not see the factors.
+    let factor = |position, align_bytes| Matrix {
+        place: Place::Operand(position),
+        dtype,
+        align_bytes,
+        rows: 0,
+        cols: 0,
+        batch: [0; MAX_BATCH],
+        summed: [0; MAX_BATCH],
+    };
+    Product {
+        m: extents[first..].iter().product(),
+        n: contraction.n,
+        k: contraction.terms.count(),
+        batch: [contraction.groups].into_iter().chain(outer.iter().map(|&digit| extents[digit])).collect(),
+        summed: Extents::default(),
+        alpha: 1.0,
+        left: factor(contraction.gathered.position, contraction.gathered.align_bytes),
+        right: factor(contraction.plain.position, contraction.plain.align_bytes),
+        out: matrix(&contraction.out),
+        epilogue: epilogue(contraction, matrix),
+    }
+}
+
+/// The product where all sums are 0: the columns of all groups are those of one.
+fn without_groups(contraction: &Contraction, dtype: DType) -> Product {
+    let n = contraction.n * contraction.groups;
+    lowered(&Contraction { groups: 1, n, ..*contraction }, dtype)
+}
+
+fn matrix_of(of: &Strided, [rows, cols]: [u64; 2], batch: [u64; MAX_BATCH]) -> Matrix {
+    Matrix {
+        place: Place::Operand(of.position),
+        dtype: of.dtype,
+        align_bytes: of.align_bytes,
+        rows,
+        cols,
+        batch,
+        summed: [0; MAX_BATCH],
+    }
+}
+
+fn epilogue(contraction: &Contraction, matrix: impl Fn(&Strided) -> Matrix) -> GemmEpilogue {
+    match &contraction.epilogue {
+        Epilogue::Forward { bias, activation, pre } => GemmEpilogue::Forward {
+            bias: bias.map(|bias| Vector {
+                position: bias.position,
+                dtype: bias.dtype,
+                align_bytes: bias.align_bytes,
+                stride: bias.column,
+            }),
+            activation: *activation,
+            pre: pre.as_ref().map(matrix),
+        },
+        Epilogue::Gradient { beta } => GemmEpilogue::Gradient { beta: *beta },
+    }
+}
+
+/// How far the fastest digit that has more than one value moves in memory; as far as can be if there is none.
+fn nearest(index: &sys::bops_conv_index, moves: &[i64; DIGITS]) -> i128 {
+    let fastest = index.extents.iter().zip(moves).rev().find(|&(&extent, _)| extent > 1);
+    // A coordinate that is divided moves by itself once in a while: by little.
+    fastest.map_or(i128::MAX, |(_, &by)| i128::from(by).abs())
+}
+
+/// The parameters but for the product, and how large the numbers are that coordinates are made of.
+fn params(contraction: &Contraction, product: &Product) -> Result<(sys::bops_conv_params, i128), Reason> {
+    let Contraction { gathered, plain, rows, terms, .. } = contraction;
+    let axes = &gathered.axes;
+    let is_divided = axes.iter().any(|axis| axis.divisor != 1);
+    let mut reach = 0;
+    let mut index = |indices: &Indices, lead: u64, of: fn(&Axis) -> i64, offset: fn(&Axis) -> i64| {
+        for (axis, &extent) in axes.iter().zip(&indices.axes) {
+            let first = i128::from(offset(axis));
+            let last = first + i128::from(of(axis)) * (i128::from(extent) - 1);
+            reach = reach.max(first.abs()).max(last.abs()).max(i128::from(extent)).max(i128::from(axis.extent));
+        }
+        reach = reach.max(i128::from(indices.lead));
+        let mut moves = [0; MAX_AXES];
+        for (to, axis) in moves.iter_mut().zip(axes) {
+            *to = if is_divided { 0 } else { element(i128::from(of(axis)) * i128::from(axis.stride))? };
+        }
+        Ok::<_, Reason>(sys::bops_conv_index {
+            extents: in_order(indices, indices.lead, indices.axes),
+            gathered: in_order(indices, element(i128::from(lead))?, moves),
+            coordinate: axes.each_ref().map(of),
+            lead_last: u32::from(indices.lead_last),
+        })
+    };
+    let of_rows = index(rows, gathered.row_lead, |axis| axis.of_row, |axis| axis.offset)?;
+    let of_terms = index(terms, gathered.term_lead, |axis| axis.of_term, |_| 0)?;
+    if reach >= LONG_REACH {
+        return Err(format!("it counts coordinates in 64 bits, here they are made of numbers up to {reach}").into());
+    }
+    let first: i128 = axes.iter().map(|axis| i128::from(axis.offset) * i128::from(axis.stride)).sum();
+    let bias_group = match &contraction.epilogue {
+        Epilogue::Forward { bias: Some(bias), .. } => bias.group,
+        _ => 0,
+    };
+    let params = sys::bops_conv_params {
+        rows: of_rows,
+        terms: of_terms,
+        axes: axes.map(|axis| sys::bops_conv_axis {
+            extent: signed(axis.extent),
+            stride: signed(axis.stride),
+            divisor: signed(axis.divisor),
+        }),
+        first_coordinate: axes.map(|axis| axis.offset),
+        first_element: if is_divided { 0 } else { element(first)? },
+        gathered_group: gathered.group,
+        plain_group: plain.group,
+        plain_column: plain.column,
+        plain_term: in_order(terms, plain.lead, plain.axes),
+        bias_group,
+        gathered_dtype: c_dtype(gathered.dtype)?,
+        plain_dtype: c_dtype(plain.dtype)?,
+        is_divided: u32::from(is_divided),
+        ..Default::default()
+    };
+    debug_assert_eq!(product.k, terms.count());
+    Ok((params, reach))
+}
+
+/// Elements between two places in memory.
+fn element(number: i128) -> Result<i64, Reason> {
+    i64::try_from(number).map_err(|_| format!("it counts elements in 64 bits, here they lie {number} apart").into())
+}
+
+/// What has been found to be below 2^62.
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// How `conv_mma` brings its factors to shared memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Accesses {
+    gathered_in_chunks: bool,
+    gathered_across: bool,
+    plain_in_chunks: bool,
+    plain_across: bool,
+}
+
+impl Accesses {
+    fn choose(contraction: &Contraction, element_bytes: u64) -> Self {
+        let Contraction { groups, rows, terms, gathered, plain, .. } = contraction;
+        let each = 16 / element_bytes;
+        // 1. The plain factor: along the terms, along the columns, or neither.
+        let extents = in_order(terms, terms.lead, terms.axes);
+        let strides = in_order(terms, plain.lead, plain.axes);
+        let of_group = if *groups > 1 { plain.group } else { 0 };
+        let is_aligned = |stride: u64| stride.is_multiple_of(each);
+        let starts = plain.align_bytes >= 16 && is_aligned(of_group);
+        let (run, others) = run(&extents, &strides);
+        let along = starts && is_aligned(run) && is_aligned(plain.column) && others.into_iter().all(is_aligned);
+        let all = extents.iter().zip(&strides).filter(|&(&extent, _)| extent > 1).map(|(_, &stride)| stride);
+        let across = plain.column == 1 && starts && all.into_iter().all(is_aligned);
+        let plain_across = !along && plain.column == 1;
+        // 2. The gathered one: elements of the lead, which have one coordinate along each axis.
+        let Gathered { group, row_lead, term_lead, axes, align_bytes, .. } = *gathered;
+        let of_group = if *groups > 1 { group } else { 0 };
+        let starts = align_bytes >= 16 && is_aligned(of_group) && axes.iter().all(|axis| is_aligned(axis.stride));
+        let is_fastest = |indices: &Indices, stride: u64| {
+            stride == 1 && is_aligned(indices.lead) && (indices.lead_last || indices.axes == [1; MAX_AXES])
+        };
+        let along_terms = starts && is_fastest(terms, term_lead) && is_aligned(row_lead);
+        let along_rows = starts && is_fastest(rows, row_lead) && is_aligned(term_lead);
+        let gathered_across = along_rows && !along_terms && plain_across;
+        Self {
+            gathered_in_chunks: along_terms || gathered_across,
+            gathered_across,
+            plain_in_chunks: if plain_across { across } else { along },
+            plain_across,
+        }
+    }
+}
+
+/// How many of the last digits' elements lie one after the other, and the strides of the other digits.
+fn run(extents: &[u64; DIGITS], strides: &[u64; DIGITS]) -> (u64, Vec<u64>) {
+    let mut run = 1;
+    let mut others = Vec::new();
+    for (&extent, &stride) in extents.iter().zip(strides).rev().filter(|&(&extent, _)| extent > 1) {
+        if others.is_empty() && stride == run {
+            run *= extent;
+        } else {
+            others.push(stride);
+        }
+    }
+    (run, others)
+}

@@ -1,0 +1,188 @@
+//! The gradient of the bias: partial sums for each channel, along runs of elements where those of a channel lie one after the other, else down
+//! the columns of matrices, and then the sum of those.
+
+use std::ffi::c_void;
+
+use baracuda_ops_sys as sys;
+
+use super::product::{DIGITS, merged};
+use crate::backend::cuda::{self, Launch, c_dtype};
+use crate::backend::{Device, Located};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::narrow::word;
+use crate::ops::conv::geometry::ChannelSums;
+use crate::ops::gemm::cuda::product::{accumulator_bytes, bounded_blocks, in_quads, matrix, padded};
+use crate::ops::gemm::geometry::{Extents, MAX_BATCH, Matrix, Place};
+use crate::plan::{BuildError, Built, Exec};
+
+/// What makes the partial sums.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum First {
+    Runs(sys::bops_conv_backward_bias_params),
+    Columns(sys::bops_gemm_dpre_params),
+}
+
+/// The launches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlannedSums {
+    /// None where there is nothing to add up.
+    pub(super) first: Option<First>,
+    /// None where there are no channels.
+    last: Option<sys::bops_gemm_dbias_params>,
+    /// Bytes of the partial sums.
+    pub(super) part_bytes: u64,
+    positions: [usize; 2],
+    dtypes: [DType; 2],
+}
+
+impl PlannedSums {
+    pub(super) fn new(of: &ChannelSums) -> Result<Self, Reason> {
+        let ChannelSums { channels, samples, axes, dy, dbias, beta } = of;
+        let positions = [dy.position, dbias.position];
+        let mut planned = Self { first: None, last: None, part_bytes: 0, positions, dtypes: [dy.dtype, dbias.dtype] };
+        if *channels == 0 {
+            return Ok(planned);
+        }
+        bounded_blocks([channels.div_ceil(32)])?;
+        let mut rows = 0;
+        let [a, b, c] = *axes;
+        let extents = [*samples, a, b, c];
+        if !extents.contains(&0) {
+            let (first, parts) = match runs(of, &extents) {
+                Some(params) => in_runs(params)?,
+                None => in_columns(of, &extents)?,
+            };
+            rows = parts;
+            planned.first = Some(first);
+            planned.part_bytes = rows.saturating_mul(*channels).saturating_mul(accumulator_bytes(dy.dtype));
+        }
+        planned.last = Some(sys::bops_gemm_dbias_params { rows, n: *channels, stride: dbias.column, beta: *beta });
+        Ok(planned)
+    }
+
+    pub(super) fn launches(&self) -> u32 {
+        u32::from(self.first.is_some()) + u32::from(self.last.is_some())
+    }
+
+    pub(super) fn build(self, device: &Device) -> Result<Built, BuildError> {
+        let device = cuda::Device::of(device)?;
+        let Self { first, last, positions: [dy, dbias], dtypes, .. } = self;
+        let of_dy = c_dtype(dtypes[0]).map_err(BuildError::Refused)?;
+        let of_dbias = c_dtype(dtypes[1]).map_err(BuildError::Refused)?;
+        match &first {
+            Some(First::Runs(params)) => device.prepare("bops_conv_backward_bias", [of_dy, params.vector], || {
+                // SAFETY: the params live across the call.
+                unsafe { sys::bops_conv_backward_bias_prepare(params, of_dy) }
+            })?,
+            Some(First::Columns(params)) => device.prepare("bops_gemm_dpre", [of_dy], || {
+                // SAFETY: as above.
+                unsafe { sys::bops_gemm_dpre_prepare(params, of_dy) }
+            })?,
+            None => {}
+        }
+        if let Some(params) = &last {
+            device.prepare("bops_gemm_dbias", [of_dbias], || {
+                // SAFETY: as above.
+                unsafe { sys::bops_gemm_dbias_prepare(params, of_dbias) }
+            })?;
+        }
+        let start = move |located: &Located<'_>, stream: *mut c_void| {
+            let address = |position: usize| located.operands[position].address() as *mut c_void;
+            let parts = located.workspace.address() as *mut c_void;
+            let none = std::ptr::null_mut();
+            let status = match &first {
+                // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds the parts.
+                Some(First::Runs(params)) => unsafe {
+                    sys::bops_conv_backward_bias_launch(params, of_dy, address(dy), parts, stream)
+                },
+                // SAFETY: as above.
+                Some(First::Columns(params)) => unsafe {
+                    sys::bops_gemm_dpre_launch(params, of_dy, address(dy), none, none, parts, stream)
+                },
+                None => 0,
+            };
+            match &last {
+                // SAFETY: as above.
+                Some(params) if status == 0 => unsafe {
+                    sys::bops_gemm_dbias_launch(params, of_dbias, parts, address(dbias), stream)
+                },
+                _ => status,
+            }
+        };
+        Ok(Built(Exec::Cuda(Launch { call: "bops_conv_backward_bias", launch: Box::new(start), workspace: None })))
+    }
+}
+
+fn strides_of(of: &ChannelSums) -> [u64; DIGITS] {
+    let [a, b, c] = of.dy.axes;
+    [of.dy.lead, a, b, c]
+}
+
+/// The runs of a channel, where its elements lie closer together than channels.
+fn runs(of: &ChannelSums, extents: &[u64; DIGITS]) -> Option<sys::bops_conv_backward_bias_params> {
+    let strides = strides_of(of);
+    let is_run = |&first: &usize| {
+        let run: u64 = extents[first..].iter().product();
+        (run > 1 || of.dy.column != 1 || of.channels == 1) && merged(&extents[first..], &strides[first..]) == Some(1)
+    };
+    // All in one run, or one for each sample.
+    let first = [0, 1].into_iter().find(is_run)?;
+    let (runs, run) = (extents[..first].iter().product::<u64>(), extents[first..].iter().product::<u64>());
+    let each = 16 / of.dy.dtype.size_bytes();
+    let starts = [(runs, of.dy.lead), (of.channels, of.dy.column)];
+    let is_aligned = of.dy.align_bytes >= 16
+        && run.is_multiple_of(each)
+        && starts.into_iter().all(|(count, stride)| count == 1 || stride.is_multiple_of(each));
+    Some(sys::bops_conv_backward_bias_params {
+        channels: of.channels,
+        runs,
+        run,
+        run_stride: of.dy.lead,
+        channel_stride: of.dy.column,
+        vector: if is_aligned { word(each) } else { 1 },
+    })
+}
+
+fn in_runs(params: sys::bops_conv_backward_bias_params) -> Result<(First, u64), Reason> {
+    let of_part = u64::from(sys::BOPS_CONV_SUMS_THREADS * sys::BOPS_CONV_SUMS_LOADS * params.vector);
+    let parts = (params.runs * params.run).div_ceil(of_part);
+    bounded_blocks([parts, params.channels])?;
+    Ok((First::Runs(params), parts))
+}
+
+/// Matrices whose columns are channels, of as many of the last digits as are one index.
+fn in_columns(of: &ChannelSums, extents: &[u64; DIGITS]) -> Result<(First, u64), Reason> {
+    let strides = strides_of(of);
+    let row_stride = |first: usize| merged(&extents[first..], &strides[first..]);
+    let first = (0..DIGITS).find(|&first| row_stride(first).is_some()).unwrap_or(DIGITS - 1);
+    let batch: Extents = extents[..first].iter().copied().collect();
+    let mut outer = [0; MAX_BATCH];
+    outer[..first].copy_from_slice(&strides[..first]);
+    let dy = Matrix {
+        place: Place::Operand(of.dy.position),
+        dtype: of.dy.dtype,
+        align_bytes: of.dy.align_bytes,
+        rows: row_stride(first).unwrap_or(0),
+        cols: of.dy.column,
+        batch: outer,
+        summed: [0; MAX_BATCH],
+    };
+    let (m, n) = (extents[first..].iter().product::<u64>(), of.channels);
+    let tiles = m.div_ceil(u64::from(sys::BOPS_GEMM_DPRE_ROWS));
+    bounded_blocks([tiles, n.div_ceil(128), batch.count()])?;
+    let params = sys::bops_gemm_dpre_params {
+        m,
+        n,
+        batch_rank: word(batch.len() as u64),
+        batch: padded(&batch),
+        dout: matrix(&dy),
+        saved: matrix(&dy),
+        dout_dtype: c_dtype(dy.dtype)?,
+        saved_dtype: c_dtype(dy.dtype)?,
+        activation: sys::BOPS_IDENTITY,
+        from_out: 0,
+        quads: u32::from(n.is_multiple_of(4) && in_quads(&dy, dy.cols, dy.rows, &batch)),
+    };
+    Ok((First::Columns(params), batch.count() * tiles))
+}

@@ -1,0 +1,1 @@
+//! Choices for devices that are not there.

@@ -1,0 +1,90 @@
+// What the gradient of the bias needs beside what gemm has for sums of columns: sums along runs of elements.
+#include "conv.cuh"
+
+namespace bops {
+namespace conv {
+namespace {
+
+constexpr int sums_threads = BOPS_CONV_SUMS_THREADS, sums_loads = BOPS_CONV_SUMS_LOADS;
+
+// Adds pairs, then pairs of pairs.
+template <int count, typename A> __device__ __forceinline__ A paired(A (&v)[count]) {
+#pragma unroll
+    for (int half = count / 2; half > 0; half /= 2)
+#pragma unroll
+        for (int i = 0; i < half; ++i) v[i] += v[i + half];
+    return v[0];
+}
+
+template <typename T, int vector> __global__ void __launch_bounds__(sums_threads)
+    sums_of_runs(const bops_conv_backward_bias_params params, const T *dy, accumulator_t<T> *parts) {
+    using A = accumulator_t<T>;
+    constexpr int batch = 4, warps = sums_threads / 32;
+    __shared__ A scratch[warps];
+    const uint64_t c = blockIdx.x % params.channels, part = blockIdx.x / params.channels;
+    const uint64_t accesses = params.runs * (params.run / vector), of_run = params.run / vector;
+    const T *const from = dy + c * params.channel_stride;
+    // 1. A few accesses of a thread, of which some are in flight together.
+    A total = A(0);
+#pragma unroll 1
+    for (int first = 0; first < sums_loads; first += batch) {
+        packed<int(sizeof(T)) * vector> held[batch];
+#pragma unroll
+        for (int i = 0; i < batch; ++i) {
+            const uint64_t index = (part * sums_loads + first + i) * sums_threads + threadIdx.x;
+#pragma unroll
+            for (int w = 0; w < int(sizeof(held[i].word) / sizeof(held[i].word[0])); ++w) held[i].word[w] = 0;
+            if (index < accesses) {
+                const bool is_short = accesses >> 32 == 0;
+                const uint64_t run = is_short ? uint32_t(index) / uint32_t(of_run) : index / of_run;
+                held[i] = load<int(sizeof(T)) * vector>(from + run * params.run_stride + (index - run * of_run) * vector);
+            }
+        }
+        A sums[batch];
+#pragma unroll
+        for (int i = 0; i < batch; ++i) {
+            A v[vector];
+            unpack<T>(held[i], v);
+            sums[i] = paired(v);
+        }
+        total += paired(sums);
+    }
+    // 2. The threads, pair by pair.
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) total += __shfl_xor_sync(0xffffffffu, total, step);
+    if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = total;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        A v[warps];
+#pragma unroll
+        for (int i = 0; i < warps; ++i) v[i] = scratch[i];
+        parts[part * params.channels + c] = paired(v);
+    }
+}
+
+template <typename Action>
+bops_status with_kernel(const bops_conv_backward_bias_params &params, bops_dtype dtype, const void *dy, void *parts, const Action &action) {
+    return for_float(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        const auto *const from = static_cast<const T *>(dy);
+        auto *const to = static_cast<accumulator_t<T> *>(parts);
+        const uint64_t of_part = uint64_t(sums_threads) * sums_loads * params.vector;
+        launch_shape shape;
+        shape.grid = dim3(uint32_t((params.runs * params.run + of_part - 1) / of_part * params.channels)), shape.block = dim3(sums_threads);
+        if (params.vector == 1) return action(sums_of_runs<T, 1>, shape, params, from, to);
+        return action(sums_of_runs<T, 16 / int(sizeof(T))>, shape, params, from, to);
+    });
+}
+
+} // namespace
+} // namespace conv
+} // namespace bops
+
+bops_status bops_conv_backward_bias_prepare(const bops_conv_backward_bias_params *params, bops_dtype dtype) {
+    return bops::conv::with_kernel(*params, dtype, nullptr, nullptr, bops::prepare_action{});
+}
+
+bops_status bops_conv_backward_bias_launch(const bops_conv_backward_bias_params *params, bops_dtype dtype, const void *dy, void *parts,
+                                           bops_stream stream) {
+    return bops::conv::with_kernel(*params, dtype, dy, parts, bops::launch_action{stream});
+}

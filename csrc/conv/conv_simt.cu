@@ -1,0 +1,165 @@
+// conv_simt: sums in registers, factors in shared memory, of any strides and all types.
+#include "../gemm/simt_tile.cuh"
+#include "conv.cuh"
+
+namespace bops {
+namespace conv {
+namespace {
+
+using gemm::read_line;
+using gemm::side;
+using gemm::simt_depth;
+using gemm::simt_threads;
+using gemm::step_of;
+
+// An element of an operand that has the type of the call or f32.
+template <typename T> __device__ __forceinline__ accumulator_t<T> load_one(const void *base, bops_dtype dtype, uint64_t at) {
+    if constexpr (sizeof(T) == 2)
+        if (dtype == BOPS_F32) return static_cast<const float *>(base)[at];
+    return widen<T>(static_cast<const T *>(base)[at]);
+}
+
+// Which elements of a step of one factor a thread brings to shared memory, where they lie [term][row].
+template <int tile> struct share {
+    static constexpr int count = tile * simt_depth / simt_threads, line = tile + 4;
+    int row, row_step, term, term_step;
+
+    // along_rows: neighbouring threads take neighbouring rows, else terms.
+    __device__ __forceinline__ explicit share(bool along_rows) {
+        const int thread = int(threadIdx.x);
+        row = along_rows ? thread % tile : thread / simt_depth, row_step = along_rows ? 0 : simt_threads / simt_depth;
+        term = along_rows ? thread / tile : thread % simt_depth, term_step = along_rows ? simt_threads / tile : 0;
+    }
+    template <typename A> __device__ __forceinline__ void put(A *to, const A (&held)[count]) const {
+#pragma unroll
+        for (int i = 0; i < count; ++i) to[(term + i * term_step) * line + row + i * row_step] = held[i];
+    }
+};
+
+template <typename T, int each, typename I> __global__ void __launch_bounds__(simt_threads, each == 8 ? 1 : 2)
+    simt(const __grid_constant__ bops_conv_params params, const bops_conv_choice choice, const bops_gemm_operands operands) {
+    using A = accumulator_t<T>;
+    constexpr int tile = side * each, count = share<tile>::count;
+    extern __shared__ __align__(16) unsigned char shared[];
+    step_of<A, tile> *const steps = reinterpret_cast<step_of<A, tile> *>(shared);
+    __shared__ row_part<I> rows[tile];
+    __shared__ term_part<I> terms[2][simt_depth];
+    const gemm::place at = gemm::place_of_block(params.product, choice.product.splits, tile);
+    const uint64_t m_first = uint64_t(at.tile_m) * tile, n_first = uint64_t(at.tile_n) * tile;
+    const gemm::reduction range(params.product, simt_depth, at.split, choice.product.splits);
+    uint64_t steps_left = range.last - range.first;
+
+    // 1. The factors of the block. What a step needs of its terms is laid down while the one before it comes.
+    lay_rows<I, tile, simt_threads>(params, at.z, m_first, rows);
+    term_walker<I, simt_depth> walker(params, range.first);
+    walker.lay(params, terms[0]);
+    __syncthreads();
+    const share<tile> of_gathered(choice.product.left_across != 0), of_plain(choice.product.right_across != 0);
+    const uint64_t group = plain_of_group(params, at.z), columns = params.product.n - n_first;
+    uint64_t term_first = range.first * simt_depth;
+    A held[count];
+    const auto fetch_gathered = [&](const term_part<I> *of_terms) {
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            int64_t element;
+            const bool is_there =
+                find(params, rows[of_gathered.row + i * of_gathered.row_step], of_terms[of_gathered.term + i * of_gathered.term_step], element);
+            held[i] = is_there ? load_one<T>(operands.left, params.gathered_dtype, uint64_t(element)) : A(0);
+        }
+    };
+    const auto fetch_plain = [&](const term_part<I> *of_terms) {
+#pragma unroll
+        for (int i = 0; i < count; ++i) {
+            const int column = of_plain.row + i * of_plain.row_step, term = of_plain.term + i * of_plain.term_step;
+            const bool is_there = uint64_t(column) < columns && term_first + term < params.product.k;
+            const uint64_t element = group + (n_first + column) * params.plain_column + of_terms[term].plain;
+            held[i] = is_there ? load_one<T>(operands.right, params.plain_dtype, element) : A(0);
+        }
+    };
+    if (steps_left > 0) {
+        fetch_gathered(terms[0]);
+        of_gathered.put(steps[0].left, held);
+        fetch_plain(terms[0]);
+        of_plain.put(steps[0].right, held);
+        walker.lay(params, terms[1]);
+    }
+
+    // 2. The sums: a step is computed while the next one comes.
+    A sums[each][each];
+#pragma unroll
+    for (int i = 0; i < each; ++i)
+#pragma unroll
+        for (int j = 0; j < each; ++j) sums[i][j] = A(0);
+    const int y = int(threadIdx.x) / side, x = int(threadIdx.x) % side;
+    __syncthreads();
+    int now = 0;
+#pragma unroll 1
+    for (; steps_left > 0; --steps_left) {
+        const auto add = [&](int first) {
+#pragma unroll 4
+            for (int k = first; k < first + simt_depth / 2; ++k) {
+                A a[each], b[each];
+                read_line<each>(steps[now].left + k * (tile + 4), y, a);
+                read_line<each>(steps[now].right + k * (tile + 4), x, b);
+#pragma unroll
+                for (int i = 0; i < each; ++i)
+#pragma unroll
+                    for (int j = 0; j < each; ++j) sums[i][j] = fma(a[i], b[j], sums[i][j]);
+            }
+        };
+        const bool has_next = steps_left > 1;
+        if (has_next) {
+            term_first += simt_depth;
+            fetch_gathered(terms[now ^ 1]);
+        }
+        add(0);
+        if (has_next) {
+            of_gathered.put(steps[now ^ 1].left, held);
+            fetch_plain(terms[now ^ 1]);
+        }
+        add(simt_depth / 2);
+        if (has_next) {
+            of_plain.put(steps[now ^ 1].right, held);
+            walker.lay(params, terms[now]);
+        }
+        now ^= 1;
+        __syncthreads();
+    }
+
+    // 3. What is done with them.
+    A *const stage = reinterpret_cast<A *>(shared);
+    gemm::stage_sums<each>(stage, choice.product.across != 0, sums);
+    __syncthreads();
+    gemm::leave_tile<T, tile, simt_threads>(params.product, choice.product, of_group<T>(params, operands, at.z), at, stage);
+}
+
+template <typename Action> bops_status with_kernel(const bops_conv_params &params, const bops_conv_choice &choice, bops_dtype dtype,
+                                                   const bops_gemm_operands &operands, const Action &action) {
+    return for_float(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        using A = accumulator_t<T>;
+        constexpr int most = sizeof(T) == 8 ? 4 : 8;
+        launch_shape shape;
+        shape.grid = dim3(gemm::blocks_of(params.product, choice.product)), shape.block = dim3(simt_threads);
+        if (choice.product.tile == 32) {
+            shape.shared_bytes = gemm::simt_shared_bytes<A, 32>();
+            if (choice.is_long) return action(simt<T, 2, int64_t>, shape, params, choice, operands);
+            return action(simt<T, 2, int32_t>, shape, params, choice, operands);
+        }
+        shape.shared_bytes = gemm::simt_shared_bytes<A, side * most>();
+        return action(simt<T, most, int32_t>, shape, params, choice, operands);
+    });
+}
+
+} // namespace
+} // namespace conv
+} // namespace bops
+
+bops_status bops_conv_simt_prepare(const bops_conv_params *params, const bops_conv_choice *choice, bops_dtype dtype) {
+    return bops::conv::with_kernel(*params, *choice, dtype, {}, bops::prepare_action{});
+}
+
+bops_status bops_conv_simt_launch(const bops_conv_params *params, const bops_conv_choice *choice, bops_dtype dtype,
+                                  const bops_gemm_operands *operands, bops_stream stream) {
+    return bops::conv::with_kernel(*params, *choice, dtype, *operands, bops::launch_action{stream});
+}

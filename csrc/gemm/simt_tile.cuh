@@ -1,0 +1,47 @@
+// What products in registers share: a block's tile, and where its factors lie in shared memory.
+#pragma once
+#include "gemm.cuh"
+
+namespace bops {
+namespace gemm {
+
+constexpr int simt_threads = 256, side = 16; // a block's threads are a square
+constexpr int simt_depth = 16;               // elements along k of one step
+
+// A step's factors. A row has room that keeps the elements which a warp writes along k in different banks.
+template <typename A, int tile> struct step_of { alignas(16) A left[simt_depth * (tile + 4)], right[simt_depth * (tile + 4)]; };
+
+template <typename A, int tile> constexpr uint32_t simt_shared_bytes() {
+    constexpr uint32_t stage = tile * staged_row<tile> * sizeof(A), sums = 4 * simt_threads * sizeof(A), steps = 2 * sizeof(step_of<A, tile>);
+    return stage > steps ? (stage > sums ? stage : sums) : (steps > sums ? steps : sums);
+}
+
+// Element i of a thread along one side of the tile: in groups of four, which are one access.
+template <int each> __device__ __forceinline__ int place_in_tile(int thread, int i) {
+    constexpr int group = each < 4 ? each : 4;
+    return i / group * (side * group) + thread * group + i % group;
+}
+template <int each, typename A> __device__ __forceinline__ void read_line(const A *line, int thread, A (&to)[each]) {
+    constexpr int group = each < 4 ? each : 4, bytes = group * int(sizeof(A)) < 16 ? group * int(sizeof(A)) : 16, part = bytes / int(sizeof(A));
+#pragma unroll
+    for (int i = 0; i < each; i += part) {
+        A values[part];
+        unpack<A>(*reinterpret_cast<const packed<bytes> *>(line + place_in_tile<each>(thread, i)), values);
+#pragma unroll
+        for (int j = 0; j < part; ++j) to[i + j] = values[j];
+    }
+}
+
+// The sums of all threads go to shared memory, slow index after slow index.
+template <int each, typename A> __device__ __forceinline__ void stage_sums(A *stage, bool across, const A (&sums)[each][each]) {
+    constexpr int tile = side * each;
+    const int y = int(threadIdx.x) / side, x = int(threadIdx.x) % side;
+    const int slow_step = across ? 1 : staged_row<tile>, fast_step = across ? staged_row<tile> : 1;
+#pragma unroll
+    for (int i = 0; i < each; ++i)
+#pragma unroll
+        for (int j = 0; j < each; ++j) stage[place_in_tile<each>(y, i) * slow_step + place_in_tile<each>(x, j) * fast_step] = sums[i][j];
+}
+
+} // namespace gemm
+} // namespace bops
