@@ -170,7 +170,7 @@ unsafe impl Element for f64 {
     const TYPE: c_int = 5;
 }
 
-/// The functions that are used.
+/// The functions that are used. The library is never closed: it has opened others, which stay, and so do the kernels that they have registered.
 struct Functions {
     version: unsafe extern "C" fn() -> usize,
     /// The version of the CUDA runtime in it: 1000 times major plus 10 times minor.
@@ -205,13 +205,6 @@ impl Functions {
             })
         }
     }
-}
-
-/// The functions, and what they are in.
-struct Library {
-    functions: Functions,
-    /// Behind the functions, which point into the first of them.
-    _opened: Vec<libloading::Library>,
 }
 
 /// The functions that can fail.
@@ -302,27 +295,26 @@ pub(super) fn failed(status: i32) -> Option<(&'static str, Status)> {
 struct Descriptor {
     raw: *mut c_void,
     kind: c_int,
-    library: Arc<Library>,
+    functions: Arc<Functions>,
 }
 
 // SAFETY: descriptors belong to no thread; those that change are used by one at a time.
 unsafe impl Send for Descriptor {}
 
 impl Descriptor {
-    fn new(library: &Arc<Library>, kind: c_int) -> Result<Self, Failure> {
+    fn new(functions: &Arc<Functions>, kind: c_int) -> Result<Self, Failure> {
         let mut raw = ptr::null_mut();
         // SAFETY: the pointer is valid; the descriptor is destroyed in `Drop`.
-        let status = unsafe { (library.functions.create_descriptor)(kind, &mut raw) };
+        let status = unsafe { (functions.create_descriptor)(kind, &mut raw) };
         Failure::check(Call::CreateDescriptor, Some(kind), status)?;
-        Ok(Self { raw, kind, library: library.clone() })
+        Ok(Self { raw, kind, functions: functions.clone() })
     }
 
     fn set<T: Element>(&self, attribute: c_int, values: &[T]) -> Result<(), Failure> {
         let count = i64::try_from(values.len()).unwrap_or(i64::MAX);
         // SAFETY: the values are those of the type, and as many as are said; they are copied.
-        let status = unsafe {
-            (self.library.functions.set_attribute)(self.raw, attribute, T::TYPE, count, values.as_ptr().cast())
-        };
+        let status =
+            unsafe { (self.functions.set_attribute)(self.raw, attribute, T::TYPE, count, values.as_ptr().cast()) };
         Failure::check(Call::SetAttribute, Some(attribute), status)
     }
 
@@ -332,15 +324,14 @@ impl Descriptor {
         let to = if into.is_empty() { ptr::null_mut() } else { into.as_mut_ptr().cast() };
         let mut count = 0;
         // SAFETY: there is room for as many values of the type as are said.
-        let status =
-            unsafe { (self.library.functions.get_attribute)(self.raw, attribute, T::TYPE, room, &mut count, to) };
+        let status = unsafe { (self.functions.get_attribute)(self.raw, attribute, T::TYPE, room, &mut count, to) };
         Failure::check(Call::GetAttribute, Some(attribute), status)?;
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
     fn finalized(self) -> Result<Self, Failure> {
         // SAFETY: the descriptor exists.
-        let status = unsafe { (self.library.functions.finalize)(self.raw) };
+        let status = unsafe { (self.functions.finalize)(self.raw) };
         Failure::check(Call::Finalize, Some(self.kind), status)?;
         Ok(self)
     }
@@ -353,33 +344,33 @@ impl Descriptor {
 impl Drop for Descriptor {
     fn drop(&mut self) {
         // SAFETY: created in `new`; descriptors that refer to it are gone, or have what they need of it.
-        let _ = unsafe { (self.library.functions.destroy_descriptor)(self.raw) };
+        let _ = unsafe { (self.functions.destroy_descriptor)(self.raw) };
     }
 }
 
 /// A handle of one device.
 struct Handle {
     raw: *mut c_void,
-    library: Arc<Library>,
+    functions: Arc<Functions>,
 }
 
 // SAFETY: a handle belongs to no thread; one at a time uses it.
 unsafe impl Send for Handle {}
 
 impl Handle {
-    fn new(library: &Arc<Library>) -> Result<Self, Failure> {
+    fn new(functions: &Arc<Functions>) -> Result<Self, Failure> {
         let mut raw = ptr::null_mut();
         // SAFETY: the pointer is valid; the handle is destroyed in `Drop`.
-        let status = unsafe { (library.functions.create)(&mut raw) };
+        let status = unsafe { (functions.create)(&mut raw) };
         Failure::check(Call::Create, None, status)?;
-        Ok(Self { raw, library: library.clone() })
+        Ok(Self { raw, functions: functions.clone() })
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
         // SAFETY: created in `new`.
-        let _ = unsafe { (self.library.functions.destroy)(self.raw) };
+        let _ = unsafe { (self.functions.destroy)(self.raw) };
     }
 }
 
@@ -433,43 +424,46 @@ pub(crate) struct Cudnn {
     handles: Handles,
     /// How many there are for runs.
     made: Mutex<usize>,
-    library: Arc<Library>,
+    functions: Arc<Functions>,
 }
 
 impl Cudnn {
     /// Opens the library; the device's context is current.
     pub(super) fn open(driver: u32) -> Result<Self, Reason> {
-        let open = |unix: &str, windows: &str, major: usize| {
-            let name = if cfg!(windows) { format!("{windows}64_{major}.dll") } else { format!("lib{unix}.so.{major}") };
+        let open = |name: &str, major: usize| {
+            let name = if cfg!(windows) { format!("{name}64_{major}.dll") } else { format!("lib{name}.so.{major}") };
             // SAFETY: the library runs its own initialisation only.
             unsafe { libloading::Library::new(&name) }.map_err(|_| name)
         };
         let missing = |name| Reason::from(format!("cuDNN is not found: the loader knows no {name}"));
-        let front = open("cudnn", "cudnn", MAJOR).map_err(missing)?;
+        let front = open("cudnn", MAJOR).map_err(missing)?;
         let functions = Functions::of(&front).map_err(|e| Reason::from(format!("cuDNN lacks a function: {e}")))?;
         // It ends the process where one of these is missing; of the others it says so.
         let incomplete =
             |name| Reason::from(format!("cuDNN is incomplete: the loader knows no {name}, which it needs"));
-        let graph = open("cudnn_graph", "cudnn_graph", MAJOR).map_err(incomplete)?;
+        let graph = open("cudnn_graph", MAJOR).map_err(incomplete)?;
         // SAFETY: may be called any time.
         let runtime = unsafe { (functions.runtime)() } / 1000;
         if u32::try_from(runtime).is_ok_and(|runtime| runtime > driver / 1000) {
             return Err(format!("this cuDNN is for CUDA {runtime}, the driver serves {}", driver / 1000).into());
         }
-        let products = open("cublasLt", "cublasLt", runtime).map_err(incomplete)?;
-        Ok(Self::of(Arc::new(Library { functions, _opened: vec![front, graph, products] }))?)
+        let products = open("cublasLt", runtime).map_err(incomplete)?;
+        for library in [front, graph, products] {
+            std::mem::forget(library);
+        }
+        Ok(Self::of(Arc::new(functions))?)
     }
 
-    fn of(library: Arc<Library>) -> Result<Self, Failure> {
-        let builder = Mutex::new(Handle::new(&library)?);
-        let handles = Handles { free: Mutex::new(vec![Handle::new(&library)?]), returned: Condvar::new() };
-        Ok(Self { builder, handles, made: Mutex::new(1), library })
+    fn of(functions: Arc<Functions>) -> Result<Self, Failure> {
+        let builder = Mutex::new(Handle::new(&functions)?);
+        let handles = Handles { free: Mutex::new(vec![Handle::new(&functions)?]), returned: Condvar::new() };
+        Ok(Self { builder, handles, made: Mutex::new(1), functions })
     }
 
     /// Of the library: 10000 times major, plus 100 times minor, plus patch.
     pub(crate) fn version(&self) -> usize {
         // SAFETY: may be called any time.
-        unsafe { (self.library.functions.version)() }
+        unsafe { (self.functions.version)() }
     }
 
     /// Fixes the engine of a convolution, and loads its kernels: the call is recorded and the record dropped.
@@ -480,7 +474,7 @@ impl Cudnn {
             // As many as plans, which bounds how many runs there are at a time.
             let mut made = lock(&self.made);
             if *made < MOST_HANDLES {
-                let handle = Handle::new(&self.library).map_err(refused)?;
+                let handle = Handle::new(&self.functions).map_err(refused)?;
                 lock(&self.handles.free).push(handle);
                 *made += 1;
             }
@@ -489,7 +483,7 @@ impl Cudnn {
         let warm_up = |execution: &Execution| self.warm_up(device, problem, execution);
         let engine = self.choose(problem, capability, warm_up).map_err(BuildError::Refused)?;
         let workspace_bytes = engine.execution.workspace_bytes;
-        Ok(Plan { engine: Some(Mutex::new(engine)), workspace_bytes, library: self.clone(), device: device.clone() })
+        Ok(Plan { engine: Some(Mutex::new(engine)), workspace_bytes, cudnn: self.clone(), device: device.clone() })
     }
 
     /// The first engine that may run the problem and that `warm_up` accepts.
@@ -549,19 +543,19 @@ impl Cudnn {
 
     /// The operations of a problem.
     fn graph(&self, handle: *mut c_void, problem: &Problem) -> Result<Graph, Failure> {
-        let library = &self.library;
+        let functions = &self.functions;
         let compute = problem.compute_type();
         // 1. What has memory, and what lies between operations.
-        let x = tensor(library, Id::X, &problem.x, false)?;
-        let weight = tensor(library, Id::Weight, &problem.weight, false)?;
-        let y = tensor(library, Id::Y, &problem.y, false)?;
-        let bias = problem.bias.as_ref().map(|bias| tensor(library, Id::Bias, bias, false)).transpose()?;
-        let between = |id| tensor(library, id, &Tensor { dtype: problem.sum_type(), ..problem.y }, true);
+        let x = tensor(functions, Id::X, &problem.x, false)?;
+        let weight = tensor(functions, Id::Weight, &problem.weight, false)?;
+        let y = tensor(functions, Id::Y, &problem.y, false)?;
+        let bias = problem.bias.as_ref().map(|bias| tensor(functions, Id::Bias, bias, false)).transpose()?;
+        let between = |id| tensor(functions, id, &Tensor { dtype: problem.sum_type(), ..problem.y }, true);
         let sum = if bias.is_some() || problem.relu { Some(between(Id::Sum)?) } else { None };
         let pre = if bias.is_some() && problem.relu { Some(between(Id::Pre)?) } else { None };
         let mut parts = Vec::new();
         // 2. The convolution.
-        let window = Descriptor::new(library, CONVOLUTION)?;
+        let window = Descriptor::new(functions, CONVOLUTION)?;
         let count = problem.rank.saturating_sub(2).min(MAX_RANK - 2);
         let spatial = i64::try_from(count).unwrap_or(0);
         window.set(CONVOLUTION_COMPUTE_TYPE, &[compute])?;
@@ -577,7 +571,7 @@ impl Cudnn {
             Pass::Data => (CONVOLUTION_BACKWARD_DATA, DATA_ALPHA),
             Pass::Weight => (CONVOLUTION_BACKWARD_FILTER, FILTER_ALPHA),
         };
-        let convolution = Descriptor::new(library, kind)?;
+        let convolution = Descriptor::new(functions, kind)?;
         if problem.sum_type() == DType::F64 {
             convolution.set(alpha, &[1.0f64])?;
             convolution.set(alpha + 1, &[problem.beta])?;
@@ -592,11 +586,11 @@ impl Cudnn {
         let mut operations = vec![convolution.finalized()?];
         // 3. What is added to it and applied to it.
         if let (Some(bias), Some(sum)) = (&bias, &sum) {
-            let mode = Descriptor::new(library, POINTWISE)?;
+            let mode = Descriptor::new(functions, POINTWISE)?;
             mode.set(POINTWISE_MODE, &[POINTWISE_ADD])?;
             mode.set(POINTWISE_MATH_PRECISION, &[compute])?;
             let mode = mode.finalized()?;
-            let addition = Descriptor::new(library, POINTWISE_OPERATION)?;
+            let addition = Descriptor::new(functions, POINTWISE_OPERATION)?;
             addition.set(POINTWISE_OPERATION_DESC, &[mode.child()])?;
             addition.set(POINTWISE_OPERATION_X, &[sum.child()])?;
             addition.set(POINTWISE_OPERATION_B, &[bias.child()])?;
@@ -605,12 +599,12 @@ impl Cudnn {
             parts.push(mode);
         }
         if let (true, Some(last)) = (problem.relu, pre.as_ref().or(sum.as_ref())) {
-            let mode = Descriptor::new(library, POINTWISE)?;
+            let mode = Descriptor::new(functions, POINTWISE)?;
             mode.set(POINTWISE_MODE, &[POINTWISE_RELU])?;
             mode.set(POINTWISE_MATH_PRECISION, &[compute])?;
             mode.set(POINTWISE_NAN_PROPAGATION, &[PROPAGATE_NAN])?;
             let mode = mode.finalized()?;
-            let activation = Descriptor::new(library, POINTWISE_OPERATION)?;
+            let activation = Descriptor::new(functions, POINTWISE_OPERATION)?;
             activation.set(POINTWISE_OPERATION_DESC, &[mode.child()])?;
             activation.set(POINTWISE_OPERATION_X, &[last.child()])?;
             activation.set(POINTWISE_OPERATION_Y, &[y.child()])?;
@@ -618,7 +612,7 @@ impl Cudnn {
             parts.push(mode);
         }
         // 4. All of it.
-        let graph = Descriptor::new(library, OPERATION_GRAPH)?;
+        let graph = Descriptor::new(functions, OPERATION_GRAPH)?;
         let children: Vec<Child> = operations.iter().map(Descriptor::child).collect();
         graph.set(GRAPH_HANDLE, &[Pointer::<0>(handle)])?;
         graph.set(GRAPH_OPERATIONS, &children)?;
@@ -631,12 +625,12 @@ impl Cudnn {
 
     /// The engines that a mode of the heuristics proposes, the best first.
     fn configs(&self, graph: &Graph, mode: HeuristicsMode) -> Result<Vec<Descriptor>, Failure> {
-        let heuristics = Descriptor::new(&self.library, HEURISTICS)?;
+        let heuristics = Descriptor::new(&self.functions, HEURISTICS)?;
         heuristics.set(HEURISTICS_GRAPH, &[graph.whole.child()])?;
         heuristics.set(HEURISTICS_MODE, &[mode])?;
         let heuristics = heuristics.finalized()?;
         let count = heuristics.get::<Child>(HEURISTICS_RESULTS, &mut [])?;
-        let configs = (0..count).map(|_| Descriptor::new(&self.library, ENGINE_CONFIG));
+        let configs = (0..count).map(|_| Descriptor::new(&self.functions, ENGINE_CONFIG));
         let mut configs = configs.collect::<Result<Vec<_>, _>>()?;
         let mut children: Vec<Child> = configs.iter().map(Descriptor::child).collect();
         // Fewer than were counted, where some turn out not to serve.
@@ -646,7 +640,7 @@ impl Cudnn {
     }
 
     fn execution(&self, handle: *mut c_void, config: &Descriptor, problem: &Problem) -> Result<Execution, Failure> {
-        let plan = Descriptor::new(&self.library, EXECUTION_PLAN)?;
+        let plan = Descriptor::new(&self.functions, EXECUTION_PLAN)?;
         plan.set(EXECUTION_PLAN_HANDLE, &[Pointer::<0>(handle)])?;
         plan.set(EXECUTION_PLAN_CONFIG, &[config.child()])?;
         let plan = plan.finalized()?;
@@ -662,11 +656,11 @@ impl Cudnn {
     /// # Safety
     /// As [`Plan::launch`].
     unsafe fn execute(&self, execution: &Execution, at: &Operands, stream: *mut c_void) -> Result<(), Failure> {
-        let functions = &self.library.functions;
+        let functions = &self.functions;
         let (ids, addresses) = at.listed();
         let count = if execution.has_bias { ids.len() } else { ids.len() - 1 };
         // Once finalized it cannot be changed, so that each run has one of its own.
-        let pack = Descriptor::new(&self.library, VARIANT_PACK)?;
+        let pack = Descriptor::new(&self.functions, VARIANT_PACK)?;
         pack.set(VARIANT_PACK_UNIQUE_IDS, &ids[..count])?;
         pack.set(VARIANT_PACK_POINTERS, &addresses[..count])?;
         pack.set::<Address>(VARIANT_PACK_WORKSPACE, &[Pointer(at.workspace)])?;
@@ -756,8 +750,8 @@ enum Id {
     Pre,
 }
 
-fn tensor(library: &Arc<Library>, id: Id, tensor: &Tensor, is_virtual: bool) -> Result<Descriptor, Failure> {
-    let desc = Descriptor::new(library, TENSOR)?;
+fn tensor(functions: &Arc<Functions>, id: Id, tensor: &Tensor, is_virtual: bool) -> Result<Descriptor, Failure> {
+    let desc = Descriptor::new(functions, TENSOR)?;
     let rank = tensor.rank.min(MAX_RANK);
     desc.set(TENSOR_UNIQUE_ID, &[id as i64])?;
     desc.set(TENSOR_DATA_TYPE, &[data_type(tensor.dtype)])?;
@@ -788,7 +782,7 @@ struct Traits {
 
 impl Traits {
     fn of(config: &Descriptor) -> Result<Self, Failure> {
-        let engine = Descriptor::new(&config.library, ENGINE)?;
+        let engine = Descriptor::new(&config.functions, ENGINE)?;
         config.get(ENGINE_CONFIG_ENGINE, &mut [engine.child()])?;
         let mut index = [-1i64];
         engine.get(ENGINE_INDEX, &mut index)?;
@@ -924,7 +918,7 @@ pub(crate) struct Plan {
     /// Until the plan is dropped.
     engine: Option<Mutex<Engine>>,
     workspace_bytes: u64,
-    library: Arc<Cudnn>,
+    cudnn: Arc<Cudnn>,
     /// Keeps the context alive, to which handles and engines belong.
     device: Device,
 }
@@ -945,7 +939,7 @@ impl Plan {
         let Some(engine) = &self.engine else { return 0 };
         let engine = lock(engine);
         // SAFETY: the caller promises it.
-        unsafe { self.library.execute(&engine.execution, at, stream) }.err().map_or(0, Failure::code)
+        unsafe { self.cudnn.execute(&engine.execution, at, stream) }.err().map_or(0, Failure::code)
     }
 }
 

@@ -227,7 +227,7 @@ fn library(best: &[Offer], fallback: &[Offer]) -> Cudnn {
         finalize,
         execute,
     };
-    Cudnn::of(Arc::new(Library { functions, _opened: Vec::new() })).unwrap()
+    Cudnn::of(Arc::new(functions)).unwrap()
 }
 
 fn offer(index: i64, notes: &[c_int]) -> Offer {
@@ -448,12 +448,9 @@ fn every_failing_call_is_a_refusal_that_names_it() {
         assert!(reason.ends_with(&words), "{reason}");
         assert!(with(|fake| fake.kinds.is_empty()), "{words}: a descriptor is left");
     }
-    library(&[], &[]);
+    let functions = library(&[], &[]).functions.clone();
     with(|fake| fake.fails = Some((Call::Create, None, 1001)));
-    let cudnn = library(&[], &[]);
-    let library = cudnn.library.clone();
-    with(|fake| fake.fails = Some((Call::Create, None, 1001)));
-    let reason = Reason::from(Cudnn::of(library).err().unwrap());
+    let reason = Reason::from(Cudnn::of(functions).err().unwrap());
     assert_eq!(reason.to_string(), "cudnnCreate failed with cudnnStatus_t 1001");
 }
 
