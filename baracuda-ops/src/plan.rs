@@ -314,6 +314,17 @@ const fn text((bytes, length): &'static ([u8; 64], usize)) -> &'static str {
 /// A kernel ready to run.
 pub(crate) struct Built(pub(crate) Exec);
 
+impl Built {
+    /// What runs use of the workspace that the candidate asked for.
+    fn workspace(&self, asked: WorkspaceReq) -> WorkspaceReq {
+        #[cfg(feature = "cuda")]
+        if let Exec::Cuda(cuda::Launch { workspace: Some(used), .. }) = &self.0 {
+            return *used;
+        }
+        asked
+    }
+}
+
 pub(crate) enum Exec {
     Cpu(Box<dyn Fn(&cpu::Operands<'_>) + Send + Sync>),
     #[cfg(feature = "cuda")]
@@ -464,7 +475,8 @@ impl<D: Descriptor> Plan<D> {
             Ok((kernel, (workspace, launches, determinism, math, choice), build.on(device)?))
         })?;
         let (kernel, library) = (kernel.name(), kernel.library(device));
-        let (workspace, launches, determinism, math, choice) = chosen;
+        let (asked, launches, determinism, math, choice) = chosen;
+        let workspace = built.workspace(asked);
         let descriptor = Arc::new(descriptor);
         let any = AnyDescriptor::shared(descriptor.clone());
         let for_repro = any.clone();

@@ -10,7 +10,6 @@ use std::mem::{offset_of, size_of};
 use std::ptr;
 use std::sync::Arc;
 
-use cudarc::driver::sys;
 use libloading::Library;
 
 use super::{Current, Device};
@@ -311,7 +310,7 @@ impl Drop for CublasLt {
 }
 
 /// Addresses that are never read: what they point to is as aligned as any promise.
-fn dummy(number: u64) -> u64 {
+pub(super) fn dummy(number: u64) -> u64 {
     (1 << 40) + (number << 32)
 }
 
@@ -410,43 +409,22 @@ impl Plan {
         -status
     }
 
-    /// Records the call in a capture that is dropped: kernels are loaded, nothing runs.
+    /// Loads the kernels of the call.
     fn warm_up(&self) -> Result<(), BuildError> {
-        // What keeps the library from being warmed up keeps no kernel of this library from serving.
-        let check = |call: &'static str, result| {
-            super::check(call, result).map_err(|error| BuildError::Refused(error.to_string().into()))
-        };
-        let mut stream = ptr::null_mut();
-        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: the context is current and the pointer valid.
-        check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut stream, flags) })?;
-        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
-        // SAFETY: the stream was made above and is used by nobody else.
-        let begun = unsafe { sys::cuStreamBeginCapture_v2(stream, mode) };
         let operands =
             Operands { first: dummy(0) as _, second: dummy(1) as _, out: dummy(2) as _, bias: dummy(3) as _ };
-        let mut graph = ptr::null_mut();
-        // SAFETY: captured calls read no memory of the device; the stream and the graph are of no further use.
-        let (status, ended) = unsafe {
-            let status = match begun {
-                sys::CUresult::CUDA_SUCCESS => self.launch(operands, dummy(4) as *mut c_void, stream.cast()),
-                _ => 0,
-            };
-            let ended = sys::cuStreamEndCapture(stream, &mut graph);
-            if !graph.is_null() {
-                let _ = sys::cuGraphDestroy(graph);
+        // SAFETY: recorded calls read no memory of the device; its context is current.
+        let recorded = super::rehearse(|stream| unsafe { self.launch(operands, dummy(4) as *mut c_void, stream) });
+        // What keeps the library from being warmed up keeps no kernel of this library from serving.
+        match recorded {
+            Ok(0) => Ok(()),
+            Ok(status) => {
+                let device = &self.device;
+                let reason = format!("cublasLtMatmul refuses on {device}: cublasStatus_t {}", -status);
+                Err(BuildError::Refused(reason.into()))
             }
-            let _ = sys::cuStreamDestroy_v2(stream);
-            (status, ended)
-        };
-        check("cuStreamBeginCapture", begun)?;
-        if status != 0 {
-            let device = &self.device;
-            return Err(BuildError::Refused(
-                format!("cublasLtMatmul refuses on {device}: cublasStatus_t {}", -status).into(),
-            ));
+            Err(error) => Err(BuildError::Refused(error.to_string().into())),
         }
-        check("cuStreamEndCapture", ended)
     }
 }
 

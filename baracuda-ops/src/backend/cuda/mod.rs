@@ -18,9 +18,11 @@ use super::{DeviceKind, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::{Error, Reason, Result};
 use crate::ops::activation::Activation;
+use crate::options::WorkspaceReq;
 use crate::plan::{BuildError, Built, Exec};
 
 pub(crate) mod cublaslt;
+pub(crate) mod cudnn;
 mod interop;
 
 pub use interop::Lent;
@@ -106,6 +108,8 @@ struct Inner {
     prepared: Mutex<HashSet<Vec<u32>>>,
     /// Opened by the first plan that asks for it.
     cublaslt: OnceLock<Result<Arc<cublaslt::CublasLt>, Reason>>,
+    /// As cublaslt.
+    cudnn: OnceLock<Result<Arc<cudnn::Cudnn>, Reason>>,
 }
 
 /// Who keeps the context alive.
@@ -172,6 +176,7 @@ impl Device {
             has_pools: has_pools(device)?,
             prepared: Mutex::default(),
             cublaslt: OnceLock::new(),
+            cudnn: OnceLock::new(),
         };
         let Props { name, capability, .. } = &inner.props;
         let compiled = baracuda_ops_sys::CUDA_ARCHS;
@@ -196,6 +201,16 @@ impl Device {
     pub(crate) fn cublaslt(&self) -> Result<&Arc<cublaslt::CublasLt>, BuildError> {
         let _current = Current::set(self.0.context)?;
         let opened = self.0.cublaslt.get_or_init(|| cublaslt::CublasLt::open(self.0.props.driver).map(Arc::new));
+        opened.as_ref().map_err(|reason| BuildError::Refused(reason.clone()))
+    }
+
+    /// cuDNN with its handles of this device.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn cudnn(&self) -> Result<&Arc<cudnn::Cudnn>, BuildError> {
+        let _current = Current::set(self.0.context)?;
+        let opened = self.0.cudnn.get_or_init(|| cudnn::Cudnn::open(self.0.props.driver).map(Arc::new));
         opened.as_ref().map_err(|reason| BuildError::Refused(reason.clone()))
     }
 
@@ -312,10 +327,11 @@ impl fmt::Debug for Device {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // The handle goes before the context that it belongs to.
-        if let Some(Ok(library)) = self.cublaslt.take() {
+        // Handles go before the context that they belong to.
+        let vendors = (self.cublaslt.take().and_then(Result::ok), self.cudnn.take().and_then(Result::ok));
+        if vendors.0.is_some() || vendors.1.is_some() {
             let _current = Current::set(self.context);
-            drop(library);
+            drop(vendors);
         }
         if let Owner::Primary(device) = self.owner {
             // SAFETY: retained in `primary`. A failure leaves the context to the driver, which is all that can be done here.
@@ -418,6 +434,8 @@ pub(crate) struct Launch {
     /// The C function, for errors.
     pub(crate) call: &'static str,
     pub(crate) launch: Box<Start>,
+    /// What runs use of the candidate's workspace, where only building tells.
+    pub(crate) workspace: Option<WorkspaceReq>,
 }
 
 /// Builds a kernel whose C function `call` is prepared once for each key in a context and launches by `run`; a run without work calls neither.
@@ -431,10 +449,10 @@ pub(crate) fn build(
 ) -> Result<Built, BuildError> {
     let device = Device::of(device)?;
     if !has_work {
-        return Ok(Built(Exec::Cuda(Launch { call, launch: Box::new(|_, _| 0) })));
+        return Ok(Built(Exec::Cuda(Launch { call, launch: Box::new(|_, _| 0), workspace: None })));
     }
     device.prepare(call, key, prepare)?;
-    Ok(Built(Exec::Cuda(Launch { call, launch: Box::new(run) })))
+    Ok(Built(Exec::Cuda(Launch { call, launch: Box::new(run), workspace: None })))
 }
 
 impl Launch {
@@ -574,12 +592,43 @@ fn check(call: &'static str, result: CUresult) -> Result<()> {
     if result == CUresult::CUDA_SUCCESS { Ok(()) } else { Err(failure(call, result as i32, words(result))) }
 }
 
-/// The status of a C function of `baracuda-ops-sys`: a `cudaError_t`; less than 0, a `cublasStatus_t` negated.
+/// Records what `run` enqueues on a stream of its own, and drops the record: kernels are loaded, nothing runs. The device's context is current.
+/// Returns the status of `run`.
+fn rehearse(run: impl FnOnce(*mut c_void) -> i32) -> Result<i32> {
+    let mut stream = ptr::null_mut();
+    let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+    // SAFETY: the context is current and the pointer valid.
+    check("cuStreamCreate", unsafe { sys::cuStreamCreate(&mut stream, flags) })?;
+    let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+    // SAFETY: the stream was made above and is used by nobody else.
+    let begun = unsafe { sys::cuStreamBeginCapture_v2(stream, mode) };
+    let status = if begun == CUresult::CUDA_SUCCESS { run(stream.cast()) } else { 0 };
+    let mut graph = ptr::null_mut();
+    // SAFETY: the stream and the graph are of no further use.
+    let ended = unsafe {
+        let ended = sys::cuStreamEndCapture(stream, &mut graph);
+        if !graph.is_null() {
+            let _ = sys::cuGraphDestroy(graph);
+        }
+        let _ = sys::cuStreamDestroy_v2(stream);
+        ended
+    };
+    check("cuStreamBeginCapture", begun)?;
+    if status == 0 {
+        check("cuStreamEndCapture", ended)?;
+    }
+    Ok(status)
+}
+
+/// The status of a C function of `baracuda-ops-sys`: a `cudaError_t`; less than 0, a `cublasStatus_t` negated, or what [`cudnn::failed`] reads.
 fn launched(call: &'static str, status: i32) -> Result<()> {
     if status == 0 {
         return Ok(());
     }
     if status < 0 {
+        if let Some((call, code)) = cudnn::failed(status) {
+            return Err(Error::Backend { call, code: i64::from(code), detail: "a cudnnStatus_t".into() });
+        }
         let code = -i64::from(status);
         return Err(Error::Backend { call: "cublasLtMatmul", code, detail: "a cublasStatus_t".into() });
     }

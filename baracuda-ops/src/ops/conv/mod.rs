@@ -70,9 +70,11 @@
 //! S. Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning", 2014, for the convolution as a product of matrices; as for
 //! [`Activation`] for the rest.
 //!
-//! Kernels: on the CPU the reference in `cpu.rs`. On CUDA, in the order in which they are tried: `conv_mma`, tensor cores of compute capability 8.0
-//! (`csrc/conv/conv_mma.cu`), which rounds factors of f32 to tf32; `conv_simt`, any type and strides (`conv_simt.cu`). Each of them serves forward and
-//! the gradients of the data and of the weight. `csrc/conv/conv_backward_bias.cu` and the column sums of gemm are the gradient of the bias.
+//! Kernels: on the CPU the reference in `cpu.rs`. On CUDA, in the order in which they are tried: `conv_cudnn`, through the vendor's library where that
+//! is installed (`cuda/vendor.rs`), with a bias of y's type, without `pre`, and with an activation only if it is ReLU and asked for by the kernel's
+//! name; `conv_mma`, tensor cores of compute capability 8.0 (`csrc/conv/conv_mma.cu`), which rounds factors of f32 to tf32; `conv_simt`, any type and
+//! strides (`conv_simt.cu`). Each of them serves forward and the gradients of the data and of the weight. `csrc/conv/conv_backward_bias.cu` and the
+//! column sums of gemm are the gradient of the bias.
 //!
 //! [`Activation`]: crate::ops::activation
 //! [`ActivationBackwardDescriptor`]: crate::ActivationBackwardDescriptor
@@ -402,6 +404,8 @@ fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
     &[
         &Function::Cpu(cpu::forward),
         #[cfg(feature = "cuda")]
+        &cuda::CUDNN,
+        #[cfg(feature = "cuda")]
         &cuda::MMA,
         #[cfg(feature = "cuda")]
         &cuda::SIMT,
@@ -413,6 +417,8 @@ fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDesc
     &[
         &Function::Cpu(cpu::backward_data),
         #[cfg(feature = "cuda")]
+        &cuda::CUDNN,
+        #[cfg(feature = "cuda")]
         &cuda::MMA,
         #[cfg(feature = "cuda")]
         &cuda::SIMT,
@@ -423,6 +429,8 @@ fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDesc
 fn backward_weight_kernels() -> &'static [&'static dyn Kernel<ConvBackwardWeightDescriptor>] {
     &[
         &Function::Cpu(cpu::backward_weight),
+        #[cfg(feature = "cuda")]
+        &cuda::CUDNN,
         #[cfg(feature = "cuda")]
         &cuda::MMA,
         #[cfg(feature = "cuda")]

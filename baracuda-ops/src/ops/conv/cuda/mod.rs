@@ -3,7 +3,8 @@
 //! A contraction is one launch, or a launch and `gemm_finish`, which adds up the parts where several blocks share sums. Without terms it is
 //! `gemm_finish` alone. The gradient of the bias is a launch that makes partial sums and gemm's, which adds them up.
 //!
-//! Tensor cores come before the others. [`product`] has what each form takes, with the limits that it names when it refuses.
+//! The vendor's library ([`vendor`]) comes first wherever it serves, then tensor cores. [`product`] has what each of our forms takes, with the
+//! limits that it names when it refuses.
 
 use std::ffi::c_void;
 
@@ -22,6 +23,7 @@ use crate::plan::{Ask, BuildError, Built, Candidate, Exec, Kernel};
 
 mod product;
 mod sums;
+mod vendor;
 
 use product::{Form, Planned};
 use sums::PlannedSums;
@@ -29,6 +31,7 @@ use sums::PlannedSums;
 /// A form of the three products.
 pub(super) struct Cuda(Form);
 
+pub(super) const CUDNN: vendor::Cudnn = vendor::Cudnn;
 pub(super) const MMA: Cuda = Cuda(Form::Mma);
 pub(super) const SIMT: Cuda = Cuda(Form::Simt);
 
@@ -145,7 +148,7 @@ impl Planned {
 fn build(planned: Option<Planned>, form: Form, device: &Device) -> Result<Built, BuildError> {
     let device = cuda::Device::of(device)?;
     let Some(Planned { product, params, choice, .. }) = planned else {
-        return Ok(Built(Exec::Cuda(Launch { call: "bops_conv", launch: Box::new(|_, _| 0) })));
+        return Ok(Built(Exec::Cuda(Launch { call: "bops_conv", launch: Box::new(|_, _| 0), workspace: None })));
     };
     let dtype = c_dtype(product.dtype).map_err(BuildError::Refused)?;
     if let Some(choice) = &choice {
@@ -207,7 +210,7 @@ fn build(planned: Option<Planned>, form: Form, device: &Device) -> Result<Built,
             _ => status,
         }
     };
-    Ok(Built(Exec::Cuda(Launch { call: "bops_conv", launch: Box::new(start) })))
+    Ok(Built(Exec::Cuda(Launch { call: "bops_conv", launch: Box::new(start), workspace: None })))
 }
 
 impl Kernel<ConvBackwardBiasDescriptor> for Reduce {

@@ -314,7 +314,7 @@ impl Schedule {
         let start = move |located: &Located<'_>, stream: *mut c_void| {
             launches.iter().map(|launch| launch(located, stream)).find(|&status| status != 0).unwrap_or(0)
         };
-        Ok(Built(Exec::Cuda(Launch { call: "bops_gemm", launch: Box::new(start) })))
+        Ok(Built(Exec::Cuda(Launch { call: "bops_gemm", launch: Box::new(start), workspace: None })))
     }
 }
 

@@ -1,0 +1,469 @@
+//! Convolutions through cuDNN: what it is asked for, in its terms, and what is left to kernels of this library.
+//!
+//! One launch computes a product, adds what was there, and in forward adds a bias of y's type. Of the activations it could apply ReLU, by an
+//! engine that is slow if NaN has to stay; of the others it does not say how exact they are. With one spatial extent it is told two, the first
+//! of which is 1.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use crate::backend::cuda::cudnn::{MAX_RANK, Operands, Pass, Problem, Tensor, WORKSPACE_BYTES};
+use crate::backend::cuda::{self, Launch, Props};
+use crate::backend::{Backend, Device, DeviceProps, Located};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::narrow::signed;
+use crate::ops::activation::Activation;
+use crate::ops::conv::geometry::{Axis, Contraction, Epilogue};
+use crate::ops::conv::{ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, MAX_AXES};
+use crate::options::{Determinism, Math, PlanOptions, WorkspaceReq};
+use crate::plan::{Ask, BuildError, Built, Candidate, Descriptor, Exec, Kernel, Slot};
+use crate::tensor::TensorDesc;
+
+/// Alignment of the workspace.
+const WORKSPACE_ALIGN: u64 = 256;
+/// The greatest alignment that engines ask for.
+const MOST_ALIGN_BYTES: u64 = 16;
+
+/// The library, for each of the three products.
+pub(crate) struct Cudnn;
+
+/// The ops that it computes.
+trait Product: Descriptor {
+    const KERNEL: &'static str;
+    const PASS: Pass;
+    /// The names of x, the weight and y, or of the gradients that are in their place.
+    const NAMES: [&'static str; 3];
+
+    fn contraction(&self) -> Contraction;
+}
+
+impl Product for ConvDescriptor {
+    const KERNEL: &'static str = "conv_cudnn";
+    const PASS: Pass = Pass::Forward;
+    const NAMES: [&'static str; 3] = ["x", "weight", "y"];
+
+    fn contraction(&self) -> Contraction {
+        self.contraction()
+    }
+}
+
+impl Product for ConvBackwardDataDescriptor {
+    const KERNEL: &'static str = "conv_backward_data_cudnn";
+    const PASS: Pass = Pass::Data;
+    const NAMES: [&'static str; 3] = ["dx", "weight", "dy"];
+
+    fn contraction(&self) -> Contraction {
+        self.contraction()
+    }
+}
+
+impl Product for ConvBackwardWeightDescriptor {
+    const KERNEL: &'static str = "conv_backward_weight_cudnn";
+    const PASS: Pass = Pass::Weight;
+    const NAMES: [&'static str; 3] = ["x", "dweight", "dy"];
+
+    fn contraction(&self) -> Contraction {
+        self.contraction()
+    }
+}
+
+impl<D: Product> Kernel<D> for Cudnn {
+    fn name(&self) -> &'static str {
+        D::KERNEL
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn library(&self, device: &Device) -> Option<String> {
+        let version = cuda::Device::of(device).ok()?.cudnn().ok()?.version();
+        let [major, minor, patch] = [version / 10000, version / 100 % 100, version % 100];
+        Some(format!("cuDNN {major}.{minor}.{patch}"))
+    }
+
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        options: &PlanOptions,
+        props: &DeviceProps,
+        ask: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Props::of(props)?;
+        let planned = Planned::new(descriptor, options, ask)?;
+        Ok(Candidate {
+            workspace: workspace(planned.problem.workspace_bytes),
+            math: if planned.dtype == DType::F32 { options.math } else { Math::Strict },
+            determinism: options.determinism,
+            ..Candidate::new(planned.problem, move |device| planned.build(device))
+        })
+    }
+}
+
+fn workspace(bytes: u64) -> WorkspaceReq {
+    if bytes == 0 { WorkspaceReq::NONE } else { WorkspaceReq { bytes, align: WORKSPACE_ALIGN } }
+}
+
+/// A problem, and where its operands are among those of a run.
+struct Planned {
+    /// Of the factors.
+    dtype: DType,
+    problem: Problem,
+    /// Of x, the weight and y, whichever of them are gradients.
+    indices: [usize; 3],
+    bias: Option<usize>,
+}
+
+impl Planned {
+    fn new<D: Product>(descriptor: &D, options: &PlanOptions, ask: Ask) -> Result<Self, Reason> {
+        let contraction = descriptor.contraction();
+        let slot = |name: &str| descriptor.slots().iter().find(|slot| slot.name == name);
+        let [Some(x), Some(weight), Some(y)] = D::NAMES.map(slot) else {
+            return Err("an operand is not declared".into()); // Each always is.
+        };
+
+        let factors = match D::PASS {
+            Pass::Forward => [x, weight],
+            Pass::Data => [weight, y],
+            Pass::Weight => [x, y],
+        };
+        let [dtype, other] = factors.map(|factor| factor.desc.dtype());
+        if other != dtype {
+            return Err(format!("it multiplies factors of one type, got {dtype} and {other}").into());
+        }
+
+        // 1. What it adds and applies.
+        let (activation, beta) = match contraction.epilogue {
+            Epilogue::Forward { activation, .. } => (activation, 0.0),
+            Epilogue::Gradient { beta } => (Activation::Identity, beta),
+        };
+        if slot("pre").is_some() {
+            return Err("it writes y only, not what the activation is applied to".into());
+        }
+        match activation {
+            Activation::Identity => {}
+            Activation::Relu if ask == Ask::Pinned => {}
+            Activation::Relu => return Err("with ReLU, which has to keep NaN, cuDNN has slow engines only".into()),
+            _ => return Err(format!("cuDNN does not say how exact its {} is", activation.name()).into()),
+        }
+        let bias = slot("bias");
+        if let Some(bias) = bias {
+            let (got, dtype) = (bias.desc.dtype(), y.desc.dtype());
+            if got != dtype {
+                return Err(format!("it adds a bias of the type of y, {dtype}; got {got}").into());
+            }
+            if !bias.desc.is_contiguous() {
+                return Err(format!("it takes a dense bias, got stride {}", bias.desc.strides()[0]).into());
+            }
+        }
+
+        // 2. Where the operands lie.
+        let operands = [x, weight, y];
+        for slot in operands.into_iter().chain(bias) {
+            if slot.desc.is_empty() {
+                return Err(
+                    format!("cuDNN takes no tensor without elements, {} is {:?}", slot.name, slot.desc.dims()).into()
+                );
+            }
+            let (elements, limit) = (slot.desc.elements(), i32::MAX.unsigned_abs());
+            if elements > u64::from(limit) {
+                return Err(format!("it takes tensors of {limit} elements, {} has {elements}", slot.name).into());
+            }
+        }
+        let [x_lies, weight_lies, y_lies] = operands.map(Lie::of);
+        let lies = [x_lies?, weight_lies?, y_lies?];
+        // What lies both ways is said to lie as the others do.
+        let other = if lies.contains(&Lie::ChannelsLast) { Lie::ChannelsLast } else { Lie::Contiguous };
+        let [x_tensor, weight_tensor, y_tensor] = [0, 1, 2].map(|i| {
+            let lie = if lies[i] == Lie::Both { other } else { lies[i] };
+            tensor(&operands[i].desc, operands[i].desc.dims(), lie)
+        });
+        let bias_tensor = bias.map(|slot| {
+            let mut dims = vec![1; x.desc.rank()];
+            dims[1] = slot.desc.elements();
+            tensor(&slot.desc, &dims, other)
+        });
+
+        // 3. Which elements meet: in each op one of the three is gathered.
+        let rank = x_tensor.rank;
+        let spatial = rank - 2;
+        let kernel = &weight_tensor.dims[2..rank];
+        let mut windows = [Window::NONE; MAX_AXES];
+        for (at, axis) in contraction.gathered.axes[MAX_AXES - spatial..].iter().enumerate() {
+            let window = Window::new(D::PASS, axis);
+            let (input, output) = (x_tensor.dims[2 + at], y_tensor.dims[2 + at]);
+            windows[at] = Window { after: window.padding_after(input, kernel[at], output), ..window };
+        }
+        let limit = options.workspace_limit.unwrap_or(WORKSPACE_BYTES);
+        let problem = Problem {
+            pass: D::PASS,
+            rank,
+            x: x_tensor,
+            weight: weight_tensor,
+            y: y_tensor,
+            bias: bias_tensor,
+            relu: activation == Activation::Relu,
+            stride: windows.map(|window| window.stride),
+            dilation: windows.map(|window| window.dilation),
+            before: windows.map(|window| window.before),
+            after: windows.map(|window| window.after),
+            beta,
+            tensor_cores: dtype != DType::F32 || options.math == Math::Tf32,
+            is_reproducible: options.determinism != Determinism::Any,
+            workspace_bytes: limit / WORKSPACE_ALIGN * WORKSPACE_ALIGN,
+        };
+        Ok(Self { dtype, problem, indices: operands.map(|slot| slot.index), bias: bias.map(|slot| slot.index) })
+    }
+
+    fn build(self, device: &Device) -> Result<Built, BuildError> {
+        let device = cuda::Device::of(device)?;
+        let plan = device.cudnn()?.plan(device, &self.problem)?;
+        let used = plan.workspace_bytes().next_multiple_of(WORKSPACE_ALIGN);
+        let [x, weight, y] = self.indices;
+        let bias = self.bias;
+        let start = move |located: &Located<'_>, stream: *mut c_void| {
+            let address = |index: usize| located.operands[index].address() as *mut c_void;
+            let at = Operands {
+                x: address(x),
+                weight: address(weight),
+                y: address(y),
+                bias: bias.map_or(ptr::null_mut(), address),
+                workspace: located.workspace.address() as *mut c_void,
+            };
+            // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds what the plan uses.
+            unsafe { plan.launch(&at, stream) }
+        };
+        let launch = Launch { call: "cudnnBackendExecute", launch: Box::new(start), workspace: Some(workspace(used)) };
+        Ok(Built(Exec::Cuda(launch)))
+    }
+}
+
+/// How a dense tensor lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lie {
+    Contiguous,
+    ChannelsLast,
+    /// With one channel, or one spatial position.
+    Both,
+}
+
+impl Lie {
+    fn of(slot: &Slot) -> Result<Self, Reason> {
+        let desc = &slot.desc;
+        let last = TensorDesc::channels_last(desc.dtype(), desc.dims()).is_ok_and(|last| {
+            let pairs = desc.strides().iter().zip(last.strides());
+            pairs.zip(desc.dims()).all(|((stride, last), &dim)| dim == 1 || stride == last)
+        });
+        match (desc.is_contiguous(), last) {
+            (true, true) => Ok(Self::Both),
+            (true, false) => Ok(Self::Contiguous),
+            (false, true) => Ok(Self::ChannelsLast),
+            (false, false) => {
+                let (name, strides) = (slot.name, desc.strides());
+                Err(format!("{name} is neither contiguous nor channels-last: strides {strides:?}").into())
+            }
+        }
+    }
+}
+
+/// A dense tensor of the type and alignment of `of`, with two spatial extents at least.
+fn tensor(of: &TensorDesc, dims: &[u64], lie: Lie) -> Tensor {
+    let missing = 4usize.saturating_sub(dims.len());
+    let rank = dims.len() + missing;
+    let mut extents = [1; MAX_RANK];
+    for (axis, &dim) in dims.iter().enumerate() {
+        extents[if axis < 2 { axis } else { axis + missing }] = signed(dim);
+    }
+    // From the extent that is walked slowest to the fastest.
+    let mut order: Vec<usize> = (0..rank).collect();
+    if lie == Lie::ChannelsLast {
+        order[1..].rotate_left(1);
+    }
+    let (mut strides, mut step) = ([1; MAX_RANK], 1i64);
+    for &axis in order.iter().rev() {
+        strides[axis] = step;
+        step = step.saturating_mul(extents[axis]);
+    }
+    let align_bytes = signed(of.align_bytes().min(MOST_ALIGN_BYTES));
+    Tensor { dtype: of.dtype(), rank, dims: extents, strides, align_bytes }
+}
+
+/// How the kernel moves along one spatial extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Window {
+    stride: i64,
+    dilation: i64,
+    before: i64,
+    after: i64,
+}
+
+impl Window {
+    const NONE: Self = Self { stride: 1, dilation: 1, before: 0, after: 0 };
+
+    /// That of an extent of the gathered operand, without the padding after it.
+    fn new(pass: Pass, axis: &Axis) -> Self {
+        let Axis { of_row, of_term, offset, divisor, .. } = *axis;
+        match pass {
+            Pass::Forward => Self { stride: of_row, dilation: of_term, before: -offset, after: 0 },
+            Pass::Data => Self { stride: signed(divisor), dilation: -of_term, before: offset, after: 0 },
+            Pass::Weight => Self { stride: of_term, dilation: of_row, before: -offset, after: 0 },
+        }
+    }
+
+    /// A padding after the extent with which the output has the extent it has: as much as before if it can be, which more engines serve, else the
+    /// least.
+    fn padding_after(self, input: i64, kernel: i64, output: i64) -> i64 {
+        let Self { stride, dilation, before, .. } = self;
+        let reach = dilation * (kernel - 1);
+        if (input + 2 * before - reach - 1).div_euclid(stride) + 1 == output {
+            return before;
+        }
+        ((output - 1) * stride + reach + 1 - input - before).max(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ConvWindow;
+
+    fn contiguous(dtype: DType, dims: &[u64]) -> TensorDesc {
+        TensorDesc::contiguous(dtype, dims).unwrap()
+    }
+
+    fn channels_last(dtype: DType, dims: &[u64]) -> TensorDesc {
+        TensorDesc::channels_last(dtype, dims).unwrap()
+    }
+
+    fn planned<D: Product>(descriptor: &D) -> Planned {
+        Planned::new(descriptor, &PlanOptions::default(), Ask::Chosen).map_err(|reason| reason.to_string()).unwrap()
+    }
+
+    fn refusal<D: Product>(descriptor: &D) -> String {
+        Planned::new(descriptor, &PlanOptions::default(), Ask::Chosen).err().unwrap().to_string()
+    }
+
+    fn h200() -> DeviceProps {
+        DeviceProps::Cuda(Props::examples().find(|props| props.name == "H200").unwrap())
+    }
+
+    /// Rank, extents and strides.
+    fn lies(tensor: &Tensor) -> (usize, &[i64], &[i64]) {
+        (tensor.rank, &tensor.dims[..tensor.rank], &tensor.strides[..tensor.rank])
+    }
+
+    #[test]
+    fn one_spatial_extent_is_told_as_two() {
+        let window = ConvWindow::new().dilation(&[2]).padding_per_side(&[[8, 0]]).groups(6);
+        let (x, weight) = (contiguous(DType::BF16, &[2, 6, 50]), contiguous(DType::BF16, &[6, 1, 5]));
+        let causal = ConvDescriptor::new(x, weight, window.clone()).unwrap().bias(DType::BF16).unwrap();
+        let Planned { problem, indices, bias, .. } = planned(&causal);
+        assert_eq!((indices, bias), ([0, 1, 3], Some(2)));
+        assert_eq!(lies(&problem.x), (4, &[2, 6, 1, 50][..], &[300, 50, 50, 1][..]));
+        assert_eq!(lies(&problem.weight), (4, &[6, 1, 1, 5][..], &[5, 5, 5, 1][..]));
+        assert_eq!(lies(&problem.y), (4, &[2, 6, 1, 50][..], &[300, 50, 50, 1][..]));
+        assert_eq!(lies(&problem.bias.unwrap()), (4, &[1, 6, 1, 1][..], &[6, 1, 1, 1][..]));
+        let Problem { stride, dilation, before, after, .. } = problem;
+        assert_eq!([stride, dilation, before, after], [[1, 1, 1], [1, 2, 1], [0, 8, 0], [0, 0, 0]]);
+        assert!(problem.tensor_cores && problem.is_reproducible && !problem.relu);
+
+        // The weight of a depthwise convolution lies both ways.
+        let x = channels_last(DType::BF16, &[2, 6, 50]);
+        let Planned { problem, .. } = planned(&ConvDescriptor::new(x, weight, window).unwrap());
+        assert_eq!(lies(&problem.x), (4, &[2, 6, 1, 50][..], &[300, 1, 300, 6][..]));
+        assert_eq!(lies(&problem.weight), (4, &[6, 1, 1, 5][..], &[5, 1, 5, 1][..]));
+        assert_eq!(lies(&problem.y), (4, &[2, 6, 1, 50][..], &[300, 1, 300, 6][..]));
+    }
+
+    #[test]
+    fn all_three_products_are_told_the_same_extents_and_windows() {
+        let window = ConvWindow::new().stride(&[2, 1]).dilation(&[1, 3]).padding_per_side(&[[1, 0], [4, 5]]).groups(2);
+        let (x, weight) = (channels_last(DType::F32, &[2, 6, 7, 8]), channels_last(DType::F32, &[10, 3, 2, 3]));
+        let forward = ConvDescriptor::new(x, weight, window).unwrap();
+        let data = forward.backward_data().unwrap().beta(0.5).unwrap();
+        let weight = forward.backward_weight().unwrap().beta(2.0).unwrap();
+        let plans = [planned(&forward), planned(&data), planned(&weight)];
+        for Planned { problem, .. } in &plans {
+            assert_eq!(lies(&problem.x), (4, &[2, 6, 7, 8][..], &[336, 1, 48, 6][..]));
+            assert_eq!(lies(&problem.weight), (4, &[10, 3, 2, 3][..], &[18, 1, 9, 3][..]));
+            assert_eq!(lies(&problem.y), (4, &[2, 10, 4, 11][..], &[440, 1, 110, 10][..]));
+            let Problem { stride, dilation, before, after, tensor_cores, .. } = *problem;
+            // Padding behind the rows, as before them, makes no more of them.
+            assert_eq!([stride, dilation, before, after], [[2, 1, 1], [1, 3, 1], [1, 4, 0], [1, 5, 0]]);
+            assert!(!tensor_cores);
+        }
+        let [forward, data, weight] = plans;
+        assert_eq!([forward.problem.beta, data.problem.beta, weight.problem.beta], [0.0, 0.5, 2.0]);
+        // dx and dy of the one, dweight of the other, wherever a run finds them.
+        assert_eq!((data.indices, weight.indices), ([2, 0, 1], [0, 2, 1]));
+        assert_eq!([forward.indices, [0, 1, 3]], [[0, 1, 3]; 2]);
+    }
+
+    #[test]
+    fn padding_is_the_same_on_both_sides_where_that_changes_nothing() {
+        let after = |input: u64, kernel: u64, stride: u64, padding: [u64; 2]| {
+            let (x, weight) = (contiguous(DType::F32, &[1, 2, input]), contiguous(DType::F32, &[2, 2, kernel]));
+            let window = ConvWindow::new().stride(&[stride]).padding_per_side(&[padding]);
+            let Planned { problem, .. } = planned(&ConvDescriptor::new(x, weight, window).unwrap());
+            let (output, after) = (problem.y.dims[3], problem.after[1]);
+            let told = problem.x.dims[3] + problem.before[1] + after;
+            assert_eq!((told - kernel as i64) / stride as i64 + 1, output);
+            after
+        };
+        assert_eq!(after(56, 3, 2, [1, 1]), 1);
+        assert_eq!(after(56, 3, 2, [1, 0]), 1);
+        assert_eq!(after(56, 3, 1, [1, 0]), 0);
+        assert_eq!(after(56, 3, 1, [0, 2]), 2);
+        assert_eq!(after(10, 3, 4, [2, 6]), 3);
+    }
+
+    #[test]
+    fn refusals_name_the_limit() {
+        let pair = |dtype| (contiguous(dtype, &[2, 4, 9, 9]), contiguous(dtype, &[8, 4, 3, 3]));
+        let bare = |(x, weight)| ConvDescriptor::new(x, weight, ConvWindow::new()).unwrap();
+        let forward = bare(pair(DType::BF16));
+        assert!(refusal(&forward.clone().pre(DType::F32).unwrap()).contains("y only"));
+        assert!(refusal(&forward.clone().activation(Activation::Silu).unwrap()).contains("silu"));
+        assert!(refusal(&forward.clone().bias(DType::F32).unwrap()).contains("bf16; got f32"));
+        let relu = forward.clone().activation(Activation::Relu).unwrap();
+        assert!(refusal(&relu).contains("NaN"));
+        assert!(Planned::new(&relu, &PlanOptions::default(), Ask::Pinned).unwrap().problem.relu);
+        let spread = TensorDesc::strided(DType::BF16, &[2, 4, 9, 9], &[400, 100, 11, 1]).unwrap();
+        let spread = forward.clone().layout("x", spread).unwrap();
+        assert!(refusal(&spread).contains("neither contiguous nor channels-last: strides [400, 100, 11, 1]"));
+        let wide = forward.clone().y(DType::F32).unwrap().backward_data().unwrap();
+        assert!(refusal(&wide).contains("one type, got bf16 and f32"));
+        let (_, weight) = pair(DType::F32);
+        assert!(refusal(&bare((contiguous(DType::F32, &[0, 4, 9, 9]), weight))).contains("without elements, x"));
+        let long = contiguous(DType::F32, &[1 << 14, 4, 256, 256]);
+        assert!(refusal(&bare((long, weight))).contains("2147483647 elements, x has 4294967296"));
+    }
+
+    #[test]
+    fn it_comes_first_and_reports_what_the_options_let_it_do() {
+        let (x, weight) = (contiguous(DType::F32, &[2, 4, 9, 9]), contiguous(DType::F32, &[8, 4, 3, 3]));
+        let forward = ConvDescriptor::new(x, weight, ConvWindow::new()).unwrap();
+        let options = PlanOptions::default();
+        assert_eq!(h200().supports(&forward, &options).unwrap(), "conv_cudnn");
+        let data = forward.backward_data().unwrap();
+        assert_eq!(h200().supports(&data, &options).unwrap(), "conv_backward_data_cudnn");
+        let weight = forward.backward_weight().unwrap();
+        assert_eq!(h200().supports(&weight, &options).unwrap(), "conv_backward_weight_cudnn");
+        let accepted = |options: PlanOptions| {
+            let candidate = Cudnn.accept(&forward, &options, &h200(), Ask::Chosen).unwrap();
+            (candidate.workspace.bytes, candidate.math, candidate.determinism)
+        };
+        assert_eq!(accepted(options), (256 << 20, Math::Strict, Determinism::RunToRun));
+        let loose = PlanOptions::default().math(Math::Tf32).determinism(Determinism::Any).workspace_limit(1000);
+        assert_eq!(accepted(loose), (768, Math::Tf32, Determinism::Any));
+        assert_eq!(accepted(PlanOptions::default().workspace_limit(255)).0, 0);
+        let half = ConvDescriptor::new(
+            contiguous(DType::F16, &[2, 4, 9, 9]),
+            contiguous(DType::F16, &[8, 4, 3, 3]),
+            ConvWindow::new(),
+        );
+        let tf32 = PlanOptions::default().math(Math::Tf32);
+        assert_eq!(Cudnn.accept(&half.unwrap(), &tf32, &h200(), Ask::Chosen).map(|c| c.math).ok(), Some(Math::Strict));
+    }
+}
