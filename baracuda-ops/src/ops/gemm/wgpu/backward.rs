@@ -4,8 +4,10 @@ use bytemuck::{Pod, Zeroable};
 
 use super::super::geometry::{BackwardGeometry, ColumnSums, Dpre, MAX_BATCH, Matrix, Pass};
 use super::product::{self, Tile};
-use super::{Regions, axes, finished, has_whole_lines, lines_out, prelude};
-use crate::backend::wgpu::{Binding, Place, Props, StepBuilder, Work, check_workspace, groups};
+use super::{Regions, axes, finished};
+use crate::backend::wgpu::{
+    Binding, Place, Props, StepBuilder, Work, check_workspace, groups, has_whole_lines, lines_out, prelude,
+};
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
 
