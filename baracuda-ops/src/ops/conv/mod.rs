@@ -69,7 +69,7 @@
 //! S. Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning", 2014, for the convolution as a product of matrices; as for
 //! [`Activation`] for the rest.
 //!
-//! Kernels: on the CPU the reference in `cpu.rs`.
+//! Kernels: on the CPU the reference in `cpu.rs`; through wgpu `csrc/conv/*.wgsl`.
 //!
 //! [`Activation`]: crate::ops::activation
 //! [`ActivationBackwardDescriptor`]: crate::ActivationBackwardDescriptor
@@ -88,11 +88,16 @@ mod backward_weight;
 mod cpu;
 mod forward;
 mod geometry;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 pub use backward_bias::{ConvBackwardBiasArgs, ConvBackwardBiasDescriptor, ConvBackwardBiasPlan};
 pub use backward_data::{ConvBackwardDataArgs, ConvBackwardDataDescriptor, ConvBackwardDataPlan};
 pub use backward_weight::{ConvBackwardWeightArgs, ConvBackwardWeightDescriptor, ConvBackwardWeightPlan};
 pub use forward::{ConvArgs, ConvDescriptor, ConvPlan};
+
+#[cfg(feature = "wgpu")]
+pub(super) use wgpu::wgsl_variants;
 
 /// Most spatial extents.
 pub(crate) const MAX_AXES: usize = 3;
@@ -388,20 +393,36 @@ fn is_one_group(groups: &u64) -> bool {
 
 /// The kernels of the convolution, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
-    &[&Function::Cpu(cpu::forward)]
+    &[
+        #[cfg(feature = "wgpu")]
+        &wgpu::Wgsl,
+        &Function::Cpu(cpu::forward),
+    ]
 }
 
 /// The kernels of the gradient of the data, in the order in which they are tried.
 fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDescriptor>] {
-    &[&Function::Cpu(cpu::backward_data)]
+    &[
+        #[cfg(feature = "wgpu")]
+        &wgpu::Wgsl,
+        &Function::Cpu(cpu::backward_data),
+    ]
 }
 
 /// The kernels of the gradient of the weight, in the order in which they are tried.
 fn backward_weight_kernels() -> &'static [&'static dyn Kernel<ConvBackwardWeightDescriptor>] {
-    &[&Function::Cpu(cpu::backward_weight)]
+    &[
+        #[cfg(feature = "wgpu")]
+        &wgpu::Wgsl,
+        &Function::Cpu(cpu::backward_weight),
+    ]
 }
 
 /// The kernels of the gradient of the bias, in the order in which they are tried.
 fn backward_bias_kernels() -> &'static [&'static dyn Kernel<ConvBackwardBiasDescriptor>] {
-    &[&Function::Cpu(cpu::backward_bias)]
+    &[
+        #[cfg(feature = "wgpu")]
+        &wgpu::Wgsl,
+        &Function::Cpu(cpu::backward_bias),
+    ]
 }

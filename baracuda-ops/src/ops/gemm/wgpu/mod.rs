@@ -6,13 +6,16 @@ mod variants;
 
 use super::geometry::Matrix;
 use super::{GemmBackwardDescriptor, GemmDescriptor, geometry};
-use crate::backend::wgpu::{Binding, Place, Props, StepBuilder, Work, check_bindings, check_reach, lines_in, lines_out};
+use crate::backend::wgpu::{
+    Binding, Place, Props, StepBuilder, Work, check_bindings, check_reach, lines_in, lines_out,
+};
 use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::options::PlanOptions;
 use crate::plan::{Ask, Candidate, Descriptor, Kernel, Slot};
 
+pub(in crate::ops) use backward::sums_step;
 pub(in crate::ops) use product::{DEPTH, MOST_STEPS_IN_SOFTWARE, Tile};
 pub(in crate::ops) use variants::wgsl_variants;
 
