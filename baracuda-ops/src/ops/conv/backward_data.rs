@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::geometry::Contraction;
 use super::{
     ConvWindow, Shape, Window, access, backward_data_kernels, beside, is_one_group, is_zero, normalise, one_group,
-    relaid,
+    relaid, retyped,
 };
-use crate::dtype::Real;
+use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::fields::{float, in_range};
@@ -130,6 +130,14 @@ impl ConvBackwardDataDescriptor {
 }
 
 steps! { ConvBackwardDataDescriptor
+    /// The type of the gradient, which lies as before.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither weight's nor f32; for f64, if it is not f64.
+    dx(dtype: DType) = |it| {
+        let dx = retyped(&it.fields.dx, dtype)?;
+        it.with(|f| f.dx = dx)
+    };
     /// Adds the gradient to `beta` times what is there; a beta of 0, the default, reads nothing.
     ///
     /// # Errors

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::geometry::Contraction;
 use super::{
     ConvWindow, Shape, Window, access, backward_weight_kernels, beside, is_one_group, is_zero, normalise, one_group,
-    relaid,
+    relaid, retyped,
 };
-use crate::dtype::Real;
+use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::fields::{float, in_range};
@@ -115,6 +115,14 @@ impl ConvBackwardWeightDescriptor {
 }
 
 steps! { ConvBackwardWeightDescriptor
+    /// The type of the gradient, which lies as before.
+    ///
+    /// # Errors
+    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32; for f64, if it is not f64.
+    dweight(dtype: DType) = |it| {
+        let dweight = retyped(&it.fields.dweight, dtype)?;
+        it.with(|f| f.dweight = dweight)
+    };
     /// Adds the gradient to `beta` times what is there; a beta of 0, the default, reads nothing.
     ///
     /// # Errors

@@ -8,21 +8,21 @@ use crate::backend::cpu::{Operands, Sum, Sums, Tensor, threads};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::to_usize;
-use crate::plan::Candidate;
+use crate::plan::{Candidate, MAX_WORK};
 
 /// The reference kernel of the convolution.
 pub(super) fn forward<'d>(descriptor: &'d ConvDescriptor) -> Result<Candidate<'d>, Reason> {
-    Ok(contracting(|| descriptor.contraction()))
+    contracting(descriptor.contraction())
 }
 
 /// The reference kernel of the gradient of the data.
 pub(super) fn backward_data<'d>(descriptor: &'d ConvBackwardDataDescriptor) -> Result<Candidate<'d>, Reason> {
-    Ok(contracting(|| descriptor.contraction()))
+    contracting(descriptor.contraction())
 }
 
 /// The reference kernel of the gradient of the weight.
 pub(super) fn backward_weight<'d>(descriptor: &'d ConvBackwardWeightDescriptor) -> Result<Candidate<'d>, Reason> {
-    Ok(contracting(|| descriptor.contraction()))
+    contracting(descriptor.contraction())
 }
 
 /// The reference kernel of the gradient of the bias.
@@ -33,11 +33,12 @@ pub(super) fn backward_bias<'d>(descriptor: &'d ConvBackwardBiasDescriptor) -> R
     }))
 }
 
-fn contracting<'d>(contraction: impl FnOnce() -> Contraction + Send + 'd) -> Candidate<'d> {
-    Candidate::on_cpu(|| {
-        let contraction = contraction();
-        move |operands| contract(&contraction, operands)
-    })
+fn contracting<'d>(contraction: Contraction) -> Result<Candidate<'d>, Reason> {
+    let (products, empty) = (contraction.products(), contraction.gathered.axes.iter().any(|axis| axis.extent == 0));
+    if products > MAX_WORK && !empty {
+        return Err(format!("{products} products, the limit is {MAX_WORK}").into());
+    }
+    Ok(Candidate::on_cpu(move || move |operands| contract(&contraction, operands)))
 }
 
 /// Lead and spatial position.

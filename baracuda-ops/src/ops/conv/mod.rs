@@ -53,7 +53,8 @@
 //! where the channels of x lie closer to each other than its spatial neighbours, else contiguous. No operand may lie at another.
 //!
 //! Accumulation: f32, for f64 operands f64, in a fixed order, so that the same device makes the same bits every time. Products of f32 are f32
-//! throughout, unless the options let them be [`Tf32`](crate::Math::Tf32).
+//! throughout, unless the options let them be [`Tf32`](crate::Math::Tf32). A dy of f32 beside factors of f16 or bf16 may be rounded once to their
+//! type before it is multiplied; the gradient of the bias sums the unrounded one.
 //!
 //! NaN, infinity, empty: NaN and infinity go where the formula sends them. Where a weight is not finite, outputs whose window touches the
 //! padding are NaN or what the formula says: kernels may multiply the weight by a zero of the padding. With N, Co or an extent of y of 0 forward
@@ -368,6 +369,12 @@ fn lying_as(x: &TensorDesc, dtype: DType, dims: &[u64]) -> Result<TensorDesc> {
 /// A gradient of a factor: where the factor lies, or dense in its layout where that addresses an element twice.
 fn gradient_of(factor: &TensorDesc) -> Result<TensorDesc> {
     if factor.is_injective() { Ok(*factor) } else { lying_as(factor, factor.dtype(), factor.dims()) }
+}
+
+/// The same layout of elements of another type.
+fn retyped(desc: &TensorDesc, dtype: DType) -> Result<TensorDesc> {
+    let laid = TensorDesc::strided(dtype, desc.dims(), desc.strides())?;
+    laid.align(desc.align_bytes().max(dtype.size_bytes()))
 }
 
 /// How a gradient is used that is added to `beta` times what is there.
