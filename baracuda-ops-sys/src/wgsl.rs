@@ -92,6 +92,8 @@ files! {
     conv {
         CONV = "conv/conv.wgsl",
         CONV_BACKWARD_BIAS = "conv/conv_backward_bias.wgsl",
+        CONV_DIRECT = "conv/conv_direct.wgsl",
+        CONV_GATHER = "conv/conv_gather.wgsl",
         CONV_OUTPUT = "conv/conv_output.wgsl",
         CONV_SUMS = "conv/conv_sums.wgsl",
     }

@@ -7,8 +7,7 @@
 // factor, in four lines that run along the terms or across them; in workgroup memory the quads of a block always lie across, four rows or
 // four columns of one term, as the multiplication reads them.
 //
-// Coordinates in the image are sums of what a row and what a term contribute. Terms count on digit by digit, with carries and without a
-// division. Elements outside of the image are 0.
+// Elements outside of the image are 0.
 //
 // Sums of a tile pass through the same memory on their way out, so that the epilogue works on dense quads of rows or of columns.
 const STEP: u32 = 16u;
@@ -45,15 +44,6 @@ struct Lines {
     w: vec4<u32>,
 }
 
-// What four rows or four terms contribute to places in the gathered factor: to the position in memory, and to the coordinates. Of four
-// columns and of four terms of the plain factor, the position alone.
-struct Places {
-    at: vec4<u32>,
-    x: vec4<i32>,
-    y: vec4<i32>,
-    z: vec4<i32>,
-}
-
 // What a thread brings of each step: a block of one factor.
 struct Loader {
     is_gathered: bool,
@@ -63,60 +53,6 @@ struct Loader {
     place: u32, // in a buffer
     digits: vec4<u32>, // extents of the digits of terms
     step: vec4<u32>, // the digits of a step
-}
-
-// The sum of two numbers in digits, each digit of which is less than its extent. The slowest digit of what is past the last number is at or past
-// its extent.
-fn plus_digits(a: vec4<u32>, b: vec4<u32>, extents: vec4<u32>) -> vec4<u32> {
-    var sum = a + b;
-    if (sum.w >= extents.w) {
-        sum.w -= extents.w;
-        sum.z += 1u;
-    }
-    if (sum.z >= extents.z) {
-        sum.z -= extents.z;
-        sum.y += 1u;
-    }
-    if (sum.y >= extents.y) {
-        sum.y -= extents.y;
-        sum.x += 1u;
-    }
-    return sum;
-}
-
-// Of digits, the lead and then the place in space.
-fn tuple_of(digits: vec4<u32>, lead_last: u32) -> vec4<u32> {
-    return select(digits, digits.wxyz, lead_last != 0u);
-}
-
-// Of four tuples.
-fn places_of(
-    a: vec4<u32>,
-    b: vec4<u32>,
-    c: vec4<u32>,
-    d: vec4<u32>,
-    lead: u32,
-    factors: vec4<i32>,
-    offset: vec4<i32>,
-) -> Places {
-    return Places(
-        vec4<u32>(a.x, b.x, c.x, d.x) * lead,
-        vec4<i32>(vec4<u32>(a.y, b.y, c.y, d.y)) * factors.x + offset.x,
-        vec4<i32>(vec4<u32>(a.z, b.z, c.z, d.z)) * factors.y + offset.y,
-        vec4<i32>(vec4<u32>(a.w, b.w, c.w, d.w)) * factors.z + offset.z,
-    );
-}
-
-// Of four rows from m on; in the place of those past the last row, the last one again.
-fn row_places(group: u32, m: u32) -> Places {
-    let rows = min(vec4<u32>(m) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(params.m - 1u));
-    let a = tuple_of(digits_of(rows.x, params.rows), params.rows_lead_last);
-    let b = tuple_of(digits_of(rows.y, params.rows), params.rows_lead_last);
-    let c = tuple_of(digits_of(rows.z, params.rows), params.rows_lead_last);
-    let d = tuple_of(digits_of(rows.w, params.rows), params.rows_lead_last);
-    var places = places_of(a, b, c, d, params.row_lead, params.of_row, params.offset);
-    places.at += vec4<u32>(group * params.gathered_group);
-    return places;
 }
 
 // Of four columns from n on; past the last column, the last one again.
@@ -153,35 +89,6 @@ fn term_places(loader: Loader, digits: vec4<u32>) -> Places {
         with_strides(d, params.plain_strides),
     );
     return places;
-}
-
-// Four elements of the gathered factor, or the first ones of four lines.
-struct Found {
-    at: vec4<u32>, // 0 for those that are not there
-    is_there: vec4<bool>,
-}
-
-// The elements of a line, or the first ones of lines: contributions of one side each, of the other side for all.
-fn found_at(each: Places, at: u32, x: i32, y: i32, z: i32, are_terms: vec4<bool>) -> Found {
-    // As numbers without a sign, negative coordinates are larger than any extent.
-    var i = vec4<u32>(each.x + vec4<i32>(x));
-    var j = vec4<u32>(each.y + vec4<i32>(y));
-    var k = vec4<u32>(each.z + vec4<i32>(z));
-    var is_there = are_terms;
-    if (params.has_divisors != 0u) {
-        is_there &= (i | j | k) < vec4<u32>(0x80000000u);
-        let whole_i = i / params.divisors.x;
-        let whole_j = j / params.divisors.y;
-        let whole_k = k / params.divisors.z;
-        is_there &= (whole_i * params.divisors.x == i) & (whole_j * params.divisors.y == j) & (whole_k * params.divisors.z == k);
-        i = whole_i;
-        j = whole_j;
-        k = whole_k;
-    }
-    is_there &= (i < vec4<u32>(params.image.x)) & (j < vec4<u32>(params.image.y)) & (k < vec4<u32>(params.image.z));
-    let strides = params.image_strides;
-    let place = vec4<u32>(at) + each.at + i * strides.x + j * strides.y + k * strides.z;
-    return Found(select(vec4<u32>(), place, is_there), is_there);
 }
 
 // Four elements, each at a place of its own.
@@ -405,7 +312,9 @@ fn conv_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoca
     loader.step = select(params.plain_step, params.term_step, loader.is_gathered);
     var across: Places;
     if (loader.is_gathered) {
-        across = row_places(tile.group, first);
+        // In the place of rows past the last, the last one again.
+        across = row_places(min(vec4<u32>(first) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(params.m - 1u)));
+        across.at += vec4<u32>(tile.group * params.gathered_group);
     } else {
         across = column_places(tile.group, first);
     }

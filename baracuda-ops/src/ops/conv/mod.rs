@@ -402,7 +402,9 @@ fn is_one_group(groups: &u64) -> bool {
 fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
     &[
         #[cfg(feature = "wgpu")]
-        &wgpu::Wgsl,
+        &wgpu::Direct,
+        #[cfg(feature = "wgpu")]
+        &wgpu::Tiled,
         &Function::Cpu(cpu::forward),
     ]
 }
@@ -411,7 +413,9 @@ fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
 fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDescriptor>] {
     &[
         #[cfg(feature = "wgpu")]
-        &wgpu::Wgsl,
+        &wgpu::Direct,
+        #[cfg(feature = "wgpu")]
+        &wgpu::Tiled,
         &Function::Cpu(cpu::backward_data),
     ]
 }
@@ -420,7 +424,9 @@ fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDesc
 fn backward_weight_kernels() -> &'static [&'static dyn Kernel<ConvBackwardWeightDescriptor>] {
     &[
         #[cfg(feature = "wgpu")]
-        &wgpu::Wgsl,
+        &wgpu::Direct,
+        #[cfg(feature = "wgpu")]
+        &wgpu::Tiled,
         &Function::Cpu(cpu::backward_weight),
     ]
 }
@@ -429,7 +435,7 @@ fn backward_weight_kernels() -> &'static [&'static dyn Kernel<ConvBackwardWeight
 fn backward_bias_kernels() -> &'static [&'static dyn Kernel<ConvBackwardBiasDescriptor>] {
     &[
         #[cfg(feature = "wgpu")]
-        &wgpu::Wgsl,
+        &wgpu::Reduce,
         &Function::Cpu(cpu::backward_bias),
     ]
 }

@@ -1,6 +1,6 @@
 //! Every kind of shader of the ops, without a device.
 
-use super::Computes;
+use super::{bias_work, direct_work, tiled_work};
 use crate::backend::wgpu::{Props, Variants};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -42,19 +42,30 @@ fn add_variants(variants: &mut Variants) -> Result<()> {
                         let x = lie(dtype, &extents)?;
                         let weight = lie(dtype, &[filters, extents[1], 3, 3])?;
                         let plain = ConvDescriptor::new(x, weight, window.clone())?.y(other)?;
-                        variants.add_work(&name, plain.work(props), props);
+                        variants.add_work(&name, tiled_work(&plain, props), props);
                         let forward = plain.bias(other)?.activation(Activation::Silu)?.pre(other)?;
-                        variants.add_work(&name, forward.work(props), props);
+                        variants.add_work(&name, tiled_work(&forward, props), props);
                         let dy = lie(other, &[extents[0], filters, extents[2], extents[3]])?;
                         let [dx, dweight] = [lie(other, &extents)?, lie(other, weight.dims())?];
                         let data = ConvBackwardDataDescriptor::new(dy, weight, dx, window.clone())?.beta(1.0)?;
-                        variants.add_work(&name, data.work(props), props);
+                        variants.add_work(&name, tiled_work(&data, props), props);
                         let of_weight = ConvBackwardWeightDescriptor::new(x, dy, dweight, window)?;
-                        variants.add_work(&name, of_weight.work(props), props);
+                        variants.add_work(&name, tiled_work(&of_weight, props), props);
                         let bias = ConvBackwardBiasDescriptor::new(dy)?.dbias(dtype)?.beta(1.0)?;
-                        variants.add_work(&name, bias.work(props), props);
+                        variants.add_work(&name, bias_work(&bias, props), props);
                     }
                 }
+            }
+            // Depthwise.
+            for other in [dtype, DType::F32] {
+                let name = format!("depthwise conv of {dtype}, others of {other}");
+                let window = ConvWindow::new().padding(&[1, 1]).groups(8);
+                let x = TensorDesc::contiguous(dtype, &[4, 8, 9, 9])?;
+                let weight = TensorDesc::contiguous(dtype, &[8, 1, 3, 3])?;
+                let forward = ConvDescriptor::new(x, weight, window)?.bias(other)?.y(other)?.pre(other)?;
+                variants.add_work(&name, direct_work(&forward, props), props);
+                variants.add_work(&name, direct_work(&forward.backward_data()?.dx(other)?, props), props);
+                variants.add_work(&name, direct_work(&forward.backward_weight()?.dweight(other)?, props), props);
             }
         }
     }
