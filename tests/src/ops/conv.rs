@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use baracuda_ops::{
-    Activation, AnyDescriptor, Backend, ConvArgs, ConvBackwardBiasArgs, ConvBackwardBiasDescriptor,
-    ConvBackwardDataArgs, ConvBackwardDataDescriptor, ConvBackwardWeightArgs, ConvBackwardWeightDescriptor,
-    ConvDescriptor, ConvWindow, DType, Descriptor, Device, Error, Math, Plan, PlanOptions, Queue, Slot, TensorDesc,
-    Workspace,
+    Activation, AnyDescriptor, ConvArgs, ConvBackwardBiasArgs, ConvBackwardBiasDescriptor, ConvBackwardDataArgs,
+    ConvBackwardDataDescriptor, ConvBackwardWeightArgs, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow,
+    DType, Descriptor, Device, Error, Math, Plan, PlanOptions, Queue, Slot, TensorDesc, Workspace,
 };
 use serde_json::{Value, json};
 
@@ -471,7 +470,7 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
         (name, Data::Constant) if name == plain => {
             let first = slot.desc.dims()[0].max(1);
             let row = (elements / first).max(1);
-            (0..elements).map(|i| if (i / row + i % row) % 2 == 0 { 1000.1 } else { -1000.1 }).collect()
+            (0..elements).map(|i| if (i / row + i % row).is_multiple_of(2) { 1000.1 } else { -1000.1 }).collect()
         }
         (name, data @ (Data::LargeMean | Data::Large)) if name == plain => rows(data, random),
         (name, data) if name == plain && is_inside && !is_finite => rows(data, random),
