@@ -345,7 +345,7 @@ fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
     distinct(cases)
 }
 
-/// The case by each kernel of CUDA that serves it whatever else is installed.
+/// The case by each kernel of CUDA that serves it whatever else is installed, and of wgpu by that which another one may come before.
 fn pinned(case: &Case) -> Vec<Case> {
     let name = case.descriptor.name();
     if name == "conv_backward_bias" {
@@ -353,8 +353,12 @@ fn pinned(case: &Case) -> Vec<Case> {
     }
     let named = |form: &str| PlanOptions::default().kernel(format!("{name}_{form}"));
     let of = |options| case.clone().core(false).with(options);
+    let fields = Fields::of(&case.descriptor).expect("a convolution");
     let mut cases = vec![of(named("simt"))];
-    match Fields::of(&case.descriptor).expect("a convolution").dtype {
+    if fields.json.get("groups").is_some() && fields.dtype != DType::F64 {
+        cases.push(of(named("tiled")));
+    }
+    match fields.dtype {
         DType::F16 | DType::BF16 => cases.push(of(named("mma"))),
         DType::F32 => cases.push(of(named("mma").math(Math::Tf32))),
         _ => {}

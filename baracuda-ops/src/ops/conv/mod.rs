@@ -70,7 +70,8 @@
 //! S. Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning", 2014, for the convolution as a product of matrices; as for
 //! [`Activation`] for the rest.
 //!
-//! Kernels: on the CPU the reference in `cpu.rs`; through wgpu `csrc/conv/*.wgsl`.
+//! Kernels: on the CPU the reference in `cpu.rs`; through wgpu `csrc/conv/*.wgsl`: `conv_direct` for groups
+//! whose results have at most 4 channels, `conv_tiled` for all others.
 //!
 //! [`Activation`]: crate::ops::activation
 //! [`ActivationBackwardDescriptor`]: crate::ActivationBackwardDescriptor

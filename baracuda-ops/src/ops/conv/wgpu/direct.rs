@@ -62,8 +62,9 @@ pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<Ste
     let factor = |name, position, dtype| elements_in(name, terms.place(position, &sums), dtype);
     let mut bindings =
         vec![factor("gathered", gathered.position, gathered.dtype), factor("plain", plain.position, plain.dtype)];
+    let spare = (terms.place(plain.position, &sums), plain.dtype);
     // Four elements beside each other are in one line of a cache, however they are stored.
-    bindings.extend(sums.bindings().map(|binding| Binding { accessors: [binding.accessors[1]; 2], ..binding }));
+    bindings.extend(sums.bindings(spare).map(|binding| Binding { accessors: [binding.accessors[1]; 2], ..binding }));
     let mut files = prelude([gathered.dtype, plain.dtype].into_iter().chain(sums.dtypes()))?;
     files.extend(["common/activation", "conv/conv_output", "gemm/gemm_output", "conv/conv_gather", "conv/conv_direct"]);
     let mut steps = vec![StepBuilder {

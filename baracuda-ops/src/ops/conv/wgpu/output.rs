@@ -242,12 +242,12 @@ impl Output {
         }
     }
 
-    /// The output, pre and the bias. What is not there is bound to the output in its place.
-    pub(super) fn bindings(&self) -> [Binding; 3] {
+    /// The bias, the output and pre. In the place of a bias that is not there is another operand that is read, and of pre the output.
+    pub(super) fn bindings(&self, (spare, spare_type): (Place, DType)) -> [Binding; 3] {
         let Self { place, out, pre, bias, .. } = self;
         let beside = pre.map_or(*place, |pre| Place::Operand(pre.position));
         let (bias_place, bias_type) =
-            bias.map_or((*place, out.dtype), |bias| (Place::Operand(bias.position), bias.dtype));
+            bias.map_or((spare, spare_type), |bias| (Place::Operand(bias.position), bias.dtype));
         [
             elements_in("bias", bias_place, bias_type),
             Binding { name: "out", place: Some(*place), accessors: lines_out(out.dtype) },
@@ -313,7 +313,11 @@ pub(super) fn sums_step(
     };
     let mut bindings = vec![Binding { name: "partials", place: Some(sums.place), accessors: ["partials_in"; 2] }];
     // Sums are few.
-    bindings.extend(output.bindings().map(|binding| Binding { accessors: [binding.accessors[1]; 2], ..binding }));
+    bindings.extend(
+        output
+            .bindings((sums.place, DType::F32))
+            .map(|binding| Binding { accessors: [binding.accessors[1]; 2], ..binding }),
+    );
     let mut files = prelude(output.dtypes())?;
     files.extend(["common/activation", "conv/conv_output", "gemm/gemm_output", "conv/conv_sums"]);
     Ok(StepBuilder {

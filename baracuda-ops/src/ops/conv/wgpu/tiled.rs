@@ -141,7 +141,7 @@ pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<Ste
     };
     let mut bindings =
         vec![factor("gathered", gathered.position, gathered.dtype), factor("plain", plain.position, plain.dtype)];
-    bindings.extend(sums.bindings());
+    bindings.extend(sums.bindings((terms.place(plain.position, &sums), plain.dtype)));
     let mut files = prelude([gathered.dtype, plain.dtype].into_iter().chain(sums.dtypes()))?;
     files.extend(["common/activation", "conv/conv_output", "gemm/gemm_output", "conv/conv_gather", "conv/conv"]);
     let mut steps = vec![StepBuilder {
