@@ -150,7 +150,7 @@ const PAIRS: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-/// The repro line of a forward whose gradients are ops of their own, and their lines.
+/// The repro line of a forward whose gradients are ops of their own, and their lines. Operands of one name lie alike in all of them.
 const SEPARATE: &[(&str, &[&str])] = &[
     (
         r#"conv {"x":{"dtype":"f64","dims":[2,3,5,4]},"weight":{"dtype":"f64","dims":[4,3,3,2]},"padding":[[1,1],[0,1]],"bias":"f64"}"#,
@@ -163,8 +163,8 @@ const SEPARATE: &[(&str, &[&str])] = &[
     (
         r#"conv {"x":{"dtype":"f64","dims":[2,4,6,5],"strides":[120,1,20,4]},"weight":{"dtype":"f64","dims":[6,2,2,3]},"stride":[2,1],"dilation":[1,2],"padding":[[1,0],[0,3]],"groups":2,"bias":"f64"}"#,
         &[
-            r#"conv_backward_data {"dy":{"dtype":"f64","dims":[2,6,3,4]},"weight":{"dtype":"f64","dims":[6,2,2,3]},"dx":{"dtype":"f64","dims":[2,4,6,5]},"stride":[2,1],"dilation":[1,2],"padding":[[1,0],[0,3]],"groups":2,"beta":0.5}"#,
-            r#"conv_backward_weight {"x":{"dtype":"f64","dims":[2,4,6,5]},"dy":{"dtype":"f64","dims":[2,6,3,4],"strides":[72,1,24,6]},"dweight":{"dtype":"f64","dims":[6,2,2,3]},"stride":[2,1],"dilation":[1,2],"padding":[[1,0],[0,3]],"groups":2,"beta":-1.0}"#,
+            r#"conv_backward_data {"dy":{"dtype":"f64","dims":[2,6,3,4],"strides":[72,1,24,6]},"weight":{"dtype":"f64","dims":[6,2,2,3]},"dx":{"dtype":"f64","dims":[2,4,6,5],"strides":[120,1,20,4]},"stride":[2,1],"dilation":[1,2],"padding":[[1,0],[0,3]],"groups":2,"beta":0.5}"#,
+            r#"conv_backward_weight {"x":{"dtype":"f64","dims":[2,4,6,5],"strides":[120,1,20,4]},"dy":{"dtype":"f64","dims":[2,6,3,4],"strides":[72,1,24,6]},"dweight":{"dtype":"f64","dims":[6,2,2,3]},"stride":[2,1],"dilation":[1,2],"padding":[[1,0],[0,3]],"groups":2,"beta":-1.0}"#,
             r#"conv_backward_bias {"dy":{"dtype":"f64","dims":[2,6,3,4],"strides":[72,1,24,6]},"beta":2.0}"#,
         ],
     ),

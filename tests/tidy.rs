@@ -35,11 +35,14 @@ fn every_op_has_cases() {
 }
 
 /// Ops whose files have another stem than their own: one file of descriptors, one of cases, one pair of kernels may serve several ops.
-const SHARED_FILES: &[(&str, &str)] = &[];
+const SHARED_FILES: &[(&str, &str)] =
+    &[("conv_backward_data", "conv"), ("conv_backward_weight", "conv"), ("conv_backward_bias", "conv")];
 
 /// The op whose CUDA kernels another op runs.
 fn kernels_of(op: &str) -> String {
-    op.replace("instance_norm", "group_norm")
+    // Both products of a convolution's gradients are products as forward is.
+    let of_products = op.replace("conv_backward_data", "conv").replace("conv_backward_weight", "conv");
+    of_products.replace("instance_norm", "group_norm")
 }
 
 /// The stem of the files of an op.

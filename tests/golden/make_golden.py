@@ -22,11 +22,12 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import case_file
 import golden_activation
 import golden_channel_norm
+import golden_conv
 import golden_gemm
 import golden_local_response_norm
 
 DTYPES = ["f32", "f16", "bf16", "f64"]
-MAX_FILE_BYTES, MAX_TOTAL_BYTES = 1_200_000, 9_500_000
+MAX_FILE_BYTES, MAX_TOTAL_BYTES = 1_200_000, 10_000_000
 PYTORCH = f"PyTorch {torch.__version__.split('+')[0]} in float64 on the CPU"
 DIGITS = f"mpmath {mpmath.__version__} with 50 digits, compared with {PYTORCH}"
 mpmath.mp.dps = 50
@@ -412,6 +413,7 @@ def main():
     golden_local_response_norm.cases(lambda *contents: write(folder, *contents))
     golden_activation.cases(lambda *contents: write(folder, *contents))
     golden_gemm.cases(lambda *contents: write(folder, *contents))
+    golden_conv.cases(lambda *contents: write(folder, *contents))
     softmax_cases(folder)
     total = sum(written.values())
     assert total <= MAX_TOTAL_BYTES, f"{total} bytes in all"

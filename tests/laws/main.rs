@@ -6,7 +6,8 @@ use std::process::{Command, ExitCode};
 
 use baracuda_ops::{
     Activation, AnyDescriptor, AnyPlan, BatchNormArgs, BatchNormBackwardArgs, BatchNormDescriptor, Bound, Buffer,
-    CacheStats, DType, Descriptor, Device, Error, GemmArgs, GemmBackwardArgs, GemmDescriptor, GemmFactor,
+    CacheStats, ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
+    ConvWindow, DType, Descriptor, Device, Error, GemmArgs, GemmBackwardArgs, GemmDescriptor, GemmFactor,
     GemmGradients, GemmSaved, Gradients, GroupNormArgs, GroupNormBackwardArgs, GroupNormDescriptor, InstanceNormArgs,
     InstanceNormBackwardArgs, InstanceNormDescriptor, LayerNormArgs, LayerNormBackwardArgs,
     LayerNormBackwardDescriptor, LayerNormDescriptor, LocalResponseNormArgs, LocalResponseNormBackwardArgs, Mem,
@@ -257,6 +258,7 @@ fn refusals() -> Vec<(&'static str, Error)> {
     rows_and_axes(&mut add);
     channel_norms(&mut add);
     products(&mut add);
+    convolutions(&mut add);
     texts(&mut add);
     operands(&mut add);
     buffers(&mut add);
@@ -322,6 +324,44 @@ fn products(add: &mut impl FnMut(&'static str, Option<Error>)) {
         )
         .err(),
     );
+}
+
+/// Refusals of convolutions.
+fn convolutions(add: &mut impl FnMut(&'static str, Option<Error>)) {
+    let window = ConvWindow::new;
+    let of = |x: TensorDesc, weight: TensorDesc, window: ConvWindow| ConvDescriptor::new(x, weight, window).err();
+    let (image, weight) = (x(&[2, 6, 5, 7]), x(&[4, 6, 3, 3]));
+    add("convolution without extents", of(x(&[2, 6]), x(&[4, 6]), window()));
+    add("rank of a weight", of(image, x(&[4, 6, 3]), window()));
+    add("type of a weight", of(image, TensorDesc::contiguous(DType::F16, &[4, 6, 3, 3]).unwrap(), window()));
+    add("channels of a weight", of(image, x(&[4, 5, 3, 3]), window()));
+    add("groups and channels in", of(image, x(&[4, 1, 3, 3]), window().groups(4)));
+    add("groups and channels out", of(image, x(&[4, 2, 3, 3]), window().groups(3)));
+    add("no groups", of(image, weight, window().groups(0)));
+    add("strides", of(image, weight, window().stride(&[2])));
+    add("stride of 0", of(image, weight, window().stride(&[1, 0])));
+    add("stride beyond 31 bits", of(image, weight, window().stride(&[1 << 31, 1])));
+    add("dilation of 0", of(image, weight, window().dilation(&[0, 1])));
+    add("dilation without end", of(image, weight, window().dilation(&[1, u64::MAX])));
+    add("padding without end", of(image, weight, window().padding(&[u64::MAX, 0])));
+    add("empty kernel", of(image, x(&[4, 6, 0, 3]), window()));
+    add("kernel larger than the image", of(image, x(&[4, 6, 3, 9]), window().padding_per_side(&[[0, 0], [0, 1]])));
+    add("kernel that reaches over the image", of(image, weight, window().dilation(&[3, 1])));
+    let plain = ConvDescriptor::new(image, weight, window()).unwrap();
+    add("type of a convolution's y", plain.clone().y(DType::BF16).err());
+    add("bias of a channel too many", plain.clone().bias(DType::F32).and_then(|d| d.layout("bias", x(&[5]))).err());
+    add("no bias of a convolution", plain.backward_bias().err());
+    let data = |dy, dx| ConvBackwardDataDescriptor::new(dy, weight, dx, window().stride(&[2, 2])).err();
+    add("dy that no dx has", data(x(&[2, 4, 2, 4]), image));
+    add("dy of other samples", data(x(&[3, 4, 2, 3]), image));
+    let weights = |dweight| ConvBackwardWeightDescriptor::new(image, x(&[2, 4, 3, 5]), dweight, window()).err();
+    add("dweight of another kernel", weights(x(&[4, 6, 3, 2])));
+    add("dweight of other channels", weights(x(&[4, 3, 3, 3])));
+    let bias = |dtype| ConvBackwardBiasDescriptor::new(image).and_then(|d| d.dbias(dtype)).err();
+    add("type of a convolution's dbias", bias(DType::F64));
+    let image = r#"{"x":{"dtype":"f32","dims":[2,6,5]},"weight":{"dtype":"f32","dims":[4,6,3]}"#;
+    add("negative padding", AnyDescriptor::parse("conv", &format!(r#"{image},"padding":[[-1,0]]}}"#)).err());
+    add("padding of one side", AnyDescriptor::parse("conv", &format!(r#"{image},"padding":[1]}}"#)).err());
 }
 
 /// Refusals of LayerNorm, RMSNorm and softmax.
