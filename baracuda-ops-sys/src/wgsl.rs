@@ -88,6 +88,15 @@ files! {
         ROW = "common/row.wgsl",
         TEAM = "common/team.wgsl",
     }
+    /// Convolutions.
+    conv {
+        CONV = "conv/conv.wgsl",
+        CONV_BACKWARD_BIAS = "conv/conv_backward_bias.wgsl",
+        CONV_DIRECT = "conv/conv_direct.wgsl",
+        CONV_GATHER = "conv/conv_gather.wgsl",
+        CONV_OUTPUT = "conv/conv_output.wgsl",
+        CONV_SUMS = "conv/conv_sums.wgsl",
+    }
     /// The yardstick of the benchmarks.
     copy {
         COPY = "copy.wgsl",

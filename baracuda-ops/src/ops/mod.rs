@@ -15,5 +15,9 @@ mod valid;
 #[cfg(feature = "wgpu")]
 #[doc(hidden)]
 pub fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    norm::wgsl_variants().chain(softmax::wgsl_variants()).chain(pointwise::wgsl_variants()).chain(gemm::wgsl_variants())
+    norm::wgsl_variants()
+        .chain(softmax::wgsl_variants())
+        .chain(pointwise::wgsl_variants())
+        .chain(gemm::wgsl_variants())
+        .chain(conv::wgsl_variants())
 }

@@ -4,6 +4,7 @@
 //! into the one recorder that all owned queues of a device share.
 
 mod device;
+mod lines;
 mod program;
 mod queue;
 pub(crate) mod team;
@@ -13,6 +14,7 @@ mod work;
 
 pub use device::Props;
 pub(crate) use device::{Device, Memory};
+pub(crate) use lines::{elements_in, has_whole_lines, lines_in, lines_out, prelude};
 pub(crate) use program::{Binding, BoundStep, Place, Program, StepBuilder, bind, enqueue, record};
 pub(crate) use queue::Queue;
 #[cfg(test)]

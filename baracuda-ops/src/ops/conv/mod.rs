@@ -75,6 +75,7 @@
 //! name; `conv_mma`, tensor cores of compute capability 8.0 (`csrc/conv/conv_mma.cu`), which rounds factors of f32 to tf32; `conv_simt`, any type and
 //! strides (`conv_simt.cu`). Each of them serves forward and the gradients of the data and of the weight. `csrc/conv/conv_backward_bias.cu` and the
 //! column sums of gemm are the gradient of the bias.
+//! Through wgpu `conv_direct` (`csrc/conv/conv_direct.wgsl`) for groups whose results have at most 4 channels, and `conv_tiled` for all others.
 //!
 //! [`Activation`]: crate::ops::activation
 //! [`ActivationBackwardDescriptor`]: crate::ActivationBackwardDescriptor
@@ -95,11 +96,16 @@ mod cpu;
 mod cuda;
 mod forward;
 mod geometry;
+#[cfg(feature = "wgpu")]
+mod wgpu;
 
 pub use backward_bias::{ConvBackwardBiasArgs, ConvBackwardBiasDescriptor, ConvBackwardBiasPlan};
 pub use backward_data::{ConvBackwardDataArgs, ConvBackwardDataDescriptor, ConvBackwardDataPlan};
 pub use backward_weight::{ConvBackwardWeightArgs, ConvBackwardWeightDescriptor, ConvBackwardWeightPlan};
 pub use forward::{ConvArgs, ConvDescriptor, ConvPlan};
+
+#[cfg(feature = "wgpu")]
+pub(super) use wgpu::wgsl_variants;
 
 /// Most spatial extents.
 pub(crate) const MAX_AXES: usize = 3;
@@ -402,47 +408,61 @@ fn is_one_group(groups: &u64) -> bool {
 /// The kernels of the convolution, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
     &[
-        &Function::Cpu(cpu::forward),
         #[cfg(feature = "cuda")]
         &cuda::CUDNN,
         #[cfg(feature = "cuda")]
         &cuda::MMA,
         #[cfg(feature = "cuda")]
         &cuda::SIMT,
+        #[cfg(feature = "wgpu")]
+        &wgpu::Direct,
+        #[cfg(feature = "wgpu")]
+        &wgpu::Tiled,
+        &Function::Cpu(cpu::forward),
     ]
 }
 
 /// The kernels of the gradient of the data, in the order in which they are tried.
 fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDescriptor>] {
     &[
-        &Function::Cpu(cpu::backward_data),
         #[cfg(feature = "cuda")]
         &cuda::CUDNN,
         #[cfg(feature = "cuda")]
         &cuda::MMA,
         #[cfg(feature = "cuda")]
         &cuda::SIMT,
+        #[cfg(feature = "wgpu")]
+        &wgpu::Direct,
+        #[cfg(feature = "wgpu")]
+        &wgpu::Tiled,
+        &Function::Cpu(cpu::backward_data),
     ]
 }
 
 /// The kernels of the gradient of the weight, in the order in which they are tried.
 fn backward_weight_kernels() -> &'static [&'static dyn Kernel<ConvBackwardWeightDescriptor>] {
     &[
-        &Function::Cpu(cpu::backward_weight),
         #[cfg(feature = "cuda")]
         &cuda::CUDNN,
         #[cfg(feature = "cuda")]
         &cuda::MMA,
         #[cfg(feature = "cuda")]
         &cuda::SIMT,
+        #[cfg(feature = "wgpu")]
+        &wgpu::Direct,
+        #[cfg(feature = "wgpu")]
+        &wgpu::Tiled,
+        &Function::Cpu(cpu::backward_weight),
     ]
 }
 
 /// The kernels of the gradient of the bias, in the order in which they are tried.
 fn backward_bias_kernels() -> &'static [&'static dyn Kernel<ConvBackwardBiasDescriptor>] {
     &[
-        &Function::Cpu(cpu::backward_bias),
         #[cfg(feature = "cuda")]
         &cuda::REDUCE,
+        #[cfg(feature = "wgpu")]
+        &wgpu::Reduce,
+        &Function::Cpu(cpu::backward_bias),
     ]
 }

@@ -83,7 +83,7 @@ mod fast;
 mod forward;
 pub(super) mod geometry;
 #[cfg(feature = "wgpu")]
-mod wgpu;
+pub(super) mod wgpu;
 
 pub use backward::{GemmBackwardArgs, GemmBackwardDescriptor, GemmBackwardPlan};
 pub use forward::{GemmArgs, GemmDescriptor, GemmPlan};

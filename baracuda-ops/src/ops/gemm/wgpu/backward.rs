@@ -4,8 +4,11 @@ use bytemuck::{Pod, Zeroable};
 
 use super::super::geometry::{BackwardGeometry, ColumnSums, Dpre, MAX_BATCH, Matrix, Pass};
 use super::product::{self, Tile};
-use super::{Regions, axes, finished, has_whole_lines, lines_out, prelude};
-use crate::backend::wgpu::{Binding, Place, Props, StepBuilder, Work, check_workspace, groups};
+use super::{Regions, axes, finished};
+use crate::backend::wgpu::{
+    Binding, Place, Props, StepBuilder, Work, check_workspace, groups, has_whole_lines, lines_out, prelude,
+};
+use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
 
@@ -103,8 +106,9 @@ pub(super) fn work(geometry: &BackwardGeometry, props: &Props) -> Result<Work<()
         Some(Dpre::Pass(pass)) => steps.extend(pass_step(pass, &regions, has_sums, props)?),
         None => {}
     }
-    if let Some(sums) = dbias.as_ref().filter(|_| n > 0) {
-        steps.push(sums_step(sums, n, partials, &regions, props)?);
+    if let Some(ColumnSums { sums, beta }) = dbias.as_ref().filter(|_| n > 0) {
+        let of_sums = (sums.position, sums.dtype, sums.stride);
+        steps.push(sums_step(of_sums, *beta, n, (partials, regions.partials()), props)?);
     }
     for product in [da, db].into_iter().flatten() {
         steps.extend(product::step(product, &regions, false, props)?);
@@ -177,11 +181,12 @@ fn pass_step(pass: &Pass, regions: &Regions, has_sums: bool, props: &Props) -> R
     }))
 }
 
-fn sums_step(
-    sums: &ColumnSums,
+/// What adds up `partials` sums of each of `n` columns, a multiple of four in the place of n, to `beta` times what an operand has there.
+pub(in crate::ops) fn sums_step(
+    (position, dtype, step): (usize, DType, u64),
+    beta: f64,
     n: u64,
-    partials: u64,
-    regions: &Regions,
+    (partials, place): (u64, Place),
     props: &Props,
 ) -> Result<StepBuilder, Reason> {
     let workgroup = workgroup(props);
@@ -193,18 +198,18 @@ fn sums_step(
     let params = SumsParams {
         n: word(n),
         partials: word(partials),
-        step: stride(sums.sums.stride),
+        step: stride(step),
         groups_x: grid[0],
-        beta: single(sums.beta),
+        beta: single(beta),
         padding: [0; 3],
     };
-    let dbias = Place::Operand(sums.sums.position);
+    let dbias = Place::Operand(position);
     let bound_partials = match partials {
         0 => Binding::absent("partials", "absent_partials"),
-        _ => Binding { name: "partials", place: Some(regions.partials()), accessors: ["partials_in"; 2] },
+        _ => Binding { name: "partials", place: Some(place), accessors: ["partials_in"; 2] },
     };
-    let [_, any_word] = lines_out(sums.sums.dtype);
-    let mut files = prelude([sums.sums.dtype])?;
+    let [_, any_word] = lines_out(dtype);
+    let mut files = prelude([dtype])?;
     files.push("gemm/gemm_backward_sums");
     Ok(StepBuilder {
         entry: "gemm_backward_sums",

@@ -4,15 +4,19 @@ mod backward;
 mod product;
 mod variants;
 
-use super::geometry::{Matrix, Vector};
+use super::geometry::Matrix;
 use super::{GemmBackwardDescriptor, GemmDescriptor, geometry};
-use crate::backend::wgpu::{Binding, Place, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach};
+use crate::backend::wgpu::{
+    Binding, Place, Props, StepBuilder, Work, check_bindings, check_reach, lines_in, lines_out,
+};
 use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::options::PlanOptions;
 use crate::plan::{Ask, Candidate, Descriptor, Kernel, Slot};
 
+pub(in crate::ops) use backward::sums_step;
+pub(in crate::ops) use product::{DEPTH, MOST_STEPS_IN_SOFTWARE, Tile};
 pub(in crate::ops) use variants::wgsl_variants;
 
 /// The kernels of both passes.
@@ -127,38 +131,8 @@ impl Regions {
     }
 }
 
-fn is_half(dtype: DType) -> bool {
-    dtype.size_bytes() == 2
-}
-
-fn lines_in(dtype: DType) -> [&'static str; 2] {
-    if is_half(dtype) { ["line_pairs_half_in", "line_half_in"] } else { ["line_quads_f32_in", "line_f32_in"] }
-}
-
-fn lines_out(dtype: DType) -> [&'static str; 2] {
-    if is_half(dtype) { ["line_pairs_half_out", "line_half_out"] } else { ["line_quads_f32_out", "line_f32_out"] }
-}
-
-/// A vector whose elements are read one at a time.
-fn elements_in(name: &'static str, vector: &Vector) -> Binding {
-    let accessor = if is_half(vector.dtype) { "elements_half_in" } else { "elements_f32_in" };
-    Binding { name, place: Some(Place::Operand(vector.position)), accessors: [accessor; 2] }
-}
-
-/// The files that serve operands which are each of one 16-bit type or f32.
-fn prelude(dtypes: impl IntoIterator<Item = DType>) -> Result<Vec<&'static str>, Reason> {
-    let dtype = dtypes.into_iter().find(|&dtype| is_half(dtype)).unwrap_or(DType::F32);
-    Ok(ShaderType::of(dtype)?.prelude())
-}
-
 /// An extent and a stride of one matrix.
 type Axis = (u64, u64);
-
-/// Whether every line along an axis is whole and starts at a multiple of four elements, if the matrix does.
-fn has_whole_lines((extent, stride): Axis, others: impl IntoIterator<Item = Axis>) -> bool {
-    let is_aligned = |(extent, stride): Axis| extent == 1 || stride.is_multiple_of(4);
-    stride == 1 && extent.is_multiple_of(4) && others.into_iter().all(is_aligned)
-}
 
 /// The axes of extents, with the strides of one matrix.
 fn axes<'a>(extents: &'a [u64], strides: &'a [u64]) -> impl Iterator<Item = Axis> + 'a {

@@ -3,8 +3,10 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::super::geometry::{Epilogue, MAX_BATCH, Matrix, Product, Vector};
-use super::{Axis, Regions, axes, elements_in, has_whole_lines, lines_in, lines_out, prelude};
-use crate::backend::wgpu::{Binding, Props, StepBuilder, groups};
+use super::{Axis, Regions, axes};
+use crate::backend::wgpu::{
+    Binding, Place, Props, StepBuilder, elements_in, groups, has_whole_lines, lines_in, lines_out, prelude,
+};
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
 use crate::ops::activation::Activation;
@@ -14,7 +16,7 @@ const STEP: u32 = 16;
 
 /// The tile of a workgroup: one thread for each of its rows and columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tile {
+pub(in crate::ops) struct Tile {
     rows: u32,
     cols: u32,
     /// Rows and columns of a thread, in quads.
@@ -37,14 +39,28 @@ const TILES: [Tile; 3] = [
 impl Tile {
     /// The tile that takes least time.
     pub(super) fn of(product: &Product, props: &Props) -> Self {
+        Self::least(props, |tile| tile.time(tile.count(product)))
+    }
+
+    /// The tile that takes least time, by what a function makes of it.
+    pub(in crate::ops) fn least(props: &Props, mut time: impl FnMut(&Self) -> u64) -> Self {
         let fits = |tile: &&Self| {
             // Two steps of both factors, in f32.
             let bytes = 2 * 4 * STEP * (tile.rows + tile.cols);
             tile.workgroup() <= props.max_threads && bytes <= props.max_workgroup_bytes
         };
-        let time = |tile: &&Self| tile.count(product).max(tile.busy).saturating_mul(tile.cost);
         // The last is within Vulkan's least limits.
-        *TILES.iter().filter(fits).min_by_key(time).unwrap_or(&TILES[2])
+        *TILES.iter().filter(fits).min_by_key(|tile| time(tile)).unwrap_or(&TILES[2])
+    }
+
+    /// What so many tiles take.
+    pub(in crate::ops) fn time(&self, count: u64) -> u64 {
+        count.max(self.busy).saturating_mul(self.cost)
+    }
+
+    /// How many are computed at a time.
+    pub(in crate::ops) fn busy(&self) -> u64 {
+        self.busy
     }
 
     #[cfg(test)]
@@ -56,9 +72,14 @@ impl Tile {
         self.rows + self.cols
     }
 
+    /// Tiles of an output: rows of them, and columns.
+    pub(in crate::ops) fn tiles(&self, [m, n]: [u64; 2]) -> [u64; 2] {
+        [m.div_ceil(self.rows.into()), n.div_ceil(self.cols.into())]
+    }
+
     /// Tiles of the output of one batch: rows of them, and columns.
     fn grid(&self, product: &Product) -> [u64; 2] {
-        [product.m.div_ceil(self.rows.into()), product.n.div_ceil(self.cols.into())]
+        self.tiles([product.m, product.n])
     }
 
     fn count(&self, product: &Product) -> u64 {
@@ -70,7 +91,7 @@ impl Tile {
         self.grid(product)[0] * product.batch.count()
     }
 
-    fn constants(&self) -> Vec<(&'static str, u32)> {
+    pub(in crate::ops) fn constants(&self) -> Vec<(&'static str, u32)> {
         vec![
             ("WORKGROUP", self.workgroup()),
             ("LEFT_QUADS", self.rows / 4),
@@ -198,9 +219,9 @@ impl From<Epilogue> for Finish {
 }
 
 /// Terms of a step of the shader.
-const DEPTH: u64 = 16;
+pub(in crate::ops) const DEPTH: u64 = 16;
 /// Mesa's driver for processors leaves the loops of a shader after 65535 iterations in all, silently; a step takes two.
-const MOST_STEPS_IN_SOFTWARE: u64 = 32_000;
+pub(in crate::ops) const MOST_STEPS_IN_SOFTWARE: u64 = 32_000;
 
 /// The dispatch of a product, if it writes anything. Operands that it does without are bound all the same, to others in their place, so
 /// that what a product has besides its factors is no matter of the shader.
@@ -296,12 +317,10 @@ pub(super) fn step(
         accessors: lines_in(matrix.dtype),
     };
     let bound_bias = match &bias {
-        Some(bias) => elements_in("bias", bias),
+        Some(bias) => elements_in("bias", Place::Operand(bias.position), bias.dtype),
         None => {
-            // In words, as bias is.
-            let [_, accessor] = factor("bias", right).accessors;
-            let accessor = if accessor == "line_half_in" { "elements_half_in" } else { "elements_f32_in" };
-            Binding { accessors: [accessor; 2], ..factor("bias", right) }
+            let place = regions.place(if has_terms { right.place } else { out.place });
+            elements_in("bias", place, right.dtype)
         }
     };
     let mut bindings = vec![factor("left", left), factor("right", right), bound_bias];

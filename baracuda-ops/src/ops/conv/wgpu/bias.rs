@@ -1,0 +1,147 @@
+//! The dispatches of the gradient of the bias: sums of parts of dy, and their sums.
+
+use bytemuck::{Pod, Zeroable};
+
+use super::super::geometry::{ChannelSums, Indices};
+use super::digits::Digits;
+use crate::backend::wgpu::{Binding, Place, Props, StepBuilder, groups, has_whole_lines, lines_in, prelude};
+use crate::error::Reason;
+use crate::narrow::{stride, word};
+use crate::ops::gemm::wgpu::sums_step;
+
+/// Threads of a workgroup.
+const WORKGROUP: u32 = 256;
+/// Quads of channels beside each other in a workgroup where channels are dense.
+const DENSE_QUADS: u32 = 32;
+/// Items of a thread, where many workgroups are left.
+const ROUNDS: u64 = 16;
+
+#[repr(C)]
+#[derive(Clone, Copy, Pod, Zeroable)]
+struct Params {
+    channels: u32,
+    items: u32,
+    rounds: u32,
+    groups: u32,
+    groups_x: u32,
+    column_groups: u32,
+    channel_stride: u32,
+    padding: u32,
+    digits: [u32; 4],
+    strides: [u32; 4],
+}
+
+fn workgroup(props: &Props) -> u32 {
+    // A power of two for the tree of its sums.
+    if props.max_threads >= WORKGROUP { WORKGROUP } else { WORKGROUP / 2 }
+}
+
+/// How dy is divided over workgroups.
+struct Partition {
+    /// Samples and positions.
+    digits: Digits<1>,
+    /// Whether lines lie along the positions.
+    is_along: bool,
+    /// What threads take turn by turn, for each quad of channels.
+    items: u64,
+    rounds: u64,
+    column_quads: u32,
+    column_groups: u64,
+    /// Sums of each channel.
+    parts: u64,
+}
+
+impl Partition {
+    fn new(sums: &ChannelSums, props: &Props) -> Self {
+        let indices = Indices { lead: sums.samples, axes: sums.axes, lead_last: false };
+        let quads = sums.channels.div_ceil(4);
+        if indices.count() == 0 {
+            let digits = Digits::single(1, [0]);
+            return Self {
+                digits,
+                is_along: false,
+                items: 0,
+                rounds: 0,
+                column_quads: 1,
+                column_groups: quads,
+                parts: 0,
+            };
+        }
+        let digits = Digits::fewest(&indices, [&sums.dy]);
+        let (extent, step) = digits.fastest(0);
+        let is_along = sums.channels == 1 || (extent > 1 && step < sums.dy.column);
+        let items = if is_along { indices.count() / extent * extent.div_ceil(4) } else { indices.count() };
+        let column_quads = if is_along { 1 } else { DENSE_QUADS };
+        let lanes = u64::from(workgroup(props) / column_quads);
+        // As long chains in a thread as in those that add up the sums, each of 256.
+        let rounds = ROUNDS.max((items / (lanes * 256)).isqrt());
+        let parts = items.div_ceil(lanes * rounds);
+        Self {
+            digits,
+            is_along,
+            items,
+            rounds,
+            column_quads,
+            column_groups: quads.div_ceil(column_quads.into()),
+            parts,
+        }
+    }
+}
+
+/// The dispatches, if there are channels, and the bytes of workspace between them.
+pub(super) fn steps(sums: &ChannelSums, props: &Props) -> Result<(Vec<StepBuilder>, u64), Reason> {
+    if sums.channels == 0 {
+        return Ok((Vec::new(), 0));
+    }
+    let partition = Partition::new(sums, props);
+    let bytes = partition.parts * sums.channels.div_ceil(4) * 16;
+    let place = Place::Workspace { offset: 0, bytes };
+    let mut steps = Vec::with_capacity(2);
+    if partition.parts > 0 {
+        steps.push(parts_step(sums, &partition, place, props)?);
+    }
+    let dbias = (sums.dbias.position, sums.dbias.dtype, sums.dbias.column);
+    steps.push(sums_step(dbias, sums.beta, sums.channels, (partition.parts, place), props)?);
+    Ok((steps, bytes))
+}
+
+fn parts_step(sums: &ChannelSums, partition: &Partition, place: Place, props: &Props) -> Result<StepBuilder, Reason> {
+    let Partition { digits, is_along, items, rounds, column_quads, column_groups, parts } = partition;
+    let ChannelSums { channels, dy, .. } = sums;
+    let count = parts * column_groups;
+    let grid = groups(count, props)?;
+    let columns = (*channels, dy.column);
+    let can_chunk = match is_along {
+        true => has_whole_lines(digits.fastest(0), digits.slower(0).chain([columns])),
+        false => has_whole_lines(columns, digits.all(0)),
+    };
+    let params = Params {
+        channels: word(*channels),
+        items: word(*items),
+        rounds: word(*rounds),
+        groups: word(count),
+        groups_x: grid[0],
+        column_groups: word(*column_groups),
+        channel_stride: stride(dy.column),
+        padding: 0,
+        digits: digits.extents(),
+        strides: digits.strides(0),
+    };
+    let mut files = prelude([dy.dtype])?;
+    files.push("conv/conv_backward_bias");
+    Ok(StepBuilder {
+        entry: "conv_backward_bias",
+        files,
+        constants: vec![("WORKGROUP", workgroup(props)), ("COLUMN_QUADS", *column_quads)],
+        flags: vec![("ALONG", *is_along)],
+        bindings: vec![
+            Binding { name: "dy", place: Some(Place::Operand(dy.position)), accessors: lines_in(dy.dtype) },
+            Binding { name: "partials", place: Some(place), accessors: ["partials_out"; 2] },
+        ],
+        can_chunk,
+        ignores_layouts: true,
+        params: bytemuck::bytes_of(&params).to_vec(),
+        grid,
+        ..StepBuilder::default()
+    })
+}

@@ -1,0 +1,84 @@
+//! The contraction of groups with few channels: a thread for each quad of the output.
+
+use super::super::geometry::Contraction;
+use super::digits::ordered;
+use super::output::{Output, Params, Terms, check_coordinates, sums_step};
+use crate::backend::wgpu::{Binding, Props, StepBuilder, elements_in, groups, prelude};
+use crate::error::Reason;
+use crate::narrow::{stride, word};
+use crate::ops::gemm::wgpu::MOST_STEPS_IN_SOFTWARE;
+
+/// Columns of a group: of more, tiles are fuller.
+const MOST_COLUMNS: u64 = 4;
+/// Threads of a workgroup.
+const WORKGROUP: u32 = 128;
+/// Threads that keep a device busy: of a GPU of 132 multiprocessors, half of those that it holds.
+const BUSY: u64 = 132 * 1024;
+/// Terms that are worth a part: fewer, and the sums cost more than the products.
+const LEAST_TERMS: u64 = 64;
+/// Parts that a thread adds up.
+const MOST_PARTS: u64 = 128;
+
+/// The dispatches, if anything is written, and the bytes of workspace between them.
+pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<StepBuilder>, u64), Reason> {
+    if contraction.groups == 1 || contraction.n > MOST_COLUMNS {
+        let (groups, n) = (contraction.groups, contraction.n);
+        return Err(
+            format!("it is for several groups with at most {MOST_COLUMNS} channels, got {groups} with {n}").into()
+        );
+    }
+    if contraction.is_empty() {
+        return Ok((Vec::new(), 0));
+    }
+    check_coordinates(contraction)?;
+    let Contraction { groups: channel_groups, rows, gathered, plain, .. } = contraction;
+    // The columns of all groups lie one behind the other, as channels do.
+    let whole = Contraction { groups: 1, n: contraction.n * channel_groups, ..*contraction };
+    let output = Output::new(&whole);
+    let terms = Terms::of(contraction);
+    let quads = output.quads(&whole);
+    let mut parts = (BUSY / quads.max(1)).min(terms.count / LEAST_TERMS).clamp(1, MOST_PARTS);
+    if props.is_cpu {
+        parts = parts.max(terms.count.div_ceil(MOST_STEPS_IN_SOFTWARE));
+    }
+    let part_terms = terms.count.div_ceil(parts).max(1);
+    let parts = terms.count.div_ceil(part_terms).max(1);
+    let (sums, bytes) = if parts > 1 { output.of_parts(&whole, parts) } else { (output, 0) };
+
+    let count = quads.saturating_mul(parts).div_ceil(WORKGROUP.into());
+    let grid = groups(count, props)?;
+    let plain_strides = ordered(plain.lead, plain.axes, contraction.terms.lead_last);
+    let params = Params {
+        m: word(rows.count()),
+        n: word(whole.n),
+        part_terms: word(part_terms),
+        parts: word(parts),
+        channel_groups: word(*channel_groups),
+        groups: word(count),
+        groups_x: grid[0],
+        plain_strides: plain_strides.map(stride),
+        ..sums.params(terms.params(contraction, 1))
+    };
+    let factor = |name, position, dtype| elements_in(name, terms.place(position, &sums), dtype);
+    let mut bindings =
+        vec![factor("gathered", gathered.position, gathered.dtype), factor("plain", plain.position, plain.dtype)];
+    let spare = (terms.place(plain.position, &sums), plain.dtype);
+    // Four elements beside each other are in one line of a cache, however they are stored.
+    bindings.extend(sums.bindings(spare).map(|binding| Binding { accessors: [binding.accessors[1]; 2], ..binding }));
+    let mut files = prelude([gathered.dtype, plain.dtype].into_iter().chain(sums.dtypes()))?;
+    files.extend(["common/activation", "conv/conv_output", "gemm/gemm_output", "conv/conv_gather", "conv/conv_direct"]);
+    let mut steps = vec![StepBuilder {
+        entry: "conv_direct",
+        files,
+        constants: vec![("WORKGROUP", WORKGROUP)],
+        bindings,
+        ignores_layouts: true,
+        params: bytemuck::bytes_of(&params).to_vec(),
+        grid,
+        ..StepBuilder::default()
+    }];
+    if parts > 1 {
+        steps.push(sums_step(&whole, &output, &sums, parts, props)?);
+    }
+    Ok((steps, bytes))
+}

@@ -1,0 +1,264 @@
+//! The WGSL kernels: what they bind, and their dispatches.
+
+mod bias;
+mod digits;
+mod direct;
+mod output;
+mod tiled;
+mod variants;
+
+use super::geometry::Contraction;
+use super::{ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor};
+use crate::backend::wgpu::{Props, StepBuilder, Work, check_bindings, check_reach, check_workspace};
+use crate::backend::{Backend, DeviceProps};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::options::PlanOptions;
+use crate::plan::{Ask, Candidate, Descriptor, Kernel, Slot};
+
+pub(in crate::ops) use variants::wgsl_variants;
+
+/// By tiles: the convolution, and its gradients but that of the bias.
+pub(super) struct Tiled;
+
+/// The same of groups with few channels.
+pub(super) struct Direct;
+
+/// The gradient of the bias.
+pub(super) struct Reduce;
+
+/// An op whose kernels compute a contraction.
+trait Contracting: Descriptor {
+    const TILED: &'static str;
+    const DIRECT: &'static str;
+
+    fn contracted(&self) -> Contraction;
+}
+
+impl Contracting for ConvDescriptor {
+    const TILED: &'static str = "conv_tiled";
+    const DIRECT: &'static str = "conv_direct";
+
+    fn contracted(&self) -> Contraction {
+        self.contraction()
+    }
+}
+
+impl Contracting for ConvBackwardDataDescriptor {
+    const TILED: &'static str = "conv_backward_data_tiled";
+    const DIRECT: &'static str = "conv_backward_data_direct";
+
+    fn contracted(&self) -> Contraction {
+        self.contraction()
+    }
+}
+
+impl Contracting for ConvBackwardWeightDescriptor {
+    const TILED: &'static str = "conv_backward_weight_tiled";
+    const DIRECT: &'static str = "conv_backward_weight_direct";
+
+    fn contracted(&self) -> Contraction {
+        self.contraction()
+    }
+}
+
+impl<D: Contracting> Kernel<D> for Tiled {
+    fn name(&self) -> &'static str {
+        D::TILED
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Ok(tiled_work(descriptor, Props::of(props)?)?.candidate())
+    }
+}
+
+impl<D: Contracting> Kernel<D> for Direct {
+    fn name(&self) -> &'static str {
+        D::DIRECT
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Ok(direct_work(descriptor, Props::of(props)?)?.candidate())
+    }
+}
+
+impl Kernel<ConvBackwardBiasDescriptor> for Reduce {
+    fn name(&self) -> &'static str {
+        "conv_backward_bias_reduce"
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept<'d>(
+        &self,
+        descriptor: &'d ConvBackwardBiasDescriptor,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        _: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Ok(bias_work(descriptor, Props::of(props)?)?.candidate())
+    }
+}
+
+fn tiled_work(descriptor: &impl Contracting, props: &Props) -> Result<Work<()>, Reason> {
+    check_operands(descriptor.slots(), props)?;
+    finished(tiled::steps(&descriptor.contracted(), props)?, props)
+}
+
+fn direct_work(descriptor: &impl Contracting, props: &Props) -> Result<Work<()>, Reason> {
+    check_operands(descriptor.slots(), props)?;
+    finished(direct::steps(&descriptor.contracted(), props)?, props)
+}
+
+fn bias_work(descriptor: &ConvBackwardBiasDescriptor, props: &Props) -> Result<Work<()>, Reason> {
+    check_operands(descriptor.slots(), props)?;
+    finished(bias::steps(&descriptor.channel_sums(), props)?, props)
+}
+
+fn check_operands(slots: &[Slot], props: &Props) -> Result<(), Reason> {
+    if slots.iter().any(|slot| slot.desc.dtype() == DType::F64) {
+        return Err("WGSL has no arithmetic of f64 to rely on".into());
+    }
+    check_reach(slots, &[], props)
+}
+
+fn finished((steps, workspace_bytes): (Vec<StepBuilder>, u64), props: &Props) -> Result<Work<()>, Reason> {
+    check_workspace(workspace_bytes, props)?;
+    check_bindings(&steps, props)?;
+    Ok(Work { steps, workspace_bytes, ..Work::none((), props) })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::backend::wgpu::Variants;
+    use crate::ops::activation::Activation;
+    use crate::ops::conv::ConvWindow;
+    use crate::tensor::TensorDesc;
+
+    fn able() -> Props {
+        Props { max_workgroup_bytes: 48 << 10, ..Variants::device(Some((32, 32))) }
+    }
+
+    type Layout = fn(DType, &[u64]) -> crate::Result<TensorDesc>;
+    const LAYOUTS: [Layout; 2] = [TensorDesc::contiguous, TensorDesc::channels_last];
+
+    fn conv(lie: Layout, x: [u64; 4], filters: u64, groups: u64) -> ConvDescriptor {
+        let weight = lie(DType::BF16, &[filters, x[1] / groups, 3, 3]).unwrap();
+        let window = ConvWindow::new().padding(&[1, 1]).groups(groups);
+        ConvDescriptor::new(lie(DType::BF16, &x).unwrap(), weight, window).unwrap()
+    }
+
+    #[test]
+    fn a_combination_of_types_has_few_shaders() {
+        let mut shaders = HashSet::new();
+        let mut add = |work: Result<Work<()>, Reason>| {
+            let with_words = |step: &StepBuilder| [true, false].map(|chunks| step.source(chunks && step.can_chunk));
+            shaders.extend(work.unwrap().steps.iter().flat_map(with_words));
+        };
+        let shapes: [([u64; 4], u64); 4] =
+            [([32, 64, 64, 64], 128), ([4, 64, 64, 64], 128), ([1, 63, 7, 9], 63), ([2, 12, 5, 64], 12)];
+        for (x, filters) in shapes {
+            for (lie, groups) in LAYOUTS.into_iter().flat_map(|lie| [(lie, 1), (lie, 3)]) {
+                if !x[1].is_multiple_of(groups) || !filters.is_multiple_of(groups) {
+                    continue;
+                }
+                for activation in Activation::ALL {
+                    let plain = conv(lie, x, filters, groups).activation(activation).unwrap();
+                    let forward = plain.clone().bias(DType::BF16).unwrap().pre(DType::BF16).unwrap();
+                    add(tiled_work(&plain, &able()));
+                    add(tiled_work(&forward, &able()));
+                    add(tiled_work(&plain.backward_data().unwrap().beta(1.0).unwrap(), &able()));
+                    add(tiled_work(&plain.backward_weight().unwrap(), &able()));
+                    if groups == 3 && x[1] == 12 {
+                        add(direct_work(&forward, &able()));
+                        add(direct_work(&plain.backward_data().unwrap(), &able()));
+                        add(direct_work(&plain.backward_weight().unwrap(), &able()));
+                    }
+                }
+            }
+        }
+        let of_entry = |entry| shaders.iter().filter(|source| source.entry == entry).count();
+        // Of outputs, and of sums of parts, which are f32: each with three tiles, of whole lines and of any elements.
+        assert!((7..=12).contains(&of_entry("conv_tiled")), "{}", of_entry("conv_tiled"));
+        assert_eq!((of_entry("conv_direct"), of_entry("conv_sums")), (2, 1));
+    }
+
+    #[test]
+    fn parts_of_the_terms_keep_a_device_busy() {
+        let groups = |step: &StepBuilder| u64::from(step.grid[0]) * u64::from(step.grid[1]);
+        let steps = |work: Result<Work<()>, Reason>| {
+            let work = work.unwrap();
+            (work.steps.iter().map(groups).collect::<Vec<_>>(), work.workspace_bytes)
+        };
+        for lie in LAYOUTS {
+            // Many places and few channels, and the other way around: of the weight, whose sums are over places.
+            let wide = conv(lie, [64, 64, 56, 56], 64, 1);
+            let (of_weight, bytes) = steps(tiled_work(&wide.backward_weight().unwrap(), &able()));
+            assert!(of_weight.len() == 2 && of_weight[0] >= 128, "{of_weight:?}");
+            assert!(bytes > 4 * 64 * 64 * 9, "{bytes}");
+            let deep = conv(lie, [1, 1024, 7, 7], 1024, 1);
+            let (of_weight, bytes) = steps(tiled_work(&deep.backward_weight().unwrap(), &able()));
+            assert!(of_weight.len() == 1 && of_weight[0] >= 132 && bytes == 0, "{of_weight:?}");
+            // Of the output, whose sums are over channels.
+            assert_eq!(steps(tiled_work(&wide, &able())).0.len(), 1);
+            assert!(steps(tiled_work(&deep, &able())).0[0] >= 200);
+            let depthwise = conv(lie, [64, 64, 56, 56], 64, 64);
+            let (of_weight, _) = steps(direct_work(&depthwise.backward_weight().unwrap(), &able()));
+            assert!(of_weight.len() == 2 && of_weight[0] * 128 >= 16_000, "{of_weight:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_driver_for_processors_would_cut_short_is_divided_there() {
+        let software = Props { is_cpu: true, ..able() };
+        let x = TensorDesc::contiguous(DType::F32, &[1, 1, 2_000_000]).unwrap();
+        let weight = TensorDesc::contiguous(DType::F32, &[1, 1, 1]).unwrap();
+        let forward = ConvDescriptor::new(x, weight, ConvWindow::new()).unwrap();
+        let work = tiled_work(&forward.backward_weight().unwrap(), &software).unwrap();
+        assert!(work.steps.len() == 2 && work.steps[0].grid[0] > 3, "{:?}", work.steps[0].grid);
+    }
+
+    #[test]
+    fn refuses_what_has_no_arithmetic_and_what_indices_do_not_reach() {
+        let of = |dtype, dims: &[u64]| TensorDesc::contiguous(dtype, dims).unwrap();
+        let reason = |x, weight, window: ConvWindow| {
+            let forward = ConvDescriptor::new(x, weight, window).unwrap();
+            tiled_work(&forward, &able()).err().unwrap().to_string()
+        };
+        let wide = reason(of(DType::F64, &[1, 1, 4]), of(DType::F64, &[1, 1, 1]), ConvWindow::new());
+        assert!(wide.contains("f64"), "{wide}");
+        let long = reason(of(DType::F32, &[1, 1, 1 << 16]), of(DType::F32, &[1 << 16, 1, 1]), ConvWindow::new());
+        assert!(long.contains("4294967296"), "{long}");
+        let window = ConvWindow::new().padding_per_side(&[[0, (1 << 31) - 1]]).stride(&[(1 << 30) + 2]);
+        let padded = reason(of(DType::F32, &[1, 1, 9]), of(DType::F32, &[1, 1, 1]), window);
+        assert!(padded.contains("2147483647"), "{padded}");
+        let groups = conv(TensorDesc::contiguous, [1, 16, 4, 4], 16, 2);
+        let many = direct_work(&groups, &able()).err().unwrap().to_string();
+        assert!(many.contains("got 2 with 8"), "{many}");
+    }
+}

@@ -1,0 +1,116 @@
+// The gradient of the bias, sums of dy over samples and positions for each channel: unrounded sums of a part of them, to partials
+// [parts][quads of channels]. A workgroup has COLUMN_QUADS quads of channels beside each other. A thread takes one quad of every LANES-th
+// item: of a position where channels are dense, of four positions where those are (ALONG). It adds them up in chains of CHAIN items, and
+// those in one chain; the lanes meet in a tree. Samples and positions count through four digits, the slowest first.
+struct Params {
+    channels: u32,
+    items: u32,
+    rounds: u32, // items of a thread
+    groups: u32,
+    groups_x: u32,
+    column_groups: u32,
+    channel_stride: u32,
+    digits: vec4<u32>, // extents
+    strides: vec4<u32>,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+
+const LANES: u32 = WORKGROUP / COLUMN_QUADS;
+const CHAIN: u32 = 16u;
+
+var<workgroup> lane_sums: array<vec4<f32>, WORKGROUP>;
+
+// Four values for each of four channels, whose sum is that of the channel.
+struct Sums {
+    x: vec4<f32>,
+    y: vec4<f32>,
+    z: vec4<f32>,
+    w: vec4<f32>,
+}
+
+fn plus(a: Sums, b: Sums) -> Sums {
+    return Sums(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+fn of_channels(sums: Sums) -> vec4<f32> {
+    let x = vec4<f32>(sums.x.x, sums.y.x, sums.z.x, sums.w.x);
+    let y = vec4<f32>(sums.x.y, sums.y.y, sums.z.y, sums.w.y);
+    let z = vec4<f32>(sums.x.z, sums.y.z, sums.z.z, sums.w.z);
+    let w = vec4<f32>(sums.x.w, sums.y.w, sums.z.w, sums.w.w);
+    return (x + y) + (z + w);
+}
+
+// Up to four positions of one channel; of a channel past the last, and in the place of positions past the last, 0.
+fn positions_of(at: u32, channel: u32, count: u32) -> vec4<f32> {
+    if (channel >= params.channels) {
+        return vec4<f32>();
+    }
+    let values = dy_line(at + channel * params.channel_stride, params.strides.w, count);
+    return select(vec4<f32>(), values, vec4<u32>(0u, 1u, 2u, 3u) < vec4<u32>(count));
+}
+
+// Where the places that slower digits and the fastest one tell are.
+fn place_of(slower: u32, fastest: u32) -> u32 {
+    let y = slower / params.digits.z;
+    let x = y / params.digits.y;
+    let steps = vec4<u32>(x, y % params.digits.y, slower % params.digits.z, fastest) * params.strides;
+    return (steps.x + steps.y) + (steps.z + steps.w);
+}
+
+fn item_of(item: u32, channel: u32) -> Sums {
+    if (ALONG) {
+        let quads = (params.digits.w + 3u) / 4u;
+        let first = item % quads * 4u;
+        let count = min(params.digits.w - first, 4u);
+        let at = place_of(item / quads, first);
+        return Sums(
+            positions_of(at, channel, count),
+            positions_of(at, channel + 1u, count),
+            positions_of(at, channel + 2u, count),
+            positions_of(at, channel + 3u, count),
+        );
+    }
+    let count = min(params.channels - channel, 4u);
+    let at = place_of(item / params.digits.w, item % params.digits.w);
+    let values = dy_line(at + channel * params.channel_stride, params.channel_stride, count);
+    let zeros = vec3<f32>();
+    return Sums(vec4<f32>(values.x, zeros), vec4<f32>(values.y, zeros), vec4<f32>(values.z, zeros), vec4<f32>(values.w, zeros));
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn conv_backward_bias(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let group = workgroup.y * params.groups_x + workgroup.x;
+    if (group >= params.groups) {
+        return;
+    }
+    // 1. Those of this thread.
+    let part = group / params.column_groups;
+    let quad = group % params.column_groups * COLUMN_QUADS + thread % COLUMN_QUADS;
+    let channel = quad * 4u;
+    var sum = Sums();
+    if (channel < params.channels) {
+        var item = part * params.rounds * LANES + thread / COLUMN_QUADS;
+        for (var first = 0u; first < params.rounds && item < params.items; first += CHAIN) {
+            var chain = Sums();
+            let last = min(first + CHAIN, params.rounds);
+            for (var round = first; round < last && item < params.items; round++) {
+                chain = plus(chain, item_of(item, channel));
+                item += LANES;
+            }
+            sum = plus(sum, chain);
+        }
+    }
+    // 2. Those of the lanes.
+    lane_sums[thread] = of_channels(sum);
+    workgroupBarrier();
+    for (var half = WORKGROUP / 2u; half >= COLUMN_QUADS; half = half >> 1u) {
+        if (thread < half) {
+            lane_sums[thread] += lane_sums[thread + half];
+        }
+        workgroupBarrier();
+    }
+    if (thread < COLUMN_QUADS && channel < params.channels) {
+        partials_write(part * ((params.channels + 3u) / 4u) + quad, lane_sums[thread]);
+    }
+}

@@ -1,0 +1,121 @@
+// What the steps of a convolution share: their numbers, and how sums reach the output. A convolution and its gradients are one contraction,
+// out[g, m, n] = epilogue(sum over t of gathered[g, m, t] * plain[g, t, n]) for each group g of channels. Rows m and terms t are tuples of a
+// sample or channel, the lead, and a place in space; they count through four digits, the slowest first.
+struct Params {
+    m: u32,
+    n: u32,
+    terms: u32,
+    part_terms: u32, // of the terms, those of a workgroup
+    parts: u32,
+    channel_groups: u32,
+    groups: u32, // workgroups
+    groups_x: u32,
+    tiles_m: u32,
+    tiles_n: u32,
+    gathered_is_along: u32, // whether threads beside each other read along the terms
+    gathered_has_lines: u32, // whether lines of four lie at one place in space
+    plain_is_along: u32,
+    plain_has_lines: u32, // whether lines of four have one step
+    rows_lead_last: u32, // whether the lead is the fastest digit, or else the slowest
+    terms_lead_last: u32,
+    has_divisors: u32,
+    row_lead: u32, // stride of the rows' lead in gathered
+    term_lead: u32,
+    gathered_group: u32,
+    plain_group: u32,
+    plain_column: u32,
+    out_part: u32,
+    out_group: u32,
+    out_column: u32,
+    out_n: u32, // from element to element of a quad
+    beside_group: u32, // of pre
+    beside_column: u32,
+    beside_n: u32,
+    quads_are_rows: u32, // whether quads of the output lie along its rows, or else along its columns
+    has_bias: u32,
+    has_beside: u32,
+    bias_group: u32,
+    bias_column: u32,
+    activation: u32,
+    beta: f32,
+    rows: vec4<u32>, // extents of the digits of rows
+    term_digits: vec4<u32>,
+    term_step: vec4<u32>, // the digits of a step
+    plain_digits: vec4<u32>, // of terms, as few as the strides of plain let them be
+    plain_step: vec4<u32>,
+    plain_strides: vec4<u32>,
+    out_digits: vec4<u32>, // of rows, as few as the strides of out and pre let them be
+    out_strides: vec4<u32>,
+    beside_strides: vec4<u32>,
+    of_row: vec4<i32>, // along each axis, what a row's place adds to the coordinate of the image
+    of_term: vec4<i32>,
+    offset: vec4<i32>,
+    image: vec4<u32>, // extents of the axes
+    image_strides: vec4<u32>,
+    divisors: vec4<u32>, // of coordinates
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+
+// A tile of the output.
+struct Tile {
+    part: u32,
+    group: u32,
+    m: u32, // its first row
+    n: u32, // its first column
+}
+
+// Elements or lines from `first` on, of `count`, at most 4.
+fn rest_of(count: u32, first: u32) -> u32 {
+    return min(count - min(first, count), 4u);
+}
+
+fn digits_of(index: u32, extents: vec4<u32>) -> vec4<u32> {
+    let z = index / extents.w;
+    let y = z / extents.z;
+    let x = y / extents.y;
+    return vec4<u32>(x, y % extents.y, z % extents.z, index % extents.w);
+}
+
+fn with_strides(digits: vec4<u32>, strides: vec4<u32>) -> u32 {
+    let steps = digits * strides;
+    return (steps.x + steps.y) + (steps.z + steps.w);
+}
+
+// The bias of columns from n on, or of column n alone.
+fn bias_from(group: u32, n: u32, count: u32) -> vec4<f32> {
+    if (params.has_bias == 0u) {
+        return vec4<f32>();
+    }
+    let first = group * params.bias_group + n * params.bias_column;
+    if (params.quads_are_rows != 0u) {
+        return vec4<f32>(bias_of(first));
+    }
+    let at = vec4<u32>(first) + min(vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(count - 1u)) * params.bias_column;
+    return vec4<f32>(bias_of(at.x), bias_of(at.y), bias_of(at.z), bias_of(at.w));
+}
+
+// Gives the epilogue a quad of sums: of row m the columns from n on, or of column n the rows from m on.
+fn finish_quad(part: u32, group: u32, m: u32, n: u32, sums: vec4<f32>) {
+    if (m >= params.m || n >= params.n) {
+        return;
+    }
+    let count = select(rest_of(params.n, n), rest_of(params.m, m), params.quads_are_rows != 0u);
+    let biased = sums + bias_from(group, n, count);
+    let out_start = part * params.out_part + group * params.out_group + n * params.out_column;
+    let beside_start = group * params.beside_group + n * params.beside_column;
+    let digits = digits_of(m, params.out_digits);
+    if (params.quads_are_rows == 0u || digits.w + count <= params.out_digits.w) {
+        let out_at = out_start + with_strides(digits, params.out_strides);
+        let beside_at = beside_start + with_strides(digits, params.beside_strides);
+        put_quad(out_at, beside_at, count, biased);
+        return;
+    }
+    // Rows that do not follow each other with one step.
+    for (var i = 0u; i < count; i++) {
+        let of_row = digits_of(m + i, params.out_digits);
+        let out_at = out_start + with_strides(of_row, params.out_strides);
+        let beside_at = beside_start + with_strides(of_row, params.beside_strides);
+        put_quad(out_at, beside_at, 1u, vec4<f32>(biased[i]));
+    }
+}
