@@ -150,6 +150,40 @@ const PAIRS: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
+/// The repro line of a forward whose gradients are ops of their own, and their lines.
+const SEPARATE: &[(&str, &[&str])] = &[
+    (
+        r#"conv {"x":{"dtype":"f64","dims":[2,3,5,4]},"weight":{"dtype":"f64","dims":[4,3,3,2]},"padding":[[1,1],[0,1]],"bias":"f64"}"#,
+        &[
+            r#"conv_backward_data {"dy":{"dtype":"f64","dims":[2,4,5,4]},"weight":{"dtype":"f64","dims":[4,3,3,2]},"dx":{"dtype":"f64","dims":[2,3,5,4]},"padding":[[1,1],[0,1]]}"#,
+            r#"conv_backward_weight {"x":{"dtype":"f64","dims":[2,3,5,4]},"dy":{"dtype":"f64","dims":[2,4,5,4]},"dweight":{"dtype":"f64","dims":[4,3,3,2]},"padding":[[1,1],[0,1]]}"#,
+            r#"conv_backward_bias {"dy":{"dtype":"f64","dims":[2,4,5,4]}}"#,
+        ],
+    ),
+    (
+        r#"conv {"x":{"dtype":"f64","dims":[2,4,6,5],"strides":[120,1,20,4]},"weight":{"dtype":"f64","dims":[6,2,2,3]},"stride":[2,1],"dilation":[1,2],"padding":[[1,0],[0,3]],"groups":2,"bias":"f64"}"#,
+        &[
+            r#"conv_backward_data {"dy":{"dtype":"f64","dims":[2,6,3,4]},"weight":{"dtype":"f64","dims":[6,2,2,3]},"dx":{"dtype":"f64","dims":[2,4,6,5]},"stride":[2,1],"dilation":[1,2],"padding":[[1,0],[0,3]],"groups":2,"beta":0.5}"#,
+            r#"conv_backward_weight {"x":{"dtype":"f64","dims":[2,4,6,5]},"dy":{"dtype":"f64","dims":[2,6,3,4],"strides":[72,1,24,6]},"dweight":{"dtype":"f64","dims":[6,2,2,3]},"stride":[2,1],"dilation":[1,2],"padding":[[1,0],[0,3]],"groups":2,"beta":-1.0}"#,
+            r#"conv_backward_bias {"dy":{"dtype":"f64","dims":[2,6,3,4],"strides":[72,1,24,6]},"beta":2.0}"#,
+        ],
+    ),
+    (
+        r#"conv {"x":{"dtype":"f64","dims":[1,3,11]},"weight":{"dtype":"f64","dims":[3,1,2]},"stride":[3],"groups":3}"#,
+        &[
+            r#"conv_backward_data {"dy":{"dtype":"f64","dims":[1,3,4]},"weight":{"dtype":"f64","dims":[3,1,2]},"dx":{"dtype":"f64","dims":[1,3,11]},"stride":[3],"groups":3}"#,
+            r#"conv_backward_weight {"x":{"dtype":"f64","dims":[1,3,11]},"dy":{"dtype":"f64","dims":[1,3,4]},"dweight":{"dtype":"f64","dims":[3,1,2]},"stride":[3],"groups":3}"#,
+        ],
+    ),
+    (
+        r#"conv {"x":{"dtype":"f64","dims":[1,2,3,2,4]},"weight":{"dtype":"f64","dims":[2,2,2,3,1]},"padding":[[1,0],[1,1],[0,0]],"stride":[1,1,2]}"#,
+        &[
+            r#"conv_backward_data {"dy":{"dtype":"f64","dims":[1,2,3,2,2]},"weight":{"dtype":"f64","dims":[2,2,2,3,1]},"dx":{"dtype":"f64","dims":[1,2,3,2,4]},"padding":[[1,0],[1,1],[0,0]],"stride":[1,1,2]}"#,
+            r#"conv_backward_weight {"x":{"dtype":"f64","dims":[1,2,3,2,4]},"dy":{"dtype":"f64","dims":[1,2,3,2,2]},"dweight":{"dtype":"f64","dims":[2,2,2,3,1]},"padding":[[1,0],[1,1],[0,0]],"stride":[1,1,2]}"#,
+        ],
+    ),
+];
+
 /// Half the distance of the two losses of a difference.
 const STEP: f64 = 2e-5;
 /// What a gradient may differ by from the difference quotient, of the greater of 1 and itself.
@@ -195,9 +229,13 @@ fn run(descriptor: &AnyDescriptor, inputs: &Values) -> Values {
     written.into_iter().map(|(i, values)| (plan.slots()[i].name.to_string(), values)).collect()
 }
 
+/// [`worst`] of a line of [`PAIRS`].
+fn worst_of_pair(op: &str, dims: &str, forward: &str, backward: &str, spoil: impl Fn(&mut Values)) -> (f64, String) {
+    worst(&descriptor(op, dims, forward), &descriptor(&format!("{op}_backward"), dims, backward), spoil)
+}
+
 /// The largest difference between a gradient and the difference quotient of the loss, in units of the tolerance.
-fn worst(op: &str, dims: &str, forward: &str, backward: &str, spoil: impl Fn(&mut Values)) -> (f64, String) {
-    let (forward, backward) = (descriptor(op, dims, forward), descriptor(&format!("{op}_backward"), dims, backward));
+fn worst(forward: &AnyDescriptor, backward: &AnyDescriptor, spoil: impl Fn(&mut Values)) -> (f64, String) {
     let mut random = Random::of(&forward.line());
     let mut inputs = Values::new();
     for slot in forward.slots().iter().filter(|s| s.access != Access::Out) {
@@ -209,7 +247,7 @@ fn worst(op: &str, dims: &str, forward: &str, backward: &str, spoil: impl Fn(&mu
         let values = (0..slot.desc.elements()).map(|_| draw()).collect();
         inputs.insert(slot.name.into(), values);
     }
-    let outputs = run(&forward, &inputs);
+    let outputs = run(forward, &inputs);
 
     // Cotangents are those operands of backward that are a d and the name of an output.
     let mut given = Values::new();
@@ -227,22 +265,24 @@ fn worst(op: &str, dims: &str, forward: &str, backward: &str, spoil: impl Fn(&mu
         given.insert(slot.name.into(), values);
     }
     // What gradients are added to, which is no part of them.
-    let fields = serde_json::to_value(&backward).unwrap();
+    let fields = serde_json::to_value(backward).unwrap();
     for slot in backward.slots().iter().filter(|s| s.access == Access::InOut) {
         given.insert(slot.name.into(), (0..slot.desc.elements()).map(|_| random.normal()).collect());
     }
     let loss = |inputs: &Values| -> f64 {
-        let outputs = run(&forward, inputs);
+        let outputs = run(forward, inputs);
         let product = |(name, values): (&String, &Vec<f64>)| -> f64 {
             let cotangent = given.get(&format!("d{name}"));
             cotangent.map_or(0.0, |d| values.iter().zip(d).map(|(value, d)| value * d).sum())
         };
         outputs.iter().map(product).sum()
     };
-    let mut gradients = run(&backward, &given);
+    let mut gradients = run(backward, &given);
     for (name, gradient) in &mut gradients {
         let Some(before) = given.get(name) else { continue };
-        let beta = fields["descriptor"][name]["beta"].as_f64().unwrap();
+        // An op of one gradient has its beta among its own fields.
+        let descriptor = &fields["descriptor"];
+        let beta = descriptor[name]["beta"].as_f64().or(descriptor["beta"].as_f64()).unwrap();
         gradient.iter_mut().zip(before).for_each(|(g, before)| *g -= beta * before);
     }
     spoil(&mut gradients);
@@ -274,8 +314,15 @@ fn worst(op: &str, dims: &str, forward: &str, backward: &str, spoil: impl Fn(&mu
 #[test]
 fn gradients_are_difference_quotients() {
     for (op, dims, forward, backward) in PAIRS {
-        let (units, words) = worst(op, dims, forward, backward, |_| {});
+        let (units, words) = worst_of_pair(op, dims, forward, backward, |_| {});
         assert!(units <= 1.0, "{op} {dims} {forward}: {words}");
+    }
+    for (forward, backwards) in SEPARATE {
+        for backward in *backwards {
+            let [of, gradient] = [forward, backward].map(|line| AnyDescriptor::parse_line(line).unwrap());
+            let (units, words) = worst(&of, &gradient, |_| {});
+            assert!(units <= 1.0, "{forward} {backward}: {words}");
+        }
     }
 }
 
@@ -283,6 +330,11 @@ fn gradients_are_difference_quotients() {
 fn every_backward_is_compared() {
     for subject in SUBJECTS.iter().filter_map(|s| s.name.strip_suffix("_backward")) {
         assert!(PAIRS.iter().any(|pair| pair.0 == subject), "{subject} has no line in tests/gradients.rs");
+    }
+    let is_separate = |name: &str| name.contains("_backward_");
+    for name in SUBJECTS.iter().map(|s| s.name).filter(|name| is_separate(name)) {
+        let of_op = |line: &&str| line.starts_with(&format!("{name} "));
+        assert!(SEPARATE.iter().any(|(_, lines)| lines.iter().any(of_op)), "{name} has no line in tests/gradients.rs");
     }
 }
 
@@ -295,7 +347,14 @@ fn a_gradient_with_an_error_is_caught() {
         spoiled.into_iter().chain(["da", "db", "dbias"].map(|name| (of_gemm, name)))
     {
         let spoil = |gradients: &mut Values| gradients.get_mut(name).unwrap()[1] *= 1.0 + 1e-4;
-        let (units, words) = worst(op, dims, forward, backward, spoil);
+        let (units, words) = worst_of_pair(op, dims, forward, backward, spoil);
+        assert!(units > 1.0 && words.starts_with(name), "{units} {words}");
+    }
+    let (forward, backwards) = SEPARATE[1];
+    for (backward, name) in backwards.iter().zip(["dx", "dweight", "dbias"]) {
+        let [forward, backward] = [forward, backward].map(|line| AnyDescriptor::parse_line(line).unwrap());
+        let spoil = |gradients: &mut Values| gradients.get_mut(name).unwrap()[1] *= 1.0 + 1e-4;
+        let (units, words) = worst(&forward, &backward, spoil);
         assert!(units > 1.0 && words.starts_with(name), "{units} {words}");
     }
 }

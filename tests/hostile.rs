@@ -1,10 +1,11 @@
 //! Random descriptors, JSON and arguments: never a panic, and every refusal is a typed error that names what is wrong.
 
 use baracuda_ops::{
-    Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, Backend, BatchNormDescriptor, Buffer, DType, Device,
-    DeviceProps, Error, GemmDescriptor, GemmFactor, GemmGradients, GemmSaved, Gradients, GroupNormDescriptor,
-    InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, Mem, MemMut, OPS, Operand, PlanOptions,
-    RmsNormDescriptor, SoftmaxDescriptor, TensorDesc, Workspace,
+    Activation, ActivationDescriptor, AnyDescriptor, AnyPlan, Backend, BatchNormDescriptor, Buffer,
+    ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow,
+    DType, Device, DeviceProps, Error, GemmDescriptor, GemmFactor, GemmGradients, GemmSaved, Gradients,
+    GroupNormDescriptor, InstanceNormDescriptor, LayerNormDescriptor, LocalResponseNormDescriptor, Mem, MemMut, OPS,
+    Operand, PlanOptions, RmsNormDescriptor, SoftmaxDescriptor, TensorDesc, Workspace,
 };
 use baracuda_ops_tests::ops::SUBJECTS;
 use fastrand::Rng;
@@ -123,9 +124,10 @@ fn softmax(random: &mut Rng) -> Result<AnyDescriptor, Error> {
 
 /// A builder's calls in random order and number.
 fn descriptor(random: &mut Rng) -> Result<AnyDescriptor, Error> {
-    match random.u32(..8) {
+    match random.u32(..9) {
         0 | 1 => return softmax(random),
         2 => return gemm(random),
+        3 => return conv(random),
         _ => {}
     }
     let x = tensor(random)?;
@@ -312,6 +314,78 @@ fn gemm(random: &mut Rng) -> Result<AnyDescriptor, Error> {
     Ok(AnyDescriptor::new(backward))
 }
 
+/// A convolution whose weight fits more often than not, and its gradients.
+fn conv(random: &mut Rng) -> Result<AnyDescriptor, Error> {
+    let x = if random.u32(..4) == 0 {
+        tensor(random)?
+    } else {
+        let dims: Vec<u64> = (0..3 + random.usize(..3)).map(|_| extent(random)).collect();
+        let dtype = pick(random, &[DType::F64, DType::F32, DType::F16, DType::BF16]);
+        if random.bool() { TensorDesc::channels_last(dtype, &dims)? } else { TensorDesc::contiguous(dtype, &dims)? }
+    };
+    let number = |random: &mut Rng, least: u64| match random.u32(..12) {
+        0 => extent(random),
+        1 => (1 << 31) - random.u64(..3),
+        _ => random.u64(least..least + 3),
+    };
+    let channels = x.dims().get(1).copied().unwrap_or(1);
+    let axes = x.rank().saturating_sub(2) + usize::from(random.u32(..16) == 0);
+    let groups = match random.u32(..6) {
+        0 => channels,
+        1 => number(random, 1),
+        _ => 1,
+    };
+    let weight = if random.u32(..6) == 0 {
+        tensor(random)?
+    } else {
+        let filters = groups.saturating_mul(number(random, 1));
+        let kernel: Vec<u64> = (0..x.rank().saturating_sub(2)).map(|_| number(random, 1)).collect();
+        let dims = [&[filters, channels.checked_div(groups).unwrap_or(1)], &kernel[..]].concat();
+        TensorDesc::contiguous(x.dtype(), &dims)?
+    };
+    let mut window = ConvWindow::new().groups(groups);
+    for _ in 0..random.u32(..4) {
+        let per_axis: Vec<u64> = (0..axes).map(|_| number(random, 1)).collect();
+        window = match random.u32(..4) {
+            0 => window.stride(&per_axis),
+            1 => window.dilation(&per_axis),
+            2 => window.padding(&per_axis),
+            _ => {
+                let sides: Vec<[u64; 2]> = (0..axes).map(|_| [number(random, 0), number(random, 0)]).collect();
+                window.padding_per_side(&sides)
+            }
+        };
+    }
+    let name =
+        |random: &mut Rng| pick(random, &["x", "weight", "bias", "y", "pre", "dy", "dx", "dweight", "dbias", ""]);
+    if random.u32(..4) == 0 {
+        let other = [tensor(random)?, tensor(random)?];
+        return Ok(match random.u32(..3) {
+            0 => AnyDescriptor::new(ConvBackwardDataDescriptor::new(other[0], weight, x, window)?),
+            1 => AnyDescriptor::new(ConvBackwardWeightDescriptor::new(x, other[0], other[1], window)?),
+            _ => AnyDescriptor::new(ConvBackwardBiasDescriptor::new(x)?.dbias(parameter(random, x.dtype()))?),
+        });
+    }
+    let mut d = ConvDescriptor::new(x, weight, window)?;
+    for _ in 0..random.u32(..6) {
+        d = match random.u32(..5) {
+            0 => d.bias(parameter(random, x.dtype()))?,
+            1 => d.activation(pick(random, &Activation::ALL))?,
+            2 => d.y(parameter(random, x.dtype()))?,
+            3 => d.pre(parameter(random, x.dtype()))?,
+            _ => d.layout(name(random), other(random, x)?)?,
+        };
+    }
+    let (beta, dtype) = (if random.bool() { 0.0 } else { eps(random) }, parameter(random, x.dtype()));
+    Ok(match random.u32(..5) {
+        0 => AnyDescriptor::new(d.backward_data()?.beta(beta)?.dx(dtype)?.layout(name(random), other(random, x)?)?),
+        1 => AnyDescriptor::new(d.backward_weight()?.beta(beta)?.dweight(dtype)?),
+        2 => AnyDescriptor::new(d.backward_bias()?.beta(beta)?.dbias(dtype)?),
+        3 => AnyDescriptor::new(d.backward_data()?),
+        _ => AnyDescriptor::new(d),
+    })
+}
+
 fn devices() -> Vec<Device> {
     let targets = baracuda_ops_tests::target::TARGETS.iter();
     targets.filter(|t| t.name != "wgpu-plain").filter_map(|t| t.device.as_ref().ok().cloned()).collect()
@@ -462,6 +536,11 @@ fn extents_of_nothing_take_no_time() {
         r#"instance_norm {"x":{"dtype":"f32","dims":[1099511627776,3,0]},"eps":1e-5,"momentum":0.1}"#,
         r#"local_response_norm {"x":{"dtype":"f32","dims":[1099511627776,3,0]},"size":18446744073709551615}"#,
         r#"softmax {"x":{"dtype":"f32","dims":[1099511627776,3,0]},"axis":1}"#,
+        r#"conv {"x":{"dtype":"f32","dims":[1099511627776,0,5]},"weight":{"dtype":"f32","dims":[0,0,3]}}"#,
+        r#"conv {"x":{"dtype":"f32","dims":[2,3,0]},"weight":{"dtype":"f32","dims":[4,3,1073741824],"strides":[0,0,0]},"padding":[[1073741824,3]]}"#,
+        r#"conv_backward_data {"dy":{"dtype":"f32","dims":[1099511627776,0,3]},"weight":{"dtype":"f32","dims":[0,0,3]},"dx":{"dtype":"f32","dims":[1099511627776,0,5]}}"#,
+        r#"conv_backward_weight {"x":{"dtype":"f32","dims":[0,3,1099511627776]},"dy":{"dtype":"f32","dims":[0,4,1099511627774]},"dweight":{"dtype":"f32","dims":[4,3,3]}}"#,
+        r#"conv_backward_bias {"dy":{"dtype":"f32","dims":[0,4,1099511627776]}}"#,
         r#"gemm {"a":{"dtype":"f32","dims":[1099511627776,1048576,0]},"b":{"dtype":"f32","dims":[0,0]}}"#,
         r#"gemm {"a":{"dtype":"f32","dims":[0,1099511627776]},"b":{"dtype":"f32","dims":[1099511627776,0]}}"#,
         r#"gemm_backward {"a":{"dtype":"f32","dims":[1099511627776,0,4]},"b":{"dtype":"f32","dims":[4,5]},"activation":"silu","saved":"recompute","da":{"dtype":"f32"},"db":{"dtype":"f32"},"dbias":{"dtype":"f32"}}"#,
@@ -503,6 +582,10 @@ fn more_work_than_a_run_can_end_with_is_refused() {
     }
     let cpu = Device::cpu();
     outcome(&rms("f32", LIMIT >> 3), &cpu).unwrap();
+    // Factors of few elements may have many terms.
+    let conv = r#"conv {"x":{"dtype":"f32","dims":[1,65536,65536],"strides":[0,0,0]},"weight":{"dtype":"f32","dims":[4,65536,32768],"strides":[0,0,0]}}"#;
+    let refused = outcome(conv, &cpu).unwrap_err().to_string();
+    assert!(refused.contains(&format!("{} products, the limit is {LIMIT}", (4u64 * 32769) << 31)), "{refused}");
     // A window over few elements may have many.
     let lrn = |op: &str, channels: u64, size: u64| {
         format!(r#"{op} {{"x":{{"dtype":"f32","dims":[1,{channels},1]}},"size":{size}}}"#)
@@ -573,6 +656,11 @@ fn layouts_of_nothing_are_planned_or_refused_without_overflow() {
             format!(r#"rms_norm {{"x":{x},"normalized_dims":2,"eps":1e-5}}"#),
             format!(r#"softmax {{"x":{x},"axis":1}}"#),
             format!(r#"activation {{"x":{x},"activation":"relu"}}"#),
+            format!(r#"conv {{"x":{x},"weight":{{"dtype":"f32","dims":[4,0,1,1]}},"bias":"f32"}}"#),
+            format!(r#"conv {{"x":{x},"weight":{{"dtype":"f32","dims":[0,4,1,1]}}}}"#),
+            format!(r#"conv_backward_weight {{"x":{x},"dy":{x},"dweight":{{"dtype":"f32","dims":[0,0,1,1]}}}}"#),
+            format!(r#"conv_backward_data {{"dy":{x},"weight":{{"dtype":"f32","dims":[0,0,1,1]}},"dx":{x}}}"#),
+            format!(r#"conv_backward_bias {{"dy":{x}}}"#),
             format!(r#"gemm {{"a":{x},"b":{{"dtype":"f32","dims":[4,5]}},"bias":"f32"}}"#),
             format!(
                 r#"gemm_backward {{"a":{x},"b":{{"dtype":"f32","dims":[4,5]}},"activation":"silu","da":{{"dtype":"f32"}},"db":{{"dtype":"f32"}}}}"#
@@ -678,6 +766,10 @@ fn arguments_of_runs() {
             r#"softmax_backward {"y":{"dtype":"f32","dims":[3,5]},"axis":1,"log":true}"#,
             r#"activation {"x":{"dtype":"f16","dims":[3,5]},"activation":"tanh"}"#,
             r#"activation_backward {"x":{"dtype":"f32","dims":[7]},"activation":"relu","from_y":true}"#,
+            r#"conv {"x":{"dtype":"f32","dims":[1,2,3,4]},"weight":{"dtype":"f32","dims":[3,2,2,2]},"bias":"f32","activation":"silu","pre":"f32"}"#,
+            r#"conv_backward_data {"dy":{"dtype":"bf16","dims":[1,2,4]},"weight":{"dtype":"bf16","dims":[2,3,3]},"dx":{"dtype":"f32","dims":[1,3,4]},"padding":[[1,1]],"beta":0.5}"#,
+            r#"conv_backward_weight {"x":{"dtype":"f16","dims":[2,2,6]},"dy":{"dtype":"f16","dims":[2,4,3]},"dweight":{"dtype":"f16","dims":[4,1,2]},"stride":[2],"groups":2}"#,
+            r#"conv_backward_bias {"dy":{"dtype":"f32","dims":[2,3,4]}}"#,
             r#"gemm {"a":{"dtype":"f32","dims":[3,4]},"b":{"dtype":"f32","dims":[4,5]},"bias":"f32","activation":"silu","pre":"f32"}"#,
             r#"gemm_backward {"a":{"dtype":"bf16","dims":[2,3,4]},"b":{"dtype":"bf16","dims":[4,5]},"bias":"f32","activation":"silu","saved":"recompute","da":{"dtype":"bf16"},"db":{"dtype":"f32","beta":1.0},"dbias":{"dtype":"f32"}}"#,
         ];

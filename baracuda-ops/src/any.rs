@@ -11,6 +11,9 @@ use crate::backend::{Backend, Device, DeviceProps};
 use crate::cache::PlanCache;
 use crate::error::{Error, Result};
 use crate::json::{Object, Tree};
+use crate::ops::conv::{
+    ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor,
+};
 use crate::ops::gemm::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::ops::norm::{
     BatchNormBackwardDescriptor, BatchNormDescriptor, Gradients, GroupNormBackwardDescriptor, GroupNormDescriptor,
@@ -42,6 +45,10 @@ pub static OPS: &[OpEntry] = &[
     OpEntry::of::<ActivationBackwardDescriptor>(),
     OpEntry::of::<GemmDescriptor>(),
     OpEntry::of::<GemmBackwardDescriptor>(),
+    OpEntry::of::<ConvDescriptor>(),
+    OpEntry::of::<ConvBackwardDataDescriptor>(),
+    OpEntry::of::<ConvBackwardWeightDescriptor>(),
+    OpEntry::of::<ConvBackwardBiasDescriptor>(),
 ];
 
 /// One op of the list.

@@ -35,6 +35,11 @@ pub use dtype::{DType, Element, Real};
 pub use error::{Cause, Error, Reason, Rejection, Result};
 pub use memory::{Buffer, Mem, MemMut, Operand, Workspace};
 pub use ops::activation::Activation;
+pub use ops::conv::{
+    ConvArgs, ConvBackwardBiasArgs, ConvBackwardBiasDescriptor, ConvBackwardBiasPlan, ConvBackwardDataArgs,
+    ConvBackwardDataDescriptor, ConvBackwardDataPlan, ConvBackwardWeightArgs, ConvBackwardWeightDescriptor,
+    ConvBackwardWeightPlan, ConvDescriptor, ConvPlan, ConvWindow,
+};
 pub use ops::gemm::{
     GemmArgs, GemmBackwardArgs, GemmBackwardDescriptor, GemmBackwardPlan, GemmDescriptor, GemmFactor, GemmGradients,
     GemmPlan, GemmSaved,

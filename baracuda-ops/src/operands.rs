@@ -225,9 +225,12 @@ mod tests {
             // Descriptors in files of their own have the header of their folder.
             let of_folder = texts.iter().find(|(_, other)| *other == path.with_file_name("mod.rs"));
             let header = if text.contains("//! |") { text } else { &of_folder.expect("a module").0 };
-            let pass = if op.name.ends_with("_backward") { "backward" } else { "forward" };
+            let pass = match op.name.split_once("_backward") {
+                Some((_, of)) => format!("backward{}", of.replace('_', " ")),
+                None => "forward".into(),
+            };
             let mut named = Vec::new();
-            for row in rows(header, pass) {
+            for row in rows(header, &pass) {
                 for operand in row[0].split(", ").map(|operand| operand.trim_matches('`')) {
                     let entry = &op.table[index_of(op.table, operand)];
                     let access = match entry.access {

@@ -102,6 +102,61 @@ impl Matrices {
     }
 }
 
+/// The extents of a convolution, each spatial one as often as it is there, and where elements of its dense operands lie.
+struct Windows {
+    x: Vec<usize>,
+    weight: Vec<usize>,
+    y: Vec<usize>,
+    stride: Vec<usize>,
+    dilation: Vec<usize>,
+    before: Vec<usize>,
+    groups: usize,
+}
+
+/// Each index tuple of some extents, the last of which is the fastest.
+fn positions(extents: &[usize]) -> Vec<Vec<usize>> {
+    let mut all = vec![Vec::new()];
+    for &extent in extents {
+        all = all.iter().flat_map(|head| (0..extent).map(move |i| [&head[..], &[i]].concat())).collect();
+    }
+    all
+}
+
+/// Where an index tuple lies in a dense tensor.
+fn place(extents: &[usize], index: &[usize]) -> usize {
+    index.iter().zip(extents).fold(0, |at, (i, extent)| at * extent + i)
+}
+
+impl Windows {
+    /// Visits the places in x, weight and y of the factors and the sum of each product.
+    fn each(&self, mut visit: impl FnMut(usize, usize, usize)) {
+        let (outputs, kernel) = (positions(&self.y[2..]), positions(&self.weight[2..]));
+        let (of_filters, of_channels) = (self.y[1] / self.groups, self.weight[1]);
+        for n in 0..self.y[0] {
+            for k in 0..self.y[1] {
+                for c in 0..of_channels {
+                    // The channel of x that meets this one of the weight in the group of this filter.
+                    let channel = k / of_filters * of_channels + c;
+                    for o in &outputs {
+                        for r in &kernel {
+                            let along = |axis: usize| {
+                                let padded = o[axis] * self.stride[axis] + r[axis] * self.dilation[axis];
+                                padded.checked_sub(self.before[axis]).filter(|i| *i < self.x[2 + axis])
+                            };
+                            let Some(i) = (0..o.len()).map(along).collect::<Option<Vec<usize>>>() else { continue };
+                            visit(
+                                place(&self.x, &[&[n, channel], &i[..]].concat()),
+                                place(&self.weight, &[&[k, c], &r[..]].concat()),
+                                place(&self.y, &[&[n, k], &o[..]].concat()),
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 struct Op<'a> {
     name: &'a str,
     json: Value,
@@ -119,6 +174,10 @@ impl Op<'_> {
             "activation_backward" => self.activated_backward(),
             "gemm" => self.gemm(),
             "gemm_backward" => self.gemm_backward(),
+            "conv" => self.conv(),
+            "conv_backward_data" => self.conv_backward("dx"),
+            "conv_backward_weight" => self.conv_backward("dweight"),
+            "conv_backward_bias" => self.conv_backward_bias(),
             "local_response_norm" => self.response(),
             "local_response_norm_backward" => self.response_backward(),
             name if name.ends_with("_backward") => self.norm_backward(),
@@ -397,6 +456,73 @@ impl Op<'_> {
             values.insert(name, gradient);
         }
         Ok(values)
+    }
+
+    fn windows_of_conv(&self, x: &str, weight: &str, y: Option<&str>) -> Result<Windows> {
+        let numbers = |list: &Value| -> Vec<usize> {
+            list.as_array().into_iter().flatten().map(|number| number.as_u64().unwrap_or(0) as usize).collect()
+        };
+        let dims = |name: &str| numbers(&self.json[name]["dims"]);
+        let (x, weight) = (dims(x), dims(weight));
+        let rank = x.len() - 2;
+        let or_ones = |list: Vec<usize>| if list.is_empty() { vec![1; rank] } else { list };
+        let (stride, dilation) = (or_ones(numbers(&self.json["stride"])), or_ones(numbers(&self.json["dilation"])));
+        let padding: Vec<Vec<usize>> = self.json["padding"].as_array().into_iter().flatten().map(numbers).collect();
+        let padding = if padding.is_empty() { vec![vec![0; 2]; rank] } else { padding };
+        let y = match y {
+            Some(name) => dims(name),
+            None => {
+                let outputs = (0..rank).map(|axis| {
+                    let padded = x[2 + axis] + padding[axis][0] + padding[axis][1];
+                    (padded - dilation[axis] * (weight[2 + axis] - 1) - 1) / stride[axis] + 1
+                });
+                [x[0], weight[0]].into_iter().chain(outputs).collect()
+            }
+        };
+        let before = padding.iter().map(|sides| sides[0]).collect();
+        Ok(Windows { x, weight, y, stride, dilation, before, groups: self.index("groups").max(1) })
+    }
+
+    fn conv(&self) -> Result<Values> {
+        let windows = self.windows_of_conv("x", "weight", None)?;
+        let (x, weight, bias) = (self.input("x")?, self.input("weight")?, self.inputs.values("bias"));
+        let spatial: usize = windows.y[2..].iter().product();
+        let filters = windows.y[1];
+        let mut pre = vec![0.0; windows.y.iter().product()];
+        windows.each(|i, r, o| pre[o] += x[i] * weight[r]);
+        pre.iter_mut().enumerate().for_each(|(i, pre)| *pre += bias.map_or(0.0, |bias| bias[i / spatial % filters]));
+        let y = pre.iter().map(|&x| activation(self.activation(), x)).collect();
+        Ok(Values::from([("pre", pre), ("y", y)]))
+    }
+
+    fn conv_backward(&self, output: &'static str) -> Result<Values> {
+        let dy = self.input("dy")?;
+        let elements = self.outputs.values(output).context("a gradient")?.len();
+        let mut gradient = vec![0.0; elements];
+        if output == "dx" {
+            let weight = self.input("weight")?;
+            self.windows_of_conv("dx", "weight", Some("dy"))?.each(|i, r, o| gradient[i] += dy[o] * weight[r]);
+        } else {
+            let x = self.input("x")?;
+            self.windows_of_conv("x", "dweight", Some("dy"))?.each(|i, r, o| gradient[r] += dy[o] * x[i]);
+        }
+        Ok(Values::from([(output, self.added(output, gradient))]))
+    }
+
+    fn conv_backward_bias(&self) -> Result<Values> {
+        let dy = self.input("dy")?;
+        let (channels, spatial) = (self.dims[1] as usize, self.dims[2..].iter().product::<u64>() as usize);
+        let mut gradient = vec![0.0; channels];
+        dy.iter().enumerate().for_each(|(i, dy)| gradient[i / spatial % channels] += dy);
+        Ok(Values::from([("dbias", self.added("dbias", gradient))]))
+    }
+
+    /// A gradient and beta times what was there.
+    fn added(&self, name: &str, mut gradient: Vec<f64>) -> Vec<f64> {
+        if let Some(before) = self.inputs.values(name) {
+            gradient.iter_mut().zip(before).for_each(|(g, before)| *g += self.number("beta", 0.0) * before);
+        }
+        gradient
     }
 
     fn softmax(&self) -> Result<Values> {

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use baracuda_ops::{AnyDescriptor, Backend, TensorDesc};
+use baracuda_ops::{AnyDescriptor, Backend, DType, Slot, TensorDesc};
 use fastrand::Rng;
 use serde_json::{Value, json};
 
@@ -85,6 +85,16 @@ fn is_template(case: &Case, target: &Target) -> bool {
     if case.descriptor.name().starts_with("gemm") {
         return !case.descriptor.line().contains("\"strides\"") && !case.must_be_refused_by(target.backend);
     }
+    if case.descriptor.name().starts_with("conv") {
+        let is_dense = |slot: &Slot| {
+            let desc = &slot.desc;
+            desc.is_contiguous() || channels_last(desc).is_some_and(|last| last.strides() == desc.strides())
+        };
+        // Bias and its gradient have no order.
+        let has_layouts = case.descriptor.line().contains("\"layouts\"");
+        let is_full = case.slots().iter().all(|slot| is_dense(slot) && !slot.desc.is_empty());
+        return is_full && !has_layouts && case.options.kernel.is_none() && !case.must_be_refused_by(target.backend);
+    }
     let is_plain = x.is_contiguous() || channels_last(x).is_some_and(|last| last.strides() == x.strides());
     let has_layouts = case.descriptor.line().contains("\"layouts\"");
     // A kernel that is asked for by name may refuse what its op serves.
@@ -103,6 +113,9 @@ fn variation(template: &Case, most: u64, random: &mut Rng) -> Result<Case> {
     let mut json: Value = serde_json::from_str(line.split_once(' ').context("a repro line has a JSON")?.1)?;
     if name.starts_with("gemm") {
         return product(name, json, most, random);
+    }
+    if name.starts_with("conv") {
+        return convolution(name, json, most, random);
     }
     let x = &template.slots()[0].desc;
     let (mut dims, dtype) = (x.dims().to_vec(), x.dtype());
@@ -156,6 +169,56 @@ fn product(name: &str, mut json: Value, most: u64, random: &mut Rng) -> Result<C
     let (ta, tb) = (json["transpose_a"] == true, json["transpose_b"] == true);
     json["a"]["dims"] = dims(&batch, [m, k], ta);
     json["b"]["dims"] = dims(of_b, [k, n], tb);
+    let data = match random.u32(..3) {
+        0 => Data::ALL[random.usize(..Data::ALL.len())],
+        _ => Data::Normal,
+    };
+    Ok(Case::new(AnyDescriptor::parse(name, &json.to_string())?, data))
+}
+
+/// Another convolution of that kind, with other extents and another window; its operands lie as they did.
+fn convolution(name: &str, mut json: Value, most: u64, random: &mut Rng) -> Result<Case> {
+    let extent = |most: u64, random: &mut Rng| {
+        let fitting = EXTENTS.iter().filter(|extent| **extent <= most.max(1)).count();
+        EXTENTS[random.usize(..fitting)]
+    };
+    let rank = json["dy"]["dims"].as_array().or(json["x"]["dims"].as_array()).context("dims")?.len() - 2;
+    let groups = [1, 1, 2, 3, 8][random.usize(..5)];
+    let of_group = [(); 2].map(|()| extent(16, random));
+    let samples = random.u64(1..5);
+    let mut left = most / (samples * groups * of_group[0].max(of_group[1]));
+    let (mut spatial, mut kernel, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut stride, mut dilation, mut padding) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rank {
+        let [taps, step, spread] = [random.u64(1..5), random.u64(1..4), random.u64(1..3)];
+        let reach = spread * (taps - 1) + 1;
+        let sides = [random.u64(..reach), random.u64(..reach)];
+        let input = extent(left, random).max(reach.saturating_sub(sides[0] + sides[1]));
+        left /= input;
+        spatial.push(input);
+        kernel.push(taps);
+        outputs.push((input + sides[0] + sides[1] - reach) / step + 1);
+        stride.push(step);
+        dilation.push(spread);
+        padding.push(sides);
+    }
+    let [channels, filters] = of_group.map(|of_group| groups * of_group);
+    let x = [&[samples, channels], &spatial[..]].concat();
+    let weight = [&[filters, of_group[0]], &kernel[..]].concat();
+    let y = [&[samples, filters], &outputs[..]].concat();
+    for (field, dims) in [("x", &x), ("dx", &x), ("weight", &weight), ("dweight", &weight), ("dy", &y)] {
+        let Some(tensor) = json.get_mut(field).filter(|tensor| tensor.is_object()) else { continue };
+        tensor["dims"] = json!(dims);
+        if tensor.get("strides").is_some() {
+            tensor["strides"] = json!(TensorDesc::channels_last(DType::F32, dims)?.strides());
+        }
+    }
+    if name != "conv_backward_bias" {
+        json["groups"] = json!(groups);
+        json["stride"] = json!(stride);
+        json["dilation"] = json!(dilation);
+        json["padding"] = json!(padding);
+    }
     let data = match random.u32(..3) {
         0 => Data::ALL[random.usize(..Data::ALL.len())],
         _ => Data::Normal,

@@ -35,6 +35,10 @@ const CHOSEN: &[(&str, &str, &str)] = &[
     ("activation_backward", "activation_backward", "silu"),
     ("gemm", "gemm", "gelu_tanh"),
     ("gemm_backward", "gemm_backward", "silu, pre-activation saved"),
+    ("conv", "conv", "3x3 with bias and relu"),
+    ("conv_backward_data", "conv_backward_data", "3x3 with bias and relu"),
+    ("conv_backward_weight", "conv_backward_weight", "3x3 with bias and relu"),
+    ("conv_backward_bias", "conv_backward_bias", "3x3 with bias and relu"),
 ];
 
 /// What is shown in an element type: of every op at least one line, in the same order for every type.

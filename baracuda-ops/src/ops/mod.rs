@@ -1,6 +1,7 @@
 //! The ops, by family.
 
 pub mod activation;
+pub mod conv;
 mod fields;
 pub mod gemm;
 mod lines;

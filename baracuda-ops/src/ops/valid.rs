@@ -110,7 +110,7 @@ pub(crate) trait Described: Descriptor {
 }
 
 /// A descriptor: its fields, the op's name, what tells it from others with the same fields, its args and the table of their operands, the
-/// name of its plan, its kernels, and its backward, if it has one.
+/// name of its plan, its kernels, and its backward, if it has one, or its backwards, if they are ops of their own.
 macro_rules! descriptor {
     (
         $(#[$doc:meta])*
@@ -119,6 +119,7 @@ macro_rules! descriptor {
         plan: $Plan:ident;
         kernels: $kernels:expr;
         $(backward: $backward:expr;)?
+        $(backwards: $backwards:expr;)?
         $(flops: $flops:expr;)?
     ) => {
         #[doc = concat!("A plan of [`", stringify!($Descriptor), "`].")]
@@ -169,6 +170,13 @@ macro_rules! descriptor {
                 wanted: $crate::ops::norm::Gradients,
             ) -> Result<Vec<$crate::any::AnyDescriptor>, Error> {
                 $backward(self, wanted).map(|backward| vec![$crate::any::AnyDescriptor::new(backward)])
+            })?
+
+            $(fn any_backward(
+                &self,
+                wanted: $crate::ops::norm::Gradients,
+            ) -> Result<Vec<$crate::any::AnyDescriptor>, Error> {
+                $backwards(self, wanted)
             })?
 
             fn kernels() -> &'static [&'static dyn $crate::plan::Kernel<Self>] {

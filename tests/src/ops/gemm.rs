@@ -542,25 +542,25 @@ const BACKWARD_CONTRACTS: &[Contract] = &[
 ];
 
 /// Factors of an activation's own budget on a backend.
-fn looseness(backend: Backend) -> f64 {
+pub(super) fn looseness(backend: Backend) -> f64 {
     if backend == Backend::Wgpu { 2.0 } else { 1.0 }
 }
 
 /// Whether positive and negative elements keep each other in balance, so that roundings of their products do.
-fn is_balanced(values: &[f64]) -> bool {
+pub(super) fn is_balanced(values: &[f64]) -> bool {
     let (sum, magnitude) = values.iter().fold((0.0, 0.0), |(sum, all), v| (sum + v, all + v.abs()));
     sum.abs() < magnitude / 4.0
 }
 
 /// What `terms` additions may be off by, in units of `u_A` of the sum of their magnitudes; factors that are rounded to tf32 are each off by up to
 /// 2^-11, their product and what a tensor core drops of it by less than 2^-9.
-fn chain(terms: f64, is_random: bool, math: Math) -> f64 {
+pub(super) fn chain(terms: f64, is_random: bool, math: Math) -> f64 {
     let longest = terms / 4.0;
     let rounded = if math == Math::Tf32 { 2f64.powi(-9) / DType::F32.unit_roundoff() } else { 0.0 };
     8.0 + rounded + if is_random { longest.min(2.0 * terms.sqrt()) } else { longest }
 }
 
-fn magnitudes(values: &[f64]) -> Vec<f64> {
+pub(super) fn magnitudes(values: &[f64]) -> Vec<f64> {
     values.iter().map(|v| v.abs()).collect()
 }
 

@@ -15,6 +15,7 @@ use crate::values::Tensors;
 mod activation;
 mod batch_norm;
 mod channel_norm;
+mod conv;
 mod gemm;
 mod group_norm;
 mod instance_norm;
@@ -44,6 +45,10 @@ pub static SUBJECTS: &[Subject] = &[
     activation::BACKWARD,
     gemm::FORWARD,
     gemm::BACKWARD,
+    conv::FORWARD,
+    conv::BACKWARD_DATA,
+    conv::BACKWARD_WEIGHT,
+    conv::BACKWARD_BIAS,
 ];
 
 /// One op.

@@ -258,6 +258,40 @@ impl FromIterator<f64> for Sum {
     }
 }
 
+/// Sums of products with what rounding lost of them (Knuth's TwoSum), each by itself.
+#[derive(Clone)]
+pub(crate) struct Sums<const N: usize> {
+    sums: [f64; N],
+    lost: [f64; N],
+}
+
+impl<const N: usize> Default for Sums<N> {
+    fn default() -> Self {
+        Self { sums: [0.0; N], lost: [0.0; N] }
+    }
+}
+
+impl<const N: usize> Sums<N> {
+    /// Adds `factor` times each of `factors`; `IS_F64` says that the products are not exact in f64 by themselves.
+    pub(crate) fn add<const IS_F64: bool>(&mut self, factor: f64, factors: &[f64]) {
+        for ((sum, lost), other) in self.sums.iter_mut().zip(&mut self.lost).zip(factors) {
+            let term = factor * other;
+            let total = *sum + term;
+            let of_term = total - *sum;
+            *lost += (*sum - (total - of_term)) + (term - of_term);
+            if IS_F64 {
+                *lost += factor.mul_add(*other, -term);
+            }
+            *sum = total;
+        }
+    }
+
+    pub(crate) fn total(&self, n: usize) -> f64 {
+        // What an infinite or NaN sum lost is NaN, which says nothing.
+        if self.sums[n].is_finite() { self.sums[n] + self.lost[n] } else { self.sums[n] }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use super::geometry::{BackwardGeometry, ColumnSums, Dpre, Epilogue, Extents, Matrix, Pass, Place, Product, Vector};
 use super::{GemmBackwardDescriptor, GemmDescriptor};
-use crate::backend::cpu::{Operands, Sum, Tensor, threads};
+use crate::backend::cpu::{Operands, Sum, Sums, Tensor, threads};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::to_usize;
@@ -255,40 +255,12 @@ fn multiply(product: &Product, values: Values<'_>) {
     });
 }
 
-/// Sums of a row of a tile with what rounding lost of them (Knuth's TwoSum), each by itself.
-#[derive(Clone)]
-struct Sums {
-    sums: [f64; COLS],
-    lost: [f64; COLS],
-}
-
-impl Sums {
-    /// Adds `factor` times each of `factors`; `IS_F64` says that the products are not exact in f64 by themselves.
-    fn add<const IS_F64: bool>(&mut self, factor: f64, factors: &[f64]) {
-        for ((sum, lost), other) in self.sums.iter_mut().zip(&mut self.lost).zip(factors) {
-            let term = factor * other;
-            let total = *sum + term;
-            let of_term = total - *sum;
-            *lost += (*sum - (total - of_term)) + (term - of_term);
-            if IS_F64 {
-                *lost += factor.mul_add(*other, -term);
-            }
-            *sum = total;
-        }
-    }
-
-    fn total(&self, n: usize) -> f64 {
-        // What an infinite or NaN sum lost is NaN, which says nothing.
-        if self.sums[n].is_finite() { self.sums[n] + self.lost[n] } else { self.sums[n] }
-    }
-}
-
 /// The sums of `rows` by `cols` elements from `first` on.
-fn tile(product: &Product, values: Values<'_>, first: At, [rows, cols]: [usize; 2]) -> Vec<Sums> {
+fn tile(product: &Product, values: Values<'_>, first: At, [rows, cols]: [usize; 2]) -> Vec<Sums<COLS>> {
     let Product { left, right, batch, summed, k, .. } = product;
     let (left_tensor, right_tensor) = (values.tensor(left), values.tensor(right));
     let load = |tensor: &Option<Tensor<'_>>, offset| tensor.as_ref().map_or(0.0, |tensor| tensor.load(offset));
-    let mut sums = vec![Sums { sums: [0.0; COLS], lost: [0.0; COLS] }; rows];
+    let mut sums = vec![Sums::default(); rows];
     let (mut left_terms, mut right_terms) = (vec![0.0; rows * TERMS], vec![0.0; TERMS * cols]);
     let left_start = offset(batch, &left.batch, first.z) + first.m * left.rows;
     let right_start = offset(batch, &right.batch, first.z) + first.n * right.cols;

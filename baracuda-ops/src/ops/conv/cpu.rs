@@ -1,0 +1,232 @@
+//! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
+
+use super::geometry::{ChannelSums, Contraction, Epilogue, Gathered, Indices, Strided, Vector};
+use super::{
+    ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, MAX_AXES,
+};
+use crate::backend::cpu::{Operands, Sum, Sums, Tensor, threads};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::narrow::to_usize;
+use crate::plan::{Candidate, MAX_WORK};
+
+/// The reference kernel of the convolution.
+pub(super) fn forward<'d>(descriptor: &'d ConvDescriptor) -> Result<Candidate<'d>, Reason> {
+    contracting(descriptor.contraction())
+}
+
+/// The reference kernel of the gradient of the data.
+pub(super) fn backward_data<'d>(descriptor: &'d ConvBackwardDataDescriptor) -> Result<Candidate<'d>, Reason> {
+    contracting(descriptor.contraction())
+}
+
+/// The reference kernel of the gradient of the weight.
+pub(super) fn backward_weight<'d>(descriptor: &'d ConvBackwardWeightDescriptor) -> Result<Candidate<'d>, Reason> {
+    contracting(descriptor.contraction())
+}
+
+/// The reference kernel of the gradient of the bias.
+pub(super) fn backward_bias<'d>(descriptor: &'d ConvBackwardBiasDescriptor) -> Result<Candidate<'d>, Reason> {
+    Ok(Candidate::on_cpu(|| {
+        let sums = descriptor.channel_sums();
+        move |operands| channel_sums(&sums, operands)
+    }))
+}
+
+fn contracting<'d>(contraction: Contraction) -> Result<Candidate<'d>, Reason> {
+    let (products, empty) = (contraction.products(), contraction.gathered.axes.iter().any(|axis| axis.extent == 0));
+    if products > MAX_WORK && !empty {
+        return Err(format!("{products} products, the limit is {MAX_WORK}").into());
+    }
+    Ok(Candidate::on_cpu(move || move |operands| contract(&contraction, operands)))
+}
+
+/// Lead and spatial position.
+#[derive(Clone, Copy, Default)]
+struct At {
+    lead: u64,
+    axes: [u64; MAX_AXES],
+}
+
+impl Indices {
+    /// The tuple of a number below their count.
+    fn at(&self, mut index: u64) -> At {
+        let mut at = At::default();
+        if self.lead_last {
+            at.lead = index % self.lead;
+            index /= self.lead;
+        }
+        for axis in (0..MAX_AXES).rev() {
+            at.axes[axis] = index % self.axes[axis];
+            index /= self.axes[axis];
+        }
+        if !self.lead_last {
+            at.lead = index;
+        }
+        at
+    }
+}
+
+impl Strided {
+    /// The offset of an element.
+    fn offset(&self, group: u64, at: At, column: u64) -> u64 {
+        let axes: u64 = at.axes.iter().zip(self.axes).map(|(&index, stride)| index * stride).sum();
+        group * self.group + at.lead * self.lead + axes + column * self.column
+    }
+}
+
+impl Gathered {
+    /// The offset of an element, unless it is outside.
+    fn offset(&self, group: u64, row: At, term: At) -> Option<u64> {
+        let mut offset = group * self.group + row.lead * self.row_lead + term.lead * self.term_lead;
+        for ((axis, row), term) in self.axes.iter().zip(row.axes).zip(term.axes) {
+            // Both indices are below extents of tensors whose products with the factors the padded extent bounds.
+            let [row, term] = [row, term].map(|index| i64::try_from(index).unwrap_or(i64::MAX));
+            let inside = u64::try_from(axis.of_row * row + axis.of_term * term + axis.offset).ok()?;
+            let coordinate = inside / axis.divisor;
+            if coordinate * axis.divisor != inside || coordinate >= axis.extent {
+                return None;
+            }
+            offset += coordinate * axis.stride;
+        }
+        Some(offset)
+    }
+}
+
+/// Rows of a tile of sums, which is one task.
+const ROWS: usize = 16;
+/// Columns of a tile.
+const COLS: usize = 64;
+/// Terms of each sum for which both factors are in f64 at once.
+const TERMS: usize = 256;
+
+/// Computes one contraction.
+fn contract(contraction: &Contraction, operands: &Operands<'_>) {
+    let Some(output) = operands.get(contraction.out.position) else { return };
+    if contraction.is_empty() {
+        return;
+    }
+    let (rows, cols) = (contraction.rows.count(), contraction.n);
+    let (row_tiles, col_tiles) = (rows.div_ceil(ROWS as u64), cols.div_ceil(COLS as u64));
+    let finish = Finish::new(contraction, operands, output);
+    threads::for_each(contraction.groups * row_tiles * col_tiles, contraction.products(), |task| {
+        let group = task / (row_tiles * col_tiles);
+        let (first_row, first_col) = (task / col_tiles % row_tiles * ROWS as u64, task % col_tiles * COLS as u64);
+        let row_count = to_usize((rows - first_row).min(ROWS as u64));
+        let col_count = to_usize((cols - first_col).min(COLS as u64));
+        let at: Vec<At> = (0..row_count).map(|row| contraction.rows.at(first_row + row as u64)).collect();
+        let sums = tile(contraction, operands, group, &at, [first_col, col_count as u64]);
+        for (row, sums) in at.iter().zip(&sums) {
+            for col in 0..col_count {
+                // SAFETY: each element is of one tile, and each tile is one task.
+                unsafe { finish.element(group, *row, first_col + col as u64, sums.total(col)) };
+            }
+        }
+    });
+}
+
+/// The sums of some rows and `cols` columns from `first_col` on.
+fn tile(
+    contraction: &Contraction,
+    operands: &Operands<'_>,
+    group: u64,
+    rows: &[At],
+    [first_col, cols]: [u64; 2],
+) -> Vec<Sums<COLS>> {
+    let Contraction { terms, gathered, plain, .. } = contraction;
+    let mut sums = vec![Sums::default(); rows.len()];
+    // Where a factor has no elements, no term has both.
+    let factors = operands.get(gathered.position).zip(operands.get(plain.position));
+    let Some((gathered_tensor, plain_tensor)) = factors else { return sums };
+    let cols = to_usize(cols);
+    let count = terms.count();
+    let mut plain_terms = vec![0.0; TERMS * cols];
+    for first in (0..count).step_by(TERMS) {
+        let block: Vec<At> = (first..count.min(first + TERMS as u64)).map(|term| terms.at(term)).collect();
+        for (values, &term) in plain_terms.chunks_exact_mut(cols).zip(&block) {
+            let start = plain.offset(group, term, first_col);
+            for (col, value) in values.iter_mut().enumerate() {
+                *value = plain_tensor.load(start + col as u64 * plain.column);
+            }
+        }
+        for (sums, &row) in sums.iter_mut().zip(rows) {
+            for (values, &term) in plain_terms.chunks_exact(cols).zip(&block) {
+                let Some(offset) = gathered.offset(group, row, term) else { continue };
+                let factor = gathered_tensor.load(offset);
+                if gathered.dtype == DType::F64 {
+                    sums.add::<true>(factor, values);
+                } else {
+                    sums.add::<false>(factor, values);
+                }
+            }
+        }
+    }
+    sums
+}
+
+/// What becomes of the sums.
+struct Finish<'v> {
+    contraction: &'v Contraction,
+    out: Tensor<'v>,
+    bias: Option<(Tensor<'v>, Vector)>,
+    pre: Option<(Tensor<'v>, Strided)>,
+}
+
+impl<'v> Finish<'v> {
+    fn new(contraction: &'v Contraction, operands: &Operands<'v>, out: Tensor<'v>) -> Self {
+        let (bias, pre) = match contraction.epilogue {
+            Epilogue::Forward { bias, pre, .. } => (bias, pre),
+            Epilogue::Gradient { .. } => (None, None),
+        };
+        Self {
+            contraction,
+            out,
+            bias: bias.and_then(|bias| Some((operands.get(bias.position)?, bias))),
+            pre: pre.and_then(|pre| Some((operands.get(pre.position)?, pre))),
+        }
+    }
+
+    /// Does what the epilogue says with one sum.
+    ///
+    /// # Safety
+    /// No other thread finishes that element of the output.
+    unsafe fn element(&self, group: u64, row: At, column: u64, acc: f64) {
+        let offset = self.contraction.out.offset(group, row, column);
+        let value = match self.contraction.epilogue {
+            Epilogue::Forward { activation, .. } => {
+                let bias = self.bias.as_ref();
+                let pre_activation =
+                    bias.map_or(acc, |(bias, vector)| acc + bias.load(group * vector.group + column * vector.column));
+                if let Some((tensor, pre)) = &self.pre {
+                    // SAFETY: the caller is alone at this element, and outputs address every element once.
+                    unsafe { tensor.store(pre.offset(group, row, column), pre_activation) };
+                }
+                activation.apply(pre_activation)
+            }
+            Epilogue::Gradient { beta } => accumulated(acc, beta, || self.out.load(offset)),
+        };
+        // SAFETY: as for pre.
+        unsafe { self.out.store(offset, value) };
+    }
+}
+
+/// The gradient of the bias.
+fn channel_sums(sums: &ChannelSums, operands: &Operands<'_>) {
+    let Some(grad) = operands.get(sums.dbias.position) else { return };
+    let dy = operands.get(sums.dy.position);
+    let indices = Indices { lead: sums.samples, axes: sums.axes, lead_last: false };
+    // Without elements there may be any number of the other extents.
+    let terms = if dy.is_some() { indices.count() } else { 0 };
+    threads::for_each(sums.channels, sums.channels.saturating_mul(terms), |channel| {
+        let term = |index| dy.as_ref().map_or(0.0, |dy| dy.load(sums.dy.offset(0, indices.at(index), channel)));
+        let total: Sum = (0..terms).map(term).collect();
+        let offset = channel * sums.dbias.column;
+        // SAFETY: each channel is one task.
+        unsafe { grad.store(offset, accumulated(total.total(), sums.beta, || grad.load(offset))) };
+    });
+}
+
+/// `sum + beta * before`; with beta 0 nothing is read.
+fn accumulated(sum: f64, beta: f64, before: impl FnOnce() -> f64) -> f64 {
+    if beta == 0.0 { sum } else { sum + beta * before() }
+}

@@ -1,0 +1,414 @@
+//! Convolution with bias and activation in one, two or three spatial extents, and its gradients.
+//!
+//! With groups g, each of which has `Ci / groups` channels c of x and `Co / groups` channels k of y, spatial indices o of y, i of x and r of
+//! the kernel, and one stride, dilation and padding per axis:
+//!
+//! - forward: `acc[n, g, k, o] = sum over c and r of x[n, g, c, stride * o + dilation * r - before] * weight[g, k, c, r]`,
+//!   `pre = acc + bias`, `y = act(pre)`. The sum has no term where the index of x lies outside of x, in the padding. The kernel is not
+//!   mirrored: this is cross-correlation, as in all deep-learning frameworks;
+//! - backward data: `dx[n, g, c, i] = sum over k, r and o with stride * o + dilation * r - before = i of dy[n, g, k, o] * weight[g, k, c, r]`,
+//!   which is the transposed convolution of dy;
+//! - backward weight: `dweight[g, k, c, r] = sum over n and o of x[n, g, c, stride * o + dilation * r - before] * dy[n, g, k, o]`;
+//! - backward bias: `dbias[k] = sum over n and o of dy[n, k, o]`.
+//!
+//! Each gradient can be added to what is there: `grad = beta * grad + ..`, rounded once. All of them take `dy` as the gradient of the
+//! pre-activation: of a convolution with an activation, [`ActivationBackwardDescriptor`] makes it from the gradient of y. The functions are
+//! in the table of [`Activation`].
+//!
+//! Along each axis the padded extent must hold the dilated kernel once: `in + before + after >= dilation * (kernel - 1) + 1`. The extent of
+//! y is `floor((in + before + after - dilation * (kernel - 1) - 1) / stride) + 1`.
+//!
+//! | forward operand | shape | type | access | declared by |
+//! |---|---|---|---|---|
+//! | `x` | `[N, Ci, spatial..]`, 1 to 3 spatial extents | T: f64, f32, f16 or bf16 | in | always |
+//! | `weight` | `[Co, Ci / groups, kernel..]` | T | in | always |
+//! | `bias` | `[Co]` | T or f32 | in | `bias` |
+//! | `y` | `[N, Co, out..]` | T or f32 | out | always |
+//! | `pre` | of y | T or f32 | out | `pre` |
+//!
+//! | backward data operand | shape | type | access | declared by |
+//! |---|---|---|---|---|
+//! | `weight` | as in forward | T | in | always |
+//! | `dy` | `[N, Co, out..]` | T or f32 | in | always |
+//! | `dx` | `[N, Ci, spatial..]` | T or f32 | out; with a beta other than 0 in and out | always |
+//!
+//! | backward weight operand | shape | type | access | declared by |
+//! |---|---|---|---|---|
+//! | `x` | as in forward | T | in | always |
+//! | `dy` | `[N, Co, out..]` | T or f32 | in | always |
+//! | `dweight` | `[Co, Ci / groups, kernel..]` | T or f32 | out; with a beta other than 0 in and out | always |
+//!
+//! | backward bias operand | shape | type | access | declared by |
+//! |---|---|---|---|---|
+//! | `dy` | `[N, Co, out..]` | f64, f32, f16 or bf16 | in | always |
+//! | `dbias` | `[Co]` | of dy or f32; where dy is f32 f16 or bf16, too | out; with a beta other than 0 in and out | always |
+//!
+//! Of f64 every operand is f64.
+//!
+//! Units: all values are plain numbers; strides, dilations and padding count elements along their axis.
+//!
+//! Layout and aliasing: extents are in this order in every layout. Any strides on the CPU. On GPUs each operand is dense, either contiguous or
+//! channels-last ([`TensorDesc::channels_last`]; of the weight, with its kernel's positions outside of its channels), whatever the layouts of the
+//! others; a tensor with one channel, or of which all spatial extents are 1, is both. `y` and `pre` lie as x unless told otherwise: channels-last
+//! where the channels of x lie closer to each other than its spatial neighbours, else contiguous. No operand may lie at another.
+//!
+//! Accumulation: f32, for f64 operands f64, in a fixed order, so that the same device makes the same bits every time. Products of f32 are f32
+//! throughout, unless the options let them be [`Tf32`](crate::Math::Tf32). A dy of f32 beside factors of f16 or bf16 may be rounded once to their
+//! type before it is multiplied; the gradient of the bias sums the unrounded one.
+//!
+//! NaN, infinity, empty: NaN and infinity go where the formula sends them. Where a weight is not finite, outputs whose window touches the
+//! padding are NaN or what the formula says: kernels may multiply the weight by a zero of the padding. With N, Co or an extent of y of 0 forward
+//! writes nothing; with Ci = 0 y is `act(bias)`. A gradient that is a sum over nothing, as of the weight with N = 0, is `beta * grad`.
+//!
+//! Out of scope: negative padding, padding other than with nothing, output padding other than by the extents of dx, 8-bit types, complex numbers.
+//!
+//! Errors: [`Error::InvalidDescriptor`] names the field and the numbers that do not fit: groups that do not divide the channels, a padded extent
+//! smaller than the dilated kernel, extents of dx from which no convolution makes dy. Paddings, strides and reaches of the dilated kernel are
+//! below 2^31. [`Error::Unsupported`] says why each kernel refused.
+//!
+//! Source: V. Dumoulin, F. Visin, "A guide to convolution arithmetic for deep learning", 2016, for the extents and the transposed convolution;
+//! S. Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning", 2014, for the convolution as a product of matrices; as for
+//! [`Activation`] for the rest.
+//!
+//! Kernels: on the CPU the reference in `cpu.rs`.
+//!
+//! [`Activation`]: crate::ops::activation
+//! [`ActivationBackwardDescriptor`]: crate::ActivationBackwardDescriptor
+
+use crate::dtype::{DType, Real};
+use crate::error::{Error, Result};
+use crate::ops::activation::Activation;
+use crate::ops::fields::{float, require};
+use crate::plan::{Access, Function, Kernel};
+use crate::slots::Layouts;
+use crate::tensor::TensorDesc;
+
+mod backward_bias;
+mod backward_data;
+mod backward_weight;
+mod cpu;
+mod forward;
+mod geometry;
+
+pub use backward_bias::{ConvBackwardBiasArgs, ConvBackwardBiasDescriptor, ConvBackwardBiasPlan};
+pub use backward_data::{ConvBackwardDataArgs, ConvBackwardDataDescriptor, ConvBackwardDataPlan};
+pub use backward_weight::{ConvBackwardWeightArgs, ConvBackwardWeightDescriptor, ConvBackwardWeightPlan};
+pub use forward::{ConvArgs, ConvDescriptor, ConvPlan};
+
+/// Most spatial extents.
+pub(crate) const MAX_AXES: usize = 3;
+
+/// Paddings, strides and reaches of the dilated kernel are below it, so that kernels can tell them in 32 bits with a sign.
+const LIMIT: u64 = 1 << 31;
+
+/// Which element of x meets which of the kernel: strides, dilations, paddings and groups, the same in all four ops of a convolution.
+///
+/// ```
+/// use baracuda_ops::{ConvDescriptor, ConvWindow, DType, TensorDesc};
+/// // One extent, causal: y at a time depends on x at that time and before.
+/// let x = TensorDesc::contiguous(DType::F32, &[8, 64, 500])?;
+/// let weight = TensorDesc::contiguous(DType::F32, &[64, 1, 5])?;
+/// let depthwise = ConvWindow::new().padding_per_side(&[[4, 0]]).groups(64);
+/// let conv = ConvDescriptor::new(x, weight, depthwise)?;
+/// # let _ = conv;
+/// # Ok::<(), baracuda_ops::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ConvWindow {
+    stride: Vec<u64>,
+    dilation: Vec<u64>,
+    padding: Vec<[u64; 2]>,
+    groups: u64,
+}
+
+/// Strides and dilations of 1, no padding, one group.
+impl Default for ConvWindow {
+    fn default() -> Self {
+        Self { stride: Vec::new(), dilation: Vec::new(), padding: Vec::new(), groups: 1 }
+    }
+}
+
+/// Each descriptor says whether the numbers fit its operands.
+impl ConvWindow {
+    /// Strides and dilations of 1, no padding, one group, for any number of spatial extents.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many elements of x lie between two outputs, for each spatial extent.
+    #[must_use]
+    pub fn stride(self, stride: &[u64]) -> Self {
+        Self { stride: stride.to_vec(), ..self }
+    }
+
+    /// How many elements of x lie between two of the kernel, for each spatial extent.
+    #[must_use]
+    pub fn dilation(self, dilation: &[u64]) -> Self {
+        Self { dilation: dilation.to_vec(), ..self }
+    }
+
+    /// How far outputs reach beyond x on both sides of each spatial extent.
+    #[must_use]
+    pub fn padding(self, padding: &[u64]) -> Self {
+        Self { padding: padding.iter().map(|&padding| [padding; 2]).collect(), ..self }
+    }
+
+    /// How far outputs reach beyond x before and after each spatial extent.
+    #[must_use]
+    pub fn padding_per_side(self, padding: &[[u64; 2]]) -> Self {
+        Self { padding: padding.to_vec(), ..self }
+    }
+
+    /// Into how many groups the channels are divided, each of which is a convolution of its own; as many as x has channels is depthwise.
+    #[must_use]
+    pub fn groups(self, groups: u64) -> Self {
+        Self { groups, ..self }
+    }
+}
+
+/// A [`ConvWindow`] as fields of a descriptor have it; empty is the default.
+#[derive(Clone, Copy)]
+struct Window<'f> {
+    stride: &'f [u64],
+    dilation: &'f [u64],
+    padding: &'f [[u64; 2]],
+    groups: u64,
+}
+
+/// The extents of a convolution, whichever of its ops computes: the same for all three products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Shape {
+    samples: u64,
+    groups: u64,
+    /// Channels of x in each group.
+    channels_in: u64,
+    /// Channels of y in each group.
+    channels_out: u64,
+    /// Spatial extents, in front of which there are others of 1 if they are fewer than three.
+    axes: [Axis; MAX_AXES],
+    /// How many of them are those of the tensors: the last ones.
+    rank: usize,
+}
+
+/// One spatial extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Axis {
+    input: u64,
+    kernel: u64,
+    output: u64,
+    stride: u64,
+    dilation: u64,
+    before: u64,
+}
+
+impl Axis {
+    /// What stands in front where there are fewer than three.
+    const NONE: Self = Self { input: 1, kernel: 1, output: 1, stride: 1, dilation: 1, before: 0 };
+}
+
+impl Shape {
+    /// The extents of a convolution of `x` with `weight`, which the errors call by the names of the fields that they are.
+    fn new(
+        op: &'static str,
+        (x_name, x): (&'static str, &TensorDesc),
+        (weight_name, weight): (&'static str, &TensorDesc),
+        window: Window<'_>,
+    ) -> Result<Self> {
+        let Window { stride, dilation, padding, groups } = window;
+        let rank = x.rank();
+        require(op, x_name, (3..=2 + MAX_AXES).contains(&rank), || {
+            format!("must be [N, C, spatial..] of rank 3 to {}, got rank {rank}", 2 + MAX_AXES)
+        })?;
+        require(op, weight_name, weight.rank() == rank, || {
+            format!("must be [Co, Ci / groups, kernel..] of the rank of {x_name}, {rank}; got rank {}", weight.rank())
+        })?;
+        require(op, "groups", groups > 0, || "must be at least 1, got 0".into())?;
+        let (channels, filters) = (x.dims()[1], weight.dims()[0]);
+        for (number, what) in [(channels, "Ci"), (filters, "Co")] {
+            require(op, "groups", number.is_multiple_of(groups), || {
+                format!("must divide {what} = {number}, got {groups}")
+            })?;
+        }
+        require(op, weight_name, weight.dims()[1] == channels / groups, || {
+            let of_group = channels / groups;
+            format!("must have Ci / groups = {channels} / {groups} = {of_group} channels, got {}", weight.dims()[1])
+        })?;
+        let count = rank - 2;
+        for (field, given) in [("stride", stride.len()), ("dilation", dilation.len()), ("padding", padding.len())] {
+            require(op, field, given == 0 || given == count, || {
+                format!("must have one entry for each of the {count} spatial extents, got {given}")
+            })?;
+        }
+        let mut axes = [Axis::NONE; MAX_AXES];
+        for at in 0..count {
+            let (input, kernel) = (x.dims()[2 + at], weight.dims()[2 + at]);
+            let of_axis = |list: &[u64]| list.get(at).copied().unwrap_or(1);
+            let (stride, dilation) = (of_axis(stride), of_axis(dilation));
+            let [before, after] = padding.get(at).copied().unwrap_or([0; 2]);
+            require(op, weight_name, kernel > 0, || {
+                format!("must have a kernel of at least 1 along axis {at}, got 0")
+            })?;
+            require(op, "stride", (1..LIMIT).contains(&stride), || {
+                format!("must be from 1 to {} along axis {at}, got {stride}", LIMIT - 1)
+            })?;
+            require(op, "dilation", dilation > 0, || format!("must be at least 1 along axis {at}, got 0"))?;
+            let reach = dilation.checked_mul(kernel - 1).filter(|&reach| reach < LIMIT);
+            let Some(reach) = reach else {
+                let rule = format!(
+                    "times (kernel - 1) must be below {LIMIT} along axis {at}, got {dilation} times {}",
+                    kernel - 1
+                );
+                return Err(Error::InvalidDescriptor { op, field: "dilation", rule });
+            };
+            require(op, "padding", before.max(after) < LIMIT, || {
+                format!("must be below {LIMIT} along axis {at}, got [{before}, {after}]")
+            })?;
+            // Kernels tell indices with a sign.
+            let padded = input.checked_add(before + after).filter(|&padded| padded <= i64::MAX as u64);
+            let Some(padded) = padded else {
+                let rule = format!("must leave axis {at} an extent below 2^63, got {input} with [{before}, {after}]");
+                return Err(Error::InvalidDescriptor { op, field: "padding", rule });
+            };
+            require(op, weight_name, padded > reach, || {
+                format!(
+                    "must not reach over the padded extent along axis {at}: {input} + {before} + {after} < {dilation} * ({kernel} - 1) + 1"
+                )
+            })?;
+            let output = (padded - reach - 1) / stride + 1;
+            // Of a kernel with one element the dilation says nothing, and may be any number.
+            let dilation = if kernel == 1 { 1 } else { dilation };
+            axes[MAX_AXES - count + at] = Axis { input, kernel, output, stride, dilation, before };
+        }
+        let (channels_in, channels_out) = (channels / groups, filters / groups);
+        Ok(Self { samples: x.dims()[0], groups, channels_in, channels_out, axes, rank: count })
+    }
+
+    /// The extents of y.
+    fn output(&self) -> Vec<u64> {
+        let spatial = self.axes[MAX_AXES - self.rank..].iter().map(|axis| axis.output);
+        [self.samples, self.groups * self.channels_out].into_iter().chain(spatial).collect()
+    }
+
+    /// Refuses a gradient of y with other extents than y.
+    fn check_dy(&self, op: &'static str, dy: &TensorDesc, of: &'static str) -> Result<()> {
+        let output = self.output();
+        require(op, "dy", dy.dims() == output, || {
+            format!("must be {output:?}, the output of a convolution of {of}; got {:?}", dy.dims())
+        })
+    }
+
+    /// Floating-point operations of each of the three products.
+    fn flops(&self) -> u64 {
+        let of_axes = self.axes.iter().flat_map(|axis| [axis.kernel, axis.output]);
+        let extents = [self.samples, self.groups, self.channels_in, self.channels_out];
+        extents.into_iter().chain(of_axes).fold(2, u64::saturating_mul)
+    }
+}
+
+/// Leaves out options that say what is done anyway.
+fn normalise(rank: usize, stride: &mut Vec<u64>, dilation: &mut Vec<u64>, padding: &mut Vec<[u64; 2]>) {
+    fn leave_out<T: PartialEq>(rank: usize, list: &mut Vec<T>, default: &T) {
+        if list.len() + 2 == rank && list.iter().all(|entry| entry == default) {
+            list.clear();
+        }
+    }
+    leave_out(rank, stride, &1);
+    leave_out(rank, dilation, &1);
+    leave_out(rank, padding, &[0; 2]);
+}
+
+/// Refuses operands that are neither of T, the type of `of`, nor f32.
+fn beside(op: &'static str, field: &'static str, dtype: DType, (of, of_type): (&'static str, DType)) -> Result<()> {
+    let holds = dtype == of_type || (dtype == DType::F32 && of_type != DType::F64);
+    require(op, field, holds, || match of_type {
+        DType::F64 | DType::F32 => format!("must be {of_type}, the type of {of}; got {dtype}"),
+        _ => format!("must be {of_type}, the type of {of}, or f32; got {dtype}"),
+    })
+}
+
+/// Refuses x or dy without infinities, and a second factor of another type.
+fn same_type(
+    op: &'static str,
+    (x_name, x): (&'static str, &TensorDesc),
+    (weight_name, weight): (&'static str, &TensorDesc),
+) -> Result<()> {
+    float(op, x_name, x)?;
+    require(op, weight_name, weight.dtype() == x.dtype(), || {
+        format!("must be of the type of {x_name}, {}; got {}", x.dtype(), weight.dtype())
+    })
+}
+
+/// An operand in the layout that the caller has chosen, if any: its strides are fields of the descriptor, not exceptions from a default.
+fn relaid(op: &'static str, field: &'static str, layouts: &mut Layouts, desc: TensorDesc) -> Result<TensorDesc> {
+    let Some(laid) = layouts.remove(field) else { return Ok(desc) };
+    let fits = laid.dtype() == desc.dtype() && laid.dims() == desc.dims();
+    require(op, field, fits, || {
+        let (dtype, dims) = (desc.dtype(), desc.dims());
+        format!("must be {dtype} {dims:?}, as the other fields say; got {} {:?}", laid.dtype(), laid.dims())
+    })?;
+    Ok(laid)
+}
+
+/// Whether the channels lie closer to each other than spatial neighbours. Where there is one channel, or one spatial position, they do not.
+pub(crate) fn is_channels_last(desc: &TensorDesc) -> bool {
+    let (dims, strides) = (desc.dims(), desc.strides());
+    let mut spatial = (2..desc.rank()).filter(|&axis| dims[axis] > 1).peekable();
+    dims[1] > 1 && spatial.peek().is_some() && spatial.all(|axis| strides[axis] > strides[1])
+}
+
+/// A dense tensor of the extents in the layout of another.
+fn lying_as(x: &TensorDesc, dtype: DType, dims: &[u64]) -> Result<TensorDesc> {
+    if is_channels_last(x) { TensorDesc::channels_last(dtype, dims) } else { TensorDesc::contiguous(dtype, dims) }
+}
+
+/// A gradient of a factor: where the factor lies, or dense in its layout where that addresses an element twice.
+fn gradient_of(factor: &TensorDesc) -> Result<TensorDesc> {
+    if factor.is_injective() { Ok(*factor) } else { lying_as(factor, factor.dtype(), factor.dims()) }
+}
+
+/// The same layout of elements of another type.
+fn retyped(desc: &TensorDesc, dtype: DType) -> Result<TensorDesc> {
+    let laid = TensorDesc::strided(dtype, desc.dims(), desc.strides())?;
+    laid.align(desc.align_bytes().max(dtype.size_bytes()))
+}
+
+/// How a gradient is used that is added to `beta` times what is there.
+fn access(beta: Real) -> Access {
+    if beta.get() == 0.0 { Access::Out } else { Access::InOut }
+}
+
+fn is_zero(value: &Real) -> bool {
+    value.get() == 0.0
+}
+
+fn is_identity(activation: &Activation) -> bool {
+    activation.is_identity()
+}
+
+fn one_group() -> u64 {
+    1
+}
+
+fn is_one_group(groups: &u64) -> bool {
+    *groups == 1
+}
+
+/// The kernels of the convolution, in the order in which they are tried.
+fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
+    &[&Function::Cpu(cpu::forward)]
+}
+
+/// The kernels of the gradient of the data, in the order in which they are tried.
+fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDescriptor>] {
+    &[&Function::Cpu(cpu::backward_data)]
+}
+
+/// The kernels of the gradient of the weight, in the order in which they are tried.
+fn backward_weight_kernels() -> &'static [&'static dyn Kernel<ConvBackwardWeightDescriptor>] {
+    &[&Function::Cpu(cpu::backward_weight)]
+}
+
+/// The kernels of the gradient of the bias, in the order in which they are tried.
+fn backward_bias_kernels() -> &'static [&'static dyn Kernel<ConvBackwardBiasDescriptor>] {
+    &[&Function::Cpu(cpu::backward_bias)]
+}

@@ -1,0 +1,702 @@
+//! Convolution with bias and activation, and its gradients.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use baracuda_ops::{
+    Activation, AnyDescriptor, ConvArgs, ConvBackwardBiasArgs, ConvBackwardBiasDescriptor, ConvBackwardDataArgs,
+    ConvBackwardDataDescriptor, ConvBackwardWeightArgs, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow,
+    DType, Descriptor, Device, Error, Math, Plan, PlanOptions, Queue, Slot, TensorDesc, Workspace,
+};
+use serde_json::{Value, json};
+
+use super::channel_norm::curvature;
+use super::gemm::{chain, is_balanced, looseness, magnitudes};
+use super::{CHAIN, Contract, FLOATS, Named, Subject, channels_last, dense, features, json_of, run_in_f64, strided};
+use crate::case::{Case, Data, Huge, Random, distinct};
+use crate::judge::{By, Expected, budget, finite};
+use crate::values::Tensors;
+
+pub(super) const FORWARD: Subject = Subject {
+    name: "conv",
+    cases: || cases(forward),
+    is_cpu_only: |_| false,
+    may_be_constant,
+    input,
+    expect: expect_forward,
+    contracts: FORWARD_CONTRACTS,
+    run_typed: run_forward,
+    features: || features(asked_for, forward),
+};
+
+pub(super) const BACKWARD_DATA: Subject = Subject {
+    name: "conv_backward_data",
+    cases: || cases(backward_data),
+    is_cpu_only: |_| false,
+    may_be_constant,
+    input,
+    expect: expect_data,
+    contracts: DATA_CONTRACTS,
+    run_typed: run_backward_data,
+    features: || features(asked_for, backward_data),
+};
+
+pub(super) const BACKWARD_WEIGHT: Subject = Subject {
+    name: "conv_backward_weight",
+    cases: || cases(backward_weight),
+    is_cpu_only: |_| false,
+    may_be_constant,
+    input,
+    expect: expect_weight,
+    contracts: WEIGHT_CONTRACTS,
+    run_typed: run_backward_weight,
+    features: || features(asked_for, backward_weight),
+};
+
+pub(super) const BACKWARD_BIAS: Subject = Subject {
+    name: "conv_backward_bias",
+    cases: || cases(backward_bias),
+    is_cpu_only: |_| false,
+    may_be_constant,
+    input,
+    expect: expect_bias,
+    contracts: BIAS_CONTRACTS,
+    run_typed: run_backward_bias,
+    features: || features(asked_for, backward_bias),
+};
+
+/// A forward, and how its gradients are made.
+#[derive(Clone)]
+struct Form {
+    forward: ConvDescriptor,
+    /// The type of the gradients, if not that of what they belong to.
+    dtype: Option<DType>,
+    beta: f64,
+    /// Layouts of the operands that a gradient declares.
+    layouts: Vec<(&'static str, TensorDesc)>,
+}
+
+impl From<ConvDescriptor> for Form {
+    fn from(forward: ConvDescriptor) -> Self {
+        Self { forward, dtype: None, beta: 0.0, layouts: Vec::new() }
+    }
+}
+
+impl Form {
+    /// The layouts of those operands that a gradient declares.
+    fn of<'f>(&'f self, gradient: &impl Descriptor) -> impl Iterator<Item = &'f (&'static str, TensorDesc)> {
+        let names: Vec<&str> = gradient.slots().iter().map(|slot| slot.name).collect();
+        self.layouts.iter().filter(move |(name, _)| names.contains(name))
+    }
+}
+
+fn forward(form: &Form) -> Result<AnyDescriptor, Error> {
+    Ok(AnyDescriptor::new(form.forward.clone()))
+}
+
+fn backward_data(form: &Form) -> Result<AnyDescriptor, Error> {
+    let plain = form.forward.backward_data()?.beta(form.beta)?;
+    let typed = form.dtype.map_or(Ok(plain.clone()), |dtype| plain.dx(dtype))?;
+    let laid = form.of(&typed).try_fold(typed.clone(), |d, (name, desc)| d.layout(name, *desc));
+    laid.map(AnyDescriptor::new)
+}
+
+fn backward_weight(form: &Form) -> Result<AnyDescriptor, Error> {
+    let plain = form.forward.backward_weight()?.beta(form.beta)?;
+    let typed = form.dtype.map_or(Ok(plain.clone()), |dtype| plain.dweight(dtype))?;
+    let laid = form.of(&typed).try_fold(typed.clone(), |d, (name, desc)| d.layout(name, *desc));
+    laid.map(AnyDescriptor::new)
+}
+
+/// Of a convolution without a bias, too.
+fn backward_bias(form: &Form) -> Result<AnyDescriptor, Error> {
+    let y = form.forward.slots().iter().find(|slot| slot.name == "y").expect("always declared").desc;
+    let plain = form.forward.backward_bias().or_else(|_| ConvBackwardBiasDescriptor::new(y))?.beta(form.beta)?;
+    let typed = form.dtype.map_or(Ok(plain.clone()), |dtype| plain.dbias(dtype))?;
+    let laid = form.of(&typed).try_fold(typed.clone(), |d, (name, desc)| d.layout(name, *desc));
+    laid.map(AnyDescriptor::new)
+}
+
+/// A kind of convolution.
+#[derive(Clone, Copy)]
+struct Kind {
+    samples: u64,
+    /// Of x and of y.
+    channels: [u64; 2],
+    spatial: &'static [u64],
+    kernel: &'static [u64],
+    stride: &'static [u64],
+    dilation: &'static [u64],
+    padding: &'static [[u64; 2]],
+    groups: u64,
+}
+
+/// A kind whose windows lie side by side, within x.
+const fn kind(samples: u64, channels: [u64; 2], spatial: &'static [u64], kernel: &'static [u64]) -> Kind {
+    Kind { samples, channels, spatial, kernel, stride: &[], dilation: &[], padding: &[], groups: 1 }
+}
+
+/// Padding that keeps extents of kernels of 3, in 1 to 3 extents.
+const SAME: [&[[u64; 2]]; 4] = [&[], &[[1; 2]; 1], &[[1; 2]; 2], &[[1; 2]; 3]];
+
+/// Two groups, another stride, dilation and padding along each axis.
+const GROUPED: Kind = Kind {
+    stride: &[2, 1],
+    dilation: &[1, 3],
+    padding: &[[1, 0], [4, 5]],
+    groups: 2,
+    ..kind(2, [6, 10], &[7, 8], &[2, 3])
+};
+
+/// Image of odd extents, 3 by 3.
+const PLAIN: Kind = Kind { padding: SAME[2], ..kind(2, [6, 8], &[7, 9], &[3, 3]) };
+
+/// Kinds, and whether they run in every mode.
+const KINDS: &[(Kind, bool)] = &[
+    // One extent.
+    (Kind { padding: SAME[1], ..kind(2, [5, 7], &[41], &[3]) }, true),
+    // Causal.
+    (Kind { dilation: &[2], padding: &[[8, 0]], ..kind(2, [4, 6], &[47], &[5]) }, true),
+    (Kind { padding: &[[3, 0]], groups: 6, ..kind(2, [6, 6], &[30], &[4]) }, false),
+    // Strides larger than the kernel.
+    (Kind { stride: &[5], ..kind(3, [4, 9], &[55], &[2]) }, false),
+    // Kernels larger than the image.
+    (Kind { padding: &[[7, 6]], ..kind(3, [3, 4], &[4], &[11]) }, false),
+    (Kind { padding: &[[2, 2], [3, 1]], ..kind(2, [3, 8], &[2, 3], &[5, 6]) }, false),
+    // Stems: few channels, large kernels, strides.
+    (Kind { stride: &[2, 2], padding: &[[3, 3], [3, 3]], ..kind(1, [3, 8], &[19, 41], &[7, 7]) }, false),
+    (Kind { stride: &[4, 4], padding: &[[2, 2], [2, 2]], ..kind(1, [3, 5], &[23, 19], &[11, 11]) }, false),
+    // Of one pixel: products of matrices.
+    (kind(2, [16, 24], &[7, 9], &[1, 1]), true),
+    (Kind { stride: &[2, 2], ..kind(2, [12, 20], &[9, 7], &[1, 1]) }, false),
+    (Kind { groups: 4, ..kind(1, [16, 8], &[5, 5], &[1, 1]) }, false),
+    // Blocks of residual networks, and halves of their extents.
+    (Kind { padding: SAME[2], ..kind(2, [16, 16], &[6, 8], &[3, 3]) }, true),
+    (Kind { stride: &[2, 2], padding: SAME[2], ..kind(2, [8, 12], &[11, 12], &[3, 3]) }, true),
+    (Kind { padding: SAME[2], ..kind(1, [64, 64], &[5, 6], &[3, 3]) }, false),
+    // Upsampling: extents that the stride leaves over.
+    (Kind { stride: &[2, 3], padding: SAME[2], ..kind(2, [5, 6], &[8, 10], &[3, 4]) }, false),
+    // Grouped, and depthwise.
+    (GROUPED, true),
+    (Kind { padding: SAME[2], groups: 12, ..kind(2, [12, 12], &[9, 13], &[3, 3]) }, true),
+    (Kind { stride: &[2, 2], padding: &[[2, 2], [2, 2]], groups: 5, ..kind(2, [5, 10], &[9, 11], &[5, 5]) }, false),
+    (Kind { padding: SAME[2], groups: 3, ..kind(1, [24, 48], &[5, 6], &[3, 3]) }, false),
+    // Dilated, of one row, of one column.
+    (Kind { dilation: &[2, 3], padding: &[[2, 2], [3, 3]], ..kind(1, [6, 9], &[10, 12], &[3, 3]) }, false),
+    (Kind { padding: &[[0, 0], [3, 3]], ..kind(2, [6, 5], &[6, 9], &[1, 7]) }, false),
+    (Kind { padding: &[[3, 3], [0, 0]], ..kind(2, [6, 5], &[9, 6], &[7, 1]) }, false),
+    // Many columns over few rows, many rows of few columns, long sums of the weight's gradient.
+    (Kind { padding: SAME[2], ..kind(1, [40, 131], &[2, 3], &[3, 3]) }, false),
+    (Kind { padding: SAME[2], ..kind(2, [1, 3], &[33, 55], &[3, 3]) }, false),
+    (kind(33, [2, 3], &[4, 5], &[2, 2]), false),
+    (Kind { padding: SAME[1], ..kind(5, [3, 4], &[409], &[3]) }, false),
+    (kind(1, [9, 130], &[12, 11], &[1, 1]), false),
+    // The whole image in one window.
+    (kind(4, [7, 33], &[3, 5], &[3, 5]), false),
+    // Three extents.
+    (Kind { padding: SAME[3], ..kind(1, [3, 4], &[5, 6, 7], &[3, 3, 3]) }, true),
+    (
+        Kind {
+            stride: &[1, 2, 3],
+            dilation: &[2, 1, 1],
+            padding: &[[1, 0], [0, 0], [0, 2]],
+            groups: 3,
+            ..kind(2, [3, 6], &[4, 5, 7], &[2, 1, 3])
+        },
+        false,
+    ),
+    (kind(1, [1, 1], &[1], &[1]), false),
+];
+
+/// Kinds of which some operand has no elements.
+const EMPTY: [(Kind, bool); 5] = [
+    (Kind { padding: SAME[2], ..kind(0, [4, 6], &[5, 7], &[3, 3]) }, true),
+    (Kind { padding: SAME[1], ..kind(2, [4, 0], &[5], &[3]) }, false),
+    (Kind { padding: SAME[2], ..kind(2, [0, 6], &[5, 7], &[3, 3]) }, true),
+    (Kind { padding: &[[2, 2], [0, 1]], ..kind(2, [3, 5], &[0, 4], &[3, 2]) }, false),
+    (Kind { groups: 3, ..kind(0, [0, 3], &[4], &[2]) }, false),
+];
+
+/// How operands lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Layout {
+    Contiguous,
+    ChannelsLast,
+    /// x channels-last, the weight contiguous.
+    MixedIn,
+    /// x contiguous, y, pre and the weight channels-last.
+    MixedOut,
+}
+
+use Layout::{ChannelsLast, Contiguous, MixedIn, MixedOut};
+
+impl Kind {
+    fn conv(self, dtype: DType, layout: Layout) -> ConvDescriptor {
+        let Self { samples, channels: [channels, filters], spatial, kernel, stride, dilation, padding, groups } = self;
+        let x = [&[samples, channels], spatial].concat();
+        let weight = [&[filters, channels / groups], kernel].concat();
+        let lie = |is_last: bool, dims: &[u64]| if is_last { channels_last(dtype, dims) } else { dense(dtype, dims) };
+        let x = lie(matches!(layout, ChannelsLast | MixedIn), &x);
+        let weight = lie(matches!(layout, ChannelsLast | MixedOut), &weight);
+        let window = ConvWindow::new().stride(stride).dilation(dilation).padding_per_side(padding).groups(groups);
+        ConvDescriptor::new(x, weight, window).expect("a valid convolution")
+    }
+}
+
+/// Outputs that lie otherwise than x.
+fn laid(forward: ConvDescriptor, layout: Layout) -> ConvDescriptor {
+    if layout != MixedOut {
+        return forward;
+    }
+    let outputs: Vec<Slot> = forward.slots().iter().filter(|s| matches!(s.name, "y" | "pre")).cloned().collect();
+    outputs.iter().fold(forward, |d, slot| {
+        d.layout(slot.name, channels_last(slot.desc.dtype(), slot.desc.dims())).expect("a layout")
+    })
+}
+
+/// The `at`th of the combinations of bias, activation, types and betas: any two values of two of them meet in some form.
+fn form(kind: Kind, dtype: DType, layout: Layout, at: usize) -> Form {
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let types = [None, Some(dtype), Some(wide)];
+    let forward = kind.conv(dtype, layout).activation(Activation::ALL[at % 7]);
+    let forward = forward.and_then(|d| types[(at / 2) % 3].map_or(Ok(d.clone()), |dtype| d.bias(dtype)));
+    let forward = forward.and_then(|d| d.y([dtype, wide][(at / 3) % 2]));
+    let forward = forward.and_then(|d| types[(at / 4 + at) % 3].map_or(Ok(d.clone()), |dtype| d.pre(dtype)));
+    let forward = laid(forward.expect("a form"), layout);
+    let beta = [0.0, 0.5, 0.0, -1.0, 0.0][at % 5];
+    Form { dtype: [None, Some(dtype), Some(wide)][(at / 5) % 3], beta, ..forward.into() }
+}
+
+/// Every form with the data it runs on, and whether it runs in every mode.
+fn forms() -> Vec<(Form, Data, bool)> {
+    let mut forms = Vec::new();
+    for (d, dtype) in FLOATS.into_iter().enumerate() {
+        let mut add = |form: Form, data: Data, core: bool| forms.push((form, data, core));
+        for (i, (kind, core)) in KINDS.iter().chain(&EMPTY).enumerate() {
+            // Of f32 both layouts, of the others each kind in one of them.
+            let both = [Contiguous, ChannelsLast];
+            let layouts = if dtype == DType::F32 { &both[..] } else { &both[(i + d) % 2..][..1] };
+            for layout in layouts {
+                let at = 2 * i + 3 * d + usize::from(*layout == ChannelsLast);
+                add(form(*kind, dtype, *layout, at), Data::Normal, *core);
+            }
+        }
+        for at in 0..28 {
+            let layout = [Contiguous, ChannelsLast, MixedIn, MixedOut][(at + at / 4) % 4];
+            let kind = if at % 2 == 0 { GROUPED } else { PLAIN };
+            add(form(kind, dtype, layout, at), Data::Normal, at % 9 == d);
+        }
+        for (at, data) in Data::ALL.into_iter().filter(|data| *data != Data::Normal).enumerate() {
+            let layout = [Contiguous, ChannelsLast][at % 2];
+            let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+            let forward = PLAIN.conv(dtype, layout).bias(wide).and_then(|d| d.y(wide)).expect("a form");
+            add(Form { dtype: Some(wide), ..forward.into() }, data, false);
+            // Without padding no term of forward is left out, so that the weight may be anything.
+            let inner = Kind { padding: &[], ..PLAIN }.conv(dtype, layout).activation(Activation::ALL[1 + at % 6]);
+            add(inner.and_then(|d| d.pre(dtype)).expect("a form").into(), data, false);
+        }
+        layouts(dtype, &mut add);
+    }
+    forms
+}
+
+/// Rows with gaps, low promises, repeated elements, outputs that lie otherwise.
+fn layouts(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
+    let [x, weight, y] = [[2, 5, 6, 7], [8, 5, 3, 3], [2, 8, 6, 7]];
+    let conv = |x: TensorDesc, weight: TensorDesc| {
+        let forward = ConvDescriptor::new(x, weight, ConvWindow::new().padding(&[1, 1]));
+        forward.and_then(|d| d.bias(dtype)).and_then(|d| d.pre(dtype)).expect("a form")
+    };
+    let narrow = |desc: TensorDesc| desc.align(dtype.size_bytes()).expect("a promise");
+    // The channels of a wider tensor, in both orders.
+    let part = conv(strided(dtype, &x, &[9 * 42, 42, 7, 1]), dense(dtype, &weight));
+    add(part.into(), Data::Normal, false);
+    let part = conv(strided(dtype, &x, &[42 * 8, 1, 56, 8]), channels_last(dtype, &weight));
+    let part = part.layout("y", strided(dtype, &y, &[42 * 12, 1, 84, 12])).expect("a layout");
+    let gradients = vec![("dx", strided(dtype, &x, &[42 * 6, 1, 42, 6]))];
+    add(Form { layouts: gradients, ..part.into() }, Data::Normal, false);
+    // Addresses that promise an element.
+    let promise = conv(narrow(channels_last(dtype, &x)), narrow(channels_last(dtype, &weight)));
+    let promise = promise.layout("y", narrow(channels_last(dtype, &y))).expect("a layout");
+    add(promise.into(), Data::Normal, true);
+    add(conv(narrow(dense(dtype, &x)), narrow(dense(dtype, &weight))).into(), Data::Normal, false);
+    // Rows with gaps, and every other element.
+    let gaps = conv(strided(dtype, &x, &[600, 100, 9, 1]), strided(dtype, &weight, &[60, 10, 3, 1]));
+    let gaps = gaps.layout("pre", strided(dtype, &y, &[1000, 110, 15, 2])).expect("a layout");
+    let gaps = gaps.layout("bias", strided(dtype, &[8], &[2])).expect("a layout");
+    let gradients = vec![("dweight", strided(dtype, &weight, &[100, 11, 3, 1])), ("dbias", strided(dtype, &[8], &[3]))];
+    add(Form { layouts: gradients, beta: 1.0, ..gaps.into() }, Data::Normal, false);
+    // One image, one bias and one gradient for all.
+    let repeated = conv(strided(dtype, &x, &[0, 42, 7, 1]), dense(dtype, &weight));
+    let repeated = repeated.layout("bias", strided(dtype, &[8], &[0])).expect("a layout");
+    let expanded = vec![("dy", strided(dtype, &y, &[0; 4]))];
+    add(Form { layouts: expanded, ..repeated.into() }, Data::Normal, false);
+}
+
+/// The cases of a pass over every form.
+fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
+    let of = |(form, data, core): &(Form, Data, bool)| {
+        let descriptor = pass(form).expect("the case lists hold valid descriptors");
+        Case::new(descriptor, *data).core(*core)
+    };
+    let mut cases: Vec<Case> = forms().iter().map(of).collect();
+    let pinned: Vec<Case> = cases.iter().filter(|case| case.is_core).flat_map(pinned).collect();
+    cases.extend(pinned);
+    distinct(cases)
+}
+
+/// The case by each kernel of CUDA that serves it whatever else is installed.
+fn pinned(case: &Case) -> Vec<Case> {
+    let name = case.descriptor.name();
+    if name == "conv_backward_bias" {
+        return Vec::new();
+    }
+    let named = |form: &str| PlanOptions::default().kernel(format!("{name}_{form}"));
+    let of = |options| case.clone().core(false).with(options);
+    let mut cases = vec![of(named("simt"))];
+    match Fields::of(&case.descriptor).expect("a convolution").dtype {
+        DType::F16 | DType::BF16 => cases.push(of(named("mma"))),
+        DType::F32 => cases.push(of(named("mma").math(Math::Tf32))),
+        _ => {}
+    }
+    cases
+}
+
+/// What the harness reads back from a descriptor.
+struct Fields {
+    name: &'static str,
+    json: Value,
+    /// Of the factors.
+    dtype: DType,
+    activation: Activation,
+    /// Terms of each sum, those in the padding among them.
+    terms: u64,
+    /// Whether windows stay within x.
+    has_padding: bool,
+}
+
+/// The fields that say which element meets which.
+const WINDOW: [&str; 4] = ["stride", "dilation", "padding", "groups"];
+
+impl Fields {
+    fn of(descriptor: &AnyDescriptor) -> Result<Self> {
+        let json = json_of(descriptor)?;
+        let tensor = |name: &str| serde_json::from_value::<TensorDesc>(json[name].clone());
+        let count = |desc: TensorDesc, from: usize| desc.dims()[from..].iter().product::<u64>();
+        let groups = json["groups"].as_u64().unwrap_or(1);
+        let name = descriptor.name();
+        let (dtype, terms) = match name {
+            "conv" => (tensor("x")?.dtype(), count(tensor("weight")?, 1)),
+            "conv_backward_data" => {
+                let weight = tensor("weight")?;
+                (weight.dtype(), weight.dims()[0] / groups * count(weight, 2))
+            }
+            "conv_backward_weight" => (tensor("x")?.dtype(), tensor("dy")?.dims()[0] * count(tensor("dy")?, 2)),
+            _ => (tensor("dy")?.dtype(), tensor("dy")?.dims()[0] * count(tensor("dy")?, 2)),
+        };
+        let activation =
+            json.get("activation").map_or(Ok(Activation::Identity), |v| serde_json::from_value(v.clone()))?;
+        let has_padding = json.get("padding").is_some();
+        Ok(Self { name, dtype, activation, terms, has_padding, json })
+    }
+
+    /// The JSON of the same products over dense f64 operands, without what is added or applied.
+    fn product(&self) -> Value {
+        let mut json = json!({});
+        for name in ["x", "dy", "weight", "dx", "dweight"] {
+            if let Some(tensor) = self.json.get(name) {
+                json[name] = json!({"dtype": "f64", "dims": tensor["dims"]});
+            }
+        }
+        for name in WINDOW {
+            if let Some(value) = self.json.get(name) {
+                json[name] = value.clone();
+            }
+        }
+        json
+    }
+
+    /// The JSON of the same op over dense f64 operands.
+    fn in_f64(&self) -> Value {
+        let mut json = self.product();
+        for name in ["activation", "beta"] {
+            if let Some(value) = self.json.get(name) {
+                json[name] = value.clone();
+            }
+        }
+        if self.json.get("bias").is_some() {
+            json["bias"] = json!("f64");
+        }
+        json
+    }
+}
+
+fn inputs(inputs: &Tensors) -> BTreeMap<&str, &[f64]> {
+    inputs.0.iter().map(|t| (t.name.as_str(), t.values.as_slice())).collect()
+}
+
+/// Few elements may all lie on one side of a ReLU; sums over nothing are equal; a stride above the kernel leaves elements of x unseen.
+fn may_be_constant(descriptor: &AnyDescriptor) -> bool {
+    let slots = descriptor.slots();
+    let is_small = slots.last().is_some_and(|slot| slot.desc.elements() < 64);
+    let is_empty = slots.iter().any(|slot| slot.desc.is_empty());
+    let is_repeated = slots.iter().any(|slot| slot.desc.elements() > 1 && slot.desc.strides().iter().all(|s| *s == 0));
+    is_small || is_empty || is_repeated
+}
+
+fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<Vec<f64>> {
+    let fields = Fields::of(&case.descriptor)?;
+    let (dtype, elements) = (slot.desc.dtype(), slot.desc.elements());
+    let cols = slot.desc.dims().last().copied().unwrap_or(1).max(1);
+    // Sums of that many products of such a number and one that a normal distribution has; of f64, budgets in units of u_A are finite, too.
+    let terms = fields.terms.max(1) as f64;
+    let largest = if dtype == DType::F64 { 2f64.powi(940) } else { 2f64.powi(118) };
+    // A dy of f32 may be rounded to the type of the factors.
+    let huge = Huge::of(if fields.dtype == DType::F16 { DType::F16 } else { dtype });
+    let huge = huge.at_most(largest / terms, largest / terms);
+    let rows = |data: Data, random: &mut Random| data.rows_within(huge, dtype, elements / cols, cols, random);
+    let is_finite = !matches!(case.data, Data::Nan | Data::Inf | Data::NegInf);
+    // What is gathered by windows, and what it is multiplied by: of that, kernels may multiply any element by a zero in the padding.
+    let (gathered, plain) = match fields.name {
+        "conv" => ("x", "weight"),
+        "conv_backward_data" => ("dy", "weight"),
+        "conv_backward_weight" => ("x", "dy"),
+        _ => ("dy", ""),
+    };
+    let is_inside = fields.name == "conv" && !fields.has_padding;
+    let values = match (slot.name, case.data) {
+        (name, data) if name == gathered => rows(data, random),
+        // Sums of terms whose signs alternate, all of one magnitude.
+        (name, Data::Constant) if name == plain => {
+            let first = slot.desc.dims()[0].max(1);
+            let row = (elements / first).max(1);
+            (0..elements).map(|i| if (i / row + i % row).is_multiple_of(2) { 1000.1 } else { -1000.1 }).collect()
+        }
+        (name, data @ (Data::LargeMean | Data::Large)) if name == plain => rows(data, random),
+        (name, data) if name == plain && is_inside && !is_finite => rows(data, random),
+        _ => rows(Data::Normal, random),
+    };
+    Ok(values)
+}
+
+const FORWARD_CONTRACTS: &[Contract] = &[
+    Contract {
+        outputs: &["pre"],
+        budget: "u_o |pre| + u_A p, p = (8 + K/4) sum|x weight| + 2 |bias|, K terms a sum with those in the padding; where the elements of a factor \
+                 have no common sign, 2 sqrt(K) for K/4 if that is less",
+        why: "It lets the roundings of a plain running sum have one sign.",
+    },
+    Contract {
+        outputs: &["y"],
+        budget: "u_o |y| + u_A (|act'| p + u_A max|act''| p^2 / 2 + 8 |y|), with p as for pre; on wgpu 16 for 8; u_o |y| + u_A p for identity and \
+                 relu",
+        why: "As for pre; far out an activation has less error than its bound.",
+    },
+];
+
+const DATA_CONTRACTS: &[Contract] = &[Contract {
+    outputs: &["dx"],
+    budget: "u_o |dx| + sum((u_A (8 + K/4) |dy| + r) |weight|) + 2 u_A |beta dx|, K terms a sum (2 sqrt(K) for K/4 as for pre of conv); of f16 \
+             and bf16 with a dy of f32 r = u |dy| + half the least subnormal, the rounding of dy",
+    why: "It lets the roundings of a plain running sum have one sign, and counts terms that lie in the padding or between strides.",
+}];
+
+const WEIGHT_CONTRACTS: &[Contract] = &[Contract {
+    outputs: &["dweight"],
+    budget: "u_o |dweight| + sum(|x| (u_A (8 + K/4) |dy| + r)) + 2 u_A |beta dweight|, K and r as for dx of conv_backward_data",
+    why: "It lets the roundings of a plain running sum have one sign, and counts terms that lie in the padding.",
+}];
+
+const BIAS_CONTRACTS: &[Contract] = &[Contract {
+    outputs: &["dbias"],
+    budget: "u_o |dbias| + u_A (8 + 48/4) sum|dy| + 2 u_A |beta dbias|",
+    why: "It allows for 48 additions one after the other, with roundings of one sign.",
+}];
+
+/// Expected values and budgets of forward: docs/numerics.md, Budgets, "conv, pre" and "conv, y".
+fn expect_forward(descriptor: &AnyDescriptor, given: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
+    let fields = Fields::of(descriptor)?;
+    let accumulator = fields.dtype.accumulator();
+    let unit = accumulator.unit_roundoff();
+    let mut json = fields.in_f64();
+    json["pre"] = json!("f64");
+    let mut found = run_in_f64("conv", &json, &inputs(given))?;
+    let (pre, values) = (found.remove("pre").context("pre")?, found.remove("y").context("y")?);
+
+    let [x, weight] = ["x", "weight"].map(|name| given.values(name).context("a factor"));
+    let (x, weight) = (x?, weight?);
+    let factor = chain(fields.terms as f64, is_balanced(x) || is_balanced(weight), by.math);
+    let (x, weight) = (magnitudes(x), magnitudes(weight));
+    let sums = run_in_f64("conv", &fields.product(), &BTreeMap::from([("x", &x[..]), ("weight", &weight[..])]))?;
+    let y = outputs.get("y").context("y")?;
+    let (filters, spatial) = (y.dims[1] as usize, y.dims[2..].iter().product::<u64>() as usize);
+    let bias = |i: usize| given.values("bias").map_or(0.0, |bias| bias[i / spatial % filters].abs());
+    let errors: Vec<f64> = sums["y"].iter().enumerate().map(|(i, sum)| factor * sum + 2.0 * bias(i)).collect();
+
+    let activation = fields.activation;
+    let own = |i: usize| match activation {
+        Activation::Identity | Activation::Relu => errors[i],
+        _ => {
+            let slope = activation.gradient(pre[i], 1.0).abs();
+            // No activation is steeper anywhere than 1.2.
+            let bent = (slope + curvature(activation) / 2.0 * unit * errors[i]).min(1.2);
+            bent * errors[i] + 8.0 * looseness(by.backend) * values[i].abs()
+        }
+    };
+    let mut expected = Vec::new();
+    if let Some(tensor) = outputs.get("pre") {
+        let budgets = (0..pre.len()).map(|i| budget(tensor.dtype, accumulator, pre[i], finite(errors[i]))).collect();
+        expected.push(Expected { name: "pre".into(), values: pre.clone(), budgets });
+    }
+    let budgets = (0..pre.len()).map(|i| budget(y.dtype, accumulator, values[i], finite(own(i)))).collect();
+    expected.push(Expected { name: "y".into(), values, budgets });
+    Ok(expected)
+}
+
+fn expect_data(descriptor: &AnyDescriptor, given: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
+    expect_product(descriptor, given, outputs, by, ["dx", "weight"])
+}
+
+fn expect_weight(descriptor: &AnyDescriptor, given: &Tensors, outputs: &Tensors, by: By) -> Result<Vec<Expected>> {
+    expect_product(descriptor, given, outputs, by, ["dweight", "x"])
+}
+
+/// Expected values and budgets of a gradient that is a product of dy and a factor: docs/numerics.md, Budgets, "conv, dx, dweight".
+fn expect_product(
+    descriptor: &AnyDescriptor,
+    given: &Tensors,
+    outputs: &Tensors,
+    by: By,
+    [output, factor]: [&str; 2],
+) -> Result<Vec<Expected>> {
+    let fields = Fields::of(descriptor)?;
+    let accumulator = fields.dtype.accumulator();
+    let unit = accumulator.unit_roundoff();
+    let values = run_in_f64(fields.name, &fields.in_f64(), &inputs(given))?.remove(output).context("a gradient")?;
+
+    let dy = given.get("dy").context("no dy")?;
+    let other = given.values(factor).context("no factor")?;
+    let is_rounded = dy.dtype != fields.dtype;
+    let rounding = |v: f64| match is_rounded {
+        true => (fields.dtype.unit_roundoff() * v.abs() + fields.dtype.smallest_subnormal() / 2.0) / unit,
+        false => 0.0,
+    };
+    let sum = chain(fields.terms as f64, is_balanced(&dy.values) || is_balanced(other), by.math);
+    let left: Vec<f64> = dy.values.iter().map(|v| sum * v.abs() + rounding(*v)).collect();
+    let right = magnitudes(other);
+    let off = run_in_f64(fields.name, &fields.product(), &BTreeMap::from([("dy", &left[..]), (factor, &right[..])]))?;
+    let beta = fields.json["beta"].as_f64().unwrap_or(0.0);
+    let before = |i: usize| given.values(output).map_or(0.0, |values| 2.0 * (beta * values[i]).abs());
+    let dtype = outputs.get(output).context("a gradient")?.dtype;
+    let own = |i: usize| finite(off[output][i] + before(i));
+    let budgets = (0..values.len()).map(|i| budget(dtype, accumulator, values[i], own(i))).collect();
+    Ok(vec![Expected { name: output.into(), values, budgets }])
+}
+
+/// Expected values and budgets of the bias's gradient: docs/numerics.md, Budgets, "conv, dbias".
+fn expect_bias(descriptor: &AnyDescriptor, given: &Tensors, outputs: &Tensors, _: By) -> Result<Vec<Expected>> {
+    let fields = Fields::of(descriptor)?;
+    let accumulator = fields.dtype.accumulator();
+    let values = run_in_f64(fields.name, &fields.in_f64(), &inputs(given))?.remove("dbias").context("dbias")?;
+    let dy = given.values("dy").context("no dy")?;
+    let magnitude = magnitudes(dy);
+    let sums = run_in_f64(fields.name, &fields.product(), &BTreeMap::from([("dy", &magnitude[..])]))?;
+    let beta = fields.json["beta"].as_f64().unwrap_or(0.0);
+    let before = |i: usize| given.values("dbias").map_or(0.0, |values| 2.0 * (beta * values[i]).abs());
+    let dtype = outputs.get("dbias").context("dbias")?.dtype;
+    let own = |i: usize| finite((8.0 + CHAIN / 4.0) * sums["dbias"][i] + before(i));
+    let budgets = (0..values.len()).map(|i| budget(dtype, accumulator, values[i], own(i))).collect();
+    Ok(vec![Expected { name: "dbias".into(), values, budgets }])
+}
+
+fn run_forward(
+    descriptor: &AnyDescriptor,
+    device: &Device,
+    options: &PlanOptions,
+    queue: &mut Queue<'_>,
+    named: &dyn Named,
+    workspace: Workspace<'_>,
+) -> Result<(), Error> {
+    let descriptor: &ConvDescriptor = descriptor.downcast().expect("a conv");
+    let mem = |name: &str| named.mem(name).expect("a factor");
+    let mut args = ConvArgs::new(mem("x"), mem("weight"), named.mem_mut("y").expect("y"));
+    if let Some(bias) = named.mem("bias") {
+        args = args.bias(bias);
+    }
+    if let Some(pre) = named.mem_mut("pre") {
+        args = args.pre(pre);
+    }
+    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+}
+
+fn run_backward_data(
+    descriptor: &AnyDescriptor,
+    device: &Device,
+    options: &PlanOptions,
+    queue: &mut Queue<'_>,
+    named: &dyn Named,
+    workspace: Workspace<'_>,
+) -> Result<(), Error> {
+    let descriptor: &ConvBackwardDataDescriptor = descriptor.downcast().expect("a conv_backward_data");
+    let mem = |name: &str| named.mem(name).expect("an input");
+    let args = ConvBackwardDataArgs::new(mem("weight"), mem("dy"), named.mem_mut("dx").expect("dx"));
+    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+}
+
+fn run_backward_weight(
+    descriptor: &AnyDescriptor,
+    device: &Device,
+    options: &PlanOptions,
+    queue: &mut Queue<'_>,
+    named: &dyn Named,
+    workspace: Workspace<'_>,
+) -> Result<(), Error> {
+    let descriptor: &ConvBackwardWeightDescriptor = descriptor.downcast().expect("a conv_backward_weight");
+    let mem = |name: &str| named.mem(name).expect("an input");
+    let args = ConvBackwardWeightArgs::new(mem("x"), mem("dy"), named.mem_mut("dweight").expect("dweight"));
+    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+}
+
+fn run_backward_bias(
+    descriptor: &AnyDescriptor,
+    device: &Device,
+    options: &PlanOptions,
+    queue: &mut Queue<'_>,
+    named: &dyn Named,
+    workspace: Workspace<'_>,
+) -> Result<(), Error> {
+    let descriptor: &ConvBackwardBiasDescriptor = descriptor.downcast().expect("a conv_backward_bias");
+    let args = ConvBackwardBiasArgs::new(named.mem("dy").expect("dy"), named.mem_mut("dbias").expect("dbias"));
+    Plan::new(device, descriptor.clone(), options)?.run(queue, args, workspace)
+}
+
+/// What the support table asks for.
+fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let same = SAME[2];
+    let block = Kind { padding: same, ..kind(8, [64, 64], &[28, 28], &[3, 3]) };
+    let fused = |layout| block.conv(dtype, layout).bias(dtype).and_then(|d| d.activation(Activation::Relu));
+    let pre = fused(Contiguous).and_then(|d| d.activation(Activation::Silu)?.pre(dtype)).expect("a form");
+    let mixed = Form { dtype: Some(wide), beta: 1.0, ..block.conv(dtype, MixedIn).y(wide).expect("a type").into() };
+    let of = |kind: Kind, layout| Form::from(kind.conv(dtype, layout));
+    let stem = Kind { stride: &[2, 2], padding: &[[3, 3], [3, 3]], ..kind(4, [3, 64], &[56, 56], &[7, 7]) };
+    let strided = Kind { stride: &[2, 2], padding: same, ..kind(8, [64, 128], &[28, 28], &[3, 3]) };
+    let depthwise = Kind { padding: same, groups: 64, ..block };
+    let causal = Kind { padding: &[[4, 0]], dilation: &[2], ..kind(8, [64, 64], &[500], &[3]) };
+    let solid = Kind { padding: SAME[3], ..kind(2, [16, 16], &[8, 14, 14], &[3, 3, 3]) };
+    vec![
+        ("3x3 with bias and relu", fused(Contiguous).expect("a form").into()),
+        ("3x3 with bias and relu, channels-last", fused(ChannelsLast).expect("a form").into()),
+        ("silu, pre-activation saved", pre.into()),
+        ("mixed layouts, outputs of f32, gradients added up", mixed),
+        ("1x1", of(kind(8, [64, 256], &[28, 28], &[1, 1]), Contiguous)),
+        ("1x1, channels-last", of(kind(8, [64, 256], &[28, 28], &[1, 1]), ChannelsLast)),
+        ("stride 2", of(strided, Contiguous)),
+        ("stem of 3 channels", of(stem, ChannelsLast)),
+        ("depthwise", of(depthwise, Contiguous)),
+        ("depthwise, channels-last", of(depthwise, ChannelsLast)),
+        ("groups, dilation, padding on one side", of(GROUPED, Contiguous)),
+        ("one extent, causal", of(causal, Contiguous)),
+        ("three extents", of(solid, Contiguous)),
+    ]
+}
