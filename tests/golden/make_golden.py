@@ -22,6 +22,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 import case_file
 import golden_activation
 import golden_channel_norm
+import golden_conv
 import golden_gemm
 import golden_local_response_norm
 
@@ -412,6 +413,7 @@ def main():
     golden_local_response_norm.cases(lambda *contents: write(folder, *contents))
     golden_activation.cases(lambda *contents: write(folder, *contents))
     golden_gemm.cases(lambda *contents: write(folder, *contents))
+    golden_conv.cases(lambda *contents: write(folder, *contents))
     softmax_cases(folder)
     total = sum(written.values())
     assert total <= MAX_TOTAL_BYTES, f"{total} bytes in all"
