@@ -7,7 +7,7 @@ use baracuda_ops_tests::case::{Case, Random};
 use baracuda_ops_tests::exec::{Executor, OnDevice};
 use baracuda_ops_tests::judge::By;
 use baracuda_ops_tests::modes::judge;
-use baracuda_ops_tests::target::TARGETS;
+use baracuda_ops_tests::target::{TARGETS, Target};
 use baracuda_ops_tests::values::{Tensors, rounded};
 
 const LAYER: &str = r#"layer_norm {"x":{"dtype":"f32","dims":[5,127]},"normalized_dims":1,"weight":"f32","bias":"f32","eps":1e-5,"stats":true}"#;
@@ -27,6 +27,26 @@ const RESPONSE_BACKWARD: &str =
 const SOFTMAX: &str = r#"softmax {"x":{"dtype":"f32","dims":[5,127]},"axis":1}"#;
 const SOFTMAX_BACKWARD: &str = r#"softmax_backward {"y":{"dtype":"f32","dims":[5,127]},"axis":1}"#;
 
+const GEMM: &str = r#"gemm {"a":{"dtype":"f32","dims":[9,32]},"b":{"dtype":"f32","dims":[32,7]},"bias":"f32","activation":"relu","out":"f32","pre":"f32"}"#;
+const GEMM_BACKWARD: &str = r#"gemm_backward {"a":{"dtype":"f32","dims":[9,32]},"b":{"dtype":"f32","dims":[32,7]},"bias":"f32","activation":"relu","saved":"recompute","out":"f32","da":{"dtype":"f32","beta":0.0},"db":{"dtype":"f32","beta":0.0},"dbias":{"dtype":"f32","beta":0.0}}"#;
+
+/// A product of f32 factors, and with factors of 16 bits, by the kernel that is chosen and by those that tell apart how sums are made.
+fn products(line: &str) -> Vec<String> {
+    let (op, _) = line.split_once(' ').expect("an op");
+    let pinned = |dtype: &str, form: &str| {
+        let options = format!(r#" options={{"kernel":"{op}_{form}"}}"#);
+        let line = line.replace(r#"{"dtype":"f32","dims""#, &format!(r#"{{"dtype":"{dtype}","dims""#));
+        if form.is_empty() { line } else { line + &options }
+    };
+    let forms = ["", "simt", "mma"];
+    forms
+        .map(|form| ["bf16", "f16"].map(|dtype| pinned(dtype, form)))
+        .into_iter()
+        .flatten()
+        .chain(["", "simt", "reference"].map(|form| pinned("f32", form)))
+        .collect()
+}
+
 /// Standard normal numbers times a factor, in place of those of an input.
 fn scale_to(inputs: &mut Tensors, name: &str, factor: f64) {
     let input = inputs.0.iter_mut().find(|t| t.name == name).expect("an input");
@@ -39,12 +59,29 @@ fn fill(inputs: &mut Tensors, name: &str, number: f64) {
     input.values.fill(rounded(input.dtype, number));
 }
 
+/// Numbers one after the other in place of those of an input.
+fn set(inputs: &mut Tensors, name: &str, number: impl Fn(usize) -> f64) {
+    let input = inputs.0.iter_mut().find(|t| t.name == name).expect("an input");
+    input.values.iter_mut().enumerate().for_each(|(i, value)| *value = rounded(input.dtype, number(i)));
+}
+
 /// Runs a case with changed inputs on every device and hands what comes of it to `look`.
 fn on_every_device(line: &str, change: impl Fn(&mut Tensors), look: impl Fn(&Case, By, &Tensors, &Tensors)) {
+    on_devices(|_| true, line, change, look);
+}
+
+/// The same on those devices that are meant.
+fn on_devices(
+    is_meant: impl Fn(&Target) -> bool,
+    line: &str,
+    change: impl Fn(&mut Tensors),
+    look: impl Fn(&Case, By, &Tensors, &Tensors),
+) {
     let case = Case { may_be_constant: true, ..Case::parse(line).unwrap() };
     let mut inputs = case.inputs(0).unwrap();
     change(&mut inputs);
-    for target in TARGETS.iter().filter(|target| target.device.is_ok()) {
+    let serves = |target: &&Target| target.device.is_ok() && !case.must_be_refused_by(target.backend);
+    for target in TARGETS.iter().filter(serves).filter(|target| is_meant(target)) {
         let plan = target.plan(&case).unwrap();
         let layout = Layout::Apart { shift: 0 };
         let mut arena = Arena::new(plan.slots(), plan.workspace(), &inputs, layout, InPlace::No, POISON);
@@ -217,5 +254,217 @@ fn results_around_the_least_normal_number() {
             let x = &mut inputs.0[0];
             x.values.iter_mut().enumerate().for_each(|(i, v)| *v = rounded(x.dtype, -110.0 * (i % 127) as f64 / 126.0));
         });
+    }
+}
+
+#[test]
+fn products_of_the_greatest_and_the_least_magnitudes() {
+    for line in products(GEMM) {
+        let is_narrow = line.contains(r#""f16""#);
+        let exponents: &[(i32, i32)] = match is_narrow {
+            true => &[(13, 13), (13, -13), (-20, 13), (-18, -18)],
+            false => &[(112, 0), (0, 112), (56, 56), (-110, 110), (-90, 0), (-45, -45), (-120, 60)],
+        };
+        for &(of_a, of_b) in exponents {
+            holds(&line, |inputs| {
+                scale_to(inputs, "a", 2f64.powi(of_a));
+                scale_to(inputs, "b", 2f64.powi(of_b));
+                fill(inputs, "bias", 0.0);
+            });
+        }
+    }
+    for line in products(GEMM_BACKWARD) {
+        let is_narrow = line.contains(r#""f16""#);
+        // Of a, b and dout. A loss is scaled by 4096 or by 2^-12 where gradients of 16 bits would be too small or too large.
+        let exponents: &[(i32, i32, i32)] = match is_narrow {
+            true => &[(0, 0, 12), (0, 0, -12), (13, 0, 13), (-18, -3, 4), (2, -18, -18)],
+            false => &[
+                (0, 0, 12),
+                (0, 0, 100),
+                (0, 0, -85),
+                (56, 56, 56),
+                (-45, -45, -45),
+                (100, -100, 10),
+                (-100, 100, -10),
+            ],
+        };
+        for &(of_a, of_b, of_dout) in exponents {
+            holds(&line, |inputs| {
+                scale_to(inputs, "a", 2f64.powi(of_a));
+                scale_to(inputs, "b", 2f64.powi(of_b));
+                scale_to(inputs, "dout", 2f64.powi(of_dout));
+                fill(inputs, "bias", 0.0);
+            });
+        }
+    }
+}
+
+#[test]
+fn products_of_subnormal_numbers_count_or_are_0() {
+    for line in products(GEMM).into_iter().filter(|line| !line.contains(r#""f16""#)) {
+        let change = |inputs: &mut Tensors| {
+            // Multiples of the least subnormal of bf16.
+            set(inputs, "a", |i| ((i * 37) % 127) as f64 * 2f64.powi(-133));
+            scale_to(inputs, "b", 2f64.powi(60));
+            fill(inputs, "bias", 0.0);
+        };
+        on_every_device(&line, change, |case, by, inputs, outputs| {
+            let is_zero = outputs.values("pre").unwrap().iter().all(|v| *v == 0.0);
+            if by.backend != Backend::Wgpu || !is_zero {
+                judge(case, by, inputs, outputs).unwrap_or_else(|error| panic!("{by:?}: {line}: {error:#}"));
+            }
+        });
+    }
+}
+
+#[test]
+fn sums_of_products_that_cancel() {
+    for line in products(GEMM) {
+        // Every term of the second half of a sum is one of the first with the other sign.
+        let factor = if line.contains(r#""f16""#) { 2f64.powi(12) } else { 2f64.powi(54) };
+        holds(&line, |inputs| {
+            scale_to(inputs, "a", factor);
+            scale_to(inputs, "b", factor);
+            fill(inputs, "bias", 0.0);
+            let [a, b] = [0, 1].map(|i| inputs.0[i].values.clone());
+            set(inputs, "a", |i| if i % 32 < 16 { a[i] } else { -a[i - 16] });
+            set(inputs, "b", |i| b[i % (16 * 7)]);
+        });
+        // And a bias that cancels the sum.
+        on_every_device(
+            &line,
+            |inputs| {
+                fill(inputs, "a", 8.0);
+                fill(inputs, "b", 4.0);
+                fill(inputs, "bias", -1024.0);
+            },
+            |_, by, _, outputs| {
+                assert!(outputs.0.iter().all(|t| t.values.iter().all(|v| *v == 0.0)), "{by:?}: {line}");
+            },
+        );
+    }
+}
+
+/// Roundings of a running sum of equal numbers all have one sign.
+#[test]
+fn sums_of_equal_products() {
+    for line in products(GEMM) {
+        for terms in [32, 129, 4099] {
+            let line = line.replace("[9,32]", &format!("[9,{terms}]")).replace("[32,7]", &format!("[{terms},7]"));
+            holds(&line, |inputs| {
+                fill(inputs, "a", 0.1);
+                fill(inputs, "b", 3.0);
+            });
+        }
+    }
+    for line in products(GEMM_BACKWARD) {
+        let line = line.replace("[9,32]", "[4099,32]");
+        holds(&line, |inputs| {
+            fill(inputs, "a", 0.1);
+            fill(inputs, "b", 3.0);
+            fill(inputs, "dout", 0.7);
+        });
+    }
+}
+
+#[test]
+fn what_is_not_finite_stays_in_its_row_and_its_column() {
+    let (row, col) = (5, 4);
+    for line in products(GEMM) {
+        let line = line.replace(r#""relu""#, r#""identity""#);
+        for number in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let change = |inputs: &mut Tensors| {
+                inputs.0[0].values[row * 32 + 31] = number;
+                inputs.0[1].values[3 * 7 + col] = number;
+            };
+            on_every_device(&line, change, |case, by, inputs, outputs| {
+                judge(case, by, inputs, outputs).unwrap_or_else(|error| panic!("{by:?}: {line}: {error:#}"));
+                for (i, value) in outputs.values("out").unwrap().iter().enumerate() {
+                    let is_apart = i / 7 != row && i % 7 != col;
+                    assert_eq!(value.is_finite(), is_apart, "{by:?}: {line}: element {i} is {value}");
+                }
+            });
+        }
+    }
+    for line in products(GEMM_BACKWARD) {
+        let line = line.replace(r#","saved":"recompute""#, "").replace(r#""relu""#, r#""identity""#);
+        for number in [f64::NAN, f64::INFINITY] {
+            let change = |inputs: &mut Tensors| {
+                let dout = inputs.0.iter_mut().find(|t| t.name == "dout").unwrap();
+                dout.values[row * 7 + col] = number;
+            };
+            on_every_device(&line, change, |case, by, inputs, outputs| {
+                judge(case, by, inputs, outputs).unwrap_or_else(|error| panic!("{by:?}: {line}: {error:#}"));
+                let finite =
+                    |name: &str| outputs.values(name).unwrap().iter().map(|v| v.is_finite()).collect::<Vec<_>>();
+                assert!(
+                    finite("da").iter().enumerate().all(|(i, is_finite)| *is_finite == (i / 32 != row)),
+                    "{by:?}: {line}"
+                );
+                assert!(
+                    finite("db").iter().enumerate().all(|(i, is_finite)| *is_finite == (i % 7 != col)),
+                    "{by:?}: {line}"
+                );
+                assert!(
+                    finite("dbias").iter().enumerate().all(|(i, is_finite)| *is_finite == (i != col)),
+                    "{by:?}: {line}"
+                );
+            });
+        }
+    }
+}
+
+#[test]
+fn activations_of_products_far_out_and_at_0() {
+    let dims = [(r#""dims":[9,32]"#, r#""dims":[81,1]"#), (r#""dims":[32,7]"#, r#""dims":[1,3]"#)];
+    let reshaped = |line: String| dims.iter().fold(line, |line, (from, to)| line.replace(from, to));
+    for activation in ["gelu_erf", "gelu_tanh", "silu", "sigmoid", "tanh"] {
+        let named = |line: String| reshaped(line).replace("relu", activation);
+        let change = |inputs: &mut Tensors| {
+            // From 0.001 to 30000, of both signs.
+            set(inputs, "a", |i| (i as f64 - 40.0).signum() * 10f64.powf((i as f64 - 40.0).abs() / 40.0 * 7.477 - 3.0));
+            fill(inputs, "b", 1.0);
+            fill(inputs, "bias", 0.0);
+        };
+        products(GEMM).into_iter().map(named).for_each(|line| holds(&line, change));
+        products(GEMM_BACKWARD).into_iter().map(named).for_each(|line| holds(&line, change));
+    }
+    // The derivative of relu at 0, and at -0, is 0.
+    for line in products(GEMM_BACKWARD) {
+        on_every_device(
+            &line,
+            |inputs| {
+                set(inputs, "a", |i| if i / 32 < 4 { 0.0 } else { -0.0 });
+                fill(inputs, "b", 1.0);
+                fill(inputs, "bias", -0.0);
+            },
+            |_, by, _, outputs| {
+                assert!(outputs.0.iter().all(|t| t.values.iter().all(|v| *v == 0.0)), "{by:?}: {line}");
+            },
+        );
+    }
+}
+
+/// More matrices than CUDA has blocks along an axis of its grid.
+#[test]
+fn more_products_than_65535() {
+    let batch = |line: &str, shared: &str| {
+        let line = line.replace(r#""dims":[9,32]"#, r#""dims":[65537,1,2]"#);
+        line.replace(r#""dims":[32,7]"#, &format!(r#""dims":[{shared},2,1]"#))
+    };
+    for line in [GEMM, GEMM_BACKWARD] {
+        for shared in ["65537", "1"] {
+            let line = batch(line, shared);
+            // It launches no more than 256 workgroups.
+            let has_many_groups = |target: &Target| target.name != "wgpu-plain";
+            on_devices(
+                has_many_groups,
+                &line,
+                |_| (),
+                |case, by, inputs, outputs| {
+                    judge(case, by, inputs, outputs).unwrap_or_else(|error| panic!("{by:?}: {line}: {error:#}"));
+                },
+            );
+        }
     }
 }

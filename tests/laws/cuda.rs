@@ -25,6 +25,9 @@ const PREPARE: &str = "BOPS_PREPARE_KERNELS";
 pub(super) fn law(name: &str) -> Outcome {
     let tried = match name {
         "more_than_2_to_the_31_elements" => more_than_2_to_the_31(),
+        "products_of_more_than_2_to_the_31_elements" => {
+            device().and_then(|device| super::products::more_than_2_to_the_31(&device))
+        }
         "late_blocks_give_what_others_give" => late_blocks(),
         "kernels_that_differ_by_columns_are_each_prepared" => in_fresh_process(),
         "memory_and_streams_of_cudarc" => interop(),
@@ -35,7 +38,7 @@ pub(super) fn law(name: &str) -> Outcome {
 
 /// Whether the device's memory suffices for a law; why not.
 pub(super) fn has_memory(law: &str) -> Result<(), String> {
-    let need_bytes = if law == "more_than_2_to_the_31_elements" { 20 << 30 } else { 2 << 30 };
+    let need_bytes = if law.ends_with("more_than_2_to_the_31_elements") { 20 << 30 } else { 2 << 30 };
     let free = make_current().and_then(|()| Ok(result::mem_get_info()?.0)).map_err(|error| format!("{error:#}"))?;
     if free > need_bytes { Ok(()) } else { Err(format!("{free} bytes of the device are free, it takes {need_bytes}")) }
 }

@@ -22,6 +22,7 @@ use rayon::prelude::*;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod products;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
@@ -112,6 +113,7 @@ fn main() -> ExitCode {
         trials.push(on("refused_runs_touch_nothing", refused_runs));
         trials.push(on("a_part_of_a_buffer_is_downloaded_from_any_element_on", parts));
         trials.push(on("a_queue_of_another_device_is_refused", other_queue));
+        trials.push(on("products_judged_on_samples", |device| Ok(products::sampled(device)?)));
     }
     trials.extend(cpu::LAWS.map(|(name, law)| Trial::test(format!("{name}/cpu"), move || Ok(law()?))));
     #[cfg(feature = "wgpu")]
@@ -134,8 +136,9 @@ fn unless(reason: Option<String>, trial: Trial) -> Trial {
 }
 
 /// The laws of `cuda.rs`.
-const CUDA_LAWS: [&str; 4] = [
+const CUDA_LAWS: [&str; 5] = [
     "more_than_2_to_the_31_elements",
+    "products_of_more_than_2_to_the_31_elements",
     "late_blocks_give_what_others_give",
     "kernels_that_differ_by_columns_are_each_prepared",
     "memory_and_streams_of_cudarc",

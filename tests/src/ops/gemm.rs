@@ -119,6 +119,7 @@ fn forms() -> Vec<(Form, Data, bool)> {
         layouts(dtype, &mut add);
         tiles(dtype, &mut add);
         few_rows(dtype, &mut add);
+        factors(dtype, &mut add);
         for data in Data::ALL.into_iter().filter(|data| *data != Data::Normal) {
             let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
             let linear = gemm(pair(dtype, [33, 40, 96], 2)).bias(wide).expect("a bias");
@@ -189,6 +190,9 @@ fn sizes(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
         ([128, 64, 64], false),
         ([129, 130, 67], false),
         ([257, 66, 40], false),
+        ([37, 29, 1], true),
+        ([131, 1, 1], false),
+        ([127, 109, 103], false),
         ([7, 8, 1021], true),
         ([5, 131, 4099], false),
         ([24, 16, 8192], false),
@@ -225,11 +229,17 @@ fn batches(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
     let shared = dense(dtype, &[24, 40]);
     let ones = dense(dtype, &[1, 1, 24, 40]);
     let repeated = strided(dtype, &[2, 3, 24, 40], &[0, 0, 40, 1]);
+    let mixed = strided(dtype, &[1, 3, 24, 40], &[960, 0, 40, 1]);
     // Heads beside positions: [B, S, H, D] seen as [B, H, S, D].
     let heads = dense(dtype, &[2, 17, 3, 24]).permute(&[0, 2, 1, 3]).expect("axes");
     let keys = GemmFactor::transposed(dense(dtype, &[2, 40, 3, 24]).permute(&[0, 2, 1, 3]).expect("axes"));
     let padded = strided(dtype, &[2, 3, 17, 24], &[2000, 600, 32, 1]);
-    let products: [(GemmFactor, GemmFactor, bool); 14] = [
+    // Queries and keys side by side in one tensor, from any element of it on.
+    let part = |rows: u64| {
+        let part = strided(dtype, &[2, 3, rows, 24], &[216 * rows, 24, 216, 1]);
+        part.align(dtype.size_bytes()).expect("a promise")
+    };
+    let products: [(GemmFactor, GemmFactor, bool); 18] = [
         (a.into(), own.into(), true),
         (transposed, own.into(), false),
         (a.into(), own_transposed, false),
@@ -242,6 +252,11 @@ fn batches(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
         (heads.into(), keys, true),
         (padded.into(), shared.into(), true),
         (padded.into(), own.into(), false),
+        (a.into(), mixed.into(), false),
+        (part(17).into(), GemmFactor::transposed(part(40)), true),
+        // More matrices than a tile has rows, each smaller than it.
+        (dense(dtype, &[250, 1, 3]).into(), dense(dtype, &[250, 3, 2]).into(), false),
+        (dense(dtype, &[250, 1, 3]).into(), dense(dtype, &[3, 2]).into(), false),
         // Where rows of the batch can become rows of one product, and where they must not.
         (dense(dtype, &[6, 1, 24]).into(), dense(dtype, &[6, 24, 40]).into(), false),
         (dense(dtype, &[6, 1, 24]).into(), shared.into(), false),
@@ -259,6 +274,7 @@ fn batches(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
         (dense(dtype, &[0, 3, 5, 7]), dense(dtype, &[7, 4])),
         (dense(dtype, &[0, 3, 5, 7]), dense(dtype, &[0, 3, 7, 4])),
         (dense(dtype, &[2, 5, 0]), dense(dtype, &[0, 40])),
+        (dense(dtype, &[2, 5, 0]), dense(dtype, &[2, 0, 40])),
         (dense(dtype, &[1, 5, 7]), dense(dtype, &[1, 7, 40])),
     ];
     for (a, b) in none {
@@ -278,6 +294,15 @@ fn tiles(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
         let forward = GemmDescriptor::new(dense(dtype, &[batch, m, k]), dense(dtype, &[batch, k, n]));
         let forward = forward.and_then(|d| d.bias(dtype)).and_then(|d| d.activation(Activation::Tanh)).expect("a form");
         add(Form { saved: Some(GemmSaved::Recompute), ..forward.into() }, Data::Normal, false);
+    }
+}
+
+/// Factors far from 1, of products and of what gradients are added to.
+fn factors(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
+    let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    for (alpha, beta) in [(1e30, 1e20), (-1e-30, -1e-20), (65536.0, 1e30)] {
+        let forward = gemm(pair(dtype, ODD, 2)).alpha(alpha).and_then(|d| d.out(wide)).expect("a form");
+        add(Form { gradients: Some((wide, beta)), ..forward.into() }, Data::Normal, false);
     }
 }
 
@@ -310,6 +335,13 @@ fn layouts(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
         ];
         let recomputed = Form { saved: Some(GemmSaved::Recompute), ..forward.into() };
         add(Form { layouts: gradients, ..recomputed }, Data::Normal, i == 1);
+    }
+    // Extents of 1, whose strides say nothing.
+    for (a, b) in [
+        (strided(dtype, &[1, 6], &[1000, 1]), strided(dtype, &[6, 1], &[1, 1000])),
+        (strided(dtype, &[14, 1], &[1, 77]), strided(dtype, &[1, 15], &[77, 1])),
+    ] {
+        add(gemm([a.into(), b.into()]).into(), Data::Normal, false);
     }
     // The gradient of a sum over the output.
     let expanded = vec![("dout", strided(dtype, &[m, n], &[0, 0]))];
@@ -355,7 +387,9 @@ fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
         Case::new(descriptor, *data).core(*core)
     };
     let mut cases: Vec<Case> = forms().iter().map(of).collect();
-    let pinned: Vec<Case> = cases.iter().filter(|case| case.is_core).flat_map(pinned).collect();
+    let is_telling = |data| matches!(data, Data::Constant | Data::Nan | Data::Inf | Data::Huge);
+    let pinned: Vec<Case> =
+        cases.iter().filter(|case| case.is_core || is_telling(case.data)).flat_map(pinned).collect();
     cases.extend(pinned);
     distinct(cases)
 }
