@@ -41,7 +41,7 @@
 //! | backward bias operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
 //! | `dy` | `[N, Co, out..]` | f64, f32, f16 or bf16 | in | always |
-//! | `dbias` | `[Co]` | of dy or f32; where dy is f32 f16 or bf16, too | out; with a beta other than 0 in and out | always |
+//! | `dbias` | `[Co]` | of dy, or f32; where dy is f32, also f16 or bf16 | out; with a beta other than 0 in and out | always |
 //!
 //! Of f64 every operand is f64.
 //!
