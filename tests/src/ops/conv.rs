@@ -690,23 +690,23 @@ fn run_backward_bias(
 fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
     let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let same = SAME[2];
-    let block = Kind { padding: same, ..kind(8, [64, 64], &[28, 28], &[3, 3]) };
+    let block = Kind { padding: same, ..kind(4, [32, 32], &[14, 14], &[3, 3]) };
     let fused = |layout| block.conv(dtype, layout).bias(dtype).and_then(|d| d.activation(Activation::Relu));
     let pre = fused(Contiguous).and_then(|d| d.activation(Activation::Silu)?.pre(dtype)).expect("a form");
     let mixed = Form { dtype: Some(wide), beta: 1.0, ..block.conv(dtype, MixedIn).y(wide).expect("a type").into() };
     let of = |kind: Kind, layout| Form::from(kind.conv(dtype, layout));
-    let stem = Kind { stride: &[2, 2], padding: &[[3, 3], [3, 3]], ..kind(4, [3, 64], &[56, 56], &[7, 7]) };
-    let strided = Kind { stride: &[2, 2], padding: same, ..kind(8, [64, 128], &[28, 28], &[3, 3]) };
-    let depthwise = Kind { padding: same, groups: 64, ..block };
-    let causal = Kind { padding: &[[4, 0]], dilation: &[2], ..kind(8, [64, 64], &[500], &[3]) };
-    let solid = Kind { padding: SAME[3], ..kind(2, [16, 16], &[8, 14, 14], &[3, 3, 3]) };
+    let stem = Kind { stride: &[2, 2], padding: &[[3, 3], [3, 3]], ..kind(2, [3, 32], &[28, 28], &[7, 7]) };
+    let strided = Kind { stride: &[2, 2], padding: same, ..kind(4, [32, 64], &[14, 14], &[3, 3]) };
+    let depthwise = Kind { padding: same, groups: 32, ..block };
+    let causal = Kind { padding: &[[4, 0]], dilation: &[2], ..kind(4, [32, 32], &[200], &[3]) };
+    let solid = Kind { padding: SAME[3], ..kind(1, [16, 16], &[4, 8, 8], &[3, 3, 3]) };
     vec![
         ("3x3 with bias and relu", fused(Contiguous).expect("a form").into()),
         ("3x3 with bias and relu, channels-last", fused(ChannelsLast).expect("a form").into()),
         ("silu, pre-activation saved", pre.into()),
         ("mixed layouts, outputs of f32, gradients added up", mixed),
-        ("1x1", of(kind(8, [64, 256], &[28, 28], &[1, 1]), Contiguous)),
-        ("1x1, channels-last", of(kind(8, [64, 256], &[28, 28], &[1, 1]), ChannelsLast)),
+        ("1x1", of(kind(4, [32, 64], &[14, 14], &[1, 1]), Contiguous)),
+        ("1x1, channels-last", of(kind(4, [32, 64], &[14, 14], &[1, 1]), ChannelsLast)),
         ("stride 2", of(strided, Contiguous)),
         ("stem of 3 channels", of(stem, ChannelsLast)),
         ("depthwise", of(depthwise, Contiguous)),
