@@ -345,7 +345,7 @@ fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
     distinct(cases)
 }
 
-/// The case by each kernel of CUDA that serves it whatever else is installed.
+/// The case by each kernel of CUDA that serves it whatever else is installed, and of wgpu by that which another one may come before.
 fn pinned(case: &Case) -> Vec<Case> {
     let name = case.descriptor.name();
     if name == "conv_backward_bias" {
@@ -353,17 +353,21 @@ fn pinned(case: &Case) -> Vec<Case> {
     }
     let named = |form: &str| PlanOptions::default().kernel(format!("{name}_{form}"));
     let of = |options| case.clone().core(false).with(options);
+    let fields = Fields::of(&case.descriptor).expect("a convolution");
     let mut cases = vec![of(named("simt"))];
-    let of_factors = |name: &str| case.descriptor.slots().iter().find(|slot| slot.name == name).map(|s| s.desc.dtype());
-    let mut factors = ["x", "weight", "dy"].into_iter().filter_map(of_factors);
-    let first = factors.next();
-    if factors.any(|dtype| Some(dtype) != first) {
-        return cases; // No instruction of tensor cores multiplies two types.
+    if fields.json.get("groups").is_some() && fields.dtype != DType::F64 {
+        cases.push(of(named("tiled")));
     }
-    match Fields::of(&case.descriptor).expect("a convolution").dtype {
+    match fields.dtype {
         DType::F16 | DType::BF16 => cases.push(of(named("mma"))),
         DType::F32 => cases.push(of(named("mma").math(Math::Tf32))),
         _ => {}
+    }
+    // Tensor cores multiply factors of one type.
+    let factors = case.slots().iter().filter(|slot| matches!(slot.name, "x" | "weight" | "dy"));
+    if factors.into_iter().any(|slot| slot.desc.dtype() != fields.dtype) {
+        let is_of_cores = |case: &Case| case.options.kernel.as_ref().is_some_and(|kernel| kernel.ends_with("_mma"));
+        cases.retain(|case| !is_of_cores(case));
     }
     cases
 }
@@ -680,23 +684,23 @@ fn run_backward_bias(
 fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
     let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
     let same = SAME[2];
-    let block = Kind { padding: same, ..kind(8, [64, 64], &[28, 28], &[3, 3]) };
+    let block = Kind { padding: same, ..kind(4, [32, 32], &[14, 14], &[3, 3]) };
     let fused = |layout| block.conv(dtype, layout).bias(dtype).and_then(|d| d.activation(Activation::Relu));
     let pre = fused(Contiguous).and_then(|d| d.activation(Activation::Silu)?.pre(dtype)).expect("a form");
     let mixed = Form { dtype: Some(wide), beta: 1.0, ..block.conv(dtype, MixedIn).y(wide).expect("a type").into() };
     let of = |kind: Kind, layout| Form::from(kind.conv(dtype, layout));
-    let stem = Kind { stride: &[2, 2], padding: &[[3, 3], [3, 3]], ..kind(4, [3, 64], &[56, 56], &[7, 7]) };
-    let strided = Kind { stride: &[2, 2], padding: same, ..kind(8, [64, 128], &[28, 28], &[3, 3]) };
-    let depthwise = Kind { padding: same, groups: 64, ..block };
-    let causal = Kind { padding: &[[4, 0]], dilation: &[2], ..kind(8, [64, 64], &[500], &[3]) };
-    let solid = Kind { padding: SAME[3], ..kind(2, [16, 16], &[8, 14, 14], &[3, 3, 3]) };
+    let stem = Kind { stride: &[2, 2], padding: &[[3, 3], [3, 3]], ..kind(2, [3, 32], &[28, 28], &[7, 7]) };
+    let strided = Kind { stride: &[2, 2], padding: same, ..kind(4, [32, 64], &[14, 14], &[3, 3]) };
+    let depthwise = Kind { padding: same, groups: 32, ..block };
+    let causal = Kind { padding: &[[4, 0]], dilation: &[2], ..kind(4, [32, 32], &[200], &[3]) };
+    let solid = Kind { padding: SAME[3], ..kind(1, [16, 16], &[4, 8, 8], &[3, 3, 3]) };
     vec![
         ("3x3 with bias and relu", fused(Contiguous).expect("a form").into()),
         ("3x3 with bias and relu, channels-last", fused(ChannelsLast).expect("a form").into()),
         ("silu, pre-activation saved", pre.into()),
         ("mixed layouts, outputs of f32, gradients added up", mixed),
-        ("1x1", of(kind(8, [64, 256], &[28, 28], &[1, 1]), Contiguous)),
-        ("1x1, channels-last", of(kind(8, [64, 256], &[28, 28], &[1, 1]), ChannelsLast)),
+        ("1x1", of(kind(4, [32, 64], &[14, 14], &[1, 1]), Contiguous)),
+        ("1x1, channels-last", of(kind(4, [32, 64], &[14, 14], &[1, 1]), ChannelsLast)),
         ("stride 2", of(strided, Contiguous)),
         ("stem of 3 channels", of(stem, ChannelsLast)),
         ("depthwise", of(depthwise, Contiguous)),
