@@ -193,7 +193,7 @@ mod cuda {
                 println!("cargo::rustc-link-lib={lib}");
             }
         }
-        // A new .cu file comes with its declarations in bops.h, so the files themselves are enough; the WGSL beside them, which
+        // A new .cu file comes with its declarations in a header, so the files themselves are enough; the WGSL beside them, which
         // has no part in this step, must not start it.
         for path in &sources {
             println!("cargo::rerun-if-changed={}", path.display());

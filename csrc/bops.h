@@ -1,4 +1,4 @@
-/* The whole C ABI of the CUDA kernels. Fixed-width types only, so that one bindings file serves every target.
+/* The C ABI of the CUDA kernels; convolution has a header of its own, bops_conv.h. Fixed-width types only, so that one bindings file serves every target.
  *
  * Every op has a params struct, `prepare` and `launch`. `prepare` sets function attributes and forces the module load of the
  * kernels that `launch` will use with the same params and choice; it may be slow. `launch` only launches, on `stream`, and returns the status of that launch.

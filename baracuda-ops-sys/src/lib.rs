@@ -1,7 +1,7 @@
 //! Device code of `baracuda-ops`: the WGSL text and the C parameter structs of its kernels and, with the feature `cuda`, the compiled
 //! CUDA kernels behind C functions.
 //!
-//! Everything here is raw: the structs and functions are those of `csrc/bops.h`, which documents them, and nothing is checked.
+//! Everything here is raw: the structs and functions are those of `csrc/bops.h` and `csrc/bops_conv.h`, which document them, and nothing is checked.
 
 #![no_std]
 
@@ -11,7 +11,7 @@
     non_camel_case_types,
     clippy::missing_safety_doc,
     clippy::undocumented_unsafe_blocks,
-    reason = "generated; csrc/bops.h holds names and documentation"
+    reason = "generated; the headers in csrc hold names and documentation"
 )]
 mod bindings;
 #[cfg(feature = "bindgen")]
@@ -20,7 +20,7 @@ mod bindings;
     non_camel_case_types,
     clippy::missing_safety_doc,
     clippy::undocumented_unsafe_blocks,
-    reason = "generated; csrc/bops.h holds names and documentation"
+    reason = "generated; the headers in csrc hold names and documentation"
 )]
 mod bindings {
     include!(concat!(env!("OUT_DIR"), "/bindings.rs"));

@@ -354,6 +354,12 @@ fn pinned(case: &Case) -> Vec<Case> {
     let named = |form: &str| PlanOptions::default().kernel(format!("{name}_{form}"));
     let of = |options| case.clone().core(false).with(options);
     let mut cases = vec![of(named("simt"))];
+    let of_factors = |name: &str| case.descriptor.slots().iter().find(|slot| slot.name == name).map(|s| s.desc.dtype());
+    let mut factors = ["x", "weight", "dy"].into_iter().filter_map(of_factors);
+    let first = factors.next();
+    if factors.any(|dtype| Some(dtype) != first) {
+        return cases; // No instruction of tensor cores multiplies two types.
+    }
     match Fields::of(&case.descriptor).expect("a convolution").dtype {
         DType::F16 | DType::BF16 => cases.push(of(named("mma"))),
         DType::F32 => cases.push(of(named("mma").math(Math::Tf32))),

@@ -1,1 +1,254 @@
-//! Choices for devices that are not there.
+//! Choices for devices that are not there, and where the kernels go with them.
+
+use super::product::merged;
+use super::sums::First;
+use super::*;
+use crate::backend::cuda::Props;
+use crate::dtype::DType;
+use crate::ops::conv::ConvWindow;
+use crate::plan::Descriptor;
+use crate::tensor::TensorDesc;
+
+fn dense(dtype: DType, dims: &[u64]) -> TensorDesc {
+    TensorDesc::contiguous(dtype, dims).unwrap()
+}
+
+fn last(dtype: DType, dims: &[u64]) -> TensorDesc {
+    TensorDesc::channels_last(dtype, dims).unwrap()
+}
+
+fn h200() -> DeviceProps {
+    DeviceProps::Cuda(Props::examples().find(|props| props.name == "H200").unwrap())
+}
+
+fn planned(form: Form, contraction: &Contraction) -> Planned {
+    let options = PlanOptions::default().math(Math::Tf32);
+    let props = h200();
+    Planned::new(form, contraction, &limits(&options, &props, Ask::Pinned).unwrap()).unwrap()
+}
+
+fn refusal<D: Descriptor + Products>(form: Cuda, descriptor: &D) -> String {
+    form.accept(descriptor, &PlanOptions::default(), &h200(), Ask::Chosen).err().unwrap().to_string()
+}
+
+/// A kernel of 3 x 3 that keeps the extents.
+fn same() -> ConvWindow {
+    ConvWindow::new().padding(&[1, 1])
+}
+
+fn square(lie: fn(DType, &[u64]) -> TensorDesc, dtype: DType, [n, ci, co, extent]: [u64; 4]) -> ConvDescriptor {
+    ConvDescriptor::new(lie(dtype, &[n, ci, extent, extent]), lie(dtype, &[co, ci, 3, 3]), same()).unwrap()
+}
+
+#[test]
+fn tensor_cores_serve_what_they_have_an_instruction_for_and_simt_the_rest() {
+    let chosen = |forward: &ConvDescriptor| h200().supports(forward, &PlanOptions::default()).unwrap();
+    let of = |dtype| square(last, dtype, [2, 16, 16, 8]);
+    assert_eq!([DType::BF16, DType::F32].map(|dtype| chosen(&of(dtype))), ["conv_mma", "conv_simt"]);
+    let tf32 = PlanOptions::default().math(Math::Tf32);
+    assert_eq!(h200().supports(&of(DType::F32), &tf32).unwrap(), "conv_mma");
+    assert!(refusal(MMA, &of(DType::F32)).contains("tf32"));
+    assert!(refusal(MMA, &of(DType::F64)).contains("f64"));
+    let mixed = of(DType::F16).y(DType::F32).unwrap().backward_data().unwrap();
+    assert!(refusal(MMA, &mixed).contains("f32 and f16"));
+    assert_eq!(h200().supports(&mixed, &PlanOptions::default()).unwrap(), "conv_backward_data_simt");
+    let long = dense(DType::F16, &[1, 1, (1 << 30) + 7]);
+    let long = ConvDescriptor::new(long, dense(DType::F16, &[1, 1, 3]), ConvWindow::new()).unwrap();
+    assert!(refusal(MMA, &long).contains("32 bits"));
+    let choice = planned(Form::Simt, &long.contraction()).choice.unwrap();
+    assert_eq!((choice.is_long, choice.product.tile), (1, 32));
+}
+
+#[test]
+fn rows_are_as_many_digits_as_lie_behind_one_another_where_they_are_written() {
+    let shape = |contraction: Contraction| {
+        let params = planned(Form::Simt, &contraction).params.product;
+        (params.m, params.n, params.k, params.batch[..to_usize(params.batch_rank)].to_vec())
+    };
+    fn to_usize(n: u32) -> usize {
+        crate::narrow::to_usize(u64::from(n))
+    }
+    let nchw = square(dense, DType::F32, [2, 3, 5, 6]);
+    assert_eq!(shape(nchw.contraction()), (36, 5, 27, vec![1, 2]));
+    assert_eq!(shape(nchw.backward_weight().unwrap().contraction()), (27, 5, 72, vec![1]));
+    let nhwc = square(last, DType::F32, [2, 3, 5, 6]);
+    assert_eq!(shape(nhwc.contraction()), (72, 5, 27, vec![1]));
+    assert_eq!(shape(nhwc.backward_data().unwrap().contraction()), (72, 3, 45, vec![1]));
+    assert_eq!(shape(nhwc.backward_weight().unwrap().contraction()), (27, 5, 72, vec![1]));
+    // pre is written where y is: sample by sample.
+    let two = nhwc.pre(DType::F32).unwrap().layout("pre", dense(DType::F32, &[2, 5, 6, 6])).unwrap();
+    assert_eq!(shape(two.contraction()), (36, 5, 27, vec![1, 2]));
+    assert_eq!(merged(&[3, 1, 4], &[4, 99, 1]), Some(1));
+    assert_eq!(merged(&[3, 4], &[8, 2]), Some(2));
+    assert_eq!(merged(&[3, 4], &[9, 2]), None);
+    assert_eq!(merged(&[1, 1], &[7, 7]), Some(1));
+}
+
+#[test]
+fn chunks_of_16_bytes_come_of_channels_that_lie_next_to_each_other() {
+    let accesses = |contraction: &Contraction| {
+        let choice = planned(Form::Mma, contraction).choice.unwrap().product;
+        ([choice.left_bytes, choice.right_bytes], [choice.left_across, choice.right_across])
+    };
+    let all = |forward: ConvDescriptor| {
+        let data = forward.backward_data().unwrap().contraction();
+        let weight = forward.backward_weight().unwrap().contraction();
+        [forward.contraction(), data, weight].map(|contraction| accesses(&contraction))
+    };
+    let nhwc = [([16, 16], [0, 0]), ([16, 16], [0, 1]), ([16, 16], [1, 1])];
+    assert_eq!(all(square(last, DType::BF16, [2, 16, 24, 8])), nhwc);
+    assert_eq!(all(square(last, DType::F32, [2, 4, 12, 8])), nhwc);
+    // Rows of the weight are 12 * 9 elements, and y has 64 of each channel.
+    let nchw = [([2, 2], [0, 0]), ([2, 2], [0, 0]), ([2, 16], [0, 0])];
+    assert_eq!(all(square(dense, DType::F16, [2, 12, 16, 8])), nchw);
+    // Channels by twelve, which are no whole number of chunks.
+    assert_eq!(all(square(last, DType::F16, [2, 12, 20, 8])), [([2, 2], [0, 0]), ([2, 2], [0, 1]), ([2, 2], [0, 1])]);
+    let near = square(last, DType::F16, [2, 16, 16, 8]);
+    let x = last(DType::F16, &[2, 16, 8, 8]).align(8).unwrap();
+    assert_eq!(accesses(&near.layout("x", x).unwrap().contraction()), ([2, 16], [0, 0]));
+}
+
+#[test]
+fn long_sums_are_shared_by_blocks_unless_groups_have_biases() {
+    let gradient = square(last, DType::BF16, [8, 64, 64, 28]).backward_weight().unwrap().contraction();
+    let of_gradient = planned(Form::Mma, &gradient);
+    let splits = u64::from(of_gradient.choice.unwrap().product.splits);
+    assert!(splits > 1, "{of_gradient:?}");
+    assert_eq!((of_gradient.product.scratch_bytes, of_gradient.launches()), (splits * 9 * 64 * 64 * 4, 2));
+    let window = same().groups(2);
+    let x = last(DType::BF16, &[1, 2048, 4, 4]);
+    let grouped = ConvDescriptor::new(x, last(DType::BF16, &[16, 1024, 3, 3]), window).unwrap();
+    assert!(planned(Form::Mma, &grouped.contraction()).choice.unwrap().product.splits > 1);
+    let grouped = planned(Form::Mma, &grouped.bias(DType::F32).unwrap().contraction());
+    assert_eq!((grouped.choice.unwrap().product.splits, grouped.params.bias_group), (1, 8));
+}
+
+#[test]
+fn without_terms_the_groups_are_columns_of_one_product() {
+    let x = dense(DType::F32, &[2, 0, 5, 5]);
+    let forward = ConvDescriptor::new(x, dense(DType::F32, &[6, 0, 3, 3]), ConvWindow::new().groups(2)).unwrap();
+    let planned = planned(Form::Simt, &forward.bias(DType::F32).unwrap().contraction());
+    assert!(planned.choice.is_none() && planned.launches() == 1);
+    let params = planned.product.finish_params;
+    assert_eq!((params.m, params.n, params.out.column, params.bias.column), (9, 6, 9, 1));
+}
+
+/// Where the kernels find the elements of row `row` and term `term` of a group: in the gathered factor, if there is one, and in the plain one.
+fn found(params: &sys::bops_conv_params, group: u64, row: u64, term: u64) -> (Option<i64>, u64) {
+    let digits = |index: &sys::bops_conv_index, mut value: u64| {
+        let mut digits = [0; 4];
+        for (to, extent) in digits.iter_mut().zip(&index.extents).rev() {
+            (*to, value) = (signed(value % extent), value / extent);
+        }
+        digits
+    };
+    let element = |index: &sys::bops_conv_index, digits: &[i64; 4]| -> i64 {
+        digits.iter().zip(&index.gathered).map(|(digit, by)| digit * by).sum()
+    };
+    let of_axis = |index: &sys::bops_conv_index, digits: &[i64; 4], axis: usize| {
+        digits[if index.lead_last == 1 { axis } else { axis + 1 }] * index.coordinate[axis]
+    };
+    let (row, term) = (digits(&params.rows, row), digits(&params.terms, term));
+    let mut place = signed(group * params.gathered_group) + params.first_element;
+    place += element(&params.rows, &row) + element(&params.terms, &term);
+    let mut is_there = true;
+    for (axis, of) in params.axes.iter().enumerate() {
+        let coordinate =
+            params.first_coordinate[axis] + of_axis(&params.rows, &row, axis) + of_axis(&params.terms, &term, axis);
+        is_there &= coordinate >= 0 && coordinate % of.divisor == 0 && coordinate / of.divisor < of.extent;
+        place += if params.is_divided == 1 { coordinate / of.divisor * of.stride } else { 0 };
+    }
+    let plain = group * params.plain_group
+        + term.iter().zip(&params.plain_term).map(|(&digit, stride)| digit.unsigned_abs() * stride).sum::<u64>();
+    (is_there.then_some(place), plain)
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap()
+}
+
+#[test]
+fn kernels_find_the_elements_that_the_formulas_name() {
+    let window = ConvWindow::new().stride(&[2, 1]).dilation(&[1, 3]).padding_per_side(&[[1, 0], [4, 5]]).groups(2);
+    for lie in [dense, last] {
+        let (x, weight) = (lie(DType::F32, &[2, 6, 5, 4]), lie(DType::F32, &[4, 3, 2, 3]));
+        let forward = ConvDescriptor::new(x, weight, window.clone()).unwrap();
+        let y = forward.slots()[2].desc;
+        let [rows_out, columns_out] = [y.dims()[2], y.dims()[3]];
+        // Every element of x that meets one of the weight, with that of y.
+        let mut wanted = [Vec::new(), Vec::new(), Vec::new()];
+        let at = |desc: &TensorDesc, [a, b, c, d]: [u64; 4]| {
+            [a, b, c, d].iter().zip(desc.strides()).map(|(index, stride)| index * stride).sum::<u64>()
+        };
+        let all = |extents: [u64; 7]| {
+            let count: u64 = extents.iter().product();
+            (0..count).map(move |mut index| {
+                let mut digits = [0; 7];
+                for (to, extent) in digits.iter_mut().zip(&extents).rev() {
+                    (*to, index) = (index % extent, index / extent);
+                }
+                digits
+            })
+        };
+        for [n, k, c, o0, o1, r0, r1] in all([2, 4, 3, rows_out, columns_out, 2, 3]) {
+            let (i0, i1) = ((2 * o0 + r0).wrapping_sub(1), (o1 + 3 * r1).wrapping_sub(4));
+            if i0 < 5 && i1 < 4 {
+                let x = at(&x, [n, k / 2 * 3 + c, i0, i1]);
+                let (weight, y) = (at(&weight, [k, c, r0, r1]), at(&y, [n, k, o0, o1]));
+                wanted[0].push([y, x, weight]);
+                wanted[1].push([x, y, weight]);
+                wanted[2].push([weight, x, y]);
+            }
+        }
+        let data = forward.backward_data().unwrap().contraction();
+        let weight = forward.backward_weight().unwrap().contraction();
+        for (contraction, mut wanted) in [forward.contraction(), data, weight].iter().zip(wanted) {
+            let params = planned(Form::Simt, contraction).params;
+            let product = &params.product;
+            let mut seen = Vec::new();
+            for z in 0..product.batch[0] * product.batch[1] {
+                let (group, outer) = (z / product.batch[1], z % product.batch[1]);
+                for [m, n, term, ..] in all([product.m, product.n, product.k, 1, 1, 1, 1]) {
+                    let (gathered, plain) = found(&params, group, outer * product.m + m, term);
+                    let out = group * product.out.batch[0] + outer * product.out.batch[1];
+                    let out = out + m * product.out.row + n * product.out.column;
+                    if let Some(place) = gathered {
+                        seen.push([out, place.unsigned_abs(), plain + n * params.plain_column]);
+                    }
+                }
+            }
+            seen.sort_unstable();
+            wanted.sort_unstable();
+            assert_eq!(seen, wanted);
+        }
+    }
+}
+
+#[test]
+fn sums_of_channels_go_along_what_lies_next_to_each_other() {
+    let sums = |dy: TensorDesc| {
+        let descriptor = ConvBackwardBiasDescriptor::new(dy).unwrap();
+        PlannedSums::new(&descriptor.channel_sums()).unwrap()
+    };
+    let runs = |dy| match sums(dy).first {
+        Some(First::Runs(params)) => (params.runs, params.run, params.vector),
+        other => panic!("{other:?}"),
+    };
+    let columns = |dy| match sums(dy).first {
+        Some(First::Columns(params)) => (params.m, params.n, params.quads),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(runs(dense(DType::F16, &[3, 5, 4, 6])), (3, 24, 8));
+    assert_eq!(runs(dense(DType::F16, &[3, 5, 41])), (3, 41, 1));
+    assert_eq!(runs(dense(DType::F32, &[3, 1, 4, 6])), (1, 72, 4));
+    assert_eq!(columns(last(DType::F16, &[3, 8, 4, 6])), (72, 8, 1));
+    assert_eq!(columns(last(DType::F16, &[3, 5, 4, 6])), (72, 5, 0));
+    assert_eq!(columns(dense(DType::F32, &[3, 8, 1, 1])), (3, 8, 1));
+    // Sums over nothing, and nothing to sum.
+    let none = sums(dense(DType::F32, &[0, 4, 7]));
+    assert_eq!((none.first, none.launches(), none.part_bytes), (None, 1, 0));
+    assert_eq!(sums(dense(DType::F32, &[2, 0, 7])).launches(), 0);
+    let wide = sums(dense(DType::BF16, &[64, 3, 224, 224]));
+    let parts = (64 * 224 * 224_u64).div_ceil(256 * 16 * 8);
+    assert_eq!((wide.part_bytes, wide.launches()), (parts * 3 * 4, 2));
+}
