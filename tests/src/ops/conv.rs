@@ -345,7 +345,7 @@ fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
     distinct(cases)
 }
 
-/// The case by each kernel of CUDA that serves it whatever else is installed.
+/// The case by each kernel of CUDA that serves it whatever else is installed, and of wgpu by that which another one may come before.
 fn pinned(case: &Case) -> Vec<Case> {
     let name = case.descriptor.name();
     if name == "conv_backward_bias" {
@@ -353,17 +353,21 @@ fn pinned(case: &Case) -> Vec<Case> {
     }
     let named = |form: &str| PlanOptions::default().kernel(format!("{name}_{form}"));
     let of = |options| case.clone().core(false).with(options);
+    let fields = Fields::of(&case.descriptor).expect("a convolution");
     let mut cases = vec![of(named("simt"))];
-    let of_factors = |name: &str| case.descriptor.slots().iter().find(|slot| slot.name == name).map(|s| s.desc.dtype());
-    let mut factors = ["x", "weight", "dy"].into_iter().filter_map(of_factors);
-    let first = factors.next();
-    if factors.any(|dtype| Some(dtype) != first) {
-        return cases; // No instruction of tensor cores multiplies two types.
+    if fields.json.get("groups").is_some() && fields.dtype != DType::F64 {
+        cases.push(of(named("tiled")));
     }
-    match Fields::of(&case.descriptor).expect("a convolution").dtype {
+    match fields.dtype {
         DType::F16 | DType::BF16 => cases.push(of(named("mma"))),
         DType::F32 => cases.push(of(named("mma").math(Math::Tf32))),
         _ => {}
+    }
+    // Tensor cores multiply factors of one type.
+    let factors = case.slots().iter().filter(|slot| matches!(slot.name, "x" | "weight" | "dy"));
+    if factors.into_iter().any(|slot| slot.desc.dtype() != fields.dtype) {
+        let is_of_cores = |case: &Case| case.options.kernel.as_ref().is_some_and(|kernel| kernel.ends_with("_mma"));
+        cases.retain(|case| !is_of_cores(case));
     }
     cases
 }
