@@ -27,7 +27,7 @@ import golden_gemm
 import golden_local_response_norm
 
 DTYPES = ["f32", "f16", "bf16", "f64"]
-MAX_FILE_BYTES, MAX_TOTAL_BYTES = 1_200_000, 10_000_000
+MAX_FILE_BYTES, MAX_TOTAL_BYTES = 1_200_000, 9_500_000
 PYTORCH = f"PyTorch {torch.__version__.split('+')[0]} in float64 on the CPU"
 DIGITS = f"mpmath {mpmath.__version__} with 50 digits, compared with {PYTORCH}"
 mpmath.mp.dps = 50

@@ -363,6 +363,12 @@ fn pinned(case: &Case) -> Vec<Case> {
         DType::F32 => cases.push(of(named("mma").math(Math::Tf32))),
         _ => {}
     }
+    // Tensor cores multiply factors of one type.
+    let factors = case.slots().iter().filter(|slot| matches!(slot.name, "x" | "weight" | "dy"));
+    if factors.into_iter().any(|slot| slot.desc.dtype() != fields.dtype) {
+        let is_of_cores = |case: &Case| case.options.kernel.as_ref().is_some_and(|kernel| kernel.ends_with("_mma"));
+        cases.retain(|case| !is_of_cores(case));
+    }
     cases
 }
 
