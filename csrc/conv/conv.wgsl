@@ -152,8 +152,8 @@ fn read_plain(lines: Places, elements: Places, step: u32, count: u32, line_terms
     );
 }
 
-// The block whose first term has these digits, of which `k_count` terms are there. Terms past the last are 0 in both factors, so that they add
-// nothing. Rows and columns past the last are any others: their sums are not stored.
+// The block whose first term has these digits, of which `k_count` terms are there. Terms past the last are 0 in both factors, so that they
+// add nothing. Rows and columns past the last are any others: their sums are not stored.
 fn read_block(loader: Loader, across: Places, digits: vec4<u32>, k_count: u32) -> Lines {
     var read = Lines();
     if (k_count > 0u && loader.across_count > 0u) {
@@ -257,8 +257,8 @@ fn tile_of(workgroup: u32) -> Tile {
     return Tile(batch / params.channel_groups, batch % params.channel_groups, m, in_band / rows * TILE_N);
 }
 
-// Stores SLAB_ROWS rows of the tile from `first_row` on, whose sums are in workgroup memory. Threads beside each other take quads beside each
-// other.
+// Stores SLAB_ROWS rows of the tile from `first_row` on, whose sums are in workgroup memory. Threads beside each other take quads beside
+// each other.
 fn put_slab(tile: Tile, thread: u32, first_row: u32) {
     let m = tile.m + first_row;
     for (var quad = thread; quad < SLAB_ROWS * RIGHT_QUADS; quad += WORKGROUP) {

@@ -1,6 +1,6 @@
-// Convolutions whose groups have few channels, and their gradients: the contraction of conv_output.wgsl without tiles, which groups would leave
-// mostly empty. Columns are those of all groups. A thread computes a quad of the output, each element in one chain over a part of the terms.
-// Terms outside of the image are not there.
+// Convolutions whose groups have few channels, and their gradients: the contraction of conv_output.wgsl without tiles, which groups would
+// leave mostly empty. Columns are those of all groups. A thread computes a quad of the output, each element in one chain over a part of
+// the terms. Terms outside of the image are not there.
 @compute @workgroup_size(WORKGROUP)
 fn conv_direct(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let group = workgroup.y * params.groups_x + workgroup.x;

@@ -1,5 +1,5 @@
-// How convolutions gather a factor from an image: coordinates are sums of what a row and what a term contribute, and terms count on digit by
-// digit, with carries and without a division.
+// How convolutions gather a factor from an image: coordinates are sums of what a row and what a term contribute, and terms count on digit
+// by digit, with carries and without a division.
 
 // What four rows or four terms contribute to places in the gathered factor: to the position in memory, and to the coordinates. Of four
 // columns and of four terms of the plain factor, the position alone.
@@ -10,8 +10,8 @@ struct Places {
     z: vec4<i32>,
 }
 
-// The sum of two numbers in digits, each digit of which is less than its extent. The slowest digit of what is past the last number is at or past
-// its extent.
+// The sum of two numbers in digits, each digit of which is less than its extent. The slowest digit of what is past the last number is at
+// or past its extent.
 fn plus_digits(a: vec4<u32>, b: vec4<u32>, extents: vec4<u32>) -> vec4<u32> {
     var sum = a + b;
     if (sum.w >= extents.w) {

@@ -1,6 +1,6 @@
 // What the steps of a convolution share: their numbers, and how sums reach the output. A convolution and its gradients are one contraction,
-// out[g, m, n] = epilogue(sum over t of gathered[g, m, t] * plain[g, t, n]) for each group g of channels. Rows m and terms t are tuples of a
-// sample or channel, the lead, and a place in space; they count through four digits, the slowest first.
+// out[g, m, n] = epilogue(sum over t of gathered[g, m, t] * plain[g, t, n]) for each group g of channels. Rows m and terms t are tuples of
+// a sample or channel, the lead, and a place in space; they count through four digits, the slowest first.
 struct Params {
     m: u32,
     n: u32,

@@ -315,7 +315,7 @@ pub(super) fn sums_step(
     // Sums are few.
     bindings.extend(
         output
-            .bindings((sums.place, DType::F32))
+            .bindings((sums.place, output.out.dtype))
             .map(|binding| Binding { accessors: [binding.accessors[1]; 2], ..binding }),
     );
     let mut files = prelude(output.dtypes())?;
