@@ -2,11 +2,15 @@
 
 mod activation;
 mod channel_norm;
+mod conv;
 mod gemm;
 mod local_response_norm;
 mod softmax;
 
-use baracuda_ops::{AnyDescriptor, DType, Gradients, LayerNormDescriptor, Result, RmsNormDescriptor, TensorDesc};
+use baracuda_ops::{
+    AnyDescriptor, AnyPlan, DType, Device, Error, Gradients, LayerNormDescriptor, Math, PlanOptions, Result,
+    RmsNormDescriptor, TensorDesc,
+};
 
 /// One measurement to make.
 pub struct Cell {
@@ -20,10 +24,46 @@ pub struct Cell {
     pub dtype: DType,
     /// What is run.
     pub descriptor: AnyDescriptor,
+    /// What runs after it, where a pass is two ops.
+    pub also: Option<AnyDescriptor>,
+    /// How exactly f32 is multiplied.
+    pub math: Math,
     /// The fewest bytes, by the formula that every library is measured with.
     pub bytes: u64,
     /// Bytes of the main input, which decides how many sets rotate.
     pub in_bytes: u64,
+}
+
+impl Cell {
+    /// The element type in the lines: where products of f32 are of tf32, this.
+    pub fn dtype_name(&self) -> &'static str {
+        if self.math == Math::Tf32 { "tf32" } else { dtype_name(self.dtype) }
+    }
+
+    /// Each descriptor with its options: a pinned kernel is that of the op whose name it begins with, if there is one.
+    pub fn planned(&self, options: &PlanOptions) -> impl Iterator<Item = (&AnyDescriptor, PlanOptions)> {
+        let is_of = |descriptor: &&AnyDescriptor| {
+            let of_op = |name: &str| name.rsplit_once('_').is_some_and(|(op, _)| op == descriptor.name());
+            options.kernel.as_deref().is_some_and(of_op)
+        };
+        let all = || [Some(&self.descriptor), self.also.as_ref()].into_iter().flatten();
+        let has_pinned = all().any(|descriptor| is_of(&descriptor));
+        all().map(move |descriptor| {
+            let mut options = options.clone().math(self.math);
+            if has_pinned && !is_of(&descriptor) {
+                options.kernel = None;
+            }
+            (descriptor, options)
+        })
+    }
+
+    /// A plan of each descriptor.
+    ///
+    /// # Errors
+    /// A refusal.
+    pub fn plans(&self, device: &Device, options: &PlanOptions) -> Result<Vec<AnyPlan>, Error> {
+        self.planned(options).map(|(descriptor, options)| descriptor.plan(device, &options)).collect()
+    }
 }
 
 /// Labels of all ops with cells; `copy` is the yardstick.
@@ -64,6 +104,11 @@ pub const OPS: &[&str] = &[
     "gemm_batch",
     "gemm_scores",
     "gemm_values",
+    "conv2d_nchw",
+    "conv2d_nhwc",
+    "depthwise_nchw",
+    "depthwise_nhwc",
+    "conv_backward_bias",
 ];
 
 /// Elements of the yardstick's copies, f32.
@@ -100,6 +145,12 @@ pub fn cells(ops: &[String], is_quick: bool) -> Result<Vec<Cell>> {
     for op in gemm::PLAIN.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
         gemm::plain(&mut cells, op, is_quick)?;
     }
+    for op in conv::OPS.into_iter().filter(|op| ops.iter().any(|o| o == op)) {
+        conv::products(&mut cells, op, is_quick)?;
+    }
+    if ops.iter().any(|o| o == conv::BIAS) {
+        conv::bias(&mut cells, is_quick)?;
+    }
     if ops.iter().any(|o| o == local_response_norm::OP) {
         local_response_norm::cells(&mut cells)?;
     }
@@ -119,7 +170,17 @@ fn row_norm(cells: &mut Vec<Cell>, op: &'static str, rows: u64, cols: u64, dtype
     };
     let in_bytes = x.span_bytes();
     for (pass, descriptor, bytes) in [("fw", forward, 2 * in_bytes), ("bw", backward, 3 * in_bytes)] {
-        cells.push(Cell { op, pass, shape: vec![rows, cols], dtype, descriptor, bytes, in_bytes });
+        cells.push(Cell {
+            op,
+            pass,
+            shape: vec![rows, cols],
+            dtype,
+            descriptor,
+            bytes,
+            in_bytes,
+            also: None,
+            math: Math::Strict,
+        });
     }
     Ok(())
 }

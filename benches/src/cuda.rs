@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Result, bail};
-use baracuda_ops::{AnyPlan, Device, DeviceProps, PlanOptions, Queue};
+use baracuda_ops::{Device, DeviceProps, PlanOptions, Queue};
 use cudarc::driver::{result, sys};
 
 use crate::cells::{COPIES, Cell};
@@ -71,17 +71,18 @@ impl Bench {
     /// # Errors
     /// A refusal, or the driver's.
     pub fn cell(&self, cell: &Cell, options: &PlanOptions) -> Result<Line> {
-        let plan = cell.descriptor.plan(&self.device, options)?;
+        let plans = cell.plans(&self.device, options)?;
         let count = sets_for(cell.in_bytes, self.l2_bytes);
-        let sets = Sets::new(&plan, count)?;
-        let timed = self.plan(&plan, &sets, count)?;
-        Ok(Line::of_cell(cell, PEER, plan.info(), timed, &self.origin))
-    }
-
-    fn plan(&self, plan: &AnyPlan, sets: &Sets, count: usize) -> Result<Timed> {
-        let mut operands = sets.operands();
+        let sets: Vec<Sets> = plans.iter().map(|plan| Sets::new(plan, count)).collect::<Result<_>>()?;
+        let mut operands: Vec<_> = sets.iter().map(Sets::operands).collect();
         let mut queue = self.queue()?;
-        self.time(count, |i| Ok(plan.run(&mut queue, &mut operands[i], sets.workspace())?))
+        let timed = self.time(count, |i| {
+            for ((plan, sets), operands) in plans.iter().zip(&sets).zip(&mut operands) {
+                plan.run(&mut queue, &mut operands[i], sets.workspace())?;
+            }
+            Ok(())
+        })?;
+        Ok(Line::of_cell(cell, PEER, &plans, timed, &self.origin))
     }
 
     /// Times the copy kernel.

@@ -5,10 +5,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use baracuda_ops::DeviceProps;
-use baracuda_ops::{Device, PlanInfo};
+use baracuda_ops::{AnyPlan, Device, PlanInfo};
 use serde::{Deserialize, Serialize};
 
-use crate::cells::{Cell, dtype_name};
+use crate::cells::Cell;
 
 /// What was measured where.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -100,18 +100,20 @@ pub struct Timed {
 }
 
 impl Line {
-    /// The line of a cell.
-    pub fn of_cell(cell: &Cell, peer: &str, info: &PlanInfo, timed: Timed, origin: &Origin) -> Self {
+    /// The line of a cell, which its plans ran one after the other.
+    pub fn of_cell(cell: &Cell, peer: &str, plans: &[AnyPlan], timed: Timed, origin: &Origin) -> Self {
+        let flops = plans.iter().map(|plan| plan.info().flops).sum();
+        let joined = |of: fn(&PlanInfo) -> String| plans.iter().map(|p| of(p.info())).collect::<Vec<_>>().join(" + ");
         Self {
             op: cell.op.into(),
             pass: cell.pass.into(),
             shape: cell.shape.clone(),
-            dtype: dtype_name(cell.dtype).into(),
-            flops: info.flops,
-            tflops: round(info.flops as f64 / timed.us / 1e6, 2),
-            kernel: Some(info.kernel.into()),
-            choice: Some(info.choice()),
-            library: info.library.clone(),
+            dtype: cell.dtype_name().into(),
+            flops,
+            tflops: round(flops as f64 / timed.us / 1e6, 2),
+            kernel: Some(joined(|info| info.kernel.into())),
+            choice: Some(joined(PlanInfo::choice)),
+            library: plans.iter().find_map(|plan| plan.info().library.clone()),
             ..Self::of(peer, cell.bytes, timed, origin)
         }
     }

@@ -80,16 +80,18 @@ impl Bench {
     /// # Errors
     /// A refusal, or the driver's.
     pub fn cell(&self, cell: &Cell, options: &PlanOptions) -> Result<Line> {
-        let plan = cell.descriptor.plan(&self.device, options)?;
+        let plans = cell.plans(&self.device, options)?;
         let count = sets_for(cell.in_bytes, L2_BYTES);
-        let sets = Sets::new(&plan, count)?;
-        let bound: Vec<Bound> =
-            sets.operands().iter().map(|o| plan.bind(o, sets.workspace())).collect::<Result<_, _>>()?;
+        let sets: Vec<Sets> = plans.iter().map(|plan| Sets::new(plan, count)).collect::<Result<_>>()?;
+        let mut bound: Vec<Vec<Bound>> = Vec::new();
+        for (plan, sets) in plans.iter().zip(&sets) {
+            bound.push(sets.operands().iter().map(|o| plan.bind(o, sets.workspace())).collect::<Result<_, _>>()?);
+        }
         let timed = self.time(count, |pass, i| {
             let mut queue = Queue::wgpu_pass(&self.device, pass)?;
-            Ok(bound[i].run(&mut queue)?)
+            Ok(bound.iter().try_for_each(|bound| bound[i].run(&mut queue))?)
         })?;
-        Ok(Line::of_cell(cell, PEER, plan.info(), timed, &self.origin))
+        Ok(Line::of_cell(cell, PEER, &plans, timed, &self.origin))
     }
 
     /// Times the copy shader.

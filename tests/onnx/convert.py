@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Converts the node cases of the normalizations, LRN, Softmax, LogSoftmax, Gemm and MatMul in the onnx wheel to case files.
+"""Converts the node cases of the normalizations, LRN, Softmax, LogSoftmax, Gemm, MatMul, Conv and ConvTranspose in the onnx wheel to case files.
 
 usage: convert.py [OUTPUT_FOLDER] [--write-list]
 
@@ -90,6 +90,10 @@ def convert(case, folder):
         return convert_gemm(node, folder)
     if node.op_type == "MatMul":
         return convert_matmul(node, folder)
+    if node.op_type == "Conv":
+        return convert_conv(node, folder)
+    if node.op_type == "ConvTranspose":
+        return convert_conv_transpose(node, folder)
     op, input_slots, output_slots = OPS[node.op_type]
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
     if attributes.get("stash_type", 1) != 1:
@@ -212,6 +216,50 @@ def convert_matmul(node, folder):
     return "gemm", descriptor, inputs, {"out": y.astype(np.float64)}
 
 
+def window(attributes, large, small, kernel, is_transposed):
+    """Strides, dilations, padding and groups of a convolution from the extents `large` to `small`."""
+    strides, dilations = (attributes.get(name, [1] * len(kernel)) for name in ("strides", "dilations"))
+    auto_pad = attributes.get("auto_pad", b"NOTSET").decode()
+    pads = attributes.get("pads", [0] * 2 * len(kernel))
+    padding = list(zip(pads[: len(kernel)], pads[len(kernel) :]))
+    # Where the extents of a result are asked for, the padding follows from them.
+    if auto_pad in ("SAME_UPPER", "SAME_LOWER") or (is_transposed and "output_shape" in attributes):
+        reach = [s * (o - 1) + d * (k - 1) + 1 for s, o, d, k in zip(strides, small, dilations, kernel)]
+        total = [max(r - i, 0) for r, i in zip(reach, large)]
+        padding = [(t // 2, t - t // 2) if auto_pad == "SAME_UPPER" else (t - t // 2, t // 2) for t in total]
+    fields = {"stride": strides, "dilation": dilations, "padding": [list(sides) for sides in padding]}
+    return fields | {"groups": attributes.get("group", 1)}
+
+
+def convert_conv(node, folder):
+    """(op, descriptor, inputs, outputs) of a Conv node."""
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    x, weight, *bias = named_tensors(node.input, folder, "input")
+    (y,) = named_tensors(node.output, folder, "output")
+    tensors = {"x": x, "weight": weight}
+    descriptor = {slot: {"dtype": dtype_of(t), "dims": list(t.shape)} for slot, t in tensors.items()}
+    descriptor |= window(attributes, x.shape[2:], y.shape[2:], weight.shape[2:], False)
+    if bias and bias[0] is not None:
+        tensors["bias"] = bias[0]
+        descriptor["bias"] = dtype_of(bias[0])
+    inputs = {slot: (dtype_of(t), t.astype(np.float64)) for slot, t in tensors.items()}
+    return "conv", descriptor, inputs, {"y": y.astype(np.float64)}
+
+
+def convert_conv_transpose(node, folder):
+    """(op, descriptor, inputs, outputs) of a ConvTranspose node."""
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    dy, weight, *bias = named_tensors(node.input, folder, "input")
+    (dx,) = named_tensors(node.output, folder, "output")
+    if bias and bias[0] is not None:
+        raise OutOfScope("a bias: the gradient of the data has none")
+    tensors = {"dy": dy, "weight": weight}
+    descriptor = {slot: {"dtype": dtype_of(t), "dims": list(t.shape)} for slot, t in (tensors | {"dx": dx}).items()}
+    descriptor |= window(attributes, dx.shape[2:], dy.shape[2:], weight.shape[2:], True)
+    inputs = {slot: (dtype_of(t), t.astype(np.float64)) for slot, t in tensors.items()}
+    return "conv_backward_data", descriptor, inputs, {"dx": dx.astype(np.float64)}
+
+
 def main(argv):
     write_list = "--write-list" in argv
     folders = [a for a in argv if not a.startswith("--")]
@@ -227,6 +275,7 @@ def main(argv):
     prefixes = ("test_layer_normalization", "test_rms_normalization")
     prefixes += ("test_batchnorm", "test_group_normalization", "test_instancenorm")
     prefixes += ("test_softmax", "test_logsoftmax", "test_lrn", "test_gemm_", "test_matmul_")
+    prefixes += ("test_basic_conv_", "test_conv_with_", "test_convtranspose")
     for name in sorted(n for n in os.listdir(data) if n.startswith(prefixes)):
         case = os.path.join(data, name)
         for i in range(sum(d.startswith("test_data_set_") for d in os.listdir(case))):

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
-use baracuda_ops::{AnyDescriptor, DeviceProps, Error, PlanOptions};
+use baracuda_ops::{AnyDescriptor, DeviceProps, Error, Math, PlanOptions};
 use baracuda_ops_benches::cells::{OPS, cells};
 
 use crate::case::{Case, hash};
@@ -82,8 +82,10 @@ pub fn sections() -> Result<Vec<Section>> {
         let options = PlanOptions::default();
         let of_cells = cells.iter().map(|cell| {
             let shape = cell.shape.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
-            let words = chosen(&cell.descriptor, &options, props);
-            format!("{} {} {shape} {}: {words}", cell.op, cell.pass, cell.dtype)
+            let each = cell.planned(&options).map(|(descriptor, options)| chosen(descriptor, &options, props));
+            let words = each.collect::<Vec<_>>().join(" + ");
+            let dtype = if cell.math == Math::Strict { cell.dtype.name() } else { cell.dtype_name() };
+            format!("{} {} {shape} {dtype}: {words}", cell.op, cell.pass)
         });
         let mut lines: Vec<String> = of_cells.collect();
         if !is_timed(props) {

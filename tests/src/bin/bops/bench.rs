@@ -170,8 +170,9 @@ fn refusals(error: &anyhow::Error) -> Option<&[Rejection]> {
     }
 }
 
-fn label(Cell { op, pass, shape, dtype, .. }: &Cell) -> String {
-    format!("{op} {pass} {shape:?} {dtype}")
+fn label(cell: &Cell) -> String {
+    let Cell { op, pass, shape, .. } = cell;
+    format!("{op} {pass} {shape:?} {}", cell.dtype_name())
 }
 
 fn cell_lines(request: &Request, out: &mut Out) -> Result<()> {
