@@ -49,9 +49,8 @@ typedef struct {
 
 /* What Rust chose. Threads walk over a tile of out along its *fast* index, which is n, or m with `across`; the other index is the *slow* one. */
 typedef struct {
-    uint32_t tile;   /* rows and columns of a block's tile. simt: 128 (f64 64) or 32; mma: 128 or 64; few_rows: columns, 64 */
-    uint32_t splits; /* blocks that share the sums of one tile. More than 1: they write their parts to `parts`, and gemm_finish follows; of few_rows they
-                        are a cluster, 1 to 8, and nothing follows */
+    uint32_t tile;   /* rows and columns of a block's tile. simt: 128 (f64 64) or 32; mma: 128 or 64 */
+    uint32_t splits; /* blocks that share the sums of one tile. More than 1: they write their parts to `parts`, and gemm_finish follows */
     uint32_t across;
     uint32_t quads; /* 1: out, other and parts have stride 1 along the fast index, and four elements from any multiple of four on lie at a multiple
                              of 16 bytes, those of 16 bits of 8 */
@@ -78,13 +77,6 @@ bops_status bops_gemm_simt_launch(const bops_gemm_params *params, const bops_gem
 bops_status bops_gemm_mma_prepare(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype);
 bops_status bops_gemm_mma_launch(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype, const bops_gemm_operands *operands,
                                  bops_stream stream);
-/* The same for at most BOPS_GEMM_FEW_ROWS rows of f16 or bf16: the right factor is read once, as fast as memory gives it. Left lies along k, right along
- * k or with right_across along n, in runs that start at multiples of 16 bytes; nothing is summed over but k. */
-enum { BOPS_GEMM_FEW_ROWS = 16 };
-bops_status bops_gemm_few_rows_prepare(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype);
-bops_status bops_gemm_few_rows_launch(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype,
-                                      const bops_gemm_operands *operands, bops_stream stream);
-
 /* The sums of the parts of a product and what is done with them. */
 typedef struct {
     uint64_t split_stride;   /* elements from one part to the next */

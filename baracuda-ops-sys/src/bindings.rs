@@ -530,8 +530,6 @@ impl Default for bops_gemm_operands {
         }
     }
 }
-pub const BOPS_GEMM_FEW_ROWS: _bindgen_ty_9 = 16;
-pub type _bindgen_ty_9 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_gemm_finish_choice {
@@ -541,8 +539,8 @@ pub struct bops_gemm_finish_choice {
     pub across: u32,
     pub quads: u32,
 }
-pub const BOPS_GEMM_FINISH_ROWS: _bindgen_ty_10 = 32;
-pub type _bindgen_ty_10 = ::core::ffi::c_uint;
+pub const BOPS_GEMM_FINISH_ROWS: _bindgen_ty_9 = 32;
+pub type _bindgen_ty_9 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_gemm_dpre_params {
@@ -558,8 +556,8 @@ pub struct bops_gemm_dpre_params {
     pub from_out: u32,
     pub quads: u32,
 }
-pub const BOPS_GEMM_DPRE_ROWS: _bindgen_ty_11 = 128;
-pub type _bindgen_ty_11 = ::core::ffi::c_uint;
+pub const BOPS_GEMM_DPRE_ROWS: _bindgen_ty_10 = 128;
+pub type _bindgen_ty_10 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_gemm_dbias_params {
@@ -568,9 +566,9 @@ pub struct bops_gemm_dbias_params {
     pub stride: u64,
     pub beta: f64,
 }
-pub const BOPS_CONV_DIGITS: _bindgen_ty_12 = 4;
-pub const BOPS_CONV_AXES: _bindgen_ty_12 = 3;
-pub type _bindgen_ty_12 = ::core::ffi::c_uint;
+pub const BOPS_CONV_DIGITS: _bindgen_ty_11 = 4;
+pub const BOPS_CONV_AXES: _bindgen_ty_11 = 3;
+pub type _bindgen_ty_11 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_conv_index {
@@ -620,9 +618,9 @@ pub struct bops_conv_backward_bias_params {
     pub channel_stride: u64,
     pub vector: u32,
 }
-pub const BOPS_CONV_SUMS_THREADS: _bindgen_ty_13 = 256;
-pub const BOPS_CONV_SUMS_LOADS: _bindgen_ty_13 = 16;
-pub type _bindgen_ty_13 = ::core::ffi::c_uint;
+pub const BOPS_CONV_SUMS_THREADS: _bindgen_ty_12 = 256;
+pub const BOPS_CONV_SUMS_LOADS: _bindgen_ty_12 = 16;
+pub type _bindgen_ty_12 = ::core::ffi::c_uint;
 
 #[cfg(feature = "cuda")]
 unsafe extern "C" {
@@ -850,18 +848,6 @@ unsafe extern "C" {
         dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_gemm_mma_launch(
-        params: *const bops_gemm_params,
-        choice: *const bops_gemm_choice,
-        dtype: bops_dtype,
-        operands: *const bops_gemm_operands,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_gemm_few_rows_prepare(
-        params: *const bops_gemm_params,
-        choice: *const bops_gemm_choice,
-        dtype: bops_dtype,
-    ) -> bops_status;
-    pub fn bops_gemm_few_rows_launch(
         params: *const bops_gemm_params,
         choice: *const bops_gemm_choice,
         dtype: bops_dtype,

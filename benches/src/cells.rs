@@ -8,8 +8,8 @@ mod local_response_norm;
 mod softmax;
 
 use baracuda_ops::{
-    AnyDescriptor, AnyPlan, DType, Device, Error, Gradients, LayerNormDescriptor, Math, PlanOptions, Result,
-    RmsNormDescriptor, TensorDesc,
+    AnyDescriptor, AnyPlan, DType, Determinism, Device, Error, Gradients, LayerNormDescriptor, Math, PlanOptions,
+    Result, RmsNormDescriptor, TensorDesc,
 };
 
 /// One measurement to make.
@@ -50,6 +50,10 @@ impl Cell {
         let has_pinned = all().any(|descriptor| is_of(&descriptor));
         all().map(move |descriptor| {
             let mut options = options.clone().math(self.math);
+            if descriptor.name().starts_with("conv") {
+                // As PyTorch asks for.
+                options = options.determinism(Determinism::Any);
+            }
             if has_pinned && !is_of(&descriptor) {
                 options.kernel = None;
             }

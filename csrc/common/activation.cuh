@@ -196,28 +196,6 @@ template <int count> __device__ __forceinline__ void multiply_gelu_erf_slope(con
     }
 }
 
-// tanh(x) = 1 - 2 / (1 + exp(2|x|)) with the sign of x, or near 0, where that loses digits, x + x^3 times a polynomial of x^2 whose error is below
-// 3.6e-8 of tanh(x). A NaN takes the polynomial.
-template <int count> __device__ __forceinline__ void hyperbolic_tangent(float (&x)[count]) {
-    float r[count];
-#pragma unroll
-    for (int i = 0; i < count; ++i) r[i] = exp2_flushed(fminf(fabsf(x[i]), 20.0f) * 2.8853901f) + 1.0f;
-    invert(r);
-#pragma unroll
-    for (int i = 0; i < count; ++i) {
-        const float square = x[i] * x[i];
-        float p = 0.016456997f;
-        p = fmaf(p, square, -0.052683253f);
-        p = fmaf(p, square, 0.13320929f);
-        p = fmaf(p, square, -0.33332956f);
-        x[i] = fabsf(x[i]) > 0.55f ? copysignf(fmaf(-2.0f, r[i], 1.0f), x[i]) : fmaf(p * square, x[i], x[i]);
-    }
-}
-template <int count> __device__ __forceinline__ void hyperbolic_tangent(double (&x)[count]) {
-#pragma unroll
-    for (int i = 0; i < count; ++i) x[i] = tanh(x[i]);
-}
-
 // Those that take few instructions: loops that are unrolled many times have only these.
 __host__ __device__ __forceinline__ bool is_short(bops_activation kind) { return kind == BOPS_IDENTITY || kind == BOPS_RELU || kind == BOPS_SILU; }
 
@@ -247,7 +225,10 @@ template <bool all = true, typename A, int count> __device__ __forceinline__ voi
 #pragma unroll
         for (int i = 0; i < count; ++i) v[i] = logistic<A>(v[i]).value;
         break;
-    case BOPS_TANH: hyperbolic_tangent(v); break;
+    case BOPS_TANH:
+#pragma unroll
+        for (int i = 0; i < count; ++i) v[i] = tanh(v[i]);
+        break;
     default: break;
     }
 }

@@ -73,8 +73,11 @@ fn capture(case: &Case) -> Result<f64> {
     let captured = unsafe {
         Captured::new(&device, |queue| plan.run(queue, &mut memory.operands(&first), memory.workspace(&first)))
     }?;
-    let launches = captured.kernels()?;
-    ensure!(launches <= plan.info().launches as usize, "{launches} nodes, {} launches", plan.info().launches);
+    // Calls of a vendor's library may be several nodes each, some of which fill memory.
+    if plan.info().library.is_none() {
+        let launches = captured.kernels()?;
+        ensure!(launches <= plan.info().launches as usize, "{launches} nodes, {} launches", plan.info().launches);
+    }
     captured.replay()?;
     let mut queue = device.queue();
     memory.download(&mut queue, &mut first)?;

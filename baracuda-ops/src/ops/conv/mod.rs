@@ -47,10 +47,11 @@
 //!
 //! Units: all values are plain numbers; strides, dilations and padding count elements along their axis.
 //!
-//! Layout and aliasing: extents are in this order in every layout. Any strides on the CPU. On GPUs each operand is dense, either contiguous or
-//! channels-last ([`TensorDesc::channels_last`]; of the weight, with its kernel's positions outside of its channels), whatever the layouts of the
-//! others; a tensor with one channel, or of which all spatial extents are 1, is both. `y` and `pre` lie as x unless told otherwise: channels-last
-//! where the channels of x lie closer to each other than its spatial neighbours, else contiguous. No operand may lie at another.
+//! Layout and aliasing: extents are in this order in every layout, any strides. What lies contiguous or channels-last
+//! ([`TensorDesc::channels_last`]; of the weight, with its kernel's positions outside of its channels) is read in whole vectors, whatever the
+//! layouts of the others; cuDNN takes nothing else. A tensor with one channel, or of which all spatial extents are 1, is both. `y` and `pre` lie as
+//! x unless told otherwise: channels-last where the channels of x lie closer to each other than its spatial neighbours, else contiguous. No operand
+//! may lie at another.
 //!
 //! Accumulation: f32, for f64 operands f64, in a fixed order, so that the same device makes the same bits every time. Products of f32 are f32
 //! throughout, unless the options let them be [`Tf32`](crate::Math::Tf32). A dy of f32 beside factors of f16 or bf16 may be rounded once to their

@@ -56,7 +56,7 @@
 //! [`Activation`] for the rest.
 //!
 //! Kernels: on the CPU `fast.rs` for f32 and f64, then the reference in `cpu.rs`; through wgpu `csrc/gemm/*.wgsl`. On CUDA, in the order in which
-//! they are tried: `gemm_few_rows`, forward of at most 16 rows of f16 or bf16 (`csrc/gemm/gemm_few_rows.cu`); `gemm_cublaslt`, through the vendor's library where that is installed; `gemm_mma`, tensor cores of compute capability 8.0
+//! they are tried: `gemm_cublaslt`, through the vendor's library where that is installed; `gemm_mma`, tensor cores of compute capability 8.0
 //! (`csrc/gemm/gemm_mma.cu`), which rounds factors of f32 to tf32; `gemm_simt`, any type and strides (`gemm_simt.cu`). `gemm.cu` has the epilogue of
 //! sums that lie in memory, `gemm_backward.cu` the gradients of the pre-activation and of the bias. A product through the library takes a launch more
 //! for an activation or `pre`, which it is chosen for only where k is long.
@@ -337,8 +337,6 @@ fn relaid(op: &'static str, field: &'static str, layouts: &mut Layouts, desc: Te
 /// The kernels of the product, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
     &[
-        #[cfg(feature = "cuda")]
-        &cuda::FEW_ROWS,
         #[cfg(feature = "cuda")]
         &cuda::CUBLASLT,
         #[cfg(feature = "cuda")]

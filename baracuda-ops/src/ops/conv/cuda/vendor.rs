@@ -138,6 +138,15 @@ impl Planned {
             Epilogue::Forward { activation, .. } => (activation, 0.0),
             Epilogue::Gradient { beta } => (Activation::Identity, beta),
         };
+        let written = match D::PASS {
+            Pass::Forward => y,
+            Pass::Data => x,
+            Pass::Weight => weight,
+        };
+        if beta != 0.0 && written.desc.dtype().size_bytes() < 4 {
+            let (name, dtype) = (written.name, written.desc.dtype());
+            return Err(format!("cuDNN rounds sums to {dtype} before it adds to what is in {name}").into());
+        }
         if slot("pre").is_some() {
             return Err("it writes y only, not what the activation is applied to".into());
         }

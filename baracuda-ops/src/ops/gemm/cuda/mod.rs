@@ -4,8 +4,7 @@
 //! tile (split k), those of a vendor's product, and those of no terms, which are 0. Backward is the launches that make dpre, the sum of its
 //! columns' partial sums, and the products of da and db, which share one scratch region of the workspace.
 //!
-//! The order of preference is one rule: what reads few rows as fast as memory, then tensor cores before the others, the vendor's library before our
-//! own. [`product`] has what each form
+//! The order of preference is one rule: tensor cores before the others, the vendor's library before our own. [`product`] has what each form
 //! takes, with the limits that it names when it refuses.
 
 use std::ffi::c_void;
@@ -36,7 +35,6 @@ pub(super) struct Cuda(Form);
 pub(super) const CUBLASLT: Cuda = Cuda(Form::CublasLt);
 pub(super) const MMA: Cuda = Cuda(Form::Mma);
 pub(super) const SIMT: Cuda = Cuda(Form::Simt);
-pub(super) const FEW_ROWS: Cuda = Cuda(Form::FewRows);
 
 /// What differs between the two passes.
 trait Passes {
@@ -46,7 +44,7 @@ trait Passes {
 
 impl Passes for GemmDescriptor {
     fn names() -> &'static [&'static str] {
-        &["gemm_cublaslt", "gemm_mma", "gemm_simt", "gemm_few_rows"]
+        &["gemm_cublaslt", "gemm_mma", "gemm_simt"]
     }
 
     fn work(&self) -> Work {
@@ -377,12 +375,6 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<Box<R
                 unsafe { sys::bops_gemm_mma_prepare(params, choice, dtype) }
             })?;
         }
-        Some(First::FewRows(choice)) => {
-            device.prepare("bops_gemm_few_rows", [dtype, choice.right_across, choice.splits], || {
-                // SAFETY: as for simt.
-                unsafe { sys::bops_gemm_few_rows_prepare(params, choice, dtype) }
-            })?;
-        }
         Some(First::Vendor(problem)) => vendor = Some(device.cublaslt()?.plan(device, problem)?),
         None => {}
     }
@@ -403,10 +395,6 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<Box<R
             },
             // SAFETY: as for simt.
             Some(First::Mma(choice)) => unsafe { sys::bops_gemm_mma_launch(params, choice, dtype, &operands, stream) },
-            // SAFETY: as for simt.
-            Some(First::FewRows(choice)) => unsafe {
-                sys::bops_gemm_few_rows_launch(params, choice, dtype, &operands, stream)
-            },
             Some(First::Vendor(_)) => {
                 let out = match finish {
                     Some((_, Source::Scratch)) => scratch,

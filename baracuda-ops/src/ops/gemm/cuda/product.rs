@@ -15,18 +15,12 @@ const MOST_BLOCKS: u64 = (1 << 31) - 1;
 /// Bytes of the parts of a product whose sums several blocks share: they should stay in the L2.
 const MOST_PART_BYTES: u64 = 32 << 20;
 
-/// Columns of a tile of gemm_few_rows.
-const FEW_ROWS_COLUMNS: u64 = 64;
-/// What it reads at a time.
-const FEW_ROWS_ALIGN_BYTES: u32 = 16;
-
 /// How a product is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ops) enum Form {
     CublasLt,
     Mma,
     Simt,
-    FewRows,
 }
 
 /// What a choice depends on besides the product.
@@ -52,7 +46,6 @@ impl Limits<'_> {
 pub(in crate::ops) enum First {
     Simt(sys::bops_gemm_choice),
     Mma(sys::bops_gemm_choice),
-    FewRows(sys::bops_gemm_choice),
     Vendor(cublaslt::Problem),
 }
 
@@ -104,7 +97,6 @@ impl Planned {
             Form::CublasLt => vendor::plan(product, limits),
             Form::Mma => Self::mma(product, limits),
             Form::Simt => Self::simt(product, limits),
-            Form::FewRows => Self::few_rows(product, limits),
         }
     }
 
@@ -193,53 +185,6 @@ impl Planned {
         [choice.left_across, choice.right_across] = if is_swapped { [across[1], across[0]] } else { across };
         planned.rounds_to_tf32 = dtype == DType::F32;
         planned.first = Some(First::Mma(choice));
-        Ok(planned)
-    }
-
-    fn few_rows(product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
-        let Product { m, n, k, left, right, .. } = product;
-        let most = u64::from(sys::BOPS_GEMM_FEW_ROWS);
-        if *m > most {
-            return Err(format!("it takes at most {most} rows, the product has {m}").into());
-        }
-        if !matches!(left.dtype, DType::F16 | DType::BF16) {
-            return Err(format!("it takes factors of f16 and bf16, got {}", left.dtype).into());
-        }
-        if !product.summed.is_empty() {
-            return Err("it does not sum over a batch whose strides do not continue those of k".into());
-        }
-        if is_across(product, false) {
-            return Err("it writes row after row, out lies column after column".into());
-        }
-        let right_across = right.cols == 1 && right.rows != 1;
-        for (name, matrix, [outer, inner]) in [
-            ("a", left, [left.rows, left.cols]),
-            ("b", right, if right_across { [right.rows, right.cols] } else { [right.cols, right.rows] }),
-        ] {
-            let bytes = if inner == 1 { access_bytes(matrix, [outer, inner]) } else { 0 };
-            if bytes < FEW_ROWS_ALIGN_BYTES {
-                return Err(format!(
-                    "it reads runs that start at multiples of {FEW_ROWS_ALIGN_BYTES} bytes, those of {name} have strides {inner} and {outer} and start at multiples of {}",
-                    matrix.align_bytes.min(16)
-                )
-                .into());
-            }
-        }
-        let tiles = n.div_ceil(FEW_ROWS_COLUMNS).saturating_mul(product.batch.count());
-        let blocks = blocks_of_cluster(tiles, *k, limits.props);
-        bounded_blocks([tiles, blocks])?;
-        let mut planned = Self::bare(product, false)?;
-        let choice = sys::bops_gemm_choice {
-            tile: word(FEW_ROWS_COLUMNS),
-            splits: word(blocks),
-            quads: u32::from(out_in_quads(product, false)),
-            left_bytes: FEW_ROWS_ALIGN_BYTES,
-            right_bytes: FEW_ROWS_ALIGN_BYTES,
-            right_across: u32::from(right_across),
-            ..Default::default()
-        };
-        planned.sum_rows = product.batch.count();
-        planned.first = Some(First::FewRows(choice));
         Ok(planned)
     }
 
@@ -347,26 +292,6 @@ impl Tiles {
         let chosen = with(large);
         if is_wide && 4 * blocks(large).saturating_mul(chosen.splits) >= 3 * sms { chosen } else { with(small) }
     }
-}
-
-/// Blocks of a cluster of gemm_few_rows, each of which takes its share of k: the fewest that fill the multiprocessors nearly as well as any
-/// number does, as long as each warp has two steps.
-fn blocks_of_cluster(tiles: u64, k: u64, props: &cuda::Props) -> u64 {
-    const WARPS: u64 = 4;
-    const DEPTH: u64 = 32;
-    const RESIDENT: u64 = 2;
-    if props.capability < 90 || tiles == 0 {
-        return 1;
-    }
-    let places = RESIDENT * u64::from(props.multiprocessors);
-    // In thousandths of the time that all places are taken.
-    let filled = |blocks: u64| {
-        let all = tiles.saturating_mul(blocks);
-        all.saturating_mul(1000) / (all.div_ceil(places) * places)
-    };
-    let most = (k.div_ceil(DEPTH) / (2 * WARPS)).clamp(1, 8);
-    let best = (1..=most).map(filled).max().unwrap_or(0);
-    (1..=most).find(|&blocks| filled(blocks) * 100 >= best * 95).unwrap_or(1)
 }
 
 /// Whether threads walk along the first index of the product that the kernel sees. Column sums of dpre are over m whichever that is.
