@@ -181,7 +181,7 @@ mod tests {
     const LAYOUT: &str = r#"{"dtype":"f32","dims":[2,4,3],"strides":[24,3,1]}"#;
 
     /// Each op, with the fields that it needs beside its first tensor, and an operand whose layout is chosen.
-    const EXAMPLES: [(&str, &str, &str); 18] = [
+    const EXAMPLES: [(&str, &str, &str); 22] = [
         ("layer_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
         ("layer_norm_backward", r#""normalized_dims":1,"dx":true"#, "dx"),
         ("rms_norm", r#""normalized_dims":1,"eps":1e-5"#, "y"),
@@ -200,6 +200,14 @@ mod tests {
         ("activation_backward", r#""activation":"silu""#, "dx"),
         ("gemm", r#""b":{"dtype":"f32","dims":[3,3]}"#, "out"),
         ("gemm_backward", r#""b":{"dtype":"f32","dims":[3,3]},"da":{"dtype":"f32"}"#, "dout"),
+        ("conv", r#""weight":{"dtype":"f32","dims":[4,4,1]}"#, "y"),
+        ("conv_backward_data", r#""weight":{"dtype":"f32","dims":[4,4,1]},"dx":{"dtype":"f32","dims":[2,4,3]}"#, "dx"),
+        (
+            "conv_backward_weight",
+            r#""dy":{"dtype":"f32","dims":[2,4,3]},"dweight":{"dtype":"f32","dims":[4,4,1]}"#,
+            "dy",
+        ),
+        ("conv_backward_bias", r#""beta":0.5"#, "dy"),
     ];
 
     fn refusal(op: &str, json: &str) -> String {
@@ -215,6 +223,7 @@ mod tests {
             let x = match op {
                 "softmax_backward" => X.replace("\"x\"", "\"y\""),
                 "gemm" | "gemm_backward" => X.replace("\"x\"", "\"a\""),
+                "conv_backward_data" | "conv_backward_bias" => X.replace("\"x\"", "\"dy\""),
                 _ => X.into(),
             };
             let layout = format!(r#""{operand}":{LAYOUT}"#);
