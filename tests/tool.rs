@@ -284,6 +284,23 @@ fn absent_devices_are_named_and_fail_where_they_are_asked_for() {
 }
 
 #[test]
+fn operands_beyond_memory_are_not_run_again() {
+    let weight = r#""weight":{"dtype":"f32","dims":[1,1,1]}"#;
+    for (line, bytes) in [
+        (format!(r#"conv {{"x":{{"dtype":"f32","dims":[1,1,4294967296]}},{weight}}}"#), "103079215116 bytes"),
+        // Small in memory, with a stride of 0.
+        (
+            r#"conv_backward_bias {"dy":{"dtype":"f32","dims":[4294967296,4,9],"strides":[0,9,1]}}"#.into(),
+            "1236950581440 bytes",
+        ),
+    ] {
+        let output = bops().args(["repro", &line, "--device", "cpu"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        assert!(stderr(&output).contains(bytes), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn a_closed_pipe_is_no_panic() {
     let folder = Folder::new("pipe");
     Draft::new().with("refused", "cpu").write(&folder.at("broken.safetensors"));
