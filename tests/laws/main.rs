@@ -347,6 +347,7 @@ fn convolutions(add: &mut impl FnMut(&'static str, Option<Error>)) {
     add("dilation of 0", of(image, weight, window().dilation(&[0, 1])));
     add("dilation without end", of(image, weight, window().dilation(&[1, u64::MAX])));
     add("padding without end", of(image, weight, window().padding(&[u64::MAX, 0])));
+    add("y without end", of(image, weight, window().padding(&[(1 << 31) - 1; 2])));
     add("empty kernel", of(image, x(&[4, 6, 0, 3]), window()));
     add("kernel larger than the image", of(image, x(&[4, 6, 3, 9]), window().padding_per_side(&[[0, 0], [0, 1]])));
     add("kernel that reaches over the image", of(image, weight, window().dilation(&[3, 1])));

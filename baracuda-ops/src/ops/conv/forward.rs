@@ -88,7 +88,11 @@ impl Fields for ForwardFields {
         for (field, dtype) in [("bias", self.bias), ("y", self.y), ("pre", self.pre)] {
             dtype.map_or(Ok(()), |dtype| beside(op.name, field, dtype, ("x", x.dtype())))?;
         }
-        let output = |dtype| lying_as(&x, dtype, &shape.output());
+        let output = |dtype| {
+            let dims = shape.output();
+            let rule = || format!("must have fewer than 2^64 bytes, its extents are {dims:?}");
+            lying_as(&x, dtype, &dims).map_err(|_| Error::InvalidDescriptor { op: op.name, field: "y", rule: rule() })
+        };
         slots.declare(table::X, x)?;
         slots.declare(table::WEIGHT, weight)?;
         if let Some(dtype) = self.bias {
