@@ -110,6 +110,20 @@ fn holds(line: &str, change: impl Fn(&mut Tensors)) {
     });
 }
 
+/// A change of inputs that gives them magnitudes by the function it is handed.
+type Scaled<'c> = &'c dyn Fn(&mut Tensors, fn(&mut Tensors, &str, f64));
+
+/// As [`holds`], through wgpu with normal numbers only.
+fn holds_scaled(line: &str, change: Scaled<'_>) {
+    for (scale, is_wgpu) in [(scale_to as fn(&mut Tensors, &str, f64), false), (scale_to_normal, true)] {
+        let is_meant = |target: &Target| (target.backend == Backend::Wgpu) == is_wgpu;
+        let change = |inputs: &mut Tensors| change(inputs, scale);
+        on_devices(is_meant, line, change, |case, by, inputs, outputs| {
+            judge(case, by, inputs, outputs).unwrap_or_else(|error| panic!("{by:?}: {line}: {error:#}"));
+        });
+    }
+}
+
 #[test]
 fn the_mean_of_an_infinity_is_nan_and_so_is_its_group() {
     for (line, group) in [(LAYER, 127), (BATCH, 35), (GROUP, 70), (INSTANCE, 35)] {
@@ -237,21 +251,10 @@ fn gradients_of_parameters_lack_at_most_what_is_subnormal() {
 fn results_around_the_least_normal_number() {
     for line in [LAYER, RMS, BATCH, INSTANCE] {
         for exponent in [-122, -126, -130] {
-            let small = |inputs: &mut Tensors| {
-                scale_to(inputs, "weight", 2f64.powi(exponent));
+            holds_scaled(line, &|inputs, scale| {
+                scale(inputs, "weight", 2f64.powi(exponent));
                 if inputs.get("bias").is_some() {
                     fill(inputs, "bias", 0.0);
-                }
-            };
-            let normal = |inputs: &mut Tensors| {
-                small(inputs);
-                scale_to_normal(inputs, "weight", 2f64.powi(exponent));
-            };
-            holds(line, normal);
-            // Through wgpu a subnormal weight may count as 0.
-            on_every_device(line, small, |case, by, inputs, outputs| {
-                if by.backend != Backend::Wgpu {
-                    judge(case, by, inputs, outputs).unwrap_or_else(|error| panic!("{by:?}: {line}: {error:#}"));
                 }
             });
         }
@@ -274,9 +277,9 @@ fn products_of_the_greatest_and_the_least_magnitudes() {
             false => &[(112, 0), (0, 112), (56, 56), (-110, 110), (-90, 0), (-45, -45), (-120, 60)],
         };
         for &(of_a, of_b) in exponents {
-            holds(&line, |inputs| {
-                scale_to_normal(inputs, "a", 2f64.powi(of_a));
-                scale_to_normal(inputs, "b", 2f64.powi(of_b));
+            holds_scaled(&line, &|inputs, scale| {
+                scale(inputs, "a", 2f64.powi(of_a));
+                scale(inputs, "b", 2f64.powi(of_b));
                 fill(inputs, "bias", 0.0);
             });
         }
@@ -297,10 +300,10 @@ fn products_of_the_greatest_and_the_least_magnitudes() {
             ],
         };
         for &(of_a, of_b, of_dout) in exponents {
-            holds(&line, |inputs| {
-                scale_to_normal(inputs, "a", 2f64.powi(of_a));
-                scale_to_normal(inputs, "b", 2f64.powi(of_b));
-                scale_to_normal(inputs, "dout", 2f64.powi(of_dout));
+            holds_scaled(&line, &|inputs, scale| {
+                scale(inputs, "a", 2f64.powi(of_a));
+                scale(inputs, "b", 2f64.powi(of_b));
+                scale(inputs, "dout", 2f64.powi(of_dout));
                 fill(inputs, "bias", 0.0);
             });
         }

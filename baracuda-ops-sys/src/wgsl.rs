@@ -108,6 +108,7 @@ files! {
         GEMM_BACKWARD_RECOMPUTED = "gemm/gemm_backward_recomputed.wgsl",
         GEMM_BACKWARD_SUMS = "gemm/gemm_backward_sums.wgsl",
         GEMM_OUTPUT = "gemm/gemm_output.wgsl",
+        GEMM_TILE = "gemm/gemm_tile.wgsl",
     }
     /// Normalization.
     norm {

@@ -166,7 +166,7 @@ pub struct PlanInfo {
     pub determinism: Determinism,
     /// Exactness achieved.
     pub math: Math,
-    /// Kernel launches, dispatches or loops of one run.
+    /// Kernel launches, dispatches or loops of one run; of a vendor's library also what it fills or copies.
     pub launches: u32,
     /// The fewest bytes that any implementation moves: each input read once, each output written once.
     pub fewest_bytes: u64,

@@ -315,13 +315,13 @@ const fn text((bytes, length): &'static ([u8; 64], usize)) -> &'static str {
 pub(crate) struct Built(pub(crate) Exec);
 
 impl Built {
-    /// What runs use of the workspace that the candidate asked for.
-    fn workspace(&self, asked: WorkspaceReq) -> WorkspaceReq {
+    /// What runs use of the workspace that the candidate asked for, and their launches.
+    fn measured(&self, workspace: WorkspaceReq, launches: u32) -> (WorkspaceReq, u32) {
         #[cfg(feature = "cuda")]
-        if let Exec::Cuda(cuda::Launch { workspace: Some(used), .. }) = &self.0 {
-            return *used;
+        if let Exec::Cuda(launch) = &self.0 {
+            return (launch.workspace.unwrap_or(workspace), launch.launches.unwrap_or(launches));
         }
-        asked
+        (workspace, launches)
     }
 }
 
@@ -476,7 +476,7 @@ impl<D: Descriptor> Plan<D> {
         })?;
         let (kernel, library) = (kernel.name(), kernel.library(device));
         let (asked, launches, determinism, math, choice) = chosen;
-        let workspace = built.workspace(asked);
+        let (workspace, launches) = built.measured(asked, launches);
         let descriptor = Arc::new(descriptor);
         let any = AnyDescriptor::shared(descriptor.clone());
         let for_repro = any.clone();

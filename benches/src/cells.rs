@@ -35,6 +35,18 @@ pub struct Cell {
 }
 
 impl Cell {
+    /// One of one op in exact products, by op and pass; `bytes` and `in_bytes` as the fields.
+    fn new(
+        (op, pass): (&'static str, &'static str),
+        shape: Vec<u64>,
+        dtype: DType,
+        descriptor: AnyDescriptor,
+        bytes: u64,
+        in_bytes: u64,
+    ) -> Self {
+        Self { op, pass, shape, dtype, descriptor, also: None, math: Math::Strict, bytes, in_bytes }
+    }
+
     /// The element type in the lines: where products of f32 are of tf32, this.
     pub fn dtype_name(&self) -> &'static str {
         if self.math == Math::Tf32 { "tf32" } else { dtype_name(self.dtype) }
@@ -174,17 +186,7 @@ fn row_norm(cells: &mut Vec<Cell>, op: &'static str, rows: u64, cols: u64, dtype
     };
     let in_bytes = x.span_bytes();
     for (pass, descriptor, bytes) in [("fw", forward, 2 * in_bytes), ("bw", backward, 3 * in_bytes)] {
-        cells.push(Cell {
-            op,
-            pass,
-            shape: vec![rows, cols],
-            dtype,
-            descriptor,
-            bytes,
-            in_bytes,
-            also: None,
-            math: Math::Strict,
-        });
+        cells.push(Cell::new((op, pass), vec![rows, cols], dtype, descriptor, bytes, in_bytes));
     }
     Ok(())
 }

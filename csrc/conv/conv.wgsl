@@ -1,48 +1,9 @@
 // Convolutions and their gradients as products of matrices of which one is gathered from an image, tile by tile and without being stored:
 // the contraction of conv_output.wgsl, of a part of its terms.
 //
-// A workgroup computes a tile of LEFT_QUADS * 4 rows and RIGHT_QUADS * 4 columns, a thread ROW_QUADS * COL_QUADS blocks of 4 x 4 of it. The
-// factors pass through workgroup memory in steps of STEP terms, in two buffers: while one step is multiplied, the next is on its way from
-// memory into registers, and then into the other buffer, so that a step has one barrier. A thread brings one block of 4 x 4 elements of one
-// factor, in four lines that run along the terms or across them; in workgroup memory the quads of a block always lie across, four rows or
-// four columns of one term, as the multiplication reads them.
+// The tiles are those of gemm_tile.wgsl, with the gathered factor on the left; the epilogue works on dense quads of rows or of columns.
 //
 // Elements outside of the image are 0.
-//
-// Sums of a tile pass through the same memory on their way out, so that the epilogue works on dense quads of rows or of columns.
-const STEP: u32 = 16u;
-const STEP_QUADS: u32 = STEP / 4u;
-const TILE_M: u32 = LEFT_QUADS * 4u;
-const TILE_N: u32 = RIGHT_QUADS * 4u;
-// Quads of a step: of the gathered factor, and of both.
-const LEFT_SIZE: u32 = STEP * LEFT_QUADS;
-const STEP_SIZE: u32 = STEP * (LEFT_QUADS + RIGHT_QUADS);
-// Threads beside each other, and subgroups of 4 x 8 threads, or what would be subgroups of 32.
-const THREADS_N: u32 = RIGHT_QUADS / COL_QUADS;
-const WARPS_N: u32 = THREADS_N / 8u;
-// Rows of sums that are in workgroup memory at a time.
-const SLAB_ROWS: u32 = TILE_M / ROW_QUADS;
-// Rows of tiles whose workgroups are neighbours, so that those that run at a time share what they read.
-const BAND: u32 = 8u;
-
-// Two steps of both factors, each [STEP][quads], or a slab of sums, [SLAB_ROWS][RIGHT_QUADS].
-var<workgroup> tiles: array<vec4<f32>, 2u * STEP_SIZE>;
-
-// Four rows of four columns of sums, or four lines of a factor.
-struct Block {
-    x: vec4<f32>,
-    y: vec4<f32>,
-    z: vec4<f32>,
-    w: vec4<f32>,
-}
-
-// Four lines of a factor as they come from memory: to unpack them at once would be to wait for them.
-struct Lines {
-    x: vec4<u32>,
-    y: vec4<u32>,
-    z: vec4<u32>,
-    w: vec4<u32>,
-}
 
 // What a thread brings of each step: a block of one factor.
 struct Loader {
@@ -186,65 +147,6 @@ fn unpacked(loader: Loader, lines: Lines) -> Block {
     return Block(plain_unpacked(lines.x), plain_unpacked(lines.y), plain_unpacked(lines.z), plain_unpacked(lines.w));
 }
 
-// Where a quad of a term is. Eight threads beside each other store two quads of every fourth term, or eight quads of one term; turned
-// around by the term, those of one store are in different banks either way, and so are those that threads read.
-fn turned(quad: u32, k_quad: u32) -> u32 {
-    return quad ^ (2u * k_quad);
-}
-
-fn store_block(loader: Loader, buffer: u32, lines: Lines) {
-    let block = unpacked(loader, lines);
-    let at = buffer + loader.place;
-    let stride = select(RIGHT_QUADS, LEFT_QUADS, loader.is_gathered);
-    if (loader.is_along) {
-        tiles[at] = vec4<f32>(block.x.x, block.y.x, block.z.x, block.w.x);
-        tiles[at + stride] = vec4<f32>(block.x.y, block.y.y, block.z.y, block.w.y);
-        tiles[at + 2u * stride] = vec4<f32>(block.x.z, block.y.z, block.z.z, block.w.z);
-        tiles[at + 3u * stride] = vec4<f32>(block.x.w, block.y.w, block.z.w, block.w.w);
-    } else {
-        tiles[at] = block.x;
-        tiles[at + stride] = block.y;
-        tiles[at + 2u * stride] = block.z;
-        tiles[at + 3u * stride] = block.w;
-    }
-}
-
-// The sums of a thread: blocks of its first rows and its second ones, each of its first columns and its second ones, as far as it has them.
-struct Sums {
-    block_00: Block,
-    block_01: Block,
-    block_10: Block,
-    block_11: Block,
-}
-
-// A block of sums plus the products of four rows of one term with its four columns.
-fn plus_products(sums: Block, left: vec4<f32>, right: vec4<f32>) -> Block {
-    return Block(
-        fma(vec4<f32>(left.x), right, sums.x),
-        fma(vec4<f32>(left.y), right, sums.y),
-        fma(vec4<f32>(left.z), right, sums.z),
-        fma(vec4<f32>(left.w), right, sums.w),
-    );
-}
-
-// Sums plus the products of one term.
-fn plus_term(sums: Sums, left_at: u32, right_at: u32) -> Sums {
-    var next = sums;
-    let left_0 = tiles[left_at];
-    let right_0 = tiles[right_at];
-    next.block_00 = plus_products(sums.block_00, left_0, right_0);
-    if (ROW_QUADS == 2u) {
-        let left_1 = tiles[left_at + LEFT_QUADS / 2u];
-        next.block_10 = plus_products(sums.block_10, left_1, right_0);
-        if (COL_QUADS == 2u) {
-            let right_1 = tiles[right_at + RIGHT_QUADS / 2u];
-            next.block_01 = plus_products(sums.block_01, left_0, right_1);
-            next.block_11 = plus_products(sums.block_11, left_1, right_1);
-        }
-    }
-    return next;
-}
-
 fn tile_of(workgroup: u32) -> Tile {
     let of_group = params.tiles_m * params.tiles_n;
     let batch = workgroup / of_group;
@@ -277,14 +179,6 @@ fn put_slab(tile: Tile, thread: u32, first_row: u32) {
             finish_quad(tile.part, tile.group, m + quad / RIGHT_QUADS, tile.n + quad % RIGHT_QUADS * 4u, tiles[quad]);
         }
     }
-}
-
-fn keep_rows(thread_m: u32, quad_n: u32, sums: Block) {
-    let at = thread_m * 4u * RIGHT_QUADS + quad_n;
-    tiles[at] = sums.x;
-    tiles[at + RIGHT_QUADS] = sums.y;
-    tiles[at + 2u * RIGHT_QUADS] = sums.z;
-    tiles[at + 3u * RIGHT_QUADS] = sums.w;
 }
 
 @compute @workgroup_size(WORKGROUP)
@@ -325,7 +219,8 @@ fn conv_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoca
     let steps = (end - min(start, end) + STEP - 1u) / STEP;
     var k = start + loader.first_k;
     var digits = digits_of(k, loader.digits);
-    store_block(loader, 0u, read_block(loader, across, digits, rest_of(end, k)));
+    let first_lines = read_block(loader, across, digits, rest_of(end, k));
+    store_block(unpacked(loader, first_lines), loader.place, quads, loader.is_along);
     workgroupBarrier();
 
     // 3. Sums, each in one chain over the terms: of rows 4 tm and columns 4 tn on, and if there are two quads of them, half a tile further.
@@ -340,18 +235,10 @@ fn conv_tiled(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invoca
         digits = plus_digits(digits, loader.step, loader.digits);
         let lines = read_block(loader, across, digits, rest_of(end, k));
         // 3b. This step.
-        for (var k_quad = 0u; k_quad < STEP_QUADS; k_quad++) {
-            let left_at = buffer + k_quad * 4u * LEFT_QUADS + turned(thread_m, k_quad);
-            let right_at = buffer + LEFT_SIZE + k_quad * 4u * RIGHT_QUADS + turned(thread_n, k_quad);
-            // One by one: places in workgroup memory are constants apart, whatever a compiler does with loops.
-            sums = plus_term(sums, left_at, right_at);
-            sums = plus_term(sums, left_at + LEFT_QUADS, right_at + RIGHT_QUADS);
-            sums = plus_term(sums, left_at + 2u * LEFT_QUADS, right_at + 2u * RIGHT_QUADS);
-            sums = plus_term(sums, left_at + 3u * LEFT_QUADS, right_at + 3u * RIGHT_QUADS);
-        }
+        sums = plus_step(sums, buffer, thread_m, thread_n);
         // 3c. Nobody reads the other buffer: all have passed the barrier after the step before.
         buffer = STEP_SIZE - buffer;
-        store_block(loader, buffer, lines);
+        store_block(unpacked(loader, lines), buffer + loader.place, quads, loader.is_along);
         workgroupBarrier();
     }
 

@@ -2,7 +2,9 @@
 
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
+use crate::ops::activation::Activation;
 use crate::ops::norm::Gradients;
+use crate::slots::Layouts;
 use crate::tensor::TensorDesc;
 
 /// What must hold of one field.
@@ -75,6 +77,7 @@ pub(crate) fn beside(x: &TensorDesc) -> Result<TensorDesc> {
 pub(crate) fn is_false(flag: &bool) -> bool {
     !flag
 }
+
 /// The default of a factor.
 pub(super) fn one() -> Real {
     Real::new(1.0).unwrap_or_default()
@@ -82,4 +85,42 @@ pub(super) fn one() -> Real {
 
 pub(super) fn is_one(value: &Real) -> bool {
     value.get() == 1.0
+}
+
+pub(super) fn is_zero(value: &Real) -> bool {
+    value.get() == 0.0
+}
+
+pub(super) fn is_identity(activation: &Activation) -> bool {
+    activation.is_identity()
+}
+
+/// Refuses types of operands beside factors that are neither T, the type of the factor `of`, nor f32.
+pub(super) fn beside_factors(
+    op: &'static str,
+    field: &'static str,
+    dtype: DType,
+    (of, of_type): (&'static str, DType),
+) -> Result<()> {
+    let holds = dtype == of_type || (dtype == DType::F32 && of_type != DType::F64);
+    require(op, field, holds, || match of_type {
+        DType::F64 | DType::F32 => format!("must be {of_type}, the type of {of}; got {dtype}"),
+        _ => format!("must be {of_type}, the type of {of}, or f32; got {dtype}"),
+    })
+}
+
+/// An operand in the layout that the caller has chosen, if any, where its strides are fields of the descriptor, not exceptions from a default.
+pub(super) fn relaid(
+    op: &'static str,
+    field: &'static str,
+    layouts: &mut Layouts,
+    desc: TensorDesc,
+) -> Result<TensorDesc> {
+    let Some(laid) = layouts.remove(field) else { return Ok(desc) };
+    let fits = laid.dtype() == desc.dtype() && laid.dims() == desc.dims();
+    require(op, field, fits, || {
+        let (dtype, dims) = (desc.dtype(), desc.dims());
+        format!("must be {dtype} {dims:?}, as the other fields say; got {} {:?}", laid.dtype(), laid.dims())
+    })?;
+    Ok(laid)
 }

@@ -201,8 +201,15 @@ macro_rules! descriptor {
 }
 pub(crate) use descriptor;
 
-/// The kernels of an op, in the order in which they are tried: a function for each backend that is compiled in.
+/// The kernels of an op, in the order in which they are tried: lists for the backends that are compiled in, or a function for each of them.
 macro_rules! kernels {
+    (cuda: [$($cuda:expr),*]; wgpu: [$($wgpu:expr),*]; cpu: [$($cpu:expr),*]) => {
+        &[
+            $(#[cfg(feature = "cuda")] &$cuda,)*
+            $(#[cfg(feature = "wgpu")] &$wgpu,)*
+            $(&$cpu,)*
+        ]
+    };
     (cuda: $cuda:expr; wgpu: $wgpu:expr; cpu: $cpu:expr) => {
         const {
             &[

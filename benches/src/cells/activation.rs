@@ -1,6 +1,6 @@
 //! Activations of one long tensor.
 
-use baracuda_ops::{Activation, ActivationDescriptor, AnyDescriptor, DType, Math, Result, TensorDesc};
+use baracuda_ops::{Activation, ActivationDescriptor, AnyDescriptor, DType, Result, TensorDesc};
 
 use super::Cell;
 
@@ -27,17 +27,7 @@ pub(super) fn cells(cells: &mut Vec<Cell>, op: &'static str, activation: Activat
             for (pass, descriptor, bytes) in
                 [("fw", AnyDescriptor::new(forward), 2 * in_bytes), ("bw", backward, 3 * in_bytes)]
             {
-                cells.push(Cell {
-                    op,
-                    pass,
-                    shape: shape.to_vec(),
-                    dtype,
-                    descriptor,
-                    bytes,
-                    in_bytes,
-                    also: None,
-                    math: Math::Strict,
-                });
+                cells.push(Cell::new((op, pass), shape.to_vec(), dtype, descriptor, bytes, in_bytes));
             }
         }
     }

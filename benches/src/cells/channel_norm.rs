@@ -2,7 +2,7 @@
 
 use baracuda_ops::{
     Activation, AnyDescriptor, BatchNormDescriptor, DType, Gradients, GroupNormDescriptor, InstanceNormDescriptor,
-    Math, Result, TensorDesc,
+    Result, TensorDesc,
 };
 
 use super::Cell;
@@ -60,29 +60,9 @@ pub(super) fn cells(cells: &mut Vec<Cell>, op: &'static str, is_quick: bool) -> 
             let (dtype, bytes) = (x.dtype(), tensors * in_bytes);
             if let Some(descriptor) = backward {
                 let (shape, bytes) = (shape.clone(), gradient_tensors * in_bytes);
-                cells.push(Cell {
-                    op,
-                    pass: "bw",
-                    shape,
-                    dtype,
-                    descriptor,
-                    bytes,
-                    in_bytes,
-                    also: None,
-                    math: Math::Strict,
-                });
+                cells.push(Cell::new((op, "bw"), shape, dtype, descriptor, bytes, in_bytes));
             }
-            cells.push(Cell {
-                op,
-                pass: "fw",
-                shape,
-                dtype,
-                descriptor: forward,
-                bytes,
-                in_bytes,
-                also: None,
-                math: Math::Strict,
-            });
+            cells.push(Cell::new((op, "fw"), shape, dtype, forward, bytes, in_bytes));
         }
     }
     Ok(())

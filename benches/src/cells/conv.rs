@@ -63,8 +63,7 @@ pub(super) fn bias(cells: &mut Vec<Cell>, is_quick: bool) -> Result<()> {
                 let descriptor = AnyDescriptor::new(ConvBackwardBiasDescriptor::new(dy)?);
                 let (bytes, in_bytes) = (dy.span_bytes(), dy.span_bytes());
                 let shape = shape.into_iter().chain([dy.strides()[1]]).collect();
-                let (also, math) = (None, Math::Strict);
-                cells.push(Cell { op: BIAS, pass: "bw", shape, dtype, descriptor, also, math, bytes, in_bytes });
+                cells.push(Cell::new((BIAS, "bw"), shape, dtype, descriptor, bytes, in_bytes));
             }
         }
     }

@@ -1,8 +1,6 @@
 //! Matrix products, with bias and activation and plain.
 
-use baracuda_ops::{
-    Activation, AnyDescriptor, DType, GemmDescriptor, GemmFactor, GemmGradients, Math, Result, TensorDesc,
-};
+use baracuda_ops::{Activation, AnyDescriptor, DType, GemmDescriptor, GemmFactor, GemmGradients, Result, TensorDesc};
 
 use super::Cell;
 
@@ -55,17 +53,7 @@ fn push(cells: &mut Vec<Cell>, op: &'static str, shape: Vec<u64>, forward: GemmD
         ("fw", AnyDescriptor::new(forward), a + b + bias + out),
         ("bw", AnyDescriptor::new(backward), 2 * (a + b + out)),
     ] {
-        cells.push(Cell {
-            op,
-            pass,
-            shape: shape.clone(),
-            dtype,
-            descriptor,
-            bytes,
-            in_bytes,
-            also: None,
-            math: Math::Strict,
-        });
+        cells.push(Cell::new((op, pass), shape.clone(), dtype, descriptor, bytes, in_bytes));
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! LocalResponseNorm of images.
 
-use baracuda_ops::{AnyDescriptor, DType, LocalResponseNormDescriptor, Math, Result, TensorDesc};
+use baracuda_ops::{AnyDescriptor, DType, LocalResponseNormDescriptor, Result, TensorDesc};
 
 use super::Cell;
 
@@ -20,17 +20,7 @@ pub(super) fn cells(cells: &mut Vec<Cell>) -> Result<()> {
         for (pass, descriptor, bytes) in
             [("fw", AnyDescriptor::new(forward), 2 * in_bytes), ("bw", backward, 3 * in_bytes)]
         {
-            cells.push(Cell {
-                op: OP,
-                pass,
-                shape: shape.to_vec(),
-                dtype,
-                descriptor,
-                bytes,
-                in_bytes,
-                also: None,
-                math: Math::Strict,
-            });
+            cells.push(Cell::new((OP, pass), shape.to_vec(), dtype, descriptor, bytes, in_bytes));
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! Softmax and log-softmax of rows, and softmax over channels.
 
-use baracuda_ops::{AnyDescriptor, DType, Math, Result, SoftmaxDescriptor, TensorDesc};
+use baracuda_ops::{AnyDescriptor, DType, Result, SoftmaxDescriptor, TensorDesc};
 
 use super::{Cell, ROWS};
 
@@ -28,17 +28,7 @@ pub(super) fn cells(cells: &mut Vec<Cell>, op: &'static str, is_quick: bool) -> 
             for (pass, descriptor, bytes) in
                 [("fw", AnyDescriptor::new(forward), 2 * in_bytes), ("bw", backward, 3 * in_bytes)]
             {
-                cells.push(Cell {
-                    op,
-                    pass,
-                    shape: shape.clone(),
-                    dtype,
-                    descriptor,
-                    bytes,
-                    in_bytes,
-                    also: None,
-                    math: Math::Strict,
-                });
+                cells.push(Cell::new((op, pass), shape.clone(), dtype, descriptor, bytes, in_bytes));
             }
         }
     }

@@ -277,7 +277,7 @@ impl CublasLt {
         // Scalars are read from the first bytes.
         let scalars =
             if cfg!(target_endian = "big") && problem.dtype != DType::F64 { scalars.map(|s| s << 32) } else { scalars };
-        let plan = Plan {
+        let mut plan = Plan {
             library: self.clone(),
             device: device.clone(),
             desc,
@@ -286,9 +286,10 @@ impl CublasLt {
             workspace_bytes: best.workspace_bytes,
             scalars,
             has_bias: problem.bias,
+            launches: 0,
         };
         // 4. Its kernels.
-        plan.warm_up()?;
+        plan.launches = plan.warm_up()?;
         Ok(plan)
     }
 
@@ -368,9 +369,15 @@ pub(crate) struct Plan {
     /// alpha and beta, in the type that scales.
     scalars: [u64; 2],
     has_bias: bool,
+    launches: u32,
 }
 
 impl Plan {
+    /// Launches of a call.
+    pub(crate) fn launches(&self) -> u32 {
+        self.launches
+    }
+
     /// Enqueues the product. Returns 0, or less where it fails: the `cublasStatus_t`, negated.
     ///
     /// # Safety
@@ -409,16 +416,16 @@ impl Plan {
         -status
     }
 
-    /// Loads the kernels of the call.
-    fn warm_up(&self) -> Result<(), BuildError> {
+    /// Loads the kernels of the call and counts them.
+    fn warm_up(&self) -> Result<u32, BuildError> {
         let operands =
             Operands { first: dummy(0) as _, second: dummy(1) as _, out: dummy(2) as _, bias: dummy(3) as _ };
         // SAFETY: recorded calls read no memory of the device; its context is current.
         let recorded = super::rehearse(|stream| unsafe { self.launch(operands, dummy(4) as *mut c_void, stream) });
         // What keeps the library from being warmed up keeps no kernel of this library from serving.
         match recorded {
-            Ok(0) => Ok(()),
-            Ok(status) => {
+            Ok(Ok(launches)) => Ok(launches),
+            Ok(Err(status)) => {
                 let device = &self.device;
                 let reason = format!("cublasLtMatmul refuses on {device}: cublasStatus_t {}", -status);
                 Err(BuildError::Refused(reason.into()))

@@ -482,8 +482,14 @@ impl Cudnn {
         let capability = device.0.props.capability;
         let warm_up = |execution: &Execution| self.warm_up(device, problem, execution);
         let engine = self.choose(problem, capability, warm_up).map_err(BuildError::Refused)?;
-        let workspace_bytes = engine.execution.workspace_bytes;
-        Ok(Plan { engine: Some(Mutex::new(engine)), workspace_bytes, cudnn: self.clone(), device: device.clone() })
+        let (workspace_bytes, launches) = (engine.execution.workspace_bytes, engine.launches);
+        Ok(Plan {
+            engine: Some(Mutex::new(engine)),
+            workspace_bytes,
+            launches,
+            cudnn: self.clone(),
+            device: device.clone(),
+        })
     }
 
     /// The first engine that may run the problem and that `warm_up` accepts.
@@ -491,7 +497,7 @@ impl Cudnn {
         &self,
         problem: &Problem,
         capability: u32,
-        warm_up: impl Fn(&Execution) -> Result<(), String>,
+        warm_up: impl Fn(&Execution) -> Result<u32, String>,
     ) -> Result<Engine, Reason> {
         let handle = lock(&self.builder);
         let version = self.version();
@@ -518,11 +524,11 @@ impl Cudnn {
                         refused.large += 1;
                         return Ok(None);
                     }
-                    warm_up(&execution)?;
-                    Ok(Some((traits, execution)))
+                    let launches = warm_up(&execution)?;
+                    Ok(Some((traits, execution, launches)))
                 };
                 match attempt() {
-                    Ok(Some((traits, execution))) => {
+                    Ok(Some((traits, execution, launches))) => {
                         tracing::debug!(
                             target: "baracuda_ops",
                             pass = ?problem.pass,
@@ -531,7 +537,7 @@ impl Cudnn {
                             workspace_bytes = execution.workspace_bytes,
                             "cuDNN engine chosen"
                         );
-                        return Ok(Engine { execution, _config: config, _graph: graph });
+                        return Ok(Engine { execution, launches, _config: config, _graph: graph });
                     }
                     Ok(None) => {}
                     Err(words) => refused.last = Some(words),
@@ -675,17 +681,17 @@ impl Cudnn {
         Failure::check(Call::Execute, None, status)
     }
 
-    /// Records the call, and drops the record. Kernels are content with addresses that nothing lies at; fills and copies, which some engines
-    /// enqueue as well, are recorded with memory only.
-    fn warm_up(&self, device: &Device, problem: &Problem, execution: &Execution) -> Result<(), String> {
+    /// Records the call, drops the record, and returns how many launches it is. Kernels are content with addresses that nothing lies at;
+    /// fills and copies, which some engines enqueue as well, are recorded with memory only.
+    fn warm_up(&self, device: &Device, problem: &Problem, execution: &Execution) -> Result<u32, String> {
         let record = |at: Operands| {
             let recorded = super::rehearse(|stream| {
                 // SAFETY: recorded calls read and write no memory of the device.
                 unsafe { self.execute(execution, &at, stream) }.err().map_or(0, Failure::code)
             });
             match recorded {
-                Ok(0) => Ok(()),
-                Ok(status) => Err(match failed(status) {
+                Ok(Ok(launches)) => Ok(launches),
+                Ok(Err(status)) => Err(match failed(status) {
                     Some((call, status)) => format!("{call}, recorded, failed with cudnnStatus_t {status}"),
                     None => format!("a recorded call failed with status {status}"),
                 }),
@@ -699,7 +705,10 @@ impl Cudnn {
             bias: dummy(3) as *mut c_void,
             workspace: dummy(4) as *mut c_void,
         };
-        let Err(words) = record(dummies) else { return Ok(()) };
+        let words = match record(dummies) {
+            Ok(launches) => return Ok(launches),
+            Err(words) => words,
+        };
         let spans = [Some(&problem.x), Some(&problem.weight), Some(&problem.y), problem.bias.as_ref()]
             .map(|tensor| tensor.map_or(0, Tensor::span_bytes));
         let bytes = spans.iter().fold(execution.workspace_bytes, |sum, &span| sum.saturating_add(span));
@@ -836,6 +845,8 @@ struct Graph {
 /// An engine that was chosen.
 struct Engine {
     execution: Execution,
+    /// Of a run.
+    launches: u32,
     _config: Descriptor,
     _graph: Graph,
 }
@@ -918,6 +929,7 @@ pub(crate) struct Plan {
     /// Until the plan is dropped.
     engine: Option<Mutex<Engine>>,
     workspace_bytes: u64,
+    launches: u32,
     cudnn: Arc<Cudnn>,
     /// Keeps the context alive, to which handles and engines belong.
     device: Device,
@@ -927,6 +939,11 @@ impl Plan {
     /// What a run uses of the workspace.
     pub(crate) fn workspace_bytes(&self) -> u64 {
         self.workspace_bytes
+    }
+
+    /// Launches of a run.
+    pub(crate) fn launches(&self) -> u32 {
+        self.launches
     }
 
     /// Enqueues the convolution. Returns 0, or less where it fails, for [`failed`].

@@ -17,6 +17,7 @@ use cudarc::driver::sys::{
 use super::{DeviceKind, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::{Error, Reason, Result};
+use crate::narrow::word;
 use crate::ops::activation::Activation;
 use crate::options::WorkspaceReq;
 use crate::plan::{BuildError, Built, Exec};
@@ -436,6 +437,8 @@ pub(crate) struct Launch {
     pub(crate) launch: Box<Start>,
     /// What runs use of the candidate's workspace, where only building tells.
     pub(crate) workspace: Option<WorkspaceReq>,
+    /// Launches of a run, where only building tells.
+    pub(crate) launches: Option<u32>,
 }
 
 /// Builds a kernel whose C function `call` is prepared once for each key in a context and launches by `run`; a run without work calls neither.
@@ -449,13 +452,21 @@ pub(crate) fn build(
 ) -> Result<Built, BuildError> {
     let device = Device::of(device)?;
     if !has_work {
-        return Ok(Built(Exec::Cuda(Launch { call, launch: Box::new(|_, _| 0), workspace: None })));
+        return Ok(Built(Exec::Cuda(Launch::new(call, |_, _| 0))));
     }
     device.prepare(call, key, prepare)?;
-    Ok(Built(Exec::Cuda(Launch { call, launch: Box::new(run), workspace: None })))
+    Ok(Built(Exec::Cuda(Launch::new(call, run))))
 }
 
 impl Launch {
+    /// One that uses what its candidate asked for.
+    pub(crate) fn new(
+        call: &'static str,
+        run: impl Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync + 'static,
+    ) -> Self {
+        Self { call, launch: Box::new(run), workspace: None, launches: None }
+    }
+
     pub(crate) fn enqueue(&self, queue: &Queue, located: &Located<'_>) -> Result<()> {
         let _current = Current::set(queue.device.0.context)?;
         launched(self.call, (self.launch)(located, queue.stream as *mut c_void))
@@ -593,8 +604,8 @@ fn check(call: &'static str, result: CUresult) -> Result<()> {
 }
 
 /// Records what `run` enqueues on a stream of its own, and drops the record: kernels are loaded, nothing runs. The device's context is current.
-/// Returns the status of `run`.
-fn rehearse(run: impl FnOnce(*mut c_void) -> i32) -> Result<i32> {
+/// Returns how many launches that is, fills and copies among them, or the status of `run` where it is not 0.
+fn rehearse(run: impl FnOnce(*mut c_void) -> i32) -> Result<std::result::Result<u32, i32>> {
     let mut stream = ptr::null_mut();
     let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
     // SAFETY: the context is current and the pointer valid.
@@ -603,21 +614,25 @@ fn rehearse(run: impl FnOnce(*mut c_void) -> i32) -> Result<i32> {
     // SAFETY: the stream was made above and is used by nobody else.
     let begun = unsafe { sys::cuStreamBeginCapture_v2(stream, mode) };
     let status = if begun == CUresult::CUDA_SUCCESS { run(stream.cast()) } else { 0 };
-    let mut graph = ptr::null_mut();
-    // SAFETY: the stream and the graph are of no further use.
-    let ended = unsafe {
+    let (mut graph, mut nodes) = (ptr::null_mut(), 0);
+    // SAFETY: the stream and the graph are of no further use; a null pointer asks for the number of nodes.
+    let (ended, counted) = unsafe {
         let ended = sys::cuStreamEndCapture(stream, &mut graph);
+        let mut counted = CUresult::CUDA_SUCCESS;
         if !graph.is_null() {
+            counted = sys::cuGraphGetNodes(graph, ptr::null_mut(), &mut nodes);
             let _ = sys::cuGraphDestroy(graph);
         }
         let _ = sys::cuStreamDestroy_v2(stream);
-        ended
+        (ended, counted)
     };
     check("cuStreamBeginCapture", begun)?;
-    if status == 0 {
-        check("cuStreamEndCapture", ended)?;
+    if status != 0 {
+        return Ok(Err(status));
     }
-    Ok(status)
+    check("cuStreamEndCapture", ended)?;
+    check("cuGraphGetNodes", counted)?;
+    Ok(Ok(word(nodes as u64)))
 }
 
 /// The status of a C function of `baracuda-ops-sys`: a `cudaError_t`; less than 0, a `cublasStatus_t` negated, or what [`cudnn::failed`] reads.

@@ -3,11 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::geometry::ChannelSums;
-use super::{MAX_AXES, access, backward_bias_kernels, is_zero, relaid};
+use super::{MAX_AXES, access, backward_bias_kernels};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
-use crate::ops::fields::{float, in_range, require};
+use crate::ops::fields::{float, in_range, is_zero, relaid, require};
 use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;

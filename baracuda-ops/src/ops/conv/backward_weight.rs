@@ -3,14 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::geometry::Contraction;
-use super::{
-    ConvWindow, Shape, Window, access, backward_weight_kernels, beside, is_one_group, is_zero, normalise, one_group,
-    relaid, retyped,
-};
+use super::{ConvWindow, Shape, Window, access, backward_weight_kernels, is_one_group, normalise, one_group, retyped};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
-use crate::ops::fields::{float, in_range};
+use crate::ops::fields::{beside_factors, float, in_range, is_zero, relaid};
 use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -68,7 +65,7 @@ impl Fields for WeightFields {
         let (x, dy, dweight) = (self.x, self.dy, self.dweight);
         float(op.name, "x", &x)?;
         for (field, desc) in [("dy", &dy), ("dweight", &dweight)] {
-            beside(op.name, field, desc.dtype(), ("x", x.dtype()))?;
+            beside_factors(op.name, field, desc.dtype(), ("x", x.dtype()))?;
         }
         let window =
             Window { stride: &self.stride, dilation: &self.dilation, padding: &self.padding, groups: self.groups };

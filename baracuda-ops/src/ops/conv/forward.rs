@@ -7,15 +7,14 @@ use super::backward_data::{ConvBackwardDataDescriptor, DataFields};
 use super::backward_weight::{ConvBackwardWeightDescriptor, WeightFields};
 use super::geometry::Contraction;
 use super::{
-    ConvWindow, Shape, Window, beside, forward_kernels, gradient_of, is_identity, is_one_group, lying_as, normalise,
-    one_group, relaid, same_type,
+    ConvWindow, Shape, Window, forward_kernels, gradient_of, is_one_group, lying_as, normalise, one_group, same_type,
 };
 use crate::any::AnyDescriptor;
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::require;
+use crate::ops::fields::{beside_factors, is_identity, relaid, require};
 use crate::ops::norm::Gradients;
 use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, steps};
 use crate::slots::{Layouts, SlotsBuilder};
@@ -86,7 +85,7 @@ impl Fields for ForwardFields {
             Window { stride: &self.stride, dilation: &self.dilation, padding: &self.padding, groups: self.groups };
         let shape = Shape::new(op.name, ("x", &x), ("weight", &weight), window)?;
         for (field, dtype) in [("bias", self.bias), ("y", self.y), ("pre", self.pre)] {
-            dtype.map_or(Ok(()), |dtype| beside(op.name, field, dtype, ("x", x.dtype())))?;
+            dtype.map_or(Ok(()), |dtype| beside_factors(op.name, field, dtype, ("x", x.dtype())))?;
         }
         let output = |dtype| {
             let dims = shape.output();

@@ -83,10 +83,9 @@
 
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
-use crate::ops::activation::Activation;
 use crate::ops::fields::{float, require};
+use crate::ops::valid::kernels;
 use crate::plan::{Access, Function, Kernel};
-use crate::slots::Layouts;
 use crate::tensor::TensorDesc;
 
 mod backward_bias;
@@ -330,15 +329,6 @@ fn normalise(rank: usize, stride: &mut Vec<u64>, dilation: &mut Vec<u64>, paddin
     leave_out(rank, padding, &[0; 2]);
 }
 
-/// Refuses operands that are neither of T, the type of `of`, nor f32.
-fn beside(op: &'static str, field: &'static str, dtype: DType, (of, of_type): (&'static str, DType)) -> Result<()> {
-    let holds = dtype == of_type || (dtype == DType::F32 && of_type != DType::F64);
-    require(op, field, holds, || match of_type {
-        DType::F64 | DType::F32 => format!("must be {of_type}, the type of {of}; got {dtype}"),
-        _ => format!("must be {of_type}, the type of {of}, or f32; got {dtype}"),
-    })
-}
-
 /// Refuses x or dy without infinities, and a second factor of another type.
 fn same_type(
     op: &'static str,
@@ -349,17 +339,6 @@ fn same_type(
     require(op, weight_name, weight.dtype() == x.dtype(), || {
         format!("must be of the type of {x_name}, {}; got {}", x.dtype(), weight.dtype())
     })
-}
-
-/// An operand in the layout that the caller has chosen, if any: its strides are fields of the descriptor, not exceptions from a default.
-fn relaid(op: &'static str, field: &'static str, layouts: &mut Layouts, desc: TensorDesc) -> Result<TensorDesc> {
-    let Some(laid) = layouts.remove(field) else { return Ok(desc) };
-    let fits = laid.dtype() == desc.dtype() && laid.dims() == desc.dims();
-    require(op, field, fits, || {
-        let (dtype, dims) = (desc.dtype(), desc.dims());
-        format!("must be {dtype} {dims:?}, as the other fields say; got {} {:?}", laid.dtype(), laid.dims())
-    })?;
-    Ok(laid)
 }
 
 /// Whether the channels lie closer to each other than spatial neighbours. Where there is one channel, or one spatial position, they do not.
@@ -390,14 +369,6 @@ fn access(beta: Real) -> Access {
     if beta.get() == 0.0 { Access::Out } else { Access::InOut }
 }
 
-fn is_zero(value: &Real) -> bool {
-    value.get() == 0.0
-}
-
-fn is_identity(activation: &Activation) -> bool {
-    activation.is_identity()
-}
-
 fn one_group() -> u64 {
     1
 }
@@ -408,62 +379,32 @@ fn is_one_group(groups: &u64) -> bool {
 
 /// The kernels of the convolution, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
-    &[
-        #[cfg(feature = "cuda")]
-        &cuda::CUDNN,
-        #[cfg(feature = "cuda")]
-        &cuda::MMA,
-        #[cfg(feature = "cuda")]
-        &cuda::SIMT,
-        #[cfg(feature = "wgpu")]
-        &wgpu::Direct,
-        #[cfg(feature = "wgpu")]
-        &wgpu::Tiled,
-        &Function::Cpu(cpu::forward),
-    ]
+    kernels!(
+        cuda: [cuda::CUDNN, cuda::MMA, cuda::SIMT];
+        wgpu: [wgpu::Direct, wgpu::Tiled];
+        cpu: [Function::Cpu(cpu::forward)]
+    )
 }
 
 /// The kernels of the gradient of the data, in the order in which they are tried.
 fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDescriptor>] {
-    &[
-        #[cfg(feature = "cuda")]
-        &cuda::CUDNN,
-        #[cfg(feature = "cuda")]
-        &cuda::MMA,
-        #[cfg(feature = "cuda")]
-        &cuda::SIMT,
-        #[cfg(feature = "wgpu")]
-        &wgpu::Direct,
-        #[cfg(feature = "wgpu")]
-        &wgpu::Tiled,
-        &Function::Cpu(cpu::backward_data),
-    ]
+    kernels!(
+        cuda: [cuda::CUDNN, cuda::MMA, cuda::SIMT];
+        wgpu: [wgpu::Direct, wgpu::Tiled];
+        cpu: [Function::Cpu(cpu::backward_data)]
+    )
 }
 
 /// The kernels of the gradient of the weight, in the order in which they are tried.
 fn backward_weight_kernels() -> &'static [&'static dyn Kernel<ConvBackwardWeightDescriptor>] {
-    &[
-        #[cfg(feature = "cuda")]
-        &cuda::CUDNN,
-        #[cfg(feature = "cuda")]
-        &cuda::MMA,
-        #[cfg(feature = "cuda")]
-        &cuda::SIMT,
-        #[cfg(feature = "wgpu")]
-        &wgpu::Direct,
-        #[cfg(feature = "wgpu")]
-        &wgpu::Tiled,
-        &Function::Cpu(cpu::backward_weight),
-    ]
+    kernels!(
+        cuda: [cuda::CUDNN, cuda::MMA, cuda::SIMT];
+        wgpu: [wgpu::Direct, wgpu::Tiled];
+        cpu: [Function::Cpu(cpu::backward_weight)]
+    )
 }
 
 /// The kernels of the gradient of the bias, in the order in which they are tried.
 fn backward_bias_kernels() -> &'static [&'static dyn Kernel<ConvBackwardBiasDescriptor>] {
-    &[
-        #[cfg(feature = "cuda")]
-        &cuda::REDUCE,
-        #[cfg(feature = "wgpu")]
-        &wgpu::Reduce,
-        &Function::Cpu(cpu::backward_bias),
-    ]
+    kernels!(cuda: [cuda::REDUCE]; wgpu: [wgpu::Reduce]; cpu: [Function::Cpu(cpu::backward_bias)])
 }

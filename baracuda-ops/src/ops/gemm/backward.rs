@@ -3,15 +3,12 @@
 use serde::{Deserialize, Serialize};
 
 use super::geometry::BackwardGeometry;
-use super::{
-    GemmFactor, GemmGradients, GemmSaved, Gradient, Saved, Shape, backward_kernels, beside_factors, is_identity,
-    is_pre, relaid, valid_alpha,
-};
+use super::{GemmFactor, GemmGradients, GemmSaved, Gradient, Saved, Shape, backward_kernels, is_pre, valid_alpha};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{in_range, is_false, is_one, one, require};
+use crate::ops::fields::{beside_factors, in_range, is_false, is_identity, is_one, one, relaid, require};
 use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, steps};
 use crate::plan::Access;
 use crate::slots::{Layouts, SlotsBuilder};
@@ -114,7 +111,7 @@ impl Fields for BackwardFields {
         let of_gradients = gradients.map(|(field, gradient)| (field, gradient.map(|gradient| gradient.dtype)));
         let saved = [("bias", self.bias), ("out", self.out), ("pre", self.pre)];
         for (field, dtype) in saved.into_iter().chain(of_gradients) {
-            dtype.map_or(Ok(()), |dtype| beside_factors(op.name, field, &a, dtype))?;
+            dtype.map_or(Ok(()), |dtype| beside_factors(op.name, field, dtype, ("a", a.dtype())))?;
         }
         for (field, gradient) in gradients {
             gradient.map_or(Ok(()), |gradient| in_range(op.name, field, gradient.beta, &a))?;

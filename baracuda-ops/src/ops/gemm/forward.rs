@@ -4,15 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::backward::{BackwardFields, GemmBackwardDescriptor, name};
 use super::geometry::Product;
-use super::{
-    GemmFactor, GemmGradients, Gradient, Saved, Shape, beside_factors, forward_kernels, is_identity, relaid,
-    valid_alpha,
-};
+use super::{GemmFactor, GemmGradients, Gradient, Saved, Shape, forward_kernels, valid_alpha};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{is_false, is_one, one};
+use crate::ops::fields::{beside_factors, is_false, is_identity, is_one, one, relaid};
 use crate::ops::norm::Gradients;
 use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, steps};
 use crate::slots::{Layouts, SlotsBuilder};
@@ -75,7 +72,7 @@ impl Fields for ForwardFields {
         let shape = Shape::new(op.name, [&a, &b], [self.transpose_a, self.transpose_b])?;
         valid_alpha(op.name, self.alpha, &a)?;
         for (field, dtype) in [("bias", self.bias), ("out", self.out), ("pre", self.pre)] {
-            dtype.map_or(Ok(()), |dtype| beside_factors(op.name, field, &a, dtype))?;
+            dtype.map_or(Ok(()), |dtype| beside_factors(op.name, field, dtype, ("a", a.dtype())))?;
         }
         let output = |dtype| TensorDesc::contiguous(dtype, shape.output.dims());
         slots.declare(table::A, a)?;

@@ -68,11 +68,9 @@ use serde::{Deserialize, Serialize};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::json::Object;
-use crate::ops::activation::Activation;
-use crate::ops::fields::{float, in_range, require};
-use crate::ops::valid::Valid;
+use crate::ops::fields::{float, in_range, is_zero, require};
+use crate::ops::valid::{Valid, kernels};
 use crate::plan::{Function, Kernel};
-use crate::slots::Layouts;
 use crate::tensor::{MAX_RANK, TensorDesc};
 
 mod backward;
@@ -209,14 +207,6 @@ impl From<Object<GradientFields>> for Gradient {
     }
 }
 
-fn is_zero(value: &Real) -> bool {
-    value.get() == 0.0
-}
-
-fn is_identity(activation: &Activation) -> bool {
-    activation.is_identity()
-}
-
 fn is_pre(saved: &Saved) -> bool {
     *saved == Saved::Pre
 }
@@ -308,60 +298,25 @@ fn steps_over_rows(op: &'static str, field: &'static str, desc: &TensorDesc) -> 
     })
 }
 
-/// Refuses types of operands beside a that are neither T nor f32.
-fn beside_factors(op: &'static str, field: &'static str, a: &TensorDesc, dtype: DType) -> Result<()> {
-    let of_a = a.dtype();
-    let holds = dtype == of_a || (dtype == DType::F32 && of_a != DType::F64);
-    require(op, field, holds, || match of_a {
-        DType::F64 | DType::F32 => format!("must be {of_a}, the type of a; got {dtype}"),
-        _ => format!("must be {of_a}, the type of a, or f32; got {dtype}"),
-    })
-}
-
 fn valid_alpha(op: &'static str, alpha: Real, a: &TensorDesc) -> Result<()> {
     require(op, "alpha", alpha.get() != 0.0, || "must not be 0: without a product there is nothing to do".into())?;
     in_range(op, "alpha", alpha, a)
 }
 
-/// A factor in the layout that the caller has chosen, if any: its strides are fields of the descriptor, not exceptions from a default.
-fn relaid(op: &'static str, field: &'static str, layouts: &mut Layouts, desc: TensorDesc) -> Result<TensorDesc> {
-    let Some(laid) = layouts.remove(field) else { return Ok(desc) };
-    let fits = laid.dtype() == desc.dtype() && laid.dims() == desc.dims();
-    require(op, field, fits, || {
-        let (dtype, dims) = (desc.dtype(), desc.dims());
-        format!("must be {dtype} {dims:?}, as the other fields say; got {} {:?}", laid.dtype(), laid.dims())
-    })?;
-    Ok(laid)
-}
-
 /// The kernels of the product, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
-    &[
-        #[cfg(feature = "cuda")]
-        &cuda::CUBLASLT,
-        #[cfg(feature = "cuda")]
-        &cuda::MMA,
-        #[cfg(feature = "cuda")]
-        &cuda::SIMT,
-        #[cfg(feature = "wgpu")]
-        &wgpu::Tiled,
-        &fast::Fast,
-        &Function::Cpu(cpu::forward),
-    ]
+    kernels!(
+        cuda: [cuda::CUBLASLT, cuda::MMA, cuda::SIMT];
+        wgpu: [wgpu::Tiled];
+        cpu: [fast::Fast, Function::Cpu(cpu::forward)]
+    )
 }
 
 /// The kernels of the gradients, in the order in which they are tried.
 fn backward_kernels() -> &'static [&'static dyn Kernel<GemmBackwardDescriptor>] {
-    &[
-        #[cfg(feature = "cuda")]
-        &cuda::CUBLASLT,
-        #[cfg(feature = "cuda")]
-        &cuda::MMA,
-        #[cfg(feature = "cuda")]
-        &cuda::SIMT,
-        #[cfg(feature = "wgpu")]
-        &wgpu::Tiled,
-        &fast::Fast,
-        &Function::Cpu(cpu::backward),
-    ]
+    kernels!(
+        cuda: [cuda::CUBLASLT, cuda::MMA, cuda::SIMT];
+        wgpu: [wgpu::Tiled];
+        cpu: [fast::Fast, Function::Cpu(cpu::backward)]
+    )
 }

@@ -266,7 +266,7 @@ fn fused(dtype: DType) -> Problem {
 }
 
 fn chosen(library: &Cudnn, problem: &Problem) -> Result<i64, String> {
-    let engine = library.choose(problem, 90, |_| Ok(())).map_err(|reason| reason.to_string())?;
+    let engine = library.choose(problem, 90, |_| Ok(1)).map_err(|reason| reason.to_string())?;
     Ok(with(|fake| fake.offer_of[&engine.execution.plan.raw.addr()].index))
 }
 
@@ -461,7 +461,7 @@ fn a_run_lends_a_handle_and_binds_its_addresses() {
         (problem(Pass::Weight, DType::F32), "[1, 2, 3]", "[256, 512, 768]p"),
         (fused(DType::F32), "[1, 2, 3, 4]", "[256, 512, 768, 1024]p"),
     ] {
-        let engine = cudnn.choose(&problem, 90, |_| Ok(())).map_err(|reason| reason.to_string()).unwrap();
+        let engine = cudnn.choose(&problem, 90, |_| Ok(1)).map_err(|reason| reason.to_string()).unwrap();
         let operands = Operands { x: at(256), weight: at(512), y: at(768), bias: at(1024), workspace: at(4096) };
         // SAFETY: the fake reads nothing.
         let run = |stream: usize| unsafe { cudnn.execute(&engine.execution, &operands, at(stream)) };

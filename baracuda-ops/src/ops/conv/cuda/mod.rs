@@ -148,7 +148,7 @@ impl Planned {
 fn build(planned: Option<Planned>, form: Form, device: &Device) -> Result<Built, BuildError> {
     let device = cuda::Device::of(device)?;
     let Some(Planned { product, params, choice, .. }) = planned else {
-        return Ok(Built(Exec::Cuda(Launch { call: "bops_conv", launch: Box::new(|_, _| 0), workspace: None })));
+        return Ok(Built(Exec::Cuda(Launch::new("bops_conv", |_, _| 0))));
     };
     let dtype = c_dtype(product.dtype).map_err(BuildError::Refused)?;
     if let Some(choice) = &choice {
@@ -210,7 +210,7 @@ fn build(planned: Option<Planned>, form: Form, device: &Device) -> Result<Built,
             _ => status,
         }
     };
-    Ok(Built(Exec::Cuda(Launch { call: "bops_conv", launch: Box::new(start), workspace: None })))
+    Ok(Built(Exec::Cuda(Launch::new("bops_conv", start))))
 }
 
 impl Kernel<ConvBackwardBiasDescriptor> for Reduce {

@@ -110,7 +110,7 @@ impl PlannedSums {
                 _ => status,
             }
         };
-        Ok(Built(Exec::Cuda(Launch { call: "bops_conv_backward_bias", launch: Box::new(start), workspace: None })))
+        Ok(Built(Exec::Cuda(Launch::new("bops_conv_backward_bias", start))))
     }
 }
 

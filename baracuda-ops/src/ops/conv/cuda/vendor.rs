@@ -145,7 +145,7 @@ impl Planned {
         };
         if beta != 0.0 && written.desc.dtype().size_bytes() < 4 {
             let (name, dtype) = (written.name, written.desc.dtype());
-            return Err(format!("cuDNN rounds sums to {dtype} before it adds to what is in {name}").into());
+            return Err(format!("what cuDNN adds to {name} errs as if rounded to {dtype} before").into());
         }
         if slot("pre").is_some() {
             return Err("it writes y only, not what the activation is applied to".into());
@@ -228,6 +228,7 @@ impl Planned {
     fn build(self, device: &Device) -> Result<Built, BuildError> {
         let device = cuda::Device::of(device)?;
         let plan = device.cudnn()?.plan(device, &self.problem)?;
+        let launches = plan.launches();
         let used = plan.workspace_bytes().next_multiple_of(WORKSPACE_ALIGN);
         let [x, weight, y] = self.indices;
         let bias = self.bias;
@@ -243,7 +244,11 @@ impl Planned {
             // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds what the plan uses.
             unsafe { plan.launch(&at, stream) }
         };
-        let launch = Launch { call: "cudnnBackendExecute", launch: Box::new(start), workspace: Some(workspace(used)) };
+        let launch = Launch {
+            workspace: Some(workspace(used)),
+            launches: Some(launches),
+            ..Launch::new("cudnnBackendExecute", start)
+        };
         Ok(Built(Exec::Cuda(launch)))
     }
 }

@@ -285,12 +285,19 @@ impl Schedule {
 
     fn build(self, device: &Device) -> Result<Built, BuildError> {
         let device = cuda::Device::of(device)?;
-        let Self { dpre, dbias, products, sums_start, scratch_start, .. } = self;
+        let Self { dpre, dbias, products, sums_start, scratch_start, launches: mut count, .. } = self;
         let mut launches: Vec<Box<Run>> = Vec::new();
+        let mut product = |planned: Planned, at| {
+            let calls = planned.calls.len() as u64;
+            let (run, of_call) = prepare(planned, device, at)?;
+            // The candidate counts one for a call.
+            count += word(calls * u64::from(of_call.saturating_sub(1)));
+            Ok::<_, BuildError>(run)
+        };
         let at = Regions { sums_start, scratch_start };
         match dpre {
             Some(Made::Pass(pass)) => launches.push(pass.prepare(device, at)?),
-            Some(Made::Product(planned)) => launches.push(prepare(*planned, device, at)?),
+            Some(Made::Product(planned)) => launches.push(product(*planned, at)?),
             None => {}
         }
         if let Some((params, dtype, index)) = dbias {
@@ -307,12 +314,12 @@ impl Schedule {
             }));
         }
         for planned in products {
-            launches.push(prepare(planned, device, at)?);
+            launches.push(product(planned, at)?);
         }
         let start = move |located: &Located<'_>, stream: *mut c_void| {
             launches.iter().map(|launch| launch(located, stream)).find(|&status| status != 0).unwrap_or(0)
         };
-        Ok(Built(Exec::Cuda(Launch { call: "bops_gemm", launch: Box::new(start), workspace: None })))
+        Ok(Built(Exec::Cuda(Launch { launches: Some(count), ..Launch::new("bops_gemm", start) })))
     }
 }
 
@@ -356,8 +363,8 @@ impl PlannedPass {
     }
 }
 
-/// Makes a product ready to run.
-fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<Box<Run>, BuildError> {
+/// Makes a product ready to run, and counts the launches of each of the library's calls.
+fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<(Box<Run>, u32), BuildError> {
     let Planned { params, dtype: element, first, finish, .. } = &planned;
     let dtype = c_dtype(*element).map_err(BuildError::Refused)?;
     let mut vendor = None;
@@ -384,7 +391,8 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<Box<R
             unsafe { sys::bops_gemm_finish_prepare(params, choice, dtype) }
         })?;
     }
-    Ok(Box::new(move |located, stream| {
+    let of_call = vendor.as_ref().map_or(1, cublaslt::Plan::launches);
+    let run = move |located: &Located<'_>, stream| {
         let scratch = (located.workspace.address() + at.scratch_start) as *mut c_void;
         let operands = planned.operands(located, at, scratch);
         let Planned { params, first, finish, .. } = &planned;
@@ -436,7 +444,8 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<Box<R
             }
             _ => status,
         }
-    }))
+    };
+    Ok((Box::new(run), of_call))
 }
 
 impl Planned {

@@ -17,7 +17,7 @@ const MOST_SUM_BYTES: u64 = 512 << 20;
 /// What cuBLASLt assumes of a bias, and does not check.
 const BIAS_ALIGN_BYTES: u64 = 16;
 /// Rows of factors and output at multiples of this let it add a bias to the sums before they are rounded. Of bf16 rows at multiples of 2 bytes
-/// cuBLASLt 13.1 was seen to round the sums first.
+/// cuBLASLt 13.1 was seen to err as if it rounded the sums first.
 const EPILOGUE_ALIGN_BYTES: u64 = 16;
 /// The most calls of the library for one product.
 const MOST_CALLS: u64 = 64;
@@ -84,7 +84,7 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
             let align = alignment(matrix);
             if align < EPILOGUE_ALIGN_BYTES {
                 return Err(format!(
-                    "it rounds {} sums before it adds to them unless rows lie at multiples of {EPILOGUE_ALIGN_BYTES} bytes, {name} has them at {align}",
+                    "{} sums that it adds to err as if rounded before, unless rows lie at multiples of {EPILOGUE_ALIGN_BYTES} bytes, {name} has them at {align}",
                     target.dtype
                 )
                 .into());

@@ -337,7 +337,7 @@ pub(super) fn step(
     };
     let dtypes = [left.dtype, out.dtype, beside_or_out.dtype].into_iter().chain(bias.map(|bias| bias.dtype));
     let mut files = prelude(dtypes)?;
-    files.extend(["common/activation", "gemm/gemm", file]);
+    files.extend(["common/activation", "gemm/gemm_tile", "gemm/gemm", file]);
     Ok(Some(StepBuilder {
         entry: "gemm_tiled",
         files,

@@ -14,7 +14,7 @@ use crate::error::{Reason, Result};
 use crate::operands::operands;
 use crate::ops::activation::Activation;
 use crate::ops::fields::{
-    batch_of_channels, beside, float, in_range, is_false, parameter, require, same_parameter_type,
+    batch_of_channels, beside, float, in_range, is_false, is_identity, parameter, require, same_parameter_type,
 };
 use crate::ops::valid::{Described, Fields, Op, Valid, kernels};
 use crate::plan::{Access, Kernel};
@@ -211,10 +211,6 @@ pub(crate) struct BackwardFields {
     pub(crate) dbias: bool,
     #[serde(default, skip_serializing_if = "Layouts::is_empty")]
     pub(crate) layouts: Layouts,
-}
-
-fn is_identity(activation: &Activation) -> bool {
-    activation.is_identity()
 }
 
 /// A forward descriptor of the family.

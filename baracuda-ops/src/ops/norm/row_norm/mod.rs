@@ -10,7 +10,7 @@ use super::{LayerNormDescriptor, RmsNormDescriptor};
 use crate::dtype::{DType, Real};
 use crate::error::Result;
 use crate::operands::operands;
-use crate::ops::fields::{beside, float, in_range, is_false, parameter, require, same_parameter_type};
+use crate::ops::fields::{beside, float, in_range, is_false, is_zero, parameter, require, same_parameter_type};
 use crate::ops::valid::{Described, Fields, Op, Valid, kernels};
 use crate::plan::Kernel;
 use crate::slots::{Layouts, SlotsBuilder};
@@ -116,10 +116,6 @@ impl Gradients {
     pub const INPUT: Self = Self { dx: true, dresidual: true, dweight: false, dbias: false };
     /// Those of the parameters alone.
     pub const PARAMETERS: Self = Self { dx: false, dresidual: false, dweight: true, dbias: true };
-}
-
-fn is_zero(value: &Real) -> bool {
-    value.get() == 0.0
 }
 
 fn zero() -> Real {
