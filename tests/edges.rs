@@ -16,6 +16,9 @@ const RMS: &str =
     r#"rms_norm {"x":{"dtype":"bf16","dims":[5,127]},"normalized_dims":1,"weight":"f32","eps":1e-5,"stats":true}"#;
 const RMS_BACKWARD: &str = r#"rms_norm_backward {"x":{"dtype":"f32","dims":[5,127]},"normalized_dims":1,"weight":"f32","dx":true,"dweight":true}"#;
 const BATCH: &str = r#"batch_norm {"x":{"dtype":"f32","dims":[3,6,5,7]},"weight":"f32","bias":"f32","eps":1e-5,"momentum":0.1,"stats":true}"#;
+/// Channels last, of more positions than one block takes.
+const BATCH_LAST: &str = r#"batch_norm {"x":{"dtype":"f32","dims":[2,11,17,509],"strides":[95183,1,5599,11]},"weight":"f32","bias":"f32","eps":1e-5,"stats":true}"#;
+const INSTANCE_LAST: &str = r#"instance_norm {"x":{"dtype":"f32","dims":[1,2,509,61],"strides":[62098,1,122,2]},"weight":"f32","bias":"f32","eps":1e-5,"activation":"tanh","stats":true}"#;
 const BATCH_BACKWARD: &str = r#"batch_norm_backward {"x":{"dtype":"f32","dims":[3,6,5,7]},"weight":"f32","bias":"f32","dx":true,"dweight":true,"dbias":true}"#;
 const GROUP: &str = r#"group_norm {"x":{"dtype":"bf16","dims":[3,6,5,7]},"groups":3,"weight":"bf16","bias":"bf16","eps":1e-5,"stats":true}"#;
 const INSTANCE: &str =
@@ -135,6 +138,15 @@ fn the_mean_of_an_infinity_is_nan_and_so_is_its_group() {
                     assert!(values[0].is_nan() && values[1].is_finite(), "{by:?}: {line}: {name} {values:?}");
                 }
                 assert!(outputs.values("y").unwrap()[..group].iter().all(|y| y.is_nan()), "{by:?}: {line}");
+            });
+        }
+    }
+    for line in [BATCH_LAST, INSTANCE_LAST] {
+        for infinity in [f64::INFINITY, f64::NEG_INFINITY] {
+            let change = |inputs: &mut Tensors| inputs.0[0].values[3] = infinity;
+            on_every_device(line, change, |_, by, _, outputs| {
+                let mean = outputs.values("mean").unwrap();
+                assert!(mean[0].is_nan() && mean[1..].iter().all(|mean| mean.is_finite()), "{by:?}: {line}: {mean:?}");
             });
         }
     }
@@ -307,6 +319,15 @@ fn products_of_the_greatest_and_the_least_magnitudes() {
                 fill(inputs, "bias", 0.0);
             });
         }
+    }
+}
+
+#[test]
+fn activations_along_a_grid() {
+    const POINTS: usize = 1 << 16;
+    for activation in ["relu", "gelu_erf", "gelu_tanh", "silu", "sigmoid", "tanh"] {
+        let line = format!(r#"activation {{"x":{{"dtype":"f32","dims":[{POINTS}]}},"activation":"{activation}"}}"#);
+        holds(&line, |inputs| set(inputs, "x", |i| 12.0 * (i as f64 / POINTS as f64 - 0.5)));
     }
 }
 

@@ -159,18 +159,24 @@ __device__ __forceinline__ float normal_tail_divisor(float t) { return fmaf(0.3f
 __device__ __forceinline__ float normal_exponential(float x) { return exp2_flushed(x * -0.72134752f * x); }
 
 // x Phi(x), Phi the normal distribution function: what is lost where the exponential is below 2^-126 is less than 2^-126, as t R(t) < 1/2.
-template <int count> __device__ __forceinline__ void gelu_erf(float (&x)[count]) {
-    float s[count];
+// R's relative error is up to 2.4 times that of s, three roundings and what the reciprocal is off by: refined, s is right to its last bit, for
+// results that are kept as f32.
+template <bool refined, int count> __device__ __forceinline__ void gelu_erf(float (&x)[count]) {
+    float s[count], divisor[count];
 #pragma unroll
-    for (int i = 0; i < count; ++i) s[i] = normal_tail_divisor(fabsf(x[i]));
+    for (int i = 0; i < count; ++i) s[i] = divisor[i] = normal_tail_divisor(fabsf(x[i]));
     invert(s);
+    if constexpr (refined) {
+#pragma unroll
+        for (int i = 0; i < count; ++i) s[i] = fmaf(s[i], fmaf(-divisor[i], s[i], 1.0f), s[i]);
+    }
 #pragma unroll
     for (int i = 0; i < count; ++i) {
         const float tail = normal_exponential(x[i]) * normal_tail_ratio(s[i]);
         x[i] *= x[i] < 0.0f ? tail : 1.0f - tail;
     }
 }
-template <int count> __device__ __forceinline__ void gelu_erf(double (&x)[count]) {
+template <bool, int count> __device__ __forceinline__ void gelu_erf(double (&x)[count]) {
 #pragma unroll
     for (int i = 0; i < count; ++i) x[i] = 0.5 * x[i] * erfc(x[i] * -root_half);
 }
@@ -206,8 +212,9 @@ __host__ __forceinline__ activation_form activation_form_of(bops_activation kind
     return kind == BOPS_SILU ? silu_activation : is_short(kind) ? light_activation : any_activation;
 }
 
-// Replaces values by their activations. The kind is the same for all threads; all: it need not be short.
-template <bool all = true, typename A, int count> __device__ __forceinline__ void activate(bops_activation kind, A (&v)[count]) {
+// Replaces values by their activations. The kind is the same for all threads; all: it need not be short; refined: the results are f32, and rounded
+// by nothing but these functions.
+template <bool all = true, bool refined = false, typename A, int count> __device__ __forceinline__ void activate(bops_activation kind, A (&v)[count]) {
     if constexpr (!all)
         if (!is_short(kind)) __builtin_unreachable();
     switch (kind) {
@@ -215,7 +222,7 @@ template <bool all = true, typename A, int count> __device__ __forceinline__ voi
 #pragma unroll
         for (int i = 0; i < count; ++i) v[i] = v[i] <= A(0) ? A(0) : v[i]; // NaN stays
         break;
-    case BOPS_GELU_ERF: gelu_erf(v); break;
+    case BOPS_GELU_ERF: gelu_erf<refined>(v); break;
     case BOPS_GELU_TANH:
 #pragma unroll
         for (int i = 0; i < count; ++i) v[i] *= logistic<A>(gelu_tanh_argument(v[i])).value;

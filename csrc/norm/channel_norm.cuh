@@ -11,9 +11,9 @@ template <typename A> struct channel_statistics {
     __device__ __forceinline__ A mean() const { return shift + correction; }
 };
 
-// From the moments of a whole group. Of no elements the mean is 0 and rstd NaN, as eps is then NaN.
+// From the moments of a whole group. Of no elements the mean is 0 and rstd NaN, as eps is then NaN; of an infinity both are NaN.
 template <typename A> __device__ __forceinline__ channel_statistics<A> finish_statistics(const moments<A> &total, A reciprocal_count, A eps) {
-    const A correction = total.sum * reciprocal_count;
+    const A infinite = total.sum * reciprocal_count, correction = fma(A(0), infinite, infinite);
     const A variance = at_least_zero(total.square * reciprocal_count - correction * correction);
     return {total.shift, correction, variance, reciprocal_root(variance + eps)};
 }

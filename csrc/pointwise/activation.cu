@@ -14,7 +14,7 @@ template <typename T, int bytes> __global__ void __launch_bounds__(pointwise_thr
     accumulator_t<T> v[width];
     unpack<T>(fetch<T, bytes>(x + first, elements - first), v);
     // 2. y.
-    activate(kind, v);
+    activate<true, sizeof(T) == 4>(kind, v);
     put<T, bytes>(y + first, elements - first, pack<T, bytes>(v));
 }
 

@@ -9,7 +9,7 @@ use crate::narrow::to_usize;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::{io, ptr, thread};
 
 /// Fewest elements that a helper is called for: 10 to 20 us of work, about what it takes a helper to begin.
@@ -92,8 +92,16 @@ impl Helpers {
         }
     }
 
-    /// Nothing that can panic happens under the lock.
+    /// Nothing that can panic happens under the lock. It is held for far less time than it takes to wake a thread, and all helpers want it
+    /// when a run begins and when it ends: so they look before they sleep.
     fn runs(&self) -> MutexGuard<'_, Vec<Run>> {
+        for _ in 0..LOOKS {
+            match self.runs.try_lock() {
+                Ok(runs) => return runs,
+                Err(TryLockError::Poisoned(error)) => return error.into_inner(),
+                Err(TryLockError::WouldBlock) => thread::yield_now(),
+            }
+        }
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -54,16 +54,11 @@ impl<'a> Segments<'a> {
     }
 
     /// Offsets of the elements of a segment, in row-major order.
-    fn offsets(&self, (n, c): (u64, u64)) -> impl Iterator<Item = u64> + use<> {
+    fn offsets(&self, (n, c): (u64, u64)) -> Offsets {
         let strides = self.tensor.desc().strides();
-        let start = n * strides[0] + c * strides[1];
         let [outer, middle, inner] = self.spatial;
-        (0..outer.dim).flat_map(move |i| {
-            (0..middle.dim).flat_map(move |j| {
-                let start = start + i * outer.stride + j * middle.stride;
-                (0..inner.dim).map(move |k| start + k * inner.stride)
-            })
-        })
+        let lines = outer.dim * middle.dim;
+        Offsets { start: n * strides[0] + c * strides[1], outer, middle, inner, line: 0, lines, at: 0, left: 0 }
     }
 
     fn load(&self, segment: (u64, u64)) -> impl Iterator<Item = f64> {
@@ -77,6 +72,46 @@ impl<'a> Segments<'a> {
             // SAFETY: the caller is alone at this segment, and outputs address every element once.
             unsafe { self.tensor.store(at, value) };
         }
+    }
+}
+
+/// Offsets of the elements of a segment: three loops, as an iterator whose step is short.
+struct Offsets {
+    start: u64,
+    outer: Axis,
+    middle: Axis,
+    inner: Axis,
+    /// Of the lines along the inner axis, the next one.
+    line: u64,
+    lines: u64,
+    /// The next element of the line before it.
+    at: u64,
+    /// How many elements that line still has.
+    left: u64,
+}
+
+impl Iterator for Offsets {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        if self.left == 0 {
+            if self.line == self.lines || self.inner.dim == 0 {
+                return None;
+            }
+            let [i, j] = [self.line / self.middle.dim, self.line % self.middle.dim];
+            self.at = self.start + i * self.outer.stride + j * self.middle.stride;
+            self.left = self.inner.dim;
+            self.line += 1;
+        }
+        let at = self.at;
+        self.at = at.wrapping_add(self.inner.stride); // Past the last element it may not be an offset.
+        self.left -= 1;
+        Some(at)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let rest = (self.lines - self.line).saturating_mul(self.inner.dim).saturating_add(self.left);
+        (usize::try_from(rest).unwrap_or(usize::MAX), usize::try_from(rest).ok())
     }
 }
 
@@ -173,18 +208,18 @@ fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
     let groups = threads::map(shape.group_count(), fields.x.elements(), |group| {
         let segments = shape.segments(group);
         // Everything is read before anything is written: y may lie where x does.
-        let values: Vec<Vec<f64>> = match &x {
-            Some(x) => segments.iter().map(|segment| x.load(*segment).collect()).collect(),
-            None => Vec::new(),
-        };
+        let mut values = Vec::new();
+        if let Some(x) = &x {
+            segments.iter().for_each(|segment| values.extend(x.load(*segment)));
+        }
         let statistics = if fields.inference {
             let (mean, var) = (element(&running_mean, group), element(&running_var, group));
             Statistics { mean: mean.unwrap_or(0.0), correction: 0.0, var: var.unwrap_or(f64::NAN) }
         } else {
-            Statistics::of(&values.concat())
+            Statistics::of(&values)
         };
         let (Statistics { mean, correction, .. }, rstd) = (statistics, statistics.rstd(eps));
-        for (segment, values) in segments.iter().zip(&values) {
+        for (segment, values) in segments.iter().zip(values.chunks_exact(to_usize(shape.spatial.max(1)))) {
             let Some(y) = &y else { continue };
             let scale = element(&weight, segment.1).unwrap_or(1.0);
             let shift = element(&bias, segment.1).unwrap_or(0.0);
