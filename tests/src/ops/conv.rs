@@ -345,7 +345,7 @@ fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
     distinct(cases)
 }
 
-/// The case by each kernel of CUDA that serves it whatever else is installed, and of wgpu by that which another one may come before.
+/// The case by each kernel that serves it whatever else is installed, or that another one may come before.
 fn pinned(case: &Case) -> Vec<Case> {
     let name = case.descriptor.name();
     if name == "conv_backward_bias" {
@@ -355,6 +355,9 @@ fn pinned(case: &Case) -> Vec<Case> {
     let of = |options| case.clone().core(false).with(options);
     let fields = Fields::of(&case.descriptor).expect("a convolution");
     let mut cases = vec![of(named("simt"))];
+    if matches!(fields.dtype, DType::F32 | DType::F64) {
+        cases.push(of(named("reference")));
+    }
     if fields.json.get("groups").is_some() && fields.dtype != DType::F64 {
         cases.push(of(named("tiled")));
     }

@@ -71,7 +71,7 @@
 //! S. Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning", 2014, for the convolution as a product of matrices; as for
 //! [`Activation`] for the rest.
 //!
-//! Kernels: on the CPU the reference in `cpu.rs`. On CUDA, in the order in which they are tried: `conv_cudnn`, through the vendor's library where that
+//! Kernels: on the CPU `conv_fast` (`fast.rs`) for factors of f32 and of f64, and the reference in `cpu.rs`. On CUDA, in the order in which they are tried: `conv_cudnn`, through the vendor's library where that
 //! is installed (`cuda/vendor.rs`), with a bias of y's type, without `pre`, and with an activation only if it is ReLU and asked for by the kernel's
 //! name; `conv_mma`, tensor cores of compute capability 8.0 (`csrc/conv/conv_mma.cu`), which rounds factors of f32 to tf32; `conv_simt`, any type and
 //! strides (`conv_simt.cu`). Each of them serves forward and the gradients of the data and of the weight. `csrc/conv/conv_backward_bias.cu` and the
@@ -95,8 +95,10 @@ mod backward_weight;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod fast;
 mod forward;
 mod geometry;
+mod product;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
@@ -419,6 +421,7 @@ fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
         &wgpu::Direct,
         #[cfg(feature = "wgpu")]
         &wgpu::Tiled,
+        &fast::Fast,
         &Function::Cpu(cpu::forward),
     ]
 }
@@ -436,6 +439,7 @@ fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDesc
         &wgpu::Direct,
         #[cfg(feature = "wgpu")]
         &wgpu::Tiled,
+        &fast::Fast,
         &Function::Cpu(cpu::backward_data),
     ]
 }
@@ -453,6 +457,7 @@ fn backward_weight_kernels() -> &'static [&'static dyn Kernel<ConvBackwardWeight
         &wgpu::Direct,
         #[cfg(feature = "wgpu")]
         &wgpu::Tiled,
+        &fast::Fast,
         &Function::Cpu(cpu::backward_weight),
     ]
 }
