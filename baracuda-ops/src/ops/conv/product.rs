@@ -14,12 +14,17 @@ use crate::plan::Descriptor;
 pub(super) trait Contracting: Descriptor {
     /// The kernel on the CPU.
     const FAST: &'static str;
+    /// The kernels that compute it as a product of matrices by a form of gemm: on CUDA cuBLASLt, mma and simt, through wgpu tiled.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    const GEMM: [&'static str; 4];
 
     fn contracted(&self) -> Contraction;
 }
 
 impl Contracting for ConvDescriptor {
     const FAST: &'static str = "conv_fast";
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    const GEMM: [&'static str; 4] = ["conv_gemm_cublaslt", "conv_gemm_mma", "conv_gemm_simt", "conv_gemm_tiled"];
 
     fn contracted(&self) -> Contraction {
         self.contraction()
@@ -28,6 +33,13 @@ impl Contracting for ConvDescriptor {
 
 impl Contracting for ConvBackwardDataDescriptor {
     const FAST: &'static str = "conv_backward_data_fast";
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    const GEMM: [&'static str; 4] = [
+        "conv_backward_data_gemm_cublaslt",
+        "conv_backward_data_gemm_mma",
+        "conv_backward_data_gemm_simt",
+        "conv_backward_data_gemm_tiled",
+    ];
 
     fn contracted(&self) -> Contraction {
         self.contraction()
@@ -36,6 +48,13 @@ impl Contracting for ConvBackwardDataDescriptor {
 
 impl Contracting for ConvBackwardWeightDescriptor {
     const FAST: &'static str = "conv_backward_weight_fast";
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    const GEMM: [&'static str; 4] = [
+        "conv_backward_weight_gemm_cublaslt",
+        "conv_backward_weight_gemm_mma",
+        "conv_backward_weight_gemm_simt",
+        "conv_backward_weight_gemm_tiled",
+    ];
 
     fn contracted(&self) -> Contraction {
         self.contraction()
