@@ -197,6 +197,26 @@ const KINDS: &[(Kind, bool)] = &[
     (kind(33, [2, 3], &[4, 5], &[2, 2]), false),
     (Kind { padding: SAME[1], ..kind(5, [3, 4], &[409], &[3]) }, false),
     (kind(1, [9, 130], &[12, 11], &[1, 1]), false),
+    // Strides and dilations with padding on one side more than on the other, windows that lie wholly in the padding.
+    (
+        Kind { stride: &[2, 1], dilation: &[3, 2], padding: &[[5, 1], [0, 4]], ..kind(2, [4, 6], &[9, 11], &[3, 3]) },
+        false,
+    ),
+    (Kind { stride: &[2, 1], padding: &[[6, 6], [5, 7]], ..kind(1, [3, 4], &[3, 4], &[2, 2]) }, false),
+    (Kind { stride: &[65536], dilation: &[65536], padding: &[[65536, 131_072]], ..kind(2, [3, 4], &[5], &[3]) }, false),
+    // Elements of x that no window reads, by groups, too.
+    (Kind { stride: &[3, 4], groups: 6, ..kind(2, [6, 6], &[13, 11], &[2, 2]) }, false),
+    (Kind { stride: &[6], dilation: &[3], padding: &[[1, 0]], groups: 2, ..kind(2, [4, 6], &[23], &[2]) }, false),
+    (Kind { stride: &[2, 3, 4], ..kind(1, [2, 3], &[5, 6, 7], &[1, 2, 1]) }, false),
+    // Several channels of y for each of x.
+    (Kind { padding: &[[1, 1], [1, 1]], groups: 4, ..kind(2, [4, 12], &[7, 9], &[3, 3]) }, false),
+    (Kind { stride: &[2], padding: &[[2, 1]], groups: 5, ..kind(3, [10, 15], &[19], &[4]) }, false),
+    // Extents of 1.
+    (Kind { padding: &[[2, 1], [0, 0]], ..kind(2, [3, 5], &[1, 6], &[3, 1]) }, false),
+    (Kind { padding: &[[0, 0], [4, 4]], stride: &[1, 3], ..kind(1, [1, 2], &[9, 1], &[1, 5]) }, false),
+    // Transposed, dx has the most extents that dy leaves open, and the fewest.
+    (Kind { stride: &[4, 4], ..kind(2, [3, 5], &[12, 13], &[2, 2]) }, false),
+    (Kind { stride: &[4, 4], padding: &[[1, 1], [1, 0]], ..kind(2, [3, 5], &[9, 10], &[3, 3]) }, false),
     // The whole image in one window.
     (kind(4, [7, 33], &[3, 5], &[3, 5]), false),
     // Three extents.
@@ -298,6 +318,11 @@ fn forms() -> Vec<(Form, Data, bool)> {
         }
         for (at, data) in Data::ALL.into_iter().filter(|data| *data != Data::Normal).enumerate() {
             let layout = [Contiguous, ChannelsLast][at % 2];
+            if matches!(data, Data::Nan | Data::Inf | Data::NegInf) {
+                for kind in [GROUPED, Kind { padding: SAME[2], groups: 6, ..kind(2, [6, 12], &[7, 9], &[3, 3]) }] {
+                    add(kind.conv(dtype, layout).into(), data, false);
+                }
+            }
             let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
             let forward = PLAIN.conv(dtype, layout).bias(wide).and_then(|d| d.y(wide)).expect("a form");
             add(Form { dtype: Some(wide), ..forward.into() }, data, false);
@@ -525,6 +550,15 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
     };
     let is_inside = fields.name == "conv" && !fields.has_padding;
     let values = match (slot.name, case.data) {
+        (name, data) if name == gathered && !is_finite => {
+            // In the first group alone: nothing of it goes to others.
+            let [channels, groups] = [slot.desc.dims()[1], fields.json["groups"].as_u64().unwrap_or(1)];
+            let spatial: u64 = slot.desc.dims()[2..].iter().product();
+            let others = rows(Data::Normal, random);
+            let is_first = |i: usize| (i as u64 / spatial % channels) * groups < channels;
+            let choose = |(i, (value, other))| if is_first(i) { value } else { other };
+            rows(data, random).into_iter().zip(others).enumerate().map(choose).collect()
+        }
         (name, data) if name == gathered => rows(data, random),
         // Sums of terms whose signs alternate, all of one magnitude.
         (name, Data::Constant) if name == plain => {
