@@ -28,6 +28,9 @@ pub(super) fn law(name: &str) -> Outcome {
         "products_of_more_than_2_to_the_31_elements" => {
             device().and_then(|device| super::products::more_than_2_to_the_31(&device))
         }
+        "convolutions_of_more_than_2_to_the_31_elements" => {
+            device().and_then(|device| super::convolutions::more_than_2_to_the_31(&device))
+        }
         "late_blocks_give_what_others_give" => late_blocks(),
         "kernels_that_differ_by_columns_are_each_prepared" => in_fresh_process(),
         "memory_and_streams_of_cudarc" => interop(),

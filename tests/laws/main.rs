@@ -19,6 +19,7 @@ use baracuda_ops_tests::target::{TARGETS, target};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rayon::prelude::*;
 
+mod convolutions;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
@@ -114,6 +115,7 @@ fn main() -> ExitCode {
         trials.push(on("a_part_of_a_buffer_is_downloaded_from_any_element_on", parts));
         trials.push(on("a_queue_of_another_device_is_refused", other_queue));
         trials.push(on("products_judged_on_samples", |device| Ok(products::sampled(device)?)));
+        trials.push(on("convolutions_judged_on_samples", |device| Ok(convolutions::sampled(device)?)));
     }
     trials.extend(cpu::LAWS.map(|(name, law)| Trial::test(format!("{name}/cpu"), move || Ok(law()?))));
     #[cfg(feature = "wgpu")]
@@ -136,9 +138,10 @@ fn unless(reason: Option<String>, trial: Trial) -> Trial {
 }
 
 /// The laws of `cuda.rs`.
-const CUDA_LAWS: [&str; 5] = [
+const CUDA_LAWS: [&str; 6] = [
     "more_than_2_to_the_31_elements",
     "products_of_more_than_2_to_the_31_elements",
+    "convolutions_of_more_than_2_to_the_31_elements",
     "late_blocks_give_what_others_give",
     "kernels_that_differ_by_columns_are_each_prepared",
     "memory_and_streams_of_cudarc",

@@ -151,6 +151,9 @@ const GROUPED: Kind = Kind {
 /// Image of odd extents, 3 by 3.
 const PLAIN: Kind = Kind { padding: SAME[2], ..kind(2, [6, 8], &[7, 9], &[3, 3]) };
 
+/// Of one pixel.
+const POINT: Kind = kind(3, [20, 12], &[5, 7], &[1, 1]);
+
 /// Kinds, and whether they run in every mode.
 const KINDS: &[(Kind, bool)] = &[
     // One extent.
@@ -168,6 +171,9 @@ const KINDS: &[(Kind, bool)] = &[
     (Kind { stride: &[4, 4], padding: &[[2, 2], [2, 2]], ..kind(1, [3, 5], &[23, 19], &[11, 11]) }, false),
     // Of one pixel: products of matrices.
     (kind(2, [16, 24], &[7, 9], &[1, 1]), true),
+    (kind(3, [20, 33], &[45], &[1]), false),
+    (kind(6, [24, 40], &[1, 1], &[1, 1]), false),
+    (kind(1, [8, 12], &[3, 4, 5], &[1, 1, 1]), false),
     (Kind { stride: &[2, 2], ..kind(2, [12, 20], &[9, 7], &[1, 1]) }, false),
     (Kind { groups: 4, ..kind(1, [16, 8], &[5, 5], &[1, 1]) }, false),
     // Blocks of residual networks, and halves of their extents.
@@ -191,6 +197,26 @@ const KINDS: &[(Kind, bool)] = &[
     (kind(33, [2, 3], &[4, 5], &[2, 2]), false),
     (Kind { padding: SAME[1], ..kind(5, [3, 4], &[409], &[3]) }, false),
     (kind(1, [9, 130], &[12, 11], &[1, 1]), false),
+    // Strides and dilations with padding on one side more than on the other, windows that lie wholly in the padding.
+    (
+        Kind { stride: &[2, 1], dilation: &[3, 2], padding: &[[5, 1], [0, 4]], ..kind(2, [4, 6], &[9, 11], &[3, 3]) },
+        false,
+    ),
+    (Kind { stride: &[2, 1], padding: &[[6, 6], [5, 7]], ..kind(1, [3, 4], &[3, 4], &[2, 2]) }, false),
+    (Kind { stride: &[65536], dilation: &[65536], padding: &[[65536, 131_072]], ..kind(2, [3, 4], &[5], &[3]) }, false),
+    // Elements of x that no window reads, by groups, too.
+    (Kind { stride: &[3, 4], groups: 6, ..kind(2, [6, 6], &[13, 11], &[2, 2]) }, false),
+    (Kind { stride: &[6], dilation: &[3], padding: &[[1, 0]], groups: 2, ..kind(2, [4, 6], &[23], &[2]) }, false),
+    (Kind { stride: &[2, 3, 4], ..kind(1, [2, 3], &[5, 6, 7], &[1, 2, 1]) }, false),
+    // Several channels of y for each of x.
+    (Kind { padding: &[[1, 1], [1, 1]], groups: 4, ..kind(2, [4, 12], &[7, 9], &[3, 3]) }, false),
+    (Kind { stride: &[2], padding: &[[2, 1]], groups: 5, ..kind(3, [10, 15], &[19], &[4]) }, false),
+    // Extents of 1.
+    (Kind { padding: &[[2, 1], [0, 0]], ..kind(2, [3, 5], &[1, 6], &[3, 1]) }, false),
+    (Kind { padding: &[[0, 0], [4, 4]], stride: &[1, 3], ..kind(1, [1, 2], &[9, 1], &[1, 5]) }, false),
+    // Transposed, dx has the most extents that dy leaves open, and the fewest.
+    (Kind { stride: &[4, 4], ..kind(2, [3, 5], &[12, 13], &[2, 2]) }, false),
+    (Kind { stride: &[4, 4], padding: &[[1, 1], [1, 0]], ..kind(2, [3, 5], &[9, 10], &[3, 3]) }, false),
     // The whole image in one window.
     (kind(4, [7, 33], &[3, 5], &[3, 5]), false),
     // Three extents.
@@ -286,8 +312,17 @@ fn forms() -> Vec<(Form, Data, bool)> {
             let kind = if at % 2 == 0 { GROUPED } else { PLAIN };
             add(form(kind, dtype, layout, at), Data::Normal, at % 9 == d);
         }
+        for at in 0..12 {
+            let layout = [MixedIn, Contiguous, MixedOut, ChannelsLast][at % 4];
+            add(form(POINT, dtype, layout, 5 * at + 1), Data::Normal, false);
+        }
         for (at, data) in Data::ALL.into_iter().filter(|data| *data != Data::Normal).enumerate() {
             let layout = [Contiguous, ChannelsLast][at % 2];
+            if matches!(data, Data::Nan | Data::Inf | Data::NegInf) {
+                for kind in [GROUPED, Kind { padding: SAME[2], groups: 6, ..kind(2, [6, 12], &[7, 9], &[3, 3]) }] {
+                    add(kind.conv(dtype, layout).into(), data, false);
+                }
+            }
             let wide = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
             let forward = PLAIN.conv(dtype, layout).bias(wide).and_then(|d| d.y(wide)).expect("a form");
             add(Form { dtype: Some(wide), ..forward.into() }, data, false);
@@ -315,6 +350,20 @@ fn layouts(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
     let part = part.layout("y", strided(dtype, &y, &[42 * 12, 1, 84, 12])).expect("a layout");
     let gradients = vec![("dx", strided(dtype, &x, &[42 * 6, 1, 42, 6]))];
     add(Form { layouts: gradients, ..part.into() }, Data::Normal, false);
+    // The same of one pixel, rows with gaps, and one image for all.
+    let point = |x: TensorDesc| {
+        ConvDescriptor::new(x, dense(dtype, &[8, 5, 1, 1]), ConvWindow::new())
+            .and_then(|d| d.bias(dtype))
+            .expect("a form")
+    };
+    let part = point(strided(dtype, &x, &[42 * 8, 1, 56, 8]));
+    let part = part.layout("y", strided(dtype, &y, &[42 * 12, 1, 84, 12])).expect("a layout");
+    let gradients = vec![("dx", strided(dtype, &x, &[42 * 6, 1, 42, 6])), ("dy", strided(dtype, &y, &[400, 50, 8, 1]))];
+    add(Form { layouts: gradients, beta: 0.5, ..part.into() }, Data::Normal, false);
+    let gaps = point(strided(dtype, &x, &[600, 100, 9, 1])).layout("y", strided(dtype, &y, &[1000, 110, 15, 2]));
+    add(gaps.expect("a layout").into(), Data::Normal, false);
+    let expanded = vec![("dy", strided(dtype, &y, &[0; 4]))];
+    add(Form { layouts: expanded, ..point(strided(dtype, &x, &[0, 42, 7, 1])).into() }, Data::Normal, false);
     // Addresses that promise an element.
     let promise = conv(narrow(channels_last(dtype, &x)), narrow(channels_last(dtype, &weight)));
     let promise = promise.layout("y", narrow(channels_last(dtype, &y))).expect("a layout");
@@ -340,12 +389,13 @@ fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
         Case::new(descriptor, *data).core(*core)
     };
     let mut cases: Vec<Case> = forms().iter().map(of).collect();
-    let pinned: Vec<Case> = cases.iter().filter(|case| case.is_core).flat_map(pinned).collect();
+    let is_pinned = |case: &&Case| case.is_core || is_product(&case.descriptor);
+    let pinned: Vec<Case> = cases.iter().filter(is_pinned).flat_map(pinned).collect();
     cases.extend(pinned);
     distinct(cases)
 }
 
-/// The case by each kernel of CUDA that serves it whatever else is installed, and of wgpu by that which another one may come before.
+/// The case by each kernel that serves it whatever else is installed, or that another one may come before.
 fn pinned(case: &Case) -> Vec<Case> {
     let name = case.descriptor.name();
     if name == "conv_backward_bias" {
@@ -355,6 +405,9 @@ fn pinned(case: &Case) -> Vec<Case> {
     let of = |options| case.clone().core(false).with(options);
     let fields = Fields::of(&case.descriptor).expect("a convolution");
     let mut cases = vec![of(named("simt"))];
+    if matches!(fields.dtype, DType::F32 | DType::F64) {
+        cases.push(of(named("reference")));
+    }
     if fields.json.get("groups").is_some() && fields.dtype != DType::F64 {
         cases.push(of(named("tiled")));
     }
@@ -369,6 +422,14 @@ fn pinned(case: &Case) -> Vec<Case> {
         DType::F32 => cases.push(of(named("mma").math(Math::Tf32))),
         _ => {}
     }
+    if is_product(&case.descriptor) {
+        cases.push(of(named("gemm_simt")));
+        match fields.dtype {
+            DType::F16 | DType::BF16 => cases.extend(["gemm_mma", "gemm_tiled"].map(|form| of(named(form)))),
+            DType::F32 => cases.extend([of(named("gemm_mma").math(Math::Tf32)), of(named("gemm_tiled"))]),
+            _ => {}
+        }
+    }
     // Tensor cores multiply factors of one type.
     let factors = case.slots().iter().filter(|slot| matches!(slot.name, "x" | "weight" | "dy"));
     if factors.into_iter().any(|slot| slot.desc.dtype() != fields.dtype) {
@@ -376,6 +437,14 @@ fn pinned(case: &Case) -> Vec<Case> {
         cases.retain(|case| !is_of_cores(case));
     }
     cases
+}
+
+/// Whether kernels of products of matrices serve it: it has one group and kernels of one element, one after the other.
+fn is_product(descriptor: &AnyDescriptor) -> bool {
+    let json = json_of(descriptor).expect("a descriptor has a JSON");
+    let kernel = descriptor.slots().iter().find(|slot| matches!(slot.name, "weight" | "dweight"));
+    let is_one = kernel.is_some_and(|slot| slot.desc.dims()[2..].iter().all(|&extent| extent == 1));
+    is_one && ["stride", "padding", "groups"].iter().all(|name| json.get(*name).is_none())
 }
 
 /// What the harness reads back from a descriptor.
@@ -481,6 +550,15 @@ fn input(case: &Case, slot: &Slot, random: &mut Random, _: &Tensors) -> Result<V
     };
     let is_inside = fields.name == "conv" && !fields.has_padding;
     let values = match (slot.name, case.data) {
+        (name, data) if name == gathered && !is_finite => {
+            // In the first group alone: nothing of it goes to others.
+            let [channels, groups] = [slot.desc.dims()[1], fields.json["groups"].as_u64().unwrap_or(1)];
+            let spatial: u64 = slot.desc.dims()[2..].iter().product();
+            let others = rows(Data::Normal, random);
+            let is_first = |i: usize| (i as u64 / spatial % channels) * groups < channels;
+            let choose = |(i, (value, other))| if is_first(i) { value } else { other };
+            rows(data, random).into_iter().zip(others).enumerate().map(choose).collect()
+        }
         (name, data) if name == gathered => rows(data, random),
         // Sums of terms whose signs alternate, all of one magnitude.
         (name, Data::Constant) if name == plain => {

@@ -1,6 +1,6 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
-use super::geometry::{ChannelSums, Contraction, Epilogue, Gathered, Indices, Strided, Vector};
+use super::geometry::{Axis, ChannelSums, Contraction, Epilogue, Gathered, Indices, Strided, Vector};
 use super::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, MAX_AXES,
 };
@@ -33,24 +33,30 @@ pub(super) fn backward_bias<'d>(descriptor: &'d ConvBackwardBiasDescriptor) -> R
     }))
 }
 
-fn contracting<'d>(contraction: Contraction) -> Result<Candidate<'d>, Reason> {
+/// Refuses what would keep any machine busy for hours at least.
+pub(super) fn check_work(contraction: &Contraction) -> Result<(), Reason> {
     let (products, empty) = (contraction.products(), contraction.gathered.axes.iter().any(|axis| axis.extent == 0));
     if products > MAX_WORK && !empty {
         return Err(format!("{products} products, the limit is {MAX_WORK}").into());
     }
+    Ok(())
+}
+
+fn contracting<'d>(contraction: Contraction) -> Result<Candidate<'d>, Reason> {
+    check_work(&contraction)?;
     Ok(Candidate::on_cpu(move || move |operands| contract(&contraction, operands)))
 }
 
 /// Lead and spatial position.
 #[derive(Clone, Copy, Default)]
-struct At {
-    lead: u64,
-    axes: [u64; MAX_AXES],
+pub(super) struct At {
+    pub(super) lead: u64,
+    pub(super) axes: [u64; MAX_AXES],
 }
 
 impl Indices {
     /// The tuple of a number below their count.
-    fn at(&self, mut index: u64) -> At {
+    pub(super) fn at(&self, mut index: u64) -> At {
         let mut at = At::default();
         if self.lead_last {
             at.lead = index % self.lead;
@@ -69,9 +75,18 @@ impl Indices {
 
 impl Strided {
     /// The offset of an element.
-    fn offset(&self, group: u64, at: At, column: u64) -> u64 {
+    pub(super) fn offset(&self, group: u64, at: At, column: u64) -> u64 {
         let axes: u64 = at.axes.iter().zip(self.axes).map(|(&index, stride)| index * stride).sum();
         group * self.group + at.lead * self.lead + axes + column * self.column
+    }
+}
+
+impl Axis {
+    /// The coordinate that a number is before it is divided, unless it is outside.
+    pub(super) fn inside(&self, number: i64) -> Option<u64> {
+        let inside = u64::try_from(number).ok()?;
+        let coordinate = inside / self.divisor;
+        (coordinate * self.divisor == inside && coordinate < self.extent).then_some(coordinate)
     }
 }
 
@@ -82,12 +97,7 @@ impl Gathered {
         for ((axis, row), term) in self.axes.iter().zip(row.axes).zip(term.axes) {
             // Both indices are below extents of tensors whose products with the factors the padded extent bounds.
             let [row, term] = [row, term].map(|index| i64::try_from(index).unwrap_or(i64::MAX));
-            let inside = u64::try_from(axis.of_row * row + axis.of_term * term + axis.offset).ok()?;
-            let coordinate = inside / axis.divisor;
-            if coordinate * axis.divisor != inside || coordinate >= axis.extent {
-                return None;
-            }
-            offset += coordinate * axis.stride;
+            offset += axis.inside(axis.of_row * row + axis.of_term * term + axis.offset)? * axis.stride;
         }
         Some(offset)
     }

@@ -71,12 +71,15 @@
 //! S. Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning", 2014, for the convolution as a product of matrices; as for
 //! [`Activation`] for the rest.
 //!
-//! Kernels: on the CPU the reference in `cpu.rs`. On CUDA, in the order in which they are tried: `conv_cudnn`, through the vendor's library where that
-//! is installed (`cuda/vendor.rs`), with a bias of y's type, without `pre`, and with an activation only if it is ReLU and asked for by the kernel's
-//! name; `conv_mma`, tensor cores of compute capability 8.0 (`csrc/conv/conv_mma.cu`), which rounds factors of f32 to tf32; `conv_simt`, any type and
-//! strides (`conv_simt.cu`). Each of them serves forward and the gradients of the data and of the weight. `csrc/conv/conv_backward_bias.cu` and the
-//! column sums of gemm are the gradient of the bias.
-//! Through wgpu `conv_direct` (`csrc/conv/conv_direct.wgsl`) for groups whose results have at most 4 channels, and `conv_tiled` for all others.
+//! Kernels: on the CPU `conv_fast` (`fast.rs`) for factors of f32 and of f64, and the reference in `cpu.rs`. On CUDA, in the order in which they
+//! are tried: `conv_cudnn`, through the vendor's library where that is installed (`cuda/vendor.rs`), with a bias of y's type, without `pre`, and with
+//! an activation only if it is ReLU and asked for by the kernel's name; `conv_gemm_cublaslt` and `conv_gemm_mma`, gemm's kernels of those names for
+//! what is a product of matrices (`product.rs`), as with a kernel of one element and a stride of 1, to which `conv_cudnn` leaves f32 unless tf32 is
+//! allowed; `conv_mma`, tensor cores of compute capability 8.0 (`csrc/conv/conv_mma.cu`), which rounds factors of f32 to tf32; `conv_gemm_simt`, the
+//! other gemm's; `conv_simt`, any type and strides (`conv_simt.cu`). Each of them serves forward and the gradients of the data and of the weight.
+//! `csrc/conv/conv_backward_bias.cu` and the column sums of gemm are the gradient of the bias.
+//! Through wgpu `conv_direct` (`csrc/conv/conv_direct.wgsl`) for groups whose results have at most 4 channels, `conv_gemm_tiled` for products of
+//! matrices that gemm's tiles fit as well as those of windows, and `conv_tiled` for all others.
 //!
 //! [`Activation`]: crate::ops::activation
 //! [`ActivationBackwardDescriptor`]: crate::ActivationBackwardDescriptor
@@ -94,8 +97,10 @@ mod backward_weight;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+mod fast;
 mod forward;
 mod geometry;
+mod product;
 #[cfg(feature = "wgpu")]
 mod wgpu;
 
@@ -380,27 +385,27 @@ fn is_one_group(groups: &u64) -> bool {
 /// The kernels of the convolution, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
     kernels!(
-        cuda: [cuda::CUDNN, cuda::MMA, cuda::SIMT];
-        wgpu: [wgpu::Direct, wgpu::Tiled];
-        cpu: [Function::Cpu(cpu::forward)]
+        cuda: [cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
+        wgpu: [wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
+        cpu: [fast::Fast, Function::Cpu(cpu::forward)]
     )
 }
 
 /// The kernels of the gradient of the data, in the order in which they are tried.
 fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDescriptor>] {
     kernels!(
-        cuda: [cuda::CUDNN, cuda::MMA, cuda::SIMT];
-        wgpu: [wgpu::Direct, wgpu::Tiled];
-        cpu: [Function::Cpu(cpu::backward_data)]
+        cuda: [cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
+        wgpu: [wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
+        cpu: [fast::Fast, Function::Cpu(cpu::backward_data)]
     )
 }
 
 /// The kernels of the gradient of the weight, in the order in which they are tried.
 fn backward_weight_kernels() -> &'static [&'static dyn Kernel<ConvBackwardWeightDescriptor>] {
     kernels!(
-        cuda: [cuda::CUDNN, cuda::MMA, cuda::SIMT];
-        wgpu: [wgpu::Direct, wgpu::Tiled];
-        cpu: [Function::Cpu(cpu::backward_weight)]
+        cuda: [cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
+        wgpu: [wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
+        cpu: [fast::Fast, Function::Cpu(cpu::backward_weight)]
     )
 }
 

@@ -2,10 +2,12 @@
 //!
 //! Accumulation: in the type of the factors. Tiles do not depend on the number of threads, so that bits do not either.
 
+use std::ops::Add;
+
 use super::cpu::{At, Finish, Values, gradients, offset};
 use super::geometry::{Epilogue, Product};
 use super::{GemmBackwardDescriptor, GemmDescriptor};
-use crate::backend::cpu::threads;
+use crate::backend::cpu::{Operands, threads};
 use crate::backend::{Backend, DeviceProps};
 use crate::dtype::{DType, Element};
 use crate::error::Reason;
@@ -35,7 +37,7 @@ impl Kernel<GemmDescriptor> for Fast {
         check(descriptor.dtype())?;
         Ok(Candidate::on_cpu(|| {
             let product = descriptor.product();
-            move |operands| multiply(&product, Values { operands, dpre: None })
+            move |operands| multiply(&product, operands)
         }))
     }
 }
@@ -60,7 +62,7 @@ impl Kernel<GemmBackwardDescriptor> for Fast {
         check(dpre.dtype())?;
         Ok(Candidate::on_cpu(move || {
             let geometry = descriptor.geometry();
-            move |operands| gradients(&geometry, &dpre, operands, multiply)
+            move |operands| gradients(&geometry, &dpre, operands, multiply_values)
         }))
     }
 }
@@ -75,8 +77,13 @@ fn check(dtype: DType) -> Result<(), Reason> {
 /// Rows and columns of a tile, which is one task: a product of 1024 by 1024 has 16, each of which packs its factors once.
 const TILE: u64 = 256;
 
+/// Computes one product of operands.
+pub(in crate::ops) fn multiply(product: &Product, operands: &Operands<'_>) {
+    multiply_values(product, Values { operands, dpre: None });
+}
+
 /// Computes one product.
-fn multiply(product: &Product, values: Values<'_>) {
+fn multiply_values(product: &Product, values: Values<'_>) {
     match product.left.dtype {
         DType::F64 => multiply_tiles(product, values, matrixmultiply::dgemm),
         _ => multiply_tiles(product, values, matrixmultiply::sgemm),
@@ -85,11 +92,11 @@ fn multiply(product: &Product, values: Values<'_>) {
 
 /// `c = alpha a b + beta c`, given m, k, n, alpha, a of m by k and b of k by n elements, beta and c, matrices as a pointer and the strides of
 /// rows and of columns; with beta 0 c is never read.
-type Gemm<T> =
+pub(in crate::ops) type Gemm<T> =
     unsafe fn(usize, usize, usize, T, *const T, isize, isize, *const T, isize, isize, T, *mut T, isize, isize);
 
 /// A type that the crate multiplies.
-trait Factor: Element {
+pub(in crate::ops) trait Factor: Element + Into<f64> + Add<Output = Self> + Send + Sync {
     fn of(value: f64) -> Self;
 }
 

@@ -315,17 +315,59 @@ fn factors(shape: &Shape, a: &TensorDesc, b: &TensorDesc, positions: [usize; 2])
 
 /// One extent, with its stride in each tensor.
 #[derive(Clone, Copy, Debug)]
-struct Axis {
-    extent: u64,
-    strides: [u64; TENSORS],
+pub(in crate::ops) struct Axis {
+    pub(in crate::ops) extent: u64,
+    /// Of the left factor, the right factor, what is written, and what lies beside it.
+    pub(in crate::ops) strides: [u64; TENSORS],
 }
 
-/// The left factor, the right factor, what is written, and what lies beside it.
 const TENSORS: usize = 4;
 const LEFT: usize = 0;
 const RIGHT: usize = 1;
 const OUT: usize = 2;
 const BESIDE: usize = 3;
+
+/// The extents of a product, each list outermost first.
+pub(in crate::ops) struct Axes {
+    /// Of matrices, in front of their rows.
+    pub(in crate::ops) batch: Vec<Axis>,
+    pub(in crate::ops) m: Axis,
+    pub(in crate::ops) n: Axis,
+    /// Of terms, in front of k.
+    pub(in crate::ops) summed: Vec<Axis>,
+    pub(in crate::ops) k: Axis,
+}
+
+impl Axes {
+    /// The product of tensors with these strides, joining what lies one behind the other in every tensor. Strides of the matrices that are
+    /// given do not count.
+    pub(in crate::ops) fn product(self, alpha: f64, [left, right, out]: [Matrix; 3], epilogue: Epilogue) -> Product {
+        let Self { batch, m, n, summed, k } = self;
+        let (mut batch, mut summed) = (join(batch.into_iter()), join(summed.into_iter()));
+        // Rows have no stride in the right factor: what becomes one of them must have none either.
+        let m = absorb(&mut batch, m, |axis| axis.strides[RIGHT] == 0);
+        let k = absorb(&mut summed, k, |_| true);
+        let laid = |matrix: Matrix, tensor: usize, rows: &Axis, cols: &Axis| Matrix {
+            rows: rows.strides[tensor],
+            cols: cols.strides[tensor],
+            batch: batch_strides(&batch, tensor),
+            summed: batch_strides(&summed, tensor),
+            ..matrix
+        };
+        Product {
+            m: m.extent,
+            n: n.extent,
+            k: k.extent,
+            batch: extents(&batch),
+            summed: extents(&summed),
+            alpha,
+            left: laid(left, LEFT, &m, &k),
+            right: laid(right, RIGHT, &k, &n),
+            out: laid(out, OUT, &m, &n),
+            epilogue: epilogue.map(|matrix| laid(matrix, BESIDE, &m, &n)),
+        }
+    }
+}
 
 impl Axis {
     /// Both extents as one, if every tensor lies so that one stride serves them.
@@ -383,35 +425,21 @@ impl Tensors {
     fn product(self, shape: &Shape, alpha: f64) -> Product {
         let Self { left, right, out, epilogue, is_summed } = self;
         let beside = epilogue.beside().copied();
-        let views = [Some(left), Some(right), Some(out), beside];
-        let batch = join(batch_axes(shape, &views));
-        let (mut batch, mut summed) = if is_summed { (Vec::new(), batch) } else { (batch, Vec::new()) };
+        let batch: Vec<Axis> = batch_axes(shape, &[Some(left), Some(right), Some(out), beside]).collect();
+        let (batch, summed) = if is_summed { (Vec::new(), batch) } else { (batch, Vec::new()) };
         let [left_rows, left_cols] = left.strides();
         let [right_rows, right_cols] = right.strides();
         let [out_rows, out_cols] = out.strides();
         let [beside_rows, beside_cols] = beside.map_or([0; 2], |view| view.strides());
-        let m = Axis { extent: shape.m, strides: [left_rows, 0, out_rows, beside_rows] };
-        let n = Axis { extent: shape.n, strides: [0, right_cols, out_cols, beside_cols] };
-        let k = Axis { extent: shape.k, strides: [left_cols, right_rows, 0, 0] };
-        // Rows have no stride in the right factor: what becomes one of them must have none either.
-        let m = absorb(&mut batch, m, |axis| axis.strides[RIGHT] == 0);
-        let k = absorb(&mut summed, k, |_| true);
-        let matrix = |view: &View, tensor: usize, rows: &Axis, cols: &Axis| {
-            let strides = [rows.strides[tensor], cols.strides[tensor]];
-            view.matrix(strides, batch_strides(&batch, tensor), batch_strides(&summed, tensor))
+        let axes = Axes {
+            batch,
+            m: Axis { extent: shape.m, strides: [left_rows, 0, out_rows, beside_rows] },
+            n: Axis { extent: shape.n, strides: [0, right_cols, out_cols, beside_cols] },
+            summed,
+            k: Axis { extent: shape.k, strides: [left_cols, right_rows, 0, 0] },
         };
-        Product {
-            m: m.extent,
-            n: n.extent,
-            k: k.extent,
-            batch: extents(&batch),
-            summed: extents(&summed),
-            alpha,
-            left: matrix(&left, LEFT, &m, &k),
-            right: matrix(&right, RIGHT, &k, &n),
-            out: matrix(&out, OUT, &m, &n),
-            epilogue: epilogue.map(|view| matrix(&view, BESIDE, &m, &n)),
-        }
+        let matrix = |view: View| view.matrix([0; 2], [0; MAX_BATCH], [0; MAX_BATCH]);
+        axes.product(alpha, [left, right, out].map(matrix), epilogue.map(matrix))
     }
 }
 

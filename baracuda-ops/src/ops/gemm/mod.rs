@@ -77,7 +77,7 @@ mod backward;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub(super) mod cuda;
-mod fast;
+pub(super) mod fast;
 mod forward;
 pub(super) mod geometry;
 #[cfg(feature = "wgpu")]

@@ -3,7 +3,8 @@
 //! A contraction is one launch, or a launch and `gemm_finish`, which adds up the parts where several blocks share sums. Without terms it is
 //! `gemm_finish` alone. The gradient of the bias is a launch that makes partial sums and gemm's, which adds them up.
 //!
-//! The vendor's library ([`vendor`]) comes first wherever it serves, then tensor cores. [`product`] has what each of our forms takes, with the
+//! The vendor's library ([`vendor`]) comes first wherever it serves, then tensor cores, and what is a product of matrices by gemm's forms
+//! ([`gemm`]) before our own; of f32 without tensor cores such a product comes before the vendor's. [`product`] has what each of our forms takes, with the
 //! limits that it names when it refuses.
 
 use std::ffi::c_void;
@@ -16,11 +17,12 @@ use crate::backend::cuda::{self, Launch, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::error::Reason;
 use crate::ops::gemm::cuda::WORKSPACE_ALIGN;
-use crate::ops::gemm::cuda::product::Limits;
+use crate::ops::gemm::cuda::product::{Form as GemmForm, Limits};
 use crate::ops::gemm::geometry::Place;
 use crate::options::{Math, PlanOptions, WorkspaceReq};
 use crate::plan::{Ask, BuildError, Built, Candidate, Exec, Kernel};
 
+mod gemm;
 mod product;
 mod sums;
 mod vendor;
@@ -32,6 +34,9 @@ use sums::PlannedSums;
 pub(super) struct Cuda(Form);
 
 pub(super) const CUDNN: vendor::Cudnn = vendor::Cudnn;
+pub(super) const GEMM_CUBLASLT: gemm::Gemm = gemm::Gemm(GemmForm::CublasLt);
+pub(super) const GEMM_MMA: gemm::Gemm = gemm::Gemm(GemmForm::Mma);
+pub(super) const GEMM_SIMT: gemm::Gemm = gemm::Gemm(GemmForm::Simt);
 pub(super) const MMA: Cuda = Cuda(Form::Mma);
 pub(super) const SIMT: Cuda = Cuda(Form::Simt);
 

@@ -42,6 +42,33 @@ fn square(lie: fn(DType, &[u64]) -> TensorDesc, dtype: DType, [n, ci, co, extent
 }
 
 #[test]
+fn products_of_matrices_of_f32_are_those_of_gemm() {
+    let point = |lie: fn(DType, &[u64]) -> TensorDesc, dtype| {
+        ConvDescriptor::new(lie(dtype, &[4, 64, 14, 14]), lie(dtype, &[32, 64, 1, 1]), ConvWindow::new()).unwrap()
+    };
+    let tf32 = PlanOptions::default().math(Math::Tf32);
+    for lie in [dense as fn(DType, &[u64]) -> TensorDesc, last] {
+        let forward = point(lie, DType::F32);
+        assert_eq!(h200().supports(&forward, &PlanOptions::default()).unwrap(), "conv_gemm_cublaslt");
+        assert_eq!(h200().supports(&forward, &tf32).unwrap(), "conv_cudnn");
+        assert_eq!(h200().supports(&point(lie, DType::BF16), &PlanOptions::default()).unwrap(), "conv_cudnn");
+        let data = forward.backward_data().unwrap();
+        assert_eq!(h200().supports(&data, &PlanOptions::default()).unwrap(), "conv_backward_data_gemm_cublaslt");
+        let weight = h200().supports(&forward.backward_weight().unwrap(), &PlanOptions::default()).unwrap();
+        // Sums over images that lie apart.
+        let form = if lie(DType::F32, &[4, 64, 14, 14]).strides()[1] == 1 { "cublaslt" } else { "simt" };
+        assert_eq!(weight, format!("conv_backward_weight_gemm_{form}"));
+        // cuBLASLt adds a bias to the columns of rows that lie one after the other.
+        let biased = h200().supports(&forward.bias(DType::F32).unwrap(), &PlanOptions::default()).unwrap();
+        assert_eq!(biased, if form == "simt" { "conv_cudnn" } else { "conv_gemm_cublaslt" });
+    }
+    let silu = point(last, DType::F32).activation(Activation::Silu).unwrap();
+    assert_eq!(h200().supports(&silu, &PlanOptions::default()).unwrap(), "conv_gemm_simt");
+    let silu = point(last, DType::BF16).activation(Activation::Silu).unwrap();
+    assert_eq!(h200().supports(&silu, &PlanOptions::default()).unwrap(), "conv_gemm_mma");
+}
+
+#[test]
 fn tensor_cores_serve_what_they_have_an_instruction_for_and_simt_the_rest() {
     let chosen = |forward: &ConvDescriptor| h200().supports(forward, &PlanOptions::default()).unwrap();
     // The vendor leaves it to them.

@@ -7,6 +7,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
+use super::gemm;
 use crate::backend::cuda::cudnn::{MAX_RANK, Operands, Pass, Problem, Tensor, WORKSPACE_BYTES};
 use crate::backend::cuda::{self, Launch, Props};
 use crate::backend::{Backend, Device, DeviceProps, Located};
@@ -92,6 +93,9 @@ impl<D: Product> Kernel<D> for Cudnn {
     ) -> Result<Candidate<'d>, Reason> {
         Props::of(props)?;
         let planned = Planned::new(descriptor, options, ask)?;
+        if ask == Ask::Chosen && gemm::is_better(&descriptor.contraction(), options, props) {
+            return Err("it leaves products of matrices of f32 to kernels of gemm, which are faster".into());
+        }
         Ok(Candidate {
             workspace: workspace(planned.problem.workspace_bytes),
             math: if planned.dtype == DType::F32 { options.math } else { Math::Strict },

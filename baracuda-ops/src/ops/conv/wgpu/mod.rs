@@ -8,11 +8,13 @@ mod tiled;
 mod variants;
 
 use super::geometry::Contraction;
+use super::product;
 use super::{ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor};
 use crate::backend::wgpu::{Props, StepBuilder, Work, check_bindings, check_reach, check_workspace};
 use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::ops::gemm::wgpu::{Tile, product_work};
 use crate::options::PlanOptions;
 use crate::plan::{Ask, Candidate, Descriptor, Kernel, Slot};
 
@@ -23,6 +25,9 @@ pub(super) struct Tiled;
 
 /// The same of groups with few channels.
 pub(super) struct Direct;
+
+/// The same of what is a product of matrices, by gemm's tiles.
+pub(super) struct Gemm;
 
 /// The gradient of the bias.
 pub(super) struct Reduce;
@@ -102,6 +107,27 @@ impl<D: Contracting> Kernel<D> for Direct {
     }
 }
 
+impl<D: product::Contracting> Kernel<D> for Gemm {
+    fn name(&self) -> &'static str {
+        let [.., tiled] = D::GEMM;
+        tiled
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        ask: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        Ok(gemm_work(&descriptor.contracted(), descriptor.slots(), Props::of(props)?, ask)?.candidate())
+    }
+}
+
 impl Kernel<ConvBackwardBiasDescriptor> for Reduce {
     fn name(&self) -> &'static str {
         "conv_backward_bias_reduce"
@@ -130,6 +156,18 @@ fn tiled_work(descriptor: &impl Contracting, props: &Props) -> Result<Work<()>, 
 fn direct_work(descriptor: &impl Contracting, props: &Props) -> Result<Work<()>, Reason> {
     check_operands(descriptor.slots(), props)?;
     finished(direct::steps(&descriptor.contracted(), props)?, props)
+}
+
+fn gemm_work(contraction: &Contraction, slots: &[Slot], props: &Props, ask: Ask) -> Result<Work<()>, Reason> {
+    let product = contraction.product()?;
+    // Windows find a place for each element that they read. That this costs a quarter more is assumed, not measured.
+    let [time, of_windows] = [Tile::time_of(&product, props), tiled::time(contraction, props)];
+    if ask == Ask::Chosen && time.saturating_mul(4) > of_windows.saturating_mul(5) {
+        return Err(
+            format!("its tiles cost {time}, a quarter more than the {of_windows} of windows in one matrix").into()
+        );
+    }
+    product_work(&product, slots, props)
 }
 
 fn bias_work(descriptor: &ConvBackwardBiasDescriptor, props: &Props) -> Result<Work<()>, Reason> {
@@ -230,6 +268,25 @@ mod tests {
             let depthwise = conv(lie, [64, 64, 56, 56], 64, 64);
             let (of_weight, _) = steps(direct_work(&depthwise.backward_weight().unwrap(), &able()));
             assert!(of_weight.len() == 2 && of_weight[0] * 128 >= 16_000, "{of_weight:?}");
+        }
+    }
+
+    #[test]
+    fn products_of_matrices_are_those_of_gemm_where_tiles_are_as_full() {
+        let point = |lie: Layout, x: [u64; 4], filters| {
+            let weight = lie(DType::BF16, &[filters, x[1], 1, 1]).unwrap();
+            ConvDescriptor::new(lie(DType::BF16, &x).unwrap(), weight, ConvWindow::new()).unwrap()
+        };
+        let work = |contraction: &Contraction, slots: &[Slot], ask| gemm_work(contraction, slots, &able(), ask);
+        for (lie, extent, expected) in [(LAYOUTS[0], 56, true), (LAYOUTS[1], 14, true), (LAYOUTS[0], 3, false)] {
+            let forward = point(lie, [64, 256, extent, extent], 256);
+            let chosen = work(&forward.contraction(), forward.slots(), Ask::Chosen);
+            assert_eq!(chosen.is_ok(), expected, "{extent}: {:?}", chosen.err());
+            assert!(work(&forward.contraction(), forward.slots(), Ask::Pinned).is_ok());
+            // Long sums of few tiles, which workgroups of windows share.
+            let weight = forward.backward_weight().unwrap();
+            let reason = work(&weight.contraction(), weight.slots(), Ask::Chosen).err().unwrap().to_string();
+            assert!(reason.contains("a quarter more"), "{reason}");
         }
     }
 

@@ -43,6 +43,14 @@ impl Partition {
     }
 }
 
+/// What a contraction takes by tiles.
+pub(super) fn time(contraction: &Contraction, props: &Props) -> u64 {
+    let Partition { tile, parts, part_steps } = Partition::of(contraction, Terms::of(contraction).count, props);
+    let [tiles_m, tiles_n] = tile.tiles([contraction.rows.count(), contraction.n]);
+    let count = [tiles_m, tiles_n, contraction.groups].into_iter().fold(parts, u64::saturating_mul);
+    tile.time(count).saturating_mul(part_steps)
+}
+
 /// How a factor is read.
 struct Reading {
     /// Whether lines run along the terms.

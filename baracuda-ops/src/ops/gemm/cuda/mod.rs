@@ -48,7 +48,7 @@ impl Passes for GemmDescriptor {
     }
 
     fn work(&self) -> Work {
-        Work::Forward(Box::new(self.product()))
+        Work::Product(Box::new(self.product()))
     }
 }
 
@@ -64,7 +64,7 @@ impl Passes for GemmBackwardDescriptor {
 
 /// What is computed.
 enum Work {
-    Forward(Box<Product>),
+    Product(Box<Product>),
     Backward(Box<BackwardGeometry>),
 }
 
@@ -111,7 +111,7 @@ impl Schedule {
             launches: 0,
         };
         match work {
-            Work::Forward(product) => {
+            Work::Product(product) => {
                 if !product.is_empty() {
                     schedule.products.push(Planned::new(form, product, limits)?);
                 }
@@ -226,12 +226,7 @@ impl<D: crate::plan::Descriptor + Passes> Kernel<D> for Cuda {
     }
 
     fn library(&self, device: &Device) -> Option<String> {
-        if self.0 != Form::CublasLt {
-            return None;
-        }
-        let version = cuda::Device::of(device).ok()?.cublaslt().ok()?.version();
-        let [major, minor, patch] = [version / 10000, version / 100 % 100, version % 100];
-        Some(format!("cuBLASLt {major}.{minor}.{patch}"))
+        library(self.0, device)
     }
 
     fn accept<'d>(
@@ -241,25 +236,56 @@ impl<D: crate::plan::Descriptor + Passes> Kernel<D> for Cuda {
         props: &DeviceProps,
         ask: Ask,
     ) -> Result<Candidate<'d>, Reason> {
-        let limits = Limits {
-            props: Props::of(props)?,
-            math: options.math,
-            workspace_bytes: options.workspace_limit.unwrap_or(u64::MAX),
-            is_pinned: ask == Ask::Pinned,
-        };
-        let schedule = Schedule::new(self.0, &descriptor.work(), &limits)?;
-        let is_rounded = schedule.planned().any(|planned| planned.rounds_to_tf32);
-        let workspace = match schedule.bytes {
-            0 => WorkspaceReq::NONE,
-            bytes => WorkspaceReq { bytes, align: WORKSPACE_ALIGN },
-        };
-        Ok(Candidate {
-            workspace,
-            launches: schedule.launches,
-            math: if is_rounded { Math::Tf32 } else { Math::Strict },
-            ..Candidate::new(schedule.choice(), move |device| schedule.build(device))
-        })
+        candidate(self.0, &descriptor.work(), options, props, ask)
     }
+}
+
+/// The vendor's library, if that is the form.
+pub(in crate::ops) fn library(form: Form, device: &Device) -> Option<String> {
+    if form != Form::CublasLt {
+        return None;
+    }
+    let version = cuda::Device::of(device).ok()?.cublaslt().ok()?.version();
+    let [major, minor, patch] = [version / 10000, version / 100 % 100, version % 100];
+    Some(format!("cuBLASLt {major}.{minor}.{patch}"))
+}
+
+/// How a form would serve one product of operands, whichever op's it is.
+pub(in crate::ops) fn product_candidate<'d>(
+    form: Form,
+    product: Product,
+    options: &PlanOptions,
+    props: &DeviceProps,
+    ask: Ask,
+) -> Result<Candidate<'d>, Reason> {
+    candidate(form, &Work::Product(Box::new(product)), options, props, ask)
+}
+
+fn candidate<'d>(
+    form: Form,
+    work: &Work,
+    options: &PlanOptions,
+    props: &DeviceProps,
+    ask: Ask,
+) -> Result<Candidate<'d>, Reason> {
+    let limits = Limits {
+        props: Props::of(props)?,
+        math: options.math,
+        workspace_bytes: options.workspace_limit.unwrap_or(u64::MAX),
+        is_pinned: ask == Ask::Pinned,
+    };
+    let schedule = Schedule::new(form, work, &limits)?;
+    let is_rounded = schedule.planned().any(|planned| planned.rounds_to_tf32);
+    let workspace = match schedule.bytes {
+        0 => WorkspaceReq::NONE,
+        bytes => WorkspaceReq { bytes, align: WORKSPACE_ALIGN },
+    };
+    Ok(Candidate {
+        workspace,
+        launches: schedule.launches,
+        math: if is_rounded { Math::Tf32 } else { Math::Strict },
+        ..Candidate::new(schedule.choice(), move |device| schedule.build(device))
+    })
 }
 
 /// What was chosen for the products, in the order in which they run.

@@ -4,7 +4,7 @@ mod backward;
 mod product;
 mod variants;
 
-use super::geometry::Matrix;
+use super::geometry::{Matrix, Product};
 use super::{GemmBackwardDescriptor, GemmDescriptor, geometry};
 use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, Work, check_bindings, check_reach, lines_in, lines_out,
@@ -63,9 +63,14 @@ impl Kernel<GemmBackwardDescriptor> for Tiled {
 }
 
 fn forward_work(descriptor: &GemmDescriptor, props: &Props) -> Result<Work<()>, Reason> {
-    check_operands(descriptor.slots(), props)?;
+    product_work(&descriptor.product(), descriptor.slots(), props)
+}
+
+/// One product of operands, whichever op's it is.
+pub(in crate::ops) fn product_work(product: &Product, slots: &[Slot], props: &Props) -> Result<Work<()>, Reason> {
+    check_operands(slots, props)?;
     let regions = Regions { dpre_bytes: 0, partial_bytes: 0, align: props.workspace_align() };
-    let steps = product::step(&descriptor.product(), &regions, false, props)?.into_iter().collect();
+    let steps = product::step(product, &regions, false, props)?.into_iter().collect();
     finished(steps, &regions, props)
 }
 

@@ -42,6 +42,13 @@ impl Tile {
         Self::least(props, |tile| tile.time(tile.count(product)))
     }
 
+    /// What a product takes by that tile.
+    pub(in crate::ops) fn time_of(product: &Product, props: &Props) -> u64 {
+        let tile = Self::of(product, props);
+        let steps = product.summed.count().saturating_mul(product.k.div_ceil(DEPTH)).max(1);
+        tile.time(tile.count(product)).saturating_mul(steps)
+    }
+
     /// The tile that takes least time, by what a function makes of it.
     pub(in crate::ops) fn least(props: &Props, mut time: impl FnMut(&Self) -> u64) -> Self {
         let fits = |tile: &&Self| {

@@ -1,0 +1,256 @@
+//! Convolutions that are products of matrices: those of one group whose kernel is one element, with a stride of 1 and without padding, and
+//! those whose kernel is the whole image, with their gradients as far as each row or term has one place along every axis.
+
+use super::geometry::{Axis, Contraction, Epilogue, Gathered, Indices, Strided};
+use super::{ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, MAX_AXES};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::ops::gemm::geometry::{
+    Axes, Axis as Extent, Epilogue as GemmEpilogue, MAX_BATCH, Matrix, Place, Product, Vector,
+};
+use crate::plan::Descriptor;
+
+/// The ops that compute a contraction.
+pub(super) trait Contracting: Descriptor {
+    /// The kernel on the CPU.
+    const FAST: &'static str;
+    /// The kernels that compute it as a product of matrices by a form of gemm: on CUDA cuBLASLt, mma and simt, through wgpu tiled.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    const GEMM: [&'static str; 4];
+
+    fn contracted(&self) -> Contraction;
+}
+
+impl Contracting for ConvDescriptor {
+    const FAST: &'static str = "conv_fast";
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    const GEMM: [&'static str; 4] = ["conv_gemm_cublaslt", "conv_gemm_mma", "conv_gemm_simt", "conv_gemm_tiled"];
+
+    fn contracted(&self) -> Contraction {
+        self.contraction()
+    }
+}
+
+impl Contracting for ConvBackwardDataDescriptor {
+    const FAST: &'static str = "conv_backward_data_fast";
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    const GEMM: [&'static str; 4] = [
+        "conv_backward_data_gemm_cublaslt",
+        "conv_backward_data_gemm_mma",
+        "conv_backward_data_gemm_simt",
+        "conv_backward_data_gemm_tiled",
+    ];
+
+    fn contracted(&self) -> Contraction {
+        self.contraction()
+    }
+}
+
+impl Contracting for ConvBackwardWeightDescriptor {
+    const FAST: &'static str = "conv_backward_weight_fast";
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    const GEMM: [&'static str; 4] = [
+        "conv_backward_weight_gemm_cublaslt",
+        "conv_backward_weight_gemm_mma",
+        "conv_backward_weight_gemm_simt",
+        "conv_backward_weight_gemm_tiled",
+    ];
+
+    fn contracted(&self) -> Contraction {
+        self.contraction()
+    }
+}
+
+impl Contraction {
+    /// The same as a product of matrices: left is the gathered factor, right the plain one. Digits of rows that do not lie one behind the other
+    /// are a batch, those of terms are summed over.
+    ///
+    /// # Errors
+    /// It is none, or not of one type.
+    pub(super) fn product(&self) -> Result<Product, Reason> {
+        let Self { groups, rows, terms, n, gathered, plain, out, epilogue } = self;
+        if *groups != 1 {
+            return Err(format!("it multiplies the matrices of one group, got {groups} groups").into());
+        }
+        if gathered.dtype != plain.dtype {
+            let (left, right) = (gathered.dtype, plain.dtype);
+            return Err(format!("it multiplies factors of one type, here they are {left} and {right}").into());
+        }
+        for (at, axis) in gathered.axes.iter().enumerate() {
+            if !is_place(axis, rows.axes[at], terms.axes[at]) {
+                let (rows, terms) = (rows.axes[at], terms.axes[at]);
+                return Err(format!(
+                    "it is for kernels of 1 with stride 1 and no padding; an axis of {} has {rows} rows of {terms} terms here",
+                    axis.extent
+                )
+                .into());
+            }
+        }
+        let beside = match epilogue {
+            Epilogue::Forward { pre, .. } => pre.as_ref(),
+            Epilogue::Gradient { .. } => None,
+        };
+        let column_beside = beside.map_or(0, |pre| pre.column);
+        let of_rows = digits(rows, |digit| {
+            [
+                gathered_stride(gathered, gathered.row_lead, digit),
+                0,
+                stride(out, digit),
+                beside.map_or(0, |pre| stride(pre, digit)),
+            ]
+        });
+        let of_terms =
+            digits(terms, |digit| [gathered_stride(gathered, gathered.term_lead, digit), stride(plain, digit), 0, 0]);
+        let one = Extent { extent: 1, strides: [0; 4] };
+        let axes = Axes {
+            batch: of_rows,
+            m: one,
+            n: Extent { extent: *n, strides: [0, plain.column, out.column, column_beside] },
+            summed: of_terms,
+            k: one,
+        };
+        let epilogue = match epilogue {
+            Epilogue::Forward { bias, activation, pre } => GemmEpilogue::Forward {
+                bias: bias.map(|bias| Vector {
+                    position: bias.position,
+                    dtype: bias.dtype,
+                    align_bytes: bias.align_bytes,
+                    stride: bias.column,
+                }),
+                activation: *activation,
+                pre: pre.as_ref().map(matrix),
+            },
+            Epilogue::Gradient { beta } => GemmEpilogue::Gradient { beta: *beta },
+        };
+        let left = Matrix { align_bytes: gathered.align_bytes, ..unlaid(gathered.position, gathered.dtype) };
+        Ok(axes.product(1.0, [left, matrix(plain), matrix(out)], epilogue))
+    }
+}
+
+/// Whether the coordinate along an axis is the index of the row or of the term, and always inside.
+fn is_place(axis: &Axis, rows: u64, terms: u64) -> bool {
+    let is_index = |count: u64, factor: i64| count == 1 || (factor == 1 && axis.divisor == 1);
+    let has_one = rows == 1 || terms == 1;
+    let is_inside = axis.offset == 0 && rows.max(terms) <= axis.extent;
+    has_one && is_inside && is_index(rows, axis.of_row) && is_index(terms, axis.of_term)
+}
+
+/// A digit of an index.
+#[derive(Clone, Copy)]
+enum Digit {
+    Lead,
+    Axis(usize),
+}
+
+/// The digits of an index, outermost first, with their strides in the tensors.
+fn digits(indices: &Indices, strides: impl Fn(Digit) -> [u64; 4]) -> Vec<Extent> {
+    let lead = Extent { extent: indices.lead, strides: strides(Digit::Lead) };
+    let axes = (0..MAX_AXES).map(|axis| Extent { extent: indices.axes[axis], strides: strides(Digit::Axis(axis)) });
+    if indices.lead_last { axes.chain([lead]).collect() } else { [lead].into_iter().chain(axes).collect() }
+}
+
+fn stride(of: &Strided, digit: Digit) -> u64 {
+    match digit {
+        Digit::Lead => of.lead,
+        Digit::Axis(axis) => of.axes[axis],
+    }
+}
+
+fn gathered_stride(of: &Gathered, lead: u64, digit: Digit) -> u64 {
+    match digit {
+        Digit::Lead => lead,
+        Digit::Axis(axis) => of.axes[axis].stride,
+    }
+}
+
+/// An operand whose strides the axes say.
+fn unlaid(position: usize, dtype: DType) -> Matrix {
+    Matrix {
+        place: Place::Operand(position),
+        dtype,
+        align_bytes: dtype.size_bytes(),
+        rows: 0,
+        cols: 0,
+        batch: [0; MAX_BATCH],
+        summed: [0; MAX_BATCH],
+    }
+}
+
+fn matrix(of: &Strided) -> Matrix {
+    Matrix { align_bytes: of.align_bytes, ..unlaid(of.position, of.dtype) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::conv::ConvWindow;
+    use crate::tensor::TensorDesc;
+
+    type Layout = fn(DType, &[u64]) -> crate::Result<TensorDesc>;
+    const LAYOUTS: [Layout; 2] = [TensorDesc::contiguous, TensorDesc::channels_last];
+
+    fn conv(lie: Layout, x: [u64; 4], weight: [u64; 4], window: ConvWindow) -> ConvDescriptor {
+        let [x, weight] = [x, weight].map(|dims| lie(DType::F32, &dims).unwrap());
+        ConvDescriptor::new(x, weight, window).unwrap()
+    }
+
+    /// The three products.
+    fn products(forward: &ConvDescriptor) -> [Result<Product, Reason>; 3] {
+        [
+            forward.contracted().product(),
+            forward.backward_data().unwrap().contracted().product(),
+            forward.backward_weight().unwrap().contracted().product(),
+        ]
+    }
+
+    fn extents(product: &Product) -> ([u64; 3], Vec<u64>, Vec<u64>) {
+        ([product.m, product.n, product.k], product.batch.to_vec(), product.summed.to_vec())
+    }
+
+    #[test]
+    fn a_kernel_of_one_element_is_a_product_of_each_image_or_of_all() {
+        let [contiguous, last] =
+            LAYOUTS.map(|lie| products(&conv(lie, [4, 6, 5, 7], [10, 6, 1, 1], ConvWindow::new())).map(Result::unwrap));
+        let [forward, data, weight] = contiguous;
+        assert_eq!(extents(&forward), ([35, 10, 6], vec![4], vec![]));
+        assert_eq!((forward.left.rows, forward.left.cols, forward.left.batch[0]), (1, 35, 210));
+        assert_eq!((forward.right.rows, forward.right.cols), (1, 6));
+        assert_eq!((forward.out.rows, forward.out.cols, forward.out.batch[0]), (1, 35, 350));
+        assert_eq!((extents(&data), data.right.rows, data.right.cols), (([35, 6, 10], vec![4], vec![]), 6, 1));
+        assert_eq!(extents(&weight), ([6, 10, 35], vec![], vec![4]));
+        assert_eq!((weight.left.summed[0], weight.right.summed[0], weight.out.cols), (210, 350, 6));
+        let [forward, data, weight] = last;
+        assert_eq!((extents(&forward), forward.left.rows, forward.out.rows), (([140, 10, 6], vec![], vec![]), 6, 10));
+        assert_eq!(extents(&data), ([140, 6, 10], vec![], vec![]));
+        assert_eq!((extents(&weight), weight.left.rows, weight.left.cols), (([6, 10, 140], vec![], vec![]), 1, 6));
+    }
+
+    #[test]
+    fn so_is_a_kernel_of_the_whole_image_but_for_its_data() {
+        for lie in LAYOUTS {
+            let [forward, data, weight] = products(&conv(lie, [4, 6, 5, 7], [10, 6, 5, 7], ConvWindow::new()));
+            assert_eq!(extents(&forward.unwrap()), ([4, 10, 210], vec![], vec![]));
+            assert!(data.unwrap_err().to_string().contains("kernels of 1"));
+            assert_eq!(extents(&weight.unwrap()), ([210, 10, 4], vec![], vec![]));
+        }
+    }
+
+    #[test]
+    fn what_windows_gather_otherwise_is_none() {
+        let one = [10, 6, 1, 1];
+        let window = ConvWindow::new;
+        for (weight, window, words) in [
+            ([10, 6, 3, 3], window(), "kernels of 1"),
+            (one, window().stride(&[1, 2]), "stride 1"),
+            (one, window().padding_per_side(&[[0, 0], [1, 0]]), "no padding"),
+            (one, window().padding_per_side(&[[0, 1], [0, 0]]), "no padding"),
+            ([10, 3, 1, 1], window().groups(2), "got 2 groups"),
+        ] {
+            let [forward, _, weight] = products(&conv(TensorDesc::contiguous, [4, 6, 5, 7], weight, window));
+            for product in [forward, weight] {
+                let reason = product.unwrap_err().to_string();
+                assert!(reason.contains(words), "{reason}");
+            }
+        }
+    }
+}
