@@ -71,7 +71,9 @@
 //! S. Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning", 2014, for the convolution as a product of matrices; as for
 //! [`Activation`] for the rest.
 //!
-//! Kernels: on the CPU the reference in `cpu.rs`. On CUDA, in the order in which they are tried: `conv_cudnn`, through the vendor's library where that
+//! Kernels: on the CPU the reference in `cpu.rs`. On CUDA, in the order in which they are tried: `conv_depthwise`
+//! (`csrc/conv/conv_depthwise.cu`, `conv_depthwise_weight.cu`) for groups of one channel of x in one or two spatial extents, f32, f16 and bf16;
+//! `conv_cudnn`, through the vendor's library where that
 //! is installed (`cuda/vendor.rs`), with a bias of y's type, without `pre`, and with an activation only if it is ReLU and asked for by the kernel's
 //! name; `conv_mma`, tensor cores of compute capability 8.0 (`csrc/conv/conv_mma.cu`), which rounds factors of f32 to tf32; `conv_simt`, any type and
 //! strides (`conv_simt.cu`). Each of them serves forward and the gradients of the data and of the weight. `csrc/conv/conv_backward_bias.cu` and the
@@ -410,6 +412,8 @@ fn is_one_group(groups: &u64) -> bool {
 fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
     &[
         #[cfg(feature = "cuda")]
+        &cuda::DEPTHWISE,
+        #[cfg(feature = "cuda")]
         &cuda::CUDNN,
         #[cfg(feature = "cuda")]
         &cuda::MMA,
@@ -427,6 +431,8 @@ fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
 fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDescriptor>] {
     &[
         #[cfg(feature = "cuda")]
+        &cuda::DEPTHWISE,
+        #[cfg(feature = "cuda")]
         &cuda::CUDNN,
         #[cfg(feature = "cuda")]
         &cuda::MMA,
@@ -443,6 +449,8 @@ fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDesc
 /// The kernels of the gradient of the weight, in the order in which they are tried.
 fn backward_weight_kernels() -> &'static [&'static dyn Kernel<ConvBackwardWeightDescriptor>] {
     &[
+        #[cfg(feature = "cuda")]
+        &cuda::DEPTHWISE,
         #[cfg(feature = "cuda")]
         &cuda::CUDNN,
         #[cfg(feature = "cuda")]
