@@ -72,7 +72,8 @@
 //! [`Activation`] for the rest.
 //!
 //! Kernels: on the CPU the reference in `cpu.rs`. On CUDA, in the order in which they are tried: `conv_depthwise`
-//! (`csrc/conv/conv_depthwise.cu`, `conv_depthwise_weight.cu`) for groups of one channel of x in one or two spatial extents, f32, f16 and bf16;
+//! (`csrc/conv/conv_depthwise.cu`, `conv_depthwise_weight.cu`) for groups of one channel of x, f32, f16 and bf16, of kernels of 3 x 3, 5 x 5
+//! and 7 x 7 without stride and dilation, or in one or two spatial extents if it is asked for by the kernel's name;
 //! `conv_cudnn`, through the vendor's library where that
 //! is installed (`cuda/vendor.rs`), with a bias of y's type, without `pre`, and with an activation only if it is ReLU and asked for by the kernel's
 //! name; `conv_mma`, tensor cores of compute capability 8.0 (`csrc/conv/conv_mma.cu`), which rounds factors of f32 to tf32; `conv_simt`, any type and

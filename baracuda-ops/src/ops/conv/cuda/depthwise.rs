@@ -1,7 +1,8 @@
 //! Groups of one channel of x: what the depthwise kernels take, how threads share it, and the launches of a run.
 //!
 //! Where both extents of the kernel are one of [`WALKED`], without strides and dilation, windows slide down the rows, and threads have several columns
-//! each; any other window reads its elements one by one. Threads have four channels where those lie one after the other, else one.
+//! each; any other window reads its elements one by one, which
+//! other forms do faster, so that it has to be asked for by the kernel's name. Threads have four channels where those lie one after the other, else one.
 
 use std::ffi::c_void;
 
@@ -164,6 +165,10 @@ impl Planned {
         let [height, width] = params.kernel;
         let is_square = height == width && WALKED.contains(&height);
         let is_walked = is_square && params.sources == 1 && is_one(0) && is_one(1);
+        if !limits.is_pinned && !is_walked {
+            let rule = format!("it is fast for square kernels of {WALKED:?} without stride and dilation");
+            return Err(rule.into());
+        }
         let written = if pass == Pass::Weight { plain } else { out };
         let align = |of: &Strided| of.align_bytes >= FOUR * of.dtype.size_bytes();
         let is_aligned = gathered.align_bytes >= FOUR * dtype.size_bytes() && align(written) && other.is_none_or(align);
