@@ -65,6 +65,66 @@ bops_status bops_conv_mma_prepare(const bops_conv_params *params, const bops_con
 bops_status bops_conv_mma_launch(const bops_conv_params *params, const bops_conv_choice *choice, bops_dtype dtype, const bops_gemm_operands *operands,
                                  bops_stream stream);
 
+/* Depthwise: every channel of out by itself, out[n, c, o] = sum over j and r of gathered[n, c / repeats * sources + j, at] * weight[c, j, r], where
+ * along each axis at = (o * of_row + r * of_term + first) / divisor, and the element is 0 where that is not whole or beside the extent. The gradient
+ * of the weight is dweight[c, r] = sum over n and o of gathered[n, c / repeats, o * of_row + r * of_term + first] * plain[n, c, o]. */
+enum { BOPS_CONV_DEPTHWISE_AXES = 2, BOPS_CONV_DEPTHWISE_THREADS = 128 };
+
+typedef struct {
+    uint64_t sample, channel, axes[BOPS_CONV_DEPTHWISE_AXES]; /* elements */
+} bops_conv_strides;
+
+typedef struct {
+    uint32_t samples, channels;                     /* channels of out */
+    uint32_t out_extents[BOPS_CONV_DEPTHWISE_AXES]; /* of the gradient of the weight: those of plain */
+    uint32_t gathered_extents[BOPS_CONV_DEPTHWISE_AXES];
+    uint32_t kernel[BOPS_CONV_DEPTHWISE_AXES];
+    int32_t of_row[BOPS_CONV_DEPTHWISE_AXES], of_term[BOPS_CONV_DEPTHWISE_AXES], first[BOPS_CONV_DEPTHWISE_AXES];
+    uint32_t divisor[BOPS_CONV_DEPTHWISE_AXES];
+    uint32_t repeats, sources;
+    bops_conv_strides gathered, out, other; /* out: of the gradient of the weight plain; other: the pre-activation */
+    uint64_t weight_channel, weight_source; /* elements */
+    int64_t weight_first, weight_axes[BOPS_CONV_DEPTHWISE_AXES];
+    uint64_t bias_stride;
+    double beta;
+    bops_activation activation;
+    bops_dtype out_dtype, other_dtype, bias_dtype; /* that of the call or BOPS_F32 */
+} bops_conv_depthwise_params;
+
+/* What Rust chose. A block has threads of `lanes` neighbouring channels or vectors of them, side by side, which take strips of them in turn. */
+typedef struct {
+    uint32_t is_walked;     /* windows slide down the rows: of_row, of_term and divisor are 1, sources is 1, and both extents of the kernel are
+                                `kernel` */
+    uint32_t kernel;        /* of the gradient of the weight, without is_walked: both extents are at most that */
+    uint32_t channels;      /* of a thread: 1, or 4, which lie one after the other, are aligned to their bytes and gathered from as many */
+    uint32_t lanes;         /* a power of two up to 32 */
+    uint32_t rows, columns; /* of out that a thread has. is_walked: any rows, and 8 columns of one channel or 4 of four, of kernels above 5 half of
+                                that; else 1 */
+    uint32_t
+        gathered_whole; /* channels 1: four columns from any multiple of four on are aligned to their bytes, and the window's margin is the same on
+                                both sides */
+    uint32_t out_whole; /* the same of out, of the gradient of the weight of plain */
+    uint32_t parts;     /* the gradient of the weight: rows of its sums */
+} bops_conv_depthwise_choice;
+
+typedef struct {
+    const void *gathered;
+    const void *plain; /* the weight; of its gradient, that of y */
+    const void *bias;  /* may be null */
+    void *out;         /* of the gradient of the weight: parts[part][channel][r], f32 */
+    void *other;       /* may be null */
+} bops_conv_depthwise_operands;
+
+/* Forward and the gradient of the data; f32, f16 and bf16. */
+bops_status bops_conv_depthwise_prepare(const bops_conv_depthwise_params *params, const bops_conv_depthwise_choice *choice, bops_dtype dtype);
+bops_status bops_conv_depthwise_launch(const bops_conv_depthwise_params *params, const bops_conv_depthwise_choice *choice, bops_dtype dtype,
+                                       const bops_conv_depthwise_operands *operands, bops_stream stream);
+
+/* Sums of the gradient of the weight, which gemm_dbias adds up. */
+bops_status bops_conv_depthwise_weight_prepare(const bops_conv_depthwise_params *params, const bops_conv_depthwise_choice *choice, bops_dtype dtype);
+bops_status bops_conv_depthwise_weight_launch(const bops_conv_depthwise_params *params, const bops_conv_depthwise_choice *choice, bops_dtype dtype,
+                                              const bops_conv_depthwise_operands *operands, bops_stream stream);
+
 /* Sums of dy along runs: part[p][c] = sum over the p-th BOPS_CONV_SUMS_LOADS * threads * vector elements of channel c, taken run after run. */
 typedef struct {
     uint64_t channels;
@@ -79,6 +139,18 @@ enum { BOPS_CONV_SUMS_THREADS = 256, BOPS_CONV_SUMS_LOADS = 16 };
 bops_status bops_conv_backward_bias_prepare(const bops_conv_backward_bias_params *params, bops_dtype dtype);
 bops_status bops_conv_backward_bias_launch(const bops_conv_backward_bias_params *params, bops_dtype dtype, const void *dy, void *parts,
                                            bops_stream stream);
+
+/* Sums of dy down columns of channels: part[p][c] = sum over the rows that the p-th of `parts` takes in turn. */
+typedef struct {
+    uint64_t channels, rows, row_stride; /* a channel lies beside the next; both a whole number of 16 bytes, which dy starts at a multiple of */
+    uint32_t lanes;                      /* threads side by side, 16 bytes of channels each: a power of two up to 32 */
+    uint32_t parts;
+} bops_conv_column_sums_params;
+
+/* As for bops_conv_backward_bias. */
+bops_status bops_conv_column_sums_prepare(const bops_conv_column_sums_params *params, bops_dtype dtype);
+bops_status bops_conv_column_sums_launch(const bops_conv_column_sums_params *params, bops_dtype dtype, const void *dy, void *parts,
+                                         bops_stream stream);
 
 #ifdef __cplusplus
 }

@@ -608,6 +608,75 @@ pub struct bops_conv_choice {
     pub product: bops_gemm_choice,
     pub is_long: u32,
 }
+pub const BOPS_CONV_DEPTHWISE_AXES: _bindgen_ty_12 = 2;
+pub const BOPS_CONV_DEPTHWISE_THREADS: _bindgen_ty_12 = 128;
+pub type _bindgen_ty_12 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_conv_strides {
+    pub sample: u64,
+    pub channel: u64,
+    pub axes: [u64; 2usize],
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_conv_depthwise_params {
+    pub samples: u32,
+    pub channels: u32,
+    pub out_extents: [u32; 2usize],
+    pub gathered_extents: [u32; 2usize],
+    pub kernel: [u32; 2usize],
+    pub of_row: [i32; 2usize],
+    pub of_term: [i32; 2usize],
+    pub first: [i32; 2usize],
+    pub divisor: [u32; 2usize],
+    pub repeats: u32,
+    pub sources: u32,
+    pub gathered: bops_conv_strides,
+    pub out: bops_conv_strides,
+    pub other: bops_conv_strides,
+    pub weight_channel: u64,
+    pub weight_source: u64,
+    pub weight_first: i64,
+    pub weight_axes: [i64; 2usize],
+    pub bias_stride: u64,
+    pub beta: f64,
+    pub activation: bops_activation,
+    pub out_dtype: bops_dtype,
+    pub other_dtype: bops_dtype,
+    pub bias_dtype: bops_dtype,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_conv_depthwise_choice {
+    pub is_walked: u32,
+    pub kernel: u32,
+    pub channels: u32,
+    pub lanes: u32,
+    pub rows: u32,
+    pub columns: u32,
+    pub gathered_whole: u32,
+    pub out_whole: u32,
+    pub parts: u32,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_conv_depthwise_operands {
+    pub gathered: *const ::core::ffi::c_void,
+    pub plain: *const ::core::ffi::c_void,
+    pub bias: *const ::core::ffi::c_void,
+    pub out: *mut ::core::ffi::c_void,
+    pub other: *mut ::core::ffi::c_void,
+}
+impl Default for bops_conv_depthwise_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_conv_backward_bias_params {
@@ -618,9 +687,18 @@ pub struct bops_conv_backward_bias_params {
     pub channel_stride: u64,
     pub vector: u32,
 }
-pub const BOPS_CONV_SUMS_THREADS: _bindgen_ty_12 = 256;
-pub const BOPS_CONV_SUMS_LOADS: _bindgen_ty_12 = 16;
-pub type _bindgen_ty_12 = ::core::ffi::c_uint;
+pub const BOPS_CONV_SUMS_THREADS: _bindgen_ty_13 = 256;
+pub const BOPS_CONV_SUMS_LOADS: _bindgen_ty_13 = 16;
+pub type _bindgen_ty_13 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_conv_column_sums_params {
+    pub channels: u64,
+    pub rows: u64,
+    pub row_stride: u64,
+    pub lanes: u32,
+    pub parts: u32,
+}
 
 #[cfg(feature = "cuda")]
 unsafe extern "C" {
@@ -909,12 +987,45 @@ unsafe extern "C" {
         operands: *const bops_gemm_operands,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_conv_depthwise_prepare(
+        params: *const bops_conv_depthwise_params,
+        choice: *const bops_conv_depthwise_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_conv_depthwise_launch(
+        params: *const bops_conv_depthwise_params,
+        choice: *const bops_conv_depthwise_choice,
+        dtype: bops_dtype,
+        operands: *const bops_conv_depthwise_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_conv_depthwise_weight_prepare(
+        params: *const bops_conv_depthwise_params,
+        choice: *const bops_conv_depthwise_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_conv_depthwise_weight_launch(
+        params: *const bops_conv_depthwise_params,
+        choice: *const bops_conv_depthwise_choice,
+        dtype: bops_dtype,
+        operands: *const bops_conv_depthwise_operands,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_conv_backward_bias_prepare(
         params: *const bops_conv_backward_bias_params,
         dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_conv_backward_bias_launch(
         params: *const bops_conv_backward_bias_params,
+        dtype: bops_dtype,
+        dy: *const ::core::ffi::c_void,
+        parts: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_conv_column_sums_prepare(params: *const bops_conv_column_sums_params, dtype: bops_dtype)
+    -> bops_status;
+    pub fn bops_conv_column_sums_launch(
+        params: *const bops_conv_column_sums_params,
         dtype: bops_dtype,
         dy: *const ::core::ffi::c_void,
         parts: *mut ::core::ffi::c_void,

@@ -19,7 +19,8 @@ template <int count, typename A> __device__ __forceinline__ A paired(A (&v)[coun
 template <typename T, int vector> __global__ void __launch_bounds__(sums_threads)
     sums_of_runs(const bops_conv_backward_bias_params params, const T *dy, accumulator_t<T> *parts) {
     using A = accumulator_t<T>;
-    constexpr int batch = 4, warps = sums_threads / 32;
+    constexpr int batch = 8, warps = sums_threads / 32;
+    allow_dependents();
     __shared__ A scratch[warps];
     const uint64_t c = blockIdx.x % params.channels, part = blockIdx.x / params.channels;
     const uint64_t accesses = params.runs * (params.run / vector), of_run = params.run / vector;
@@ -62,6 +63,66 @@ template <typename T, int vector> __global__ void __launch_bounds__(sums_threads
     }
 }
 
+template <typename T> __global__ void __launch_bounds__(sums_threads)
+    sums_of_columns(const bops_conv_column_sums_params params, const T *dy, accumulator_t<T> *parts) {
+    using A = accumulator_t<T>;
+    constexpr int each = 16 / int(sizeof(T)), batch = 8, warps = sums_threads / 32;
+    __shared__ A scratch[warps][32 * each];
+    allow_dependents();
+    const uint32_t lane = threadIdx.x % params.lanes, workers = sums_threads / params.lanes, of_tile = params.lanes * each;
+    const uint64_t tiles = (params.channels + of_tile - 1) / of_tile, part = blockIdx.x / tiles, first = (blockIdx.x - part * tiles) * of_tile;
+    const uint64_t turn = uint64_t(params.parts) * workers, channel = first + lane * each;
+    const uint64_t rows = channel < params.channels ? params.rows : 0;
+    // 1. Every so many rows, of which some are in flight together.
+    A total[each];
+#pragma unroll
+    for (int e = 0; e < each; ++e) total[e] = A(0);
+    const T *from = dy + channel;
+#pragma unroll 1
+    for (uint64_t row = part * workers + threadIdx.x / params.lanes; row < rows; row += batch * turn) {
+        packed<16> held[batch];
+#pragma unroll
+        for (int i = 0; i < batch; ++i) {
+            held[i] = {};
+            if (row + i * turn < rows) held[i] = load<16>(from + (row + i * turn) * params.row_stride);
+        }
+        A sums[batch][each];
+#pragma unroll
+        for (int i = 0; i < batch; ++i) unpack<T>(held[i], sums[i]);
+#pragma unroll
+        for (int e = 0; e < each; ++e) {
+            A v[batch];
+#pragma unroll
+            for (int i = 0; i < batch; ++i) v[i] = sums[i][e];
+            total[e] += paired(v);
+        }
+    }
+    // 2. The threads that have the same channels.
+#pragma unroll
+    for (int e = 0; e < each; ++e) {
+        for (uint32_t step = 16; step >= params.lanes; step /= 2) total[e] += __shfl_xor_sync(~0u, total[e], step);
+        if (threadIdx.x % 32 < params.lanes) scratch[threadIdx.x / 32][lane * each + e] = total[e];
+    }
+    __syncthreads();
+    if (threadIdx.x < of_tile && first + threadIdx.x < params.channels) {
+        A v[warps];
+#pragma unroll
+        for (int i = 0; i < warps; ++i) v[i] = scratch[i][threadIdx.x];
+        parts[part * params.channels + first + threadIdx.x] = paired(v);
+    }
+}
+
+template <typename Action>
+bops_status with_columns(const bops_conv_column_sums_params &params, bops_dtype dtype, const void *dy, void *parts, const Action &action) {
+    return for_float(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        const uint64_t of_tile = params.lanes * (16 / sizeof(T));
+        launch_shape shape;
+        shape.grid = dim3(uint32_t(params.parts * ((params.channels + of_tile - 1) / of_tile))), shape.block = dim3(sums_threads);
+        return action(sums_of_columns<T>, shape, params, static_cast<const T *>(dy), static_cast<accumulator_t<T> *>(parts));
+    });
+}
+
 template <typename Action>
 bops_status with_kernel(const bops_conv_backward_bias_params &params, bops_dtype dtype, const void *dy, void *parts, const Action &action) {
     return for_float(dtype, [&](auto tag) {
@@ -87,4 +148,13 @@ bops_status bops_conv_backward_bias_prepare(const bops_conv_backward_bias_params
 bops_status bops_conv_backward_bias_launch(const bops_conv_backward_bias_params *params, bops_dtype dtype, const void *dy, void *parts,
                                            bops_stream stream) {
     return bops::conv::with_kernel(*params, dtype, dy, parts, bops::launch_action{stream});
+}
+
+bops_status bops_conv_column_sums_prepare(const bops_conv_column_sums_params *params, bops_dtype dtype) {
+    return bops::conv::with_columns(*params, dtype, nullptr, nullptr, bops::prepare_action{});
+}
+
+bops_status bops_conv_column_sums_launch(const bops_conv_column_sums_params *params, bops_dtype dtype, const void *dy, void *parts,
+                                         bops_stream stream) {
+    return bops::conv::with_columns(*params, dtype, dy, parts, bops::launch_action{stream});
 }

@@ -103,6 +103,7 @@ constexpr int dbias_columns = 32, dbias_groups = 32, dbias_chain = 16;
 template <typename T, typename A> __global__ void __launch_bounds__(dbias_columns *dbias_groups)
     dbias(const bops_gemm_dbias_params params, const A *column_sums, T *to) {
     __shared__ A scratch[dbias_groups][dbias_columns];
+    wait_for_dependency();
     const int lane = int(threadIdx.x) % dbias_columns, group = int(threadIdx.x) / dbias_columns;
     const uint64_t column = uint64_t(blockIdx.x) * dbias_columns + lane;
     // 1. A group takes every so many rows, in short chains.
@@ -142,6 +143,7 @@ bops_status with_dbias(const bops_gemm_dbias_params &params, bops_dtype dtype, c
         using A = accumulator_t<T>;
         launch_shape shape;
         shape.grid = dim3(uint32_t(tiles_of(params.n, dbias_columns))), shape.block = dim3(dbias_columns * dbias_groups);
+        shape.overlaps_previous = true;
         return action(dbias<T, A>, shape, params, static_cast<const A *>(column_sums), static_cast<T *>(to));
     });
 }

@@ -232,6 +232,27 @@ const KINDS: &[(Kind, bool)] = &[
         false,
     ),
     (kind(1, [1, 1], &[1], &[1]), false),
+    // Depthwise, of whole fours of columns and of channels, and of neither; longer than threads walk.
+    (Kind { padding: SAME[2], groups: 8, ..kind(2, [8, 8], &[9, 12], &[3, 3]) }, true),
+    (Kind { padding: &[[0, 2], [2, 0]], groups: 7, ..kind(2, [7, 7], &[61, 6], &[3, 3]) }, false),
+    (Kind { padding: SAME[2], groups: 36, ..kind(1, [36, 36], &[59, 5], &[3, 3]) }, false),
+    (Kind { padding: SAME[2], groups: 5, ..kind(3, [5, 10], &[7, 10], &[3, 3]) }, false),
+    (Kind { padding: &[[2, 2], [2, 2]], groups: 12, ..kind(2, [12, 12], &[9, 12], &[5, 5]) }, false),
+    (Kind { padding: &[[3, 3], [3, 3]], groups: 8, ..kind(2, [8, 8], &[31, 8], &[7, 7]) }, false),
+    (Kind { stride: &[2, 2], padding: SAME[2], groups: 16, ..kind(2, [16, 16], &[11, 12], &[3, 3]) }, true),
+    (
+        Kind {
+            stride: &[1, 3],
+            dilation: &[3, 2],
+            padding: &[[3, 2], [1, 4]],
+            groups: 6,
+            ..kind(2, [6, 6], &[9, 17], &[3, 4])
+        },
+        false,
+    ),
+    (Kind { padding: &[[0, 0], [3, 3]], groups: 4, ..kind(2, [4, 4], &[5, 9], &[1, 7]) }, false),
+    (Kind { dilation: &[4], padding: &[[12, 0]], groups: 16, ..kind(2, [16, 16], &[37], &[4]) }, false),
+    (Kind { groups: 4, ..kind(2, [4, 4], &[6, 5], &[1, 1]) }, false),
 ];
 
 /// Kinds of which some operand has no elements.
@@ -329,6 +350,8 @@ fn forms() -> Vec<(Form, Data, bool)> {
             // Without padding no term of forward is left out, so that the weight may be anything.
             let inner = Kind { padding: &[], ..PLAIN }.conv(dtype, layout).activation(Activation::ALL[1 + at % 6]);
             add(inner.and_then(|d| d.pre(dtype)).expect("a form").into(), data, false);
+            let depthwise = Kind { padding: SAME[2], groups: 4, ..kind(2, [4, 4], &[5, 7], &[3, 3]) };
+            add(depthwise.conv(dtype, layout).bias(wide).expect("a form").into(), data, false);
         }
         layouts(dtype, &mut add);
     }
@@ -369,6 +392,26 @@ fn layouts(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
     let promise = promise.layout("y", narrow(channels_last(dtype, &y))).expect("a layout");
     add(promise.into(), Data::Normal, true);
     add(conv(narrow(dense(dtype, &x)), narrow(dense(dtype, &weight))).into(), Data::Normal, false);
+    // The same of a channel each.
+    let same = [2, 8, 6, 8];
+    let depthwise = |x: TensorDesc| {
+        let window = ConvWindow::new().padding(&[1, 1]).groups(8);
+        let forward = ConvDescriptor::new(x, dense(dtype, &[8, 1, 3, 3]), window);
+        forward.and_then(|d| d.bias(dtype)).and_then(|d| d.pre(dtype)).expect("a form")
+    };
+    for lie in [dense, channels_last] {
+        add(
+            depthwise(narrow(lie(dtype, &same))).layout("y", narrow(lie(dtype, &same))).expect("a layout").into(),
+            Data::Normal,
+            false,
+        );
+    }
+    let gaps = depthwise(strided(dtype, &same, &[8 * 60, 60, 9, 1]));
+    let gaps = gaps.layout("pre", strided(dtype, &same, &[8 * 100, 100, 16, 2])).expect("a layout");
+    add(Form { beta: 0.5, ..gaps.into() }, Data::Normal, false);
+    let part = depthwise(strided(dtype, &same, &[48 * 12, 1, 96, 12]));
+    let part = part.layout("y", strided(dtype, &same, &[48 * 20, 1, 160, 20])).expect("a layout");
+    add(Form { beta: -1.0, ..part.into() }, Data::Normal, false);
     // Rows with gaps, and every other element.
     let gaps = conv(strided(dtype, &x, &[600, 100, 9, 1]), strided(dtype, &weight, &[60, 10, 3, 1]));
     let gaps = gaps.layout("pre", strided(dtype, &y, &[1000, 110, 15, 2])).expect("a layout");

@@ -72,8 +72,10 @@
 //! [`Activation`] for the rest.
 //!
 //! Kernels: on the CPU `conv_fast` (`fast.rs`) for factors of f32 and of f64, and the reference in `cpu.rs`. On CUDA, in the order in which they
-//! are tried: `conv_cudnn`, through the vendor's library where that is installed (`cuda/vendor.rs`), with a bias of y's type, without `pre`, and with
-//! an activation only if it is ReLU and asked for by the kernel's name; `conv_gemm_cublaslt` and `conv_gemm_mma`, gemm's kernels of those names for
+//! are tried: `conv_depthwise` (`csrc/conv/conv_depthwise.cu`, `conv_depthwise_weight.cu`) for groups of one channel of x, f32, f16 and bf16, of
+//! kernels of 3 x 3, 5 x 5 and 7 x 7 without stride and dilation, or in one or two spatial extents if it is asked for by the kernel's name;
+//! `conv_cudnn`, through the vendor's library where that is installed (`cuda/vendor.rs`), with a bias of y's type, without `pre`, and with an
+//! activation only if it is ReLU and asked for by the kernel's name; `conv_gemm_cublaslt` and `conv_gemm_mma`, gemm's kernels of those names for
 //! what is a product of matrices (`product.rs`), as with a kernel of one element and a stride of 1, to which `conv_cudnn` leaves f32 unless tf32 is
 //! allowed; `conv_mma`, tensor cores of compute capability 8.0 (`csrc/conv/conv_mma.cu`), which rounds factors of f32 to tf32; `conv_gemm_simt`, the
 //! other gemm's; `conv_simt`, any type and strides (`conv_simt.cu`). Each of them serves forward and the gradients of the data and of the weight.
@@ -385,7 +387,7 @@ fn is_one_group(groups: &u64) -> bool {
 /// The kernels of the convolution, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
     kernels!(
-        cuda: [cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
+        cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
         wgpu: [wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
         cpu: [fast::Fast, Function::Cpu(cpu::forward)]
     )
@@ -394,7 +396,7 @@ fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
 /// The kernels of the gradient of the data, in the order in which they are tried.
 fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDescriptor>] {
     kernels!(
-        cuda: [cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
+        cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
         wgpu: [wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
         cpu: [fast::Fast, Function::Cpu(cpu::backward_data)]
     )
@@ -403,7 +405,7 @@ fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDesc
 /// The kernels of the gradient of the weight, in the order in which they are tried.
 fn backward_weight_kernels() -> &'static [&'static dyn Kernel<ConvBackwardWeightDescriptor>] {
     kernels!(
-        cuda: [cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
+        cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
         wgpu: [wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
         cpu: [fast::Fast, Function::Cpu(cpu::backward_weight)]
     )

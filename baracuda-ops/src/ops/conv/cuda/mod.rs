@@ -3,8 +3,9 @@
 //! A contraction is one launch, or a launch and `gemm_finish`, which adds up the parts where several blocks share sums. Without terms it is
 //! `gemm_finish` alone. The gradient of the bias is a launch that makes partial sums and gemm's, which adds them up.
 //!
-//! The vendor's library ([`vendor`]) comes first wherever it serves, then tensor cores, and what is a product of matrices by gemm's forms
-//! ([`gemm`]) before our own; of f32 without tensor cores such a product comes before the vendor's. [`product`] has what each of our forms takes, with the
+//! Groups of one channel of x ([`depthwise`]) have kernels of their own. Else the vendor's library ([`vendor`]) comes first wherever it serves, then
+//! tensor cores, and what is a product of matrices by gemm's forms ([`gemm`]) before our own; of f32 without tensor cores such a product comes before
+//! the vendor's. [`product`] has what each of our forms takes, with the
 //! limits that it names when it refuses.
 
 use std::ffi::c_void;
@@ -22,17 +23,20 @@ use crate::ops::gemm::geometry::Place;
 use crate::options::{Math, PlanOptions, WorkspaceReq};
 use crate::plan::{Ask, BuildError, Built, Candidate, Exec, Kernel};
 
+mod depthwise;
 mod gemm;
 mod product;
 mod sums;
 mod vendor;
 
+use depthwise::Pass;
 use product::{Form, Planned};
 use sums::PlannedSums;
 
 /// A form of the three products.
 pub(super) struct Cuda(Form);
 
+pub(super) const DEPTHWISE: depthwise::Depthwise = depthwise::Depthwise;
 pub(super) const CUDNN: vendor::Cudnn = vendor::Cudnn;
 pub(super) const GEMM_CUBLASLT: gemm::Gemm = gemm::Gemm(GemmForm::CublasLt);
 pub(super) const GEMM_MMA: gemm::Gemm = gemm::Gemm(GemmForm::Mma);
@@ -47,11 +51,17 @@ pub(super) const REDUCE: Reduce = Reduce;
 
 /// What differs between the three products.
 trait Products {
+    const PASS: Pass;
+    const DEPTHWISE: &'static str;
+
     fn names() -> [&'static str; 2];
     fn product(&self) -> Contraction;
 }
 
 impl Products for ConvDescriptor {
+    const PASS: Pass = Pass::Forward;
+    const DEPTHWISE: &'static str = "conv_depthwise";
+
     fn names() -> [&'static str; 2] {
         ["conv_mma", "conv_simt"]
     }
@@ -62,6 +72,9 @@ impl Products for ConvDescriptor {
 }
 
 impl Products for ConvBackwardDataDescriptor {
+    const PASS: Pass = Pass::Data;
+    const DEPTHWISE: &'static str = "conv_backward_data_depthwise";
+
     fn names() -> [&'static str; 2] {
         ["conv_backward_data_mma", "conv_backward_data_simt"]
     }
@@ -72,6 +85,9 @@ impl Products for ConvBackwardDataDescriptor {
 }
 
 impl Products for ConvBackwardWeightDescriptor {
+    const PASS: Pass = Pass::Weight;
+    const DEPTHWISE: &'static str = "conv_backward_weight_depthwise";
+
     fn names() -> [&'static str; 2] {
         ["conv_backward_weight_mma", "conv_backward_weight_simt"]
     }
@@ -234,8 +250,7 @@ impl Kernel<ConvBackwardBiasDescriptor> for Reduce {
         props: &DeviceProps,
         _: Ask,
     ) -> Result<Candidate<'d>, Reason> {
-        Props::of(props)?;
-        let planned = PlannedSums::new(&descriptor.channel_sums())?;
+        let planned = PlannedSums::new(&descriptor.channel_sums(), Props::of(props)?)?;
         Ok(Candidate {
             workspace: workspace(planned.part_bytes),
             launches: planned.launches(),

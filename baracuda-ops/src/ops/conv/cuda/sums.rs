@@ -1,12 +1,13 @@
 //! The gradient of the bias: partial sums for each channel, along runs of elements where those of a channel lie one after the other, else down
-//! the columns of matrices, and then the sum of those.
+//! the columns of matrices, in vectors where channels lie one after the other, and then the sum of those.
 
 use std::ffi::c_void;
 
 use baracuda_ops_sys as sys;
 
+use super::depthwise::lanes;
 use super::product::{DIGITS, merged};
-use crate::backend::cuda::{self, Launch, c_dtype};
+use crate::backend::cuda::{self, Launch, Props, c_dtype};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -20,8 +21,15 @@ use crate::plan::{BuildError, Built, Exec};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum First {
     Runs(sys::bops_conv_backward_bias_params),
+    /// Columns that vectors of 16 bytes are parts of.
+    Vectors(sys::bops_conv_column_sums_params),
     Columns(sys::bops_gemm_dpre_params),
 }
+
+/// Blocks of each multiprocessor that share the rows of columns.
+const BLOCKS: u64 = 2;
+/// Rows that a thread adds up at most, eight of them pair by pair, so that no chain is longer than the budget allows.
+const MOST_ROWS: u64 = 8 * 32;
 
 /// The launches.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +45,7 @@ pub(super) struct PlannedSums {
 }
 
 impl PlannedSums {
-    pub(super) fn new(of: &ChannelSums) -> Result<Self, Reason> {
+    pub(super) fn new(of: &ChannelSums, props: &Props) -> Result<Self, Reason> {
         let ChannelSums { channels, samples, axes, dy, dbias, beta } = of;
         let positions = [dy.position, dbias.position];
         let mut planned = Self { first: None, last: None, part_bytes: 0, positions, dtypes: [dy.dtype, dbias.dtype] };
@@ -51,7 +59,10 @@ impl PlannedSums {
         if !extents.contains(&0) {
             let (first, parts) = match runs(of, &extents) {
                 Some(params) => in_runs(params)?,
-                None => in_columns(of, &extents)?,
+                None => match in_vectors(of, &extents, props) {
+                    Some((params, parts)) => (First::Vectors(params), parts),
+                    None => in_columns(of, &extents)?,
+                },
             };
             rows = parts;
             planned.first = Some(first);
@@ -75,6 +86,10 @@ impl PlannedSums {
                 // SAFETY: the params live across the call.
                 unsafe { sys::bops_conv_backward_bias_prepare(params, of_dy) }
             })?,
+            Some(First::Vectors(params)) => device.prepare("bops_conv_column_sums", [of_dy], || {
+                // SAFETY: as above.
+                unsafe { sys::bops_conv_column_sums_prepare(params, of_dy) }
+            })?,
             Some(First::Columns(params)) => device.prepare("bops_gemm_dpre", [of_dy], || {
                 // SAFETY: as above.
                 unsafe { sys::bops_gemm_dpre_prepare(params, of_dy) }
@@ -95,6 +110,10 @@ impl PlannedSums {
                 // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds the parts.
                 Some(First::Runs(params)) => unsafe {
                     sys::bops_conv_backward_bias_launch(params, of_dy, address(dy), parts, stream)
+                },
+                // SAFETY: as above.
+                Some(First::Vectors(params)) => unsafe {
+                    sys::bops_conv_column_sums_launch(params, of_dy, address(dy), parts, stream)
                 },
                 // SAFETY: as above.
                 Some(First::Columns(params)) => unsafe {
@@ -149,6 +168,31 @@ fn in_runs(params: sys::bops_conv_backward_bias_params) -> Result<(First, u64), 
     let parts = (params.runs * params.run).div_ceil(of_part);
     bounded_blocks([parts, params.channels])?;
     Ok((First::Runs(params), parts))
+}
+
+/// One matrix whose columns are channels, 16 bytes of which are a vector.
+fn in_vectors(
+    of: &ChannelSums,
+    extents: &[u64; DIGITS],
+    props: &Props,
+) -> Option<(sys::bops_conv_column_sums_params, u64)> {
+    let row_stride = merged(extents, &strides_of(of))?;
+    let each = 16 / of.dy.dtype.size_bytes();
+    let is_whole = |number: u64| number.is_multiple_of(each);
+    let fits = of.dy.column == 1 && of.dy.align_bytes >= 16 && is_whole(of.channels) && is_whole(row_stride);
+    if !fits {
+        return None;
+    }
+    let rows: u64 = extents.iter().product();
+    let vectors = of.channels / each;
+    let lanes = lanes(vectors, 32);
+    let tiles = vectors.div_ceil(lanes.into());
+    let workers = u64::from(sys::BOPS_CONV_SUMS_THREADS / lanes);
+    let wanted = (BLOCKS * u64::from(props.multiprocessors)).div_ceil(tiles).min(rows.div_ceil(workers));
+    let wanted = wanted.max(rows.div_ceil(workers * MOST_ROWS));
+    let parts = u32::try_from(wanted).ok().filter(|_| bounded_blocks([wanted, tiles]).is_ok())?;
+    let params = sys::bops_conv_column_sums_params { channels: of.channels, rows, row_stride, lanes, parts };
+    Some((params, wanted))
 }
 
 /// Matrices whose columns are channels, of as many of the last digits as are one index.

@@ -18,8 +18,12 @@ fn last(dtype: DType, dims: &[u64]) -> TensorDesc {
     TensorDesc::channels_last(dtype, dims).unwrap()
 }
 
+fn example() -> Props {
+    Props::examples().find(|props| props.name == "H200").unwrap()
+}
+
 fn h200() -> DeviceProps {
-    DeviceProps::Cuda(Props::examples().find(|props| props.name == "H200").unwrap())
+    DeviceProps::Cuda(example())
 }
 
 fn planned(form: Form, contraction: &Contraction) -> Planned {
@@ -253,11 +257,72 @@ fn kernels_find_the_elements_that_the_formulas_name() {
     }
 }
 
+/// A channel each, of a square kernel that keeps the extents.
+fn depthwise(
+    lie: fn(DType, &[u64]) -> TensorDesc,
+    dtype: DType,
+    [n, channels, rows, cols, kernel]: [u64; 5],
+) -> ConvDescriptor {
+    let window = ConvWindow::new().padding(&[kernel / 2; 2]).groups(channels);
+    ConvDescriptor::new(lie(dtype, &[n, channels, rows, cols]), dense(dtype, &[channels, 1, kernel, kernel]), window)
+        .unwrap()
+}
+
+#[test]
+fn groups_of_one_channel_of_x_have_kernels_of_their_own() {
+    let chosen = |forward: &ConvDescriptor| h200().supports(forward, &PlanOptions::default()).unwrap();
+    let of = |dtype| depthwise(last, dtype, [2, 8, 9, 12, 3]);
+    assert_eq!([DType::F32, DType::BF16].map(|dtype| chosen(&of(dtype))), ["conv_depthwise"; 2]);
+    let refused = |conv: &ConvDescriptor| {
+        DEPTHWISE.accept(conv, &PlanOptions::default(), &h200(), Ask::Chosen).err().unwrap().to_string()
+    };
+    assert!(refused(&of(DType::F64)).contains("f64"));
+    assert!(refused(&square(last, DType::F32, [2, 3, 5, 6])).contains("here there are 3"));
+    let solid = ConvWindow::new().groups(2);
+    let solid =
+        ConvDescriptor::new(dense(DType::F32, &[1, 2, 4, 5, 6]), dense(DType::F32, &[2, 1, 2, 2, 2]), solid).unwrap();
+    assert!(refused(&solid).contains("three"));
+    let wide = depthwise(dense, DType::F16, [2, 4, 16, 16, 9]).backward_weight().unwrap();
+    let wide = DEPTHWISE.accept(&wide, &PlanOptions::default(), &h200(), Ask::Pinned).err().unwrap().to_string();
+    assert!(wide.contains("7 by 7"), "{wide}");
+}
+
+#[test]
+fn threads_of_depthwise_have_four_channels_or_four_columns() {
+    use super::depthwise::{Pass, Planned};
+    let choices = |forward: &ConvDescriptor| {
+        let options = PlanOptions::default();
+        let props = h200();
+        let limits = limits(&options, &props, Ask::Pinned).unwrap();
+        let data = forward.backward_data().unwrap().contraction();
+        let weight = forward.backward_weight().unwrap().contraction();
+        [(Pass::Forward, forward.contraction()), (Pass::Data, data), (Pass::Weight, weight)].map(
+            |(pass, contraction)| {
+                let choice = Planned::new(pass, &contraction, &limits).unwrap().choice;
+                (choice.is_walked, choice.channels, choice.lanes, choice.gathered_whole, choice.out_whole)
+            },
+        )
+    };
+    assert_eq!(choices(&depthwise(last, DType::BF16, [2, 256, 56, 56, 3])), [(1, 4, 32, 0, 0); 3]);
+    assert_eq!(choices(&depthwise(dense, DType::F32, [2, 256, 56, 56, 3])), [(1, 1, 1, 1, 1); 3]);
+    assert_eq!(choices(&depthwise(dense, DType::F32, [2, 256, 55, 55, 3])), [(1, 1, 1, 0, 0); 3]);
+    // Channels that are no fours, and too many sums for four channels.
+    assert_eq!(choices(&depthwise(last, DType::F16, [2, 30, 9, 9, 5])), [(1, 1, 32, 0, 0); 3]);
+    let [forward, data, weight] = choices(&depthwise(last, DType::F16, [2, 36, 9, 9, 7]));
+    assert_eq!([forward, data], [(1, 4, 4, 0, 0); 2]);
+    assert_eq!((weight.0, weight.1), (1, 1));
+    // Strides.
+    let window = ConvWindow::new().stride(&[2, 2]).padding(&[1, 1]).groups(8);
+    let strided =
+        ConvDescriptor::new(last(DType::F32, &[2, 8, 12, 12]), dense(DType::F32, &[8, 1, 3, 3]), window).unwrap();
+    assert_eq!(choices(&strided).map(|choice| (choice.0, choice.1)), [(0, 4); 3]);
+}
+
 #[test]
 fn sums_of_channels_go_along_what_lies_next_to_each_other() {
     let sums = |dy: TensorDesc| {
         let descriptor = ConvBackwardBiasDescriptor::new(dy).unwrap();
-        PlannedSums::new(&descriptor.channel_sums()).unwrap()
+        PlannedSums::new(&descriptor.channel_sums(), &example()).unwrap()
     };
     let runs = |dy| match sums(dy).first {
         Some(First::Runs(params)) => (params.runs, params.run, params.vector),
@@ -270,9 +335,15 @@ fn sums_of_channels_go_along_what_lies_next_to_each_other() {
     assert_eq!(runs(dense(DType::F16, &[3, 5, 4, 6])), (3, 24, 8));
     assert_eq!(runs(dense(DType::F16, &[3, 5, 41])), (3, 41, 1));
     assert_eq!(runs(dense(DType::F32, &[3, 1, 4, 6])), (1, 72, 4));
-    assert_eq!(columns(last(DType::F16, &[3, 8, 4, 6])), (72, 8, 1));
+    let vectors = |dy| match sums(dy).first {
+        Some(First::Vectors(params)) => (params.rows, params.channels, params.lanes, params.parts),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(vectors(last(DType::F16, &[3, 8, 4, 6])), (72, 8, 1, 1));
+    assert_eq!(vectors(last(DType::BF16, &[64, 256, 56, 56])), (64 * 3136, 256, 32, 2 * 132));
+    assert_eq!(vectors(dense(DType::F32, &[3, 8, 1, 1])), (3, 8, 2, 1));
+    assert_eq!(columns(last(DType::F16, &[3, 12, 4, 6])), (72, 12, 1));
     assert_eq!(columns(last(DType::F16, &[3, 5, 4, 6])), (72, 5, 0));
-    assert_eq!(columns(dense(DType::F32, &[3, 8, 1, 1])), (3, 8, 1));
     // Sums over nothing, and nothing to sum.
     let none = sums(dense(DType::F32, &[0, 4, 7]));
     assert_eq!((none.first, none.launches(), none.part_bytes), (None, 1, 0));
