@@ -57,7 +57,9 @@
 //!
 //! Kernels: on the CPU `fast.rs` for f32 and f64, then the reference in `cpu.rs`; through wgpu `csrc/gemm/*.wgsl`. On CUDA, in the order in which
 //! they are tried: `gemm_cublaslt`, through the vendor's library where that is installed; `gemm_mma`, tensor cores of compute capability 8.0
-//! (`csrc/gemm/gemm_mma.cu`), which rounds factors of f32 to tf32; `gemm_simt`, any type and strides (`gemm_simt.cu`). `gemm.cu` has the epilogue of
+//! (`csrc/gemm/gemm_mma.cu`), which rounds factors of f32 to tf32; `gemm_simt`, any type and strides (`gemm_simt.cu`). `gemm_wgmma`, the tensor cores
+//! and the copy engine of compute capability 9.0 (`gemm_wgmma.cu`), for 16-bit factors whose strides are multiples of 16 bytes, is there for those who
+//! ask for it by name. `gemm.cu` has the epilogue of
 //! sums that lie in memory, `gemm_backward.cu` the gradients of the pre-activation and of the bias. A product through the library takes a launch more
 //! for an activation or `pre`, which it is chosen for only where k is long.
 //!
@@ -343,6 +345,8 @@ fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
         &cuda::MMA,
         #[cfg(feature = "cuda")]
         &cuda::SIMT,
+        #[cfg(feature = "cuda")]
+        &cuda::WGMMA,
         #[cfg(feature = "wgpu")]
         &wgpu::Tiled,
         &fast::Fast,
@@ -359,6 +363,8 @@ fn backward_kernels() -> &'static [&'static dyn Kernel<GemmBackwardDescriptor>] 
         &cuda::MMA,
         #[cfg(feature = "cuda")]
         &cuda::SIMT,
+        #[cfg(feature = "cuda")]
+        &cuda::WGMMA,
         #[cfg(feature = "wgpu")]
         &wgpu::Tiled,
         &fast::Fast,
