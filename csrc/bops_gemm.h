@@ -77,6 +77,26 @@ bops_status bops_gemm_simt_launch(const bops_gemm_params *params, const bops_gem
 bops_status bops_gemm_mma_prepare(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype);
 bops_status bops_gemm_mma_launch(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype, const bops_gemm_operands *operands,
                                  bops_stream stream);
+/* What Rust chose for gemm_wgmma. Neither out nor other has a stride but 1 along n, bias has none along m. */
+typedef struct {
+    uint32_t rows, columns; /* of a tile */
+    uint32_t alternating;   /* 1: a warpgroup has a tile of its own and another one the next; 0: two share one */
+    uint32_t cluster;       /* 1, or 2 blocks that share what they read of right */
+    uint32_t splits;        /* as in bops_gemm_choice */
+    uint32_t group;         /* rows of tiles, of a cluster each, that are walked over together */
+    uint32_t blocks;        /* a multiple of cluster: all of them run at once */
+    uint32_t wide; /* 1: of out and other eight elements of 16 bits from any multiple of eight on lie at a multiple of 16 bytes, two of f32 from
+                               any multiple of two on at one of 8 */
+    uint32_t left_across; /* left lies along m, with stride 1; 0: along k. right_across: along n */
+    uint32_t right_across;
+} bops_gemm_wgmma_choice;
+
+/* Tensor cores of compute capability 9.0, through code for sm_90a; f16 and bf16. The strides of left and right that are not 1 are multiples of 16 bytes
+ * and less than 2^40, and so are the addresses; extents are below 2^31. At most two batch extents and one that is summed over. */
+bops_status bops_gemm_wgmma_prepare(const bops_gemm_params *params, const bops_gemm_wgmma_choice *choice, bops_dtype dtype);
+bops_status bops_gemm_wgmma_launch(const bops_gemm_params *params, const bops_gemm_wgmma_choice *choice, bops_dtype dtype,
+                                   const bops_gemm_operands *operands, bops_stream stream);
+
 /* The sums of the parts of a product and what is done with them. */
 typedef struct {
     uint64_t split_stride;   /* elements from one part to the next */

@@ -9,7 +9,7 @@ use baracuda_ops_tests::ops::SUBJECTS;
 
 /// Whether the device serves the case, if that is as it must be.
 fn is_served(case: &Case, device: &DeviceProps) -> Result<bool, String> {
-    let must_be_refused = case.must_be_refused_by(device.backend());
+    let must_be_refused = case.must_be_refused_on(device);
     let line = case.line();
     match case.descriptor.supported_with(device, &case.options) {
         Ok(kernel) if must_be_refused => Err(format!("{device} serves {line} with {kernel}")),

@@ -14,6 +14,12 @@ use std::{env, fs, io, thread};
 /// How large the cache may grow. The kernels of two architectures take 36 MB.
 const CACHE_LIMIT_BYTES: u64 = 2 << 30;
 
+/// A line of a source file whose kernels have instructions of one architecture alone: its code for 9.0 is code for `sm_90a`.
+const ASKS_FOR_SM_90A: &str = "// Compiled for sm_90a in place of sm_90.";
+
+/// What ptxas says, without calling it a warning, of wgmma instructions that wait for each other and of registers that no thread gets.
+const LOST_SPEED: &str = "Potential Performance Loss";
+
 /// Variables from which nvcc takes flags.
 const FLAG_VARIABLES: [&str; 2] = ["NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"];
 
@@ -72,7 +78,7 @@ impl Nvcc {
     }
 
     /// `source` as the preprocessor leaves it: for one architecture, or for the host, where `__CUDA_ARCH__` is not defined.
-    fn preprocessed(&self, source: &Path, arch: u32, host: bool) -> Option<Vec<u8>> {
+    fn preprocessed(&self, source: &Path, arch: &str, host: bool) -> Option<Vec<u8>> {
         let mut command = self.command();
         command.arg("-gencode").arg(format!("arch=compute_{arch},code=sm_{arch}"));
         if host {
@@ -103,7 +109,7 @@ impl Nvcc {
             field(&mut hasher, target.as_bytes());
         }
         let mut length = 0;
-        let passes = job.archs.iter().map(|&arch| (arch, false)).chain([(job.archs[0], true)]);
+        let passes = job.archs.iter().map(|arch| (arch, false)).chain([(&job.archs[0], true)]);
         for (arch, host) in passes {
             let text = self.preprocessed(&job.source, arch, host)?;
             field(&mut hasher, &text);
@@ -174,6 +180,11 @@ impl Nvcc {
             }
             return None;
         }
+        let said = String::from_utf8_lossy(&log);
+        if let Some(line) = said.lines().find(|line| line.contains(LOST_SPEED)) {
+            println!("cargo::error={}: {line}", job.source.display());
+            return None;
+        }
         match fs::read(&job.object) {
             Ok(object) => Some(Made { object, log }),
             Err(e) => {
@@ -220,7 +231,8 @@ pub(crate) struct Job {
     stem: String,
     pub(crate) object: PathBuf,
     pub(crate) log: PathBuf,
-    archs: Vec<u32>,
+    /// As nvcc names them.
+    archs: Vec<String>,
 }
 
 impl Job {
@@ -229,20 +241,23 @@ impl Job {
         let inside = source.strip_prefix(csrc).unwrap_or(source).with_extension("");
         let stem: Vec<_> = inside.iter().map(OsStr::to_string_lossy).collect();
         let stem = stem.join("-");
+        let is_specific = fs::read_to_string(source).is_ok_and(|text| text.lines().any(|line| line == ASKS_FOR_SM_90A));
+        let name = |&arch: &u32| if is_specific && arch == 90 { "90a".to_string() } else { arch.to_string() };
         Job {
             source: source.to_path_buf(),
             object: out_dir.join(format!("{stem}.o")),
             log: out_dir.join(format!("{stem}.log")),
-            archs: archs.to_vec(),
+            archs: archs.iter().map(name).collect(),
             stem,
         }
     }
 
-    /// Machine code of every architecture; PTX of the lowest and the highest, from which others start.
+    /// Machine code of every architecture; PTX of the lowest and the highest, from which others start, but from that of `sm_90a` none does.
     fn gencode(&self) -> Vec<String> {
         let sass = self.archs.iter().map(|a| format!("arch=compute_{a},code=sm_{a}"));
-        let mut ends = vec![self.archs[0], self.archs[self.archs.len() - 1]];
+        let mut ends = vec![&self.archs[0], &self.archs[self.archs.len() - 1]];
         ends.dedup();
+        ends.retain(|arch| !arch.ends_with('a'));
         sass.chain(ends.into_iter().map(|a| format!("arch=compute_{a},code=compute_{a}"))).collect()
     }
 

@@ -532,6 +532,20 @@ impl Default for bops_gemm_operands {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_gemm_wgmma_choice {
+    pub rows: u32,
+    pub columns: u32,
+    pub alternating: u32,
+    pub cluster: u32,
+    pub splits: u32,
+    pub group: u32,
+    pub blocks: u32,
+    pub wide: u32,
+    pub left_across: u32,
+    pub right_across: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_gemm_finish_choice {
     pub split_stride: u64,
     pub source: bops_gemm_matrix,
@@ -928,6 +942,18 @@ unsafe extern "C" {
     pub fn bops_gemm_mma_launch(
         params: *const bops_gemm_params,
         choice: *const bops_gemm_choice,
+        dtype: bops_dtype,
+        operands: *const bops_gemm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_gemm_wgmma_prepare(
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_wgmma_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_gemm_wgmma_launch(
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_wgmma_choice,
         dtype: bops_dtype,
         operands: *const bops_gemm_operands,
         stream: bops_stream,

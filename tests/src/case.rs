@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::fmt;
 
 use anyhow::{Context, Result, ensure};
-use baracuda_ops::{Access, AnyDescriptor, AnyPlan, Backend, DType, Device, Error, OPS, PlanOptions, Slot};
+use baracuda_ops::{
+    Access, AnyDescriptor, AnyPlan, Backend, DType, Device, DeviceProps, Error, OPS, PlanOptions, Slot,
+};
 use serde::de::IgnoredAny;
 
 use crate::ops::subject;
@@ -301,6 +303,21 @@ impl Case {
         let Some(name) = self.options.kernel.as_deref() else { return false };
         let op = OPS.iter().find(|op| op.name == self.descriptor.name());
         !op.is_some_and(|op| op.kernels().contains(&(backend, name)))
+    }
+
+    /// Whether it asks for a kernel whose instructions only devices of compute capability 9.0 have.
+    pub fn is_pinned_to_sm_90a(&self) -> bool {
+        self.options.kernel.as_deref().is_some_and(|name| name.ends_with("_wgmma"))
+    }
+
+    /// Whether a device must refuse the case.
+    pub fn must_be_refused_on(&self, device: &DeviceProps) -> bool {
+        let lacks_kernel = match device {
+            #[cfg(feature = "cuda")]
+            DeviceProps::Cuda(props) => !props.sm_90a && self.is_pinned_to_sm_90a(),
+            _ => false,
+        };
+        lacks_kernel || self.must_be_refused_by(device.backend())
     }
 
     /// Whether a backend must refuse the case.

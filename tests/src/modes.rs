@@ -123,7 +123,7 @@ const SHIFTS: [[u64; 4]; 6] = [[4; 4], [1; 4], [2; 4], [3; 4], [0, 1, 2, 3], [2,
 pub fn run(case: &Case, mode: Mode, target: &Target) -> Result<Outcome> {
     let target = target.lane(case.dtype());
     let device = target.device.as_ref().map_err(|why| anyhow::anyhow!("{why}"))?;
-    let must_refuse = case.must_be_refused_by(target.backend);
+    let must_refuse = case.must_be_refused_on(&device.props());
     let plan = match target.plan(case) {
         Ok(_) if must_refuse => bail!("{} must refuse this, and does not", target.name),
         Ok(plan) => plan,

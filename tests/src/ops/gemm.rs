@@ -391,7 +391,103 @@ fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
     let pinned: Vec<Case> =
         cases.iter().filter(|case| case.is_core || is_telling(case.data)).flat_map(pinned).collect();
     cases.extend(pinned);
+    cases.extend(copied().iter().map(|form| {
+        let case = of(form);
+        let kernel = format!("{}_wgmma", case.descriptor.name());
+        case.with(PlanOptions::default().kernel(kernel))
+    }));
     distinct(cases)
+}
+
+/// Factors of 16 bits whose strides are multiples of 16 bytes: extents in and around tiles of 64 to 256, every transposition and epilogue, batches, long
+/// sums of few outputs, more tiles than multiprocessors, outputs whose rows begin anywhere.
+fn copied() -> Vec<(Form, Data, bool)> {
+    let mut forms = Vec::new();
+    let mut add = |form: Form, data: Data, core: bool| forms.push((form, data, core));
+    for dtype in [DType::F16, DType::BF16] {
+        let types = [dtype, DType::F32];
+        let sizes = [
+            [128, 128, 64],
+            [64, 256, 128],
+            [136, 136, 72],
+            [8, 8, 8],
+            [120, 248, 56],
+            [264, 200, 136],
+            [24, 1000, 520],
+            [200, 264, 8],
+            [72, 192, 1032],
+            [192, 72, 328],
+            [256, 136, 4104],
+        ];
+        for (i, extents) in sizes.into_iter().enumerate() {
+            for transposes in 0..4 {
+                let at = 4 * i + transposes;
+                let forward = gemm(pair(dtype, extents, transposes)).alpha([0.125, 1.0][i % 2]).expect("a factor");
+                let forward = forward.bias(types[at % 2]).and_then(|d| d.out(types[(i + transposes / 2) % 2]));
+                let forward = forward.and_then(|d| d.activation(Activation::ALL[at % 7]));
+                let forward = if at % 3 == 0 { forward.and_then(|d| d.pre(types[i % 2])) } else { forward };
+                let gradients = [None, Some((dtype, 0.5)), Some((DType::F32, 1.0))][at % 3];
+                let saved = (at % 3 != 0).then_some(GemmSaved::Recompute);
+                let form = Form { saved, gradients, ..forward.expect("a form").into() };
+                add(form, Data::Normal, i % 4 == transposes);
+            }
+        }
+        // A row; no bias; rows of out at odd places, and at those of pairs.
+        let row = gemm(pair(dtype, [1, 264, 72], 0));
+        add(row.into(), Data::Normal, true);
+        for (m, n, step, transposes) in [(129, 131, 133, 3), (131, 258, 258, 1), (65, 127, 127, 0)] {
+            let (lda, ldb) = (if transposes & 1 == 0 { 80 } else { 136 }, 264);
+            let a = if transposes & 1 == 0 {
+                strided(dtype, &[m, 72], &[lda, 1])
+            } else {
+                strided(dtype, &[72, m], &[lda, 1])
+            };
+            let b = if transposes & 2 == 0 {
+                strided(dtype, &[72, n], &[ldb, 1])
+            } else {
+                strided(dtype, &[n, 72], &[ldb, 1])
+            };
+            let forward = gemm([factor(a, transposes & 1 != 0), factor(b, transposes & 2 != 0)]).bias(dtype);
+            let forward = forward.and_then(|d| d.pre(dtype)).and_then(|d| d.activation(Activation::Tanh));
+            let out = strided(dtype, &[m, n], &[step, 1]);
+            let forward = forward.and_then(|d| d.layout("out", out)).expect("a form");
+            let wanted = GemmGradients::NONE.dbias();
+            add(Form { wanted, ..forward.into() }, Data::Normal, step == 133);
+        }
+        // Columns of out one after the other.
+        let column_major = gemm(pair(dtype, [200, 136, 72], 2)).activation(Activation::Silu);
+        let column_major = column_major.and_then(|d| d.layout("out", strided(dtype, &[200, 136], &[1, 200])));
+        let (saved, wanted) = (Some(GemmSaved::Pre), GemmGradients::NONE.da());
+        add(Form { saved, wanted, ..column_major.expect("a form").into() }, Data::Normal, true);
+        // Batches; one b for all; heads beside positions, whose two strides nothing joins.
+        let a = dense(dtype, &[6, 72, 136]);
+        let heads = dense(dtype, &[2, 72, 3, 64]).permute(&[0, 2, 1, 3]).expect("axes");
+        let keys = dense(dtype, &[2, 136, 3, 64]).permute(&[0, 2, 1, 3]).expect("axes");
+        let apart = strided(dtype, &[6, 72, 136], &[72 * 136 + 8, 136, 1]);
+        let products: [[GemmFactor; 2]; 5] = [
+            [a.into(), dense(dtype, &[6, 136, 200]).into()],
+            [a.into(), dense(dtype, &[136, 200]).into()],
+            [GemmFactor::transposed(dense(dtype, &[6, 136, 72])), dense(dtype, &[136, 200]).into()],
+            [apart.into(), dense(dtype, &[136, 200]).into()],
+            [heads.into(), GemmFactor::transposed(keys)],
+        ];
+        for (i, factors) in products.into_iter().enumerate() {
+            let forward = gemm(factors).bias(dtype).and_then(|d| d.activation(Activation::GeluErf)).expect("a form");
+            let saved = Some([GemmSaved::Recompute, GemmSaved::Pre][i % 2]);
+            add(Form { saved, ..forward.into() }, Data::Normal, i < 3);
+        }
+        for (extents, transposes) in [([1704, 1664, 40], 0), ([2312, 1544, 136], 3), ([64, 48, 12000], 1)] {
+            let forward = gemm(pair(dtype, extents, transposes)).bias(dtype).expect("a bias");
+            let forward = forward.activation(Activation::GeluTanh).and_then(|d| d.pre(dtype)).expect("a form");
+            add(forward.into(), Data::Normal, false);
+        }
+        for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge] {
+            let forward = gemm(pair(dtype, [72, 136, 72], 2)).bias(DType::F32).expect("a bias");
+            let forward = forward.activation(Activation::Relu).expect("an activation");
+            add(Form { saved: Some(GemmSaved::Recompute), ..forward.into() }, data, false);
+        }
+    }
+    forms
 }
 
 /// The case by each kernel that serves it whatever else is installed.

@@ -51,6 +51,8 @@ pub struct Props {
     pub cluster: u32,
     /// L2 cache in bytes.
     pub l2_bytes: u64,
+    /// Whether code for `sm_90a` runs, and is in this build.
+    pub sm_90a: bool,
     /// The driver's CUDA version: 1000 times major plus 10 times minor.
     pub driver: u32,
 }
@@ -75,6 +77,7 @@ impl Props {
             shared_bytes: shared_kib << 10,
             cluster,
             l2_bytes: l2_mib << 20,
+            sm_90a: capability == 90,
             driver: 13000,
         })
     }
@@ -583,6 +586,9 @@ fn props(device: CUdevice) -> Result<Props> {
         shared_bytes: get(device, attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
         cluster,
         l2_bytes: u64::from(get(device, attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?),
+        sm_90a: capability == 90
+            && baracuda_ops_sys::CUDA_ARCHS.contains(&90)
+            && get(device, attribute::CU_DEVICE_ATTRIBUTE_TENSOR_MAP_ACCESS_SUPPORTED)? != 0,
         driver: u32::try_from(driver).unwrap_or(0),
     })
 }

@@ -12,16 +12,15 @@ use crate::options::{Math, PlanOptions};
 use crate::plan::{Ask, Candidate, Kernel};
 
 /// A form of gemm, for the three products.
-pub(crate) struct Gemm(pub(super) Form);
+pub(crate) struct Gemm {
+    pub(super) form: Form,
+    /// Where its name is in `GEMM`.
+    pub(super) name: usize,
+}
 
 impl<D: Contracting> Kernel<D> for Gemm {
     fn name(&self) -> &'static str {
-        let [cublaslt, mma, simt, _] = D::GEMM;
-        match self.0 {
-            Form::CublasLt => cublaslt,
-            Form::Mma => mma,
-            Form::Simt => simt,
-        }
+        D::GEMM[self.name]
     }
 
     fn backend(&self) -> Backend {
@@ -29,7 +28,7 @@ impl<D: Contracting> Kernel<D> for Gemm {
     }
 
     fn library(&self, device: &Device) -> Option<String> {
-        gemm::library(self.0, device)
+        gemm::library(self.form, device)
     }
 
     fn accept<'d>(
@@ -39,7 +38,7 @@ impl<D: Contracting> Kernel<D> for Gemm {
         props: &DeviceProps,
         ask: Ask,
     ) -> Result<Candidate<'d>, Reason> {
-        gemm::product_candidate(self.0, descriptor.contracted().product()?, options, props, ask)
+        gemm::product_candidate(self.form, descriptor.contracted().product()?, options, props, ask)
     }
 }
 

@@ -38,9 +38,9 @@ pub(super) struct Cuda(Form);
 
 pub(super) const DEPTHWISE: depthwise::Depthwise = depthwise::Depthwise;
 pub(super) const CUDNN: vendor::Cudnn = vendor::Cudnn;
-pub(super) const GEMM_CUBLASLT: gemm::Gemm = gemm::Gemm(GemmForm::CublasLt);
-pub(super) const GEMM_MMA: gemm::Gemm = gemm::Gemm(GemmForm::Mma);
-pub(super) const GEMM_SIMT: gemm::Gemm = gemm::Gemm(GemmForm::Simt);
+pub(super) const GEMM_CUBLASLT: gemm::Gemm = gemm::Gemm { form: GemmForm::CublasLt, name: 0 };
+pub(super) const GEMM_MMA: gemm::Gemm = gemm::Gemm { form: GemmForm::Mma, name: 1 };
+pub(super) const GEMM_SIMT: gemm::Gemm = gemm::Gemm { form: GemmForm::Simt, name: 2 };
 pub(super) const MMA: Cuda = Cuda(Form::Mma);
 pub(super) const SIMT: Cuda = Cuda(Form::Simt);
 

@@ -4,8 +4,8 @@
 //! tile (split k), those of a vendor's product, and those of no terms, which are 0. Backward is the launches that make dpre, the sum of its
 //! columns' partial sums, and the products of da and db, which share one scratch region of the workspace.
 //!
-//! The order of preference is one rule: tensor cores before the others, the vendor's library before our own. [`product`] has what each form
-//! takes, with the limits that it names when it refuses.
+//! The order of preference is one rule: tensor cores before the others, the vendor's library before our own. `gemm_wgmma` comes last, which means by
+//! its name alone. [`product`] has what each form takes, with the limits that it names when it refuses.
 
 use std::ffi::c_void;
 
@@ -23,6 +23,7 @@ use crate::plan::{Ask, BuildError, Built, Candidate, Exec, Kernel};
 
 pub(in crate::ops) mod product;
 mod vendor;
+mod wgmma;
 
 use product::{First, Form, Limits, Planned, Source, bounded_blocks};
 
@@ -33,6 +34,7 @@ pub(in crate::ops) const WORKSPACE_ALIGN: u64 = 256;
 pub(super) struct Cuda(Form);
 
 pub(super) const CUBLASLT: Cuda = Cuda(Form::CublasLt);
+pub(super) const WGMMA: Cuda = Cuda(Form::Wgmma);
 pub(super) const MMA: Cuda = Cuda(Form::Mma);
 pub(super) const SIMT: Cuda = Cuda(Form::Simt);
 
@@ -44,7 +46,7 @@ trait Passes {
 
 impl Passes for GemmDescriptor {
     fn names() -> &'static [&'static str] {
-        &["gemm_cublaslt", "gemm_mma", "gemm_simt"]
+        &["gemm_cublaslt", "gemm_wgmma", "gemm_mma", "gemm_simt"]
     }
 
     fn work(&self) -> Work {
@@ -54,7 +56,7 @@ impl Passes for GemmDescriptor {
 
 impl Passes for GemmBackwardDescriptor {
     fn names() -> &'static [&'static str] {
-        &["gemm_backward_cublaslt", "gemm_backward_mma", "gemm_backward_simt"]
+        &["gemm_backward_cublaslt", "gemm_backward_wgmma", "gemm_backward_mma", "gemm_backward_simt"]
     }
 
     fn work(&self) -> Work {
@@ -274,6 +276,9 @@ fn candidate<'d>(
         workspace_bytes: options.workspace_limit.unwrap_or(u64::MAX),
         is_pinned: ask == Ask::Pinned,
     };
+    if form == Form::Wgmma {
+        wgmma::runs_on(limits.props)?; // Also where there is no product.
+    }
     let schedule = Schedule::new(form, work, &limits)?;
     let is_rounded = schedule.planned().any(|planned| planned.rounds_to_tf32);
     let workspace = match schedule.bytes {
@@ -408,6 +413,15 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<(Box<
                 unsafe { sys::bops_gemm_mma_prepare(params, choice, dtype) }
             })?;
         }
+        Some(First::Wgmma(choice)) => {
+            let across =
+                [choice.left_across, choice.right_across, u32::from(params.epilogue == sys::BOPS_GEMM_FORWARD)];
+            let numbers = [dtype, choice.rows, choice.columns, choice.alternating, choice.cluster];
+            device.prepare("bops_gemm_wgmma", numbers.into_iter().chain(across), || {
+                // SAFETY: as for simt.
+                unsafe { sys::bops_gemm_wgmma_prepare(params, choice, dtype) }
+            })?;
+        }
         Some(First::Vendor(problem)) => vendor = Some(device.cublaslt()?.plan(device, problem)?),
         None => {}
     }
@@ -429,6 +443,10 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<(Box<
             },
             // SAFETY: as for simt.
             Some(First::Mma(choice)) => unsafe { sys::bops_gemm_mma_launch(params, choice, dtype, &operands, stream) },
+            // SAFETY: as for simt.
+            Some(First::Wgmma(choice)) => unsafe {
+                sys::bops_gemm_wgmma_launch(params, choice, dtype, &operands, stream)
+            },
             Some(First::Vendor(_)) => {
                 let out = match finish {
                     Some((_, Source::Scratch)) => scratch,

@@ -2,7 +2,7 @@
 
 use baracuda_ops_sys as sys;
 
-use super::vendor;
+use super::{vendor, wgmma};
 use crate::backend::cuda::{self, c_activation, c_dtype, cublaslt};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -13,12 +13,13 @@ use crate::options::Math;
 /// Blocks of a grid.
 const MOST_BLOCKS: u64 = (1 << 31) - 1;
 /// Bytes of the parts of a product whose sums several blocks share: they should stay in the L2.
-const MOST_PART_BYTES: u64 = 32 << 20;
+pub(super) const MOST_PART_BYTES: u64 = 32 << 20;
 
 /// How a product is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ops) enum Form {
     CublasLt,
+    Wgmma,
     Mma,
     Simt,
 }
@@ -46,6 +47,7 @@ impl Limits<'_> {
 pub(in crate::ops) enum First {
     Simt(sys::bops_gemm_choice),
     Mma(sys::bops_gemm_choice),
+    Wgmma(sys::bops_gemm_wgmma_choice),
     Vendor(cublaslt::Problem),
 }
 
@@ -95,6 +97,7 @@ impl Planned {
         match form {
             _ if !has_terms => Self::without_terms(product),
             Form::CublasLt => vendor::plan(product, limits),
+            Form::Wgmma => wgmma::plan(product, limits),
             Form::Mma => Self::mma(product, limits),
             Form::Simt => Self::simt(product, limits),
         }

@@ -88,6 +88,33 @@ fn refusals_name_the_limit() {
 }
 
 #[test]
+fn wgmma_takes_what_the_copy_engine_does() {
+    let pinned = || PlanOptions::default().kernel("gemm_wgmma");
+    let (a, b) = (dense(DType::BF16, &[64, 32]), dense(DType::BF16, &[32, 64]));
+    let forward = silu(GemmDescriptor::new(a, b).unwrap()).bias(DType::F32).unwrap().pre(DType::F32).unwrap();
+    assert!(WGMMA.accept(&forward, &pinned(), &h200(), Ask::Pinned).is_ok());
+    for name in ["A100", "B200"] {
+        let props = DeviceProps::Cuda(device(name));
+        let refused = WGMMA.accept(&forward, &pinned(), &props, Ask::Pinned).err().unwrap().to_string();
+        assert!(refused.contains("compute capability 9.0"), "{refused}");
+    }
+    let single = GemmDescriptor::new(dense(DType::F32, &[64, 32]), dense(DType::F32, &[32, 64])).unwrap();
+    assert!(refusal(&WGMMA, &single, pinned()).contains("none for f32"));
+    let odd = GemmDescriptor::new(dense(DType::BF16, &[64, 33]), dense(DType::BF16, &[33, 64])).unwrap();
+    assert!(refusal(&WGMMA, &odd, pinned()).contains("a has 33 and 1"));
+    let near = GemmDescriptor::new(a.align(2).unwrap(), b).unwrap();
+    assert!(refusal(&WGMMA, &near, pinned()).contains("a promises 2"));
+    let wide = TensorDesc::strided(DType::BF16, &[64, 64], &[128, 2]).unwrap();
+    let wide = GemmDescriptor::new(a, b).unwrap().layout("out", wide).unwrap();
+    assert!(refusal(&WGMMA, &wide, pinned()).contains("out has 128 and 2"));
+    let by_columns = TensorDesc::strided(DType::BF16, &[64, 64], &[1, 64]).unwrap();
+    let by_columns = GemmDescriptor::new(a, b).unwrap().layout("out", by_columns).unwrap();
+    assert!(WGMMA.accept(&by_columns, &pinned(), &h200(), Ask::Pinned).is_ok());
+    let by_columns = by_columns.bias(DType::BF16).unwrap();
+    assert!(refusal(&WGMMA, &by_columns, pinned()).contains("row after row"));
+}
+
+#[test]
 fn a_batch_of_several_strides_is_several_calls() {
     let heads = dense(DType::BF16, &[3, 2048, 16, 128]).permute(&[0, 2, 1, 3]).unwrap();
     let scores = GemmDescriptor::new(heads, GemmFactor::transposed(heads)).unwrap();

@@ -1,0 +1,216 @@
+//! Products through wgmma: what the copy engine takes, and the tiles.
+
+use baracuda_ops_sys as sys;
+
+use crate::backend::cuda::Props;
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::narrow::word;
+use crate::ops::gemm::geometry::{Epilogue, Extents, Matrix, Product};
+
+use super::product::{First, Limits, MOST_PART_BYTES, Planned, Source, Sums, bounded_blocks, dense_bytes};
+
+/// Strides of factors and their addresses are multiples of it.
+const COPY_ALIGN_BYTES: u64 = 16;
+/// Strides of factors are below it.
+const MOST_STRIDE_BYTES: u64 = 1 << 40;
+/// Extents are below it.
+const MOST_EXTENT: u64 = 1 << 31;
+/// Terms of a step along k.
+const DEPTH: u64 = 64;
+/// Steps from which on a block's share of a sum is worth writing and reading a part of it.
+const LEAST_STEPS: u64 = 8;
+/// Rows of tiles that are walked over together.
+const GROUP: u32 = 8;
+
+/// A tile, and how warpgroups share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shape {
+    rows: u64,
+    columns: u64,
+    /// Whether a warpgroup has a tile of its own.
+    alternating: bool,
+    cluster: u64,
+}
+
+impl Shape {
+    /// Two warpgroups take turns: what is done with the sums of one tile costs no time while it is less than the products of the next.
+    const ALTERNATING: Self = Self { rows: 128, columns: 128, alternating: true, cluster: 1 };
+
+    /// Rows whose column sums are one line.
+    fn group_rows(self) -> u64 {
+        if self.alternating { self.rows } else { self.rows / 2 }
+    }
+}
+
+/// # Errors
+/// The device lacks its instructions.
+pub(super) fn runs_on(props: &Props) -> Result<(), Reason> {
+    if !props.sm_90a {
+        let (major, minor) = (props.capability / 10, props.capability % 10);
+        return Err(
+            format!("it needs compute capability 9.0 and code for sm_90a, the device has {major}.{minor}").into()
+        );
+    }
+    Ok(())
+}
+
+pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Reason> {
+    let dtype = product.left.dtype;
+    runs_on(limits.props)?;
+    if !matches!(dtype, DType::F16 | DType::BF16) {
+        return Err(format!("it has instructions for f16 and bf16, none for {dtype}").into());
+    }
+    for (what, extent) in [("m", product.m), ("n", product.n), ("k", product.k)] {
+        if extent >= MOST_EXTENT {
+            return Err(format!("the copy engine takes extents below {MOST_EXTENT}, {what} is {extent}").into());
+        }
+    }
+    let (batch, summed) = (product.batch.len(), product.summed.len());
+    if batch > 2 || summed > 1 {
+        return Err(format!(
+            "the copy engine takes two batch extents and one that is summed over, got {batch} and {summed}"
+        )
+        .into());
+    }
+
+    // 1. Rows of out lie one after the other, or its columns do, as those of the transposed product.
+    let is_row_major = product.out.cols == 1 || product.n == 1;
+    let is_swapped = !is_row_major && (product.out.rows == 1 || product.m == 1);
+    if !is_row_major && !is_swapped {
+        let (rows, cols) = (product.out.rows, product.out.cols);
+        return Err(format!("it writes matrices with a stride of 1, out has {rows} and {cols}").into());
+    }
+    let has_bias = match &product.epilogue {
+        Epilogue::Forward { bias, .. } | Epilogue::Derivative { bias, .. } => bias.is_some(),
+        Epilogue::Gradient { .. } => false,
+    };
+    if is_swapped && (has_bias || matches!(product.epilogue, Epilogue::Derivative { .. })) {
+        return Err("it adds a bias to, and sums, the columns of an out that lies row after row only".into());
+    }
+    if let Some(other) = product.epilogue.beside() {
+        let (stride, extent) = if is_swapped { (other.rows, product.m) } else { (other.cols, product.n) };
+        if stride != 1 && extent > 1 {
+            return Err(format!("it takes pre and dout that lie as out does, got a stride of {stride}").into());
+        }
+    }
+
+    // 2. The factors.
+    let left =
+        Factor::new("a", &product.left, [product.m, product.left.rows], [product.k, product.left.cols], product)?;
+    let right =
+        Factor::new("b", &product.right, [product.n, product.right.cols], [product.k, product.right.rows], product)?;
+    let across = [u32::from(left.is_across), u32::from(right.is_across)];
+
+    // 3. The tiles.
+    let mut planned = Planned::bare(product, is_swapped)?;
+    let (m, n) = if is_swapped { (product.n, product.m) } else { (product.m, product.n) };
+    let Tiling { shape, splits } = Tiling::choose(product, [m, n], limits);
+    bounded_blocks([m.div_ceil(shape.rows * shape.cluster), n.div_ceil(shape.columns), product.batch.count(), splits])?;
+    let is_wide =
+        |matrix: &Matrix| is_in_runs(matrix, if is_swapped { matrix.cols } else { matrix.rows }, &product.batch);
+    let mut choice = sys::bops_gemm_wgmma_choice {
+        rows: word(shape.rows),
+        columns: word(shape.columns),
+        alternating: u32::from(shape.alternating),
+        cluster: word(shape.cluster),
+        splits: word(splits),
+        group: GROUP,
+        blocks: limits.props.multiprocessors / word(shape.cluster) * word(shape.cluster),
+        wide: u32::from(is_wide(&product.out) && product.epilogue.beside().is_none_or(is_wide)),
+        left_across: across[usize::from(is_swapped)],
+        right_across: across[usize::from(!is_swapped)],
+    };
+    planned.sum_rows = product.batch.count() * product.m.div_ceil(shape.group_rows());
+    if splits > 1 {
+        choice.wide = u32::from(n.is_multiple_of(2));
+        planned.scratch_bytes = splits * dense_bytes(product);
+        planned.finish(product, Sums { splits, source: Source::Scratch }, is_swapped)?;
+    }
+    planned.first = Some(First::Wgmma(choice));
+    Ok(planned)
+}
+
+/// How a factor lies.
+struct Factor {
+    /// Whether its rows, not k, have a stride of 1.
+    is_across: bool,
+}
+
+impl Factor {
+    /// # Errors
+    /// What the copy engine does not take.
+    fn new(
+        name: &str,
+        matrix: &Matrix,
+        [rows, row_stride]: [u64; 2],
+        [depth, depth_stride]: [u64; 2],
+        product: &Product,
+    ) -> Result<Self, Reason> {
+        if matrix.align_bytes < COPY_ALIGN_BYTES {
+            let align = matrix.align_bytes;
+            return Err(format!(
+                "the copy engine takes addresses at multiples of {COPY_ALIGN_BYTES} bytes, {name} promises {align}"
+            )
+            .into());
+        }
+        let in_bytes = |stride: u64| stride.saturating_mul(matrix.dtype.size_bytes());
+        let fits = |stride: u64, extent: u64| {
+            extent == 1
+                || (stride > 0
+                    && in_bytes(stride).is_multiple_of(COPY_ALIGN_BYTES)
+                    && in_bytes(stride) < MOST_STRIDE_BYTES)
+        };
+        let is_run = |stride: u64, extent: u64| stride == 1 || extent == 1;
+        let is_across = if is_run(depth_stride, depth) && fits(row_stride, rows) {
+            false
+        } else if is_run(row_stride, rows) && fits(depth_stride, depth) {
+            true
+        } else {
+            return Err(format!(
+                "the copy engine takes matrices with a stride of 1 and one of a multiple of {COPY_ALIGN_BYTES} bytes, {name} has {row_stride} and {depth_stride}"
+            )
+            .into());
+        };
+        // One matrix may serve the batch, but is not summed over more than once.
+        let batch = product.batch.iter().zip(matrix.batch).filter(|&(_, stride)| stride != 0);
+        let summed = product.summed.iter().zip(matrix.summed);
+        if let Some((_, stride)) =
+            batch.chain(summed).find(|&(&extent, stride)| extent >= MOST_EXTENT || !fits(stride, extent))
+        {
+            return Err(format!(
+                "the copy engine takes batch strides of a multiple of {COPY_ALIGN_BYTES} bytes, {name} has {stride}"
+            )
+            .into());
+        }
+        Ok(Self { is_across })
+    }
+}
+
+/// Whether a row is stored in accesses of 16 bytes, or where it has f32 of 8, from any multiple of that many on.
+fn is_in_runs(matrix: &Matrix, row_stride: u64, batch: &Extents) -> bool {
+    let (elements, bytes) = if matrix.dtype.size_bytes() == 2 { (8, 16) } else { (2, 8) };
+    let strides = matrix.batch[..batch.len()].iter().chain([&row_stride]);
+    matrix.align_bytes >= bytes && strides.copied().all(|stride| stride.is_multiple_of(elements))
+}
+
+/// Tiles of a product, and blocks that share one.
+struct Tiling {
+    shape: Shape,
+    splits: u64,
+}
+
+impl Tiling {
+    /// Several blocks share the sums of a tile where there are fewer tiles than multiprocessors and k is long.
+    fn choose(product: &Product, [m, n]: [u64; 2], limits: &Limits<'_>) -> Self {
+        let multiprocessors = u64::from(limits.props.multiprocessors);
+        let shape = Shape::ALTERNATING;
+        let tiles =
+            m.div_ceil(shape.rows).saturating_mul(n.div_ceil(shape.columns)).saturating_mul(product.batch.count());
+        let steps = product.k.div_ceil(DEPTH).saturating_mul(product.summed.count());
+        let most_bytes = limits.workspace_bytes.min(MOST_PART_BYTES);
+        let splits =
+            (multiprocessors / tiles).min(steps / LEAST_STEPS).min(most_bytes / dense_bytes(product).max(1)).max(1);
+        Self { shape, splits }
+    }
+}

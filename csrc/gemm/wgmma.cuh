@@ -1,0 +1,189 @@
+// What a warpgroup and the copy engine of compute capability 9.0 do: wgmma, cp.async.bulk.tensor, setmaxnreg.
+//
+// A *step* of a factor is its tile over 64 elements of k, in shared memory as the copy engine swizzles lines of 128 bytes: the chunk of 16 bytes with
+// number c of line l lies at place c ^ l % 8 of the line; eight lines, an atom, begin at a multiple of 1024 bytes.
+//
+//   along k: [row][64 of k]. Atoms of eight rows follow each other; 16 of k are 32 bytes of every line.
+//   across:  [64 rows][k][row of those], blocks of 64 rows. Atoms of eight k follow each other; 16 of k are two of them.
+#pragma once
+#include <cuda.h>
+
+#include "../common/mbarrier.cuh"
+
+namespace bops {
+namespace gemm {
+
+// The instructions exist for sm_90a alone: elsewhere these do nothing, and no kernel that has them is launched.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define BOPS_SM_90A 1
+#endif
+#ifdef BOPS_SM_90A
+constexpr bool has_sm_90a = true;
+#else
+constexpr bool has_sm_90a = false;
+#endif
+
+constexpr int wgmma_depth = 64, wgmma_line_bytes = 128, wgmma_atom_bytes = 1024; // k of a step; a line; eight lines
+constexpr int across_block_rows = 64, across_block_bytes = wgmma_depth * wgmma_line_bytes;
+
+// ---- descriptors of factors in shared memory ---------------------------------------
+
+// The descriptor of a factor without its address: distances in units of 16 bytes, and the swizzle of 128 bytes. The second distance is that from one
+// atom to the next; across, the first one leads to the next 64 rows.
+template <bool across> __device__ __forceinline__ constexpr uint64_t wgmma_layout() {
+    constexpr uint64_t first = across ? across_block_bytes / 16 : 1, second = wgmma_atom_bytes / 16;
+    return (uint64_t(1) << 62) | (second << 32) | (first << 16);
+}
+// Of the rows from `row` on, a multiple of 64, over 16 of k, number k_part of the step at `step`.
+template <bool across> __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t step, int row, int k_part) {
+    const uint32_t at = step + uint32_t(row * wgmma_line_bytes + k_part * (across ? 2 * wgmma_atom_bytes : 32));
+    return wgmma_layout<across>() | ((at & 0x3ffff) >> 4); // The bits above say which block of a cluster it is.
+}
+
+// ---- products ---------------------------------------------------------------------
+
+// Before the first product, and where threads have touched sums since the last.
+__device__ __forceinline__ void wgmma_fence() {
+#ifdef BOPS_SM_90A
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void wgmma_commit() {
+#ifdef BOPS_SM_90A
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
+// Until at most `pending` committed groups are not done.
+template <int pending> __device__ __forceinline__ void wgmma_wait() {
+#ifdef BOPS_SM_90A
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+#endif
+}
+// The compiler takes no sum from before this.
+template <int count> __device__ __forceinline__ void settle(float (&sums)[count]) {
+#pragma unroll
+    for (int i = 0; i < count; ++i) asm volatile("" : "+f"(sums[i])::"memory");
+}
+
+// clang-format off
+#define BOPS_SUMS_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
+#define BOPS_SUMS_32(i) BOPS_SUMS_8(i), BOPS_SUMS_8(i + 8), BOPS_SUMS_8(i + 16), BOPS_SUMS_8(i + 24)
+#define BOPS_PLACES_128 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+#define BOPS_PLACES_256 \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
+    "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+    "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+    "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
+    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
+    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define BOPS_WGMMA_128(type) \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" BOPS_PLACES_128 "}, " \
+                 "%64, %65, p, 1, 1, %67, %68; }" \
+                 : BOPS_SUMS_32(0), BOPS_SUMS_32(32) \
+                 : "l"(left), "l"(right), "r"(adds), "n"(int(left_across)), "n"(int(right_across)) : "memory")
+#define BOPS_WGMMA_256(type) \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" BOPS_PLACES_256 "}, " \
+                 "%128, %129, p, 1, 1, %131, %132; }" \
+                 : BOPS_SUMS_32(0), BOPS_SUMS_32(32), BOPS_SUMS_32(64), BOPS_SUMS_32(96) \
+                 : "l"(left), "l"(right), "r"(adds), "n"(int(left_across)), "n"(int(right_across)) : "memory")
+// clang-format on
+
+// sums = left * right, or where `adds` is not 0, sums += left * right: of 64 rows and `columns` columns over 16 of k, by a warpgroup. Sum i of a lane
+// is that of row 16 * warp + lane / 4 + 8 * (i / 2 % 2) and column 8 * (i / 4) + lane % 4 * 2 + i % 2.
+template <typename T, int columns, bool left_across, bool right_across>
+__device__ __forceinline__ void wgmma(float (&d)[columns / 2], uint64_t left, uint64_t right, int adds) {
+#ifdef BOPS_SM_90A
+    if constexpr (std::is_same_v<T, __half>) {
+        if constexpr (columns == 128) BOPS_WGMMA_128("f16");
+        else BOPS_WGMMA_256("f16");
+    } else {
+        if constexpr (columns == 128) BOPS_WGMMA_128("bf16");
+        else BOPS_WGMMA_256("bf16");
+    }
+#endif
+}
+#undef BOPS_SUMS_8
+#undef BOPS_SUMS_32
+#undef BOPS_PLACES_128
+#undef BOPS_WGMMA_128
+#undef BOPS_PLACES_256
+#undef BOPS_WGMMA_256
+
+// ---- registers ----------------------------------------------------------------------
+
+// What each thread of a warpgroup holds from here on.
+template <int registers> __device__ __forceinline__ void release_registers() {
+#ifdef BOPS_SM_90A
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
+#endif
+}
+template <int registers> __device__ __forceinline__ void claim_registers() {
+#ifdef BOPS_SM_90A
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
+#endif
+}
+
+// ---- copies ---------------------------------------------------------------------------
+
+__device__ __forceinline__ void prefetch_map(const CUtensorMap &map) {
+#ifdef BOPS_SM_90A
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+#endif
+}
+
+// Where a box begins: its two indices of the matrix, the one whose elements lie one after the other first, two of the batch, one that is summed over.
+struct box_place {
+    int inner, outer, batch[2], summed;
+};
+
+// Brings a box to `to`; `barrier` counts its bytes. everywhere: to both blocks of the cluster, to the same place of each.
+template <bool everywhere> __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap &map, const box_place &at, uint32_t barrier) {
+#ifdef BOPS_SM_90A
+    if constexpr (everywhere)
+        asm volatile(
+            "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5, %6, %7}], "
+            "[%2], %8;" ::"r"(to),
+            "l"(&map), "r"(barrier), "r"(at.inner), "r"(at.outer), "r"(at.batch[0]), "r"(at.batch[1]), "r"(at.summed), "h"(uint16_t(3))
+            : "memory");
+    else
+        asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
+                     "l"(&map), "r"(barrier), "r"(at.inner), "r"(at.outer), "r"(at.batch[0]), "r"(at.batch[1]), "r"(at.summed)
+                     : "memory");
+#endif
+}
+
+// ---- clusters -----------------------------------------------------------------------
+
+__device__ __forceinline__ uint32_t rank_in_cluster() {
+    uint32_t rank = 0;
+#ifdef BOPS_SM_90A
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+#endif
+    return rank;
+}
+// All threads of all blocks of the cluster; barriers that were initialised before are seen by all after it.
+__device__ __forceinline__ void synchronize_cluster() {
+#ifdef BOPS_SM_90A
+    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+// At the barrier of block `rank` that has the place of `barrier` in one's own. Products that have been waited for are done; it orders nothing else.
+__device__ __forceinline__ void arrive_remote(uint32_t barrier, uint32_t rank) {
+#ifdef BOPS_SM_90A
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote_address(barrier, rank)) : "memory");
+#endif
+}
+// The threads of a warpgroup; each has a number of its own.
+__device__ __forceinline__ void synchronize_group(int number) { asm volatile("bar.sync %0, 128;" ::"r"(number) : "memory"); }
+// Of two warpgroups one waits until the other has given way, which goes on.
+__device__ __forceinline__ void wait_for_turn(int number) { asm volatile("bar.sync %0, 256;" ::"r"(number) : "memory"); }
+__device__ __forceinline__ void give_turn(int number) { asm volatile("bar.arrive %0, 256;" ::"r"(number) : "memory"); }
+
+} // namespace gemm
+} // namespace bops
