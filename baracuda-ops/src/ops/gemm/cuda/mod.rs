@@ -4,8 +4,8 @@
 //! tile (split k), those of a vendor's product, and those of no terms, which are 0. Backward is the launches that make dpre, the sum of its
 //! columns' partial sums, and the products of da and db, which share one scratch region of the workspace.
 //!
-//! The order of preference is one rule: tensor cores before the others, the vendor's library before our own. `gemm_wgmma` comes last, which means by
-//! its name alone. [`product`] has what each form takes, with the limits that it names when it refuses.
+//! The order of preference is one rule: tensor cores before the others, the vendor's library before our own, but where it needs a second launch for
+//! what `gemm_wgmma` does in one ([`wgmma::is_better`]). [`product`] has what each form takes, with the limits that it names when it refuses.
 
 use std::ffi::c_void;
 
@@ -238,7 +238,24 @@ impl<D: crate::plan::Descriptor + Passes> Kernel<D> for Cuda {
         props: &DeviceProps,
         ask: Ask,
     ) -> Result<Candidate<'d>, Reason> {
-        candidate(self.0, &descriptor.work(), options, props, ask)
+        let work = descriptor.work();
+        if ask == Ask::Chosen {
+            let is_better = match &work {
+                Work::Product(product) => wgmma::is_better(product, &limits(options, props, ask)?),
+                Work::Backward(_) => false,
+            };
+            match self.0 {
+                Form::CublasLt if is_better => {
+                    return Err("its epilogue would be a pass of its own, gemm_wgmma needs none".into());
+                }
+                Form::Wgmma if !is_better => {
+                    let tiles = "of as many tiles as the device has multiprocessors";
+                    return Err(format!("it is faster forward with an activation or pre, {tiles}").into());
+                }
+                _ => {}
+            }
+        }
+        candidate(self.0, &work, options, props, ask)
     }
 }
 
@@ -263,6 +280,15 @@ pub(in crate::ops) fn product_candidate<'d>(
     candidate(form, &Work::Product(Box::new(product)), options, props, ask)
 }
 
+fn limits<'p>(options: &PlanOptions, props: &'p DeviceProps, ask: Ask) -> Result<Limits<'p>, Reason> {
+    Ok(Limits {
+        props: Props::of(props)?,
+        math: options.math,
+        workspace_bytes: options.workspace_limit.unwrap_or(u64::MAX),
+        is_pinned: ask == Ask::Pinned,
+    })
+}
+
 fn candidate<'d>(
     form: Form,
     work: &Work,
@@ -270,12 +296,7 @@ fn candidate<'d>(
     props: &DeviceProps,
     ask: Ask,
 ) -> Result<Candidate<'d>, Reason> {
-    let limits = Limits {
-        props: Props::of(props)?,
-        math: options.math,
-        workspace_bytes: options.workspace_limit.unwrap_or(u64::MAX),
-        is_pinned: ask == Ask::Pinned,
-    };
+    let limits = limits(options, props, ask)?;
     if form == Form::Wgmma {
         wgmma::runs_on(limits.props)?; // Also where there is no product.
     }

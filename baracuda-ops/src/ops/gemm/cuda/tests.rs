@@ -43,11 +43,13 @@ fn the_vendor_serves_bare_products_and_long_sums_and_mma_the_rest() {
         |dtype, [m, k, n]: [u64; 3]| GemmDescriptor::new(dense(dtype, &[m, k]), dense(dtype, &[k, n])).unwrap();
     assert_eq!(chosen(&forward(DType::BF16, [64, 32, 64])), "gemm_cublaslt");
     assert_eq!(chosen(&forward(DType::BF16, [64, 32, 64]).bias(DType::BF16).unwrap()), "gemm_cublaslt");
-    assert_eq!(chosen(&silu(forward(DType::BF16, [4096, 4096, 4096]))), "gemm_cublaslt");
-    assert_eq!(chosen(&silu(forward(DType::BF16, [4096, 256, 4096]))), "gemm_mma");
+    assert_eq!(chosen(&silu(forward(DType::BF16, [4096, 4096, 4096]))), "gemm_wgmma");
+    assert_eq!(chosen(&silu(forward(DType::BF16, [256, 4096, 4096]))), "gemm_cublaslt");
+    assert_eq!(chosen(&silu(forward(DType::BF16, [4096, 4100, 4096]))), "gemm_cublaslt");
+    assert_eq!(chosen(&silu(forward(DType::BF16, [4096, 252, 4096]))), "gemm_mma");
     assert_eq!(chosen(&silu(forward(DType::F32, [64, 32, 64]))), "gemm_simt");
     // Sums of 2 GB.
-    assert_eq!(chosen(&silu(forward(DType::F16, [32768, 4096, 16384]))), "gemm_mma");
+    assert_eq!(chosen(&silu(forward(DType::F16, [32768, 4100, 16384]))), "gemm_mma");
     // A factor without a stride of 1.
     let spread = TensorDesc::strided(DType::BF16, &[64, 32], &[64, 2]).unwrap();
     assert_eq!(chosen(&GemmDescriptor::new(spread, dense(DType::BF16, &[32, 64])).unwrap()), "gemm_mma");
