@@ -214,7 +214,8 @@ __host__ __forceinline__ activation_form activation_form_of(bops_activation kind
 
 // Replaces values by their activations. The kind is the same for all threads; all: it need not be short; refined: the results are f32, and rounded
 // by nothing but these functions.
-template <bool all = true, bool refined = false, typename A, int count> __device__ __forceinline__ void activate(bops_activation kind, A (&v)[count]) {
+template <bool all = true, bool refined = false, typename A, int count>
+__device__ __forceinline__ void activate(bops_activation kind, A (&v)[count]) {
     if constexpr (!all)
         if (!is_short(kind)) __builtin_unreachable();
     switch (kind) {
