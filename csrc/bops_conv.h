@@ -93,13 +93,10 @@ typedef struct {
 
 /* What Rust chose. A block has threads of `lanes` neighbouring channels or vectors of them, side by side, which take strips of them in turn. */
 typedef struct {
-    uint32_t is_walked;     /* windows slide down the rows: of_row, of_term and divisor are 1, sources is 1, and both extents of the kernel are
-                                `kernel` */
-    uint32_t kernel;        /* of the gradient of the weight, without is_walked: both extents are at most that */
+    uint32_t kernel;        /* both its extents: 3, 5, and but for its own gradient 7. of_row, of_term, divisor and sources are 1 */
     uint32_t channels;      /* of a thread: 1, or 4, which lie one after the other, are aligned to their bytes and gathered from as many */
     uint32_t lanes;         /* a power of two up to 32 */
-    uint32_t rows, columns; /* of out that a thread has. is_walked: any rows, and 8 columns of one channel or 4 of four, of kernels above 5 half of
-                                that; else 1 */
+    uint32_t rows, columns; /* of out that a thread has: any rows, and 8 columns of one channel or 4 of four, of kernels above 5 half of that */
     uint32_t
         gathered_whole; /* channels 1: four columns from any multiple of four on are aligned to their bytes, and the window's margin is the same on
                                 both sides */

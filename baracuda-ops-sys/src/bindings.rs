@@ -663,7 +663,6 @@ pub struct bops_conv_depthwise_params {
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_conv_depthwise_choice {
-    pub is_walked: u32,
     pub kernel: u32,
     pub channels: u32,
     pub lanes: u32,

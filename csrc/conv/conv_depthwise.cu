@@ -160,38 +160,6 @@ template <typename T, int channels, int kernel> __global__ void __launch_bounds_
     }
 }
 
-// An output of some channels: any stride, dilation and kernel.
-template <typename T, int channels> __global__ void __launch_bounds__(depthwise_threads)
-    any(const __grid_constant__ bops_conv_depthwise_params params, const bops_conv_depthwise_choice choice,
-        const bops_conv_depthwise_operands operands) {
-    strip_place at;
-    if (!place_of_thread<1>(params, choice, at)) return;
-    const T *from = static_cast<const T *>(operands.gathered) + gathered_of(params, at);
-    const T *of_source = static_cast<const T *>(operands.plain) + at.channel * params.weight_channel + params.weight_first;
-    float sums[1][channels] = {};
-#pragma unroll 1
-    for (uint32_t source = 0; source < params.sources; ++source) {
-#pragma unroll 1
-        for (uint32_t r = 0; r < params.kernel[0]; ++r) {
-            uint32_t row, column;
-            if (!gathers(params, 0, at.row, r, row)) continue;
-            const T *const of_row = from + row * params.gathered.axes[0];
-            const T *const of_kernel = of_source + r * params.weight_axes[0];
-#pragma unroll 4
-            for (uint32_t t = 0; t < params.kernel[1]; ++t) {
-                if (!gathers(params, 1, at.column, t, column)) continue;
-                float x[channels];
-                unpack<T>(load<channels *int(sizeof(T)), false>(of_row + column * params.gathered.axes[1]), x);
-#pragma unroll
-                for (int c = 0; c < channels; ++c)
-                    sums[0][c] = fmaf(widen<T>(of_kernel[t * params.weight_axes[1] + c * params.weight_channel]), x[c], sums[0][c]);
-            }
-        }
-        from += params.gathered.channel, of_source += params.weight_source;
-    }
-    leave<T, channels, 1>(params, operands, at, false)(params, operands, false, sums);
-}
-
 template <typename Action> bops_status with_kernel(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice,
                                                    bops_dtype dtype, const bops_conv_depthwise_operands &operands, const Action &action) {
     return for_float(dtype, [&](auto tag) {
@@ -204,8 +172,6 @@ template <typename Action> bops_status with_kernel(const bops_conv_depthwise_par
                 dim3(uint32_t((strips_of(params, choice) + workers - 1) / workers * shares(params.channels, choice.channels * choice.lanes)));
             shape.block = dim3(depthwise_threads);
             const bool four = choice.channels == 4;
-            if (!choice.is_walked)
-                return four ? action(any<T, 4>, shape, params, choice, operands) : action(any<T, 1>, shape, params, choice, operands);
             switch (choice.kernel) {
             case 3: return four ? action(walk<T, 4, 3>, shape, params, choice, operands) : action(walk<T, 1, 3>, shape, params, choice, operands);
             case 5: return four ? action(walk<T, 4, 5>, shape, params, choice, operands) : action(walk<T, 1, 5>, shape, params, choice, operands);

@@ -105,41 +105,6 @@ template <typename T, int channels, int kernel> __global__ void __launch_bounds_
     leave_sums(params, choice, threads, sums, static_cast<float *>(operands.out));
 }
 
-// Position by position: any stride and dilation.
-template <typename T, int channels, int kernel> __global__ void __launch_bounds__(depthwise_threads)
-    any_weight(const __grid_constant__ bops_conv_depthwise_params params, const bops_conv_depthwise_choice choice,
-               const bops_conv_depthwise_operands operands) {
-    allow_dependents();
-    const team threads(params, choice);
-    const uint32_t channel = threads.channel(choice);
-    const uint64_t strips = channel < params.channels ? strips_of(params, choice) : 0, turn = uint64_t(choice.parts) * threads.workers;
-    constexpr int bytes = channels * int(sizeof(T));
-    float sums[kernel][kernel][channels] = {};
-#pragma unroll 1
-    for (uint64_t index = threads.group * threads.workers + threads.worker; index < strips; index += turn) {
-        const strip_place at = place_of_strip<1>(params, 1, uint32_t(index), channel);
-        float dy[channels];
-        unpack<T>(load<bytes, false>(static_cast<const T *>(operands.plain) + (at.sample * params.out.sample + at.channel * params.out.channel +
-                                                                               at.row * params.out.axes[0] + at.column * params.out.axes[1])),
-                  dy);
-        const T *const from = static_cast<const T *>(operands.gathered) + gathered_of(params, at);
-#pragma unroll
-        for (int r = 0; r < kernel; ++r) {
-            uint32_t row, column;
-            if (uint32_t(r) >= params.kernel[0] || !gathers(params, 0, at.row, r, row)) continue;
-#pragma unroll
-            for (int t = 0; t < kernel; ++t) {
-                if (uint32_t(t) >= params.kernel[1] || !gathers(params, 1, at.column, t, column)) continue;
-                float x[channels];
-                unpack<T>(load<bytes, false>(from + row * params.gathered.axes[0] + column * params.gathered.axes[1]), x);
-#pragma unroll
-                for (int c = 0; c < channels; ++c) sums[r][t][c] = fmaf(dy[c], x[c], sums[r][t][c]);
-            }
-        }
-    }
-    leave_sums(params, choice, threads, sums, static_cast<float *>(operands.out));
-}
-
 template <typename Action> bops_status with_weight(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice,
                                                    bops_dtype dtype, const bops_conv_depthwise_operands &operands, const Action &action) {
     return for_float(dtype, [&](auto tag) {
@@ -148,19 +113,13 @@ template <typename Action> bops_status with_weight(const bops_conv_depthwise_par
         else {
             launch_shape shape;
             shape.grid = dim3(choice.parts * shares(params.channels, choice.channels * choice.lanes)), shape.block = dim3(depthwise_threads);
-            const bool four = choice.channels == 4;
-            if (choice.is_walked) {
-                switch (choice.kernel) {
-                case 3:
-                    return four ? action(walk_weight<T, 4, 3>, shape, params, choice, operands)
-                                : action(walk_weight<T, 1, 3>, shape, params, choice, operands);
-                case 5: return action(walk_weight<T, 1, 5>, shape, params, choice, operands);
-                case 7: return action(walk_weight<T, 1, 7>, shape, params, choice, operands);
-                default: return bops_status(cudaErrorInvalidValue);
-                }
+            switch (choice.kernel) {
+            case 3:
+                return choice.channels == 4 ? action(walk_weight<T, 4, 3>, shape, params, choice, operands)
+                                            : action(walk_weight<T, 1, 3>, shape, params, choice, operands);
+            case 5: return action(walk_weight<T, 1, 5>, shape, params, choice, operands);
+            default: return bops_status(cudaErrorInvalidValue);
             }
-            if (choice.kernel > 3) return action(any_weight<T, 1, 7>, shape, params, choice, operands);
-            return four ? action(any_weight<T, 4, 3>, shape, params, choice, operands) : action(any_weight<T, 1, 3>, shape, params, choice, operands);
         }
     });
 }

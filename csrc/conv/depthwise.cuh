@@ -131,14 +131,5 @@ template <typename T, int channels, int kernel> struct row_walk {
     }
 };
 
-// The place along an axis that an output and a term of the kernel gather from.
-__device__ __forceinline__ bool gathers(const bops_conv_depthwise_params &params, int axis, uint32_t row, uint32_t term, uint32_t &place) {
-    const int32_t coordinate = int32_t(row) * params.of_row[axis] + int32_t(term) * params.of_term[axis] + params.first[axis];
-    place = uint32_t(coordinate);
-    if (params.divisor[axis] == 1) return place < params.gathered_extents[axis];
-    place /= params.divisor[axis];
-    return coordinate >= 0 && place * params.divisor[axis] == uint32_t(coordinate) && place < params.gathered_extents[axis];
-}
-
 } // namespace conv
 } // namespace bops

@@ -1,8 +1,7 @@
 //! Groups of one channel of x: what the depthwise kernels take, how threads share it, and the launches of a run.
 //!
-//! Where both extents of the kernel are one of [`WALKED`], without strides and dilation, windows slide down the rows, and threads have several
-//! columns each; any other window reads its elements one by one, which other forms do faster, so that it has to be asked for by the kernel's
-//! name. Threads have four channels where those lie one after the other, else one.
+//! Windows slide down the rows, and threads have several columns each: both extents of the kernel are one of [`WALKED`], without strides and dilation.
+//! Threads have four channels where those lie one after the other, else one.
 
 use std::ffi::c_void;
 
@@ -23,12 +22,12 @@ use crate::plan::{Ask, BuildError, Built, Candidate, Descriptor, Exec, Kernel};
 /// The form for each of the three products.
 pub(in crate::ops::conv) struct Depthwise;
 
-/// Extents of the kernels whose windows slide.
+/// Extents of the kernels.
 const WALKED: [u32; 3] = [3, 5, 7];
 /// The greatest extent of a kernel of which a thread has the gradients of four channels.
 const MOST_OF_FOUR: u32 = 3;
 /// The greatest extent of a kernel whose gradient one thread has the sums of.
-const MOST_KERNEL: u64 = 7;
+const MOST_KERNEL: u64 = 5;
 /// Rows that a thread walks down, and where it adds them all up for four channels.
 const ROWS: [u32; 2] = [28, 56];
 /// Blocks of each multiprocessor that share the sums of the gradient of the weight, of one channel and of four for each thread.
@@ -164,10 +163,9 @@ impl Planned {
         let is_one = |at: usize| lines[at].of_row == 1 && lines[at].divisor == 1 && params.of_term[at] == 1;
         let [height, width] = params.kernel;
         let is_square = height == width && WALKED.contains(&height);
-        let is_walked = is_square && params.sources == 1 && is_one(0) && is_one(1);
-        if !limits.is_pinned && !is_walked {
-            let rule = format!("it is fast for square kernels of {WALKED:?} without stride and dilation");
-            return Err(rule.into());
+        if !is_square || params.sources != 1 || !is_one(0) || !is_one(1) {
+            let rule = "without stride and dilation, and data gradients of as many filters as channels";
+            return Err(format!("it serves square kernels of {WALKED:?} {rule}, here of {height} by {width}").into());
         }
         let written = if pass == Pass::Weight { plain } else { out };
         let align = |of: &Strided| of.align_bytes >= FOUR * of.dtype.size_bytes();
@@ -197,24 +195,11 @@ impl Planned {
             |extent: u32, fits: bool| u32::from(is_aligned && fits && u64::from(extent).is_multiple_of(FOUR));
         let halves = if width > 5 { 2 } else { 1 };
         planned.choice = sys::bops_conv_depthwise_choice {
-            is_walked: u32::from(is_walked),
-            kernel: match is_walked {
-                true => width,
-                false if is_small => MOST_OF_FOUR,
-                false => word(MOST_KERNEL),
-            },
+            kernel: width,
             channels: word(each),
             lanes: lanes(channels / each, most_lanes),
-            rows: if is_walked {
-                ROWS[usize::from(four && pass == Pass::Weight)].min(params.out_extents[0])
-            } else {
-                1
-            },
-            columns: match (is_walked, four) {
-                (true, true) => 4 / halves,
-                (true, false) => 8 / halves,
-                (false, _) => 1,
-            },
+            rows: ROWS[usize::from(four && pass == Pass::Weight)].min(params.out_extents[0]),
+            columns: if four { 4 } else { 8 } / halves,
             gathered_whole: is_whole(params.gathered_extents[1], margin && in_columns(source)),
             out_whole: is_whole(params.out_extents[1], outputs.iter().all(in_columns)),
             parts: 0,
@@ -287,7 +272,7 @@ impl Planned {
         let device = cuda::Device::of(device)?;
         let Self { pass, dtype, params, choice, last, gathered, plain, bias, out, other } = self;
         let dtype = c_dtype(dtype).map_err(BuildError::Refused)?;
-        let numbers = [dtype, choice.is_walked, choice.kernel, choice.channels];
+        let numbers = [dtype, choice.kernel, choice.channels];
         if pass == Pass::Weight {
             device.prepare("bops_conv_depthwise_weight", numbers, || {
                 // SAFETY: the structs live across the call and hold what the choice allows.
