@@ -77,6 +77,18 @@ bops_status bops_gemm_simt_launch(const bops_gemm_params *params, const bops_gem
 bops_status bops_gemm_mma_prepare(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype);
 bops_status bops_gemm_mma_launch(const bops_gemm_params *params, const bops_gemm_choice *choice, bops_dtype dtype, const bops_gemm_operands *operands,
                                  bops_stream stream);
+/* What Rust chose for gemm_few_rows. */
+typedef struct {
+    uint32_t columns;      /* of a block: 32 or 16 */
+    uint32_t right_across; /* right lies along n, with stride 1, its rows at multiples of an eighth of the columns; 0: along k, its columns at
+                              multiples of 16 bytes, and k is a multiple of eight */
+} bops_gemm_few_rows_choice;
+
+/* Tensor cores of compute capability 8.0; f16 and bf16; m at most 16; left lies along k, its rows at multiples of 16 bytes, and k is a multiple of eight;
+ * n is a multiple of an eighth of the columns where right lies along n. Nothing that is summed over besides k, no derivative. */
+bops_status bops_gemm_few_rows_prepare(const bops_gemm_params *params, const bops_gemm_few_rows_choice *choice, bops_dtype dtype);
+bops_status bops_gemm_few_rows_launch(const bops_gemm_params *params, const bops_gemm_few_rows_choice *choice, bops_dtype dtype,
+                                      const bops_gemm_operands *operands, bops_stream stream);
 /* What Rust chose for gemm_wgmma. Neither out nor other has a stride but 1 along n, bias has none along m. */
 typedef struct {
     uint32_t rows, columns; /* of a tile */
@@ -96,6 +108,19 @@ typedef struct {
 bops_status bops_gemm_wgmma_prepare(const bops_gemm_params *params, const bops_gemm_wgmma_choice *choice, bops_dtype dtype);
 bops_status bops_gemm_wgmma_launch(const bops_gemm_params *params, const bops_gemm_wgmma_choice *choice, bops_dtype dtype,
                                    const bops_gemm_operands *operands, bops_stream stream);
+
+/* A copy of a factor of 16-bit elements: lines whose elements lie one after the other, in the copy from multiples of 16 bytes on, dense
+ * [outer.., lines, length rounded up to eight], 0 behind the end of a line. */
+typedef struct {
+    uint64_t lines, length; /* not 0 */
+    uint64_t stride;        /* elements from one line to the next */
+    uint32_t rank;          /* extents outside of lines, the last one varies fastest */
+    uint32_t multiprocessors;
+    uint64_t outer[BOPS_GEMM_EXTENTS], strides[BOPS_GEMM_EXTENTS];
+} bops_gemm_repack_params;
+
+bops_status bops_gemm_repack_prepare(const bops_gemm_repack_params *params);
+bops_status bops_gemm_repack_launch(const bops_gemm_repack_params *params, const void *from, void *to, bops_stream stream);
 
 /* The sums of the parts of a product and what is done with them. */
 typedef struct {
@@ -123,9 +148,12 @@ typedef struct {
     uint32_t from_out; /* saved is the result, of relu, sigmoid or tanh */
     uint32_t quads;    /* 1: n is a multiple of four; dout and saved have stride 1 along n, and four elements from any multiple of four on lie at a
                           multiple of 16 bytes, those of 16 bits of 8 */
+    uint32_t vectors;  /* 1: the dtype of the call is not BOPS_F64, dout and saved are of it and have stride 1 along n, and their rows, like those of
+                          dpre, are whole vectors of 16 bytes at multiples of 16 bytes */
+    uint32_t rows;     /* of a tile along m: a row of column_sums; a multiple of BOPS_GEMM_DPRE_ROWS */
 } bops_gemm_dpre_params;
 
-enum { BOPS_GEMM_DPRE_ROWS = 128 }; /* of a tile along m: a row of column_sums */
+enum { BOPS_GEMM_DPRE_ROWS = 32, BOPS_GEMM_DPRE_COLUMNS = 128 }; /* of a tile along m, the least, and along n */
 
 /* saved is null for the identity. */
 bops_status bops_gemm_dpre_prepare(const bops_gemm_dpre_params *params, bops_dtype dtype);

@@ -532,6 +532,12 @@ impl Default for bops_gemm_operands {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_gemm_few_rows_choice {
+    pub columns: u32,
+    pub right_across: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_gemm_wgmma_choice {
     pub rows: u32,
     pub columns: u32,
@@ -543,6 +549,17 @@ pub struct bops_gemm_wgmma_choice {
     pub wide: u32,
     pub left_across: u32,
     pub right_across: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_gemm_repack_params {
+    pub lines: u64,
+    pub length: u64,
+    pub stride: u64,
+    pub rank: u32,
+    pub multiprocessors: u32,
+    pub outer: [u64; 6usize],
+    pub strides: [u64; 6usize],
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -569,8 +586,11 @@ pub struct bops_gemm_dpre_params {
     pub activation: bops_activation,
     pub from_out: u32,
     pub quads: u32,
+    pub vectors: u32,
+    pub rows: u32,
 }
-pub const BOPS_GEMM_DPRE_ROWS: _bindgen_ty_10 = 128;
+pub const BOPS_GEMM_DPRE_ROWS: _bindgen_ty_10 = 32;
+pub const BOPS_GEMM_DPRE_COLUMNS: _bindgen_ty_10 = 128;
 pub type _bindgen_ty_10 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -945,6 +965,18 @@ unsafe extern "C" {
         operands: *const bops_gemm_operands,
         stream: bops_stream,
     ) -> bops_status;
+    pub fn bops_gemm_few_rows_prepare(
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_few_rows_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_gemm_few_rows_launch(
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_few_rows_choice,
+        dtype: bops_dtype,
+        operands: *const bops_gemm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
     pub fn bops_gemm_wgmma_prepare(
         params: *const bops_gemm_params,
         choice: *const bops_gemm_wgmma_choice,
@@ -955,6 +987,13 @@ unsafe extern "C" {
         choice: *const bops_gemm_wgmma_choice,
         dtype: bops_dtype,
         operands: *const bops_gemm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_gemm_repack_prepare(params: *const bops_gemm_repack_params) -> bops_status;
+    pub fn bops_gemm_repack_launch(
+        params: *const bops_gemm_repack_params,
+        from: *const ::core::ffi::c_void,
+        to: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_gemm_finish_prepare(

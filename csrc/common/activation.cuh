@@ -202,6 +202,15 @@ template <int count> __device__ __forceinline__ void multiply_gelu_erf_slope(con
     }
 }
 
+// tanh(x), of a relative error below 2^-20: beyond 0.3 as 1 - 2 / (1 + exp(2 |x|)), nearer to 0 by its series.
+__device__ __forceinline__ float tanh_for_16_bits(float x) {
+    const float t = fabsf(x), square = x * x;
+    const float far = fmaf(-2.0f, reciprocal_approximate(exp2_flushed(t * 2.885390082f) + 1.0f), 1.0f);
+    const float bend = fmaf(fmaf(fmaf(0.021869489f, square, -0.053968254f), square, 0.13333334f), square, -0.33333334f);
+    return copysignf(t < 0.3f ? fmaf(bend * square, t, t) : far, x);
+}
+__device__ __forceinline__ double tanh_for_16_bits(double x) { return tanh(x); }
+
 // Those that take few instructions: loops that are unrolled many times have only these.
 __host__ __device__ __forceinline__ bool is_short(bops_activation kind) { return kind == BOPS_IDENTITY || kind == BOPS_RELU || kind == BOPS_SILU; }
 
@@ -212,9 +221,11 @@ __host__ __forceinline__ activation_form activation_form_of(bops_activation kind
     return kind == BOPS_SILU ? silu_activation : is_short(kind) ? light_activation : any_activation;
 }
 
-// Replaces values by their activations. The kind is the same for all threads; all: it need not be short; refined: the results are f32, and rounded
-// by nothing but these functions.
-template <bool all = true, bool refined = false, typename A, int count>
+// What becomes of results: they are rounded to 16 bits; kept as f32, rounded by nothing but these functions; either, behind sums that are off by more.
+enum activation_results { results_of_16_bits, results_of_32_bits, results_of_sums };
+
+// Replaces values by their activations. The kind is the same for all threads; all: it need not be short.
+template <bool all = true, activation_results results = results_of_sums, typename A, int count>
 __device__ __forceinline__ void activate(bops_activation kind, A (&v)[count]) {
     if constexpr (!all)
         if (!is_short(kind)) __builtin_unreachable();
@@ -223,7 +234,7 @@ __device__ __forceinline__ void activate(bops_activation kind, A (&v)[count]) {
 #pragma unroll
         for (int i = 0; i < count; ++i) v[i] = v[i] <= A(0) ? A(0) : v[i]; // NaN stays
         break;
-    case BOPS_GELU_ERF: gelu_erf<refined>(v); break;
+    case BOPS_GELU_ERF: gelu_erf<results == results_of_32_bits>(v); break;
     case BOPS_GELU_TANH:
 #pragma unroll
         for (int i = 0; i < count; ++i) v[i] *= logistic<A>(gelu_tanh_argument(v[i])).value;
@@ -235,7 +246,7 @@ __device__ __forceinline__ void activate(bops_activation kind, A (&v)[count]) {
         break;
     case BOPS_TANH:
 #pragma unroll
-        for (int i = 0; i < count; ++i) v[i] = tanh(v[i]);
+        for (int i = 0; i < count; ++i) v[i] = results == results_of_16_bits ? tanh_for_16_bits(v[i]) : tanh(v[i]);
         break;
     default: break;
     }

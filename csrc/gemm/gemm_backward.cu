@@ -7,7 +7,7 @@ namespace {
 
 // ---- dpre -----------------------------------------------------------------------
 
-constexpr int dpre_threads = 256, dpre_columns = 128, dpre_row_step = dpre_threads / (dpre_columns / 4);
+constexpr int dpre_threads = 256, dpre_columns = BOPS_GEMM_DPRE_COLUMNS, dpre_row_step = dpre_threads / (dpre_columns / 4);
 // Rows of a thread whose elements are in flight together.
 template <typename T> constexpr int dpre_batch = sizeof(T) == 8 ? 1 : 4;
 
@@ -21,15 +21,86 @@ template <typename A, int count> __device__ __forceinline__ void differentiate_a
     for (int i = 0; i < count; ++i) g[i] *= kind == BOPS_SIGMOID ? y[i] * (A(1) - y[i]) : (A(1) - y[i]) * (A(1) + y[i]);
 }
 
+// The tile of a block.
+struct dpre_place {
+    uint32_t tiles_m, tile_m, z;
+    int rows;
+    uint64_t m_first, n_first;
+    __device__ __forceinline__ explicit dpre_place(const bops_gemm_dpre_params &params) {
+        const uint32_t tiles_n = uint32_t(tiles_of(params.n, dpre_columns)), tile_n = blockIdx.x % tiles_n;
+        tiles_m = uint32_t(tiles_of(params.m, int(params.rows)));
+        tile_m = blockIdx.x / tiles_n % tiles_m, z = blockIdx.x / tiles_n / tiles_m;
+        m_first = uint64_t(tile_m) * params.rows, n_first = uint64_t(tile_n) * dpre_columns;
+        rows = int(min(uint64_t(params.rows), params.m - m_first));
+    }
+};
+
+// Rows of whole vectors: those of a few rows are on their way at a time.
+template <typename T> __global__ void __launch_bounds__(dpre_threads, 4)
+    dpre_vectors(const __grid_constant__ bops_gemm_dpre_params params, const T *dout, const T *saved, T *to, accumulator_t<T> *column_sums) {
+    using A = accumulator_t<T>;
+    constexpr int width = 16 / int(sizeof(T)), per_row = dpre_columns / width, groups = dpre_threads / per_row, batch = BOPS_GEMM_DPRE_ROWS / groups;
+    __shared__ A scratch[groups][dpre_columns];
+    const dpre_place at(params);
+    const int group = int(threadIdx.x) / per_row, column = int(threadIdx.x) % per_row * width;
+    A sum[width];
+#pragma unroll
+    for (int e = 0; e < width; ++e) sum[e] = A(0);
+    if (at.n_first + column < params.n) {
+        dout += offset_of(params.batch_rank, params.batch, params.dout.batch, at.z) + at.m_first * params.dout.row + at.n_first + column;
+        saved += saved == nullptr
+                     ? 0
+                     : offset_of(params.batch_rank, params.batch, params.saved.batch, at.z) + at.m_first * params.saved.row + at.n_first + column;
+        to += to == nullptr ? 0 : (uint64_t(at.z) * params.m + at.m_first) * params.n + at.n_first + column;
+#pragma unroll 1
+        for (int first = group; first < at.rows; first += BOPS_GEMM_DPRE_ROWS) {
+            // 1. The elements of a few rows; the last row stands for those behind it.
+            packed<16> of_dout[batch], of_saved[batch];
+#pragma unroll
+            for (int i = 0; i < batch; ++i) of_dout[i] = load<16>(dout + uint64_t(min(first + i * groups, at.rows - 1)) * params.dout.row);
+            if (saved != nullptr)
+#pragma unroll
+                for (int i = 0; i < batch; ++i) of_saved[i] = load<16>(saved + uint64_t(min(first + i * groups, at.rows - 1)) * params.saved.row);
+                    // 2. dpre, and its sums before it is rounded.
+#pragma unroll
+            for (int i = 0; i < batch; ++i) {
+                A g[width];
+                unpack<T>(of_dout[i], g);
+                if (saved != nullptr) {
+                    A x[width];
+                    unpack<T>(of_saved[i], x);
+                    if (params.from_out) differentiate_at_out(params.activation, x, g);
+                    else differentiate(params.activation, x, g);
+                }
+                const int row = first + i * groups;
+                if (row < at.rows) {
+#pragma unroll
+                    for (int e = 0; e < width; ++e) sum[e] += g[e];
+                    if (to != nullptr) store<16, false>(to + uint64_t(row) * params.n, pack<T, 16>(g));
+                }
+            }
+        }
+    }
+    // 3. Column sums.
+    if (column_sums == nullptr) return;
+#pragma unroll
+    for (int e = 0; e < width; ++e) scratch[group][column + e] = sum[e];
+    __syncthreads();
+    if (threadIdx.x < dpre_columns && at.n_first + threadIdx.x < params.n) {
+        A total = 0;
+#pragma unroll
+        for (int i = 0; i < groups; ++i) total += scratch[i][threadIdx.x];
+        column_sums[(uint64_t(at.z) * at.tiles_m + at.tile_m) * params.n + at.n_first + threadIdx.x] = total;
+    }
+}
+
 template <typename T> __global__ void __launch_bounds__(dpre_threads)
     dpre(const __grid_constant__ bops_gemm_dpre_params params, const void *dout, const void *saved, T *to, accumulator_t<T> *column_sums) {
     using A = accumulator_t<T>;
     constexpr int batch = dpre_batch<T>;
     __shared__ A scratch[4 * dpre_threads];
-    const uint32_t tiles_m = uint32_t(tiles_of(params.m, BOPS_GEMM_DPRE_ROWS)), tiles_n = uint32_t(tiles_of(params.n, dpre_columns));
-    const uint32_t tile_n = blockIdx.x % tiles_n, tile_m = blockIdx.x / tiles_n % tiles_m, z = blockIdx.x / tiles_n / tiles_m;
-    const uint64_t m_first = uint64_t(tile_m) * BOPS_GEMM_DPRE_ROWS, n_first = uint64_t(tile_n) * dpre_columns;
-    const int rows = int(min(uint64_t(BOPS_GEMM_DPRE_ROWS), params.m - m_first));
+    const dpre_place at(params);
+    const auto [tiles_m, tile_m, z, rows, m_first, n_first] = at;
     const int row = int(threadIdx.x) / (dpre_columns / 4), column = int(threadIdx.x) % (dpre_columns / 4) * 4;
     const int count = min(4, int(min(uint64_t(dpre_columns), params.n - n_first)) - column);
     const bool quads = params.quads != 0;
@@ -87,11 +158,16 @@ template <typename Action> bops_status with_dpre(const bops_gemm_dpre_params &pa
                                                  void *column_sums, const Action &action) {
     return for_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
+        using A = accumulator_t<T>;
+        const uint64_t tiles = tiles_of(params.m, int(params.rows)) * tiles_of(params.n, dpre_columns);
         launch_shape shape;
-        shape.grid =
-            dim3(uint32_t(tiles_of(params.m, BOPS_GEMM_DPRE_ROWS) * tiles_of(params.n, dpre_columns) * product_of(params.batch_rank, params.batch)));
+        shape.grid = dim3(uint32_t(tiles * product_of(params.batch_rank, params.batch)));
         shape.block = dim3(dpre_threads);
-        return action(dpre<T>, shape, params, dout, saved, static_cast<T *>(to), static_cast<accumulator_t<T> *>(column_sums));
+        if constexpr (!std::is_same_v<T, double>)
+            if (params.vectors)
+                return action(dpre_vectors<T>, shape, params, static_cast<const T *>(dout), static_cast<const T *>(saved), static_cast<T *>(to),
+                              static_cast<A *>(column_sums));
+        return action(dpre<T>, shape, params, dout, saved, static_cast<T *>(to), static_cast<A *>(column_sums));
     });
 }
 

@@ -14,7 +14,7 @@ template <typename T, int bytes> __global__ void __launch_bounds__(pointwise_thr
     accumulator_t<T> v[width];
     unpack<T>(fetch<T, bytes>(x + first, elements - first), v);
     // 2. y.
-    activate<true, sizeof(T) == 4>(kind, v);
+    activate<true, sizeof(T) == 2 ? results_of_16_bits : results_of_32_bits>(kind, v);
     put<T, bytes>(y + first, elements - first, pack<T, bytes>(v));
 }
 

@@ -22,6 +22,12 @@ impl By {
         let info = plan.info();
         Self { backend: plan.device().backend(), kernel: info.kernel, math: info.math }
     }
+
+    /// Whether tensor cores multiply, of the kernels of products and convolutions.
+    pub fn has_tensor_cores(&self) -> bool {
+        let is_plain = ["_simt", "_depthwise"].iter().any(|form| self.kernel.ends_with(form));
+        self.backend == Backend::Cuda && !is_plain
+    }
 }
 
 /// What one output should be, and how far from it an implementation may be.
@@ -35,10 +41,12 @@ pub struct Expected {
     pub budgets: Vec<f64>,
 }
 
-/// The budget that every op shares: `u_o |y| + u_A x`, and underflow. `x` is the op's own term (docs/numerics.md, Budgets).
+/// The budget that every op shares: `u_o |y| + u_A x`, and underflow. `x` is the op's own term (docs/numerics.md, Budgets). Expected values are
+/// computed in f64, and off by as much as those of a kernel that does so too.
 pub fn budget(output: DType, accumulator: DType, y: f64, x: f64) -> f64 {
     let underflow = f64::from(f32::MIN_POSITIVE) + output.smallest_subnormal() / 2.0;
-    output.unit_roundoff() * y.abs() + accumulator.unit_roundoff() * x + underflow
+    let both = if accumulator == DType::F64 { 2.0 } else { 1.0 };
+    output.unit_roundoff() * y.abs() + both * accumulator.unit_roundoff() * x + underflow
 }
 
 /// A budget's own term, or 0 where infinities in it leave no budget: the value is exact there, or none.

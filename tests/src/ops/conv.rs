@@ -663,7 +663,7 @@ fn expect_forward(descriptor: &AnyDescriptor, given: &Tensors, outputs: &Tensors
     let [x, weight] = ["x", "weight"].map(|name| given.values(name).context("a factor"));
     let (x, weight) = (x?, weight?);
     let factor = chain(fields.terms as f64, is_balanced(x) || is_balanced(weight), by.math);
-    let (x, weight) = (magnitudes(x), magnitudes(weight));
+    let (x, weight) = (magnitudes(x, fields.dtype, by), magnitudes(weight, fields.dtype, by));
     let sums = run_in_f64("conv", &fields.product(), &BTreeMap::from([("x", &x[..]), ("weight", &weight[..])]))?;
     let y = outputs.get("y").context("y")?;
     let (filters, spatial) = (y.dims[1] as usize, y.dims[2..].iter().product::<u64>() as usize);
@@ -719,8 +719,9 @@ fn expect_product(
         false => 0.0,
     };
     let sum = chain(fields.terms as f64, is_balanced(&dy.values) || is_balanced(other), by.math);
-    let left: Vec<f64> = dy.values.iter().map(|v| sum * v.abs() + rounding(*v)).collect();
-    let right = magnitudes(other);
+    let counted = magnitudes(&dy.values, fields.dtype, by);
+    let left: Vec<f64> = counted.iter().zip(&dy.values).map(|(size, v)| sum * size + rounding(*v)).collect();
+    let right = magnitudes(other, fields.dtype, by);
     let off = run_in_f64(fields.name, &fields.product(), &BTreeMap::from([("dy", &left[..]), (factor, &right[..])]))?;
     let beta = fields.json["beta"].as_f64().unwrap_or(0.0);
     let before = |i: usize| given.values(output).map_or(0.0, |values| 2.0 * (beta * values[i]).abs());
@@ -736,7 +737,7 @@ fn expect_bias(descriptor: &AnyDescriptor, given: &Tensors, outputs: &Tensors, _
     let accumulator = fields.dtype.accumulator();
     let values = run_in_f64(fields.name, &fields.in_f64(), &inputs(given))?.remove("dbias").context("dbias")?;
     let dy = given.values("dy").context("no dy")?;
-    let magnitude = magnitudes(dy);
+    let magnitude: Vec<f64> = dy.iter().map(|v| v.abs()).collect();
     let sums = run_in_f64(fields.name, &fields.product(), &BTreeMap::from([("dy", &magnitude[..])]))?;
     let beta = fields.json["beta"].as_f64().unwrap_or(0.0);
     let before = |i: usize| given.values("dbias").map_or(0.0, |values| 2.0 * (beta * values[i]).abs());

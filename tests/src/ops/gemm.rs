@@ -391,12 +391,37 @@ fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
     let pinned: Vec<Case> =
         cases.iter().filter(|case| case.is_core || is_telling(case.data)).flat_map(pinned).collect();
     cases.extend(pinned);
+    let few: Vec<Case> = few().iter().map(of).filter(|case| case.descriptor.name() == "gemm").collect();
+    cases.extend(few.into_iter().map(|case| case.with(PlanOptions::default().kernel("gemm_few_rows"))));
     cases.extend(copied().iter().map(|form| {
         let case = of(form);
         let kernel = format!("{}_wgmma", case.descriptor.name());
         case.with(PlanOptions::default().kernel(kernel))
     }));
     distinct(cases)
+}
+
+/// What [`few_rows`] lists, few columns as well, and batches.
+fn few() -> Vec<(Form, Data, bool)> {
+    let mut forms = Vec::new();
+    let mut add = |form: Form, data: Data, core: bool| forms.push((form, data, core));
+    for dtype in [DType::F16, DType::BF16] {
+        few_rows(dtype, &mut add);
+        for (i, (extents, transposes)) in
+            [([200, 9, 72], 0), ([1000, 16, 40], 1), ([34, 1, 264], 3)].into_iter().enumerate()
+        {
+            let b = factor(dense(dtype, &[extents[1], extents[2]]), true);
+            let [a, _] = pair(dtype, extents, transposes);
+            let forward = gemm([a, b]).bias(dtype).and_then(|d| d.activation(Activation::ALL[2 * i + 1]));
+            add(forward.expect("a form").into(), Data::Normal, i == 0);
+        }
+        let batch = gemm([dense(dtype, &[3, 2, 5, 40]).into(), dense(dtype, &[3, 2, 40, 36]).into()]);
+        add(batch.into(), Data::Normal, true);
+        let one = gemm([dense(dtype, &[16, 64]).into(), dense(dtype, &[64, 1056]).into()]);
+        add(one.clone().into(), Data::Nan, false);
+        add(one.into(), Data::Huge, false);
+    }
+    forms
 }
 
 /// Factors of 16 bits whose strides are multiples of 16 bytes: extents in and around tiles of 64 to 256, every transposition and epilogue, batches, long
@@ -487,7 +512,33 @@ fn copied() -> Vec<(Form, Data, bool)> {
             add(Form { saved: Some(GemmSaved::Recompute), ..forward.into() }, data, false);
         }
     }
+    for dtype in [DType::F16, DType::BF16] {
+        unaligned(dtype, &mut add);
+    }
     forms
+}
+
+/// Factors whose rows begin anywhere, which are copied first: lines shorter and longer than a warp's, both ways along, batches, sums over a batch,
+/// gradients that share a copy.
+fn unaligned(dtype: DType, add: &mut impl FnMut(Form, Data, bool)) {
+    let sizes = [[65, 47, 33], [129, 1, 7], [3, 257, 130], [1, 1, 1], [31, 300, 515], [140, 9, 1001]];
+    for (i, extents) in sizes.into_iter().enumerate() {
+        for transposes in 0..4 {
+            let forward = gemm(pair(dtype, extents, transposes)).alpha(0.25).and_then(|d| d.bias(dtype));
+            let forward = forward.and_then(|d| d.activation(Activation::ALL[(i + transposes) % 7])).expect("a form");
+            let saved = (transposes % 2 == 1).then_some(GemmSaved::Recompute);
+            add(Form { saved, ..forward.into() }, Data::Normal, i == 0);
+        }
+    }
+    let batch = gemm([dense(dtype, &[2, 3, 5, 33]).into(), factor(dense(dtype, &[2, 3, 7, 33]), true)]);
+    add(batch.into(), Data::Normal, true);
+    // A b that serves the batch, whose gradient sums over what no stride joins.
+    let apart = gemm([strided(dtype, &[3, 5, 33], &[200, 33, 1]).into(), dense(dtype, &[33, 7]).into()]);
+    add(apart.into(), Data::Normal, false);
+    let promises = [dense(dtype, &[40, 64]), dense(dtype, &[64, 24])].map(|d| d.align(2).expect("a promise").into());
+    add(gemm(promises).into(), Data::Normal, false);
+    let wide = [strided(dtype, &[40, 64], &[65, 1]).into(), strided(dtype, &[64, 24], &[1, 67]).into()];
+    add(gemm(wide).into(), Data::Inf, false);
 }
 
 /// The case by each kernel that serves it whatever else is installed.
@@ -689,20 +740,25 @@ pub(super) fn chain(terms: f64, is_random: bool, math: Math) -> f64 {
     8.0 + rounded + if is_random { longest.min(2.0 * terms.sqrt()) } else { longest }
 }
 
-pub(super) fn magnitudes(values: &[f64]) -> Vec<f64> {
-    values.iter().map(|v| v.abs()).collect()
+/// How large the elements of a factor count. Tensor cores do not normalize a subnormal factor of f16 before they align products: what they drop
+/// is that of a product with 2^-14.
+pub(super) fn magnitudes(values: &[f64], dtype: DType, by: By) -> Vec<f64> {
+    let least = if dtype == DType::F16 && by.has_tensor_cores() { 2f64.powi(-14) } else { 0.0 };
+    let magnitude = |v: f64| if v != 0.0 && v.abs() < least { least } else { v.abs() };
+    values.iter().map(|&v| magnitude(v)).collect()
 }
 
 /// `p`: what each pre-activation may be off by, in units of `u_A`.
-fn errors_of_pre(fields: &Fields, inputs: &Tensors, math: Math) -> Result<Vec<f64>> {
+fn errors_of_pre(fields: &Fields, inputs: &Tensors, by: By) -> Result<Vec<f64>> {
     let [a, b] = ["a", "b"].map(|name| inputs.values(name).context("a factor"));
     let (a, b) = (a?, fields.own("b", b?));
+    let dtype = fields.dtype()?;
     let is_random = is_balanced(a) || is_balanced(b);
     let sums = {
-        let (a, b) = (magnitudes(a), magnitudes(b));
+        let (a, b) = (magnitudes(a, dtype, by), magnitudes(b, dtype, by));
         run_in_f64("gemm", &fields.product(fields.alpha.abs()), &BTreeMap::from([("a", &a[..]), ("b", &b[..])]))?
     };
-    let factor = chain(fields.k as f64, is_random, math);
+    let factor = chain(fields.k as f64, is_random, by.math);
     let bias = |i: usize| inputs.values("bias").map_or(0.0, |bias| bias[i % fields.n as usize].abs());
     Ok(sums["out"].iter().enumerate().map(|(i, sum)| factor * sum + 2.0 * bias(i)).collect())
 }
@@ -715,7 +771,7 @@ fn expect_forward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tensor
     let mut json = fields.in_f64();
     json["pre"] = json!("f64");
     let mut found = run_in_f64("gemm", &json, &fields.inputs(inputs))?;
-    let errors = errors_of_pre(&fields, inputs, by.math)?;
+    let errors = errors_of_pre(&fields, inputs, by)?;
     let (pre, values) = (found.remove("pre").context("pre")?, found.remove("out").context("out")?);
     let activation = fields.activation;
     let own = |i: usize| match activation {
@@ -760,7 +816,7 @@ fn dpre(fields: &Fields, inputs: &Tensors, unit: f64, by: By) -> Result<(Vec<f64
         let mut given = fields.inputs(inputs);
         given.retain(|name, _| matches!(*name, "a" | "b" | "bias"));
         let pre = run_in_f64("gemm", &json, &given)?.remove("out").context("out")?;
-        (pre, errors_of_pre(fields, inputs, by.math)?)
+        (pre, errors_of_pre(fields, inputs, by)?)
     } else {
         let pre = inputs.values("pre").context("no pre")?.to_vec();
         let exact = vec![0.0; pre.len()];
@@ -804,10 +860,12 @@ fn expect_backward(descriptor: &AnyDescriptor, inputs: &Tensors, outputs: &Tenso
         let values = found.remove(name).context("a gradient")?;
         let given = fields.own(factor, inputs.values(factor).context("a factor")?);
         let sum = chain(fields.terms(name), is_balanced(&dpre) || is_balanced(given), by.math);
-        let left: Vec<f64> = dpre.iter().zip(&errors).map(|(v, e)| sum * v.abs() + e + rounding(*v)).collect();
+        let counted = magnitudes(&dpre, dtype, by);
+        let off = counted.iter().zip(&dpre).zip(&errors).map(|((size, v), e)| sum * size + e + rounding(*v));
+        let left: Vec<f64> = off.collect();
         let mut json = fields.product(fields.alpha.abs());
         json[name] = json!({"dtype": "f64"});
-        let given = magnitudes(given);
+        let given = magnitudes(given, dtype, by);
         let off = run_in_f64("gemm_backward", &json, &BTreeMap::from([(factor, &given[..]), ("dout", &left[..])]))?;
         let own = |i: usize| finite(off[name][i] + before(name, i));
         let budgets = (0..values.len()).map(|i| budget(output.dtype, accumulator, values[i], own(i))).collect();

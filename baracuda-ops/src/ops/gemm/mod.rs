@@ -56,12 +56,13 @@
 //! [`Activation`] for the rest.
 //!
 //! Kernels: on the CPU `fast.rs` for f32 and f64, then the reference in `cpu.rs`; through wgpu `csrc/gemm/*.wgsl`. On CUDA, in the order in which
-//! they are tried: `gemm_cublaslt`, through the vendor's library where that is installed; `gemm_mma`, tensor cores of compute capability 8.0
-//! (`csrc/gemm/gemm_mma.cu`), which rounds factors of f32 to tf32; `gemm_simt`, any type and strides (`gemm_simt.cu`). `gemm_wgmma`, the tensor cores
-//! and the copy engine of compute capability 9.0 (`gemm_wgmma.cu`), for 16-bit factors whose strides are multiples of 16 bytes, comes first for large
-//! products with an activation or `pre`, and serves others, and gradients, by its name. `gemm.cu` has the epilogue of
-//! sums that lie in memory, `gemm_backward.cu` the gradients of the pre-activation and of the bias. A product through the library takes a launch more
-//! for an activation or `pre`, which it is chosen for only where k is long.
+//! they are tried: `gemm_few_rows` (`csrc/gemm/gemm_few_rows.cu`), forward, for 16-bit factors of which one has at most 16 rows or columns;
+//! `gemm_cublaslt`, through the vendor's library where that is installed; `gemm_wgmma`, the tensor cores and the copy engine of compute capability 9.0
+//! (`gemm_wgmma.cu`), for 16-bit factors, which it copies first where their rows are not at multiples of 16 bytes (`gemm_repack.cu`); `gemm_mma`,
+//! tensor cores of compute capability 8.0 (`gemm_mma.cu`), which rounds factors of f32 to tf32; `gemm_simt`, any type and strides (`gemm_simt.cu`). The
+//! vendor's library leaves to `gemm_wgmma` large products with an activation or `pre`, which would take it a launch more, and those of rows that are
+//! not aligned, for which it is slow. `gemm.cu` has the epilogue of sums that lie in memory, `gemm_backward.cu` the gradients of the pre-activation and
+//! of the bias.
 //!
 //! [`Activation`]: crate::ops::activation
 
@@ -308,7 +309,7 @@ fn valid_alpha(op: &'static str, alpha: Real, a: &TensorDesc) -> Result<()> {
 /// The kernels of the product, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
     kernels!(
-        cuda: [cuda::CUBLASLT, cuda::WGMMA, cuda::MMA, cuda::SIMT];
+        cuda: [cuda::FEW_ROWS, cuda::CUBLASLT, cuda::WGMMA, cuda::MMA, cuda::SIMT];
         wgpu: [wgpu::Tiled];
         cpu: [fast::Fast, Function::Cpu(cpu::forward)]
     )

@@ -195,6 +195,9 @@ fn in_vectors(
     Some((params, wanted))
 }
 
+/// Rows whose sum is one part.
+const ROWS: u64 = 128;
+
 /// Matrices whose columns are channels, of as many of the last digits as are one index.
 fn in_columns(of: &ChannelSums, extents: &[u64; DIGITS]) -> Result<(First, u64), Reason> {
     let strides = strides_of(of);
@@ -213,8 +216,8 @@ fn in_columns(of: &ChannelSums, extents: &[u64; DIGITS]) -> Result<(First, u64),
         summed: [0; MAX_BATCH],
     };
     let (m, n) = (extents[first..].iter().product::<u64>(), of.channels);
-    let tiles = m.div_ceil(u64::from(sys::BOPS_GEMM_DPRE_ROWS));
-    bounded_blocks([tiles, n.div_ceil(128), batch.count()])?;
+    let tiles = m.div_ceil(ROWS);
+    bounded_blocks([tiles, n.div_ceil(u64::from(sys::BOPS_GEMM_DPRE_COLUMNS)), batch.count()])?;
     let params = sys::bops_gemm_dpre_params {
         m,
         n,
@@ -227,6 +230,8 @@ fn in_columns(of: &ChannelSums, extents: &[u64; DIGITS]) -> Result<(First, u64),
         activation: sys::BOPS_IDENTITY,
         from_out: 0,
         quads: u32::from(n.is_multiple_of(4) && in_quads(&dy, dy.cols, dy.rows, &batch)),
+        vectors: 0,
+        rows: word(ROWS),
     };
     Ok((First::Columns(params), batch.count() * tiles))
 }

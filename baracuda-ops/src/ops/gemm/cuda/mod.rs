@@ -4,14 +4,14 @@
 //! tile (split k), those of a vendor's product, and those of no terms, which are 0. Backward is the launches that make dpre, the sum of its
 //! columns' partial sums, and the products of da and db, which share one scratch region of the workspace.
 //!
-//! The order of preference is one rule: tensor cores before the others, the vendor's library before our own, but where it needs a second launch for
-//! what `gemm_wgmma` does in one ([`wgmma::is_better`]). [`product`] has what each form takes, with the limits that it names when it refuses.
+//! The order of preference is one rule: `gemm_few_rows` where it serves, tensor cores before the others, the vendor's library before our own, but where it needs a second launch for
+//! what `gemm_wgmma` does in one, or where rows are not aligned, which takes it several times as long ([`wgmma::is_better`]). [`product`] has what each form takes, with the limits that it names when it refuses.
 
 use std::ffi::c_void;
 
 use baracuda_ops_sys as sys;
 
-use super::geometry::{BackwardGeometry, Dpre, Pass, Place, Product};
+use super::geometry::{BackwardGeometry, Dpre, Matrix, Pass, Place, Product};
 use super::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::backend::cuda::{self, Launch, Props, c_activation, c_dtype, cublaslt};
 use crate::backend::{Backend, Device, DeviceProps, Located};
@@ -21,14 +21,18 @@ use crate::narrow::{to_usize, word};
 use crate::options::{Math, PlanOptions, WorkspaceReq};
 use crate::plan::{Ask, BuildError, Built, Candidate, Exec, Kernel};
 
+mod few_rows;
 pub(in crate::ops) mod product;
 mod vendor;
 mod wgmma;
 
-use product::{First, Form, Limits, Planned, Source, bounded_blocks};
+use product::{FactorCopy, First, Form, Limits, Planned, Source, bounded_blocks};
 
 /// Alignment of every region of the workspace.
 pub(in crate::ops) const WORKSPACE_ALIGN: u64 = 256;
+
+/// Blocks of a multiprocessor that the pass for dpre should have at least.
+const DPRE_BLOCKS: u64 = 4;
 
 /// A form of both passes.
 pub(super) struct Cuda(Form);
@@ -37,6 +41,8 @@ pub(super) const CUBLASLT: Cuda = Cuda(Form::CublasLt);
 pub(super) const WGMMA: Cuda = Cuda(Form::Wgmma);
 pub(super) const MMA: Cuda = Cuda(Form::Mma);
 pub(super) const SIMT: Cuda = Cuda(Form::Simt);
+/// Forward alone.
+pub(super) const FEW_ROWS: Cuda = Cuda(Form::FewRows);
 
 /// What differs between the two passes.
 trait Passes {
@@ -46,7 +52,7 @@ trait Passes {
 
 impl Passes for GemmDescriptor {
     fn names() -> &'static [&'static str] {
-        &["gemm_cublaslt", "gemm_wgmma", "gemm_mma", "gemm_simt"]
+        &["gemm_cublaslt", "gemm_wgmma", "gemm_mma", "gemm_simt", "gemm_few_rows"]
     }
 
     fn work(&self) -> Work {
@@ -71,12 +77,16 @@ enum Work {
 }
 
 /// The launches of a run and the workspace that they share.
+#[derive(Default)]
 struct Schedule {
     dpre: Option<Made>,
     dbias: Option<(sys::bops_gemm_dbias_params, DType, usize)>,
     products: Vec<Planned>,
+    /// What the products read in the place of factors, and what these are copies of. Those of operands are made first, those of dpre behind it.
+    copies: Vec<(Place, FactorCopy)>,
     /// Where the regions of the workspace begin; dpre is the first.
     sums_start: u64,
+    copies_start: u64,
     scratch_start: u64,
     bytes: u64,
     launches: u32,
@@ -103,27 +113,44 @@ fn regions(bytes: u64) -> u64 {
 
 impl Schedule {
     fn new(form: Form, work: &Work, limits: &Limits<'_>) -> Result<Self, Reason> {
-        let mut schedule = Self {
-            dpre: None,
-            dbias: None,
-            products: Vec::new(),
-            sums_start: 0,
-            scratch_start: 0,
-            bytes: 0,
-            launches: 0,
-        };
+        let mut schedule = Self::default();
         match work {
             Work::Product(product) => {
-                if !product.is_empty() {
+                if !product.is_empty() || form == Form::FewRows {
                     schedule.products.push(Planned::new(form, product, limits)?);
                 }
             }
             Work::Backward(geometry) => schedule.backward(form, geometry, limits)?,
         }
+        schedule.share_copies();
         let scratch = schedule.planned().map(|planned| planned.scratch_bytes).max().unwrap_or(0);
         schedule.bytes = schedule.scratch_start + scratch;
         schedule.launches += schedule.planned().map(Planned::launches).sum::<u32>();
+        schedule.launches += word(schedule.copies.len() as u64);
         Ok(schedule)
+    }
+
+    /// Gives copies of factors their places, one to those of several products that are the same.
+    fn share_copies(&mut self) {
+        let Self { dpre, products, copies, scratch_start, .. } = self;
+        let of_dpre = match dpre {
+            Some(Made::Product(planned)) => Some(&mut **planned),
+            _ => None,
+        };
+        self.copies_start = *scratch_start;
+        for planned in of_dpre.into_iter().chain(products) {
+            for (place, copy) in [planned.left, planned.right].into_iter().zip(&mut planned.copies) {
+                let Some(copy) = copy else { continue };
+                match copies.iter().find(|(of, made)| *of == place && made.params == copy.params) {
+                    Some((_, made)) => copy.at = made.at,
+                    None => {
+                        copy.at = *scratch_start - self.copies_start;
+                        *scratch_start += regions(copy.bytes());
+                        copies.push((place, *copy));
+                    }
+                }
+            }
+        }
     }
 
     fn planned(&self) -> impl Iterator<Item = &Planned> {
@@ -159,9 +186,9 @@ impl Schedule {
                     Some(product) => product.left.dtype,
                     None => pass.dpre.map_or(product::narrowest(pass), |dpre| dpre.dtype),
                 };
-                let planned = PlannedPass::new(pass, dtype, is_stored && pass.dpre.is_some(), has_sums)?;
+                let planned = PlannedPass::new(pass, dtype, is_stored && pass.dpre.is_some(), has_sums, limits)?;
                 if has_sums {
-                    sum_rows = pass.batch.count() * pass.m.div_ceil(u64::from(sys::BOPS_GEMM_DPRE_ROWS));
+                    sum_rows = pass.batch.count() * pass.m.div_ceil(u64::from(planned.params.rows));
                     sum_bytes = sum_rows.saturating_mul(pass.n).saturating_mul(product::accumulator_bytes(dtype));
                 }
                 self.launches += 1;
@@ -194,12 +221,28 @@ impl Schedule {
 }
 
 impl PlannedPass {
-    fn new(pass: &Pass, dtype: DType, is_stored: bool, has_sums: bool) -> Result<Self, Reason> {
-        let rows = u64::from(sys::BOPS_GEMM_DPRE_ROWS);
-        bounded_blocks([pass.m.div_ceil(rows), pass.n.div_ceil(128), pass.batch.count()])?;
+    fn new(pass: &Pass, dtype: DType, is_stored: bool, has_sums: bool, limits: &Limits<'_>) -> Result<Self, Reason> {
+        // 1. The tallest tiles that keep all multiprocessors busy: each writes a row of sums.
+        let columns = pass.n.div_ceil(u64::from(sys::BOPS_GEMM_DPRE_COLUMNS)).saturating_mul(pass.batch.count());
+        let wanted = DPRE_BLOCKS * u64::from(limits.props.multiprocessors);
+        let is_busy = |&rows: &u64| pass.m.div_ceil(rows).saturating_mul(columns) >= wanted;
+        let least = u64::from(sys::BOPS_GEMM_DPRE_ROWS);
+        let rows = [4 * least, 2 * least].into_iter().find(is_busy).unwrap_or(least);
+        bounded_blocks([pass.m.div_ceil(rows), columns])?;
+        // 2. Accesses.
         let beside = pass.saved.unwrap_or(pass.dout);
         let quads = pass.n.is_multiple_of(4)
             && [pass.dout, beside].iter().all(|m| product::in_quads(m, m.cols, m.rows, &pass.batch));
+        let vector = 16 / dtype.size_bytes();
+        let is_in_vectors = |matrix: &Matrix| {
+            let strides = matrix.batch[..pass.batch.len()].iter().chain([&matrix.rows]);
+            matrix.dtype == dtype
+                && matrix.cols == 1
+                && matrix.align_bytes >= 16
+                && strides.copied().all(|stride| stride.is_multiple_of(vector))
+        };
+        let vectors =
+            dtype != DType::F64 && pass.n.is_multiple_of(vector) && [pass.dout, beside].iter().all(is_in_vectors);
         let params = sys::bops_gemm_dpre_params {
             m: pass.m,
             n: pass.n,
@@ -212,6 +255,8 @@ impl PlannedPass {
             activation: c_activation(pass.activation),
             from_out: u32::from(pass.from_out),
             quads: u32::from(quads),
+            vectors: u32::from(vectors),
+            rows: word(rows),
         };
         let saved = pass.saved.map(|saved| saved.place);
         Ok(Self { params, dtype, dout: pass.dout.place, saved, is_stored, has_sums })
@@ -240,17 +285,25 @@ impl<D: crate::plan::Descriptor + Passes> Kernel<D> for Cuda {
     ) -> Result<Candidate<'d>, Reason> {
         let work = descriptor.work();
         if ask == Ask::Chosen {
+            let limits = limits(options, props, ask)?;
             let is_better = match &work {
-                Work::Product(product) => wgmma::is_better(product, &limits(options, props, ask)?),
-                Work::Backward(_) => false,
+                Work::Product(product) => wgmma::is_better(product, &limits),
+                Work::Backward(geometry) => {
+                    let mut products = geometry.da.iter().chain(&geometry.db);
+                    products.any(|product| wgmma::is_better(product, &limits))
+                        && Schedule::new(Form::Wgmma, &work, &limits).is_ok()
+                }
             };
             match self.0 {
                 Form::CublasLt if is_better => {
-                    return Err("its epilogue would be a pass of its own, gemm_wgmma needs none".into());
+                    let reason =
+                        "gemm_wgmma is faster: it needs no pass for the epilogue, and copies rows that are not aligned";
+                    return Err(reason.into());
                 }
                 Form::Wgmma if !is_better => {
                     let tiles = "of as many tiles as the device has multiprocessors";
-                    return Err(format!("it is faster forward with an activation or pre, {tiles}").into());
+                    let what = "forward with an activation or pre, and where rows lie at no multiples of 16 bytes";
+                    return Err(format!("it is faster {what}, {tiles}").into());
                 }
                 _ => {}
             }
@@ -337,7 +390,9 @@ impl Schedule {
 
     fn build(self, device: &Device) -> Result<Built, BuildError> {
         let device = cuda::Device::of(device)?;
-        let Self { dpre, dbias, products, sums_start, scratch_start, launches: mut count, .. } = self;
+        let Self {
+            dpre, dbias, products, copies, sums_start, copies_start, scratch_start, launches: mut count, ..
+        } = self;
         let mut launches: Vec<Box<Run>> = Vec::new();
         let mut product = |planned: Planned, at| {
             let calls = planned.calls.len() as u64;
@@ -346,7 +401,11 @@ impl Schedule {
             count += word(calls * u64::from(of_call.saturating_sub(1)));
             Ok::<_, BuildError>(run)
         };
-        let at = Regions { sums_start, scratch_start };
+        let at = Regions { sums_start, copies_start, scratch_start };
+        let (of_dpre, of_operands): (Vec<_>, Vec<_>) = copies.into_iter().partition(|(place, _)| *place == Place::Dpre);
+        for (place, copy) in of_operands {
+            launches.push(copy.prepare(device, place, at)?);
+        }
         match dpre {
             Some(Made::Pass(pass)) => launches.push(pass.prepare(device, at)?),
             Some(Made::Product(planned)) => launches.push(product(*planned, at)?),
@@ -365,6 +424,9 @@ impl Schedule {
                 unsafe { sys::bops_gemm_dbias_launch(&params, dtype, sums, dbias, stream) }
             }));
         }
+        for (place, copy) in of_dpre {
+            launches.push(copy.prepare(device, place, at)?);
+        }
         for planned in products {
             launches.push(product(planned, at)?);
         }
@@ -382,6 +444,7 @@ type Run = dyn Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync;
 #[derive(Clone, Copy)]
 struct Regions {
     sums_start: u64,
+    copies_start: u64,
     scratch_start: u64,
 }
 
@@ -392,6 +455,21 @@ impl Regions {
             Place::Dpre => located.workspace.address(),
         };
         address as *mut c_void
+    }
+}
+
+impl FactorCopy {
+    fn prepare(self, device: &cuda::Device, of: Place, at: Regions) -> Result<Box<Run>, BuildError> {
+        let Self { params, at: start } = self;
+        device.prepare("bops_gemm_repack", [], || {
+            // SAFETY: the params live across the call.
+            unsafe { sys::bops_gemm_repack_prepare(&params) }
+        })?;
+        Ok(Box::new(move |located, stream| {
+            let to = (located.workspace.address() + at.copies_start + start) as *mut c_void;
+            // SAFETY: the generic check proved the operand's span and alignment, and that the workspace holds every region.
+            unsafe { sys::bops_gemm_repack_launch(&params, Regions::address(located, of), to, stream) }
+        }))
     }
 }
 
@@ -425,6 +503,12 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<(Box<
             device.prepare("bops_gemm_simt", [dtype, choice.tile], || {
                 // SAFETY: the structs live across the call and hold what the choice allows.
                 unsafe { sys::bops_gemm_simt_prepare(params, choice, dtype) }
+            })?;
+        }
+        Some(First::FewRows(choice)) => {
+            device.prepare("bops_gemm_few_rows", [dtype, choice.columns, choice.right_across], || {
+                // SAFETY: as for simt.
+                unsafe { sys::bops_gemm_few_rows_prepare(params, choice, dtype) }
             })?;
         }
         Some(First::Mma(choice)) => {
@@ -461,6 +545,10 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<(Box<
             // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds every region.
             Some(First::Simt(choice)) => unsafe {
                 sys::bops_gemm_simt_launch(params, choice, dtype, &operands, stream)
+            },
+            // SAFETY: as for simt.
+            Some(First::FewRows(choice)) => unsafe {
+                sys::bops_gemm_few_rows_launch(params, choice, dtype, &operands, stream)
             },
             // SAFETY: as for simt.
             Some(First::Mma(choice)) => unsafe { sys::bops_gemm_mma_launch(params, choice, dtype, &operands, stream) },
@@ -518,9 +606,14 @@ impl Planned {
         let address = |place: Place| Regions::address(located, place);
         let optional = |place: Option<Place>| place.map_or(std::ptr::null_mut(), address);
         let sums = (located.workspace.address() + at.sums_start) as *mut c_void;
+        let factor = |place, copy: Option<FactorCopy>| match copy {
+            Some(copy) => (located.workspace.address() + at.copies_start + copy.at) as *mut c_void,
+            None => address(place),
+        };
+        let [of_left, of_right] = self.copies;
         sys::bops_gemm_operands {
-            left: address(self.left),
-            right: address(self.right),
+            left: factor(self.left, of_left),
+            right: factor(self.right, of_right),
             bias: optional(self.bias.map(Place::Operand)),
             out: optional(self.out),
             other: optional(self.other),

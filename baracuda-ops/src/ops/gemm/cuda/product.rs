@@ -2,7 +2,7 @@
 
 use baracuda_ops_sys as sys;
 
-use super::{vendor, wgmma};
+use super::{few_rows, vendor, wgmma};
 use crate::backend::cuda::{self, c_activation, c_dtype, cublaslt};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -22,6 +22,7 @@ pub(in crate::ops) enum Form {
     Wgmma,
     Mma,
     Simt,
+    FewRows,
 }
 
 /// What a choice depends on besides the product.
@@ -47,6 +48,7 @@ impl Limits<'_> {
 pub(in crate::ops) enum First {
     Simt(sys::bops_gemm_choice),
     Mma(sys::bops_gemm_choice),
+    FewRows(sys::bops_gemm_few_rows_choice),
     Wgmma(sys::bops_gemm_wgmma_choice),
     Vendor(cublaslt::Problem),
 }
@@ -62,6 +64,25 @@ pub(in crate::ops) enum Source {
     Other,
 }
 
+/// A copy of a factor in the workspace, of lines that begin at multiples of 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::ops) struct FactorCopy {
+    pub(in crate::ops) params: sys::bops_gemm_repack_params,
+    /// Where it begins in the region of the copies.
+    pub(in crate::ops) at: u64,
+}
+
+impl FactorCopy {
+    pub(in crate::ops) fn bytes(&self) -> u64 {
+        let sys::bops_gemm_repack_params { lines, length, rank, outer, .. } = &self.params;
+        let matrices: u64 = outer[..*rank as usize].iter().product();
+        matrices * lines * length.next_multiple_of(CHUNK_ELEMENTS) * 2
+    }
+}
+
+/// Elements of 16 bytes of f16 or bf16.
+pub(super) const CHUNK_ELEMENTS: u64 = 8;
+
 /// A product with its launches.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::ops) struct Planned {
@@ -76,6 +97,8 @@ pub(in crate::ops) struct Planned {
     pub(in crate::ops) bias: Option<usize>,
     pub(in crate::ops) out: Option<Place>,
     pub(in crate::ops) other: Option<Place>,
+    /// Copies of left and right that are read in their place.
+    pub(in crate::ops) copies: [Option<FactorCopy>; 2],
     /// None where there are no terms.
     pub(in crate::ops) first: Option<First>,
     pub(in crate::ops) finish: Option<(sys::bops_gemm_finish_choice, Source)>,
@@ -95,6 +118,7 @@ impl Planned {
     pub(in crate::ops) fn new(form: Form, product: &Product, limits: &Limits<'_>) -> Result<Self, Reason> {
         let has_terms = product.terms() > 0;
         match form {
+            Form::FewRows => few_rows::plan(product, limits),
             _ if !has_terms => Self::without_terms(product),
             Form::CublasLt => vendor::plan(product, limits),
             Form::Wgmma => wgmma::plan(product, limits),
@@ -135,6 +159,7 @@ impl Planned {
             bias: bias.map(|bias| bias.position),
             out: Some(product.out.place),
             other: other.map(|other| other.place),
+            copies: [None; 2],
             first: None,
             finish: None,
             calls: Vec::new(),

@@ -45,11 +45,13 @@ fn the_vendor_serves_bare_products_and_long_sums_and_mma_the_rest() {
     assert_eq!(chosen(&forward(DType::BF16, [64, 32, 64]).bias(DType::BF16).unwrap()), "gemm_cublaslt");
     assert_eq!(chosen(&silu(forward(DType::BF16, [4096, 4096, 4096]))), "gemm_wgmma");
     assert_eq!(chosen(&silu(forward(DType::BF16, [256, 4096, 4096]))), "gemm_cublaslt");
-    assert_eq!(chosen(&silu(forward(DType::BF16, [4096, 4100, 4096]))), "gemm_cublaslt");
-    assert_eq!(chosen(&silu(forward(DType::BF16, [4096, 252, 4096]))), "gemm_mma");
+    assert_eq!(chosen(&silu(forward(DType::BF16, [4096, 4100, 4096]))), "gemm_wgmma");
+    assert_eq!(chosen(&silu(forward(DType::BF16, [4096, 252, 4096]))), "gemm_wgmma");
     assert_eq!(chosen(&silu(forward(DType::F32, [64, 32, 64]))), "gemm_simt");
-    // Sums of 2 GB.
-    assert_eq!(chosen(&silu(forward(DType::F16, [32768, 4100, 16384]))), "gemm_mma");
+    // Sums of 2 GB: the pass for them is not spent.
+    let long = silu(forward(DType::F16, [32768, 4100, 16384]));
+    let without = PlanOptions::default().workspace_limit(0);
+    assert_eq!(h200().supports(&long, &without).unwrap(), "gemm_mma");
     // A factor without a stride of 1.
     let spread = TensorDesc::strided(DType::BF16, &[64, 32], &[64, 2]).unwrap();
     assert_eq!(chosen(&GemmDescriptor::new(spread, dense(DType::BF16, &[32, 64])).unwrap()), "gemm_mma");
@@ -102,10 +104,9 @@ fn wgmma_takes_what_the_copy_engine_does() {
     }
     let single = GemmDescriptor::new(dense(DType::F32, &[64, 32]), dense(DType::F32, &[32, 64])).unwrap();
     assert!(refusal(&WGMMA, &single, pinned()).contains("none for f32"));
-    let odd = GemmDescriptor::new(dense(DType::BF16, &[64, 33]), dense(DType::BF16, &[33, 64])).unwrap();
-    assert!(refusal(&WGMMA, &odd, pinned()).contains("a has 33 and 1"));
-    let near = GemmDescriptor::new(a.align(2).unwrap(), b).unwrap();
-    assert!(refusal(&WGMMA, &near, pinned()).contains("a promises 2"));
+    let spread = TensorDesc::strided(DType::BF16, &[64, 32], &[64, 2]).unwrap();
+    let spread = GemmDescriptor::new(spread, b).unwrap();
+    assert!(refusal(&WGMMA, &spread, pinned()).contains("a has 64 and 2"));
     let wide = TensorDesc::strided(DType::BF16, &[64, 64], &[128, 2]).unwrap();
     let wide = GemmDescriptor::new(a, b).unwrap().layout("out", wide).unwrap();
     assert!(refusal(&WGMMA, &wide, pinned()).contains("out has 128 and 2"));
@@ -114,6 +115,68 @@ fn wgmma_takes_what_the_copy_engine_does() {
     assert!(WGMMA.accept(&by_columns, &pinned(), &h200(), Ask::Pinned).is_ok());
     let by_columns = by_columns.bias(DType::BF16).unwrap();
     assert!(refusal(&WGMMA, &by_columns, pinned()).contains("row after row"));
+}
+
+#[test]
+fn wgmma_copies_rows_that_begin_anywhere() {
+    let props = device("H200");
+    let of = |forward: &GemmDescriptor| Planned::new(Form::Wgmma, &forward.product(), &limits(&props)).unwrap();
+    let bf16 = |dims: &[u64]| dense(DType::BF16, dims);
+    let lines = |copy: Option<FactorCopy>| {
+        copy.map(|copy| (copy.params.lines, copy.params.length, copy.params.stride, copy.bytes()))
+    };
+
+    let odd = of(&GemmDescriptor::new(bf16(&[64, 33]), bf16(&[33, 72])).unwrap());
+    assert_eq!(odd.copies.map(lines), [Some((64, 33, 33, 64 * 40 * 2)), None]);
+    assert_eq!((odd.params.left.matrix.row, odd.params.left.matrix.column), (40, 1));
+    // Only its address.
+    let near = of(&GemmDescriptor::new(bf16(&[64, 32]).align(2).unwrap(), bf16(&[32, 64])).unwrap());
+    assert_eq!(near.copies.map(lines), [Some((64, 32, 32, 64 * 32 * 2)), None]);
+    // Lines along n; a batch.
+    let batch = of(&GemmDescriptor::new(bf16(&[2, 8, 16]), bf16(&[2, 16, 7])).unwrap());
+    assert_eq!(batch.copies.map(lines), [None, Some((16, 7, 7, 2 * 16 * 8 * 2))]);
+    assert_eq!((batch.params.right.matrix.row, batch.params.right.matrix.batch[0]), (8, 128));
+
+    // What the language models' head of 50257 words takes, forward and backward; the gradients share the copy of dout.
+    let head = GemmDescriptor::new(bf16(&[8192, 768]), GemmFactor::transposed(bf16(&[50257, 768]))).unwrap();
+    assert_eq!(chosen(&head), "gemm_wgmma");
+    assert_eq!(chosen(&GemmDescriptor::new(bf16(&[64, 769]), bf16(&[769, 64])).unwrap()), "gemm_cublaslt");
+    let gradients = head.backward(GemmGradients::NONE.da().db()).unwrap();
+    assert_eq!(chosen(&gradients), "gemm_backward_wgmma");
+    let candidate = WGMMA.accept(&gradients, &PlanOptions::default(), &h200(), Ask::Chosen).unwrap();
+    assert_eq!((candidate.workspace.bytes, candidate.launches), (8192 * 50264 * 2, 3));
+    let limited = PlanOptions::default().kernel("gemm_backward_wgmma").workspace_limit(1000);
+    assert!(refusal(&WGMMA, &gradients, limited).contains("823525376 bytes"));
+}
+
+#[test]
+fn few_rows_or_columns_are_served_where_blocks_keep_the_device_busy() {
+    let bf16 = |dims: &[u64]| dense(DType::BF16, dims);
+    let forward = |[m, n, k]: [u64; 3]| GemmDescriptor::new(bf16(&[m, k]), bf16(&[k, n])).unwrap();
+    assert_eq!(chosen(&silu(forward([16, 4096, 4096]))), "gemm_few_rows");
+    assert_eq!(chosen(&forward([1, 64, 64])), "gemm_few_rows");
+    assert_eq!(chosen(&forward([17, 4096, 4096])), "gemm_cublaslt");
+    assert_eq!(chosen(&forward([16, 256, 4096])), "gemm_cublaslt");
+    assert_eq!(chosen(&forward([0, 64, 64])), "gemm_cublaslt");
+    assert_eq!(chosen(&forward([16, 64, 0])), "gemm_cublaslt");
+    let columns = GemmDescriptor::new(bf16(&[4096, 1024]), GemmFactor::transposed(bf16(&[4, 1024]))).unwrap();
+    assert_eq!(chosen(&columns), "gemm_few_rows");
+    let props = device("H200");
+    let of = |forward: &GemmDescriptor| match Planned::new(Form::FewRows, &forward.product(), &limits(&props))
+        .unwrap()
+        .first
+    {
+        Some(First::FewRows(choice)) => (choice.columns, choice.right_across),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(of(&forward([16, 4096, 4096])), (32, 1));
+    assert_eq!(of(&forward([16, 2048, 4096])), (16, 1));
+    assert_eq!(of(&forward([16, 4098, 64])), (16, 1));
+    assert_eq!(of(&columns), (32, 0));
+    let pinned = || PlanOptions::default().kernel("gemm_few_rows");
+    assert!(refusal(&FEW_ROWS, &forward([17, 17, 8]), pinned()).contains("17 and 17"));
+    assert!(refusal(&FEW_ROWS, &forward([1, 64, 12]), pinned()).contains("got 12"));
+    assert!(refusal(&FEW_ROWS, &forward([1, 63, 16]), pinned()).contains("63"));
 }
 
 #[test]
@@ -140,8 +203,8 @@ fn the_workspace_holds_every_region() {
     }
     let saved = forward.clone().pre(DType::BF16).unwrap().backward(GemmGradients::ALL).unwrap();
     let choice = accepted(&MMA, &saved);
-    // dpre, three rows of column sums; no product is long enough to be shared.
-    assert_eq!((choice.workspace.bytes, choice.launches), (regions(300 * 200 * 2) + regions(3 * 200 * 4), 4));
+    // dpre, ten rows of column sums, as the tiles are few; no product is long enough to be shared.
+    assert_eq!((choice.workspace.bytes, choice.launches), (regions(300 * 200 * 2) + regions(10 * 200 * 4), 4));
     let again = forward.backward(GemmGradients::ALL).unwrap();
     let choice = accepted(&MMA, &again);
     // Tiles of 64 rows, since those of 128 would leave most SMs idle.

@@ -16,9 +16,9 @@ use super::{WORKSPACE_ALIGN, regions};
 const MOST_SUM_BYTES: u64 = 512 << 20;
 /// What cuBLASLt assumes of a bias, and does not check.
 const BIAS_ALIGN_BYTES: u64 = 16;
-/// Rows of factors and output at multiples of this let it add a bias to the sums before they are rounded. Of bf16 rows at multiples of 2 bytes
+/// Rows of factors and output at multiples of this let it use its fast kernels, and add a bias to the sums before they are rounded. Of bf16 rows at multiples of 2 bytes
 /// cuBLASLt 13.1 was seen to err as if it rounded the sums first.
-const EPILOGUE_ALIGN_BYTES: u64 = 16;
+const ROW_ALIGN_BYTES: u64 = 16;
 /// The most calls of the library for one product.
 const MOST_CALLS: u64 = 64;
 /// Operations from which on a call is worth its launch.
@@ -82,9 +82,9 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     if adds && target.dtype.size_bytes() < 4 {
         for (name, matrix) in [("a", &product.left), ("b", &product.right), ("out", &target)] {
             let align = alignment(matrix);
-            if align < EPILOGUE_ALIGN_BYTES {
+            if align < ROW_ALIGN_BYTES {
                 return Err(format!(
-                    "{} sums that it adds to err as if rounded before, unless rows lie at multiples of {EPILOGUE_ALIGN_BYTES} bytes, {name} has them at {align}",
+                    "{} sums that it adds to err as if rounded before, unless rows lie at multiples of {ROW_ALIGN_BYTES} bytes, {name} has them at {align}",
                     target.dtype
                 )
                 .into());
@@ -209,6 +209,11 @@ fn alignment(matrix: &Matrix) -> u64 {
     let strides = matrix.batch.iter().chain([&leading]).filter(|&&stride| stride != 0);
     let of_strides = strides.map(|stride| 1 << (stride * matrix.dtype.size_bytes()).trailing_zeros().min(8));
     of_strides.fold(matrix.align_bytes, u64::min)
+}
+
+/// The largest power of two of bytes at multiples of which rows of all operands lie.
+pub(super) fn row_alignment(product: &Product) -> u64 {
+    [&product.left, &product.right, &product.out].into_iter().map(alignment).min().unwrap_or(1)
 }
 
 /// The sums as they lie in the workspace.

@@ -8,7 +8,10 @@ use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::gemm::geometry::{Epilogue, Extents, Matrix, Product};
 
-use super::product::{First, Limits, MOST_PART_BYTES, Planned, Source, Sums, bounded_blocks, dense_bytes};
+use super::product::{
+    CHUNK_ELEMENTS, FactorCopy, First, Limits, MOST_PART_BYTES, Planned, Source, Sums, bounded_blocks, dense_bytes,
+};
+use super::{WORKSPACE_ALIGN, regions, vendor};
 
 /// Strides of factors and their addresses are multiples of it.
 const COPY_ALIGN_BYTES: u64 = 16;
@@ -20,6 +23,8 @@ const MOST_EXTENT: u64 = 1 << 31;
 const DEPTH: u64 = 64;
 /// Steps from which on a block's share of a sum is worth writing and reading a part of it.
 const LEAST_STEPS: u64 = 8;
+/// What a copy of a factor has to save at least: its launch.
+const LEAST_PICOSECONDS_SAVED: u64 = 5_000_000;
 /// Rows of tiles that are walked over together.
 const GROUP: u32 = 8;
 
@@ -58,11 +63,29 @@ pub(super) fn runs_on(props: &Props) -> Result<(), Reason> {
 /// Whether it is faster than the vendor's product with a pass for the epilogue: on an H200 by 1.14 to 1.51x at bf16, of shapes whose tiles keep all
 /// multiprocessors busy.
 pub(super) fn is_better(product: &Product, limits: &Limits<'_>) -> bool {
-    let Epilogue::Forward { activation, pre, .. } = &product.epilogue else { return false };
     let Shape { rows, columns, .. } = Shape::ALTERNATING;
     let tiles = product.m.div_ceil(rows).saturating_mul(product.n.div_ceil(columns));
     let is_busy = tiles.saturating_mul(product.batch.count()) >= limits.props.multiprocessors.into();
-    (!activation.is_identity() || pre.is_some()) && is_busy && plan(product, limits).is_ok()
+    let has_pass = match &product.epilogue {
+        Epilogue::Forward { activation, pre, .. } => !activation.is_identity() || pre.is_some(),
+        Epilogue::Derivative { .. } | Epilogue::Gradient { .. } => false,
+    };
+    let saves = |planned: &Planned| picoseconds_saved(product, planned) > LEAST_PICOSECONDS_SAVED;
+    is_busy && plan(product, limits).is_ok_and(|planned| has_pass || saves(&planned))
+}
+
+/// What a product takes less time than through cuBLASLt, whose fast kernels it is denied by the alignment of its rows. An H200 does 120 operations a
+/// picosecond then, of rows at multiples of 4 bytes 250, here 500, and copies of factors read and write 3 bytes.
+fn picoseconds_saved(product: &Product, planned: &Planned) -> u64 {
+    let factors = [2, product.m, product.n, product.terms(), product.batch.count()];
+    let flops = factors.into_iter().fold(1, u64::saturating_mul);
+    let copied: u64 = planned.copies.iter().flatten().map(FactorCopy::bytes).sum();
+    let vendor = match vendor::row_alignment(product) {
+        ..4 => flops / 120,
+        4..16 => flops / 250,
+        _ => 0,
+    };
+    vendor.saturating_sub(flops / 500).saturating_sub(copied / 3 * 2)
 }
 
 pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Reason> {
@@ -105,15 +128,31 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
         }
     }
 
-    // 2. The factors.
-    let left =
-        Factor::new("a", &product.left, [product.m, product.left.rows], [product.k, product.left.cols], product)?;
-    let right =
-        Factor::new("b", &product.right, [product.n, product.right.cols], [product.k, product.right.rows], product)?;
+    // 2. The factors, and copies of those that the copy engine does not take as they lie.
+    let of_left = [[product.m, product.left.rows], [product.k, product.left.cols]];
+    let left = Factor::new("a", &product.left, of_left, product, limits)?;
+    let of_right = [[product.n, product.right.cols], [product.k, product.right.rows]];
+    let right = Factor::new("b", &product.right, of_right, product, limits)?;
     let across = [u32::from(left.is_across), u32::from(right.is_across)];
+    let copies_bytes: u64 = [&left, &right].map(Factor::copy_bytes).iter().sum();
+    if copies_bytes > limits.workspace_bytes {
+        let limit = limits.workspace_bytes;
+        return Err(
+            format!("its copies of factors take {copies_bytes} bytes of workspace, the limit leaves {limit}").into()
+        );
+    }
+    let limits = &limits.less(copies_bytes);
+    let copies = [left.copy, right.copy];
+    let ([left_row, left_k], [right_column, right_k]) = (left.strides, right.strides);
+    let product = &Product {
+        left: Matrix { rows: left_row, cols: left_k, ..left.matrix },
+        right: Matrix { rows: right_k, cols: right_column, ..right.matrix },
+        ..*product
+    };
 
     // 3. The tiles.
     let mut planned = Planned::bare(product, is_swapped)?;
+    planned.copies = if is_swapped { [copies[1], copies[0]] } else { copies };
     let (m, n) = if is_swapped { (product.n, product.m) } else { (product.m, product.n) };
     let Tiling { shape, splits } = Tiling::choose(product, [m, n], limits);
     bounded_blocks([m.div_ceil(shape.rows * shape.cluster), n.div_ceil(shape.columns), product.batch.count(), splits])?;
@@ -141,60 +180,133 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     Ok(planned)
 }
 
-/// How a factor lies.
+/// A factor as the copy engine takes it.
 struct Factor {
+    /// Its dtype, place, and strides of the batch and of what is summed over.
+    matrix: Matrix,
+    /// Strides of its rows and of k.
+    strides: [u64; 2],
     /// Whether its rows, not k, have a stride of 1.
     is_across: bool,
+    copy: Option<FactorCopy>,
 }
 
 impl Factor {
     /// # Errors
-    /// What the copy engine does not take.
+    /// What neither the copy engine takes nor the copy of a factor mends.
     fn new(
         name: &str,
+        matrix: &Matrix,
+        [rows, depth]: [[u64; 2]; 2],
+        product: &Product,
+        limits: &Limits<'_>,
+    ) -> Result<Self, Reason> {
+        match is_across(name, matrix, rows, depth, product) {
+            Ok(is_across) => Ok(Self { matrix: *matrix, strides: [rows[1], depth[1]], is_across, copy: None }),
+            Err(reason) => {
+                let copied = Self::copied(matrix, rows, depth, product, limits).ok_or(reason)?;
+                let [row_stride, depth_stride] = copied.strides;
+                is_across(name, &copied.matrix, [rows[0], row_stride], [depth[0], depth_stride], product)?;
+                Ok(copied)
+            }
+        }
+    }
+
+    /// None where its elements lie one after the other along no index.
+    fn copied(
         matrix: &Matrix,
         [rows, row_stride]: [u64; 2],
         [depth, depth_stride]: [u64; 2],
         product: &Product,
-    ) -> Result<Self, Reason> {
-        if matrix.align_bytes < COPY_ALIGN_BYTES {
-            let align = matrix.align_bytes;
-            return Err(format!(
-                "the copy engine takes addresses at multiples of {COPY_ALIGN_BYTES} bytes, {name} promises {align}"
-            )
-            .into());
-        }
-        let in_bytes = |stride: u64| stride.saturating_mul(matrix.dtype.size_bytes());
-        let fits = |stride: u64, extent: u64| {
-            extent == 1
-                || (stride > 0
-                    && in_bytes(stride).is_multiple_of(COPY_ALIGN_BYTES)
-                    && in_bytes(stride) < MOST_STRIDE_BYTES)
+        limits: &Limits<'_>,
+    ) -> Option<Self> {
+        let is_across = match (row_stride, depth_stride) {
+            (_, 1) if depth > 1 => false,
+            (1, _) if rows > 1 => true,
+            _ if depth == 1 => false,
+            _ if rows == 1 => true,
+            _ => return None,
         };
-        let is_run = |stride: u64, extent: u64| stride == 1 || extent == 1;
-        let is_across = if is_run(depth_stride, depth) && fits(row_stride, rows) {
-            false
-        } else if is_run(row_stride, rows) && fits(depth_stride, depth) {
-            true
-        } else {
-            return Err(format!(
-                "the copy engine takes matrices with a stride of 1 and one of a multiple of {COPY_ALIGN_BYTES} bytes, {name} has {row_stride} and {depth_stride}"
-            )
-            .into());
+        let (length, lines, stride) = if is_across { (rows, depth, depth_stride) } else { (depth, rows, row_stride) };
+        let width = length.checked_next_multiple_of(CHUNK_ELEMENTS)?;
+        let strides = if is_across { [1, width] } else { [width, 1] };
+        let mut copied = Matrix { align_bytes: WORKSPACE_ALIGN, ..*matrix };
+        let params = sys::bops_gemm_repack_params {
+            lines,
+            length,
+            stride,
+            multiprocessors: limits.props.multiprocessors,
+            ..Default::default()
         };
-        // One matrix may serve the batch, but is not summed over more than once.
-        let batch = product.batch.iter().zip(matrix.batch).filter(|&(_, stride)| stride != 0);
-        let summed = product.summed.iter().zip(matrix.summed);
-        if let Some((_, stride)) =
-            batch.chain(summed).find(|&(&extent, stride)| extent >= MOST_EXTENT || !fits(stride, extent))
-        {
-            return Err(format!(
-                "the copy engine takes batch strides of a multiple of {COPY_ALIGN_BYTES} bytes, {name} has {stride}"
-            )
-            .into());
+        let mut copy = FactorCopy { params, at: 0 };
+        // The last of the extents outside of lines varies fastest.
+        let mut elements = lines.checked_mul(width)?;
+        let summed = product.summed.iter().zip(&mut copied.summed).rev();
+        let batch = product.batch.iter().zip(&mut copied.batch).rev().filter(|(_, stride)| **stride != 0);
+        let mut outer = Vec::new();
+        for (&extent, stride) in summed.chain(batch) {
+            outer.push((extent, std::mem::replace(stride, elements)));
+            elements = elements.checked_mul(extent)?;
         }
-        Ok(Self { is_across })
+        for (axis, (extent, stride)) in outer.into_iter().rev().enumerate() {
+            (copy.params.outer[axis], copy.params.strides[axis]) = (extent, stride);
+            copy.params.rank += 1;
+        }
+        elements.checked_mul(matrix.dtype.size_bytes())?;
+        Some(Self { matrix: copied, strides, is_across, copy: Some(copy) })
     }
+
+    fn copy_bytes(&self) -> u64 {
+        self.copy.map_or(0, |copy| regions(copy.bytes()))
+    }
+}
+
+/// Whether the rows, not k, have a stride of 1.
+///
+/// # Errors
+/// What the copy engine does not take.
+fn is_across(
+    name: &str,
+    matrix: &Matrix,
+    [rows, row_stride]: [u64; 2],
+    [depth, depth_stride]: [u64; 2],
+    product: &Product,
+) -> Result<bool, Reason> {
+    if matrix.align_bytes < COPY_ALIGN_BYTES {
+        let align = matrix.align_bytes;
+        return Err(format!(
+            "the copy engine takes addresses at multiples of {COPY_ALIGN_BYTES} bytes, {name} promises {align}"
+        )
+        .into());
+    }
+    let in_bytes = |stride: u64| stride.saturating_mul(matrix.dtype.size_bytes());
+    let fits = |stride: u64, extent: u64| {
+        extent == 1
+            || (stride > 0 && in_bytes(stride).is_multiple_of(COPY_ALIGN_BYTES) && in_bytes(stride) < MOST_STRIDE_BYTES)
+    };
+    let is_run = |stride: u64, extent: u64| stride == 1 || extent == 1;
+    let is_across = if is_run(depth_stride, depth) && fits(row_stride, rows) {
+        false
+    } else if is_run(row_stride, rows) && fits(depth_stride, depth) {
+        true
+    } else {
+        return Err(format!(
+            "the copy engine takes matrices with a stride of 1 and one of a multiple of {COPY_ALIGN_BYTES} bytes, {name} has {row_stride} and {depth_stride}"
+        )
+        .into());
+    };
+    // One matrix may serve the batch, but is not summed over more than once.
+    let batch = product.batch.iter().zip(matrix.batch).filter(|&(_, stride)| stride != 0);
+    let summed = product.summed.iter().zip(matrix.summed);
+    if let Some((_, stride)) =
+        batch.chain(summed).find(|&(&extent, stride)| extent >= MOST_EXTENT || !fits(stride, extent))
+    {
+        return Err(format!(
+            "the copy engine takes batch strides of a multiple of {COPY_ALIGN_BYTES} bytes, {name} has {stride}"
+        )
+        .into());
+    }
+    Ok(is_across)
 }
 
 /// Whether a row is stored in accesses of 16 bytes, or where it has f32 of 8, from any multiple of that many on.
