@@ -109,8 +109,56 @@ pub(crate) trait Described: Descriptor {
     fn valid(&self) -> &Valid<Self::Fields>;
 }
 
+/// The fields of a descriptor, in the order of its JSON, which ends in `layouts`. After its type a field may have `= default`, the default of
+/// that type, or `= one`: such fields are left out of the JSON where they have this value. `minimal` takes the other fields, and gives these
+/// their defaults.
+macro_rules! fields {
+    ($(#[$doc:meta])* $Fields:ident { $($field:tt)* }) => {
+        fields!(@next [$(#[$doc])* $Fields] [] [] [] $($field)*);
+    };
+    (@next $head:tt [$($struct:tt)*] [$($param:tt)*] [$($init:tt)*]
+        $(#[$meta:meta])* $field:ident: $ty:ty, $($rest:tt)*) => {
+        fields!(@next $head
+            [$($struct)* $(#[$meta])* pub(crate) $field: $ty,]
+            [$($param)* $field: $ty,] [$($init)* $field,] $($rest)*);
+    };
+    (@next $head:tt [$($struct:tt)*] $params:tt [$($init:tt)*]
+        $(#[$meta:meta])* $field:ident: $ty:ty = default, $($rest:tt)*) => {
+        fields!(@next $head
+            [$($struct)* $(#[$meta])* #[serde(default, skip_serializing_if = "crate::ops::fields::is_default")]
+                pub(crate) $field: $ty,]
+            $params [$($init)* $field: Default::default(),] $($rest)*);
+    };
+    (@next $head:tt [$($struct:tt)*] $params:tt [$($init:tt)*]
+        $(#[$meta:meta])* $field:ident: $ty:ty = one, $($rest:tt)*) => {
+        fields!(@next $head
+            [$($struct)* $(#[$meta])* #[serde(default = "crate::ops::fields::one", skip_serializing_if = "crate::ops::fields::is_one")]
+                pub(crate) $field: $ty,]
+            $params [$($init)* $field: $crate::ops::fields::one(),] $($rest)*);
+    };
+    (@next [$(#[$doc:meta])* $Fields:ident] [$($struct:tt)*] [$($param:tt)*] [$($init:tt)*]) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+        #[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
+        pub(crate) struct $Fields {
+            $($struct)*
+            #[serde(default, skip_serializing_if = "crate::ops::fields::is_default")]
+            pub(crate) layouts: $crate::slots::Layouts,
+        }
+
+        impl $Fields {
+            /// With the default of every field that has one.
+            pub(crate) fn minimal($($param)*) -> Self {
+                Self { $($init)* layouts: Default::default() }
+            }
+        }
+    };
+}
+pub(crate) use fields;
+
 /// A descriptor: its fields, the op's name, what tells it from others with the same fields, its args and the table of their operands, the
-/// name of its plan, its kernels, and its backward, if it has one, or its backwards, if they are ops of their own.
+/// name of its plan, its kernels, and its backward, if it has one, or its backwards, if they are ops of their own; then its constructors, each
+/// with the fields that it starts from.
 macro_rules! descriptor {
     (
         $(#[$doc:meta])*
@@ -121,6 +169,7 @@ macro_rules! descriptor {
         $(backward: $backward:expr;)?
         $(backwards: $backwards:expr;)?
         $(flops: $flops:expr;)?
+        $($(#[$new_doc:meta])* fn $new:ident($($arg:ident: $arg_ty:ty),*) = $start:expr;)*
     ) => {
         #[doc = concat!("A plan of [`", stringify!($Descriptor), "`].")]
         pub type $Plan = $crate::plan::Plan<$Descriptor>;
@@ -128,6 +177,15 @@ macro_rules! descriptor {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub struct $Descriptor($crate::ops::valid::Valid<$Fields>);
+
+        impl $Descriptor {
+            $(
+                $(#[$new_doc])*
+                pub fn $new($($arg: $arg_ty),*) -> Result<Self, Error> {
+                    $crate::ops::valid::Valid::new(Self::OP, $start).map(Self)
+                }
+            )*
+        }
 
         impl TryFrom<$crate::json::Object<$Fields>> for $Descriptor {
             type Error = Error;

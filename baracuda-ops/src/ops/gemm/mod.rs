@@ -209,10 +209,6 @@ impl From<Object<GradientFields>> for Gradient {
     }
 }
 
-fn is_pre(saved: &Saved) -> bool {
-    *saved == Saved::Pre
-}
-
 /// The extents of `op(a) op(b)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {

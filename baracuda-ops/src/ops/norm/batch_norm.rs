@@ -63,7 +63,7 @@ use crate::memory::{Mem, MemMut};
 use crate::operands::args;
 use crate::ops::activation::Activation;
 use crate::ops::fields::real;
-use crate::ops::valid::{Described, Valid, descriptor, steps};
+use crate::ops::valid::{Described, descriptor, steps};
 use crate::tensor::TensorDesc;
 
 descriptor! {
@@ -88,26 +88,20 @@ descriptor! {
     plan: BatchNormPlan;
     kernels: channel_norm::forward_kernels();
     backward: Self::backward;
-}
-
-impl BatchNormDescriptor {
     /// BatchNorm of `x` with the statistics of the batch, without parameters, with eps 1e-5.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5, or if it has one element in a channel:
     /// for inference there is [`inference`](Self::inference).
-    pub fn new(x: TensorDesc) -> Result<Self> {
-        Valid::new(Self::OP, ForwardFields::plain(x, None)).map(Self)
-    }
-
+    fn new(x: TensorDesc) = ForwardFields::plain(x, None);
     /// As [`new`](Self::new), with the running statistics in place of those of x, which may have one element.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5.
-    pub fn inference(x: TensorDesc) -> Result<Self> {
-        Valid::new(Self::OP, ForwardFields::inference(x)).map(Self)
-    }
+    fn inference(x: TensorDesc) = ForwardFields::inference(x);
+}
 
+impl BatchNormDescriptor {
     /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes, in
     /// inference it takes the running statistics. With an activation it computes the pre-activation again, unless told to look at `y`:
     /// [`from_y`](BatchNormBackwardDescriptor::from_y).
@@ -179,25 +173,20 @@ descriptor! {
     args: BatchNormBackwardArgs of backward;
     plan: BatchNormBackwardPlan;
     kernels: channel_norm::backward_kernels();
-}
-
-impl BatchNormBackwardDescriptor {
     /// The gradient of `x` with the statistics of the batch, without parameters.
     ///
     /// # Errors
     /// As [`BatchNormDescriptor::new`].
-    pub fn new(x: TensorDesc) -> Result<Self> {
-        Valid::new(Self::OP, BackwardFields::plain(x, None)).map(Self)
-    }
-
+    fn new(x: TensorDesc) = BackwardFields::plain(x, None);
     /// As [`new`](Self::new), with the running statistics and the eps of forward.
     ///
     /// # Errors
     /// As [`BatchNormDescriptor::inference`] and [`BatchNormDescriptor::eps`].
-    pub fn inference(x: TensorDesc, eps: f64) -> Result<Self> {
-        let eps = Some(real(Self::OP.name, "eps", eps)?);
-        Valid::new(Self::OP, BackwardFields { inference: true, eps, ..BackwardFields::plain(x, None) }).map(Self)
-    }
+    fn inference(x: TensorDesc, eps: f64) = BackwardFields {
+        inference: true,
+        eps: Some(real(Self::OP.name, "eps", eps)?),
+        ..BackwardFields::plain(x, None)
+    };
 }
 
 steps! { BatchNormBackwardDescriptor

@@ -49,7 +49,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::operands::args;
 use crate::ops::activation::Activation;
-use crate::ops::valid::{Described, Valid, descriptor, steps};
+use crate::ops::valid::{Described, descriptor, steps};
 use crate::tensor::TensorDesc;
 
 descriptor! {
@@ -72,18 +72,15 @@ descriptor! {
     plan: GroupNormPlan;
     kernels: channel_norm::forward_kernels();
     backward: Self::backward;
-}
-
-impl GroupNormDescriptor {
     /// GroupNorm of `x` with that many groups of channels, without parameters, with eps 1e-5.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5, or if `groups` is 0 or does not divide the
     /// channels.
-    pub fn new(x: TensorDesc, groups: u64) -> Result<Self> {
-        Valid::new(Self::OP, ForwardFields::plain(x, Some(groups))).map(Self)
-    }
+    fn new(x: TensorDesc, groups: u64) = ForwardFields::plain(x, Some(groups));
+}
 
+impl GroupNormDescriptor {
     /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes.
     ///
     /// # Errors
@@ -138,16 +135,11 @@ descriptor! {
     args: GroupNormBackwardArgs of backward;
     plan: GroupNormBackwardPlan;
     kernels: channel_norm::backward_kernels();
-}
-
-impl GroupNormBackwardDescriptor {
     /// The gradient of `x` with that many groups, without parameters.
     ///
     /// # Errors
     /// As [`GroupNormDescriptor::new`].
-    pub fn new(x: TensorDesc, groups: u64) -> Result<Self> {
-        Valid::new(Self::OP, BackwardFields::plain(x, Some(groups))).map(Self)
-    }
+    fn new(x: TensorDesc, groups: u64) = BackwardFields::plain(x, Some(groups));
 }
 
 steps! { GroupNormBackwardDescriptor

@@ -59,7 +59,7 @@ use crate::memory::{Mem, MemMut};
 use crate::operands::args;
 use crate::ops::activation::Activation;
 use crate::ops::fields::real;
-use crate::ops::valid::{Described, Valid, descriptor, steps};
+use crate::ops::valid::{Described, descriptor, steps};
 use crate::tensor::TensorDesc;
 
 descriptor! {
@@ -78,26 +78,20 @@ descriptor! {
     plan: InstanceNormPlan;
     kernels: channel_norm::forward_kernels();
     backward: Self::backward;
-}
-
-impl InstanceNormDescriptor {
     /// InstanceNorm of `x` with the statistics of each channel of each sample, without parameters, with eps 1e-5.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5, or if it has one spatial element: with
     /// running statistics there is [`inference`](Self::inference).
-    pub fn new(x: TensorDesc) -> Result<Self> {
-        Valid::new(Self::OP, ForwardFields::plain(x, None)).map(Self)
-    }
-
+    fn new(x: TensorDesc) = ForwardFields::plain(x, None);
     /// As [`new`](Self::new), with the running statistics in place of those of x, which may have one element.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5.
-    pub fn inference(x: TensorDesc) -> Result<Self> {
-        Valid::new(Self::OP, ForwardFields::inference(x)).map(Self)
-    }
+    fn inference(x: TensorDesc) = ForwardFields::inference(x);
+}
 
+impl InstanceNormDescriptor {
     /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes, in
     /// inference it takes the running statistics.
     ///
@@ -158,25 +152,20 @@ descriptor! {
     args: InstanceNormBackwardArgs of backward;
     plan: InstanceNormBackwardPlan;
     kernels: channel_norm::backward_kernels();
-}
-
-impl InstanceNormBackwardDescriptor {
     /// The gradient of `x` with the statistics of each channel of each sample, without parameters.
     ///
     /// # Errors
     /// As [`InstanceNormDescriptor::new`].
-    pub fn new(x: TensorDesc) -> Result<Self> {
-        Valid::new(Self::OP, BackwardFields::plain(x, None)).map(Self)
-    }
-
+    fn new(x: TensorDesc) = BackwardFields::plain(x, None);
     /// As [`new`](Self::new), with the running statistics and the eps of forward.
     ///
     /// # Errors
     /// As [`InstanceNormDescriptor::inference`] and [`InstanceNormDescriptor::eps`].
-    pub fn inference(x: TensorDesc, eps: f64) -> Result<Self> {
-        let eps = Some(real(Self::OP.name, "eps", eps)?);
-        Valid::new(Self::OP, BackwardFields { inference: true, eps, ..BackwardFields::plain(x, None) }).map(Self)
-    }
+    fn inference(x: TensorDesc, eps: f64) = BackwardFields {
+        inference: true,
+        eps: Some(real(Self::OP.name, "eps", eps)?),
+        ..BackwardFields::plain(x, None)
+    };
 }
 
 steps! { InstanceNormBackwardDescriptor

@@ -50,7 +50,7 @@ use super::row_norm::{self, BackwardFields, ForwardFields, Gradients, RowNorm, b
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::operands::args;
-use crate::ops::valid::{Described, Valid, descriptor, steps};
+use crate::ops::valid::{Described, descriptor, steps};
 use crate::tensor::TensorDesc;
 
 descriptor! {
@@ -68,17 +68,14 @@ descriptor! {
     plan: LayerNormPlan;
     kernels: row_norm::forward_kernels();
     backward: Self::backward;
-}
-
-impl LayerNormDescriptor {
     /// LayerNorm of `x` over its last `normalized_dims` extents, without parameters, with eps 1e-5.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type, or `normalized_dims` is 0 or above its rank.
-    pub fn new(x: TensorDesc, normalized_dims: usize) -> Result<Self> {
-        Valid::new(Self::OP, ForwardFields::plain(x, normalized_dims)).map(Self)
-    }
+    fn new(x: TensorDesc, normalized_dims: usize) = ForwardFields::plain(x, normalized_dims);
+}
 
+impl LayerNormDescriptor {
     /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes.
     /// With a residual it takes `dh`.
     ///
@@ -134,16 +131,11 @@ descriptor! {
     args: LayerNormBackwardArgs of backward;
     plan: LayerNormBackwardPlan;
     kernels: row_norm::backward_kernels();
-}
-
-impl LayerNormBackwardDescriptor {
     /// The gradient of `x` for LayerNorm over its last `normalized_dims` extents, without parameters.
     ///
     /// # Errors
     /// As [`LayerNormDescriptor::new`].
-    pub fn new(x: TensorDesc, normalized_dims: usize) -> Result<Self> {
-        Valid::new(Self::OP, BackwardFields::plain(x, normalized_dims)).map(Self)
-    }
+    fn new(x: TensorDesc, normalized_dims: usize) = BackwardFields::plain(x, normalized_dims);
 }
 
 steps! { LayerNormBackwardDescriptor

@@ -40,13 +40,11 @@
 //!
 //! Kernels: `csrc/softmax/softmax.cu`, `csrc/softmax/softmax.wgsl`, and the reference in `cpu.rs`.
 
-use serde::{Deserialize, Serialize};
-
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
-use crate::ops::fields::{beside, float, in_range, is_false, is_one, one, only_dx, require};
-use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, kernels, steps};
+use crate::ops::fields::{beside, float, in_range, only_dx, require};
+use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, fields, kernels, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -76,38 +74,28 @@ operands! { $
     }
 }
 
-/// The fields of a forward descriptor, in the order of its JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(crate) struct ForwardFields {
-    pub(crate) x: TensorDesc,
-    pub(crate) axis: usize,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) log: bool,
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub(crate) scale: Real,
-    /// The type of y where it is not that of x.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) output: Option<DType>,
-    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    pub(crate) layouts: Layouts,
+fields! {
+    /// The fields of a forward descriptor.
+    ForwardFields {
+        x: TensorDesc,
+        axis: usize,
+        log: bool = default,
+        scale: Real = one,
+        /// The type of y where it is not that of x.
+        output: Option<DType> = default,
+    }
 }
 
-/// The fields of a backward descriptor, in the order of its JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(crate) struct BackwardFields {
-    pub(crate) y: TensorDesc,
-    pub(crate) axis: usize,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) log: bool,
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub(crate) scale: Real,
-    /// The type of dx, which is that of forward's input, where it is not that of y.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) input: Option<DType>,
-    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    pub(crate) layouts: Layouts,
+fields! {
+    /// The fields of a backward descriptor.
+    BackwardFields {
+        y: TensorDesc,
+        axis: usize,
+        log: bool = default,
+        scale: Real = one,
+        /// The type of dx, which is that of forward's input, where it is not that of y.
+        input: Option<DType> = default,
+    }
 }
 
 /// Whether results computed in f32 from inputs of a type may be kept as f32.
@@ -209,19 +197,15 @@ descriptor! {
     plan: SoftmaxPlan;
     kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward);
     backward: |forward: &Self, wanted| only_dx(SoftmaxBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
-}
-
-impl SoftmaxDescriptor {
     /// Softmax of `x` along `axis`, counted from 0.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type, or `axis` is not below its rank; of rank 0, if
     /// `axis` is not 0.
-    pub fn new(x: TensorDesc, axis: usize) -> Result<Self> {
-        let fields = ForwardFields { x, axis, log: false, scale: one(), output: None, layouts: Layouts::new() };
-        Valid::new(Self::OP, fields).map(Self)
-    }
+    fn new(x: TensorDesc, axis: usize) = ForwardFields::minimal(x, axis);
+}
 
+impl SoftmaxDescriptor {
     /// The backward with the same types, layouts and options: `y` and `dy` are as forward's `y`, `dx` as `x`.
     ///
     /// # Errors
@@ -269,17 +253,11 @@ descriptor! {
     args: SoftmaxBackwardArgs of backward;
     plan: SoftmaxBackwardPlan;
     kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward);
-}
-
-impl SoftmaxBackwardDescriptor {
     /// The gradient of softmax along `axis`, counted from 0, whose output was `y`.
     ///
     /// # Errors
     /// As [`SoftmaxDescriptor::new`].
-    pub fn new(y: TensorDesc, axis: usize) -> Result<Self> {
-        let fields = BackwardFields { y, axis, log: false, scale: one(), input: None, layouts: Layouts::new() };
-        Valid::new(Self::OP, fields).map(Self)
-    }
+    fn new(y: TensorDesc, axis: usize) = BackwardFields::minimal(y, axis);
 }
 
 steps! { SoftmaxBackwardDescriptor

@@ -4,8 +4,6 @@
 //! BatchNorm, some channels of one sample for GroupNorm, one channel of one sample for InstanceNorm. A group is one or more *segments*,
 //! the spatial extents of one channel of one sample, in which every parameter is one number.
 
-use serde::{Deserialize, Serialize};
-
 use super::{BatchNormBackwardDescriptor, Gradients, GroupNormBackwardDescriptor, InstanceNormBackwardDescriptor};
 #[cfg(feature = "wgpu")]
 use super::{BatchNormDescriptor, GroupNormDescriptor, InstanceNormDescriptor};
@@ -13,10 +11,8 @@ use crate::dtype::{DType, Real};
 use crate::error::{Reason, Result};
 use crate::operands::operands;
 use crate::ops::activation::Activation;
-use crate::ops::fields::{
-    batch_of_channels, beside, float, in_range, is_false, is_identity, parameter, require, same_parameter_type,
-};
-use crate::ops::valid::{Described, Fields, Op, Valid, kernels};
+use crate::ops::fields::{batch_of_channels, beside, default_eps, float, in_range, parameters, require};
+use crate::ops::valid::{Described, Fields, Op, Valid, fields, kernels};
 use crate::plan::{Access, Kernel};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -145,72 +141,47 @@ impl ChannelShape {
     }
 }
 
-/// The fields of a forward descriptor, in the order of its JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(crate) struct ForwardFields {
-    pub(crate) x: TensorDesc,
-    /// GroupNorm's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) groups: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) weight: Option<DType>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) bias: Option<DType>,
-    pub(crate) eps: Real,
-    #[serde(default, skip_serializing_if = "is_identity")]
-    pub(crate) activation: Activation,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) residual: bool,
-    /// Weight of this batch in the running statistics, which it declares.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) momentum: Option<Real>,
-    /// The running statistics are the mean over all batches, counted in `num_batches`.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) cumulative: bool,
-    /// The running statistics are the statistics.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) inference: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) stats: bool,
-    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    pub(crate) layouts: Layouts,
+fields! {
+    /// The fields of a forward descriptor.
+    ForwardFields {
+        x: TensorDesc,
+        /// GroupNorm's.
+        groups: Option<u64> = default,
+        weight: Option<DType> = default,
+        bias: Option<DType> = default,
+        eps: Real,
+        activation: Activation = default,
+        residual: bool = default,
+        /// Weight of this batch in the running statistics, which it declares.
+        momentum: Option<Real> = default,
+        /// The running statistics are the mean over all batches, counted in `num_batches`.
+        cumulative: bool = default,
+        /// The running statistics are the statistics.
+        inference: bool = default,
+        stats: bool = default,
+    }
 }
 
-/// The fields of a backward descriptor, in the order of its JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(crate) struct BackwardFields {
-    pub(crate) x: TensorDesc,
-    /// GroupNorm's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) groups: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) weight: Option<DType>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) bias: Option<DType>,
-    /// Needed in inference, where backward derives rstd.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) eps: Option<Real>,
-    #[serde(default, skip_serializing_if = "is_identity")]
-    pub(crate) activation: Activation,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) residual: bool,
-    /// ReLU's gradient comes from the sign of `y`, not from the pre-activation.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) from_y: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) inference: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) dx: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) dresidual: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) dweight: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) dbias: bool,
-    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    pub(crate) layouts: Layouts,
+fields! {
+    /// The fields of a backward descriptor.
+    BackwardFields {
+        x: TensorDesc,
+        /// GroupNorm's.
+        groups: Option<u64> = default,
+        weight: Option<DType> = default,
+        bias: Option<DType> = default,
+        /// Needed in inference, where backward derives rstd.
+        eps: Option<Real> = default,
+        activation: Activation = default,
+        residual: bool = default,
+        /// ReLU's gradient comes from the sign of `y`, not from the pre-activation.
+        from_y: bool = default,
+        inference: bool = default,
+        dx: bool = default,
+        dresidual: bool = default,
+        dweight: bool = default,
+        dbias: bool = default,
+    }
 }
 
 /// A forward descriptor of the family.
@@ -240,14 +211,11 @@ fn shape(
     x: &TensorDesc,
     groups: Option<u64>,
     inference: bool,
-    parameters: [Option<DType>; 2],
+    [weight, bias]: [Option<DType>; 2],
 ) -> Result<ChannelShape> {
     float(op, "x", x)?;
     batch_of_channels(op, x)?;
-    for (field, dtype) in [("weight", parameters[0]), ("bias", parameters[1])] {
-        dtype.map_or(Ok(()), |dtype| parameter(op, field, x, dtype))?;
-    }
-    same_parameter_type(op, parameters[0], parameters[1])?;
+    parameters(op, x, [("weight", weight), ("bias", bias)])?;
     let shape = ChannelShape::new(kind, x, groups, inference);
     let channels = shape.channels;
     require(op, "groups", (kind == ChannelNorm::Group) == groups.is_some(), || {
@@ -296,20 +264,7 @@ fn statistics(kind: ChannelNorm, x: &TensorDesc, shape: &ChannelShape) -> Result
 impl ForwardFields {
     /// The plainest forward of `x`: no parameters, no statistics written, eps 1e-5.
     pub(crate) fn plain(x: TensorDesc, groups: Option<u64>) -> Self {
-        Self {
-            x,
-            groups,
-            weight: None,
-            bias: None,
-            eps: Real::new(1e-5).unwrap_or_default(),
-            activation: Activation::Identity,
-            residual: false,
-            momentum: None,
-            cumulative: false,
-            inference: false,
-            stats: false,
-            layouts: Layouts::new(),
-        }
+        Self { groups, ..Self::minimal(x, default_eps()) }
     }
 
     /// As [`plain`](Self::plain), with the running statistics.
@@ -360,25 +315,16 @@ impl Fields for ForwardFields {
             slots.declare(RESIDUAL, x)?;
             slots.in_place_instead(RESIDUAL, Y);
         }
-        for (operand, dtype) in [(WEIGHT, self.weight), (BIAS, self.bias)] {
-            if let Some(dtype) = dtype {
-                slots.declare(operand, TensorDesc::contiguous(dtype, &[shape.channels])?)?;
-            }
-        }
+        slots.declare_dense(&[shape.channels], [(WEIGHT, self.weight), (BIAS, self.bias)])?;
         if has_running || self.inference {
             let access = if self.inference { Access::In } else { Access::InOut };
             slots.declare_as(access, RUNNING_MEAN, running)?;
             slots.declare_as(access, RUNNING_VAR, running)?;
         }
-        if self.cumulative {
-            slots.declare(NUM_BATCHES, TensorDesc::contiguous(DType::I64, &[1])?)?;
-        }
+        slots.declare_dense(&[1], [(NUM_BATCHES, self.cumulative.then_some(DType::I64))])?;
         slots.declare(Y, output)?;
-        if self.stats {
-            slots.declare(MEAN, saved)?;
-            slots.declare(RSTD, saved)?;
-        }
-        Ok(())
+        slots.declare_if(self.stats, MEAN, saved)?;
+        slots.declare_if(self.stats, RSTD, saved)
     }
 }
 
@@ -431,22 +377,7 @@ impl Valid<ForwardFields> {
 impl BackwardFields {
     /// The plainest backward of `x`: `dx` alone, without parameters.
     pub(crate) fn plain(x: TensorDesc, groups: Option<u64>) -> Self {
-        Self {
-            x,
-            groups,
-            weight: None,
-            bias: None,
-            eps: None,
-            activation: Activation::Identity,
-            residual: false,
-            from_y: false,
-            inference: false,
-            dx: true,
-            dresidual: false,
-            dweight: false,
-            dbias: false,
-            layouts: Layouts::new(),
-        }
+        Self { groups, dx: true, ..Self::minimal(x) }
     }
 
     /// Whether the pre-activation is computed again.
@@ -490,23 +421,14 @@ impl Fields for BackwardFields {
         require(op, "dx", has_any, || "must be asked for, or another gradient: none is".into())?;
 
         let output = beside(&x)?;
-        let parameter = |dtype| TensorDesc::contiguous(dtype, &[shape.channels]);
-        let recomputes = self.recomputes();
+        let (channels, recomputes) = ([shape.channels], self.recomputes());
         slots.declare(DY, output)?;
         slots.declare(X, x)?;
-        if self.residual && recomputes {
-            slots.declare(RESIDUAL, x)?;
-        }
-        if self.from_y {
-            slots.declare(Y, output)?;
-        }
-        for (operand, dtype) in [(WEIGHT, self.weight), (BIAS, self.bias.filter(|_| recomputes))] {
-            if let Some(dtype) = dtype {
-                slots.declare(operand, parameter(dtype)?)?;
-            }
-        }
+        slots.declare_if(self.residual && recomputes, RESIDUAL, x)?;
+        slots.declare_if(self.from_y, Y, output)?;
+        slots.declare_dense(&channels, [(WEIGHT, self.weight), (BIAS, self.bias.filter(|_| recomputes))])?;
         if self.inference {
-            let running = TensorDesc::contiguous(x.dtype().accumulator(), &[shape.channels])?;
+            let running = TensorDesc::contiguous(x.dtype().accumulator(), &channels)?;
             slots.declare(RUNNING_MEAN, running)?;
             slots.declare(RUNNING_VAR, running)?;
         } else {
@@ -514,18 +436,10 @@ impl Fields for BackwardFields {
             slots.declare(MEAN, saved)?;
             slots.declare(RSTD, saved)?;
         }
-        for (operand, is_wanted) in [(DX, self.dx), (DRESIDUAL, self.dresidual)] {
-            if is_wanted {
-                slots.declare(operand, output)?;
-            }
-        }
+        slots.declare_if(self.dx, DX, output)?;
+        slots.declare_if(self.dresidual, DRESIDUAL, output)?;
         let (dweight, dbias) = (self.weight.filter(|_| self.dweight), self.bias.filter(|_| self.dbias));
-        for (operand, dtype) in [(DWEIGHT, dweight), (DBIAS, dbias)] {
-            if let Some(dtype) = dtype {
-                slots.declare(operand, parameter(dtype)?)?;
-            }
-        }
-        Ok(())
+        slots.declare_dense(&channels, [(DWEIGHT, dweight), (DBIAS, dbias)])
     }
 }
 

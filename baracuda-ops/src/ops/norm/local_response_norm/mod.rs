@@ -35,8 +35,6 @@
 //! Kernels: `csrc/norm/local_response_norm.cu`, `csrc/norm/local_response_norm_backward.cu`, `csrc/norm/local_response_norm.wgsl`, and
 //! the reference in `cpu.rs`.
 
-use serde::{Deserialize, Serialize};
-
 use crate::dtype::Real;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::error::Reason;
@@ -45,7 +43,7 @@ use crate::operands::{args, operands};
 use crate::ops::fields::{batch_of_channels, beside, float, in_range, only_dx, require};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::ops::norm::spatial::spatial_stride;
-use crate::ops::valid::{self, Described, Direction, Op, descriptor, kernels, steps};
+use crate::ops::valid::{self, Described, Direction, Op, descriptor, fields, kernels, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -74,20 +72,18 @@ operands! { $
     }
 }
 
-/// The fields of both descriptors, in the order of their JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(crate) struct Fields {
-    pub(crate) x: TensorDesc,
-    pub(crate) size: u64,
-    #[serde(default = "default_alpha")]
-    pub(crate) alpha: Real,
-    #[serde(default = "default_beta")]
-    pub(crate) beta: Real,
-    #[serde(default = "default_k")]
-    pub(crate) k: Real,
-    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    pub(crate) layouts: Layouts,
+fields! {
+    /// The fields of both descriptors.
+    Fields {
+        x: TensorDesc,
+        size: u64,
+        #[serde(default = "default_alpha")]
+        alpha: Real,
+        #[serde(default = "default_beta")]
+        beta: Real,
+        #[serde(default = "default_k")]
+        k: Real,
+    }
 }
 
 fn default_alpha() -> Real {
@@ -107,8 +103,7 @@ type Valid = valid::Valid<Fields>;
 impl Fields {
     /// PyTorch's defaults.
     fn plain(x: TensorDesc, size: u64) -> Self {
-        let (alpha, beta, k) = (default_alpha(), default_beta(), default_k());
-        Self { x, size, alpha, beta, k, layouts: Layouts::new() }
+        Self::minimal(x, size, default_alpha(), default_beta(), default_k())
     }
 }
 
@@ -161,17 +156,14 @@ descriptor! {
     plan: LocalResponseNormPlan;
     kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward);
     backward: |forward: &Self, wanted| only_dx(LocalResponseNormBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
-}
-
-impl LocalResponseNormDescriptor {
     /// LocalResponseNorm of `x`, `[N, C, spatial..]`, over windows of `size` channels, with alpha 1e-4, beta 0.75 and k 1.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5, or if `size` is 0.
-    pub fn new(x: TensorDesc, size: u64) -> Result<Self> {
-        Valid::new(Self::OP, Fields::plain(x, size)).map(Self)
-    }
+    fn new(x: TensorDesc, size: u64) = Fields::plain(x, size);
+}
 
+impl LocalResponseNormDescriptor {
     /// The backward with the same type, layouts and numbers: `dy` lies as `y`, `dx` as `x`.
     ///
     /// # Errors
@@ -218,16 +210,11 @@ descriptor! {
     args: LocalResponseNormBackwardArgs of backward;
     plan: LocalResponseNormBackwardPlan;
     kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward);
-}
-
-impl LocalResponseNormBackwardDescriptor {
     /// The gradient of `x` for windows of `size` channels, with alpha 1e-4, beta 0.75 and k 1.
     ///
     /// # Errors
     /// As [`LocalResponseNormDescriptor::new`].
-    pub fn new(x: TensorDesc, size: u64) -> Result<Self> {
-        Valid::new(Self::OP, Fields::plain(x, size)).map(Self)
-    }
+    fn new(x: TensorDesc, size: u64) = Fields::plain(x, size);
 }
 
 steps! { LocalResponseNormBackwardDescriptor

@@ -38,13 +38,11 @@
 //!
 //! [`Activation`]: crate::ops::activation
 
-use serde::{Deserialize, Serialize};
-
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{beside, float, is_false, only_dx, require};
-use crate::ops::valid::{self, Described, Direction, Op, descriptor, kernels, steps};
+use crate::ops::fields::{beside, float, only_dx, require};
+use crate::ops::valid::{self, Described, Direction, Op, descriptor, fields, kernels, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -75,25 +73,16 @@ operands! { $
     }
 }
 
-/// The fields of both descriptors, in the order of their JSON; `from_y` is false in forward.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(crate) struct Fields {
-    pub(crate) x: TensorDesc,
-    pub(crate) activation: Activation,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) from_y: bool,
-    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    pub(crate) layouts: Layouts,
+fields! {
+    /// The fields of both descriptors; `from_y` is false in forward.
+    Fields {
+        x: TensorDesc,
+        activation: Activation,
+        from_y: bool = default,
+    }
 }
 
 type Valid = valid::Valid<Fields>;
-
-impl Fields {
-    fn plain(x: TensorDesc, activation: Activation) -> Self {
-        Self { x, activation, from_y: false, layouts: Layouts::new() }
-    }
-}
 
 impl valid::Fields for Fields {
     type Kind = Direction;
@@ -158,17 +147,14 @@ descriptor! {
     plan: ActivationPlan;
     kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::accept; cpu: cpu::accept);
     backward: |forward: &Self, wanted| only_dx(ActivationBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
-}
-
-impl ActivationDescriptor {
     /// The activation of each element of `x`.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type.
-    pub fn new(x: TensorDesc, activation: Activation) -> Result<Self> {
-        Valid::new(Self::OP, Fields::plain(x, activation)).map(Self)
-    }
+    fn new(x: TensorDesc, activation: Activation) = Fields::minimal(x, activation);
+}
 
+impl ActivationDescriptor {
     /// The backward with the same type and layouts: `dy` lies as `y`, `dx` as `x`.
     ///
     /// # Errors
@@ -200,16 +186,11 @@ descriptor! {
     args: ActivationBackwardArgs of backward;
     plan: ActivationBackwardPlan;
     kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::accept; cpu: cpu::accept);
-}
-
-impl ActivationBackwardDescriptor {
     /// The gradient of `x`, computed from `dy` and `x`.
     ///
     /// # Errors
     /// As [`ActivationDescriptor::new`].
-    pub fn new(x: TensorDesc, activation: Activation) -> Result<Self> {
-        Valid::new(Self::OP, Fields::plain(x, activation)).map(Self)
-    }
+    fn new(x: TensorDesc, activation: Activation) = Fields::minimal(x, activation);
 }
 
 steps! { ActivationBackwardDescriptor
