@@ -2,7 +2,7 @@
 
 use super::super::geometry::ChannelGeometry;
 use crate::backend::wgpu::Props;
-use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, Team};
+use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, ROW_TEAMS, SMALL_TEAMS, Team, Teams};
 use crate::dtype::DType;
 use crate::narrow::{stride, word};
 use crate::ops::rows::RowGeometry;
@@ -13,7 +13,7 @@ type TeamNumbers = (u32, u32, Keep);
 /// The numbers that a pass is tuned by, measured on an H200.
 pub(super) struct Tables {
     /// Teams that hold a row of 32-bit and of 16-bit elements, the first that suffices.
-    resident: [&'static [TeamNumbers]; 2],
+    resident: [&'static Teams; 2],
     /// The workgroup that reads a longer row twice, slice after slice, where rows are many.
     twice: Option<TeamNumbers>,
     /// The workgroup that holds a slice of a row.
@@ -22,80 +22,29 @@ pub(super) struct Tables {
     column_chunks: [u64; 2],
     /// Quads of a split line's part: in rows of one line, in channels for each quad of a chunk.
     part_quads: u64,
+    /// Whether the elements of columns stay in registers as f32.
+    has_values: bool,
 }
 
 pub(super) const FORWARD: Tables = Tables {
-    resident: [
-        &[
-            (8, 1, Keep::Values),
-            (16, 1, Keep::Values),
-            (32, 1, Keep::Values),
-            (32, 2, Keep::Values),
-            (32, 4, Keep::Values),
-            (32, 8, Keep::Values),
-            (128, 4, Keep::Values),
-            (256, 4, Keep::Values),
-            (512, 4, Keep::Values),
-            (512, 8, Keep::Values),
-            (256, 8, Keep::Values),
-            (256, 16, Keep::Words),
-        ],
-        &[
-            (8, 1, Keep::Values),
-            (16, 1, Keep::Values),
-            (32, 1, Keep::Values),
-            (32, 2, Keep::Values),
-            (32, 4, Keep::Values),
-            (64, 4, Keep::Values),
-            (128, 4, Keep::Values),
-            (256, 4, Keep::Values),
-            (512, 4, Keep::ValuesAhead),
-            (512, 8, Keep::Words),
-            (256, 8, Keep::Words),
-            (256, 16, Keep::Words),
-        ],
-    ],
+    resident: ROW_TEAMS,
     twice: Some((1024, 2, Keep::Words)),
     slice: [(256, 4, Keep::Values); 2],
     column_chunks: [8, 8],
     part_quads: 2,
+    has_values: true,
 };
 
 pub(super) const BACKWARD: Tables = Tables {
-    resident: [
-        &[
-            (8, 1, Keep::Words),
-            (16, 1, Keep::Words),
-            (32, 1, Keep::Words),
-            (32, 2, Keep::Words),
-            (32, 4, Keep::Words),
-            (64, 4, Keep::Words),
-            (128, 4, Keep::Words),
-            (256, 4, Keep::Words),
-            (512, 4, Keep::Words),
-            (1024, 4, Keep::Words),
-            (512, 8, Keep::Words),
-            (256, 8, Keep::Words),
-        ],
-        &[
-            (8, 1, Keep::Words),
-            (16, 1, Keep::Words),
-            (32, 1, Keep::Words),
-            (32, 2, Keep::Words),
-            (32, 4, Keep::Words),
-            (64, 4, Keep::Words),
-            (128, 4, Keep::Words),
-            (256, 4, Keep::Words),
-            (512, 4, Keep::Words),
-            (1024, 4, Keep::Words),
-            (512, 8, Keep::Words),
-            (256, 8, Keep::Words),
-        ],
-    ],
+    resident: [&[
+        (Keep::Words, SMALL_TEAMS),
+        (Keep::Words, &[(64, 4), (128, 4), (256, 4), (512, 4), (1024, 4), (512, 8), (256, 8)]),
+    ]; 2],
     twice: None,
     slice: [(256, 4, Keep::Words), (256, 2, Keep::Words)],
     column_chunks: [8, 4],
     part_quads: 1,
+    has_values: false,
 };
 
 /// Slices of a row that one workgroup takes, at most: a thread adds their sums up, one after the other, and wherever a larger element comes
@@ -236,7 +185,7 @@ impl Spread {
         let across = (COLUMN_THREADS / deep.min(COLUMN_THREADS)).clamp(narrowest, widest);
         let groups = view.rows * columns.div_ceil(across);
         let is_resident = deep * across <= most_threads && (groups >= FEW_GROUPS || view.dim < LONG_LINE);
-        let has_values = !std::ptr::eq(tables.resident[0], BACKWARD.resident[0]);
+        let has_values = tables.has_values;
         if is_resident {
             let chunks = view.dim.div_ceil(deep);
             let threads = Threads::Columns(Columns { across, deep, chunks, has_values });

@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
 use super::super::{BackwardFields, RowNorm, Valid};
 use super::{Rows, parameter};
-use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, Team};
+use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, SMALL_TEAMS, Team, Teams};
 use crate::backend::wgpu::{
     Binder, Binding, Place, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
     padded,
@@ -16,44 +16,26 @@ use crate::narrow::{single, word};
 use crate::plan::Slot;
 use crate::tensor::TensorDesc;
 
-/// Threads and chunks each of a workgroup that takes a slice of a row: for the sums, and for dx.
-const SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Words), (128, 2, Keep::Values)];
-/// As `SLICE_TEAMS`, for 16-bit elements.
-const SLICE_TEAMS_HALF: [(u32, u32, Keep); 2] = [(256, 2, Keep::Words), (128, 1, Keep::ValuesAhead)];
+/// Threads and chunks each of a workgroup that takes a slice of a row of 32-bit and of 16-bit elements, for the sums.
+const SUM_SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Words), (256, 2, Keep::Words)];
+/// The same for dx.
+const SLICE_TEAMS: [(u32, u32, Keep); 2] = [(128, 2, Keep::Values), (128, 1, Keep::ValuesAhead)];
 /// For the sums of 32-bit and of 16-bit elements where slices are many: dx merges the sums of a row again and again, so that few are better.
 const WIDE_SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 16, Keep::Nothing), (256, 8, Keep::Nothing)];
 /// Wide slices that keep a large GPU busy.
 const MANY_SLICES: u64 = 132 * 4;
-/// (threads, chunks each) that hold a row of 32-bit elements, the first that suffices: a thread holds chunks of dy and x, and the sums of
-/// its columns.
-const RESIDENT: &[(u32, u32, Keep)] = &[
-    (8, 1, Keep::Words),
-    (16, 1, Keep::Words),
-    (32, 1, Keep::Words),
-    (32, 2, Keep::Words),
-    (32, 4, Keep::Words),
-    (64, 4, Keep::Words),
-    (128, 4, Keep::Words),
-    (256, 4, Keep::Words),
-    (512, 4, Keep::Words),
-];
-/// As `RESIDENT`, for 16-bit elements.
-const RESIDENT_HALF: &[(u32, u32, Keep)] = &[
-    (8, 1, Keep::ValuesAhead),
-    (16, 1, Keep::ValuesAhead),
-    (32, 1, Keep::ValuesAhead),
-    (64, 1, Keep::ValuesAhead),
-    (128, 1, Keep::ValuesAhead),
-    (128, 2, Keep::ValuesAhead),
-    (256, 2, Keep::ValuesAhead),
-    (1024, 1, Keep::ValuesAhead),
-    (512, 2, Keep::ValuesAhead),
-    (256, 4, Keep::Words),
-    (1024, 2, Keep::WordsAhead),
-    (512, 4, Keep::Words),
+/// Teams that hold a row of 32-bit and of 16-bit elements: a thread holds chunks of dy and x, and the sums of its columns.
+const RESIDENT: [&Teams; 2] = [
+    &[(Keep::Words, SMALL_TEAMS), (Keep::Words, &[(64, 4), (128, 4), (256, 4), (512, 4)])],
+    &[
+        (Keep::ValuesAhead, &[(8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (128, 2), (256, 2), (1024, 1), (512, 2)]),
+        (Keep::Words, &[(256, 4)]),
+        (Keep::WordsAhead, &[(1024, 2)]),
+        (Keep::Words, &[(512, 4)]),
+    ],
 ];
 /// As `RESIDENT`, for longer rows: a thread holds only the sums.
-const RELOADING: &[(u32, u32, Keep)] = &[(1024, 4, Keep::Nothing), (512, 8, Keep::Nothing)];
+const RELOADING: &Teams = &[(Keep::Nothing, &[(1024, 4), (512, 8)])];
 /// Most quads of sums for each chunk that leave such a thread enough registers.
 const RELOADING_SUMS: u64 = 2;
 
@@ -188,17 +170,17 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     let gradients = u64::from(fields.dweight) + u64::from(fields.dbias.is_some());
     let has_parameters = gradients > 0;
 
-    let (table, slice_teams) = if rows.is_half() { (RESIDENT_HALF, SLICE_TEAMS_HALF) } else { (RESIDENT, SLICE_TEAMS) };
+    let kind = usize::from(rows.is_half());
     let holds = |table| Team::resident(table, row_count, rows.chunks, props);
     let can_reload = gradients * rows.elements / 4 <= RELOADING_SUMS;
-    let resident = holds(table).or_else(|| holds(RELOADING).filter(|_| can_reload));
+    let resident = holds(RESIDENT[kind]).or_else(|| holds(RELOADING).filter(|_| can_reload));
     let resident = resident.filter(|_| row_count >= FEW_ROWS || rows.chunks < LONG_ROW);
     let is_split = resident.is_none();
-    let team = resident.unwrap_or_else(|| Team::of_slices(slice_teams[1], props));
+    let team = resident.unwrap_or_else(|| Team::of_slices(SLICE_TEAMS[kind], props));
     let slices_of = |team: Team| rows.chunks.div_ceil(team.slice_chunks()).max(1);
-    let wide_team = Team::of_slices(WIDE_SLICE_TEAMS[usize::from(rows.is_half())], props);
+    let wide_team = Team::of_slices(WIDE_SLICE_TEAMS[kind], props);
     let has_many = row_count * slices_of(wide_team) >= MANY_SLICES;
-    let sum_team = if has_many { wide_team } else { Team::of_slices(slice_teams[0], props) };
+    let sum_team = if has_many { wide_team } else { Team::of_slices(SUM_SLICE_TEAMS[kind], props) };
     let (slices, sum_slices) = (slices_of(team), slices_of(sum_team));
     // All at once: a few workgroups after the others would take as long as these.
     let wanted = (busy_groups(team, rows.is_half(), is_split) / slices).max(1);

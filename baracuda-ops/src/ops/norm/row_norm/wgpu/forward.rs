@@ -5,7 +5,7 @@ use bytemuck::{Pod, Zeroable};
 use super::super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
 use super::super::{ForwardFields, RowNorm, Valid};
 use super::{Rows, parameter};
-use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, Team};
+use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, ROW_TEAMS, Team};
 use crate::backend::wgpu::{
     Binder, Binding, Place, Props, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups, padded,
 };
@@ -15,41 +15,8 @@ use crate::narrow::{single, word};
 use crate::plan::Slot;
 use crate::tensor::TensorDesc;
 
-/// Threads and chunks each of a workgroup that holds a slice of a row.
-const SLICE_TEAM: (u32, u32, Keep) = (256, 4, Keep::Values);
-/// As `SLICE_TEAM`, for 16-bit elements.
-const SLICE_TEAM_HALF: (u32, u32, Keep) = (256, 3, Keep::Values);
-/// (threads, chunks each) that hold a row of 32-bit elements, the first that suffices; the last two where workgroups have at most 256
-/// threads.
-const RESIDENT: &[(u32, u32, Keep)] = &[
-    (8, 1, Keep::Values),
-    (16, 1, Keep::Values),
-    (32, 1, Keep::Values),
-    (32, 2, Keep::Values),
-    (32, 4, Keep::Values),
-    (32, 8, Keep::Values),
-    (128, 4, Keep::Values),
-    (256, 4, Keep::Values),
-    (512, 4, Keep::Values),
-    (512, 8, Keep::Values),
-    (256, 8, Keep::Values),
-    (256, 16, Keep::Words),
-];
-/// As `RESIDENT`, for 16-bit elements: more than 4 chunks of 8 values do not stay in registers.
-pub(super) const RESIDENT_HALF: &[(u32, u32, Keep)] = &[
-    (8, 1, Keep::Values),
-    (16, 1, Keep::Values),
-    (32, 1, Keep::Values),
-    (32, 2, Keep::Values),
-    (32, 4, Keep::Values),
-    (64, 4, Keep::Values),
-    (128, 4, Keep::Values),
-    (256, 4, Keep::Values),
-    (512, 4, Keep::ValuesAhead),
-    (512, 8, Keep::Words),
-    (256, 8, Keep::Words),
-    (256, 16, Keep::Words),
-];
+/// Threads and chunks each of a workgroup that holds a slice of a row, of 32-bit and of 16-bit elements.
+const SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Values), (256, 3, Keep::Values)];
 /// Workgroups that take the rows one after the other where they read ahead.
 const AHEAD_GROUPS: u64 = 2 * 132;
 
@@ -93,10 +60,10 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     let strides = |index| rows.strides(tensors.iter().position(|slot| slot.index == index));
     let (row_count, cols) = (rows.geometry.rows, rows.geometry.cols);
 
-    let (table, slice_team) = if rows.is_half() { (RESIDENT_HALF, SLICE_TEAM_HALF) } else { (RESIDENT, SLICE_TEAM) };
-    let resident = Team::resident(table, row_count, rows.chunks, props);
+    let kind = usize::from(rows.is_half());
+    let resident = Team::resident(ROW_TEAMS[kind], row_count, rows.chunks, props);
     let resident = resident.filter(|_| row_count >= FEW_ROWS || rows.chunks < LONG_ROW);
-    let team = resident.unwrap_or_else(|| Team::of_slices(slice_team, props));
+    let team = resident.unwrap_or_else(|| Team::of_slices(SLICE_TEAMS[kind], props));
     let slices = if resident.is_some() { 1 } else { rows.chunks.div_ceil(team.slice_chunks()) };
     let slice_cols = team.slice_chunks() * rows.elements;
     let turns = row_count.div_ceil(team.rows());

@@ -85,10 +85,9 @@ fn parameter(dtype: DType) -> Result<[&'static str; 2], Reason> {
 mod tests {
     use super::super::{BackwardFields, ForwardFields, RowNorm, Valid};
     use super::backward::{LONGEST_CHAIN, Shared, parameter_chain};
-    use super::forward::RESIDENT_HALF;
     use super::*;
     use crate::backend::wgpu::Variants;
-    use crate::backend::wgpu::team::{Reduce, Team};
+    use crate::backend::wgpu::team::{ROW_TEAMS, Reduce, Team};
     use crate::options::WorkspaceReq;
 
     fn variant_props(width: Option<u32>) -> Props {
@@ -124,7 +123,7 @@ mod tests {
     #[test]
     fn threads_of_a_row_exchange_lanes_only_within_the_narrowest_subgroup() {
         let reduce =
-            |row_chunks, width| Team::resident(RESIDENT_HALF, 1000, row_chunks, &variant_props(width)).unwrap().reduce;
+            |row_chunks, width| Team::resident(ROW_TEAMS[1], 1000, row_chunks, &variant_props(width)).unwrap().reduce;
         assert_eq!(reduce(30, Some(32)), Reduce::Lanes);
         assert_eq!(reduce(30, Some(8)), Reduce::Subgroups(8));
         assert_eq!(reduce(8, Some(8)), Reduce::Lanes);
