@@ -91,6 +91,16 @@ impl ShaderType {
         }
     }
 
+    /// The accessors of a tensor that is read in chunks, aligned and not.
+    pub(crate) fn chunks_in(self) -> [&'static str; 2] {
+        ["chunks_in", if self.is_half() { "halves_in" } else { "words_in" }]
+    }
+
+    /// The accessors of a tensor that is written in chunks, aligned and not.
+    pub(crate) fn chunks_out(self) -> [&'static str; 2] {
+        ["chunks_out", if self.is_half() { "halves_out" } else { "words_out" }]
+    }
+
     /// The files that say how elements are read and written.
     pub(crate) fn prelude(self) -> Vec<&'static str> {
         if self.is_half() { vec![self.file(), "common/half"] } else { vec![self.file()] }

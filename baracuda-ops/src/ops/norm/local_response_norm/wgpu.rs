@@ -1,10 +1,9 @@
 //! The WGSL kernels: which variant serves what, and what they bind.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::{Geometry, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, Valid, backward, forward};
 use crate::backend::wgpu::{
     Binding, Place, Props, ShaderType, StepBuilder, Variants, Work, check_reach, check_workspace, groups, padded,
+    params,
 };
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
@@ -44,52 +43,6 @@ struct Tuned {
     workgroup: u32,
     width: u32,
     chunk: u32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct ForwardParams {
-    batch: u32,
-    channels: u32,
-    spatial: u32,
-    padding: u32,
-    x: [u32; 4],
-    y: [u32; 3],
-    size: u32,
-    scale: f32,
-    beta: f32,
-    k: f32,
-    half_powers: u32,
-    vectors: u32,
-    blocks: u32,
-    chunk: u32,
-    is_last: u32,
-    groups_x: u32,
-    end: [u32; 3],
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct BackwardParams {
-    batch: u32,
-    channels: u32,
-    spatial: u32,
-    padding: u32,
-    dy: [u32; 4],
-    x: [u32; 4],
-    dx: [u32; 3],
-    size: u32,
-    scale: f32,
-    beta: f32,
-    k: f32,
-    slope: f32,
-    half_powers: u32,
-    vectors: u32,
-    blocks: u32,
-    chunk: u32,
-    is_last: u32,
-    groups_x: u32,
-    end: [u32; 2],
 }
 
 /// Windows that invocations hold in registers.
@@ -156,49 +109,47 @@ fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
     let strides = |position: usize| geometry.strides[position].map(stride);
     let is_last = u32::from(prefers_channels);
     let params = if is_forward {
-        let params = ForwardParams {
-            batch: word(batch),
-            channels: word(channels),
-            spatial: word(spatial),
-            padding: 0,
-            x: padded(strides(forward::X)),
-            y: strides(forward::Y),
-            size: word(size),
-            scale: single(geometry.scale),
-            beta: single(beta),
-            k: single(k),
-            half_powers,
-            vectors: word(vectors),
-            blocks: word(blocks),
-            chunk: word(chunk),
-            is_last,
-            groups_x: dispatch[0],
-            end: [0; 3],
-        };
-        bytemuck::bytes_of(&params).to_vec()
+        params! {
+            batch: u32 = word(batch),
+            channels: u32 = word(channels),
+            spatial: u32 = word(spatial),
+            padding: u32 = 0,
+            x: [u32; 4] = padded(strides(forward::X)),
+            y: [u32; 3] = strides(forward::Y),
+            size: u32 = word(size),
+            scale: f32 = single(geometry.scale),
+            beta: f32 = single(beta),
+            k: f32 = single(k),
+            half_powers: u32 = half_powers,
+            vectors: u32 = word(vectors),
+            blocks: u32 = word(blocks),
+            chunk: u32 = word(chunk),
+            is_last: u32 = is_last,
+            groups_x: u32 = dispatch[0],
+            end: [u32; 3] = [0; 3],
+        }
     } else {
-        let params = BackwardParams {
-            batch: word(batch),
-            channels: word(channels),
-            spatial: word(spatial),
-            padding: 0,
-            dy: padded(strides(backward::DY)),
-            x: padded(strides(backward::X)),
-            dx: strides(backward::DX),
-            size: word(size),
-            scale: single(geometry.scale),
-            beta: single(beta),
-            k: single(k),
-            slope: single(2.0 * geometry.scale * beta),
-            half_powers,
-            vectors: word(vectors),
-            blocks: word(blocks),
-            chunk: word(chunk),
-            is_last,
-            groups_x: dispatch[0],
-            end: [0; 2],
-        };
-        bytemuck::bytes_of(&params).to_vec()
+        params! {
+            batch: u32 = word(batch),
+            channels: u32 = word(channels),
+            spatial: u32 = word(spatial),
+            padding: u32 = 0,
+            dy: [u32; 4] = padded(strides(backward::DY)),
+            x: [u32; 4] = padded(strides(backward::X)),
+            dx: [u32; 3] = strides(backward::DX),
+            size: u32 = word(size),
+            scale: f32 = single(geometry.scale),
+            beta: f32 = single(beta),
+            k: f32 = single(k),
+            slope: f32 = single(2.0 * geometry.scale * beta),
+            half_powers: u32 = half_powers,
+            vectors: u32 = word(vectors),
+            blocks: u32 = word(blocks),
+            chunk: u32 = word(chunk),
+            is_last: u32 = is_last,
+            groups_x: u32 = dispatch[0],
+            end: [u32; 2] = [0; 2],
+        }
     };
 
     let is_half = dtype.is_half();
@@ -237,15 +188,11 @@ fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
             });
         }
         StepBuilder {
-            entry,
-            files,
             constants: vec![("WORKGROUP", word(workgroup)), ("SIZE", if is_unrolled { word(size) } else { 1 })],
             flags: vec![("ROOTS", has_roots)],
             bindings,
             can_chunk: is_quad,
-            params: params.clone(),
-            grid: dispatch,
-            ..StepBuilder::default()
+            ..StepBuilder::new(entry, files, params.clone(), dispatch)
         }
     };
     let (width, chunk) = (word(width), word(chunk));
@@ -275,11 +222,8 @@ fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
             let after_terms = bytes.next_multiple_of(props.workspace_align());
             work.workspace_bytes = after_terms + bytes;
             let parts = |accessor| {
-                [("terms", 0), ("roots", after_terms)].map(|(name, offset)| Binding {
-                    name,
-                    place: Some(Place::Workspace { offset, bytes }),
-                    accessors: [accessor; 2],
-                })
+                [("terms", 0), ("roots", after_terms)]
+                    .map(|(name, offset)| Binding::partials(name, offset, bytes, accessor))
             };
             let mut bindings = bind(&[DY, X]);
             bindings.push(Binding::absent("dx", "absent_elements_out"));

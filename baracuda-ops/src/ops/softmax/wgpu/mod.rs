@@ -3,13 +3,11 @@
 mod spread;
 mod variants;
 
-use bytemuck::{Pod, Zeroable};
-
 use super::geometry::{Geometry, Tensors};
 use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
 use crate::backend::wgpu::{
-    Binder, Binding, Place, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
-    padded,
+    Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
+    padded, params,
 };
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
@@ -27,53 +25,6 @@ pub(super) fn forward<'d>(descriptor: &'d SoftmaxDescriptor, props: &Props) -> R
 /// The kernels of the gradient.
 pub(super) fn backward<'d>(descriptor: &'d SoftmaxBackwardDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
     Ok(backward_work(descriptor, props)?.candidate())
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct ForwardParams {
-    rows: u32,
-    dim: u32,
-    inner: u32,
-    extents: [u32; 2],
-    padding: [u32; 3],
-    x: [u32; 4],
-    y: [u32; 3],
-    x_step: u32,
-    y_step: u32,
-    scale: f32,
-    scale_rest: f32,
-    slices: u32,
-    groups_x: u32,
-    columns: u32,
-    rounds: u32,
-    largest_trace: u32,
-    all_bits: u32,
-    scale_log2: f32,
-    lessening: f32,
-    padding_after: u32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct BackwardParams {
-    rows: u32,
-    dim: u32,
-    inner: u32,
-    extents: [u32; 2],
-    padding: [u32; 3],
-    y: [u32; 4],
-    dy: [u32; 4],
-    dx: [u32; 3],
-    y_step: u32,
-    dy_step: u32,
-    dx_step: u32,
-    scale: f32,
-    slices: u32,
-    groups_x: u32,
-    columns: u32,
-    rounds: u32,
-    all_bits: u32,
 }
 
 /// The entry points of one file: whole lines on chip, lines that a workgroup reads twice, and the two of split lines.
@@ -192,29 +143,28 @@ fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work<Li
     let largest_trace = if is_zero { f32::MAX.to_bits() } else { f32::INFINITY.to_bits() };
     work(&FORWARD, &descriptor.0.slots, fields.axis, &flags, props, |view, spread, groups_x| {
         let [x, y] = [0, 1].map(|tensor| view.strides(tensor));
-        let params = ForwardParams {
-            rows: word(view.rows),
-            dim: word(view.dim),
-            inner: word(view.inner),
-            extents: view.extents.map(word),
-            padding: [0; 3],
-            x: padded(x),
-            y,
-            x_step: stride(view.steps[0]),
-            y_step: stride(view.steps[1]),
-            scale: scale.high,
-            scale_rest: scale.rest,
-            slices: word(spread.slices),
-            groups_x,
-            columns: word(spread.columns),
-            rounds: word(spread.rounds),
-            largest_trace,
-            all_bits: ALL_BITS,
-            scale_log2: scale.log2,
-            lessening: scale.lessening,
-            padding_after: 0,
-        };
-        bytemuck::bytes_of(&params).to_vec()
+        params! {
+            rows: u32 = word(view.rows),
+            dim: u32 = word(view.dim),
+            inner: u32 = word(view.inner),
+            extents: [u32; 2] = view.extents.map(word),
+            padding: [u32; 3] = [0; 3],
+            x: [u32; 4] = padded(x),
+            y: [u32; 3] = y,
+            x_step: u32 = stride(view.steps[0]),
+            y_step: u32 = stride(view.steps[1]),
+            scale: f32 = scale.high,
+            scale_rest: f32 = scale.rest,
+            slices: u32 = word(spread.slices),
+            groups_x: u32 = groups_x,
+            columns: u32 = word(spread.columns),
+            rounds: u32 = word(spread.rounds),
+            largest_trace: u32 = largest_trace,
+            all_bits: u32 = ALL_BITS,
+            scale_log2: f32 = scale.log2,
+            lessening: f32 = scale.lessening,
+            padding_after: u32 = 0,
+        }
     })
 }
 
@@ -223,26 +173,25 @@ fn backward_work(descriptor: &SoftmaxBackwardDescriptor, props: &Props) -> Resul
     let flags = vec![("LOG", fields.log)];
     work(&BACKWARD, &descriptor.0.slots, fields.axis, &flags, props, |view, spread, groups_x| {
         let [y, dy, dx] = [0, 1, 2].map(|tensor| view.strides(tensor));
-        let params = BackwardParams {
-            rows: word(view.rows),
-            dim: word(view.dim),
-            inner: word(view.inner),
-            extents: view.extents.map(word),
-            padding: [0; 3],
-            y: padded(y),
-            dy: padded(dy),
-            dx,
-            y_step: stride(view.steps[0]),
-            dy_step: stride(view.steps[1]),
-            dx_step: stride(view.steps[2]),
-            scale: single(fields.scale.get()),
-            slices: word(spread.slices),
-            groups_x,
-            columns: word(spread.columns),
-            rounds: word(spread.rounds),
-            all_bits: ALL_BITS,
-        };
-        bytemuck::bytes_of(&params).to_vec()
+        params! {
+            rows: u32 = word(view.rows),
+            dim: u32 = word(view.dim),
+            inner: u32 = word(view.inner),
+            extents: [u32; 2] = view.extents.map(word),
+            padding: [u32; 3] = [0; 3],
+            y: [u32; 4] = padded(y),
+            dy: [u32; 4] = padded(dy),
+            dx: [u32; 3] = dx,
+            y_step: u32 = stride(view.steps[0]),
+            dy_step: u32 = stride(view.steps[1]),
+            dx_step: u32 = stride(view.steps[2]),
+            scale: f32 = single(fields.scale.get()),
+            slices: u32 = word(spread.slices),
+            groups_x: u32 = groups_x,
+            columns: u32 = word(spread.columns),
+            rounds: u32 = word(spread.rounds),
+            all_bits: u32 = ALL_BITS,
+        }
     })
 }
 
@@ -288,18 +237,11 @@ fn work(
     let operands = Binder { slots };
     let is_other = |operand: usize| slots.at(operand).is_some_and(|slot| slot.desc.dtype() != dtype);
     let input = |operand| {
-        let accessors = match view.is_half() {
-            _ if is_other(operand) => ["widened_pairs_in", "widened_halves_in"],
-            true => ["chunks_in", "halves_in"],
-            false => ["chunks_in", "words_in"],
-        };
-        operands.operand(operand, accessors, "absent_in")
+        let widened = ["widened_pairs_in", "widened_halves_in"];
+        operands.operand(operand, if is_other(operand) { widened } else { shader_type.chunks_in() }, "absent_in")
     };
-    let output = match view.is_half() {
-        _ if is_other(pass.output) => ["narrowed_pairs_out", "narrowed_halves_out"],
-        true => ["chunks_out", "halves_out"],
-        false => ["chunks_out", "words_out"],
-    };
+    let narrowed = ["narrowed_pairs_out", "narrowed_halves_out"];
+    let output = if is_other(pass.output) { narrowed } else { shader_type.chunks_out() };
     let entries = if view.is_rows { &pass.rows } else { &pass.channels };
     let step = |entry, keeps: bool, has_output: bool| {
         let mut files = shader_type.prelude();
@@ -321,26 +263,15 @@ fn work(
             true => operands.operand(pass.output, output, "absent_out"),
             false => operands.absent(pass.output, "absent_out"),
         });
-        bindings.push(match workspace_bytes {
-            0 => Binding::absent("parts", "absent_partials"),
-            bytes => Binding {
-                name: "parts",
-                place: Some(Place::Workspace { offset: 0, bytes }),
-                accessors: ["partials_out"; 2],
-            },
-        });
+        bindings.push(Binding::partials("parts", 0, workspace_bytes, "partials_out"));
         StepBuilder {
-            entry,
-            files,
             constants: spread.constants(),
             flags: flags.iter().copied().chain(spread.flags(keeps)).collect(),
             bindings,
             can_chunk: view.can_chunk,
-            params: params.clone(),
             // NVIDIA's driver makes slower code of lines in registers whose params are immediates.
             keeps_uniform: !view.is_rows,
-            grid,
-            ..StepBuilder::default()
+            ..StepBuilder::new(entry, files, params.clone(), grid)
         }
     };
     let steps = match entries.twice.filter(|_| spread.is_twice()) {

@@ -7,7 +7,7 @@ mod variants;
 
 use super::{Backward, ChannelGeometry, ChannelNorm, ChannelOrder, Forward};
 use crate::backend::wgpu::team::Team;
-use crate::backend::wgpu::{Binder, Binding, Place, Props, ShaderType, check_reach, most_bytes};
+use crate::backend::wgpu::{Binder, Binding, Props, ShaderType, check_reach, most_bytes};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::stride;
@@ -230,13 +230,13 @@ fn check(slots: &[Slot], dense: &[usize], dtype: DType, props: &Props) -> Result
 /// Accessors of the operands of one op, present or absent.
 struct Operands<'s> {
     binder: Binder<'s>,
-    is_half: bool,
+    dtype: ShaderType,
     is_narrow: bool,
 }
 
 impl<'s> Operands<'s> {
     fn new(slots: &'s Slots, segments: &Segments) -> Self {
-        Self { binder: Binder { slots }, is_half: segments.is_half(), is_narrow: segments.is_narrow() }
+        Self { binder: Binder { slots }, dtype: segments.dtype, is_narrow: segments.is_narrow() }
     }
 
     /// Whether a parameter is of 16 bits. Its type is x's, or f32.
@@ -246,14 +246,14 @@ impl<'s> Operands<'s> {
 
     /// A tensor that is read in chunks.
     fn input(&self, index: usize) -> Binding {
-        let chunked = if self.is_narrow { "pairs_in" } else { "chunks_in" };
-        self.binder.operand(index, [chunked, if self.is_half { "halves_in" } else { "words_in" }], "absent_in")
+        let accessors = if self.is_narrow { ["pairs_in", "halves_in"] } else { self.dtype.chunks_in() };
+        self.binder.operand(index, accessors, "absent_in")
     }
 
     /// A tensor that is written in chunks.
     fn output(&self, index: usize) -> Binding {
-        let chunked = if self.is_narrow { "pairs_out" } else { "chunks_out" };
-        self.binder.operand(index, [chunked, if self.is_half { "halves_out" } else { "words_out" }], "absent_out")
+        let accessors = if self.is_narrow { ["pairs_out", "halves_out"] } else { self.dtype.chunks_out() };
+        self.binder.operand(index, accessors, "absent_out")
     }
 
     /// A parameter that is read by channel.
@@ -308,11 +308,7 @@ impl Quads {
     }
 
     fn binding(self, accessor: &'static str) -> Binding {
-        if self.bytes == 0 {
-            return self.absent();
-        }
-        let place = Some(Place::Workspace { offset: self.offset, bytes: self.bytes });
-        Binding { name: self.name, place, accessors: [accessor; 2] }
+        Binding::partials(self.name, self.offset, self.bytes, accessor)
     }
 
     fn absent(self) -> Binding {

@@ -7,8 +7,8 @@ use super::super::{BackwardFields, RowNorm, Valid};
 use super::{Rows, parameter};
 use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, SMALL_TEAMS, Team, Teams};
 use crate::backend::wgpu::{
-    Binder, Binding, Place, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
-    padded,
+    Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
+    padded, params,
 };
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -101,17 +101,6 @@ struct BackwardParams {
     partials: u32,
     sums_first: u32,
     first_group: u32,
-    padding: [u32; 3],
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct ParametersParams {
-    cols: u32,
-    partials: u32,
-    quads: u32,
-    sums_first: u32,
-    groups_x: u32,
     padding: [u32; 3],
 }
 
@@ -227,29 +216,17 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     }
 
     let operands = Binder { slots };
-    let input = |operand| operands.operand(operand, rows.input(), "absent_in");
+    let input = |operand| operands.operand(operand, rows.dtype.chunks_in(), "absent_in");
     let weight = operands.operand(WEIGHT, parameter(fields.weight.unwrap_or(DType::F32))?, "absent_quads");
     let statistics = |operand| operands.operand(operand, ["statistics_in"; 2], "absent_statistics");
-    let workspace = |accessor| match workspace_bytes {
-        0 => Binding::absent("work", "absent_partials"),
-        bytes => Binding { name: "work", place: Some(Place::Workspace { offset: 0, bytes }), accessors: [accessor; 2] },
-    };
+    let workspace = |accessor| Binding::partials("work", 0, workspace_bytes, accessor);
     let step = |entry, file: Option<&'static str>, team: Team, flags, params: BackwardParams, grid, bindings| {
-        let mut files = rows.prelude();
+        let mut files = rows.dtype.prelude();
         let kind = if norm.op.kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
         files.extend(["common/team", "common/chunk", "common/row", team.reduce.file(), kind, "norm/row_norm_backward"]);
         files.extend(file);
-        StepBuilder {
-            entry,
-            files,
-            constants: team.constants(),
-            flags,
-            bindings,
-            can_chunk: rows.can_chunk,
-            params: bytemuck::bytes_of(&params).to_vec(),
-            grid,
-            ..StepBuilder::default()
-        }
+        let step = StepBuilder::new(entry, files, bytemuck::bytes_of(&params).to_vec(), grid);
+        StepBuilder { constants: team.constants(), flags, bindings, can_chunk: rows.can_chunk, ..step }
     };
     let has_next = partition.rounds * partition.blocks > 1;
     let flags = |keep: Keep, has_next, dx, dweight, dbias| {
@@ -265,7 +242,7 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     };
     let [mean, rstd] = [MEAN, RSTD].map(statistics);
     let read = [input(DY), input(X), weight, mean, rstd];
-    let (dh, dx) = (input(DH), operands.operand(DX, rows.output(), "absent_out"));
+    let (dh, dx) = (input(DH), operands.operand(DX, rows.dtype.chunks_out(), "absent_out"));
     let memory = u64::from(team.workgroup) * 8 * (rows.elements / 4) + team.reduce_bytes();
     let is_few = row_count * rows.chunks <= FEW_CHUNKS
         && memory <= WORKGROUP_BYTES
@@ -276,7 +253,8 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         let grid = groups(row_groups + parameter_groups, props)?;
         let gradient = |operand| {
             let dtype = slots.at(operand).map_or(DType::F32, |slot| slot.desc.dtype());
-            let accessors = if dtype == DType::F32 && rows.is_half() { ["words_out"; 2] } else { rows.output() };
+            let accessors =
+                if dtype == DType::F32 && rows.is_half() { ["words_out"; 2] } else { rows.dtype.chunks_out() };
             operands.operand(operand, accessors, "absent_out")
         };
         let work_absent = Binding::absent("work", "absent_partials");
@@ -334,35 +312,31 @@ fn parameters_step(
 ) -> Result<StepBuilder, Reason> {
     let fields = &norm.fields;
     let dtype = fields.weight.filter(|_| fields.dweight).or(fields.dbias).unwrap_or(DType::F32);
-    let chunks = u64::from(rows.cols).div_ceil(16 / dtype.size_bytes());
+    let elements = 16 / dtype.size_bytes();
+    let chunks = u64::from(rows.cols).div_ceil(elements);
     let gradients = u64::from(fields.dweight) + u64::from(fields.dbias.is_some());
     let workgroup = PARAMETER_WORKGROUP.min(props.max_threads);
     let columns = workgroup / parameter_lanes(rows.partials.into()).min(workgroup);
     let grid = groups(chunks.div_ceil(u64::from(columns)) * gradients, props)?;
-    let params = ParametersParams {
-        cols: rows.cols,
-        partials: rows.partials,
-        quads: word(quads),
-        sums_first: rows.sums_first,
-        groups_x: grid[0],
-        padding: [0; 3],
+    let params = params! {
+        cols: u32 = rows.cols,
+        partials: u32 = rows.partials,
+        quads: u32 = word(quads),
+        sums_first: u32 = rows.sums_first,
+        groups_x: u32 = grid[0],
+        padding: [u32; 3] = [0; 3],
     };
-    let accessors = ["chunks_out", if dtype == DType::F32 { "words_out" } else { "halves_out" }];
-    let mut files = ShaderType::of(dtype)?.prelude();
+    let dtype = ShaderType::of(dtype)?;
+    let (accessors, mut files) = (dtype.chunks_out(), dtype.prelude());
     files.push("norm/row_norm_backward_parameters");
     Ok(StepBuilder {
-        entry: "row_norm_backward_parameters",
-        files,
         constants: vec![("WORKGROUP", workgroup), ("COLUMNS", columns)],
-        flags: Vec::new(),
         bindings: vec![
             operands.operand(DWEIGHT, accessors, "absent_out"),
             operands.operand(DBIAS, accessors, "absent_out"),
             workspace,
         ],
-        can_chunk: u64::from(rows.cols).is_multiple_of(16 / dtype.size_bytes()),
-        params: bytemuck::bytes_of(&params).to_vec(),
-        grid,
-        ..StepBuilder::default()
+        can_chunk: u64::from(rows.cols).is_multiple_of(elements),
+        ..StepBuilder::new("row_norm_backward_parameters", files, params, grid)
     })
 }

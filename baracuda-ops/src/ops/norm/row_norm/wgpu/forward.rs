@@ -7,7 +7,7 @@ use super::super::{ForwardFields, RowNorm, Valid};
 use super::{Rows, parameter};
 use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, ROW_TEAMS, Team};
 use crate::backend::wgpu::{
-    Binder, Binding, Place, Props, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups, padded,
+    Binder, Binding, Props, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups, padded,
 };
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -96,15 +96,15 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     }
 
     let operands = Binder { slots };
-    let input = |operand| operands.operand(operand, rows.input(), "absent_in");
-    let output = |operand| operands.operand(operand, rows.output(), "absent_out");
+    let input = |operand| operands.operand(operand, rows.dtype.chunks_in(), "absent_in");
+    let output = |operand| operands.operand(operand, rows.dtype.chunks_out(), "absent_out");
     let weight = operands.operand(WEIGHT, parameter(fields.weight.unwrap_or(DType::F32))?, "absent_quads");
     let bias = operands.operand(BIAS, parameter(fields.bias.unwrap_or(DType::F32))?, "absent_quads");
     let statistics = |operand| operands.operand(operand, ["statistics_out"; 2], "absent_statistics");
     let absent_weights = [WEIGHT, BIAS].map(|operand| operands.absent(operand, "absent_quads"));
     let absent_statistics = [MEAN, RSTD].map(|operand| operands.absent(operand, "absent_statistics"));
     let step = |entry, file: Option<&'static str>, keep: Keep, params: ForwardParams, bindings| {
-        let mut files = rows.prelude();
+        let mut files = rows.dtype.prelude();
         let kind = if norm.op.kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
         files.extend([
             "common/number",
@@ -116,17 +116,9 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
             "norm/row_norm",
         ]);
         files.extend(file);
-        StepBuilder {
-            entry,
-            files,
-            constants: team.constants(),
-            flags: keep.flags(rounds > 1).to_vec(),
-            bindings,
-            can_chunk: rows.can_chunk,
-            params: bytemuck::bytes_of(&params).to_vec(),
-            grid,
-            ..StepBuilder::default()
-        }
+        let step = StepBuilder::new(entry, files, bytemuck::bytes_of(&params).to_vec(), grid);
+        let flags = keep.flags(rounds > 1).to_vec();
+        StepBuilder { constants: team.constants(), flags, bindings, can_chunk: rows.can_chunk, ..step }
     };
     let [mean, rstd] = [MEAN, RSTD].map(statistics);
     if resident.is_some() {
@@ -136,11 +128,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         let bytes = row_count * slices * 16;
         check_workspace(bytes, props)?;
         work.workspace_bytes = bytes;
-        let moments = |accessor| Binding {
-            name: "moments",
-            place: Some(Place::Workspace { offset: 0, bytes }),
-            accessors: [accessor; 2],
-        };
+        let moments = |accessor| Binding::partials("moments", 0, bytes, accessor);
         let mut bindings = vec![input(X), input(RESIDUAL), output(H), moments("partials_out")];
         bindings.push(operands.absent(Y, "absent_out"));
         bindings.extend(absent_weights);

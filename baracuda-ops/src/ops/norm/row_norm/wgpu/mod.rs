@@ -58,19 +58,6 @@ impl Rows {
     fn strides(&self, index: Option<usize>) -> [u32; 3] {
         index.map_or([0; 3], |i| self.geometry.strides[i].map(stride))
     }
-
-    fn prelude(&self) -> Vec<&'static str> {
-        self.dtype.prelude()
-    }
-
-    /// The accessors of a tensor of rows, aligned and not.
-    fn input(&self) -> [&'static str; 2] {
-        ["chunks_in", if self.is_half() { "halves_in" } else { "words_in" }]
-    }
-
-    fn output(&self) -> [&'static str; 2] {
-        ["chunks_out", if self.is_half() { "halves_out" } else { "words_out" }]
-    }
 }
 
 /// The accessors of a parameter, aligned and not.
