@@ -188,6 +188,29 @@ impl<D: Descriptor> Kernel<D> for Function<D> {
     }
 }
 
+/// A function with a name of its own, beside others of its op on the same backend.
+pub(crate) struct Named<D>(pub(crate) &'static str, pub(crate) Function<D>);
+
+impl<D: Descriptor> Kernel<D> for Named<D> {
+    fn name(&self) -> &'static str {
+        self.0
+    }
+
+    fn backend(&self) -> Backend {
+        self.1.backend()
+    }
+
+    fn accept<'d>(
+        &self,
+        descriptor: &'d D,
+        options: &PlanOptions,
+        props: &DeviceProps,
+        ask: Ask,
+    ) -> Result<Candidate<'d>, Reason> {
+        self.1.accept(descriptor, options, props, ask)
+    }
+}
+
 /// How a kernel is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {

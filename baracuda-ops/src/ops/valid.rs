@@ -4,11 +4,12 @@ use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 use std::mem;
 
+use crate::backend::cpu;
 use crate::dtype::Real;
 use crate::error::Result;
 use crate::operands::OperandEntry;
 use crate::ops::fields::real;
-use crate::plan::Descriptor;
+use crate::plan::{Candidate, Descriptor};
 use crate::slots::{Layouts, Slots, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -95,6 +96,16 @@ impl<F: Fields> Valid<F> {
     pub(crate) fn layout(self, operand: &str, desc: TensorDesc) -> Result<Self> {
         self.with(|fields| {
             fields.layouts().insert(operand.into(), desc);
+        })
+    }
+}
+
+impl<F: Fields<Kind: Send + Sync, Derived: Send + Sync> + Send + Sync + 'static> Valid<F> {
+    /// The candidate of a reference that needs the validated fields alone.
+    pub(crate) fn on_cpu(&self, compute: fn(&Self, &cpu::Operands<'_>)) -> Candidate<'_> {
+        Candidate::on_cpu(move || {
+            let valid = self.clone();
+            move |operands| compute(&valid, operands)
         })
     }
 }

@@ -1,6 +1,6 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
-use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
+use super::{BackwardFields, ForwardFields, SoftmaxBackwardDescriptor, SoftmaxDescriptor, Valid, backward, forward};
 use crate::backend::cpu::{Operands, Sum, threads};
 use crate::error::Reason;
 use crate::ops::lines::{Line, line_count};
@@ -8,18 +8,12 @@ use crate::plan::Candidate;
 
 /// The reference of forward.
 pub(super) fn forward<'d>(descriptor: &'d SoftmaxDescriptor) -> Result<Candidate<'d>, Reason> {
-    Ok(Candidate::on_cpu(|| {
-        let descriptor = descriptor.clone();
-        move |operands| softmax_forward(&descriptor, operands)
-    }))
+    Ok(descriptor.0.on_cpu(softmax_forward))
 }
 
 /// The reference of backward.
 pub(super) fn backward<'d>(descriptor: &'d SoftmaxBackwardDescriptor) -> Result<Candidate<'d>, Reason> {
-    Ok(Candidate::on_cpu(|| {
-        let descriptor = descriptor.clone();
-        move |operands| softmax_backward(&descriptor, operands)
-    }))
+    Ok(descriptor.0.on_cpu(softmax_backward))
 }
 
 /// What scaling makes the largest element; NaN if there is one.
@@ -39,8 +33,7 @@ fn scaled_difference(scale: f64, value: f64, extreme: f64) -> f64 {
     scale * difference
 }
 
-fn softmax_forward(softmax: &SoftmaxDescriptor, operands: &Operands<'_>) {
-    let fields = &softmax.0.fields;
+fn softmax_forward(Valid { fields, .. }: &Valid<ForwardFields>, operands: &Operands<'_>) {
     let (Some(x), Some(y)) = (operands.get(forward::X), operands.get(forward::Y)) else { return };
     let scale = fields.scale.get();
     threads::for_each(line_count(x.desc(), fields.axis), x.desc().elements(), |line| {
@@ -55,8 +48,7 @@ fn softmax_forward(softmax: &SoftmaxDescriptor, operands: &Operands<'_>) {
     });
 }
 
-fn softmax_backward(softmax: &SoftmaxBackwardDescriptor, operands: &Operands<'_>) {
-    let fields = &softmax.0.fields;
+fn softmax_backward(Valid { fields, .. }: &Valid<BackwardFields>, operands: &Operands<'_>) {
     let (Some(y), Some(dy), Some(dx)) =
         (operands.get(backward::Y), operands.get(backward::DY), operands.get(backward::DX))
     else {

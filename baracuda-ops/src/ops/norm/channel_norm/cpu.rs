@@ -8,18 +8,12 @@ use crate::plan::Candidate;
 
 /// The reference kernel of the family, forward.
 pub(super) fn forward<'d, D: Forward>(descriptor: &'d D) -> Result<Candidate<'d>, Reason> {
-    Ok(Candidate::on_cpu(|| {
-        let norm = descriptor.valid().clone();
-        move |operands| norm_forward(&norm, operands)
-    }))
+    Ok(descriptor.valid().on_cpu(norm_forward))
 }
 
 /// The reference kernel of the gradients.
 pub(super) fn backward<'d, D: Backward>(descriptor: &'d D) -> Result<Candidate<'d>, Reason> {
-    Ok(Candidate::on_cpu(|| {
-        let norm = descriptor.valid().clone();
-        move |operands| norm_backward(&norm, operands)
-    }))
+    Ok(descriptor.valid().on_cpu(norm_backward))
 }
 
 /// A tensor `[batch, channels, spatial..]`. Nothing of it grows with its extents, which inputs that repeat elements have at will.

@@ -1,7 +1,7 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
 use super::{
-    Fields, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor,
+    Fields, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, Valid,
     backward::{DX, DY},
     forward::{X, Y},
 };
@@ -14,19 +14,13 @@ use crate::plan::{Candidate, MAX_WORK};
 /// The reference kernel.
 pub(super) fn forward<'d>(descriptor: &'d LocalResponseNormDescriptor) -> Result<Candidate<'d>, Reason> {
     bounded(&descriptor.0.fields)?;
-    Ok(Candidate::on_cpu(|| {
-        let fields = descriptor.0.fields.clone();
-        move |operands| norm_forward(&fields, operands)
-    }))
+    Ok(descriptor.0.on_cpu(norm_forward))
 }
 
 /// The reference kernel of the gradient.
 pub(super) fn backward<'d>(descriptor: &'d LocalResponseNormBackwardDescriptor) -> Result<Candidate<'d>, Reason> {
     bounded(&descriptor.0.fields)?;
-    Ok(Candidate::on_cpu(|| {
-        let fields = descriptor.0.fields.clone();
-        move |operands| norm_backward(&fields, operands)
-    }))
+    Ok(descriptor.0.on_cpu(norm_backward))
 }
 
 /// The axis along which windows lie.
@@ -64,7 +58,7 @@ fn denominators(fields: &Fields, x: &[f64]) -> Vec<f64> {
     (0..x.len()).map(|c| fields.k.get() + scale * sum(c)).collect()
 }
 
-fn norm_forward(fields: &Fields, operands: &Operands<'_>) {
+fn norm_forward(Valid { fields, .. }: &Valid, operands: &Operands<'_>) {
     let (Some(x), Some(y)) = (operands.get(X), operands.get(Y)) else { return };
     threads::for_each(line_count(&fields.x, CHANNELS), additions(fields), |column| {
         let x = Line::new(x, CHANNELS, column).load_all();
@@ -75,7 +69,7 @@ fn norm_forward(fields: &Fields, operands: &Operands<'_>) {
     });
 }
 
-fn norm_backward(fields: &Fields, operands: &Operands<'_>) {
+fn norm_backward(Valid { fields, .. }: &Valid, operands: &Operands<'_>) {
     let (Some(dy), Some(x), Some(dx)) = (operands.get(DY), operands.get(super::backward::X), operands.get(DX)) else {
         return;
     };

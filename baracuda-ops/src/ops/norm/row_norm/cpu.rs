@@ -9,18 +9,12 @@ use crate::tensor::TensorDesc;
 
 /// The reference kernel of the family, forward and backward.
 pub(super) fn forward<'d, D: Forward>(descriptor: &'d D) -> Result<Candidate<'d>, Reason> {
-    Ok(Candidate::on_cpu(|| {
-        let norm = descriptor.valid().clone();
-        move |operands| norm_forward(&norm, operands)
-    }))
+    Ok(descriptor.valid().on_cpu(norm_forward))
 }
 
 /// The reference kernel of the gradients.
 pub(super) fn backward<'d, D: Backward>(descriptor: &'d D) -> Result<Candidate<'d>, Reason> {
-    Ok(Candidate::on_cpu(|| {
-        let norm = descriptor.valid().clone();
-        move |operands| norm_backward(&norm, operands)
-    }))
+    Ok(descriptor.valid().on_cpu(norm_backward))
 }
 
 /// Element offsets of a tensor whose first `outer` extents count rows.

@@ -322,7 +322,7 @@ mod tests {
     use super::super::{ForwardFields, Valid};
     use super::team::Tile;
     use super::*;
-    use crate::backend::wgpu::{OperandText, Variants, Work};
+    use crate::backend::wgpu::{OperandText, Place, Variants, Work};
     use crate::ops::activation::Activation;
     use crate::ops::norm::Gradients;
     use crate::tensor::TensorDesc;
