@@ -309,3 +309,113 @@ macro_rules! steps {
     };
 }
 pub(crate) use steps;
+
+/// Steps that several ops have, by their names: `shared_steps! { LayerNormDescriptor: weight, bias, layout }`. Those with `gradient` in front are
+/// of backwards, and say what forward had.
+macro_rules! shared_steps {
+    ($Descriptor:ident: $($step:ident),*) => {
+        $(shared_steps!($step $Descriptor);)*
+    };
+    (weight $D:ident) => { steps! { $D
+        /// Multiplies by a weight of the given type, of the shape in the table of operands.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's where the op has one.
+        weight(dtype: $crate::dtype::DType) = |it| it.with(|f| f.weight = Some(dtype));
+    } };
+    (bias $D:ident) => { steps! { $D
+        /// Adds a bias of the given type, of the shape in the table of operands.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
+        bias(dtype: $crate::dtype::DType) = |it| it.with(|f| f.bias = Some(dtype));
+    } };
+    (eps $D:ident) => { steps! { $D
+        /// The number added to the variance, for RMSNorm to the mean square.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] if it is negative, for BatchNorm if it is 0 as well, or if it is not in the range of f32 (of f64 for f64
+        /// operands).
+        eps(eps: f64) = |it| it.real("eps", eps, |f, eps| f.eps = eps);
+    } };
+    (activation $D:ident) => { steps! { $D
+        /// Applies a function before the result is rounded.
+        ///
+        /// # Errors
+        /// None; the type is that of every other step.
+        activation(activation: $crate::ops::activation::Activation) = |it| it.with(|f| f.activation = activation);
+    } };
+    (momentum $D:ident) => { steps! { $D
+        /// Updates running statistics, in which this batch weighs `momentum`: 0 keeps them, 1 replaces them.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] outside 0 to 1, in inference, or where the running statistics count batches.
+        momentum(momentum: f64) = |it| it.real("momentum", momentum, |f, momentum| f.momentum = Some(momentum));
+    } };
+    (stats $D:ident) => { steps! { $D
+        /// Writes the statistics that backward needs: rstd, and but for RMSNorm the mean.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] in inference, whose backward takes the running statistics.
+        stats() = |it| it.with(|f| f.stats = true);
+    } };
+    (layout $D:ident) => { steps! { $D
+        /// Gives a declared operand other strides or another alignment than its default.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
+        /// twice.
+        layout(operand: &str, desc: $crate::tensor::TensorDesc) = |it| it.layout(operand, desc);
+    } };
+    (y $D:ident) => { steps! { $D
+        /// Gives `y` other strides than x's.
+        ///
+        /// # Errors
+        /// As [`layout`](Self::layout).
+        y(desc: $crate::tensor::TensorDesc) = |it| it.layout("y", desc);
+    } };
+    (gradient_weight $D:ident) => { steps! { $D
+        /// Forward had a weight of the given type; `gradient` asks for its gradient.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's where the op has one.
+        weight(dtype: $crate::dtype::DType, gradient: bool) = |it| it.with(|f| (f.weight, f.dweight) = (Some(dtype), gradient));
+    } };
+    (gradient_bias $D:ident) => { steps! { $D
+        /// Forward had a bias of the given type; `gradient` asks for its gradient. The bias itself is an operand with an activation.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
+        bias(dtype: $crate::dtype::DType, gradient: bool) = |it| it.with(|f| (f.bias, f.dbias) = (Some(dtype), gradient));
+    } };
+    (gradient_activation $D:ident) => { steps! { $D
+        /// Forward had an activation.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] if the gradient comes from y and the activation is not ReLU, or where a residual is without its gradient.
+        activation(activation: $crate::ops::activation::Activation) = |it| it.with(|f| f.activation = activation);
+    } };
+    (dh $D:ident) => { steps! { $D
+        /// Adds to dx the gradient `dh` that reaches forward's `h` from elsewhere.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] without `dx`.
+        dh(is_added: bool) = |it| it.with(|f| f.dh = is_added);
+    } };
+    (residual_sum $D:ident) => { steps! { $D
+        /// Adds a residual first, and writes the sum as `h`.
+        ///
+        /// # Errors
+        /// None; the type is that of every other step.
+        residual() = |it| it.with(|f| f.residual = true);
+    } };
+    (weight_offset $D:ident) => { steps! { $D
+        /// The constant that is added to the weight before it multiplies, in backward the one that forward added: 1 where the stored weight is the
+        /// distance from 1.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] without a weight, or if the number is not in the range of f32 (of f64 for f64 operands).
+        weight_offset(offset: f64) = |it| it.real("weight_offset", offset, |f, offset| f.weight_offset = offset);
+    } };
+}
+pub(crate) use shared_steps;

@@ -57,13 +57,11 @@
 
 use super::Gradients;
 use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward};
-use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::memory::{Mem, MemMut};
 use crate::operands::args;
-use crate::ops::activation::Activation;
 use crate::ops::fields::real;
-use crate::ops::valid::{Described, descriptor, steps};
+use crate::ops::valid::{Described, descriptor, shared_steps, steps};
 use crate::tensor::TensorDesc;
 
 descriptor! {
@@ -113,58 +111,19 @@ impl BatchNormDescriptor {
     }
 }
 
+shared_steps! { BatchNormDescriptor: weight, bias, eps, activation, momentum, stats, layout, y }
+
 steps! { BatchNormDescriptor
-    /// Multiplies by a weight of the given type, one number a channel.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
-    weight(dtype: DType) = |it| it.with(|f| f.weight = Some(dtype));
-    /// Adds a bias of the given type, one number a channel.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
-    bias(dtype: DType) = |it| it.with(|f| f.bias = Some(dtype));
-    /// The number added to the variance.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is not above 0, or not in the range of f32 (of f64 for f64 operands).
-    eps(eps: f64) = |it| it.real("eps", eps, |f, eps| f.eps = eps);
-    /// Applies a function before the result is rounded.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    activation(activation: Activation) = |it| it.with(|f| f.activation = activation);
     /// Adds a residual before the activation.
     ///
     /// # Errors
     /// None; the type is that of every other step.
     residual() = |it| it.with(|f| f.residual = true);
-    /// Updates running statistics, in which this batch weighs `momentum`: 0 keeps them, 1 replaces them.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] outside 0 to 1, in inference or in cumulative mode.
-    momentum(momentum: f64) = |it| it.real("momentum", momentum, |f, momentum| f.momentum = Some(momentum));
     /// Updates running statistics that are the mean over all batches, and counts these in `num_batches`.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] in inference or with a momentum.
     cumulative() = |it| it.with(|f| f.cumulative = true);
-    /// Writes mean and rstd, which backward needs.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] in inference, whose backward takes the running statistics.
-    stats() = |it| it.with(|f| f.stats = true);
-    /// Gives a declared operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
-    /// twice.
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
 descriptor! {
@@ -189,22 +148,9 @@ descriptor! {
     };
 }
 
+shared_steps! { BatchNormBackwardDescriptor: gradient_weight, gradient_bias, gradient_activation, layout }
+
 steps! { BatchNormBackwardDescriptor
-    /// Forward had a weight of the given type; `gradient` asks for its gradient.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
-    weight(dtype: DType, gradient: bool) = |it| it.with(|f| (f.weight, f.dweight) = (Some(dtype), gradient));
-    /// Forward had a bias of the given type; `gradient` asks for its gradient. The bias itself is an operand with an activation.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
-    bias(dtype: DType, gradient: bool) = |it| it.with(|f| (f.bias, f.dbias) = (Some(dtype), gradient));
-    /// Forward had an activation.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] after [`from_y`](Self::from_y) for another than ReLU, or with a residual without its gradient.
-    activation(activation: Activation) = |it| it.with(|f| f.activation = activation);
     /// Forward had a residual; `gradient` asks for its gradient. The residual itself is an operand with an activation.
     ///
     /// # Errors
@@ -215,11 +161,6 @@ steps! { BatchNormBackwardDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] for another activation than ReLU.
     from_y() = |it| it.from_y();
-    /// As [`BatchNormDescriptor::layout`].
-    ///
-    /// # Errors
-    /// As [`BatchNormDescriptor::layout`].
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {

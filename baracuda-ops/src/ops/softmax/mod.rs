@@ -44,7 +44,7 @@ use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::fields::{beside, float, in_range, only_dx, require};
-use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, fields, kernels, steps};
+use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -219,6 +219,8 @@ impl SoftmaxDescriptor {
     }
 }
 
+shared_steps! { SoftmaxDescriptor: layout, y }
+
 steps! { SoftmaxDescriptor
     /// The logarithm of softmax.
     ///
@@ -235,16 +237,6 @@ steps! { SoftmaxDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is another one, or if `layout` has given y one of another type.
     output(dtype: DType) = |it| it.with(|f| f.output = Some(dtype));
-    /// Gives an operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if there is no such operand, if shape or type differ, or if an output would write an element twice.
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
 descriptor! {
@@ -259,6 +251,8 @@ descriptor! {
     /// As [`SoftmaxDescriptor::new`].
     fn new(y: TensorDesc, axis: usize) = BackwardFields::minimal(y, axis);
 }
+
+shared_steps! { SoftmaxBackwardDescriptor: layout }
 
 steps! { SoftmaxBackwardDescriptor
     /// As [`SoftmaxDescriptor::log`]: `y` is the logarithm of softmax.
@@ -276,11 +270,6 @@ steps! { SoftmaxBackwardDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is another one, or if `layout` has given dx one of another type.
     input(dtype: DType) = |it| it.with(|f| f.input = Some(dtype));
-    /// As [`SoftmaxDescriptor::layout`].
-    ///
-    /// # Errors
-    /// As [`SoftmaxDescriptor::layout`].
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {

@@ -43,7 +43,7 @@ use crate::operands::{args, operands};
 use crate::ops::fields::{batch_of_channels, beside, float, in_range, only_dx, require};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::ops::norm::spatial::spatial_stride;
-use crate::ops::valid::{self, Described, Direction, Op, descriptor, fields, kernels, steps};
+use crate::ops::valid::{self, Described, Direction, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -176,6 +176,8 @@ impl LocalResponseNormDescriptor {
     }
 }
 
+shared_steps! { LocalResponseNormDescriptor: layout, y }
+
 steps! { LocalResponseNormDescriptor
     /// What the mean of squares over a window is multiplied by (over a window that is cut off, the sum divided by `size`).
     ///
@@ -192,16 +194,6 @@ steps! { LocalResponseNormDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
     k(k: f64) = |it| it.real("k", k, |f, value| f.k = value);
-    /// Gives an operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if there is no such operand, if shape or type differ, or if an output would write an element twice.
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
 descriptor! {
@@ -216,6 +208,8 @@ descriptor! {
     /// As [`LocalResponseNormDescriptor::new`].
     fn new(x: TensorDesc, size: u64) = Fields::plain(x, size);
 }
+
+shared_steps! { LocalResponseNormBackwardDescriptor: layout }
 
 steps! { LocalResponseNormBackwardDescriptor
     /// As [`LocalResponseNormDescriptor::alpha`].
@@ -233,11 +227,6 @@ steps! { LocalResponseNormBackwardDescriptor
     /// # Errors
     /// As [`LocalResponseNormDescriptor::k`].
     k(k: f64) = |it| it.real("k", k, |f, value| f.k = value);
-    /// As [`LocalResponseNormDescriptor::layout`].
-    ///
-    /// # Errors
-    /// As [`LocalResponseNormDescriptor::layout`].
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {

@@ -42,7 +42,7 @@ use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
 use crate::ops::fields::{beside, float, only_dx, require};
-use crate::ops::valid::{self, Described, Direction, Op, descriptor, fields, kernels, steps};
+use crate::ops::valid::{self, Described, Direction, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -167,18 +167,7 @@ impl ActivationDescriptor {
     }
 }
 
-steps! { ActivationDescriptor
-    /// Gives an operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if there is no such operand, if shape or type differ, or if an output would write an element twice.
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    y(desc: TensorDesc) = |it| it.layout("y", desc);
-}
+shared_steps! { ActivationDescriptor: layout, y }
 
 descriptor! {
     /// The gradient of [`ActivationDescriptor`]. See the [formulas and operands](self).
@@ -193,6 +182,8 @@ descriptor! {
     fn new(x: TensorDesc, activation: Activation) = Fields::minimal(x, activation);
 }
 
+shared_steps! { ActivationBackwardDescriptor: layout }
+
 steps! { ActivationBackwardDescriptor
     /// Computes the derivative from forward's output, so that x need not be kept. `y` has the shape and, unless told otherwise, the
     /// layout of x.
@@ -200,11 +191,6 @@ steps! { ActivationBackwardDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] for another activation than ReLU, sigmoid and tanh, or if `x` has been given a layout of its own.
     from_y() = |it| it.with(|fields| fields.from_y = true);
-    /// As [`ActivationDescriptor::layout`].
-    ///
-    /// # Errors
-    /// As [`ActivationDescriptor::layout`].
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {

@@ -22,8 +22,6 @@ pub(super) struct Tables {
     column_chunks: [u64; 2],
     /// Quads of a split line's part: in rows of one line, in channels for each quad of a chunk.
     part_quads: u64,
-    /// Whether the elements of columns stay in registers as f32.
-    has_values: bool,
 }
 
 pub(super) const FORWARD: Tables = Tables {
@@ -32,7 +30,6 @@ pub(super) const FORWARD: Tables = Tables {
     slice: [(256, 4, Keep::Values); 2],
     column_chunks: [8, 8],
     part_quads: 2,
-    has_values: true,
 };
 
 pub(super) const BACKWARD: Tables = Tables {
@@ -44,7 +41,6 @@ pub(super) const BACKWARD: Tables = Tables {
     slice: [(256, 4, Keep::Words), (256, 2, Keep::Words)],
     column_chunks: [8, 4],
     part_quads: 1,
-    has_values: false,
 };
 
 /// Slices of a row that one workgroup takes, at most: a thread adds their sums up, one after the other, and wherever a larger element comes
@@ -126,8 +122,6 @@ struct Columns {
     across: u64,
     deep: u64,
     chunks: u64,
-    /// Whether elements stay in registers as f32.
-    has_values: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,16 +179,15 @@ impl Spread {
         let across = (COLUMN_THREADS / deep.min(COLUMN_THREADS)).clamp(narrowest, widest);
         let groups = view.rows * columns.div_ceil(across);
         let is_resident = deep * across <= most_threads && (groups >= FEW_GROUPS || view.dim < LONG_LINE);
-        let has_values = tables.has_values;
         if is_resident {
             let chunks = view.dim.div_ceil(deep);
-            let threads = Threads::Columns(Columns { across, deep, chunks, has_values });
+            let threads = Threads::Columns(Columns { across, deep, chunks });
             return Self { threads, slices: 1, columns, rounds: 1, groups, part_quads: 0 };
         }
         let across = widest.min(2 * ACROSS.0);
         let deep = COLUMN_THREADS.min(most_threads) / across;
         let slices = view.dim.div_ceil(deep * most_chunks);
-        let threads = Threads::Columns(Columns { across, deep, chunks: most_chunks, has_values });
+        let threads = Threads::Columns(Columns { across, deep, chunks: most_chunks });
         let groups = view.rows * slices * columns.div_ceil(across);
         let part_quads = view.rows * slices * columns * quads * tables.part_quads;
         Self { threads, slices, columns, rounds: 1, groups, part_quads }
@@ -233,7 +226,8 @@ impl Spread {
     pub(super) fn flags(&self, keeps: bool) -> [(&'static str, bool); 2] {
         match self.threads {
             Threads::Team(team) if keeps => team.keep.flags(self.rounds > 1),
-            Threads::Columns(columns) => [("UNPACKED", columns.has_values && keeps), ("PREFETCH", false)],
+            // Elements stay in registers as f32.
+            Threads::Columns(_) => [("UNPACKED", keeps), ("PREFETCH", false)],
             Threads::Team(_) => Keep::Words.flags(false),
         }
     }
