@@ -35,8 +35,7 @@ impl<C: Choice + 'static> Work<C> {
     }
 
     pub(crate) fn workspace(&self) -> WorkspaceReq {
-        let (bytes, align) = (self.workspace_bytes, self.workspace_align);
-        if bytes == 0 { WorkspaceReq::NONE } else { WorkspaceReq { bytes, align } }
+        WorkspaceReq::new(self.workspace_bytes, self.workspace_align)
     }
 
     pub(crate) fn candidate(self) -> Candidate<'static> {

@@ -106,7 +106,7 @@ operands! { $
 }
 
 /// The extents of `x` as `[batch, channels, spatial]`, and what shares statistics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChannelShape {
     pub(crate) batch: u64,
     pub(crate) channels: u64,

@@ -1,7 +1,5 @@
 //! The CUDA kernels: which variant serves what, parameters, preparation and launch.
 
-use std::ffi::c_void;
-
 use baracuda_ops_sys as sys;
 use sys::bops_local_response_norm_choice as Tuned;
 
@@ -31,8 +29,10 @@ pub(super) fn forward<'d>(descriptor: &'d LocalResponseNormDescriptor, props: &P
         // SAFETY: the structs live across the call and hold what `choose` allows.
         let prepare = || unsafe { sys::bops_local_response_norm_prepare(&params, &tuned, dtype) };
         let run = move |located: &Located<'_>, stream| {
-            let address = |position: usize| located.operands[position].address() as *mut _;
-            let operands = sys::bops_local_response_norm_operands { x: address(forward::X), y: address(forward::Y) };
+            let operands = sys::bops_local_response_norm_operands {
+                x: located.pointer(forward::X),
+                y: located.pointer(forward::Y),
+            };
             // SAFETY: the generic check proved every operand's span, alignment and device.
             unsafe { sys::bops_local_response_norm_launch(&params, &tuned, dtype, &operands, stream) }
         };
@@ -63,16 +63,21 @@ pub(super) fn backward<'d>(
         // SAFETY: the structs live across the call and hold what `choose` allows.
         let prepare = || unsafe { sys::bops_local_response_norm_backward_prepare(&params, &tuned, dtype) };
         let run = move |located: &Located<'_>, stream| {
-            let address = |position: usize| located.operands[position].address() as *mut _;
             let operands = sys::bops_local_response_norm_backward_operands {
-                dy: address(backward::DY),
-                x: address(backward::X),
-                dx: address(backward::DX),
+                dy: located.pointer(backward::DY),
+                x: located.pointer(backward::X),
+                dx: located.pointer(backward::DX),
             };
-            let workspace = located.workspace.address() as *mut c_void;
             // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
             unsafe {
-                sys::bops_local_response_norm_backward_launch(&params, &tuned, dtype, &operands, workspace, stream)
+                sys::bops_local_response_norm_backward_launch(
+                    &params,
+                    &tuned,
+                    dtype,
+                    &operands,
+                    located.workspace_pointer(),
+                    stream,
+                )
             }
         };
         let key = key(norm, &geometry, &tuned, dtype);
@@ -115,10 +120,7 @@ fn accept<'d>(
         let accumulator_bytes = norm.fields.x.dtype().accumulator().size_bytes();
         let bytes = geometry.elements().checked_mul(accumulator_bytes);
         let bytes = bytes.ok_or("its workspace would exceed 2^64 bytes")?;
-        launches = 2;
-        if bytes > 0 {
-            workspace = WorkspaceReq { bytes, align: 16 };
-        }
+        (workspace, launches) = (WorkspaceReq::new(bytes, 16), 2);
     }
     if geometry.elements() == 0 {
         launches = 0;

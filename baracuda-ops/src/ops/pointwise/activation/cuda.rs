@@ -48,8 +48,7 @@ fn build(
     match valid.op.kind {
         Direction::Forward => {
             let run = move |located: &Located<'_>, stream| {
-                let address = |index: usize| located.operands[index].address() as *mut _;
-                let operands = sys::bops_activation_operands { x: address(input), y: address(output) };
+                let operands = sys::bops_activation_operands { x: located.pointer(input), y: located.pointer(output) };
                 // SAFETY: the generic check proved every operand's span, alignment and device.
                 unsafe { sys::bops_activation_launch(&params, &choice, dtype, &operands, stream) }
             };
@@ -59,8 +58,7 @@ fn build(
         }
         Direction::Backward => {
             let run = move |located: &Located<'_>, stream| {
-                let address = |index: usize| located.operands[index].address() as *mut _;
-                let (dy, saved, dx) = (address(input), address(saved), address(output));
+                let (dy, saved, dx) = (located.pointer(input), located.pointer(saved), located.pointer(output));
                 let operands = sys::bops_activation_backward_operands { dy, saved, dx };
                 // SAFETY: the generic check proved every operand's span, alignment and device.
                 unsafe { sys::bops_activation_backward_launch(&params, &choice, dtype, &operands, stream) }

@@ -2,8 +2,6 @@
 
 mod choice;
 
-use std::ffi::c_void;
-
 use baracuda_ops_sys as sys;
 
 use choice::{Problem, Tuned};
@@ -40,11 +38,10 @@ pub(super) fn forward<'d>(descriptor: &'d SoftmaxDescriptor, props: &Props) -> R
         // SAFETY: the structs live across the call and hold what `choice` allows.
         let prepare = || unsafe { sys::bops_softmax_prepare(&params, &choice, dtype) };
         let run = move |located: &Located<'_>, stream| {
-            let address = |position: usize| located.operands[position].address() as *mut _;
-            let operands = sys::bops_softmax_operands { x: address(forward::X), y: address(forward::Y) };
-            let workspace = located.workspace.address() as *mut c_void;
+            let operands =
+                sys::bops_softmax_operands { x: located.pointer(forward::X), y: located.pointer(forward::Y) };
             // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-            unsafe { sys::bops_softmax_launch(&params, &choice, dtype, &operands, workspace, stream) }
+            unsafe { sys::bops_softmax_launch(&params, &choice, dtype, &operands, located.workspace_pointer(), stream) }
         };
         cuda::build(device, "bops_softmax", lines.outer > 0, key(&tuned, &lines, params.is_log), prepare, run)
     })
@@ -74,15 +71,22 @@ pub(super) fn backward<'d>(descriptor: &'d SoftmaxBackwardDescriptor, props: &Pr
         // SAFETY: the structs live across the call and hold what `choice` allows.
         let prepare = || unsafe { sys::bops_softmax_backward_prepare(&params, &choice, dtype) };
         let run = move |located: &Located<'_>, stream| {
-            let address = |position: usize| located.operands[position].address() as *mut _;
             let operands = sys::bops_softmax_backward_operands {
-                y: address(backward::Y),
-                dy: address(backward::DY),
-                dx: address(backward::DX),
+                y: located.pointer(backward::Y),
+                dy: located.pointer(backward::DY),
+                dx: located.pointer(backward::DX),
             };
-            let workspace = located.workspace.address() as *mut c_void;
             // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-            unsafe { sys::bops_softmax_backward_launch(&params, &choice, dtype, &operands, workspace, stream) }
+            unsafe {
+                sys::bops_softmax_backward_launch(
+                    &params,
+                    &choice,
+                    dtype,
+                    &operands,
+                    located.workspace_pointer(),
+                    stream,
+                )
+            }
         };
         let key = key(&tuned, &lines, params.is_log);
         cuda::build(device, "bops_softmax_backward", lines.outer > 0, key, prepare, run)
@@ -183,10 +187,7 @@ fn accept<'d>(
         shared_bytes: props.shared_bytes,
         max_cluster: props.cluster,
     })?;
-    let workspace = match tuned.workspace_bytes {
-        0 => WorkspaceReq::NONE,
-        bytes => WorkspaceReq { bytes, align: 16 },
-    };
+    let workspace = WorkspaceReq::new(tuned.workspace_bytes, 16);
     let build = move |device: &Device| build(lines, tuned, device);
     Ok(Candidate { workspace, launches: tuned.launches, ..Candidate::new(tuned.c(), build) })
 }
@@ -194,5 +195,5 @@ fn accept<'d>(
 /// What tells prepared kernels apart; extents too, since lines that fill every thread have kernels of their own, and so has log-softmax.
 fn key(tuned: &Tuned, lines: &Lines, is_log: u32) -> Vec<u32> {
     let numbers = [lines.dim, lines.outer, lines.inner].into_iter().flat_map(halves);
-    tuned.words().into_iter().chain(numbers).chain([is_log, lines.dtype, lines.other]).collect()
+    tuned.words().chain(numbers).chain([is_log, lines.dtype, lines.other]).collect()
 }
