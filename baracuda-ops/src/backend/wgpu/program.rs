@@ -43,6 +43,11 @@ impl Binding {
         Self { name, place: None, accessors: [accessor; 2] }
     }
 
+    /// The operand, if the dispatch uses it.
+    pub(crate) fn bound_if(self, is_used: bool, absent: &'static str) -> Self {
+        if is_used { self } else { Self::absent(self.name, absent) }
+    }
+
     /// Partial results in a range of the workspace; absent where there are none.
     pub(crate) fn partials(name: &'static str, offset: u64, bytes: u64, accessor: &'static str) -> Self {
         match bytes {

@@ -78,74 +78,50 @@ struct Backward<'d> {
 impl Backward<'_> {
     fn bindings(&self, uses: Uses) -> Vec<Binding> {
         let (fields, operands) = (&self.norm.fields, &self.operands);
-        let only = |condition: bool, binding: Binding, absent| {
-            if condition { binding } else { Binding::absent(binding.name, absent) }
-        };
-        let statistics = |operand| {
-            let binding = operands.other(operand, "statistics_in", "absent_statistics");
-            only(uses.statistics, binding, "absent_statistics")
-        };
-        let running = |operand| {
-            let binding = operands.other(operand, "elements_f32_in", "absent_elements");
-            only(uses.statistics, binding, "absent_elements")
-        };
-        let quads =
-            |quads: Quads, accessor: Option<&'static str>| accessor.map_or(quads.absent(), |a| quads.binding(a));
+        let statistics =
+            |operand, accessor, absent| operands.other(operand, accessor, absent).bound_if(uses.statistics, absent);
         // Whichever the activation's gradient takes.
         let saved = Binding { name: "saved", ..operands.input(if fields.from_y { Y } else { RESIDUAL }) };
         let recomputes = uses.inputs && fields.recomputes();
         vec![
-            only(uses.inputs, operands.input(DY), "absent_in"),
-            only(uses.inputs, operands.input(X), "absent_in"),
-            only(uses.inputs, saved, "absent_in"),
-            only(uses.weight || recomputes, operands.parameter(WEIGHT), "absent_elements"),
-            only(recomputes, operands.parameter(BIAS), "absent_elements"),
-            statistics(MEAN),
-            statistics(RSTD),
-            running(RUNNING_MEAN),
-            running(RUNNING_VAR),
-            only(uses.outputs, operands.output(DX), "absent_out"),
-            only(uses.outputs, operands.output(DRESIDUAL), "absent_out"),
-            only(uses.parameters, operands.gradient(DWEIGHT), "absent_elements"),
-            only(uses.parameters, operands.gradient(DBIAS), "absent_elements"),
-            quads(self.sums, uses.sums),
-            quads(self.means, uses.means),
+            operands.input(DY).bound_if(uses.inputs, "absent_in"),
+            operands.input(X).bound_if(uses.inputs, "absent_in"),
+            saved.bound_if(uses.inputs, "absent_in"),
+            operands.parameter(WEIGHT).bound_if(uses.weight || recomputes, "absent_elements"),
+            operands.parameter(BIAS).bound_if(recomputes, "absent_elements"),
+            statistics(MEAN, "statistics_in", "absent_statistics"),
+            statistics(RSTD, "statistics_in", "absent_statistics"),
+            statistics(RUNNING_MEAN, "elements_f32_in", "absent_elements"),
+            statistics(RUNNING_VAR, "elements_f32_in", "absent_elements"),
+            operands.output(DX).bound_if(uses.outputs, "absent_out"),
+            operands.output(DRESIDUAL).bound_if(uses.outputs, "absent_out"),
+            operands.gradient(DWEIGHT).bound_if(uses.parameters, "absent_elements"),
+            operands.gradient(DBIAS).bound_if(uses.parameters, "absent_elements"),
+            self.sums.binding(uses.sums),
+            self.means.binding(uses.means),
         ]
     }
 
     fn step(
         &self,
-        entry: &'static str,
         files: &[&'static str],
-        (constants, has_means): (Vec<(&'static str, u32)>, bool),
+        (mut constants, has_means): (Vec<(&'static str, u32)>, bool),
         uses: Uses,
         (params, grid): (BackwardParams, [u32; 2]),
     ) -> StepBuilder {
         let fields = &self.norm.fields;
-        let mut texts = self.segments.prelude();
-        texts.extend(["common/number", "common/activation", "common/chunk", self.segments.kind(self.norm.op.kind)]);
-        texts.push("norm/channel_norm_backward");
-        texts.extend(files);
-        let mut constants = constants;
         constants.push(("ACTIVATION", fields.activation as u32));
-        StepBuilder {
-            entry,
-            files: texts,
-            constants,
-            flags: vec![
-                ("USES_RUNNING", fields.inference),
-                ("SAVED_IS_Y", fields.from_y),
-                ("HAS_MEANS", has_means),
-                ("WANTS_MEANS", self.wants_means()),
-                ("WANTS_PARAMETERS", self.wants_parameters()),
-                ("PARTS_ARE_FEW", self.are_parts_few()),
-            ],
-            bindings: self.bindings(uses),
-            can_chunk: self.segments.can_chunk,
-            params: bytemuck::bytes_of(&BackwardParams { groups_x: grid[0], ..params }).to_vec(),
-            grid,
-            ..StepBuilder::default()
-        }
+        let flags = vec![
+            ("USES_RUNNING", fields.inference),
+            ("SAVED_IS_Y", fields.from_y),
+            ("HAS_MEANS", has_means),
+            ("WANTS_MEANS", self.wants_means()),
+            ("WANTS_PARAMETERS", self.wants_parameters()),
+            ("PARTS_ARE_FEW", self.are_parts_few()),
+        ];
+        let params = BackwardParams { groups_x: grid[0], ..params };
+        let step = self.segments.step(self.norm.op.kind, "norm/channel_norm_backward", files, &params, grid);
+        StepBuilder { constants, flags, bindings: self.bindings(uses), ..step }
     }
 
     /// Whether a table holds the means over groups that dx takes, beside the statistics.
@@ -167,14 +143,7 @@ impl Backward<'_> {
             ["common/team", team.reduce.file(), "norm/channel_norm_place", "norm/channel_norm_backward_resident"];
         let mut constants = team.constants();
         constants.push(("CHANNELS", word(channels_of(team))));
-        self.with_parameters(
-            "channel_norm_backward_resident",
-            &files,
-            constants,
-            self.params,
-            [workgroups, remaining],
-            props,
-        )
+        self.with_parameters(&files, constants, self.params, [workgroups, remaining], props)
     }
 
     /// Whole groups in registers, channels last, and the parameters beside them.
@@ -186,14 +155,12 @@ impl Backward<'_> {
         let mut constants = tile.constants();
         constants.extend([("SUM_COLUMNS", sum_columns(segments)), ("SUM_LANES", SUM_LANES)]);
         let params = BackwardParams { column_blocks: word(tile.blocks), ..self.params };
-        let counts = [segments.batch * tile.blocks, remaining];
-        self.with_parameters("channel_norm_backward_columns_resident", &files, constants, params, counts, props)
+        self.with_parameters(&files, constants, params, [segments.batch * tile.blocks, remaining], props)
     }
 
     /// Workgroups for dx, and after them those for the parameters, for which they read dy and x again: in place before.
     fn with_parameters(
         &self,
-        entry: &'static str,
         files: &[&'static str],
         constants: Vec<(&'static str, u32)>,
         params: BackwardParams,
@@ -201,7 +168,7 @@ impl Backward<'_> {
         props: &Props,
     ) -> Result<StepBuilder, Reason> {
         let grid = groups(workgroups + remaining, props)?;
-        let mut step = self.step(entry, files, (constants, true), Uses::WHOLE, (params, grid));
+        let mut step = self.step(files, (constants, true), Uses::WHOLE, (params, grid));
         if remaining > 0 {
             for (first, count) in [(workgroups, remaining), (0, workgroups)] {
                 let grid = groups(count, props)?;
@@ -221,8 +188,7 @@ impl Backward<'_> {
             "norm/channel_norm_backward_gapless_resident",
         ];
         let params = BackwardParams { columns: word(tile.columns), ..self.params };
-        let constants = (tile.constants(), true);
-        let step = self.step("channel_norm_backward_gapless_resident", &files, constants, Uses::WHOLE, (params, grid));
+        let step = self.step(&files, (tile.constants(), true), Uses::WHOLE, (params, grid));
         Ok(StepBuilder { can_chunk: true, ..step })
     }
 
@@ -245,8 +211,7 @@ impl Backward<'_> {
                     "norm/channel_norm_slice",
                     "norm/channel_norm_backward_split_sums",
                 ];
-                let constants = (team.constants(), false);
-                self.step("channel_norm_backward_split_sums", &files, constants, uses, (params, grid))
+                self.step(&files, (team.constants(), false), uses, (params, grid))
             }
             Form::Columns(columns) => {
                 let files = [
@@ -256,8 +221,7 @@ impl Backward<'_> {
                     "norm/channel_norm_backward_columns",
                     "norm/channel_norm_backward_columns_sums",
                 ];
-                let constants = (columns.constants(), false);
-                self.step("channel_norm_backward_columns_sums", &files, constants, uses, (params, grid))
+                self.step(&files, (columns.constants(), false), uses, (params, grid))
             }
         })
     }
@@ -286,8 +250,7 @@ impl Backward<'_> {
             means: self.wants_means().then_some("partials_out"),
             ..Uses::default()
         };
-        let constants = (team.constants(), false);
-        Ok(self.step("channel_norm_backward_split_merge", &files, constants, uses, (self.params, grid)))
+        Ok(self.step(&files, (team.constants(), false), uses, (self.params, grid)))
     }
 
     /// dx and dresidual. With mergers it adds the parts of groups up itself, and takes the parameters too.
@@ -324,8 +287,7 @@ impl Backward<'_> {
                     files.push("norm/channel_norm_backward_apply_known");
                 }
                 files.push("norm/channel_norm_backward_apply");
-                let constants = (constants, self.wants_means());
-                self.step("channel_norm_backward_apply", &files, constants, uses, (params, grid))
+                self.step(&files, (constants, self.wants_means()), uses, (params, grid))
             }
             Form::Columns(columns) => {
                 let mut files = vec!["norm/channel_norm_columns"];
@@ -340,8 +302,7 @@ impl Backward<'_> {
                     files.push("norm/channel_norm_backward_columns_known");
                 }
                 files.extend(["norm/channel_norm_backward_columns", "norm/channel_norm_backward_columns_apply"]);
-                let constants = (constants, self.wants_means());
-                self.step("channel_norm_backward_columns_apply", &files, constants, uses, (params, grid))
+                self.step(&files, (constants, self.wants_means()), uses, (params, grid))
             }
         })
     }

@@ -76,19 +76,16 @@ struct Forward<'d> {
     statistics: Quads,
 }
 
-/// Constants and flags of a step's shader.
-type Specialisation<'a> = (Vec<(&'static str, u32)>, &'a [(&'static str, bool)]);
-
 impl Forward<'_> {
     fn bindings(&self, uses: Uses) -> Vec<Binding> {
         let operands = &self.operands;
-        let only = |condition: bool, binding: Binding, absent| {
-            if condition { binding } else { Binding::absent(binding.name, absent) }
-        };
         // Channels last, a thread takes those of its chunk.
         let parameter = |operand| match self.segments.order {
-            ChannelOrder::Contiguous => only(uses.affine, operands.parameter(operand), "absent_elements"),
-            ChannelOrder::ChannelsLast => only(uses.affine, operands.parameter_quads(operand), "absent_quads"),
+            ChannelOrder::Contiguous => operands.parameter(operand).bound_if(uses.affine, "absent_elements"),
+            ChannelOrder::ChannelsLast => operands.parameter_quads(operand).bound_if(uses.affine, "absent_quads"),
+        };
+        let saved = |operand| {
+            operands.other(operand, "statistics_out", "absent_statistics").bound_if(uses.saved, "absent_statistics")
         };
         let elements = |operand, accessor: Option<&'static str>| {
             let absent = operands.binder.absent(operand, "absent_elements");
@@ -97,52 +94,35 @@ impl Forward<'_> {
         let counter = uses.num_batches.map_or(operands.binder.absent(NUM_BATCHES, "absent_counter"), |accessor| {
             operands.other(NUM_BATCHES, accessor, "absent_counter")
         });
-        let quads =
-            |quads: Quads, accessor: Option<&'static str>| accessor.map_or(quads.absent(), |a| quads.binding(a));
         vec![
-            only(uses.x, operands.input(X), "absent_in"),
-            only(uses.affine, operands.input(RESIDUAL), "absent_in"),
+            operands.input(X).bound_if(uses.x, "absent_in"),
+            operands.input(RESIDUAL).bound_if(uses.affine, "absent_in"),
             parameter(WEIGHT),
             parameter(BIAS),
-            only(uses.y, operands.output(Y), "absent_out"),
-            only(uses.saved, operands.other(MEAN, "statistics_out", "absent_statistics"), "absent_statistics"),
-            only(uses.saved, operands.other(RSTD, "statistics_out", "absent_statistics"), "absent_statistics"),
+            operands.output(Y).bound_if(uses.y, "absent_out"),
+            saved(MEAN),
+            saved(RSTD),
             elements(RUNNING_MEAN, uses.running),
             elements(RUNNING_VAR, uses.running),
             counter,
-            quads(self.moments, uses.moments),
-            quads(self.statistics, uses.statistics),
+            self.moments.binding(uses.moments),
+            self.statistics.binding(uses.statistics),
         ]
     }
 
     fn step(
         &self,
-        entry: &'static str,
         files: &[&'static str],
-        (constants, flags): Specialisation<'_>,
+        mut constants: Vec<(&'static str, u32)>,
         uses: Uses,
         (params, grid): (ForwardParams, [u32; 2]),
     ) -> StepBuilder {
         let fields = &self.norm.fields;
-        let mut texts = self.segments.prelude();
-        texts.extend(["common/number", "common/activation", "common/chunk", self.segments.kind(self.norm.op.kind)]);
-        texts.push("norm/channel_norm");
-        texts.extend(files);
-        let mut constants = constants;
         constants.push(("ACTIVATION", fields.activation as u32));
-        let mut all_flags = vec![("USES_RUNNING", fields.inference), ("COUNTS_BATCH", fields.cumulative)];
-        all_flags.extend(flags);
-        StepBuilder {
-            entry,
-            files: texts,
-            constants,
-            flags: all_flags,
-            bindings: self.bindings(uses),
-            can_chunk: self.segments.can_chunk,
-            params: bytemuck::bytes_of(&ForwardParams { groups_x: grid[0], ..params }).to_vec(),
-            grid,
-            ..StepBuilder::default()
-        }
+        let flags = vec![("USES_RUNNING", fields.inference), ("COUNTS_BATCH", fields.cumulative)];
+        let params = ForwardParams { groups_x: grid[0], ..params };
+        let step = self.segments.step(self.norm.op.kind, "norm/channel_norm", files, &params, grid);
+        StepBuilder { constants, flags, bindings: self.bindings(uses), ..step }
     }
 
     /// Of a dispatch that does all.
@@ -162,10 +142,10 @@ impl Forward<'_> {
             "norm/channel_norm_place",
             "norm/channel_norm_resident",
         ];
-        let uses = self.whole_uses();
         let is_alone = self.segments.group_count <= MULTIPROCESSORS;
-        let flags = [("UNPACKED", team.keep == Keep::Values), ("PARAMETERS_FIRST", is_alone)];
-        Ok(self.step("channel_norm_resident", &files, (team.constants(), &flags[..]), uses, (self.params, grid)))
+        let mut step = self.step(&files, team.constants(), self.whole_uses(), (self.params, grid));
+        step.flags.extend([("UNPACKED", team.keep == Keep::Values), ("PARAMETERS_FIRST", is_alone)]);
+        Ok(step)
     }
 
     /// Whole groups in registers, one after the other in each workgroup.
@@ -178,10 +158,9 @@ impl Forward<'_> {
             "norm/channel_norm_place",
             "norm/channel_norm_resident_ahead",
         ];
-        let flags = [("PREFETCH", self.segments.group_count > u64::from(workgroups))];
-        let grid = [workgroups, 1];
-        let constants = (team.constants(), &flags[..]);
-        self.step("channel_norm_resident_ahead", &files, constants, self.whole_uses(), (self.params, grid))
+        let mut step = self.step(&files, team.constants(), self.whole_uses(), (self.params, [workgroups, 1]));
+        step.flags.push(("PREFETCH", self.segments.group_count > u64::from(workgroups)));
+        step
     }
 
     /// Whole groups in registers, channels last.
@@ -191,8 +170,7 @@ impl Forward<'_> {
             ["common/team", tile.team.reduce.file(), "norm/channel_norm_update", "norm/channel_norm_columns_resident"];
         let uses = Uses { x: true, affine: true, y: true, saved: true, ..Uses::default() };
         let params = ForwardParams { column_blocks: word(tile.blocks), ..self.params };
-        let constants = (tile.constants(), &[][..]);
-        Ok(self.step("channel_norm_columns_resident", &files, constants, uses, (params, grid)))
+        Ok(self.step(&files, tile.constants(), uses, (params, grid)))
     }
 
     /// Whole channels in registers, of which several share chunks.
@@ -205,10 +183,8 @@ impl Forward<'_> {
             "norm/channel_norm_gapless_tile",
             "norm/channel_norm_gapless_resident",
         ];
-        let uses = self.whole_uses();
         let params = ForwardParams { columns: word(tile.columns), ..self.params };
-        let constants = (tile.constants(), &[][..]);
-        let step = self.step("channel_norm_gapless_resident", &files, constants, uses, (params, grid));
+        let step = self.step(&files, tile.constants(), self.whole_uses(), (params, grid));
         Ok(StepBuilder { can_chunk: true, ..step })
     }
 
@@ -254,20 +230,19 @@ impl Forward<'_> {
                     "norm/channel_norm_moments",
                     "norm/channel_norm_split_moments",
                 ];
-                let constants = (team.constants(), &[("UNPACKED", team.keep == Keep::Values)][..]);
-                self.step("channel_norm_split_moments", &files, constants, uses, (params, grid))
+                let mut step = self.step(&files, team.constants(), uses, (params, grid));
+                step.flags.push(("UNPACKED", team.keep == Keep::Values));
+                step
             }
             Form::Columns(columns) => {
                 let mut constants = columns.constants();
-                let (entry, file) = match columns.held {
-                    Some(rows) => {
-                        constants.push(("CHUNKS", rows));
-                        ("channel_norm_columns_moments", "norm/channel_norm_columns_moments")
-                    }
-                    None => ("channel_norm_columns_stream", "norm/channel_norm_columns_stream"),
+                constants.extend(columns.held.map(|rows| ("CHUNKS", rows)));
+                let file = match columns.held {
+                    Some(_) => "norm/channel_norm_columns_moments",
+                    None => "norm/channel_norm_columns_stream",
                 };
                 let files = ["norm/channel_norm_columns", "norm/channel_norm_columns_sum", file];
-                self.step(entry, &files, (constants, &[]), uses, (params, grid))
+                self.step(&files, constants, uses, (params, grid))
             }
         })
     }
@@ -294,8 +269,7 @@ impl Forward<'_> {
             statistics: Some("partials_out"),
             ..Uses::default()
         };
-        let constants = (team.constants(), &[][..]);
-        Ok(self.step("channel_norm_split_merge", &files, constants, uses, (self.params, grid)))
+        Ok(self.step(&files, team.constants(), uses, (self.params, grid)))
     }
 
     /// Running statistics over samples.
@@ -304,20 +278,13 @@ impl Forward<'_> {
         let grid = groups(self.segments.channels.div_ceil(team.rows()), props)?;
         let files = ["common/team", team.reduce.file(), "norm/channel_norm_running_over_samples"];
         let uses = Uses { running: Some("elements_f32_out"), statistics: Some("partials_in"), ..Uses::default() };
-        let constants = (team.constants(), &[][..]);
-        Ok(self.step("channel_norm_running_over_samples", &files, constants, uses, (self.params, grid)))
+        Ok(self.step(&files, team.constants(), uses, (self.params, grid)))
     }
 
     /// The count of batches alone.
     fn count(&self) -> StepBuilder {
         let uses = Uses { num_batches: Some("counter_out"), ..Uses::default() };
-        self.step(
-            "channel_norm_count_batch",
-            &["norm/channel_norm_count_batch"],
-            (Vec::new(), &[]),
-            uses,
-            (self.params, [1, 1]),
-        )
+        self.step(&["norm/channel_norm_count_batch"], Vec::new(), uses, (self.params, [1, 1]))
     }
 
     /// y from statistics that are known.
@@ -335,9 +302,8 @@ impl Forward<'_> {
             "norm/channel_norm_count_batch",
             "norm/channel_norm_apply_gapless",
         ];
-        let constants = (vec![("WORKGROUP", threads), ("CHUNKS", chunks)], &[][..]);
-        let uses = self.apply_uses(false);
-        let step = self.step("channel_norm_apply_gapless", &files, constants, uses, (self.params, grid));
+        let constants = vec![("WORKGROUP", threads), ("CHUNKS", chunks)];
+        let step = self.step(&files, constants, self.apply_uses(false), (self.params, grid));
         Ok(StepBuilder { can_chunk: true, ..step })
     }
 
@@ -378,8 +344,7 @@ impl Forward<'_> {
                     files.push("norm/channel_norm_apply_known");
                 }
                 files.extend(["norm/channel_norm_count_batch", "norm/channel_norm_apply"]);
-                let constants = (constants, &[][..]);
-                self.step("channel_norm_apply", &files, constants, uses, (params, grid))
+                self.step(&files, constants, uses, (params, grid))
             }
             Form::Columns(columns) => {
                 let mut files = vec!["norm/channel_norm_columns"];
@@ -393,8 +358,7 @@ impl Forward<'_> {
                     files.push("norm/channel_norm_columns_known");
                 }
                 files.extend(["norm/channel_norm_count_batch", "norm/channel_norm_columns_apply"]);
-                let constants = (constants, &[][..]);
-                self.step("channel_norm_columns_apply", &files, constants, uses, (params, grid))
+                self.step(&files, constants, uses, (params, grid))
             }
         })
     }

@@ -5,9 +5,11 @@ mod forward;
 mod team;
 mod variants;
 
+use bytemuck::Pod;
+
 use super::{Backward, ChannelGeometry, ChannelNorm, ChannelOrder, Forward};
 use crate::backend::wgpu::team::Team;
-use crate::backend::wgpu::{Binder, Binding, Props, ShaderType, check_reach, most_bytes};
+use crate::backend::wgpu::{Binder, Binding, Props, ShaderType, StepBuilder, check_reach, most_bytes};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::stride;
@@ -200,6 +202,22 @@ impl Segments {
         files
     }
 
+    /// A dispatch of a pass. The last of `files`, which come after those that all dispatches of the pass have, is named after the entry.
+    fn step(
+        &self,
+        kind: ChannelNorm,
+        pass: &'static str,
+        files: &[&'static str],
+        params: &impl Pod,
+        grid: [u32; 2],
+    ) -> StepBuilder {
+        let entry = files.last().and_then(|file| file.strip_prefix("norm/")).unwrap_or_default();
+        let shared = ["common/number", "common/activation", "common/chunk", self.kind(kind), pass];
+        let files = [&self.prelude(), &shared[..], files].concat();
+        let params = bytemuck::bytes_of(params).to_vec();
+        StepBuilder { can_chunk: self.can_chunk, ..StepBuilder::new(entry, files, params, grid) }
+    }
+
     /// Chunks of 16 bytes in all.
     fn all_chunks(&self) -> u64 {
         let run = match self.order {
@@ -307,12 +325,10 @@ impl Quads {
         Ok(Self { name, offset, bytes: size })
     }
 
-    fn binding(self, accessor: &'static str) -> Binding {
-        Binding::partials(self.name, self.offset, self.bytes, accessor)
-    }
-
-    fn absent(self) -> Binding {
-        Binding::absent(self.name, "absent_partials")
+    /// Absent where a dispatch has no accessor for it.
+    fn binding(self, accessor: Option<&'static str>) -> Binding {
+        let absent = Binding::absent(self.name, "absent_partials");
+        accessor.map_or(absent, |accessor| Binding::partials(self.name, self.offset, self.bytes, accessor))
     }
 }
 

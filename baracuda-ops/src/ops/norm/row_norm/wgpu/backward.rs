@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
-use super::super::{BackwardFields, RowNorm, Valid};
+use super::super::{BackwardFields, Valid};
 use super::{Rows, parameter};
 use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, SMALL_TEAMS, Team, Teams};
 use crate::backend::wgpu::{
@@ -13,8 +13,6 @@ use crate::backend::wgpu::{
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{single, word};
-use crate::plan::Slot;
-use crate::tensor::TensorDesc;
 
 /// Threads and chunks each of a workgroup that takes a slice of a row of 32-bit and of 16-bit elements, for the sums.
 const SUM_SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Words), (256, 2, Keep::Words)];
@@ -150,11 +148,7 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     let fields = &norm.fields;
     let slots = &norm.slots;
     check_reach(slots, &[WEIGHT, MEAN, RSTD, DWEIGHT, DBIAS], props)?;
-    let of_rows = [DY, X, DH, DX];
-    let tensors: Vec<&Slot> = slots.iter().filter(|slot| of_rows.contains(&slot.index)).collect();
-    let descs: Vec<&TensorDesc> = tensors.iter().map(|slot| &slot.desc).collect();
-    let rows = Rows::new(&fields.x, &descs, fields.normalized_dims)?;
-    let strides = |index| rows.strides(tensors.iter().position(|slot| slot.index == index));
+    let rows = Rows::new(&fields.x, slots, [DY, X, DH, DX], fields.normalized_dims)?;
     let (row_count, cols) = (rows.geometry.rows, rows.geometry.cols);
     let gradients = u64::from(fields.dweight) + u64::from(fields.dbias.is_some());
     let has_parameters = gradients > 0;
@@ -190,10 +184,10 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         rows: word(row_count),
         cols: word(cols),
         extents: rows.geometry.extents.map(word),
-        dy: padded(strides(DY)),
-        x: padded(strides(X)),
-        dh: padded(strides(DH)),
-        dx: strides(DX),
+        dy: padded(rows.strides(DY)),
+        x: padded(rows.strides(X)),
+        dh: padded(rows.strides(DH)),
+        dx: rows.strides(DX),
         weight_offset: single(fields.weight_offset.get()),
         reciprocal_cols: if cols == 0 { 0.0 } else { single(1.0 / cols as f64) },
         rounds: word(partition.rounds),
@@ -220,13 +214,9 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     let weight = operands.operand(WEIGHT, parameter(fields.weight.unwrap_or(DType::F32))?, "absent_quads");
     let statistics = |operand| operands.operand(operand, ["statistics_in"; 2], "absent_statistics");
     let workspace = |accessor| Binding::partials("work", 0, workspace_bytes, accessor);
-    let step = |entry, file: Option<&'static str>, team: Team, flags, params: BackwardParams, grid, bindings| {
-        let mut files = rows.dtype.prelude();
-        let kind = if norm.op.kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
-        files.extend(["common/team", "common/chunk", "common/row", team.reduce.file(), kind, "norm/row_norm_backward"]);
-        files.extend(file);
-        let step = StepBuilder::new(entry, files, bytemuck::bytes_of(&params).to_vec(), grid);
-        StepBuilder { constants: team.constants(), flags, bindings, can_chunk: rows.can_chunk, ..step }
+    let step = |entry, files: &[&'static str], team: Team, flags, params: BackwardParams, grid, bindings| {
+        let step = rows.step(entry, [&[], files], (norm.op.kind, team), &params, grid);
+        StepBuilder { flags, bindings, ..step }
     };
     let has_next = partition.rounds * partition.blocks > 1;
     let flags = |keep: Keep, has_next, dx, dweight, dbias| {
@@ -264,8 +254,8 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         let mut flags = flags(team.keep, false, true, false, false);
         flags.push(("WIDE_PARAMETERS", is_wide));
         let params = BackwardParams { groups_x: grid[0], ..params };
-        let file = Some("norm/row_norm_backward_few");
-        let mut step = step("row_norm_backward_few", file, team, flags, params, grid, bindings);
+        let files = ["norm/row_norm_backward", "norm/row_norm_backward_few"];
+        let mut step = step("row_norm_backward_few", &files, team, flags, params, grid, bindings);
         step.constants.push(("COLUMNS", FEW_COLUMNS));
         for (first, count) in [(row_groups, parameter_groups), (0, row_groups)] {
             let grid = groups(count, props)?;
@@ -285,14 +275,15 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
             let absent = [operands.absent(DH, "absent_in"), operands.absent(DX, "absent_out")];
             let bindings = [&read[..], &absent, &[workspace("partials_out")]].concat();
             let flags = flags(sum_team.keep, has_next, true, false, false);
-            let file = Some("norm/row_norm_backward_split_sums");
-            work.steps.push(step("row_norm_backward_split_sums", file, sum_team, flags, params, sums_grid, bindings));
+            let files = ["norm/row_norm_backward", "norm/row_norm_backward_split_sums"];
+            work.steps.push(step("row_norm_backward_split_sums", &files, sum_team, flags, params, sums_grid, bindings));
         }
         let bindings = [&read[..], &[dh, dx, workspace("partials_out")]].concat();
         // Without dx, nothing is needed twice.
         let keep = if fields.dx { team.keep } else { Keep::Words };
         let flags = flags(keep, has_next, fields.dx, fields.dweight, fields.dbias.is_some());
-        work.steps.push(step("row_norm_backward_rows", None, team, flags, params, rows_grid, bindings));
+        let files = ["norm/row_norm_backward"];
+        work.steps.push(step("row_norm_backward_rows", &files, team, flags, params, rows_grid, bindings));
     }
     if has_parameters {
         work.steps.push(parameters_step(norm, params, quads, &operands, workspace("partials_in"), props)?);

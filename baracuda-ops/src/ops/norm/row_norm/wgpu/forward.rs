@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 
 use super::super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
-use super::super::{ForwardFields, RowNorm, Valid};
+use super::super::{ForwardFields, Valid};
 use super::{Rows, parameter};
 use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, ROW_TEAMS, Team};
 use crate::backend::wgpu::{
@@ -12,8 +12,6 @@ use crate::backend::wgpu::{
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{single, word};
-use crate::plan::Slot;
-use crate::tensor::TensorDesc;
 
 /// Threads and chunks each of a workgroup that holds a slice of a row, of 32-bit and of 16-bit elements.
 const SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Values), (256, 3, Keep::Values)];
@@ -53,11 +51,7 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     let fields = &norm.fields;
     let slots = &norm.slots;
     check_reach(slots, &[WEIGHT, BIAS, MEAN, RSTD], props)?;
-    let of_rows = [X, RESIDUAL, Y, H];
-    let tensors: Vec<&Slot> = slots.iter().filter(|slot| of_rows.contains(&slot.index)).collect();
-    let descs: Vec<&TensorDesc> = tensors.iter().map(|slot| &slot.desc).collect();
-    let rows = Rows::new(&fields.x, &descs, fields.normalized_dims)?;
-    let strides = |index| rows.strides(tensors.iter().position(|slot| slot.index == index));
+    let rows = Rows::new(&fields.x, slots, [X, RESIDUAL, Y, H], fields.normalized_dims)?;
     let (row_count, cols) = (rows.geometry.rows, rows.geometry.cols);
 
     let kind = usize::from(rows.is_half());
@@ -75,10 +69,10 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         rows: word(row_count),
         cols: word(cols),
         extents: rows.geometry.extents.map(word),
-        x: padded(strides(X)),
-        residual: padded(strides(RESIDUAL)),
-        y: padded(strides(Y)),
-        h: strides(H),
+        x: padded(rows.strides(X)),
+        residual: padded(rows.strides(RESIDUAL)),
+        y: padded(rows.strides(Y)),
+        h: rows.strides(H),
         // Rows without columns have mean 0 and rstd NaN.
         eps: if cols == 0 { f32::NAN } else { single(fields.eps.get()) },
         weight_offset: single(fields.weight_offset.get()),
@@ -103,27 +97,15 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     let statistics = |operand| operands.operand(operand, ["statistics_out"; 2], "absent_statistics");
     let absent_weights = [WEIGHT, BIAS].map(|operand| operands.absent(operand, "absent_quads"));
     let absent_statistics = [MEAN, RSTD].map(|operand| operands.absent(operand, "absent_statistics"));
-    let step = |entry, file: Option<&'static str>, keep: Keep, params: ForwardParams, bindings| {
-        let mut files = rows.dtype.prelude();
-        let kind = if norm.op.kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
-        files.extend([
-            "common/number",
-            "common/team",
-            "common/chunk",
-            "common/row",
-            team.reduce.file(),
-            kind,
-            "norm/row_norm",
-        ]);
-        files.extend(file);
-        let step = StepBuilder::new(entry, files, bytemuck::bytes_of(&params).to_vec(), grid);
+    let step = |entry, files: &[&'static str], keep: Keep, params: ForwardParams, bindings| {
+        let files = [&["common/number"][..], files];
         let flags = keep.flags(rounds > 1).to_vec();
-        StepBuilder { constants: team.constants(), flags, bindings, can_chunk: rows.can_chunk, ..step }
+        StepBuilder { flags, bindings, ..rows.step(entry, files, (norm.op.kind, team), &params, grid) }
     };
     let [mean, rstd] = [MEAN, RSTD].map(statistics);
     if resident.is_some() {
         let bindings = vec![input(X), input(RESIDUAL), weight, bias, output(Y), output(H), mean, rstd];
-        work.steps.push(step("row_norm_resident", None, team.keep, params, bindings));
+        work.steps.push(step("row_norm_resident", &["norm/row_norm"], team.keep, params, bindings));
     } else {
         let bytes = row_count * slices * 16;
         check_workspace(bytes, props)?;
@@ -133,8 +115,8 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         bindings.push(operands.absent(Y, "absent_out"));
         bindings.extend(absent_weights);
         bindings.extend(absent_statistics);
-        let file = Some("norm/row_norm_split_moments");
-        work.steps.push(step("row_norm_split_moments", file, team.keep, params, bindings));
+        let files = ["norm/row_norm", "norm/row_norm_split_moments"];
+        work.steps.push(step("row_norm_split_moments", &files, team.keep, params, bindings));
         // The sum with the residual is what the second dispatch normalises, and it lies in h.
         let mut normalized = input(X);
         let mut params = params;
@@ -146,8 +128,8 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         bindings.push(operands.absent(RESIDUAL, "absent_in"));
         bindings.push(operands.absent(H, "absent_out"));
         // Each element is looked at once.
-        let file = Some("norm/row_norm_split_apply");
-        work.steps.push(step("row_norm_split_apply", file, Keep::Words, params, bindings));
+        let files = ["norm/row_norm", "norm/row_norm_split_apply"];
+        work.steps.push(step("row_norm_split_apply", &files, Keep::Words, params, bindings));
     }
     check_bindings(&work.steps, props)?;
     Ok(work)

@@ -4,13 +4,17 @@ mod backward;
 mod forward;
 mod variants;
 
-use super::{Backward, Forward};
-use crate::backend::wgpu::{Props, ShaderType};
+use bytemuck::Pod;
+
+use super::{Backward, Forward, RowNorm};
+use crate::backend::wgpu::team::Team;
+use crate::backend::wgpu::{Props, ShaderType, StepBuilder};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::stride;
 use crate::ops::rows::RowGeometry;
-use crate::plan::Candidate;
+use crate::plan::{Candidate, Slot};
+use crate::slots::Slots;
 use crate::tensor::TensorDesc;
 
 use backward::backward_work;
@@ -30,6 +34,8 @@ pub(super) fn backward<'d, D: Backward>(descriptor: &'d D, props: &Props) -> Res
 /// What all kernels of the family ask of their rows.
 struct Rows {
     geometry: RowGeometry,
+    /// The operands that have rows, in the order of their strides.
+    operands: Vec<usize>,
     /// Elements of a chunk of 16 bytes.
     elements: u64,
     /// Chunks of a row, the last perhaps cut.
@@ -40,23 +46,44 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(x: &TensorDesc, tensors: &[&TensorDesc], normalized_dims: usize) -> Result<Self, Reason> {
+    /// Of those of `operands` that are declared.
+    fn new(x: &TensorDesc, slots: &Slots, operands: [usize; 4], normalized_dims: usize) -> Result<Self, Reason> {
         let dtype = ShaderType::of(x.dtype())?;
-        let geometry = RowGeometry::new(tensors, normalized_dims)?;
+        let slots: Vec<&Slot> = slots.iter().filter(|slot| operands.contains(&slot.index)).collect();
+        let tensors: Vec<&TensorDesc> = slots.iter().map(|slot| &slot.desc).collect();
+        let geometry = RowGeometry::new(&tensors, normalized_dims)?;
+        let operands = slots.iter().map(|slot| slot.index).collect();
         let elements = 16 / x.dtype().size_bytes();
         let whole = |strides: &[u64; 3]| strides.iter().all(|stride| stride.is_multiple_of(elements));
         let can_chunk = geometry.cols.is_multiple_of(elements) && geometry.strides.iter().all(whole);
         let chunks = geometry.cols.div_ceil(elements);
-        Ok(Self { geometry, elements, chunks, can_chunk, dtype })
+        Ok(Self { geometry, operands, elements, chunks, can_chunk, dtype })
     }
 
     fn is_half(&self) -> bool {
         self.elements == 8
     }
 
-    /// Strides of the tensor at `index` as the shader reads them.
-    fn strides(&self, index: Option<usize>) -> [u32; 3] {
-        index.map_or([0; 3], |i| self.geometry.strides[i].map(stride))
+    /// Strides of an operand as the shader reads them.
+    fn strides(&self, operand: usize) -> [u32; 3] {
+        let at = self.operands.iter().position(|&index| index == operand);
+        at.map_or([0; 3], |at| self.geometry.strides[at].map(stride))
+    }
+
+    /// A dispatch of teams over the rows, with files before and after those that each has.
+    fn step(
+        &self,
+        entry: &'static str,
+        [before, after]: [&[&'static str]; 2],
+        (kind, team): (RowNorm, Team),
+        params: &impl Pod,
+        grid: [u32; 2],
+    ) -> StepBuilder {
+        let kind = if kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
+        let shared = ["common/team", "common/chunk", "common/row", team.reduce.file(), kind];
+        let files = [&self.dtype.prelude(), before, &shared[..], after].concat();
+        let step = StepBuilder::new(entry, files, bytemuck::bytes_of(params).to_vec(), grid);
+        StepBuilder { constants: team.constants(), can_chunk: self.can_chunk, ..step }
     }
 }
 
