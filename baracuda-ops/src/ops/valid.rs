@@ -122,10 +122,34 @@ pub(crate) trait Described: Descriptor {
 
 /// The fields of a descriptor, in the order of its JSON, which ends in `layouts`. After its type a field may have `= default`, the default of
 /// that type, or `= one`: such fields are left out of the JSON where they have this value. `minimal` takes the other fields, and gives these
-/// their defaults.
+/// their defaults. `Fields<..>` are implemented by methods of the same names: `declare`, and `normalise` if it is named.
 macro_rules! fields {
-    ($(#[$doc:meta])* $Fields:ident { $($field:tt)* }) => {
+    (
+        $(#[$doc:meta])*
+        $Fields:ident: Fields<Kind = $Kind:ty, Derived = $Derived:ty> $(+ $normalise:ident)? { $($field:tt)* }
+    ) => {
         fields!(@next [$(#[$doc])* $Fields] [] [] [] $($field)*);
+
+        impl $crate::ops::valid::Fields for $Fields {
+            type Kind = $Kind;
+            type Derived = $Derived;
+
+            fn layouts(&mut self) -> &mut $crate::slots::Layouts {
+                &mut self.layouts
+            }
+
+            $(fn $normalise(&mut self, op: &$crate::ops::valid::Op<$Kind>) -> $crate::error::Result<()> {
+                Self::$normalise(self, op)
+            })?
+
+            fn declare(
+                &self,
+                op: &$crate::ops::valid::Op<$Kind>,
+                slots: &mut $crate::slots::SlotsBuilder<'_>,
+            ) -> $crate::error::Result<$Derived> {
+                Self::declare(self, op, slots)
+            }
+        }
     };
     (@next $head:tt [$($struct:tt)*] [$($param:tt)*] [$($init:tt)*]
         $(#[$meta:meta])* $field:ident: $ty:ty, $($rest:tt)*) => {
@@ -270,7 +294,8 @@ macro_rules! descriptor {
 }
 pub(crate) use descriptor;
 
-/// The kernels of an op, in the order in which they are tried: lists for the backends that are compiled in, or a function for each of them.
+/// The kernels of an op, in the order in which they are tried: lists for the backends that are compiled in, or for each of them a function of the
+/// validated fields, which through wgpu makes the dispatches.
 macro_rules! kernels {
     (cuda: [$($cuda:expr),*]; wgpu: [$($wgpu:expr),*]; cpu: [$($cpu:expr),*]) => {
         &[
@@ -283,10 +308,10 @@ macro_rules! kernels {
         const {
             &[
                 #[cfg(feature = "cuda")]
-                &$crate::plan::Function::Cuda($cuda),
+                &$crate::plan::Function::Cuda(|descriptor, props| $cuda(Described::valid(descriptor), props)),
                 #[cfg(feature = "wgpu")]
-                &$crate::plan::Function::Wgpu($wgpu),
-                &$crate::plan::Function::Cpu($cpu),
+                &$crate::plan::Function::Wgpu(|descriptor, props| Ok($wgpu(Described::valid(descriptor), props)?.candidate())),
+                &$crate::plan::Function::Cpu(|descriptor| $cpu(Described::valid(descriptor))),
             ]
         }
     };

@@ -7,9 +7,9 @@ use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
 use crate::ops::fields::{beside_factors, in_range, relaid, require};
-use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, fields, steps};
+use crate::ops::valid::{Described, Op, Valid, descriptor, fields, steps};
 use crate::plan::Access;
-use crate::slots::{Layouts, SlotsBuilder};
+use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
 
 operands! { $
@@ -30,7 +30,7 @@ operands! { $
 
 fields! {
     /// The fields of the descriptor.
-    BackwardFields {
+    BackwardFields: Fields<Kind = (), Derived = Shape> + normalise {
         a: TensorDesc,
         b: TensorDesc,
         transpose_a: bool = default,
@@ -71,14 +71,7 @@ pub(super) const fn name(index: usize) -> &'static str {
     table::TABLE[index].name
 }
 
-impl Fields for BackwardFields {
-    type Kind = ();
-    type Derived = Shape;
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl BackwardFields {
     fn normalise(&mut self, op: &Op<()>) -> Result<()> {
         self.a = relaid(op.name, "a", &mut self.layouts, self.a)?;
         self.b = relaid(op.name, "b", &mut self.layouts, self.b)?;

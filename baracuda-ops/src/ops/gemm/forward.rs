@@ -9,7 +9,7 @@ use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
 use crate::ops::fields::{beside_factors, relaid};
 use crate::ops::norm::Gradients;
-use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, fields, steps};
+use crate::ops::valid::{Described, Op, Valid, descriptor, fields, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -27,7 +27,7 @@ operands! { $
 
 fields! {
     /// The fields of the descriptor.
-    ForwardFields {
+    ForwardFields: Fields<Kind = (), Derived = Shape> + normalise {
         a: TensorDesc,
         b: TensorDesc,
         transpose_a: bool = default,
@@ -41,14 +41,7 @@ fields! {
     }
 }
 
-impl Fields for ForwardFields {
-    type Kind = ();
-    type Derived = Shape;
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl ForwardFields {
     fn normalise(&mut self, op: &Op<()>) -> Result<()> {
         self.a = relaid(op.name, "a", &mut self.layouts, self.a)?;
         self.b = relaid(op.name, "b", &mut self.layouts, self.b)?;

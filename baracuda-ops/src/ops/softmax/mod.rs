@@ -44,7 +44,7 @@ use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::fields::{beside, float, in_range, only_dx, require};
-use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, fields, kernels, shared_steps, steps};
+use crate::ops::valid::{Described, Op, Valid, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -76,7 +76,7 @@ operands! { $
 
 fields! {
     /// The fields of a forward descriptor.
-    ForwardFields {
+    ForwardFields: Fields<Kind = (), Derived = ()> + normalise {
         x: TensorDesc,
         axis: usize,
         log: bool = default,
@@ -88,7 +88,7 @@ fields! {
 
 fields! {
     /// The fields of a backward descriptor.
-    BackwardFields {
+    BackwardFields: Fields<Kind = (), Derived = ()> + normalise {
         y: TensorDesc,
         axis: usize,
         log: bool = default,
@@ -119,14 +119,7 @@ fn check_axis(op: &'static str, operand: &'static str, desc: &TensorDesc, axis: 
     })
 }
 
-impl Fields for ForwardFields {
-    type Kind = ();
-    type Derived = ();
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl ForwardFields {
     fn normalise(&mut self, _: &Op<()>) -> Result<()> {
         self.output = self.output.filter(|output| *output != self.x.dtype());
         Ok(())
@@ -148,14 +141,7 @@ impl Fields for ForwardFields {
     }
 }
 
-impl Fields for BackwardFields {
-    type Kind = ();
-    type Derived = ();
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl BackwardFields {
     fn normalise(&mut self, _: &Op<()>) -> Result<()> {
         self.input = self.input.filter(|input| *input != self.y.dtype());
         Ok(())
@@ -195,7 +181,7 @@ descriptor! {
     SoftmaxDescriptor(ForwardFields): "softmax", ();
     args: SoftmaxArgs of forward;
     plan: SoftmaxPlan;
-    kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward);
+    kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::forward_work; cpu: |valid| Ok(Valid::on_cpu(valid, cpu::forward)));
     backward: |forward: &Self, wanted| only_dx(SoftmaxBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
     /// Softmax of `x` along `axis`, counted from 0.
     ///
@@ -244,7 +230,7 @@ descriptor! {
     SoftmaxBackwardDescriptor(BackwardFields): "softmax_backward", ();
     args: SoftmaxBackwardArgs of backward;
     plan: SoftmaxBackwardPlan;
-    kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward);
+    kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::backward_work; cpu: |valid| Ok(Valid::on_cpu(valid, cpu::backward)));
     /// The gradient of softmax along `axis`, counted from 0, whose output was `y`.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use crate::error::{Reason, Result};
 use crate::operands::operands;
 use crate::ops::activation::Activation;
 use crate::ops::fields::{batch_of_channels, beside, default_eps, float, in_range, parameters, require};
-use crate::ops::valid::{Described, Fields, Op, Valid, fields, kernels};
+use crate::ops::valid::{Described, Op, Valid, fields, kernels};
 use crate::plan::{Access, Kernel};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -143,7 +143,7 @@ impl ChannelShape {
 
 fields! {
     /// The fields of a forward descriptor.
-    ForwardFields {
+    ForwardFields: Fields<Kind = ChannelNorm, Derived = ()> {
         x: TensorDesc,
         /// GroupNorm's.
         groups: Option<u64> = default,
@@ -164,7 +164,7 @@ fields! {
 
 fields! {
     /// The fields of a backward descriptor.
-    BackwardFields {
+    BackwardFields: Fields<Kind = ChannelNorm, Derived = ()> {
         x: TensorDesc,
         /// GroupNorm's.
         groups: Option<u64> = default,
@@ -184,24 +184,14 @@ fields! {
     }
 }
 
-/// A forward descriptor of the family.
-pub(crate) trait Forward: Described<Fields = ForwardFields> {}
-
-impl<D: Described<Fields = ForwardFields>> Forward for D {}
-
-/// A backward descriptor of the family.
-pub(crate) trait Backward: Described<Fields = BackwardFields> {}
-
-impl<D: Described<Fields = BackwardFields>> Backward for D {}
-
 /// The kernels of a forward, in the order in which they are tried.
-pub(super) fn forward_kernels<D: Forward>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward)
+pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'static [&'static dyn Kernel<D>] {
+    kernels!(cuda: cuda::forward; wgpu: wgpu::forward_work; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::forward)))
 }
 
 /// The kernels of a backward, in the order in which they are tried.
-pub(super) fn backward_kernels<D: Backward>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward)
+pub(super) fn backward_kernels<D: Described<Fields = BackwardFields>>() -> &'static [&'static dyn Kernel<D>] {
+    kernels!(cuda: cuda::backward; wgpu: wgpu::backward_work; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::backward)))
 }
 
 /// Checks x, the parameters' types and what the ops' groups have to be, which forward and backward share.
@@ -273,14 +263,7 @@ impl ForwardFields {
     }
 }
 
-impl Fields for ForwardFields {
-    type Kind = ChannelNorm;
-    type Derived = ();
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl ForwardFields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<ChannelNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         use forward::{BIAS, MEAN, NUM_BATCHES, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
         let x = self.x;
@@ -386,14 +369,7 @@ impl BackwardFields {
     }
 }
 
-impl Fields for BackwardFields {
-    type Kind = ChannelNorm;
-    type Derived = ();
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl BackwardFields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<ChannelNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         use backward::{
             BIAS, DBIAS, DRESIDUAL, DWEIGHT, DX, DY, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y,

@@ -3,7 +3,7 @@
 use baracuda_ops_sys as sys;
 use sys::bops_local_response_norm_choice as Tuned;
 
-use super::{Geometry, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, Valid, backward, forward};
+use super::{Geometry, Valid, backward, forward};
 use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Device, Located};
 use crate::error::Reason;
@@ -12,8 +12,7 @@ use crate::options::WorkspaceReq;
 use crate::plan::{BuildError, Built, Candidate};
 
 /// The forward kernels.
-pub(super) fn forward<'d>(descriptor: &'d LocalResponseNormDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
-    let norm = &descriptor.0;
+pub(super) fn forward<'d>(norm: &'d Valid, props: &Props) -> Result<Candidate<'d>, Reason> {
     accept(norm, Pass::Forward, props, |geometry, tuned, dtype, device| {
         let params = sys::bops_local_response_norm_params {
             batch: geometry.batch,
@@ -42,11 +41,7 @@ pub(super) fn forward<'d>(descriptor: &'d LocalResponseNormDescriptor, props: &P
 }
 
 /// The kernels of the gradient.
-pub(super) fn backward<'d>(
-    descriptor: &'d LocalResponseNormBackwardDescriptor,
-    props: &Props,
-) -> Result<Candidate<'d>, Reason> {
-    let norm = &descriptor.0;
+pub(super) fn backward<'d>(norm: &'d Valid, props: &Props) -> Result<Candidate<'d>, Reason> {
     accept(norm, Pass::Backward, props, |geometry, tuned, dtype, device| {
         let params = sys::bops_local_response_norm_backward_params {
             batch: geometry.batch,
@@ -295,6 +290,7 @@ fn key(norm: &Valid, geometry: &Geometry, tuned: &Tuned, dtype: sys::bops_dtype)
 
 #[cfg(test)]
 mod tests {
+    use super::super::LocalResponseNormDescriptor;
     use super::*;
     use crate::dtype::DType;
     use crate::tensor::TensorDesc;

@@ -74,7 +74,7 @@ operands! { $
 
 fields! {
     /// The fields of both descriptors.
-    Fields {
+    Fields: Fields<Kind = Direction, Derived = ()> {
         x: TensorDesc,
         size: u64,
         #[serde(default = "default_alpha")]
@@ -107,14 +107,7 @@ impl Fields {
     }
 }
 
-impl valid::Fields for Fields {
-    type Kind = Direction;
-    type Derived = ();
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl Fields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<Direction>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         let x = self.x;
         float(op, "x", &x)?;
@@ -154,7 +147,7 @@ descriptor! {
     LocalResponseNormDescriptor(Fields): "local_response_norm", Direction::Forward;
     args: LocalResponseNormArgs of forward;
     plan: LocalResponseNormPlan;
-    kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward);
+    kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::work; cpu: |norm| cpu::accept(norm, cpu::forward));
     backward: |forward: &Self, wanted| only_dx(LocalResponseNormBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
     /// LocalResponseNorm of `x`, `[N, C, spatial..]`, over windows of `size` channels, with alpha 1e-4, beta 0.75 and k 1.
     ///
@@ -201,7 +194,7 @@ descriptor! {
     LocalResponseNormBackwardDescriptor(Fields): "local_response_norm_backward", Direction::Backward;
     args: LocalResponseNormBackwardArgs of backward;
     plan: LocalResponseNormBackwardPlan;
-    kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward);
+    kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::work; cpu: |norm| cpu::accept(norm, cpu::backward));
     /// The gradient of `x` for windows of `size` channels, with alpha 1e-4, beta 0.75 and k 1.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The WGSL kernels: which variant serves what, and what they bind.
 
-use super::{Geometry, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, Valid, backward, forward};
+use super::{Geometry, LocalResponseNormDescriptor, Valid, backward, forward};
 use crate::backend::wgpu::{
     Binding, Place, Props, ShaderType, StepBuilder, Variants, Work, check_reach, check_workspace, groups, padded,
     params,
@@ -9,21 +9,8 @@ use crate::dtype::DType;
 use crate::error::{Reason, Result};
 use crate::narrow::{single, stride, word};
 use crate::ops::valid::Direction;
-use crate::plan::{Access, Candidate, Slot};
+use crate::plan::{Access, Slot};
 use crate::tensor::TensorDesc;
-
-/// The forward kernels.
-pub(super) fn forward<'d>(descriptor: &'d LocalResponseNormDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
-    Ok(work(&descriptor.0, props)?.candidate())
-}
-
-/// The kernels of the gradient.
-pub(super) fn backward<'d>(
-    descriptor: &'d LocalResponseNormBackwardDescriptor,
-    props: &Props,
-) -> Result<Candidate<'d>, Reason> {
-    Ok(work(&descriptor.0, props)?.candidate())
-}
 
 /// How elements are given to invocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +25,7 @@ enum Variant {
 
 /// What was chosen: invocations of a workgroup, positions or channels of an access, channels of an invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tuned {
+pub(super) struct Tuned {
     variant: Variant,
     workgroup: u32,
     width: u32,
@@ -56,7 +43,8 @@ const BUSY_INVOCATIONS: u64 = 132 * 1024;
 /// A sample of one position whose channels are neighbours is a row.
 const FEW_POSITIONS: u64 = 2;
 
-fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
+/// The dispatches of both passes.
+pub(super) fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
     let fields = &norm.fields;
     let dtype = ShaderType::of(fields.x.dtype())?;
     let geometry = Geometry::new(norm)?;

@@ -1,21 +1,9 @@
 //! The reference: the formulas of the family in f64 with compensated sums, any strides, one rounding to the output.
 
-use super::{Backward, BackwardFields, Forward, ForwardFields, RowNorm, Valid, backward, forward};
+use super::{BackwardFields, ForwardFields, RowNorm, Valid};
 use crate::backend::cpu::{Operands, Sum, Tensor, rounded, threads};
-use crate::error::Reason;
 use crate::narrow::to_usize;
-use crate::plan::Candidate;
 use crate::tensor::TensorDesc;
-
-/// The reference kernel of the family, forward and backward.
-pub(super) fn forward<'d, D: Forward>(descriptor: &'d D) -> Result<Candidate<'d>, Reason> {
-    Ok(descriptor.valid().on_cpu(norm_forward))
-}
-
-/// The reference kernel of the gradients.
-pub(super) fn backward<'d, D: Backward>(descriptor: &'d D) -> Result<Candidate<'d>, Reason> {
-    Ok(descriptor.valid().on_cpu(norm_backward))
-}
 
 /// Element offsets of a tensor whose first `outer` extents count rows.
 struct Rows<'a> {
@@ -96,8 +84,9 @@ fn statistics(kind: RowNorm, row: &[f64], eps: f64) -> Statistics {
     Statistics { mean, correction, rstd: 1.0 / (var + eps).sqrt() }
 }
 
-fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
-    use forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
+/// The reference of forward.
+pub(super) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
+    use super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
     let x = &norm.fields.x;
     let outer = x.rank() - norm.fields.normalized_dims;
     let rows: u64 = x.dims()[..outer].iter().product();
@@ -140,8 +129,9 @@ fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
     });
 }
 
-fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
-    use backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
+/// The reference of the gradients.
+pub(super) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
+    use super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
     let x = &norm.fields.x;
     let outer = x.rank() - norm.fields.normalized_dims;
     let rows: u64 = x.dims()[..outer].iter().product();

@@ -9,7 +9,7 @@ use crate::dtype::{DType, Real};
 use crate::error::Result;
 use crate::operands::operands;
 use crate::ops::fields::{beside, default_eps, float, in_range, is_zero, parameters, require};
-use crate::ops::valid::{Described, Fields, Op, Valid, fields, kernels};
+use crate::ops::valid::{Described, Op, Valid, fields, kernels};
 use crate::plan::Kernel;
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -118,7 +118,7 @@ impl Gradients {
 
 fields! {
     /// The fields of a forward descriptor.
-    ForwardFields {
+    ForwardFields: Fields<Kind = RowNorm, Derived = ()> {
         x: TensorDesc,
         normalized_dims: usize,
         weight: Option<DType> = default,
@@ -132,7 +132,7 @@ fields! {
 
 fields! {
     /// The fields of a backward descriptor.
-    BackwardFields {
+    BackwardFields: Fields<Kind = RowNorm, Derived = ()> {
         x: TensorDesc,
         normalized_dims: usize,
         weight: Option<DType> = default,
@@ -144,24 +144,14 @@ fields! {
     }
 }
 
-/// A forward descriptor of the family.
-pub(crate) trait Forward: Described<Fields = ForwardFields> {}
-
-impl<D: Described<Fields = ForwardFields>> Forward for D {}
-
-/// A backward descriptor of the family.
-pub(crate) trait Backward: Described<Fields = BackwardFields> {}
-
-impl<D: Described<Fields = BackwardFields>> Backward for D {}
-
 /// The kernels of a forward, in the order in which they are tried.
-pub(super) fn forward_kernels<D: Forward>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward)
+pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'static [&'static dyn Kernel<D>] {
+    kernels!(cuda: cuda::forward; wgpu: wgpu::forward_work; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::forward)))
 }
 
 /// The kernels of a backward, in the order in which they are tried.
-pub(super) fn backward_kernels<D: Backward>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward)
+pub(super) fn backward_kernels<D: Described<Fields = BackwardFields>>() -> &'static [&'static dyn Kernel<D>] {
+    kernels!(cuda: cuda::backward; wgpu: wgpu::backward_work; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::backward)))
 }
 
 /// The extents of the statistics and of the parameters.
@@ -185,14 +175,7 @@ impl ForwardFields {
     }
 }
 
-impl Fields for ForwardFields {
-    type Kind = RowNorm;
-    type Derived = ();
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl ForwardFields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<RowNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         use forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
         let x = self.x;
@@ -250,14 +233,7 @@ impl BackwardFields {
     }
 }
 
-impl Fields for BackwardFields {
-    type Kind = RowNorm;
-    type Derived = ();
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl BackwardFields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<RowNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         use backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
         let x = self.x;

@@ -75,7 +75,7 @@ operands! { $
 
 fields! {
     /// The fields of both descriptors; `from_y` is false in forward.
-    Fields {
+    Fields: Fields<Kind = Direction, Derived = ()> {
         x: TensorDesc,
         activation: Activation,
         from_y: bool = default,
@@ -84,14 +84,7 @@ fields! {
 
 type Valid = valid::Valid<Fields>;
 
-impl valid::Fields for Fields {
-    type Kind = Direction;
-    type Derived = ();
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl Fields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<Direction>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         let (x, activation) = (self.x, self.activation);
         float(op, "x", &x)?;
@@ -145,7 +138,7 @@ descriptor! {
     ActivationDescriptor(Fields): "activation", Direction::Forward;
     args: ActivationArgs of forward;
     plan: ActivationPlan;
-    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::accept; cpu: cpu::accept);
+    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::work; cpu: cpu::accept);
     backward: |forward: &Self, wanted| only_dx(ActivationBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
     /// The activation of each element of `x`.
     ///
@@ -174,7 +167,7 @@ descriptor! {
     ActivationBackwardDescriptor(Fields): "activation_backward", Direction::Backward;
     args: ActivationBackwardArgs of backward;
     plan: ActivationBackwardPlan;
-    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::accept; cpu: cpu::accept);
+    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::work; cpu: cpu::accept);
     /// The gradient of `x`, computed from `dy` and `x`.
     ///
     /// # Errors

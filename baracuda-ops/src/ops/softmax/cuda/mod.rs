@@ -7,18 +7,19 @@ use baracuda_ops_sys as sys;
 use choice::{Problem, Tuned};
 
 use super::geometry::{ChannelGeometry, Geometry, Tensors};
-use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
+use super::{BackwardFields, ForwardFields, Valid, backward, forward};
 use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Device, Located};
 use crate::error::Reason;
 use crate::narrow::{halves, word};
 use crate::ops::rows::RowGeometry;
 use crate::options::WorkspaceReq;
-use crate::plan::{BuildError, Built, Candidate, Descriptor};
+use crate::plan::{BuildError, Built, Candidate};
+use crate::slots::Slots;
 
 /// The forward kernels.
-pub(super) fn forward<'d>(descriptor: &'d SoftmaxDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
-    accept(descriptor, descriptor.0.fields.axis, false, props, |lines, tuned, device| {
+pub(super) fn forward<'d>(softmax: &'d Valid<ForwardFields>, props: &Props) -> Result<Candidate<'d>, Reason> {
+    accept(&softmax.slots, softmax.fields.axis, false, props, |lines, tuned, device| {
         let ([x, y, _], [x_step, y_step, _]) = (lines.strides, lines.steps);
         let params = sys::bops_softmax_params {
             outer: lines.outer,
@@ -30,8 +31,8 @@ pub(super) fn forward<'d>(descriptor: &'d SoftmaxDescriptor, props: &Props) -> R
             y,
             x_step,
             y_step,
-            scale: descriptor.0.fields.scale.get(),
-            is_log: u32::from(descriptor.0.fields.log),
+            scale: softmax.fields.scale.get(),
+            is_log: u32::from(softmax.fields.log),
             x_dtype: lines.other,
         };
         let (choice, dtype) = (tuned.c(), lines.dtype);
@@ -48,8 +49,8 @@ pub(super) fn forward<'d>(descriptor: &'d SoftmaxDescriptor, props: &Props) -> R
 }
 
 /// The kernels of the gradient.
-pub(super) fn backward<'d>(descriptor: &'d SoftmaxBackwardDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
-    accept(descriptor, descriptor.0.fields.axis, true, props, |lines, tuned, device| {
+pub(super) fn backward<'d>(softmax: &'d Valid<BackwardFields>, props: &Props) -> Result<Candidate<'d>, Reason> {
+    accept(&softmax.slots, softmax.fields.axis, true, props, |lines, tuned, device| {
         let ([y, dy, dx], [y_step, dy_step, dx_step]) = (lines.strides, lines.steps);
         let params = sys::bops_softmax_backward_params {
             outer: lines.outer,
@@ -63,8 +64,8 @@ pub(super) fn backward<'d>(descriptor: &'d SoftmaxBackwardDescriptor, props: &Pr
             y_step,
             dy_step,
             dx_step,
-            scale: descriptor.0.fields.scale.get(),
-            is_log: u32::from(descriptor.0.fields.log),
+            scale: softmax.fields.scale.get(),
+            is_log: u32::from(softmax.fields.log),
             dx_dtype: lines.other,
         };
         let (choice, dtype) = (tuned.c(), lines.dtype);
@@ -112,8 +113,8 @@ struct Lines {
 }
 
 impl Lines {
-    fn of(descriptor: &impl Descriptor, axis: usize) -> Result<Self, Reason> {
-        let tensors = Tensors::of(descriptor.slots())?;
+    fn of(slots: &Slots, axis: usize) -> Result<Self, Reason> {
+        let tensors = Tensors::of(slots)?;
         let (dtype, other) = (tensors.dtype, tensors.other);
         let (is_rows, lines) = match tensors.geometry(axis)? {
             Geometry::Empty => (true, None),
@@ -165,13 +166,13 @@ impl Lines {
 
 /// What forward and backward share: the lines, and what serves them. `build` takes both.
 fn accept<'d>(
-    descriptor: &impl Descriptor,
+    slots: &Slots,
     axis: usize,
     is_backward: bool,
     props: &Props,
     build: impl FnOnce(Lines, Tuned, &Device) -> Result<Built, BuildError> + Send + 'd,
 ) -> Result<Candidate<'d>, Reason> {
-    let lines = Lines::of(descriptor, axis)?;
+    let lines = Lines::of(slots, axis)?;
     let tuned = choice::choose(&Problem {
         is_backward,
         is_rows: lines.is_rows,

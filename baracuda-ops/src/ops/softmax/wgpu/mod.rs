@@ -4,28 +4,17 @@ mod spread;
 mod variants;
 
 use super::geometry::{Geometry, Tensors};
-use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
+use super::{BackwardFields, ForwardFields, Valid};
 use crate::backend::wgpu::{
     Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
     padded, params,
 };
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
-use crate::plan::Candidate;
 use crate::slots::Slots;
 
 use spread::{Spread, Tables, View};
 pub(in crate::ops) use variants::wgsl_variants;
-
-/// The forward kernels.
-pub(super) fn forward<'d>(descriptor: &'d SoftmaxDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
-    Ok(forward_work(descriptor, props)?.candidate())
-}
-
-/// The kernels of the gradient.
-pub(super) fn backward<'d>(descriptor: &'d SoftmaxBackwardDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
-    Ok(backward_work(descriptor, props)?.candidate())
-}
 
 /// The entry points of one file: whole lines on chip, lines that a workgroup reads twice, and the two of split lines.
 struct Entries {
@@ -127,8 +116,9 @@ impl Scale {
 /// Keeps compilers from seeing that a mask keeps every bit.
 const ALL_BITS: u32 = u32::MAX;
 
-fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work<Lines>, Reason> {
-    let fields = &descriptor.0.fields;
+/// The dispatches of forward.
+pub(super) fn forward_work(softmax: &Valid<ForwardFields>, props: &Props) -> Result<Work<Lines>, Reason> {
+    let fields = &softmax.fields;
     let scale = Scale::new(fields.scale.get());
     let flags = vec![
         ("LOG", fields.log),
@@ -141,7 +131,7 @@ fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work<Li
     // With a scale of 0, infinite elements leave no result either.
     let is_zero = scale.high == 0.0 && scale.rest == 0.0;
     let largest_trace = if is_zero { f32::MAX.to_bits() } else { f32::INFINITY.to_bits() };
-    work(&FORWARD, &descriptor.0.slots, fields.axis, &flags, props, |view, spread, groups_x| {
+    work(&FORWARD, &softmax.slots, fields.axis, &flags, props, |view, spread, groups_x| {
         let [x, y] = [0, 1].map(|tensor| view.strides(tensor));
         params! {
             rows: u32 = word(view.rows),
@@ -168,10 +158,11 @@ fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work<Li
     })
 }
 
-fn backward_work(descriptor: &SoftmaxBackwardDescriptor, props: &Props) -> Result<Work<Lines>, Reason> {
-    let fields = &descriptor.0.fields;
+/// The dispatches of the gradient.
+pub(super) fn backward_work(softmax: &Valid<BackwardFields>, props: &Props) -> Result<Work<Lines>, Reason> {
+    let fields = &softmax.fields;
     let flags = vec![("LOG", fields.log)];
-    work(&BACKWARD, &descriptor.0.slots, fields.axis, &flags, props, |view, spread, groups_x| {
+    work(&BACKWARD, &softmax.slots, fields.axis, &flags, props, |view, spread, groups_x| {
         let [y, dy, dx] = [0, 1, 2].map(|tensor| view.strides(tensor));
         params! {
             rows: u32 = word(view.rows),
@@ -197,7 +188,7 @@ fn backward_work(descriptor: &SoftmaxBackwardDescriptor, props: &Props) -> Resul
 
 /// How lines are held: threads of a workgroup, its extent along a line, chunks of a thread, and slices of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Lines {
+pub(super) struct Lines {
     workgroup: u32,
     depth: u32,
     chunks: u32,
@@ -290,6 +281,7 @@ mod tests {
     use super::*;
     use crate::backend::wgpu::Variants;
     use crate::dtype::DType;
+    use crate::ops::softmax::SoftmaxDescriptor;
     use crate::tensor::TensorDesc;
 
     fn variant_props(width: Option<u32>) -> Props {
@@ -300,8 +292,8 @@ mod tests {
     fn launches(dims: &[u64], axis: usize, width: Option<u32>) -> (usize, usize) {
         let x = TensorDesc::contiguous(DType::BF16, dims).unwrap();
         let forward = SoftmaxDescriptor::new(x, axis).unwrap();
-        let backward = backward_work(&forward.backward().unwrap(), &variant_props(width)).unwrap();
-        let forward = forward_work(&forward, &variant_props(width)).unwrap();
+        let backward = backward_work(&forward.backward().unwrap().0, &variant_props(width)).unwrap();
+        let forward = forward_work(&forward.0, &variant_props(width)).unwrap();
         (forward.steps.len(), backward.steps.len())
     }
 
@@ -337,8 +329,8 @@ mod tests {
     #[test]
     fn refuses_what_only_the_reference_serves() {
         let columns = TensorDesc::strided(DType::F32, &[5, 33], &[66, 2]).unwrap();
-        assert!(forward_work(&SoftmaxDescriptor::new(columns, 1).unwrap(), &variant_props(None)).is_err());
+        assert!(forward_work(&SoftmaxDescriptor::new(columns, 1).unwrap().0, &variant_props(None)).is_err());
         let f64s = TensorDesc::contiguous(DType::F64, &[4, 4]).unwrap();
-        assert!(forward_work(&SoftmaxDescriptor::new(f64s, 1).unwrap(), &variant_props(None)).is_err());
+        assert!(forward_work(&SoftmaxDescriptor::new(f64s, 1).unwrap().0, &variant_props(None)).is_err());
     }
 }

@@ -2,9 +2,7 @@
 
 use baracuda_ops_sys as sys;
 
-use super::{
-    Backward, BackwardFields, ChannelGeometry, ChannelNorm, ChannelOrder, ChannelShape, Forward, ForwardFields, Valid,
-};
+use super::{BackwardFields, ChannelGeometry, ChannelNorm, ChannelOrder, ChannelShape, ForwardFields, Valid};
 use crate::backend::cuda::{self, Props, c_activation, c_dtype, tuned};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
@@ -106,8 +104,7 @@ impl Tuned {
 }
 
 /// The forward kernels.
-pub(super) fn forward<'d, D: Forward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
-    let norm = descriptor.valid();
+pub(super) fn forward<'d>(norm: &'d Valid<ForwardFields>, props: &Props) -> Result<Candidate<'d>, Reason> {
     let geometry = forward_geometry(norm)?;
     let problem = forward_problem(norm, &geometry, props);
     let tuned = match geometry.order {
@@ -181,8 +178,7 @@ fn build_forward(
 }
 
 /// The kernels of the gradients.
-pub(super) fn backward<'d, D: Backward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
-    let norm = descriptor.valid();
+pub(super) fn backward<'d>(norm: &'d Valid<BackwardFields>, props: &Props) -> Result<Candidate<'d>, Reason> {
     let geometry = backward_geometry(norm)?;
     let problem = backward_problem(norm, &geometry, props);
     let tuned = match geometry.order {

@@ -320,7 +320,7 @@ fn wants_means(fields: &BackwardFields) -> bool {
     if fields.inference { has_all } else { fields.dx }
 }
 
-pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
+pub(in super::super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
     let fields = &norm.fields;
     let dtype = check(
         &norm.slots,

@@ -364,7 +364,7 @@ impl Forward<'_> {
     }
 }
 
-pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
+pub(in super::super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
     let fields = &norm.fields;
     let dtype = check(
         &norm.slots,

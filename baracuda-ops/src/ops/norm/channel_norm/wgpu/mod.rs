@@ -7,32 +7,22 @@ mod variants;
 
 use bytemuck::Pod;
 
-use super::{Backward, ChannelGeometry, ChannelNorm, ChannelOrder, Forward};
+use super::{ChannelGeometry, ChannelNorm, ChannelOrder};
 use crate::backend::wgpu::team::Team;
 use crate::backend::wgpu::{Binder, Binding, Props, ShaderType, StepBuilder, check_reach, most_bytes};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::stride;
-use crate::plan::{Candidate, Slot};
+use crate::plan::Slot;
 use crate::slots::Slots;
 
-use backward::backward_work;
-use forward::forward_work;
+pub(super) use backward::backward_work;
+pub(super) use forward::forward_work;
 pub(in super::super) use variants::wgsl_variants;
-
-/// The forward kernels.
-pub(super) fn forward<'d, D: Forward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
-    Ok(forward_work(descriptor.valid(), props)?.candidate())
-}
-
-/// The kernels of the gradients.
-pub(super) fn backward<'d, D: Backward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
-    Ok(backward_work(descriptor.valid(), props)?.candidate())
-}
 
 /// Where groups lie between reading and writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+pub(super) enum Held {
     /// In workgroups that have several channels, which share chunks.
     Gapless { workgroup: u32, columns: u32, chunks: u32 },
     /// In workgroups that take one after the other.

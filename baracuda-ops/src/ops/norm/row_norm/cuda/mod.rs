@@ -8,7 +8,7 @@ use baracuda_ops_sys as sys;
 
 use choice::{Problem, Tuned};
 
-use super::{Backward, BackwardFields, Forward, ForwardFields, RowNorm, Valid, backward, forward};
+use super::{BackwardFields, ForwardFields, RowNorm, Valid, backward, forward};
 use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
@@ -49,8 +49,7 @@ type Start<P, O> = unsafe extern "C" fn(
 ) -> sys::bops_status;
 
 /// The forward kernels.
-pub(super) fn forward<'d, D: Forward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
-    let norm = descriptor.valid();
+pub(super) fn forward<'d>(norm: &'d Valid<ForwardFields>, props: &Props) -> Result<Candidate<'d>, Reason> {
     let geometry = forward_geometry(norm)?;
     let weight = norm.fields.weight.or(norm.fields.bias);
     let types = c_dtypes(&norm.fields.x, weight)?;
@@ -107,8 +106,7 @@ fn build_forward(
 }
 
 /// The kernels of the gradients.
-pub(super) fn backward<'d, D: Backward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
-    let norm = descriptor.valid();
+pub(super) fn backward<'d>(norm: &'d Valid<BackwardFields>, props: &Props) -> Result<Candidate<'d>, Reason> {
     let geometry = backward_geometry(norm)?;
     let weight = norm.fields.weight.or(norm.fields.dbias);
     let types = c_dtypes(&norm.fields.x, weight)?;

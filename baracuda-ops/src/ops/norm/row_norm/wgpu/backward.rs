@@ -134,7 +134,7 @@ impl Partition {
 
 /// How rows are held, as forward, and shared out: the fields of [`Partition`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shared {
+pub(in super::super) struct Shared {
     pub(super) workgroup: u32,
     pub(super) threads: u32,
     chunks: u32,
@@ -144,7 +144,7 @@ pub(super) struct Shared {
     pub(super) partials: u32,
 }
 
-pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work<Shared>, Reason> {
+pub(in super::super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work<Shared>, Reason> {
     let fields = &norm.fields;
     let slots = &norm.slots;
     check_reach(slots, &[WEIGHT, MEAN, RSTD, DWEIGHT, DBIAS], props)?;

@@ -40,14 +40,14 @@ struct ForwardParams {
 
 /// How rows are held: threads of a workgroup and of a row, chunks of a thread, and slices of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(in super::super) struct Held {
     workgroup: u32,
     threads: u32,
     chunks: u32,
     slices: u32,
 }
 
-pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
+pub(in super::super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
     let fields = &norm.fields;
     let slots = &norm.slots;
     check_reach(slots, &[WEIGHT, BIAS, MEAN, RSTD], props)?;

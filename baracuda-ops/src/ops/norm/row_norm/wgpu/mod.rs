@@ -6,30 +6,20 @@ mod variants;
 
 use bytemuck::Pod;
 
-use super::{Backward, Forward, RowNorm};
+use super::RowNorm;
 use crate::backend::wgpu::team::Team;
-use crate::backend::wgpu::{Props, ShaderType, StepBuilder};
+use crate::backend::wgpu::{ShaderType, StepBuilder};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::stride;
 use crate::ops::rows::RowGeometry;
-use crate::plan::{Candidate, Slot};
+use crate::plan::Slot;
 use crate::slots::Slots;
 use crate::tensor::TensorDesc;
 
-use backward::backward_work;
-use forward::forward_work;
+pub(super) use backward::backward_work;
+pub(super) use forward::forward_work;
 pub(in super::super) use variants::wgsl_variants;
-
-/// The forward kernels.
-pub(super) fn forward<'d, D: Forward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
-    Ok(forward_work(descriptor.valid(), props)?.candidate())
-}
-
-/// The kernels of the gradients.
-pub(super) fn backward<'d, D: Backward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
-    Ok(backward_work(descriptor.valid(), props)?.candidate())
-}
 
 /// What all kernels of the family ask of their rows.
 struct Rows {
@@ -100,8 +90,8 @@ mod tests {
     use super::super::{BackwardFields, ForwardFields, RowNorm, Valid};
     use super::backward::{LONGEST_CHAIN, Shared, parameter_chain};
     use super::*;
-    use crate::backend::wgpu::Variants;
     use crate::backend::wgpu::team::{ROW_TEAMS, Reduce, Team};
+    use crate::backend::wgpu::{Props, Variants};
     use crate::options::WorkspaceReq;
 
     fn variant_props(width: Option<u32>) -> Props {
