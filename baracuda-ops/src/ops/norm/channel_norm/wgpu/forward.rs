@@ -1,13 +1,11 @@
 //! Forward: groups on chip, or moments of their parts, merged, then applied; or the running statistics applied.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::super::forward::{BIAS, MEAN, NUM_BATCHES, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
 use super::super::{ChannelNorm, ChannelOrder, ForwardFields, Valid};
-use super::team::{Ahead, Form, GaplessTile, MULTIPROCESSORS, Mergers, Spread, Tile, merge_team, resident_team};
+use super::team::{Ahead, Form, GaplessTile, MULTIPROCESSORS, Mergers, Share, Spread, Tile, merge_team, resident_team};
 use super::{Held, Operands, Quads, Segments, check};
 use crate::backend::wgpu::team::{Keep, Team};
-use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded};
+use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded, params};
 use crate::error::Reason;
 use crate::narrow::{single, word};
 
@@ -22,31 +20,6 @@ const APPLY_GAPLESS: (u32, u32) = (256, 2);
 const FEW_GROUPS: u64 = 48;
 /// Chunks from which on a group counts as long.
 const LONG_GROUP: u64 = 2048;
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct ForwardParams {
-    batch: u32,
-    channels: u32,
-    spatial: u32,
-    groups: u32,
-    x: [u32; 4],
-    residual: [u32; 4],
-    y: [u32; 3],
-    eps: f32,
-    momentum: f32,
-    slices: u32,
-    group_channels: u32,
-    group_segments: u32,
-    group_parts: u32,
-    group_count: u32,
-    reciprocal_count: f32,
-    unbiased: f32,
-    groups_x: u32,
-    column_blocks: u32,
-    slice_rows: u32,
-    columns: u32,
-}
 
 /// The weight `m` of a batch in running statistics, and `1 - m`, as the kernels take both in one number: the smaller of the two, negative where
 /// that is `1 - m`. Of an `m` near 1 rounded to f32, `1 - m` would have few bits left.
@@ -71,7 +44,8 @@ struct Forward<'d> {
     norm: &'d Valid<ForwardFields>,
     segments: Segments,
     operands: Operands<'d>,
-    params: ForwardParams,
+    /// Parts that the moments of a group are merged from.
+    group_parts: u64,
     moments: Quads,
     statistics: Quads,
 }
@@ -110,18 +84,47 @@ impl Forward<'_> {
         ]
     }
 
+    fn params(&self, share: Share, groups_x: u32) -> Vec<u8> {
+        let (fields, segments) = (&self.norm.fields, &self.segments);
+        let elements = segments.group_elements();
+        params! {
+            batch: u32 = word(segments.batch),
+            channels: u32 = word(segments.channels),
+            spatial: u32 = word(segments.spatial),
+            groups: u32 = word(segments.groups),
+            x: [u32; 4] = padded(segments.strides(X)),
+            residual: [u32; 4] = padded(segments.strides(RESIDUAL)),
+            y: [u32; 3] = segments.strides(Y),
+            // Groups without elements have mean 0 and rstd NaN.
+            eps: f32 = if elements == 0 { f32::NAN } else { single(fields.eps.get()) },
+            momentum: f32 = fields.momentum.map_or(0.0, |momentum| running_weight(momentum.get())),
+            slices: u32 = share.slices,
+            group_channels: u32 = word(segments.group_channels),
+            group_segments: u32 = word(segments.group_segments),
+            group_parts: u32 = word(self.group_parts),
+            group_count: u32 = word(segments.group_count),
+            reciprocal_count: f32 = if elements == 0 { 0.0 } else { single(1.0 / elements as f64) },
+            // The variance of a population from that of a sample; over samples, InstanceNorm's.
+            unbiased: f32 = single(elements as f64 / (elements as f64 - 1.0)),
+            groups_x: u32 = groups_x,
+            column_blocks: u32 = share.column_blocks,
+            slice_rows: u32 = share.slice_rows,
+            columns: u32 = share.columns,
+        }
+    }
+
     fn step(
         &self,
         files: &[&'static str],
         mut constants: Vec<(&'static str, u32)>,
         uses: Uses,
-        (params, grid): (ForwardParams, [u32; 2]),
+        (share, grid): (Share, [u32; 2]),
     ) -> StepBuilder {
         let fields = &self.norm.fields;
         constants.push(("ACTIVATION", fields.activation as u32));
         let flags = vec![("USES_RUNNING", fields.inference), ("COUNTS_BATCH", fields.cumulative)];
-        let params = ForwardParams { groups_x: grid[0], ..params };
-        let step = self.segments.step(self.norm.op.kind, "norm/channel_norm", files, &params, grid);
+        let params = self.params(share, grid[0]);
+        let step = self.segments.step(self.norm.op.kind, "norm/channel_norm", files, params, grid);
         StepBuilder { constants, flags, bindings: self.bindings(uses), ..step }
     }
 
@@ -143,7 +146,7 @@ impl Forward<'_> {
             "norm/channel_norm_resident",
         ];
         let is_alone = self.segments.group_count <= MULTIPROCESSORS;
-        let mut step = self.step(&files, team.constants(), self.whole_uses(), (self.params, grid));
+        let mut step = self.step(&files, team.constants(), self.whole_uses(), (Share::WHOLE, grid));
         step.flags.extend([("UNPACKED", team.keep == Keep::Values), ("PARAMETERS_FIRST", is_alone)]);
         Ok(step)
     }
@@ -158,7 +161,7 @@ impl Forward<'_> {
             "norm/channel_norm_place",
             "norm/channel_norm_resident_ahead",
         ];
-        let mut step = self.step(&files, team.constants(), self.whole_uses(), (self.params, [workgroups, 1]));
+        let mut step = self.step(&files, team.constants(), self.whole_uses(), (Share::WHOLE, [workgroups, 1]));
         step.flags.push(("PREFETCH", self.segments.group_count > u64::from(workgroups)));
         step
     }
@@ -169,8 +172,8 @@ impl Forward<'_> {
         let files =
             ["common/team", tile.team.reduce.file(), "norm/channel_norm_update", "norm/channel_norm_columns_resident"];
         let uses = Uses { x: true, affine: true, y: true, saved: true, ..Uses::default() };
-        let params = ForwardParams { column_blocks: word(tile.blocks), ..self.params };
-        Ok(self.step(&files, tile.constants(), uses, (params, grid)))
+        let share = Share { column_blocks: word(tile.blocks), ..Share::WHOLE };
+        Ok(self.step(&files, tile.constants(), uses, (share, grid)))
     }
 
     /// Whole channels in registers, of which several share chunks.
@@ -183,8 +186,8 @@ impl Forward<'_> {
             "norm/channel_norm_gapless_tile",
             "norm/channel_norm_gapless_resident",
         ];
-        let params = ForwardParams { columns: word(tile.columns), ..self.params };
-        let step = self.step(&files, tile.constants(), self.whole_uses(), (params, grid));
+        let share = Share { columns: word(tile.columns), ..Share::WHOLE };
+        let step = self.step(&files, tile.constants(), self.whole_uses(), (share, grid));
         Ok(StepBuilder { can_chunk: true, ..step })
     }
 
@@ -219,8 +222,7 @@ impl Forward<'_> {
     fn moments(&self, form: Form, props: &Props) -> Result<StepBuilder, Reason> {
         let uses = Uses { x: true, moments: Some("partials_out"), ..Uses::default() };
         let grid = form.grid(&self.segments, props)?;
-        let (slices, column_blocks) = (word(form.slices(&self.segments)), word(form.column_blocks()));
-        let params = ForwardParams { slices, column_blocks, slice_rows: form.slice_rows(), ..self.params };
+        let share = form.share(&self.segments);
         Ok(match form {
             Form::Slices(team) => {
                 let files = [
@@ -230,7 +232,7 @@ impl Forward<'_> {
                     "norm/channel_norm_moments",
                     "norm/channel_norm_split_moments",
                 ];
-                let mut step = self.step(&files, team.constants(), uses, (params, grid));
+                let mut step = self.step(&files, team.constants(), uses, (share, grid));
                 step.flags.push(("UNPACKED", team.keep == Keep::Values));
                 step
             }
@@ -242,7 +244,7 @@ impl Forward<'_> {
                     None => "norm/channel_norm_columns_stream",
                 };
                 let files = ["norm/channel_norm_columns", "norm/channel_norm_columns_sum", file];
-                self.step(&files, constants, uses, (params, grid))
+                self.step(&files, constants, uses, (share, grid))
             }
         })
     }
@@ -250,7 +252,7 @@ impl Forward<'_> {
     /// Statistics of the groups from the moments of their parts.
     fn merge(&self, props: &Props) -> Result<StepBuilder, Reason> {
         let fields = &self.norm.fields;
-        let team = merge_team(u64::from(self.params.group_parts), props);
+        let team = merge_team(self.group_parts, props);
         let grid = groups(self.segments.group_count.div_ceil(team.rows()), props)?;
         let files = [
             "common/team",
@@ -269,7 +271,7 @@ impl Forward<'_> {
             statistics: Some("partials_out"),
             ..Uses::default()
         };
-        Ok(self.step(&files, team.constants(), uses, (self.params, grid)))
+        Ok(self.step(&files, team.constants(), uses, (Share::WHOLE, grid)))
     }
 
     /// Running statistics over samples.
@@ -278,13 +280,13 @@ impl Forward<'_> {
         let grid = groups(self.segments.channels.div_ceil(team.rows()), props)?;
         let files = ["common/team", team.reduce.file(), "norm/channel_norm_running_over_samples"];
         let uses = Uses { running: Some("elements_f32_out"), statistics: Some("partials_in"), ..Uses::default() };
-        Ok(self.step(&files, team.constants(), uses, (self.params, grid)))
+        Ok(self.step(&files, team.constants(), uses, (Share::WHOLE, grid)))
     }
 
     /// The count of batches alone.
     fn count(&self) -> StepBuilder {
         let uses = Uses { num_batches: Some("counter_out"), ..Uses::default() };
-        self.step(&["norm/channel_norm_count_batch"], Vec::new(), uses, (self.params, [1, 1]))
+        self.step(&["norm/channel_norm_count_batch"], Vec::new(), uses, (Share::WHOLE, [1, 1]))
     }
 
     /// y from statistics that are known.
@@ -303,7 +305,7 @@ impl Forward<'_> {
             "norm/channel_norm_apply_gapless",
         ];
         let constants = vec![("WORKGROUP", threads), ("CHUNKS", chunks)];
-        let step = self.step(&files, constants, self.apply_uses(false), (self.params, grid));
+        let step = self.step(&files, constants, self.apply_uses(false), (Share::WHOLE, grid));
         Ok(StepBuilder { can_chunk: true, ..step })
     }
 
@@ -330,8 +332,7 @@ impl Forward<'_> {
     fn apply(&self, form: Form, mergers: Option<Mergers>, props: &Props) -> Result<StepBuilder, Reason> {
         let uses = self.apply_uses(mergers.is_some());
         let grid = form.grid(&self.segments, props)?;
-        let (slices, column_blocks) = (word(form.slices(&self.segments)), word(form.column_blocks()));
-        let params = ForwardParams { slices, column_blocks, slice_rows: form.slice_rows(), ..self.params };
+        let share = form.share(&self.segments);
         Ok(match form {
             Form::Slices(team) => {
                 let mut files = vec!["common/team", team.reduce.file(), "norm/channel_norm_slice"];
@@ -344,7 +345,7 @@ impl Forward<'_> {
                     files.push("norm/channel_norm_apply_known");
                 }
                 files.extend(["norm/channel_norm_count_batch", "norm/channel_norm_apply"]);
-                self.step(&files, constants, uses, (params, grid))
+                self.step(&files, constants, uses, (share, grid))
             }
             Form::Columns(columns) => {
                 let mut files = vec!["norm/channel_norm_columns"];
@@ -358,7 +359,7 @@ impl Forward<'_> {
                     files.push("norm/channel_norm_columns_known");
                 }
                 files.extend(["norm/channel_norm_count_batch", "norm/channel_norm_columns_apply"]);
-                self.step(&files, constants, uses, (params, grid))
+                self.step(&files, constants, uses, (share, grid))
             }
         })
     }
@@ -373,7 +374,6 @@ pub(in super::super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props)
         props,
     )?;
     let segments = Segments::new(&norm.geometry()?, dtype, &[X, RESIDUAL, Y]);
-    let elements = segments.group_elements();
     let has_running = fields.momentum.is_some() || fields.cumulative;
 
     let first = Form::of_moments(&segments, MOMENTS_COLUMNS, props);
@@ -382,33 +382,8 @@ pub(in super::super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props)
     let mut workspace_bytes = 0;
     let moments = Quads::after(&mut workspace_bytes, "moments", group_parts * segments.group_count, props)?;
     let statistics = Quads::after(&mut workspace_bytes, "statistics", segments.group_count, props)?;
-    // The variance of a population from that of a sample; over samples, InstanceNorm's.
-    let unbiased = elements as f64 / (elements as f64 - 1.0);
-    let params = ForwardParams {
-        batch: word(segments.batch),
-        channels: word(segments.channels),
-        spatial: word(segments.spatial),
-        groups: word(segments.groups),
-        x: padded(segments.strides(X)),
-        residual: padded(segments.strides(RESIDUAL)),
-        y: segments.strides(Y),
-        // Groups without elements have mean 0 and rstd NaN.
-        eps: if elements == 0 { f32::NAN } else { single(fields.eps.get()) },
-        momentum: fields.momentum.map_or(0.0, |momentum| running_weight(momentum.get())),
-        slices: 1,
-        group_channels: word(segments.group_channels),
-        group_segments: word(segments.group_segments),
-        group_parts: word(group_parts),
-        group_count: word(segments.group_count),
-        reciprocal_count: if elements == 0 { 0.0 } else { single(1.0 / elements as f64) },
-        unbiased: single(unbiased),
-        groups_x: 1,
-        column_blocks: 1,
-        slice_rows: 0,
-        columns: 0,
-    };
     let operands = Operands::new(&norm.slots, &segments);
-    let forward = Forward { norm, segments, operands, params, moments, statistics };
+    let forward = Forward { norm, segments, operands, group_parts, moments, statistics };
     let segments = &forward.segments;
 
     let mut work = Work::none(Held::Apart, props);

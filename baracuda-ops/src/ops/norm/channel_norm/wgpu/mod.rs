@@ -5,8 +5,6 @@ mod forward;
 mod team;
 mod variants;
 
-use bytemuck::Pod;
-
 use super::{ChannelGeometry, ChannelNorm, ChannelOrder};
 use crate::backend::wgpu::team::Team;
 use crate::backend::wgpu::{Binder, Binding, Props, ShaderType, StepBuilder, check_reach, most_bytes};
@@ -198,13 +196,12 @@ impl Segments {
         kind: ChannelNorm,
         pass: &'static str,
         files: &[&'static str],
-        params: &impl Pod,
+        params: Vec<u8>,
         grid: [u32; 2],
     ) -> StepBuilder {
         let entry = files.last().and_then(|file| file.strip_prefix("norm/")).unwrap_or_default();
         let shared = ["common/number", "common/activation", "common/chunk", self.kind(kind), pass];
         let files = [&self.prelude(), &shared[..], files].concat();
-        let params = bytemuck::bytes_of(params).to_vec();
         StepBuilder { can_chunk: self.can_chunk, ..StepBuilder::new(entry, files, params, grid) }
     }
 

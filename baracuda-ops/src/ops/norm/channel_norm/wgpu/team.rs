@@ -398,6 +398,26 @@ impl Mergers {
     }
 }
 
+/// What the params of a dispatch say of its own share of the work.
+#[derive(Clone, Copy)]
+pub(super) struct Share {
+    /// Parts of a segment.
+    pub(super) slices: u32,
+    /// Workgroups beside each other.
+    pub(super) column_blocks: u32,
+    /// Rows of a slice where channels are last.
+    pub(super) slice_rows: u32,
+    /// Chunks of a sample that a workgroup holds where chunks span channels.
+    pub(super) columns: u32,
+    /// The number of the first workgroup.
+    pub(super) first_group: u32,
+}
+
+impl Share {
+    /// Whole segments, by the first workgroup and those after it.
+    pub(super) const WHOLE: Self = Self { slices: 1, column_blocks: 1, slice_rows: 0, columns: 0, first_group: 0 };
+}
+
 /// How segments are spread over workgroups.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Form {
@@ -441,19 +461,14 @@ impl Form {
         }
     }
 
-    /// Rows of a slice where channels are last.
-    pub(super) fn slice_rows(self) -> u32 {
+    /// What a dispatch over all segments says of it.
+    pub(super) fn share(self, segments: &Segments) -> Share {
+        let slices = word(self.slices(segments));
         match self {
-            Self::Slices(_) => 0,
-            Self::Columns(columns) => word(columns.rows),
-        }
-    }
-
-    /// Workgroups beside each other.
-    pub(super) fn column_blocks(self) -> u64 {
-        match self {
-            Self::Slices(_) => 1,
-            Self::Columns(columns) => columns.blocks,
+            Self::Slices(_) => Share { slices, ..Share::WHOLE },
+            Self::Columns(Columns { rows, blocks, .. }) => {
+                Share { slices, column_blocks: word(blocks), slice_rows: word(rows), ..Share::WHOLE }
+            }
         }
     }
 

@@ -1,7 +1,5 @@
 //! Backward: dx of rows on chip or split over workgroups, and the gradients of the parameters from sums in the workspace.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
 use super::super::{BackwardFields, Valid};
 use super::{Rows, parameter};
@@ -77,29 +75,6 @@ fn parameter_lanes(partials: u64) -> u32 {
 pub(super) fn parameter_chain(partials: u64) -> u64 {
     let lanes = parameter_lanes(partials);
     partials.div_ceil(4 * u64::from(lanes)) + 2 + u64::from(lanes.ilog2())
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct BackwardParams {
-    rows: u32,
-    cols: u32,
-    extents: [u32; 2],
-    dy: [u32; 4],
-    x: [u32; 4],
-    dh: [u32; 4],
-    dx: [u32; 3],
-    weight_offset: f32,
-    reciprocal_cols: f32,
-    rounds: u32,
-    blocks: u32,
-    slices: u32,
-    sum_slices: u32,
-    groups_x: u32,
-    partials: u32,
-    sums_first: u32,
-    first_group: u32,
-    padding: [u32; 3],
 }
 
 /// How many rows a thread adds up: `blocks` times `rounds`, in as many workgroups as there are partial sums.
@@ -180,25 +155,27 @@ pub(in super::super) fn backward_work(norm: &Valid<BackwardFields>, props: &Prop
     }
     let rows_grid = groups(partition.partials * slices, props)?;
     let sums_grid = groups(row_count * sum_slices, props)?;
-    let params = BackwardParams {
-        rows: word(row_count),
-        cols: word(cols),
-        extents: rows.geometry.extents.map(word),
-        dy: padded(rows.strides(DY)),
-        x: padded(rows.strides(X)),
-        dh: padded(rows.strides(DH)),
-        dx: rows.strides(DX),
-        weight_offset: single(fields.weight_offset.get()),
-        reciprocal_cols: if cols == 0 { 0.0 } else { single(1.0 / cols as f64) },
-        rounds: word(partition.rounds),
-        blocks: word(partition.blocks),
-        slices: word(slices),
-        sum_slices: word(sum_slices),
-        groups_x: rows_grid[0],
-        partials: word(partition.partials),
-        sums_first: word(sum_quads),
-        first_group: 0,
-        padding: [0; 3],
+    let params = |grid: [u32; 2], first_group| {
+        params! {
+            rows: u32 = word(row_count),
+            cols: u32 = word(cols),
+            extents: [u32; 2] = rows.geometry.extents.map(word),
+            dy: [u32; 4] = padded(rows.strides(DY)),
+            x: [u32; 4] = padded(rows.strides(X)),
+            dh: [u32; 4] = padded(rows.strides(DH)),
+            dx: [u32; 3] = rows.strides(DX),
+            weight_offset: f32 = single(fields.weight_offset.get()),
+            reciprocal_cols: f32 = if cols == 0 { 0.0 } else { single(1.0 / cols as f64) },
+            rounds: u32 = word(partition.rounds),
+            blocks: u32 = word(partition.blocks),
+            slices: u32 = word(slices),
+            sum_slices: u32 = word(sum_slices),
+            groups_x: u32 = grid[0],
+            partials: u32 = word(partition.partials),
+            sums_first: u32 = word(sum_quads),
+            first_group: u32 = word(first_group),
+            padding: [u32; 3] = [0; 3],
+        }
     };
     let [slice_count, rounds, blocks, partials] =
         [slices, partition.rounds, partition.blocks, partition.partials].map(word);
@@ -214,8 +191,8 @@ pub(in super::super) fn backward_work(norm: &Valid<BackwardFields>, props: &Prop
     let weight = operands.operand(WEIGHT, parameter(fields.weight.unwrap_or(DType::F32))?, "absent_quads");
     let statistics = |operand| operands.operand(operand, ["statistics_in"; 2], "absent_statistics");
     let workspace = |accessor| Binding::partials("work", 0, workspace_bytes, accessor);
-    let step = |entry, files: &[&'static str], team: Team, flags, params: BackwardParams, grid, bindings| {
-        let step = rows.step(entry, [&[], files], (norm.op.kind, team), &params, grid);
+    let step = |entry, files: &[&'static str], team: Team, flags, grid, bindings| {
+        let step = rows.step(entry, [&[], files], (norm.op.kind, team), params(grid, 0), grid);
         StepBuilder { flags, bindings, ..step }
     };
     let has_next = partition.rounds * partition.blocks > 1;
@@ -253,14 +230,12 @@ pub(in super::super) fn backward_work(norm: &Valid<BackwardFields>, props: &Prop
         let is_wide = fields.weight.filter(|_| fields.dweight).or(fields.dbias) == Some(DType::F32) && rows.is_half();
         let mut flags = flags(team.keep, false, true, false, false);
         flags.push(("WIDE_PARAMETERS", is_wide));
-        let params = BackwardParams { groups_x: grid[0], ..params };
         let files = ["norm/row_norm_backward", "norm/row_norm_backward_few"];
-        let mut step = step("row_norm_backward_few", &files, team, flags, params, grid, bindings);
+        let mut step = step("row_norm_backward_few", &files, team, flags, grid, bindings);
         step.constants.push(("COLUMNS", FEW_COLUMNS));
         for (first, count) in [(row_groups, parameter_groups), (0, row_groups)] {
             let grid = groups(count, props)?;
-            let params = BackwardParams { groups_x: grid[0], first_group: word(first), ..params };
-            step.in_place.push((bytemuck::bytes_of(&params).to_vec(), grid));
+            step.in_place.push((params(grid, first), grid));
         }
         // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
         if grid[1] == 1 && check_bindings(std::slice::from_ref(&step), props).is_ok() {
@@ -271,32 +246,41 @@ pub(in super::super) fn backward_work(norm: &Valid<BackwardFields>, props: &Prop
     }
     if row_count > 0 {
         if has_sums {
-            let params = BackwardParams { groups_x: sums_grid[0], ..params };
             let absent = [operands.absent(DH, "absent_in"), operands.absent(DX, "absent_out")];
             let bindings = [&read[..], &absent, &[workspace("partials_out")]].concat();
             let flags = flags(sum_team.keep, has_next, true, false, false);
             let files = ["norm/row_norm_backward", "norm/row_norm_backward_split_sums"];
-            work.steps.push(step("row_norm_backward_split_sums", &files, sum_team, flags, params, sums_grid, bindings));
+            work.steps.push(step("row_norm_backward_split_sums", &files, sum_team, flags, sums_grid, bindings));
         }
         let bindings = [&read[..], &[dh, dx, workspace("partials_out")]].concat();
         // Without dx, nothing is needed twice.
         let keep = if fields.dx { team.keep } else { Keep::Words };
         let flags = flags(keep, has_next, fields.dx, fields.dweight, fields.dbias.is_some());
         let files = ["norm/row_norm_backward"];
-        work.steps.push(step("row_norm_backward_rows", &files, team, flags, params, rows_grid, bindings));
+        work.steps.push(step("row_norm_backward_rows", &files, team, flags, rows_grid, bindings));
     }
     if has_parameters {
-        work.steps.push(parameters_step(norm, params, quads, &operands, workspace("partials_in"), props)?);
+        let sums = Sums { cols, partials: partition.partials, quads, first: sum_quads };
+        work.steps.push(parameters_step(norm, &sums, &operands, workspace("partials_in"), props)?);
     }
     check_bindings(&work.steps, props)?;
     Ok(work)
 }
 
+/// The sums of columns in the workspace.
+struct Sums {
+    cols: u64,
+    partials: u64,
+    /// Of the columns in each of the partial sums.
+    quads: u64,
+    /// The quad before which other sums lie.
+    first: u64,
+}
+
 /// dweight and dbias from the sums in the workspace; zeros if there are no rows.
 fn parameters_step(
     norm: &Valid<BackwardFields>,
-    rows: BackwardParams,
-    quads: u64,
+    sums: &Sums,
     operands: &Binder<'_>,
     workspace: Binding,
     props: &Props,
@@ -304,16 +288,16 @@ fn parameters_step(
     let fields = &norm.fields;
     let dtype = fields.weight.filter(|_| fields.dweight).or(fields.dbias).unwrap_or(DType::F32);
     let elements = 16 / dtype.size_bytes();
-    let chunks = u64::from(rows.cols).div_ceil(elements);
+    let chunks = sums.cols.div_ceil(elements);
     let gradients = u64::from(fields.dweight) + u64::from(fields.dbias.is_some());
     let workgroup = PARAMETER_WORKGROUP.min(props.max_threads);
-    let columns = workgroup / parameter_lanes(rows.partials.into()).min(workgroup);
+    let columns = workgroup / parameter_lanes(sums.partials).min(workgroup);
     let grid = groups(chunks.div_ceil(u64::from(columns)) * gradients, props)?;
     let params = params! {
-        cols: u32 = rows.cols,
-        partials: u32 = rows.partials,
-        quads: u32 = word(quads),
-        sums_first: u32 = rows.sums_first,
+        cols: u32 = word(sums.cols),
+        partials: u32 = word(sums.partials),
+        quads: u32 = word(sums.quads),
+        sums_first: u32 = word(sums.first),
         groups_x: u32 = grid[0],
         padding: [u32; 3] = [0; 3],
     };
@@ -327,7 +311,7 @@ fn parameters_step(
             operands.operand(DBIAS, accessors, "absent_out"),
             workspace,
         ],
-        can_chunk: u64::from(rows.cols).is_multiple_of(elements),
+        can_chunk: sums.cols.is_multiple_of(elements),
         ..StepBuilder::new("row_norm_backward_parameters", files, params, grid)
     })
 }

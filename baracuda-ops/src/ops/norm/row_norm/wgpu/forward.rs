@@ -1,13 +1,11 @@
 //! Forward: rows on chip, or split over workgroups with their moments in the workspace.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
 use super::super::{ForwardFields, Valid};
 use super::{Rows, parameter};
 use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, ROW_TEAMS, Team};
 use crate::backend::wgpu::{
-    Binder, Binding, Props, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups, padded,
+    Binder, Binding, Props, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups, padded, params,
 };
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -17,26 +15,6 @@ use crate::narrow::{single, word};
 const SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Values), (256, 3, Keep::Values)];
 /// Workgroups that take the rows one after the other where they read ahead.
 const AHEAD_GROUPS: u64 = 2 * 132;
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct ForwardParams {
-    rows: u32,
-    cols: u32,
-    extents: [u32; 2],
-    x: [u32; 4],
-    residual: [u32; 4],
-    y: [u32; 4],
-    h: [u32; 3],
-    eps: f32,
-    weight_offset: f32,
-    reciprocal_cols: f32,
-    slices: u32,
-    groups_x: u32,
-    tail_cols: u32,
-    rounds: u32,
-    padding: [u32; 2],
-}
 
 /// How rows are held: threads of a workgroup and of a row, chunks of a thread, and slices of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,23 +43,26 @@ pub(in super::super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props)
     let rounds = if is_ahead { turns.div_ceil(AHEAD_GROUPS).max(1) } else { 1 };
     let group_count = turns.div_ceil(rounds) * slices;
     let grid = groups(group_count, props)?;
-    let params = ForwardParams {
-        rows: word(row_count),
-        cols: word(cols),
-        extents: rows.geometry.extents.map(word),
-        x: padded(rows.strides(X)),
-        residual: padded(rows.strides(RESIDUAL)),
-        y: padded(rows.strides(Y)),
-        h: rows.strides(H),
-        // Rows without columns have mean 0 and rstd NaN.
-        eps: if cols == 0 { f32::NAN } else { single(fields.eps.get()) },
-        weight_offset: single(fields.weight_offset.get()),
-        reciprocal_cols: if cols == 0 { 0.0 } else { single(1.0 / cols as f64) },
-        slices: word(slices),
-        groups_x: grid[0],
-        tail_cols: word(cols.saturating_sub((slices - 1) * slice_cols)),
-        rounds: word(rounds),
-        padding: [0; 2],
+    // `x` is the operand that is normalised.
+    let params = |x| {
+        params! {
+            rows: u32 = word(row_count),
+            cols: u32 = word(cols),
+            extents: [u32; 2] = rows.geometry.extents.map(word),
+            x: [u32; 4] = padded(rows.strides(x)),
+            residual: [u32; 4] = padded(rows.strides(RESIDUAL)),
+            y: [u32; 4] = padded(rows.strides(Y)),
+            h: [u32; 3] = rows.strides(H),
+            // Rows without columns have mean 0 and rstd NaN.
+            eps: f32 = if cols == 0 { f32::NAN } else { single(fields.eps.get()) },
+            weight_offset: f32 = single(fields.weight_offset.get()),
+            reciprocal_cols: f32 = if cols == 0 { 0.0 } else { single(1.0 / cols as f64) },
+            slices: u32 = word(slices),
+            groups_x: u32 = grid[0],
+            tail_cols: u32 = word(cols.saturating_sub((slices - 1) * slice_cols)),
+            rounds: u32 = word(rounds),
+            padding: [u32; 2] = [0; 2],
+        }
     };
     let Team { workgroup, threads, chunks, .. } = team;
     let mut work = Work::none(Held { workgroup, threads, chunks, slices: word(slices) }, props);
@@ -97,15 +78,15 @@ pub(in super::super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props)
     let statistics = |operand| operands.operand(operand, ["statistics_out"; 2], "absent_statistics");
     let absent_weights = [WEIGHT, BIAS].map(|operand| operands.absent(operand, "absent_quads"));
     let absent_statistics = [MEAN, RSTD].map(|operand| operands.absent(operand, "absent_statistics"));
-    let step = |entry, files: &[&'static str], keep: Keep, params: ForwardParams, bindings| {
+    let step = |entry, files: &[&'static str], keep: Keep, params, bindings| {
         let files = [&["common/number"][..], files];
         let flags = keep.flags(rounds > 1).to_vec();
-        StepBuilder { flags, bindings, ..rows.step(entry, files, (norm.op.kind, team), &params, grid) }
+        StepBuilder { flags, bindings, ..rows.step(entry, files, (norm.op.kind, team), params, grid) }
     };
     let [mean, rstd] = [MEAN, RSTD].map(statistics);
     if resident.is_some() {
         let bindings = vec![input(X), input(RESIDUAL), weight, bias, output(Y), output(H), mean, rstd];
-        work.steps.push(step("row_norm_resident", &["norm/row_norm"], team.keep, params, bindings));
+        work.steps.push(step("row_norm_resident", &["norm/row_norm"], team.keep, params(X), bindings));
     } else {
         let bytes = row_count * slices * 16;
         check_workspace(bytes, props)?;
@@ -116,20 +97,16 @@ pub(in super::super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props)
         bindings.extend(absent_weights);
         bindings.extend(absent_statistics);
         let files = ["norm/row_norm", "norm/row_norm_split_moments"];
-        work.steps.push(step("row_norm_split_moments", &files, team.keep, params, bindings));
+        work.steps.push(step("row_norm_split_moments", &files, team.keep, params(X), bindings));
         // The sum with the residual is what the second dispatch normalises, and it lies in h.
-        let mut normalized = input(X);
-        let mut params = params;
-        if fields.residual {
-            normalized = Binding { name: "x", ..input(H) };
-            params.x = padded(params.h);
-        }
+        let sum = if fields.residual { H } else { X };
+        let normalized = Binding { name: "x", ..input(sum) };
         let mut bindings = vec![normalized, weight, bias, output(Y), mean, rstd, moments("partials_in")];
         bindings.push(operands.absent(RESIDUAL, "absent_in"));
         bindings.push(operands.absent(H, "absent_out"));
         // Each element is looked at once.
         let files = ["norm/row_norm", "norm/row_norm_split_apply"];
-        work.steps.push(step("row_norm_split_apply", &files, Keep::Words, params, bindings));
+        work.steps.push(step("row_norm_split_apply", &files, Keep::Words, params(sum), bindings));
     }
     check_bindings(&work.steps, props)?;
     Ok(work)

@@ -4,8 +4,6 @@ mod backward;
 mod forward;
 mod variants;
 
-use bytemuck::Pod;
-
 use super::RowNorm;
 use crate::backend::wgpu::team::Team;
 use crate::backend::wgpu::{ShaderType, StepBuilder};
@@ -66,13 +64,13 @@ impl Rows {
         entry: &'static str,
         [before, after]: [&[&'static str]; 2],
         (kind, team): (RowNorm, Team),
-        params: &impl Pod,
+        params: Vec<u8>,
         grid: [u32; 2],
     ) -> StepBuilder {
         let kind = if kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
         let shared = ["common/team", "common/chunk", "common/row", team.reduce.file(), kind];
         let files = [&self.dtype.prelude(), before, &shared[..], after].concat();
-        let step = StepBuilder::new(entry, files, bytemuck::bytes_of(params).to_vec(), grid);
+        let step = StepBuilder::new(entry, files, params, grid);
         StepBuilder { constants: team.constants(), can_chunk: self.can_chunk, ..step }
     }
 }
