@@ -140,30 +140,37 @@ pub trait Kernel<D>: Sync {
 /// A kernel that is a function of a descriptor and the device: one that serves whatever it can, with any options.
 pub(crate) enum Function<D> {
     Cpu(for<'d> fn(&'d D) -> Result<Candidate<'d>, Reason>),
+    /// With a name of its own, as the next one.
+    NamedCpu(&'static str, for<'d> fn(&'d D) -> Result<Candidate<'d>, Reason>),
     #[cfg(feature = "cuda")]
     Cuda(for<'d> fn(&'d D, &cuda::Props) -> Result<Candidate<'d>, Reason>),
     #[cfg(feature = "wgpu")]
     Wgpu(for<'d> fn(&'d D, &wgpu::Props) -> Result<Candidate<'d>, Reason>),
+    #[cfg(feature = "wgpu")]
+    NamedWgpu(&'static str, for<'d> fn(&'d D, &wgpu::Props) -> Result<Candidate<'d>, Reason>),
 }
 
 impl<D: Descriptor> Kernel<D> for Function<D> {
     fn name(&self) -> &'static str {
         match self {
             Self::Cpu(_) => KernelName::<D>::REFERENCE,
+            Self::NamedCpu(name, _) => name,
             #[cfg(feature = "cuda")]
             Self::Cuda(_) => KernelName::<D>::CUDA,
             #[cfg(feature = "wgpu")]
             Self::Wgpu(_) => KernelName::<D>::WGSL,
+            #[cfg(feature = "wgpu")]
+            Self::NamedWgpu(name, _) => name,
         }
     }
 
     fn backend(&self) -> Backend {
         match self {
-            Self::Cpu(_) => Backend::Cpu,
+            Self::Cpu(_) | Self::NamedCpu(..) => Backend::Cpu,
             #[cfg(feature = "cuda")]
             Self::Cuda(_) => Backend::Cuda,
             #[cfg(feature = "wgpu")]
-            Self::Wgpu(_) => Backend::Wgpu,
+            Self::Wgpu(_) | Self::NamedWgpu(..) => Backend::Wgpu,
         }
     }
 
@@ -179,35 +186,12 @@ impl<D: Descriptor> Kernel<D> for Function<D> {
         _: Ask,
     ) -> Result<Candidate<'d>, Reason> {
         match self {
-            Self::Cpu(accept) => accept(descriptor),
+            Self::Cpu(accept) | Self::NamedCpu(_, accept) => accept(descriptor),
             #[cfg(feature = "cuda")]
             Self::Cuda(accept) => accept(descriptor, cuda::Props::of(props)?),
             #[cfg(feature = "wgpu")]
-            Self::Wgpu(accept) => accept(descriptor, wgpu::Props::of(props)?),
+            Self::Wgpu(accept) | Self::NamedWgpu(_, accept) => accept(descriptor, wgpu::Props::of(props)?),
         }
-    }
-}
-
-/// A function with a name of its own, beside others of its op on the same backend.
-pub(crate) struct Named<D>(pub(crate) &'static str, pub(crate) Function<D>);
-
-impl<D: Descriptor> Kernel<D> for Named<D> {
-    fn name(&self) -> &'static str {
-        self.0
-    }
-
-    fn backend(&self) -> Backend {
-        self.1.backend()
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        options: &PlanOptions,
-        props: &DeviceProps,
-        ask: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        self.1.accept(descriptor, options, props, ask)
     }
 }
 

@@ -100,6 +100,17 @@ impl<F: Fields> Valid<F> {
     }
 }
 
+impl<F: Fields> Valid<F> {
+    /// The backward with these fields: `dy` lies as `y` does.
+    pub(crate) fn backward_of(&self, op: Op<F::Kind>, y: usize) -> Result<Self> {
+        let mut fields = self.fields.clone();
+        let layouts = self.slots.at(y).map(|y| ("dy".to_string(), y.desc));
+        *fields.layouts() = Layouts::new();
+        fields.layouts().extend(layouts);
+        Self::new(op, fields)
+    }
+}
+
 impl<F: Fields<Kind: Send + Sync, Derived: Send + Sync> + Send + Sync + 'static> Valid<F> {
     /// The candidate of a reference that needs the validated fields alone.
     pub(crate) fn on_cpu(&self, compute: fn(&Self, &cpu::Operands<'_>)) -> Candidate<'_> {

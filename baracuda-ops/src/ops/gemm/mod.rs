@@ -72,7 +72,7 @@ use crate::error::{Error, Result};
 use crate::json::Object;
 use crate::ops::fields::{float, in_range, is_zero, require};
 use crate::ops::valid::{Valid, kernels};
-use crate::plan::{Function, Kernel, Named};
+use crate::plan::{Function, Kernel};
 use crate::tensor::{MAX_RANK, TensorDesc};
 
 mod backward;
@@ -305,8 +305,8 @@ fn valid_alpha(op: &'static str, alpha: Real, a: &TensorDesc) -> Result<()> {
 fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
     kernels!(
         cuda: [cuda::CUBLASLT, cuda::WGMMA, cuda::MMA, cuda::SIMT];
-        wgpu: [Named("gemm_tiled", Function::Wgpu(wgpu::forward))];
-        cpu: [Named("gemm_fast", Function::Cpu(fast::forward)), Function::Cpu(cpu::forward)]
+        wgpu: [Function::NamedWgpu("gemm_tiled", wgpu::forward)];
+        cpu: [Function::NamedCpu("gemm_fast", fast::forward), Function::Cpu(cpu::forward)]
     )
 }
 
@@ -314,7 +314,7 @@ fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
 fn backward_kernels() -> &'static [&'static dyn Kernel<GemmBackwardDescriptor>] {
     kernels!(
         cuda: [cuda::CUBLASLT, cuda::WGMMA, cuda::MMA, cuda::SIMT];
-        wgpu: [Named("gemm_backward_tiled", Function::Wgpu(wgpu::backward))];
-        cpu: [Named("gemm_backward_fast", Function::Cpu(fast::backward)), Function::Cpu(cpu::backward)]
+        wgpu: [Function::NamedWgpu("gemm_backward_tiled", wgpu::backward)];
+        cpu: [Function::NamedCpu("gemm_backward_fast", fast::backward), Function::Cpu(cpu::backward)]
     )
 }

@@ -108,12 +108,12 @@ operands! { $
 /// The extents of `x` as `[batch, channels, spatial]`, and what shares statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChannelShape {
-    pub(crate) batch: u64,
-    pub(crate) channels: u64,
+    batch: u64,
+    channels: u64,
     /// Product of the spatial extents: the elements of a segment.
-    pub(crate) spatial: u64,
+    spatial: u64,
     /// Groups of one sample; 0 where one channel of all samples shares statistics.
-    pub(crate) groups: u64,
+    groups: u64,
 }
 
 impl ChannelShape {

@@ -44,7 +44,7 @@ use crate::ops::fields::{batch_of_channels, beside, float, in_range, only_dx, re
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::ops::norm::spatial::spatial_stride;
 use crate::ops::valid::{self, Described, Direction, Op, descriptor, fields, kernels, shared_steps, steps};
-use crate::slots::{Layouts, SlotsBuilder};
+use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
 
 mod cpu;
@@ -162,10 +162,7 @@ impl LocalResponseNormDescriptor {
     /// # Errors
     /// None; the type is that of every other step.
     pub fn backward(&self) -> Result<LocalResponseNormBackwardDescriptor> {
-        let mut fields = self.0.fields.clone();
-        fields.layouts = Layouts::new();
-        fields.layouts.extend(self.0.slots.at(forward::Y).map(|y| ("dy".to_string(), y.desc)));
-        Valid::new(LocalResponseNormBackwardDescriptor::OP, fields).map(LocalResponseNormBackwardDescriptor)
+        self.0.backward_of(LocalResponseNormBackwardDescriptor::OP, forward::Y).map(LocalResponseNormBackwardDescriptor)
     }
 }
 

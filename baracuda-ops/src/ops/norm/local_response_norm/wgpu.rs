@@ -96,46 +96,30 @@ pub(super) fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, R
     let half_powers = if beta == 0.75 { 3 } else { 1 + u32::from(beta != 0.5) };
     let strides = |position: usize| geometry.strides[position].map(stride);
     let is_last = u32::from(prefers_channels);
+    // What both passes have, in the order of the WGSL structs.
+    let extents = [word(batch), word(channels), word(spatial), 0];
+    let powers = [geometry.scale, beta, k].map(single);
+    let walk = [half_powers, word(vectors), word(blocks), word(chunk), is_last, dispatch[0]];
     let params = if is_forward {
         params! {
-            batch: u32 = word(batch),
-            channels: u32 = word(channels),
-            spatial: u32 = word(spatial),
-            padding: u32 = 0,
+            extents: [u32; 4] = extents,
             x: [u32; 4] = padded(strides(forward::X)),
             y: [u32; 3] = strides(forward::Y),
             size: u32 = word(size),
-            scale: f32 = single(geometry.scale),
-            beta: f32 = single(beta),
-            k: f32 = single(k),
-            half_powers: u32 = half_powers,
-            vectors: u32 = word(vectors),
-            blocks: u32 = word(blocks),
-            chunk: u32 = word(chunk),
-            is_last: u32 = is_last,
-            groups_x: u32 = dispatch[0],
+            scale_beta_k: [f32; 3] = powers,
+            half_powers_to_groups_x: [u32; 6] = walk,
             end: [u32; 3] = [0; 3],
         }
     } else {
         params! {
-            batch: u32 = word(batch),
-            channels: u32 = word(channels),
-            spatial: u32 = word(spatial),
-            padding: u32 = 0,
+            extents: [u32; 4] = extents,
             dy: [u32; 4] = padded(strides(backward::DY)),
             x: [u32; 4] = padded(strides(backward::X)),
             dx: [u32; 3] = strides(backward::DX),
             size: u32 = word(size),
-            scale: f32 = single(geometry.scale),
-            beta: f32 = single(beta),
-            k: f32 = single(k),
+            scale_beta_k: [f32; 3] = powers,
             slope: f32 = single(2.0 * geometry.scale * beta),
-            half_powers: u32 = half_powers,
-            vectors: u32 = word(vectors),
-            blocks: u32 = word(blocks),
-            chunk: u32 = word(chunk),
-            is_last: u32 = is_last,
-            groups_x: u32 = dispatch[0],
+            half_powers_to_groups_x: [u32; 6] = walk,
             end: [u32; 2] = [0; 2],
         }
     };
@@ -226,9 +210,7 @@ pub(super) fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, R
 }
 
 pub(in super::super) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    let mut variants = Variants::default();
-    let _ = add_variants(&mut variants);
-    variants.into_texts()
+    Variants::collect(add_variants)
 }
 
 /// # Errors

@@ -84,12 +84,17 @@ fn statistics(kind: RowNorm, row: &[f64], eps: f64) -> Statistics {
     Statistics { mean, correction, rstd: 1.0 / (var + eps).sqrt() }
 }
 
+/// How many extents count rows, and how many rows there are.
+fn outer_extents(x: &TensorDesc, normalized_dims: usize) -> (usize, u64) {
+    let outer = x.rank() - normalized_dims;
+    (outer, x.dims()[..outer].iter().product())
+}
+
 /// The reference of forward.
 pub(super) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
     use super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
     let x = &norm.fields.x;
-    let outer = x.rank() - norm.fields.normalized_dims;
-    let rows: u64 = x.dims()[..outer].iter().product();
+    let (outer, rows) = outer_extents(x, norm.fields.normalized_dims);
     let rows_of = |position| operands.get(position).map(|tensor| Rows::new(tensor, outer));
     let (input, residual, y, h) = (rows_of(X), rows_of(RESIDUAL), rows_of(Y), rows_of(H));
     let (mean_out, rstd_out) = (rows_of(MEAN), rows_of(RSTD));
@@ -133,8 +138,7 @@ pub(super) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
 pub(super) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
     use super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
     let x = &norm.fields.x;
-    let outer = x.rank() - norm.fields.normalized_dims;
-    let rows: u64 = x.dims()[..outer].iter().product();
+    let (outer, rows) = outer_extents(x, norm.fields.normalized_dims);
     let rows_of = |position| operands.get(position).map(|tensor| Rows::new(tensor, outer));
     let (dy, input, mean, rstd) = (rows_of(DY), rows_of(X), rows_of(MEAN), rows_of(RSTD));
     let (dh, dx) = (rows_of(DH), rows_of(DX));

@@ -154,15 +154,25 @@ pub(super) fn backward_kernels<D: Described<Fields = BackwardFields>>() -> &'sta
     kernels!(cuda: cuda::backward; wgpu: wgpu::backward_work; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::backward)))
 }
 
-/// The extents of the statistics and of the parameters.
-fn split<'x>(op: &'static str, x: &'x TensorDesc, normalized_dims: usize) -> Result<(&'x [u64], &'x [u64])> {
+/// Checks x and the types of the parameters, and returns the extents of the statistics and of the parameters.
+fn shape<'x>(
+    op: &'static str,
+    x: &'x TensorDesc,
+    normalized_dims: usize,
+    types: [(&'static str, Option<DType>); 2],
+) -> Result<(&'x [u64], &'x [u64])> {
+    float(op, "x", x)?;
     require(op, "normalized_dims", (1..=x.rank()).contains(&normalized_dims), || {
         format!("must be from 1 to the rank of x, {}; got {normalized_dims}", x.rank())
     })?;
+    parameters(op, x, types)?;
     Ok(x.dims().split_at(x.rank() - normalized_dims))
 }
 
-fn offset_needs_weight(op: &'static str, offset: Real, weight: Option<DType>) -> Result<()> {
+/// Checks the number that RMSNorm alone adds to its weight.
+fn check_offset(kind: RowNorm, op: &'static str, offset: Real, weight: Option<DType>) -> Result<()> {
+    let is_known = kind == RowNorm::Rms || is_zero(&offset);
+    require(op, "weight_offset", is_known, || "layer_norm has none".into())?;
     require(op, "weight_offset", is_zero(&offset) || weight.is_some(), || {
         format!("needs a weight to be added to; got {}", offset.get())
     })
@@ -179,14 +189,12 @@ impl ForwardFields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<RowNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         use forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
         let x = self.x;
-        float(op, "x", &x)?;
-        let (outer, inner) = split(op, &x, self.normalized_dims)?;
-        parameters(op, &x, [("weight", self.weight), ("bias", self.bias)])?;
+        let types = [("weight", self.weight), ("bias", self.bias)];
+        let (outer, inner) = shape(op, &x, self.normalized_dims, types)?;
         let only = |holds: bool, field: &'static str, rule: &str| require(op, field, holds, || rule.into());
         require(op, "eps", self.eps.get() >= 0.0, || format!("must be >= 0, got {}", self.eps.get()))?;
         only(kind == RowNorm::Layer || self.bias.is_none(), "bias", "rms_norm has none")?;
-        only(kind == RowNorm::Rms || is_zero(&self.weight_offset), "weight_offset", "layer_norm has none")?;
-        offset_needs_weight(op, self.weight_offset, self.weight)?;
+        check_offset(kind, op, self.weight_offset, self.weight)?;
         in_range(op, "eps", self.eps, &x)?;
         in_range(op, "weight_offset", self.weight_offset, &x)?;
 
@@ -237,13 +245,11 @@ impl BackwardFields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<RowNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         use backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
         let x = self.x;
-        float(op, "x", &x)?;
-        let (outer, inner) = split(op, &x, self.normalized_dims)?;
-        parameters(op, &x, [("weight", self.weight), ("dbias", self.dbias)])?;
+        let types = [("weight", self.weight), ("dbias", self.dbias)];
+        let (outer, inner) = shape(op, &x, self.normalized_dims, types)?;
         let only = |holds: bool, field: &'static str, rule: &str| require(op, field, holds, || rule.into());
         only(kind == RowNorm::Layer || self.dbias.is_none(), "dbias", "rms_norm has no bias")?;
-        only(kind == RowNorm::Rms || is_zero(&self.weight_offset), "weight_offset", "layer_norm has none")?;
-        offset_needs_weight(op, self.weight_offset, self.weight)?;
+        check_offset(kind, op, self.weight_offset, self.weight)?;
         in_range(op, "weight_offset", self.weight_offset, &x)?;
         only(self.weight.is_some() || !self.dweight, "dweight", "needs a weight")?;
         only(self.dx || !self.dh, "dh", "adds to dx, which is not asked for")?;

@@ -43,7 +43,7 @@ use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
 use crate::ops::fields::{beside, float, only_dx, require};
 use crate::ops::valid::{self, Described, Direction, Op, descriptor, fields, kernels, shared_steps, steps};
-use crate::slots::{Layouts, SlotsBuilder};
+use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
 
 mod cpu;
@@ -153,10 +153,7 @@ impl ActivationDescriptor {
     /// # Errors
     /// None; the type is that of every other step.
     pub fn backward(&self) -> Result<ActivationBackwardDescriptor> {
-        let mut fields = self.0.fields.clone();
-        fields.layouts = Layouts::new();
-        fields.layouts.extend(self.0.slots.at(forward::Y).map(|y| ("dy".to_string(), y.desc)));
-        Valid::new(ActivationBackwardDescriptor::OP, fields).map(ActivationBackwardDescriptor)
+        self.0.backward_of(ActivationBackwardDescriptor::OP, forward::Y).map(ActivationBackwardDescriptor)
     }
 }
 

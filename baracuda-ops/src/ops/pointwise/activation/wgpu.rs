@@ -33,9 +33,7 @@ pub(super) fn work(valid: &Valid, props: &Props) -> Result<Work<()>, Reason> {
 }
 
 pub(in super::super) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    let mut variants = Variants::default();
-    let _ = add_variants(&mut variants);
-    variants.into_texts()
+    Variants::collect(add_variants)
 }
 
 /// # Errors

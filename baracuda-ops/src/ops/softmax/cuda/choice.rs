@@ -37,16 +37,7 @@ pub(crate) struct Problem {
 tuned! {
     /// A choice, with what a run needs for it.
     pub(crate) struct Tuned of bops_softmax_choice {
-        variant,
-        vec_bytes,
-        vectors,
-        threads,
-        across,
-        cluster,
-        grid,
-        chunks,
-        overlaps,
-        tiles,
+        variant, vec_bytes, vectors, threads, across, cluster, grid, chunks, overlaps, tiles,
     }
 }
 

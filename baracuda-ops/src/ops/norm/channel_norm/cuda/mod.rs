@@ -19,38 +19,38 @@ mod contiguous;
 /// What a choice depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Problem {
-    pub(crate) shape: ChannelShape,
+    shape: ChannelShape,
     /// Bytes of an element of x.
-    pub(crate) element_bytes: u32,
+    element_bytes: u32,
     /// Bytes of a statistic.
-    pub(crate) accumulator_bytes: u32,
+    accumulator_bytes: u32,
     /// The widest vector that every run starts at a multiple of and is a whole number of; up to 16.
-    pub(crate) vector_bytes: u32,
+    vector_bytes: u32,
     /// Contiguous, where the channels of a sample follow each other without a gap in every tensor: the same for the runs of whole samples;
     /// else 0.
-    pub(crate) sample_vector_bytes: u32,
+    sample_vector_bytes: u32,
     /// Whether the running statistics are the statistics.
-    pub(crate) inference: bool,
+    inference: bool,
     /// Whether running statistics are updated.
-    pub(crate) has_running: bool,
+    has_running: bool,
     /// Whether the batches are counted.
-    pub(crate) cumulative: bool,
-    pub(crate) activation: Activation,
+    cumulative: bool,
+    activation: Activation,
     /// Whether a residual, or in backward y or the residual, is read beside x, or the residual's gradient written.
-    pub(crate) has_extra: bool,
+    has_extra: bool,
     /// Backward: whether the gradient of x is wanted.
-    pub(crate) has_dx: bool,
+    has_dx: bool,
     /// Backward: whether gradients of elements are wanted.
-    pub(crate) has_element_gradients: bool,
+    has_element_gradients: bool,
     /// Backward: whether gradients of parameters are wanted.
-    pub(crate) has_parameter_gradients: bool,
+    has_parameter_gradients: bool,
     /// Major times 10 plus minor.
-    pub(crate) capability: u32,
-    pub(crate) multiprocessors: u32,
+    capability: u32,
+    multiprocessors: u32,
     /// Shared memory that one block may have.
-    pub(crate) shared_bytes: u32,
+    shared_bytes: u32,
     /// Blocks of the largest cluster; 1 without clusters.
-    pub(crate) max_cluster: u32,
+    max_cluster: u32,
 }
 
 impl Problem {
@@ -78,21 +78,8 @@ impl Problem {
 tuned! {
     /// A choice, with what a run needs for it.
     pub(crate) struct Tuned of bops_channel_norm_choice {
-        variant,
-        vec_bytes,
-        vectors,
-        threads,
-        cluster,
-        grid,
-        stages,
-        chunks,
-        overlaps,
-        is_merged,
-        tensors,
-        cached,
-        stagger_cycles,
-        multiprocessors,
-        residents,
+        variant, vec_bytes, vectors, threads, cluster, grid, stages, chunks, overlaps, is_merged, tensors, cached,
+        stagger_cycles, multiprocessors, residents,
     }
 }
 

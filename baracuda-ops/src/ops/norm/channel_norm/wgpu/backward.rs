@@ -5,10 +5,10 @@ use super::super::backward::{
 };
 use super::super::{BackwardFields, Valid};
 use super::team::{
-    FEW_CHANNEL_PARTS, Form, GaplessTile, MULTIPROCESSORS, Mergers, SUM_LANES, Share, Spread, Tile, merge_team,
+    FEW_CHANNEL_PARTS, Form, GaplessTile, MULTIPROCESSORS, Mergers, SUM_LANES, Spread, Tile, merge_team,
     resident_backward_team, sum_columns,
 };
-use super::{Held, Operands, Quads, Segments, check};
+use super::{Held, Operands, Quads, Segments, Share, check};
 use crate::backend::wgpu::team::Team;
 use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded, params};
 use crate::error::Reason;

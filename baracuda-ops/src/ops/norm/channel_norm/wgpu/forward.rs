@@ -2,8 +2,8 @@
 
 use super::super::forward::{BIAS, MEAN, NUM_BATCHES, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
 use super::super::{ChannelNorm, ChannelOrder, ForwardFields, Valid};
-use super::team::{Ahead, Form, GaplessTile, MULTIPROCESSORS, Mergers, Share, Spread, Tile, merge_team, resident_team};
-use super::{Held, Operands, Quads, Segments, check};
+use super::team::{Ahead, Form, GaplessTile, MULTIPROCESSORS, Mergers, Spread, Tile, merge_team, resident_team};
+use super::{Held, Operands, Quads, Segments, Share, check};
 use crate::backend::wgpu::team::{Keep, Team};
 use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded, params};
 use crate::error::Reason;

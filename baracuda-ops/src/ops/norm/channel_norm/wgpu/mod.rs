@@ -232,6 +232,26 @@ fn check(slots: &[Slot], dense: &[usize], dtype: DType, props: &Props) -> Result
     Ok(shader_type)
 }
 
+/// What the params of a dispatch say of its own share of the work.
+#[derive(Clone, Copy)]
+struct Share {
+    /// Parts of a segment.
+    slices: u32,
+    /// Workgroups beside each other.
+    column_blocks: u32,
+    /// Rows of a slice where channels are last.
+    slice_rows: u32,
+    /// Chunks of a sample that a workgroup holds where chunks span channels.
+    columns: u32,
+    /// The number of the first workgroup.
+    first_group: u32,
+}
+
+impl Share {
+    /// Whole segments, by the first workgroup and those after it.
+    const WHOLE: Self = Self { slices: 1, column_blocks: 1, slice_rows: 0, columns: 0, first_group: 0 };
+}
+
 /// Accessors of the operands of one op, present or absent.
 struct Operands<'s> {
     binder: Binder<'s>,

@@ -1,7 +1,7 @@
 //! How groups, segments and columns of channels are spread over threads.
 
 use super::super::ChannelOrder;
-use super::{Held, Segments};
+use super::{Held, Segments, Share};
 use crate::backend::wgpu::team::{Keep, SMALL_TEAMS, Team, Teams, first_that_holds};
 use crate::backend::wgpu::{Props, groups};
 use crate::error::Reason;
@@ -396,26 +396,6 @@ impl Mergers {
     pub(super) fn constant(self) -> (&'static str, u32) {
         ("HELD_PARTS", word(self.held_parts))
     }
-}
-
-/// What the params of a dispatch say of its own share of the work.
-#[derive(Clone, Copy)]
-pub(super) struct Share {
-    /// Parts of a segment.
-    pub(super) slices: u32,
-    /// Workgroups beside each other.
-    pub(super) column_blocks: u32,
-    /// Rows of a slice where channels are last.
-    pub(super) slice_rows: u32,
-    /// Chunks of a sample that a workgroup holds where chunks span channels.
-    pub(super) columns: u32,
-    /// The number of the first workgroup.
-    pub(super) first_group: u32,
-}
-
-impl Share {
-    /// Whole segments, by the first workgroup and those after it.
-    pub(super) const WHOLE: Self = Self { slices: 1, column_blocks: 1, slice_rows: 0, columns: 0, first_group: 0 };
 }
 
 /// How segments are spread over workgroups.

@@ -48,20 +48,8 @@ pub(super) struct Problem {
 tuned! {
     /// A choice, with what a run needs for it.
     pub(super) struct Tuned of bops_row_norm_choice {
-        variant,
-        vec_bytes,
-        vectors,
-        threads,
-        threads_per_row,
-        cluster,
-        stages,
-        grid,
-        flush_rows,
-        flushes,
-        chunks,
-        overlaps,
-        late_blocks,
-        partial_rows,
+        variant, vec_bytes, vectors, threads, threads_per_row, cluster, stages, grid, flush_rows, flushes, chunks,
+        overlaps, late_blocks, partial_rows,
     }
 }
 
@@ -146,7 +134,21 @@ impl Problem {
         Ok(Tuned { variant, vec_bytes: self.vec_bytes(), cluster: 1, launches: 1, overlaps, ..Tuned::default() })
     }
 
-    /// The same, where a persistent kernel serves: it counts rows in 32 bits past the last.
+    /// What a variant of chunks of rows starts from.
+    fn start_split(&self, variant: u32) -> Result<Tuned, String> {
+        let tuned = self.start(variant)?;
+        let all = self.cols.div_ceil(self.elements(tuned.vec_bytes)).div_ceil(CHUNK).max(1);
+        let chunks = u32::try_from(all).map_err(|_| format!("rows of {} elements make {all} chunks", self.cols))?;
+        let grid = word(self.rows.saturating_mul(all).clamp(1, MAX_GRID));
+        Ok(Tuned { chunks, vectors: 4, threads: 256, threads_per_row: 256, grid, ..tuned })
+    }
+
+    /// Bytes of so many numbers for each chunk of a row, and once more for the row.
+    fn split_bytes(&self, tuned: &Tuned, numbers: u64) -> Option<u64> {
+        self.rows.checked_mul(u64::from(tuned.chunks) + 1)?.checked_mul(numbers * u64::from(self.accumulator_bytes))
+    }
+
+    /// What every choice shares, where a persistent kernel serves: it counts rows in 32 bits past the last.
     fn start_persistent(&self, variant: u32) -> Option<Tuned> {
         let tuned = self.start(variant).ok()?;
         let serves = tuned.vec_bytes == 16 && self.element_bytes < 8 && self.has_one_stride && self.rows > 0;
