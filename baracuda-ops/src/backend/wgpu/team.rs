@@ -157,6 +157,11 @@ impl Team {
         })
     }
 
+    /// The files by which the threads of a team meet.
+    pub(crate) fn files(self) -> [&'static str; 2] {
+        ["common/team", self.reduce.file()]
+    }
+
     /// Those of a team whose workgroup and chunks others say.
     pub(crate) fn team_constants(self) -> Vec<(&'static str, u32)> {
         let mut constants = vec![("THREADS", self.threads)];

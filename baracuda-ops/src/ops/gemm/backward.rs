@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
 use crate::ops::fields::{beside_factors, in_range, relaid, require};
-use crate::ops::valid::{Described, Op, Valid, descriptor, fields, steps};
+use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
 use crate::plan::Access;
 use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
@@ -184,6 +184,8 @@ impl GemmBackwardDescriptor {
     }
 }
 
+shared_steps! { GemmBackwardDescriptor: layout }
+
 steps! { GemmBackwardDescriptor
     /// Forward's alpha.
     ///
@@ -238,11 +240,6 @@ steps! { GemmBackwardDescriptor
     /// # Errors
     /// As [`da`](Self::da).
     dbias(dtype: DType, beta: f64) = |it| it.real("dbias", beta, |f, beta| f.dbias = Some(Gradient { dtype, beta }));
-    /// As [`GemmDescriptor::layout`](super::GemmDescriptor::layout).
-    ///
-    /// # Errors
-    /// As [`GemmDescriptor::layout`](super::GemmDescriptor::layout).
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {

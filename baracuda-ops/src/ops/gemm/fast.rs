@@ -11,10 +11,10 @@ use crate::backend::cpu::{Operands, threads};
 use crate::dtype::{DType, Element};
 use crate::error::Reason;
 use crate::narrow::{single, to_usize};
-use crate::plan::Candidate;
+use crate::plan::{Accepted, Candidate};
 
 /// The kernel of the product.
-pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor) -> Result<Candidate<'d>, Reason> {
+pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor) -> Accepted<'d> {
     check(descriptor.dtype())?;
     Ok(Candidate::on_cpu(|| {
         let product = descriptor.product();
@@ -23,7 +23,7 @@ pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor) -> Result<Candidate<'d
 }
 
 /// The kernel of the gradients.
-pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor) -> Result<Candidate<'d>, Reason> {
+pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor) -> Accepted<'d> {
     let dpre = descriptor.output();
     check(dpre.dtype())?;
     Ok(Candidate::on_cpu(move || {

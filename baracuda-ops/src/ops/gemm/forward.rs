@@ -9,7 +9,7 @@ use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
 use crate::ops::fields::{beside_factors, relaid};
 use crate::ops::norm::Gradients;
-use crate::ops::valid::{Described, Op, Valid, descriptor, fields, steps};
+use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -156,6 +156,8 @@ impl GemmDescriptor {
     }
 }
 
+shared_steps! { GemmDescriptor: activation, layout }
+
 steps! { GemmDescriptor
     /// Multiplies the product, 1 unless told otherwise.
     ///
@@ -167,11 +169,6 @@ steps! { GemmDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither a's nor f32; for f64, if it is not f64.
     bias(dtype: DType) = |it| it.with(|f| f.bias = Some(dtype));
-    /// Applies an activation.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    activation(activation: Activation) = |it| it.with(|f| f.activation = activation);
     /// The type of the output, a's unless told otherwise.
     ///
     /// # Errors
@@ -182,11 +179,6 @@ steps! { GemmDescriptor
     /// # Errors
     /// As [`bias`](Self::bias).
     pre(dtype: DType) = |it| it.with(|f| f.pre = Some(dtype));
-    /// Gives a declared operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element twice.
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {

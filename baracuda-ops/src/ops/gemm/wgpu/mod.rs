@@ -11,19 +11,19 @@ use crate::backend::wgpu::{
 };
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::plan::{Candidate, Descriptor, Slot};
+use crate::plan::{Accepted, Descriptor, Slot};
 
 pub(in crate::ops) use backward::sums_step;
 pub(in crate::ops) use product::{DEPTH, MOST_STEPS_IN_SOFTWARE, Tile};
 pub(in crate::ops) use variants::wgsl_variants;
 
 /// The kernel of the product.
-pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
+pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor, props: &Props) -> Accepted<'d> {
     Ok(forward_work(descriptor, props)?.candidate())
 }
 
 /// The kernels of the gradients.
-pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
+pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor, props: &Props) -> Accepted<'d> {
     Ok(backward_work(descriptor, props)?.candidate())
 }
 

@@ -9,10 +9,10 @@ use crate::backend::cpu::{Operands, Sum, threads};
 use crate::error::Reason;
 use crate::narrow::to_usize;
 use crate::ops::lines::{Line, line_count};
-use crate::plan::{Candidate, MAX_WORK};
+use crate::plan::{Accepted, MAX_WORK};
 
 /// The reference kernel of both passes, of which `compute` is one.
-pub(super) fn accept(norm: &Valid, compute: fn(&Valid, &Operands<'_>)) -> Result<Candidate<'_>, Reason> {
+pub(super) fn accept(norm: &Valid, compute: fn(&Valid, &Operands<'_>)) -> Accepted<'_> {
     bounded(&norm.fields)?;
     Ok(norm.on_cpu(compute))
 }

@@ -9,10 +9,10 @@ use crate::backend::{Device, Located};
 use crate::error::Reason;
 use crate::narrow::{halves, word};
 use crate::options::WorkspaceReq;
-use crate::plan::{BuildError, Built, Candidate};
+use crate::plan::{Accepted, BuildError, Built, Candidate};
 
 /// The forward kernels.
-pub(super) fn forward<'d>(norm: &'d Valid, props: &Props) -> Result<Candidate<'d>, Reason> {
+pub(super) fn forward<'d>(norm: &'d Valid, props: &Props) -> Accepted<'d> {
     accept(norm, Pass::Forward, props, |geometry, tuned, dtype, device| {
         let params = sys::bops_local_response_norm_params {
             batch: geometry.batch,
@@ -41,7 +41,7 @@ pub(super) fn forward<'d>(norm: &'d Valid, props: &Props) -> Result<Candidate<'d
 }
 
 /// The kernels of the gradient.
-pub(super) fn backward<'d>(norm: &'d Valid, props: &Props) -> Result<Candidate<'d>, Reason> {
+pub(super) fn backward<'d>(norm: &'d Valid, props: &Props) -> Accepted<'d> {
     accept(norm, Pass::Backward, props, |geometry, tuned, dtype, device| {
         let params = sys::bops_local_response_norm_backward_params {
             batch: geometry.batch,
@@ -106,7 +106,7 @@ fn accept<'d>(
     pass: Pass,
     props: &Props,
     build: impl FnOnce(Geometry, Tuned, sys::bops_dtype, &Device) -> Result<Built, BuildError> + Send + 'd,
-) -> Result<Candidate<'d>, Reason> {
+) -> Accepted<'d> {
     let geometry = Geometry::new(norm)?;
     let tuned = choose(&geometry, pass, props)?;
     let dtype = c_dtype(norm.fields.x.dtype())?;

@@ -2,14 +2,13 @@
 
 use super::Valid;
 use crate::backend::cpu::Operands;
-use crate::error::Reason;
 use crate::ops::activation::Activation;
 use crate::ops::lines::{Line, each_piece};
 use crate::ops::valid::Direction;
-use crate::plan::Candidate;
+use crate::plan::{Accepted, Candidate};
 
 /// The reference kernel of both passes.
-pub(super) fn accept(valid: &Valid) -> Result<Candidate<'_>, Reason> {
+pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
     Ok(Candidate::on_cpu(|| run(valid.clone())))
 }
 

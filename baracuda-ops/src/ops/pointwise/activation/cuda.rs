@@ -5,11 +5,10 @@ use baracuda_ops_sys as sys;
 use super::Valid;
 use crate::backend::cuda::{self, Props, c_activation, c_dtype};
 use crate::backend::{Device, Located};
-use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::pointwise::dense::Run;
 use crate::ops::valid::Direction;
-use crate::plan::{BuildError, Built, Candidate};
+use crate::plan::{Accepted, BuildError, Built, Candidate};
 
 /// Threads of a block, as in the kernels.
 const THREADS: u64 = 256;
@@ -17,7 +16,7 @@ const THREADS: u64 = 256;
 const MOST_BLOCKS: u64 = (1 << 31) - 1;
 
 /// The kernels of both passes.
-pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Result<Candidate<'d>, Reason> {
+pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
     let (run, dtype) = (Run::of(&valid.slots)?, c_dtype(valid.fields.x.dtype())?);
     let element_bytes = valid.fields.x.dtype().size_bytes();
     let vec_bytes = if run.align_bytes >= 16 { 16 } else { element_bytes };

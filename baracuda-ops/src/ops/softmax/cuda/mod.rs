@@ -14,11 +14,11 @@ use crate::error::Reason;
 use crate::narrow::{halves, word};
 use crate::ops::rows::RowGeometry;
 use crate::options::WorkspaceReq;
-use crate::plan::{BuildError, Built, Candidate};
+use crate::plan::{Accepted, BuildError, Built, Candidate};
 use crate::slots::Slots;
 
 /// The forward kernels.
-pub(super) fn forward<'d>(softmax: &'d Valid<ForwardFields>, props: &Props) -> Result<Candidate<'d>, Reason> {
+pub(super) fn forward<'d>(softmax: &'d Valid<ForwardFields>, props: &Props) -> Accepted<'d> {
     accept(&softmax.slots, softmax.fields.axis, false, props, |lines, tuned, device| {
         let ([x, y, _], [x_step, y_step, _]) = (lines.strides, lines.steps);
         let params = sys::bops_softmax_params {
@@ -49,7 +49,7 @@ pub(super) fn forward<'d>(softmax: &'d Valid<ForwardFields>, props: &Props) -> R
 }
 
 /// The kernels of the gradient.
-pub(super) fn backward<'d>(softmax: &'d Valid<BackwardFields>, props: &Props) -> Result<Candidate<'d>, Reason> {
+pub(super) fn backward<'d>(softmax: &'d Valid<BackwardFields>, props: &Props) -> Accepted<'d> {
     accept(&softmax.slots, softmax.fields.axis, true, props, |lines, tuned, device| {
         let ([y, dy, dx], [y_step, dy_step, dx_step]) = (lines.strides, lines.steps);
         let params = sys::bops_softmax_backward_params {
@@ -171,7 +171,7 @@ fn accept<'d>(
     is_backward: bool,
     props: &Props,
     build: impl FnOnce(Lines, Tuned, &Device) -> Result<Built, BuildError> + Send + 'd,
-) -> Result<Candidate<'d>, Reason> {
+) -> Accepted<'d> {
     let lines = Lines::of(slots, axis)?;
     let tuned = choice::choose(&Problem {
         is_backward,

@@ -134,11 +134,7 @@ pub(super) fn forward_work(softmax: &Valid<ForwardFields>, props: &Props) -> Res
     work(&FORWARD, &softmax.slots, fields.axis, &flags, props, |view, spread, groups_x| {
         let [x, y] = [0, 1].map(|tensor| view.strides(tensor));
         params! {
-            rows: u32 = word(view.rows),
-            dim: u32 = word(view.dim),
-            inner: u32 = word(view.inner),
-            extents: [u32; 2] = view.extents.map(word),
-            padding: [u32; 3] = [0; 3],
+            lines: [u32; 8] = view.words(),
             x: [u32; 4] = padded(x),
             y: [u32; 3] = y,
             x_step: u32 = stride(view.steps[0]),
@@ -165,11 +161,7 @@ pub(super) fn backward_work(softmax: &Valid<BackwardFields>, props: &Props) -> R
     work(&BACKWARD, &softmax.slots, fields.axis, &flags, props, |view, spread, groups_x| {
         let [y, dy, dx] = [0, 1, 2].map(|tensor| view.strides(tensor));
         params! {
-            rows: u32 = word(view.rows),
-            dim: u32 = word(view.dim),
-            inner: u32 = word(view.inner),
-            extents: [u32; 2] = view.extents.map(word),
-            padding: [u32; 3] = [0; 3],
+            lines: [u32; 8] = view.words(),
             y: [u32; 4] = padded(y),
             dy: [u32; 4] = padded(dy),
             dx: [u32; 3] = dx,

@@ -107,6 +107,12 @@ impl View {
         Self { is_rows, rows, dim, inner, extents, strides, steps, elements, can_chunk }
     }
 
+    /// What the params of both passes begin with: rows, dim, inner, extents and padding.
+    pub(super) fn words(&self) -> [u32; 8] {
+        let [outer, middle] = self.extents;
+        [self.rows, self.dim, self.inner, outer, middle, 0, 0, 0].map(word)
+    }
+
     pub(super) fn is_half(&self) -> bool {
         self.elements == 8
     }

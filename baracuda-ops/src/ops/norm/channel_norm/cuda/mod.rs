@@ -10,7 +10,7 @@ use crate::error::Reason;
 use crate::narrow::{halves, word};
 use crate::ops::activation::Activation;
 use crate::options::WorkspaceReq;
-use crate::plan::{BuildError, Built, Candidate};
+use crate::plan::{Accepted, BuildError, Built, Candidate};
 use crate::slots::Slots;
 
 mod channels_last;
@@ -91,7 +91,7 @@ impl Tuned {
 }
 
 /// The forward kernels.
-pub(super) fn forward<'d>(norm: &'d Valid<ForwardFields>, props: &Props) -> Result<Candidate<'d>, Reason> {
+pub(super) fn forward<'d>(norm: &'d Valid<ForwardFields>, props: &Props) -> Accepted<'d> {
     let geometry = forward_geometry(norm)?;
     let problem = forward_problem(norm, &geometry, props);
     let tuned = match geometry.order {
@@ -165,7 +165,7 @@ fn build_forward(
 }
 
 /// The kernels of the gradients.
-pub(super) fn backward<'d>(norm: &'d Valid<BackwardFields>, props: &Props) -> Result<Candidate<'d>, Reason> {
+pub(super) fn backward<'d>(norm: &'d Valid<BackwardFields>, props: &Props) -> Accepted<'d> {
     let geometry = backward_geometry(norm)?;
     let problem = backward_problem(norm, &geometry, props);
     let tuned = match geometry.order {

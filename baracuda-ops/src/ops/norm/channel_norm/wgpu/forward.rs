@@ -128,6 +128,11 @@ impl Forward<'_> {
         StepBuilder { constants, flags, bindings: self.bindings(uses), ..step }
     }
 
+    /// As [`step`](Self::step), of teams.
+    fn team_step(&self, team: Team, files: &[&'static str], uses: Uses, grid: (Share, [u32; 2])) -> StepBuilder {
+        self.step(&[&team.files(), files].concat(), team.constants(), uses, grid)
+    }
+
     /// Of a dispatch that does all.
     fn whole_uses(&self) -> Uses {
         let running = self.norm.fields.momentum.map(|_| "elements_f32_out");
@@ -138,15 +143,13 @@ impl Forward<'_> {
     fn resident(&self, team: Team, props: &Props) -> Result<StepBuilder, Reason> {
         let grid = groups(self.segments.group_count.div_ceil(team.rows()), props)?;
         let files = [
-            "common/team",
-            team.reduce.file(),
             "norm/channel_norm_update",
             "norm/channel_norm_moments",
             "norm/channel_norm_place",
             "norm/channel_norm_resident",
         ];
         let is_alone = self.segments.group_count <= MULTIPROCESSORS;
-        let mut step = self.step(&files, team.constants(), self.whole_uses(), (Share::WHOLE, grid));
+        let mut step = self.team_step(team, &files, self.whole_uses(), (Share::WHOLE, grid));
         step.flags.extend([("UNPACKED", team.keep == Keep::Values), ("PARAMETERS_FIRST", is_alone)]);
         Ok(step)
     }
@@ -154,14 +157,8 @@ impl Forward<'_> {
     /// Whole groups in registers, one after the other in each workgroup.
     fn resident_ahead(&self, ahead: Ahead) -> StepBuilder {
         let Ahead { team, workgroups } = ahead;
-        let files = [
-            "common/team",
-            team.reduce.file(),
-            "norm/channel_norm_update",
-            "norm/channel_norm_place",
-            "norm/channel_norm_resident_ahead",
-        ];
-        let mut step = self.step(&files, team.constants(), self.whole_uses(), (Share::WHOLE, [workgroups, 1]));
+        let files = ["norm/channel_norm_update", "norm/channel_norm_place", "norm/channel_norm_resident_ahead"];
+        let mut step = self.team_step(team, &files, self.whole_uses(), (Share::WHOLE, [workgroups, 1]));
         step.flags.push(("PREFETCH", self.segments.group_count > u64::from(workgroups)));
         step
     }
@@ -225,14 +222,8 @@ impl Forward<'_> {
         let share = form.share(&self.segments);
         Ok(match form {
             Form::Slices(team) => {
-                let files = [
-                    "common/team",
-                    team.reduce.file(),
-                    "norm/channel_norm_slice",
-                    "norm/channel_norm_moments",
-                    "norm/channel_norm_split_moments",
-                ];
-                let mut step = self.step(&files, team.constants(), uses, (share, grid));
+                let files = ["norm/channel_norm_slice", "norm/channel_norm_moments", "norm/channel_norm_split_moments"];
+                let mut step = self.team_step(team, &files, uses, (share, grid));
                 step.flags.push(("UNPACKED", team.keep == Keep::Values));
                 step
             }
@@ -254,13 +245,7 @@ impl Forward<'_> {
         let fields = &self.norm.fields;
         let team = merge_team(self.group_parts, props);
         let grid = groups(self.segments.group_count.div_ceil(team.rows()), props)?;
-        let files = [
-            "common/team",
-            team.reduce.file(),
-            "norm/channel_norm_update",
-            "norm/channel_norm_merge",
-            "norm/channel_norm_split_merge",
-        ];
+        let files = ["norm/channel_norm_update", "norm/channel_norm_merge", "norm/channel_norm_split_merge"];
         let updates = self.norm.op.kind == ChannelNorm::Batch && !self.segments.is_empty();
         let has_running = fields.momentum.is_some() || fields.cumulative;
         let uses = Uses {
@@ -271,16 +256,16 @@ impl Forward<'_> {
             statistics: Some("partials_out"),
             ..Uses::default()
         };
-        Ok(self.step(&files, team.constants(), uses, (Share::WHOLE, grid)))
+        Ok(self.team_step(team, &files, uses, (Share::WHOLE, grid)))
     }
 
     /// Running statistics over samples.
     fn running(&self, props: &Props) -> Result<StepBuilder, Reason> {
         let team = merge_team(self.segments.batch, props);
         let grid = groups(self.segments.channels.div_ceil(team.rows()), props)?;
-        let files = ["common/team", team.reduce.file(), "norm/channel_norm_running_over_samples"];
+        let files = ["norm/channel_norm_running_over_samples"];
         let uses = Uses { running: Some("elements_f32_out"), statistics: Some("partials_in"), ..Uses::default() };
-        Ok(self.step(&files, team.constants(), uses, (Share::WHOLE, grid)))
+        Ok(self.team_step(team, &files, uses, (Share::WHOLE, grid)))
     }
 
     /// The count of batches alone.

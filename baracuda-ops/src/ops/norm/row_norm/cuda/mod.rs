@@ -16,7 +16,7 @@ use crate::error::Reason;
 use crate::narrow::{halves, word};
 use crate::ops::rows::RowGeometry;
 use crate::options::WorkspaceReq;
-use crate::plan::{BuildError, Built, Candidate, Slot};
+use crate::plan::{Accepted, BuildError, Built, Candidate, Slot};
 use crate::slots::Slots;
 use crate::tensor::TensorDesc;
 
@@ -49,7 +49,7 @@ type Start<P, O> = unsafe extern "C" fn(
 ) -> sys::bops_status;
 
 /// The forward kernels.
-pub(super) fn forward<'d>(norm: &'d Valid<ForwardFields>, props: &Props) -> Result<Candidate<'d>, Reason> {
+pub(super) fn forward<'d>(norm: &'d Valid<ForwardFields>, props: &Props) -> Accepted<'d> {
     let geometry = forward_geometry(norm)?;
     let weight = norm.fields.weight.or(norm.fields.bias);
     let types = c_dtypes(&norm.fields.x, weight)?;
@@ -106,7 +106,7 @@ fn build_forward(
 }
 
 /// The kernels of the gradients.
-pub(super) fn backward<'d>(norm: &'d Valid<BackwardFields>, props: &Props) -> Result<Candidate<'d>, Reason> {
+pub(super) fn backward<'d>(norm: &'d Valid<BackwardFields>, props: &Props) -> Accepted<'d> {
     let geometry = backward_geometry(norm)?;
     let weight = norm.fields.weight.or(norm.fields.dbias);
     let types = c_dtypes(&norm.fields.x, weight)?;
