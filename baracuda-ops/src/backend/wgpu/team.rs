@@ -94,7 +94,7 @@ pub(crate) const SHARED_WORKGROUP: u32 = 128;
 /// Rows below which a long row is split although a workgroup could hold it: too few workgroups would be at work.
 pub(crate) const FEW_ROWS: u64 = 96;
 /// Chunks from which on a row counts as long.
-pub(crate) const LONG_ROW: u64 = 2048;
+const LONG_ROW: u64 = 2048;
 
 /// Rows up to which every row has multiprocessors to itself: as many threads as there are chunks.
 const THIN_ROWS: u64 = 132;
@@ -115,8 +115,11 @@ impl Team {
         Self::new(numbers, numbers.0, props)
     }
 
-    /// The first of `table` that holds a row of `row_chunks` chunks on the device.
+    /// The first of `table` that holds a row of `row_chunks` chunks on the device, unless rows are long and so few that they are split.
     pub(crate) fn resident(table: &Teams, rows: u64, row_chunks: u64, props: &Props) -> Option<Self> {
+        if rows < FEW_ROWS && row_chunks >= LONG_ROW {
+            return None;
+        }
         let mut numbers = first_that_holds(table, row_chunks, props.max_threads)?;
         let is_thin = rows <= THIN_ROWS && row_chunks > 32 && row_chunks <= u64::from(props.max_threads.min(1024));
         if is_thin && numbers.1 > 1 {

@@ -56,7 +56,7 @@
 //! Kernels: `csrc/norm/batch_norm.cu`, `csrc/norm/batch_norm.wgsl`, and the reference in `channel_norm/cpu.rs`.
 
 use super::Gradients;
-use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward};
+use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward, running_statistics};
 use crate::error::{Error, Result};
 use crate::memory::{Mem, MemMut};
 use crate::operands::args;
@@ -186,19 +186,7 @@ args! {
     }
 }
 
-impl<'a> BatchNormArgs<'a> {
-    /// The running mean and variance that training updates.
-    pub fn running(self, mean: impl Into<MemMut<'a>>, var: impl Into<MemMut<'a>>) -> Self {
-        let (mean, var): (MemMut<'a>, MemMut<'a>) = (mean.into(), var.into());
-        Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
-    }
-
-    /// The running mean and variance that inference reads.
-    pub fn inference(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
-        let (mean, var): (Mem<'a>, Mem<'a>) = (mean.into(), var.into());
-        Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
-    }
-}
+running_statistics! { BatchNormArgs }
 
 args! {
     /// Operands of [`BatchNormBackwardDescriptor`]; their shapes and types are in the [tables](self).

@@ -52,7 +52,7 @@
 //! Kernels: GroupNorm's, `csrc/norm/group_norm.cu`, `csrc/norm/instance_norm.wgsl`, and the reference in `channel_norm/cpu.rs`.
 
 use super::Gradients;
-use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward};
+use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward, running_statistics};
 use crate::error::{Error, Result};
 use crate::memory::{Mem, MemMut};
 use crate::operands::args;
@@ -135,19 +135,7 @@ args! {
     }
 }
 
-impl<'a> InstanceNormArgs<'a> {
-    /// The running mean and variance that training updates.
-    pub fn running(self, mean: impl Into<MemMut<'a>>, var: impl Into<MemMut<'a>>) -> Self {
-        let (mean, var): (MemMut<'a>, MemMut<'a>) = (mean.into(), var.into());
-        Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
-    }
-
-    /// The running mean and variance that inference reads.
-    pub fn inference(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
-        let (mean, var): (Mem<'a>, Mem<'a>) = (mean.into(), var.into());
-        Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
-    }
-}
+running_statistics! { InstanceNormArgs }
 
 args! {
     /// Operands of [`InstanceNormBackwardDescriptor`]; their shapes and types are in the [tables](self).

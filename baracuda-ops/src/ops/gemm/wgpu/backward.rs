@@ -14,10 +14,6 @@ use crate::narrow::{single, stride, word};
 const WORKGROUP: u32 = 256;
 /// Quads of columns beside each other in a workgroup of the pass.
 const PASS_QUADS: u32 = 32;
-/// Rows of a thread of the pass, where many workgroups are left and chains of sums are short.
-const PASS_ROUNDS: u64 = 16;
-/// Sums of a quad of columns that more than 32 threads share.
-const MANY_PARTIALS: u64 = 256;
 
 /// How the pass is divided: rows of a thread, and workgroups along the rows, each of which leaves a sum of every column.
 struct Partition {
@@ -27,11 +23,14 @@ struct Partition {
 }
 
 impl Partition {
+    /// Rows of a thread where many workgroups are left and chains of sums are short.
+    const ROUNDS: u64 = 16;
+
     fn new(pass: &Pass, props: &Props) -> Self {
         let rows = if pass.n == 0 { 0 } else { pass.batch.count() * pass.m };
         let lanes = u64::from(workgroup(props) / PASS_QUADS);
         // As long a chain in a thread as in those that add up the sums, each of 256.
-        let rounds = PASS_ROUNDS.max((rows / (lanes * 256)).isqrt());
+        let rounds = Self::ROUNDS.max((rows / (lanes * 256)).isqrt());
         Self { rows, rounds, parts: rows.div_ceil(lanes * rounds) }
     }
 }
@@ -139,6 +138,9 @@ fn pass_step(pass: &Pass, regions: &Regions, has_sums: bool, props: &Props) -> R
         ..StepBuilder::new("gemm_backward_dpre", files, params, grid)
     }))
 }
+
+/// Sums of a quad of columns that more than 32 threads share.
+const MANY_PARTIALS: u64 = 256;
 
 /// What adds up `partials` sums of each of `n` columns, a multiple of four in the place of n, to `beta` times what an operand has there.
 pub(in crate::ops) fn sums_step(

@@ -81,6 +81,26 @@ operands! { $
     }
 }
 
+/// The steps by which args get the running statistics, which training updates and inference reads.
+macro_rules! running_statistics {
+    ($Args:ident) => {
+        impl<'a> $Args<'a> {
+            /// The running mean and variance that training updates.
+            pub fn running(self, mean: impl Into<MemMut<'a>>, var: impl Into<MemMut<'a>>) -> Self {
+                let (mean, var): (MemMut<'a>, MemMut<'a>) = (mean.into(), var.into());
+                Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
+            }
+
+            /// The running mean and variance that inference reads.
+            pub fn inference(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
+                let (mean, var): (Mem<'a>, Mem<'a>) = (mean.into(), var.into());
+                Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
+            }
+        }
+    };
+}
+pub(super) use running_statistics;
+
 operands! { $
     /// Operands of the backward ops.
     mod backward {

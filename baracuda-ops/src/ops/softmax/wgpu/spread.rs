@@ -2,7 +2,7 @@
 
 use super::super::geometry::ChannelGeometry;
 use crate::backend::wgpu::Props;
-use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, ROW_TEAMS, SMALL_TEAMS, Team, Teams};
+use crate::backend::wgpu::team::{FEW_ROWS, Keep, ROW_TEAMS, SMALL_TEAMS, Team, Teams};
 use crate::dtype::DType;
 use crate::narrow::{stride, word};
 use crate::ops::rows::RowGeometry;
@@ -159,7 +159,6 @@ impl Spread {
         let kind = usize::from(view.is_half());
         let row_chunks = view.dim.div_ceil(view.elements);
         let resident = Team::resident(tables.resident[kind], view.rows, row_chunks, props);
-        let resident = resident.filter(|_| view.rows >= FEW_ROWS || row_chunks < LONG_ROW);
         let is_worth = |team: &Team| view.rows >= FEW_ROWS && row_chunks <= MOST_TURNS * team.slice_chunks();
         let twice = tables.twice.filter(|numbers| numbers.0 <= props.max_threads);
         let twice = twice.map(|numbers| Team::of_slices(numbers, props)).filter(is_worth);

@@ -3,7 +3,7 @@
 use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
 use super::super::{BackwardFields, Valid};
 use super::{Rows, parameter};
-use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, SMALL_TEAMS, Team, Teams};
+use crate::backend::wgpu::team::{Keep, SMALL_TEAMS, Team, Teams};
 use crate::backend::wgpu::{
     Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
     padded, params,
@@ -132,7 +132,6 @@ pub(in super::super) fn backward_work(norm: &Valid<BackwardFields>, props: &Prop
     let holds = |table| Team::resident(table, row_count, rows.chunks, props);
     let can_reload = gradients * rows.elements / 4 <= RELOADING_SUMS;
     let resident = holds(RESIDENT[kind]).or_else(|| holds(RELOADING).filter(|_| can_reload));
-    let resident = resident.filter(|_| row_count >= FEW_ROWS || rows.chunks < LONG_ROW);
     let is_split = resident.is_none();
     let team = resident.unwrap_or_else(|| Team::of_slices(SLICE_TEAMS[kind], props));
     let slices_of = |team: Team| rows.chunks.div_ceil(team.slice_chunks()).max(1);

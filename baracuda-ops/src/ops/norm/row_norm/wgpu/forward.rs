@@ -3,7 +3,7 @@
 use super::super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
 use super::super::{ForwardFields, Valid};
 use super::{Rows, parameter};
-use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, ROW_TEAMS, Team};
+use crate::backend::wgpu::team::{Keep, ROW_TEAMS, Team};
 use crate::backend::wgpu::{
     Binder, Binding, Props, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups, padded, params,
 };
@@ -34,7 +34,6 @@ pub(in super::super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props)
 
     let kind = usize::from(rows.is_half());
     let resident = Team::resident(ROW_TEAMS[kind], row_count, rows.chunks, props);
-    let resident = resident.filter(|_| row_count >= FEW_ROWS || rows.chunks < LONG_ROW);
     let team = resident.unwrap_or_else(|| Team::of_slices(SLICE_TEAMS[kind], props));
     let slices = if resident.is_some() { 1 } else { rows.chunks.div_ceil(team.slice_chunks()) };
     let slice_cols = team.slice_chunks() * rows.elements;
