@@ -141,11 +141,7 @@ descriptor! {
     ///
     /// # Errors
     /// As [`BatchNormDescriptor::inference`] and [`BatchNormDescriptor::eps`].
-    fn inference(x: TensorDesc, eps: f64) = BackwardFields {
-        inference: true,
-        eps: Some(real(Self::OP.name, "eps", eps)?),
-        ..BackwardFields::plain(x, None)
-    };
+    fn inference(x: TensorDesc, eps: f64) = BackwardFields::inference(x, real(Self::OP.name, "eps", eps)?);
 }
 
 shared_steps! { BatchNormBackwardDescriptor: gradient_weight, gradient_bias, gradient_activation, layout }

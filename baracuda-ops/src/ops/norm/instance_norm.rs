@@ -117,11 +117,7 @@ descriptor! {
     ///
     /// # Errors
     /// As [`InstanceNormDescriptor::inference`] and [`InstanceNormDescriptor::eps`].
-    fn inference(x: TensorDesc, eps: f64) = BackwardFields {
-        inference: true,
-        eps: Some(real(Self::OP.name, "eps", eps)?),
-        ..BackwardFields::plain(x, None)
-    };
+    fn inference(x: TensorDesc, eps: f64) = BackwardFields::inference(x, real(Self::OP.name, "eps", eps)?);
 }
 
 shared_steps! { InstanceNormBackwardDescriptor: gradient_weight, gradient_bias, gradient_activation, layout }

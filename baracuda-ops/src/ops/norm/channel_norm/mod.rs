@@ -383,6 +383,11 @@ impl BackwardFields {
         Self { groups, dx: true, ..Self::minimal(x) }
     }
 
+    /// As [`plain`](Self::plain), with the running statistics.
+    pub(crate) fn inference(x: TensorDesc, eps: Real) -> Self {
+        Self { inference: true, eps: Some(eps), ..Self::plain(x, None) }
+    }
+
     /// Whether the pre-activation is computed again.
     pub(crate) fn recomputes(&self) -> bool {
         !self.activation.is_identity() && !self.from_y
