@@ -10,8 +10,6 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
 
-/// Threads of a workgroup.
-const WORKGROUP: u32 = 256;
 /// Quads of columns beside each other in a workgroup of the pass.
 const PASS_QUADS: u32 = 32;
 
@@ -35,7 +33,9 @@ impl Partition {
     }
 }
 
+/// Threads of a workgroup.
 fn workgroup(props: &Props) -> u32 {
+    const WORKGROUP: u32 = 256;
     // A power of two for the tree of its sums.
     if props.max_threads >= WORKGROUP { WORKGROUP } else { WORKGROUP / 2 }
 }

@@ -63,16 +63,10 @@ pub(super) fn backward<'d>(norm: &'d Valid, props: &Props) -> Accepted<'d> {
                 x: located.pointer(backward::X),
                 dx: located.pointer(backward::DX),
             };
+            let workspace = located.workspace_pointer();
             // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
             unsafe {
-                sys::bops_local_response_norm_backward_launch(
-                    &params,
-                    &tuned,
-                    dtype,
-                    &operands,
-                    located.workspace_pointer(),
-                    stream,
-                )
+                sys::bops_local_response_norm_backward_launch(&params, &tuned, dtype, &operands, workspace, stream)
             }
         };
         let key = key(norm, &geometry, &tuned, dtype);

@@ -77,17 +77,9 @@ pub(super) fn backward<'d>(softmax: &'d Valid<BackwardFields>, props: &Props) ->
                 dy: located.pointer(backward::DY),
                 dx: located.pointer(backward::DX),
             };
+            let workspace = located.workspace_pointer();
             // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-            unsafe {
-                sys::bops_softmax_backward_launch(
-                    &params,
-                    &choice,
-                    dtype,
-                    &operands,
-                    located.workspace_pointer(),
-                    stream,
-                )
-            }
+            unsafe { sys::bops_softmax_backward_launch(&params, &choice, dtype, &operands, workspace, stream) }
         };
         let key = key(&tuned, &lines, params.is_log);
         cuda::build(device, "bops_softmax_backward", lines.outer > 0, key, prepare, run)
