@@ -12,6 +12,11 @@ pub(crate) fn require(op: &'static str, field: &'static str, holds: bool, rule: 
     if holds { Ok(()) } else { Err(Error::InvalidDescriptor { op, field, rule: rule() }) }
 }
 
+/// As [`require`], for a rule without numbers.
+pub(crate) fn demand(op: &'static str, field: &'static str, holds: bool, rule: &str) -> Result<()> {
+    require(op, field, holds, || rule.into())
+}
+
 /// A finite number for a field.
 pub(crate) fn real(op: &'static str, field: &'static str, value: f64) -> Result<Real> {
     Real::new(value).ok_or_else(|| Error::InvalidDescriptor {
@@ -68,7 +73,7 @@ pub(crate) fn parameters(
 
 /// Refuses to leave out the one gradient that an op has.
 pub(crate) fn only_dx(op: &'static str, wanted: Gradients) -> Result<()> {
-    require(op, "dx", wanted.dx, || "must be asked for: there is no other gradient".into())
+    demand(op, "dx", wanted.dx, "must be asked for: there is no other gradient")
 }
 
 /// The layout of a tensor beside x, unless told otherwise: x's, or the dense one where that addresses an element twice.

@@ -6,7 +6,7 @@ use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{beside_factors, in_range, relaid, require};
+use crate::ops::fields::{beside_factors, demand, in_range, relaid, require};
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
 use crate::plan::Access;
 use crate::slots::SlotsBuilder;
@@ -98,9 +98,8 @@ impl BackwardFields {
         require(op.name, "saved", is_known, || {
             format!("needs a derivative that is a function of out: relu, sigmoid or tanh; got {}", activation.name())
         })?;
-        require(op.name, "da", gradients.iter().any(|(_, gradient)| gradient.is_some()), || {
-            "must be asked for, or another gradient: none is".into()
-        })?;
+        let rule = "must be asked for, or another gradient: none is";
+        demand(op.name, "da", gradients.iter().any(|(_, gradient)| gradient.is_some()), rule)?;
 
         let (recomputes, saved) = (self.recomputes(), self.saved_operand());
         slots.declare_if(recomputes || self.db.is_some(), table::A, a)?;

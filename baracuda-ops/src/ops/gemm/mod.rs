@@ -70,7 +70,7 @@ use serde::{Deserialize, Serialize};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::json::Object;
-use crate::ops::fields::{float, in_range, is_zero, require};
+use crate::ops::fields::{demand, float, in_range, is_zero, require};
 use crate::ops::valid::{Valid, kernels};
 use crate::plan::{Function, Kernel};
 use crate::tensor::{MAX_RANK, TensorDesc};
@@ -297,7 +297,7 @@ fn steps_over_rows(op: &'static str, field: &'static str, desc: &TensorDesc) -> 
 }
 
 fn valid_alpha(op: &'static str, alpha: Real, a: &TensorDesc) -> Result<()> {
-    require(op, "alpha", alpha.get() != 0.0, || "must not be 0: without a product there is nothing to do".into())?;
+    demand(op, "alpha", alpha.get() != 0.0, "must not be 0: without a product there is nothing to do")?;
     in_range(op, "alpha", alpha, a)
 }
 

@@ -11,7 +11,7 @@ use crate::dtype::{DType, Real};
 use crate::error::{Reason, Result};
 use crate::operands::operands;
 use crate::ops::activation::Activation;
-use crate::ops::fields::{batch_of_channels, beside, default_eps, float, in_range, parameters, require};
+use crate::ops::fields::{batch_of_channels, beside, default_eps, demand, float, in_range, parameters, require};
 use crate::ops::valid::{Described, Op, Valid, fields, kernels};
 use crate::plan::{Access, Kernel};
 use crate::slots::{Layouts, SlotsBuilder};
@@ -236,9 +236,7 @@ fn shape(
             format!("must be at least 1 and divide the {channels} channels; got {groups}")
         })?;
     }
-    require(op, "inference", !inference || kind != ChannelNorm::Group, || {
-        "group_norm has no running statistics".into()
-    })?;
+    demand(op, "inference", !inference || kind != ChannelNorm::Group, "group_norm has no running statistics")?;
     if !inference {
         // Without extents the product may not fit, but then it is not 1.
         let values = shape.batch.saturating_mul(shape.spatial);
@@ -294,21 +292,18 @@ impl ForwardFields {
         require(op, "cumulative", kind == ChannelNorm::Batch || !self.cumulative, || format!("{op} has no such mode"))?;
         if let Some(momentum) = self.momentum {
             let momentum = momentum.get();
-            require(op, "momentum", kind != ChannelNorm::Group, || "group_norm has no running statistics".into())?;
+            demand(op, "momentum", kind != ChannelNorm::Group, "group_norm has no running statistics")?;
             require(op, "momentum", (0.0..=1.0).contains(&momentum), || {
                 format!("must be from 0 to 1, got {momentum}")
             })?;
-            require(op, "cumulative", !self.cumulative, || {
-                "must not be combined with a momentum, whose place the count of batches takes".into()
-            })?;
+            let rule = "must not be combined with a momentum, whose place the count of batches takes";
+            demand(op, "cumulative", !self.cumulative, rule)?;
         }
         let has_running = self.momentum.is_some() || self.cumulative;
-        require(op, "inference", !self.inference || !has_running, || {
-            "reads the running statistics, which no momentum and no count can update then".into()
-        })?;
-        require(op, "stats", !self.inference || !self.stats, || {
-            "in inference the statistics are the running ones, which backward takes".into()
-        })?;
+        let rule = "reads the running statistics, which no momentum and no count can update then";
+        demand(op, "inference", !self.inference || !has_running, rule)?;
+        let rule = "in inference the statistics are the running ones, which backward takes";
+        demand(op, "stats", !self.inference || !self.stats, rule)?;
 
         let output = beside(&x)?;
         let saved = statistics(kind, &x, &shape)?;
@@ -411,15 +406,13 @@ impl BackwardFields {
         require(op, "from_y", !self.from_y || self.activation == Activation::Relu, || {
             format!("y tells the gradient of relu alone, not of {}", self.activation.name())
         })?;
-        require(op, "dweight", self.weight.is_some() || !self.dweight, || "needs a weight".into())?;
-        require(op, "dbias", self.bias.is_some() || !self.dbias, || "needs a bias".into())?;
-        require(op, "dresidual", self.residual || !self.dresidual, || "needs a residual".into())?;
+        demand(op, "dweight", self.weight.is_some() || !self.dweight, "needs a weight")?;
+        demand(op, "dbias", self.bias.is_some() || !self.dbias, "needs a bias")?;
+        demand(op, "dresidual", self.residual || !self.dresidual, "needs a residual")?;
         let has_place = self.dresidual || !self.residual || !self.dx || self.activation.is_identity();
-        require(op, "dresidual", has_place, || {
-            "must be asked for where dx is: through an activation it is not dy".into()
-        })?;
+        demand(op, "dresidual", has_place, "must be asked for where dx is: through an activation it is not dy")?;
         let has_any = self.dx || self.dresidual || self.dweight || self.dbias;
-        require(op, "dx", has_any, || "must be asked for, or another gradient: none is".into())?;
+        demand(op, "dx", has_any, "must be asked for, or another gradient: none is")?;
 
         let output = beside(&x)?;
         let (channels, recomputes) = ([shape.channels], self.recomputes());

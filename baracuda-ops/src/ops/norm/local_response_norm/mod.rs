@@ -40,7 +40,7 @@ use crate::dtype::Real;
 use crate::error::Reason;
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
-use crate::ops::fields::{batch_of_channels, beside, float, in_range, only_dx, require};
+use crate::ops::fields::{batch_of_channels, beside, demand, float, in_range, only_dx, require};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::ops::norm::spatial::spatial_stride;
 use crate::ops::valid::{self, Described, Direction, Op, descriptor, fields, kernels, shared_steps, steps};
@@ -112,7 +112,7 @@ impl Fields {
         let x = self.x;
         float(op, "x", &x)?;
         batch_of_channels(op, &x)?;
-        require(op, "size", self.size > 0, || "must be at least 1 channel, got 0".into())?;
+        demand(op, "size", self.size > 0, "must be at least 1 channel, got 0")?;
         // d is then a sum of what is not negative, in which nothing cancels.
         for (field, value) in [("alpha", self.alpha), ("beta", self.beta), ("k", self.k)] {
             require(op, field, value.get() >= 0.0, || format!("must be >= 0, got {}", value.get()))?;

@@ -8,7 +8,7 @@ use super::{LayerNormDescriptor, RmsNormDescriptor};
 use crate::dtype::{DType, Real};
 use crate::error::Result;
 use crate::operands::operands;
-use crate::ops::fields::{beside, default_eps, float, in_range, is_zero, parameters, require};
+use crate::ops::fields::{beside, default_eps, demand, float, in_range, is_zero, parameters, require};
 use crate::ops::valid::{Described, Op, Valid, fields, kernels};
 use crate::plan::Kernel;
 use crate::slots::{Layouts, SlotsBuilder};
@@ -172,7 +172,7 @@ fn shape<'x>(
 /// Checks the number that RMSNorm alone adds to its weight.
 fn check_offset(kind: RowNorm, op: &'static str, offset: Real, weight: Option<DType>) -> Result<()> {
     let is_known = kind == RowNorm::Rms || is_zero(&offset);
-    require(op, "weight_offset", is_known, || "layer_norm has none".into())?;
+    demand(op, "weight_offset", is_known, "layer_norm has none")?;
     require(op, "weight_offset", is_zero(&offset) || weight.is_some(), || {
         format!("needs a weight to be added to; got {}", offset.get())
     })
@@ -191,9 +191,8 @@ impl ForwardFields {
         let x = self.x;
         let types = [("weight", self.weight), ("bias", self.bias)];
         let (outer, inner) = shape(op, &x, self.normalized_dims, types)?;
-        let only = |holds: bool, field: &'static str, rule: &str| require(op, field, holds, || rule.into());
         require(op, "eps", self.eps.get() >= 0.0, || format!("must be >= 0, got {}", self.eps.get()))?;
-        only(kind == RowNorm::Layer || self.bias.is_none(), "bias", "rms_norm has none")?;
+        demand(op, "bias", kind == RowNorm::Layer || self.bias.is_none(), "rms_norm has none")?;
         check_offset(kind, op, self.weight_offset, self.weight)?;
         in_range(op, "eps", self.eps, &x)?;
         in_range(op, "weight_offset", self.weight_offset, &x)?;
@@ -247,13 +246,13 @@ impl BackwardFields {
         let x = self.x;
         let types = [("weight", self.weight), ("dbias", self.dbias)];
         let (outer, inner) = shape(op, &x, self.normalized_dims, types)?;
-        let only = |holds: bool, field: &'static str, rule: &str| require(op, field, holds, || rule.into());
-        only(kind == RowNorm::Layer || self.dbias.is_none(), "dbias", "rms_norm has no bias")?;
+        demand(op, "dbias", kind == RowNorm::Layer || self.dbias.is_none(), "rms_norm has no bias")?;
         check_offset(kind, op, self.weight_offset, self.weight)?;
         in_range(op, "weight_offset", self.weight_offset, &x)?;
-        only(self.weight.is_some() || !self.dweight, "dweight", "needs a weight")?;
-        only(self.dx || !self.dh, "dh", "adds to dx, which is not asked for")?;
-        only(self.dx || self.dweight || self.dbias.is_some(), "dx", "must be asked for, or another gradient: none is")?;
+        demand(op, "dweight", self.weight.is_some() || !self.dweight, "needs a weight")?;
+        demand(op, "dh", self.dx || !self.dh, "adds to dx, which is not asked for")?;
+        let rule = "must be asked for, or another gradient: none is";
+        demand(op, "dx", self.dx || self.dweight || self.dbias.is_some(), rule)?;
 
         let output = beside(&x)?;
         let stats = TensorDesc::contiguous(x.dtype().accumulator(), outer)?;

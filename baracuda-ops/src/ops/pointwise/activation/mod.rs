@@ -41,7 +41,7 @@
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{beside, float, only_dx, require};
+use crate::ops::fields::{beside, demand, float, only_dx, require};
 use crate::ops::valid::{self, Described, Direction, Op, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
@@ -91,7 +91,7 @@ impl Fields {
         let output = beside(&x)?;
         match kind {
             Direction::Forward => {
-                require(op, "from_y", !self.from_y, || "is a field of the backward alone".into())?;
+                demand(op, "from_y", !self.from_y, "is a field of the backward alone")?;
                 slots.declare(forward::X, x)?;
                 slots.declare(forward::Y, output)?;
             }

@@ -5,8 +5,7 @@ use super::super::{BackwardFields, Valid};
 use super::{Rows, parameter};
 use crate::backend::wgpu::team::{Keep, SMALL_TEAMS, Team, Teams};
 use crate::backend::wgpu::{
-    Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
-    padded, params,
+    Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_workspace, groups, padded, params,
 };
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -120,10 +119,9 @@ pub(in super::super) struct Shared {
 }
 
 pub(in super::super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work<Shared>, Reason> {
-    let fields = &norm.fields;
-    let slots = &norm.slots;
-    check_reach(slots, &[WEIGHT, MEAN, RSTD, DWEIGHT, DBIAS], props)?;
-    let rows = Rows::new(&fields.x, slots, [DY, X, DH, DX], fields.normalized_dims)?;
+    let Valid { fields, slots, .. } = norm;
+    let dense = [WEIGHT, MEAN, RSTD, DWEIGHT, DBIAS];
+    let rows = Rows::new((&fields.x, fields.normalized_dims), slots, [DY, X, DH, DX], &dense, props)?;
     let (row_count, cols) = (rows.geometry.rows, rows.geometry.cols);
     let gradients = u64::from(fields.dweight) + u64::from(fields.dbias.is_some());
     let has_parameters = gradients > 0;

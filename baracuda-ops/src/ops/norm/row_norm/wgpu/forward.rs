@@ -5,7 +5,7 @@ use super::super::{ForwardFields, Valid};
 use super::{Rows, parameter};
 use crate::backend::wgpu::team::{Keep, ROW_TEAMS, Team};
 use crate::backend::wgpu::{
-    Binder, Binding, Props, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups, padded, params,
+    Binder, Binding, Props, StepBuilder, Work, check_bindings, check_workspace, groups, padded, params,
 };
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -26,10 +26,9 @@ pub(in super::super) struct Held {
 }
 
 pub(in super::super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
-    let fields = &norm.fields;
-    let slots = &norm.slots;
-    check_reach(slots, &[WEIGHT, BIAS, MEAN, RSTD], props)?;
-    let rows = Rows::new(&fields.x, slots, [X, RESIDUAL, Y, H], fields.normalized_dims)?;
+    let Valid { fields, slots, .. } = norm;
+    let dense = [WEIGHT, BIAS, MEAN, RSTD];
+    let rows = Rows::new((&fields.x, fields.normalized_dims), slots, [X, RESIDUAL, Y, H], &dense, props)?;
     let (row_count, cols) = (rows.geometry.rows, rows.geometry.cols);
 
     let kind = usize::from(rows.is_half());

@@ -6,7 +6,7 @@ mod variants;
 
 use super::RowNorm;
 use crate::backend::wgpu::team::Team;
-use crate::backend::wgpu::{ShaderType, StepBuilder};
+use crate::backend::wgpu::{Props, ShaderType, StepBuilder, check_reach};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::stride;
@@ -34,8 +34,15 @@ struct Rows {
 }
 
 impl Rows {
-    /// Of those of `operands` that are declared.
-    fn new(x: &TensorDesc, slots: &Slots, operands: [usize; 4], normalized_dims: usize) -> Result<Self, Reason> {
+    /// Of those of `operands` that are declared; the operands `dense`, which have no rows, have to be dense.
+    fn new(
+        (x, normalized_dims): (&TensorDesc, usize),
+        slots: &Slots,
+        operands: [usize; 4],
+        dense: &[usize],
+        props: &Props,
+    ) -> Result<Self, Reason> {
+        check_reach(slots, dense, props)?;
         let dtype = ShaderType::of(x.dtype())?;
         let slots: Vec<&Slot> = slots.iter().filter(|slot| operands.contains(&slot.index)).collect();
         let tensors: Vec<&TensorDesc> = slots.iter().map(|slot| &slot.desc).collect();
@@ -88,8 +95,8 @@ mod tests {
     use super::super::{BackwardFields, ForwardFields, RowNorm, Valid};
     use super::backward::{LONGEST_CHAIN, Shared, parameter_chain};
     use super::*;
+    use crate::backend::wgpu::Variants;
     use crate::backend::wgpu::team::{ROW_TEAMS, Reduce, Team};
-    use crate::backend::wgpu::{Props, Variants};
     use crate::options::WorkspaceReq;
 
     fn variant_props(width: Option<u32>) -> Props {
