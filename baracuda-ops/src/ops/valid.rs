@@ -98,9 +98,7 @@ impl<F: Fields> Valid<F> {
             fields.layouts().insert(operand.into(), desc);
         })
     }
-}
 
-impl<F: Fields> Valid<F> {
     /// The backward with these fields: `dy` lies as `y` does.
     pub(crate) fn backward_of(&self, op: Op<F::Kind>, y: usize) -> Result<Self> {
         let mut fields = self.fields.clone();
