@@ -111,7 +111,7 @@ impl<F: Fields> Valid<F> {
 
 impl<F: Fields<Kind: Send + Sync, Derived: Send + Sync> + Send + Sync + 'static> Valid<F> {
     /// The candidate of a reference that needs the validated fields alone.
-    pub(crate) fn on_cpu(&self, compute: fn(&Self, &cpu::Operands<'_>)) -> Candidate<'_> {
+    pub(crate) fn on_cpu(&self, compute: impl Fn(&Self, &cpu::Operands<'_>) + Send + Sync + 'static) -> Candidate<'_> {
         Candidate::on_cpu(move || {
             let valid = self.clone();
             move |operands| compute(&valid, operands)

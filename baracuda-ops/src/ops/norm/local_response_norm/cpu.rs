@@ -12,7 +12,7 @@ use crate::ops::lines::{Line, line_count};
 use crate::plan::{Accepted, MAX_WORK};
 
 /// The reference kernel of both passes, of which `compute` is one.
-pub(super) fn accept(norm: &Valid, compute: fn(&Valid, &Operands<'_>)) -> Accepted<'_> {
+pub(super) fn accept(norm: &Valid, compute: impl Fn(&Valid, &Operands<'_>) + Send + Sync + 'static) -> Accepted<'_> {
     bounded(&norm.fields)?;
     Ok(norm.on_cpu(compute))
 }

@@ -11,7 +11,6 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::stride;
 use crate::ops::rows::RowGeometry;
-use crate::plan::Slot;
 use crate::slots::Slots;
 use crate::tensor::TensorDesc;
 
@@ -44,10 +43,10 @@ impl Rows {
     ) -> Result<Self, Reason> {
         check_reach(slots, dense, props)?;
         let dtype = ShaderType::of(x.dtype())?;
-        let slots: Vec<&Slot> = slots.iter().filter(|slot| operands.contains(&slot.index)).collect();
-        let tensors: Vec<&TensorDesc> = slots.iter().map(|slot| &slot.desc).collect();
+        let of_rows = || slots.iter().filter(|slot| operands.contains(&slot.index));
+        let tensors: Vec<&TensorDesc> = of_rows().map(|slot| &slot.desc).collect();
         let geometry = RowGeometry::new(&tensors, normalized_dims)?;
-        let operands = slots.iter().map(|slot| slot.index).collect();
+        let operands = of_rows().map(|slot| slot.index).collect();
         let elements = 16 / x.dtype().size_bytes();
         let whole = |strides: &[u64; 3]| strides.iter().all(|stride| stride.is_multiple_of(elements));
         let can_chunk = geometry.cols.is_multiple_of(elements) && geometry.strides.iter().all(whole);
