@@ -125,17 +125,11 @@ pub(super) fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, R
     };
 
     let is_half = dtype.is_half();
-    let input = match (is_quad, is_half) {
-        (true, false) => ["chunks_f32_in", "fours_f32_in"],
-        (true, true) => ["pairs_half_in", "fours_half_in"],
-        (false, false) => ["elements_f32_in"; 2],
-        (false, true) => ["elements_half_in"; 2],
-    };
-    let output = match (is_quad, is_half) {
-        (true, false) => ["chunks_f32_out", "fours_f32_out"],
-        (true, true) => ["pairs_half_out", "fours_half_out"],
-        (false, false) => ["elements_f32_out"; 2],
-        (false, true) => ["elements_half_out"; 2],
+    let [input, output] = match (is_quad, is_half) {
+        (true, false) => [["chunks_f32_in", "fours_f32_in"], ["chunks_f32_out", "fours_f32_out"]],
+        (true, true) => [["pairs_half_in", "fours_half_in"], ["pairs_half_out", "fours_half_out"]],
+        (false, false) => [["elements_f32_in"; 2], ["elements_f32_out"; 2]],
+        (false, true) => [["elements_half_in"; 2], ["elements_half_out"; 2]],
     };
     let operand = |slot: &Slot| {
         let accessors = if slot.access == Access::In { input } else { output };
@@ -170,6 +164,7 @@ pub(super) fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, R
     let (width, chunk) = (word(width), word(chunk));
     let mut work = Work::none(Some(Tuned { variant, workgroup: word(workgroup), width, chunk }), props);
     let bind = |operands: &[usize]| norm.slots.all_at(operands).map(operand).collect::<Vec<_>>();
+    use backward::{DX, DY, X};
     if is_forward {
         let entry = match variant {
             Variant::Walk => "local_response_norm_walk",
@@ -179,15 +174,10 @@ pub(super) fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, R
         work.steps.push(step(entry, "norm/local_response_norm", bind(&[forward::X, forward::Y])));
         return Ok(work);
     }
-    use backward::{DX, DY, X};
     let file = "norm/local_response_norm_backward";
     match variant {
-        Variant::Walk => {
-            work.steps.push(step("local_response_norm_backward_walk", file, bind(&[DY, X, DX])));
-        }
-        Variant::Rows => {
-            work.steps.push(step("local_response_norm_backward_rows", file, bind(&[DY, X, DX])));
-        }
+        Variant::Walk => work.steps.push(step("local_response_norm_backward_walk", file, bind(&[DY, X, DX]))),
+        Variant::Rows => work.steps.push(step("local_response_norm_backward_rows", file, bind(&[DY, X, DX]))),
         Variant::Direct => {
             let bytes = geometry.elements() * 4;
             check_workspace(bytes, props)?;
