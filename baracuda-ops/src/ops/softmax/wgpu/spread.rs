@@ -61,10 +61,10 @@ const LONG_LINE: u64 = 512;
 /// Lines as the shaders take them.
 pub(super) struct View {
     pub(super) is_rows: bool,
-    pub(super) rows: u64,
-    pub(super) dim: u64,
-    pub(super) inner: u64,
-    pub(super) extents: [u64; 2],
+    rows: u64,
+    dim: u64,
+    inner: u64,
+    extents: [u64; 2],
     strides: Vec<[u64; 3]>,
     /// Between the elements of a line, of each tensor.
     pub(super) steps: Vec<u64>,

@@ -200,14 +200,14 @@ pub(super) struct Spread {
 /// rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Columns {
-    pub(super) workgroup: u32,
-    pub(super) columns: u32,
+    workgroup: u32,
+    columns: u32,
     /// Rows of a slice, but for the last.
-    pub(super) rows: u64,
+    rows: u64,
     /// Those of a thread where workgroups are few.
     pub(super) held: Option<u32>,
     /// Workgroups beside each other.
-    pub(super) blocks: u64,
+    blocks: u64,
 }
 
 impl Columns {
@@ -288,7 +288,7 @@ fn first_workgroup(table: &[(u32, u32)], columns: u64, rows: u64, props: &Props)
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tile {
     pub(super) team: Team,
-    pub(super) columns: u64,
+    columns: u64,
     pub(super) groups: u64,
     /// Tiles of a sample.
     pub(super) blocks: u64,
@@ -354,8 +354,8 @@ impl Tile {
 /// A workgroup that holds the fewest whole channels of all samples that chunks divide: `columns` chunks of each sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GaplessTile {
-    pub(super) workgroup: u32,
-    pub(super) chunks: u32,
+    workgroup: u32,
+    chunks: u32,
     pub(super) columns: u64,
     pub(super) channels: u64,
 }
