@@ -129,9 +129,10 @@ pub(crate) trait Described: Descriptor {
     fn valid(&self) -> &Valid<Self::Fields>;
 }
 
-/// The fields of a descriptor, in the order of its JSON, which ends in `layouts`. After its type a field may have `= default`, the default of
-/// that type, or `= one`: such fields are left out of the JSON where they have this value. `minimal` takes the other fields, and gives these
-/// their defaults. `Fields<..>` are implemented by methods of the same names: `declare`, and `normalise` if it is named.
+/// The fields of a descriptor, in the order of its JSON, which ends in `layouts`. After its type a field may have `= default`, the
+/// default of that type, or `= one`: such fields are left out of the JSON where they have this value. `minimal` takes the other
+/// fields, and gives these their defaults. `Fields<..>` are implemented by methods of the same names: `declare`, and `normalise` if
+/// it is named.
 macro_rules! fields {
     (
         $(#[$doc:meta])*
@@ -176,7 +177,8 @@ macro_rules! fields {
     (@next $head:tt [$($struct:tt)*] $params:tt [$($init:tt)*]
         $(#[$meta:meta])* $field:ident: $ty:ty = one, $($rest:tt)*) => {
         fields!(@next $head
-            [$($struct)* $(#[$meta])* #[serde(default = "crate::ops::fields::one", skip_serializing_if = "crate::ops::fields::is_one")]
+            [$($struct)* $(#[$meta])*
+                #[serde(default = "crate::ops::fields::one", skip_serializing_if = "crate::ops::fields::is_one")]
                 pub(crate) $field: $ty,]
             $params [$($init)* $field: $crate::ops::fields::one(),] $($rest)*);
     };
@@ -200,9 +202,9 @@ macro_rules! fields {
 }
 pub(crate) use fields;
 
-/// A descriptor: its fields, the op's name, what tells it from others with the same fields, its args and the table of their operands, the
-/// name of its plan, its kernels, and its backward, if it has one, or its backwards, if they are ops of their own; then its constructors, each
-/// with the fields that it starts from.
+/// A descriptor: its fields, the op's name, what tells it from others with the same fields, its args and the table of their operands,
+/// the name of its plan, its kernels, and its backward, if it has one, or its backwards, if they are ops of their own; then its
+/// constructors, each with the fields that it starts from.
 macro_rules! descriptor {
     (
         $(#[$doc:meta])*
@@ -303,8 +305,8 @@ macro_rules! descriptor {
 }
 pub(crate) use descriptor;
 
-/// The kernels of an op, in the order in which they are tried: lists for the backends that are compiled in, or for each of them a function of the
-/// validated fields, which through wgpu makes the dispatches.
+/// The kernels of an op, in the order in which they are tried: lists for the backends that are compiled in, or for each of them a
+/// function of the validated fields, which through wgpu makes the dispatches.
 macro_rules! kernels {
     (cuda: [$($cuda:expr),*]; wgpu: [$($wgpu:expr),*]; cpu: [$($cpu:expr),*]) => {
         &[
@@ -319,7 +321,9 @@ macro_rules! kernels {
                 #[cfg(feature = "cuda")]
                 &$crate::plan::Function::Cuda(|descriptor, props| $cuda(Described::valid(descriptor), props)),
                 #[cfg(feature = "wgpu")]
-                &$crate::plan::Function::Wgpu(|descriptor, props| Ok($wgpu(Described::valid(descriptor), props)?.candidate())),
+                &$crate::plan::Function::Wgpu(|descriptor, props| {
+                    Ok($wgpu(Described::valid(descriptor), props)?.candidate())
+                }),
                 &$crate::plan::Function::Cpu(|descriptor| $cpu(Described::valid(descriptor))),
             ]
         }
@@ -344,8 +348,8 @@ macro_rules! steps {
 }
 pub(crate) use steps;
 
-/// Steps that several ops have, by their names: `shared_steps! { LayerNormDescriptor: weight, bias, layout }`. Those with `gradient` in front are
-/// of backwards, and say what forward had.
+/// Steps that several ops have, by their names: `shared_steps! { LayerNormDescriptor: weight, bias, layout }`. Those with `gradient`
+/// in front are of backwards, and say what forward had.
 macro_rules! shared_steps {
     ($Descriptor:ident: $($step:ident),*) => {
         $(shared_steps!($step $Descriptor);)*
@@ -368,8 +372,8 @@ macro_rules! shared_steps {
         /// The number added to the variance, for RMSNorm to the mean square.
         ///
         /// # Errors
-        /// [`Error::InvalidDescriptor`] if it is negative, for BatchNorm if it is 0 as well, or if it is not in the range of f32 (of f64 for f64
-        /// operands).
+        /// [`Error::InvalidDescriptor`] if it is negative, for BatchNorm if it is 0 as well, or if it is not in the range of f32 (of
+        /// f64 for f64 operands).
         eps(eps: f64) = |it| it.real("eps", eps, |f, eps| f.eps = eps);
     } };
     (activation $D:ident) => { steps! { $D
@@ -413,20 +417,23 @@ macro_rules! shared_steps {
         ///
         /// # Errors
         /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's where the op has one.
-        weight(dtype: $crate::dtype::DType, gradient: bool) = |it| it.with(|f| (f.weight, f.dweight) = (Some(dtype), gradient));
+        weight(dtype: $crate::dtype::DType, gradient: bool) =
+            |it| it.with(|f| (f.weight, f.dweight) = (Some(dtype), gradient));
     } };
     (gradient_bias $D:ident) => { steps! { $D
         /// Forward had a bias of the given type; `gradient` asks for its gradient. The bias itself is an operand with an activation.
         ///
         /// # Errors
         /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
-        bias(dtype: $crate::dtype::DType, gradient: bool) = |it| it.with(|f| (f.bias, f.dbias) = (Some(dtype), gradient));
+        bias(dtype: $crate::dtype::DType, gradient: bool) =
+            |it| it.with(|f| (f.bias, f.dbias) = (Some(dtype), gradient));
     } };
     (gradient_activation $D:ident) => { steps! { $D
         /// Forward had an activation.
         ///
         /// # Errors
-        /// [`Error::InvalidDescriptor`] if the gradient comes from y and the activation is not ReLU, or where a residual is without its gradient.
+        /// [`Error::InvalidDescriptor`] if the gradient comes from y and the activation is not ReLU, or if dx is asked for and the
+        /// gradient of a residual is not.
         activation(activation: $crate::ops::activation::Activation) = |it| it.with(|f| f.activation = activation);
     } };
     (dh $D:ident) => { steps! { $D
@@ -444,8 +451,8 @@ macro_rules! shared_steps {
         residual() = |it| it.with(|f| f.residual = true);
     } };
     (weight_offset $D:ident) => { steps! { $D
-        /// The constant that is added to the weight before it multiplies, in backward the one that forward added: 1 where the stored weight is the
-        /// distance from 1.
+        /// The constant that is added to the weight before it multiplies, in backward the one that forward added: 1 where the
+        /// stored weight is the distance from 1.
         ///
         /// # Errors
         /// [`Error::InvalidDescriptor`] without a weight, or if the number is not in the range of f32 (of f64 for f64 operands).

@@ -457,7 +457,8 @@ macro_rules! tuned {
 }
 pub(crate) use tuned;
 
-/// Clusters that are resident at once where a multiprocessor has so many blocks: those of 4 and more leave some multiprocessors of a GPC out.
+/// Clusters that are resident at once where a multiprocessor has so many blocks: those of 4 and more leave some multiprocessors of a
+/// GPC out.
 pub(crate) fn resident_clusters(multiprocessors: u32, cluster: u64, blocks: u64) -> u64 {
     let all = u64::from(multiprocessors);
     let usable = match cluster {

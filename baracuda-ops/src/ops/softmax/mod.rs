@@ -181,7 +181,9 @@ descriptor! {
     SoftmaxDescriptor(ForwardFields): "softmax", ();
     args: SoftmaxArgs of forward;
     plan: SoftmaxPlan;
-    kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::forward_work; cpu: |valid| Ok(Valid::on_cpu(valid, cpu::forward)));
+    kernels: kernels!(
+        cuda: cuda::forward; wgpu: wgpu::forward_work; cpu: |valid| Ok(Valid::on_cpu(valid, cpu::forward))
+    );
     backward: |forward: &Self, wanted| only_dx(SoftmaxBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
     /// Softmax of `x` along `axis`, counted from 0.
     ///
@@ -230,7 +232,9 @@ descriptor! {
     SoftmaxBackwardDescriptor(BackwardFields): "softmax_backward", ();
     args: SoftmaxBackwardArgs of backward;
     plan: SoftmaxBackwardPlan;
-    kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::backward_work; cpu: |valid| Ok(Valid::on_cpu(valid, cpu::backward)));
+    kernels: kernels!(
+        cuda: cuda::backward; wgpu: wgpu::backward_work; cpu: |valid| Ok(Valid::on_cpu(valid, cpu::backward))
+    );
     /// The gradient of softmax along `axis`, counted from 0, whose output was `y`.
     ///
     /// # Errors
