@@ -124,6 +124,12 @@ impl WorkspaceReq {
     /// No workspace.
     pub const NONE: Self = Self { bytes: 0, align: 1 };
 
+    /// So many bytes at a multiple of `align`; none if there are none.
+    #[cfg(any(feature = "cuda", feature = "wgpu"))]
+    pub(crate) fn new(bytes: u64, align: u64) -> Self {
+        if bytes == 0 { Self::NONE } else { Self { bytes, align } }
+    }
+
     /// What serves either of two plans that run one after the other.
     #[must_use]
     pub fn max(self, other: Self) -> Self {

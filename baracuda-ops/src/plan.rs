@@ -113,6 +113,9 @@ pub trait Descriptor:
     }
 }
 
+/// What a kernel answers: how it would serve, or why it does not.
+pub(crate) type Accepted<'d> = Result<Candidate<'d>, Reason>;
+
 /// One way to run an op on one backend.
 pub trait Kernel<D>: Sync {
     /// The name reported in [`PlanInfo`] and asked for in [`PlanOptions`].
@@ -124,13 +127,7 @@ pub trait Kernel<D>: Sync {
     ///
     /// # Errors
     /// The reason why it does not, with the limit.
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        options: &PlanOptions,
-        props: &DeviceProps,
-        ask: Ask,
-    ) -> Result<Candidate<'d>, Reason>;
+    fn accept<'d>(&self, descriptor: &'d D, options: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d>;
     /// The vendor's library that serves it, with its version, once it has been built on a device.
     fn library(&self, _: &Device) -> Option<String> {
         None
@@ -139,31 +136,38 @@ pub trait Kernel<D>: Sync {
 
 /// A kernel that is a function of a descriptor and the device: one that serves whatever it can, with any options.
 pub(crate) enum Function<D> {
-    Cpu(for<'d> fn(&'d D) -> Result<Candidate<'d>, Reason>),
+    Cpu(for<'d> fn(&'d D) -> Accepted<'d>),
+    /// With a name of its own, as the next one.
+    NamedCpu(&'static str, for<'d> fn(&'d D) -> Accepted<'d>),
     #[cfg(feature = "cuda")]
-    Cuda(for<'d> fn(&'d D, &cuda::Props) -> Result<Candidate<'d>, Reason>),
+    Cuda(for<'d> fn(&'d D, &cuda::Props) -> Accepted<'d>),
     #[cfg(feature = "wgpu")]
-    Wgpu(for<'d> fn(&'d D, &wgpu::Props) -> Result<Candidate<'d>, Reason>),
+    Wgpu(for<'d> fn(&'d D, &wgpu::Props) -> Accepted<'d>),
+    #[cfg(feature = "wgpu")]
+    NamedWgpu(&'static str, for<'d> fn(&'d D, &wgpu::Props) -> Accepted<'d>),
 }
 
 impl<D: Descriptor> Kernel<D> for Function<D> {
     fn name(&self) -> &'static str {
         match self {
             Self::Cpu(_) => KernelName::<D>::REFERENCE,
+            Self::NamedCpu(name, _) => name,
             #[cfg(feature = "cuda")]
             Self::Cuda(_) => KernelName::<D>::CUDA,
             #[cfg(feature = "wgpu")]
             Self::Wgpu(_) => KernelName::<D>::WGSL,
+            #[cfg(feature = "wgpu")]
+            Self::NamedWgpu(name, _) => name,
         }
     }
 
     fn backend(&self) -> Backend {
         match self {
-            Self::Cpu(_) => Backend::Cpu,
+            Self::Cpu(_) | Self::NamedCpu(..) => Backend::Cpu,
             #[cfg(feature = "cuda")]
             Self::Cuda(_) => Backend::Cuda,
             #[cfg(feature = "wgpu")]
-            Self::Wgpu(_) => Backend::Wgpu,
+            Self::Wgpu(_) | Self::NamedWgpu(..) => Backend::Wgpu,
         }
     }
 
@@ -171,19 +175,13 @@ impl<D: Descriptor> Kernel<D> for Function<D> {
         not(any(feature = "cuda", feature = "wgpu")),
         expect(unused_variables, reason = "the CPU has no properties")
     )]
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
+    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, _: Ask) -> Accepted<'d> {
         match self {
-            Self::Cpu(accept) => accept(descriptor),
+            Self::Cpu(accept) | Self::NamedCpu(_, accept) => accept(descriptor),
             #[cfg(feature = "cuda")]
             Self::Cuda(accept) => accept(descriptor, cuda::Props::of(props)?),
             #[cfg(feature = "wgpu")]
-            Self::Wgpu(accept) => accept(descriptor, wgpu::Props::of(props)?),
+            Self::Wgpu(accept) | Self::NamedWgpu(_, accept) => accept(descriptor, wgpu::Props::of(props)?),
         }
     }
 }
@@ -849,13 +847,7 @@ mod tests {
             Backend::Cpu
         }
 
-        fn accept<'d>(
-            &self,
-            _: &'d SoftmaxDescriptor,
-            _: &PlanOptions,
-            _: &DeviceProps,
-            ask: Ask,
-        ) -> Result<Candidate<'d>, Reason> {
+        fn accept<'d>(&self, _: &'d SoftmaxDescriptor, _: &PlanOptions, _: &DeviceProps, ask: Ask) -> Accepted<'d> {
             match ask {
                 Ask::Chosen => Err("the next one is faster".into()),
                 Ask::Pinned => {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::json;
 use crate::operands::{OperandEntry, index_of};
@@ -172,6 +173,25 @@ impl<'l> SlotsBuilder<'l> {
         let span_bytes = desc.span_bytes();
         self.slots.insert(at, Slot { name, position, access, desc, span_bytes, in_place: None, index });
         Ok(desc)
+    }
+
+    /// As [`declare`](Self::declare), if a field says so.
+    pub(crate) fn declare_if(&mut self, is_declared: bool, index: usize, default: TensorDesc) -> Result<()> {
+        if is_declared { self.declare(index, default).map(drop) } else { Ok(()) }
+    }
+
+    /// Declares the operands that have a type, dense and of these extents.
+    pub(crate) fn declare_dense<const N: usize>(
+        &mut self,
+        dims: &[u64],
+        operands: [(usize, Option<DType>); N],
+    ) -> Result<()> {
+        for (index, dtype) in operands {
+            if let Some(dtype) = dtype {
+                self.declare(index, TensorDesc::contiguous(dtype, dims)?)?;
+            }
+        }
+        Ok(())
     }
 
     /// Lets `b` lie at the range of `a`, in place of the partner that the table names.

@@ -12,6 +12,11 @@ pub(crate) fn require(op: &'static str, field: &'static str, holds: bool, rule: 
     if holds { Ok(()) } else { Err(Error::InvalidDescriptor { op, field, rule: rule() }) }
 }
 
+/// As [`require`], for a rule without numbers.
+pub(crate) fn demand(op: &'static str, field: &'static str, holds: bool, rule: &str) -> Result<()> {
+    require(op, field, holds, || rule.into())
+}
+
 /// A finite number for a field.
 pub(crate) fn real(op: &'static str, field: &'static str, value: f64) -> Result<Real> {
     Real::new(value).ok_or_else(|| Error::InvalidDescriptor {
@@ -44,19 +49,22 @@ pub(crate) fn batch_of_channels(op: &'static str, x: &TensorDesc) -> Result<()> 
     })
 }
 
-/// Refuses parameters that are neither of x's type nor f32.
-pub(crate) fn parameter(op: &'static str, field: &'static str, x: &TensorDesc, dtype: DType) -> Result<()> {
+/// Refuses weight and bias that are neither of x's type nor f32, or of two types.
+pub(crate) fn parameters(
+    op: &'static str,
+    x: &TensorDesc,
+    parameters: [(&'static str, Option<DType>); 2],
+) -> Result<()> {
     let of_x = x.dtype();
-    require(op, field, dtype == of_x || dtype == DType::F32, || match of_x {
-        DType::F32 => format!("must be f32, the type of x; got {dtype}"),
-        _ => format!("must be {of_x}, the type of x, or f32; got {dtype}"),
-    })
-}
-
-/// Refuses a weight and a bias of two types.
-pub(crate) fn same_parameter_type(op: &'static str, weight: Option<DType>, bias: Option<DType>) -> Result<()> {
-    match (weight, bias) {
-        (Some(weight), Some(bias)) => {
+    for (field, dtype) in parameters {
+        let Some(dtype) = dtype else { continue };
+        require(op, field, dtype == of_x || dtype == DType::F32, || match of_x {
+            DType::F32 => format!("must be f32, the type of x; got {dtype}"),
+            _ => format!("must be {of_x}, the type of x, or f32; got {dtype}"),
+        })?;
+    }
+    match parameters.map(|(_, dtype)| dtype) {
+        [Some(weight), Some(bias)] => {
             require(op, "bias", weight == bias, || format!("must be of the type of weight, {weight}; got {bias}"))
         }
         _ => Ok(()),
@@ -65,7 +73,7 @@ pub(crate) fn same_parameter_type(op: &'static str, weight: Option<DType>, bias:
 
 /// Refuses to leave out the one gradient that an op has.
 pub(crate) fn only_dx(op: &'static str, wanted: Gradients) -> Result<()> {
-    require(op, "dx", wanted.dx, || "must be asked for: there is no other gradient".into())
+    demand(op, "dx", wanted.dx, "must be asked for: there is no other gradient")
 }
 
 /// The layout of a tensor beside x, unless told otherwise: x's, or the dense one where that addresses an element twice.
@@ -73,9 +81,14 @@ pub(crate) fn beside(x: &TensorDesc) -> Result<TensorDesc> {
     if x.is_injective() { Ok(*x) } else { TensorDesc::contiguous(x.dtype(), x.dims()) }
 }
 
-/// For fields that are left out of the JSON where they are false.
-pub(crate) fn is_false(flag: &bool) -> bool {
-    !flag
+/// For fields that are left out of the JSON where they have the default of their type.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// The eps of PyTorch's norms.
+pub(super) fn default_eps() -> Real {
+    Real::new(1e-5).unwrap_or_default()
 }
 
 /// The default of a factor.

@@ -4,11 +4,12 @@ use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 use std::mem;
 
+use crate::backend::cpu;
 use crate::dtype::Real;
 use crate::error::Result;
 use crate::operands::OperandEntry;
 use crate::ops::fields::real;
-use crate::plan::Descriptor;
+use crate::plan::{Candidate, Descriptor};
 use crate::slots::{Layouts, Slots, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -97,6 +98,25 @@ impl<F: Fields> Valid<F> {
             fields.layouts().insert(operand.into(), desc);
         })
     }
+
+    /// The backward with these fields: `dy` lies as `y` does.
+    pub(crate) fn backward_of(&self, op: Op<F::Kind>, y: usize) -> Result<Self> {
+        let mut fields = self.fields.clone();
+        let layouts = self.slots.at(y).map(|y| ("dy".to_string(), y.desc));
+        *fields.layouts() = Layouts::new();
+        fields.layouts().extend(layouts);
+        Self::new(op, fields)
+    }
+}
+
+impl<F: Fields<Kind: Send + Sync, Derived: Send + Sync> + Send + Sync + 'static> Valid<F> {
+    /// The candidate of a reference that needs the validated fields alone.
+    pub(crate) fn on_cpu(&self, compute: impl Fn(&Self, &cpu::Operands<'_>) + Send + Sync + 'static) -> Candidate<'_> {
+        Candidate::on_cpu(move || {
+            let valid = self.clone();
+            move |operands| compute(&valid, operands)
+        })
+    }
 }
 
 /// A descriptor that is validated fields.
@@ -109,8 +129,82 @@ pub(crate) trait Described: Descriptor {
     fn valid(&self) -> &Valid<Self::Fields>;
 }
 
-/// A descriptor: its fields, the op's name, what tells it from others with the same fields, its args and the table of their operands, the
-/// name of its plan, its kernels, and its backward, if it has one, or its backwards, if they are ops of their own.
+/// The fields of a descriptor, in the order of its JSON, which ends in `layouts`. After its type a field may have `= default`, the
+/// default of that type, or `= one`: such fields are left out of the JSON where they have this value. `minimal` takes the other
+/// fields, and gives these their defaults. `Fields<..>` are implemented by methods of the same names: `declare`, and `normalise` if
+/// it is named.
+macro_rules! fields {
+    (
+        $(#[$doc:meta])*
+        $Fields:ident: Fields<Kind = $Kind:ty, Derived = $Derived:ty> $(+ $normalise:ident)? { $($field:tt)* }
+    ) => {
+        fields!(@next [$(#[$doc])* $Fields] [] [] [] $($field)*);
+
+        impl $crate::ops::valid::Fields for $Fields {
+            type Kind = $Kind;
+            type Derived = $Derived;
+
+            fn layouts(&mut self) -> &mut $crate::slots::Layouts {
+                &mut self.layouts
+            }
+
+            $(fn $normalise(&mut self, op: &$crate::ops::valid::Op<$Kind>) -> $crate::error::Result<()> {
+                Self::$normalise(self, op)
+            })?
+
+            fn declare(
+                &self,
+                op: &$crate::ops::valid::Op<$Kind>,
+                slots: &mut $crate::slots::SlotsBuilder<'_>,
+            ) -> $crate::error::Result<$Derived> {
+                Self::declare(self, op, slots)
+            }
+        }
+    };
+    (@next $head:tt [$($struct:tt)*] [$($param:tt)*] [$($init:tt)*]
+        $(#[$meta:meta])* $field:ident: $ty:ty, $($rest:tt)*) => {
+        fields!(@next $head
+            [$($struct)* $(#[$meta])* pub(crate) $field: $ty,]
+            [$($param)* $field: $ty,] [$($init)* $field,] $($rest)*);
+    };
+    (@next $head:tt [$($struct:tt)*] $params:tt [$($init:tt)*]
+        $(#[$meta:meta])* $field:ident: $ty:ty = default, $($rest:tt)*) => {
+        fields!(@next $head
+            [$($struct)* $(#[$meta])* #[serde(default, skip_serializing_if = "crate::ops::fields::is_default")]
+                pub(crate) $field: $ty,]
+            $params [$($init)* $field: Default::default(),] $($rest)*);
+    };
+    (@next $head:tt [$($struct:tt)*] $params:tt [$($init:tt)*]
+        $(#[$meta:meta])* $field:ident: $ty:ty = one, $($rest:tt)*) => {
+        fields!(@next $head
+            [$($struct)* $(#[$meta])*
+                #[serde(default = "crate::ops::fields::one", skip_serializing_if = "crate::ops::fields::is_one")]
+                pub(crate) $field: $ty,]
+            $params [$($init)* $field: $crate::ops::fields::one(),] $($rest)*);
+    };
+    (@next [$(#[$doc:meta])* $Fields:ident] [$($struct:tt)*] [$($param:tt)*] [$($init:tt)*]) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+        #[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
+        pub(crate) struct $Fields {
+            $($struct)*
+            #[serde(default, skip_serializing_if = "crate::ops::fields::is_default")]
+            pub(crate) layouts: $crate::slots::Layouts,
+        }
+
+        impl $Fields {
+            /// With the default of every field that has one.
+            pub(crate) fn minimal($($param)*) -> Self {
+                Self { $($init)* layouts: Default::default() }
+            }
+        }
+    };
+}
+pub(crate) use fields;
+
+/// A descriptor: its fields, the op's name, what tells it from others with the same fields, its args and the table of their operands,
+/// the name of its plan, its kernels, and its backward, if it has one, or its backwards, if they are ops of their own; then its
+/// constructors, each with the fields that it starts from.
 macro_rules! descriptor {
     (
         $(#[$doc:meta])*
@@ -121,6 +215,7 @@ macro_rules! descriptor {
         $(backward: $backward:expr;)?
         $(backwards: $backwards:expr;)?
         $(flops: $flops:expr;)?
+        $($(#[$new_doc:meta])* fn $new:ident($($arg:ident: $arg_ty:ty),*) = $start:expr;)*
     ) => {
         #[doc = concat!("A plan of [`", stringify!($Descriptor), "`].")]
         pub type $Plan = $crate::plan::Plan<$Descriptor>;
@@ -128,6 +223,15 @@ macro_rules! descriptor {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub struct $Descriptor($crate::ops::valid::Valid<$Fields>);
+
+        impl $Descriptor {
+            $(
+                $(#[$new_doc])*
+                pub fn $new($($arg: $arg_ty),*) -> Result<Self, Error> {
+                    $crate::ops::valid::Valid::new(Self::OP, $start).map(Self)
+                }
+            )*
+        }
 
         impl TryFrom<$crate::json::Object<$Fields>> for $Descriptor {
             type Error = Error;
@@ -201,7 +305,8 @@ macro_rules! descriptor {
 }
 pub(crate) use descriptor;
 
-/// The kernels of an op, in the order in which they are tried: lists for the backends that are compiled in, or a function for each of them.
+/// The kernels of an op, in the order in which they are tried: lists for the backends that are compiled in, or for each of them a
+/// function of the validated fields, which through wgpu makes the dispatches.
 macro_rules! kernels {
     (cuda: [$($cuda:expr),*]; wgpu: [$($wgpu:expr),*]; cpu: [$($cpu:expr),*]) => {
         &[
@@ -214,10 +319,12 @@ macro_rules! kernels {
         const {
             &[
                 #[cfg(feature = "cuda")]
-                &$crate::plan::Function::Cuda($cuda),
+                &$crate::plan::Function::Cuda(|descriptor, props| $cuda(Described::valid(descriptor), props)),
                 #[cfg(feature = "wgpu")]
-                &$crate::plan::Function::Wgpu($wgpu),
-                &$crate::plan::Function::Cpu($cpu),
+                &$crate::plan::Function::Wgpu(|descriptor, props| {
+                    Ok($wgpu(Described::valid(descriptor), props)?.candidate())
+                }),
+                &$crate::plan::Function::Cpu(|descriptor| $cpu(Described::valid(descriptor))),
             ]
         }
     };
@@ -240,3 +347,116 @@ macro_rules! steps {
     };
 }
 pub(crate) use steps;
+
+/// Steps that several ops have, by their names: `shared_steps! { LayerNormDescriptor: weight, bias, layout }`. Those with `gradient`
+/// in front are of backwards, and say what forward had.
+macro_rules! shared_steps {
+    ($Descriptor:ident: $($step:ident),*) => {
+        $(shared_steps!($step $Descriptor);)*
+    };
+    (weight $D:ident) => { steps! { $D
+        /// Multiplies by a weight of the given type, of the shape in the table of operands.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's where the op has one.
+        weight(dtype: $crate::dtype::DType) = |it| it.with(|f| f.weight = Some(dtype));
+    } };
+    (bias $D:ident) => { steps! { $D
+        /// Adds a bias of the given type, of the shape in the table of operands.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
+        bias(dtype: $crate::dtype::DType) = |it| it.with(|f| f.bias = Some(dtype));
+    } };
+    (eps $D:ident) => { steps! { $D
+        /// The number added to the variance, for RMSNorm to the mean square.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] if it is negative, for BatchNorm if it is 0 as well, or if it is not in the range of f32 (of
+        /// f64 for f64 operands).
+        eps(eps: f64) = |it| it.real("eps", eps, |f, eps| f.eps = eps);
+    } };
+    (activation $D:ident) => { steps! { $D
+        /// Applies a function before the result is rounded.
+        ///
+        /// # Errors
+        /// None; the type is that of every other step.
+        activation(activation: $crate::ops::activation::Activation) = |it| it.with(|f| f.activation = activation);
+    } };
+    (momentum $D:ident) => { steps! { $D
+        /// Updates running statistics, in which this batch weighs `momentum`: 0 keeps them, 1 replaces them.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] outside 0 to 1, in inference, or where the running statistics count batches.
+        momentum(momentum: f64) = |it| it.real("momentum", momentum, |f, momentum| f.momentum = Some(momentum));
+    } };
+    (stats $D:ident) => { steps! { $D
+        /// Writes the statistics that backward needs: rstd, and but for RMSNorm the mean.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] in inference, whose backward takes the running statistics.
+        stats() = |it| it.with(|f| f.stats = true);
+    } };
+    (layout $D:ident) => { steps! { $D
+        /// Gives a declared operand other strides or another alignment than its default.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
+        /// twice.
+        layout(operand: &str, desc: $crate::tensor::TensorDesc) = |it| it.layout(operand, desc);
+    } };
+    (y $D:ident) => { steps! { $D
+        /// Gives `y` other strides than x's.
+        ///
+        /// # Errors
+        /// As [`layout`](Self::layout).
+        y(desc: $crate::tensor::TensorDesc) = |it| it.layout("y", desc);
+    } };
+    (gradient_weight $D:ident) => { steps! { $D
+        /// Forward had a weight of the given type; `gradient` asks for its gradient.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's where the op has one.
+        weight(dtype: $crate::dtype::DType, gradient: bool) =
+            |it| it.with(|f| (f.weight, f.dweight) = (Some(dtype), gradient));
+    } };
+    (gradient_bias $D:ident) => { steps! { $D
+        /// Forward had a bias of the given type; `gradient` asks for its gradient. The bias itself is an operand with an activation.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
+        bias(dtype: $crate::dtype::DType, gradient: bool) =
+            |it| it.with(|f| (f.bias, f.dbias) = (Some(dtype), gradient));
+    } };
+    (gradient_activation $D:ident) => { steps! { $D
+        /// Forward had an activation.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] if the gradient comes from y and the activation is not ReLU, or if dx is asked for and the
+        /// gradient of a residual is not.
+        activation(activation: $crate::ops::activation::Activation) = |it| it.with(|f| f.activation = activation);
+    } };
+    (dh $D:ident) => { steps! { $D
+        /// Adds to dx the gradient `dh` that reaches forward's `h` from elsewhere.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] without `dx`.
+        dh(is_added: bool) = |it| it.with(|f| f.dh = is_added);
+    } };
+    (residual_sum $D:ident) => { steps! { $D
+        /// Adds a residual first, and writes the sum as `h`.
+        ///
+        /// # Errors
+        /// None; the type is that of every other step.
+        residual() = |it| it.with(|f| f.residual = true);
+    } };
+    (weight_offset $D:ident) => { steps! { $D
+        /// The constant that is added to the weight before it multiplies, in backward the one that forward added: 1 where the
+        /// stored weight is the distance from 1.
+        ///
+        /// # Errors
+        /// [`Error::InvalidDescriptor`] without a weight, or if the number is not in the range of f32 (of f64 for f64 operands).
+        weight_offset(offset: f64) = |it| it.real("weight_offset", offset, |f, offset| f.weight_offset = offset);
+    } };
+}
+pub(crate) use shared_steps;

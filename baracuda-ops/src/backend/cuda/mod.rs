@@ -430,6 +430,57 @@ pub(crate) fn c_activation(activation: Activation) -> baracuda_ops_sys::bops_act
     }
 }
 
+/// What a kernel chose, with what a run needs for it: the fields of the C struct of the choice, in its order, then the workspace and the
+/// launches.
+macro_rules! tuned {
+    ($(#[$doc:meta])* $visibility:vis struct $Tuned:ident of $Choice:ident { $($field:ident,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        $visibility struct $Tuned {
+            $($visibility $field: u32,)*
+            $visibility workspace_bytes: u64,
+            $visibility launches: u32,
+        }
+
+        impl $Tuned {
+            /// The C struct.
+            $visibility fn c(&self) -> baracuda_ops_sys::$Choice {
+                baracuda_ops_sys::$Choice { $($field: self.$field.into()),* }
+            }
+
+            /// Its fields, in its order.
+            $visibility fn words(&self) -> impl Iterator<Item = u32> + use<> {
+                [$(self.$field),*].into_iter()
+            }
+        }
+    };
+}
+pub(crate) use tuned;
+
+/// Clusters that are resident at once where a multiprocessor has so many blocks: those of 4 and more leave some multiprocessors of a
+/// GPC out.
+pub(crate) fn resident_clusters(multiprocessors: u32, cluster: u64, blocks: u64) -> u64 {
+    let all = u64::from(multiprocessors);
+    let usable = match cluster {
+        1 | 2 => all,
+        4 | 8 => all * 10 / 11,
+        _ => all * 7 / 8,
+    };
+    (usable / cluster * blocks).max(1)
+}
+
+impl Located<'_> {
+    /// Where the operand at an index lies, as kernels are told; null if it is absent or empty.
+    pub(crate) fn pointer(&self, index: usize) -> *mut c_void {
+        self.operands[index].address() as *mut c_void
+    }
+
+    /// Where the workspace lies.
+    pub(crate) fn workspace_pointer(&self) -> *mut c_void {
+        self.workspace.address() as *mut c_void
+    }
+}
+
 /// Launches on a stream and returns the status of that launch.
 pub(crate) type Start = dyn Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync;
 

@@ -42,7 +42,35 @@ impl Binding {
     pub(crate) fn absent(name: &'static str, accessor: &'static str) -> Self {
         Self { name, place: None, accessors: [accessor; 2] }
     }
+
+    /// The operand, if the dispatch uses it.
+    pub(crate) fn bound_if(self, is_used: bool, absent: &'static str) -> Self {
+        if is_used { self } else { Self::absent(self.name, absent) }
+    }
+
+    /// Partial results in a range of the workspace; absent where there are none.
+    pub(crate) fn partials(name: &'static str, offset: u64, bytes: u64, accessor: &'static str) -> Self {
+        match bytes {
+            0 => Self::absent(name, "absent_partials"),
+            _ => Self { name, place: Some(Place::Workspace { offset, bytes }), accessors: [accessor; 2] },
+        }
+    }
 }
+
+/// The `Params` of a shader, as bytes: its fields in the order of the WGSL struct, each with its type and its value.
+macro_rules! params {
+    ($($field:ident: $ty:ty = $value:expr,)*) => {{
+        #[repr(C)]
+        #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+        struct Params {
+            $($field: $ty,)*
+        }
+
+        const _: () = assert!(size_of::<Params>().is_multiple_of(16), "a uniform is whole vectors");
+        bytemuck::bytes_of(&Params { $($field: $value,)* }).to_vec()
+    }};
+}
+pub(crate) use params;
 
 /// What a dispatch is made from.
 #[derive(Default)]
@@ -67,6 +95,11 @@ pub(crate) struct StepBuilder {
 }
 
 impl StepBuilder {
+    /// A dispatch of one workgroup or more, without operands, constants and flags.
+    pub(crate) fn new(entry: &'static str, files: Vec<&'static str>, params: Vec<u8>, grid: [u32; 2]) -> Self {
+        Self { entry, files, params, grid, ..Self::default() }
+    }
+
     /// The text where chunks are aligned, or the one for any word.
     pub(crate) fn source(&self, is_chunked: bool) -> Source {
         let accessor = |b: &Binding| b.accessors[usize::from(!is_chunked)];

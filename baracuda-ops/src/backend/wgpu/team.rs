@@ -47,6 +47,38 @@ impl Keep {
     }
 }
 
+/// Teams in the order in which they are tried: what their threads keep, and of each team the threads and the chunks of a thread.
+pub(crate) type Teams = [(Keep, &'static [(u32, u32)])];
+
+/// Teams of at most 32 threads, which a workgroup has several of.
+pub(crate) const SMALL_TEAMS: &[(u32, u32)] = &[(8, 1), (16, 1), (32, 1), (32, 2), (32, 4)];
+/// Teams that hold a row of 32-bit and of 16-bit elements, of which more than 4 chunks of 8 values do not stay in registers; the last two
+/// where workgroups have at most 256 threads.
+pub(crate) const ROW_TEAMS: [&Teams; 2] = [
+    &[
+        (Keep::Values, SMALL_TEAMS),
+        (Keep::Values, &[(32, 8), (128, 4), (256, 4), (512, 4), (512, 8), (256, 8)]),
+        (Keep::Words, &[(256, 16)]),
+    ],
+    &[
+        (Keep::Values, SMALL_TEAMS),
+        (Keep::Values, &[(64, 4), (128, 4), (256, 4)]),
+        (Keep::ValuesAhead, &[(512, 4)]),
+        (Keep::Words, &[(512, 8), (256, 8), (256, 16)]),
+    ],
+];
+
+/// Threads, chunks of a thread and what it keeps, of each team of a table.
+pub(crate) fn each_team(table: &Teams) -> impl Iterator<Item = (u32, u32, Keep)> {
+    table.iter().flat_map(|&(keep, teams)| teams.iter().map(move |&(threads, chunks)| (threads, chunks, keep)))
+}
+
+/// The first team of a table with at most `most_threads` threads that holds `chunks` chunks.
+pub(crate) fn first_that_holds(table: &Teams, chunks: u64, most_threads: u32) -> Option<(u32, u32, Keep)> {
+    each_team(table)
+        .find(|&(threads, each, _)| threads <= most_threads && u64::from(threads) * u64::from(each) >= chunks)
+}
+
 /// How a row is spread over threads: each holds `chunks` chunks of 16 bytes in registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Team {
@@ -62,7 +94,7 @@ pub(crate) const SHARED_WORKGROUP: u32 = 128;
 /// Rows below which a long row is split although a workgroup could hold it: too few workgroups would be at work.
 pub(crate) const FEW_ROWS: u64 = 96;
 /// Chunks from which on a row counts as long.
-pub(crate) const LONG_ROW: u64 = 2048;
+const LONG_ROW: u64 = 2048;
 
 /// Rows up to which every row has multiprocessors to itself: as many threads as there are chunks.
 const THIN_ROWS: u64 = 132;
@@ -83,12 +115,12 @@ impl Team {
         Self::new(numbers, numbers.0, props)
     }
 
-    /// The first of `table` that holds a row of `row_chunks` chunks on the device.
-    pub(crate) fn resident(table: &[(u32, u32, Keep)], rows: u64, row_chunks: u64, props: &Props) -> Option<Self> {
-        let fits = |&&(threads, chunks, _): &&(u32, u32, Keep)| {
-            threads <= props.max_threads && u64::from(threads) * u64::from(chunks) >= row_chunks
-        };
-        let mut numbers = *table.iter().find(fits)?;
+    /// The first of `table` that holds a row of `row_chunks` chunks on the device, unless rows are long and so few that they are split.
+    pub(crate) fn resident(table: &Teams, rows: u64, row_chunks: u64, props: &Props) -> Option<Self> {
+        if rows < FEW_ROWS && row_chunks >= LONG_ROW {
+            return None;
+        }
+        let mut numbers = first_that_holds(table, row_chunks, props.max_threads)?;
         let is_thin = rows <= THIN_ROWS && row_chunks > 32 && row_chunks <= u64::from(props.max_threads.min(1024));
         if is_thin && numbers.1 > 1 {
             numbers = (word(row_chunks).next_power_of_two(), 1, Keep::Values);
@@ -126,6 +158,11 @@ impl Team {
             Reduce::Subgroups(narrowest) => 16 * self.workgroup / narrowest,
             Reduce::Tree => 16 * self.workgroup,
         })
+    }
+
+    /// The files by which the threads of a team meet.
+    pub(crate) fn files(self) -> [&'static str; 2] {
+        ["common/team", self.reduce.file()]
     }
 
     /// Those of a team whose workgroup and chunks others say.

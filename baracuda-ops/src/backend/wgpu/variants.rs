@@ -41,6 +41,15 @@ impl Variants {
         }
     }
 
+    /// The texts that `add` adds, where every descriptor is valid.
+    pub(crate) fn collect(
+        add: impl FnOnce(&mut Self) -> crate::error::Result<()>,
+    ) -> impl Iterator<Item = (String, String)> {
+        let mut variants = Self::default();
+        let _ = add(&mut variants);
+        variants.into_texts()
+    }
+
     /// Adds every text that a plan would compile for one of its dispatches on a device: for aligned chunks if it has any and for words,
     /// with inputs only read and with all operands bound alike. `name` says what they are for.
     fn add(&mut self, name: &str, step: &StepBuilder, props: &Props) {

@@ -35,8 +35,7 @@ impl<C: Choice + 'static> Work<C> {
     }
 
     pub(crate) fn workspace(&self) -> WorkspaceReq {
-        let (bytes, align) = (self.workspace_bytes, self.workspace_align);
-        if bytes == 0 { WorkspaceReq::NONE } else { WorkspaceReq { bytes, align } }
+        WorkspaceReq::new(self.workspace_bytes, self.workspace_align)
     }
 
     pub(crate) fn candidate(self) -> Candidate<'static> {
@@ -89,6 +88,16 @@ impl ShaderType {
             Self::F16 => "common/f16",
             Self::BF16 => "common/bf16",
         }
+    }
+
+    /// The accessors of a tensor that is read in chunks, aligned and not.
+    pub(crate) fn chunks_in(self) -> [&'static str; 2] {
+        ["chunks_in", if self.is_half() { "halves_in" } else { "words_in" }]
+    }
+
+    /// The accessors of a tensor that is written in chunks, aligned and not.
+    pub(crate) fn chunks_out(self) -> [&'static str; 2] {
+        ["chunks_out", if self.is_half() { "halves_out" } else { "words_out" }]
     }
 
     /// The files that say how elements are read and written.

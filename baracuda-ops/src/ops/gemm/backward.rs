@@ -1,17 +1,15 @@
 //! The descriptor and the operands of the gradients.
 
-use serde::{Deserialize, Serialize};
-
 use super::geometry::BackwardGeometry;
-use super::{GemmFactor, GemmGradients, GemmSaved, Gradient, Saved, Shape, backward_kernels, is_pre, valid_alpha};
+use super::{GemmFactor, GemmGradients, GemmSaved, Gradient, Saved, Shape, backward_kernels, valid_alpha};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{beside_factors, in_range, is_false, is_identity, is_one, one, relaid, require};
-use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, steps};
+use crate::ops::fields::{beside_factors, demand, in_range, relaid, require};
+use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
 use crate::plan::Access;
-use crate::slots::{Layouts, SlotsBuilder};
+use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
 
 operands! { $
@@ -30,38 +28,25 @@ operands! { $
     }
 }
 
-/// The fields of the descriptor, in the order of its JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(crate) struct BackwardFields {
-    pub(super) a: TensorDesc,
-    pub(super) b: TensorDesc,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(super) transpose_a: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(super) transpose_b: bool,
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub(super) alpha: Real,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) bias: Option<DType>,
-    #[serde(default, skip_serializing_if = "is_identity")]
-    pub(super) activation: Activation,
-    #[serde(default, skip_serializing_if = "is_pre")]
-    pub(super) saved: Saved,
-    /// The type of dout and of forward's output; none is that of a.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) out: Option<DType>,
-    /// The type of the saved pre-activation; none is that of a.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) pre: Option<DType>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) da: Option<Gradient>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) db: Option<Gradient>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) dbias: Option<Gradient>,
-    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    pub(super) layouts: Layouts,
+fields! {
+    /// The fields of the descriptor.
+    BackwardFields: Fields<Kind = (), Derived = Shape> + normalise {
+        a: TensorDesc,
+        b: TensorDesc,
+        transpose_a: bool = default,
+        transpose_b: bool = default,
+        alpha: Real = one,
+        bias: Option<DType> = default,
+        activation: Activation = default,
+        saved: Saved = default,
+        /// The type of dout and of forward's output; none is that of a.
+        out: Option<DType> = default,
+        /// The type of the saved pre-activation; none is that of a.
+        pre: Option<DType> = default,
+        da: Option<Gradient> = default,
+        db: Option<Gradient> = default,
+        dbias: Option<Gradient> = default,
+    }
 }
 
 impl BackwardFields {
@@ -86,14 +71,7 @@ pub(super) const fn name(index: usize) -> &'static str {
     table::TABLE[index].name
 }
 
-impl Fields for BackwardFields {
-    type Kind = ();
-    type Derived = Shape;
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl BackwardFields {
     fn normalise(&mut self, op: &Op<()>) -> Result<()> {
         self.a = relaid(op.name, "a", &mut self.layouts, self.a)?;
         self.b = relaid(op.name, "b", &mut self.layouts, self.b)?;
@@ -120,28 +98,17 @@ impl Fields for BackwardFields {
         require(op.name, "saved", is_known, || {
             format!("needs a derivative that is a function of out: relu, sigmoid or tanh; got {}", activation.name())
         })?;
-        require(op.name, "da", gradients.iter().any(|(_, gradient)| gradient.is_some()), || {
-            "must be asked for, or another gradient: none is".into()
-        })?;
+        let rule = "must be asked for, or another gradient: none is";
+        demand(op.name, "da", gradients.iter().any(|(_, gradient)| gradient.is_some()), rule)?;
 
         let (recomputes, saved) = (self.recomputes(), self.saved_operand());
-        let output = |dtype: Option<DType>| TensorDesc::contiguous(dtype.unwrap_or(a.dtype()), shape.output.dims());
-        let row = |dtype| TensorDesc::contiguous(dtype, &[shape.n]);
-        if recomputes || self.db.is_some() {
-            slots.declare(table::A, a)?;
-        }
-        if recomputes || self.da.is_some() {
-            slots.declare(table::B, b)?;
-        }
-        if let Some(dtype) = self.bias.filter(|_| saved == Some(table::BIAS)) {
-            slots.declare(table::BIAS, row(dtype)?)?;
-        }
-        match saved {
-            Some(table::OUT) => drop(slots.declare(table::OUT, output(self.out)?)?),
-            Some(table::PRE) => drop(slots.declare(table::PRE, output(self.pre)?)?),
-            _ => {}
-        }
-        slots.declare(table::DOUT, output(self.out)?)?;
+        slots.declare_if(recomputes || self.db.is_some(), table::A, a)?;
+        slots.declare_if(recomputes || self.da.is_some(), table::B, b)?;
+        slots.declare_dense(&[shape.n], [(table::BIAS, self.bias.filter(|_| saved == Some(table::BIAS)))])?;
+        let (out, pre) = (self.out.unwrap_or(a.dtype()), self.pre.unwrap_or(a.dtype()));
+        let [of_out, of_pre] = [(table::OUT, out), (table::PRE, pre)]
+            .map(|(operand, dtype)| (operand, (saved == Some(operand)).then_some(dtype)));
+        slots.declare_dense(shape.output.dims(), [of_out, of_pre, (table::DOUT, Some(out))])?;
         let access = |gradient: Gradient| if gradient.beta.get() == 0.0 { Access::Out } else { Access::InOut };
         if let Some(gradient) = self.da {
             slots.declare_as(access(gradient), table::DA, beside(&a, a.dims(), gradient.dtype)?)?;
@@ -155,7 +122,8 @@ impl Fields for BackwardFields {
             slots.declare_as(access(gradient), table::DB, beside(&b, &dims, gradient.dtype)?)?;
         }
         if let Some(gradient) = self.dbias {
-            slots.declare_as(access(gradient), table::DBIAS, row(gradient.dtype)?)?;
+            let row = TensorDesc::contiguous(gradient.dtype, &[shape.n])?;
+            slots.declare_as(access(gradient), table::DBIAS, row)?;
         }
         Ok(shape)
     }
@@ -190,23 +158,14 @@ impl GemmBackwardDescriptor {
     pub fn new(a: impl Into<GemmFactor>, b: impl Into<GemmFactor>, wanted: GemmGradients) -> Result<Self> {
         let (a, b) = (a.into(), b.into());
         let gradient = |is_wanted: bool| is_wanted.then_some(Gradient { dtype: a.desc.dtype(), beta: Real::default() });
-        let fields = BackwardFields {
-            a: a.desc,
-            b: b.desc,
+        Self::of(BackwardFields {
             transpose_a: a.is_transposed,
             transpose_b: b.is_transposed,
-            alpha: one(),
-            bias: None,
-            activation: Activation::Identity,
-            saved: Saved::Pre,
-            out: None,
-            pre: None,
             da: gradient(wanted.da),
             db: gradient(wanted.db),
             dbias: gradient(wanted.dbias),
-            layouts: Layouts::new(),
-        };
-        Self::of(fields)
+            ..BackwardFields::minimal(a.desc, b.desc)
+        })
     }
 
     pub(super) fn of(fields: BackwardFields) -> Result<Self> {
@@ -223,6 +182,8 @@ impl GemmBackwardDescriptor {
         BackwardGeometry::new(&self.0)
     }
 }
+
+shared_steps! { GemmBackwardDescriptor: layout }
 
 steps! { GemmBackwardDescriptor
     /// Forward's alpha.
@@ -278,11 +239,6 @@ steps! { GemmBackwardDescriptor
     /// # Errors
     /// As [`da`](Self::da).
     dbias(dtype: DType, beta: f64) = |it| it.real("dbias", beta, |f, beta| f.dbias = Some(Gradient { dtype, beta }));
-    /// As [`GemmDescriptor::layout`](super::GemmDescriptor::layout).
-    ///
-    /// # Errors
-    /// As [`GemmDescriptor::layout`](super::GemmDescriptor::layout).
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {

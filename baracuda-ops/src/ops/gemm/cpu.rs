@@ -4,13 +4,12 @@ use super::geometry::{BackwardGeometry, ColumnSums, Dpre, Epilogue, Extents, Mat
 use super::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::backend::cpu::{Operands, Sum, Sums, Tensor, threads};
 use crate::dtype::DType;
-use crate::error::Reason;
 use crate::narrow::to_usize;
-use crate::plan::Candidate;
+use crate::plan::{Accepted, Candidate};
 use crate::tensor::TensorDesc;
 
 /// The reference kernel of the product.
-pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor) -> Result<Candidate<'d>, Reason> {
+pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor) -> Accepted<'d> {
     Ok(Candidate::on_cpu(|| {
         let product = descriptor.product();
         move |operands| multiply(&product, Values { operands, dpre: None })
@@ -18,7 +17,7 @@ pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor) -> Result<Candidate<'d
 }
 
 /// The reference kernel of the gradients.
-pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor) -> Result<Candidate<'d>, Reason> {
+pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor) -> Accepted<'d> {
     // As computed, not rounded to the type of the factors.
     let dpre = TensorDesc::contiguous(DType::F64, descriptor.output().dims()).map_err(|e| e.to_string())?;
     Ok(Candidate::on_cpu(move || {

@@ -8,63 +8,28 @@ use super::cpu::{At, Finish, Values, gradients, offset};
 use super::geometry::{Epilogue, Product};
 use super::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::backend::cpu::{Operands, threads};
-use crate::backend::{Backend, DeviceProps};
 use crate::dtype::{DType, Element};
 use crate::error::Reason;
 use crate::narrow::{single, to_usize};
-use crate::options::PlanOptions;
-use crate::plan::{Ask, Candidate, Kernel};
+use crate::plan::{Accepted, Candidate};
 
-/// The kernel of both passes.
-pub(super) struct Fast;
-
-impl Kernel<GemmDescriptor> for Fast {
-    fn name(&self) -> &'static str {
-        "gemm_fast"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d GemmDescriptor,
-        _: &PlanOptions,
-        _: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        check(descriptor.dtype())?;
-        Ok(Candidate::on_cpu(|| {
-            let product = descriptor.product();
-            move |operands| multiply(&product, operands)
-        }))
-    }
+/// The kernel of the product.
+pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor) -> Accepted<'d> {
+    check(descriptor.dtype())?;
+    Ok(Candidate::on_cpu(|| {
+        let product = descriptor.product();
+        move |operands| multiply(&product, operands)
+    }))
 }
 
-impl Kernel<GemmBackwardDescriptor> for Fast {
-    fn name(&self) -> &'static str {
-        "gemm_backward_fast"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d GemmBackwardDescriptor,
-        _: &PlanOptions,
-        _: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        let dpre = descriptor.output();
-        check(dpre.dtype())?;
-        Ok(Candidate::on_cpu(move || {
-            let geometry = descriptor.geometry();
-            move |operands| gradients(&geometry, &dpre, operands, multiply_values)
-        }))
-    }
+/// The kernel of the gradients.
+pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor) -> Accepted<'d> {
+    let dpre = descriptor.output();
+    check(dpre.dtype())?;
+    Ok(Candidate::on_cpu(move || {
+        let geometry = descriptor.geometry();
+        move |operands| gradients(&geometry, &dpre, operands, multiply_values)
+    }))
 }
 
 fn check(dtype: DType) -> Result<(), Reason> {

@@ -1,7 +1,5 @@
 //! The descriptor and the operands of the product.
 
-use serde::{Deserialize, Serialize};
-
 use super::backward::{BackwardFields, GemmBackwardDescriptor, name};
 use super::geometry::Product;
 use super::{GemmFactor, GemmGradients, Gradient, Saved, Shape, forward_kernels, valid_alpha};
@@ -9,9 +7,9 @@ use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{beside_factors, is_false, is_identity, is_one, one, relaid};
+use crate::ops::fields::{beside_factors, relaid};
 use crate::ops::norm::Gradients;
-use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, steps};
+use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -27,39 +25,23 @@ operands! { $
     }
 }
 
-/// The fields of the descriptor, in the order of its JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(crate) struct ForwardFields {
-    pub(super) a: TensorDesc,
-    pub(super) b: TensorDesc,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(super) transpose_a: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(super) transpose_b: bool,
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub(super) alpha: Real,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) bias: Option<DType>,
-    #[serde(default, skip_serializing_if = "is_identity")]
-    pub(super) activation: Activation,
-    /// None is the type of a.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) out: Option<DType>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) pre: Option<DType>,
-    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    pub(super) layouts: Layouts,
+fields! {
+    /// The fields of the descriptor.
+    ForwardFields: Fields<Kind = (), Derived = Shape> + normalise {
+        a: TensorDesc,
+        b: TensorDesc,
+        transpose_a: bool = default,
+        transpose_b: bool = default,
+        alpha: Real = one,
+        bias: Option<DType> = default,
+        activation: Activation = default,
+        /// None is the type of a.
+        out: Option<DType> = default,
+        pre: Option<DType> = default,
+    }
 }
 
-impl Fields for ForwardFields {
-    type Kind = ();
-    type Derived = Shape;
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl ForwardFields {
     fn normalise(&mut self, op: &Op<()>) -> Result<()> {
         self.a = relaid(op.name, "a", &mut self.layouts, self.a)?;
         self.b = relaid(op.name, "b", &mut self.layouts, self.b)?;
@@ -74,16 +56,11 @@ impl Fields for ForwardFields {
         for (field, dtype) in [("bias", self.bias), ("out", self.out), ("pre", self.pre)] {
             dtype.map_or(Ok(()), |dtype| beside_factors(op.name, field, dtype, ("a", a.dtype())))?;
         }
-        let output = |dtype| TensorDesc::contiguous(dtype, shape.output.dims());
         slots.declare(table::A, a)?;
         slots.declare(table::B, b)?;
-        if let Some(dtype) = self.bias {
-            slots.declare(table::BIAS, TensorDesc::contiguous(dtype, &[shape.n])?)?;
-        }
-        slots.declare(table::OUT, output(self.out.unwrap_or(a.dtype()))?)?;
-        if let Some(dtype) = self.pre {
-            slots.declare(table::PRE, output(dtype)?)?;
-        }
+        slots.declare_dense(&[shape.n], [(table::BIAS, self.bias)])?;
+        let out = self.out.unwrap_or(a.dtype());
+        slots.declare_dense(shape.output.dims(), [(table::OUT, Some(out)), (table::PRE, self.pre)])?;
         Ok(shape)
     }
 }
@@ -122,18 +99,8 @@ impl GemmDescriptor {
     /// fit; if a factor holds an element twice within a matrix; if a is broadcast, or b by some of the batch extents only.
     pub fn new(a: impl Into<GemmFactor>, b: impl Into<GemmFactor>) -> Result<Self> {
         let (a, b) = (a.into(), b.into());
-        let fields = ForwardFields {
-            a: a.desc,
-            b: b.desc,
-            transpose_a: a.is_transposed,
-            transpose_b: b.is_transposed,
-            alpha: one(),
-            bias: None,
-            activation: Activation::Identity,
-            out: None,
-            pre: None,
-            layouts: Layouts::new(),
-        };
+        let (transpose_a, transpose_b) = (a.is_transposed, b.is_transposed);
+        let fields = ForwardFields { transpose_a, transpose_b, ..ForwardFields::minimal(a.desc, b.desc) };
         Valid::new(Self::OP, fields).map(Self)
     }
 
@@ -189,6 +156,8 @@ impl GemmDescriptor {
     }
 }
 
+shared_steps! { GemmDescriptor: activation, layout }
+
 steps! { GemmDescriptor
     /// Multiplies the product, 1 unless told otherwise.
     ///
@@ -200,11 +169,6 @@ steps! { GemmDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither a's nor f32; for f64, if it is not f64.
     bias(dtype: DType) = |it| it.with(|f| f.bias = Some(dtype));
-    /// Applies an activation.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    activation(activation: Activation) = |it| it.with(|f| f.activation = activation);
     /// The type of the output, a's unless told otherwise.
     ///
     /// # Errors
@@ -215,11 +179,6 @@ steps! { GemmDescriptor
     /// # Errors
     /// As [`bias`](Self::bias).
     pre(dtype: DType) = |it| it.with(|f| f.pre = Some(dtype));
-    /// Gives a declared operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element twice.
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {

@@ -56,8 +56,9 @@
 //! [`Activation`] for the rest.
 //!
 //! Kernels: on the CPU `fast.rs` for f32 and f64, then the reference in `cpu.rs`; through wgpu `csrc/gemm/*.wgsl`. On CUDA, in the order in which
-//! they are tried: `gemm_few_rows` (`csrc/gemm/gemm_few_rows.cu`), forward, for 16-bit factors of which one has at most 16 rows or columns;
-//! `gemm_cublaslt`, through the vendor's library where that is installed; `gemm_wgmma`, the tensor cores and the copy engine of compute capability 9.0
+//! they are tried:
+//! `gemm_cublaslt`, through the vendor's library where that is installed; `gemm_few_rows` (`csrc/gemm/gemm_few_rows.cu`), forward, for 16-bit factors of which one has at most 16 rows
+//! or columns; `gemm_wgmma`, the tensor cores and the copy engine of compute capability 9.0
 //! (`gemm_wgmma.cu`), for 16-bit factors, which it copies first where their rows are not at multiples of 16 bytes (`gemm_repack.cu`); `gemm_mma`,
 //! tensor cores of compute capability 8.0 (`gemm_mma.cu`), which rounds factors of f32 to tf32; `gemm_simt`, any type and strides (`gemm_simt.cu`). The
 //! vendor's library leaves to `gemm_wgmma` large products with an activation or `pre`, which would take it a launch more, and those of rows that are
@@ -71,7 +72,7 @@ use serde::{Deserialize, Serialize};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::json::Object;
-use crate::ops::fields::{float, in_range, is_zero, require};
+use crate::ops::fields::{demand, float, in_range, is_zero, require};
 use crate::ops::valid::{Valid, kernels};
 use crate::plan::{Function, Kernel};
 use crate::tensor::{MAX_RANK, TensorDesc};
@@ -210,10 +211,6 @@ impl From<Object<GradientFields>> for Gradient {
     }
 }
 
-fn is_pre(saved: &Saved) -> bool {
-    *saved == Saved::Pre
-}
-
 /// The extents of `op(a) op(b)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Shape {
@@ -302,16 +299,16 @@ fn steps_over_rows(op: &'static str, field: &'static str, desc: &TensorDesc) -> 
 }
 
 fn valid_alpha(op: &'static str, alpha: Real, a: &TensorDesc) -> Result<()> {
-    require(op, "alpha", alpha.get() != 0.0, || "must not be 0: without a product there is nothing to do".into())?;
+    demand(op, "alpha", alpha.get() != 0.0, "must not be 0: without a product there is nothing to do")?;
     in_range(op, "alpha", alpha, a)
 }
 
 /// The kernels of the product, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
     kernels!(
-        cuda: [cuda::FEW_ROWS, cuda::CUBLASLT, cuda::WGMMA, cuda::MMA, cuda::SIMT];
-        wgpu: [wgpu::Tiled];
-        cpu: [fast::Fast, Function::Cpu(cpu::forward)]
+        cuda: [cuda::CUBLASLT, cuda::FEW_ROWS, cuda::WGMMA, cuda::MMA, cuda::SIMT];
+        wgpu: [Function::NamedWgpu("gemm_tiled", wgpu::forward)];
+        cpu: [Function::NamedCpu("gemm_fast", fast::forward), Function::Cpu(cpu::forward)]
     )
 }
 
@@ -319,7 +316,7 @@ fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
 fn backward_kernels() -> &'static [&'static dyn Kernel<GemmBackwardDescriptor>] {
     kernels!(
         cuda: [cuda::CUBLASLT, cuda::WGMMA, cuda::MMA, cuda::SIMT];
-        wgpu: [wgpu::Tiled];
-        cpu: [fast::Fast, Function::Cpu(cpu::backward)]
+        wgpu: [Function::NamedWgpu("gemm_backward_tiled", wgpu::backward)];
+        cpu: [Function::NamedCpu("gemm_backward_fast", fast::backward), Function::Cpu(cpu::backward)]
     )
 }

@@ -56,14 +56,12 @@
 //! Kernels: `csrc/norm/batch_norm.cu`, `csrc/norm/batch_norm.wgsl`, and the reference in `channel_norm/cpu.rs`.
 
 use super::Gradients;
-use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward};
-use crate::dtype::DType;
+use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward, running_statistics};
 use crate::error::{Error, Result};
 use crate::memory::{Mem, MemMut};
 use crate::operands::args;
-use crate::ops::activation::Activation;
 use crate::ops::fields::real;
-use crate::ops::valid::{Described, Valid, descriptor, steps};
+use crate::ops::valid::{Described, descriptor, shared_steps, steps};
 use crate::tensor::TensorDesc;
 
 descriptor! {
@@ -88,26 +86,20 @@ descriptor! {
     plan: BatchNormPlan;
     kernels: channel_norm::forward_kernels();
     backward: Self::backward;
-}
-
-impl BatchNormDescriptor {
     /// BatchNorm of `x` with the statistics of the batch, without parameters, with eps 1e-5.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5, or if it has one element in a channel:
     /// for inference there is [`inference`](Self::inference).
-    pub fn new(x: TensorDesc) -> Result<Self> {
-        Valid::new(Self::OP, ForwardFields::plain(x, None)).map(Self)
-    }
-
+    fn new(x: TensorDesc) = ForwardFields::plain(x, None);
     /// As [`new`](Self::new), with the running statistics in place of those of x, which may have one element.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5.
-    pub fn inference(x: TensorDesc) -> Result<Self> {
-        Valid::new(Self::OP, ForwardFields::inference(x)).map(Self)
-    }
+    fn inference(x: TensorDesc) = ForwardFields::inference(x);
+}
 
+impl BatchNormDescriptor {
     /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes, in
     /// inference it takes the running statistics. With an activation it computes the pre-activation again, unless told to look at `y`:
     /// [`from_y`](BatchNormBackwardDescriptor::from_y).
@@ -119,58 +111,19 @@ impl BatchNormDescriptor {
     }
 }
 
+shared_steps! { BatchNormDescriptor: weight, bias, eps, activation, momentum, stats, layout, y }
+
 steps! { BatchNormDescriptor
-    /// Multiplies by a weight of the given type, one number a channel.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
-    weight(dtype: DType) = |it| it.with(|f| f.weight = Some(dtype));
-    /// Adds a bias of the given type, one number a channel.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
-    bias(dtype: DType) = |it| it.with(|f| f.bias = Some(dtype));
-    /// The number added to the variance.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is not above 0, or not in the range of f32 (of f64 for f64 operands).
-    eps(eps: f64) = |it| it.real("eps", eps, |f, eps| f.eps = eps);
-    /// Applies a function before the result is rounded.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    activation(activation: Activation) = |it| it.with(|f| f.activation = activation);
     /// Adds a residual before the activation.
     ///
     /// # Errors
     /// None; the type is that of every other step.
     residual() = |it| it.with(|f| f.residual = true);
-    /// Updates running statistics, in which this batch weighs `momentum`: 0 keeps them, 1 replaces them.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] outside 0 to 1, in inference or in cumulative mode.
-    momentum(momentum: f64) = |it| it.real("momentum", momentum, |f, momentum| f.momentum = Some(momentum));
     /// Updates running statistics that are the mean over all batches, and counts these in `num_batches`.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] in inference or with a momentum.
     cumulative() = |it| it.with(|f| f.cumulative = true);
-    /// Writes mean and rstd, which backward needs.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] in inference, whose backward takes the running statistics.
-    stats() = |it| it.with(|f| f.stats = true);
-    /// Gives a declared operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
-    /// twice.
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
 descriptor! {
@@ -179,43 +132,21 @@ descriptor! {
     args: BatchNormBackwardArgs of backward;
     plan: BatchNormBackwardPlan;
     kernels: channel_norm::backward_kernels();
-}
-
-impl BatchNormBackwardDescriptor {
     /// The gradient of `x` with the statistics of the batch, without parameters.
     ///
     /// # Errors
     /// As [`BatchNormDescriptor::new`].
-    pub fn new(x: TensorDesc) -> Result<Self> {
-        Valid::new(Self::OP, BackwardFields::plain(x, None)).map(Self)
-    }
-
+    fn new(x: TensorDesc) = BackwardFields::plain(x, None);
     /// As [`new`](Self::new), with the running statistics and the eps of forward.
     ///
     /// # Errors
     /// As [`BatchNormDescriptor::inference`] and [`BatchNormDescriptor::eps`].
-    pub fn inference(x: TensorDesc, eps: f64) -> Result<Self> {
-        let eps = Some(real(Self::OP.name, "eps", eps)?);
-        Valid::new(Self::OP, BackwardFields { inference: true, eps, ..BackwardFields::plain(x, None) }).map(Self)
-    }
+    fn inference(x: TensorDesc, eps: f64) = BackwardFields::inference(x, real(Self::OP.name, "eps", eps)?);
 }
 
+shared_steps! { BatchNormBackwardDescriptor: gradient_weight, gradient_bias, gradient_activation, layout }
+
 steps! { BatchNormBackwardDescriptor
-    /// Forward had a weight of the given type; `gradient` asks for its gradient.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
-    weight(dtype: DType, gradient: bool) = |it| it.with(|f| (f.weight, f.dweight) = (Some(dtype), gradient));
-    /// Forward had a bias of the given type; `gradient` asks for its gradient. The bias itself is an operand with an activation.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
-    bias(dtype: DType, gradient: bool) = |it| it.with(|f| (f.bias, f.dbias) = (Some(dtype), gradient));
-    /// Forward had an activation.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] after [`from_y`](Self::from_y) for another than ReLU, or with a residual without its gradient.
-    activation(activation: Activation) = |it| it.with(|f| f.activation = activation);
     /// Forward had a residual; `gradient` asks for its gradient. The residual itself is an operand with an activation.
     ///
     /// # Errors
@@ -226,11 +157,6 @@ steps! { BatchNormBackwardDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] for another activation than ReLU.
     from_y() = |it| it.from_y();
-    /// As [`BatchNormDescriptor::layout`].
-    ///
-    /// # Errors
-    /// As [`BatchNormDescriptor::layout`].
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {
@@ -256,19 +182,7 @@ args! {
     }
 }
 
-impl<'a> BatchNormArgs<'a> {
-    /// The running mean and variance that training updates.
-    pub fn running(self, mean: impl Into<MemMut<'a>>, var: impl Into<MemMut<'a>>) -> Self {
-        let (mean, var): (MemMut<'a>, MemMut<'a>) = (mean.into(), var.into());
-        Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
-    }
-
-    /// The running mean and variance that inference reads.
-    pub fn inference(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
-        let (mean, var): (Mem<'a>, Mem<'a>) = (mean.into(), var.into());
-        Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
-    }
-}
+running_statistics! { BatchNormArgs }
 
 args! {
     /// Operands of [`BatchNormBackwardDescriptor`]; their shapes and types are in the [tables](self).

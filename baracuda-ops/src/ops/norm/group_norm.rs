@@ -45,11 +45,9 @@
 
 use super::Gradients;
 use super::channel_norm::{self, BackwardFields, ChannelNorm, ForwardFields, backward, forward};
-use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::operands::args;
-use crate::ops::activation::Activation;
-use crate::ops::valid::{Described, Valid, descriptor, steps};
+use crate::ops::valid::{Described, descriptor, shared_steps, steps};
 use crate::tensor::TensorDesc;
 
 descriptor! {
@@ -72,18 +70,15 @@ descriptor! {
     plan: GroupNormPlan;
     kernels: channel_norm::forward_kernels();
     backward: Self::backward;
-}
-
-impl GroupNormDescriptor {
     /// GroupNorm of `x` with that many groups of channels, without parameters, with eps 1e-5.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5, or if `groups` is 0 or does not divide the
     /// channels.
-    pub fn new(x: TensorDesc, groups: u64) -> Result<Self> {
-        Valid::new(Self::OP, ForwardFields::plain(x, Some(groups))).map(Self)
-    }
+    fn new(x: TensorDesc, groups: u64) = ForwardFields::plain(x, Some(groups));
+}
 
+impl GroupNormDescriptor {
     /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes.
     ///
     /// # Errors
@@ -93,44 +88,7 @@ impl GroupNormDescriptor {
     }
 }
 
-steps! { GroupNormDescriptor
-    /// Multiplies by a weight of the given type, one number a channel.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
-    weight(dtype: DType) = |it| it.with(|f| f.weight = Some(dtype));
-    /// Adds a bias of the given type, one number a channel.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
-    bias(dtype: DType) = |it| it.with(|f| f.bias = Some(dtype));
-    /// The number added to the variance.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
-    eps(eps: f64) = |it| it.real("eps", eps, |f, eps| f.eps = eps);
-    /// Applies a function before the result is rounded.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    activation(activation: Activation) = |it| it.with(|f| f.activation = activation);
-    /// Writes mean and rstd, which backward needs.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    stats() = |it| it.with(|f| f.stats = true);
-    /// Gives a declared operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
-    /// twice.
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    y(desc: TensorDesc) = |it| it.layout("y", desc);
-}
+shared_steps! { GroupNormDescriptor: weight, bias, eps, activation, stats, layout, y }
 
 descriptor! {
     /// The gradients of [`GroupNormDescriptor`]. See the [formulas and operands](self).
@@ -138,40 +96,14 @@ descriptor! {
     args: GroupNormBackwardArgs of backward;
     plan: GroupNormBackwardPlan;
     kernels: channel_norm::backward_kernels();
-}
-
-impl GroupNormBackwardDescriptor {
     /// The gradient of `x` with that many groups, without parameters.
     ///
     /// # Errors
     /// As [`GroupNormDescriptor::new`].
-    pub fn new(x: TensorDesc, groups: u64) -> Result<Self> {
-        Valid::new(Self::OP, BackwardFields::plain(x, Some(groups))).map(Self)
-    }
+    fn new(x: TensorDesc, groups: u64) = BackwardFields::plain(x, Some(groups));
 }
 
-steps! { GroupNormBackwardDescriptor
-    /// Forward had a weight of the given type; `gradient` asks for its gradient.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
-    weight(dtype: DType, gradient: bool) = |it| it.with(|f| (f.weight, f.dweight) = (Some(dtype), gradient));
-    /// Forward had a bias of the given type; `gradient` asks for its gradient. The bias itself is an operand with an activation.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
-    bias(dtype: DType, gradient: bool) = |it| it.with(|f| (f.bias, f.dbias) = (Some(dtype), gradient));
-    /// Forward had an activation.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    activation(activation: Activation) = |it| it.with(|f| f.activation = activation);
-    /// As [`GroupNormDescriptor::layout`].
-    ///
-    /// # Errors
-    /// As [`GroupNormDescriptor::layout`].
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
-}
+shared_steps! { GroupNormBackwardDescriptor: gradient_weight, gradient_bias, gradient_activation, layout }
 
 args! {
     /// Operands of [`GroupNormDescriptor`]; their shapes and types are in the [tables](self).

@@ -50,7 +50,7 @@ use super::row_norm::{self, BackwardFields, ForwardFields, Gradients, RowNorm, b
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::operands::args;
-use crate::ops::valid::{Described, Valid, descriptor, steps};
+use crate::ops::valid::{Described, descriptor, shared_steps, steps};
 use crate::tensor::TensorDesc;
 
 descriptor! {
@@ -68,17 +68,14 @@ descriptor! {
     plan: LayerNormPlan;
     kernels: row_norm::forward_kernels();
     backward: Self::backward;
-}
-
-impl LayerNormDescriptor {
     /// LayerNorm of `x` over its last `normalized_dims` extents, without parameters, with eps 1e-5.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type, or `normalized_dims` is 0 or above its rank.
-    pub fn new(x: TensorDesc, normalized_dims: usize) -> Result<Self> {
-        Valid::new(Self::OP, ForwardFields::plain(x, normalized_dims)).map(Self)
-    }
+    fn new(x: TensorDesc, normalized_dims: usize) = ForwardFields::plain(x, normalized_dims);
+}
 
+impl LayerNormDescriptor {
     /// The backward with the same types, layouts and options. Its mean and rstd are what a forward with [`stats`](Self::stats) writes.
     /// With a residual it takes `dh`.
     ///
@@ -89,44 +86,7 @@ impl LayerNormDescriptor {
     }
 }
 
-steps! { LayerNormDescriptor
-    /// Multiplies by a weight of the given type.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
-    weight(dtype: DType) = |it| it.with(|f| f.weight = Some(dtype));
-    /// Adds a bias of the given type.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
-    bias(dtype: DType) = |it| it.with(|f| f.bias = Some(dtype));
-    /// The number added to the variance.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
-    eps(eps: f64) = |it| it.real("eps", eps, |f, eps| f.eps = eps);
-    /// Writes mean and rstd of each row, which backward needs.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    stats() = |it| it.with(|f| f.stats = true);
-    /// Adds a residual first, and writes the sum as `h`.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    residual() = |it| it.with(|f| f.residual = true);
-    /// Gives a declared operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
-    /// twice.
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    y(desc: TensorDesc) = |it| it.layout("y", desc);
-}
+shared_steps! { LayerNormDescriptor: weight, bias, eps, stats, residual_sum, layout, y }
 
 descriptor! {
     /// The gradients of [`LayerNormDescriptor`]. See the [formulas and operands](self).
@@ -134,39 +94,21 @@ descriptor! {
     args: LayerNormBackwardArgs of backward;
     plan: LayerNormBackwardPlan;
     kernels: row_norm::backward_kernels();
-}
-
-impl LayerNormBackwardDescriptor {
     /// The gradient of `x` for LayerNorm over its last `normalized_dims` extents, without parameters.
     ///
     /// # Errors
     /// As [`LayerNormDescriptor::new`].
-    pub fn new(x: TensorDesc, normalized_dims: usize) -> Result<Self> {
-        Valid::new(Self::OP, BackwardFields::plain(x, normalized_dims)).map(Self)
-    }
+    fn new(x: TensorDesc, normalized_dims: usize) = BackwardFields::plain(x, normalized_dims);
 }
 
+shared_steps! { LayerNormBackwardDescriptor: gradient_weight, dh, layout }
+
 steps! { LayerNormBackwardDescriptor
-    /// Forward had a weight of the given type; `gradient` asks for its gradient.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the bias's.
-    weight(dtype: DType, gradient: bool) = |it| it.with(|f| (f.weight, f.dweight) = (Some(dtype), gradient));
     /// Asks for the gradient of a bias of the given type.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32, or is not the weight's.
     bias(dtype: DType) = |it| it.with(|f| f.dbias = Some(dtype));
-    /// Adds to dx the gradient `dh` that reaches forward's `h` from elsewhere.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] without `dx`.
-    dh(is_added: bool) = |it| it.with(|f| f.dh = is_added);
-    /// As [`LayerNormDescriptor::layout`].
-    ///
-    /// # Errors
-    /// As [`LayerNormDescriptor::layout`].
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {

@@ -44,10 +44,9 @@
 //! Kernels: `csrc/norm/rms_norm.cu`, `csrc/norm/rms_norm.wgsl`, and the reference in `row_norm/cpu.rs`.
 
 use super::row_norm::{self, BackwardFields, ForwardFields, Gradients, RowNorm, backward, forward};
-use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::operands::args;
-use crate::ops::valid::{Described, Valid, descriptor, steps};
+use crate::ops::valid::{Described, descriptor, shared_steps, steps};
 use crate::tensor::TensorDesc;
 
 descriptor! {
@@ -65,17 +64,14 @@ descriptor! {
     plan: RmsNormPlan;
     kernels: row_norm::forward_kernels();
     backward: Self::backward;
-}
-
-impl RmsNormDescriptor {
     /// RMSNorm of `x` over its last `normalized_dims` extents, without parameters, with eps 1e-5.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type, or `normalized_dims` is 0 or above its rank.
-    pub fn new(x: TensorDesc, normalized_dims: usize) -> Result<Self> {
-        Valid::new(Self::OP, ForwardFields::plain(x, normalized_dims)).map(Self)
-    }
+    fn new(x: TensorDesc, normalized_dims: usize) = ForwardFields::plain(x, normalized_dims);
+}
 
+impl RmsNormDescriptor {
     /// The backward with the same types, layouts and options. Its rstd is what a forward with [`stats`](Self::stats) writes.
     /// With a residual it takes `dh`.
     ///
@@ -86,44 +82,7 @@ impl RmsNormDescriptor {
     }
 }
 
-steps! { RmsNormDescriptor
-    /// Multiplies by a weight of the given type.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32.
-    weight(dtype: DType) = |it| it.with(|f| f.weight = Some(dtype));
-    /// Adds a constant to the weight before it multiplies: 1 where the stored weight is the distance from 1.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] without a weight, or if the number is not in the range of f32 (of f64 for f64 operands).
-    weight_offset(offset: f64) = |it| it.real("weight_offset", offset, |f, offset| f.weight_offset = offset);
-    /// The number added to the mean square.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
-    eps(eps: f64) = |it| it.real("eps", eps, |f, eps| f.eps = eps);
-    /// Writes rstd of each row, which backward needs.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    stats() = |it| it.with(|f| f.stats = true);
-    /// Adds a residual first, and writes the sum as `h`.
-    ///
-    /// # Errors
-    /// None; the type is that of every other step.
-    residual() = |it| it.with(|f| f.residual = true);
-    /// Gives a declared operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if no such operand is declared, if shape or type differ, or if an output would write an element
-    /// twice.
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    y(desc: TensorDesc) = |it| it.layout("y", desc);
-}
+shared_steps! { RmsNormDescriptor: weight, weight_offset, eps, stats, residual_sum, layout, y }
 
 descriptor! {
     /// The gradients of [`RmsNormDescriptor`]. See the [formulas and operands](self).
@@ -131,40 +90,14 @@ descriptor! {
     args: RmsNormBackwardArgs of backward;
     plan: RmsNormBackwardPlan;
     kernels: row_norm::backward_kernels();
-}
-
-impl RmsNormBackwardDescriptor {
     /// The gradient of `x` for RMSNorm over its last `normalized_dims` extents, without parameters.
     ///
     /// # Errors
     /// As [`RmsNormDescriptor::new`].
-    pub fn new(x: TensorDesc, normalized_dims: usize) -> Result<Self> {
-        Valid::new(Self::OP, BackwardFields::plain(x, normalized_dims)).map(Self)
-    }
+    fn new(x: TensorDesc, normalized_dims: usize) = BackwardFields::plain(x, normalized_dims);
 }
 
-steps! { RmsNormBackwardDescriptor
-    /// Forward had a weight of the given type; `gradient` asks for its gradient.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if the type is neither x's nor f32.
-    weight(dtype: DType, gradient: bool) = |it| it.with(|f| (f.weight, f.dweight) = (Some(dtype), gradient));
-    /// The constant that forward added to the weight.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] without a weight, or if the number is not in the range of f32 (of f64 for f64 operands).
-    weight_offset(offset: f64) = |it| it.real("weight_offset", offset, |f, offset| f.weight_offset = offset);
-    /// Adds to dx the gradient `dh` that reaches forward's `h` from elsewhere.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] without `dx`.
-    dh(is_added: bool) = |it| it.with(|f| f.dh = is_added);
-    /// As [`RmsNormDescriptor::layout`].
-    ///
-    /// # Errors
-    /// As [`RmsNormDescriptor::layout`].
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
-}
+shared_steps! { RmsNormBackwardDescriptor: gradient_weight, weight_offset, dh, layout }
 
 args! {
     /// Operands of [`RmsNormDescriptor`]; their shapes and types are in the [tables](self).

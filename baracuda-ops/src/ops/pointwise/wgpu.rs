@@ -1,20 +1,10 @@
 //! What the WGSL kernels of ops on each element alone share: one dispatch, in which an invocation takes some chunks of every operand.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::dense::Run;
-use crate::backend::wgpu::{Binder, Binding, Props, ShaderType, StepBuilder, Work, check_reach, groups};
+use crate::backend::wgpu::{Binder, Binding, Props, ShaderType, StepBuilder, Work, check_reach, groups, params};
 use crate::error::Reason;
 use crate::narrow::word;
 use crate::slots::Slots;
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Params {
-    elements: u32,
-    groups_x: u32,
-    end: [u32; 2],
-}
 
 /// Invocations of a workgroup.
 const WORKGROUP: u32 = 256;
@@ -24,16 +14,16 @@ const CHUNKS: u32 = 4;
 /// Bindings of the operands of one op.
 pub(super) struct Operands<'s> {
     binder: Binder<'s>,
-    is_half: bool,
+    dtype: ShaderType,
 }
 
 impl Operands<'_> {
     pub(super) fn input(&self, index: usize) -> Binding {
-        self.binder.operand(index, ["chunks_in", if self.is_half { "halves_in" } else { "words_in" }], "absent_in")
+        self.binder.operand(index, self.dtype.chunks_in(), "absent_in")
     }
 
     pub(super) fn output(&self, index: usize) -> Binding {
-        self.binder.operand(index, ["chunks_out", if self.is_half { "halves_out" } else { "words_out" }], "absent_out")
+        self.binder.operand(index, self.dtype.chunks_out(), "absent_out")
     }
 }
 
@@ -56,13 +46,17 @@ pub(super) fn work(
     let of_group = u64::from(workgroup * CHUNKS) * chunk_elements;
     let grid = groups(run.elements.div_ceil(of_group), props)?;
     // Below 2^32 bytes by `check_reach`.
-    let params = Params { elements: word(run.elements), groups_x: grid[0], end: [0; 2] };
-    let step = step(&Operands { binder: Binder { slots }, is_half: shader_type.is_half() });
+    let params = params! {
+        elements: u32 = word(run.elements),
+        groups_x: u32 = grid[0],
+        end: [u32; 2] = [0; 2],
+    };
+    let step = step(&Operands { binder: Binder { slots }, dtype: shader_type });
     work.steps.push(StepBuilder {
         files: [shader_type.prelude(), vec!["common/chunk", "pointwise/pointwise"], step.files].concat(),
         constants: [vec![("WORKGROUP", workgroup), ("CHUNKS", CHUNKS)], step.constants].concat(),
         can_chunk: run.elements.is_multiple_of(chunk_elements),
-        params: bytemuck::bytes_of(&params).to_vec(),
+        params,
         grid,
         ..step
     });

@@ -1,26 +1,8 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
-use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
+use super::{BackwardFields, ForwardFields, Valid, backward, forward};
 use crate::backend::cpu::{Operands, Sum, threads};
-use crate::error::Reason;
 use crate::ops::lines::{Line, line_count};
-use crate::plan::Candidate;
-
-/// The reference of forward.
-pub(super) fn forward<'d>(descriptor: &'d SoftmaxDescriptor) -> Result<Candidate<'d>, Reason> {
-    Ok(Candidate::on_cpu(|| {
-        let descriptor = descriptor.clone();
-        move |operands| softmax_forward(&descriptor, operands)
-    }))
-}
-
-/// The reference of backward.
-pub(super) fn backward<'d>(descriptor: &'d SoftmaxBackwardDescriptor) -> Result<Candidate<'d>, Reason> {
-    Ok(Candidate::on_cpu(|| {
-        let descriptor = descriptor.clone();
-        move |operands| softmax_backward(&descriptor, operands)
-    }))
-}
 
 /// What scaling makes the largest element; NaN if there is one.
 fn extreme(values: &[f64], scale: f64) -> f64 {
@@ -39,8 +21,8 @@ fn scaled_difference(scale: f64, value: f64, extreme: f64) -> f64 {
     scale * difference
 }
 
-fn softmax_forward(softmax: &SoftmaxDescriptor, operands: &Operands<'_>) {
-    let fields = &softmax.0.fields;
+/// The reference of forward.
+pub(super) fn forward(Valid { fields, .. }: &Valid<ForwardFields>, operands: &Operands<'_>) {
     let (Some(x), Some(y)) = (operands.get(forward::X), operands.get(forward::Y)) else { return };
     let scale = fields.scale.get();
     threads::for_each(line_count(x.desc(), fields.axis), x.desc().elements(), |line| {
@@ -55,8 +37,8 @@ fn softmax_forward(softmax: &SoftmaxDescriptor, operands: &Operands<'_>) {
     });
 }
 
-fn softmax_backward(softmax: &SoftmaxBackwardDescriptor, operands: &Operands<'_>) {
-    let fields = &softmax.0.fields;
+/// The reference of backward.
+pub(super) fn backward(Valid { fields, .. }: &Valid<BackwardFields>, operands: &Operands<'_>) {
     let (Some(y), Some(dy), Some(dx)) =
         (operands.get(backward::Y), operands.get(backward::DY), operands.get(backward::DX))
     else {

@@ -40,13 +40,11 @@
 //!
 //! Kernels: `csrc/softmax/softmax.cu`, `csrc/softmax/softmax.wgsl`, and the reference in `cpu.rs`.
 
-use serde::{Deserialize, Serialize};
-
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
-use crate::ops::fields::{beside, float, in_range, is_false, is_one, one, only_dx, require};
-use crate::ops::valid::{Described, Fields, Op, Valid, descriptor, kernels, steps};
+use crate::ops::fields::{beside, float, in_range, only_dx, require};
+use crate::ops::valid::{Described, Op, Valid, descriptor, fields, kernels, shared_steps, steps};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -76,38 +74,28 @@ operands! { $
     }
 }
 
-/// The fields of a forward descriptor, in the order of its JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(crate) struct ForwardFields {
-    pub(crate) x: TensorDesc,
-    pub(crate) axis: usize,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) log: bool,
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub(crate) scale: Real,
-    /// The type of y where it is not that of x.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) output: Option<DType>,
-    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    pub(crate) layouts: Layouts,
+fields! {
+    /// The fields of a forward descriptor.
+    ForwardFields: Fields<Kind = (), Derived = ()> + normalise {
+        x: TensorDesc,
+        axis: usize,
+        log: bool = default,
+        scale: Real = one,
+        /// The type of y where it is not that of x.
+        output: Option<DType> = default,
+    }
 }
 
-/// The fields of a backward descriptor, in the order of its JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(crate) struct BackwardFields {
-    pub(crate) y: TensorDesc,
-    pub(crate) axis: usize,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) log: bool,
-    #[serde(default = "one", skip_serializing_if = "is_one")]
-    pub(crate) scale: Real,
-    /// The type of dx, which is that of forward's input, where it is not that of y.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) input: Option<DType>,
-    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    pub(crate) layouts: Layouts,
+fields! {
+    /// The fields of a backward descriptor.
+    BackwardFields: Fields<Kind = (), Derived = ()> + normalise {
+        y: TensorDesc,
+        axis: usize,
+        log: bool = default,
+        scale: Real = one,
+        /// The type of dx, which is that of forward's input, where it is not that of y.
+        input: Option<DType> = default,
+    }
 }
 
 /// Whether results computed in f32 from inputs of a type may be kept as f32.
@@ -131,14 +119,7 @@ fn check_axis(op: &'static str, operand: &'static str, desc: &TensorDesc, axis: 
     })
 }
 
-impl Fields for ForwardFields {
-    type Kind = ();
-    type Derived = ();
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl ForwardFields {
     fn normalise(&mut self, _: &Op<()>) -> Result<()> {
         self.output = self.output.filter(|output| *output != self.x.dtype());
         Ok(())
@@ -160,14 +141,7 @@ impl Fields for ForwardFields {
     }
 }
 
-impl Fields for BackwardFields {
-    type Kind = ();
-    type Derived = ();
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl BackwardFields {
     fn normalise(&mut self, _: &Op<()>) -> Result<()> {
         self.input = self.input.filter(|input| *input != self.y.dtype());
         Ok(())
@@ -207,21 +181,19 @@ descriptor! {
     SoftmaxDescriptor(ForwardFields): "softmax", ();
     args: SoftmaxArgs of forward;
     plan: SoftmaxPlan;
-    kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward);
+    kernels: kernels!(
+        cuda: cuda::forward; wgpu: wgpu::forward_work; cpu: |valid| Ok(Valid::on_cpu(valid, cpu::forward))
+    );
     backward: |forward: &Self, wanted| only_dx(SoftmaxBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
-}
-
-impl SoftmaxDescriptor {
     /// Softmax of `x` along `axis`, counted from 0.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type, or `axis` is not below its rank; of rank 0, if
     /// `axis` is not 0.
-    pub fn new(x: TensorDesc, axis: usize) -> Result<Self> {
-        let fields = ForwardFields { x, axis, log: false, scale: one(), output: None, layouts: Layouts::new() };
-        Valid::new(Self::OP, fields).map(Self)
-    }
+    fn new(x: TensorDesc, axis: usize) = ForwardFields::minimal(x, axis);
+}
 
+impl SoftmaxDescriptor {
     /// The backward with the same types, layouts and options: `y` and `dy` are as forward's `y`, `dx` as `x`.
     ///
     /// # Errors
@@ -234,6 +206,8 @@ impl SoftmaxDescriptor {
         Valid::new(SoftmaxBackwardDescriptor::OP, fields).map(SoftmaxBackwardDescriptor)
     }
 }
+
+shared_steps! { SoftmaxDescriptor: layout, y }
 
 steps! { SoftmaxDescriptor
     /// The logarithm of softmax.
@@ -251,16 +225,6 @@ steps! { SoftmaxDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is another one, or if `layout` has given y one of another type.
     output(dtype: DType) = |it| it.with(|f| f.output = Some(dtype));
-    /// Gives an operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if there is no such operand, if shape or type differ, or if an output would write an element twice.
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
 descriptor! {
@@ -268,19 +232,17 @@ descriptor! {
     SoftmaxBackwardDescriptor(BackwardFields): "softmax_backward", ();
     args: SoftmaxBackwardArgs of backward;
     plan: SoftmaxBackwardPlan;
-    kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward);
-}
-
-impl SoftmaxBackwardDescriptor {
+    kernels: kernels!(
+        cuda: cuda::backward; wgpu: wgpu::backward_work; cpu: |valid| Ok(Valid::on_cpu(valid, cpu::backward))
+    );
     /// The gradient of softmax along `axis`, counted from 0, whose output was `y`.
     ///
     /// # Errors
     /// As [`SoftmaxDescriptor::new`].
-    pub fn new(y: TensorDesc, axis: usize) -> Result<Self> {
-        let fields = BackwardFields { y, axis, log: false, scale: one(), input: None, layouts: Layouts::new() };
-        Valid::new(Self::OP, fields).map(Self)
-    }
+    fn new(y: TensorDesc, axis: usize) = BackwardFields::minimal(y, axis);
 }
+
+shared_steps! { SoftmaxBackwardDescriptor: layout }
 
 steps! { SoftmaxBackwardDescriptor
     /// As [`SoftmaxDescriptor::log`]: `y` is the logarithm of softmax.
@@ -298,11 +260,6 @@ steps! { SoftmaxBackwardDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is another one, or if `layout` has given dx one of another type.
     input(dtype: DType) = |it| it.with(|f| f.input = Some(dtype));
-    /// As [`SoftmaxDescriptor::layout`].
-    ///
-    /// # Errors
-    /// As [`SoftmaxDescriptor::layout`].
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {

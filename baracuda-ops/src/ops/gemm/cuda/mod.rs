@@ -4,7 +4,7 @@
 //! tile (split k), those of a vendor's product, and those of no terms, which are 0. Backward is the launches that make dpre, the sum of its
 //! columns' partial sums, and the products of da and db, which share one scratch region of the workspace.
 //!
-//! The order of preference is one rule: `gemm_few_rows` where it serves, tensor cores before the others, the vendor's library before our own, but where it needs a second launch for
+//! The order of preference is one rule: tensor cores before the others, the vendor's library before our own, but where it needs a second launch for
 //! what `gemm_wgmma` does in one, or where rows are not aligned, which takes it several times as long ([`wgmma::is_better`]). [`product`] has what each form takes, with the limits that it names when it refuses.
 
 use std::ffi::c_void;

@@ -153,14 +153,15 @@ fn wgmma_copies_rows_that_begin_anywhere() {
 fn few_rows_or_columns_are_served_where_blocks_keep_the_device_busy() {
     let bf16 = |dims: &[u64]| dense(DType::BF16, dims);
     let forward = |[m, n, k]: [u64; 3]| GemmDescriptor::new(bf16(&[m, k]), bf16(&[k, n])).unwrap();
-    assert_eq!(chosen(&silu(forward([16, 4096, 4096]))), "gemm_few_rows");
-    assert_eq!(chosen(&forward([1, 64, 64])), "gemm_few_rows");
-    assert_eq!(chosen(&forward([17, 4096, 4096])), "gemm_cublaslt");
-    assert_eq!(chosen(&forward([16, 256, 4096])), "gemm_cublaslt");
-    assert_eq!(chosen(&forward([0, 64, 64])), "gemm_cublaslt");
-    assert_eq!(chosen(&forward([16, 64, 0])), "gemm_cublaslt");
+    assert_eq!(chosen(&silu(forward([16, 4096, 128]))), "gemm_few_rows");
+    assert_eq!(chosen(&silu(forward([1, 64, 64]))), "gemm_few_rows");
+    assert_eq!(chosen(&silu(forward([17, 4096, 128]))), "gemm_mma");
+    let idle = GemmDescriptor::new(bf16(&[16, 4096]), bf16(&[4096, 256])).unwrap();
+    assert!(refusal(&FEW_ROWS, &idle, PlanOptions::default()).contains("idle"));
+    assert!(refusal(&FEW_ROWS, &forward([0, 64, 64]), PlanOptions::default()).contains("got 0 and 64"));
+    assert!(refusal(&FEW_ROWS, &forward([16, 64, 0]), PlanOptions::default()).contains("got 0"));
     let columns = GemmDescriptor::new(bf16(&[4096, 1024]), GemmFactor::transposed(bf16(&[4, 1024]))).unwrap();
-    assert_eq!(chosen(&columns), "gemm_few_rows");
+    assert!(FEW_ROWS.accept(&columns, &PlanOptions::default(), &h200(), Ask::Chosen).is_ok());
     let props = device("H200");
     let of = |forward: &GemmDescriptor| match Planned::new(Form::FewRows, &forward.product(), &limits(&props))
         .unwrap()

@@ -1,61 +1,17 @@
 //! The gradients: dpre with the partial sums of its columns, their sums, and the two products.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::super::geometry::{BackwardGeometry, ColumnSums, Dpre, MAX_BATCH, Matrix, Pass};
 use super::product::{self, Tile};
 use super::{Regions, axes, finished};
 use crate::backend::wgpu::{
-    Binding, Place, Props, StepBuilder, Work, check_workspace, groups, has_whole_lines, lines_out, prelude,
+    Binding, Place, Props, StepBuilder, Work, check_workspace, groups, has_whole_lines, lines_out, params, prelude,
 };
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
 
-/// Threads of a workgroup.
-const WORKGROUP: u32 = 256;
 /// Quads of columns beside each other in a workgroup of the pass.
 const PASS_QUADS: u32 = 32;
-/// Rows of a thread of the pass, where many workgroups are left and chains of sums are short.
-const PASS_ROUNDS: u64 = 16;
-/// Sums of a quad of columns that more than 32 threads share.
-const MANY_PARTIALS: u64 = 256;
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct PassParams {
-    m: u32,
-    n: u32,
-    rows: u32,
-    rounds: u32,
-    groups: u32,
-    groups_x: u32,
-    column_groups: u32,
-    activation: u32,
-    from_out: u32,
-    has_dpre: u32,
-    has_sums: u32,
-    batch_axes: u32,
-    dout_m: u32,
-    dout_n: u32,
-    saved_m: u32,
-    saved_n: u32,
-    dpre_m: u32,
-    dpre_n: u32,
-    padding: [u32; 2],
-    batch: [[u32; 4]; MAX_BATCH],
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct SumsParams {
-    n: u32,
-    partials: u32,
-    step: u32,
-    groups_x: u32,
-    beta: f32,
-    padding: [u32; 3],
-}
 
 /// How the pass is divided: rows of a thread, and workgroups along the rows, each of which leaves a sum of every column.
 struct Partition {
@@ -65,16 +21,21 @@ struct Partition {
 }
 
 impl Partition {
+    /// Rows of a thread where many workgroups are left and chains of sums are short.
+    const ROUNDS: u64 = 16;
+
     fn new(pass: &Pass, props: &Props) -> Self {
         let rows = if pass.n == 0 { 0 } else { pass.batch.count() * pass.m };
         let lanes = u64::from(workgroup(props) / PASS_QUADS);
         // As long a chain in a thread as in those that add up the sums, each of 256.
-        let rounds = PASS_ROUNDS.max((rows / (lanes * 256)).isqrt());
+        let rounds = Self::ROUNDS.max((rows / (lanes * 256)).isqrt());
         Self { rows, rounds, parts: rows.div_ceil(lanes * rounds) }
     }
 }
 
+/// Threads of a workgroup.
 fn workgroup(props: &Props) -> u32 {
+    const WORKGROUP: u32 = 256;
     // A power of two for the tree of its sums.
     if props.max_threads >= WORKGROUP { WORKGROUP } else { WORKGROUP / 2 }
 }
@@ -131,33 +92,34 @@ fn pass_step(pass: &Pass, regions: &Regions, has_sums: bool, props: &Props) -> R
     // What is not there is bound to others in its place.
     let saved_or_dout = saved.unwrap_or(*dout);
     let dpre_or_dout = dpre.unwrap_or(*dout);
-    let mut params = PassParams {
-        m: word(*m),
-        n: word(*n),
-        // Elements of dout, and with them rows, are within u32.
-        rows: word(rows),
-        rounds: word(rounds),
-        groups: word(count),
-        groups_x: grid[0],
-        column_groups: word(column_groups),
-        activation: *activation as u32,
-        from_out: (*from_out).into(),
-        has_dpre: dpre.is_some().into(),
-        has_sums: has_sums.into(),
-        batch_axes: word(batch.len() as u64),
-        dout_m: stride(dout.rows),
-        dout_n: stride(dout.cols),
-        saved_m: stride(saved_or_dout.rows),
-        saved_n: stride(saved_or_dout.cols),
-        dpre_m: stride(dpre_or_dout.rows),
-        dpre_n: stride(dpre_or_dout.cols),
-        padding: [0; 2],
-        batch: [[0; 4]; MAX_BATCH],
-    };
+    let mut batch_strides = [[0; 4]; MAX_BATCH];
     for (axis, &extent) in batch.iter().enumerate() {
         let strides = [dout, &saved_or_dout, &dpre_or_dout].map(|matrix| matrix.batch[axis]);
-        params.batch[axis] = [extent, strides[0], strides[1], strides[2]].map(stride);
+        batch_strides[axis] = [extent, strides[0], strides[1], strides[2]].map(stride);
     }
+    let params = params! {
+        m: u32 = word(*m),
+        n: u32 = word(*n),
+        // Elements of dout, and with them rows, are within u32.
+        rows: u32 = word(rows),
+        rounds: u32 = word(rounds),
+        groups: u32 = word(count),
+        groups_x: u32 = grid[0],
+        column_groups: u32 = word(column_groups),
+        activation: u32 = *activation as u32,
+        from_out: u32 = (*from_out).into(),
+        has_dpre: u32 = dpre.is_some().into(),
+        has_sums: u32 = has_sums.into(),
+        batch_axes: u32 = word(batch.len() as u64),
+        dout_m: u32 = stride(dout.rows),
+        dout_n: u32 = stride(dout.cols),
+        saved_m: u32 = stride(saved_or_dout.rows),
+        saved_n: u32 = stride(saved_or_dout.cols),
+        dpre_m: u32 = stride(dpre_or_dout.rows),
+        dpre_n: u32 = stride(dpre_or_dout.cols),
+        padding: [u32; 2] = [0; 2],
+        batch: [[u32; 4]; MAX_BATCH] = batch_strides,
+    };
     let dpre_place = if dpre.is_some() { regions.dpre() } else { regions.partials() };
     let partials_place = if has_sums { regions.partials() } else { regions.dpre() };
     let bindings = vec![
@@ -169,17 +131,16 @@ fn pass_step(pass: &Pass, regions: &Regions, has_sums: bool, props: &Props) -> R
     let mut files = prelude([dout.dtype, saved_or_dout.dtype, dpre_or_dout.dtype])?;
     files.extend(["common/activation", "gemm/gemm_backward_dpre"]);
     Ok(Some(StepBuilder {
-        entry: "gemm_backward_dpre",
-        files,
         constants: vec![("WORKGROUP", workgroup(props)), ("COLUMN_QUADS", PASS_QUADS)],
         bindings,
         can_chunk,
         ignores_layouts: true,
-        params: bytemuck::bytes_of(&params).to_vec(),
-        grid,
-        ..StepBuilder::default()
+        ..StepBuilder::new("gemm_backward_dpre", files, params, grid)
     }))
 }
+
+/// Sums of a quad of columns that more than 32 threads share.
+const MANY_PARTIALS: u64 = 256;
 
 /// What adds up `partials` sums of each of `n` columns, a multiple of four in the place of n, to `beta` times what an operand has there.
 pub(in crate::ops) fn sums_step(
@@ -195,13 +156,13 @@ pub(in crate::ops) fn sums_step(
     let column_quads = workgroup / lanes;
     let quads = n.div_ceil(4);
     let grid = groups(quads.div_ceil(column_quads.into()), props)?;
-    let params = SumsParams {
-        n: word(n),
-        partials: word(partials),
-        step: stride(step),
-        groups_x: grid[0],
-        beta: single(beta),
-        padding: [0; 3],
+    let params = params! {
+        n: u32 = word(n),
+        partials: u32 = word(partials),
+        step: u32 = stride(step),
+        groups_x: u32 = grid[0],
+        beta: f32 = single(beta),
+        padding: [u32; 3] = [0; 3],
     };
     let dbias = Place::Operand(position);
     let bound_partials = match partials {
@@ -212,12 +173,8 @@ pub(in crate::ops) fn sums_step(
     let mut files = prelude([dtype])?;
     files.push("gemm/gemm_backward_sums");
     Ok(StepBuilder {
-        entry: "gemm_backward_sums",
-        files,
         constants: vec![("WORKGROUP", workgroup), ("COLUMN_QUADS", column_quads)],
         bindings: vec![bound_partials, Binding { name: "dbias", place: Some(dbias), accessors: [any_word; 2] }],
-        params: bytemuck::bytes_of(&params).to_vec(),
-        grid,
-        ..StepBuilder::default()
+        ..StepBuilder::new("gemm_backward_sums", files, params, grid)
     })
 }

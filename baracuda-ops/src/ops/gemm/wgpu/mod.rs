@@ -9,57 +9,22 @@ use super::{GemmBackwardDescriptor, GemmDescriptor, geometry};
 use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, Work, check_bindings, check_reach, lines_in, lines_out,
 };
-use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::options::PlanOptions;
-use crate::plan::{Ask, Candidate, Descriptor, Kernel, Slot};
+use crate::plan::{Accepted, Descriptor, Slot};
 
 pub(in crate::ops) use backward::sums_step;
 pub(in crate::ops) use product::{DEPTH, MOST_STEPS_IN_SOFTWARE, Tile};
 pub(in crate::ops) use variants::wgsl_variants;
 
-/// The kernels of both passes.
-pub(super) struct Tiled;
-
-impl Kernel<GemmDescriptor> for Tiled {
-    fn name(&self) -> &'static str {
-        "gemm_tiled"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d GemmDescriptor,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        Ok(forward_work(descriptor, Props::of(props)?)?.candidate())
-    }
+/// The kernel of the product.
+pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor, props: &Props) -> Accepted<'d> {
+    Ok(forward_work(descriptor, props)?.candidate())
 }
 
-impl Kernel<GemmBackwardDescriptor> for Tiled {
-    fn name(&self) -> &'static str {
-        "gemm_backward_tiled"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d GemmBackwardDescriptor,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        Ok(backward_work(descriptor, Props::of(props)?)?.candidate())
-    }
+/// The kernels of the gradients.
+pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor, props: &Props) -> Accepted<'d> {
+    Ok(backward_work(descriptor, props)?.candidate())
 }
 
 fn forward_work(descriptor: &GemmDescriptor, props: &Props) -> Result<Work<()>, Reason> {

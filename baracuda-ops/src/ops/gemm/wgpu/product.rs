@@ -1,11 +1,9 @@
 //! The dispatch of one product: its tile, and how its operands are read and written.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::super::geometry::{Epilogue, MAX_BATCH, Matrix, Product, Vector};
 use super::{Axis, Regions, axes};
 use crate::backend::wgpu::{
-    Binding, Place, Props, StepBuilder, elements_in, groups, has_whole_lines, lines_in, lines_out, prelude,
+    Binding, Place, Props, StepBuilder, elements_in, groups, has_whole_lines, lines_in, lines_out, params, prelude,
 };
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
@@ -107,42 +105,6 @@ impl Tile {
             ("COL_QUADS", self.col_quads),
         ]
     }
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct Params {
-    m: u32,
-    n: u32,
-    k: u32,
-    sums: u32,
-    groups: u32,
-    groups_x: u32,
-    tiles_m: u32,
-    tiles_n: u32,
-    left_across: u32,
-    left_along: u32,
-    left_is_along: u32,
-    right_across: u32,
-    right_along: u32,
-    right_is_along: u32,
-    out_m: u32,
-    out_n: u32,
-    beside_m: u32,
-    beside_n: u32,
-    has_bias: u32,
-    has_beside: u32,
-    bias_m: u32,
-    bias_n: u32,
-    activation: u32,
-    batch_axes: u32,
-    summed_axes: u32,
-    alpha: f32,
-    beta: f32,
-    has_sums: u32,
-    batch: [[u32; 4]; MAX_BATCH],
-    batch_beside: [[u32; 4]; MAX_BATCH],
-    summed: [[u32; 4]; MAX_BATCH],
 }
 
 /// A factor: the axis across the terms, and the one along them.
@@ -276,47 +238,48 @@ pub(super) fn step(
     let beside_or_out = beside.unwrap_or(*out);
     let bias_stride = bias.map_or(0, |bias| stride(bias.stride));
     let [bias_m, bias_n] = if *is_turned { [bias_stride, 0] } else { [0, bias_stride] };
-    let mut params = Params {
-        m: word(*m),
-        n: word(*n),
-        k: word(k),
-        sums: word(product.summed.count()),
-        // As many as `groups` lets pass.
-        groups: word(count),
-        groups_x: grid[0],
-        tiles_m: word(tiles_m),
-        tiles_n: word(tiles_n),
-        left_across: stride(left.rows),
-        left_along: stride(left.cols),
-        left_is_along: left_factor.is_along().into(),
-        right_across: stride(right.cols),
-        right_along: stride(right.rows),
-        right_is_along: right_factor.is_along().into(),
-        out_m: stride(out.rows),
-        out_n: stride(out.cols),
-        beside_m: stride(beside_or_out.rows),
-        beside_n: stride(beside_or_out.cols),
-        has_bias: bias.is_some().into(),
-        has_beside: beside.is_some().into(),
-        bias_m,
-        bias_n,
-        activation: activation as u32,
-        batch_axes: word(product.batch.len() as u64),
-        summed_axes: word(product.summed.len() as u64),
-        alpha: single(product.alpha),
-        beta: single(beta),
-        has_sums: has_sums.into(),
-        batch: [[0; 4]; MAX_BATCH],
-        batch_beside: [[0; 4]; MAX_BATCH],
-        summed: [[0; 4]; MAX_BATCH],
-    };
+    let (mut batch, mut batch_beside, mut summed) = ([[0; 4]; MAX_BATCH], [[0; 4]; MAX_BATCH], [[0; 4]; MAX_BATCH]);
     for (axis, &extent) in product.batch.iter().enumerate() {
-        params.batch[axis] = [extent, left.batch[axis], right.batch[axis], out.batch[axis]].map(stride);
-        params.batch_beside[axis][0] = stride(beside_or_out.batch[axis]);
+        batch[axis] = [extent, left.batch[axis], right.batch[axis], out.batch[axis]].map(stride);
+        batch_beside[axis][0] = stride(beside_or_out.batch[axis]);
     }
     for (axis, &extent) in product.summed.iter().enumerate() {
-        params.summed[axis] = [extent, left.summed[axis], right.summed[axis], 0].map(stride);
+        summed[axis] = [extent, left.summed[axis], right.summed[axis], 0].map(stride);
     }
+    let params = params! {
+        m: u32 = word(*m),
+        n: u32 = word(*n),
+        k: u32 = word(k),
+        sums: u32 = word(product.summed.count()),
+        // As many as `groups` lets pass.
+        groups: u32 = word(count),
+        groups_x: u32 = grid[0],
+        tiles_m: u32 = word(tiles_m),
+        tiles_n: u32 = word(tiles_n),
+        left_across: u32 = stride(left.rows),
+        left_along: u32 = stride(left.cols),
+        left_is_along: u32 = left_factor.is_along().into(),
+        right_across: u32 = stride(right.cols),
+        right_along: u32 = stride(right.rows),
+        right_is_along: u32 = right_factor.is_along().into(),
+        out_m: u32 = stride(out.rows),
+        out_n: u32 = stride(out.cols),
+        beside_m: u32 = stride(beside_or_out.rows),
+        beside_n: u32 = stride(beside_or_out.cols),
+        has_bias: u32 = bias.is_some().into(),
+        has_beside: u32 = beside.is_some().into(),
+        bias_m: u32 = bias_m,
+        bias_n: u32 = bias_n,
+        activation: u32 = activation as u32,
+        batch_axes: u32 = word(product.batch.len() as u64),
+        summed_axes: u32 = word(product.summed.len() as u64),
+        alpha: f32 = single(product.alpha),
+        beta: f32 = single(beta),
+        has_sums: u32 = has_sums.into(),
+        batch: [[u32; 4]; MAX_BATCH] = batch,
+        batch_beside: [[u32; 4]; MAX_BATCH] = batch_beside,
+        summed: [[u32; 4]; MAX_BATCH] = summed,
+    };
 
     let factor = |name, matrix: &Matrix| Binding {
         name,
@@ -346,14 +309,10 @@ pub(super) fn step(
     let mut files = prelude(dtypes)?;
     files.extend(["common/activation", "gemm/gemm_tile", "gemm/gemm", file]);
     Ok(Some(StepBuilder {
-        entry: "gemm_tiled",
-        files,
         constants: tile.constants(),
         bindings,
         can_chunk,
         ignores_layouts: true,
-        params: bytemuck::bytes_of(&params).to_vec(),
-        grid,
-        ..StepBuilder::default()
+        ..StepBuilder::new("gemm_tiled", files, params, grid)
     }))
 }

@@ -13,9 +13,7 @@ const SHAPES: [[u64; 3]; 6] =
     [[2048, 2048, 64], [1024, 1024, 64], [64, 64, 64], [2047, 2049, 33], [1023, 1025, 33], [63, 65, 33]];
 
 pub(in crate::ops) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    let mut variants = Variants::default();
-    let _ = add_variants(&mut variants);
-    variants.into_texts()
+    Variants::collect(add_variants)
 }
 
 /// # Errors

@@ -1,26 +1,8 @@
 //! The reference: the formulas of the family in f64 with compensated sums, any strides, one rounding to the output.
 
-use super::{Backward, BackwardFields, ChannelNorm, ChannelShape, Forward, ForwardFields, Valid};
+use super::{BackwardFields, ChannelNorm, ChannelShape, ForwardFields, Valid};
 use crate::backend::cpu::{Operands, Sum, Tensor, threads};
-use crate::error::Reason;
 use crate::narrow::to_usize;
-use crate::plan::Candidate;
-
-/// The reference kernel of the family, forward.
-pub(super) fn forward<'d, D: Forward>(descriptor: &'d D) -> Result<Candidate<'d>, Reason> {
-    Ok(Candidate::on_cpu(|| {
-        let norm = descriptor.valid().clone();
-        move |operands| norm_forward(&norm, operands)
-    }))
-}
-
-/// The reference kernel of the gradients.
-pub(super) fn backward<'d, D: Backward>(descriptor: &'d D) -> Result<Candidate<'d>, Reason> {
-    Ok(Candidate::on_cpu(|| {
-        let norm = descriptor.valid().clone();
-        move |operands| norm_backward(&norm, operands)
-    }))
-}
 
 /// A tensor `[batch, channels, spatial..]`. Nothing of it grows with its extents, which inputs that repeat elements have at will.
 struct Segments<'a> {
@@ -191,7 +173,8 @@ impl Statistics {
     }
 }
 
-fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
+/// The reference of forward.
+pub(super) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
     use super::forward::{BIAS, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
     let (fields, shape) = (&norm.fields, norm.shape());
     let of = |operand| operands.get(operand);
@@ -325,7 +308,8 @@ impl Gradient<'_> {
     }
 }
 
-fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
+/// The reference of the gradients.
+pub(super) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
     use super::backward::{
         BIAS, DBIAS, DRESIDUAL, DWEIGHT, DX, DY, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y,
     };

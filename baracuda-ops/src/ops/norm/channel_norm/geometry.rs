@@ -33,7 +33,7 @@ pub(crate) struct ChannelGeometry {
     pub(crate) vector_bytes: u64,
     /// Contiguous, where the channels of a sample follow each other without a gap in every tensor: the same for the run of all segments
     /// of a group of one sample.
-    pub(crate) group_vector_bytes: Option<u64>,
+    group_vector_bytes: Option<u64>,
     /// Strides by the operand's index, of those that are declared.
     strides: Vec<(usize, ChannelStrides)>,
 }

@@ -4,8 +4,6 @@
 //! BatchNorm, some channels of one sample for GroupNorm, one channel of one sample for InstanceNorm. A group is one or more *segments*,
 //! the spatial extents of one channel of one sample, in which every parameter is one number.
 
-use serde::{Deserialize, Serialize};
-
 use super::{BatchNormBackwardDescriptor, Gradients, GroupNormBackwardDescriptor, InstanceNormBackwardDescriptor};
 #[cfg(feature = "wgpu")]
 use super::{BatchNormDescriptor, GroupNormDescriptor, InstanceNormDescriptor};
@@ -13,10 +11,8 @@ use crate::dtype::{DType, Real};
 use crate::error::{Reason, Result};
 use crate::operands::operands;
 use crate::ops::activation::Activation;
-use crate::ops::fields::{
-    batch_of_channels, beside, float, in_range, is_false, is_identity, parameter, require, same_parameter_type,
-};
-use crate::ops::valid::{Described, Fields, Op, Valid, kernels};
+use crate::ops::fields::{batch_of_channels, beside, default_eps, demand, float, in_range, parameters, require};
+use crate::ops::valid::{Described, Op, Valid, fields, kernels};
 use crate::plan::{Access, Kernel};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -85,6 +81,26 @@ operands! { $
     }
 }
 
+/// The steps by which args get the running statistics, which training updates and inference reads.
+macro_rules! running_statistics {
+    ($Args:ident) => {
+        impl<'a> $Args<'a> {
+            /// The running mean and variance that training updates.
+            pub fn running(self, mean: impl Into<MemMut<'a>>, var: impl Into<MemMut<'a>>) -> Self {
+                let (mean, var): (MemMut<'a>, MemMut<'a>) = (mean.into(), var.into());
+                Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
+            }
+
+            /// The running mean and variance that inference reads.
+            pub fn inference(self, mean: impl Into<Mem<'a>>, var: impl Into<Mem<'a>>) -> Self {
+                let (mean, var): (Mem<'a>, Mem<'a>) = (mean.into(), var.into());
+                Self { running_mean: Some(mean.into()), running_var: Some(var.into()), ..self }
+            }
+        }
+    };
+}
+pub(super) use running_statistics;
+
 operands! { $
     /// Operands of the backward ops.
     mod backward {
@@ -110,14 +126,14 @@ operands! { $
 }
 
 /// The extents of `x` as `[batch, channels, spatial]`, and what shares statistics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ChannelShape {
-    pub(crate) batch: u64,
-    pub(crate) channels: u64,
+    batch: u64,
+    channels: u64,
     /// Product of the spatial extents: the elements of a segment.
-    pub(crate) spatial: u64,
+    spatial: u64,
     /// Groups of one sample; 0 where one channel of all samples shares statistics.
-    pub(crate) groups: u64,
+    groups: u64,
 }
 
 impl ChannelShape {
@@ -145,92 +161,57 @@ impl ChannelShape {
     }
 }
 
-/// The fields of a forward descriptor, in the order of its JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(crate) struct ForwardFields {
-    pub(crate) x: TensorDesc,
-    /// GroupNorm's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) groups: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) weight: Option<DType>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) bias: Option<DType>,
-    pub(crate) eps: Real,
-    #[serde(default, skip_serializing_if = "is_identity")]
-    pub(crate) activation: Activation,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) residual: bool,
-    /// Weight of this batch in the running statistics, which it declares.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) momentum: Option<Real>,
-    /// The running statistics are the mean over all batches, counted in `num_batches`.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) cumulative: bool,
-    /// The running statistics are the statistics.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) inference: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) stats: bool,
-    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    pub(crate) layouts: Layouts,
+fields! {
+    /// The fields of a forward descriptor.
+    ForwardFields: Fields<Kind = ChannelNorm, Derived = ()> {
+        x: TensorDesc,
+        /// GroupNorm's.
+        groups: Option<u64> = default,
+        weight: Option<DType> = default,
+        bias: Option<DType> = default,
+        eps: Real,
+        activation: Activation = default,
+        residual: bool = default,
+        /// Weight of this batch in the running statistics, which it declares.
+        momentum: Option<Real> = default,
+        /// The running statistics are the mean over all batches, counted in `num_batches`.
+        cumulative: bool = default,
+        /// The running statistics are the statistics.
+        inference: bool = default,
+        stats: bool = default,
+    }
 }
 
-/// The fields of a backward descriptor, in the order of its JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(crate) struct BackwardFields {
-    pub(crate) x: TensorDesc,
-    /// GroupNorm's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) groups: Option<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) weight: Option<DType>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) bias: Option<DType>,
-    /// Needed in inference, where backward derives rstd.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) eps: Option<Real>,
-    #[serde(default, skip_serializing_if = "is_identity")]
-    pub(crate) activation: Activation,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) residual: bool,
-    /// ReLU's gradient comes from the sign of `y`, not from the pre-activation.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) from_y: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) inference: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) dx: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) dresidual: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) dweight: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) dbias: bool,
-    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    pub(crate) layouts: Layouts,
+fields! {
+    /// The fields of a backward descriptor.
+    BackwardFields: Fields<Kind = ChannelNorm, Derived = ()> {
+        x: TensorDesc,
+        /// GroupNorm's.
+        groups: Option<u64> = default,
+        weight: Option<DType> = default,
+        bias: Option<DType> = default,
+        /// Needed in inference, where backward derives rstd.
+        eps: Option<Real> = default,
+        activation: Activation = default,
+        residual: bool = default,
+        /// ReLU's gradient comes from the sign of `y`, not from the pre-activation.
+        from_y: bool = default,
+        inference: bool = default,
+        dx: bool = default,
+        dresidual: bool = default,
+        dweight: bool = default,
+        dbias: bool = default,
+    }
 }
-
-/// A forward descriptor of the family.
-pub(crate) trait Forward: Described<Fields = ForwardFields> {}
-
-impl<D: Described<Fields = ForwardFields>> Forward for D {}
-
-/// A backward descriptor of the family.
-pub(crate) trait Backward: Described<Fields = BackwardFields> {}
-
-impl<D: Described<Fields = BackwardFields>> Backward for D {}
 
 /// The kernels of a forward, in the order in which they are tried.
-pub(super) fn forward_kernels<D: Forward>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward)
+pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'static [&'static dyn Kernel<D>] {
+    kernels!(cuda: cuda::forward; wgpu: wgpu::forward_work; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::forward)))
 }
 
 /// The kernels of a backward, in the order in which they are tried.
-pub(super) fn backward_kernels<D: Backward>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward)
+pub(super) fn backward_kernels<D: Described<Fields = BackwardFields>>() -> &'static [&'static dyn Kernel<D>] {
+    kernels!(cuda: cuda::backward; wgpu: wgpu::backward_work; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::backward)))
 }
 
 /// Checks x, the parameters' types and what the ops' groups have to be, which forward and backward share.
@@ -240,14 +221,11 @@ fn shape(
     x: &TensorDesc,
     groups: Option<u64>,
     inference: bool,
-    parameters: [Option<DType>; 2],
+    [weight, bias]: [Option<DType>; 2],
 ) -> Result<ChannelShape> {
     float(op, "x", x)?;
     batch_of_channels(op, x)?;
-    for (field, dtype) in [("weight", parameters[0]), ("bias", parameters[1])] {
-        dtype.map_or(Ok(()), |dtype| parameter(op, field, x, dtype))?;
-    }
-    same_parameter_type(op, parameters[0], parameters[1])?;
+    parameters(op, x, [("weight", weight), ("bias", bias)])?;
     let shape = ChannelShape::new(kind, x, groups, inference);
     let channels = shape.channels;
     require(op, "groups", (kind == ChannelNorm::Group) == groups.is_some(), || {
@@ -258,9 +236,7 @@ fn shape(
             format!("must be at least 1 and divide the {channels} channels; got {groups}")
         })?;
     }
-    require(op, "inference", !inference || kind != ChannelNorm::Group, || {
-        "group_norm has no running statistics".into()
-    })?;
+    demand(op, "inference", !inference || kind != ChannelNorm::Group, "group_norm has no running statistics")?;
     if !inference {
         // Without extents the product may not fit, but then it is not 1.
         let values = shape.batch.saturating_mul(shape.spatial);
@@ -296,20 +272,7 @@ fn statistics(kind: ChannelNorm, x: &TensorDesc, shape: &ChannelShape) -> Result
 impl ForwardFields {
     /// The plainest forward of `x`: no parameters, no statistics written, eps 1e-5.
     pub(crate) fn plain(x: TensorDesc, groups: Option<u64>) -> Self {
-        Self {
-            x,
-            groups,
-            weight: None,
-            bias: None,
-            eps: Real::new(1e-5).unwrap_or_default(),
-            activation: Activation::Identity,
-            residual: false,
-            momentum: None,
-            cumulative: false,
-            inference: false,
-            stats: false,
-            layouts: Layouts::new(),
-        }
+        Self { groups, ..Self::minimal(x, default_eps()) }
     }
 
     /// As [`plain`](Self::plain), with the running statistics.
@@ -318,14 +281,7 @@ impl ForwardFields {
     }
 }
 
-impl Fields for ForwardFields {
-    type Kind = ChannelNorm;
-    type Derived = ();
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl ForwardFields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<ChannelNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         use forward::{BIAS, MEAN, NUM_BATCHES, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
         let x = self.x;
@@ -336,21 +292,18 @@ impl Fields for ForwardFields {
         require(op, "cumulative", kind == ChannelNorm::Batch || !self.cumulative, || format!("{op} has no such mode"))?;
         if let Some(momentum) = self.momentum {
             let momentum = momentum.get();
-            require(op, "momentum", kind != ChannelNorm::Group, || "group_norm has no running statistics".into())?;
+            demand(op, "momentum", kind != ChannelNorm::Group, "group_norm has no running statistics")?;
             require(op, "momentum", (0.0..=1.0).contains(&momentum), || {
                 format!("must be from 0 to 1, got {momentum}")
             })?;
-            require(op, "cumulative", !self.cumulative, || {
-                "must not be combined with a momentum, whose place the count of batches takes".into()
-            })?;
+            let rule = "must not be combined with a momentum, whose place the count of batches takes";
+            demand(op, "cumulative", !self.cumulative, rule)?;
         }
         let has_running = self.momentum.is_some() || self.cumulative;
-        require(op, "inference", !self.inference || !has_running, || {
-            "reads the running statistics, which no momentum and no count can update then".into()
-        })?;
-        require(op, "stats", !self.inference || !self.stats, || {
-            "in inference the statistics are the running ones, which backward takes".into()
-        })?;
+        let rule = "reads the running statistics, which no momentum and no count can update then";
+        demand(op, "inference", !self.inference || !has_running, rule)?;
+        let rule = "in inference the statistics are the running ones, which backward takes";
+        demand(op, "stats", !self.inference || !self.stats, rule)?;
 
         let output = beside(&x)?;
         let saved = statistics(kind, &x, &shape)?;
@@ -360,25 +313,16 @@ impl Fields for ForwardFields {
             slots.declare(RESIDUAL, x)?;
             slots.in_place_instead(RESIDUAL, Y);
         }
-        for (operand, dtype) in [(WEIGHT, self.weight), (BIAS, self.bias)] {
-            if let Some(dtype) = dtype {
-                slots.declare(operand, TensorDesc::contiguous(dtype, &[shape.channels])?)?;
-            }
-        }
+        slots.declare_dense(&[shape.channels], [(WEIGHT, self.weight), (BIAS, self.bias)])?;
         if has_running || self.inference {
             let access = if self.inference { Access::In } else { Access::InOut };
             slots.declare_as(access, RUNNING_MEAN, running)?;
             slots.declare_as(access, RUNNING_VAR, running)?;
         }
-        if self.cumulative {
-            slots.declare(NUM_BATCHES, TensorDesc::contiguous(DType::I64, &[1])?)?;
-        }
+        slots.declare_dense(&[1], [(NUM_BATCHES, self.cumulative.then_some(DType::I64))])?;
         slots.declare(Y, output)?;
-        if self.stats {
-            slots.declare(MEAN, saved)?;
-            slots.declare(RSTD, saved)?;
-        }
-        Ok(())
+        slots.declare_if(self.stats, MEAN, saved)?;
+        slots.declare_if(self.stats, RSTD, saved)
     }
 }
 
@@ -431,22 +375,12 @@ impl Valid<ForwardFields> {
 impl BackwardFields {
     /// The plainest backward of `x`: `dx` alone, without parameters.
     pub(crate) fn plain(x: TensorDesc, groups: Option<u64>) -> Self {
-        Self {
-            x,
-            groups,
-            weight: None,
-            bias: None,
-            eps: None,
-            activation: Activation::Identity,
-            residual: false,
-            from_y: false,
-            inference: false,
-            dx: true,
-            dresidual: false,
-            dweight: false,
-            dbias: false,
-            layouts: Layouts::new(),
-        }
+        Self { groups, dx: true, ..Self::minimal(x) }
+    }
+
+    /// As [`plain`](Self::plain), with the running statistics.
+    pub(crate) fn inference(x: TensorDesc, eps: Real) -> Self {
+        Self { inference: true, eps: Some(eps), ..Self::plain(x, None) }
     }
 
     /// Whether the pre-activation is computed again.
@@ -455,14 +389,7 @@ impl BackwardFields {
     }
 }
 
-impl Fields for BackwardFields {
-    type Kind = ChannelNorm;
-    type Derived = ();
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl BackwardFields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<ChannelNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         use backward::{
             BIAS, DBIAS, DRESIDUAL, DWEIGHT, DX, DY, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y,
@@ -479,34 +406,23 @@ impl Fields for BackwardFields {
         require(op, "from_y", !self.from_y || self.activation == Activation::Relu, || {
             format!("y tells the gradient of relu alone, not of {}", self.activation.name())
         })?;
-        require(op, "dweight", self.weight.is_some() || !self.dweight, || "needs a weight".into())?;
-        require(op, "dbias", self.bias.is_some() || !self.dbias, || "needs a bias".into())?;
-        require(op, "dresidual", self.residual || !self.dresidual, || "needs a residual".into())?;
+        demand(op, "dweight", self.weight.is_some() || !self.dweight, "needs a weight")?;
+        demand(op, "dbias", self.bias.is_some() || !self.dbias, "needs a bias")?;
+        demand(op, "dresidual", self.residual || !self.dresidual, "needs a residual")?;
         let has_place = self.dresidual || !self.residual || !self.dx || self.activation.is_identity();
-        require(op, "dresidual", has_place, || {
-            "must be asked for where dx is: through an activation it is not dy".into()
-        })?;
+        demand(op, "dresidual", has_place, "must be asked for where dx is: through an activation it is not dy")?;
         let has_any = self.dx || self.dresidual || self.dweight || self.dbias;
-        require(op, "dx", has_any, || "must be asked for, or another gradient: none is".into())?;
+        demand(op, "dx", has_any, "must be asked for, or another gradient: none is")?;
 
         let output = beside(&x)?;
-        let parameter = |dtype| TensorDesc::contiguous(dtype, &[shape.channels]);
-        let recomputes = self.recomputes();
+        let (channels, recomputes) = ([shape.channels], self.recomputes());
         slots.declare(DY, output)?;
         slots.declare(X, x)?;
-        if self.residual && recomputes {
-            slots.declare(RESIDUAL, x)?;
-        }
-        if self.from_y {
-            slots.declare(Y, output)?;
-        }
-        for (operand, dtype) in [(WEIGHT, self.weight), (BIAS, self.bias.filter(|_| recomputes))] {
-            if let Some(dtype) = dtype {
-                slots.declare(operand, parameter(dtype)?)?;
-            }
-        }
+        slots.declare_if(self.residual && recomputes, RESIDUAL, x)?;
+        slots.declare_if(self.from_y, Y, output)?;
+        slots.declare_dense(&channels, [(WEIGHT, self.weight), (BIAS, self.bias.filter(|_| recomputes))])?;
         if self.inference {
-            let running = TensorDesc::contiguous(x.dtype().accumulator(), &[shape.channels])?;
+            let running = TensorDesc::contiguous(x.dtype().accumulator(), &channels)?;
             slots.declare(RUNNING_MEAN, running)?;
             slots.declare(RUNNING_VAR, running)?;
         } else {
@@ -514,18 +430,10 @@ impl Fields for BackwardFields {
             slots.declare(MEAN, saved)?;
             slots.declare(RSTD, saved)?;
         }
-        for (operand, is_wanted) in [(DX, self.dx), (DRESIDUAL, self.dresidual)] {
-            if is_wanted {
-                slots.declare(operand, output)?;
-            }
-        }
+        slots.declare_if(self.dx, DX, output)?;
+        slots.declare_if(self.dresidual, DRESIDUAL, output)?;
         let (dweight, dbias) = (self.weight.filter(|_| self.dweight), self.bias.filter(|_| self.dbias));
-        for (operand, dtype) in [(DWEIGHT, dweight), (DBIAS, dbias)] {
-            if let Some(dtype) = dtype {
-                slots.declare(operand, parameter(dtype)?)?;
-            }
-        }
-        Ok(())
+        slots.declare_dense(&channels, [(DWEIGHT, dweight), (DBIAS, dbias)])
     }
 }
 

@@ -1,7 +1,7 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
 use super::{
-    Fields, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor,
+    Fields, Valid,
     backward::{DX, DY},
     forward::{X, Y},
 };
@@ -9,24 +9,12 @@ use crate::backend::cpu::{Operands, Sum, threads};
 use crate::error::Reason;
 use crate::narrow::to_usize;
 use crate::ops::lines::{Line, line_count};
-use crate::plan::{Candidate, MAX_WORK};
+use crate::plan::{Accepted, MAX_WORK};
 
-/// The reference kernel.
-pub(super) fn forward<'d>(descriptor: &'d LocalResponseNormDescriptor) -> Result<Candidate<'d>, Reason> {
-    bounded(&descriptor.0.fields)?;
-    Ok(Candidate::on_cpu(|| {
-        let fields = descriptor.0.fields.clone();
-        move |operands| norm_forward(&fields, operands)
-    }))
-}
-
-/// The reference kernel of the gradient.
-pub(super) fn backward<'d>(descriptor: &'d LocalResponseNormBackwardDescriptor) -> Result<Candidate<'d>, Reason> {
-    bounded(&descriptor.0.fields)?;
-    Ok(Candidate::on_cpu(|| {
-        let fields = descriptor.0.fields.clone();
-        move |operands| norm_backward(&fields, operands)
-    }))
+/// The reference kernel of both passes, of which `compute` is one.
+pub(super) fn accept(norm: &Valid, compute: impl Fn(&Valid, &Operands<'_>) + Send + Sync + 'static) -> Accepted<'_> {
+    bounded(&norm.fields)?;
+    Ok(norm.on_cpu(compute))
 }
 
 /// The axis along which windows lie.
@@ -64,7 +52,8 @@ fn denominators(fields: &Fields, x: &[f64]) -> Vec<f64> {
     (0..x.len()).map(|c| fields.k.get() + scale * sum(c)).collect()
 }
 
-fn norm_forward(fields: &Fields, operands: &Operands<'_>) {
+/// The reference of forward.
+pub(super) fn forward(Valid { fields, .. }: &Valid, operands: &Operands<'_>) {
     let (Some(x), Some(y)) = (operands.get(X), operands.get(Y)) else { return };
     threads::for_each(line_count(&fields.x, CHANNELS), additions(fields), |column| {
         let x = Line::new(x, CHANNELS, column).load_all();
@@ -75,7 +64,8 @@ fn norm_forward(fields: &Fields, operands: &Operands<'_>) {
     });
 }
 
-fn norm_backward(fields: &Fields, operands: &Operands<'_>) {
+/// The reference of the gradient.
+pub(super) fn backward(Valid { fields, .. }: &Valid, operands: &Operands<'_>) {
     let (Some(dy), Some(x), Some(dx)) = (operands.get(DY), operands.get(super::backward::X), operands.get(DX)) else {
         return;
     };

@@ -1,21 +1,18 @@
 //! The CUDA kernels: which variant serves what, parameters, preparation and launch.
 
-use std::ffi::c_void;
-
 use baracuda_ops_sys as sys;
 use sys::bops_local_response_norm_choice as Tuned;
 
-use super::{Geometry, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, Valid, backward, forward};
+use super::{Geometry, Valid, backward, forward};
 use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Device, Located};
 use crate::error::Reason;
 use crate::narrow::{halves, word};
 use crate::options::WorkspaceReq;
-use crate::plan::{BuildError, Built, Candidate};
+use crate::plan::{Accepted, BuildError, Built, Candidate};
 
 /// The forward kernels.
-pub(super) fn forward<'d>(descriptor: &'d LocalResponseNormDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
-    let norm = &descriptor.0;
+pub(super) fn forward<'d>(norm: &'d Valid, props: &Props) -> Accepted<'d> {
     accept(norm, Pass::Forward, props, |geometry, tuned, dtype, device| {
         let params = sys::bops_local_response_norm_params {
             batch: geometry.batch,
@@ -31,8 +28,10 @@ pub(super) fn forward<'d>(descriptor: &'d LocalResponseNormDescriptor, props: &P
         // SAFETY: the structs live across the call and hold what `choose` allows.
         let prepare = || unsafe { sys::bops_local_response_norm_prepare(&params, &tuned, dtype) };
         let run = move |located: &Located<'_>, stream| {
-            let address = |position: usize| located.operands[position].address() as *mut _;
-            let operands = sys::bops_local_response_norm_operands { x: address(forward::X), y: address(forward::Y) };
+            let operands = sys::bops_local_response_norm_operands {
+                x: located.pointer(forward::X),
+                y: located.pointer(forward::Y),
+            };
             // SAFETY: the generic check proved every operand's span, alignment and device.
             unsafe { sys::bops_local_response_norm_launch(&params, &tuned, dtype, &operands, stream) }
         };
@@ -42,11 +41,7 @@ pub(super) fn forward<'d>(descriptor: &'d LocalResponseNormDescriptor, props: &P
 }
 
 /// The kernels of the gradient.
-pub(super) fn backward<'d>(
-    descriptor: &'d LocalResponseNormBackwardDescriptor,
-    props: &Props,
-) -> Result<Candidate<'d>, Reason> {
-    let norm = &descriptor.0;
+pub(super) fn backward<'d>(norm: &'d Valid, props: &Props) -> Accepted<'d> {
     accept(norm, Pass::Backward, props, |geometry, tuned, dtype, device| {
         let params = sys::bops_local_response_norm_backward_params {
             batch: geometry.batch,
@@ -63,13 +58,12 @@ pub(super) fn backward<'d>(
         // SAFETY: the structs live across the call and hold what `choose` allows.
         let prepare = || unsafe { sys::bops_local_response_norm_backward_prepare(&params, &tuned, dtype) };
         let run = move |located: &Located<'_>, stream| {
-            let address = |position: usize| located.operands[position].address() as *mut _;
             let operands = sys::bops_local_response_norm_backward_operands {
-                dy: address(backward::DY),
-                x: address(backward::X),
-                dx: address(backward::DX),
+                dy: located.pointer(backward::DY),
+                x: located.pointer(backward::X),
+                dx: located.pointer(backward::DX),
             };
-            let workspace = located.workspace.address() as *mut c_void;
+            let workspace = located.workspace_pointer();
             // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
             unsafe {
                 sys::bops_local_response_norm_backward_launch(&params, &tuned, dtype, &operands, workspace, stream)
@@ -106,7 +100,7 @@ fn accept<'d>(
     pass: Pass,
     props: &Props,
     build: impl FnOnce(Geometry, Tuned, sys::bops_dtype, &Device) -> Result<Built, BuildError> + Send + 'd,
-) -> Result<Candidate<'d>, Reason> {
+) -> Accepted<'d> {
     let geometry = Geometry::new(norm)?;
     let tuned = choose(&geometry, pass, props)?;
     let dtype = c_dtype(norm.fields.x.dtype())?;
@@ -115,10 +109,7 @@ fn accept<'d>(
         let accumulator_bytes = norm.fields.x.dtype().accumulator().size_bytes();
         let bytes = geometry.elements().checked_mul(accumulator_bytes);
         let bytes = bytes.ok_or("its workspace would exceed 2^64 bytes")?;
-        launches = 2;
-        if bytes > 0 {
-            workspace = WorkspaceReq { bytes, align: 16 };
-        }
+        (workspace, launches) = (WorkspaceReq::new(bytes, 16), 2);
     }
     if geometry.elements() == 0 {
         launches = 0;
@@ -293,6 +284,7 @@ fn key(norm: &Valid, geometry: &Geometry, tuned: &Tuned, dtype: sys::bops_dtype)
 
 #[cfg(test)]
 mod tests {
+    use super::super::LocalResponseNormDescriptor;
     use super::*;
     use crate::dtype::DType;
     use crate::tensor::TensorDesc;

@@ -35,18 +35,16 @@
 //! Kernels: `csrc/norm/local_response_norm.cu`, `csrc/norm/local_response_norm_backward.cu`, `csrc/norm/local_response_norm.wgsl`, and
 //! the reference in `cpu.rs`.
 
-use serde::{Deserialize, Serialize};
-
 use crate::dtype::Real;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::error::Reason;
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
-use crate::ops::fields::{batch_of_channels, beside, float, in_range, only_dx, require};
+use crate::ops::fields::{batch_of_channels, beside, demand, float, in_range, only_dx, require};
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use crate::ops::norm::spatial::spatial_stride;
-use crate::ops::valid::{self, Described, Direction, Op, descriptor, kernels, steps};
-use crate::slots::{Layouts, SlotsBuilder};
+use crate::ops::valid::{self, Described, Direction, Op, descriptor, fields, kernels, shared_steps, steps};
+use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
 
 mod cpu;
@@ -74,20 +72,18 @@ operands! { $
     }
 }
 
-/// The fields of both descriptors, in the order of their JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(crate) struct Fields {
-    pub(crate) x: TensorDesc,
-    pub(crate) size: u64,
-    #[serde(default = "default_alpha")]
-    pub(crate) alpha: Real,
-    #[serde(default = "default_beta")]
-    pub(crate) beta: Real,
-    #[serde(default = "default_k")]
-    pub(crate) k: Real,
-    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    pub(crate) layouts: Layouts,
+fields! {
+    /// The fields of both descriptors.
+    Fields: Fields<Kind = Direction, Derived = ()> {
+        x: TensorDesc,
+        size: u64,
+        #[serde(default = "default_alpha")]
+        alpha: Real,
+        #[serde(default = "default_beta")]
+        beta: Real,
+        #[serde(default = "default_k")]
+        k: Real,
+    }
 }
 
 fn default_alpha() -> Real {
@@ -107,24 +103,16 @@ type Valid = valid::Valid<Fields>;
 impl Fields {
     /// PyTorch's defaults.
     fn plain(x: TensorDesc, size: u64) -> Self {
-        let (alpha, beta, k) = (default_alpha(), default_beta(), default_k());
-        Self { x, size, alpha, beta, k, layouts: Layouts::new() }
+        Self::minimal(x, size, default_alpha(), default_beta(), default_k())
     }
 }
 
-impl valid::Fields for Fields {
-    type Kind = Direction;
-    type Derived = ();
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl Fields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<Direction>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         let x = self.x;
         float(op, "x", &x)?;
         batch_of_channels(op, &x)?;
-        require(op, "size", self.size > 0, || "must be at least 1 channel, got 0".into())?;
+        demand(op, "size", self.size > 0, "must be at least 1 channel, got 0")?;
         // d is then a sum of what is not negative, in which nothing cancels.
         for (field, value) in [("alpha", self.alpha), ("beta", self.beta), ("k", self.k)] {
             require(op, field, value.get() >= 0.0, || format!("must be >= 0, got {}", value.get()))?;
@@ -159,30 +147,26 @@ descriptor! {
     LocalResponseNormDescriptor(Fields): "local_response_norm", Direction::Forward;
     args: LocalResponseNormArgs of forward;
     plan: LocalResponseNormPlan;
-    kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward);
+    kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::work; cpu: |norm| cpu::accept(norm, cpu::forward));
     backward: |forward: &Self, wanted| only_dx(LocalResponseNormBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
-}
-
-impl LocalResponseNormDescriptor {
     /// LocalResponseNorm of `x`, `[N, C, spatial..]`, over windows of `size` channels, with alpha 1e-4, beta 0.75 and k 1.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type or not of rank 2 to 5, or if `size` is 0.
-    pub fn new(x: TensorDesc, size: u64) -> Result<Self> {
-        Valid::new(Self::OP, Fields::plain(x, size)).map(Self)
-    }
+    fn new(x: TensorDesc, size: u64) = Fields::plain(x, size);
+}
 
+impl LocalResponseNormDescriptor {
     /// The backward with the same type, layouts and numbers: `dy` lies as `y`, `dx` as `x`.
     ///
     /// # Errors
     /// None; the type is that of every other step.
     pub fn backward(&self) -> Result<LocalResponseNormBackwardDescriptor> {
-        let mut fields = self.0.fields.clone();
-        fields.layouts = Layouts::new();
-        fields.layouts.extend(self.0.slots.at(forward::Y).map(|y| ("dy".to_string(), y.desc)));
-        Valid::new(LocalResponseNormBackwardDescriptor::OP, fields).map(LocalResponseNormBackwardDescriptor)
+        self.0.backward_of(LocalResponseNormBackwardDescriptor::OP, forward::Y).map(LocalResponseNormBackwardDescriptor)
     }
 }
+
+shared_steps! { LocalResponseNormDescriptor: layout, y }
 
 steps! { LocalResponseNormDescriptor
     /// What the mean of squares over a window is multiplied by (over a window that is cut off, the sum divided by `size`).
@@ -200,16 +184,6 @@ steps! { LocalResponseNormDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] if it is negative, or not in the range of f32 (of f64 for f64 operands).
     k(k: f64) = |it| it.real("k", k, |f, value| f.k = value);
-    /// Gives an operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if there is no such operand, if shape or type differ, or if an output would write an element twice.
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    y(desc: TensorDesc) = |it| it.layout("y", desc);
 }
 
 descriptor! {
@@ -217,18 +191,15 @@ descriptor! {
     LocalResponseNormBackwardDescriptor(Fields): "local_response_norm_backward", Direction::Backward;
     args: LocalResponseNormBackwardArgs of backward;
     plan: LocalResponseNormBackwardPlan;
-    kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward);
-}
-
-impl LocalResponseNormBackwardDescriptor {
+    kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::work; cpu: |norm| cpu::accept(norm, cpu::backward));
     /// The gradient of `x` for windows of `size` channels, with alpha 1e-4, beta 0.75 and k 1.
     ///
     /// # Errors
     /// As [`LocalResponseNormDescriptor::new`].
-    pub fn new(x: TensorDesc, size: u64) -> Result<Self> {
-        Valid::new(Self::OP, Fields::plain(x, size)).map(Self)
-    }
+    fn new(x: TensorDesc, size: u64) = Fields::plain(x, size);
 }
+
+shared_steps! { LocalResponseNormBackwardDescriptor: layout }
 
 steps! { LocalResponseNormBackwardDescriptor
     /// As [`LocalResponseNormDescriptor::alpha`].
@@ -246,11 +217,6 @@ steps! { LocalResponseNormBackwardDescriptor
     /// # Errors
     /// As [`LocalResponseNormDescriptor::k`].
     k(k: f64) = |it| it.real("k", k, |f, value| f.k = value);
-    /// As [`LocalResponseNormDescriptor::layout`].
-    ///
-    /// # Errors
-    /// As [`LocalResponseNormDescriptor::layout`].
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {

@@ -1,30 +1,16 @@
 //! The WGSL kernels: which variant serves what, and what they bind.
 
-use bytemuck::{Pod, Zeroable};
-
-use super::{Geometry, LocalResponseNormBackwardDescriptor, LocalResponseNormDescriptor, Valid, backward, forward};
+use super::{Geometry, LocalResponseNormDescriptor, Valid, backward, forward};
 use crate::backend::wgpu::{
     Binding, Place, Props, ShaderType, StepBuilder, Variants, Work, check_reach, check_workspace, groups, padded,
+    params,
 };
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
 use crate::narrow::{single, stride, word};
 use crate::ops::valid::Direction;
-use crate::plan::{Access, Candidate, Slot};
+use crate::plan::{Access, Slot};
 use crate::tensor::TensorDesc;
-
-/// The forward kernels.
-pub(super) fn forward<'d>(descriptor: &'d LocalResponseNormDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
-    Ok(work(&descriptor.0, props)?.candidate())
-}
-
-/// The kernels of the gradient.
-pub(super) fn backward<'d>(
-    descriptor: &'d LocalResponseNormBackwardDescriptor,
-    props: &Props,
-) -> Result<Candidate<'d>, Reason> {
-    Ok(work(&descriptor.0, props)?.candidate())
-}
 
 /// How elements are given to invocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,57 +25,11 @@ enum Variant {
 
 /// What was chosen: invocations of a workgroup, positions or channels of an access, channels of an invocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Tuned {
+pub(super) struct Tuned {
     variant: Variant,
     workgroup: u32,
     width: u32,
     chunk: u32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct ForwardParams {
-    batch: u32,
-    channels: u32,
-    spatial: u32,
-    padding: u32,
-    x: [u32; 4],
-    y: [u32; 3],
-    size: u32,
-    scale: f32,
-    beta: f32,
-    k: f32,
-    half_powers: u32,
-    vectors: u32,
-    blocks: u32,
-    chunk: u32,
-    is_last: u32,
-    groups_x: u32,
-    end: [u32; 3],
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct BackwardParams {
-    batch: u32,
-    channels: u32,
-    spatial: u32,
-    padding: u32,
-    dy: [u32; 4],
-    x: [u32; 4],
-    dx: [u32; 3],
-    size: u32,
-    scale: f32,
-    beta: f32,
-    k: f32,
-    slope: f32,
-    half_powers: u32,
-    vectors: u32,
-    blocks: u32,
-    chunk: u32,
-    is_last: u32,
-    groups_x: u32,
-    end: [u32; 2],
 }
 
 /// Windows that invocations hold in registers.
@@ -103,7 +43,8 @@ const BUSY_INVOCATIONS: u64 = 132 * 1024;
 /// A sample of one position whose channels are neighbours is a row.
 const FEW_POSITIONS: u64 = 2;
 
-fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
+/// The dispatches of both passes.
+pub(super) fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
     let fields = &norm.fields;
     let dtype = ShaderType::of(fields.x.dtype())?;
     let geometry = Geometry::new(norm)?;
@@ -155,64 +96,40 @@ fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
     let half_powers = if beta == 0.75 { 3 } else { 1 + u32::from(beta != 0.5) };
     let strides = |position: usize| geometry.strides[position].map(stride);
     let is_last = u32::from(prefers_channels);
+    // What both passes have, in the order of the WGSL structs.
+    let extents = [word(batch), word(channels), word(spatial), 0];
+    let powers = [geometry.scale, beta, k].map(single);
+    let walk = [half_powers, word(vectors), word(blocks), word(chunk), is_last, dispatch[0]];
     let params = if is_forward {
-        let params = ForwardParams {
-            batch: word(batch),
-            channels: word(channels),
-            spatial: word(spatial),
-            padding: 0,
-            x: padded(strides(forward::X)),
-            y: strides(forward::Y),
-            size: word(size),
-            scale: single(geometry.scale),
-            beta: single(beta),
-            k: single(k),
-            half_powers,
-            vectors: word(vectors),
-            blocks: word(blocks),
-            chunk: word(chunk),
-            is_last,
-            groups_x: dispatch[0],
-            end: [0; 3],
-        };
-        bytemuck::bytes_of(&params).to_vec()
+        params! {
+            extents: [u32; 4] = extents,
+            x: [u32; 4] = padded(strides(forward::X)),
+            y: [u32; 3] = strides(forward::Y),
+            size: u32 = word(size),
+            scale_beta_k: [f32; 3] = powers,
+            half_powers_to_groups_x: [u32; 6] = walk,
+            end: [u32; 3] = [0; 3],
+        }
     } else {
-        let params = BackwardParams {
-            batch: word(batch),
-            channels: word(channels),
-            spatial: word(spatial),
-            padding: 0,
-            dy: padded(strides(backward::DY)),
-            x: padded(strides(backward::X)),
-            dx: strides(backward::DX),
-            size: word(size),
-            scale: single(geometry.scale),
-            beta: single(beta),
-            k: single(k),
-            slope: single(2.0 * geometry.scale * beta),
-            half_powers,
-            vectors: word(vectors),
-            blocks: word(blocks),
-            chunk: word(chunk),
-            is_last,
-            groups_x: dispatch[0],
-            end: [0; 2],
-        };
-        bytemuck::bytes_of(&params).to_vec()
+        params! {
+            extents: [u32; 4] = extents,
+            dy: [u32; 4] = padded(strides(backward::DY)),
+            x: [u32; 4] = padded(strides(backward::X)),
+            dx: [u32; 3] = strides(backward::DX),
+            size: u32 = word(size),
+            scale_beta_k: [f32; 3] = powers,
+            slope: f32 = single(2.0 * geometry.scale * beta),
+            half_powers_to_groups_x: [u32; 6] = walk,
+            end: [u32; 2] = [0; 2],
+        }
     };
 
     let is_half = dtype.is_half();
-    let input = match (is_quad, is_half) {
-        (true, false) => ["chunks_f32_in", "fours_f32_in"],
-        (true, true) => ["pairs_half_in", "fours_half_in"],
-        (false, false) => ["elements_f32_in"; 2],
-        (false, true) => ["elements_half_in"; 2],
-    };
-    let output = match (is_quad, is_half) {
-        (true, false) => ["chunks_f32_out", "fours_f32_out"],
-        (true, true) => ["pairs_half_out", "fours_half_out"],
-        (false, false) => ["elements_f32_out"; 2],
-        (false, true) => ["elements_half_out"; 2],
+    let [input, output] = match (is_quad, is_half) {
+        (true, false) => [["chunks_f32_in", "fours_f32_in"], ["chunks_f32_out", "fours_f32_out"]],
+        (true, true) => [["pairs_half_in", "fours_half_in"], ["pairs_half_out", "fours_half_out"]],
+        (false, false) => [["elements_f32_in"; 2], ["elements_f32_out"; 2]],
+        (false, true) => [["elements_half_in"; 2], ["elements_half_out"; 2]],
     };
     let operand = |slot: &Slot| {
         let accessors = if slot.access == Access::In { input } else { output };
@@ -237,20 +154,17 @@ fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
             });
         }
         StepBuilder {
-            entry,
-            files,
             constants: vec![("WORKGROUP", word(workgroup)), ("SIZE", if is_unrolled { word(size) } else { 1 })],
             flags: vec![("ROOTS", has_roots)],
             bindings,
             can_chunk: is_quad,
-            params: params.clone(),
-            grid: dispatch,
-            ..StepBuilder::default()
+            ..StepBuilder::new(entry, files, params.clone(), dispatch)
         }
     };
     let (width, chunk) = (word(width), word(chunk));
     let mut work = Work::none(Some(Tuned { variant, workgroup: word(workgroup), width, chunk }), props);
     let bind = |operands: &[usize]| norm.slots.all_at(operands).map(operand).collect::<Vec<_>>();
+    use backward::{DX, DY, X};
     if is_forward {
         let entry = match variant {
             Variant::Walk => "local_response_norm_walk",
@@ -260,26 +174,18 @@ fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
         work.steps.push(step(entry, "norm/local_response_norm", bind(&[forward::X, forward::Y])));
         return Ok(work);
     }
-    use backward::{DX, DY, X};
     let file = "norm/local_response_norm_backward";
     match variant {
-        Variant::Walk => {
-            work.steps.push(step("local_response_norm_backward_walk", file, bind(&[DY, X, DX])));
-        }
-        Variant::Rows => {
-            work.steps.push(step("local_response_norm_backward_rows", file, bind(&[DY, X, DX])));
-        }
+        Variant::Walk => work.steps.push(step("local_response_norm_backward_walk", file, bind(&[DY, X, DX]))),
+        Variant::Rows => work.steps.push(step("local_response_norm_backward_rows", file, bind(&[DY, X, DX]))),
         Variant::Direct => {
             let bytes = geometry.elements() * 4;
             check_workspace(bytes, props)?;
             let after_terms = bytes.next_multiple_of(props.workspace_align());
             work.workspace_bytes = after_terms + bytes;
             let parts = |accessor| {
-                [("terms", 0), ("roots", after_terms)].map(|(name, offset)| Binding {
-                    name,
-                    place: Some(Place::Workspace { offset, bytes }),
-                    accessors: [accessor; 2],
-                })
+                [("terms", 0), ("roots", after_terms)]
+                    .map(|(name, offset)| Binding::partials(name, offset, bytes, accessor))
             };
             let mut bindings = bind(&[DY, X]);
             bindings.push(Binding::absent("dx", "absent_elements_out"));
@@ -294,9 +200,7 @@ fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
 }
 
 pub(in super::super) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    let mut variants = Variants::default();
-    let _ = add_variants(&mut variants);
-    variants.into_texts()
+    Variants::collect(add_variants)
 }
 
 /// # Errors

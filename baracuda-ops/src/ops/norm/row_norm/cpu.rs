@@ -1,27 +1,9 @@
 //! The reference: the formulas of the family in f64 with compensated sums, any strides, one rounding to the output.
 
-use super::{Backward, BackwardFields, Forward, ForwardFields, RowNorm, Valid, backward, forward};
+use super::{BackwardFields, ForwardFields, RowNorm, Valid};
 use crate::backend::cpu::{Operands, Sum, Tensor, rounded, threads};
-use crate::error::Reason;
 use crate::narrow::to_usize;
-use crate::plan::Candidate;
 use crate::tensor::TensorDesc;
-
-/// The reference kernel of the family, forward and backward.
-pub(super) fn forward<'d, D: Forward>(descriptor: &'d D) -> Result<Candidate<'d>, Reason> {
-    Ok(Candidate::on_cpu(|| {
-        let norm = descriptor.valid().clone();
-        move |operands| norm_forward(&norm, operands)
-    }))
-}
-
-/// The reference kernel of the gradients.
-pub(super) fn backward<'d, D: Backward>(descriptor: &'d D) -> Result<Candidate<'d>, Reason> {
-    Ok(Candidate::on_cpu(|| {
-        let norm = descriptor.valid().clone();
-        move |operands| norm_backward(&norm, operands)
-    }))
-}
 
 /// Element offsets of a tensor whose first `outer` extents count rows.
 struct Rows<'a> {
@@ -102,11 +84,17 @@ fn statistics(kind: RowNorm, row: &[f64], eps: f64) -> Statistics {
     Statistics { mean, correction, rstd: 1.0 / (var + eps).sqrt() }
 }
 
-fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
-    use forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
+/// How many extents count rows, and how many rows there are.
+fn outer_extents(x: &TensorDesc, normalized_dims: usize) -> (usize, u64) {
+    let outer = x.rank() - normalized_dims;
+    (outer, x.dims()[..outer].iter().product())
+}
+
+/// The reference of forward.
+pub(super) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
+    use super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
     let x = &norm.fields.x;
-    let outer = x.rank() - norm.fields.normalized_dims;
-    let rows: u64 = x.dims()[..outer].iter().product();
+    let (outer, rows) = outer_extents(x, norm.fields.normalized_dims);
     let rows_of = |position| operands.get(position).map(|tensor| Rows::new(tensor, outer));
     let (input, residual, y, h) = (rows_of(X), rows_of(RESIDUAL), rows_of(Y), rows_of(H));
     let (mean_out, rstd_out) = (rows_of(MEAN), rows_of(RSTD));
@@ -146,11 +134,11 @@ fn norm_forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
     });
 }
 
-fn norm_backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
-    use backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
+/// The reference of the gradients.
+pub(super) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
+    use super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
     let x = &norm.fields.x;
-    let outer = x.rank() - norm.fields.normalized_dims;
-    let rows: u64 = x.dims()[..outer].iter().product();
+    let (outer, rows) = outer_extents(x, norm.fields.normalized_dims);
     let rows_of = |position| operands.get(position).map(|tensor| Rows::new(tensor, outer));
     let (dy, input, mean, rstd) = (rows_of(DY), rows_of(X), rows_of(MEAN), rows_of(RSTD));
     let (dh, dx) = (rows_of(DH), rows_of(DX));

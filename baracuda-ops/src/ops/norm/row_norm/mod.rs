@@ -2,16 +2,14 @@
 //!
 //! Both normalise rows: the last k extents of `x`. LayerNorm is RMSNorm of the centred row, so that one set of kernels serves both.
 
-use serde::{Deserialize, Serialize};
-
 use super::{LayerNormBackwardDescriptor, RmsNormBackwardDescriptor};
 #[cfg(feature = "wgpu")]
 use super::{LayerNormDescriptor, RmsNormDescriptor};
 use crate::dtype::{DType, Real};
 use crate::error::Result;
 use crate::operands::operands;
-use crate::ops::fields::{beside, float, in_range, is_false, is_zero, parameter, require, same_parameter_type};
-use crate::ops::valid::{Described, Fields, Op, Valid, kernels};
+use crate::ops::fields::{beside, default_eps, demand, float, in_range, is_zero, parameters, require};
+use crate::ops::valid::{Described, Op, Valid, fields, kernels};
 use crate::plan::Kernel;
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
@@ -118,82 +116,63 @@ impl Gradients {
     pub const PARAMETERS: Self = Self { dx: false, dresidual: false, dweight: true, dbias: true };
 }
 
-fn zero() -> Real {
-    Real::default()
+fields! {
+    /// The fields of a forward descriptor.
+    ForwardFields: Fields<Kind = RowNorm, Derived = ()> {
+        x: TensorDesc,
+        normalized_dims: usize,
+        weight: Option<DType> = default,
+        bias: Option<DType> = default,
+        eps: Real,
+        weight_offset: Real = default,
+        stats: bool = default,
+        residual: bool = default,
+    }
 }
 
-/// The fields of a forward descriptor, in the order of its JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(crate) struct ForwardFields {
-    pub(crate) x: TensorDesc,
-    pub(crate) normalized_dims: usize,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) weight: Option<DType>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) bias: Option<DType>,
-    pub(crate) eps: Real,
-    #[serde(default = "zero", skip_serializing_if = "is_zero")]
-    pub(crate) weight_offset: Real,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) stats: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) residual: bool,
-    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    pub(crate) layouts: Layouts,
+fields! {
+    /// The fields of a backward descriptor.
+    BackwardFields: Fields<Kind = RowNorm, Derived = ()> {
+        x: TensorDesc,
+        normalized_dims: usize,
+        weight: Option<DType> = default,
+        weight_offset: Real = default,
+        dx: bool = default,
+        dweight: bool = default,
+        dbias: Option<DType> = default,
+        dh: bool = default,
+    }
 }
-
-/// The fields of a backward descriptor, in the order of its JSON.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(crate) struct BackwardFields {
-    pub(crate) x: TensorDesc,
-    pub(crate) normalized_dims: usize,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) weight: Option<DType>,
-    #[serde(default = "zero", skip_serializing_if = "is_zero")]
-    pub(crate) weight_offset: Real,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) dx: bool,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) dweight: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) dbias: Option<DType>,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) dh: bool,
-    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    pub(crate) layouts: Layouts,
-}
-
-/// A forward descriptor of the family.
-pub(crate) trait Forward: Described<Fields = ForwardFields> {}
-
-impl<D: Described<Fields = ForwardFields>> Forward for D {}
-
-/// A backward descriptor of the family.
-pub(crate) trait Backward: Described<Fields = BackwardFields> {}
-
-impl<D: Described<Fields = BackwardFields>> Backward for D {}
 
 /// The kernels of a forward, in the order in which they are tried.
-pub(super) fn forward_kernels<D: Forward>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::forward; wgpu: wgpu::forward; cpu: cpu::forward)
+pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'static [&'static dyn Kernel<D>] {
+    kernels!(cuda: cuda::forward; wgpu: wgpu::forward_work; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::forward)))
 }
 
 /// The kernels of a backward, in the order in which they are tried.
-pub(super) fn backward_kernels<D: Backward>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::backward; wgpu: wgpu::backward; cpu: cpu::backward)
+pub(super) fn backward_kernels<D: Described<Fields = BackwardFields>>() -> &'static [&'static dyn Kernel<D>] {
+    kernels!(cuda: cuda::backward; wgpu: wgpu::backward_work; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::backward)))
 }
 
-/// The extents of the statistics and of the parameters.
-fn split<'x>(op: &'static str, x: &'x TensorDesc, normalized_dims: usize) -> Result<(&'x [u64], &'x [u64])> {
+/// Checks x and the types of the parameters, and returns the extents of the statistics and of the parameters.
+fn shape<'x>(
+    op: &'static str,
+    x: &'x TensorDesc,
+    normalized_dims: usize,
+    types: [(&'static str, Option<DType>); 2],
+) -> Result<(&'x [u64], &'x [u64])> {
+    float(op, "x", x)?;
     require(op, "normalized_dims", (1..=x.rank()).contains(&normalized_dims), || {
         format!("must be from 1 to the rank of x, {}; got {normalized_dims}", x.rank())
     })?;
+    parameters(op, x, types)?;
     Ok(x.dims().split_at(x.rank() - normalized_dims))
 }
 
-fn offset_needs_weight(op: &'static str, offset: Real, weight: Option<DType>) -> Result<()> {
+/// Checks the number that RMSNorm alone adds to its weight.
+fn check_offset(kind: RowNorm, op: &'static str, offset: Real, weight: Option<DType>) -> Result<()> {
+    let is_known = kind == RowNorm::Rms || is_zero(&offset);
+    demand(op, "weight_offset", is_known, "layer_norm has none")?;
     require(op, "weight_offset", is_zero(&offset) || weight.is_some(), || {
         format!("needs a weight to be added to; got {}", offset.get())
     })
@@ -202,65 +181,31 @@ fn offset_needs_weight(op: &'static str, offset: Real, weight: Option<DType>) ->
 impl ForwardFields {
     /// The plainest forward of `x`: no parameters, no statistics, eps 1e-5.
     pub(crate) fn plain(x: TensorDesc, normalized_dims: usize) -> Self {
-        Self {
-            x,
-            normalized_dims,
-            weight: None,
-            bias: None,
-            eps: Real::new(1e-5).unwrap_or_default(),
-            weight_offset: zero(),
-            stats: false,
-            residual: false,
-            layouts: Layouts::new(),
-        }
+        Self::minimal(x, normalized_dims, default_eps())
     }
 }
 
-impl Fields for ForwardFields {
-    type Kind = RowNorm;
-    type Derived = ();
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl ForwardFields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<RowNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         use forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
         let x = self.x;
-        float(op, "x", &x)?;
-        let (outer, inner) = split(op, &x, self.normalized_dims)?;
-        for (field, dtype) in [("weight", self.weight), ("bias", self.bias)] {
-            dtype.map_or(Ok(()), |dtype| parameter(op, field, &x, dtype))?;
-        }
-        same_parameter_type(op, self.weight, self.bias)?;
-        let only = |holds: bool, field: &'static str, rule: &str| require(op, field, holds, || rule.into());
+        let types = [("weight", self.weight), ("bias", self.bias)];
+        let (outer, inner) = shape(op, &x, self.normalized_dims, types)?;
         require(op, "eps", self.eps.get() >= 0.0, || format!("must be >= 0, got {}", self.eps.get()))?;
-        only(kind == RowNorm::Layer || self.bias.is_none(), "bias", "rms_norm has none")?;
-        only(kind == RowNorm::Rms || is_zero(&self.weight_offset), "weight_offset", "layer_norm has none")?;
-        offset_needs_weight(op, self.weight_offset, self.weight)?;
+        demand(op, "bias", kind == RowNorm::Layer || self.bias.is_none(), "rms_norm has none")?;
+        check_offset(kind, op, self.weight_offset, self.weight)?;
         in_range(op, "eps", self.eps, &x)?;
         in_range(op, "weight_offset", self.weight_offset, &x)?;
 
         let output = beside(&x)?;
         let stats = TensorDesc::contiguous(x.dtype().accumulator(), outer)?;
         slots.declare(X, x)?;
-        if self.residual {
-            slots.declare(RESIDUAL, x)?;
-            slots.declare(H, output)?;
-        }
-        for (operand, dtype) in [(WEIGHT, self.weight), (BIAS, self.bias)] {
-            if let Some(dtype) = dtype {
-                slots.declare(operand, TensorDesc::contiguous(dtype, inner)?)?;
-            }
-        }
+        slots.declare_if(self.residual, RESIDUAL, x)?;
+        slots.declare_if(self.residual, H, output)?;
+        slots.declare_dense(inner, [(WEIGHT, self.weight), (BIAS, self.bias)])?;
         slots.declare(Y, output)?;
-        if self.stats {
-            if kind == RowNorm::Layer {
-                slots.declare(MEAN, stats)?;
-            }
-            slots.declare(RSTD, stats)?;
-        }
-        Ok(())
+        slots.declare_if(self.stats && kind == RowNorm::Layer, MEAN, stats)?;
+        slots.declare_if(self.stats, RSTD, stats)
     }
 }
 
@@ -291,70 +236,33 @@ impl Valid<ForwardFields> {
 impl BackwardFields {
     /// The plainest backward of `x`: `dx` alone, without a weight.
     pub(crate) fn plain(x: TensorDesc, normalized_dims: usize) -> Self {
-        Self {
-            x,
-            normalized_dims,
-            weight: None,
-            weight_offset: zero(),
-            dx: true,
-            dweight: false,
-            dbias: None,
-            dh: false,
-            layouts: Layouts::new(),
-        }
+        Self { dx: true, ..Self::minimal(x, normalized_dims) }
     }
 }
 
-impl Fields for BackwardFields {
-    type Kind = RowNorm;
-    type Derived = ();
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
+impl BackwardFields {
     fn declare(&self, &Op { name: op, kind, .. }: &Op<RowNorm>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         use backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
         let x = self.x;
-        float(op, "x", &x)?;
-        let (outer, inner) = split(op, &x, self.normalized_dims)?;
-        for (field, dtype) in [("weight", self.weight), ("dbias", self.dbias)] {
-            dtype.map_or(Ok(()), |dtype| parameter(op, field, &x, dtype))?;
-        }
-        same_parameter_type(op, self.weight, self.dbias)?;
-        let only = |holds: bool, field: &'static str, rule: &str| require(op, field, holds, || rule.into());
-        only(kind == RowNorm::Layer || self.dbias.is_none(), "dbias", "rms_norm has no bias")?;
-        only(kind == RowNorm::Rms || is_zero(&self.weight_offset), "weight_offset", "layer_norm has none")?;
-        offset_needs_weight(op, self.weight_offset, self.weight)?;
+        let types = [("weight", self.weight), ("dbias", self.dbias)];
+        let (outer, inner) = shape(op, &x, self.normalized_dims, types)?;
+        demand(op, "dbias", kind == RowNorm::Layer || self.dbias.is_none(), "rms_norm has no bias")?;
+        check_offset(kind, op, self.weight_offset, self.weight)?;
         in_range(op, "weight_offset", self.weight_offset, &x)?;
-        only(self.weight.is_some() || !self.dweight, "dweight", "needs a weight")?;
-        only(self.dx || !self.dh, "dh", "adds to dx, which is not asked for")?;
-        only(self.dx || self.dweight || self.dbias.is_some(), "dx", "must be asked for, or another gradient: none is")?;
+        demand(op, "dweight", self.weight.is_some() || !self.dweight, "needs a weight")?;
+        demand(op, "dh", self.dx || !self.dh, "adds to dx, which is not asked for")?;
+        let rule = "must be asked for, or another gradient: none is";
+        demand(op, "dx", self.dx || self.dweight || self.dbias.is_some(), rule)?;
 
         let output = beside(&x)?;
         let stats = TensorDesc::contiguous(x.dtype().accumulator(), outer)?;
-        let parameter = |dtype| TensorDesc::contiguous(dtype, inner);
         slots.declare(DY, output)?;
         slots.declare(X, x)?;
-        if let Some(dtype) = self.weight {
-            slots.declare(WEIGHT, parameter(dtype)?)?;
-        }
-        if kind == RowNorm::Layer {
-            slots.declare(MEAN, stats)?;
-        }
+        slots.declare_dense(inner, [(WEIGHT, self.weight)])?;
+        slots.declare_if(kind == RowNorm::Layer, MEAN, stats)?;
         slots.declare(RSTD, stats)?;
-        if self.dh {
-            slots.declare(DH, output)?;
-        }
-        if self.dx {
-            slots.declare(DX, output)?;
-        }
-        if let Some(dtype) = self.weight.filter(|_| self.dweight) {
-            slots.declare(DWEIGHT, parameter(dtype)?)?;
-        }
-        if let Some(dtype) = self.dbias {
-            slots.declare(DBIAS, parameter(dtype)?)?;
-        }
-        Ok(())
+        slots.declare_if(self.dh, DH, output)?;
+        slots.declare_if(self.dx, DX, output)?;
+        slots.declare_dense(inner, [(DWEIGHT, self.weight.filter(|_| self.dweight)), (DBIAS, self.dbias)])
     }
 }

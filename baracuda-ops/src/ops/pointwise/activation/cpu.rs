@@ -1,16 +1,15 @@
 //! The reference: the formulas in f64, any strides, one rounding to the output.
 
-use super::{Fields, Valid};
+use super::Valid;
 use crate::backend::cpu::Operands;
-use crate::error::Reason;
 use crate::ops::activation::Activation;
 use crate::ops::lines::{Line, each_piece};
-use crate::ops::valid::{Described, Direction};
-use crate::plan::Candidate;
+use crate::ops::valid::Direction;
+use crate::plan::{Accepted, Candidate};
 
 /// The reference kernel of both passes.
-pub(super) fn accept<'d, D: Described<Fields = Fields>>(descriptor: &'d D) -> Result<Candidate<'d>, Reason> {
-    Ok(Candidate::on_cpu(|| run(descriptor.valid().clone())))
+pub(super) fn accept(valid: &Valid) -> Accepted<'_> {
+    Ok(Candidate::on_cpu(|| run(valid.clone())))
 }
 
 /// What computes every element on its own.

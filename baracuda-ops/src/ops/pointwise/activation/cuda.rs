@@ -2,14 +2,13 @@
 
 use baracuda_ops_sys as sys;
 
-use super::{Fields, Valid};
+use super::Valid;
 use crate::backend::cuda::{self, Props, c_activation, c_dtype};
 use crate::backend::{Device, Located};
-use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::pointwise::dense::Run;
-use crate::ops::valid::{Described, Direction};
-use crate::plan::{BuildError, Built, Candidate};
+use crate::ops::valid::Direction;
+use crate::plan::{Accepted, BuildError, Built, Candidate};
 
 /// Threads of a block, as in the kernels.
 const THREADS: u64 = 256;
@@ -17,8 +16,7 @@ const THREADS: u64 = 256;
 const MOST_BLOCKS: u64 = (1 << 31) - 1;
 
 /// The kernels of both passes.
-pub(super) fn accept<'d, D: Described<Fields = Fields>>(descriptor: &'d D, _: &Props) -> Result<Candidate<'d>, Reason> {
-    let valid = descriptor.valid();
+pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
     let (run, dtype) = (Run::of(&valid.slots)?, c_dtype(valid.fields.x.dtype())?);
     let element_bytes = valid.fields.x.dtype().size_bytes();
     let vec_bytes = if run.align_bytes >= 16 { 16 } else { element_bytes };
@@ -48,8 +46,7 @@ fn build(
     match valid.op.kind {
         Direction::Forward => {
             let run = move |located: &Located<'_>, stream| {
-                let address = |index: usize| located.operands[index].address() as *mut _;
-                let operands = sys::bops_activation_operands { x: address(input), y: address(output) };
+                let operands = sys::bops_activation_operands { x: located.pointer(input), y: located.pointer(output) };
                 // SAFETY: the generic check proved every operand's span, alignment and device.
                 unsafe { sys::bops_activation_launch(&params, &choice, dtype, &operands, stream) }
             };
@@ -59,8 +56,7 @@ fn build(
         }
         Direction::Backward => {
             let run = move |located: &Located<'_>, stream| {
-                let address = |index: usize| located.operands[index].address() as *mut _;
-                let (dy, saved, dx) = (address(input), address(saved), address(output));
+                let (dy, saved, dx) = (located.pointer(input), located.pointer(saved), located.pointer(output));
                 let operands = sys::bops_activation_backward_operands { dy, saved, dx };
                 // SAFETY: the generic check proved every operand's span, alignment and device.
                 unsafe { sys::bops_activation_backward_launch(&params, &choice, dtype, &operands, stream) }

@@ -38,14 +38,12 @@
 //!
 //! [`Activation`]: crate::ops::activation
 
-use serde::{Deserialize, Serialize};
-
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{beside, float, is_false, only_dx, require};
-use crate::ops::valid::{self, Described, Direction, Op, descriptor, kernels, steps};
-use crate::slots::{Layouts, SlotsBuilder};
+use crate::ops::fields::{beside, demand, float, only_dx, require};
+use crate::ops::valid::{self, Described, Direction, Op, descriptor, fields, kernels, shared_steps, steps};
+use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
 
 mod cpu;
@@ -75,41 +73,25 @@ operands! { $
     }
 }
 
-/// The fields of both descriptors, in the order of their JSON; `from_y` is false in forward.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(expecting = "an object with the fields of the descriptor", deny_unknown_fields)]
-pub(crate) struct Fields {
-    pub(crate) x: TensorDesc,
-    pub(crate) activation: Activation,
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub(crate) from_y: bool,
-    #[serde(default, skip_serializing_if = "Layouts::is_empty")]
-    pub(crate) layouts: Layouts,
+fields! {
+    /// The fields of both descriptors; `from_y` is false in forward.
+    Fields: Fields<Kind = Direction, Derived = ()> {
+        x: TensorDesc,
+        activation: Activation,
+        from_y: bool = default,
+    }
 }
 
 type Valid = valid::Valid<Fields>;
 
 impl Fields {
-    fn plain(x: TensorDesc, activation: Activation) -> Self {
-        Self { x, activation, from_y: false, layouts: Layouts::new() }
-    }
-}
-
-impl valid::Fields for Fields {
-    type Kind = Direction;
-    type Derived = ();
-
-    fn layouts(&mut self) -> &mut Layouts {
-        &mut self.layouts
-    }
-
     fn declare(&self, &Op { name: op, kind, .. }: &Op<Direction>, slots: &mut SlotsBuilder<'_>) -> Result<()> {
         let (x, activation) = (self.x, self.activation);
         float(op, "x", &x)?;
         let output = beside(&x)?;
         match kind {
             Direction::Forward => {
-                require(op, "from_y", !self.from_y, || "is a field of the backward alone".into())?;
+                demand(op, "from_y", !self.from_y, "is a field of the backward alone")?;
                 slots.declare(forward::X, x)?;
                 slots.declare(forward::Y, output)?;
             }
@@ -156,61 +138,41 @@ descriptor! {
     ActivationDescriptor(Fields): "activation", Direction::Forward;
     args: ActivationArgs of forward;
     plan: ActivationPlan;
-    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::accept; cpu: cpu::accept);
+    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::work; cpu: cpu::accept);
     backward: |forward: &Self, wanted| only_dx(ActivationBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
-}
-
-impl ActivationDescriptor {
     /// The activation of each element of `x`.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if x is not of a floating-point type.
-    pub fn new(x: TensorDesc, activation: Activation) -> Result<Self> {
-        Valid::new(Self::OP, Fields::plain(x, activation)).map(Self)
-    }
+    fn new(x: TensorDesc, activation: Activation) = Fields::minimal(x, activation);
+}
 
+impl ActivationDescriptor {
     /// The backward with the same type and layouts: `dy` lies as `y`, `dx` as `x`.
     ///
     /// # Errors
     /// None; the type is that of every other step.
     pub fn backward(&self) -> Result<ActivationBackwardDescriptor> {
-        let mut fields = self.0.fields.clone();
-        fields.layouts = Layouts::new();
-        fields.layouts.extend(self.0.slots.at(forward::Y).map(|y| ("dy".to_string(), y.desc)));
-        Valid::new(ActivationBackwardDescriptor::OP, fields).map(ActivationBackwardDescriptor)
+        self.0.backward_of(ActivationBackwardDescriptor::OP, forward::Y).map(ActivationBackwardDescriptor)
     }
 }
 
-steps! { ActivationDescriptor
-    /// Gives an operand other strides or another alignment than its default.
-    ///
-    /// # Errors
-    /// [`Error::InvalidDescriptor`] if there is no such operand, if shape or type differ, or if an output would write an element twice.
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
-    /// Gives `y` other strides than x's.
-    ///
-    /// # Errors
-    /// As [`layout`](Self::layout).
-    y(desc: TensorDesc) = |it| it.layout("y", desc);
-}
+shared_steps! { ActivationDescriptor: layout, y }
 
 descriptor! {
     /// The gradient of [`ActivationDescriptor`]. See the [formulas and operands](self).
     ActivationBackwardDescriptor(Fields): "activation_backward", Direction::Backward;
     args: ActivationBackwardArgs of backward;
     plan: ActivationBackwardPlan;
-    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::accept; cpu: cpu::accept);
-}
-
-impl ActivationBackwardDescriptor {
+    kernels: kernels!(cuda: cuda::accept; wgpu: wgpu::work; cpu: cpu::accept);
     /// The gradient of `x`, computed from `dy` and `x`.
     ///
     /// # Errors
     /// As [`ActivationDescriptor::new`].
-    pub fn new(x: TensorDesc, activation: Activation) -> Result<Self> {
-        Valid::new(Self::OP, Fields::plain(x, activation)).map(Self)
-    }
+    fn new(x: TensorDesc, activation: Activation) = Fields::minimal(x, activation);
 }
+
+shared_steps! { ActivationBackwardDescriptor: layout }
 
 steps! { ActivationBackwardDescriptor
     /// Computes the derivative from forward's output, so that x need not be kept. `y` has the shape and, unless told otherwise, the
@@ -219,11 +181,6 @@ steps! { ActivationBackwardDescriptor
     /// # Errors
     /// [`Error::InvalidDescriptor`] for another activation than ReLU, sigmoid and tanh, or if `x` has been given a layout of its own.
     from_y() = |it| it.with(|fields| fields.from_y = true);
-    /// As [`ActivationDescriptor::layout`].
-    ///
-    /// # Errors
-    /// As [`ActivationDescriptor::layout`].
-    layout(operand: &str, desc: TensorDesc) = |it| it.layout(operand, desc);
 }
 
 args! {

@@ -1,24 +1,16 @@
 //! The WGSL kernels: what they bind, and what tells them apart.
 
-use super::{ActivationBackwardDescriptor, ActivationDescriptor, Fields, Valid};
+use super::{ActivationBackwardDescriptor, ActivationDescriptor, Valid};
 use crate::backend::wgpu::{Binding, Props, StepBuilder, Variants, Work};
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
 use crate::ops::activation::Activation;
 use crate::ops::pointwise::wgpu;
-use crate::ops::valid::{Described, Direction};
-use crate::plan::Candidate;
+use crate::ops::valid::Direction;
 use crate::tensor::TensorDesc;
 
-/// The kernels of both passes.
-pub(super) fn accept<'d, D: Described<Fields = Fields>>(
-    descriptor: &'d D,
-    props: &Props,
-) -> Result<Candidate<'d>, Reason> {
-    Ok(work(descriptor.valid(), props)?.candidate())
-}
-
-fn work(valid: &Valid, props: &Props) -> Result<Work<()>, Reason> {
+/// The dispatch of both passes.
+pub(super) fn work(valid: &Valid, props: &Props) -> Result<Work<()>, Reason> {
     let [input, saved, output] = valid.operands();
     wgpu::work(&valid.slots, props, |operands| {
         let [entry, file] = match valid.op.kind {
@@ -41,9 +33,7 @@ fn work(valid: &Valid, props: &Props) -> Result<Work<()>, Reason> {
 }
 
 pub(in super::super) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
-    let mut variants = Variants::default();
-    let _ = add_variants(&mut variants);
-    variants.into_texts()
+    Variants::collect(add_variants)
 }
 
 /// # Errors

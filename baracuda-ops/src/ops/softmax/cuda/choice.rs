@@ -3,6 +3,7 @@
 //! The tables were measured on an H200 (132 multiprocessors, CUDA 13.0) over rows of 1024 to 262144 elements and over 21 to 1000
 //! channels. The fields of a choice are those of `bops_softmax_choice` in `csrc/bops.h`.
 
+use crate::backend::cuda::tuned;
 use crate::narrow::{grid, word};
 use baracuda_ops_sys as sys;
 
@@ -33,56 +34,10 @@ pub(crate) struct Problem {
     pub(crate) max_cluster: u32,
 }
 
-/// A choice, with what a run needs for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tuned {
-    pub(crate) variant: u32,
-    pub(crate) vec_bytes: u32,
-    pub(crate) vectors: u32,
-    pub(crate) threads: u32,
-    pub(crate) across: u32,
-    pub(crate) cluster: u32,
-    pub(crate) grid: u32,
-    pub(crate) chunks: u32,
-    pub(crate) overlaps: u32,
-    pub(crate) tiles: u32,
-    pub(crate) workspace_bytes: u64,
-    pub(crate) launches: u32,
-}
-
-impl Tuned {
-    /// The fields of the C struct, in its order.
-    pub(crate) fn words(&self) -> [u32; 10] {
-        [
-            self.variant,
-            self.vec_bytes,
-            self.vectors,
-            self.threads,
-            self.across,
-            self.cluster,
-            self.grid,
-            self.chunks,
-            self.overlaps,
-            self.tiles,
-        ]
-    }
-}
-
-impl Tuned {
-    pub(crate) fn c(&self) -> sys::bops_softmax_choice {
-        let [variant, vec_bytes, vectors, threads, across, cluster, grid, chunks, overlaps, tiles] = self.words();
-        sys::bops_softmax_choice {
-            variant,
-            vec_bytes,
-            vectors,
-            threads,
-            across,
-            cluster,
-            grid,
-            chunks,
-            overlaps,
-            tiles,
-        }
+tuned! {
+    /// A choice, with what a run needs for it.
+    pub(crate) struct Tuned of bops_softmax_choice {
+        variant, vec_bytes, vectors, threads, across, cluster, grid, chunks, overlaps, tiles,
     }
 }
 

@@ -2,25 +2,24 @@
 
 mod choice;
 
-use std::ffi::c_void;
-
 use baracuda_ops_sys as sys;
 
 use choice::{Problem, Tuned};
 
 use super::geometry::{ChannelGeometry, Geometry, Tensors};
-use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
+use super::{BackwardFields, ForwardFields, Valid, backward, forward};
 use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Device, Located};
 use crate::error::Reason;
 use crate::narrow::{halves, word};
 use crate::ops::rows::RowGeometry;
 use crate::options::WorkspaceReq;
-use crate::plan::{BuildError, Built, Candidate, Descriptor};
+use crate::plan::{Accepted, BuildError, Built, Candidate};
+use crate::slots::Slots;
 
 /// The forward kernels.
-pub(super) fn forward<'d>(descriptor: &'d SoftmaxDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
-    accept(descriptor, descriptor.0.fields.axis, false, props, |lines, tuned, device| {
+pub(super) fn forward<'d>(softmax: &'d Valid<ForwardFields>, props: &Props) -> Accepted<'d> {
+    accept(&softmax.slots, softmax.fields.axis, false, props, |lines, tuned, device| {
         let ([x, y, _], [x_step, y_step, _]) = (lines.strides, lines.steps);
         let params = sys::bops_softmax_params {
             outer: lines.outer,
@@ -32,27 +31,26 @@ pub(super) fn forward<'d>(descriptor: &'d SoftmaxDescriptor, props: &Props) -> R
             y,
             x_step,
             y_step,
-            scale: descriptor.0.fields.scale.get(),
-            is_log: u32::from(descriptor.0.fields.log),
+            scale: softmax.fields.scale.get(),
+            is_log: u32::from(softmax.fields.log),
             x_dtype: lines.other,
         };
         let (choice, dtype) = (tuned.c(), lines.dtype);
         // SAFETY: the structs live across the call and hold what `choice` allows.
         let prepare = || unsafe { sys::bops_softmax_prepare(&params, &choice, dtype) };
         let run = move |located: &Located<'_>, stream| {
-            let address = |position: usize| located.operands[position].address() as *mut _;
-            let operands = sys::bops_softmax_operands { x: address(forward::X), y: address(forward::Y) };
-            let workspace = located.workspace.address() as *mut c_void;
+            let operands =
+                sys::bops_softmax_operands { x: located.pointer(forward::X), y: located.pointer(forward::Y) };
             // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-            unsafe { sys::bops_softmax_launch(&params, &choice, dtype, &operands, workspace, stream) }
+            unsafe { sys::bops_softmax_launch(&params, &choice, dtype, &operands, located.workspace_pointer(), stream) }
         };
         cuda::build(device, "bops_softmax", lines.outer > 0, key(&tuned, &lines, params.is_log), prepare, run)
     })
 }
 
 /// The kernels of the gradient.
-pub(super) fn backward<'d>(descriptor: &'d SoftmaxBackwardDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
-    accept(descriptor, descriptor.0.fields.axis, true, props, |lines, tuned, device| {
+pub(super) fn backward<'d>(softmax: &'d Valid<BackwardFields>, props: &Props) -> Accepted<'d> {
+    accept(&softmax.slots, softmax.fields.axis, true, props, |lines, tuned, device| {
         let ([y, dy, dx], [y_step, dy_step, dx_step]) = (lines.strides, lines.steps);
         let params = sys::bops_softmax_backward_params {
             outer: lines.outer,
@@ -66,21 +64,20 @@ pub(super) fn backward<'d>(descriptor: &'d SoftmaxBackwardDescriptor, props: &Pr
             y_step,
             dy_step,
             dx_step,
-            scale: descriptor.0.fields.scale.get(),
-            is_log: u32::from(descriptor.0.fields.log),
+            scale: softmax.fields.scale.get(),
+            is_log: u32::from(softmax.fields.log),
             dx_dtype: lines.other,
         };
         let (choice, dtype) = (tuned.c(), lines.dtype);
         // SAFETY: the structs live across the call and hold what `choice` allows.
         let prepare = || unsafe { sys::bops_softmax_backward_prepare(&params, &choice, dtype) };
         let run = move |located: &Located<'_>, stream| {
-            let address = |position: usize| located.operands[position].address() as *mut _;
             let operands = sys::bops_softmax_backward_operands {
-                y: address(backward::Y),
-                dy: address(backward::DY),
-                dx: address(backward::DX),
+                y: located.pointer(backward::Y),
+                dy: located.pointer(backward::DY),
+                dx: located.pointer(backward::DX),
             };
-            let workspace = located.workspace.address() as *mut c_void;
+            let workspace = located.workspace_pointer();
             // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
             unsafe { sys::bops_softmax_backward_launch(&params, &choice, dtype, &operands, workspace, stream) }
         };
@@ -108,8 +105,8 @@ struct Lines {
 }
 
 impl Lines {
-    fn of(descriptor: &impl Descriptor, axis: usize) -> Result<Self, Reason> {
-        let tensors = Tensors::of(descriptor.slots())?;
+    fn of(slots: &Slots, axis: usize) -> Result<Self, Reason> {
+        let tensors = Tensors::of(slots)?;
         let (dtype, other) = (tensors.dtype, tensors.other);
         let (is_rows, lines) = match tensors.geometry(axis)? {
             Geometry::Empty => (true, None),
@@ -161,13 +158,13 @@ impl Lines {
 
 /// What forward and backward share: the lines, and what serves them. `build` takes both.
 fn accept<'d>(
-    descriptor: &impl Descriptor,
+    slots: &Slots,
     axis: usize,
     is_backward: bool,
     props: &Props,
     build: impl FnOnce(Lines, Tuned, &Device) -> Result<Built, BuildError> + Send + 'd,
-) -> Result<Candidate<'d>, Reason> {
-    let lines = Lines::of(descriptor, axis)?;
+) -> Accepted<'d> {
+    let lines = Lines::of(slots, axis)?;
     let tuned = choice::choose(&Problem {
         is_backward,
         is_rows: lines.is_rows,
@@ -183,10 +180,7 @@ fn accept<'d>(
         shared_bytes: props.shared_bytes,
         max_cluster: props.cluster,
     })?;
-    let workspace = match tuned.workspace_bytes {
-        0 => WorkspaceReq::NONE,
-        bytes => WorkspaceReq { bytes, align: 16 },
-    };
+    let workspace = WorkspaceReq::new(tuned.workspace_bytes, 16);
     let build = move |device: &Device| build(lines, tuned, device);
     Ok(Candidate { workspace, launches: tuned.launches, ..Candidate::new(tuned.c(), build) })
 }
@@ -194,5 +188,5 @@ fn accept<'d>(
 /// What tells prepared kernels apart; extents too, since lines that fill every thread have kernels of their own, and so has log-softmax.
 fn key(tuned: &Tuned, lines: &Lines, is_log: u32) -> Vec<u32> {
     let numbers = [lines.dim, lines.outer, lines.inner].into_iter().flat_map(halves);
-    tuned.words().into_iter().chain(numbers).chain([is_log, lines.dtype, lines.other]).collect()
+    tuned.words().chain(numbers).chain([is_log, lines.dtype, lines.other]).collect()
 }

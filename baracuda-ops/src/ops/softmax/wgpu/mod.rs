@@ -3,78 +3,18 @@
 mod spread;
 mod variants;
 
-use bytemuck::{Pod, Zeroable};
-
 use super::geometry::{Geometry, Tensors};
-use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
+use super::{BackwardFields, ForwardFields, Valid};
 use crate::backend::wgpu::{
-    Binder, Binding, Place, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
-    padded,
+    Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
+    padded, params,
 };
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
-use crate::plan::Candidate;
 use crate::slots::Slots;
 
 use spread::{Spread, Tables, View};
 pub(in crate::ops) use variants::wgsl_variants;
-
-/// The forward kernels.
-pub(super) fn forward<'d>(descriptor: &'d SoftmaxDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
-    Ok(forward_work(descriptor, props)?.candidate())
-}
-
-/// The kernels of the gradient.
-pub(super) fn backward<'d>(descriptor: &'d SoftmaxBackwardDescriptor, props: &Props) -> Result<Candidate<'d>, Reason> {
-    Ok(backward_work(descriptor, props)?.candidate())
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct ForwardParams {
-    rows: u32,
-    dim: u32,
-    inner: u32,
-    extents: [u32; 2],
-    padding: [u32; 3],
-    x: [u32; 4],
-    y: [u32; 3],
-    x_step: u32,
-    y_step: u32,
-    scale: f32,
-    scale_rest: f32,
-    slices: u32,
-    groups_x: u32,
-    columns: u32,
-    rounds: u32,
-    largest_trace: u32,
-    all_bits: u32,
-    scale_log2: f32,
-    lessening: f32,
-    padding_after: u32,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct BackwardParams {
-    rows: u32,
-    dim: u32,
-    inner: u32,
-    extents: [u32; 2],
-    padding: [u32; 3],
-    y: [u32; 4],
-    dy: [u32; 4],
-    dx: [u32; 3],
-    y_step: u32,
-    dy_step: u32,
-    dx_step: u32,
-    scale: f32,
-    slices: u32,
-    groups_x: u32,
-    columns: u32,
-    rounds: u32,
-    all_bits: u32,
-}
 
 /// The entry points of one file: whole lines on chip, lines that a workgroup reads twice, and the two of split lines.
 struct Entries {
@@ -176,8 +116,9 @@ impl Scale {
 /// Keeps compilers from seeing that a mask keeps every bit.
 const ALL_BITS: u32 = u32::MAX;
 
-fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work<Lines>, Reason> {
-    let fields = &descriptor.0.fields;
+/// The dispatches of forward.
+pub(super) fn forward_work(softmax: &Valid<ForwardFields>, props: &Props) -> Result<Work<Lines>, Reason> {
+    let fields = &softmax.fields;
     let scale = Scale::new(fields.scale.get());
     let flags = vec![
         ("LOG", fields.log),
@@ -190,65 +131,56 @@ fn forward_work(descriptor: &SoftmaxDescriptor, props: &Props) -> Result<Work<Li
     // With a scale of 0, infinite elements leave no result either.
     let is_zero = scale.high == 0.0 && scale.rest == 0.0;
     let largest_trace = if is_zero { f32::MAX.to_bits() } else { f32::INFINITY.to_bits() };
-    work(&FORWARD, &descriptor.0.slots, fields.axis, &flags, props, |view, spread, groups_x| {
+    work(&FORWARD, &softmax.slots, fields.axis, &flags, props, |view, spread, groups_x| {
         let [x, y] = [0, 1].map(|tensor| view.strides(tensor));
-        let params = ForwardParams {
-            rows: word(view.rows),
-            dim: word(view.dim),
-            inner: word(view.inner),
-            extents: view.extents.map(word),
-            padding: [0; 3],
-            x: padded(x),
-            y,
-            x_step: stride(view.steps[0]),
-            y_step: stride(view.steps[1]),
-            scale: scale.high,
-            scale_rest: scale.rest,
-            slices: word(spread.slices),
-            groups_x,
-            columns: word(spread.columns),
-            rounds: word(spread.rounds),
-            largest_trace,
-            all_bits: ALL_BITS,
-            scale_log2: scale.log2,
-            lessening: scale.lessening,
-            padding_after: 0,
-        };
-        bytemuck::bytes_of(&params).to_vec()
+        params! {
+            lines: [u32; 8] = view.words(),
+            x: [u32; 4] = padded(x),
+            y: [u32; 3] = y,
+            x_step: u32 = stride(view.steps[0]),
+            y_step: u32 = stride(view.steps[1]),
+            scale: f32 = scale.high,
+            scale_rest: f32 = scale.rest,
+            slices: u32 = word(spread.slices),
+            groups_x: u32 = groups_x,
+            columns: u32 = word(spread.columns),
+            rounds: u32 = word(spread.rounds),
+            largest_trace: u32 = largest_trace,
+            all_bits: u32 = ALL_BITS,
+            scale_log2: f32 = scale.log2,
+            lessening: f32 = scale.lessening,
+            padding_after: u32 = 0,
+        }
     })
 }
 
-fn backward_work(descriptor: &SoftmaxBackwardDescriptor, props: &Props) -> Result<Work<Lines>, Reason> {
-    let fields = &descriptor.0.fields;
+/// The dispatches of the gradient.
+pub(super) fn backward_work(softmax: &Valid<BackwardFields>, props: &Props) -> Result<Work<Lines>, Reason> {
+    let fields = &softmax.fields;
     let flags = vec![("LOG", fields.log)];
-    work(&BACKWARD, &descriptor.0.slots, fields.axis, &flags, props, |view, spread, groups_x| {
+    work(&BACKWARD, &softmax.slots, fields.axis, &flags, props, |view, spread, groups_x| {
         let [y, dy, dx] = [0, 1, 2].map(|tensor| view.strides(tensor));
-        let params = BackwardParams {
-            rows: word(view.rows),
-            dim: word(view.dim),
-            inner: word(view.inner),
-            extents: view.extents.map(word),
-            padding: [0; 3],
-            y: padded(y),
-            dy: padded(dy),
-            dx,
-            y_step: stride(view.steps[0]),
-            dy_step: stride(view.steps[1]),
-            dx_step: stride(view.steps[2]),
-            scale: single(fields.scale.get()),
-            slices: word(spread.slices),
-            groups_x,
-            columns: word(spread.columns),
-            rounds: word(spread.rounds),
-            all_bits: ALL_BITS,
-        };
-        bytemuck::bytes_of(&params).to_vec()
+        params! {
+            lines: [u32; 8] = view.words(),
+            y: [u32; 4] = padded(y),
+            dy: [u32; 4] = padded(dy),
+            dx: [u32; 3] = dx,
+            y_step: u32 = stride(view.steps[0]),
+            dy_step: u32 = stride(view.steps[1]),
+            dx_step: u32 = stride(view.steps[2]),
+            scale: f32 = single(fields.scale.get()),
+            slices: u32 = word(spread.slices),
+            groups_x: u32 = groups_x,
+            columns: u32 = word(spread.columns),
+            rounds: u32 = word(spread.rounds),
+            all_bits: u32 = ALL_BITS,
+        }
     })
 }
 
 /// How lines are held: threads of a workgroup, its extent along a line, chunks of a thread, and slices of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Lines {
+pub(super) struct Lines {
     workgroup: u32,
     depth: u32,
     chunks: u32,
@@ -288,18 +220,11 @@ fn work(
     let operands = Binder { slots };
     let is_other = |operand: usize| slots.at(operand).is_some_and(|slot| slot.desc.dtype() != dtype);
     let input = |operand| {
-        let accessors = match view.is_half() {
-            _ if is_other(operand) => ["widened_pairs_in", "widened_halves_in"],
-            true => ["chunks_in", "halves_in"],
-            false => ["chunks_in", "words_in"],
-        };
-        operands.operand(operand, accessors, "absent_in")
+        let widened = ["widened_pairs_in", "widened_halves_in"];
+        operands.operand(operand, if is_other(operand) { widened } else { shader_type.chunks_in() }, "absent_in")
     };
-    let output = match view.is_half() {
-        _ if is_other(pass.output) => ["narrowed_pairs_out", "narrowed_halves_out"],
-        true => ["chunks_out", "halves_out"],
-        false => ["chunks_out", "words_out"],
-    };
+    let narrowed = ["narrowed_pairs_out", "narrowed_halves_out"];
+    let output = if is_other(pass.output) { narrowed } else { shader_type.chunks_out() };
     let entries = if view.is_rows { &pass.rows } else { &pass.channels };
     let step = |entry, keeps: bool, has_output: bool| {
         let mut files = shader_type.prelude();
@@ -321,26 +246,15 @@ fn work(
             true => operands.operand(pass.output, output, "absent_out"),
             false => operands.absent(pass.output, "absent_out"),
         });
-        bindings.push(match workspace_bytes {
-            0 => Binding::absent("parts", "absent_partials"),
-            bytes => Binding {
-                name: "parts",
-                place: Some(Place::Workspace { offset: 0, bytes }),
-                accessors: ["partials_out"; 2],
-            },
-        });
+        bindings.push(Binding::partials("parts", 0, workspace_bytes, "partials_out"));
         StepBuilder {
-            entry,
-            files,
             constants: spread.constants(),
             flags: flags.iter().copied().chain(spread.flags(keeps)).collect(),
             bindings,
             can_chunk: view.can_chunk,
-            params: params.clone(),
             // NVIDIA's driver makes slower code of lines in registers whose params are immediates.
             keeps_uniform: !view.is_rows,
-            grid,
-            ..StepBuilder::default()
+            ..StepBuilder::new(entry, files, params.clone(), grid)
         }
     };
     let steps = match entries.twice.filter(|_| spread.is_twice()) {
@@ -359,6 +273,7 @@ mod tests {
     use super::*;
     use crate::backend::wgpu::Variants;
     use crate::dtype::DType;
+    use crate::ops::softmax::SoftmaxDescriptor;
     use crate::tensor::TensorDesc;
 
     fn variant_props(width: Option<u32>) -> Props {
@@ -369,8 +284,8 @@ mod tests {
     fn launches(dims: &[u64], axis: usize, width: Option<u32>) -> (usize, usize) {
         let x = TensorDesc::contiguous(DType::BF16, dims).unwrap();
         let forward = SoftmaxDescriptor::new(x, axis).unwrap();
-        let backward = backward_work(&forward.backward().unwrap(), &variant_props(width)).unwrap();
-        let forward = forward_work(&forward, &variant_props(width)).unwrap();
+        let backward = backward_work(&forward.backward().unwrap().0, &variant_props(width)).unwrap();
+        let forward = forward_work(&forward.0, &variant_props(width)).unwrap();
         (forward.steps.len(), backward.steps.len())
     }
 
@@ -406,8 +321,8 @@ mod tests {
     #[test]
     fn refuses_what_only_the_reference_serves() {
         let columns = TensorDesc::strided(DType::F32, &[5, 33], &[66, 2]).unwrap();
-        assert!(forward_work(&SoftmaxDescriptor::new(columns, 1).unwrap(), &variant_props(None)).is_err());
+        assert!(forward_work(&SoftmaxDescriptor::new(columns, 1).unwrap().0, &variant_props(None)).is_err());
         let f64s = TensorDesc::contiguous(DType::F64, &[4, 4]).unwrap();
-        assert!(forward_work(&SoftmaxDescriptor::new(f64s, 1).unwrap(), &variant_props(None)).is_err());
+        assert!(forward_work(&SoftmaxDescriptor::new(f64s, 1).unwrap().0, &variant_props(None)).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use super::super::geometry::ChannelGeometry;
 use crate::backend::wgpu::Props;
-use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, Team};
+use crate::backend::wgpu::team::{FEW_ROWS, Keep, ROW_TEAMS, SMALL_TEAMS, Team, Teams};
 use crate::dtype::DType;
 use crate::narrow::{stride, word};
 use crate::ops::rows::RowGeometry;
@@ -13,7 +13,7 @@ type TeamNumbers = (u32, u32, Keep);
 /// The numbers that a pass is tuned by, measured on an H200.
 pub(super) struct Tables {
     /// Teams that hold a row of 32-bit and of 16-bit elements, the first that suffices.
-    resident: [&'static [TeamNumbers]; 2],
+    resident: [&'static Teams; 2],
     /// The workgroup that reads a longer row twice, slice after slice, where rows are many.
     twice: Option<TeamNumbers>,
     /// The workgroup that holds a slice of a row.
@@ -25,36 +25,7 @@ pub(super) struct Tables {
 }
 
 pub(super) const FORWARD: Tables = Tables {
-    resident: [
-        &[
-            (8, 1, Keep::Values),
-            (16, 1, Keep::Values),
-            (32, 1, Keep::Values),
-            (32, 2, Keep::Values),
-            (32, 4, Keep::Values),
-            (32, 8, Keep::Values),
-            (128, 4, Keep::Values),
-            (256, 4, Keep::Values),
-            (512, 4, Keep::Values),
-            (512, 8, Keep::Values),
-            (256, 8, Keep::Values),
-            (256, 16, Keep::Words),
-        ],
-        &[
-            (8, 1, Keep::Values),
-            (16, 1, Keep::Values),
-            (32, 1, Keep::Values),
-            (32, 2, Keep::Values),
-            (32, 4, Keep::Values),
-            (64, 4, Keep::Values),
-            (128, 4, Keep::Values),
-            (256, 4, Keep::Values),
-            (512, 4, Keep::ValuesAhead),
-            (512, 8, Keep::Words),
-            (256, 8, Keep::Words),
-            (256, 16, Keep::Words),
-        ],
-    ],
+    resident: ROW_TEAMS,
     twice: Some((1024, 2, Keep::Words)),
     slice: [(256, 4, Keep::Values); 2],
     column_chunks: [8, 8],
@@ -62,36 +33,10 @@ pub(super) const FORWARD: Tables = Tables {
 };
 
 pub(super) const BACKWARD: Tables = Tables {
-    resident: [
-        &[
-            (8, 1, Keep::Words),
-            (16, 1, Keep::Words),
-            (32, 1, Keep::Words),
-            (32, 2, Keep::Words),
-            (32, 4, Keep::Words),
-            (64, 4, Keep::Words),
-            (128, 4, Keep::Words),
-            (256, 4, Keep::Words),
-            (512, 4, Keep::Words),
-            (1024, 4, Keep::Words),
-            (512, 8, Keep::Words),
-            (256, 8, Keep::Words),
-        ],
-        &[
-            (8, 1, Keep::Words),
-            (16, 1, Keep::Words),
-            (32, 1, Keep::Words),
-            (32, 2, Keep::Words),
-            (32, 4, Keep::Words),
-            (64, 4, Keep::Words),
-            (128, 4, Keep::Words),
-            (256, 4, Keep::Words),
-            (512, 4, Keep::Words),
-            (1024, 4, Keep::Words),
-            (512, 8, Keep::Words),
-            (256, 8, Keep::Words),
-        ],
-    ],
+    resident: [&[
+        (Keep::Words, SMALL_TEAMS),
+        (Keep::Words, &[(64, 4), (128, 4), (256, 4), (512, 4), (1024, 4), (512, 8), (256, 8)]),
+    ]; 2],
     twice: None,
     slice: [(256, 4, Keep::Words), (256, 2, Keep::Words)],
     column_chunks: [8, 4],
@@ -116,10 +61,10 @@ const LONG_LINE: u64 = 512;
 /// Lines as the shaders take them.
 pub(super) struct View {
     pub(super) is_rows: bool,
-    pub(super) rows: u64,
-    pub(super) dim: u64,
-    pub(super) inner: u64,
-    pub(super) extents: [u64; 2],
+    rows: u64,
+    dim: u64,
+    inner: u64,
+    extents: [u64; 2],
     strides: Vec<[u64; 3]>,
     /// Between the elements of a line, of each tensor.
     pub(super) steps: Vec<u64>,
@@ -162,6 +107,12 @@ impl View {
         Self { is_rows, rows, dim, inner, extents, strides, steps, elements, can_chunk }
     }
 
+    /// What the params of both passes begin with: rows, dim, inner, extents and padding.
+    pub(super) fn words(&self) -> [u32; 8] {
+        let [outer, middle] = self.extents;
+        [self.rows, self.dim, self.inner, outer, middle, 0, 0, 0].map(word)
+    }
+
     pub(super) fn is_half(&self) -> bool {
         self.elements == 8
     }
@@ -177,8 +128,6 @@ struct Columns {
     across: u64,
     deep: u64,
     chunks: u64,
-    /// Whether elements stay in registers as f32.
-    has_values: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -210,7 +159,6 @@ impl Spread {
         let kind = usize::from(view.is_half());
         let row_chunks = view.dim.div_ceil(view.elements);
         let resident = Team::resident(tables.resident[kind], view.rows, row_chunks, props);
-        let resident = resident.filter(|_| view.rows >= FEW_ROWS || row_chunks < LONG_ROW);
         let is_worth = |team: &Team| view.rows >= FEW_ROWS && row_chunks <= MOST_TURNS * team.slice_chunks();
         let twice = tables.twice.filter(|numbers| numbers.0 <= props.max_threads);
         let twice = twice.map(|numbers| Team::of_slices(numbers, props)).filter(is_worth);
@@ -236,16 +184,15 @@ impl Spread {
         let across = (COLUMN_THREADS / deep.min(COLUMN_THREADS)).clamp(narrowest, widest);
         let groups = view.rows * columns.div_ceil(across);
         let is_resident = deep * across <= most_threads && (groups >= FEW_GROUPS || view.dim < LONG_LINE);
-        let has_values = !std::ptr::eq(tables.resident[0], BACKWARD.resident[0]);
         if is_resident {
             let chunks = view.dim.div_ceil(deep);
-            let threads = Threads::Columns(Columns { across, deep, chunks, has_values });
+            let threads = Threads::Columns(Columns { across, deep, chunks });
             return Self { threads, slices: 1, columns, rounds: 1, groups, part_quads: 0 };
         }
         let across = widest.min(2 * ACROSS.0);
         let deep = COLUMN_THREADS.min(most_threads) / across;
         let slices = view.dim.div_ceil(deep * most_chunks);
-        let threads = Threads::Columns(Columns { across, deep, chunks: most_chunks, has_values });
+        let threads = Threads::Columns(Columns { across, deep, chunks: most_chunks });
         let groups = view.rows * slices * columns.div_ceil(across);
         let part_quads = view.rows * slices * columns * quads * tables.part_quads;
         Self { threads, slices, columns, rounds: 1, groups, part_quads }
@@ -284,7 +231,8 @@ impl Spread {
     pub(super) fn flags(&self, keeps: bool) -> [(&'static str, bool); 2] {
         match self.threads {
             Threads::Team(team) if keeps => team.keep.flags(self.rounds > 1),
-            Threads::Columns(columns) => [("UNPACKED", columns.has_values && keeps), ("PREFETCH", false)],
+            // Elements stay in registers as f32.
+            Threads::Columns(_) => [("UNPACKED", keeps), ("PREFETCH", false)],
             Threads::Team(_) => Keep::Words.flags(false),
         }
     }

@@ -5,6 +5,7 @@ use crate::backend::wgpu::Variants;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ops::softmax::SoftmaxDescriptor;
+use crate::ops::valid::Described;
 use crate::tensor::TensorDesc;
 
 /// Extents and the axis: rows and channels, short and long, many and few.
@@ -40,9 +41,9 @@ pub(in crate::ops) fn wgsl_variants() -> impl Iterator<Item = (String, String)> 
                     let forward =
                         descriptor(dtype, dims, axis, is_log, scale).and_then(|forward| forward.output(output));
                     let Ok(forward) = forward else { continue };
-                    variants.add_work(&name, forward_work(&forward, props), props);
+                    variants.add_work(&name, forward_work(forward.valid(), props), props);
                     let Ok(backward) = forward.backward() else { continue };
-                    variants.add_work(&name, backward_work(&backward, props), props);
+                    variants.add_work(&name, backward_work(backward.valid(), props), props);
                 }
             }
         }

@@ -1,60 +1,56 @@
 //! The CUDA kernels of the family: parameters, preparation and launch. `contiguous` and `channels_last` say which variant serves what.
 
-use std::ffi::c_void;
-
 use baracuda_ops_sys as sys;
 
-use super::{
-    Backward, BackwardFields, ChannelGeometry, ChannelNorm, ChannelOrder, ChannelShape, Forward, ForwardFields, Valid,
-};
-use crate::backend::cuda::{self, Props, c_activation, c_dtype};
+use super::{BackwardFields, ChannelGeometry, ChannelNorm, ChannelOrder, ChannelShape, ForwardFields, Valid};
+use crate::backend::cuda::{self, Props, c_activation, c_dtype, tuned};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{halves, word};
 use crate::ops::activation::Activation;
 use crate::options::WorkspaceReq;
-use crate::plan::{BuildError, Built, Candidate};
+use crate::plan::{Accepted, BuildError, Built, Candidate};
 use crate::slots::Slots;
 
 mod channels_last;
 mod contiguous;
 
 /// What a choice depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Problem {
-    pub(crate) shape: ChannelShape,
+    shape: ChannelShape,
     /// Bytes of an element of x.
-    pub(crate) element_bytes: u32,
+    element_bytes: u32,
     /// Bytes of a statistic.
-    pub(crate) accumulator_bytes: u32,
+    accumulator_bytes: u32,
     /// The widest vector that every run starts at a multiple of and is a whole number of; up to 16.
-    pub(crate) vector_bytes: u32,
+    vector_bytes: u32,
     /// Contiguous, where the channels of a sample follow each other without a gap in every tensor: the same for the runs of whole samples;
     /// else 0.
-    pub(crate) sample_vector_bytes: u32,
+    sample_vector_bytes: u32,
     /// Whether the running statistics are the statistics.
-    pub(crate) inference: bool,
+    inference: bool,
     /// Whether running statistics are updated.
-    pub(crate) has_running: bool,
+    has_running: bool,
     /// Whether the batches are counted.
-    pub(crate) cumulative: bool,
-    pub(crate) activation: Activation,
+    cumulative: bool,
+    activation: Activation,
     /// Whether a residual, or in backward y or the residual, is read beside x, or the residual's gradient written.
-    pub(crate) has_extra: bool,
+    has_extra: bool,
     /// Backward: whether the gradient of x is wanted.
-    pub(crate) has_dx: bool,
+    has_dx: bool,
     /// Backward: whether gradients of elements are wanted.
-    pub(crate) has_element_gradients: bool,
+    has_element_gradients: bool,
     /// Backward: whether gradients of parameters are wanted.
-    pub(crate) has_parameter_gradients: bool,
+    has_parameter_gradients: bool,
     /// Major times 10 plus minor.
-    pub(crate) capability: u32,
-    pub(crate) multiprocessors: u32,
+    capability: u32,
+    multiprocessors: u32,
     /// Shared memory that one block may have.
-    pub(crate) shared_bytes: u32,
+    shared_bytes: u32,
     /// Blocks of the largest cluster; 1 without clusters.
-    pub(crate) max_cluster: u32,
+    max_cluster: u32,
 }
 
 impl Problem {
@@ -79,82 +75,23 @@ impl Problem {
     }
 }
 
-/// A choice, with what a run needs for it. The fields up to `residents` are those of `bops_channel_norm_choice` in `csrc/bops.h`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tuned {
-    pub(crate) variant: u32,
-    pub(crate) vec_bytes: u32,
-    pub(crate) vectors: u32,
-    pub(crate) threads: u32,
-    pub(crate) cluster: u32,
-    pub(crate) grid: u32,
-    pub(crate) stages: u32,
-    pub(crate) chunks: u32,
-    pub(crate) overlaps: u32,
-    pub(crate) is_merged: u32,
-    pub(crate) tensors: u32,
-    pub(crate) cached: u32,
-    pub(crate) stagger_cycles: u32,
-    pub(crate) multiprocessors: u32,
-    pub(crate) residents: u32,
-    pub(crate) workspace_bytes: u64,
-    pub(crate) launches: u32,
+tuned! {
+    /// A choice, with what a run needs for it.
+    pub(crate) struct Tuned of bops_channel_norm_choice {
+        variant, vec_bytes, vectors, threads, cluster, grid, stages, chunks, overlaps, is_merged, tensors, cached,
+        stagger_cycles, multiprocessors, residents,
+    }
 }
 
 impl Tuned {
-    /// The fields of the C struct, in its order.
-    fn words(&self) -> [u32; 15] {
-        [
-            self.variant,
-            self.vec_bytes,
-            self.vectors,
-            self.threads,
-            self.cluster,
-            self.grid,
-            self.stages,
-            self.chunks,
-            self.overlaps,
-            self.is_merged,
-            self.tensors,
-            self.cached,
-            self.stagger_cycles,
-            self.multiprocessors,
-            self.residents,
-        ]
-    }
-
-    fn c(&self) -> sys::bops_channel_norm_choice {
-        sys::bops_channel_norm_choice {
-            variant: self.variant,
-            vec_bytes: self.vec_bytes,
-            vectors: self.vectors,
-            threads: self.threads,
-            cluster: self.cluster,
-            grid: self.grid,
-            stages: self.stages,
-            chunks: self.chunks,
-            overlaps: self.overlaps,
-            is_merged: self.is_merged,
-            tensors: self.tensors,
-            cached: self.cached,
-            stagger_cycles: self.stagger_cycles,
-            multiprocessors: self.multiprocessors,
-            residents: self.residents,
-        }
-    }
-
     fn candidate<'d>(self, build: impl FnOnce(&Device) -> Result<Built, BuildError> + Send + 'd) -> Candidate<'d> {
-        let workspace = match self.workspace_bytes {
-            0 => WorkspaceReq::NONE,
-            bytes => WorkspaceReq { bytes, align: 16 },
-        };
+        let workspace = WorkspaceReq::new(self.workspace_bytes, 16);
         Candidate { workspace, launches: self.launches, ..Candidate::new(self.c(), build) }
     }
 }
 
 /// The forward kernels.
-pub(super) fn forward<'d, D: Forward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
-    let norm = descriptor.valid();
+pub(super) fn forward<'d>(norm: &'d Valid<ForwardFields>, props: &Props) -> Accepted<'d> {
     let geometry = forward_geometry(norm)?;
     let problem = forward_problem(norm, &geometry, props);
     let tuned = match geometry.order {
@@ -207,22 +144,20 @@ fn build_forward(
     };
     let launch = if is_batch { sys::bops_batch_norm_launch } else { sys::bops_group_norm_launch };
     let run = move |located: &Located<'_>, stream| {
-        let address = |index: usize| located.operands[index].address() as *mut c_void;
         let operands = sys::bops_channel_norm_operands {
-            x: address(X),
-            residual: address(RESIDUAL),
-            weight: address(WEIGHT),
-            bias: address(BIAS),
-            running_mean: address(RUNNING_MEAN),
-            running_var: address(RUNNING_VAR),
-            num_batches: address(NUM_BATCHES),
-            y: address(Y),
-            mean: address(MEAN),
-            rstd: address(RSTD),
+            x: located.pointer(X),
+            residual: located.pointer(RESIDUAL),
+            weight: located.pointer(WEIGHT),
+            bias: located.pointer(BIAS),
+            running_mean: located.pointer(RUNNING_MEAN),
+            running_var: located.pointer(RUNNING_VAR),
+            num_batches: located.pointer(NUM_BATCHES),
+            y: located.pointer(Y),
+            mean: located.pointer(MEAN),
+            rstd: located.pointer(RSTD),
         };
-        let workspace = located.workspace.address() as *mut c_void;
         // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-        unsafe { launch(&params, &choice, dtype, weight_dtype, &operands, workspace, stream) }
+        unsafe { launch(&params, &choice, dtype, weight_dtype, &operands, located.workspace_pointer(), stream) }
     };
     let has_elements = shape.batch > 0 && shape.channels > 0 && shape.spatial > 0;
     let has_work = has_elements || fields.stats && shape.group_count() > 0;
@@ -230,8 +165,7 @@ fn build_forward(
 }
 
 /// The kernels of the gradients.
-pub(super) fn backward<'d, D: Backward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
-    let norm = descriptor.valid();
+pub(super) fn backward<'d>(norm: &'d Valid<BackwardFields>, props: &Props) -> Accepted<'d> {
     let geometry = backward_geometry(norm)?;
     let problem = backward_problem(norm, &geometry, props);
     let tuned = match geometry.order {
@@ -287,26 +221,24 @@ fn build_backward(
     };
     let launch = if is_batch { sys::bops_batch_norm_backward_launch } else { sys::bops_group_norm_backward_launch };
     let run = move |located: &Located<'_>, stream| {
-        let address = |index: usize| located.operands[index].address() as *mut c_void;
         let operands = sys::bops_channel_norm_backward_operands {
-            dy: address(DY),
-            x: address(X),
-            residual: address(RESIDUAL),
-            y: address(Y),
-            weight: address(WEIGHT),
-            bias: address(BIAS),
-            mean: address(MEAN),
-            rstd: address(RSTD),
-            running_mean: address(RUNNING_MEAN),
-            running_var: address(RUNNING_VAR),
-            dx: address(DX),
-            dresidual: address(DRESIDUAL),
-            dweight: address(DWEIGHT),
-            dbias: address(DBIAS),
+            dy: located.pointer(DY),
+            x: located.pointer(X),
+            residual: located.pointer(RESIDUAL),
+            y: located.pointer(Y),
+            weight: located.pointer(WEIGHT),
+            bias: located.pointer(BIAS),
+            mean: located.pointer(MEAN),
+            rstd: located.pointer(RSTD),
+            running_mean: located.pointer(RUNNING_MEAN),
+            running_var: located.pointer(RUNNING_VAR),
+            dx: located.pointer(DX),
+            dresidual: located.pointer(DRESIDUAL),
+            dweight: located.pointer(DWEIGHT),
+            dbias: located.pointer(DBIAS),
         };
-        let workspace = located.workspace.address() as *mut c_void;
         // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-        unsafe { launch(&params, &choice, dtype, weight_dtype, &operands, workspace, stream) }
+        unsafe { launch(&params, &choice, dtype, weight_dtype, &operands, located.workspace_pointer(), stream) }
     };
     let has_parameters = fields.dweight || fields.dbias;
     let has_elements = shape.batch > 0 && shape.channels > 0 && shape.spatial > 0;
@@ -334,9 +266,6 @@ fn forward_problem(norm: &Valid<ForwardFields>, geometry: &ChannelGeometry, prop
         cumulative: fields.cumulative,
         activation: fields.activation,
         has_extra: fields.residual,
-        has_dx: false,
-        has_element_gradients: false,
-        has_parameter_gradients: false,
         ..plain_problem(fields.x.dtype(), geometry, &norm.slots, props)
     }
 }
@@ -378,18 +307,11 @@ fn plain_problem(dtype: DType, geometry: &ChannelGeometry, slots: &Slots, props:
         element_bytes: word(dtype.size_bytes()),
         accumulator_bytes: word(dtype.accumulator().size_bytes()),
         vector_bytes: word(geometry.vector_bytes),
-        inference: false,
-        has_running: false,
-        cumulative: false,
-        activation: Activation::Identity,
-        has_extra: false,
-        has_dx: false,
-        has_element_gradients: false,
-        has_parameter_gradients: false,
         capability: props.capability,
         multiprocessors: props.multiprocessors,
         shared_bytes: props.shared_bytes,
         max_cluster: props.cluster,
+        ..Problem::default()
     }
 }
 
@@ -397,7 +319,7 @@ fn plain_problem(dtype: DType, geometry: &ChannelGeometry, slots: &Slots, props:
 fn key(tuned: &Tuned, shape: &ChannelShape, kinds: &[u32]) -> Vec<u32> {
     let extents = [shape.batch, shape.channels, shape.spatial, shape.groups];
     let extents = extents.into_iter().flat_map(halves);
-    tuned.words().into_iter().chain(extents).chain(kinds.iter().copied()).collect()
+    tuned.words().chain(extents).chain(kinds.iter().copied()).collect()
 }
 
 /// Of x and of the parameters.

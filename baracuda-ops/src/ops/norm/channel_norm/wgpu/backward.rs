@@ -1,7 +1,5 @@
 //! Backward: sums of slices, merged to means of groups and gradients of parameters, then applied.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::super::backward::{
     BIAS, DBIAS, DRESIDUAL, DWEIGHT, DX, DY, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y,
 };
@@ -10,43 +8,15 @@ use super::team::{
     FEW_CHANNEL_PARTS, Form, GaplessTile, MULTIPROCESSORS, Mergers, SUM_LANES, Spread, Tile, merge_team,
     resident_backward_team, sum_columns,
 };
-use super::{Held, Operands, Quads, Segments, check};
+use super::{Held, Operands, Quads, Segments, Share, check};
 use crate::backend::wgpu::team::Team;
-use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded};
+use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded, params};
 use crate::error::Reason;
 use crate::narrow::{single, word};
 
 /// Threads of a workgroup where channels are last, and as many workgroups as a large GPU takes in one turn: for the sums, and to apply them.
 const SUMS_COLUMNS: Spread = Spread { workgroup: 256, resident: 3 * MULTIPROCESSORS, rows: 32 };
 const APPLY_COLUMNS: Spread = Spread { workgroup: 256, resident: 4 * MULTIPROCESSORS, rows: 64 };
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct BackwardParams {
-    batch: u32,
-    channels: u32,
-    spatial: u32,
-    groups: u32,
-    dy: [u32; 4],
-    x: [u32; 4],
-    residual: [u32; 4],
-    y: [u32; 4],
-    dx: [u32; 4],
-    dresidual: [u32; 3],
-    eps: f32,
-    slices: u32,
-    sum_slices: u32,
-    group_channels: u32,
-    group_segments: u32,
-    group_parts: u32,
-    group_count: u32,
-    reciprocal_count: f32,
-    groups_x: u32,
-    column_blocks: u32,
-    slice_rows: u32,
-    columns: u32,
-    first_group: u32,
-}
 
 /// What a dispatch binds; the others of the family are absent.
 #[derive(Clone, Copy, Default)]
@@ -70,7 +40,8 @@ struct Backward<'d> {
     norm: &'d Valid<BackwardFields>,
     segments: Segments,
     operands: Operands<'d>,
-    params: BackwardParams,
+    /// Slices of a segment that have sums.
+    slices: u64,
     sums: Quads,
     means: Quads,
 }
@@ -78,74 +49,85 @@ struct Backward<'d> {
 impl Backward<'_> {
     fn bindings(&self, uses: Uses) -> Vec<Binding> {
         let (fields, operands) = (&self.norm.fields, &self.operands);
-        let only = |condition: bool, binding: Binding, absent| {
-            if condition { binding } else { Binding::absent(binding.name, absent) }
-        };
-        let statistics = |operand| {
-            let binding = operands.other(operand, "statistics_in", "absent_statistics");
-            only(uses.statistics, binding, "absent_statistics")
-        };
-        let running = |operand| {
-            let binding = operands.other(operand, "elements_f32_in", "absent_elements");
-            only(uses.statistics, binding, "absent_elements")
-        };
-        let quads =
-            |quads: Quads, accessor: Option<&'static str>| accessor.map_or(quads.absent(), |a| quads.binding(a));
+        let statistics =
+            |operand, accessor, absent| operands.other(operand, accessor, absent).bound_if(uses.statistics, absent);
         // Whichever the activation's gradient takes.
         let saved = Binding { name: "saved", ..operands.input(if fields.from_y { Y } else { RESIDUAL }) };
         let recomputes = uses.inputs && fields.recomputes();
         vec![
-            only(uses.inputs, operands.input(DY), "absent_in"),
-            only(uses.inputs, operands.input(X), "absent_in"),
-            only(uses.inputs, saved, "absent_in"),
-            only(uses.weight || recomputes, operands.parameter(WEIGHT), "absent_elements"),
-            only(recomputes, operands.parameter(BIAS), "absent_elements"),
-            statistics(MEAN),
-            statistics(RSTD),
-            running(RUNNING_MEAN),
-            running(RUNNING_VAR),
-            only(uses.outputs, operands.output(DX), "absent_out"),
-            only(uses.outputs, operands.output(DRESIDUAL), "absent_out"),
-            only(uses.parameters, operands.gradient(DWEIGHT), "absent_elements"),
-            only(uses.parameters, operands.gradient(DBIAS), "absent_elements"),
-            quads(self.sums, uses.sums),
-            quads(self.means, uses.means),
+            operands.input(DY).bound_if(uses.inputs, "absent_in"),
+            operands.input(X).bound_if(uses.inputs, "absent_in"),
+            saved.bound_if(uses.inputs, "absent_in"),
+            operands.parameter(WEIGHT).bound_if(uses.weight || recomputes, "absent_elements"),
+            operands.parameter(BIAS).bound_if(recomputes, "absent_elements"),
+            statistics(MEAN, "statistics_in", "absent_statistics"),
+            statistics(RSTD, "statistics_in", "absent_statistics"),
+            statistics(RUNNING_MEAN, "elements_f32_in", "absent_elements"),
+            statistics(RUNNING_VAR, "elements_f32_in", "absent_elements"),
+            operands.output(DX).bound_if(uses.outputs, "absent_out"),
+            operands.output(DRESIDUAL).bound_if(uses.outputs, "absent_out"),
+            operands.gradient(DWEIGHT).bound_if(uses.parameters, "absent_elements"),
+            operands.gradient(DBIAS).bound_if(uses.parameters, "absent_elements"),
+            self.sums.binding(uses.sums),
+            self.means.binding(uses.means),
         ]
+    }
+
+    /// Parts that the means of a group are merged from.
+    fn group_parts(&self) -> u64 {
+        self.segments.group_segments * self.slices
+    }
+
+    fn params(&self, share: Share, groups_x: u32) -> Vec<u8> {
+        let (fields, segments) = (&self.norm.fields, &self.segments);
+        let elements = segments.group_elements();
+        params! {
+            batch: u32 = word(segments.batch),
+            channels: u32 = word(segments.channels),
+            spatial: u32 = word(segments.spatial),
+            groups: u32 = word(segments.groups),
+            dy: [u32; 4] = padded(segments.strides(DY)),
+            x: [u32; 4] = padded(segments.strides(X)),
+            residual: [u32; 4] = padded(segments.strides(RESIDUAL)),
+            y: [u32; 4] = padded(segments.strides(Y)),
+            dx: [u32; 4] = padded(segments.strides(DX)),
+            dresidual: [u32; 3] = segments.strides(DRESIDUAL),
+            eps: f32 = fields.eps.map_or(0.0, |eps| single(eps.get())),
+            slices: u32 = share.slices,
+            sum_slices: u32 = word(self.slices),
+            group_channels: u32 = word(segments.group_channels),
+            group_segments: u32 = word(segments.group_segments),
+            group_parts: u32 = word(self.group_parts()),
+            group_count: u32 = word(segments.group_count),
+            reciprocal_count: f32 = if elements == 0 { 0.0 } else { single(1.0 / elements as f64) },
+            groups_x: u32 = groups_x,
+            column_blocks: u32 = share.column_blocks,
+            slice_rows: u32 = share.slice_rows,
+            columns: u32 = share.columns,
+            first_group: u32 = share.first_group,
+        }
     }
 
     fn step(
         &self,
-        entry: &'static str,
         files: &[&'static str],
-        (constants, has_means): (Vec<(&'static str, u32)>, bool),
+        (mut constants, has_means): (Vec<(&'static str, u32)>, bool),
         uses: Uses,
-        (params, grid): (BackwardParams, [u32; 2]),
+        (share, grid): (Share, [u32; 2]),
     ) -> StepBuilder {
         let fields = &self.norm.fields;
-        let mut texts = self.segments.prelude();
-        texts.extend(["common/number", "common/activation", "common/chunk", self.segments.kind(self.norm.op.kind)]);
-        texts.push("norm/channel_norm_backward");
-        texts.extend(files);
-        let mut constants = constants;
         constants.push(("ACTIVATION", fields.activation as u32));
-        StepBuilder {
-            entry,
-            files: texts,
-            constants,
-            flags: vec![
-                ("USES_RUNNING", fields.inference),
-                ("SAVED_IS_Y", fields.from_y),
-                ("HAS_MEANS", has_means),
-                ("WANTS_MEANS", self.wants_means()),
-                ("WANTS_PARAMETERS", self.wants_parameters()),
-                ("PARTS_ARE_FEW", self.are_parts_few()),
-            ],
-            bindings: self.bindings(uses),
-            can_chunk: self.segments.can_chunk,
-            params: bytemuck::bytes_of(&BackwardParams { groups_x: grid[0], ..params }).to_vec(),
-            grid,
-            ..StepBuilder::default()
-        }
+        let flags = vec![
+            ("USES_RUNNING", fields.inference),
+            ("SAVED_IS_Y", fields.from_y),
+            ("HAS_MEANS", has_means),
+            ("WANTS_MEANS", self.wants_means()),
+            ("WANTS_PARAMETERS", self.wants_parameters()),
+            ("PARTS_ARE_FEW", self.are_parts_few()),
+        ];
+        let params = self.params(share, grid[0]);
+        let step = self.segments.step(self.norm.op.kind, "norm/channel_norm_backward", files, params, grid);
+        StepBuilder { constants, flags, bindings: self.bindings(uses), ..step }
     }
 
     /// Whether a table holds the means over groups that dx takes, beside the statistics.
@@ -167,14 +149,7 @@ impl Backward<'_> {
             ["common/team", team.reduce.file(), "norm/channel_norm_place", "norm/channel_norm_backward_resident"];
         let mut constants = team.constants();
         constants.push(("CHANNELS", word(channels_of(team))));
-        self.with_parameters(
-            "channel_norm_backward_resident",
-            &files,
-            constants,
-            self.params,
-            [workgroups, remaining],
-            props,
-        )
+        self.with_parameters(&files, constants, Share::WHOLE, [workgroups, remaining], props)
     }
 
     /// Whole groups in registers, channels last, and the parameters beside them.
@@ -185,28 +160,26 @@ impl Backward<'_> {
         let files = ["common/team", tile.team.reduce.file(), "norm/channel_norm_backward_columns_resident"];
         let mut constants = tile.constants();
         constants.extend([("SUM_COLUMNS", sum_columns(segments)), ("SUM_LANES", SUM_LANES)]);
-        let params = BackwardParams { column_blocks: word(tile.blocks), ..self.params };
-        let counts = [segments.batch * tile.blocks, remaining];
-        self.with_parameters("channel_norm_backward_columns_resident", &files, constants, params, counts, props)
+        let share = Share { column_blocks: word(tile.blocks), ..Share::WHOLE };
+        self.with_parameters(&files, constants, share, [segments.batch * tile.blocks, remaining], props)
     }
 
     /// Workgroups for dx, and after them those for the parameters, for which they read dy and x again: in place before.
     fn with_parameters(
         &self,
-        entry: &'static str,
         files: &[&'static str],
         constants: Vec<(&'static str, u32)>,
-        params: BackwardParams,
+        share: Share,
         [workgroups, remaining]: [u64; 2],
         props: &Props,
     ) -> Result<StepBuilder, Reason> {
         let grid = groups(workgroups + remaining, props)?;
-        let mut step = self.step(entry, files, (constants, true), Uses::WHOLE, (params, grid));
+        let mut step = self.step(files, (constants, true), Uses::WHOLE, (share, grid));
         if remaining > 0 {
             for (first, count) in [(workgroups, remaining), (0, workgroups)] {
                 let grid = groups(count, props)?;
-                let params = BackwardParams { groups_x: grid[0], first_group: word(first), ..params };
-                step.in_place.push((bytemuck::bytes_of(&params).to_vec(), grid));
+                let share = Share { first_group: word(first), ..share };
+                step.in_place.push((self.params(share, grid[0]), grid));
             }
         }
         Ok(step)
@@ -220,23 +193,21 @@ impl Backward<'_> {
             "norm/channel_norm_gapless_tile",
             "norm/channel_norm_backward_gapless_resident",
         ];
-        let params = BackwardParams { columns: word(tile.columns), ..self.params };
-        let constants = (tile.constants(), true);
-        let step = self.step("channel_norm_backward_gapless_resident", &files, constants, Uses::WHOLE, (params, grid));
+        let share = Share { columns: word(tile.columns), ..Share::WHOLE };
+        let step = self.step(&files, (tile.constants(), true), Uses::WHOLE, (share, grid));
         Ok(StepBuilder { can_chunk: true, ..step })
     }
 
     /// Whether a thread adds the parts of a channel up.
     fn are_parts_few(&self) -> bool {
-        self.segments.batch * u64::from(self.params.sum_slices) <= FEW_CHANNEL_PARTS
+        self.segments.batch * self.slices <= FEW_CHANNEL_PARTS
     }
 
     /// Sums of slices, contiguous or of columns.
     fn sums(&self, form: Form, props: &Props) -> Result<StepBuilder, Reason> {
         let uses = Uses { inputs: true, statistics: true, sums: Some("partials_out"), ..Uses::default() };
         let grid = form.grid(&self.segments, props)?;
-        let (slices, column_blocks) = (word(form.slices(&self.segments)), word(form.column_blocks()));
-        let params = BackwardParams { slices, column_blocks, slice_rows: form.slice_rows(), ..self.params };
+        let share = form.share(&self.segments);
         Ok(match form {
             Form::Slices(team) => {
                 let files = [
@@ -245,8 +216,7 @@ impl Backward<'_> {
                     "norm/channel_norm_slice",
                     "norm/channel_norm_backward_split_sums",
                 ];
-                let constants = (team.constants(), false);
-                self.step("channel_norm_backward_split_sums", &files, constants, uses, (params, grid))
+                self.step(&files, (team.constants(), false), uses, (share, grid))
             }
             Form::Columns(columns) => {
                 let files = [
@@ -256,8 +226,7 @@ impl Backward<'_> {
                     "norm/channel_norm_backward_columns",
                     "norm/channel_norm_backward_columns_sums",
                 ];
-                let constants = (columns.constants(), false);
-                self.step("channel_norm_backward_columns_sums", &files, constants, uses, (params, grid))
+                self.step(&files, (columns.constants(), false), uses, (share, grid))
             }
         })
     }
@@ -265,8 +234,8 @@ impl Backward<'_> {
     /// Means of the groups and gradients of the parameters.
     fn merge(&self, props: &Props) -> Result<StepBuilder, Reason> {
         let segments = &self.segments;
-        let parts = u64::from(self.params.group_parts);
-        let of_channel = if self.wants_parameters() { segments.batch * u64::from(self.params.sum_slices) } else { 0 };
+        let parts = self.group_parts();
+        let of_channel = if self.wants_parameters() { segments.batch * self.slices } else { 0 };
         let team = merge_team(if segments.groups_are_channels { parts } else { parts.max(of_channel) }, props);
         let groups_of = if self.wants_means() { segments.group_count } else { 0 };
         let channels_of = if self.wants_parameters() { segments.channels } else { 0 };
@@ -286,8 +255,7 @@ impl Backward<'_> {
             means: self.wants_means().then_some("partials_out"),
             ..Uses::default()
         };
-        let constants = (team.constants(), false);
-        Ok(self.step("channel_norm_backward_split_merge", &files, constants, uses, (self.params, grid)))
+        Ok(self.step(&files, (team.constants(), false), uses, (Share::WHOLE, grid)))
     }
 
     /// dx and dresidual. With mergers it adds the parts of groups up itself, and takes the parameters too.
@@ -310,8 +278,7 @@ impl Backward<'_> {
             let remaining = self.segments.channels.div_ceil(of_workgroup);
             grid = groups(form.group_count(&self.segments) + remaining, props)?;
         }
-        let (slices, column_blocks) = (word(form.slices(&self.segments)), word(form.column_blocks()));
-        let params = BackwardParams { slices, column_blocks, slice_rows: form.slice_rows(), ..self.params };
+        let share = form.share(&self.segments);
         Ok(match form {
             Form::Slices(team) => {
                 let mut files = vec!["common/team", team.reduce.file(), "norm/channel_norm_slice"];
@@ -324,8 +291,7 @@ impl Backward<'_> {
                     files.push("norm/channel_norm_backward_apply_known");
                 }
                 files.push("norm/channel_norm_backward_apply");
-                let constants = (constants, self.wants_means());
-                self.step("channel_norm_backward_apply", &files, constants, uses, (params, grid))
+                self.step(&files, (constants, self.wants_means()), uses, (share, grid))
             }
             Form::Columns(columns) => {
                 let mut files = vec!["norm/channel_norm_columns"];
@@ -340,8 +306,7 @@ impl Backward<'_> {
                     files.push("norm/channel_norm_backward_columns_known");
                 }
                 files.extend(["norm/channel_norm_backward_columns", "norm/channel_norm_backward_columns_apply"]);
-                let constants = (constants, self.wants_means());
-                self.step("channel_norm_backward_columns_apply", &files, constants, uses, (params, grid))
+                self.step(&files, (constants, self.wants_means()), uses, (share, grid))
             }
         })
     }
@@ -359,7 +324,7 @@ fn wants_means(fields: &BackwardFields) -> bool {
     if fields.inference { has_all } else { fields.dx }
 }
 
-pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
+pub(in super::super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
     let fields = &norm.fields;
     let dtype = check(
         &norm.slots,
@@ -370,35 +335,9 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     let saved = if fields.from_y { Y } else { RESIDUAL };
     let tensors = [DY, X, saved, DX, DRESIDUAL];
     let segments = Segments::new(&norm.geometry()?, dtype, &tensors);
-    let elements = segments.group_elements();
     let first = Form::new(&segments, SUMS_COLUMNS, 2, props);
     let last = Form::new(&segments, APPLY_COLUMNS, 2, props);
     let slices = if segments.is_empty() { 0 } else { first.slices(&segments) };
-    let params = BackwardParams {
-        batch: word(segments.batch),
-        channels: word(segments.channels),
-        spatial: word(segments.spatial),
-        groups: word(segments.groups),
-        dy: padded(segments.strides(DY)),
-        x: padded(segments.strides(X)),
-        residual: padded(segments.strides(RESIDUAL)),
-        y: padded(segments.strides(Y)),
-        dx: padded(segments.strides(DX)),
-        dresidual: segments.strides(DRESIDUAL),
-        eps: fields.eps.map_or(0.0, |eps| single(eps.get())),
-        slices: 1,
-        sum_slices: word(slices),
-        group_channels: word(segments.group_channels),
-        group_segments: word(segments.group_segments),
-        group_parts: word(segments.group_segments * slices),
-        group_count: word(segments.group_count),
-        reciprocal_count: if elements == 0 { 0.0 } else { single(1.0 / elements as f64) },
-        groups_x: 1,
-        column_blocks: 1,
-        slice_rows: 0,
-        columns: 0,
-        first_group: 0,
-    };
     let mut workspace_bytes = 0;
     let wants_parameters = fields.dweight || fields.dbias;
     let has_sums = wants_parameters || (fields.dx && !fields.inference);
@@ -407,10 +346,10 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     let mean_quads = if wants_means(fields) && slices > 0 { segments.group_count } else { 0 };
     let means = Quads::after(&mut workspace_bytes, "means", mean_quads, props)?;
     let operands = Operands::new(&norm.slots, &segments);
-    let backward = Backward { norm, segments, operands, params, sums, means };
+    let backward = Backward { norm, segments, operands, slices, sums, means };
     let segments = &backward.segments;
 
-    let split = Held::Split { group_parts: params.group_parts, slices: params.sum_slices };
+    let split = Held::Split { group_parts: word(backward.group_parts()), slices: word(slices) };
     let mut work = Work { workspace_bytes, ..Work::none(split, props) };
     if segments.channels == 0 {
         return Ok(work);
@@ -435,7 +374,7 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         }
     }
     let can_merge = backward.wants_means() && !fields.inference;
-    let merging = last.merging(segments, u64::from(params.group_parts), fields.activation, props).filter(|_| can_merge);
+    let merging = last.merging(segments, backward.group_parts(), fields.activation, props).filter(|_| can_merge);
     if has_sums && !segments.is_empty() {
         let shorter = first.of_activation(fields.activation, props);
         let has_same_parts = shorter.slices(segments) == first.slices(segments);

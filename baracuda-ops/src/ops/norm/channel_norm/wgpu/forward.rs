@@ -1,13 +1,11 @@
 //! Forward: groups on chip, or moments of their parts, merged, then applied; or the running statistics applied.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::super::forward::{BIAS, MEAN, NUM_BATCHES, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
 use super::super::{ChannelNorm, ChannelOrder, ForwardFields, Valid};
 use super::team::{Ahead, Form, GaplessTile, MULTIPROCESSORS, Mergers, Spread, Tile, merge_team, resident_team};
-use super::{Held, Operands, Quads, Segments, check};
+use super::{Held, Operands, Quads, Segments, Share, check};
 use crate::backend::wgpu::team::{Keep, Team};
-use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded};
+use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded, params};
 use crate::error::Reason;
 use crate::narrow::{single, word};
 
@@ -22,31 +20,6 @@ const APPLY_GAPLESS: (u32, u32) = (256, 2);
 const FEW_GROUPS: u64 = 48;
 /// Chunks from which on a group counts as long.
 const LONG_GROUP: u64 = 2048;
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct ForwardParams {
-    batch: u32,
-    channels: u32,
-    spatial: u32,
-    groups: u32,
-    x: [u32; 4],
-    residual: [u32; 4],
-    y: [u32; 3],
-    eps: f32,
-    momentum: f32,
-    slices: u32,
-    group_channels: u32,
-    group_segments: u32,
-    group_parts: u32,
-    group_count: u32,
-    reciprocal_count: f32,
-    unbiased: f32,
-    groups_x: u32,
-    column_blocks: u32,
-    slice_rows: u32,
-    columns: u32,
-}
 
 /// The weight `m` of a batch in running statistics, and `1 - m`, as the kernels take both in one number: the smaller of the two, negative where
 /// that is `1 - m`. Of an `m` near 1 rounded to f32, `1 - m` would have few bits left.
@@ -71,24 +44,22 @@ struct Forward<'d> {
     norm: &'d Valid<ForwardFields>,
     segments: Segments,
     operands: Operands<'d>,
-    params: ForwardParams,
+    /// Parts that the moments of a group are merged from.
+    group_parts: u64,
     moments: Quads,
     statistics: Quads,
 }
 
-/// Constants and flags of a step's shader.
-type Specialisation<'a> = (Vec<(&'static str, u32)>, &'a [(&'static str, bool)]);
-
 impl Forward<'_> {
     fn bindings(&self, uses: Uses) -> Vec<Binding> {
         let operands = &self.operands;
-        let only = |condition: bool, binding: Binding, absent| {
-            if condition { binding } else { Binding::absent(binding.name, absent) }
-        };
         // Channels last, a thread takes those of its chunk.
         let parameter = |operand| match self.segments.order {
-            ChannelOrder::Contiguous => only(uses.affine, operands.parameter(operand), "absent_elements"),
-            ChannelOrder::ChannelsLast => only(uses.affine, operands.parameter_quads(operand), "absent_quads"),
+            ChannelOrder::Contiguous => operands.parameter(operand).bound_if(uses.affine, "absent_elements"),
+            ChannelOrder::ChannelsLast => operands.parameter_quads(operand).bound_if(uses.affine, "absent_quads"),
+        };
+        let saved = |operand| {
+            operands.other(operand, "statistics_out", "absent_statistics").bound_if(uses.saved, "absent_statistics")
         };
         let elements = |operand, accessor: Option<&'static str>| {
             let absent = operands.binder.absent(operand, "absent_elements");
@@ -97,52 +68,69 @@ impl Forward<'_> {
         let counter = uses.num_batches.map_or(operands.binder.absent(NUM_BATCHES, "absent_counter"), |accessor| {
             operands.other(NUM_BATCHES, accessor, "absent_counter")
         });
-        let quads =
-            |quads: Quads, accessor: Option<&'static str>| accessor.map_or(quads.absent(), |a| quads.binding(a));
         vec![
-            only(uses.x, operands.input(X), "absent_in"),
-            only(uses.affine, operands.input(RESIDUAL), "absent_in"),
+            operands.input(X).bound_if(uses.x, "absent_in"),
+            operands.input(RESIDUAL).bound_if(uses.affine, "absent_in"),
             parameter(WEIGHT),
             parameter(BIAS),
-            only(uses.y, operands.output(Y), "absent_out"),
-            only(uses.saved, operands.other(MEAN, "statistics_out", "absent_statistics"), "absent_statistics"),
-            only(uses.saved, operands.other(RSTD, "statistics_out", "absent_statistics"), "absent_statistics"),
+            operands.output(Y).bound_if(uses.y, "absent_out"),
+            saved(MEAN),
+            saved(RSTD),
             elements(RUNNING_MEAN, uses.running),
             elements(RUNNING_VAR, uses.running),
             counter,
-            quads(self.moments, uses.moments),
-            quads(self.statistics, uses.statistics),
+            self.moments.binding(uses.moments),
+            self.statistics.binding(uses.statistics),
         ]
+    }
+
+    fn params(&self, share: Share, groups_x: u32) -> Vec<u8> {
+        let (fields, segments) = (&self.norm.fields, &self.segments);
+        let elements = segments.group_elements();
+        params! {
+            batch: u32 = word(segments.batch),
+            channels: u32 = word(segments.channels),
+            spatial: u32 = word(segments.spatial),
+            groups: u32 = word(segments.groups),
+            x: [u32; 4] = padded(segments.strides(X)),
+            residual: [u32; 4] = padded(segments.strides(RESIDUAL)),
+            y: [u32; 3] = segments.strides(Y),
+            // Groups without elements have mean 0 and rstd NaN.
+            eps: f32 = if elements == 0 { f32::NAN } else { single(fields.eps.get()) },
+            momentum: f32 = fields.momentum.map_or(0.0, |momentum| running_weight(momentum.get())),
+            slices: u32 = share.slices,
+            group_channels: u32 = word(segments.group_channels),
+            group_segments: u32 = word(segments.group_segments),
+            group_parts: u32 = word(self.group_parts),
+            group_count: u32 = word(segments.group_count),
+            reciprocal_count: f32 = if elements == 0 { 0.0 } else { single(1.0 / elements as f64) },
+            // The variance of a population from that of a sample; over samples, InstanceNorm's.
+            unbiased: f32 = single(elements as f64 / (elements as f64 - 1.0)),
+            groups_x: u32 = groups_x,
+            column_blocks: u32 = share.column_blocks,
+            slice_rows: u32 = share.slice_rows,
+            columns: u32 = share.columns,
+        }
     }
 
     fn step(
         &self,
-        entry: &'static str,
         files: &[&'static str],
-        (constants, flags): Specialisation<'_>,
+        mut constants: Vec<(&'static str, u32)>,
         uses: Uses,
-        (params, grid): (ForwardParams, [u32; 2]),
+        (share, grid): (Share, [u32; 2]),
     ) -> StepBuilder {
         let fields = &self.norm.fields;
-        let mut texts = self.segments.prelude();
-        texts.extend(["common/number", "common/activation", "common/chunk", self.segments.kind(self.norm.op.kind)]);
-        texts.push("norm/channel_norm");
-        texts.extend(files);
-        let mut constants = constants;
         constants.push(("ACTIVATION", fields.activation as u32));
-        let mut all_flags = vec![("USES_RUNNING", fields.inference), ("COUNTS_BATCH", fields.cumulative)];
-        all_flags.extend(flags);
-        StepBuilder {
-            entry,
-            files: texts,
-            constants,
-            flags: all_flags,
-            bindings: self.bindings(uses),
-            can_chunk: self.segments.can_chunk,
-            params: bytemuck::bytes_of(&ForwardParams { groups_x: grid[0], ..params }).to_vec(),
-            grid,
-            ..StepBuilder::default()
-        }
+        let flags = vec![("USES_RUNNING", fields.inference), ("COUNTS_BATCH", fields.cumulative)];
+        let params = self.params(share, grid[0]);
+        let step = self.segments.step(self.norm.op.kind, "norm/channel_norm", files, params, grid);
+        StepBuilder { constants, flags, bindings: self.bindings(uses), ..step }
+    }
+
+    /// As [`step`](Self::step), of teams.
+    fn team_step(&self, team: Team, files: &[&'static str], uses: Uses, grid: (Share, [u32; 2])) -> StepBuilder {
+        self.step(&[&team.files(), files].concat(), team.constants(), uses, grid)
     }
 
     /// Of a dispatch that does all.
@@ -155,33 +143,24 @@ impl Forward<'_> {
     fn resident(&self, team: Team, props: &Props) -> Result<StepBuilder, Reason> {
         let grid = groups(self.segments.group_count.div_ceil(team.rows()), props)?;
         let files = [
-            "common/team",
-            team.reduce.file(),
             "norm/channel_norm_update",
             "norm/channel_norm_moments",
             "norm/channel_norm_place",
             "norm/channel_norm_resident",
         ];
-        let uses = self.whole_uses();
         let is_alone = self.segments.group_count <= MULTIPROCESSORS;
-        let flags = [("UNPACKED", team.keep == Keep::Values), ("PARAMETERS_FIRST", is_alone)];
-        Ok(self.step("channel_norm_resident", &files, (team.constants(), &flags[..]), uses, (self.params, grid)))
+        let mut step = self.team_step(team, &files, self.whole_uses(), (Share::WHOLE, grid));
+        step.flags.extend([("UNPACKED", team.keep == Keep::Values), ("PARAMETERS_FIRST", is_alone)]);
+        Ok(step)
     }
 
     /// Whole groups in registers, one after the other in each workgroup.
     fn resident_ahead(&self, ahead: Ahead) -> StepBuilder {
         let Ahead { team, workgroups } = ahead;
-        let files = [
-            "common/team",
-            team.reduce.file(),
-            "norm/channel_norm_update",
-            "norm/channel_norm_place",
-            "norm/channel_norm_resident_ahead",
-        ];
-        let flags = [("PREFETCH", self.segments.group_count > u64::from(workgroups))];
-        let grid = [workgroups, 1];
-        let constants = (team.constants(), &flags[..]);
-        self.step("channel_norm_resident_ahead", &files, constants, self.whole_uses(), (self.params, grid))
+        let files = ["norm/channel_norm_update", "norm/channel_norm_place", "norm/channel_norm_resident_ahead"];
+        let mut step = self.team_step(team, &files, self.whole_uses(), (Share::WHOLE, [workgroups, 1]));
+        step.flags.push(("PREFETCH", self.segments.group_count > u64::from(workgroups)));
+        step
     }
 
     /// Whole groups in registers, channels last.
@@ -190,9 +169,8 @@ impl Forward<'_> {
         let files =
             ["common/team", tile.team.reduce.file(), "norm/channel_norm_update", "norm/channel_norm_columns_resident"];
         let uses = Uses { x: true, affine: true, y: true, saved: true, ..Uses::default() };
-        let params = ForwardParams { column_blocks: word(tile.blocks), ..self.params };
-        let constants = (tile.constants(), &[][..]);
-        Ok(self.step("channel_norm_columns_resident", &files, constants, uses, (params, grid)))
+        let share = Share { column_blocks: word(tile.blocks), ..Share::WHOLE };
+        Ok(self.step(&files, tile.constants(), uses, (share, grid)))
     }
 
     /// Whole channels in registers, of which several share chunks.
@@ -205,10 +183,8 @@ impl Forward<'_> {
             "norm/channel_norm_gapless_tile",
             "norm/channel_norm_gapless_resident",
         ];
-        let uses = self.whole_uses();
-        let params = ForwardParams { columns: word(tile.columns), ..self.params };
-        let constants = (tile.constants(), &[][..]);
-        let step = self.step("channel_norm_gapless_resident", &files, constants, uses, (params, grid));
+        let share = Share { columns: word(tile.columns), ..Share::WHOLE };
+        let step = self.step(&files, tile.constants(), self.whole_uses(), (share, grid));
         Ok(StepBuilder { can_chunk: true, ..step })
     }
 
@@ -243,31 +219,23 @@ impl Forward<'_> {
     fn moments(&self, form: Form, props: &Props) -> Result<StepBuilder, Reason> {
         let uses = Uses { x: true, moments: Some("partials_out"), ..Uses::default() };
         let grid = form.grid(&self.segments, props)?;
-        let (slices, column_blocks) = (word(form.slices(&self.segments)), word(form.column_blocks()));
-        let params = ForwardParams { slices, column_blocks, slice_rows: form.slice_rows(), ..self.params };
+        let share = form.share(&self.segments);
         Ok(match form {
             Form::Slices(team) => {
-                let files = [
-                    "common/team",
-                    team.reduce.file(),
-                    "norm/channel_norm_slice",
-                    "norm/channel_norm_moments",
-                    "norm/channel_norm_split_moments",
-                ];
-                let constants = (team.constants(), &[("UNPACKED", team.keep == Keep::Values)][..]);
-                self.step("channel_norm_split_moments", &files, constants, uses, (params, grid))
+                let files = ["norm/channel_norm_slice", "norm/channel_norm_moments", "norm/channel_norm_split_moments"];
+                let mut step = self.team_step(team, &files, uses, (share, grid));
+                step.flags.push(("UNPACKED", team.keep == Keep::Values));
+                step
             }
             Form::Columns(columns) => {
                 let mut constants = columns.constants();
-                let (entry, file) = match columns.held {
-                    Some(rows) => {
-                        constants.push(("CHUNKS", rows));
-                        ("channel_norm_columns_moments", "norm/channel_norm_columns_moments")
-                    }
-                    None => ("channel_norm_columns_stream", "norm/channel_norm_columns_stream"),
+                constants.extend(columns.held.map(|rows| ("CHUNKS", rows)));
+                let file = match columns.held {
+                    Some(_) => "norm/channel_norm_columns_moments",
+                    None => "norm/channel_norm_columns_stream",
                 };
                 let files = ["norm/channel_norm_columns", "norm/channel_norm_columns_sum", file];
-                self.step(entry, &files, (constants, &[]), uses, (params, grid))
+                self.step(&files, constants, uses, (share, grid))
             }
         })
     }
@@ -275,15 +243,9 @@ impl Forward<'_> {
     /// Statistics of the groups from the moments of their parts.
     fn merge(&self, props: &Props) -> Result<StepBuilder, Reason> {
         let fields = &self.norm.fields;
-        let team = merge_team(u64::from(self.params.group_parts), props);
+        let team = merge_team(self.group_parts, props);
         let grid = groups(self.segments.group_count.div_ceil(team.rows()), props)?;
-        let files = [
-            "common/team",
-            team.reduce.file(),
-            "norm/channel_norm_update",
-            "norm/channel_norm_merge",
-            "norm/channel_norm_split_merge",
-        ];
+        let files = ["norm/channel_norm_update", "norm/channel_norm_merge", "norm/channel_norm_split_merge"];
         let updates = self.norm.op.kind == ChannelNorm::Batch && !self.segments.is_empty();
         let has_running = fields.momentum.is_some() || fields.cumulative;
         let uses = Uses {
@@ -294,30 +256,22 @@ impl Forward<'_> {
             statistics: Some("partials_out"),
             ..Uses::default()
         };
-        let constants = (team.constants(), &[][..]);
-        Ok(self.step("channel_norm_split_merge", &files, constants, uses, (self.params, grid)))
+        Ok(self.team_step(team, &files, uses, (Share::WHOLE, grid)))
     }
 
     /// Running statistics over samples.
     fn running(&self, props: &Props) -> Result<StepBuilder, Reason> {
         let team = merge_team(self.segments.batch, props);
         let grid = groups(self.segments.channels.div_ceil(team.rows()), props)?;
-        let files = ["common/team", team.reduce.file(), "norm/channel_norm_running_over_samples"];
+        let files = ["norm/channel_norm_running_over_samples"];
         let uses = Uses { running: Some("elements_f32_out"), statistics: Some("partials_in"), ..Uses::default() };
-        let constants = (team.constants(), &[][..]);
-        Ok(self.step("channel_norm_running_over_samples", &files, constants, uses, (self.params, grid)))
+        Ok(self.team_step(team, &files, uses, (Share::WHOLE, grid)))
     }
 
     /// The count of batches alone.
     fn count(&self) -> StepBuilder {
         let uses = Uses { num_batches: Some("counter_out"), ..Uses::default() };
-        self.step(
-            "channel_norm_count_batch",
-            &["norm/channel_norm_count_batch"],
-            (Vec::new(), &[]),
-            uses,
-            (self.params, [1, 1]),
-        )
+        self.step(&["norm/channel_norm_count_batch"], Vec::new(), uses, (Share::WHOLE, [1, 1]))
     }
 
     /// y from statistics that are known.
@@ -335,9 +289,8 @@ impl Forward<'_> {
             "norm/channel_norm_count_batch",
             "norm/channel_norm_apply_gapless",
         ];
-        let constants = (vec![("WORKGROUP", threads), ("CHUNKS", chunks)], &[][..]);
-        let uses = self.apply_uses(false);
-        let step = self.step("channel_norm_apply_gapless", &files, constants, uses, (self.params, grid));
+        let constants = vec![("WORKGROUP", threads), ("CHUNKS", chunks)];
+        let step = self.step(&files, constants, self.apply_uses(false), (Share::WHOLE, grid));
         Ok(StepBuilder { can_chunk: true, ..step })
     }
 
@@ -364,8 +317,7 @@ impl Forward<'_> {
     fn apply(&self, form: Form, mergers: Option<Mergers>, props: &Props) -> Result<StepBuilder, Reason> {
         let uses = self.apply_uses(mergers.is_some());
         let grid = form.grid(&self.segments, props)?;
-        let (slices, column_blocks) = (word(form.slices(&self.segments)), word(form.column_blocks()));
-        let params = ForwardParams { slices, column_blocks, slice_rows: form.slice_rows(), ..self.params };
+        let share = form.share(&self.segments);
         Ok(match form {
             Form::Slices(team) => {
                 let mut files = vec!["common/team", team.reduce.file(), "norm/channel_norm_slice"];
@@ -378,8 +330,7 @@ impl Forward<'_> {
                     files.push("norm/channel_norm_apply_known");
                 }
                 files.extend(["norm/channel_norm_count_batch", "norm/channel_norm_apply"]);
-                let constants = (constants, &[][..]);
-                self.step("channel_norm_apply", &files, constants, uses, (params, grid))
+                self.step(&files, constants, uses, (share, grid))
             }
             Form::Columns(columns) => {
                 let mut files = vec!["norm/channel_norm_columns"];
@@ -393,14 +344,13 @@ impl Forward<'_> {
                     files.push("norm/channel_norm_columns_known");
                 }
                 files.extend(["norm/channel_norm_count_batch", "norm/channel_norm_columns_apply"]);
-                let constants = (constants, &[][..]);
-                self.step("channel_norm_columns_apply", &files, constants, uses, (params, grid))
+                self.step(&files, constants, uses, (share, grid))
             }
         })
     }
 }
 
-pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
+pub(in super::super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
     let fields = &norm.fields;
     let dtype = check(
         &norm.slots,
@@ -409,7 +359,6 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
         props,
     )?;
     let segments = Segments::new(&norm.geometry()?, dtype, &[X, RESIDUAL, Y]);
-    let elements = segments.group_elements();
     let has_running = fields.momentum.is_some() || fields.cumulative;
 
     let first = Form::of_moments(&segments, MOMENTS_COLUMNS, props);
@@ -418,33 +367,8 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     let mut workspace_bytes = 0;
     let moments = Quads::after(&mut workspace_bytes, "moments", group_parts * segments.group_count, props)?;
     let statistics = Quads::after(&mut workspace_bytes, "statistics", segments.group_count, props)?;
-    // The variance of a population from that of a sample; over samples, InstanceNorm's.
-    let unbiased = elements as f64 / (elements as f64 - 1.0);
-    let params = ForwardParams {
-        batch: word(segments.batch),
-        channels: word(segments.channels),
-        spatial: word(segments.spatial),
-        groups: word(segments.groups),
-        x: padded(segments.strides(X)),
-        residual: padded(segments.strides(RESIDUAL)),
-        y: segments.strides(Y),
-        // Groups without elements have mean 0 and rstd NaN.
-        eps: if elements == 0 { f32::NAN } else { single(fields.eps.get()) },
-        momentum: fields.momentum.map_or(0.0, |momentum| running_weight(momentum.get())),
-        slices: 1,
-        group_channels: word(segments.group_channels),
-        group_segments: word(segments.group_segments),
-        group_parts: word(group_parts),
-        group_count: word(segments.group_count),
-        reciprocal_count: if elements == 0 { 0.0 } else { single(1.0 / elements as f64) },
-        unbiased: single(unbiased),
-        groups_x: 1,
-        column_blocks: 1,
-        slice_rows: 0,
-        columns: 0,
-    };
     let operands = Operands::new(&norm.slots, &segments);
-    let forward = Forward { norm, segments, operands, params, moments, statistics };
+    let forward = Forward { norm, segments, operands, group_parts, moments, statistics };
     let segments = &forward.segments;
 
     let mut work = Work::none(Held::Apart, props);

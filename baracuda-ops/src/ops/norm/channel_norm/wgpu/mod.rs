@@ -5,32 +5,22 @@ mod forward;
 mod team;
 mod variants;
 
-use super::{Backward, ChannelGeometry, ChannelNorm, ChannelOrder, Forward};
+use super::{ChannelGeometry, ChannelNorm, ChannelOrder};
 use crate::backend::wgpu::team::Team;
-use crate::backend::wgpu::{Binder, Binding, Place, Props, ShaderType, check_reach, most_bytes};
+use crate::backend::wgpu::{Binder, Binding, Props, ShaderType, StepBuilder, check_reach, most_bytes};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::stride;
-use crate::plan::{Candidate, Slot};
+use crate::plan::Slot;
 use crate::slots::Slots;
 
-use backward::backward_work;
-use forward::forward_work;
+pub(super) use backward::backward_work;
+pub(super) use forward::forward_work;
 pub(in super::super) use variants::wgsl_variants;
-
-/// The forward kernels.
-pub(super) fn forward<'d, D: Forward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
-    Ok(forward_work(descriptor.valid(), props)?.candidate())
-}
-
-/// The kernels of the gradients.
-pub(super) fn backward<'d, D: Backward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
-    Ok(backward_work(descriptor.valid(), props)?.candidate())
-}
 
 /// Where groups lie between reading and writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+pub(super) enum Held {
     /// In workgroups that have several channels, which share chunks.
     Gapless { workgroup: u32, columns: u32, chunks: u32 },
     /// In workgroups that take one after the other.
@@ -200,6 +190,21 @@ impl Segments {
         files
     }
 
+    /// A dispatch of a pass. The last of `files`, which come after those that all dispatches of the pass have, is named after the entry.
+    fn step(
+        &self,
+        kind: ChannelNorm,
+        pass: &'static str,
+        files: &[&'static str],
+        params: Vec<u8>,
+        grid: [u32; 2],
+    ) -> StepBuilder {
+        let entry = files.last().and_then(|file| file.strip_prefix("norm/")).unwrap_or_default();
+        let shared = ["common/number", "common/activation", "common/chunk", self.kind(kind), pass];
+        let files = [&self.prelude(), &shared[..], files].concat();
+        StepBuilder { can_chunk: self.can_chunk, ..StepBuilder::new(entry, files, params, grid) }
+    }
+
     /// Chunks of 16 bytes in all.
     fn all_chunks(&self) -> u64 {
         let run = match self.order {
@@ -227,16 +232,36 @@ fn check(slots: &[Slot], dense: &[usize], dtype: DType, props: &Props) -> Result
     Ok(shader_type)
 }
 
+/// What the params of a dispatch say of its own share of the work.
+#[derive(Clone, Copy)]
+struct Share {
+    /// Parts of a segment.
+    slices: u32,
+    /// Workgroups beside each other.
+    column_blocks: u32,
+    /// Rows of a slice where channels are last.
+    slice_rows: u32,
+    /// Chunks of a sample that a workgroup holds where chunks span channels.
+    columns: u32,
+    /// The number of the first workgroup.
+    first_group: u32,
+}
+
+impl Share {
+    /// Whole segments, by the first workgroup and those after it.
+    const WHOLE: Self = Self { slices: 1, column_blocks: 1, slice_rows: 0, columns: 0, first_group: 0 };
+}
+
 /// Accessors of the operands of one op, present or absent.
 struct Operands<'s> {
     binder: Binder<'s>,
-    is_half: bool,
+    dtype: ShaderType,
     is_narrow: bool,
 }
 
 impl<'s> Operands<'s> {
     fn new(slots: &'s Slots, segments: &Segments) -> Self {
-        Self { binder: Binder { slots }, is_half: segments.is_half(), is_narrow: segments.is_narrow() }
+        Self { binder: Binder { slots }, dtype: segments.dtype, is_narrow: segments.is_narrow() }
     }
 
     /// Whether a parameter is of 16 bits. Its type is x's, or f32.
@@ -246,14 +271,14 @@ impl<'s> Operands<'s> {
 
     /// A tensor that is read in chunks.
     fn input(&self, index: usize) -> Binding {
-        let chunked = if self.is_narrow { "pairs_in" } else { "chunks_in" };
-        self.binder.operand(index, [chunked, if self.is_half { "halves_in" } else { "words_in" }], "absent_in")
+        let accessors = if self.is_narrow { ["pairs_in", "halves_in"] } else { self.dtype.chunks_in() };
+        self.binder.operand(index, accessors, "absent_in")
     }
 
     /// A tensor that is written in chunks.
     fn output(&self, index: usize) -> Binding {
-        let chunked = if self.is_narrow { "pairs_out" } else { "chunks_out" };
-        self.binder.operand(index, [chunked, if self.is_half { "halves_out" } else { "words_out" }], "absent_out")
+        let accessors = if self.is_narrow { ["pairs_out", "halves_out"] } else { self.dtype.chunks_out() };
+        self.binder.operand(index, accessors, "absent_out")
     }
 
     /// A parameter that is read by channel.
@@ -307,16 +332,10 @@ impl Quads {
         Ok(Self { name, offset, bytes: size })
     }
 
-    fn binding(self, accessor: &'static str) -> Binding {
-        if self.bytes == 0 {
-            return self.absent();
-        }
-        let place = Some(Place::Workspace { offset: self.offset, bytes: self.bytes });
-        Binding { name: self.name, place, accessors: [accessor; 2] }
-    }
-
-    fn absent(self) -> Binding {
-        Binding::absent(self.name, "absent_partials")
+    /// Absent where a dispatch has no accessor for it.
+    fn binding(self, accessor: Option<&'static str>) -> Binding {
+        let absent = Binding::absent(self.name, "absent_partials");
+        accessor.map_or(absent, |accessor| Binding::partials(self.name, self.offset, self.bytes, accessor))
     }
 }
 
@@ -326,7 +345,7 @@ mod tests {
     use super::super::{ForwardFields, Valid};
     use super::team::Tile;
     use super::*;
-    use crate::backend::wgpu::{OperandText, Variants, Work};
+    use crate::backend::wgpu::{OperandText, Place, Variants, Work};
     use crate::ops::activation::Activation;
     use crate::ops::norm::Gradients;
     use crate::tensor::TensorDesc;

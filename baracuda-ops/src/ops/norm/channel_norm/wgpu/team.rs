@@ -1,34 +1,19 @@
 //! How groups, segments and columns of channels are spread over threads.
 
 use super::super::ChannelOrder;
-use super::{Held, Segments};
-use crate::backend::wgpu::team::{Keep, Team};
+use super::{Held, Segments, Share};
+use crate::backend::wgpu::team::{Keep, SMALL_TEAMS, Team, Teams, first_that_holds};
 use crate::backend::wgpu::{Props, groups};
 use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::activation::Activation;
 
-/// (threads, chunks each) that hold a slice of a segment, the first that suffices or the last.
-const SLICES: &[(u32, u32, Keep)] = &[
-    (8, 1, Keep::Values),
-    (16, 1, Keep::Values),
-    (32, 1, Keep::Values),
-    (64, 1, Keep::Values),
-    (128, 1, Keep::Values),
-    (128, 2, Keep::Values),
-    (128, 4, Keep::Values),
-    (256, 4, Keep::Values),
-];
+/// Threads, and the chunks of each, that hold a slice of a segment, the first that suffices or the last.
+const SLICES: (Keep, &[(u32, u32)]) =
+    (Keep::Values, &[(8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (128, 2), (128, 4), (256, 4)]);
 /// As `SLICES`, where a thread reads several tensors.
-const SLICES_OF_SEVERAL: &[(u32, u32, Keep)] = &[
-    (8, 1, Keep::Words),
-    (16, 1, Keep::Words),
-    (32, 1, Keep::Words),
-    (64, 1, Keep::Words),
-    (128, 1, Keep::Words),
-    (128, 2, Keep::Words),
-    (128, 4, Keep::Words),
-];
+const SLICES_OF_SEVERAL: (Keep, &[(u32, u32)]) =
+    (Keep::Words, &[(8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (128, 2), (128, 4)]);
 /// Segments from which on 32 threads each keep a large GPU busy, and the chunks of such a thread where they hold the segment: they meet
 /// without a barrier, and more of what a thread reads is under way.
 const MANY_SEGMENTS: u64 = 4096;
@@ -37,58 +22,31 @@ const CHUNKS_OF_MANY: &[u32] = &[2, 4];
 const MOMENTS_OF_MANY_HALF: (u32, u32, Keep) = (64, 7, Keep::Words);
 /// (threads, chunks each) where segments are few and their elements go through an activation: a thread of 4 chunks takes too long over them.
 const SLICE_OF_ACTIVATION: (u32, u32, Keep) = (256, 2, Keep::Words);
-/// (threads, chunks each) that hold a group of 32-bit elements, the first that suffices.
-const RESIDENT: &[(u32, u32, Keep)] = &[
-    (8, 1, Keep::Values),
-    (16, 1, Keep::Values),
-    (32, 1, Keep::Values),
-    (32, 2, Keep::Values),
-    (32, 4, Keep::Values),
-    (32, 8, Keep::Values),
-    (128, 4, Keep::Values),
-    (256, 4, Keep::Values),
-    (512, 4, Keep::Values),
-    (1024, 3, Keep::Values),
-    (1024, 4, Keep::Values),
-    (1024, 5, Keep::Values),
-    (512, 8, Keep::Values),
+/// Teams that hold a group of 32-bit elements, the first that suffices.
+const RESIDENT: &Teams = &[
+    (Keep::Values, SMALL_TEAMS),
+    (Keep::Values, &[(32, 8), (128, 4), (256, 4), (512, 4), (1024, 3), (1024, 4), (1024, 5), (512, 8)]),
 ];
 /// As `RESIDENT`, for 16-bit elements: more than 4 chunks of 8 values do not stay in registers. Groups beyond are faster in parts.
-const RESIDENT_HALF: &[(u32, u32, Keep)] = &[
-    (8, 1, Keep::Values),
-    (16, 1, Keep::Values),
-    (32, 1, Keep::Values),
-    (32, 2, Keep::Values),
-    (32, 4, Keep::Values),
-    (64, 4, Keep::Values),
-    (128, 4, Keep::Values),
-    (256, 4, Keep::Values),
-    (512, 4, Keep::Words),
-    (1024, 3, Keep::Words),
+const RESIDENT_HALF: &Teams = &[
+    (Keep::Values, SMALL_TEAMS),
+    (Keep::Values, &[(64, 4), (128, 4), (256, 4)]),
+    (Keep::Words, &[(512, 4), (1024, 3)]),
 ];
-/// (threads, chunks each) that hold groups of 16-bit elements one after the other, as many workgroups as a large GPU holds at once.
-const RESIDENT_AHEAD_HALF: &[(u32, u32, Keep)] =
-    &[(1024, 2, Keep::Words), (832, 4, Keep::Words), (1024, 4, Keep::Words)];
+/// Teams that hold groups of 16-bit elements one after the other, as many workgroups as a large GPU holds at once.
+const RESIDENT_AHEAD_HALF: &Teams = &[(Keep::Words, &[(1024, 2), (832, 4), (1024, 4)])];
 /// The same of groups that all find a place at once.
-const RESIDENT_ALONE_HALF: &[(u32, u32, Keep)] = &[(1024, 5, Keep::Words)];
+const RESIDENT_ALONE_HALF: &Teams = &[(Keep::Words, &[(1024, 5)])];
 /// Chunks from which on groups are held so.
 const FEWEST_AHEAD_CHUNKS: u64 = 2048;
 const FEWEST_ALONE_CHUNKS: u64 = 3073;
 /// Groups from which on the last workgroups to read ahead are few beside all.
 const FEWEST_AHEAD_GROUPS: u64 = 2 * MULTIPROCESSORS;
-/// (threads, chunks each of dy and of x) that hold a group for its gradients, the first that suffices.
-const RESIDENT_BACKWARD: &[(u32, u32, Keep)] = &[
-    (8, 1, Keep::Words),
-    (16, 1, Keep::Words),
-    (32, 1, Keep::Words),
-    (64, 1, Keep::Words),
-    (128, 1, Keep::Words),
-    (256, 1, Keep::Words),
-    (512, 1, Keep::Words),
-    (512, 2, Keep::Words),
-    (1024, 2, Keep::Words),
-    (1024, 3, Keep::Words),
-];
+/// Teams that hold a group for its gradients, chunks each of dy and of x, the first that suffices.
+const RESIDENT_BACKWARD: &Teams = &[(
+    Keep::Words,
+    &[(8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (256, 1), (512, 1), (512, 2), (1024, 2), (1024, 3)],
+)];
 /// Chunks of dy up to which the parameters' gradients are worth a second reading, in the dispatch that holds the groups, and most chunks of a
 /// channel that one thread adds up there.
 const FEW_CHUNKS: u64 = 1 << 18;
@@ -136,15 +94,13 @@ const ROWS_OF_START: u64 = 6;
 const MOST_SLICES: u64 = 1024;
 
 /// Threads and rows of each that hold whole groups where channels are last, the first that suffices.
-const TILES: &[(u32, u32, Keep)] = &[(128, 4, Keep::Words), (256, 4, Keep::Words), (512, 4, Keep::Words)];
+const TILES: &[(u32, u32)] = &[(128, 4), (256, 4), (512, 4)];
 /// The same for their gradients, where a thread holds dy and x.
-const TILES_OF_SEVERAL: &[(u32, u32, Keep)] = &[(128, 3, Keep::Words), (256, 3, Keep::Words), (512, 3, Keep::Words)];
+const TILES_OF_SEVERAL: &[(u32, u32)] = &[(128, 3), (256, 3), (512, 3)];
 /// As `TILES`, in chunks of 8 bytes.
-const TILES_NARROW: &[(u32, u32, Keep)] =
-    &[(128, 4, Keep::Words), (256, 4, Keep::Words), (512, 4, Keep::Words), (512, 11, Keep::Words)];
+const TILES_NARROW: &[(u32, u32)] = &[(128, 4), (256, 4), (512, 4), (512, 11)];
 /// As `TILES_OF_SEVERAL`, in chunks of 8 bytes.
-const TILES_NARROW_OF_SEVERAL: &[(u32, u32, Keep)] =
-    &[(256, 3, Keep::Words), (512, 3, Keep::Words), (512, 11, Keep::Words)];
+const TILES_NARROW_OF_SEVERAL: &[(u32, u32)] = &[(256, 3), (512, 3), (512, 11)];
 /// Rows below each other of those workgroups that take the gradients of parameters, and most rows that one thread adds up there.
 pub(super) const SUM_LANES: u32 = 64;
 const MOST_SUM_ROWS: u64 = 32;
@@ -165,13 +121,6 @@ fn is_short(activation: Activation) -> bool {
     matches!(activation, Activation::Identity | Activation::Relu)
 }
 
-fn first_that_holds(table: &[(u32, u32, Keep)], chunks: u64, most_threads: u32) -> Option<(u32, u32, Keep)> {
-    let fits = |&&(threads, each, _): &&(u32, u32, Keep)| {
-        threads <= most_threads && u64::from(threads) * u64::from(each) >= chunks
-    };
-    table.iter().find(fits).copied()
-}
-
 fn team(numbers: (u32, u32, Keep), props: &Props) -> Team {
     Team::new(numbers, numbers.0.max(SHARED_WORKGROUP.min(props.max_threads)), props)
 }
@@ -179,13 +128,14 @@ fn team(numbers: (u32, u32, Keep), props: &Props) -> Team {
 /// The team of a slice of a segment.
 fn slice_team(segments: &Segments, tensors: usize, props: &Props) -> Team {
     let chunks = segments.segment_chunks();
-    let table = if tensors > 1 { SLICES_OF_SEVERAL } else { SLICES };
+    let (keep, slices) = if tensors > 1 { SLICES_OF_SEVERAL } else { SLICES };
     if segments.segment_count() >= MANY_SEGMENTS
         && let Some(&each) = CHUNKS_OF_MANY.iter().find(|&&each| chunks > 32 && chunks <= 32 * u64::from(each))
     {
-        return team((32, each, table[0].2), props);
+        return team((32, each, keep), props);
     }
-    team(first_that_holds(table, chunks, props.max_threads).unwrap_or(table[table.len() - 1]), props)
+    let (threads, each) = slices[slices.len() - 1];
+    team(first_that_holds(&[(keep, slices)], chunks, props.max_threads).unwrap_or((threads, each, keep)), props)
 }
 
 /// The team that holds a group of `chunks` chunks; the largest leave a multiprocessor room for one workgroup, and take their groups at once.
@@ -250,14 +200,14 @@ pub(super) struct Spread {
 /// rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Columns {
-    pub(super) workgroup: u32,
-    pub(super) columns: u32,
+    workgroup: u32,
+    columns: u32,
     /// Rows of a slice, but for the last.
-    pub(super) rows: u64,
+    rows: u64,
     /// Those of a thread where workgroups are few.
     pub(super) held: Option<u32>,
     /// Workgroups beside each other.
-    pub(super) blocks: u64,
+    blocks: u64,
 }
 
 impl Columns {
@@ -326,11 +276,19 @@ fn slice_rows(spatial: u64, lanes: u64, beside: u64, spread: Spread) -> u64 {
     rows((fewest..=most).min_by_key(|&slices| cost(slices)).unwrap_or(fewest))
 }
 
+/// The first workgroup of a table, of threads and the rows of each, that holds `rows` rows of `columns` chunks.
+fn first_workgroup(table: &[(u32, u32)], columns: u64, rows: u64, props: &Props) -> Option<(u32, u32)> {
+    let fits = |&&(threads, each): &&(u32, u32)| {
+        threads <= props.max_threads && u64::from(threads) / columns * u64::from(each) >= rows
+    };
+    table.iter().find(fits).copied()
+}
+
 /// A workgroup that holds whole groups where channels are last: `columns` chunks beside each other, which hold `groups` groups.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tile {
     pub(super) team: Team,
-    pub(super) columns: u64,
+    columns: u64,
     pub(super) groups: u64,
     /// Tiles of a sample.
     pub(super) blocks: u64,
@@ -369,7 +327,7 @@ impl Tile {
         Self::of_table(table, segments, props).filter(|tile| memory + tile.team.reduce_bytes() <= WORKGROUP_BYTES)
     }
 
-    fn of_table(table: &[(u32, u32, Keep)], segments: &Segments, props: &Props) -> Option<Self> {
+    fn of_table(table: &[(u32, u32)], segments: &Segments, props: &Props) -> Option<Self> {
         if segments.order == ChannelOrder::Contiguous || segments.groups_are_channels || segments.is_empty() {
             return None;
         }
@@ -381,12 +339,9 @@ impl Tile {
         if columns > MOST_TILE_COLUMNS {
             return None;
         }
-        let fits = |&&(threads, each, _): &&(u32, u32, Keep)| {
-            threads <= props.max_threads && u64::from(threads) / columns * u64::from(each) >= segments.spatial
-        };
-        let numbers = *table.iter().find(fits)?;
+        let (threads, rows) = first_workgroup(table, columns, segments.spatial, props)?;
         let blocks = segments.groups.div_ceil(groups);
-        Some(Self { team: team(numbers, props), columns, groups, blocks })
+        Some(Self { team: team((threads, rows, Keep::Words), props), columns, groups, blocks })
     }
 
     pub(super) fn constants(self) -> Vec<(&'static str, u32)> {
@@ -399,8 +354,8 @@ impl Tile {
 /// A workgroup that holds the fewest whole channels of all samples that chunks divide: `columns` chunks of each sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GaplessTile {
-    pub(super) workgroup: u32,
-    pub(super) chunks: u32,
+    workgroup: u32,
+    chunks: u32,
     pub(super) columns: u64,
     pub(super) channels: u64,
 }
@@ -420,11 +375,8 @@ impl GaplessTile {
         // A power of two: the most of it that divides a segment.
         let common = elements.min(1 << segments.spatial.trailing_zeros());
         let (channels, columns) = (elements / common, segments.spatial / common);
-        let fits = |&&(threads, each): &&(u32, u32)| {
-            threads <= props.max_threads && u64::from(threads) / columns * u64::from(each) >= segments.batch
-        };
         let table = if tensors > 1 { GAPLESS_OF_SEVERAL } else { GAPLESS };
-        let &(workgroup, chunks) = table.iter().find(fits)?;
+        let (workgroup, chunks) = first_workgroup(table, columns, segments.batch, props)?;
         Some(Self { workgroup, chunks, columns, channels })
     }
 
@@ -489,19 +441,14 @@ impl Form {
         }
     }
 
-    /// Rows of a slice where channels are last.
-    pub(super) fn slice_rows(self) -> u32 {
+    /// What a dispatch over all segments says of it.
+    pub(super) fn share(self, segments: &Segments) -> Share {
+        let slices = word(self.slices(segments));
         match self {
-            Self::Slices(_) => 0,
-            Self::Columns(columns) => word(columns.rows),
-        }
-    }
-
-    /// Workgroups beside each other.
-    pub(super) fn column_blocks(self) -> u64 {
-        match self {
-            Self::Slices(_) => 1,
-            Self::Columns(columns) => columns.blocks,
+            Self::Slices(_) => Share { slices, ..Share::WHOLE },
+            Self::Columns(Columns { rows, blocks, .. }) => {
+                Share { slices, column_blocks: word(blocks), slice_rows: word(rows), ..Share::WHOLE }
+            }
         }
     }
 

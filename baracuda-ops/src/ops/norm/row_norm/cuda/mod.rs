@@ -8,7 +8,7 @@ use baracuda_ops_sys as sys;
 
 use choice::{Problem, Tuned};
 
-use super::{Backward, BackwardFields, Forward, ForwardFields, RowNorm, Valid, backward, forward};
+use super::{BackwardFields, ForwardFields, RowNorm, Valid, backward, forward};
 use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
@@ -16,7 +16,7 @@ use crate::error::Reason;
 use crate::narrow::{halves, word};
 use crate::ops::rows::RowGeometry;
 use crate::options::WorkspaceReq;
-use crate::plan::{BuildError, Built, Candidate, Slot};
+use crate::plan::{Accepted, BuildError, Built, Candidate, Slot};
 use crate::slots::Slots;
 use crate::tensor::TensorDesc;
 
@@ -49,8 +49,7 @@ type Start<P, O> = unsafe extern "C" fn(
 ) -> sys::bops_status;
 
 /// The forward kernels.
-pub(super) fn forward<'d, D: Forward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
-    let norm = descriptor.valid();
+pub(super) fn forward<'d>(norm: &'d Valid<ForwardFields>, props: &Props) -> Accepted<'d> {
     let geometry = forward_geometry(norm)?;
     let weight = norm.fields.weight.or(norm.fields.bias);
     let types = c_dtypes(&norm.fields.x, weight)?;
@@ -89,28 +88,25 @@ fn build_forward(
     // SAFETY: the structs live across the call and hold what `choice` allows.
     let prepare = || unsafe { prepare(&params, &choice, dtype, weight_dtype) };
     let run = move |located: &Located<'_>, stream| {
-        let address = |position: usize| located.operands[position].address() as *mut _;
         let operands = sys::bops_row_norm_operands {
-            x: address(forward::X),
-            residual: address(forward::RESIDUAL),
-            weight: address(forward::WEIGHT),
-            bias: address(forward::BIAS),
-            y: address(forward::Y),
-            h: address(forward::H),
-            mean: address(forward::MEAN),
-            rstd: address(forward::RSTD),
+            x: located.pointer(forward::X),
+            residual: located.pointer(forward::RESIDUAL),
+            weight: located.pointer(forward::WEIGHT),
+            bias: located.pointer(forward::BIAS),
+            y: located.pointer(forward::Y),
+            h: located.pointer(forward::H),
+            mean: located.pointer(forward::MEAN),
+            rstd: located.pointer(forward::RSTD),
         };
-        let workspace = located.workspace.address() as *mut c_void;
         // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-        unsafe { launch(&params, &choice, dtype, weight_dtype, &operands, workspace, stream) }
+        unsafe { launch(&params, &choice, dtype, weight_dtype, &operands, located.workspace_pointer(), stream) }
     };
     let has_work = geometry.rows > 0 && (geometry.cols > 0 || norm.fields.stats);
     cuda::build(device, call, has_work, key(&tuned, geometry.cols, [dtype, weight_dtype, 0]), prepare, run)
 }
 
 /// The kernels of the gradients.
-pub(super) fn backward<'d, D: Backward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
-    let norm = descriptor.valid();
+pub(super) fn backward<'d>(norm: &'d Valid<BackwardFields>, props: &Props) -> Accepted<'d> {
     let geometry = backward_geometry(norm)?;
     let weight = norm.fields.weight.or(norm.fields.dbias);
     let types = c_dtypes(&norm.fields.x, weight)?;
@@ -157,21 +153,19 @@ fn build_backward(
     // SAFETY: the structs live across the call and hold what `choice` allows.
     let prepare = || unsafe { prepare(&params, &choice, dtype, weight_dtype, has_dh) };
     let run = move |located: &Located<'_>, stream| {
-        let address = |position: usize| located.operands[position].address() as *mut _;
         let operands = sys::bops_row_norm_backward_operands {
-            dy: address(backward::DY),
-            x: address(backward::X),
-            weight: address(backward::WEIGHT),
-            mean: address(backward::MEAN),
-            rstd: address(backward::RSTD),
-            dh: address(backward::DH),
-            dx: address(backward::DX),
-            dweight: address(backward::DWEIGHT),
-            dbias: address(backward::DBIAS),
+            dy: located.pointer(backward::DY),
+            x: located.pointer(backward::X),
+            weight: located.pointer(backward::WEIGHT),
+            mean: located.pointer(backward::MEAN),
+            rstd: located.pointer(backward::RSTD),
+            dh: located.pointer(backward::DH),
+            dx: located.pointer(backward::DX),
+            dweight: located.pointer(backward::DWEIGHT),
+            dbias: located.pointer(backward::DBIAS),
         };
-        let workspace = located.workspace.address() as *mut c_void;
         // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-        unsafe { launch(&params, &choice, dtype, weight_dtype, &operands, workspace, stream) }
+        unsafe { launch(&params, &choice, dtype, weight_dtype, &operands, located.workspace_pointer(), stream) }
     };
     let has_parameters = norm.fields.dweight || norm.fields.dbias.is_some();
     let has_work = geometry.cols > 0 && (geometry.rows > 0 || has_parameters);
@@ -226,16 +220,13 @@ fn problem<'s>(
 }
 
 fn candidate<'d>(tuned: Tuned, build: impl FnOnce(&Device) -> Result<Built, BuildError> + Send + 'd) -> Candidate<'d> {
-    let workspace = match tuned.workspace_bytes {
-        0 => WorkspaceReq::NONE,
-        bytes => WorkspaceReq { bytes, align: 128 },
-    };
+    let workspace = WorkspaceReq::new(tuned.workspace_bytes, 128);
     Candidate { workspace, launches: tuned.launches, ..Candidate::new(tuned.c(), build) }
 }
 
 /// What tells prepared kernels apart; the columns too, since rows that fill every thread have kernels of their own.
 fn key(tuned: &Tuned, cols: u64, types: [u32; 3]) -> impl Iterator<Item = u32> {
-    tuned.words().into_iter().chain(halves(cols)).chain(types)
+    tuned.words().chain(halves(cols)).chain(types)
 }
 
 fn c_dtypes(x: &TensorDesc, weight: Option<DType>) -> Result<(sys::bops_dtype, sys::bops_dtype), Reason> {

@@ -1,59 +1,36 @@
 //! Backward: dx of rows on chip or split over workgroups, and the gradients of the parameters from sums in the workspace.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
-use super::super::{BackwardFields, RowNorm, Valid};
+use super::super::{BackwardFields, Valid};
 use super::{Rows, parameter};
-use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, Team};
+use crate::backend::wgpu::team::{Keep, SMALL_TEAMS, Team, Teams};
 use crate::backend::wgpu::{
-    Binder, Binding, Place, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
-    padded,
+    Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_workspace, groups, padded, params,
 };
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{single, word};
-use crate::plan::Slot;
-use crate::tensor::TensorDesc;
 
-/// Threads and chunks each of a workgroup that takes a slice of a row: for the sums, and for dx.
-const SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Words), (128, 2, Keep::Values)];
-/// As `SLICE_TEAMS`, for 16-bit elements.
-const SLICE_TEAMS_HALF: [(u32, u32, Keep); 2] = [(256, 2, Keep::Words), (128, 1, Keep::ValuesAhead)];
+/// Threads and chunks each of a workgroup that takes a slice of a row of 32-bit and of 16-bit elements, for the sums.
+const SUM_SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Words), (256, 2, Keep::Words)];
+/// The same for dx.
+const SLICE_TEAMS: [(u32, u32, Keep); 2] = [(128, 2, Keep::Values), (128, 1, Keep::ValuesAhead)];
 /// For the sums of 32-bit and of 16-bit elements where slices are many: dx merges the sums of a row again and again, so that few are better.
 const WIDE_SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 16, Keep::Nothing), (256, 8, Keep::Nothing)];
 /// Wide slices that keep a large GPU busy.
 const MANY_SLICES: u64 = 132 * 4;
-/// (threads, chunks each) that hold a row of 32-bit elements, the first that suffices: a thread holds chunks of dy and x, and the sums of
-/// its columns.
-const RESIDENT: &[(u32, u32, Keep)] = &[
-    (8, 1, Keep::Words),
-    (16, 1, Keep::Words),
-    (32, 1, Keep::Words),
-    (32, 2, Keep::Words),
-    (32, 4, Keep::Words),
-    (64, 4, Keep::Words),
-    (128, 4, Keep::Words),
-    (256, 4, Keep::Words),
-    (512, 4, Keep::Words),
-];
-/// As `RESIDENT`, for 16-bit elements.
-const RESIDENT_HALF: &[(u32, u32, Keep)] = &[
-    (8, 1, Keep::ValuesAhead),
-    (16, 1, Keep::ValuesAhead),
-    (32, 1, Keep::ValuesAhead),
-    (64, 1, Keep::ValuesAhead),
-    (128, 1, Keep::ValuesAhead),
-    (128, 2, Keep::ValuesAhead),
-    (256, 2, Keep::ValuesAhead),
-    (1024, 1, Keep::ValuesAhead),
-    (512, 2, Keep::ValuesAhead),
-    (256, 4, Keep::Words),
-    (1024, 2, Keep::WordsAhead),
-    (512, 4, Keep::Words),
+/// Teams that hold a row of 32-bit and of 16-bit elements: a thread holds chunks of dy and x, and the sums of its columns.
+const RESIDENT: [&Teams; 2] = [
+    &[(Keep::Words, SMALL_TEAMS), (Keep::Words, &[(64, 4), (128, 4), (256, 4), (512, 4)])],
+    &[
+        (Keep::ValuesAhead, &[(8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (128, 2), (256, 2), (1024, 1), (512, 2)]),
+        (Keep::Words, &[(256, 4)]),
+        (Keep::WordsAhead, &[(1024, 2)]),
+        (Keep::Words, &[(512, 4)]),
+    ],
 ];
 /// As `RESIDENT`, for longer rows: a thread holds only the sums.
-const RELOADING: &[(u32, u32, Keep)] = &[(1024, 4, Keep::Nothing), (512, 8, Keep::Nothing)];
+const RELOADING: &Teams = &[(Keep::Nothing, &[(1024, 4), (512, 8)])];
 /// Most quads of sums for each chunk that leave such a thread enough registers.
 const RELOADING_SUMS: u64 = 2;
 
@@ -99,40 +76,6 @@ pub(super) fn parameter_chain(partials: u64) -> u64 {
     partials.div_ceil(4 * u64::from(lanes)) + 2 + u64::from(lanes.ilog2())
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct BackwardParams {
-    rows: u32,
-    cols: u32,
-    extents: [u32; 2],
-    dy: [u32; 4],
-    x: [u32; 4],
-    dh: [u32; 4],
-    dx: [u32; 3],
-    weight_offset: f32,
-    reciprocal_cols: f32,
-    rounds: u32,
-    blocks: u32,
-    slices: u32,
-    sum_slices: u32,
-    groups_x: u32,
-    partials: u32,
-    sums_first: u32,
-    first_group: u32,
-    padding: [u32; 3],
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct ParametersParams {
-    cols: u32,
-    partials: u32,
-    quads: u32,
-    sums_first: u32,
-    groups_x: u32,
-    padding: [u32; 3],
-}
-
 /// How many rows a thread adds up: `blocks` times `rounds`, in as many workgroups as there are partial sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Partition {
@@ -165,7 +108,7 @@ impl Partition {
 
 /// How rows are held, as forward, and shared out: the fields of [`Partition`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shared {
+pub(in super::super) struct Shared {
     pub(super) workgroup: u32,
     pub(super) threads: u32,
     chunks: u32,
@@ -175,30 +118,24 @@ pub(super) struct Shared {
     pub(super) partials: u32,
 }
 
-pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work<Shared>, Reason> {
-    let fields = &norm.fields;
-    let slots = &norm.slots;
-    check_reach(slots, &[WEIGHT, MEAN, RSTD, DWEIGHT, DBIAS], props)?;
-    let of_rows = [DY, X, DH, DX];
-    let tensors: Vec<&Slot> = slots.iter().filter(|slot| of_rows.contains(&slot.index)).collect();
-    let descs: Vec<&TensorDesc> = tensors.iter().map(|slot| &slot.desc).collect();
-    let rows = Rows::new(&fields.x, &descs, fields.normalized_dims)?;
-    let strides = |index| rows.strides(tensors.iter().position(|slot| slot.index == index));
+pub(in super::super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work<Shared>, Reason> {
+    let Valid { fields, slots, .. } = norm;
+    let dense = [WEIGHT, MEAN, RSTD, DWEIGHT, DBIAS];
+    let rows = Rows::new((&fields.x, fields.normalized_dims), slots, [DY, X, DH, DX], &dense, props)?;
     let (row_count, cols) = (rows.geometry.rows, rows.geometry.cols);
     let gradients = u64::from(fields.dweight) + u64::from(fields.dbias.is_some());
     let has_parameters = gradients > 0;
 
-    let (table, slice_teams) = if rows.is_half() { (RESIDENT_HALF, SLICE_TEAMS_HALF) } else { (RESIDENT, SLICE_TEAMS) };
+    let kind = usize::from(rows.is_half());
     let holds = |table| Team::resident(table, row_count, rows.chunks, props);
     let can_reload = gradients * rows.elements / 4 <= RELOADING_SUMS;
-    let resident = holds(table).or_else(|| holds(RELOADING).filter(|_| can_reload));
-    let resident = resident.filter(|_| row_count >= FEW_ROWS || rows.chunks < LONG_ROW);
+    let resident = holds(RESIDENT[kind]).or_else(|| holds(RELOADING).filter(|_| can_reload));
     let is_split = resident.is_none();
-    let team = resident.unwrap_or_else(|| Team::of_slices(slice_teams[1], props));
+    let team = resident.unwrap_or_else(|| Team::of_slices(SLICE_TEAMS[kind], props));
     let slices_of = |team: Team| rows.chunks.div_ceil(team.slice_chunks()).max(1);
-    let wide_team = Team::of_slices(WIDE_SLICE_TEAMS[usize::from(rows.is_half())], props);
+    let wide_team = Team::of_slices(WIDE_SLICE_TEAMS[kind], props);
     let has_many = row_count * slices_of(wide_team) >= MANY_SLICES;
-    let sum_team = if has_many { wide_team } else { Team::of_slices(slice_teams[0], props) };
+    let sum_team = if has_many { wide_team } else { Team::of_slices(SUM_SLICE_TEAMS[kind], props) };
     let (slices, sum_slices) = (slices_of(team), slices_of(sum_team));
     // All at once: a few workgroups after the others would take as long as these.
     let wanted = (busy_groups(team, rows.is_half(), is_split) / slices).max(1);
@@ -215,25 +152,27 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     }
     let rows_grid = groups(partition.partials * slices, props)?;
     let sums_grid = groups(row_count * sum_slices, props)?;
-    let params = BackwardParams {
-        rows: word(row_count),
-        cols: word(cols),
-        extents: rows.geometry.extents.map(word),
-        dy: padded(strides(DY)),
-        x: padded(strides(X)),
-        dh: padded(strides(DH)),
-        dx: strides(DX),
-        weight_offset: single(fields.weight_offset.get()),
-        reciprocal_cols: if cols == 0 { 0.0 } else { single(1.0 / cols as f64) },
-        rounds: word(partition.rounds),
-        blocks: word(partition.blocks),
-        slices: word(slices),
-        sum_slices: word(sum_slices),
-        groups_x: rows_grid[0],
-        partials: word(partition.partials),
-        sums_first: word(sum_quads),
-        first_group: 0,
-        padding: [0; 3],
+    let params = |grid: [u32; 2], first_group| {
+        params! {
+            rows: u32 = word(row_count),
+            cols: u32 = word(cols),
+            extents: [u32; 2] = rows.geometry.extents.map(word),
+            dy: [u32; 4] = padded(rows.strides(DY)),
+            x: [u32; 4] = padded(rows.strides(X)),
+            dh: [u32; 4] = padded(rows.strides(DH)),
+            dx: [u32; 3] = rows.strides(DX),
+            weight_offset: f32 = single(fields.weight_offset.get()),
+            reciprocal_cols: f32 = if cols == 0 { 0.0 } else { single(1.0 / cols as f64) },
+            rounds: u32 = word(partition.rounds),
+            blocks: u32 = word(partition.blocks),
+            slices: u32 = word(slices),
+            sum_slices: u32 = word(sum_slices),
+            groups_x: u32 = grid[0],
+            partials: u32 = word(partition.partials),
+            sums_first: u32 = word(sum_quads),
+            first_group: u32 = word(first_group),
+            padding: [u32; 3] = [0; 3],
+        }
     };
     let [slice_count, rounds, blocks, partials] =
         [slices, partition.rounds, partition.blocks, partition.partials].map(word);
@@ -245,29 +184,13 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     }
 
     let operands = Binder { slots };
-    let input = |operand| operands.operand(operand, rows.input(), "absent_in");
+    let input = |operand| operands.operand(operand, rows.dtype.chunks_in(), "absent_in");
     let weight = operands.operand(WEIGHT, parameter(fields.weight.unwrap_or(DType::F32))?, "absent_quads");
     let statistics = |operand| operands.operand(operand, ["statistics_in"; 2], "absent_statistics");
-    let workspace = |accessor| match workspace_bytes {
-        0 => Binding::absent("work", "absent_partials"),
-        bytes => Binding { name: "work", place: Some(Place::Workspace { offset: 0, bytes }), accessors: [accessor; 2] },
-    };
-    let step = |entry, file: Option<&'static str>, team: Team, flags, params: BackwardParams, grid, bindings| {
-        let mut files = rows.prelude();
-        let kind = if norm.op.kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
-        files.extend(["common/team", "common/chunk", "common/row", team.reduce.file(), kind, "norm/row_norm_backward"]);
-        files.extend(file);
-        StepBuilder {
-            entry,
-            files,
-            constants: team.constants(),
-            flags,
-            bindings,
-            can_chunk: rows.can_chunk,
-            params: bytemuck::bytes_of(&params).to_vec(),
-            grid,
-            ..StepBuilder::default()
-        }
+    let workspace = |accessor| Binding::partials("work", 0, workspace_bytes, accessor);
+    let step = |entry, files: &[&'static str], team: Team, flags, grid, bindings| {
+        let step = rows.step(entry, [&[], files], (norm.op.kind, team), params(grid, 0), grid);
+        StepBuilder { flags, bindings, ..step }
     };
     let has_next = partition.rounds * partition.blocks > 1;
     let flags = |keep: Keep, has_next, dx, dweight, dbias| {
@@ -283,7 +206,7 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     };
     let [mean, rstd] = [MEAN, RSTD].map(statistics);
     let read = [input(DY), input(X), weight, mean, rstd];
-    let (dh, dx) = (input(DH), operands.operand(DX, rows.output(), "absent_out"));
+    let (dh, dx) = (input(DH), operands.operand(DX, rows.dtype.chunks_out(), "absent_out"));
     let memory = u64::from(team.workgroup) * 8 * (rows.elements / 4) + team.reduce_bytes();
     let is_few = row_count * rows.chunks <= FEW_CHUNKS
         && memory <= WORKGROUP_BYTES
@@ -294,7 +217,8 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         let grid = groups(row_groups + parameter_groups, props)?;
         let gradient = |operand| {
             let dtype = slots.at(operand).map_or(DType::F32, |slot| slot.desc.dtype());
-            let accessors = if dtype == DType::F32 && rows.is_half() { ["words_out"; 2] } else { rows.output() };
+            let accessors =
+                if dtype == DType::F32 && rows.is_half() { ["words_out"; 2] } else { rows.dtype.chunks_out() };
             operands.operand(operand, accessors, "absent_out")
         };
         let work_absent = Binding::absent("work", "absent_partials");
@@ -303,14 +227,12 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
         let is_wide = fields.weight.filter(|_| fields.dweight).or(fields.dbias) == Some(DType::F32) && rows.is_half();
         let mut flags = flags(team.keep, false, true, false, false);
         flags.push(("WIDE_PARAMETERS", is_wide));
-        let params = BackwardParams { groups_x: grid[0], ..params };
-        let file = Some("norm/row_norm_backward_few");
-        let mut step = step("row_norm_backward_few", file, team, flags, params, grid, bindings);
+        let files = ["norm/row_norm_backward", "norm/row_norm_backward_few"];
+        let mut step = step("row_norm_backward_few", &files, team, flags, grid, bindings);
         step.constants.push(("COLUMNS", FEW_COLUMNS));
         for (first, count) in [(row_groups, parameter_groups), (0, row_groups)] {
             let grid = groups(count, props)?;
-            let params = BackwardParams { groups_x: grid[0], first_group: word(first), ..params };
-            step.in_place.push((bytemuck::bytes_of(&params).to_vec(), grid));
+            step.in_place.push((params(grid, first), grid));
         }
         // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
         if grid[1] == 1 && check_bindings(std::slice::from_ref(&step), props).is_ok() {
@@ -321,66 +243,72 @@ pub(super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Resu
     }
     if row_count > 0 {
         if has_sums {
-            let params = BackwardParams { groups_x: sums_grid[0], ..params };
             let absent = [operands.absent(DH, "absent_in"), operands.absent(DX, "absent_out")];
             let bindings = [&read[..], &absent, &[workspace("partials_out")]].concat();
             let flags = flags(sum_team.keep, has_next, true, false, false);
-            let file = Some("norm/row_norm_backward_split_sums");
-            work.steps.push(step("row_norm_backward_split_sums", file, sum_team, flags, params, sums_grid, bindings));
+            let files = ["norm/row_norm_backward", "norm/row_norm_backward_split_sums"];
+            work.steps.push(step("row_norm_backward_split_sums", &files, sum_team, flags, sums_grid, bindings));
         }
         let bindings = [&read[..], &[dh, dx, workspace("partials_out")]].concat();
         // Without dx, nothing is needed twice.
         let keep = if fields.dx { team.keep } else { Keep::Words };
         let flags = flags(keep, has_next, fields.dx, fields.dweight, fields.dbias.is_some());
-        work.steps.push(step("row_norm_backward_rows", None, team, flags, params, rows_grid, bindings));
+        let files = ["norm/row_norm_backward"];
+        work.steps.push(step("row_norm_backward_rows", &files, team, flags, rows_grid, bindings));
     }
     if has_parameters {
-        work.steps.push(parameters_step(norm, params, quads, &operands, workspace("partials_in"), props)?);
+        let sums = Sums { cols, partials: partition.partials, quads, first: sum_quads };
+        work.steps.push(parameters_step(norm, &sums, &operands, workspace("partials_in"), props)?);
     }
     check_bindings(&work.steps, props)?;
     Ok(work)
 }
 
+/// The sums of columns in the workspace.
+struct Sums {
+    cols: u64,
+    partials: u64,
+    /// Of the columns in each of the partial sums.
+    quads: u64,
+    /// The quad before which other sums lie.
+    first: u64,
+}
+
 /// dweight and dbias from the sums in the workspace; zeros if there are no rows.
 fn parameters_step(
     norm: &Valid<BackwardFields>,
-    rows: BackwardParams,
-    quads: u64,
+    sums: &Sums,
     operands: &Binder<'_>,
     workspace: Binding,
     props: &Props,
 ) -> Result<StepBuilder, Reason> {
     let fields = &norm.fields;
     let dtype = fields.weight.filter(|_| fields.dweight).or(fields.dbias).unwrap_or(DType::F32);
-    let chunks = u64::from(rows.cols).div_ceil(16 / dtype.size_bytes());
+    let elements = 16 / dtype.size_bytes();
+    let chunks = sums.cols.div_ceil(elements);
     let gradients = u64::from(fields.dweight) + u64::from(fields.dbias.is_some());
     let workgroup = PARAMETER_WORKGROUP.min(props.max_threads);
-    let columns = workgroup / parameter_lanes(rows.partials.into()).min(workgroup);
+    let columns = workgroup / parameter_lanes(sums.partials).min(workgroup);
     let grid = groups(chunks.div_ceil(u64::from(columns)) * gradients, props)?;
-    let params = ParametersParams {
-        cols: rows.cols,
-        partials: rows.partials,
-        quads: word(quads),
-        sums_first: rows.sums_first,
-        groups_x: grid[0],
-        padding: [0; 3],
+    let params = params! {
+        cols: u32 = word(sums.cols),
+        partials: u32 = word(sums.partials),
+        quads: u32 = word(sums.quads),
+        sums_first: u32 = word(sums.first),
+        groups_x: u32 = grid[0],
+        padding: [u32; 3] = [0; 3],
     };
-    let accessors = ["chunks_out", if dtype == DType::F32 { "words_out" } else { "halves_out" }];
-    let mut files = ShaderType::of(dtype)?.prelude();
+    let dtype = ShaderType::of(dtype)?;
+    let (accessors, mut files) = (dtype.chunks_out(), dtype.prelude());
     files.push("norm/row_norm_backward_parameters");
     Ok(StepBuilder {
-        entry: "row_norm_backward_parameters",
-        files,
         constants: vec![("WORKGROUP", workgroup), ("COLUMNS", columns)],
-        flags: Vec::new(),
         bindings: vec![
             operands.operand(DWEIGHT, accessors, "absent_out"),
             operands.operand(DBIAS, accessors, "absent_out"),
             workspace,
         ],
-        can_chunk: u64::from(rows.cols).is_multiple_of(16 / dtype.size_bytes()),
-        params: bytemuck::bytes_of(&params).to_vec(),
-        grid,
-        ..StepBuilder::default()
+        can_chunk: sums.cols.is_multiple_of(elements),
+        ..StepBuilder::new("row_norm_backward_parameters", files, params, grid)
     })
 }

@@ -1,102 +1,39 @@
 //! Forward: rows on chip, or split over workgroups with their moments in the workspace.
 
-use bytemuck::{Pod, Zeroable};
-
 use super::super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
-use super::super::{ForwardFields, RowNorm, Valid};
+use super::super::{ForwardFields, Valid};
 use super::{Rows, parameter};
-use crate::backend::wgpu::team::{FEW_ROWS, Keep, LONG_ROW, Team};
+use crate::backend::wgpu::team::{Keep, ROW_TEAMS, Team};
 use crate::backend::wgpu::{
-    Binder, Binding, Place, Props, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups, padded,
+    Binder, Binding, Props, StepBuilder, Work, check_bindings, check_workspace, groups, padded, params,
 };
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{single, word};
-use crate::plan::Slot;
-use crate::tensor::TensorDesc;
 
-/// Threads and chunks each of a workgroup that holds a slice of a row.
-const SLICE_TEAM: (u32, u32, Keep) = (256, 4, Keep::Values);
-/// As `SLICE_TEAM`, for 16-bit elements.
-const SLICE_TEAM_HALF: (u32, u32, Keep) = (256, 3, Keep::Values);
-/// (threads, chunks each) that hold a row of 32-bit elements, the first that suffices; the last two where workgroups have at most 256
-/// threads.
-const RESIDENT: &[(u32, u32, Keep)] = &[
-    (8, 1, Keep::Values),
-    (16, 1, Keep::Values),
-    (32, 1, Keep::Values),
-    (32, 2, Keep::Values),
-    (32, 4, Keep::Values),
-    (32, 8, Keep::Values),
-    (128, 4, Keep::Values),
-    (256, 4, Keep::Values),
-    (512, 4, Keep::Values),
-    (512, 8, Keep::Values),
-    (256, 8, Keep::Values),
-    (256, 16, Keep::Words),
-];
-/// As `RESIDENT`, for 16-bit elements: more than 4 chunks of 8 values do not stay in registers.
-pub(super) const RESIDENT_HALF: &[(u32, u32, Keep)] = &[
-    (8, 1, Keep::Values),
-    (16, 1, Keep::Values),
-    (32, 1, Keep::Values),
-    (32, 2, Keep::Values),
-    (32, 4, Keep::Values),
-    (64, 4, Keep::Values),
-    (128, 4, Keep::Values),
-    (256, 4, Keep::Values),
-    (512, 4, Keep::ValuesAhead),
-    (512, 8, Keep::Words),
-    (256, 8, Keep::Words),
-    (256, 16, Keep::Words),
-];
+/// Threads and chunks each of a workgroup that holds a slice of a row, of 32-bit and of 16-bit elements.
+const SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Values), (256, 3, Keep::Values)];
 /// Workgroups that take the rows one after the other where they read ahead.
 const AHEAD_GROUPS: u64 = 2 * 132;
 
-#[repr(C)]
-#[derive(Clone, Copy, Pod, Zeroable)]
-struct ForwardParams {
-    rows: u32,
-    cols: u32,
-    extents: [u32; 2],
-    x: [u32; 4],
-    residual: [u32; 4],
-    y: [u32; 4],
-    h: [u32; 3],
-    eps: f32,
-    weight_offset: f32,
-    reciprocal_cols: f32,
-    slices: u32,
-    groups_x: u32,
-    tail_cols: u32,
-    rounds: u32,
-    padding: [u32; 2],
-}
-
 /// How rows are held: threads of a workgroup and of a row, chunks of a thread, and slices of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Held {
+pub(in super::super) struct Held {
     workgroup: u32,
     threads: u32,
     chunks: u32,
     slices: u32,
 }
 
-pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
-    let fields = &norm.fields;
-    let slots = &norm.slots;
-    check_reach(slots, &[WEIGHT, BIAS, MEAN, RSTD], props)?;
-    let of_rows = [X, RESIDUAL, Y, H];
-    let tensors: Vec<&Slot> = slots.iter().filter(|slot| of_rows.contains(&slot.index)).collect();
-    let descs: Vec<&TensorDesc> = tensors.iter().map(|slot| &slot.desc).collect();
-    let rows = Rows::new(&fields.x, &descs, fields.normalized_dims)?;
-    let strides = |index| rows.strides(tensors.iter().position(|slot| slot.index == index));
+pub(in super::super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
+    let Valid { fields, slots, .. } = norm;
+    let dense = [WEIGHT, BIAS, MEAN, RSTD];
+    let rows = Rows::new((&fields.x, fields.normalized_dims), slots, [X, RESIDUAL, Y, H], &dense, props)?;
     let (row_count, cols) = (rows.geometry.rows, rows.geometry.cols);
 
-    let (table, slice_team) = if rows.is_half() { (RESIDENT_HALF, SLICE_TEAM_HALF) } else { (RESIDENT, SLICE_TEAM) };
-    let resident = Team::resident(table, row_count, rows.chunks, props);
-    let resident = resident.filter(|_| row_count >= FEW_ROWS || rows.chunks < LONG_ROW);
-    let team = resident.unwrap_or_else(|| Team::of_slices(slice_team, props));
+    let kind = usize::from(rows.is_half());
+    let resident = Team::resident(ROW_TEAMS[kind], row_count, rows.chunks, props);
+    let team = resident.unwrap_or_else(|| Team::of_slices(SLICE_TEAMS[kind], props));
     let slices = if resident.is_some() { 1 } else { rows.chunks.div_ceil(team.slice_chunks()) };
     let slice_cols = team.slice_chunks() * rows.elements;
     let turns = row_count.div_ceil(team.rows());
@@ -104,23 +41,26 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     let rounds = if is_ahead { turns.div_ceil(AHEAD_GROUPS).max(1) } else { 1 };
     let group_count = turns.div_ceil(rounds) * slices;
     let grid = groups(group_count, props)?;
-    let params = ForwardParams {
-        rows: word(row_count),
-        cols: word(cols),
-        extents: rows.geometry.extents.map(word),
-        x: padded(strides(X)),
-        residual: padded(strides(RESIDUAL)),
-        y: padded(strides(Y)),
-        h: strides(H),
-        // Rows without columns have mean 0 and rstd NaN.
-        eps: if cols == 0 { f32::NAN } else { single(fields.eps.get()) },
-        weight_offset: single(fields.weight_offset.get()),
-        reciprocal_cols: if cols == 0 { 0.0 } else { single(1.0 / cols as f64) },
-        slices: word(slices),
-        groups_x: grid[0],
-        tail_cols: word(cols.saturating_sub((slices - 1) * slice_cols)),
-        rounds: word(rounds),
-        padding: [0; 2],
+    // `x` is the operand that is normalised.
+    let params = |x| {
+        params! {
+            rows: u32 = word(row_count),
+            cols: u32 = word(cols),
+            extents: [u32; 2] = rows.geometry.extents.map(word),
+            x: [u32; 4] = padded(rows.strides(x)),
+            residual: [u32; 4] = padded(rows.strides(RESIDUAL)),
+            y: [u32; 4] = padded(rows.strides(Y)),
+            h: [u32; 3] = rows.strides(H),
+            // Rows without columns have mean 0 and rstd NaN.
+            eps: f32 = if cols == 0 { f32::NAN } else { single(fields.eps.get()) },
+            weight_offset: f32 = single(fields.weight_offset.get()),
+            reciprocal_cols: f32 = if cols == 0 { 0.0 } else { single(1.0 / cols as f64) },
+            slices: u32 = word(slices),
+            groups_x: u32 = grid[0],
+            tail_cols: u32 = word(cols.saturating_sub((slices - 1) * slice_cols)),
+            rounds: u32 = word(rounds),
+            padding: [u32; 2] = [0; 2],
+        }
     };
     let Team { workgroup, threads, chunks, .. } = team;
     let mut work = Work::none(Held { workgroup, threads, chunks, slices: word(slices) }, props);
@@ -129,70 +69,42 @@ pub(super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result
     }
 
     let operands = Binder { slots };
-    let input = |operand| operands.operand(operand, rows.input(), "absent_in");
-    let output = |operand| operands.operand(operand, rows.output(), "absent_out");
+    let input = |operand| operands.operand(operand, rows.dtype.chunks_in(), "absent_in");
+    let output = |operand| operands.operand(operand, rows.dtype.chunks_out(), "absent_out");
     let weight = operands.operand(WEIGHT, parameter(fields.weight.unwrap_or(DType::F32))?, "absent_quads");
     let bias = operands.operand(BIAS, parameter(fields.bias.unwrap_or(DType::F32))?, "absent_quads");
     let statistics = |operand| operands.operand(operand, ["statistics_out"; 2], "absent_statistics");
     let absent_weights = [WEIGHT, BIAS].map(|operand| operands.absent(operand, "absent_quads"));
     let absent_statistics = [MEAN, RSTD].map(|operand| operands.absent(operand, "absent_statistics"));
-    let step = |entry, file: Option<&'static str>, keep: Keep, params: ForwardParams, bindings| {
-        let mut files = rows.prelude();
-        let kind = if norm.op.kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
-        files.extend([
-            "common/number",
-            "common/team",
-            "common/chunk",
-            "common/row",
-            team.reduce.file(),
-            kind,
-            "norm/row_norm",
-        ]);
-        files.extend(file);
-        StepBuilder {
-            entry,
-            files,
-            constants: team.constants(),
-            flags: keep.flags(rounds > 1).to_vec(),
-            bindings,
-            can_chunk: rows.can_chunk,
-            params: bytemuck::bytes_of(&params).to_vec(),
-            grid,
-            ..StepBuilder::default()
-        }
+    let step = |entry, files: &[&'static str], keep: Keep, params, bindings| {
+        let files = [&["common/number"][..], files];
+        let flags = keep.flags(rounds > 1).to_vec();
+        StepBuilder { flags, bindings, ..rows.step(entry, files, (norm.op.kind, team), params, grid) }
     };
     let [mean, rstd] = [MEAN, RSTD].map(statistics);
     if resident.is_some() {
         let bindings = vec![input(X), input(RESIDUAL), weight, bias, output(Y), output(H), mean, rstd];
-        work.steps.push(step("row_norm_resident", None, team.keep, params, bindings));
+        work.steps.push(step("row_norm_resident", &["norm/row_norm"], team.keep, params(X), bindings));
     } else {
         let bytes = row_count * slices * 16;
         check_workspace(bytes, props)?;
         work.workspace_bytes = bytes;
-        let moments = |accessor| Binding {
-            name: "moments",
-            place: Some(Place::Workspace { offset: 0, bytes }),
-            accessors: [accessor; 2],
-        };
+        let moments = |accessor| Binding::partials("moments", 0, bytes, accessor);
         let mut bindings = vec![input(X), input(RESIDUAL), output(H), moments("partials_out")];
         bindings.push(operands.absent(Y, "absent_out"));
         bindings.extend(absent_weights);
         bindings.extend(absent_statistics);
-        let file = Some("norm/row_norm_split_moments");
-        work.steps.push(step("row_norm_split_moments", file, team.keep, params, bindings));
+        let files = ["norm/row_norm", "norm/row_norm_split_moments"];
+        work.steps.push(step("row_norm_split_moments", &files, team.keep, params(X), bindings));
         // The sum with the residual is what the second dispatch normalises, and it lies in h.
-        let mut normalized = input(X);
-        let mut params = params;
-        if fields.residual {
-            normalized = Binding { name: "x", ..input(H) };
-            params.x = padded(params.h);
-        }
+        let sum = if fields.residual { H } else { X };
+        let normalized = Binding { name: "x", ..input(sum) };
         let mut bindings = vec![normalized, weight, bias, output(Y), mean, rstd, moments("partials_in")];
         bindings.push(operands.absent(RESIDUAL, "absent_in"));
         bindings.push(operands.absent(H, "absent_out"));
         // Each element is looked at once.
-        let file = Some("norm/row_norm_split_apply");
-        work.steps.push(step("row_norm_split_apply", file, Keep::Words, params, bindings));
+        let files = ["norm/row_norm", "norm/row_norm_split_apply"];
+        work.steps.push(step("row_norm_split_apply", &files, Keep::Words, params(sum), bindings));
     }
     check_bindings(&work.steps, props)?;
     Ok(work)

@@ -4,32 +4,25 @@ mod backward;
 mod forward;
 mod variants;
 
-use super::{Backward, Forward};
-use crate::backend::wgpu::{Props, ShaderType};
+use super::RowNorm;
+use crate::backend::wgpu::team::Team;
+use crate::backend::wgpu::{Props, ShaderType, StepBuilder, check_reach};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::stride;
 use crate::ops::rows::RowGeometry;
-use crate::plan::Candidate;
+use crate::slots::Slots;
 use crate::tensor::TensorDesc;
 
-use backward::backward_work;
-use forward::forward_work;
+pub(super) use backward::backward_work;
+pub(super) use forward::forward_work;
 pub(in super::super) use variants::wgsl_variants;
-
-/// The forward kernels.
-pub(super) fn forward<'d, D: Forward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
-    Ok(forward_work(descriptor.valid(), props)?.candidate())
-}
-
-/// The kernels of the gradients.
-pub(super) fn backward<'d, D: Backward>(descriptor: &'d D, props: &Props) -> Result<Candidate<'d>, Reason> {
-    Ok(backward_work(descriptor.valid(), props)?.candidate())
-}
 
 /// What all kernels of the family ask of their rows.
 struct Rows {
     geometry: RowGeometry,
+    /// The operands that have rows, in the order of their strides.
+    operands: Vec<usize>,
     /// Elements of a chunk of 16 bytes.
     elements: u64,
     /// Chunks of a row, the last perhaps cut.
@@ -40,36 +33,51 @@ struct Rows {
 }
 
 impl Rows {
-    fn new(x: &TensorDesc, tensors: &[&TensorDesc], normalized_dims: usize) -> Result<Self, Reason> {
+    /// Of those of `operands` that are declared; the operands `dense`, which have no rows, have to be dense.
+    fn new(
+        (x, normalized_dims): (&TensorDesc, usize),
+        slots: &Slots,
+        operands: [usize; 4],
+        dense: &[usize],
+        props: &Props,
+    ) -> Result<Self, Reason> {
+        check_reach(slots, dense, props)?;
         let dtype = ShaderType::of(x.dtype())?;
-        let geometry = RowGeometry::new(tensors, normalized_dims)?;
+        let of_rows = || slots.iter().filter(|slot| operands.contains(&slot.index));
+        let tensors: Vec<&TensorDesc> = of_rows().map(|slot| &slot.desc).collect();
+        let geometry = RowGeometry::new(&tensors, normalized_dims)?;
+        let operands = of_rows().map(|slot| slot.index).collect();
         let elements = 16 / x.dtype().size_bytes();
         let whole = |strides: &[u64; 3]| strides.iter().all(|stride| stride.is_multiple_of(elements));
         let can_chunk = geometry.cols.is_multiple_of(elements) && geometry.strides.iter().all(whole);
         let chunks = geometry.cols.div_ceil(elements);
-        Ok(Self { geometry, elements, chunks, can_chunk, dtype })
+        Ok(Self { geometry, operands, elements, chunks, can_chunk, dtype })
     }
 
     fn is_half(&self) -> bool {
         self.elements == 8
     }
 
-    /// Strides of the tensor at `index` as the shader reads them.
-    fn strides(&self, index: Option<usize>) -> [u32; 3] {
-        index.map_or([0; 3], |i| self.geometry.strides[i].map(stride))
+    /// Strides of an operand as the shader reads them.
+    fn strides(&self, operand: usize) -> [u32; 3] {
+        let at = self.operands.iter().position(|&index| index == operand);
+        at.map_or([0; 3], |at| self.geometry.strides[at].map(stride))
     }
 
-    fn prelude(&self) -> Vec<&'static str> {
-        self.dtype.prelude()
-    }
-
-    /// The accessors of a tensor of rows, aligned and not.
-    fn input(&self) -> [&'static str; 2] {
-        ["chunks_in", if self.is_half() { "halves_in" } else { "words_in" }]
-    }
-
-    fn output(&self) -> [&'static str; 2] {
-        ["chunks_out", if self.is_half() { "halves_out" } else { "words_out" }]
+    /// A dispatch of teams over the rows, with files before and after those that each has.
+    fn step(
+        &self,
+        entry: &'static str,
+        [before, after]: [&[&'static str]; 2],
+        (kind, team): (RowNorm, Team),
+        params: Vec<u8>,
+        grid: [u32; 2],
+    ) -> StepBuilder {
+        let kind = if kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
+        let shared = ["common/team", "common/chunk", "common/row", team.reduce.file(), kind];
+        let files = [&self.dtype.prelude(), before, &shared[..], after].concat();
+        let step = StepBuilder::new(entry, files, params, grid);
+        StepBuilder { constants: team.constants(), can_chunk: self.can_chunk, ..step }
     }
 }
 
@@ -85,10 +93,9 @@ fn parameter(dtype: DType) -> Result<[&'static str; 2], Reason> {
 mod tests {
     use super::super::{BackwardFields, ForwardFields, RowNorm, Valid};
     use super::backward::{LONGEST_CHAIN, Shared, parameter_chain};
-    use super::forward::RESIDENT_HALF;
     use super::*;
     use crate::backend::wgpu::Variants;
-    use crate::backend::wgpu::team::{Reduce, Team};
+    use crate::backend::wgpu::team::{ROW_TEAMS, Reduce, Team};
     use crate::options::WorkspaceReq;
 
     fn variant_props(width: Option<u32>) -> Props {
@@ -124,7 +131,7 @@ mod tests {
     #[test]
     fn threads_of_a_row_exchange_lanes_only_within_the_narrowest_subgroup() {
         let reduce =
-            |row_chunks, width| Team::resident(RESIDENT_HALF, 1000, row_chunks, &variant_props(width)).unwrap().reduce;
+            |row_chunks, width| Team::resident(ROW_TEAMS[1], 1000, row_chunks, &variant_props(width)).unwrap().reduce;
         assert_eq!(reduce(30, Some(32)), Reduce::Lanes);
         assert_eq!(reduce(30, Some(8)), Reduce::Subgroups(8));
         assert_eq!(reduce(8, Some(8)), Reduce::Lanes);

@@ -6,6 +6,18 @@ use super::{BUSY, CHAIN_ROWS, Rows, STAGE_ROWS, THREADS, Tuned};
 use crate::narrow::{grid, word};
 use crate::ops::activation::Activation;
 
+/// How slabs are taken.
+struct SlabForm {
+    /// Vectors of a tile, chunks of a sample, and blocks.
+    tile: u64,
+    chunks: u64,
+    grid: u64,
+    /// Of a thread.
+    rows: u64,
+    slabs: u64,
+    has_whole_rows: bool,
+}
+
 /// Channels and vectors of the widest tile of the resident variant, its stages from compute capability 9.0 on and before, and shared memory
 /// that it declares itself, with what the device keeps of a block.
 const RESIDENT_CHANNELS: u64 = 128;
@@ -42,18 +54,6 @@ const FORWARD_SLAB_OVERLAPS: u64 = 2;
 const NARROW_SLAB_COST: u64 = 108;
 /// Bytes that the L2 keeps between the two walks over the rows.
 const CACHED_BYTES: u64 = 17_000_000;
-
-/// How slabs are taken.
-struct SlabForm {
-    /// Vectors of a tile, chunks of a sample, and blocks.
-    tile: u64,
-    chunks: u64,
-    grid: u64,
-    /// Of a thread.
-    rows: u64,
-    slabs: u64,
-    has_whole_rows: bool,
-}
 
 impl Rows<'_> {
     /// Forward of one sample: a block for every tile and chunk.

@@ -17,6 +17,7 @@ mod walk;
 use baracuda_ops_sys as sys;
 
 use super::{Problem, Tuned};
+use crate::backend::cuda::resident_clusters;
 use crate::ops::activation::Activation;
 
 /// Shared memory that kernels declare themselves and what the device keeps for itself, in bytes.
@@ -113,15 +114,9 @@ impl Problem {
         self.shape.spatial / u64::from(16 / self.element_bytes)
     }
 
-    /// Clusters of which so many are resident: those of 4 and more leave some multiprocessors of a GPC out.
+    /// Clusters that are resident at once.
     fn teams(&self, cluster: u64, blocks: u64) -> u64 {
-        let all = u64::from(self.multiprocessors);
-        let usable = match cluster {
-            1 | 2 => all,
-            4 | 8 => all * 10 / 11,
-            _ => all * 7 / 8,
-        };
-        (usable / cluster * blocks).max(1)
+        resident_clusters(self.multiprocessors, cluster, blocks)
     }
 }
 

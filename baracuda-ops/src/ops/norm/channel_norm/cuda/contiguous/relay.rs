@@ -53,10 +53,10 @@ impl Relay {
 
 /// How blocks with two teams of threads, one that adds up and one that writes, take a group.
 pub(super) struct Steps {
-    pub(super) threads: u64,
+    threads: u64,
     /// Segments in a step, or steps of a segment.
-    pub(super) multi: u64,
-    pub(super) chunks: u64,
+    multi: u64,
+    chunks: u64,
     /// Steps of a group.
     pub(super) all: u64,
     /// Places for a residual.

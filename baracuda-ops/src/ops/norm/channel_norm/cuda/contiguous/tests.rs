@@ -10,18 +10,14 @@ fn h200(shape: [u64; 4], element_bytes: u32) -> Problem {
         accumulator_bytes: element_bytes.max(4),
         vector_bytes: width(spatial * u64::from(element_bytes)),
         sample_vector_bytes: width(channels * spatial * u64::from(element_bytes)),
-        inference: false,
-        has_running: false,
-        cumulative: false,
-        activation: Activation::Identity,
-        has_extra: false,
-        has_dx: true,
-        has_element_gradients: true,
-        has_parameter_gradients: true,
         capability: 90,
         multiprocessors: 132,
         shared_bytes: 232_448,
         max_cluster: 16,
+        has_dx: true,
+        has_element_gradients: true,
+        has_parameter_gradients: true,
+        ..Problem::default()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use baracuda_ops_sys as sys;
 
-use super::{CHUNK, MAX_GRID, MAX_THREADS, Problem, RESERVED_SHARED, Ring, Tuned, ring, team};
+use super::{MAX_THREADS, Problem, RESERVED_SHARED, Ring, Tuned, ring, team};
 use crate::narrow::{grid, word};
 
 /// Additions between an element and its sum over rows, at most (docs/numerics.md).
@@ -358,14 +358,8 @@ fn partials(p: &Problem, partial_rows: u64) -> Option<u64> {
 
 /// Chunks of rows: sums, merge, apply, then the parameters' gradients.
 fn backward_split(p: &Problem) -> Result<Tuned, String> {
-    let mut tuned = p.start(sys::BOPS_ROW_NORM_BACKWARD_SPLIT)?;
+    let mut tuned = p.start_split(sys::BOPS_ROW_NORM_BACKWARD_SPLIT)?;
     let vectors = p.cols.div_ceil(p.elements(tuned.vec_bytes));
-    let chunks = vectors.div_ceil(CHUNK).max(1);
-    tuned.chunks = u32::try_from(chunks).map_err(|_| format!("rows of {} elements make {chunks} chunks", p.cols))?;
-    tuned.vectors = 4;
-    tuned.threads = 256;
-    tuned.threads_per_row = 256;
-    tuned.grid = word(p.rows.saturating_mul(chunks).clamp(1, MAX_GRID));
     // Partial rows of as many rows as still leave every multiprocessor four blocks.
     tuned.flush_rows = 16;
     let tiles = vectors.div_ceil(256).saturating_mul(16);
@@ -375,8 +369,7 @@ fn backward_split(p: &Problem) -> Result<Tuned, String> {
     tuned.partial_rows = u32::try_from(partial_rows)
         .map_err(|_| format!("{} rows make {partial_rows} partial ones, the limit is {}", p.rows, u32::MAX))?;
     tuned.launches = 3 + u32::from(p.has_parameter_gradients);
-    let sums = p.rows.checked_mul(chunks + 1).and_then(|n| n.checked_mul(2 * u64::from(p.accumulator_bytes)));
-    let bytes = partials(p, partial_rows).zip(sums).and_then(|(a, b)| a.checked_add(b));
+    let bytes = partials(p, partial_rows).zip(p.split_bytes(&tuned, 2)).and_then(|(a, b)| a.checked_add(b));
     tuned.workspace_bytes = bytes.ok_or("the workspace exceeds 2^64 bytes")?;
     Ok(tuned)
 }

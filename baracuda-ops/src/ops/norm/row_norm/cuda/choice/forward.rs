@@ -2,7 +2,7 @@
 
 use baracuda_ops_sys as sys;
 
-use super::{CHUNK, MAX_GRID, MAX_THREADS, Problem, RESERVED_SHARED, Ring, Tuned, ring, team};
+use super::{MAX_THREADS, Problem, RESERVED_SHARED, Ring, Tuned, ring, team};
 use crate::narrow::{grid, word};
 
 /// Threads of the largest block that holds rows of 4 bytes, not centered, that fill it.
@@ -192,15 +192,7 @@ fn slices(p: &Problem) -> Option<Tuned> {
 
 /// Chunks of rows: moments, merge, apply.
 fn split(p: &Problem) -> Result<Tuned, String> {
-    let mut tuned = p.start(sys::BOPS_ROW_NORM_SPLIT)?;
-    let chunks = p.cols.div_ceil(p.elements(tuned.vec_bytes)).div_ceil(CHUNK).max(1);
-    tuned.chunks = u32::try_from(chunks).map_err(|_| format!("rows of {} elements make {chunks} chunks", p.cols))?;
-    tuned.vectors = 4;
-    tuned.threads = 256;
-    tuned.threads_per_row = 256;
-    tuned.grid = word(p.rows.saturating_mul(chunks).clamp(1, MAX_GRID));
-    tuned.launches = 3;
-    let moments = p.rows.checked_mul(chunks + 1).and_then(|n| n.checked_mul(3 * u64::from(p.accumulator_bytes)));
-    tuned.workspace_bytes = moments.ok_or("the workspace exceeds 2^64 bytes")?;
-    Ok(tuned)
+    let tuned = p.start_split(sys::BOPS_ROW_NORM_SPLIT)?;
+    let moments = p.split_bytes(&tuned, 3).ok_or("the workspace exceeds 2^64 bytes")?;
+    Ok(Tuned { launches: 3, workspace_bytes: moments, ..tuned })
 }

@@ -3,8 +3,7 @@
 //! The tables were measured on an H200 (132 multiprocessors, CUDA 13.0) over rows of 128 to 262144 columns. The fields of a
 //! choice are those of `bops_row_norm_choice` in `csrc/bops.h`.
 
-use baracuda_ops_sys as sys;
-
+use crate::backend::cuda::{resident_clusters, tuned};
 use crate::narrow::word;
 
 mod backward;
@@ -46,67 +45,11 @@ pub(super) struct Problem {
     pub(super) max_cluster: u32,
 }
 
-/// A choice, with what a run needs for it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tuned {
-    pub(super) variant: u32,
-    pub(super) vec_bytes: u32,
-    pub(super) vectors: u32,
-    pub(super) threads: u32,
-    pub(super) threads_per_row: u32,
-    pub(super) cluster: u32,
-    pub(super) stages: u32,
-    pub(super) grid: u32,
-    pub(super) flush_rows: u32,
-    pub(super) flushes: u32,
-    pub(super) chunks: u32,
-    pub(super) overlaps: u32,
-    pub(super) late_blocks: u32,
-    pub(super) partial_rows: u32,
-    pub(super) workspace_bytes: u64,
-    pub(super) launches: u32,
-}
-
-impl Tuned {
-    /// The fields of the C struct, in its order.
-    pub(super) fn words(&self) -> [u32; 14] {
-        [
-            self.variant,
-            self.vec_bytes,
-            self.vectors,
-            self.threads,
-            self.threads_per_row,
-            self.cluster,
-            self.stages,
-            self.grid,
-            self.flush_rows,
-            self.flushes,
-            self.chunks,
-            self.overlaps,
-            self.late_blocks,
-            self.partial_rows,
-        ]
-    }
-}
-
-impl Tuned {
-    pub(super) fn c(&self) -> sys::bops_row_norm_choice {
-        sys::bops_row_norm_choice {
-            variant: self.variant,
-            vec_bytes: self.vec_bytes,
-            vectors: self.vectors,
-            threads: self.threads,
-            threads_per_row: self.threads_per_row,
-            cluster: self.cluster,
-            stages: self.stages,
-            grid: self.grid,
-            flush_rows: self.flush_rows,
-            flushes: self.flushes,
-            chunks: self.chunks,
-            overlaps: self.overlaps,
-            late_blocks: self.late_blocks,
-            partial_rows: self.partial_rows.into(),
-        }
+tuned! {
+    /// A choice, with what a run needs for it.
+    pub(super) struct Tuned of bops_row_norm_choice {
+        variant, vec_bytes, vectors, threads, threads_per_row, cluster, stages, grid, flush_rows, flushes, chunks,
+        overlaps, late_blocks, partial_rows,
     }
 }
 
@@ -191,7 +134,21 @@ impl Problem {
         Ok(Tuned { variant, vec_bytes: self.vec_bytes(), cluster: 1, launches: 1, overlaps, ..Tuned::default() })
     }
 
-    /// The same, where a persistent kernel serves: it counts rows in 32 bits past the last.
+    /// What a variant of chunks of rows starts from.
+    fn start_split(&self, variant: u32) -> Result<Tuned, String> {
+        let tuned = self.start(variant)?;
+        let all = self.cols.div_ceil(self.elements(tuned.vec_bytes)).div_ceil(CHUNK).max(1);
+        let chunks = u32::try_from(all).map_err(|_| format!("rows of {} elements make {all} chunks", self.cols))?;
+        let grid = word(self.rows.saturating_mul(all).clamp(1, MAX_GRID));
+        Ok(Tuned { chunks, vectors: 4, threads: 256, threads_per_row: 256, grid, ..tuned })
+    }
+
+    /// Bytes of so many numbers for each chunk of a row, and once more for the row.
+    fn split_bytes(&self, tuned: &Tuned, numbers: u64) -> Option<u64> {
+        self.rows.checked_mul(u64::from(tuned.chunks) + 1)?.checked_mul(numbers * u64::from(self.accumulator_bytes))
+    }
+
+    /// What every choice shares, where a persistent kernel serves: it counts rows in 32 bits past the last.
     fn start_persistent(&self, variant: u32) -> Option<Tuned> {
         let tuned = self.start(variant).ok()?;
         let serves = tuned.vec_bytes == 16 && self.element_bytes < 8 && self.has_one_stride && self.rows > 0;
@@ -208,15 +165,9 @@ impl Problem {
         [2, 4, 8, 16].into_iter().filter(move |&cluster| cluster <= max)
     }
 
-    /// Clusters that are resident at once: those of 4 and more leave some multiprocessors of a GPC out.
+    /// Clusters that are resident at once.
     fn teams(&self, cluster: u64, blocks: u64) -> u64 {
-        let all = u64::from(self.multiprocessors);
-        let usable = match cluster {
-            1 | 2 => all,
-            4 | 8 => all * 10 / 11,
-            _ => all * 7 / 8,
-        };
-        (usable / cluster * blocks).max(1)
+        resident_clusters(self.multiprocessors, cluster, blocks)
     }
 }
 

@@ -14,12 +14,12 @@ fn h200(rows: u64, cols: u64, element_bytes: u32) -> Problem {
         parameter_align_bytes: 16,
         has_one_stride: true,
         is_centered: true,
-        has_residual: false,
-        has_parameter_gradients: true,
         capability: 90,
         multiprocessors: 132,
         shared_bytes: 232_448,
         max_cluster: 16,
+        has_residual: false,
+        has_parameter_gradients: true,
     }
 }
 
