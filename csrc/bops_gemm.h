@@ -85,7 +85,8 @@ typedef struct {
     uint32_t blocks;        /* all of them run at once */
     uint32_t wide; /* 1: of out and other eight elements of 16 bits from any multiple of eight on lie at a multiple of 16 bytes, two of f32 from
                                any multiple of two on at one of 8 */
-    uint32_t copies; /* 1: the copy engine stores out and pre, reads what the epilogue does, all of 16 bits: they are wide, n is a multiple of eight, and
+    uint32_t
+        copies; /* 1: the copy engine stores out and pre, reads what the epilogue does, all of 16 bits: they are wide, n is a multiple of eight, and
                                there is one split */
     uint32_t reads;       /* 1: the epilogue reads dout, or what out was, in tiles of 128 columns and one split */
     uint32_t left_across; /* left lies along m, with stride 1; 0: along k. right_across: along n */

@@ -180,8 +180,7 @@ __device__ __forceinline__ void read_round(const bops_gemm_params &params, const
 #pragma unroll
     for (int part = 0; part < 2; ++part)
         copy_box(ending.rounds + place * round_bytes + part * part_bytes,
-                        params.epilogue == BOPS_GEMM_DERIVATIVE ? *ending.other_map : *ending.out_map,
-                        box_of(params, target, round, part), barrier);
+                 params.epilogue == BOPS_GEMM_DERIVATIVE ? *ending.other_map : *ending.out_map, box_of(params, target, round, part), barrier);
 }
 
 // The end of a tile. copies: the copy engine stores its parts, and brings what is read; otherwise threads do.
@@ -211,9 +210,7 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
             for (int part = 0; part < 2; ++part) {
                 // Element (8 i, 8 j) of those of a lane in a part, two of which are neighbours.
                 const auto row_at = [&](int i) { return target.m + uint32_t(64 * part + part_rows * warp + lane / 4 + 8 * i); };
-                const auto column_at = [&](int j) {
-                    return target.n + uint32_t(round * part_columns + 8 * j + 2 * q);
-                };
+                const auto column_at = [&](int j) { return target.n + uint32_t(round * part_columns + 8 * j + 2 * q); };
                 const auto left_at = [&](int i, int j) { // elements from there on
                     return row_at(i) < uint32_t(params.m) ? int(params.n) - int(column_at(j)) : 0;
                 };
@@ -233,8 +230,7 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
                 // 2. The sums, times alpha; with the bias, pre.
                 float v[part_sums];
 #pragma unroll
-                for (int j = 0; j < part_sums; ++j)
-                    v[j] = sums[part][i * part_sums + j] * work.alpha;
+                for (int j = 0; j < part_sums; ++j) v[j] = sums[part][i * part_sums + j] * work.alpha;
                 if (operands.bias != nullptr) {
                     const float *const bias = ending.bias + round * part_columns + 2 * q;
 #pragma unroll
@@ -388,8 +384,7 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
                     const uint32_t stage = turn < stages ? turn : turn - stages, there = full + 8 * stage;
                     mbarrier::wait(empty + 8 * stage, turn < stages);
                     mbarrier::expect(there, bytes);
-                    bring<across, rows>(ring + stage * shape::step_bytes + at, of_left ? left_map : right_map, row, k, batch,
-                                                                   summed, there);
+                    bring<across, rows>(ring + stage * shape::step_bytes + at, of_left ? left_map : right_map, row, k, batch, summed, there);
                     k += wgmma_depth;
                     if (k >= int(work.steps_of_k) * wgmma_depth) k = 0, ++summed;
                     if (++turn == 2 * stages) turn = 0;
@@ -405,8 +400,8 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
         float *const bias = reinterpret_cast<float *>(shared + room::bias_at) + group * shape::columns;
         float *const scratch = reads ? reinterpret_cast<float *>(shared + room::sums_at) + group * 4 * shape::columns : nullptr;
         const uint32_t consumer_warp = threadIdx.x / 32 - 4, rounds = ring + room::rounds_at + consumer_warp * room::rounds * round_bytes;
-        const wgmma_ending ending{&out_map, &other_map, rounds + place_in_part(), empty + 8 * (stages + consumer_warp * room::most_rounds),
-                                  bias, scratch, group};
+        const wgmma_ending ending{&out_map, &other_map, rounds + place_in_part(), empty + 8 * (stages + consumer_warp * room::most_rounds), bias,
+                                  scratch,  group};
         const int lane = int(threadIdx.x) % 32;
         const auto release = [&](uint32_t stage) {
             if (lane == 0) mbarrier::arrive(empty + 8 * stage);
@@ -533,9 +528,9 @@ bops_status make_map(CUtensorMap &map, const bops_gemm_params &params, const bop
     for (uint32_t i = 0; i < params.batch_rank; ++i)
         if (params.batch[i] > 1) extents[2 + i] = params.batch[i], strides[1 + i] = 2 * matrix.batch[i];
     const cuuint32_t box[5] = {part_columns, part_rows, 1, 1, 1}, steps[5] = {1, 1, 1, 1, 1};
-    const CUresult status = encode(&map, dtype == BOPS_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, base, extents,
-                                   strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_L2_PROMOTION_NONE,
-                                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const CUresult status =
+        encode(&map, dtype == BOPS_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, base, extents, strides, box, steps,
+               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return bops_status(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue);
 }
 
@@ -614,10 +609,10 @@ template <typename T, typename Action> bops_status with_tile(const bops_gemm_par
                                                              const bops_gemm_operands *operands, const Action &action) {
     if (choice.columns == 192)
         return choice.copies && !choice.reads ? with_factors<T, wgmma_shape<192, 4, 4, true>, false>(params, choice, dtype, operands, action)
-                                       : bops_status(cudaErrorInvalidValue);
+                                              : bops_status(cudaErrorInvalidValue);
     using shape = wgmma_shape<128, 6, 5, false>;
     return choice.reads ? with_factors<T, shape, true>(params, choice, dtype, operands, action)
-                 : with_factors<T, shape, false>(params, choice, dtype, operands, action);
+                        : with_factors<T, shape, false>(params, choice, dtype, operands, action);
 }
 
 template <typename Action> bops_status with_kernel(const bops_gemm_params &params, const bops_gemm_wgmma_choice &choice, bops_dtype dtype,

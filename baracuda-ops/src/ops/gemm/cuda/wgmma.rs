@@ -216,9 +216,8 @@ impl Tiling {
     /// of a tile where there are fewer tiles than multiprocessors and k is long.
     fn choose(product: &Product, [m, n]: [u64; 2], may_be_wide: bool, limits: &Limits<'_>) -> Self {
         let multiprocessors = u64::from(limits.props.multiprocessors);
-        let tiles = |columns: u64| {
-            m.div_ceil(ROWS).saturating_mul(n.div_ceil(columns)).saturating_mul(product.batch.count())
-        };
+        let tiles =
+            |columns: u64| m.div_ceil(ROWS).saturating_mul(n.div_ceil(columns)).saturating_mul(product.batch.count());
         let steps = product.k.div_ceil(DEPTH).saturating_mul(product.summed.count());
         let most_bytes = limits.workspace_bytes.min(MOST_PART_BYTES);
         let splits = (multiprocessors / tiles(COLUMNS))
