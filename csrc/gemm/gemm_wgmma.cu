@@ -28,25 +28,23 @@ template <int columns_, int stages_, int stages_reading_, bool only_copies_> str
     static constexpr int few_registers = only_copies ? 24 : 40, most_registers = only_copies ? 240 : 232;
 };
 
-// A warp ends its rows of a tile in *parts* of sixteen rows and 32 columns, those of the same columns in a *round*. A part that the copy engine stores or reads lies in
-// shared memory as it swizzles lines of 64 bytes: the chunk of 16 bytes with number c of row r at place c ^ r / 2 % 4 of the row.
+// A warp ends its rows of a tile in *parts* of sixteen rows and 32 columns, those of the same columns in a *round*. A part that the copy engine stores or
+// reads lies in shared memory as it swizzles lines of 64 bytes: the chunk of 16 bytes with number c of row r at place c ^ r / 2 % 4 of the row. A warp
+// has places for two rounds.
 constexpr int part_rows = 16, part_columns = 32, part_sums = 16; // sums of a lane
+constexpr int places = 2, consumer_warps = 8;
 constexpr uint32_t part_bytes = part_rows * part_columns * 2, round_bytes = 2 * part_bytes;
 
-// Shared memory. Behind the ring: of each warp of the consumers places for rounds; of each consumer the bias and, where they are made, four rows of
-// column sums; the barriers, of the ring and of rounds that are read.
+// Shared memory. Behind the ring: the rounds; of each consumer the bias and, where they are made, four rows of column sums; the barriers, of the ring and
+// of rounds that are read.
 template <typename shape, bool reads> struct wgmma_room {
-    static constexpr int stages = reads ? shape::stages_reading : shape::stages, warps = 8, most_rounds = 3;
-    static constexpr uint32_t most_bytes = 232448, rounds_at = stages * shape::step_bytes, row_bytes = 2 * shape::columns * 4;
-    static constexpr uint32_t barrier_bytes = (2 * stages + (reads ? most_rounds * warps : 0)) * 8;
-    static constexpr uint32_t rest_bytes = (reads ? 5 : 1) * row_bytes + barrier_bytes;
-    static constexpr int fitting = int((most_bytes - rounds_at - rest_bytes) / (warps * round_bytes));
-    static constexpr int rounds_of_tile = shape::columns / part_columns;
-    static constexpr int rounds = reads ? (rounds_of_tile % 6 == 0 && fitting > 2 ? 3 : 2) : fitting < 2 ? fitting : 2; // of a warp
-    static_assert(!reads || rounds_of_tile % (2 * rounds) == 0, "barriers end a tile as they begin it");
-    static constexpr uint32_t bias_at = rounds_at + rounds * warps * round_bytes, sums_at = bias_at + row_bytes;
-    static constexpr uint32_t barriers_at = bias_at + rest_bytes - barrier_bytes, shared_bytes = bias_at + rest_bytes;
-    static_assert(fitting >= rounds && shared_bytes <= most_bytes, "");
+    static constexpr int stages = reads ? shape::stages_reading : shape::stages;
+    static constexpr uint32_t row_bytes = 2 * shape::columns * 4, rounds_at = stages * shape::step_bytes;
+    static constexpr uint32_t bias_at = rounds_at + consumer_warps * places * round_bytes, sums_at = bias_at + row_bytes;
+    static constexpr uint32_t barriers_at = sums_at + (reads ? 4 * row_bytes : 0);
+    static constexpr uint32_t shared_bytes = barriers_at + (2 * stages + (reads ? consumer_warps * places : 0)) * 8;
+    static_assert(shared_bytes <= 232448, "");
+    static_assert(!reads || shape::columns / part_columns % (2 * places) == 0, "barriers of rounds end a tile as they begin it");
 };
 
 // The tiles of a launch, and the steps along k, of one summed index after the other. A unit is a tile, or what a split has of it.
@@ -54,7 +52,7 @@ struct wgmma_work {
     uint32_t tiles_m, tiles_n, matrices, splits, group, units;
     uint32_t steps_of_k, steps;
     uint64_t split_stride; // of the elements of out
-    uint32_t copies;       // the copy engine stores out and pre
+    uint32_t copies;       // as in the choice
     float alpha, beta;
 };
 struct wgmma_unit {
@@ -173,9 +171,8 @@ __device__ __forceinline__ box_place box_of(const bops_gemm_params &params, cons
 }
 
 // Has a round brought of what the end of a tile reads besides sums. By one thread of a warp.
-template <typename shape, bool reads>
 __device__ __forceinline__ void read_round(const bops_gemm_params &params, const wgmma_target &target, const wgmma_ending &ending, int round) {
-    const uint32_t place = uint32_t(round) % wgmma_room<shape, reads>::rounds, barrier = ending.barriers + place * 8;
+    const uint32_t place = uint32_t(round % places), barrier = ending.barriers + place * 8;
     mbarrier::expect(barrier, round_bytes);
 #pragma unroll
     for (int part = 0; part < 2; ++part)
@@ -188,7 +185,7 @@ template <typename T, typename shape, bool reads, bool copies>
 __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops_gemm_wgmma_choice &choice, const bops_gemm_operands &operands,
                                       const wgmma_work &work, const wgmma_target &target, float (&sums)[shape::blocks][shape::columns / 2],
                                       const wgmma_ending &ending) {
-    constexpr int places = wgmma_room<shape, reads>::rounds, rounds = shape::columns / part_columns, unrolled = shape::unrolled;
+    constexpr int rounds = shape::columns / part_columns, unrolled = shape::unrolled;
     static_assert(rounds % unrolled == 0, "");
     const int warp = int(threadIdx.x) / 32 % 4, lane = int(threadIdx.x) % 32, q = lane % 4;
     const bool wide = choice.wide != 0, has_pre = !reads && operands.other != nullptr, is_derivative = params.epilogue == BOPS_GEMM_DERIVATIVE;
@@ -303,7 +300,7 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
                     if constexpr (reads) {
                         // The place of the round before is free.
                         wait_for_boxes<1>();
-                        if (round > 0 && round - 1 + places < rounds) read_round<shape, reads>(params, target, ending, round - 1 + places);
+                        if (round > 0 && round - 1 + places < rounds) read_round(params, target, ending, round - 1 + places);
                     }
                 }
             }
@@ -356,7 +353,7 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
             mbarrier::initialize(empty + 8 * i, 4);
         }
         if (reads)
-            for (int i = 0; i < room::most_rounds * room::warps; ++i) mbarrier::initialize(empty + 8 * (stages + i), 1);
+            for (int i = 0; i < consumer_warps * places; ++i) mbarrier::initialize(empty + 8 * (stages + i), 1);
         mbarrier::fence_initialized();
     }
     __syncthreads();
@@ -399,9 +396,8 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
         claim_registers<shape::most_registers>();
         float *const bias = reinterpret_cast<float *>(shared + room::bias_at) + group * shape::columns;
         float *const scratch = reads ? reinterpret_cast<float *>(shared + room::sums_at) + group * 4 * shape::columns : nullptr;
-        const uint32_t consumer_warp = threadIdx.x / 32 - 4, rounds = ring + room::rounds_at + consumer_warp * room::rounds * round_bytes;
-        const wgmma_ending ending{&out_map, &other_map, rounds + place_in_part(), empty + 8 * (stages + consumer_warp * room::most_rounds), bias,
-                                  scratch,  group};
+        const uint32_t warp = threadIdx.x / 32 - 4, rounds = ring + room::rounds_at + warp * places * round_bytes;
+        const wgmma_ending ending{&out_map, &other_map, rounds + place_in_part(), empty + 8 * (stages + warp * places), bias, scratch, group};
         const int lane = int(threadIdx.x) % 32;
         const auto release = [&](uint32_t stage) {
             if (lane == 0) mbarrier::arrive(empty + 8 * stage);
@@ -441,7 +437,7 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
                 if (work.copies && lane == 0) {
                     wait_for_boxes<0>();
 #pragma unroll 1
-                    for (int round = 0; round < room::rounds; ++round) read_round<shape, reads>(params, target, ending, round);
+                    for (int round = 0; round < places; ++round) read_round(params, target, ending, round);
                 }
             float sums[shape::blocks][shape::columns / 2];
             uint32_t before = 0;
