@@ -91,14 +91,16 @@ bops_status bops_gemm_few_rows_launch(const bops_gemm_params *params, const bops
                                       const bops_gemm_operands *operands, bops_stream stream);
 /* What Rust chose for gemm_wgmma. Neither out nor other has a stride but 1 along n, bias has none along m. */
 typedef struct {
-    uint32_t rows, columns; /* of a tile */
-    uint32_t alternating;   /* 1: a warpgroup has a tile of its own and another one the next; 0: two share one */
-    uint32_t cluster;       /* 1, or 2 blocks that share what they read of right */
+    uint32_t rows, columns; /* of a tile: 128, and 192, which is for copies alone, or 128 */
     uint32_t splits;        /* as in bops_gemm_choice */
-    uint32_t group;         /* rows of tiles, of a cluster each, that are walked over together */
-    uint32_t blocks;        /* a multiple of cluster: all of them run at once */
+    uint32_t group;         /* rows of tiles that are walked over together */
+    uint32_t blocks;        /* all of them run at once */
     uint32_t wide; /* 1: of out and other eight elements of 16 bits from any multiple of eight on lie at a multiple of 16 bytes, two of f32 from
                                any multiple of two on at one of 8 */
+    uint32_t
+        copies; /* 1: the copy engine stores out and pre, reads what the epilogue does, all of 16 bits: they are wide, n is a multiple of eight, and
+                               there is one split */
+    uint32_t reads;       /* 1: the epilogue reads dout, or what out was, in tiles of 128 columns and one split */
     uint32_t left_across; /* left lies along m, with stride 1; 0: along k. right_across: along n */
     uint32_t right_across;
 } bops_gemm_wgmma_choice;

@@ -541,12 +541,12 @@ pub struct bops_gemm_few_rows_choice {
 pub struct bops_gemm_wgmma_choice {
     pub rows: u32,
     pub columns: u32,
-    pub alternating: u32,
-    pub cluster: u32,
     pub splits: u32,
     pub group: u32,
     pub blocks: u32,
     pub wide: u32,
+    pub copies: u32,
+    pub reads: u32,
     pub left_across: u32,
     pub right_across: u32,
 }

@@ -1,9 +1,7 @@
 // gemm_wgmma: the tensor cores of compute capability 9.0 through wgmma, of factors of f16 and bf16 that the copy engine brings.
 //
-// A block has three warpgroups and stays for all its tiles. One thread of the first brings steps of both factors into a ring in shared memory; the
-// other two, the consumers, multiply. *Cooperative*: each consumer has half of the rows of a tile. *Alternating*: each has every other tile, so that
-// one multiplies while the other is busy with its sums. Two blocks of a cluster have tiles one below the other and share the steps of the right
-// factor: each brings one half of them, for both.
+// A block has three warpgroups and stays for all its tiles. Two threads of the first bring steps of the factors into a ring in shared memory; the other
+// two, the consumers, have every other tile each: one multiplies while the other is busy with its sums.
 //
 // Compiled for sm_90a in place of sm_90.
 #include <algorithm>
@@ -19,292 +17,312 @@ constexpr int wgmma_threads = 384, group_threads = 128;
 // Barriers of threads: of the threads of a consumer from this number on, of the turns of both from the other.
 constexpr int group_barrier = 1, turn_barrier = 3;
 
-template <int group_rows_, int columns_, bool alternating_, int stages_, int cluster_> struct wgmma_shape {
-    static constexpr int group_rows = group_rows_, columns = columns_, stages = stages_, cluster = cluster_;
-    static constexpr bool alternating = alternating_;
-    static constexpr int rows = alternating ? group_rows : 2 * group_rows, blocks = group_rows / 64; // blocks of 64 rows of a consumer
+// A tile. only_copies: its sums leave no registers for threads that read or store out by themselves.
+template <int columns_, int stages_, int stages_reading_, bool only_copies_> struct wgmma_shape {
+    static constexpr int rows = 128, columns = columns_, stages = stages_, stages_reading = stages_reading_, blocks = rows / 64;
+    static constexpr bool only_copies = only_copies_;
     static constexpr uint32_t left_bytes = rows * wgmma_line_bytes, right_bytes = columns * wgmma_line_bytes, step_bytes = left_bytes + right_bytes;
-    // Behind the ring: of each consumer the bias and four rows of column sums; the barriers.
-    static constexpr uint32_t bias_at = stages * step_bytes, sums_at = bias_at + 2 * columns * 4, barriers_at = sums_at + 2 * 4 * columns * 4;
-    static constexpr uint32_t shared_bytes = barriers_at + 2 * stages * 8;
+    // Rounds whose instructions follow each other.
+    static constexpr int unrolled = only_copies ? 1 : 2;
+    // Of a thread that brings factors, and of one of a consumer.
+    static constexpr int few_registers = only_copies ? 24 : 40, most_registers = only_copies ? 240 : 232;
 };
 
-// The tiles of a launch, and the steps along k, of one summed index after the other. A unit is the tiles of a cluster.
+// A warp ends its rows of a tile in *parts* of sixteen rows and 32 columns, those of the same columns in a *round*. A part that the copy engine stores or
+// reads lies in shared memory as it swizzles lines of 64 bytes: the chunk of 16 bytes with number c of row r at place c ^ r / 2 % 4 of the row. A warp
+// has places for two rounds.
+constexpr int part_rows = 16, part_columns = 32, part_sums = 16; // sums of a lane
+constexpr int places = 2, consumer_warps = 8;
+constexpr uint32_t part_bytes = part_rows * part_columns * 2, round_bytes = 2 * part_bytes;
+
+// Shared memory. Behind the ring: the rounds; of each consumer the bias and, where they are made, four rows of column sums; the barriers, of the ring and
+// of rounds that are read.
+template <typename shape, bool reads> struct wgmma_room {
+    static constexpr int stages = reads ? shape::stages_reading : shape::stages;
+    static constexpr uint32_t row_bytes = 2 * shape::columns * 4, rounds_at = stages * shape::step_bytes;
+    static constexpr uint32_t bias_at = rounds_at + consumer_warps * places * round_bytes, sums_at = bias_at + row_bytes;
+    static constexpr uint32_t barriers_at = sums_at + (reads ? 4 * row_bytes : 0);
+    static constexpr uint32_t shared_bytes = barriers_at + (2 * stages + (reads ? consumer_warps * places : 0)) * 8;
+    static_assert(shared_bytes <= 232448, "");
+    static_assert(!reads || shape::columns / part_columns % (2 * places) == 0, "barriers of rounds end a tile as they begin it");
+};
+
+// The tiles of a launch, and the steps along k, of one summed index after the other. A unit is a tile, or what a split has of it.
 struct wgmma_work {
-    uint32_t units_m, tiles_n, matrices, splits, group, units;
+    uint32_t tiles_m, tiles_n, matrices, splits, group, units;
     uint32_t steps_of_k, steps;
+    uint64_t split_stride; // of the elements of out
+    uint32_t copies;       // as in the choice
+    float alpha, beta;
 };
 struct wgmma_unit {
-    uint32_t z, split, unit_m, tile_n, first, last; // first, last: of the steps
-    // Neighbouring blocks take units of `group` rows of units, column after column, so that those that run at the same time share factors in the L2.
+    uint32_t z, split, tile_m, tile_n, first, last; // first, last: of the steps
+    // Neighbouring blocks take tiles of `group` rows of tiles, column after column, so that those that run at the same time share factors in the L2.
     __device__ __forceinline__ wgmma_unit(const wgmma_work &work, uint32_t number) {
-        const uint32_t in_matrix = number % (work.units_m * work.tiles_n), matrix = number / (work.units_m * work.tiles_n);
-        const uint32_t high = min(work.group, work.units_m), part = in_matrix / (high * work.tiles_n), in_part = in_matrix % (high * work.tiles_n);
-        const uint32_t rows = min(high, work.units_m - high * part);
-        unit_m = high * part + in_part % rows, tile_n = in_part / rows;
+        const uint32_t in_matrix = number % (work.tiles_m * work.tiles_n), matrix = number / (work.tiles_m * work.tiles_n);
+        const uint32_t high = min(work.group, work.tiles_m), part = in_matrix / (high * work.tiles_n), in_part = in_matrix % (high * work.tiles_n);
+        const uint32_t rows = min(high, work.tiles_m - high * part);
+        tile_m = high * part + in_part % rows, tile_n = in_part / rows;
         z = matrix / work.splits, split = matrix % work.splits;
         const uint32_t share = work.steps / work.splits, left = work.steps % work.splits;
         first = share * split + min(split, left), last = first + share + (split < left ? 1 : 0);
     }
 };
 
+// The two indices of matrix z.
+__device__ __forceinline__ void in_batch(const bops_gemm_params &params, uint32_t z, int (&index)[2]) {
+    index[0] = int(z), index[1] = 0;
+    if (params.batch_rank == 2) index[0] = int(z / uint32_t(params.batch[1])), index[1] = int(z % uint32_t(params.batch[1]));
+}
+
 // ---- bringing factors ---------------------------------------------------------------
 
-// Boxes of `rows` rows of a step. halves: a block brings one half of them, for both of its cluster.
-template <bool across, int rows, bool halves> __device__ __forceinline__ void bring(uint32_t to, const CUtensorMap &map, int row, int k,
-                                                                                    const int (&batch)[2], int summed, uint32_t barrier,
-                                                                                    uint32_t rank) {
-    constexpr int box_rows = across ? across_block_rows : halves ? rows / 2 : rows;
+// The boxes of `rows` rows of a step.
+template <bool across, int rows>
+__device__ __forceinline__ void bring(uint32_t to, const CUtensorMap &map, int row, int k, const int (&batch)[2], int summed, uint32_t barrier) {
+    constexpr int box_rows = across ? across_block_rows : rows;
 #pragma unroll
-    for (int i = 0; i < rows / box_rows; ++i) {
-        if (halves && rank != uint32_t(i % 2)) continue;
-        const int first = row + i * box_rows;
-        const box_place at{across ? first : k, across ? k : first, {batch[0], batch[1]}, summed};
-        copy_box<halves>(to + i * box_rows * wgmma_line_bytes, map, at, barrier);
+    for (int first = 0; first < rows; first += box_rows) {
+        const box_place at{across ? row + first : k, across ? k : row + first, {batch[0], batch[1]}, summed};
+        copy_box(to + first * wgmma_line_bytes, map, at, barrier);
     }
 }
 
 // ---- what is done with sums ----------------------------------------------------------
 
-// Word i of lane q of four becomes word q of lane i.
-__device__ __forceinline__ void transpose_words(uint32_t (&w)[4]) {
-    const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;
-#pragma unroll
-    for (int i = 0; i < 4; i += 2) {
-        const uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? w[i] : w[i + 1], 1);
-        (odd ? w[i] : w[i + 1]) = other;
+// Of the sums of a part, numbers 4 j + 2 i and the next are those of row i of a lane's two, which lie eight apart, and of columns 8 j + 2 q and the next,
+// q = lane % 4. Sums 8 to 15 are the second half.
+
+// Two neighbours in memory, of which `left` are there. wide: both are one access.
+template <typename T> __device__ __forceinline__ void store_two(T *to, int left, bool wide, float first, float second) {
+    if (wide && left > 1) {
+        const float two[2] = {first, second};
+        store<2 * sizeof(T), false>(to, pack<T, 2 * sizeof(T)>(two));
+    } else {
+        if (left > 0) to[0] = narrow<T>(first);
+        if (left > 1) to[1] = narrow<T>(second);
     }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        const uint32_t other = __shfl_xor_sync(0xffffffffu, high ? w[i] : w[i + 2], 2);
-        (high ? w[i] : w[i + 2]) = other;
+}
+template <typename T> __device__ __forceinline__ float2 fetch_two(const T *from, int left, bool wide) {
+    if (wide && left > 1) {
+        float two[2];
+        unpack<T>(load<2 * sizeof(T), false>(from), two);
+        return {two[0], two[1]};
     }
+    return {left > 0 ? float(widen<T>(from[0])) : 0.0f, left > 1 ? float(widen<T>(from[1])) : 0.0f};
 }
 
-// Eight elements of a row that a lane holds: columns 8 j + 2 q and the one after it of 32, j from 0 to 3, q its number among four lanes. In memory
-// those of 16 bits go eight neighbours a lane. `left`: elements from the first of the 32 on, at most 0 where the row is not there. wide: eight
-// neighbours of 16 bits, and two of f32, are one access.
-template <typename T> __device__ __forceinline__ void store_row(T *to, int left, bool wide, const float (&v)[8]) {
-    const int q = int(threadIdx.x) % 4;
-    if constexpr (sizeof(T) == 4) {
+// A part to shared memory and from there, whose place with place_in_part is `at`. Of the second half it differs in bit 5.
+template <typename T> __device__ __forceinline__ void stage_part(uint32_t at, const float (&v)[part_sums]) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            const int column = 8 * j + 2 * q;
-            if (wide && column + 1 < left) {
-                *reinterpret_cast<float2 *>(to + column) = make_float2(v[2 * j], v[2 * j + 1]);
-            } else {
-                if (column < left) to[column] = v[2 * j];
-                if (column + 1 < left) to[column + 1] = v[2 * j + 1];
-            }
-        }
-    } else {
-        packed<16> words = pack<T, 16>(v);
-        transpose_words(words.word);
-        const int column = 8 * q;
-        if (wide && column + 7 < left) {
-            // As one instruction: the compiler makes four of an assignment.
-            asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to + column), "r"(words.word[0]), "r"(words.word[1]), "r"(words.word[2]),
-                         "r"(words.word[3])
-                         : "memory");
-        } else {
+    for (int half = 0; half < 2; ++half) {
+        float some[8];
 #pragma unroll
-            for (int i = 0; i < 8; ++i)
-                if (column + i < left)
-                    reinterpret_cast<unsigned short *>(to)[column + i] = static_cast<unsigned short>(words.word[i / 2] >> (16 * (i % 2)));
-        }
+        for (int i = 0; i < 8; ++i) some[i] = v[8 * half + i];
+        store_matrices(at ^ (32 * half), pack<T, 16>(some).word);
     }
 }
-// The words as memory has them; `settle_row` makes values of them.
-template <typename T> __device__ __forceinline__ void fetch_row(const T *from, int left, bool wide, uint32_t (&words)[8]) {
-    const int q = int(threadIdx.x) % 4;
-    if constexpr (sizeof(T) == 4) {
+template <typename T> __device__ __forceinline__ void unstage_part(uint32_t at, float (&v)[part_sums]) {
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            const int column = 8 * j + 2 * q;
-            if (wide && column + 1 < left) {
-                const packed<8> two = load<8, false>(from + column);
-                words[2 * j] = two.word[0], words[2 * j + 1] = two.word[1];
-            } else {
-                words[2 * j] = column < left ? __float_as_uint(from[column]) : 0;
-                words[2 * j + 1] = column + 1 < left ? __float_as_uint(from[column + 1]) : 0;
-            }
-        }
-    } else {
-        const int column = 8 * q;
-        if (wide && column + 7 < left) {
-            const packed<16> eight = load<16, false>(from + column);
+    for (int half = 0; half < 2; ++half) {
+        packed<16> words;
+        load_matrices(at ^ (32 * half), words.word);
+        float some[8];
+        unpack<T>(words, some);
 #pragma unroll
-            for (int i = 0; i < 4; ++i) words[i] = eight.word[i];
-        } else {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                const uint32_t low = column + 2 * i < left ? reinterpret_cast<const unsigned short *>(from)[column + 2 * i] : 0;
-                const uint32_t high = column + 2 * i + 1 < left ? reinterpret_cast<const unsigned short *>(from)[column + 2 * i + 1] : 0;
-                words[i] = low | high << 16;
-            }
-        }
+        for (int i = 0; i < 8; ++i) v[8 * half + i] = some[i];
     }
 }
-template <typename T> __device__ __forceinline__ void settle_row(const uint32_t (&words)[8], float (&v)[8]) {
-    if constexpr (sizeof(T) == 4) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) v[i] = __uint_as_float(words[i]);
-    } else {
-        packed<16> four = {{words[0], words[1], words[2], words[3]}};
-        transpose_words(four.word);
-        unpack<T>(four, v);
-    }
+// Of the row whose place a lane gives store_matrices and load_matrices, and of its chunk in the first half.
+__device__ __forceinline__ uint32_t place_in_part() {
+    const uint32_t lane = threadIdx.x % 32, row = lane % 16;
+    return row * (part_columns * 2) + ((lane / 16 ^ row / 2 % 4) * 16);
 }
 
-template <typename T>
-__device__ __forceinline__ void store_row_of(void *base, bops_dtype dtype, uint64_t at, int left, bool wide, const float (&v)[8]) {
-    if (dtype == BOPS_F32) store_row(static_cast<float *>(base) + at, left, wide, v);
-    else store_row(static_cast<T *>(base) + at, left, wide, v);
-}
-
-// The sums of eight columns of a row: number `part` of a consumer's, rows of the same 32 columns one after the other.
-template <int part, int blocks, int sums> __device__ __forceinline__ void take_part(const float (&all)[blocks][sums], float (&v)[8]) {
-    if constexpr (part < blocks * sums / 8) {
-        constexpr int rows = 2 * blocks, block = part % rows / 2, half = part % 2, first = part / rows * 16;
+// The sums of four values over the lanes with the same lane % 4; lane 4 i + q has that of value i.
+__device__ __forceinline__ float sum_of_rows(const float (&v)[4]) {
+    const bool high = threadIdx.x & 8, odd = threadIdx.x & 4;
+    float two[2];
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            v[2 * j] = all[block][first + 4 * j + 2 * half];
-            v[2 * j + 1] = all[block][first + 4 * j + 2 * half + 1];
-        }
-    }
+    for (int i = 0; i < 2; ++i) two[i] = (high ? v[2 + i] : v[i]) + __shfl_xor_sync(0xffffffffu, high ? v[i] : v[2 + i], 8);
+    float one = (odd ? two[1] : two[0]) + __shfl_xor_sync(0xffffffffu, odd ? two[0] : two[1], 4);
+    return one + __shfl_xor_sync(0xffffffffu, one, 16);
 }
-// clang-format off
-template <int blocks, int sums> __device__ __forceinline__ void take(int part, const float (&all)[blocks][sums], float (&v)[8]) {
-#define BOPS_PART(i) case i: take_part<i>(all, v); break;
-#define BOPS_PARTS(i) BOPS_PART(i) BOPS_PART(i + 1) BOPS_PART(i + 2) BOPS_PART(i + 3)
-    static_assert(blocks * sums <= 16 * 8, "");
-    switch (part) {
-    BOPS_PARTS(0) BOPS_PARTS(4) BOPS_PARTS(8) BOPS_PARTS(12)
-    default: __builtin_unreachable();
-    }
-#undef BOPS_PARTS
-#undef BOPS_PART
-}
-// clang-format on
 
 // Where a consumer's part of a tile lies.
 struct wgmma_target {
-    uint32_t z, split;
-    uint64_t m, n; // of its first row and column
+    uint32_t z, split, m, n; // m, n: of its first row and column
 };
 
-// The end of a tile. bias: of its columns, in shared memory; scratch: four rows of floats of the consumer.
-template <typename T, typename shape, bool reads>
+// What the end of a tile uses besides its sums.
+struct wgmma_ending {
+    const CUtensorMap *out_map, *other_map; // of what the copy engine stores or reads
+    uint32_t rounds, barriers;              // the warp's places for rounds in shared memory, with place_in_part; a barrier for each
+    const float *bias;                      // of the tile's columns, in shared memory
+    float *scratch;                         // four rows of column sums of the consumer
+    int group;                              // the number of the consumer
+};
+
+// Where a part of the warp lies in out and what lies as it does.
+__device__ __forceinline__ box_place box_of(const bops_gemm_params &params, const wgmma_target &target, int round, int part) {
+    box_place box{int(target.n) + round * part_columns, int(target.m) + int(threadIdx.x / 32 % 4) * part_rows + 64 * part, {}, 0};
+    in_batch(params, target.z, box.batch);
+    return box;
+}
+
+// Has a round brought of what the end of a tile reads besides sums. By one thread of a warp.
+__device__ __forceinline__ void read_round(const bops_gemm_params &params, const wgmma_target &target, const wgmma_ending &ending, int round) {
+    const uint32_t place = uint32_t(round % places), barrier = ending.barriers + place * 8;
+    mbarrier::expect(barrier, round_bytes);
+#pragma unroll
+    for (int part = 0; part < 2; ++part)
+        copy_box(ending.rounds + place * round_bytes + part * part_bytes,
+                 params.epilogue == BOPS_GEMM_DERIVATIVE ? *ending.other_map : *ending.out_map, box_of(params, target, round, part), barrier);
+}
+
+// The end of a tile. copies: the copy engine stores its parts, and brings what is read; otherwise threads do.
+template <typename T, typename shape, bool reads, bool copies>
 __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops_gemm_wgmma_choice &choice, const bops_gemm_operands &operands,
-                                      const wgmma_target &target, const float (&sums)[shape::blocks][shape::columns / 2], const float *bias,
-                                      float *scratch, int group) {
-    constexpr int rows_each = 2 * shape::blocks, parts = rows_each * shape::columns / 32;
+                                      const wgmma_work &work, const wgmma_target &target, float (&sums)[shape::blocks][shape::columns / 2],
+                                      const wgmma_ending &ending) {
+    constexpr int rounds = shape::columns / part_columns, unrolled = shape::unrolled;
+    static_assert(rounds % unrolled == 0, "");
     const int warp = int(threadIdx.x) / 32 % 4, lane = int(threadIdx.x) % 32, q = lane % 4;
-    const bool is_part = choice.splits > 1, wide = choice.wide != 0;
-    // 1. Rows that a lane has lie eight apart, those of other blocks 64. m_left: rows from the first of them on.
-    const uint64_t m = target.m + uint64_t(16 * warp + lane / 4);
-    const int m_left = params.m > m ? int(min(params.m - m, uint64_t(shape::group_rows))) : 0;
-    const int n_left = int(min(params.n - target.n, uint64_t(shape::columns)));
-    const bops_dtype out_dtype = is_part ? bops_dtype(BOPS_F32) : params.out_dtype;
-    void *const out = is_part ? operands.parts : operands.out;
-    uint64_t out_row, out_at, other_at = 0;
-    if (is_part) {
-        out_row = params.n;
-        out_at = (uint64_t(target.split) * product_of(params.batch_rank, params.batch) + target.z) * params.m * params.n + m * out_row + target.n;
-    } else {
-        out_row = params.out.row;
-        out_at = offset_of(params.batch_rank, params.batch, params.out.batch, target.z) + m * out_row + target.n;
-    }
-    const bool has_other = !is_part && operands.other != nullptr;
-    if (has_other) other_at = offset_of(params.batch_rank, params.batch, params.other.batch, target.z) + m * params.other.row + target.n;
-    const bool takes_before =
-        reads && !is_part && (params.epilogue == BOPS_GEMM_DERIVATIVE || (params.epilogue == BOPS_GEMM_GRADIENT && params.beta != 0));
-    const void *const before = params.epilogue == BOPS_GEMM_DERIVATIVE ? operands.other : operands.out;
-    const bops_dtype before_dtype = params.epilogue == BOPS_GEMM_DERIVATIVE ? params.other_dtype : params.out_dtype;
-    const uint64_t before_row = params.epilogue == BOPS_GEMM_DERIVATIVE ? params.other.row : out_row;
-    const uint64_t before_at = params.epilogue == BOPS_GEMM_DERIVATIVE ? other_at : out_at;
-    const auto row_of = [](int part) { return part % rows_each / 2 * 64 + part % 2 * 8; };
-    const auto column_of = [](int part) { return part / rows_each * 32; };
-    const auto fetch = [&](int part, uint32_t(&words)[8]) {
-        const int row = row_of(part), column = column_of(part), left = row < m_left && part < parts ? n_left - column : 0;
-        const uint64_t at = before_at + uint64_t(row) * before_row + uint64_t(column);
-        if (before_dtype == BOPS_F32) fetch_row(static_cast<const float *>(before) + at, left, wide, words);
-        else fetch_row(static_cast<const T *>(before) + at, left, wide, words);
-    };
-    const float alpha = is_part ? 1.0f : float(params.alpha), beta = float(params.beta);
-    uint32_t next[8];
-    float total[8];
-    if constexpr (reads) {
-#pragma unroll
-        for (int i = 0; i < 8; ++i) total[i] = 0.0f;
-        if (takes_before) fetch(0, next);
-    }
+    const bool wide = choice.wide != 0, has_pre = !reads && operands.other != nullptr, is_derivative = params.epilogue == BOPS_GEMM_DERIVATIVE;
 #pragma unroll 1
-    for (int part = 0; part < parts; ++part) {
-        // 2. v, the sums times alpha; with the bias, pre.
-        float v[8];
-        take(part, sums, v);
-        const int row = row_of(part), column = column_of(part), left = row < m_left ? n_left - column : 0;
+    for (int first = 0; first < rounds; first += unrolled) {
 #pragma unroll
-        for (int i = 0; i < 8; ++i) v[i] *= alpha;
-        if (!is_part) {
-            if (operands.bias != nullptr)
+        for (int i = 0; i < unrolled; ++i) {
+            const int round = first + i;
+            // 1. The place of the round in shared memory; pre has the one behind it.
+            const int place = has_pre ? 0 : round % places;
+            const uint32_t at = ending.rounds + place * round_bytes;
+            if constexpr (copies) {
+                if constexpr (reads) mbarrier::wait(ending.barriers + place * 8, round / places % 2);
+                else if (has_pre) wait_for_boxes<0>();
+                else wait_for_boxes<places - 1>();
+                __syncwarp();
+            }
 #pragma unroll
-                for (int j = 0; j < 4; ++j) {
-                    const float2 b = *reinterpret_cast<const float2 *>(bias + column + 8 * j + 2 * q);
-                    v[2 * j] += b.x, v[2 * j + 1] += b.y;
+            for (int part = 0; part < 2; ++part) {
+                // Element (8 i, 8 j) of those of a lane in a part, two of which are neighbours.
+                const auto row_at = [&](int i) { return target.m + uint32_t(64 * part + part_rows * warp + lane / 4 + 8 * i); };
+                const auto column_at = [&](int j) { return target.n + uint32_t(round * part_columns + 8 * j + 2 * q); };
+                const auto left_at = [&](int i, int j) { // elements from there on
+                    return row_at(i) < uint32_t(params.m) ? int(params.n) - int(column_at(j)) : 0;
+                };
+                const auto offset_at = [&](const bops_gemm_matrix &matrix, int i, int j) {
+                    return offset_of(params.batch_rank, params.batch, matrix.batch, target.z) + row_at(i) * matrix.row + column_at(j);
+                };
+                const auto store = [&](void *base, bops_dtype dtype, const bops_gemm_matrix &matrix, uint64_t start, const float(&v)[part_sums]) {
+#pragma unroll
+                    for (int k = 0; k < 8; ++k) {
+                        const int i = k % 2, j = k / 2;
+                        const uint64_t to = start + offset_at(matrix, i, j);
+                        if (dtype == BOPS_F32) store_two(static_cast<float *>(base) + to, left_at(i, j), wide, v[2 * k], v[2 * k + 1]);
+                        else store_two(static_cast<T *>(base) + to, left_at(i, j), wide, v[2 * k], v[2 * k + 1]);
+                    }
+                };
+                const uint32_t part_at = at + part * part_bytes;
+                // 2. The sums, times alpha; with the bias, pre.
+                float v[part_sums];
+#pragma unroll
+                for (int j = 0; j < part_sums; ++j) v[j] = sums[part][i * part_sums + j] * work.alpha;
+                if (operands.bias != nullptr) {
+                    const float *const bias = ending.bias + round * part_columns + 2 * q;
+#pragma unroll
+                    for (int j = 0; j < 4; ++j) {
+                        const float2 b = *reinterpret_cast<const float2 *>(bias + 8 * j);
+                        v[4 * j] += b.x, v[4 * j + 1] += b.y, v[4 * j + 2] += b.x, v[4 * j + 3] += b.y;
+                    }
                 }
-            // 3. out.
-            if (params.epilogue == BOPS_GEMM_FORWARD) {
-                if (has_other) {
-                    const uint64_t at = other_at + uint64_t(row) * params.other.row + uint64_t(column);
-                    store_row_of<T>(operands.other, params.other_dtype, at, left, wide, v);
-                }
-                if (params.activation != BOPS_IDENTITY) activate(params.activation, v);
-            } else if constexpr (reads) {
-                if (takes_before) {
-                    float g[8];
-                    if (before_dtype == BOPS_F32) settle_row<float>(next, g);
-                    else settle_row<T>(next, g);
-                    fetch(part + 1, next);
-                    if (params.epilogue == BOPS_GEMM_DERIVATIVE) {
-                        differentiate(params.activation, v, g);
+                // 3. out.
+                if constexpr (!reads) {
+                    if (has_pre) {
+                        if constexpr (copies) stage_part<T>(part_at + round_bytes, v);
+                        else store(operands.other, params.other_dtype, params.other, 0, v);
+                    }
+                    if (params.activation != BOPS_IDENTITY) activate(params.activation, v);
+                } else {
+                    float g[part_sums];
+                    if constexpr (copies) {
+                        unstage_part<T>(part_at, g);
+                    } else {
+                        const void *const base = is_derivative ? operands.other : operands.out;
+                        const bops_dtype dtype = is_derivative ? params.other_dtype : params.out_dtype;
 #pragma unroll
-                        for (int i = 0; i < 8; ++i) {
-                            v[i] = g[i];
-                            total[i] += 8 * (i / 2) + 2 * q + i % 2 < left ? g[i] : 0.0f;
+                        for (int k = 0; k < 8; ++k) {
+                            const int i = k % 2, j = k / 2;
+                            const uint64_t from = offset_at(is_derivative ? params.other : params.out, i, j);
+                            const float2 two = dtype == BOPS_F32 ? fetch_two(static_cast<const float *>(base) + from, left_at(i, j), wide)
+                                                                 : fetch_two(static_cast<const T *>(base) + from, left_at(i, j), wide);
+                            g[2 * k] = two.x, g[2 * k + 1] = two.y;
                         }
+                    }
+                    if (is_derivative) {
+                        differentiate(params.activation, v, g);
+                        // The column sums of a warp; of elements that are not there dout is 0, but pre may be anything.
+                        if (operands.column_sums != nullptr)
+#pragma unroll
+                            for (int half = 0; half < 2; ++half) {
+                                float total[4] = {};
+#pragma unroll
+                                for (int j = 0; j < 8; ++j)
+                                    total[j / 4 * 2 + j % 2] += j % 2 < left_at(j / 2 % 2, half * 2 + j / 4) ? g[half * 8 + j] : 0.0f;
+                                const float one = sum_of_rows(total);
+                                const int column = round * part_columns + half * 16 + lane / 8 * 8 + 2 * q + lane / 4 % 2;
+                                float &sum = ending.scratch[warp * shape::columns + column];
+                                if (lane < 16) sum = part == 1 ? sum + one : one;
+                            }
+#pragma unroll
+                        for (int j = 0; j < part_sums; ++j) v[j] = g[j];
                     } else {
 #pragma unroll
-                        for (int i = 0; i < 8; ++i) v[i] = fmaf(beta, g[i], v[i]);
+                        for (int j = 0; j < part_sums; ++j) v[j] = fmaf(work.beta, g[j], v[j]);
+                    }
+                }
+                if (operands.out != nullptr) {
+                    if constexpr (copies) stage_part<T>(part_at, v);
+                    else store(operands.out, params.out_dtype, params.out, target.split * work.split_stride, v);
+                }
+            }
+            if constexpr (copies) {
+                publish_stores();
+                __syncwarp();
+                if (lane == 0) {
+#pragma unroll
+                    for (int part = 0; part < 2; ++part) {
+                        const box_place box = box_of(params, target, round, part);
+                        if (has_pre) store_box(*ending.other_map, box, at + round_bytes + part * part_bytes);
+                        if (operands.out != nullptr) store_box(*ending.out_map, box, at + part * part_bytes);
+                    }
+                    commit_boxes();
+                    if constexpr (reads) {
+                        // The place of the round before is free.
+                        wait_for_boxes<1>();
+                        if (round > 0 && round - 1 + places < rounds) read_round(params, target, ending, round - 1 + places);
                     }
                 }
             }
         }
-        if (out != nullptr) store_row_of<T>(out, out_dtype, out_at + uint64_t(row) * out_row + uint64_t(column), left, wide, v);
-        // 4. The column sums of a warp.
-        if constexpr (reads)
-            if (params.epilogue == BOPS_GEMM_DERIVATIVE && part % rows_each == rows_each - 1) {
+        // 4. The sums of the next rounds take the place of these, so that what is written above serves all of them.
 #pragma unroll
-                for (int i = 0; i < 8; ++i) {
+        for (int block = 0; block < shape::blocks; ++block)
 #pragma unroll
-                    for (int step = 4; step < 32; step *= 2) total[i] += __shfl_xor_sync(0xffffffffu, total[i], step);
-                    if (lane < 4) scratch[warp * shape::columns + column + 8 * (i / 2) + 2 * q + i % 2] = total[i];
-                    total[i] = 0.0f;
-                }
-            }
+            for (int i = 0; i < shape::columns / 2 - unrolled * part_sums; ++i) sums[block][i] = sums[block][i + unrolled * part_sums];
     }
-    // 5. Those of the consumer.
+    // 5. The column sums of the consumer.
     if constexpr (reads)
-        if (params.epilogue == BOPS_GEMM_DERIVATIVE && operands.column_sums != nullptr) {
-            synchronize_group(group_barrier + group);
+        if (is_derivative && operands.column_sums != nullptr) {
+            synchronize_group(group_barrier + ending.group);
             if (target.m < params.m) {
-                const uint64_t line = uint64_t(target.z) * tiles_of(params.m, shape::group_rows) + target.m / shape::group_rows;
+                const uint64_t line = uint64_t(target.z) * tiles_of(params.m, shape::rows) + target.m / shape::rows;
                 float *const to = static_cast<float *>(operands.column_sums) + line * params.n + target.n;
-                for (int column = int(threadIdx.x) % group_threads; column < n_left; column += group_threads) {
+                const int columns = int(min(params.n - target.n, uint64_t(shape::columns)));
+                for (int column = int(threadIdx.x) % group_threads; column < columns; column += group_threads) {
                     float all = 0.0f;
 #pragma unroll
-                    for (int i = 0; i < 4; ++i) all += scratch[i * shape::columns + column];
+                    for (int i = 0; i < 4; ++i) all += ending.scratch[i * shape::columns + column];
                     to[column] = all;
                 }
             }
@@ -315,13 +333,15 @@ __device__ __forceinline__ void leave(const bops_gemm_params &params, const bops
 
 template <typename T, typename shape, bool left_across, bool right_across, bool reads> __global__ void __launch_bounds__(wgmma_threads, 1)
     wgmma_tiles(const __grid_constant__ CUtensorMap left_map, const __grid_constant__ CUtensorMap right_map,
+                const __grid_constant__ CUtensorMap out_map, const __grid_constant__ CUtensorMap other_map,
                 const __grid_constant__ bops_gemm_params params, const __grid_constant__ bops_gemm_wgmma_choice choice,
                 const __grid_constant__ wgmma_work work, const __grid_constant__ bops_gemm_operands operands) {
     if (!has_sm_90a) return;
-    constexpr int cluster = shape::cluster, stages = shape::stages;
+    using room = wgmma_room<shape, reads>;
+    constexpr int stages = room::stages;
     extern __shared__ __align__(1024) unsigned char shared[];
-    const uint32_t ring = shared_address(shared), full = ring + shape::barriers_at, empty = full + 8 * stages;
-    const uint32_t rank = cluster > 1 ? rank_in_cluster() : 0, first = blockIdx.x / cluster, step = gridDim.x / cluster;
+    const uint32_t ring = shared_address(shared), full = ring + room::barriers_at, empty = full + 8 * stages;
+    const uint32_t first = blockIdx.x, step = gridDim.x;
     const int group = int(threadIdx.x) / group_threads - 1; // of the consumers; the one that brings the factors is -1
 
     // 1. Barriers: a step is there; it has been used, by all warps that do.
@@ -329,65 +349,64 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
         prefetch_map(left_map);
         prefetch_map(right_map);
         for (int i = 0; i < stages; ++i) {
-            mbarrier::initialize(full + 8 * i, 1);
-            mbarrier::initialize(empty + 8 * i, (shape::alternating ? 4 : 8) * cluster);
+            mbarrier::initialize(full + 8 * i, 2);
+            mbarrier::initialize(empty + 8 * i, 4);
         }
+        if (reads)
+            for (int i = 0; i < consumer_warps * places; ++i) mbarrier::initialize(empty + 8 * (stages + i), 1);
         mbarrier::fence_initialized();
     }
     __syncthreads();
-    if constexpr (cluster > 1) synchronize_cluster();
 
     if (group < 0) {
         // 2. The factors.
-        release_registers<40>();
-        if (threadIdx.x == 0) {
-            uint32_t stage = 0, parity = 0;
+        release_registers<shape::few_registers>();
+        const auto bring_all = [&](auto is_left) {
+            constexpr bool of_left = decltype(is_left)::value, across = of_left ? left_across : right_across;
+            constexpr int rows = of_left ? shape::rows : shape::columns;
+            constexpr uint32_t bytes = of_left ? shape::left_bytes : shape::right_bytes, at = of_left ? 0 : shape::left_bytes;
+            uint32_t turn = 0; // of the ring, and of the barriers with the other parity behind them
 #pragma unroll 1
             for (uint32_t number = first; number < work.units; number += step) {
                 const wgmma_unit unit(work, number);
-                const int m = int((unit.unit_m * cluster + rank) * shape::rows), n = int(unit.tile_n * shape::columns);
-                const int in_batch[2] = {params.batch_rank == 2 ? int(unit.z / uint32_t(params.batch[1])) : int(unit.z),
-                                         params.batch_rank == 2 ? int(unit.z % uint32_t(params.batch[1])) : 0};
-                int left_batch[2], right_batch[2];
+                const int row = int(of_left ? unit.tile_m * shape::rows : unit.tile_n * shape::columns);
+                int batch[2];
+                in_batch(params, unit.z, batch);
 #pragma unroll
-                for (int i = 0; i < 2; ++i) {
-                    left_batch[i] = params.left.matrix.batch[i] != 0 ? in_batch[i] : 0;
-                    right_batch[i] = params.right.matrix.batch[i] != 0 ? in_batch[i] : 0;
-                }
-                int summed = int(unit.first / work.steps_of_k);
-                uint32_t k_step = unit.first % work.steps_of_k;
+                for (int i = 0; i < 2; ++i)
+                    if ((of_left ? params.left : params.right).matrix.batch[i] == 0) batch[i] = 0;
+                int summed = int(unit.first / work.steps_of_k), k = int(unit.first % work.steps_of_k * wgmma_depth);
 #pragma unroll 1
-                for (uint32_t i = unit.first; i < unit.last; ++i) {
-                    const uint32_t to = ring + stage * shape::step_bytes, there = full + 8 * stage;
-                    mbarrier::wait(empty + 8 * stage, parity ^ 1);
-                    mbarrier::expect(there, shape::step_bytes);
-                    const int k = int(k_step * wgmma_depth);
-                    bring<left_across, shape::rows, false>(to, left_map, m, k, left_batch, summed, there, rank);
-                    bring<right_across, shape::columns, (cluster > 1)>(to + shape::left_bytes, right_map, n, k, right_batch, summed, there, rank);
-                    if (++k_step == work.steps_of_k) k_step = 0, ++summed;
-                    if (++stage == stages) stage = 0, parity ^= 1;
+                for (uint32_t left = unit.last - unit.first; left > 0; --left) {
+                    const uint32_t stage = turn < stages ? turn : turn - stages, there = full + 8 * stage;
+                    mbarrier::wait(empty + 8 * stage, turn < stages);
+                    mbarrier::expect(there, bytes);
+                    bring<across, rows>(ring + stage * shape::step_bytes + at, of_left ? left_map : right_map, row, k, batch, summed, there);
+                    k += wgmma_depth;
+                    if (k >= int(work.steps_of_k) * wgmma_depth) k = 0, ++summed;
+                    if (++turn == 2 * stages) turn = 0;
                 }
             }
-        }
+        };
+        if (threadIdx.x == 0) bring_all(std::true_type{});
+        if (threadIdx.x == 32) bring_all(std::false_type{});
         __syncwarp();
     } else {
         // 3. The sums.
-        claim_registers<232>();
-        float *const bias = reinterpret_cast<float *>(shared + shape::bias_at) + group * shape::columns;
-        float *const scratch = reinterpret_cast<float *>(shared + shape::sums_at) + group * 4 * shape::columns;
+        claim_registers<shape::most_registers>();
+        float *const bias = reinterpret_cast<float *>(shared + room::bias_at) + group * shape::columns;
+        float *const scratch = reads ? reinterpret_cast<float *>(shared + room::sums_at) + group * 4 * shape::columns : nullptr;
+        const uint32_t warp = threadIdx.x / 32 - 4, rounds = ring + room::rounds_at + warp * places * round_bytes;
+        const wgmma_ending ending{&out_map, &other_map, rounds + place_in_part(), empty + 8 * (stages + warp * places), bias, scratch, group};
         const int lane = int(threadIdx.x) % 32;
         const auto release = [&](uint32_t stage) {
             if (lane == 0) mbarrier::arrive(empty + 8 * stage);
-            if (cluster > 1 && lane == 1) arrive_remote(empty + 8 * stage, rank ^ 1);
         };
-        uint32_t stage = 0, parity = 0;
-        const auto skip = [&](uint32_t count) {
-            const uint32_t turns = (stage + count) / stages;
-            stage = stage + count - turns * stages, parity ^= turns & 1;
-        };
+        uint32_t turn = 0; // as that of the producer
+        const auto skip = [&](uint32_t count) { turn = (turn + count) % (2 * stages); };
         // Alternating, a consumer waits for steps only once the other has seen its last one: a barrier tells but two turns apart.
         uint32_t number = first;
-        if (shape::alternating && group == 1) {
+        if (group == 1) {
             give_turn(turn_barrier);
             if (number < work.units) {
                 const wgmma_unit other(work, number);
@@ -398,13 +417,13 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
 #pragma unroll 1
         while (number < work.units) {
             const wgmma_unit unit(work, number);
-            const uint64_t m = uint64_t(unit.unit_m * cluster + rank) * shape::rows + (shape::alternating ? 0 : group * shape::group_rows);
-            const uint64_t n = uint64_t(unit.tile_n) * shape::columns;
+            const uint32_t m = unit.tile_m * shape::rows;
+            const uint32_t n = unit.tile_n * shape::columns;
             // No warp of the group reads the bias of the tile before.
             if (operands.bias != nullptr || operands.column_sums != nullptr) synchronize_group(group_barrier + group);
             if (operands.bias != nullptr) {
                 for (int i = int(threadIdx.x) % group_threads; i < shape::columns; i += group_threads) {
-                    const uint64_t at = (n + i) * params.bias.column;
+                    const uint64_t at = uint64_t(n + i) * params.bias.column;
                     float value = 0.0f;
                     if (n + i < params.n)
                         value = params.bias_dtype == BOPS_F32 ? static_cast<const float *>(operands.bias)[at]
@@ -413,20 +432,27 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
                 }
                 synchronize_group(group_barrier + group);
             }
+            const wgmma_target target{unit.z, unit.split, m, n};
+            if constexpr (reads)
+                if (work.copies && lane == 0) {
+                    wait_for_boxes<0>();
+#pragma unroll 1
+                    for (int round = 0; round < places; ++round) read_round(params, target, ending, round);
+                }
             float sums[shape::blocks][shape::columns / 2];
             uint32_t before = 0;
-            if (shape::alternating) wait_for_turn(turn_barrier + group);
+            wait_for_turn(turn_barrier + group);
 #pragma unroll 1
             for (uint32_t i = unit.first; i < unit.last; ++i) {
+                const uint32_t stage = turn < stages ? turn : turn - stages;
                 const uint32_t left = ring + stage * shape::step_bytes, right = left + shape::left_bytes;
-                mbarrier::wait(full + 8 * stage, parity);
+                mbarrier::wait(full + 8 * stage, turn >= stages);
                 wgmma_fence();
 #pragma unroll
                 for (int k_part = 0; k_part < wgmma_depth / 16; ++k_part)
 #pragma unroll
                     for (int block = 0; block < shape::blocks; ++block) {
-                        const int row = (shape::alternating ? 0 : group * shape::group_rows) + 64 * block;
-                        wgmma<T, shape::columns, left_across, right_across>(sums[block], wgmma_descriptor<left_across>(left, row, k_part),
+                        wgmma<T, shape::columns, left_across, right_across>(sums[block], wgmma_descriptor<left_across>(left, 64 * block, k_part),
                                                                             wgmma_descriptor<right_across>(right, 0, k_part),
                                                                             i > unit.first || k_part > 0);
                     }
@@ -434,27 +460,25 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
                 wgmma_wait<1>();
                 if (i > unit.first) release(before);
                 before = stage;
-                if (++stage == stages) stage = 0, parity ^= 1;
+                if (++turn == 2 * stages) turn = 0;
             }
-            if (shape::alternating) give_turn(turn_barrier + 1 - group);
+            give_turn(turn_barrier + 1 - group);
             wgmma_wait<0>();
 #pragma unroll
             for (int block = 0; block < shape::blocks; ++block) settle(sums[block]);
             release(before);
             // 4. What is done with them.
-            leave<T, shape, reads>(params, choice, operands, {unit.z, unit.split, m, n}, sums, bias, scratch, group);
+            if (shape::only_copies || work.copies) leave<T, shape, reads, true>(params, choice, operands, work, target, sums, ending);
+            else if constexpr (!shape::only_copies) leave<T, shape, reads, false>(params, choice, operands, work, target, sums, ending);
             number += step;
-            if (shape::alternating) {
-                if (number < work.units) {
-                    const wgmma_unit other(work, number);
-                    skip(other.last - other.first);
-                }
-                number += step;
+            if (number < work.units) {
+                const wgmma_unit other(work, number);
+                skip(other.last - other.first);
             }
+            number += step;
         }
+        wait_for_boxes<0>();
     }
-    // No block of a cluster leaves before the other has brought and released its last step.
-    if constexpr (cluster > 1) synchronize_cluster();
 }
 
 // ---- the launch -------------------------------------------------------------------------
@@ -491,38 +515,78 @@ bops_status make_map(CUtensorMap &map, const bops_gemm_params &params, const bop
     return bops_status(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue);
 }
 
+// The map of a matrix of 16 bits that is stored in parts.
+bops_status make_map(CUtensorMap &map, const bops_gemm_params &params, const bops_gemm_matrix &matrix, bops_dtype dtype, void *base) {
+    const encode_map encode = find_encode_map();
+    if (encode == nullptr) return bops_status(cudaErrorNotSupported);
+    cuuint64_t extents[5] = {params.n, params.m, 1, 1, 1}, strides[4] = {16, 16, 16, 16};
+    if (params.m > 1) strides[0] = 2 * matrix.row;
+    for (uint32_t i = 0; i < params.batch_rank; ++i)
+        if (params.batch[i] > 1) extents[2 + i] = params.batch[i], strides[1 + i] = 2 * matrix.batch[i];
+    const cuuint32_t box[5] = {part_columns, part_rows, 1, 1, 1}, steps[5] = {1, 1, 1, 1, 1};
+    const CUresult status =
+        encode(&map, dtype == BOPS_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5, base, extents, strides, box, steps,
+               CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return bops_status(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue);
+}
+
 template <typename shape> wgmma_work work_of(const bops_gemm_params &params, const bops_gemm_wgmma_choice &choice) {
-    wgmma_work work;
-    work.units_m = uint32_t(tiles_of(params.m, shape::rows * shape::cluster));
+    wgmma_work work = {};
+    work.tiles_m = uint32_t(tiles_of(params.m, shape::rows));
     work.tiles_n = uint32_t(tiles_of(params.n, shape::columns));
     work.matrices = uint32_t(product_of(params.batch_rank, params.batch));
     work.splits = choice.splits, work.group = choice.group;
-    work.units = work.units_m * work.tiles_n * work.matrices * work.splits;
+    work.units = work.tiles_m * work.tiles_n * work.matrices * work.splits;
     work.steps_of_k = uint32_t(tiles_of(params.k, wgmma_depth));
     work.steps = work.steps_of_k * uint32_t(product_of(params.summed_rank, params.summed));
     return work;
+}
+
+// What a kernel is given.
+struct wgmma_call {
+    bops_gemm_params params;
+    bops_gemm_operands operands;
+};
+// Parts of sums are matrices of f32 one after the other, with which nothing is done.
+void leave_parts(bops_gemm_params &params, bops_gemm_operands &operands) {
+    operands.out = operands.parts, operands.other = nullptr, operands.bias = nullptr, operands.column_sums = nullptr;
+    params.out = {params.n, 1, {}}, params.out_dtype = BOPS_F32;
+    uint64_t stride = params.m * params.n;
+    for (uint32_t i = params.batch_rank; i-- > 0; stride *= params.batch[i]) params.out.batch[i] = stride;
+    params.epilogue = BOPS_GEMM_FORWARD, params.activation = BOPS_IDENTITY;
 }
 
 // launches: of a prepared kernel the maps are made, which needs addresses.
 template <typename T, typename shape, bool left_across, bool right_across, bool reads, typename Action>
 bops_status with_maps(const bops_gemm_params &params, const bops_gemm_wgmma_choice &choice, bops_dtype dtype, const bops_gemm_operands *operands,
                       const Action &action) {
-    static_assert(shape::shared_bytes <= 232448, "");
-    const wgmma_work work = work_of<shape>(params, choice);
+    wgmma_work work = work_of<shape>(params, choice);
     launch_shape launched;
-    launched.grid = dim3(std::min(choice.blocks, work.units * shape::cluster)), launched.block = dim3(wgmma_threads);
-    launched.shared_bytes = shape::shared_bytes, launched.cluster = shape::cluster;
-    CUtensorMap left = {}, right = {};
+    launched.grid = dim3(std::min(choice.blocks, work.units)), launched.block = dim3(wgmma_threads);
+    launched.shared_bytes = wgmma_room<shape, reads>::shared_bytes;
+    wgmma_call call = {params, {}};
+    CUtensorMap left = {}, right = {}, out = {}, other = {};
     if (operands != nullptr) {
+        call.operands = *operands;
         bops_status status = make_map(left, params, params.left, dtype, operands->left, params.m, params.left.matrix.row, params.left.matrix.column,
                                       left_across, shape::rows);
         if (status == 0)
             status = make_map(right, params, params.right, dtype, operands->right, params.n, params.right.matrix.column, params.right.matrix.row,
-                              right_across, shape::columns / shape::cluster);
+                              right_across, shape::columns);
+        const bool has_out = operands->out != nullptr, has_other = operands->other != nullptr;
+        work.alpha = choice.splits > 1 ? 1.0f : float(params.alpha), work.beta = float(params.beta);
+        if (choice.splits > 1) {
+            leave_parts(call.params, call.operands);
+            work.split_stride = params.m * params.n * product_of(params.batch_rank, params.batch);
+        } else if (choice.copies) {
+            work.copies = 1;
+            if (status == 0 && has_out) status = make_map(out, params, params.out, dtype, operands->out);
+            if (status == 0 && has_other) status = make_map(other, params, params.other, dtype, operands->other);
+        }
         if (status != 0) return status;
     }
-    return action(wgmma_tiles<T, shape, left_across, right_across, reads>, launched, left, right, params, choice, work,
-                  operands != nullptr ? *operands : bops_gemm_operands{});
+    return action(wgmma_tiles<T, shape, left_across, right_across, reads>, launched, left, right, out, other, call.params, choice, work,
+                  call.operands);
 }
 
 template <typename T, typename shape, bool reads, typename Action>
@@ -537,27 +601,21 @@ bops_status with_factors(const bops_gemm_params &params, const bops_gemm_wgmma_c
     return choice.left_across ? of_left(std::true_type{}) : of_left(std::false_type{});
 }
 
-template <typename T, int cluster, typename Action> bops_status with_tile(const bops_gemm_params &params, const bops_gemm_wgmma_choice &choice,
-                                                                          bops_dtype dtype, const bops_gemm_operands *operands,
-                                                                          const Action &action) {
-    const bool reads = params.epilogue != BOPS_GEMM_FORWARD;
-    const auto of = [&](auto shape) {
-        return reads ? with_factors<T, decltype(shape), true>(params, choice, dtype, operands, action)
-                     : with_factors<T, decltype(shape), false>(params, choice, dtype, operands, action);
-    };
-    return choice.alternating ? of(wgmma_shape<128, 128, true, 6, cluster>{}) : of(wgmma_shape<64, 256, false, 4, cluster>{});
+template <typename T, typename Action> bops_status with_tile(const bops_gemm_params &params, const bops_gemm_wgmma_choice &choice, bops_dtype dtype,
+                                                             const bops_gemm_operands *operands, const Action &action) {
+    if (choice.columns == 192)
+        return choice.copies && !choice.reads ? with_factors<T, wgmma_shape<192, 4, 4, true>, false>(params, choice, dtype, operands, action)
+                                              : bops_status(cudaErrorInvalidValue);
+    using shape = wgmma_shape<128, 6, 5, false>;
+    return choice.reads ? with_factors<T, shape, true>(params, choice, dtype, operands, action)
+                        : with_factors<T, shape, false>(params, choice, dtype, operands, action);
 }
 
 template <typename Action> bops_status with_kernel(const bops_gemm_params &params, const bops_gemm_wgmma_choice &choice, bops_dtype dtype,
                                                    const bops_gemm_operands *operands, const Action &action) {
-    const auto of_type = [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return choice.cluster == 2 ? with_tile<T, 2>(params, choice, dtype, operands, action)
-                                   : with_tile<T, 1>(params, choice, dtype, operands, action);
-    };
     switch (dtype) {
-    case BOPS_F16: return of_type(type_tag<__half>{});
-    case BOPS_BF16: return of_type(type_tag<__nv_bfloat16>{});
+    case BOPS_F16: return with_tile<__half>(params, choice, dtype, operands, action);
+    case BOPS_BF16: return with_tile<__nv_bfloat16>(params, choice, dtype, operands, action);
     default: return bops_status(cudaErrorInvalidValue);
     }
 }

@@ -73,24 +73,22 @@ template <int count> __device__ __forceinline__ void settle(float (&sums)[count]
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define BOPS_PLACES_256 \
+#define BOPS_PLACES_192 \
     "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
     "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
     "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, " \
     "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
     "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, " \
-    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, " \
-    "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
-    "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+    "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95"
 #define BOPS_WGMMA_128(type) \
     asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k16.f32." type "." type " {" BOPS_PLACES_128 "}, " \
                  "%64, %65, p, 1, 1, %67, %68; }" \
                  : BOPS_SUMS_32(0), BOPS_SUMS_32(32) \
                  : "l"(left), "l"(right), "r"(adds), "n"(int(left_across)), "n"(int(right_across)) : "memory")
-#define BOPS_WGMMA_256(type) \
-    asm volatile("{ .reg .pred p; setp.ne.b32 p, %130, 0; wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type " {" BOPS_PLACES_256 "}, " \
-                 "%128, %129, p, 1, 1, %131, %132; }" \
-                 : BOPS_SUMS_32(0), BOPS_SUMS_32(32), BOPS_SUMS_32(64), BOPS_SUMS_32(96) \
+#define BOPS_WGMMA_192(type) \
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %98, 0; wgmma.mma_async.sync.aligned.m64n192k16.f32." type "." type " {" BOPS_PLACES_192 "}, " \
+                 "%96, %97, p, 1, 1, %99, %100; }" \
+                 : BOPS_SUMS_32(0), BOPS_SUMS_32(32), BOPS_SUMS_32(64) \
                  : "l"(left), "l"(right), "r"(adds), "n"(int(left_across)), "n"(int(right_across)) : "memory")
 // clang-format on
 
@@ -101,10 +99,10 @@ __device__ __forceinline__ void wgmma(float (&d)[columns / 2], uint64_t left, ui
 #ifdef BOPS_SM_90A
     if constexpr (std::is_same_v<T, __half>) {
         if constexpr (columns == 128) BOPS_WGMMA_128("f16");
-        else BOPS_WGMMA_256("f16");
+        else BOPS_WGMMA_192("f16");
     } else {
         if constexpr (columns == 128) BOPS_WGMMA_128("bf16");
-        else BOPS_WGMMA_256("bf16");
+        else BOPS_WGMMA_192("bf16");
     }
 #endif
 }
@@ -112,8 +110,8 @@ __device__ __forceinline__ void wgmma(float (&d)[columns / 2], uint64_t left, ui
 #undef BOPS_SUMS_32
 #undef BOPS_PLACES_128
 #undef BOPS_WGMMA_128
-#undef BOPS_PLACES_256
-#undef BOPS_WGMMA_256
+#undef BOPS_PLACES_192
+#undef BOPS_WGMMA_192
 
 // ---- registers ----------------------------------------------------------------------
 
@@ -142,43 +140,64 @@ struct box_place {
     int inner, outer, batch[2], summed;
 };
 
-// Brings a box to `to`; `barrier` counts its bytes. everywhere: to both blocks of the cluster, to the same place of each.
-template <bool everywhere> __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap &map, const box_place &at, uint32_t barrier) {
+// Brings a box to `to`; `barrier` counts its bytes.
+__device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap &map, const box_place &at, uint32_t barrier) {
 #ifdef BOPS_SM_90A
-    if constexpr (everywhere)
-        asm volatile(
-            "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1, {%3, %4, %5, %6, %7}], "
-            "[%2], %8;" ::"r"(to),
-            "l"(&map), "r"(barrier), "r"(at.inner), "r"(at.outer), "r"(at.batch[0]), "r"(at.batch[1]), "r"(at.summed), "h"(uint16_t(3))
-            : "memory");
-    else
-        asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
-                     "l"(&map), "r"(barrier), "r"(at.inner), "r"(at.outer), "r"(at.batch[0]), "r"(at.batch[1]), "r"(at.summed)
-                     : "memory");
+    asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(to),
+                 "l"(&map), "r"(barrier), "r"(at.inner), "r"(at.outer), "r"(at.batch[0]), "r"(at.batch[1]), "r"(at.summed)
+                 : "memory");
 #endif
 }
 
-// ---- clusters -----------------------------------------------------------------------
+// Stores a box of shared memory at `from`, but for what lies beyond the matrix: of `at`, inner, outer and batch count. By one thread of a warp, behind
+// whose stores all others of the warp have called publish_stores and come together.
+__device__ __forceinline__ void store_box(const CUtensorMap &map, const box_place &at, uint32_t from) {
+#ifdef BOPS_SM_90A
+    asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(&map), "r"(from), "r"(at.inner),
+                 "r"(at.outer), "r"(at.batch[0]), "r"(at.batch[1]), "r"(at.summed)
+                 : "memory");
+#endif
+}
+// The boxes that this thread has stored since the last time are a group.
+__device__ __forceinline__ void commit_boxes() {
+#ifdef BOPS_SM_90A
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#endif
+}
+// Until of at most `pending` groups of this thread shared memory is still read.
+template <int pending> __device__ __forceinline__ void wait_for_boxes() {
+#ifdef BOPS_SM_90A
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
+#endif
+}
+// What this thread has stored in shared memory is there for the copy engine.
+__device__ __forceinline__ void publish_stores() {
+#ifdef BOPS_SM_90A
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
+// Four matrices of eight rows of eight elements of 16 bits: lane 8 i + j says where row j of number i lies; a lane has of each two elements of row
+// lane / 4, those from column lane % 4 * 2 on.
+__device__ __forceinline__ void store_matrices(uint32_t to, const uint32_t (&words)[4]) {
+#ifdef BOPS_SM_90A
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+                 "r"(words[3])
+                 : "memory");
+#endif
+}
 
-__device__ __forceinline__ uint32_t rank_in_cluster() {
-    uint32_t rank = 0;
+// The same from shared memory.
+__device__ __forceinline__ void load_matrices(uint32_t from, uint32_t (&words)[4]) {
 #ifdef BOPS_SM_90A
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-#endif
-    return rank;
-}
-// All threads of all blocks of the cluster; barriers that were initialised before are seen by all after it.
-__device__ __forceinline__ void synchronize_cluster() {
-#ifdef BOPS_SM_90A
-    asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+                 : "r"(from)
+                 : "memory");
 #endif
 }
-// At the barrier of block `rank` that has the place of `barrier` in one's own. Products that have been waited for are done; it orders nothing else.
-__device__ __forceinline__ void arrive_remote(uint32_t barrier, uint32_t rank) {
-#ifdef BOPS_SM_90A
-    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(remote_address(barrier, rank)) : "memory");
-#endif
-}
+
+// ---- turns ----------------------------------------------------------------------------
+
 // The threads of a warpgroup; each has a number of its own.
 __device__ __forceinline__ void synchronize_group(int number) { asm volatile("bar.sync %0, 128;" ::"r"(number) : "memory"); }
 // Of two warpgroups one waits until the other has given way, which goes on.

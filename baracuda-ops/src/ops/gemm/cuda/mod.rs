@@ -519,10 +519,8 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<(Box<
             })?;
         }
         Some(First::Wgmma(choice)) => {
-            let across =
-                [choice.left_across, choice.right_across, u32::from(params.epilogue == sys::BOPS_GEMM_FORWARD)];
-            let numbers = [dtype, choice.rows, choice.columns, choice.alternating, choice.cluster];
-            device.prepare("bops_gemm_wgmma", numbers.into_iter().chain(across), || {
+            let numbers = [dtype, choice.columns, choice.reads, choice.left_across, choice.right_across];
+            device.prepare("bops_gemm_wgmma", numbers, || {
                 // SAFETY: as for simt.
                 unsafe { sys::bops_gemm_wgmma_prepare(params, choice, dtype) }
             })?;

@@ -181,6 +181,34 @@ fn few_rows_or_columns_are_served_where_blocks_keep_the_device_busy() {
 }
 
 #[test]
+fn wgmma_takes_wide_tiles_where_the_copy_engine_stores_and_they_take_less_time() {
+    let props = device("H200");
+    let bf16 = |dims: &[u64]| dense(DType::BF16, dims);
+    let choice = |product: &Product| {
+        let Some(First::Wgmma(choice)) = Planned::new(Form::Wgmma, product, &limits(&props)).unwrap().first else {
+            panic!("{product:?}")
+        };
+        (choice.columns, choice.splits, [choice.wide, choice.copies, choice.reads])
+    };
+    let forward = |[m, k, n]: [u64; 3]| silu(GemmDescriptor::new(bf16(&[m, k]), bf16(&[k, n])).unwrap());
+    assert_eq!(choice(&forward([16384, 768, 3072]).product()), (192, 1, [1, 1, 0]));
+    // Six rounds of 192 columns against eight of 128.
+    assert_eq!(choice(&forward([4096, 1024, 4096]).product()), (128, 1, [1, 1, 0]));
+    // Chunks of 16 bytes are written as a whole.
+    let padded = TensorDesc::strided(DType::BF16, &[16384, 3068], &[3072, 1]).unwrap();
+    let padded_b = TensorDesc::strided(DType::BF16, &[768, 3068], &[3072, 1]).unwrap();
+    let padded = GemmDescriptor::new(bf16(&[16384, 768]), padded_b).unwrap().layout("out", padded).unwrap();
+    assert_eq!(choice(&padded.product()), (128, 1, [1, 0, 0]));
+    let pre = forward([16384, 768, 3072]).pre(DType::F32).unwrap();
+    assert_eq!(choice(&pre.product()), (128, 1, [1, 0, 0]));
+    // Eight steps a block.
+    assert_eq!(choice(&forward([128, 16384, 256]).product()), (128, 32, [1, 0, 0]));
+    let again = forward([16384, 768, 3072]).backward(GemmGradients::ALL).unwrap().geometry();
+    let Some(Dpre::Recomputed(recomputed)) = again.dpre else { panic!() };
+    assert_eq!(choice(&recomputed), (128, 1, [1, 1, 1]));
+}
+
+#[test]
 fn a_batch_of_several_strides_is_several_calls() {
     let heads = dense(DType::BF16, &[3, 2048, 16, 128]).permute(&[0, 2, 1, 3]).unwrap();
     let scores = GemmDescriptor::new(heads, GemmFactor::transposed(heads)).unwrap();

@@ -15,7 +15,7 @@ use super::{WORKSPACE_ALIGN, regions, vendor};
 
 /// Strides of factors and their addresses are multiples of it.
 const COPY_ALIGN_BYTES: u64 = 16;
-/// Strides of factors are below it.
+/// Strides of what the copy engine takes are below it.
 const MOST_STRIDE_BYTES: u64 = 1 << 40;
 /// Extents are below it.
 const MOST_EXTENT: u64 = 1 << 31;
@@ -28,25 +28,14 @@ const LEAST_PICOSECONDS_SAVED: u64 = 5_000_000;
 /// Rows of tiles that are walked over together.
 const GROUP: u32 = 8;
 
-/// A tile, and how warpgroups share it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Shape {
-    rows: u64,
-    columns: u64,
-    /// Whether a warpgroup has a tile of its own.
-    alternating: bool,
-    cluster: u64,
-}
-
-impl Shape {
-    /// Two warpgroups take turns: what is done with the sums of one tile costs no time while it is less than the products of the next.
-    const ALTERNATING: Self = Self { rows: 128, columns: 128, alternating: true, cluster: 1 };
-
-    /// Rows whose column sums are one line.
-    fn group_rows(self) -> u64 {
-        if self.alternating { self.rows } else { self.rows / 2 }
-    }
-}
+/// Rows of a tile, whose column sums are one line.
+const ROWS: u64 = 128;
+/// Columns of a tile that any product has.
+const COLUMNS: u64 = 128;
+/// Those of one whose factors pass shared memory less often, and which has no registers for what threads store or read by themselves.
+const WIDE_COLUMNS: u64 = 192;
+/// Time that a column of a wide tile takes, in parts of that of a narrow one: on an H200 0.92 to 0.99, at a K of 768 to 8192.
+const WIDE_COST: [u64; 2] = [24, 25];
 
 /// # Errors
 /// The device lacks its instructions.
@@ -60,11 +49,10 @@ pub(super) fn runs_on(props: &Props) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Whether it is faster than the vendor's product with a pass for the epilogue: on an H200 by 1.14 to 1.51x at bf16, of shapes whose tiles keep all
+/// Whether it is faster than the vendor's product with a pass for the epilogue: on an H200 by 1.2 to 1.6x at bf16, of shapes whose tiles keep all
 /// multiprocessors busy.
 pub(super) fn is_better(product: &Product, limits: &Limits<'_>) -> bool {
-    let Shape { rows, columns, .. } = Shape::ALTERNATING;
-    let tiles = product.m.div_ceil(rows).saturating_mul(product.n.div_ceil(columns));
+    let tiles = product.m.div_ceil(ROWS).saturating_mul(product.n.div_ceil(COLUMNS));
     let is_busy = tiles.saturating_mul(product.batch.count()) >= limits.props.multiprocessors.into();
     let has_pass = match &product.epilogue {
         Epilogue::Forward { activation, pre, .. } => !activation.is_identity() || pre.is_some(),
@@ -154,23 +142,33 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     let mut planned = Planned::bare(product, is_swapped)?;
     planned.copies = if is_swapped { [copies[1], copies[0]] } else { copies };
     let (m, n) = if is_swapped { (product.n, product.m) } else { (product.m, product.n) };
-    let Tiling { shape, splits } = Tiling::choose(product, [m, n], limits);
-    bounded_blocks([m.div_ceil(shape.rows * shape.cluster), n.div_ceil(shape.columns), product.batch.count(), splits])?;
     let is_wide =
         |matrix: &Matrix| is_in_runs(matrix, if is_swapped { matrix.cols } else { matrix.rows }, &product.batch);
+    let beside = product.epilogue.beside();
+    let is_wide = is_wide(&product.out) && beside.is_none_or(is_wide);
+    // The copy engine writes rows in chunks of 16 bytes.
+    let is_short = |matrix: &Matrix| matrix.dtype.size_bytes() == 2;
+    let is_copied = is_wide && n.is_multiple_of(8) && is_short(&product.out) && beside.is_none_or(is_short);
+    let reads = match product.epilogue {
+        Epilogue::Forward { .. } => false,
+        Epilogue::Derivative { .. } => true,
+        Epilogue::Gradient { beta } => beta != 0.0,
+    };
+    let Tiling { columns, splits } = Tiling::choose(product, [m, n], is_copied && !reads, limits);
+    bounded_blocks([m.div_ceil(ROWS), n.div_ceil(columns), product.batch.count(), splits])?;
     let mut choice = sys::bops_gemm_wgmma_choice {
-        rows: word(shape.rows),
-        columns: word(shape.columns),
-        alternating: u32::from(shape.alternating),
-        cluster: word(shape.cluster),
+        rows: word(ROWS),
+        columns: word(columns),
         splits: word(splits),
         group: GROUP,
-        blocks: limits.props.multiprocessors / word(shape.cluster) * word(shape.cluster),
-        wide: u32::from(is_wide(&product.out) && product.epilogue.beside().is_none_or(is_wide)),
+        blocks: limits.props.multiprocessors,
+        wide: u32::from(is_wide),
+        copies: u32::from(is_copied && splits == 1),
+        reads: u32::from(reads && splits == 1),
         left_across: across[usize::from(is_swapped)],
         right_across: across[usize::from(!is_swapped)],
     };
-    planned.sum_rows = product.batch.count() * product.m.div_ceil(shape.group_rows());
+    planned.sum_rows = product.batch.count() * product.m.div_ceil(ROWS);
     if splits > 1 {
         choice.wide = u32::from(n.is_multiple_of(2));
         planned.scratch_bytes = splits * dense_bytes(product);
@@ -313,26 +311,35 @@ fn is_across(
 fn is_in_runs(matrix: &Matrix, row_stride: u64, batch: &Extents) -> bool {
     let (elements, bytes) = if matrix.dtype.size_bytes() == 2 { (8, 16) } else { (2, 8) };
     let strides = matrix.batch[..batch.len()].iter().chain([&row_stride]);
-    matrix.align_bytes >= bytes && strides.copied().all(|stride| stride.is_multiple_of(elements))
+    let fits = |stride: u64| {
+        stride.is_multiple_of(elements) && stride.saturating_mul(matrix.dtype.size_bytes()) < MOST_STRIDE_BYTES
+    };
+    matrix.align_bytes >= bytes && strides.copied().all(fits)
 }
 
-/// Tiles of a product, and blocks that share one.
+/// Columns of the tiles of a product, and blocks that share one.
 struct Tiling {
-    shape: Shape,
+    columns: u64,
     splits: u64,
 }
 
 impl Tiling {
-    /// Several blocks share the sums of a tile where there are fewer tiles than multiprocessors and k is long.
-    fn choose(product: &Product, [m, n]: [u64; 2], limits: &Limits<'_>) -> Self {
+    /// Wide tiles where they take less time, which is that of the columns that a multiprocessor has one after the other. Several blocks share the sums
+    /// of a tile where there are fewer tiles than multiprocessors and k is long.
+    fn choose(product: &Product, [m, n]: [u64; 2], may_be_wide: bool, limits: &Limits<'_>) -> Self {
         let multiprocessors = u64::from(limits.props.multiprocessors);
-        let shape = Shape::ALTERNATING;
         let tiles =
-            m.div_ceil(shape.rows).saturating_mul(n.div_ceil(shape.columns)).saturating_mul(product.batch.count());
+            |columns: u64| m.div_ceil(ROWS).saturating_mul(n.div_ceil(columns)).saturating_mul(product.batch.count());
         let steps = product.k.div_ceil(DEPTH).saturating_mul(product.summed.count());
         let most_bytes = limits.workspace_bytes.min(MOST_PART_BYTES);
-        let splits =
-            (multiprocessors / tiles).min(steps / LEAST_STEPS).min(most_bytes / dense_bytes(product).max(1)).max(1);
-        Self { shape, splits }
+        let splits = (multiprocessors / tiles(COLUMNS))
+            .min(steps / LEAST_STEPS)
+            .min(most_bytes / dense_bytes(product).max(1))
+            .max(1);
+        let cost = |columns: u64| tiles(columns).div_ceil(multiprocessors).saturating_mul(columns);
+        let [wide, narrow] = WIDE_COST;
+        let is_faster = cost(WIDE_COLUMNS).saturating_mul(wide) < cost(COLUMNS).saturating_mul(narrow);
+        let columns = if may_be_wide && splits == 1 && is_faster { WIDE_COLUMNS } else { COLUMNS };
+        Self { columns, splits }
     }
 }
