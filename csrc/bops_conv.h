@@ -65,9 +65,8 @@ bops_status bops_conv_mma_prepare(const bops_conv_params *params, const bops_con
 bops_status bops_conv_mma_launch(const bops_conv_params *params, const bops_conv_choice *choice, bops_dtype dtype, const bops_gemm_operands *operands,
                                  bops_stream stream);
 
-/* Depthwise: every channel of out by itself, out[n, c, o] = sum over j and r of gathered[n, c / repeats * sources + j, at] * weight[c, j, r], where
- * along each axis at = (o * of_row + r * of_term + first) / divisor, and the element is 0 where that is not whole or beside the extent. The gradient
- * of the weight is dweight[c, r] = sum over n and o of gathered[n, c / repeats, o * of_row + r * of_term + first] * plain[n, c, o]. */
+/* Depthwise: every channel of out by itself, out[n, c, o] = sum over r of gathered[n, c / repeats, o + r + first] * weight[c, r]; the element is 0
+ * beside the extent. The gradient of the weight is dweight[c, r] = sum over n and o of gathered[n, c / repeats, o + r + first] * plain[n, c, o]. */
 enum { BOPS_CONV_DEPTHWISE_AXES = 2, BOPS_CONV_DEPTHWISE_THREADS = 128 };
 
 typedef struct {
@@ -78,12 +77,10 @@ typedef struct {
     uint32_t samples, channels;                     /* channels of out */
     uint32_t out_extents[BOPS_CONV_DEPTHWISE_AXES]; /* of the gradient of the weight: those of plain */
     uint32_t gathered_extents[BOPS_CONV_DEPTHWISE_AXES];
-    uint32_t kernel[BOPS_CONV_DEPTHWISE_AXES];
-    int32_t of_row[BOPS_CONV_DEPTHWISE_AXES], of_term[BOPS_CONV_DEPTHWISE_AXES], first[BOPS_CONV_DEPTHWISE_AXES];
-    uint32_t divisor[BOPS_CONV_DEPTHWISE_AXES];
-    uint32_t repeats, sources;
+    int32_t first[BOPS_CONV_DEPTHWISE_AXES];
+    uint32_t repeats;
     bops_conv_strides gathered, out, other; /* out: of the gradient of the weight plain; other: the pre-activation */
-    uint64_t weight_channel, weight_source; /* elements */
+    uint64_t weight_channel;                /* elements */
     int64_t weight_first, weight_axes[BOPS_CONV_DEPTHWISE_AXES];
     uint64_t bias_stride;
     double beta;
@@ -93,22 +90,24 @@ typedef struct {
 
 /* What Rust chose. A block has threads of `lanes` neighbouring channels or vectors of them, side by side, which take strips of them in turn. */
 typedef struct {
-    uint32_t kernel;        /* both its extents: 3, 5, and but for its own gradient 7. of_row, of_term, divisor and sources are 1 */
-    uint32_t channels;      /* of a thread: 1, or 4, which lie one after the other, are aligned to their bytes and gathered from as many */
-    uint32_t lanes;         /* a power of two up to 32 */
-    uint32_t rows, columns; /* of out that a thread has: any rows, and 8 columns of one channel or 4 of four, of kernels above 5 half of that */
-    uint32_t
-        gathered_whole; /* channels 1: four columns from any multiple of four on are aligned to their bytes, and the window's margin is the same on
-                                both sides */
-    uint32_t out_whole; /* the same of out, of the gradient of the weight of plain */
-    uint32_t parts;     /* the gradient of the weight: rows of its sums */
+    uint32_t kernel;   /* both its extents: 3, 5, and but for its own gradient 7 */
+    uint32_t channels; /* of a thread: 1, or 4, which lie one after the other, are aligned to their bytes and gathered from as many */
+    uint32_t lanes;    /* a power of two up to 32 */
+    uint32_t rows,
+        columns; /* of out that a thread has: any rows, of all samples one after the other, and 8 columns of one channel of 16 bits with kernels up to 5, 2 of four channels with
+                               greater ones, else 4 */
+    uint32_t gathered_run; /* channels 1: 4 or 8: so many columns from any multiple of them on lie one after the other and are aligned to their bytes
+                               or to 16, and the window's margin is the same on both sides. Else 1 */
+    uint32_t out_run;      /* the same of out and other, of the gradient of the weight of plain */
+    uint32_t light;        /* 1: there is neither beta nor other, the activation is none or a ReLU, out is of the dtype of the call, and with
+                               channels 1 out_run is 4 or 8. Not of the gradient of the weight */
 } bops_conv_depthwise_choice;
 
 typedef struct {
     const void *gathered;
     const void *plain; /* the weight; of its gradient, that of y */
     const void *bias;  /* may be null */
-    void *out;         /* of the gradient of the weight: parts[part][channel][r], f32 */
+    void *out;         /* of the gradient of the weight: f32, a row of channels and r for each block of a channel */
     void *other;       /* may be null */
 } bops_conv_depthwise_operands;
 
@@ -122,17 +121,21 @@ bops_status bops_conv_depthwise_weight_prepare(const bops_conv_depthwise_params 
 bops_status bops_conv_depthwise_weight_launch(const bops_conv_depthwise_params *params, const bops_conv_depthwise_choice *choice, bops_dtype dtype,
                                               const bops_conv_depthwise_operands *operands, bops_stream stream);
 
-/* Sums of dy along runs: part[p][c] = sum over the p-th BOPS_CONV_SUMS_LOADS * threads * vector elements of channel c, taken run after run. */
+/* Sums of dy along runs: part[p][c] = sum over the p-th BOPS_CONV_SUMS_LOADS * threads * vector elements of channel c, taken run after run. Where that
+ * is all of a channel, dbias[c] = sum + beta * dbias[c] instead. */
 typedef struct {
     uint64_t channels;
     uint64_t runs, run;                  /* of each channel, and elements of a run, one after the other */
     uint64_t run_stride, channel_stride; /* elements */
-    uint32_t vector;                     /* elements of one access: 1, or 16 bytes of them, which every run is a whole number of and starts at */
+    uint32_t vector;        /* elements of one access of at most 16 bytes, a power of two, which every run is a whole number of and starts at */
+    bops_dtype dbias_dtype; /* any */
+    uint64_t dbias_stride;
+    double beta;
 } bops_conv_backward_bias_params;
 
 enum { BOPS_CONV_SUMS_THREADS = 256, BOPS_CONV_SUMS_LOADS = 16 };
 
-/* dtype: that of dy. parts: of the accumulator type. */
+/* dtype: that of dy. parts: of the accumulator type, or dbias. */
 bops_status bops_conv_backward_bias_prepare(const bops_conv_backward_bias_params *params, bops_dtype dtype);
 bops_status bops_conv_backward_bias_launch(const bops_conv_backward_bias_params *params, bops_dtype dtype, const void *dy, void *parts,
                                            bops_stream stream);

@@ -659,18 +659,12 @@ pub struct bops_conv_depthwise_params {
     pub channels: u32,
     pub out_extents: [u32; 2usize],
     pub gathered_extents: [u32; 2usize],
-    pub kernel: [u32; 2usize],
-    pub of_row: [i32; 2usize],
-    pub of_term: [i32; 2usize],
     pub first: [i32; 2usize],
-    pub divisor: [u32; 2usize],
     pub repeats: u32,
-    pub sources: u32,
     pub gathered: bops_conv_strides,
     pub out: bops_conv_strides,
     pub other: bops_conv_strides,
     pub weight_channel: u64,
-    pub weight_source: u64,
     pub weight_first: i64,
     pub weight_axes: [i64; 2usize],
     pub bias_stride: u64,
@@ -688,9 +682,9 @@ pub struct bops_conv_depthwise_choice {
     pub lanes: u32,
     pub rows: u32,
     pub columns: u32,
-    pub gathered_whole: u32,
-    pub out_whole: u32,
-    pub parts: u32,
+    pub gathered_run: u32,
+    pub out_run: u32,
+    pub light: u32,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
@@ -719,6 +713,9 @@ pub struct bops_conv_backward_bias_params {
     pub run_stride: u64,
     pub channel_stride: u64,
     pub vector: u32,
+    pub dbias_dtype: bops_dtype,
+    pub dbias_stride: u64,
+    pub beta: f64,
 }
 pub const BOPS_CONV_SUMS_THREADS: _bindgen_ty_13 = 256;
 pub const BOPS_CONV_SUMS_LOADS: _bindgen_ty_13 = 16;

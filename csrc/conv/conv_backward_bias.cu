@@ -16,8 +16,24 @@ template <int count, typename A> __device__ __forceinline__ A paired(A (&v)[coun
     return v[0];
 }
 
+// dbias of channel c.
+template <typename A> __device__ __forceinline__ void leave(const bops_conv_backward_bias_params &params, void *dbias, uint64_t c, A total) {
+    const auto as = [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        T *const to = static_cast<T *>(dbias) + c * params.dbias_stride;
+        if (params.beta != 0) total = fma(A(params.beta), A(widen<T>(*to)), total);
+        *to = narrow<T>(accumulator_t<T>(total));
+    };
+    switch (params.dbias_dtype) {
+    case BOPS_F64: as(type_tag<double>{}); break;
+    case BOPS_F32: as(type_tag<float>{}); break;
+    case BOPS_F16: as(type_tag<__half>{}); break;
+    default: as(type_tag<__nv_bfloat16>{});
+    }
+}
+
 template <typename T, int vector> __global__ void __launch_bounds__(sums_threads)
-    sums_of_runs(const bops_conv_backward_bias_params params, const T *dy, accumulator_t<T> *parts) {
+    sums_of_runs(const bops_conv_backward_bias_params params, const T *dy, void *out) {
     using A = accumulator_t<T>;
     constexpr int batch = 8, warps = sums_threads / 32;
     allow_dependents();
@@ -59,7 +75,9 @@ template <typename T, int vector> __global__ void __launch_bounds__(sums_threads
         A v[warps];
 #pragma unroll
         for (int i = 0; i < warps; ++i) v[i] = scratch[i];
-        parts[part * params.channels + c] = paired(v);
+        total = paired(v);
+        if (gridDim.x > params.channels) static_cast<A *>(out)[part * params.channels + c] = total;
+        else leave(params, out, c, total);
     }
 }
 
@@ -128,12 +146,16 @@ bops_status with_kernel(const bops_conv_backward_bias_params &params, bops_dtype
     return for_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         const auto *const from = static_cast<const T *>(dy);
-        auto *const to = static_cast<accumulator_t<T> *>(parts);
         const uint64_t of_part = uint64_t(sums_threads) * sums_loads * params.vector;
         launch_shape shape;
         shape.grid = dim3(uint32_t((params.runs * params.run + of_part - 1) / of_part * params.channels)), shape.block = dim3(sums_threads);
-        if (params.vector == 1) return action(sums_of_runs<T, 1>, shape, params, from, to);
-        return action(sums_of_runs<T, 16 / int(sizeof(T))>, shape, params, from, to);
+        constexpr int size = int(sizeof(T));
+        switch (params.vector * size) {
+        case 16: return action(sums_of_runs<T, 16 / size>, shape, params, from, parts);
+        case 8: return action(sums_of_runs<T, 8 / size>, shape, params, from, parts);
+        case 4: return action(sums_of_runs < T, size < 4 ? 4 / size : 1 >, shape, params, from, parts);
+        default: return action(sums_of_runs<T, 1>, shape, params, from, parts);
+        }
     });
 }
 

@@ -5,159 +5,195 @@ namespace bops {
 namespace conv {
 namespace {
 
-// What is done with `columns` sums of a thread's channels in a row, and where they go.
-template <typename T, int channels, int columns> struct leave {
-    uint64_t out, other; // the first
-    float bias[channels];
-    int count;     // of columns
-    bool is_light; // all columns are there, in whole accesses; nothing but a bias and a ReLU is wanted
+// Where the rows of a thread's sums go, and what is done with them. light: see bops_conv_depthwise_choice.
+template <typename T, int channels, int columns, bool light> struct row_writer {
+    T *next;             // light: the next row
+    uint64_t out, other; // else
+    int count;           // of columns
 
-    __device__ __forceinline__ leave(const bops_conv_depthwise_params &params, const bops_conv_depthwise_operands &operands, const strip_place &at,
-                                     bool whole) {
-        const auto place = [&](const bops_conv_strides &strides) {
-            return at.sample * strides.sample + at.channel * strides.channel + at.row * strides.axes[0] + at.column * strides.axes[1];
-        };
-        out = place(params.out), other = place(params.other), count = int(at.columns);
-        is_light = count == columns && (channels > 1 || whole) && params.beta == 0 && operands.other == nullptr &&
-                   (params.activation == BOPS_IDENTITY || params.activation == BOPS_RELU) && (sizeof(T) == 4 || params.out_dtype != BOPS_F32);
-#pragma unroll
-        for (int c = 0; c < channels; ++c) {
-            float four[4] = {0.0f};
-            if (operands.bias != nullptr)
-                gemm::load_four<T>(operands.bias, params.bias_dtype, (at.channel + c) * params.bias_stride, 0, 1, false, four);
-            bias[c] = four[0];
-        }
+    __device__ __forceinline__ row_writer(const bops_conv_depthwise_params &params, const bops_conv_depthwise_operands &operands,
+                                          const strip_place &at) {
+        out = at.element_of(params.out), other = at.element_of(params.other), next = static_cast<T *>(operands.out) + out;
+        count = int(min(uint32_t(columns), params.out_extents[1] - at.column));
     }
-    __device__ __forceinline__ void operator()(const bops_conv_depthwise_params &params, const bops_conv_depthwise_operands &operands, bool whole,
-                                               const float (&sums)[columns][channels]) {
-        // Four neighbours: channels of a column, or columns of the channel.
-        constexpr int fours = channels > 1 ? columns : (columns + 3) / 4;
-        if (channels * columns % 4 == 0 && is_light) {
-            T *to = static_cast<T *>(operands.out) + out;
+    // After the last row of a sample.
+    __device__ __forceinline__ void advance(const bops_conv_depthwise_params &params) {
+        const int64_t by = to_next_sample(params.out, params.out_extents[0]);
+        next += by, out += by, other += to_next_sample(params.other, params.out_extents[0]);
+    }
+    __device__ __forceinline__ void write(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice,
+                                          const bops_conv_depthwise_operands &operands, float (&sums)[columns][channels]) {
+        if constexpr (light) {
+            if (params.activation == BOPS_RELU)
+#pragma unroll
+                for (int q = 0; q < columns; ++q)
+#pragma unroll
+                    for (int c = 0; c < channels; ++c) sums[q][c] = sums[q][c] <= 0.0f ? 0.0f : sums[q][c];
+            constexpr int most = 16 / int(sizeof(T));
+            if constexpr (channels > 1) {
+#pragma unroll
+                for (int q = 0; q < columns; ++q)
+                    if (q < count) store_row<channels>(next + q * params.out.axes[1], sums[q]);
+            } else {
+                float row[columns];
+#pragma unroll
+                for (int q = 0; q < columns; ++q) row[q] = sums[q][0];
+                if (most > 4 && columns >= most && choice.out_run >= most) store_columns < columns<most ? columns : most>(row);
+                else store_columns<4>(row);
+            }
+            next += params.out.axes[0];
+        } else {
+            // Four neighbours: channels of a column, or columns of the channel.
+            constexpr int fours = channels > 1 ? columns : columns / 4;
 #pragma unroll
             for (int i = 0; i < fours; ++i) {
+                const int column = channels > 1 ? i : 4 * i, there = channels > 1 ? (i < count ? 4 : 0) : min(4, count - 4 * i);
+                const uint64_t step = channels > 1 ? 1 : params.out.axes[1], other_step = channels > 1 ? 1 : params.other.axes[1];
+                const uint64_t at = out + column * params.out.axes[1];
+                const bool vector = channels > 1 || choice.out_run > 1;
+                if (there <= 0) continue;
                 float four[4];
 #pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    four[e] = channels > 1 ? sums[i][e % channels] + bias[e % channels] : sums[(4 * i + e) % columns][0] + bias[0];
-                    if (params.activation == BOPS_RELU) four[e] = four[e] <= 0.0f ? 0.0f : four[e];
+                for (int e = 0; e < 4; ++e) four[e] = channels > 1 ? sums[i][e % channels] : sums[(4 * i + e) % columns][0];
+                if (params.beta != 0) {
+                    float before[4];
+                    gemm::load_four<T>(operands.out, params.out_dtype, at, step, there, vector, before);
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) four[e] = fmaf(float(params.beta), before[e], four[e]);
                 }
-                store<4 * int(sizeof(T))>(to, pack<T, 4 * int(sizeof(T))>(four));
-                to += channels > 1 ? params.out.axes[1] : 4;
+                if (operands.other != nullptr)
+                    gemm::store_four<T>(operands.other, params.other_dtype, other + column * params.other.axes[1], other_step, there, vector, four);
+                activate(params.activation, four);
+                gemm::store_four<T>(operands.out, params.out_dtype, at, step, there, vector, four);
             }
             out += params.out.axes[0], other += params.other.axes[0];
-            return;
         }
+    }
+
+  private:
+    template <int each> static __device__ __forceinline__ void store_row(T *to, const float (&from)[each]) {
+        constexpr int bytes = each * int(sizeof(T));
+        store<bytes>(to, pack<T, bytes>(from));
+    }
+    template <int each> __device__ __forceinline__ void store_columns(const float (&row)[columns]) const {
 #pragma unroll
-        for (int i = 0; i < fours; ++i) {
-            float four[4];
-            const int there = channels > 1 ? (i < count ? 4 : 0) : min(4, count - 4 * i);
-            const uint64_t step = channels > 1 ? 1 : params.out.axes[1], other_step = channels > 1 ? 1 : params.other.axes[1];
-            const uint64_t at = out + (channels > 1 ? i : 4 * i) * params.out.axes[1];
-            const bool vector = channels > 1 || whole;
-            if (there <= 0) continue;
+        for (int q = 0; q < columns; q += each) {
+            float values[each];
 #pragma unroll
-            for (int e = 0; e < 4; ++e) {
-                if constexpr (channels > 1) four[e] = sums[i][e] + bias[e];
-                else four[e] = 4 * i + e < columns ? sums[4 * i + e][0] + bias[0] : 0.0f;
-            }
-            if (params.beta != 0) {
-                float before[4];
-                gemm::load_four<T>(operands.out, params.out_dtype, at, step, there, vector, before);
-#pragma unroll
-                for (int e = 0; e < 4; ++e) four[e] = fmaf(float(params.beta), before[e], four[e]);
-            }
-            if (operands.other != nullptr)
-                gemm::store_four<T>(operands.other, params.other_dtype, other + (channels > 1 ? i : 4 * i) * params.other.axes[1], other_step, there,
-                                    vector, four);
-            activate(params.activation, four);
-            gemm::store_four<T>(operands.out, params.out_dtype, at, step, there, vector, four);
+            for (int e = 0; e < each; ++e) values[e] = row[q + e];
+            if (q < count) store_row<each>(next + q, values);
         }
-        out += params.out.axes[0], other += params.other.axes[0];
     }
 };
 
-// The strip of this thread.
-template <int columns>
-__device__ __forceinline__ bool place_of_thread(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice, strip_place &at) {
-    const team threads(params, choice);
-    const uint64_t index = threads.group * threads.workers + threads.worker;
-    const uint32_t channel = threads.channel(choice);
-    at = place_of_strip<columns>(params, choice.rows, uint32_t(index), channel);
-    return channel < params.channels && index < strips_of(params, choice);
-}
-
 // A strip of outputs whose windows slide down: each row of the gathered factor is read once, and each element adds to the outputs of all windows that
 // see it.
-template <typename T, int channels, int kernel> __global__ void __launch_bounds__(depthwise_threads)
+template <typename T, int channels, int kernel, bool light> __global__ void __launch_bounds__(depthwise_threads, channels > 1 && kernel == 3 ? 4 : 1)
     walk(const __grid_constant__ bops_conv_depthwise_params params, const bops_conv_depthwise_choice choice,
          const bops_conv_depthwise_operands operands) {
-    constexpr int strip = strip_of<channels, kernel>, most = 32 * channels; // channels of a block
+    using rows_of = row_walk<T, channels, kernel>;
+    using slot = typename rows_of::slot;
+    constexpr int strip = strip_of<T, channels, kernel>, most = 32 * channels, slots = row_slots<T>; // most: channels of a block
+    // Where registers hold all the weight of a thread's channels, and the code of all phases is short.
+    constexpr bool is_small = kernel == 3 || channels == 1;
+    constexpr int phases = kernel == 3 && light ? kernel : 1;
+    extern __shared__ __align__(16) char ring[];
     __shared__ __align__(16) float weight[kernel * kernel][most];
-    strip_place at;
-    const bool is_there = place_of_thread<strip>(params, choice, at);
-    const int steps = is_there ? int(at.rows) + kernel - 1 : 0;
-    // 1. The first rows are on their way while the weight comes.
-    row_walk<T, channels, kernel> rows(params, choice, static_cast<const T *>(operands.gathered), at);
-    typename row_walk<T, channels, kernel>::row held;
-    rows.fetch(params, held, 0 < steps);
     const team threads(params, choice);
+    part_of_strip fetched, part;
+    const strip_place at = threads.strip<strip>(params, choice, fetched);
+    // 1. The first rows are on their way while the weight comes.
+    rows_of rows(params, operands.gathered, at);
+    fetched.start(params.out_extents[0] - at.row, kernel), part = fetched;
+    const auto fetch = [&](char *to) {
+        if (fetched.seen > 0) {
+            rows.fetch(params, choice, to);
+            if (--fetched.seen == 0) fetched.start(params.out_extents[0], kernel), rows.advance(params);
+        }
+        copy_commit();
+    };
+#pragma unroll
+    for (int i = 0; i < slots - 1; ++i) fetch(ring + i * slot::bytes);
     const uint32_t first = threads.tile * choice.lanes * channels, of_block = min(choice.lanes * channels, params.channels - first);
 #pragma unroll 1
     for (uint32_t i = threadIdx.x; i < of_block * (kernel * kernel); i += depthwise_threads) {
-        const uint32_t channel = i / (kernel * kernel), tap = i - channel * (kernel * kernel), r = tap / kernel, t = tap - r * kernel;
-        const T *const from = static_cast<const T *>(operands.plain) + (first + channel) * params.weight_channel + params.weight_first;
-        weight[tap][channel] = widen<T>(from[r * params.weight_axes[0] + t * params.weight_axes[1]]);
+        const uint32_t c = i / (kernel * kernel), tap = i - c * (kernel * kernel), r = tap / kernel, t = tap - r * kernel;
+        const T *const from = static_cast<const T *>(operands.plain) + (first + c) * params.weight_channel + params.weight_first;
+        weight[tap][c] = widen<T>(from[r * params.weight_axes[0] + t * params.weight_axes[1]]);
     }
     __syncthreads();
-    if (!is_there) return;
+    if (part.seen == 0) return;
     const auto weight_of = [&](int r, int t, float(&to)[channels]) {
-#pragma unroll
-        for (int c = 0; c < channels; c += 4) {
-            const float *const from = &weight[r * kernel + t][threads.lane * channels + c];
-            if constexpr (channels == 1) to[0] = *from;
-            else {
-                const float4 four = *reinterpret_cast<const float4 *>(from);
-                to[c] = four.x, to[c + 1] = four.y, to[c + 2] = four.z, to[c + 3] = four.w;
-            }
+        const float *const from = &weight[r * kernel + t][threads.lane * channels];
+        if constexpr (channels == 1) to[0] = *from;
+        else {
+            const float4 four = *reinterpret_cast<const float4 *>(from);
+            to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
         }
     };
-    // Registers hold the weight of one channel.
-    float kept[channels == 1 ? kernel : 1][channels == 1 ? kernel : 1][1];
-    if constexpr (channels == 1) {
+    float kept[is_small ? kernel : 1][is_small ? kernel : 1][channels], bias[channels];
+    if constexpr (is_small) {
 #pragma unroll
         for (int r = 0; r < kernel; ++r)
 #pragma unroll
             for (int t = 0; t < kernel; ++t) weight_of(r, t, kept[r][t]);
     }
-    leave<T, channels, strip> leave_row(params, operands, at, choice.out_whole != 0);
-    // 2. A row of the gathered factor at a time. sums[i]: of the output i rows below the one that it is the last row of.
+#pragma unroll
+    for (int c = 0; c < channels; ++c) {
+        float four[4] = {0.0f};
+        if (operands.bias != nullptr) gemm::load_four<T>(operands.bias, params.bias_dtype, (at.channel + c) * params.bias_stride, 0, 1, false, four);
+        bias[c] = four[0];
+    }
+    row_writer<T, channels, strip, light> writer(params, operands, at);
+    // 2. A row of the gathered factor at a time. The last element of sums that a row adds to is complete.
     float sums[kernel][strip][channels] = {};
-#pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
+    char *used = ring, *filled = ring + (slots - 1) * slot::bytes;
+    const auto is_left = [&] { return part.seen > 0; };
+    const auto add_row = [&](auto phase) {
+        copy_wait_groups(slots - 2);
         float x[strip + kernel - 1][channels];
-        held.get(x);
-        rows.fetch(params, held, step + 1 < steps);
+        slot::get(used, x);
+        fetch(filled);
+        used = used == ring + (slots - 1) * slot::bytes ? ring : used + slot::bytes;
+        filled = filled == ring + (slots - 1) * slot::bytes ? ring : filled + slot::bytes;
+        const auto below = [&](int r) { return phases == 1 ? kernel - 1 - r : (int(decltype(phase)::value) - r + kernel) % kernel; };
 #pragma unroll
         for (int r = 0; r < kernel; ++r)
 #pragma unroll
             for (int t = 0; t < kernel; ++t) {
                 float w[channels];
-                if constexpr (channels == 1) w[0] = kept[r][t][0];
-                else weight_of(r, t, w);
+                if constexpr (is_small) {
+#pragma unroll
+                    for (int c = 0; c < channels; ++c) w[c] = kept[r][t][c];
+                } else weight_of(r, t, w);
 #pragma unroll
                 for (int q = 0; q < strip; ++q)
 #pragma unroll
-                    for (int c = 0; c < channels; ++c) sums[kernel - 1 - r][q][c] = fmaf(w[c], x[q + t][c], sums[kernel - 1 - r][q][c]);
+                    for (int c = 0; c < channels; ++c) {
+                        float &sum = sums[below(r)][q][c];
+                        sum = r + t == 0 ? w[c] * x[q + t][c] : fmaf(w[c], x[q + t][c], sum);
+                    }
             }
-        if (step >= kernel - 1) leave_row(params, operands, choice.out_whole != 0, sums[0]);
+        if (part.seen <= part.rows) {
+            if (operands.bias != nullptr)
 #pragma unroll
-        for (int i = 0; i < kernel; ++i)
+                for (int q = 0; q < strip; ++q)
 #pragma unroll
-            for (int q = 0; q < strip; ++q)
+                    for (int c = 0; c < channels; ++c) sums[below(kernel - 1)][q][c] += bias[c];
+            writer.write(params, choice, operands, sums[below(kernel - 1)]);
+        }
+        if constexpr (phases == 1) {
 #pragma unroll
-                for (int c = 0; c < channels; ++c) sums[i][q][c] = i + 1 < kernel ? sums[i + 1 < kernel ? i + 1 : 0][q][c] : 0.0f;
-    }
+            for (int i = 0; i + 1 < kernel; ++i)
+#pragma unroll
+                for (int q = 0; q < strip; ++q)
+#pragma unroll
+                    for (int c = 0; c < channels; ++c) sums[i][q][c] = sums[i + 1][q][c];
+        }
+        if (--part.seen == 0) part.start(params.out_extents[0], kernel), writer.advance(params);
+    };
+#pragma unroll 1
+    while (is_left()) take_in_turn<phases>(is_left, add_row);
 }
 
 template <typename Action> bops_status with_kernel(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice,
@@ -166,16 +202,21 @@ template <typename Action> bops_status with_kernel(const bops_conv_depthwise_par
         using T = typename decltype(tag)::type;
         if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
         else {
-            const uint32_t workers = depthwise_threads / choice.lanes;
             launch_shape shape;
-            shape.grid =
-                dim3(uint32_t((strips_of(params, choice) + workers - 1) / workers * shares(params.channels, choice.channels * choice.lanes)));
-            shape.block = dim3(depthwise_threads);
-            const bool four = choice.channels == 4;
+            shape.grid = dim3(blocks_of(params, choice)), shape.block = dim3(depthwise_threads);
+            const auto of_form = [&](auto channels, auto kernel) {
+                constexpr int c = decltype(channels)::value, k = decltype(kernel)::value;
+                shape.shared_bytes = row_slots<T> * row_walk<T, c, k>::slot::bytes;
+                return choice.light ? action(walk<T, c, k, true>, shape, params, choice, operands)
+                                    : action(walk<T, c, k, false>, shape, params, choice, operands);
+            };
+            const auto of_kernel = [&](auto kernel) {
+                return choice.channels == 4 ? of_form(std::integral_constant<int, 4>{}, kernel) : of_form(std::integral_constant<int, 1>{}, kernel);
+            };
             switch (choice.kernel) {
-            case 3: return four ? action(walk<T, 4, 3>, shape, params, choice, operands) : action(walk<T, 1, 3>, shape, params, choice, operands);
-            case 5: return four ? action(walk<T, 4, 5>, shape, params, choice, operands) : action(walk<T, 1, 5>, shape, params, choice, operands);
-            case 7: return four ? action(walk<T, 4, 7>, shape, params, choice, operands) : action(walk<T, 1, 7>, shape, params, choice, operands);
+            case 3: return of_kernel(std::integral_constant<int, 3>{});
+            case 5: return of_kernel(std::integral_constant<int, 5>{});
+            case 7: return of_kernel(std::integral_constant<int, 7>{});
             default: return bops_status(cudaErrorInvalidValue);
             }
         }

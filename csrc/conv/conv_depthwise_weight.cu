@@ -5,104 +5,126 @@ namespace bops {
 namespace conv {
 namespace {
 
-// Adds up what the threads of a block have for each channel, and leaves it in the block's row of the sums.
-template <int channels, int kernel> __device__ __forceinline__ void leave_sums(const bops_conv_depthwise_params &params,
-                                                                               const bops_conv_depthwise_choice &choice, const team &threads,
-                                                                               float (&sums)[kernel][kernel][channels], float *parts) {
-    constexpr int warps = depthwise_threads / 32, most = 32 * channels;
-    __shared__ float scratch[warps][most];
-    const uint32_t count = choice.lanes * channels, first = threads.tile * count;
-    float *const to = parts + threads.group * params.channels * params.kernel[0] * params.kernel[1];
+// Adds up what the threads of a block have for each channel, and leaves it in the block's row of the sums. scratch: of all warps.
+template <int channels, int kernel>
+__device__ __forceinline__ void leave_sums(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice, const team &threads,
+                                           float (&sums)[kernel][kernel][channels], float *scratch, float *parts) {
+    constexpr int warps = depthwise_threads / 32, taps = kernel * kernel;
+    const uint32_t count = choice.lanes * channels * taps, first = threads.tile * count, left = params.channels * taps - first;
 #pragma unroll
     for (int r = 0; r < kernel; ++r)
 #pragma unroll
-        for (int t = 0; t < kernel; ++t) {
-            if (uint32_t(r) >= params.kernel[0] || uint32_t(t) >= params.kernel[1]) continue;
-            __syncthreads();
+        for (int t = 0; t < kernel; ++t)
 #pragma unroll
             for (int c = 0; c < channels; ++c) {
                 float value = sums[r][t][c];
                 for (uint32_t step = 16; step >= choice.lanes; step /= 2) value += __shfl_xor_sync(~0u, value, step);
-                if (threadIdx.x % 32 < choice.lanes) scratch[threadIdx.x / 32][threads.lane * channels + c] = value;
+                if (threadIdx.x % 32 < choice.lanes)
+                    scratch[threadIdx.x / 32 * count + (threads.lane * channels + c) * taps + r * kernel + t] = value;
             }
-            __syncthreads();
-            for (uint32_t i = threadIdx.x; i < count && first + i < params.channels; i += depthwise_threads) {
-                float value = scratch[0][i];
+    __syncthreads();
+    float *const to = parts + uint64_t(threads.group) * params.channels * taps + first;
+    for (uint32_t i = threadIdx.x; i < min(count, left); i += depthwise_threads) {
+        float value = scratch[i];
 #pragma unroll
-                for (int w = 1; w < warps; ++w) value += scratch[w][i];
-                to[((first + i) * params.kernel[0] + r) * params.kernel[1] + t] = value;
-            }
-        }
+        for (int w = 1; w < warps; ++w) value += scratch[w * count + i];
+        to[i] = value;
+    }
 }
 
 // Windows slide down strips: each row of x is read once, and meets the rows of dy whose windows see it.
-template <typename T, int channels, int kernel> __global__ void __launch_bounds__(depthwise_threads)
+template <typename T, int channels, int kernel> __global__ void __launch_bounds__(depthwise_threads, channels > 1 ? 3 : 1)
     walk_weight(const __grid_constant__ bops_conv_depthwise_params params, const bops_conv_depthwise_choice choice,
                 const bops_conv_depthwise_operands operands) {
-    constexpr int strip = strip_of<channels, kernel>;
-    using row = typename row_walk<T, channels, kernel>::row;
-    using dy_row = neighbours<T, channels, strip, 0>;
+    using rows_of = row_walk<T, channels, kernel>;
+    using slot = typename rows_of::slot;
+    constexpr int strip = strip_of<T, channels, kernel>, slots = row_slots<T>, phases = kernel == 3 ? kernel : 1;
+    using dy_slot = row_slot<T, channels, strip, 0>;
+    constexpr int bytes = slot::bytes + dy_slot::bytes;
+    static_assert(slots * bytes >= depthwise_threads * channels * kernel * kernel * int(sizeof(float)), "room for the sums of all warps");
+    extern __shared__ __align__(16) char ring[];
     allow_dependents();
     const team threads(params, choice);
-    const uint32_t channel = threads.channel(choice);
-    const uint64_t strips = channel < params.channels ? strips_of(params, choice) : 0, turn = uint64_t(choice.parts) * threads.workers;
-    float sums[kernel][kernel][channels] = {};
-#pragma unroll 1
-    for (uint64_t index = threads.group * threads.workers + threads.worker; index < strips; index += turn) {
-        const strip_place at = place_of_strip<strip>(params, choice.rows, uint32_t(index), channel);
-        row_walk<T, channels, kernel> rows(params, choice, static_cast<const T *>(operands.gathered), at);
-        const T *of_dy = static_cast<const T *>(operands.plain) + (at.sample * params.out.sample + at.channel * params.out.channel +
-                                                                   at.row * params.out.axes[0] + at.column * params.out.axes[1]);
-        const uint32_t there = (1u << at.columns) - 1;
-        const int steps = int(at.rows) + kernel - 1;
-        row held;
-        dy_row dy_held;
-        const auto fetch = [&](int step) {
-            rows.fetch(params, held, step < steps);
-            dy_held.load_from(of_dy, params.out.axes[1], step < int(at.rows) ? there : 0u, choice.out_whole != 0);
-            of_dy += params.out.axes[0];
-        };
-        fetch(0);
-        float dy[kernel][strip][channels] = {}; // [r]: the row that r of the kernel brings to the current one of x
-#pragma unroll 1
-        for (int step = 0; step < steps; ++step) {
-            float x[strip + kernel - 1][channels];
-            held.get(x);
+    part_of_strip fetched, part;
+    const strip_place at = threads.strip<strip>(params, choice, fetched);
+    const uint32_t columns = min(uint32_t(strip), params.out_extents[1] - at.column);
+    // 1. The first rows.
+    rows_of rows(params, operands.gathered, at);
+    const T *of_dy = static_cast<const T *>(operands.plain) + at.element_of(params.out);
+    fetched.start(params.out_extents[0] - at.row, kernel), part = fetched;
+    const auto fetch = [&](char *to) {
+        if (fetched.seen > 0) {
+            rows.fetch(params, choice, to);
+            if (fetched.seen >= kernel) {
+                dy_slot::fetch(to + slot::bytes, of_dy, params.out.axes[1], (1u << columns) - 1, choice.out_run);
+                of_dy += params.out.axes[0];
+            }
+            if (--fetched.seen == 0) {
+                fetched.start(params.out_extents[0], kernel), rows.advance(params);
+                of_dy += to_next_sample(params.out, params.out_extents[0]);
+            }
+        }
+        copy_commit();
+    };
+#pragma unroll
+    for (int i = 0; i < slots - 1; ++i) fetch(ring + i * bytes);
+    // 2. A row of x at a time, which as many rows of dy meet as the kernel has.
+    float sums[kernel][kernel][channels] = {}, dy[kernel][strip][channels] = {};
+    char *used = ring, *filled = ring + (slots - 1) * bytes;
+    const auto is_left = [&] { return part.seen > 0; };
+    const auto add_row = [&](auto phase) {
+        copy_wait_groups(slots - 2);
+        const auto above = [&](int r) { return phases == 1 ? r : (int(decltype(phase)::value) - r + kernel) % kernel; };
+        float x[strip + kernel - 1][channels];
+        if constexpr (phases == 1) {
 #pragma unroll
             for (int r = kernel - 1; r > 0; --r)
 #pragma unroll
                 for (int q = 0; q < strip; ++q)
 #pragma unroll
                     for (int c = 0; c < channels; ++c) dy[r][q][c] = dy[r - 1][q][c];
-            dy_held.get(dy[0]);
-            fetch(step + 1);
-            // What is beside dy has no terms: not even NaN, which zero times an infinite x is.
-            if (at.columns == strip && step >= kernel - 1 && step < int(at.rows)) {
+        }
+        slot::get(used, x);
+        dy_slot::get(used + slot::bytes, dy[above(0)]);
+        // Not unpacked again for each row of x that they meet.
+        if constexpr (sizeof(T) == 2)
 #pragma unroll
-                for (int r = 0; r < kernel; ++r)
+            for (int q = 0; q < strip; ++q)
+#pragma unroll
+                for (int c = 0; c < channels; ++c) asm volatile("" : "+f"(dy[above(0)][q][c]));
+        fetch(filled);
+        used = used == ring + (slots - 1) * bytes ? ring : used + bytes;
+        filled = filled == ring + (slots - 1) * bytes ? ring : filled + bytes;
+        // What is beside dy has no terms: not even NaN, which zero times an infinite x is.
+        if (columns == strip && part.seen >= kernel && part.seen <= part.rows) {
+#pragma unroll
+            for (int r = 0; r < kernel; ++r)
+#pragma unroll
+                for (int t = 0; t < kernel; ++t)
+#pragma unroll
+                    for (int q = 0; q < strip; ++q)
+#pragma unroll
+                        for (int c = 0; c < channels; ++c) sums[r][t][c] = fmaf(dy[above(r)][q][c], x[q + t][c], sums[r][t][c]);
+        } else {
+#pragma unroll
+            for (int r = 0; r < kernel; ++r) {
+                if (part.rows + (kernel - 1) - part.seen - r >= part.rows) continue;
+#pragma unroll
+                for (int q = 0; q < strip; ++q) {
+                    if (q >= int(columns)) continue;
 #pragma unroll
                     for (int t = 0; t < kernel; ++t)
 #pragma unroll
-                        for (int q = 0; q < strip; ++q)
-#pragma unroll
-                            for (int c = 0; c < channels; ++c) sums[r][t][c] = fmaf(dy[r][q][c], x[q + t][c], sums[r][t][c]);
-            } else {
-#pragma unroll
-                for (int r = 0; r < kernel; ++r) {
-                    if (uint32_t(step - r) >= at.rows) continue;
-#pragma unroll
-                    for (int q = 0; q < strip; ++q) {
-                        if (q >= int(at.columns)) continue;
-#pragma unroll
-                        for (int t = 0; t < kernel; ++t)
-#pragma unroll
-                            for (int c = 0; c < channels; ++c) sums[r][t][c] = fmaf(dy[r][q][c], x[q + t][c], sums[r][t][c]);
-                    }
+                        for (int c = 0; c < channels; ++c) sums[r][t][c] = fmaf(dy[above(r)][q][c], x[q + t][c], sums[r][t][c]);
                 }
             }
         }
-    }
-    leave_sums(params, choice, threads, sums, static_cast<float *>(operands.out));
+        if (--part.seen == 0) part.start(params.out_extents[0], kernel);
+    };
+#pragma unroll 1
+    while (is_left()) take_in_turn<phases>(is_left, add_row);
+    __syncthreads();
+    leave_sums(params, choice, threads, sums, reinterpret_cast<float *>(ring), static_cast<float *>(operands.out));
 }
 
 template <typename Action> bops_status with_weight(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice,
@@ -112,12 +134,17 @@ template <typename Action> bops_status with_weight(const bops_conv_depthwise_par
         if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
         else {
             launch_shape shape;
-            shape.grid = dim3(choice.parts * shares(params.channels, choice.channels * choice.lanes)), shape.block = dim3(depthwise_threads);
+            shape.grid = dim3(blocks_of(params, choice)), shape.block = dim3(depthwise_threads);
+            const auto of_form = [&](auto channels, auto kernel) {
+                constexpr int c = decltype(channels)::value, k = decltype(kernel)::value;
+                shape.shared_bytes = row_slots<T> * (row_walk<T, c, k>::slot::bytes + row_slot<T, c, strip_of<T, c, k>, 0>::bytes);
+                return action(walk_weight<T, c, k>, shape, params, choice, operands);
+            };
             switch (choice.kernel) {
             case 3:
-                return choice.channels == 4 ? action(walk_weight<T, 4, 3>, shape, params, choice, operands)
-                                            : action(walk_weight<T, 1, 3>, shape, params, choice, operands);
-            case 5: return action(walk_weight<T, 1, 5>, shape, params, choice, operands);
+                return choice.channels == 4 ? of_form(std::integral_constant<int, 4>{}, std::integral_constant<int, 3>{})
+                                            : of_form(std::integral_constant<int, 1>{}, std::integral_constant<int, 3>{});
+            case 5: return of_form(std::integral_constant<int, 1>{}, std::integral_constant<int, 5>{});
             default: return bops_status(cudaErrorInvalidValue);
             }
         }

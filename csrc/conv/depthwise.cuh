@@ -1,4 +1,4 @@
-// What the depthwise forms share: which outputs a thread has, and the rows that its windows see.
+// What the depthwise forms share: which outputs a thread has, and how the rows that its windows see come to it.
 #pragma once
 #include "../bops_conv.h"
 #include "../gemm/gemm.cuh"
@@ -8,128 +8,182 @@ namespace conv {
 
 constexpr int depthwise_threads = BOPS_CONV_DEPTHWISE_THREADS;
 
-// Columns of a thread whose windows slide: as many as registers hold.
-template <int channels, int kernel> constexpr int strip_of = (channels > 1 ? 4 : 8) / (kernel > 5 ? 2 : 1);
+// Rows of a thread in its part of shared memory: one that is used, and those on their way.
+template <typename T> constexpr int row_slots = sizeof(T) == 2 ? 4 : 3;
+
+// Columns of a thread whose windows slide: as many as registers hold, and of one channel no more than one access has, so that those of neighbouring
+// threads lie side by side.
+template <typename T, int channels, int kernel> constexpr int strip_of = channels > 1 ? (kernel > 5 ? 2 : 4) : (kernel > 5 || sizeof(T) == 4 ? 4 : 8);
+
+// Copies into shared memory, or makes it 0. Through the L1, which has what neighbouring threads copy as well.
+template <int bytes> __device__ __forceinline__ void copy_or_zero(char *to, const void *from, bool there) {
+    const int size = there ? bytes : 0;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from), "n"(bytes), "r"(size) : "memory");
+}
 
 __host__ __device__ __forceinline__ uint32_t shares(uint32_t extent, uint32_t each) { return (extent + each - 1) / each; }
 
-// The outputs of a thread: `rows` by `columns` positions of some channels.
+// The rows of all samples one after the other are shared out in chunks of choice.rows; a thread has some columns of a chunk.
+__host__ __device__ __forceinline__ uint32_t strips_of(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice) {
+    return shares(params.samples * params.out_extents[0], choice.rows) * shares(params.out_extents[1], choice.columns);
+}
+
+// Where a thread's outputs begin.
 struct strip_place {
-    uint32_t sample, channel, row, rows, column, columns;
+    uint32_t sample, row, channel, column;
+
+    __device__ __forceinline__ uint64_t element_of(const bops_conv_strides &strides) const {
+        return sample * strides.sample + channel * strides.channel + row * strides.axes[0] + column * strides.axes[1];
+    }
 };
-
-// How many strips the positions of a channel are.
-__host__ __device__ __forceinline__ uint64_t strips_of(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice) {
-    return uint64_t(params.samples) * shares(params.out_extents[0], choice.rows) * shares(params.out_extents[1], choice.columns);
+// From behind the last row of a sample to the first of the next.
+__device__ __forceinline__ int64_t to_next_sample(const bops_conv_strides &strides, uint32_t rows) {
+    return int64_t(strides.sample) - int64_t(rows) * int64_t(strides.axes[0]);
 }
 
-// Strip `index` of a channel, and that channel.
-template <int columns>
-__device__ __forceinline__ strip_place place_of_strip(const bops_conv_depthwise_params &params, uint32_t rows, uint32_t index, uint32_t channel) {
-    const uint32_t across = shares(params.out_extents[1], columns), bands = shares(params.out_extents[0], rows);
-    const uint32_t band = index / across, sample = band / bands;
-    strip_place at;
-    at.sample = sample, at.channel = channel;
-    at.row = (band - sample * bands) * rows, at.column = (index - band * across) * columns;
-    at.rows = min(rows, params.out_extents[0] - at.row), at.columns = min(uint32_t(columns), params.out_extents[1] - at.column);
-    return at;
-}
+// The part of a thread's rows that lies in one sample.
+struct part_of_strip {
+    uint32_t rows, left, seen; // left: of the samples behind it. seen: of the rows that its windows see so many are left; 0: there is no further part
+
+    __device__ __forceinline__ void start(uint32_t most, int kernel) {
+        rows = min(left, most), left -= rows, seen = rows > 0 ? rows + (kernel - 1) : 0;
+    }
+};
 
 // The threads of a block: channels side by side, of each of which some strips.
 struct team {
     uint32_t lane, worker, workers, tile; // tile: of channels
-    uint64_t group;                       // of strips
+    uint32_t group;                       // of strips
 
     __device__ __forceinline__ team(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice) {
         lane = threadIdx.x % choice.lanes, worker = threadIdx.x / choice.lanes, workers = depthwise_threads / choice.lanes;
         const uint32_t tiles = shares(params.channels, choice.channels * choice.lanes);
-        group = blockIdx.x / tiles, tile = blockIdx.x - uint32_t(group) * tiles;
+        group = blockIdx.x / tiles, tile = blockIdx.x - group * tiles;
     }
-    __device__ __forceinline__ uint32_t channel(const bops_conv_depthwise_choice &choice) const {
-        return (tile * choice.lanes + lane) * choice.channels;
+    // The strip of this thread and its rows, of which there may be none.
+    template <int columns> __device__ __forceinline__ strip_place strip(const bops_conv_depthwise_params &params,
+                                                                        const bops_conv_depthwise_choice &choice, part_of_strip &part) const {
+        const uint32_t index = group * workers + worker, across = shares(params.out_extents[1], columns), chunk = index / across;
+        const uint32_t first = chunk * choice.rows, all = params.samples * params.out_extents[0];
+        strip_place at;
+        at.sample = first / params.out_extents[0], at.row = first - at.sample * params.out_extents[0];
+        at.channel = (tile * choice.lanes + lane) * choice.channels, at.column = (index - chunk * across) * columns;
+        part.left = at.channel < params.channels && index < strips_of(params, choice) ? min(choice.rows, all - first) : 0;
+        return at;
     }
 };
 
-// Where the first of a thread's channels lies that it gathers from.
-__device__ __forceinline__ uint64_t gathered_of(const bops_conv_depthwise_params &params, const strip_place &at) {
-    const uint32_t channel = params.repeats == 1 ? at.channel : at.channel / params.repeats;
-    return at.sample * params.gathered.sample + uint64_t(channel) * params.sources * params.gathered.channel;
+inline uint32_t blocks_of(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice) {
+    return shares(strips_of(params, choice), depthwise_threads / choice.lanes) * shares(params.channels, choice.channels * choice.lanes);
 }
 
-// `count` neighbours of a row, in a few accesses. channels > 1: of each position so many channels. Else there is a margin of single ones on both sides
-// of fours that may be one access each.
-template <typename T, int channels, int count, int margin> struct neighbours {
-    static constexpr int bytes = channels * int(sizeof(T)), four = 4 * int(sizeof(T));
-    static constexpr int fours = channels > 1 ? 0 : (count - 2 * margin) / 4, singles = count - 4 * fours;
-    packed<bytes> single[singles > 0 ? singles : 1];
-    packed<four> middle[fours > 0 ? fours : 1];
+// `count` neighbours of a row in a thread's part of shared memory, `margin` of them on each side of the columns of its strip. channels > 1: each
+// position has so many channels, which are one unit. Else units are parts of the strip, and what is beside it are two edges, of which the elements
+// next to the strip are used. The same unit of all threads lies together.
+template <typename T, int channels, int count, int margin> struct row_slot {
+    static constexpr int item = int(sizeof(T)), of_strip = (count - 2 * margin) * item;
+    static constexpr int unit = channels > 1 ? channels *item : of_strip < 16 ? of_strip : 16;
+    static constexpr int units = channels > 1 ? count : of_strip / unit;
+    static constexpr int near = margin > 2 ? 4 : margin, edge = channels > 1 || margin == 0 ? 0 : near *item < 4 ? 4 : near *item;
+    static constexpr int edges = units * unit * depthwise_threads, bytes = edges + 2 * edge * depthwise_threads;
 
-    static __device__ __forceinline__ constexpr int place_of(int i) { return i < margin || channels > 1 ? i : i + 4 * fours; }
-    // there: a bit for each neighbour that exists.
-    __device__ __forceinline__ void load_from(const T *from, uint64_t step, uint32_t there, bool whole) {
+    // Elements of a unit or an edge have to be beside the extent together.
+    static __device__ __forceinline__ char *unit_of(char *slot, int i) { return slot + (i * depthwise_threads + threadIdx.x) * unit; }
+    static __device__ __forceinline__ char *edge_of(char *slot, int side) { return slot + edges + (side * depthwise_threads + threadIdx.x) * edge; }
+
+    // from: the first neighbour. there: a bit for each that exists. run: see bops_conv_depthwise_choice; channels 1.
+    static __device__ __forceinline__ void fetch(char *slot, const T *from, uint64_t step, uint32_t there, uint32_t run) {
+        if constexpr (channels > 1) {
 #pragma unroll
-        for (int i = 0; i < singles; ++i) {
+            for (int i = 0; i < count; ++i) copy_or_zero<unit>(unit_of(slot, i), from + i * step, there >> i & 1);
+        } else if (run > 1) {
+            constexpr int each = unit / item;
+            if constexpr (edge > 0) {
+                copy_or_zero<edge>(edge_of(slot, 0), from + margin - edge / item, there & 1);
+                copy_or_zero<edge>(edge_of(slot, 1), from + count - margin, there >> (count - margin) & 1);
+            }
+            if (each <= 4 || run >= each) {
 #pragma unroll
-            for (int w = 0; w < int(sizeof(single[i].word) / sizeof(single[i].word[0])); ++w) single[i].word[w] = 0;
-            if (there >> place_of(i) & 1) single[i] = load<bytes, false>(from + place_of(i) * step);
-        }
+                for (int i = 0; i < units; ++i) copy_or_zero<unit>(unit_of(slot, i), from + margin + each * i, there >> (margin + each * i) & 1);
+            } else {
 #pragma unroll
-        for (int m = 0; m < fours; ++m)
+                for (int i = 0; i < units * each; i += 4)
+                    copy_or_zero<4 * item>(unit_of(slot, i / each) + i % each * item, from + margin + i, there >> (margin + i) & 1);
+            }
+        } else {
+            T values[count];
 #pragma unroll
-            for (int w = 0; w < four / 4; ++w) middle[m].word[w] = 0;
-        if (fours > 0 && whole) {
+            for (int i = 0; i < count; ++i) {
+                values[i] = narrow<T>(0.0f);
+                if (there >> i & 1) values[i] = from[i * step];
+            }
 #pragma unroll
-            for (int m = 0; m < fours; ++m)
-                if (there >> (margin + 4 * m) & 1) middle[m] = load<four, false>(from + (margin + 4 * m));
-        } else if (fours > 0 && there != 0) {
-#pragma unroll
-            for (int i = 0; i < 4 * fours; ++i) {
-                if (!(there >> (margin + i) & 1)) continue;
-                const packed<int(sizeof(T))> one = load<int(sizeof(T)), false>(from + (margin + i) * step);
-                if constexpr (sizeof(T) == 4) middle[i / 4].word[i % 4] = one.word[0];
-                else middle[i / 4].word[i % 4 / 2] |= uint32_t(one.word[0]) << (i % 2 * 16);
+            for (int i = 0; i < count; ++i) {
+                const int of_unit = (i - margin) * item;
+                char *const to = i < margin            ? edge_of(slot, 0) + edge + of_unit
+                                 : i >= count - margin ? edge_of(slot, 1) + of_unit - of_strip
+                                                       : unit_of(slot, of_unit / unit) + of_unit % unit;
+                *reinterpret_cast<T *>(to) = values[i];
             }
         }
     }
-    __device__ __forceinline__ void get(float (&to)[count][channels]) const {
+    static __device__ __forceinline__ void get(char *slot, float (&to)[count][channels]) {
 #pragma unroll
-        for (int i = 0; i < singles; ++i) unpack<T>(single[i], to[place_of(i)]);
-        if constexpr (channels == 1)
+        for (int i = 0; i < units; ++i) {
+            float values[unit / item];
+            unpack<T>(*reinterpret_cast<const packed<unit> *>(unit_of(slot, i)), values);
 #pragma unroll
-            for (int m = 0; m < fours; ++m) {
-                float values[4];
-                unpack<T>(middle[m], values);
-#pragma unroll
-                for (int i = 0; i < 4; ++i) to[margin + 4 * m + i][0] = values[i];
+            for (int j = 0; j < unit / item; ++j) {
+                const int at = i * (unit / item) + j;
+                if constexpr (channels > 1) to[i][j] = values[j];
+                else to[margin + at][0] = values[j];
             }
+        }
+        if constexpr (edge > 0) {
+            float values[2][edge / item];
+#pragma unroll
+            for (int side = 0; side < 2; ++side) unpack<T>(*reinterpret_cast<const packed<edge> *>(edge_of(slot, side)), values[side]);
+#pragma unroll
+            for (int i = 0; i < margin; ++i) to[i][0] = values[0][edge / item - margin + i], to[count - margin + i][0] = values[1][i];
+        }
     }
 };
 
-// The rows that the windows of a strip see, one after the other.
+// The rows that the windows of a part of a strip see, one after the other.
 template <typename T, int channels, int kernel> struct row_walk {
-    static constexpr int count = strip_of<channels, kernel> + kernel - 1;
-    using row = neighbours<T, channels, count, (kernel - 1) / 2>;
-    const T *next;   // the first column of the next row
-    uint32_t there;  // columns that exist
-    int32_t index;   // of the next row
-    uint32_t extent; // of rows
-    bool whole;
+    static constexpr int count = strip_of<T, channels, kernel> + kernel - 1;
+    using slot = row_slot<T, channels, count, (kernel - 1) / 2>;
+    const T *next;  // the first column of the next row
+    uint32_t there; // columns that exist
+    int32_t index;  // of the next row
 
-    __device__ __forceinline__ row_walk(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice, const T *gathered,
-                                        const strip_place &at) {
+    __device__ __forceinline__ row_walk(const bops_conv_depthwise_params &params, const void *gathered, const strip_place &at) {
+        const uint32_t channel = params.repeats == 1 ? at.channel : at.channel / params.repeats;
         const int32_t column = int32_t(at.column) + params.first[1];
-        index = int32_t(at.row) + params.first[0], extent = params.gathered_extents[0], whole = choice.gathered_whole != 0;
-        next = gathered + gathered_of(params, at) + int64_t(index) * int64_t(params.gathered.axes[0]) +
-               int64_t(column) * int64_t(params.gathered.axes[1]);
+        index = int32_t(at.row) + params.first[0];
+        next = static_cast<const T *>(gathered) + (at.sample * params.gathered.sample + channel * params.gathered.channel) +
+               (int64_t(index) * int64_t(params.gathered.axes[0]) + int64_t(column) * int64_t(params.gathered.axes[1]));
         there = 0;
 #pragma unroll
         for (int i = 0; i < count; ++i) there |= uint32_t(uint32_t(column + i) < params.gathered_extents[1]) << i;
     }
-    __device__ __forceinline__ void fetch(const bops_conv_depthwise_params &params, row &to, bool wanted) {
-        to.load_from(next, params.gathered.axes[1], wanted && uint32_t(index) < extent ? there : 0u, whole);
+    // After the rows that the last output of a sample sees.
+    __device__ __forceinline__ void advance(const bops_conv_depthwise_params &params) {
+        next += to_next_sample(params.gathered, params.out_extents[0] + (kernel - 1)), index = params.first[0];
+    }
+    __device__ __forceinline__ void fetch(const bops_conv_depthwise_params &params, const bops_conv_depthwise_choice &choice, char *to) {
+        slot::fetch(to, next, params.gathered.axes[1], uint32_t(index) < params.gathered_extents[0] ? there : 0u, choice.gathered_run);
         next += params.gathered.axes[0], ++index;
     }
 };
+
+// Calls step with the constants from 0 to phases - 1 in turn, as long as wanted() holds.
+template <int phases, int phase = 0, typename Wanted, typename Step>
+__device__ __forceinline__ void take_in_turn(const Wanted &wanted, const Step &step) {
+    if (!wanted()) return;
+    step(std::integral_constant<int, phase>{});
+    if constexpr (phase + 1 < phases) take_in_turn<phases, phase + 1>(wanted, step);
+}
 
 } // namespace conv
 } // namespace bops

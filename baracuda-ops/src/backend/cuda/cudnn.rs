@@ -569,8 +569,8 @@ impl Cudnn {
         window.set(CONVOLUTION_SPATIAL_DIMS, &[spatial])?;
         window.set(CONVOLUTION_DILATIONS, &problem.dilation[..count])?;
         window.set(CONVOLUTION_STRIDES, &problem.stride[..count])?;
-        window.set(CONVOLUTION_PRE_PADDINGS, &problem.before[..count])?;
-        window.set(CONVOLUTION_POST_PADDINGS, &problem.after[..count])?;
+        window.set(CONVOLUTION_PRE_PADDINGS, &problem.padding[..count])?;
+        window.set(CONVOLUTION_POST_PADDINGS, &problem.padding[..count])?;
         let window = window.finalized()?;
         let (kind, alpha) = match problem.pass {
             Pass::Forward => (CONVOLUTION_FORWARD, FORWARD_ALPHA),
@@ -937,11 +937,11 @@ pub(crate) struct Problem {
     pub(crate) y: Tensor,
     pub(crate) bias: Option<Tensor>,
     pub(crate) relu: bool,
-    /// Of each spatial extent, of which there are two less than the rank; so for the next three.
+    /// Of each spatial extent, of which there are two less than the rank; so for the next two.
     pub(crate) stride: [i64; MAX_RANK - 2],
     pub(crate) dilation: [i64; MAX_RANK - 2],
-    pub(crate) before: [i64; MAX_RANK - 2],
-    pub(crate) after: [i64; MAX_RANK - 2],
+    /// On both sides.
+    pub(crate) padding: [i64; MAX_RANK - 2],
     pub(crate) beta: f64,
     /// Whether tensor cores may multiply; f32 they round to tf32.
     pub(crate) tensor_cores: bool,

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::cpu::At;
 use super::geometry::{Contraction, Epilogue, Indices};
-use super::product::Contracting;
+use super::product::{Contracting, name_of};
 use super::{MAX_AXES, cpu};
 use crate::backend::cpu::{Operands, Tensor, threads};
 use crate::backend::{Backend, DeviceProps};
@@ -23,7 +23,7 @@ pub(super) struct Fast;
 
 impl<D: Contracting> Kernel<D> for Fast {
     fn name(&self) -> &'static str {
-        D::FAST
+        name_of!(D::PASS, "fast")
     }
 
     fn backend(&self) -> Backend {

@@ -10,21 +10,23 @@ use crate::ops::gemm::geometry::{
 };
 use crate::plan::Descriptor;
 
+/// Which of the three products is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pass {
+    Forward,
+    Data,
+    Weight,
+}
+
 /// The ops that compute a contraction.
 pub(super) trait Contracting: Descriptor {
-    /// The kernel on the CPU.
-    const FAST: &'static str;
-    /// The kernels that compute it as a product of matrices by a form of gemm: on CUDA cuBLASLt, mma and simt, through wgpu tiled.
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    const GEMM: [&'static str; 4];
+    const PASS: Pass;
 
     fn contracted(&self) -> Contraction;
 }
 
 impl Contracting for ConvDescriptor {
-    const FAST: &'static str = "conv_fast";
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    const GEMM: [&'static str; 4] = ["conv_gemm_cublaslt", "conv_gemm_mma", "conv_gemm_simt", "conv_gemm_tiled"];
+    const PASS: Pass = Pass::Forward;
 
     fn contracted(&self) -> Contraction {
         self.contraction()
@@ -32,14 +34,7 @@ impl Contracting for ConvDescriptor {
 }
 
 impl Contracting for ConvBackwardDataDescriptor {
-    const FAST: &'static str = "conv_backward_data_fast";
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    const GEMM: [&'static str; 4] = [
-        "conv_backward_data_gemm_cublaslt",
-        "conv_backward_data_gemm_mma",
-        "conv_backward_data_gemm_simt",
-        "conv_backward_data_gemm_tiled",
-    ];
+    const PASS: Pass = Pass::Data;
 
     fn contracted(&self) -> Contraction {
         self.contraction()
@@ -47,19 +42,24 @@ impl Contracting for ConvBackwardDataDescriptor {
 }
 
 impl Contracting for ConvBackwardWeightDescriptor {
-    const FAST: &'static str = "conv_backward_weight_fast";
-    #[cfg(any(feature = "cuda", feature = "wgpu"))]
-    const GEMM: [&'static str; 4] = [
-        "conv_backward_weight_gemm_cublaslt",
-        "conv_backward_weight_gemm_mma",
-        "conv_backward_weight_gemm_simt",
-        "conv_backward_weight_gemm_tiled",
-    ];
+    const PASS: Pass = Pass::Weight;
 
     fn contracted(&self) -> Contraction {
         self.contraction()
     }
 }
+
+/// The name of a kernel of each [`Pass`], after the op's.
+macro_rules! name_of {
+    ($pass:expr, $kernel:literal) => {
+        match $pass {
+            $crate::ops::conv::product::Pass::Forward => concat!("conv_", $kernel),
+            $crate::ops::conv::product::Pass::Data => concat!("conv_backward_data_", $kernel),
+            $crate::ops::conv::product::Pass::Weight => concat!("conv_backward_weight_", $kernel),
+        }
+    };
+}
+pub(super) use name_of;
 
 impl Contraction {
     /// The same as a product of matrices: left is the gathered factor, right the plain one. Digits of rows that do not lie one behind the other
@@ -86,10 +86,7 @@ impl Contraction {
                 .into());
             }
         }
-        let beside = match epilogue {
-            Epilogue::Forward { pre, .. } => pre.as_ref(),
-            Epilogue::Gradient { .. } => None,
-        };
+        let beside = epilogue.pre();
         let column_beside = beside.map_or(0, |pre| pre.column);
         let of_rows = digits(rows, |digit| {
             [
@@ -109,8 +106,24 @@ impl Contraction {
             summed: of_terms,
             k: one,
         };
-        let epilogue = match epilogue {
-            Epilogue::Forward { bias, activation, pre } => GemmEpilogue::Forward {
+        let left = Matrix { align_bytes: gathered.align_bytes, ..unlaid(gathered.position, gathered.dtype) };
+        Ok(axes.product(1.0, [left, matrix(plain), matrix(out)], epilogue.of_product(matrix)))
+    }
+}
+
+impl Epilogue {
+    /// What is written beside out.
+    pub(super) fn pre(&self) -> Option<&Strided> {
+        match self {
+            Self::Forward { pre, .. } => pre.as_ref(),
+            Self::Gradient { .. } => None,
+        }
+    }
+
+    /// That of a product whose matrices are made of operands as `matrix` says.
+    pub(super) fn of_product(&self, matrix: impl Fn(&Strided) -> Matrix) -> GemmEpilogue {
+        match self {
+            Self::Forward { bias, activation, pre } => GemmEpilogue::Forward {
                 bias: bias.map(|bias| Vector {
                     position: bias.position,
                     dtype: bias.dtype,
@@ -120,10 +133,8 @@ impl Contraction {
                 activation: *activation,
                 pre: pre.as_ref().map(matrix),
             },
-            Epilogue::Gradient { beta } => GemmEpilogue::Gradient { beta: *beta },
-        };
-        let left = Matrix { align_bytes: gathered.align_bytes, ..unlaid(gathered.position, gathered.dtype) };
-        Ok(axes.product(1.0, [left, matrix(plain), matrix(out)], epilogue))
+            Self::Gradient { beta } => GemmEpilogue::Gradient { beta: *beta },
+        }
     }
 }
 
@@ -164,7 +175,7 @@ fn gathered_stride(of: &Gathered, lead: u64, digit: Digit) -> u64 {
 }
 
 /// An operand whose strides the axes say.
-fn unlaid(position: usize, dtype: DType) -> Matrix {
+pub(super) fn unlaid(position: usize, dtype: DType) -> Matrix {
     Matrix {
         place: Place::Operand(position),
         dtype,

@@ -1,37 +1,34 @@
 //! Groups of one channel of x: what the depthwise kernels take, how threads share it, and the launches of a run.
 //!
 //! Windows slide down the rows, and threads have several columns each: both extents of the kernel are one of [`WALKED`], without strides and dilation.
-//! Threads have four channels where those lie one after the other, else one.
+//! Threads have four channels where those lie one after the other, else one. The rows of all samples are one sequence, of which each has as many.
 
 use std::ffi::c_void;
 
 use baracuda_ops_sys as sys;
 
 use super::product::merged;
-use super::{Products, limits, workspace};
+use super::workspace;
 use crate::backend::cuda::{self, Launch, c_activation, c_dtype};
-use crate::backend::{Backend, Device, DeviceProps, Located};
+use crate::backend::{Device, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{signed, word};
 use crate::ops::conv::geometry::{Axis, Contraction, Epilogue, Strided};
+use crate::ops::conv::product::Pass;
 use crate::ops::gemm::cuda::product::{Limits, bounded_blocks};
-use crate::options::PlanOptions;
-use crate::plan::{Ask, BuildError, Built, Candidate, Descriptor, Exec, Kernel};
-
-/// The form for each of the three products.
-pub(in crate::ops::conv) struct Depthwise;
+use crate::plan::{BuildError, Built, Candidate, Exec};
 
 /// Extents of the kernels.
 const WALKED: [u32; 3] = [3, 5, 7];
 /// The greatest extent of a kernel of which a thread has the gradients of four channels.
 const MOST_OF_FOUR: u32 = 3;
 /// The greatest extent of a kernel whose gradient one thread has the sums of.
-const MOST_KERNEL: u64 = 5;
-/// Rows that a thread walks down, and where it adds them all up for four channels.
-const ROWS: [u32; 2] = [28, 56];
-/// Blocks of each multiprocessor that share the sums of the gradient of the weight, of one channel and of four for each thread.
-const BLOCKS: [u64; 2] = [16, 4];
+const MOST_OF_WEIGHT: u32 = 5;
+/// Blocks of each multiprocessor that rows are shared out among, of threads of one channel and of four: forward and of the data, and of the weight.
+const BLOCKS: [[u64; 2]; 2] = [[16, 4], [6, 3]];
+/// The least rows of a thread: its windows see two more at least.
+const LEAST_ROWS: u64 = 7;
 /// Filters of a group that read its channel each for itself, unless the form is asked for.
 const MOST_FILTERS: u64 = 4;
 /// Coordinates are below it.
@@ -40,14 +37,6 @@ const REACH: i128 = 1 << 30;
 const AXES: usize = sys::BOPS_CONV_DEPTHWISE_AXES as usize;
 /// Columns, or channels, of one access.
 const FOUR: u64 = 4;
-
-/// Which product is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pass {
-    Forward,
-    Data,
-    Weight,
-}
 
 /// A product with its launches.
 #[derive(Clone, Debug)]
@@ -65,85 +54,57 @@ pub(super) struct Planned {
     other: Option<usize>,
 }
 
-impl<D: Descriptor + Products> Kernel<D> for Depthwise {
-    fn name(&self) -> &'static str {
-        D::DEPTHWISE
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cuda
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        options: &PlanOptions,
-        props: &DeviceProps,
-        ask: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        let planned = Planned::new(D::PASS, &descriptor.product(), &limits(options, props, ask)?)?;
-        Ok(Candidate {
-            workspace: workspace(planned.part_bytes()),
-            launches: 1 + u32::from(planned.last.is_some()),
-            ..Candidate::new(planned.choice, move |device| planned.build(device))
-        })
-    }
+pub(super) fn candidate<'d>(pass: Pass, of: &Contraction, limits: &Limits<'_>) -> Result<Candidate<'d>, Reason> {
+    let planned = Planned::new(pass, of, limits)?;
+    Ok(Candidate {
+        workspace: workspace(planned.part_bytes()),
+        launches: 1 + u32::from(planned.last.is_some()),
+        ..Candidate::new(planned.choice, move |device| planned.build(device))
+    })
 }
 
 impl Planned {
     pub(super) fn new(pass: Pass, of: &Contraction, limits: &Limits<'_>) -> Result<Self, Reason> {
         let Contraction { groups, rows, terms, n, gathered, plain, out, .. } = of;
         let dtype = gathered.dtype;
-        serves(pass, of, limits)?;
+        let width = serves(pass, of, limits)?;
         // 1. Extents, strides and coordinates.
-        let (positions, kernel) = if pass == Pass::Weight { (terms, rows) } else { (rows, terms) };
-        let [filters, of_data] = if pass == Pass::Data { [terms.lead, 1] } else { [*n, 0] };
+        let (positions, weight) = if pass == Pass::Weight { (terms, plain) } else { (rows, out) };
         let channels = groups * n;
-        let strides =
-            |of: &Strided| sys::bops_conv_strides { sample: of.lead, channel: of.column, axes: last_two(of.axes) };
-        let [row, column] = last_two([0, 1, 2]).map(|axis| Line::new(pass, &gathered.axes[axis]));
-        let lines = [row, column];
-        let kernels = last_two(kernel.axes);
+        let axes = last_two([0, 1, 2]).map(|axis| &gathered.axes[axis]);
         let mut params = sys::bops_conv_depthwise_params {
             samples: extent(positions.lead, "samples")?,
             channels: extent(channels, "channels")?,
-            repeats: if pass == Pass::Data { 1 } else { word(filters) },
-            sources: if pass == Pass::Data { word(filters) } else { 1 },
+            repeats: if pass == Pass::Data { 1 } else { word(*n) },
             gathered: sys::bops_conv_strides {
                 sample: if pass == Pass::Weight { gathered.term_lead } else { gathered.row_lead },
-                channel: if pass == Pass::Data { gathered.term_lead } else { gathered.group },
-                axes: lines.map(|line| line.stride),
+                channel: gathered.group,
+                axes: axes.map(|axis| axis.stride),
             },
-            out: strides(if pass == Pass::Weight { plain } else { out }),
+            out: strides(weight),
             weight_channel: if pass == Pass::Data { plain.group } else { plain.column },
-            weight_source: of_data * plain.lead,
             weight_axes: last_two(plain.axes).map(signed),
             activation: sys::BOPS_IDENTITY,
             out_dtype: c_dtype(out.dtype)?,
             ..Default::default()
         };
-        for (axis, line) in lines.iter().enumerate() {
-            let positions = last_two(positions.axes)[axis];
-            params.out_extents[axis] = extent(positions, "positions")?;
-            params.gathered_extents[axis] = extent(line.extent, "positions")?;
-            params.kernel[axis] = extent(kernels[axis], "positions")?;
-            let last = i128::from(kernels[axis]) - 1;
-            // Backward: the last term comes first.
-            let is_turned = line.of_term < 0;
-            let first = i128::from(line.first) + if is_turned { last * i128::from(line.of_term) } else { 0 };
-            if is_turned {
-                params.weight_first += (signed(kernels[axis]) - 1) * params.weight_axes[axis];
-                params.weight_axes[axis] = -params.weight_axes[axis];
+        for (at, axis) in axes.into_iter().enumerate() {
+            let positions = last_two(positions.axes)[at];
+            params.out_extents[at] = extent(positions, "positions")?;
+            params.gathered_extents[at] = extent(axis.extent, "positions")?;
+            let mut first = i128::from(axis.offset);
+            if pass == Pass::Data {
+                // The last term comes first.
+                let last = i64::from(width) - 1;
+                first -= i128::from(last);
+                params.weight_first += last * params.weight_axes[at];
+                params.weight_axes[at] = -params.weight_axes[at];
             }
-            let reach =
-                first.abs() + i128::from(line.of_row) * i128::from(positions) + last * i128::from(line.of_term.abs());
+            let reach = first.abs() + i128::from(positions) + i128::from(width);
             if reach >= REACH {
                 return Err(format!("it counts coordinates in 30 bits, here they are as large as {reach}").into());
             }
-            params.first[axis] = small(first);
-            params.of_row[axis] = small(line.of_row.into());
-            params.of_term[axis] = small(line.of_term.abs().into());
-            params.divisor[axis] = word(line.divisor);
+            params.first[at] = i32::try_from(first).unwrap_or(i32::MAX);
         }
         let mut planned = Self {
             pass,
@@ -160,51 +121,68 @@ impl Planned {
         // 2. What is done with the sums.
         let other = planned.finish_with(of)?;
         // 3. How threads share them.
-        let is_one = |at: usize| lines[at].of_row == 1 && lines[at].divisor == 1 && params.of_term[at] == 1;
-        let [height, width] = params.kernel;
-        let is_square = height == width && WALKED.contains(&height);
-        if !is_square || params.sources != 1 || !is_one(0) || !is_one(1) {
-            let rule = "without stride and dilation, and data gradients of as many filters as channels";
-            return Err(format!("it serves square kernels of {WALKED:?} {rule}, here of {height} by {width}").into());
-        }
+        let params = &planned.params;
         let written = if pass == Pass::Weight { plain } else { out };
         let align = |of: &Strided| of.align_bytes >= FOUR * of.dtype.size_bytes();
         let is_aligned = gathered.align_bytes >= FOUR * dtype.size_bytes() && align(written) && other.is_none_or(align);
-        let source = &planned.params.gathered;
-        let outputs = [Some(planned.params.out), other.map(strides)];
-        let outputs: Vec<_> = outputs.into_iter().flatten().collect();
+        let source = &params.gathered;
+        let outputs: Vec<_> = [Some(params.out), other.map(strides)].into_iter().flatten().collect();
         let in_channels = |of: &sys::bops_conv_strides| {
             of.channel == 1 && [of.sample, of.axes[0], of.axes[1]].iter().all(|stride| stride.is_multiple_of(FOUR))
         };
-        let in_columns = |of: &sys::bops_conv_strides| {
-            of.axes[1] == 1 && [of.sample, of.axes[0], of.channel].iter().all(|stride| stride.is_multiple_of(FOUR))
-        };
-        let is_small = height.max(width) <= MOST_OF_FOUR;
         let four = is_aligned
-            && (is_small || pass != Pass::Weight)
+            && (width <= MOST_OF_FOUR || pass != Pass::Weight)
             && params.repeats == 1
-            && params.sources == 1
             && channels.is_multiple_of(FOUR)
             && in_channels(source)
             && outputs.iter().all(in_channels);
         let each = if four { FOUR } else { 1 };
         let has_near_channels = source.channel < source.axes[1].max(1) || source.axes[1] == 0 && source.channel == 1;
         let most_lanes = if four || has_near_channels { 32 } else { 1 };
-        let margin = i64::from(params.first[1]) == -i64::from(width / 2);
-        let is_whole =
-            |extent: u32, fits: bool| u32::from(is_aligned && fits && u64::from(extent).is_multiple_of(FOUR));
-        let halves = if width > 5 { 2 } else { 1 };
+        let columns = match (four, width > 5) {
+            (true, true) => 2,
+            (false, false) if dtype != DType::F32 => 8,
+            _ => 4,
+        };
+        // Columns of a strip that one access may have.
+        let run = |extent: u32, align_bytes: u64, all: &[sys::bops_conv_strides]| {
+            let fits = |&run: &u64| {
+                let bytes = (run * dtype.size_bytes()).min(16);
+                let is_whole = |of: &sys::bops_conv_strides| {
+                    of.axes[1] == 1
+                        && [of.sample, of.axes[0], of.channel].iter().all(|stride| stride.is_multiple_of(run))
+                };
+                run <= u64::from(columns)
+                    && is_aligned
+                    && align_bytes >= bytes
+                    && u64::from(extent).is_multiple_of(run)
+                    && all.iter().all(is_whole)
+            };
+            word([2 * FOUR, FOUR].into_iter().find(fits).unwrap_or(1))
+        };
+        let has_margin = params.first[1] == -i32::try_from(width / 2).unwrap_or(i32::MAX);
+        let out_run = run(params.out_extents[1], written.align_bytes, &outputs);
+        let is_light = pass != Pass::Weight
+            && params.beta == 0.0
+            && other.is_none()
+            && [sys::BOPS_IDENTITY, sys::BOPS_RELU].contains(&params.activation)
+            && out.dtype == dtype
+            && (four || out_run > 1);
         planned.choice = sys::bops_conv_depthwise_choice {
             kernel: width,
             channels: word(each),
             lanes: lanes(channels / each, most_lanes),
-            rows: ROWS[usize::from(four && pass == Pass::Weight)].min(params.out_extents[0]),
-            columns: if four { 4 } else { 8 } / halves,
-            gathered_whole: is_whole(params.gathered_extents[1], margin && in_columns(source)),
-            out_whole: is_whole(params.out_extents[1], outputs.iter().all(in_columns)),
-            parts: 0,
+            rows: 0,
+            columns,
+            gathered_run: if has_margin {
+                run(params.gathered_extents[1], gathered.align_bytes, &[*source])
+            } else {
+                1
+            },
+            out_run,
+            light: u32::from(is_light),
         };
-        planned.share_strips(out, limits)?;
+        planned.share_rows(out, limits)?;
         Ok(planned)
     }
 
@@ -220,8 +198,7 @@ impl Planned {
                 params.activation = c_activation(*activation);
                 if let Some(pre) = pre {
                     self.other = Some(pre.position);
-                    params.other =
-                        sys::bops_conv_strides { sample: pre.lead, channel: pre.column, axes: last_two(pre.axes) };
+                    params.other = strides(pre);
                     params.other_dtype = c_dtype(pre.dtype)?;
                 }
                 Ok(pre.as_ref())
@@ -233,34 +210,43 @@ impl Planned {
         }
     }
 
-    /// The blocks of a launch, and of the gradient of the weight the sums that each of them leaves.
-    fn share_strips(&mut self, dweight: &Strided, limits: &Limits<'_>) -> Result<(), Reason> {
+    /// The rows of a thread, with which blocks are about as many as the device has places for, and of the gradient of the weight the sums that they
+    /// leave.
+    fn share_rows(&mut self, dweight: &Strided, limits: &Limits<'_>) -> Result<(), Reason> {
         let Self { params, choice, .. } = self;
-        let strips = u64::from(params.samples)
-            * u64::from(params.out_extents[0].div_ceil(choice.rows))
-            * u64::from(params.out_extents[1].div_ceil(choice.columns));
-        extent(strips, "strips of each channel")?;
+        let [height, width] = params.out_extents.map(u64::from);
+        let (all, across) = (u64::from(params.samples) * height, width.div_ceil(choice.columns.into()));
+        extent(all, "rows")?;
         let tiles = u64::from(params.channels.div_ceil(choice.channels * choice.lanes));
-        let groups = strips.div_ceil(u64::from(sys::BOPS_CONV_DEPTHWISE_THREADS / choice.lanes));
+        let workers = u64::from(sys::BOPS_CONV_DEPTHWISE_THREADS / choice.lanes);
+        let is_weight = self.pass == Pass::Weight;
+        let places = BLOCKS[usize::from(is_weight)][usize::from(choice.channels > 1)];
+        let mut most = (places * u64::from(limits.props.multiprocessors) / tiles).max(1);
+        let kernel = u64::from(choice.kernel);
+        let n = u64::from(params.channels) * kernel * kernel;
+        if is_weight {
+            most = most.min(limits.workspace_bytes / (4 * n));
+            if most == 0 {
+                return Err(format!("it needs {} bytes of workspace for each of its parts", 4 * n).into());
+            }
+        }
+        // A chunk of rows has as many threads as there are strips across.
+        let chunks = (most * workers / across).max(1);
+        let rows = all.div_ceil(chunks).max(LEAST_ROWS).min(all);
+        let strips = all.div_ceil(rows) * across;
+        let groups = strips.div_ceil(workers);
+        (choice.rows, _) = (word(rows), extent(strips, "strips of each channel")?);
         bounded_blocks([groups, tiles])?;
-        if self.pass != Pass::Weight {
-            return Ok(());
+        if is_weight {
+            if groups * n * 4 > limits.workspace_bytes {
+                return Err(format!("it needs {} bytes of workspace for its {groups} parts", 4 * n * groups).into());
+            }
+            let [.., rows, cols] = dweight.axes;
+            let stride = merged(&[params.channels.into(), kernel, kernel], &[dweight.column, rows, cols]);
+            let Some(stride) = stride else { return Err("the gradient has to be dense".into()) };
+            self.last =
+                Some((sys::bops_gemm_dbias_params { rows: groups, n, stride, beta: params.beta }, dweight.dtype));
         }
-        let [height, width] = params.kernel.map(u64::from);
-        let n = u64::from(params.channels) * height * width;
-        let [.., rows, cols] = dweight.axes;
-        let stride = merged(&[params.channels.into(), height, width], &[dweight.column, rows, cols]);
-        let Some(stride) = stride else { return Err("the gradient has to be dense".into()) };
-        let wanted = (BLOCKS[usize::from(choice.channels > 1)] * u64::from(limits.props.multiprocessors))
-            .div_ceil(tiles)
-            .min(groups);
-        let parts = wanted.min(limits.workspace_bytes / (4 * n));
-        if parts == 0 {
-            return Err(format!("it needs {} bytes of workspace for each of its parts", 4 * n).into());
-        }
-        choice.parts = word(parts);
-        let rows = parts;
-        self.last = Some((sys::bops_gemm_dbias_params { rows, n, stride, beta: params.beta }, dweight.dtype));
         Ok(())
     }
 
@@ -272,7 +258,7 @@ impl Planned {
         let device = cuda::Device::of(device)?;
         let Self { pass, dtype, params, choice, last, gathered, plain, bias, out, other } = self;
         let dtype = c_dtype(dtype).map_err(BuildError::Refused)?;
-        let numbers = [dtype, choice.kernel, choice.channels];
+        let numbers = [dtype, choice.kernel, choice.channels, choice.light];
         if pass == Pass::Weight {
             device.prepare("bops_conv_depthwise_weight", numbers, || {
                 // SAFETY: the structs live across the call and hold what the choice allows.
@@ -322,27 +308,8 @@ impl Planned {
     }
 }
 
-/// Where along an axis of the gathered factor a position and a term of the kernel meet.
-#[derive(Clone, Copy)]
-struct Line {
-    extent: u64,
-    stride: u64,
-    of_row: i64,
-    of_term: i64,
-    first: i64,
-    divisor: u64,
-}
-
-impl Line {
-    fn new(pass: Pass, axis: &Axis) -> Self {
-        let Axis { extent, stride, of_row, of_term, offset, divisor } = *axis;
-        // Rows of the gradient of the weight are positions of the kernel.
-        let [of_row, of_term] = if pass == Pass::Weight { [of_term, of_row] } else { [of_row, of_term] };
-        Self { extent, stride, of_row, of_term, first: offset, divisor }
-    }
-}
-
-fn serves(pass: Pass, of: &Contraction, limits: &Limits<'_>) -> Result<(), Reason> {
+/// The extent of the kernel, if this form has one for it.
+fn serves(pass: Pass, of: &Contraction, limits: &Limits<'_>) -> Result<u32, Reason> {
     let Contraction { groups, rows, terms, n, gathered, plain, .. } = of;
     if gathered.dtype != plain.dtype {
         let (gathered, plain) = (gathered.dtype, plain.dtype);
@@ -371,13 +338,24 @@ fn serves(pass: Pass, of: &Contraction, limits: &Limits<'_>) -> Result<(), Reaso
     if [rows.axes[0], terms.axes[0], first.extent] != [1; 3] || first.offset != 0 {
         return Err("it has one or two spatial extents, here there are three".into());
     }
-    let kernel = if pass == Pass::Weight { rows.axes } else { terms.axes };
-    if let Some(kernel) = kernel.into_iter().find(|&kernel| pass == Pass::Weight && kernel > MOST_KERNEL) {
-        return Err(
-            format!("a thread has the sums of {MOST_KERNEL} by {MOST_KERNEL} of a kernel, here of {kernel}").into()
-        );
+    let [height, width] = last_two(if pass == Pass::Weight { rows.axes } else { terms.axes });
+    let known = WALKED.into_iter().find(|&known| [height, width] == [u64::from(known); 2]);
+    let slides = |axis: &Axis| [axis.of_row, axis.of_term.abs(), signed(axis.divisor)] == [1; 3];
+    let Some(known) = known.filter(|_| gathered.axes[1..].iter().all(slides) && (pass != Pass::Data || filters == 1))
+    else {
+        let rule = "without stride and dilation, and data gradients of as many filters as channels";
+        return Err(format!("it serves square kernels of {WALKED:?} {rule}, here of {height} by {width}").into());
+    };
+    if pass == Pass::Weight && known > MOST_OF_WEIGHT {
+        let most = MOST_OF_WEIGHT;
+        return Err(format!("a thread has the sums of {most} by {most} of a kernel, here of {known}").into());
     }
-    Ok(())
+    Ok(known)
+}
+
+/// Of an operand by columns.
+fn strides(of: &Strided) -> sys::bops_conv_strides {
+    sys::bops_conv_strides { sample: of.lead, channel: of.column, axes: last_two(of.axes) }
 }
 
 /// Threads side by side, so that few of the last ones have nothing to do.
@@ -397,9 +375,4 @@ fn last_two<T: Copy>([_, rows, columns]: [T; 3]) -> [T; AXES] {
 fn extent(number: u64, what: &str) -> Result<u32, Reason> {
     let fits = u32::try_from(number).ok().filter(|&number| i128::from(number) < REACH);
     fits.ok_or_else(|| format!("it counts {what} in 30 bits, here there are {number}").into())
-}
-
-/// What has been found to be below 2^30.
-fn small(number: i128) -> i32 {
-    i32::try_from(number).unwrap_or(i32::MAX)
 }

@@ -4,7 +4,7 @@
 //! `gemm_finish` alone. The gradient of the bias is a launch that makes partial sums and gemm's, which adds them up.
 //!
 //! Groups of one channel of x ([`depthwise`]) have kernels of their own. Else the vendor's library ([`vendor`]) comes first wherever it serves, then
-//! tensor cores, and what is a product of matrices by gemm's forms ([`gemm`]) before our own; of f32 without tensor cores such a product comes before
+//! tensor cores, and what is a product of matrices by gemm's forms before our own; of f32 without tensor cores such a product comes before
 //! the vendor's. [`product`] has what each of our forms takes, with the
 //! limits that it names when it refuses.
 
@@ -12,98 +12,72 @@ use std::ffi::c_void;
 
 use baracuda_ops_sys as sys;
 
-use super::geometry::Contraction;
-use super::{ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor};
+use super::ConvBackwardBiasDescriptor;
+use super::geometry::{Contraction, Epilogue};
+use super::product::{Contracting, name_of};
 use crate::backend::cuda::{self, Launch, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
+use crate::dtype::DType;
 use crate::error::Reason;
-use crate::ops::gemm::cuda::WORKSPACE_ALIGN;
 use crate::ops::gemm::cuda::product::{Form as GemmForm, Limits};
+use crate::ops::gemm::cuda::{self as gemm_forms, WORKSPACE_ALIGN};
 use crate::ops::gemm::geometry::Place;
 use crate::options::{Math, PlanOptions, WorkspaceReq};
 use crate::plan::{Ask, BuildError, Built, Candidate, Exec, Kernel};
 
 mod depthwise;
-mod gemm;
 mod product;
 mod sums;
 mod vendor;
 
-use depthwise::Pass;
 use product::{Form, Planned};
 use sums::PlannedSums;
 
-/// A form of the three products.
-pub(super) struct Cuda(Form);
+/// A kernel of the three products.
+pub(super) enum Cuda {
+    Depthwise,
+    Cudnn,
+    /// A product of matrices, through a form of gemm.
+    Gemm(GemmForm),
+    Own(Form),
+}
 
-pub(super) const DEPTHWISE: depthwise::Depthwise = depthwise::Depthwise;
-pub(super) const CUDNN: vendor::Cudnn = vendor::Cudnn;
-pub(super) const GEMM_CUBLASLT: gemm::Gemm = gemm::Gemm { form: GemmForm::CublasLt, name: 0 };
-pub(super) const GEMM_MMA: gemm::Gemm = gemm::Gemm { form: GemmForm::Mma, name: 1 };
-pub(super) const GEMM_SIMT: gemm::Gemm = gemm::Gemm { form: GemmForm::Simt, name: 2 };
-pub(super) const MMA: Cuda = Cuda(Form::Mma);
-pub(super) const SIMT: Cuda = Cuda(Form::Simt);
+pub(super) const DEPTHWISE: Cuda = Cuda::Depthwise;
+pub(super) const CUDNN: Cuda = Cuda::Cudnn;
+pub(super) const GEMM_CUBLASLT: Cuda = Cuda::Gemm(GemmForm::CublasLt);
+pub(super) const GEMM_MMA: Cuda = Cuda::Gemm(GemmForm::Mma);
+pub(super) const GEMM_SIMT: Cuda = Cuda::Gemm(GemmForm::Simt);
+pub(super) const MMA: Cuda = Cuda::Own(Form::Mma);
+pub(super) const SIMT: Cuda = Cuda::Own(Form::Simt);
 
 /// The gradient of the bias.
 pub(super) struct Reduce;
 
 pub(super) const REDUCE: Reduce = Reduce;
 
-/// What differs between the three products.
-trait Products {
-    const PASS: Pass;
-    const DEPTHWISE: &'static str;
-
-    fn names() -> [&'static str; 2];
-    fn product(&self) -> Contraction;
-}
-
-impl Products for ConvDescriptor {
-    const PASS: Pass = Pass::Forward;
-    const DEPTHWISE: &'static str = "conv_depthwise";
-
-    fn names() -> [&'static str; 2] {
-        ["conv_mma", "conv_simt"]
-    }
-
-    fn product(&self) -> Contraction {
-        self.contraction()
-    }
-}
-
-impl Products for ConvBackwardDataDescriptor {
-    const PASS: Pass = Pass::Data;
-    const DEPTHWISE: &'static str = "conv_backward_data_depthwise";
-
-    fn names() -> [&'static str; 2] {
-        ["conv_backward_data_mma", "conv_backward_data_simt"]
-    }
-
-    fn product(&self) -> Contraction {
-        self.contraction()
-    }
-}
-
-impl Products for ConvBackwardWeightDescriptor {
-    const PASS: Pass = Pass::Weight;
-    const DEPTHWISE: &'static str = "conv_backward_weight_depthwise";
-
-    fn names() -> [&'static str; 2] {
-        ["conv_backward_weight_mma", "conv_backward_weight_simt"]
-    }
-
-    fn product(&self) -> Contraction {
-        self.contraction()
-    }
-}
-
-impl<D: crate::plan::Descriptor + Products> Kernel<D> for Cuda {
+impl<D: Contracting> Kernel<D> for Cuda {
     fn name(&self) -> &'static str {
-        D::names()[self.0 as usize]
+        match self {
+            Self::Depthwise => name_of!(D::PASS, "depthwise"),
+            Self::Cudnn => name_of!(D::PASS, "cudnn"),
+            Self::Gemm(GemmForm::CublasLt) => name_of!(D::PASS, "gemm_cublaslt"),
+            Self::Gemm(GemmForm::Mma) => name_of!(D::PASS, "gemm_mma"),
+            Self::Gemm(_) => name_of!(D::PASS, "gemm_simt"),
+            Self::Own(Form::Mma) => name_of!(D::PASS, "mma"),
+            Self::Own(Form::Simt) => name_of!(D::PASS, "simt"),
+        }
     }
 
     fn backend(&self) -> Backend {
         Backend::Cuda
+    }
+
+    fn library(&self, device: &Device) -> Option<String> {
+        match self {
+            Self::Cudnn => vendor::library(device),
+            Self::Gemm(form) => gemm_forms::library(*form, device),
+            Self::Depthwise | Self::Own(_) => None,
+        }
     }
 
     fn accept<'d>(
@@ -113,20 +87,43 @@ impl<D: crate::plan::Descriptor + Products> Kernel<D> for Cuda {
         props: &DeviceProps,
         ask: Ask,
     ) -> Result<Candidate<'d>, Reason> {
-        let form = self.0;
-        let planned = Planned::of(form, &descriptor.product(), &limits(options, props, ask)?)?;
-        let choice = Choice::of(planned.as_ref());
-        Ok(Candidate {
-            workspace: workspace(planned.as_ref().map_or(0, |planned| planned.product.scratch_bytes)),
-            launches: planned.as_ref().map_or(0, Planned::launches),
-            math: if planned.as_ref().is_some_and(|planned| planned.rounds_to_tf32) {
-                Math::Tf32
-            } else {
-                Math::Strict
-            },
-            ..Candidate::new(choice, move |device| build(planned, form, device))
-        })
+        let contraction = descriptor.contracted();
+        match self {
+            Self::Depthwise => depthwise::candidate(D::PASS, &contraction, &limits(options, props, ask)?),
+            Self::Cudnn => vendor::candidate(descriptor, options, props, ask),
+            Self::Gemm(form) => gemm_forms::product_candidate(*form, contraction.product()?, options, props, ask),
+            Self::Own(form) => candidate(*form, &contraction, &limits(options, props, ask)?),
+        }
     }
+}
+
+/// What one of our own forms makes of it.
+fn candidate<'d>(form: Form, contraction: &Contraction, limits: &Limits<'_>) -> Result<Candidate<'d>, Reason> {
+    let planned = Planned::of(form, contraction, limits)?;
+    let choice = Choice::of(planned.as_ref());
+    Ok(Candidate {
+        workspace: workspace(planned.as_ref().map_or(0, |planned| planned.product.scratch_bytes)),
+        launches: planned.as_ref().map_or(0, Planned::launches),
+        math: if planned.as_ref().is_some_and(|planned| planned.rounds_to_tf32) { Math::Tf32 } else { Math::Strict },
+        ..Candidate::new(choice, move |device| build(planned, form, device))
+    })
+}
+
+/// Whether a product is left to the forms of gemm by the vendor's library for convolutions, which of f32 without tensor cores reaches 8 to 38 TFLOP/s
+/// on an H200 where a product of matrices reaches 50: gradients always, forward where the vendor's library for products takes it.
+fn is_left_to_gemm(contraction: &Contraction, options: &PlanOptions, props: &DeviceProps) -> bool {
+    if contraction.out.dtype != DType::F32 || contraction.gathered.dtype != DType::F32 || options.math != Math::Strict {
+        return false;
+    }
+    let forms: &[GemmForm] = match contraction.epilogue {
+        Epilogue::Gradient { .. } => &[GemmForm::CublasLt, GemmForm::Simt],
+        Epilogue::Forward { .. } => &[GemmForm::CublasLt],
+    };
+    let serves = |form: &GemmForm| {
+        let product = contraction.product()?;
+        gemm_forms::product_candidate(*form, product, options, props, Ask::Chosen)
+    };
+    Props::of(props).is_ok() && forms.iter().any(|form| serves(form).is_ok())
 }
 
 fn limits<'p>(options: &PlanOptions, props: &'p DeviceProps, ask: Ask) -> Result<Limits<'p>, Reason> {

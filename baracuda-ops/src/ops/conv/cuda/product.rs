@@ -8,8 +8,9 @@ use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::conv::MAX_AXES;
 use crate::ops::conv::geometry::{Axis, Contraction, Epilogue, Gathered, Indices, Strided};
+use crate::ops::conv::product::unlaid;
 use crate::ops::gemm::cuda::product::{self as gemm, Limits, Tiles};
-use crate::ops::gemm::geometry::{Epilogue as GemmEpilogue, Extents, MAX_BATCH, Matrix, Place, Product, Vector};
+use crate::ops::gemm::geometry::{Extents, MAX_BATCH, Matrix, Product};
 use crate::options::Math;
 
 /// Digits of an index: the lead and the axes.
@@ -22,7 +23,7 @@ const LONG_REACH: i128 = 1 << 62;
 
 /// How a contraction is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(in crate::ops::conv) enum Form {
     Mma,
     Simt,
 }
@@ -138,17 +139,10 @@ fn strides_of_rows(contraction: &Contraction, of: &Strided) -> [u64; DIGITS] {
     in_order(&contraction.rows, of.lead, of.axes)
 }
 
-fn beside(contraction: &Contraction) -> Option<&Strided> {
-    match &contraction.epilogue {
-        Epilogue::Forward { pre, .. } => pre.as_ref(),
-        Epilogue::Gradient { .. } => None,
-    }
-}
-
 /// As many of the last digits of the rows as are one index of out and pre are the rows of the product; groups and the other digits are its batch.
 fn lowered(contraction: &Contraction, dtype: DType) -> Product {
     let extents = in_order(&contraction.rows, contraction.rows.lead, contraction.rows.axes);
-    let written: Vec<&Strided> = [&contraction.out].into_iter().chain(beside(contraction)).collect();
+    let written: Vec<&Strided> = [&contraction.out].into_iter().chain(contraction.epilogue.pre()).collect();
     let is_one_index = |&first: &usize| {
         written.iter().all(|of| merged(&extents[first..], &strides_of_rows(contraction, of)[first..]).is_some())
     };
@@ -163,18 +157,10 @@ fn lowered(contraction: &Contraction, dtype: DType) -> Product {
         }
         // Where one index is all of them, merging them has not failed.
         let rows = merged(&extents[first..], &strides[first..]).unwrap_or(0);
-        matrix_of(of, [rows, of.column], batch)
+        Matrix { align_bytes: of.align_bytes, rows, cols: of.column, batch, ..unlaid(of.position, of.dtype) }
     };
     // The kernels of gemm do not see the factors.
-    let factor = |position, align_bytes| Matrix {
-        place: Place::Operand(position),
-        dtype,
-        align_bytes,
-        rows: 0,
-        cols: 0,
-        batch: [0; MAX_BATCH],
-        summed: [0; MAX_BATCH],
-    };
+    let factor = |position, align_bytes| Matrix { align_bytes, ..unlaid(position, dtype) };
     Product {
         m: extents[first..].iter().product(),
         n: contraction.n,
@@ -185,7 +171,7 @@ fn lowered(contraction: &Contraction, dtype: DType) -> Product {
         left: factor(contraction.gathered.position, contraction.gathered.align_bytes),
         right: factor(contraction.plain.position, contraction.plain.align_bytes),
         out: matrix(&contraction.out),
-        epilogue: epilogue(contraction, matrix),
+        epilogue: contraction.epilogue.of_product(matrix),
     }
 }
 
@@ -193,34 +179,6 @@ fn lowered(contraction: &Contraction, dtype: DType) -> Product {
 fn without_groups(contraction: &Contraction, dtype: DType) -> Product {
     let n = contraction.n * contraction.groups;
     lowered(&Contraction { groups: 1, n, ..*contraction }, dtype)
-}
-
-fn matrix_of(of: &Strided, [rows, cols]: [u64; 2], batch: [u64; MAX_BATCH]) -> Matrix {
-    Matrix {
-        place: Place::Operand(of.position),
-        dtype: of.dtype,
-        align_bytes: of.align_bytes,
-        rows,
-        cols,
-        batch,
-        summed: [0; MAX_BATCH],
-    }
-}
-
-fn epilogue(contraction: &Contraction, matrix: impl Fn(&Strided) -> Matrix) -> GemmEpilogue {
-    match &contraction.epilogue {
-        Epilogue::Forward { bias, activation, pre } => GemmEpilogue::Forward {
-            bias: bias.map(|bias| Vector {
-                position: bias.position,
-                dtype: bias.dtype,
-                align_bytes: bias.align_bytes,
-                stride: bias.column,
-            }),
-            activation: *activation,
-            pre: pre.as_ref().map(matrix),
-        },
-        Epilogue::Gradient { beta } => GemmEpilogue::Gradient { beta: *beta },
-    }
 }
 
 /// How far the fastest digit that has more than one value moves in memory; as far as can be if there is none.

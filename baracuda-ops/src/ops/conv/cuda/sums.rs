@@ -1,5 +1,5 @@
 //! The gradient of the bias: partial sums for each channel, along runs of elements where those of a channel lie one after the other, else down
-//! the columns of matrices, in vectors where channels lie one after the other, and then the sum of those.
+//! the columns of matrices, in vectors where channels lie one after the other, and then the sum of those. Of short runs the first launch is all.
 
 use std::ffi::c_void;
 
@@ -36,7 +36,7 @@ const MOST_ROWS: u64 = 8 * 32;
 pub(super) struct PlannedSums {
     /// None where there is nothing to add up.
     pub(super) first: Option<First>,
-    /// None where there are no channels.
+    /// None where there are no channels, or one part is all of a channel.
     last: Option<sys::bops_gemm_dbias_params>,
     /// Bytes of the partial sums.
     pub(super) part_bytes: u64,
@@ -66,6 +66,9 @@ impl PlannedSums {
             };
             rows = parts;
             planned.first = Some(first);
+            if matches!(first, First::Runs(_)) && parts == 1 {
+                return Ok(planned);
+            }
             planned.part_bytes = rows.saturating_mul(*channels).saturating_mul(accumulator_bytes(dy.dtype));
         }
         planned.last = Some(sys::bops_gemm_dbias_params { rows, n: *channels, stride: dbias.column, beta: *beta });
@@ -109,7 +112,8 @@ impl PlannedSums {
             let status = match &first {
                 // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds the parts.
                 Some(First::Runs(params)) => unsafe {
-                    sys::bops_conv_backward_bias_launch(params, of_dy, address(dy), parts, stream)
+                    let out = if last.is_some() { parts } else { address(dbias) };
+                    sys::bops_conv_backward_bias_launch(params, of_dy, address(dy), out, stream)
                 },
                 // SAFETY: as above.
                 Some(First::Vectors(params)) => unsafe {
@@ -148,18 +152,24 @@ fn runs(of: &ChannelSums, extents: &[u64; DIGITS]) -> Option<sys::bops_conv_back
     // All in one run, or one for each sample.
     let first = [0, 1].into_iter().find(is_run)?;
     let (runs, run) = (extents[..first].iter().product::<u64>(), extents[first..].iter().product::<u64>());
-    let each = 16 / of.dy.dtype.size_bytes();
     let starts = [(runs, of.dy.lead), (of.channels, of.dy.column)];
-    let is_aligned = of.dy.align_bytes >= 16
-        && run.is_multiple_of(each)
-        && starts.into_iter().all(|(count, stride)| count == 1 || stride.is_multiple_of(each));
+    let is_aligned = |vector: u64| {
+        of.dy.align_bytes >= vector * of.dy.dtype.size_bytes()
+            && run.is_multiple_of(vector)
+            && starts.into_iter().all(|(count, stride)| count == 1 || stride.is_multiple_of(vector))
+    };
+    let most = 16 / of.dy.dtype.size_bytes();
+    let vector = [most, most / 2, most / 4].into_iter().find(|&vector| vector > 1 && is_aligned(vector)).unwrap_or(1);
     Some(sys::bops_conv_backward_bias_params {
         channels: of.channels,
         runs,
         run,
         run_stride: of.dy.lead,
         channel_stride: of.dy.column,
-        vector: if is_aligned { word(each) } else { 1 },
+        vector: word(vector),
+        dbias_dtype: c_dtype(of.dbias.dtype).ok()?,
+        dbias_stride: of.dbias.column,
+        beta: of.beta,
     })
 }
 

@@ -6,7 +6,8 @@ use super::*;
 use crate::backend::cuda::Props;
 use crate::dtype::DType;
 use crate::ops::activation::Activation;
-use crate::ops::conv::ConvWindow;
+use crate::ops::conv::product::Pass;
+use crate::ops::conv::{ConvDescriptor, ConvWindow};
 use crate::plan::Descriptor;
 use crate::tensor::TensorDesc;
 
@@ -32,7 +33,7 @@ fn planned(form: Form, contraction: &Contraction) -> Planned {
     Planned::new(form, contraction, &limits(&options, &props, Ask::Pinned).unwrap()).unwrap()
 }
 
-fn refusal<D: Descriptor + Products>(form: Cuda, descriptor: &D) -> String {
+fn refusal<D: Contracting>(form: Cuda, descriptor: &D) -> String {
     form.accept(descriptor, &PlanOptions::default(), &h200(), Ask::Chosen).err().unwrap().to_string()
 }
 
@@ -292,7 +293,7 @@ fn groups_of_one_channel_of_x_have_kernels_of_their_own() {
 
 #[test]
 fn threads_of_depthwise_have_four_channels_or_four_columns() {
-    use super::depthwise::{Pass, Planned};
+    use super::depthwise::Planned;
     let choices = |forward: &ConvDescriptor| {
         let options = PlanOptions::default();
         let props = h200();
@@ -302,17 +303,19 @@ fn threads_of_depthwise_have_four_channels_or_four_columns() {
         [(Pass::Forward, forward.contraction()), (Pass::Data, data), (Pass::Weight, weight)].map(
             |(pass, contraction)| {
                 let choice = Planned::new(pass, &contraction, &limits).unwrap().choice;
-                (choice.channels, choice.lanes, choice.gathered_whole, choice.out_whole)
+                (choice.channels, choice.lanes, choice.gathered_run, choice.out_run)
             },
         )
     };
-    assert_eq!(choices(&depthwise(last, DType::BF16, [2, 256, 56, 56, 3])), [(4, 32, 0, 0); 3]);
-    assert_eq!(choices(&depthwise(dense, DType::F32, [2, 256, 56, 56, 3])), [(1, 1, 1, 1); 3]);
-    assert_eq!(choices(&depthwise(dense, DType::F32, [2, 256, 55, 55, 3])), [(1, 1, 0, 0); 3]);
+    assert_eq!(choices(&depthwise(last, DType::BF16, [2, 256, 56, 56, 3])), [(4, 32, 1, 1); 3]);
+    assert_eq!(choices(&depthwise(dense, DType::F32, [2, 256, 56, 56, 3])), [(1, 1, 4, 4); 3]);
+    assert_eq!(choices(&depthwise(dense, DType::BF16, [2, 256, 56, 56, 3])), [(1, 1, 8, 8); 3]);
+    assert_eq!(choices(&depthwise(dense, DType::BF16, [2, 256, 28, 28, 5])), [(1, 1, 4, 4); 3]);
+    assert_eq!(choices(&depthwise(dense, DType::F32, [2, 256, 55, 55, 3])), [(1, 1, 1, 1); 3]);
     // Channels that are no fours, and too many sums for four channels.
-    assert_eq!(choices(&depthwise(last, DType::F16, [2, 30, 9, 9, 5])), [(1, 32, 0, 0); 3]);
+    assert_eq!(choices(&depthwise(last, DType::F16, [2, 30, 9, 9, 5])), [(1, 32, 1, 1); 3]);
     let [forward, data, weight] = choices(&depthwise(last, DType::F16, [2, 36, 9, 9, 5]));
-    assert_eq!([forward, data], [(4, 4, 0, 0); 2]);
+    assert_eq!([forward, data], [(4, 4, 1, 1); 2]);
     assert_eq!(weight.0, 1);
 }
 

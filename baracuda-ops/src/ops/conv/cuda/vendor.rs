@@ -7,18 +7,19 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use super::gemm;
+use super::is_left_to_gemm;
 use crate::backend::cuda::cudnn::{MAX_RANK, Operands, Pass, Problem, Tensor, WORKSPACE_BYTES};
 use crate::backend::cuda::{self, Launch, Props};
-use crate::backend::{Backend, Device, DeviceProps, Located};
+use crate::backend::{Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::signed;
 use crate::ops::activation::Activation;
-use crate::ops::conv::geometry::{Axis, Contraction, Epilogue};
-use crate::ops::conv::{ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, MAX_AXES};
+use crate::ops::conv::MAX_AXES;
+use crate::ops::conv::geometry::{Axis, Epilogue};
+use crate::ops::conv::product::{self, Contracting};
 use crate::options::{Determinism, Math, PlanOptions, WorkspaceReq};
-use crate::plan::{Ask, BuildError, Built, Candidate, Descriptor, Exec, Kernel, Slot};
+use crate::plan::{Ask, BuildError, Built, Candidate, Exec, Slot};
 use crate::tensor::TensorDesc;
 
 /// Alignment of the workspace.
@@ -26,82 +27,38 @@ const WORKSPACE_ALIGN: u64 = 256;
 /// The greatest alignment that engines ask for.
 const MOST_ALIGN_BYTES: u64 = 16;
 
-/// The library, for each of the three products.
-pub(crate) struct Cudnn;
-
-/// The ops that it computes.
-trait Product: Descriptor {
-    const KERNEL: &'static str;
-    const PASS: Pass;
-    /// The names of x, the weight and y, or of the gradients that are in their place.
-    const NAMES: [&'static str; 3];
-
-    fn contraction(&self) -> Contraction;
+/// The library and its version.
+pub(super) fn library(device: &Device) -> Option<String> {
+    let version = cuda::Device::of(device).ok()?.cudnn().ok()?.version();
+    let [major, minor, patch] = [version / 10000, version / 100 % 100, version % 100];
+    Some(format!("cuDNN {major}.{minor}.{patch}"))
 }
 
-impl Product for ConvDescriptor {
-    const KERNEL: &'static str = "conv_cudnn";
-    const PASS: Pass = Pass::Forward;
-    const NAMES: [&'static str; 3] = ["x", "weight", "y"];
-
-    fn contraction(&self) -> Contraction {
-        self.contraction()
+pub(super) fn candidate<'d, D: Contracting>(
+    descriptor: &'d D,
+    options: &PlanOptions,
+    props: &DeviceProps,
+    ask: Ask,
+) -> Result<Candidate<'d>, Reason> {
+    Props::of(props)?;
+    let planned = Planned::new(descriptor, options, ask)?;
+    if ask == Ask::Chosen && is_left_to_gemm(&descriptor.contracted(), options, props) {
+        return Err("it leaves products of matrices of f32 to kernels of gemm, which are faster".into());
     }
+    Ok(Candidate {
+        workspace: workspace(planned.problem.workspace_bytes),
+        math: if planned.dtype == DType::F32 { options.math } else { Math::Strict },
+        determinism: options.determinism,
+        ..Candidate::new(planned.problem, move |device| planned.build(device))
+    })
 }
 
-impl Product for ConvBackwardDataDescriptor {
-    const KERNEL: &'static str = "conv_backward_data_cudnn";
-    const PASS: Pass = Pass::Data;
-    const NAMES: [&'static str; 3] = ["dx", "weight", "dy"];
-
-    fn contraction(&self) -> Contraction {
-        self.contraction()
-    }
-}
-
-impl Product for ConvBackwardWeightDescriptor {
-    const KERNEL: &'static str = "conv_backward_weight_cudnn";
-    const PASS: Pass = Pass::Weight;
-    const NAMES: [&'static str; 3] = ["x", "dweight", "dy"];
-
-    fn contraction(&self) -> Contraction {
-        self.contraction()
-    }
-}
-
-impl<D: Product> Kernel<D> for Cudnn {
-    fn name(&self) -> &'static str {
-        D::KERNEL
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cuda
-    }
-
-    fn library(&self, device: &Device) -> Option<String> {
-        let version = cuda::Device::of(device).ok()?.cudnn().ok()?.version();
-        let [major, minor, patch] = [version / 10000, version / 100 % 100, version % 100];
-        Some(format!("cuDNN {major}.{minor}.{patch}"))
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        options: &PlanOptions,
-        props: &DeviceProps,
-        ask: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        Props::of(props)?;
-        let planned = Planned::new(descriptor, options, ask)?;
-        if ask == Ask::Chosen && gemm::is_better(&descriptor.contraction(), options, props) {
-            return Err("it leaves products of matrices of f32 to kernels of gemm, which are faster".into());
-        }
-        Ok(Candidate {
-            workspace: workspace(planned.problem.workspace_bytes),
-            math: if planned.dtype == DType::F32 { options.math } else { Math::Strict },
-            determinism: options.determinism,
-            ..Candidate::new(planned.problem, move |device| planned.build(device))
-        })
+/// The names of x, the weight and y, or of the gradients that are in their place, and what is computed of them, in the library's terms.
+fn names(pass: product::Pass) -> ([&'static str; 3], Pass) {
+    match pass {
+        product::Pass::Forward => (["x", "weight", "y"], Pass::Forward),
+        product::Pass::Data => (["dx", "weight", "dy"], Pass::Data),
+        product::Pass::Weight => (["x", "dweight", "dy"], Pass::Weight),
     }
 }
 
@@ -120,14 +77,15 @@ struct Planned {
 }
 
 impl Planned {
-    fn new<D: Product>(descriptor: &D, options: &PlanOptions, ask: Ask) -> Result<Self, Reason> {
-        let contraction = descriptor.contraction();
+    fn new<D: Contracting>(descriptor: &D, options: &PlanOptions, ask: Ask) -> Result<Self, Reason> {
+        let contraction = descriptor.contracted();
+        let (names, pass) = names(D::PASS);
         let slot = |name: &str| descriptor.slots().iter().find(|slot| slot.name == name);
-        let [Some(x), Some(weight), Some(y)] = D::NAMES.map(slot) else {
+        let [Some(x), Some(weight), Some(y)] = names.map(slot) else {
             return Err("an operand is not declared".into()); // Each always is.
         };
 
-        let factors = match D::PASS {
+        let factors = match pass {
             Pass::Forward => [x, weight],
             Pass::Data => [weight, y],
             Pass::Weight => [x, y],
@@ -142,7 +100,7 @@ impl Planned {
             Epilogue::Forward { activation, .. } => (activation, 0.0),
             Epilogue::Gradient { beta } => (Activation::Identity, beta),
         };
-        let written = match D::PASS {
+        let written = match pass {
             Pass::Forward => y,
             Pass::Data => x,
             Pass::Weight => weight,
@@ -204,14 +162,18 @@ impl Planned {
         let kernel = &weight_tensor.dims[2..rank];
         let mut windows = [Window::NONE; MAX_AXES];
         for (at, axis) in contraction.gathered.axes[MAX_AXES - spatial..].iter().enumerate() {
-            let window = Window::new(D::PASS, axis);
+            let window = Window::new(pass, axis);
             let (input, output) = (x_tensor.dims[2 + at], y_tensor.dims[2 + at]);
-            windows[at] = Window { after: window.padding_after(input, kernel[at], output), ..window };
-            let Window { before, after, .. } = windows[at];
-            // Those of the weight's gradient were seen to give wrong sums, and NaN, in f32 and f64.
-            if before != after {
-                return Err(format!("its engines are not right about uneven padding, got {before} and {after}").into());
+            // Those of the weight's gradient were seen to give wrong sums, and NaN, in f32 and f64, where it is uneven.
+            let outputs = window.outputs(input, kernel[at]);
+            if outputs != output {
+                let before = window.padding;
+                return Err(format!(
+                    "its engines are not right about uneven padding; with {before} on both sides of {input} there are {outputs} outputs, not {output}"
+                )
+                .into());
             }
+            windows[at] = window;
         }
         // They were seen to give NaN with several groups, not the same from run to run, and wrong sums where they add to what is there.
         if written.desc.dtype() != dtype {
@@ -219,14 +181,14 @@ impl Planned {
             return Err(format!("its engines for {dtype} are not right about results in {sums}").into());
         }
         let has_tensor_cores = dtype != DType::F32 || options.math == Math::Tf32;
-        if D::PASS == Pass::Data && contraction.groups > 1 && has_tensor_cores && dtype != DType::F64 {
+        if pass == Pass::Data && contraction.groups > 1 && has_tensor_cores && dtype != DType::F64 {
             // Seen with f16 and bf16: groups share a product in which what is not theirs is 0, and 0 times NaN is NaN.
             let groups = contraction.groups;
             return Err(format!("its engines let NaN and infinity of one of {groups} groups reach the others").into());
         }
         let limit = options.workspace_limit.unwrap_or(WORKSPACE_BYTES);
         let problem = Problem {
-            pass: D::PASS,
+            pass,
             rank,
             x: x_tensor,
             weight: weight_tensor,
@@ -235,8 +197,7 @@ impl Planned {
             relu: activation == Activation::Relu,
             stride: windows.map(|window| window.stride),
             dilation: windows.map(|window| window.dilation),
-            before: windows.map(|window| window.before),
-            after: windows.map(|window| window.after),
+            padding: windows.map(|window| window.padding),
             beta,
             tensor_cores: has_tensor_cores,
             is_reproducible: options.determinism != Determinism::Any,
@@ -323,44 +284,40 @@ fn tensor(of: &TensorDesc, dims: &[u64], lie: Lie) -> Tensor {
     Tensor { dtype: of.dtype(), rank, dims: extents, strides, align_bytes }
 }
 
-/// How the kernel moves along one spatial extent.
+/// How the kernel moves along one spatial extent, with as much padding behind it as before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Window {
     stride: i64,
     dilation: i64,
-    before: i64,
-    after: i64,
+    padding: i64,
 }
 
 impl Window {
-    const NONE: Self = Self { stride: 1, dilation: 1, before: 0, after: 0 };
+    const NONE: Self = Self { stride: 1, dilation: 1, padding: 0 };
 
-    /// That of an extent of the gathered operand, without the padding after it.
+    /// That of an extent of the gathered operand.
     fn new(pass: Pass, axis: &Axis) -> Self {
         let Axis { of_row, of_term, offset, divisor, .. } = *axis;
         match pass {
-            Pass::Forward => Self { stride: of_row, dilation: of_term, before: -offset, after: 0 },
-            Pass::Data => Self { stride: signed(divisor), dilation: -of_term, before: offset, after: 0 },
-            Pass::Weight => Self { stride: of_term, dilation: of_row, before: -offset, after: 0 },
+            Pass::Forward => Self { stride: of_row, dilation: of_term, padding: -offset },
+            Pass::Data => Self { stride: signed(divisor), dilation: -of_term, padding: offset },
+            Pass::Weight => Self { stride: of_term, dilation: of_row, padding: -offset },
         }
     }
 
-    /// A padding after the extent with which the output has the extent it has: as much as before if it can be, which more engines serve, else the
-    /// least.
-    fn padding_after(self, input: i64, kernel: i64, output: i64) -> i64 {
-        let Self { stride, dilation, before, .. } = self;
-        let reach = dilation * (kernel - 1);
-        if (input + 2 * before - reach - 1).div_euclid(stride) + 1 == output {
-            return before;
-        }
-        ((output - 1) * stride + reach + 1 - input - before).max(0)
+    fn outputs(self, input: i64, kernel: i64) -> i64 {
+        let Self { stride, dilation, padding } = self;
+        (input + 2 * padding - dilation * (kernel - 1) - 1).div_euclid(stride) + 1
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::CUDNN;
     use super::*;
     use crate::ConvWindow;
+    use crate::ops::conv::ConvDescriptor;
+    use crate::plan::Kernel;
 
     fn contiguous(dtype: DType, dims: &[u64]) -> TensorDesc {
         TensorDesc::contiguous(dtype, dims).unwrap()
@@ -370,11 +327,11 @@ mod tests {
         TensorDesc::channels_last(dtype, dims).unwrap()
     }
 
-    fn planned<D: Product>(descriptor: &D) -> Planned {
+    fn planned<D: Contracting>(descriptor: &D) -> Planned {
         Planned::new(descriptor, &PlanOptions::default(), Ask::Chosen).map_err(|reason| reason.to_string()).unwrap()
     }
 
-    fn refusal<D: Product>(descriptor: &D) -> String {
+    fn refusal<D: Contracting>(descriptor: &D) -> String {
         Planned::new(descriptor, &PlanOptions::default(), Ask::Chosen).err().unwrap().to_string()
     }
 
@@ -398,8 +355,8 @@ mod tests {
         assert_eq!(lies(&problem.weight), (4, &[6, 1, 1, 5][..], &[5, 5, 5, 1][..]));
         assert_eq!(lies(&problem.y), (4, &[2, 6, 1, 50][..], &[300, 50, 50, 1][..]));
         assert_eq!(lies(&problem.bias.unwrap()), (4, &[1, 6, 1, 1][..], &[6, 1, 1, 1][..]));
-        let Problem { stride, dilation, before, after, .. } = problem;
-        assert_eq!([stride, dilation, before, after], [[1, 1, 1], [1, 2, 1], [0, 4, 0], [0, 4, 0]]);
+        let Problem { stride, dilation, padding, .. } = problem;
+        assert_eq!([stride, dilation, padding], [[1, 1, 1], [1, 2, 1], [0, 4, 0]]);
         assert!(problem.tensor_cores && problem.is_reproducible && !problem.relu);
 
         // The weight of a depthwise convolution lies both ways.
@@ -422,9 +379,9 @@ mod tests {
             assert_eq!(lies(&problem.x), (4, &[2, 6, 7, 8][..], &[336, 1, 48, 6][..]));
             assert_eq!(lies(&problem.weight), (4, &[10, 3, 2, 3][..], &[18, 1, 9, 3][..]));
             assert_eq!(lies(&problem.y), (4, &[2, 10, 4, 10][..], &[400, 1, 100, 10][..]));
-            let Problem { stride, dilation, before, after, tensor_cores, .. } = *problem;
+            let Problem { stride, dilation, padding, tensor_cores, .. } = *problem;
             // Padding behind the rows, as before them, makes no more of them.
-            assert_eq!([stride, dilation, before, after], [[2, 1, 1], [1, 3, 1], [1, 4, 0], [1, 4, 0]]);
+            assert_eq!([stride, dilation, padding], [[2, 1, 1], [1, 3, 1], [1, 4, 0]]);
             assert!(!tensor_cores);
         }
         let [forward, data, weight] = plans;
@@ -444,11 +401,13 @@ mod tests {
         // Padding behind the rows, as before them, makes no more of them.
         for padding in [[1, 1], [1, 0]] {
             let Planned { problem, .. } = planned(&padded(56, 3, 2, padding));
-            assert_eq!((problem.before[1], problem.after[1], problem.y.dims[3]), (1, 1, 28));
+            assert_eq!((problem.padding[1], problem.y.dims[3]), (1, 28));
         }
-        for (input, stride, padding, told) in
-            [(56, 1, [1, 0], "1 and 0"), (56, 1, [0, 2], "0 and 2"), (10, 4, [2, 6], "2 and 3")]
-        {
+        for (input, stride, padding, told) in [
+            (56, 1, [1, 0], "with 1 on both sides"),
+            (56, 1, [0, 2], "54 outputs, not 56"),
+            (10, 4, [2, 6], "with 2 on"),
+        ] {
             assert!(refusal(&padded(input, 3, stride, padding)).contains(told));
         }
     }
@@ -492,7 +451,7 @@ mod tests {
         let weight = forward.backward_weight().unwrap();
         assert_eq!(h200().supports(&weight, &options).unwrap(), "conv_backward_weight_cudnn");
         let accepted = |options: PlanOptions| {
-            let candidate = Cudnn.accept(&forward, &options, &h200(), Ask::Chosen).unwrap();
+            let candidate = CUDNN.accept(&forward, &options, &h200(), Ask::Chosen).unwrap();
             (candidate.workspace.bytes, candidate.math, candidate.determinism)
         };
         assert_eq!(accepted(options), (256 << 20, Math::Strict, Determinism::RunToRun));
@@ -505,6 +464,6 @@ mod tests {
             ConvWindow::new(),
         );
         let tf32 = PlanOptions::default().math(Math::Tf32);
-        assert_eq!(Cudnn.accept(&half.unwrap(), &tf32, &h200(), Ask::Chosen).map(|c| c.math).ok(), Some(Math::Strict));
+        assert_eq!(CUDNN.accept(&half.unwrap(), &tf32, &h200(), Ask::Chosen).map(|c| c.math).ok(), Some(Math::Strict));
     }
 }

@@ -7,9 +7,9 @@ mod output;
 mod tiled;
 mod variants;
 
+use super::ConvBackwardBiasDescriptor;
 use super::geometry::Contraction;
-use super::product;
-use super::{ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor};
+use super::product::{Contracting, name_of};
 use crate::backend::wgpu::{Props, StepBuilder, Work, check_bindings, check_reach, check_workspace};
 use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
@@ -20,97 +20,27 @@ use crate::plan::{Ask, Candidate, Descriptor, Kernel, Slot};
 
 pub(in crate::ops) use variants::wgsl_variants;
 
-/// By tiles: the convolution, and its gradients but that of the bias.
-pub(super) struct Tiled;
+/// The convolution, and its gradients but that of the bias.
+pub(super) enum Wgpu {
+    Tiled,
+    /// Of groups with few channels.
+    Direct,
+    /// What is a product of matrices, by gemm's tiles.
+    Gemm,
+}
 
-/// The same of groups with few channels.
-pub(super) struct Direct;
-
-/// The same of what is a product of matrices, by gemm's tiles.
-pub(super) struct Gemm;
+pub(super) use Wgpu::{Direct, Gemm, Tiled};
 
 /// The gradient of the bias.
 pub(super) struct Reduce;
 
-/// An op whose kernels compute a contraction.
-trait Contracting: Descriptor {
-    const TILED: &'static str;
-    const DIRECT: &'static str;
-
-    fn contracted(&self) -> Contraction;
-}
-
-impl Contracting for ConvDescriptor {
-    const TILED: &'static str = "conv_tiled";
-    const DIRECT: &'static str = "conv_direct";
-
-    fn contracted(&self) -> Contraction {
-        self.contraction()
-    }
-}
-
-impl Contracting for ConvBackwardDataDescriptor {
-    const TILED: &'static str = "conv_backward_data_tiled";
-    const DIRECT: &'static str = "conv_backward_data_direct";
-
-    fn contracted(&self) -> Contraction {
-        self.contraction()
-    }
-}
-
-impl Contracting for ConvBackwardWeightDescriptor {
-    const TILED: &'static str = "conv_backward_weight_tiled";
-    const DIRECT: &'static str = "conv_backward_weight_direct";
-
-    fn contracted(&self) -> Contraction {
-        self.contraction()
-    }
-}
-
-impl<D: Contracting> Kernel<D> for Tiled {
+impl<D: Contracting> Kernel<D> for Wgpu {
     fn name(&self) -> &'static str {
-        D::TILED
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        Ok(tiled_work(descriptor, Props::of(props)?)?.candidate())
-    }
-}
-
-impl<D: Contracting> Kernel<D> for Direct {
-    fn name(&self) -> &'static str {
-        D::DIRECT
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        Ok(direct_work(descriptor, Props::of(props)?)?.candidate())
-    }
-}
-
-impl<D: product::Contracting> Kernel<D> for Gemm {
-    fn name(&self) -> &'static str {
-        let [.., tiled] = D::GEMM;
-        tiled
+        match self {
+            Self::Tiled => name_of!(D::PASS, "tiled"),
+            Self::Direct => name_of!(D::PASS, "direct"),
+            Self::Gemm => name_of!(D::PASS, "gemm_tiled"),
+        }
     }
 
     fn backend(&self) -> Backend {
@@ -124,7 +54,13 @@ impl<D: product::Contracting> Kernel<D> for Gemm {
         props: &DeviceProps,
         ask: Ask,
     ) -> Result<Candidate<'d>, Reason> {
-        Ok(gemm_work(&descriptor.contracted(), descriptor.slots(), Props::of(props)?, ask)?.candidate())
+        let props = Props::of(props)?;
+        let work = match self {
+            Self::Tiled => tiled_work(descriptor, props)?,
+            Self::Direct => direct_work(descriptor, props)?,
+            Self::Gemm => gemm_work(&descriptor.contracted(), descriptor.slots(), props, ask)?,
+        };
+        Ok(work.candidate())
     }
 }
 
@@ -193,6 +129,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::ConvDescriptor;
     use crate::backend::wgpu::Variants;
     use crate::ops::activation::Activation;
     use crate::ops::conv::ConvWindow;
