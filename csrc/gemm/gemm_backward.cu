@@ -100,7 +100,9 @@ template <typename T> __global__ void __launch_bounds__(dpre_threads)
     constexpr int batch = dpre_batch<T>;
     __shared__ A scratch[4 * dpre_threads];
     const dpre_place at(params);
-    const auto [tiles_m, tile_m, z, rows, m_first, n_first] = at;
+    const int rows = at.rows;
+    const uint64_t m_first = at.m_first, n_first = at.n_first;
+    const uint32_t z = at.z;
     const int row = int(threadIdx.x) / (dpre_columns / 4), column = int(threadIdx.x) % (dpre_columns / 4) * 4;
     const int count = min(4, int(min(uint64_t(dpre_columns), params.n - n_first)) - column);
     const bool quads = params.quads != 0;
@@ -147,10 +149,11 @@ template <typename T> __global__ void __launch_bounds__(dpre_threads)
             to_at += batch * dpre_row_step * params.n;
         }
     }
-    // 3. Column sums.
+    // 3. Column sums. The place is worked out once more: kept, it would cost f64 registers that it does not have.
     if (column_sums != nullptr) {
-        const uint64_t line = uint64_t(z) * tiles_m + tile_m;
-        write_column_sums<dpre_columns, dpre_threads>(sum, scratch, column_sums + line * params.n + n_first, params.n - n_first);
+        const dpre_place again(params);
+        const uint64_t line = uint64_t(again.z) * again.tiles_m + again.tile_m;
+        write_column_sums<dpre_columns, dpre_threads>(sum, scratch, column_sums + line * params.n + again.n_first, params.n - again.n_first);
     }
 }
 
