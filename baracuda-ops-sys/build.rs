@@ -19,10 +19,6 @@ mod cache;
 #[path = "build/nvcc.rs"]
 mod nvcc;
 
-/// The C ABI: what all families have, and then what only the kernels of a family are made anew for.
-#[cfg(feature = "bindgen")]
-const HEADERS: [&str; 3] = ["bops.h", "bops_gemm.h", "bops_conv.h"];
-
 /// Stops the build with lines for the user; a panic would bury them under a backtrace.
 fn fail(lines: &[String]) -> ! {
     for line in lines {
@@ -59,13 +55,26 @@ fn device_code(crate_dir: &Path) -> PathBuf {
 
 #[cfg(feature = "bindgen")]
 mod bindings {
-    use std::path::Path;
+    use std::path::{Path, PathBuf};
     use std::{env, fs};
+
+    /// The C ABI: `bops.h` declares what all families share, `bops_<family>.h` what one family adds.
+    fn headers(csrc: &Path) -> Vec<PathBuf> {
+        let is_abi = |path: &PathBuf| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.starts_with("bops") && name.ends_with(".h")
+        };
+        let entries = fs::read_dir(csrc).expect("csrc is readable");
+        let mut headers: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(is_abi).collect();
+        headers.sort();
+        headers
+    }
 
     /// Writes what `src/bindings.rs` must be to `OUT_DIR/bindings.rs`: the types and constants, and the functions, which exist
     /// only where the kernels are linked.
     pub(super) fn generate(csrc: &Path) {
-        let headers = super::HEADERS.map(|name| csrc.join(name));
+        let headers = headers(csrc);
+        println!("cargo::rerun-if-changed={}", csrc.display());
         for header in &headers {
             println!("cargo::rerun-if-changed={}", header.display());
         }
@@ -85,7 +94,7 @@ mod bindings {
             builder().allowlist_function("bops_.*").allowlist_recursively(false).merge_extern_blocks(true).generate();
         let (types, functions) = match (types, functions) {
             (Ok(types), Ok(functions)) => (types.to_string(), functions.to_string()),
-            (Err(e), _) | (_, Err(e)) => super::fail(&[format!("bindgen on {}: {e}", super::HEADERS.join(", "))]),
+            (Err(e), _) | (_, Err(e)) => super::fail(&[format!("bindgen on {}: {e}", csrc.display())]),
         };
         let mut text =
             format!("// Generated from the headers of csrc by `scripts/bindings`; not edited by hand.\n\n{types}");

@@ -1,7 +1,7 @@
 //! Device code of `baracuda-ops`: the WGSL text and the C parameter structs of its kernels and, with the feature `cuda`, the compiled
 //! CUDA kernels behind C functions.
 //!
-//! Everything here is raw: the structs and functions are those of `csrc/bops.h` and `csrc/bops_conv.h`, which document them, and nothing is checked.
+//! Everything here is raw: the structs and functions are those of the headers `csrc/bops*.h`, which document them, and nothing is checked.
 
 #![no_std]
 

@@ -1,5 +1,6 @@
 // What ops on each element alone share: a thread owns one vector of each operand.
 #pragma once
+#include "../bops_activation.h"
 #include "../common/launch.cuh"
 #include "../common/memory.cuh"
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <cmath>
 
+#include "../bops_softmax.h"
 #include "../common/launch.cuh"
 #include "../common/row_reduce.cuh"
 

@@ -44,7 +44,7 @@
 //! Source: J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer Normalization", 2016; T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for
 //! Computing the Sample Variance", The American Statistician 37 (1983), for the corrected two-pass variance.
 //!
-//! Kernels: `csrc/norm/layer_norm.cu`, `csrc/norm/layer_norm.wgsl`, and the reference in `row_norm/cpu.rs`.
+//! Kernels: `csrc/norm/row/layer_norm.cu`, `csrc/norm/row/layer_norm.wgsl`, and the reference in `row_norm/cpu.rs`.
 
 use super::row_norm::{self, BackwardFields, ForwardFields, Gradients, RowNorm, backward, forward};
 use crate::dtype::DType;

@@ -41,7 +41,7 @@
 //!
 //! Source: B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", NeurIPS 2019.
 //!
-//! Kernels: `csrc/norm/rms_norm.cu`, `csrc/norm/rms_norm.wgsl`, and the reference in `row_norm/cpu.rs`.
+//! Kernels: `csrc/norm/row/rms_norm.cu`, `csrc/norm/row/rms_norm.wgsl`, and the reference in `row_norm/cpu.rs`.
 
 use super::row_norm::{self, BackwardFields, ForwardFields, Gradients, RowNorm, backward, forward};
 use crate::error::{Error, Result};

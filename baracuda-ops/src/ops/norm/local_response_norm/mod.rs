@@ -32,7 +32,7 @@
 //! Source: A. Krizhevsky, I. Sutskever, G. Hinton, "ImageNet Classification with Deep Convolutional Neural Networks", NeurIPS 2012,
 //! section 3.3, with alpha divided by the size as `torch.nn.functional.local_response_norm` has it. ONNX mirrors the window of an even size.
 //!
-//! Kernels: `csrc/norm/local_response_norm.cu`, `csrc/norm/local_response_norm_backward.cu`, `csrc/norm/local_response_norm.wgsl`, and
+//! Kernels: `csrc/norm/local_response/local_response_norm.cu`, `csrc/norm/local_response/local_response_norm_backward.cu`, `csrc/norm/local_response/local_response_norm.wgsl`, and
 //! the reference in `cpu.rs`.
 
 use crate::dtype::Real;

@@ -138,19 +138,29 @@ pub(super) fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, R
     let step = |entry: &'static str, file: &'static str, bindings: Vec<Binding>| {
         let mut files = if is_half { vec![dtype.file()] } else { Vec::new() };
         files.push("common/power");
-        files.push(if is_quad { "norm/local_response_quad" } else { "norm/local_response_single" });
-        files.extend(["norm/local_response", file]);
+        files.push(if is_quad {
+            "norm/local_response/local_response_quad"
+        } else {
+            "norm/local_response/local_response_single"
+        });
+        files.extend(["norm/local_response/local_response", file]);
         match variant {
             Variant::Walk => {}
-            Variant::Rows if is_forward => files.extend(["norm/local_response_rows", "norm/local_response_norm_rows"]),
-            Variant::Rows => files.extend(["norm/local_response_rows", "norm/local_response_norm_backward_rows"]),
-            Variant::Direct => files.push("norm/local_response_direct"),
+            Variant::Rows if is_forward => files
+                .extend(["norm/local_response/local_response_rows", "norm/local_response/local_response_norm_rows"]),
+            Variant::Rows => files.extend([
+                "norm/local_response/local_response_rows",
+                "norm/local_response/local_response_norm_backward_rows",
+            ]),
+            Variant::Direct => files.push("norm/local_response/local_response_direct"),
         }
         if variant == Variant::Direct {
             files.push(match entry {
-                "local_response_norm_direct" => "norm/local_response_norm_direct",
-                "local_response_norm_backward_direct_terms" => "norm/local_response_norm_backward_direct_terms",
-                _ => "norm/local_response_norm_backward_direct",
+                "local_response_norm_direct" => "norm/local_response/local_response_norm_direct",
+                "local_response_norm_backward_direct_terms" => {
+                    "norm/local_response/local_response_norm_backward_direct_terms"
+                }
+                _ => "norm/local_response/local_response_norm_backward_direct",
             });
         }
         StepBuilder {
@@ -171,10 +181,10 @@ pub(super) fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, R
             Variant::Rows => "local_response_norm_rows",
             Variant::Direct => "local_response_norm_direct",
         };
-        work.steps.push(step(entry, "norm/local_response_norm", bind(&[forward::X, forward::Y])));
+        work.steps.push(step(entry, "norm/local_response/local_response_norm", bind(&[forward::X, forward::Y])));
         return Ok(work);
     }
-    let file = "norm/local_response_norm_backward";
+    let file = "norm/local_response/local_response_norm_backward";
     match variant {
         Variant::Walk => work.steps.push(step("local_response_norm_backward_walk", file, bind(&[DY, X, DX]))),
         Variant::Rows => work.steps.push(step("local_response_norm_backward_rows", file, bind(&[DY, X, DX]))),

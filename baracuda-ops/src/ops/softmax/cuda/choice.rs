@@ -1,7 +1,7 @@
 //! Which CUDA variant serves which lines: a pure function of shapes, types and device properties.
 //!
 //! The tables were measured on an H200 (132 multiprocessors, CUDA 13.0) over rows of 1024 to 262144 elements and over 21 to 1000
-//! channels. The fields of a choice are those of `bops_softmax_choice` in `csrc/bops.h`.
+//! channels. The fields of a choice are those of `bops_softmax_choice` in `csrc/bops_softmax.h`.
 
 use crate::backend::cuda::tuned;
 use crate::narrow::{grid, word};

@@ -126,7 +126,7 @@ impl Backward<'_> {
             ("PARTS_ARE_FEW", self.are_parts_few()),
         ];
         let params = self.params(share, grid[0]);
-        let step = self.segments.step(self.norm.op.kind, "norm/channel_norm_backward", files, params, grid);
+        let step = self.segments.step(self.norm.op.kind, "norm/channel/channel_norm_backward", files, params, grid);
         StepBuilder { constants, flags, bindings: self.bindings(uses), ..step }
     }
 
@@ -145,8 +145,12 @@ impl Backward<'_> {
         let is_apart = self.wants_parameters() && !segments.groups_are_channels;
         let workgroups = segments.group_count.div_ceil(team.rows());
         let remaining = if is_apart { segments.channels.div_ceil(channels_of(team)) } else { 0 };
-        let files =
-            ["common/team", team.reduce.file(), "norm/channel_norm_place", "norm/channel_norm_backward_resident"];
+        let files = [
+            "common/team",
+            team.reduce.file(),
+            "norm/channel/channel_norm_place",
+            "norm/channel/channel_norm_backward_resident",
+        ];
         let mut constants = team.constants();
         constants.push(("CHANNELS", word(channels_of(team))));
         self.with_parameters(&files, constants, Share::WHOLE, [workgroups, remaining], props)
@@ -157,7 +161,7 @@ impl Backward<'_> {
         let segments = &self.segments;
         let row_chunks = segments.channels.div_ceil(segments.elements);
         let remaining = if self.wants_parameters() { row_chunks.div_ceil(u64::from(sum_columns(segments))) } else { 0 };
-        let files = ["common/team", tile.team.reduce.file(), "norm/channel_norm_backward_columns_resident"];
+        let files = ["common/team", tile.team.reduce.file(), "norm/channels_last/channels_last_norm_backward_resident"];
         let mut constants = tile.constants();
         constants.extend([("SUM_COLUMNS", sum_columns(segments)), ("SUM_LANES", SUM_LANES)]);
         let share = Share { column_blocks: word(tile.blocks), ..Share::WHOLE };
@@ -189,9 +193,9 @@ impl Backward<'_> {
     fn gapless_resident(&self, tile: GaplessTile, props: &Props) -> Result<StepBuilder, Reason> {
         let grid = groups(self.segments.channels / tile.channels, props)?;
         let files = [
-            "norm/channel_norm_gapless",
-            "norm/channel_norm_gapless_tile",
-            "norm/channel_norm_backward_gapless_resident",
+            "norm/channel/channel_norm_gapless",
+            "norm/channel/channel_norm_gapless_tile",
+            "norm/channel/channel_norm_backward_gapless_resident",
         ];
         let share = Share { columns: word(tile.columns), ..Share::WHOLE };
         let step = self.step(&files, (tile.constants(), true), Uses::WHOLE, (share, grid));
@@ -213,18 +217,18 @@ impl Backward<'_> {
                 let files = [
                     "common/team",
                     team.reduce.file(),
-                    "norm/channel_norm_slice",
-                    "norm/channel_norm_backward_split_sums",
+                    "norm/channel/channel_norm_slice",
+                    "norm/channel/channel_norm_backward_split_sums",
                 ];
                 self.step(&files, (team.constants(), false), uses, (share, grid))
             }
             Form::Columns(columns) => {
                 let files = [
-                    "norm/channel_norm_columns",
-                    "norm/channel_norm_columns_sum",
-                    "norm/channel_norm_backward_columns_known",
-                    "norm/channel_norm_backward_columns",
-                    "norm/channel_norm_backward_columns_sums",
+                    "norm/channels_last/channels_last_norm",
+                    "norm/channels_last/channels_last_norm_sum",
+                    "norm/channels_last/channels_last_norm_backward_known",
+                    "norm/channels_last/channels_last_norm_backward",
+                    "norm/channels_last/channels_last_norm_backward_sums",
                 ];
                 self.step(&files, (columns.constants(), false), uses, (share, grid))
             }
@@ -244,8 +248,8 @@ impl Backward<'_> {
         let files = [
             "common/team",
             team.reduce.file(),
-            "norm/channel_norm_backward_merge",
-            "norm/channel_norm_backward_split_merge",
+            "norm/channel/channel_norm_backward_merge",
+            "norm/channel/channel_norm_backward_split_merge",
         ];
         let uses = Uses {
             weight: self.wants_means(),
@@ -281,31 +285,47 @@ impl Backward<'_> {
         let share = form.share(&self.segments);
         Ok(match form {
             Form::Slices(team) => {
-                let mut files = vec!["common/team", team.reduce.file(), "norm/channel_norm_slice"];
+                let mut files = vec!["common/team", team.reduce.file(), "norm/channel/channel_norm_slice"];
                 let mut constants = team.constants();
                 if let Some(mergers) = mergers {
-                    files.extend(["norm/channel_norm_backward_merge", "norm/channel_norm_backward_merge_held"]);
-                    files.extend(["norm/channel_norm_backward_remaining", "norm/channel_norm_backward_apply_merging"]);
+                    files.extend([
+                        "norm/channel/channel_norm_backward_merge",
+                        "norm/channel/channel_norm_backward_merge_held",
+                    ]);
+                    files.extend([
+                        "norm/channel/channel_norm_backward_remaining",
+                        "norm/channel/channel_norm_backward_apply_merging",
+                    ]);
                     constants.extend([mergers.constant(), ("CHANNELS", word(channels_of(mergers.team)))]);
                 } else {
-                    files.push("norm/channel_norm_backward_apply_known");
+                    files.push("norm/channel/channel_norm_backward_apply_known");
                 }
-                files.push("norm/channel_norm_backward_apply");
+                files.push("norm/channel/channel_norm_backward_apply");
                 self.step(&files, (constants, self.wants_means()), uses, (share, grid))
             }
             Form::Columns(columns) => {
-                let mut files = vec!["norm/channel_norm_columns"];
+                let mut files = vec!["norm/channels_last/channels_last_norm"];
                 let mut constants = columns.constants();
                 if let Some(mergers) = mergers {
-                    files.extend(["common/team", mergers.team.reduce.file(), "norm/channel_norm_backward_merge"]);
-                    files.extend(["norm/channel_norm_backward_merge_held", "norm/channel_norm_backward_remaining"]);
-                    files.push("norm/channel_norm_backward_columns_merging");
+                    files.extend([
+                        "common/team",
+                        mergers.team.reduce.file(),
+                        "norm/channel/channel_norm_backward_merge",
+                    ]);
+                    files.extend([
+                        "norm/channel/channel_norm_backward_merge_held",
+                        "norm/channel/channel_norm_backward_remaining",
+                    ]);
+                    files.push("norm/channels_last/channels_last_norm_backward_merging");
                     constants.extend(mergers.team.team_constants());
                     constants.extend([mergers.constant(), ("CHANNELS", word(channels_of(mergers.team)))]);
                 } else {
-                    files.push("norm/channel_norm_backward_columns_known");
+                    files.push("norm/channels_last/channels_last_norm_backward_known");
                 }
-                files.extend(["norm/channel_norm_backward_columns", "norm/channel_norm_backward_columns_apply"]);
+                files.extend([
+                    "norm/channels_last/channels_last_norm_backward",
+                    "norm/channels_last/channels_last_norm_backward_apply",
+                ]);
                 self.step(&files, (constants, self.wants_means()), uses, (share, grid))
             }
         })

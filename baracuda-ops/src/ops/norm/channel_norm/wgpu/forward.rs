@@ -124,7 +124,7 @@ impl Forward<'_> {
         constants.push(("ACTIVATION", fields.activation as u32));
         let flags = vec![("USES_RUNNING", fields.inference), ("COUNTS_BATCH", fields.cumulative)];
         let params = self.params(share, grid[0]);
-        let step = self.segments.step(self.norm.op.kind, "norm/channel_norm", files, params, grid);
+        let step = self.segments.step(self.norm.op.kind, "norm/channel/channel_norm", files, params, grid);
         StepBuilder { constants, flags, bindings: self.bindings(uses), ..step }
     }
 
@@ -143,10 +143,10 @@ impl Forward<'_> {
     fn resident(&self, team: Team, props: &Props) -> Result<StepBuilder, Reason> {
         let grid = groups(self.segments.group_count.div_ceil(team.rows()), props)?;
         let files = [
-            "norm/channel_norm_update",
-            "norm/channel_norm_moments",
-            "norm/channel_norm_place",
-            "norm/channel_norm_resident",
+            "norm/channel/channel_norm_update",
+            "norm/channel/channel_norm_moments",
+            "norm/channel/channel_norm_place",
+            "norm/channel/channel_norm_resident",
         ];
         let is_alone = self.segments.group_count <= MULTIPROCESSORS;
         let mut step = self.team_step(team, &files, self.whole_uses(), (Share::WHOLE, grid));
@@ -157,7 +157,11 @@ impl Forward<'_> {
     /// Whole groups in registers, one after the other in each workgroup.
     fn resident_ahead(&self, ahead: Ahead) -> StepBuilder {
         let Ahead { team, workgroups } = ahead;
-        let files = ["norm/channel_norm_update", "norm/channel_norm_place", "norm/channel_norm_resident_ahead"];
+        let files = [
+            "norm/channel/channel_norm_update",
+            "norm/channel/channel_norm_place",
+            "norm/channel/channel_norm_resident_ahead",
+        ];
         let mut step = self.team_step(team, &files, self.whole_uses(), (Share::WHOLE, [workgroups, 1]));
         step.flags.push(("PREFETCH", self.segments.group_count > u64::from(workgroups)));
         step
@@ -166,8 +170,12 @@ impl Forward<'_> {
     /// Whole groups in registers, channels last.
     fn columns_resident(&self, tile: Tile, props: &Props) -> Result<StepBuilder, Reason> {
         let grid = groups(self.segments.batch * tile.blocks, props)?;
-        let files =
-            ["common/team", tile.team.reduce.file(), "norm/channel_norm_update", "norm/channel_norm_columns_resident"];
+        let files = [
+            "common/team",
+            tile.team.reduce.file(),
+            "norm/channel/channel_norm_update",
+            "norm/channels_last/channels_last_norm_resident",
+        ];
         let uses = Uses { x: true, affine: true, y: true, saved: true, ..Uses::default() };
         let share = Share { column_blocks: word(tile.blocks), ..Share::WHOLE };
         Ok(self.step(&files, tile.constants(), uses, (share, grid)))
@@ -177,11 +185,11 @@ impl Forward<'_> {
     fn gapless_resident(&self, tile: GaplessTile, props: &Props) -> Result<StepBuilder, Reason> {
         let grid = groups(self.segments.channels / tile.channels, props)?;
         let files = [
-            "norm/channel_norm_update",
-            "norm/channel_norm_gapless",
-            "norm/channel_norm_gapless_terms",
-            "norm/channel_norm_gapless_tile",
-            "norm/channel_norm_gapless_resident",
+            "norm/channel/channel_norm_update",
+            "norm/channel/channel_norm_gapless",
+            "norm/channel/channel_norm_gapless_terms",
+            "norm/channel/channel_norm_gapless_tile",
+            "norm/channel/channel_norm_gapless_resident",
         ];
         let share = Share { columns: word(tile.columns), ..Share::WHOLE };
         let step = self.step(&files, tile.constants(), self.whole_uses(), (share, grid));
@@ -222,7 +230,11 @@ impl Forward<'_> {
         let share = form.share(&self.segments);
         Ok(match form {
             Form::Slices(team) => {
-                let files = ["norm/channel_norm_slice", "norm/channel_norm_moments", "norm/channel_norm_split_moments"];
+                let files = [
+                    "norm/channel/channel_norm_slice",
+                    "norm/channel/channel_norm_moments",
+                    "norm/channel/channel_norm_split_moments",
+                ];
                 let mut step = self.team_step(team, &files, uses, (share, grid));
                 step.flags.push(("UNPACKED", team.keep == Keep::Values));
                 step
@@ -231,10 +243,11 @@ impl Forward<'_> {
                 let mut constants = columns.constants();
                 constants.extend(columns.held.map(|rows| ("CHUNKS", rows)));
                 let file = match columns.held {
-                    Some(_) => "norm/channel_norm_columns_moments",
-                    None => "norm/channel_norm_columns_stream",
+                    Some(_) => "norm/channels_last/channels_last_norm_moments",
+                    None => "norm/channels_last/channels_last_norm_stream",
                 };
-                let files = ["norm/channel_norm_columns", "norm/channel_norm_columns_sum", file];
+                let files =
+                    ["norm/channels_last/channels_last_norm", "norm/channels_last/channels_last_norm_sum", file];
                 self.step(&files, constants, uses, (share, grid))
             }
         })
@@ -245,7 +258,11 @@ impl Forward<'_> {
         let fields = &self.norm.fields;
         let team = merge_team(self.group_parts, props);
         let grid = groups(self.segments.group_count.div_ceil(team.rows()), props)?;
-        let files = ["norm/channel_norm_update", "norm/channel_norm_merge", "norm/channel_norm_split_merge"];
+        let files = [
+            "norm/channel/channel_norm_update",
+            "norm/channel/channel_norm_merge",
+            "norm/channel/channel_norm_split_merge",
+        ];
         let updates = self.norm.op.kind == ChannelNorm::Batch && !self.segments.is_empty();
         let has_running = fields.momentum.is_some() || fields.cumulative;
         let uses = Uses {
@@ -263,7 +280,7 @@ impl Forward<'_> {
     fn running(&self, props: &Props) -> Result<StepBuilder, Reason> {
         let team = merge_team(self.segments.batch, props);
         let grid = groups(self.segments.channels.div_ceil(team.rows()), props)?;
-        let files = ["norm/channel_norm_running_over_samples"];
+        let files = ["norm/channel/channel_norm_running_over_samples"];
         let uses = Uses { running: Some("elements_f32_out"), statistics: Some("partials_in"), ..Uses::default() };
         Ok(self.team_step(team, &files, uses, (Share::WHOLE, grid)))
     }
@@ -271,7 +288,7 @@ impl Forward<'_> {
     /// The count of batches alone.
     fn count(&self) -> StepBuilder {
         let uses = Uses { num_batches: Some("counter_out"), ..Uses::default() };
-        self.step(&["norm/channel_norm_count_batch"], Vec::new(), uses, (Share::WHOLE, [1, 1]))
+        self.step(&["norm/channel/channel_norm_count_batch"], Vec::new(), uses, (Share::WHOLE, [1, 1]))
     }
 
     /// y from statistics that are known.
@@ -284,10 +301,10 @@ impl Forward<'_> {
         let elements = self.segments.segment_count() * self.segments.spatial;
         let grid = groups((elements / self.segments.elements).div_ceil(u64::from(threads * chunks)), props)?;
         let files = [
-            "norm/channel_norm_gapless",
-            "norm/channel_norm_gapless_terms",
-            "norm/channel_norm_count_batch",
-            "norm/channel_norm_apply_gapless",
+            "norm/channel/channel_norm_gapless",
+            "norm/channel/channel_norm_gapless_terms",
+            "norm/channel/channel_norm_count_batch",
+            "norm/channel/channel_norm_apply_gapless",
         ];
         let constants = vec![("WORKGROUP", threads), ("CHUNKS", chunks)];
         let step = self.step(&files, constants, self.apply_uses(false), (Share::WHOLE, grid));
@@ -320,30 +337,33 @@ impl Forward<'_> {
         let share = form.share(&self.segments);
         Ok(match form {
             Form::Slices(team) => {
-                let mut files = vec!["common/team", team.reduce.file(), "norm/channel_norm_slice"];
+                let mut files = vec!["common/team", team.reduce.file(), "norm/channel/channel_norm_slice"];
                 let mut constants = team.constants();
                 if let Some(mergers) = mergers {
-                    files.extend(["norm/channel_norm_update", "norm/channel_norm_merge_held"]);
-                    files.push("norm/channel_norm_apply_merging");
+                    files.extend(["norm/channel/channel_norm_update", "norm/channel/channel_norm_merge_held"]);
+                    files.push("norm/channel/channel_norm_apply_merging");
                     constants.push(mergers.constant());
                 } else {
-                    files.push("norm/channel_norm_apply_known");
+                    files.push("norm/channel/channel_norm_apply_known");
                 }
-                files.extend(["norm/channel_norm_count_batch", "norm/channel_norm_apply"]);
+                files.extend(["norm/channel/channel_norm_count_batch", "norm/channel/channel_norm_apply"]);
                 self.step(&files, constants, uses, (share, grid))
             }
             Form::Columns(columns) => {
-                let mut files = vec!["norm/channel_norm_columns"];
+                let mut files = vec!["norm/channels_last/channels_last_norm"];
                 let mut constants = columns.constants();
                 if let Some(mergers) = mergers {
-                    files.extend(["common/team", mergers.team.reduce.file(), "norm/channel_norm_update"]);
-                    files.extend(["norm/channel_norm_merge_held", "norm/channel_norm_columns_merging"]);
+                    files.extend(["common/team", mergers.team.reduce.file(), "norm/channel/channel_norm_update"]);
+                    files.extend([
+                        "norm/channel/channel_norm_merge_held",
+                        "norm/channels_last/channels_last_norm_merging",
+                    ]);
                     constants.extend(mergers.team.team_constants());
                     constants.push(mergers.constant());
                 } else {
-                    files.push("norm/channel_norm_columns_known");
+                    files.push("norm/channels_last/channels_last_norm_known");
                 }
-                files.extend(["norm/channel_norm_count_batch", "norm/channel_norm_columns_apply"]);
+                files.extend(["norm/channel/channel_norm_count_batch", "norm/channels_last/channels_last_norm_apply"]);
                 self.step(&files, constants, uses, (share, grid))
             }
         })

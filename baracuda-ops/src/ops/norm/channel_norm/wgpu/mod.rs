@@ -199,7 +199,7 @@ impl Segments {
         params: Vec<u8>,
         grid: [u32; 2],
     ) -> StepBuilder {
-        let entry = files.last().and_then(|file| file.strip_prefix("norm/")).unwrap_or_default();
+        let entry = files.last().and_then(|file| file.rsplit('/').next()).unwrap_or_default();
         let shared = ["common/number", "common/activation", "common/chunk", self.kind(kind), pass];
         let files = [&self.prelude(), &shared[..], files].concat();
         StepBuilder { can_chunk: self.can_chunk, ..StepBuilder::new(entry, files, params, grid) }
@@ -217,10 +217,10 @@ impl Segments {
     /// The file that says what a group is.
     fn kind(&self, kind: ChannelNorm) -> &'static str {
         match kind {
-            _ if self.groups_are_channels => "norm/batch_norm",
-            ChannelNorm::Batch => "norm/batch_norm",
-            ChannelNorm::Instance => "norm/instance_norm",
-            ChannelNorm::Group => "norm/group_norm",
+            _ if self.groups_are_channels => "norm/channel/batch_norm",
+            ChannelNorm::Batch => "norm/channel/batch_norm",
+            ChannelNorm::Instance => "norm/channel/instance_norm",
+            ChannelNorm::Group => "norm/channel/group_norm",
         }
     }
 }

@@ -227,7 +227,7 @@ pub(in super::super) fn backward_work(norm: &Valid<BackwardFields>, props: &Prop
         let is_wide = fields.weight.filter(|_| fields.dweight).or(fields.dbias) == Some(DType::F32) && rows.is_half();
         let mut flags = flags(team.keep, false, true, false, false);
         flags.push(("WIDE_PARAMETERS", is_wide));
-        let files = ["norm/row_norm_backward", "norm/row_norm_backward_few"];
+        let files = ["norm/row/row_norm_backward", "norm/row/row_norm_backward_few"];
         let mut step = step("row_norm_backward_few", &files, team, flags, grid, bindings);
         step.constants.push(("COLUMNS", FEW_COLUMNS));
         for (first, count) in [(row_groups, parameter_groups), (0, row_groups)] {
@@ -246,14 +246,14 @@ pub(in super::super) fn backward_work(norm: &Valid<BackwardFields>, props: &Prop
             let absent = [operands.absent(DH, "absent_in"), operands.absent(DX, "absent_out")];
             let bindings = [&read[..], &absent, &[workspace("partials_out")]].concat();
             let flags = flags(sum_team.keep, has_next, true, false, false);
-            let files = ["norm/row_norm_backward", "norm/row_norm_backward_split_sums"];
+            let files = ["norm/row/row_norm_backward", "norm/row/row_norm_backward_split_sums"];
             work.steps.push(step("row_norm_backward_split_sums", &files, sum_team, flags, sums_grid, bindings));
         }
         let bindings = [&read[..], &[dh, dx, workspace("partials_out")]].concat();
         // Without dx, nothing is needed twice.
         let keep = if fields.dx { team.keep } else { Keep::Words };
         let flags = flags(keep, has_next, fields.dx, fields.dweight, fields.dbias.is_some());
-        let files = ["norm/row_norm_backward"];
+        let files = ["norm/row/row_norm_backward"];
         work.steps.push(step("row_norm_backward_rows", &files, team, flags, rows_grid, bindings));
     }
     if has_parameters {
@@ -300,7 +300,7 @@ fn parameters_step(
     };
     let dtype = ShaderType::of(dtype)?;
     let (accessors, mut files) = (dtype.chunks_out(), dtype.prelude());
-    files.push("norm/row_norm_backward_parameters");
+    files.push("norm/row/row_norm_backward_parameters");
     Ok(StepBuilder {
         constants: vec![("WORKGROUP", workgroup), ("COLUMNS", columns)],
         bindings: vec![

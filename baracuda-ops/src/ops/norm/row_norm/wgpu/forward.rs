@@ -84,7 +84,7 @@ pub(in super::super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props)
     let [mean, rstd] = [MEAN, RSTD].map(statistics);
     if resident.is_some() {
         let bindings = vec![input(X), input(RESIDUAL), weight, bias, output(Y), output(H), mean, rstd];
-        work.steps.push(step("row_norm_resident", &["norm/row_norm"], team.keep, params(X), bindings));
+        work.steps.push(step("row_norm_resident", &["norm/row/row_norm"], team.keep, params(X), bindings));
     } else {
         let bytes = row_count * slices * 16;
         check_workspace(bytes, props)?;
@@ -94,7 +94,7 @@ pub(in super::super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props)
         bindings.push(operands.absent(Y, "absent_out"));
         bindings.extend(absent_weights);
         bindings.extend(absent_statistics);
-        let files = ["norm/row_norm", "norm/row_norm_split_moments"];
+        let files = ["norm/row/row_norm", "norm/row/row_norm_split_moments"];
         work.steps.push(step("row_norm_split_moments", &files, team.keep, params(X), bindings));
         // The sum with the residual is what the second dispatch normalises, and it lies in h.
         let sum = if fields.residual { H } else { X };
@@ -103,7 +103,7 @@ pub(in super::super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props)
         bindings.push(operands.absent(RESIDUAL, "absent_in"));
         bindings.push(operands.absent(H, "absent_out"));
         // Each element is looked at once.
-        let files = ["norm/row_norm", "norm/row_norm_split_apply"];
+        let files = ["norm/row/row_norm", "norm/row/row_norm_split_apply"];
         work.steps.push(step("row_norm_split_apply", &files, Keep::Words, params(sum), bindings));
     }
     check_bindings(&work.steps, props)?;

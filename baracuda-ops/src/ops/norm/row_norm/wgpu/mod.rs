@@ -73,7 +73,7 @@ impl Rows {
         params: Vec<u8>,
         grid: [u32; 2],
     ) -> StepBuilder {
-        let kind = if kind == RowNorm::Layer { "norm/layer_norm" } else { "norm/rms_norm" };
+        let kind = if kind == RowNorm::Layer { "norm/row/layer_norm" } else { "norm/row/rms_norm" };
         let shared = ["common/team", "common/chunk", "common/row", team.reduce.file(), kind];
         let files = [&self.dtype.prelude(), before, &shared[..], after].concat();
         let step = StepBuilder::new(entry, files, params, grid);

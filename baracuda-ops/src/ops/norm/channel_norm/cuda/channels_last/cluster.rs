@@ -124,7 +124,7 @@ impl Rows<'_> {
         best.map(|(_, tuned)| tuned)
     }
 
-    /// Threads of a block of a cluster, rows of a thread, and bytes of shared memory, as in `csrc/norm/channel_norm_last_cluster.cuh`.
+    /// Threads of a block of a cluster, rows of a thread, and bytes of shared memory, as in `csrc/norm/channels_last/channels_last_norm_cluster.cuh`.
     fn cluster_block(&self, channels: u64, group_channels: u64, cluster: u64, chunks: u64) -> Option<(u64, u64, u64)> {
         let (tile, of_chunk) = (channels / self.width, self.rows.div_ceil(chunks));
         let whole = tile * 32 / gcd(tile, 32); // the threads of whole rows and whole warps

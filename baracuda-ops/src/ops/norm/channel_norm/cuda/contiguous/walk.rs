@@ -1,4 +1,4 @@
-//! How teams walk over groups, as `csrc/norm/channel_norm_walk.cuh` does.
+//! How teams walk over groups, as `csrc/norm/channel/channel_norm_walk.cuh` does.
 
 /// The most places of a ring.
 pub(super) const SLOTS: u64 = 32;
@@ -11,10 +11,10 @@ pub(super) const READ_TWICE: u64 = 24 << 20;
 /// Bytes that a block has on the way at once, and where a group takes most of the places: more of them hold up what is written, unless exponentials
 /// or a residual take longer than that.
 pub(super) const ARRIVING: [u64; 2] = [64 << 10, 31 << 10];
-/// `message_exchange::turns` of `csrc/norm/channel_norm_walk.cuh`: messages of a block that memory has room for.
+/// `message_exchange::turns` of `csrc/norm/channel/channel_norm_walk.cuh`: messages of a block that memory has room for.
 pub(super) const MESSAGES: u64 = 8;
 
-/// How the blocks of a team share a group: the same arithmetic as `walk_geometry` in `csrc/norm/channel_norm_walk.cuh`.
+/// How the blocks of a team share a group: the same arithmetic as `walk_geometry` in `csrc/norm/channel/channel_norm_walk.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Steps {
     /// Threads of a block that hold vectors.

@@ -1,7 +1,7 @@
 //! Which CUDA variant serves which rows: a pure function of shapes, types and device properties.
 //!
 //! The tables were measured on an H200 (132 multiprocessors, CUDA 13.0) over rows of 128 to 262144 columns. The fields of a
-//! choice are those of `bops_row_norm_choice` in `csrc/bops.h`.
+//! choice are those of `bops_row_norm_choice` in `csrc/bops_row_norm.h`.
 
 use crate::backend::cuda::{resident_clusters, tuned};
 use crate::narrow::word;

@@ -1,0 +1,113 @@
+// What every kernel of BatchNorm, GroupNorm and InstanceNorm shares: statistics, running statistics and parameters of a channel.
+#pragma once
+#include "../../bops_channel_norm.h"
+#include "../../common/activation.cuh"
+#include "../../common/row_reduce.cuh"
+
+namespace bops {
+
+// Of one group. The mean is shift + correction: shift is a value near it, about which deviations are exact enough.
+template <typename A> struct channel_statistics {
+    A shift, correction, variance, rstd;
+    __device__ __forceinline__ A mean() const { return shift + correction; }
+};
+
+// From the moments of a whole group. Of no elements the mean is 0 and rstd NaN, as eps is then NaN; of an infinity both are NaN.
+template <typename A> __device__ __forceinline__ channel_statistics<A> finish_statistics(const moments<A> &total, A reciprocal_count, A eps) {
+    const A infinite = total.sum * reciprocal_count, correction = fma(A(0), infinite, infinite);
+    const A variance = at_least_zero(total.square * reciprocal_count - correction * correction);
+    return {total.shift, correction, variance, reciprocal_root(variance + eps)};
+}
+
+// The statistics of a channel that a running mean and variance stand for.
+template <typename A>
+__device__ __forceinline__ channel_statistics<A> running_statistics(const void *mean, const void *var, uint64_t channel, A eps) {
+    const A variance = __ldg(static_cast<const A *>(var) + channel);
+    return {__ldg(static_cast<const A *>(mean) + channel), A(0), variance, reciprocal_root(variance + eps)};
+}
+
+// The mean and rstd of a group, where they are wanted.
+template <typename A> __device__ __forceinline__ void save_statistics(const channel_statistics<A> &s, void *mean, void *rstd, uint64_t group) {
+    if (mean) static_cast<A *>(mean)[group] = s.mean();
+    if (rstd) static_cast<A *>(rstd)[group] = s.rstd;
+}
+
+// The weight m of a batch in running statistics, and 1 - m, as one number: the smaller of both, which is right to its last bit, negative (-0 for m = 1)
+// where that is 1 - m. Of an m near 1 rounded to f32, 1 - m would have few bits left.
+template <typename A> __host__ __forceinline__ A running_weight(double momentum) { return momentum <= 0.5 ? A(momentum) : -A(1.0 - momentum); }
+
+// That of `momentum`, or with a counter t of m = 1 / (t + 1). The counter itself is advanced by a launch of its own, after every channel has read it.
+template <typename A> __device__ __forceinline__ A running_momentum(const void *num_batches, A momentum) {
+    if (!num_batches) return momentum;
+    const int64_t count = *static_cast<const int64_t *>(num_batches) + 1;
+    return count == 1 ? -A(0) : A(1) / A(count);
+}
+// (1 - m) running + m batch
+template <typename A> __device__ __forceinline__ A running_after(A weight, A running, A batch) {
+    const A small = fabs(weight), large = A(1) - small;
+    const bool is_kept = signbit(weight);
+    return fma(is_kept ? large : small, batch, (is_kept ? small : large) * running);
+}
+
+// Updates the running mean and the running variance, by the unbiased one; a null pointer is left out.
+template <typename A> __device__ __forceinline__ void update_running(void *running_mean, void *running_var, const void *num_batches, A momentum,
+                                                                     uint64_t channel, A mean, A unbiased_variance) {
+    const A m = running_momentum(num_batches, momentum);
+    if (running_mean) {
+        A &to = static_cast<A *>(running_mean)[channel];
+        to = running_after(m, to, mean);
+    }
+    if (running_var) {
+        A &to = static_cast<A *>(running_var)[channel];
+        to = running_after(m, to, unbiased_variance);
+    }
+}
+
+// Parameter `index` of type T, or f32 where that is wide; `absent` without.
+template <typename T, typename A> __device__ __forceinline__ A parameter(const void *from, bool is_wide, uint64_t index, A absent) {
+    if (!from) return absent;
+    if (sizeof(T) != 4 && is_wide) return A(__ldg(static_cast<const float *>(from) + index));
+    return widen(__ldg(static_cast<const T *>(from) + index));
+}
+
+// What a channel's parameters and running statistics are before its batch is known: kernels ask for them early.
+template <typename A> struct channel_before {
+    A weight, bias, momentum, running_mean, running_var;
+
+    template <typename T, typename Operands>
+    __device__ __forceinline__ void load(const Operands &o, bool weight_is_wide, A fixed_momentum, uint64_t channel) {
+        weight = parameter<T>(o.weight, weight_is_wide, channel, A(1)), bias = parameter<T>(o.bias, weight_is_wide, channel, A(0));
+        momentum = running_momentum(o.num_batches, fixed_momentum);
+        running_mean = o.running_mean ? static_cast<const A *>(o.running_mean)[channel] : A(0);
+        running_var = o.running_var ? static_cast<const A *>(o.running_var)[channel] : A(0);
+    }
+    template <typename Operands> __device__ __forceinline__ void update(const Operands &o, uint64_t channel, A mean, A unbiased_variance) const {
+        if (o.running_mean) static_cast<A *>(o.running_mean)[channel] = running_after(momentum, running_mean, mean);
+        if (o.running_var) static_cast<A *>(o.running_var)[channel] = running_after(momentum, running_var, unbiased_variance);
+    }
+};
+
+// Writes a gradient of such a parameter where it is wanted.
+template <typename T, typename A> __device__ __forceinline__ void store_parameter(void *to, bool is_wide, uint64_t index, A value) {
+    if (!to) return;
+    if (sizeof(T) != 4 && is_wide) static_cast<float *>(to)[index] = float(value);
+    else static_cast<T *>(to)[index] = narrow<T>(value);
+}
+
+// Division of 32-bit numbers by a number that the host knows.
+struct divisor {
+    uint32_t value, magic, shift;
+
+    divisor() = default;
+    __host__ explicit divisor(uint64_t by) : value(uint32_t(by < 1 ? 1 : by > 0xffffffff ? 0xffffffff : by)) {
+        uint32_t bits = 0;
+        while ((uint64_t(1) << bits) < value) ++bits;
+        magic = uint32_t((((uint64_t(1) << bits) - value) << 32) / value + 1), shift = bits;
+    }
+    __device__ __forceinline__ uint32_t quotient(uint32_t n) const {
+        const uint32_t high = __umulhi(magic, n);
+        return shift ? (high + ((n - high) >> 1)) >> (shift - 1) : n;
+    }
+};
+
+} // namespace bops

@@ -1,0 +1,123 @@
+// BatchNorm, GroupNorm and InstanceNorm over contiguous layouts: a group is `segments` runs of `spatial` contiguous elements.
+#pragma once
+#include "../../common/launch.cuh"
+#include "channel_norm.cuh"
+
+namespace bops {
+
+// Forms of a kernel, each more general than the one before; two or three.
+template <typename... P> struct kernel_forms { void (*form[3])(P...); };
+
+template <typename... P> kernel_forms<P...> forms_of(void (*first)(P...), void (*second)(P...), void (*third)(P...) = nullptr) {
+    return {{first, second, third}};
+}
+
+// Runs, or only prepares, kernels.
+struct kernel_call {
+    bool prepares;
+    bops_stream stream;
+
+    template <typename... P> bops_status operator()(void (*kernel)(P...), const launch_shape &shape, const std::remove_cv_t<P> &...arguments) const {
+        return prepares ? prepare(kernel, shape) : launch(kernel, shape, stream, arguments...);
+    }
+
+    // The form that is asked for. Operands, which are not known yet when kernels are prepared, may ask for one after it.
+    template <typename... P>
+    bops_status one_of(int first, const kernel_forms<P...> &kernel, const launch_shape &shape, const std::remove_cv_t<P> &...arguments) const {
+        bops_status status = (*this)(kernel.form[first], shape, arguments...);
+        for (int i = first + 1; prepares && i < 3 && kernel.form[i] && !status; ++i) status = (*this)(kernel.form[i], shape, arguments...);
+        return status;
+    }
+};
+
+// Host entries of contiguous and of channels-last layouts; each lives in a file of its own.
+bops_status channel_norm_contiguous(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype, bops_dtype weight_dtype,
+                                    const bops_channel_norm_operands &o, void *workspace, const kernel_call &call);
+bops_status channel_norm_backward_contiguous(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
+                                             bops_dtype weight_dtype, const bops_channel_norm_backward_operands &o, void *workspace,
+                                             const kernel_call &call);
+// has_residual: there is a residual; backward, its gradient is wanted.
+bops_status channels_last_norm(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype, bops_dtype weight_dtype,
+                               bool has_residual, const bops_channel_norm_operands &o, void *workspace, const kernel_call &call);
+bops_status channel_norm_backward_last(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
+                                       bops_dtype weight_dtype, bool has_residual, const bops_channel_norm_backward_operands &o, void *workspace,
+                                       const kernel_call &call);
+
+// Reads a kernel's arguments into the constant cache: else what a block computes waits for them again and again. Before the previous kernel is waited
+// for, that takes no time.
+template <typename Arguments> __device__ __forceinline__ void fetch_arguments(const Arguments &arguments) {
+    constexpr size_t line = 64;
+#pragma unroll
+    for (size_t at = 0; at < sizeof(Arguments); at += line) {
+        uint32_t word;
+        memcpy(&word, reinterpret_cast<const char *>(&arguments) + at, sizeof(word));
+        asm volatile("" ::"r"(word));
+    }
+}
+
+// Has a value computed where it stands, not where it is used.
+__device__ __forceinline__ void compute_here(uint32_t value) { asm volatile("" ::"r"(value)); }
+__device__ __forceinline__ void compute_here(const void *value) { asm volatile("" ::"l"(value)); }
+
+// Where segments lie and which group, channel and statistics they belong to. Row r of batch * channels is channel r % channels of sample
+// r / channels.
+struct segment_geometry {
+    uint64_t rows, groups, count; // segments, groups, elements of a group
+    uint32_t segments, channels, inner;
+    uint32_t is_batch; // a group is a channel over all samples
+    divisor by_channels, by_segments, by_inner;
+
+    // n: batch extent; inner: groups of one sample, or channels.
+    __host__ void set(uint64_t batch, uint64_t all_channels, uint64_t spatial, uint64_t sample_groups) {
+        is_batch = sample_groups == 0;
+        rows = batch * all_channels;
+        channels = uint32_t(all_channels);
+        inner = uint32_t(is_batch ? all_channels : sample_groups);
+        groups = is_batch ? all_channels : batch * sample_groups;
+        segments = uint32_t(is_batch ? batch : sample_groups ? all_channels / sample_groups : 0);
+        count = segments * spatial;
+        by_channels = divisor(channels), by_segments = divisor(segments), by_inner = divisor(inner);
+    }
+
+    __device__ __forceinline__ void split(uint32_t row, uint32_t &sample, uint32_t &channel) const {
+        sample = by_channels.quotient(row);
+        channel = row - sample * channels;
+    }
+    __device__ __forceinline__ uint32_t group_of(uint32_t sample, uint32_t channel) const {
+        return is_batch ? channel : sample * inner + by_segments.quotient(channel);
+    }
+    // Segment k of a group.
+    __device__ __forceinline__ void segment(uint32_t group, uint32_t k, uint32_t &sample, uint32_t &channel) const {
+        if (is_batch) {
+            sample = k, channel = group;
+        } else {
+            sample = by_inner.quotient(group);
+            channel = (group - sample * inner) * segments + k;
+        }
+    }
+    __device__ __forceinline__ uint64_t row_of(uint32_t sample, uint32_t channel) const { return uint64_t(sample) * channels + channel; }
+};
+
+__device__ __forceinline__ uint64_t segment_offset(const bops_channel_strides &s, uint32_t sample, uint32_t channel) {
+    return sample * s.batch + channel * s.channel;
+}
+
+// Threads that share a list of `count`: a power of two up to 32, or `most`.
+__host__ inline uint32_t team_for(uint64_t count, uint32_t most) {
+    uint32_t team = 1;
+    while (team < 32 && team < count) team *= 2;
+    return count > 64 ? most : team;
+}
+
+// Calls f with the number of bytes of an access as a constant.
+template <typename T, typename F> bops_status for_vector_bytes(uint32_t vec_bytes, F &&f) {
+    if constexpr (sizeof(T) == 8) return f(std::integral_constant<int, 8>());
+    else {
+        if (vec_bytes == 16) return f(std::integral_constant<int, 16>());
+        if (vec_bytes == 4) return f(std::integral_constant<int, 4>());
+        if constexpr (sizeof(T) == 2) return f(std::integral_constant<int, 2>());
+        else return bops_status(cudaErrorInvalidValue);
+    }
+}
+
+} // namespace bops

@@ -1,0 +1,15 @@
+#include "channel_norm_contiguous.cuh"
+
+bops_status bops_group_norm_prepare(const bops_channel_norm_params *params, const bops_channel_norm_choice *choice, bops_dtype dtype,
+                                    bops_dtype weight_dtype) {
+    if (choice->variant >= BOPS_CHANNEL_NORM_LAST_SPLIT)
+        return bops::channels_last_norm(*params, *choice, dtype, weight_dtype, false, {}, nullptr, {true, nullptr});
+    return bops::channel_norm_contiguous(*params, *choice, dtype, weight_dtype, {}, nullptr, {true, nullptr});
+}
+
+bops_status bops_group_norm_launch(const bops_channel_norm_params *params, const bops_channel_norm_choice *choice, bops_dtype dtype,
+                                   bops_dtype weight_dtype, const bops_channel_norm_operands *operands, void *workspace, bops_stream stream) {
+    if (choice->variant >= BOPS_CHANNEL_NORM_LAST_SPLIT)
+        return bops::channels_last_norm(*params, *choice, dtype, weight_dtype, false, *operands, workspace, {false, stream});
+    return bops::channel_norm_contiguous(*params, *choice, dtype, weight_dtype, *operands, workspace, {false, stream});
+}

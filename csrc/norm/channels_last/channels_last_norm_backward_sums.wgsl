@@ -1,0 +1,36 @@
+// Channels last, first: sum(dpre) and sum(dpre * xhat) of each channel in each slice.
+@compute @workgroup_size(WORKGROUP)
+fn channels_last_norm_backward_sums(at: Invocation) {
+    let thread = thread_index(at);
+    let columns = columns_of(at.workgroup.y * params.groups_x + at.workgroup.x, thread);
+    var sum: array<vec4<f32>, QUADS>;
+    var product: array<vec4<f32>, QUADS>;
+    if (columns.count > 0u) {
+        let constants = constants_of(columns, thread);
+        for (var first = columns.first; first < columns.end; first += AHEAD * LANES) {
+            load_rows(columns, first);
+            for (var k = 0u; k < AHEAD; k++) {
+                if (first + k * LANES < columns.end) {
+                    for (var part = 0u; part < QUADS; part++) {
+                        let xhat = (quad(held_x[k], part) - constants.mean[part]) * constants.rstd[part];
+                        let dpre = dpre_of(k, part, xhat, constants);
+                        sum[part] += dpre;
+                        product[part] += dpre * xhat;
+                    }
+                }
+            }
+        }
+    }
+    for (var part = 0u; part < QUADS; part++) {
+        column_sums[part * WORKGROUP + thread] = sum[part];
+        column_sums[(QUADS + part) * WORKGROUP + thread] = product[part];
+    }
+    sum_columns(thread, 2u * QUADS);
+    for (var element = 0u; element < ELEMENTS; element++) {
+        if (thread / COLUMNS == element % LANES && element < columns.count) {
+            let first = element / 4u * WORKGROUP + thread % COLUMNS;
+            let sums = vec2<f32>(column_sums[first][element % 4u], column_sums[first + QUADS * WORKGROUP][element % 4u]);
+            sums_write(part_of(columns.batch, columns.first_channel + element, columns.slice), vec4<f32>(sums, 0.0, 0.0));
+        }
+    }
+}

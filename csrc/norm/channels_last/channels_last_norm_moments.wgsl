@@ -1,0 +1,54 @@
+// Channels last, first: moments of each channel in each slice, mean before correction, correction, mean of the squared differences, rows.
+// CHUNKS is the rows of a thread.
+@compute @workgroup_size(WORKGROUP)
+fn channels_last_norm_moments(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let columns = columns_of(workgroup.y * params.groups_x + workgroup.x, thread);
+    var chunks: array<vec4<u32>, CHUNKS>;
+    for (var k = 0u; k < CHUNKS; k++) {
+        let row = columns.first + k * LANES;
+        if (columns.count > 0u && row < columns.end) {
+            chunks[k] = x_load(chunk_start(columns, row, params.x), columns.count);
+        }
+    }
+    let reciprocal = 1.0 / f32(columns.rows);
+    var sum: array<vec4<f32>, QUADS>;
+    for (var k = 0u; k < CHUNKS; k++) {
+        for (var part = 0u; part < QUADS; part++) {
+            sum[part] += quad(chunks[k], part);
+        }
+    }
+    for (var part = 0u; part < QUADS; part++) {
+        // Scaled before the threads meet: a compiler could merge products of sums, and with them the mean and its correction.
+        column_sums[part * WORKGROUP + thread] = sum[part] * reciprocal;
+    }
+    sum_columns(thread, QUADS);
+    var shift: array<vec4<f32>, QUADS>;
+    for (var part = 0u; part < QUADS; part++) {
+        shift[part] = column_sums[part * WORKGROUP + thread % COLUMNS];
+    }
+    workgroupBarrier();
+    sum = array<vec4<f32>, QUADS>();
+    var square: array<vec4<f32>, QUADS>;
+    for (var k = 0u; k < CHUNKS; k++) {
+        let is_row = columns.first + k * LANES < columns.end;
+        for (var part = 0u; part < QUADS; part++) {
+            let d = quad(chunks[k], part) - select(vec4<f32>(), shift[part], is_row);
+            sum[part] += d;
+            square[part] += d * d;
+        }
+    }
+    for (var part = 0u; part < QUADS; part++) {
+        column_sums[part * WORKGROUP + thread] = sum[part] * reciprocal;
+        column_sums[(QUADS + part) * WORKGROUP + thread] = square[part] * reciprocal;
+    }
+    sum_columns(thread, 2u * QUADS);
+    for (var element = 0u; element < ELEMENTS; element++) {
+        if (thread / COLUMNS == element % LANES && element < columns.count) {
+            let part = element / 4u;
+            let correction = column_sums[part * WORKGROUP + thread % COLUMNS][element % 4u];
+            let squares = column_sums[(QUADS + part) * WORKGROUP + thread % COLUMNS][element % 4u];
+            let moments = vec4<f32>(shift[part][element % 4u], correction, squares, f32(columns.rows));
+            moments_write(part_of(columns.batch, columns.first_channel + element, columns.slice), moments);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+// Channels last, first: moments of each channel in each slice, mean before correction, correction, mean of the squared differences, rows. A
+// thread takes its rows in blocks and reads the next one while it computes: the moments of a block, about its own mean, are merged with those
+// of the rows before. All are of the distances from the thread's first row, which keep what a large mean would round off.
+const BLOCK: u32 = 4u;
+
+var<private> chunks: array<vec4<u32>, BLOCK>;
+var<private> ahead: array<vec4<u32>, BLOCK>;
+
+fn load_block(columns: Columns, first: u32) {
+    for (var k = 0u; k < BLOCK; k++) {
+        let row = first + k * LANES;
+        ahead[k] = vec4<u32>();
+        if (columns.count > 0u && row < columns.end) {
+            ahead[k] = x_load(chunk_start(columns, row, params.x), columns.count);
+        }
+    }
+}
+
+@compute @workgroup_size(WORKGROUP)
+fn channels_last_norm_stream(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let columns = columns_of(workgroup.y * params.groups_x + workgroup.x, thread);
+    let own_rows = select(0u, (columns.end - columns.first + LANES - 1u) / LANES, columns.first < columns.end);
+    var mean: array<vec4<f32>, QUADS>;
+    var square: array<vec4<f32>, QUADS>;
+    load_block(columns, columns.first);
+    var base: array<vec4<f32>, QUADS>;
+    for (var part = 0u; part < QUADS; part++) {
+        base[part] = quad(ahead[0], part);
+    }
+    let whole = own_rows / BLOCK;
+    for (var block = 0u; block < whole; block++) {
+        chunks = ahead;
+        load_block(columns, columns.first + (block + 1u) * BLOCK * LANES);
+        let share = 1.0 / f32(block + 1u);
+        let weight = f32(BLOCK) * f32(block) * share;
+        for (var part = 0u; part < QUADS; part++) {
+            let v0 = quad(chunks[0], part) - base[part];
+            let v1 = quad(chunks[1], part) - base[part];
+            let v2 = quad(chunks[2], part) - base[part];
+            let v3 = quad(chunks[3], part) - base[part];
+            let own = ((v0 + v1) + (v2 + v3)) * 0.25;
+            let d0 = v0 - own;
+            let d1 = v1 - own;
+            let d2 = v2 - own;
+            let d3 = v3 - own;
+            let delta = own - mean[part];
+            mean[part] += delta * share;
+            square[part] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3) + delta * delta * weight;
+        }
+    }
+    // The rows past the last whole block, one by one.
+    for (var k = 0u; k < BLOCK; k++) {
+        let row = whole * BLOCK + k;
+        if (row < own_rows) {
+            let share = 1.0 / f32(row + 1u);
+            let weight = f32(row) * share;
+            for (var part = 0u; part < QUADS; part++) {
+                let delta = (quad(ahead[k], part) - base[part]) - mean[part];
+                mean[part] += delta * share;
+                square[part] += delta * delta * weight;
+            }
+        }
+    }
+    // A thread without rows counts for nothing.
+    let reciprocal = 1.0 / f32(columns.rows);
+    let own_share = f32(own_rows) * reciprocal;
+    for (var part = 0u; part < QUADS; part++) {
+        // Scaled before the threads meet: a compiler could merge products of sums, and with them the mean and its correction.
+        column_sums[part * WORKGROUP + thread] = (base[part] + mean[part]) * own_share;
+    }
+    sum_columns(thread, QUADS);
+    var shift: array<vec4<f32>, QUADS>;
+    for (var part = 0u; part < QUADS; part++) {
+        shift[part] = column_sums[part * WORKGROUP + thread % COLUMNS];
+    }
+    workgroupBarrier();
+    for (var part = 0u; part < QUADS; part++) {
+        let d = (base[part] - shift[part]) + mean[part];
+        column_sums[part * WORKGROUP + thread] = d * own_share;
+        column_sums[(QUADS + part) * WORKGROUP + thread] = square[part] * reciprocal + d * d * own_share;
+    }
+    sum_columns(thread, 2u * QUADS);
+    for (var element = 0u; element < ELEMENTS; element++) {
+        if (thread / COLUMNS == element % LANES && element < columns.count) {
+            let part = element / 4u;
+            let correction = column_sums[part * WORKGROUP + thread % COLUMNS][element % 4u];
+            let squares = column_sums[(QUADS + part) * WORKGROUP + thread % COLUMNS][element % 4u];
+            let moments = vec4<f32>(shift[part][element % 4u], correction, squares, f32(columns.rows));
+            moments_write(part_of(columns.batch, columns.first_channel + element, columns.slice), moments);
+        }
+    }
+}
