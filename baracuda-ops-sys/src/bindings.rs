@@ -15,64 +15,34 @@ pub struct bops_row_strides {
     pub s1: u64,
     pub s2: u64,
 }
-pub type bops_row_norm_variant = u32;
-pub const BOPS_ROW_NORM_RESIDENT: _bindgen_ty_2 = 0;
-pub const BOPS_ROW_NORM_SHARED: _bindgen_ty_2 = 1;
-pub const BOPS_ROW_NORM_SPLIT: _bindgen_ty_2 = 2;
-pub const BOPS_ROW_NORM_BACKWARD_PERSISTENT: _bindgen_ty_2 = 3;
-pub const BOPS_ROW_NORM_BACKWARD_FEW_ROWS: _bindgen_ty_2 = 4;
-pub const BOPS_ROW_NORM_BACKWARD_SPLIT: _bindgen_ty_2 = 5;
-pub const BOPS_ROW_NORM_BACKWARD_ZERO: _bindgen_ty_2 = 6;
-pub const BOPS_ROW_NORM_RING: _bindgen_ty_2 = 7;
-pub const BOPS_ROW_NORM_BACKWARD_RING: _bindgen_ty_2 = 8;
-pub const BOPS_ROW_NORM_PACKED: _bindgen_ty_2 = 9;
-pub const BOPS_ROW_NORM_BACKWARD_COOPERATIVE: _bindgen_ty_2 = 10;
+pub type bops_activation = u32;
+pub const BOPS_IDENTITY: _bindgen_ty_2 = 0;
+pub const BOPS_RELU: _bindgen_ty_2 = 1;
+pub const BOPS_GELU_ERF: _bindgen_ty_2 = 2;
+pub const BOPS_GELU_TANH: _bindgen_ty_2 = 3;
+pub const BOPS_SILU: _bindgen_ty_2 = 4;
+pub const BOPS_SIGMOID: _bindgen_ty_2 = 5;
+pub const BOPS_TANH: _bindgen_ty_2 = 6;
 pub type _bindgen_ty_2 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_choice {
-    pub variant: bops_row_norm_variant,
+pub struct bops_activation_choice {
     pub vec_bytes: u32,
-    pub vectors: u32,
-    pub threads: u32,
-    pub threads_per_row: u32,
-    pub cluster: u32,
-    pub stages: u32,
-    pub grid: u32,
-    pub flush_rows: u32,
-    pub flushes: u32,
-    pub chunks: u32,
-    pub overlaps: u32,
-    pub late_blocks: u32,
-    pub partial_rows: u64,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_params {
-    pub rows: u64,
-    pub cols: u64,
-    pub extent1: u64,
-    pub extent2: u64,
-    pub x: bops_row_strides,
-    pub residual: bops_row_strides,
-    pub y: bops_row_strides,
-    pub h: bops_row_strides,
-    pub eps: f64,
-    pub weight_offset: f64,
+pub struct bops_activation_params {
+    pub elements: u64,
+    pub activation: bops_activation,
+    pub from_y: u32,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_operands {
+pub struct bops_activation_operands {
     pub x: *const ::core::ffi::c_void,
-    pub residual: *const ::core::ffi::c_void,
-    pub weight: *const ::core::ffi::c_void,
-    pub bias: *const ::core::ffi::c_void,
     pub y: *mut ::core::ffi::c_void,
-    pub h: *mut ::core::ffi::c_void,
-    pub mean: *mut ::core::ffi::c_void,
-    pub rstd: *mut ::core::ffi::c_void,
 }
-impl Default for bops_row_norm_operands {
+impl Default for bops_activation_operands {
     fn default() -> Self {
         let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -80,34 +50,15 @@ impl Default for bops_row_norm_operands {
             s.assume_init()
         }
     }
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_backward_params {
-    pub rows: u64,
-    pub cols: u64,
-    pub extent1: u64,
-    pub extent2: u64,
-    pub dy: bops_row_strides,
-    pub x: bops_row_strides,
-    pub dh: bops_row_strides,
-    pub dx: bops_row_strides,
-    pub weight_offset: f64,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_backward_operands {
+pub struct bops_activation_backward_operands {
     pub dy: *const ::core::ffi::c_void,
-    pub x: *const ::core::ffi::c_void,
-    pub weight: *const ::core::ffi::c_void,
-    pub mean: *const ::core::ffi::c_void,
-    pub rstd: *const ::core::ffi::c_void,
-    pub dh: *const ::core::ffi::c_void,
+    pub saved: *const ::core::ffi::c_void,
     pub dx: *mut ::core::ffi::c_void,
-    pub dweight: *mut ::core::ffi::c_void,
-    pub dbias: *mut ::core::ffi::c_void,
 }
-impl Default for bops_row_norm_backward_operands {
+impl Default for bops_activation_backward_operands {
     fn default() -> Self {
         let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -116,15 +67,6 @@ impl Default for bops_row_norm_backward_operands {
         }
     }
 }
-pub type bops_activation = u32;
-pub const BOPS_IDENTITY: _bindgen_ty_3 = 0;
-pub const BOPS_RELU: _bindgen_ty_3 = 1;
-pub const BOPS_GELU_ERF: _bindgen_ty_3 = 2;
-pub const BOPS_GELU_TANH: _bindgen_ty_3 = 3;
-pub const BOPS_SILU: _bindgen_ty_3 = 4;
-pub const BOPS_SIGMOID: _bindgen_ty_3 = 5;
-pub const BOPS_TANH: _bindgen_ty_3 = 6;
-pub type _bindgen_ty_3 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_channel_strides {
@@ -133,20 +75,20 @@ pub struct bops_channel_strides {
     pub spatial: u64,
 }
 pub type bops_channel_norm_variant = u32;
-pub const BOPS_CHANNEL_NORM_SPLIT: _bindgen_ty_4 = 0;
-pub const BOPS_CHANNEL_NORM_SINGLE: _bindgen_ty_4 = 1;
-pub const BOPS_CHANNEL_NORM_HELD: _bindgen_ty_4 = 2;
-pub const BOPS_CHANNEL_NORM_STRIPE: _bindgen_ty_4 = 3;
-pub const BOPS_CHANNEL_NORM_RELAY: _bindgen_ty_4 = 4;
-pub const BOPS_CHANNEL_NORM_COOPERATIVE: _bindgen_ty_4 = 5;
-pub const BOPS_CHANNEL_NORM_SEGMENT: _bindgen_ty_4 = 6;
-pub const BOPS_CHANNEL_NORM_LAST_SPLIT: _bindgen_ty_4 = 16;
-pub const BOPS_CHANNEL_NORM_LAST_COOPERATIVE: _bindgen_ty_4 = 17;
-pub const BOPS_CHANNEL_NORM_LAST_CLUSTER: _bindgen_ty_4 = 18;
-pub const BOPS_CHANNEL_NORM_LAST_RESIDENT: _bindgen_ty_4 = 19;
-pub const BOPS_CHANNEL_NORM_LAST_ROWS: _bindgen_ty_4 = 20;
-pub const BOPS_CHANNEL_NORM_LAST_SLABS: _bindgen_ty_4 = 21;
-pub type _bindgen_ty_4 = ::core::ffi::c_uint;
+pub const BOPS_CHANNEL_NORM_SPLIT: _bindgen_ty_3 = 0;
+pub const BOPS_CHANNEL_NORM_SINGLE: _bindgen_ty_3 = 1;
+pub const BOPS_CHANNEL_NORM_HELD: _bindgen_ty_3 = 2;
+pub const BOPS_CHANNEL_NORM_STRIPE: _bindgen_ty_3 = 3;
+pub const BOPS_CHANNEL_NORM_RELAY: _bindgen_ty_3 = 4;
+pub const BOPS_CHANNEL_NORM_COOPERATIVE: _bindgen_ty_3 = 5;
+pub const BOPS_CHANNEL_NORM_SEGMENT: _bindgen_ty_3 = 6;
+pub const BOPS_CHANNEL_NORM_LAST_SPLIT: _bindgen_ty_3 = 16;
+pub const BOPS_CHANNEL_NORM_LAST_COOPERATIVE: _bindgen_ty_3 = 17;
+pub const BOPS_CHANNEL_NORM_LAST_CLUSTER: _bindgen_ty_3 = 18;
+pub const BOPS_CHANNEL_NORM_LAST_RESIDENT: _bindgen_ty_3 = 19;
+pub const BOPS_CHANNEL_NORM_LAST_ROWS: _bindgen_ty_3 = 20;
+pub const BOPS_CHANNEL_NORM_LAST_SLABS: _bindgen_ty_3 = 21;
+pub type _bindgen_ty_3 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_channel_norm_choice {
@@ -249,214 +191,8 @@ impl Default for bops_channel_norm_backward_operands {
         }
     }
 }
-pub type bops_local_response_norm_variant = u32;
-pub const BOPS_LOCAL_RESPONSE_NORM_WALK: _bindgen_ty_5 = 0;
-pub const BOPS_LOCAL_RESPONSE_NORM_TILE: _bindgen_ty_5 = 1;
-pub const BOPS_LOCAL_RESPONSE_NORM_DIRECT: _bindgen_ty_5 = 2;
-pub const BOPS_LOCAL_RESPONSE_NORM_ROWS: _bindgen_ty_5 = 3;
-pub type _bindgen_ty_5 = ::core::ffi::c_uint;
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_local_response_norm_choice {
-    pub variant: bops_local_response_norm_variant,
-    pub vec_bytes: u32,
-    pub parts: u32,
-    pub threads: u32,
-    pub columns: u32,
-    pub chunk: u32,
-    pub chunks: u32,
-    pub is_last: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_local_response_norm_params {
-    pub batch: u64,
-    pub channels: u64,
-    pub spatial: u64,
-    pub x: bops_channel_strides,
-    pub y: bops_channel_strides,
-    pub size: u64,
-    pub scale: f64,
-    pub beta: f64,
-    pub k: f64,
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
-pub struct bops_local_response_norm_operands {
-    pub x: *const ::core::ffi::c_void,
-    pub y: *mut ::core::ffi::c_void,
-}
-impl Default for bops_local_response_norm_operands {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_local_response_norm_backward_params {
-    pub batch: u64,
-    pub channels: u64,
-    pub spatial: u64,
-    pub dy: bops_channel_strides,
-    pub x: bops_channel_strides,
-    pub dx: bops_channel_strides,
-    pub size: u64,
-    pub scale: f64,
-    pub beta: f64,
-    pub k: f64,
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
-pub struct bops_local_response_norm_backward_operands {
-    pub dy: *const ::core::ffi::c_void,
-    pub x: *const ::core::ffi::c_void,
-    pub dx: *mut ::core::ffi::c_void,
-}
-impl Default for bops_local_response_norm_backward_operands {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-pub type bops_softmax_variant = u32;
-pub const BOPS_SOFTMAX_ROWS_RESIDENT: _bindgen_ty_6 = 0;
-pub const BOPS_SOFTMAX_ROWS_SPLIT: _bindgen_ty_6 = 1;
-pub const BOPS_SOFTMAX_CHANNELS_RESIDENT: _bindgen_ty_6 = 2;
-pub const BOPS_SOFTMAX_CHANNELS_SPLIT: _bindgen_ty_6 = 3;
-pub const BOPS_SOFTMAX_ROWS_SHARED: _bindgen_ty_6 = 4;
-pub const BOPS_SOFTMAX_CHANNELS_SHARED: _bindgen_ty_6 = 5;
-pub type _bindgen_ty_6 = ::core::ffi::c_uint;
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_softmax_choice {
-    pub variant: bops_softmax_variant,
-    pub vec_bytes: u32,
-    pub vectors: u32,
-    pub threads: u32,
-    pub across: u32,
-    pub cluster: u32,
-    pub grid: u32,
-    pub chunks: u32,
-    pub overlaps: u32,
-    pub tiles: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_softmax_params {
-    pub outer: u64,
-    pub dim: u64,
-    pub inner: u64,
-    pub extent1: u64,
-    pub extent2: u64,
-    pub x: bops_row_strides,
-    pub y: bops_row_strides,
-    pub x_step: u64,
-    pub y_step: u64,
-    pub scale: f64,
-    pub is_log: u32,
-    pub x_dtype: bops_dtype,
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
-pub struct bops_softmax_operands {
-    pub x: *const ::core::ffi::c_void,
-    pub y: *mut ::core::ffi::c_void,
-}
-impl Default for bops_softmax_operands {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_softmax_backward_params {
-    pub outer: u64,
-    pub dim: u64,
-    pub inner: u64,
-    pub extent1: u64,
-    pub extent2: u64,
-    pub y: bops_row_strides,
-    pub dy: bops_row_strides,
-    pub dx: bops_row_strides,
-    pub y_step: u64,
-    pub dy_step: u64,
-    pub dx_step: u64,
-    pub scale: f64,
-    pub is_log: u32,
-    pub dx_dtype: bops_dtype,
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
-pub struct bops_softmax_backward_operands {
-    pub y: *const ::core::ffi::c_void,
-    pub dy: *const ::core::ffi::c_void,
-    pub dx: *mut ::core::ffi::c_void,
-}
-impl Default for bops_softmax_backward_operands {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_activation_choice {
-    pub vec_bytes: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_activation_params {
-    pub elements: u64,
-    pub activation: bops_activation,
-    pub from_y: u32,
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
-pub struct bops_activation_operands {
-    pub x: *const ::core::ffi::c_void,
-    pub y: *mut ::core::ffi::c_void,
-}
-impl Default for bops_activation_operands {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-#[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
-pub struct bops_activation_backward_operands {
-    pub dy: *const ::core::ffi::c_void,
-    pub saved: *const ::core::ffi::c_void,
-    pub dx: *mut ::core::ffi::c_void,
-}
-impl Default for bops_activation_backward_operands {
-    fn default() -> Self {
-        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
-        unsafe {
-            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
-            s.assume_init()
-        }
-    }
-}
-pub const BOPS_GEMM_EXTENTS: _bindgen_ty_7 = 6;
-pub type _bindgen_ty_7 = ::core::ffi::c_uint;
+pub const BOPS_GEMM_EXTENTS: _bindgen_ty_4 = 6;
+pub type _bindgen_ty_4 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_gemm_matrix {
@@ -471,10 +207,10 @@ pub struct bops_gemm_factor {
     pub summed: [u64; 6usize],
 }
 pub type bops_gemm_epilogue = u32;
-pub const BOPS_GEMM_FORWARD: _bindgen_ty_8 = 0;
-pub const BOPS_GEMM_DERIVATIVE: _bindgen_ty_8 = 1;
-pub const BOPS_GEMM_GRADIENT: _bindgen_ty_8 = 2;
-pub type _bindgen_ty_8 = ::core::ffi::c_uint;
+pub const BOPS_GEMM_FORWARD: _bindgen_ty_5 = 0;
+pub const BOPS_GEMM_DERIVATIVE: _bindgen_ty_5 = 1;
+pub const BOPS_GEMM_GRADIENT: _bindgen_ty_5 = 2;
+pub type _bindgen_ty_5 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_gemm_params {
@@ -570,8 +306,8 @@ pub struct bops_gemm_finish_choice {
     pub across: u32,
     pub quads: u32,
 }
-pub const BOPS_GEMM_FINISH_ROWS: _bindgen_ty_9 = 32;
-pub type _bindgen_ty_9 = ::core::ffi::c_uint;
+pub const BOPS_GEMM_FINISH_ROWS: _bindgen_ty_6 = 32;
+pub type _bindgen_ty_6 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_gemm_dpre_params {
@@ -589,9 +325,9 @@ pub struct bops_gemm_dpre_params {
     pub vectors: u32,
     pub rows: u32,
 }
-pub const BOPS_GEMM_DPRE_ROWS: _bindgen_ty_10 = 32;
-pub const BOPS_GEMM_DPRE_COLUMNS: _bindgen_ty_10 = 128;
-pub type _bindgen_ty_10 = ::core::ffi::c_uint;
+pub const BOPS_GEMM_DPRE_ROWS: _bindgen_ty_7 = 32;
+pub const BOPS_GEMM_DPRE_COLUMNS: _bindgen_ty_7 = 128;
+pub type _bindgen_ty_7 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_gemm_dbias_params {
@@ -600,9 +336,9 @@ pub struct bops_gemm_dbias_params {
     pub stride: u64,
     pub beta: f64,
 }
-pub const BOPS_CONV_DIGITS: _bindgen_ty_11 = 4;
-pub const BOPS_CONV_AXES: _bindgen_ty_11 = 3;
-pub type _bindgen_ty_11 = ::core::ffi::c_uint;
+pub const BOPS_CONV_DIGITS: _bindgen_ty_8 = 4;
+pub const BOPS_CONV_AXES: _bindgen_ty_8 = 3;
+pub type _bindgen_ty_8 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_conv_index {
@@ -642,9 +378,9 @@ pub struct bops_conv_choice {
     pub product: bops_gemm_choice,
     pub is_long: u32,
 }
-pub const BOPS_CONV_DEPTHWISE_AXES: _bindgen_ty_12 = 2;
-pub const BOPS_CONV_DEPTHWISE_THREADS: _bindgen_ty_12 = 128;
-pub type _bindgen_ty_12 = ::core::ffi::c_uint;
+pub const BOPS_CONV_DEPTHWISE_AXES: _bindgen_ty_9 = 2;
+pub const BOPS_CONV_DEPTHWISE_THREADS: _bindgen_ty_9 = 128;
+pub type _bindgen_ty_9 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_conv_strides {
@@ -717,9 +453,9 @@ pub struct bops_conv_backward_bias_params {
     pub dbias_stride: u64,
     pub beta: f64,
 }
-pub const BOPS_CONV_SUMS_THREADS: _bindgen_ty_13 = 256;
-pub const BOPS_CONV_SUMS_LOADS: _bindgen_ty_13 = 16;
-pub type _bindgen_ty_13 = ::core::ffi::c_uint;
+pub const BOPS_CONV_SUMS_THREADS: _bindgen_ty_10 = 256;
+pub const BOPS_CONV_SUMS_LOADS: _bindgen_ty_10 = 16;
+pub type _bindgen_ty_10 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_conv_column_sums_params {
@@ -728,6 +464,270 @@ pub struct bops_conv_column_sums_params {
     pub row_stride: u64,
     pub lanes: u32,
     pub parts: u32,
+}
+pub type bops_local_response_norm_variant = u32;
+pub const BOPS_LOCAL_RESPONSE_NORM_WALK: _bindgen_ty_11 = 0;
+pub const BOPS_LOCAL_RESPONSE_NORM_TILE: _bindgen_ty_11 = 1;
+pub const BOPS_LOCAL_RESPONSE_NORM_DIRECT: _bindgen_ty_11 = 2;
+pub const BOPS_LOCAL_RESPONSE_NORM_ROWS: _bindgen_ty_11 = 3;
+pub type _bindgen_ty_11 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_choice {
+    pub variant: bops_local_response_norm_variant,
+    pub vec_bytes: u32,
+    pub parts: u32,
+    pub threads: u32,
+    pub columns: u32,
+    pub chunk: u32,
+    pub chunks: u32,
+    pub is_last: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_params {
+    pub batch: u64,
+    pub channels: u64,
+    pub spatial: u64,
+    pub x: bops_channel_strides,
+    pub y: bops_channel_strides,
+    pub size: u64,
+    pub scale: f64,
+    pub beta: f64,
+    pub k: f64,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
+}
+impl Default for bops_local_response_norm_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_backward_params {
+    pub batch: u64,
+    pub channels: u64,
+    pub spatial: u64,
+    pub dy: bops_channel_strides,
+    pub x: bops_channel_strides,
+    pub dx: bops_channel_strides,
+    pub size: u64,
+    pub scale: f64,
+    pub beta: f64,
+    pub k: f64,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_backward_operands {
+    pub dy: *const ::core::ffi::c_void,
+    pub x: *const ::core::ffi::c_void,
+    pub dx: *mut ::core::ffi::c_void,
+}
+impl Default for bops_local_response_norm_backward_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type bops_row_norm_variant = u32;
+pub const BOPS_ROW_NORM_RESIDENT: _bindgen_ty_12 = 0;
+pub const BOPS_ROW_NORM_SHARED: _bindgen_ty_12 = 1;
+pub const BOPS_ROW_NORM_SPLIT: _bindgen_ty_12 = 2;
+pub const BOPS_ROW_NORM_BACKWARD_PERSISTENT: _bindgen_ty_12 = 3;
+pub const BOPS_ROW_NORM_BACKWARD_FEW_ROWS: _bindgen_ty_12 = 4;
+pub const BOPS_ROW_NORM_BACKWARD_SPLIT: _bindgen_ty_12 = 5;
+pub const BOPS_ROW_NORM_BACKWARD_ZERO: _bindgen_ty_12 = 6;
+pub const BOPS_ROW_NORM_RING: _bindgen_ty_12 = 7;
+pub const BOPS_ROW_NORM_BACKWARD_RING: _bindgen_ty_12 = 8;
+pub const BOPS_ROW_NORM_PACKED: _bindgen_ty_12 = 9;
+pub const BOPS_ROW_NORM_BACKWARD_COOPERATIVE: _bindgen_ty_12 = 10;
+pub type _bindgen_ty_12 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_choice {
+    pub variant: bops_row_norm_variant,
+    pub vec_bytes: u32,
+    pub vectors: u32,
+    pub threads: u32,
+    pub threads_per_row: u32,
+    pub cluster: u32,
+    pub stages: u32,
+    pub grid: u32,
+    pub flush_rows: u32,
+    pub flushes: u32,
+    pub chunks: u32,
+    pub overlaps: u32,
+    pub late_blocks: u32,
+    pub partial_rows: u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_params {
+    pub rows: u64,
+    pub cols: u64,
+    pub extent1: u64,
+    pub extent2: u64,
+    pub x: bops_row_strides,
+    pub residual: bops_row_strides,
+    pub y: bops_row_strides,
+    pub h: bops_row_strides,
+    pub eps: f64,
+    pub weight_offset: f64,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub residual: *const ::core::ffi::c_void,
+    pub weight: *const ::core::ffi::c_void,
+    pub bias: *const ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
+    pub h: *mut ::core::ffi::c_void,
+    pub mean: *mut ::core::ffi::c_void,
+    pub rstd: *mut ::core::ffi::c_void,
+}
+impl Default for bops_row_norm_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_backward_params {
+    pub rows: u64,
+    pub cols: u64,
+    pub extent1: u64,
+    pub extent2: u64,
+    pub dy: bops_row_strides,
+    pub x: bops_row_strides,
+    pub dh: bops_row_strides,
+    pub dx: bops_row_strides,
+    pub weight_offset: f64,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_backward_operands {
+    pub dy: *const ::core::ffi::c_void,
+    pub x: *const ::core::ffi::c_void,
+    pub weight: *const ::core::ffi::c_void,
+    pub mean: *const ::core::ffi::c_void,
+    pub rstd: *const ::core::ffi::c_void,
+    pub dh: *const ::core::ffi::c_void,
+    pub dx: *mut ::core::ffi::c_void,
+    pub dweight: *mut ::core::ffi::c_void,
+    pub dbias: *mut ::core::ffi::c_void,
+}
+impl Default for bops_row_norm_backward_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+pub type bops_softmax_variant = u32;
+pub const BOPS_SOFTMAX_ROWS_RESIDENT: _bindgen_ty_13 = 0;
+pub const BOPS_SOFTMAX_ROWS_SPLIT: _bindgen_ty_13 = 1;
+pub const BOPS_SOFTMAX_CHANNELS_RESIDENT: _bindgen_ty_13 = 2;
+pub const BOPS_SOFTMAX_CHANNELS_SPLIT: _bindgen_ty_13 = 3;
+pub const BOPS_SOFTMAX_ROWS_SHARED: _bindgen_ty_13 = 4;
+pub const BOPS_SOFTMAX_CHANNELS_SHARED: _bindgen_ty_13 = 5;
+pub type _bindgen_ty_13 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_softmax_choice {
+    pub variant: bops_softmax_variant,
+    pub vec_bytes: u32,
+    pub vectors: u32,
+    pub threads: u32,
+    pub across: u32,
+    pub cluster: u32,
+    pub grid: u32,
+    pub chunks: u32,
+    pub overlaps: u32,
+    pub tiles: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_softmax_params {
+    pub outer: u64,
+    pub dim: u64,
+    pub inner: u64,
+    pub extent1: u64,
+    pub extent2: u64,
+    pub x: bops_row_strides,
+    pub y: bops_row_strides,
+    pub x_step: u64,
+    pub y_step: u64,
+    pub scale: f64,
+    pub is_log: u32,
+    pub x_dtype: bops_dtype,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_softmax_operands {
+    pub x: *const ::core::ffi::c_void,
+    pub y: *mut ::core::ffi::c_void,
+}
+impl Default for bops_softmax_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_softmax_backward_params {
+    pub outer: u64,
+    pub dim: u64,
+    pub inner: u64,
+    pub extent1: u64,
+    pub extent2: u64,
+    pub y: bops_row_strides,
+    pub dy: bops_row_strides,
+    pub dx: bops_row_strides,
+    pub y_step: u64,
+    pub dy_step: u64,
+    pub dx_step: u64,
+    pub scale: f64,
+    pub is_log: u32,
+    pub dx_dtype: bops_dtype,
+}
+#[repr(C)]
+#[derive(Debug, Copy, Clone, PartialEq)]
+pub struct bops_softmax_backward_operands {
+    pub y: *const ::core::ffi::c_void,
+    pub dy: *const ::core::ffi::c_void,
+    pub dx: *mut ::core::ffi::c_void,
+}
+impl Default for bops_softmax_backward_operands {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
 }
 
 #[cfg(feature = "cuda")]
@@ -739,66 +739,28 @@ unsafe extern "C" {
         bytes: u64,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_layer_norm_prepare(
-        params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_choice,
+    pub fn bops_activation_prepare(
+        params: *const bops_activation_params,
+        choice: *const bops_activation_choice,
         dtype: bops_dtype,
-        weight_dtype: bops_dtype,
     ) -> bops_status;
-    pub fn bops_layer_norm_launch(
-        params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_choice,
+    pub fn bops_activation_launch(
+        params: *const bops_activation_params,
+        choice: *const bops_activation_choice,
         dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        operands: *const bops_row_norm_operands,
-        workspace: *mut ::core::ffi::c_void,
+        operands: *const bops_activation_operands,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_rms_norm_prepare(
-        params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_choice,
+    pub fn bops_activation_backward_prepare(
+        params: *const bops_activation_params,
+        choice: *const bops_activation_choice,
         dtype: bops_dtype,
-        weight_dtype: bops_dtype,
     ) -> bops_status;
-    pub fn bops_rms_norm_launch(
-        params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_choice,
+    pub fn bops_activation_backward_launch(
+        params: *const bops_activation_params,
+        choice: *const bops_activation_choice,
         dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        operands: *const bops_row_norm_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_layer_norm_backward_prepare(
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_dh: u32,
-    ) -> bops_status;
-    pub fn bops_layer_norm_backward_launch(
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        operands: *const bops_row_norm_backward_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_rms_norm_backward_prepare(
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_dh: u32,
-    ) -> bops_status;
-    pub fn bops_rms_norm_backward_launch(
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        operands: *const bops_row_norm_backward_operands,
-        workspace: *mut ::core::ffi::c_void,
+        operands: *const bops_activation_backward_operands,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_batch_norm_prepare(
@@ -861,81 +823,6 @@ unsafe extern "C" {
         weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_local_response_norm_prepare(
-        params: *const bops_local_response_norm_params,
-        choice: *const bops_local_response_norm_choice,
-        dtype: bops_dtype,
-    ) -> bops_status;
-    pub fn bops_local_response_norm_launch(
-        params: *const bops_local_response_norm_params,
-        choice: *const bops_local_response_norm_choice,
-        dtype: bops_dtype,
-        operands: *const bops_local_response_norm_operands,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_local_response_norm_backward_prepare(
-        params: *const bops_local_response_norm_backward_params,
-        choice: *const bops_local_response_norm_choice,
-        dtype: bops_dtype,
-    ) -> bops_status;
-    pub fn bops_local_response_norm_backward_launch(
-        params: *const bops_local_response_norm_backward_params,
-        choice: *const bops_local_response_norm_choice,
-        dtype: bops_dtype,
-        operands: *const bops_local_response_norm_backward_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_softmax_prepare(
-        params: *const bops_softmax_params,
-        choice: *const bops_softmax_choice,
-        dtype: bops_dtype,
-    ) -> bops_status;
-    pub fn bops_softmax_launch(
-        params: *const bops_softmax_params,
-        choice: *const bops_softmax_choice,
-        dtype: bops_dtype,
-        operands: *const bops_softmax_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_softmax_backward_prepare(
-        params: *const bops_softmax_backward_params,
-        choice: *const bops_softmax_choice,
-        dtype: bops_dtype,
-    ) -> bops_status;
-    pub fn bops_softmax_backward_launch(
-        params: *const bops_softmax_backward_params,
-        choice: *const bops_softmax_choice,
-        dtype: bops_dtype,
-        operands: *const bops_softmax_backward_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_activation_prepare(
-        params: *const bops_activation_params,
-        choice: *const bops_activation_choice,
-        dtype: bops_dtype,
-    ) -> bops_status;
-    pub fn bops_activation_launch(
-        params: *const bops_activation_params,
-        choice: *const bops_activation_choice,
-        dtype: bops_dtype,
-        operands: *const bops_activation_operands,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_activation_backward_prepare(
-        params: *const bops_activation_params,
-        choice: *const bops_activation_choice,
-        dtype: bops_dtype,
-    ) -> bops_status;
-    pub fn bops_activation_backward_launch(
-        params: *const bops_activation_params,
-        choice: *const bops_activation_choice,
-        dtype: bops_dtype,
-        operands: *const bops_activation_backward_operands,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_gemm_simt_prepare(
@@ -1090,6 +977,119 @@ unsafe extern "C" {
         dtype: bops_dtype,
         dy: *const ::core::ffi::c_void,
         parts: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_prepare(
+        params: *const bops_local_response_norm_params,
+        choice: *const bops_local_response_norm_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_launch(
+        params: *const bops_local_response_norm_params,
+        choice: *const bops_local_response_norm_choice,
+        dtype: bops_dtype,
+        operands: *const bops_local_response_norm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_prepare(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_launch(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_choice,
+        dtype: bops_dtype,
+        operands: *const bops_local_response_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_layer_norm_prepare(
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_layer_norm_launch(
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_row_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_rms_norm_prepare(
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_rms_norm_launch(
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_row_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_layer_norm_backward_prepare(
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_dh: u32,
+    ) -> bops_status;
+    pub fn bops_layer_norm_backward_launch(
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_row_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_rms_norm_backward_prepare(
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_dh: u32,
+    ) -> bops_status;
+    pub fn bops_rms_norm_backward_launch(
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_row_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_softmax_prepare(
+        params: *const bops_softmax_params,
+        choice: *const bops_softmax_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_softmax_launch(
+        params: *const bops_softmax_params,
+        choice: *const bops_softmax_choice,
+        dtype: bops_dtype,
+        operands: *const bops_softmax_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_prepare(
+        params: *const bops_softmax_backward_params,
+        choice: *const bops_softmax_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_launch(
+        params: *const bops_softmax_backward_params,
+        choice: *const bops_softmax_choice,
+        dtype: bops_dtype,
+        operands: *const bops_softmax_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
 }
