@@ -1,7 +1,7 @@
 /* The C ABI of the CUDA kernels of local_response_norm; the rules of bops.h hold here. */
 #ifndef BOPS_LOCAL_RESPONSE_NORM_H
 #define BOPS_LOCAL_RESPONSE_NORM_H
-#include "bops.h"
+#include "bops_channel_norm.h"
 
 #ifdef __cplusplus
 extern "C" {
