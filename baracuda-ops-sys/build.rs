@@ -176,9 +176,9 @@ mod cuda {
         if jobs.is_empty() {
             fail(&[format!("no .cu file under {}", csrc.display())]);
         }
-        // Those of a source file that has gone would still be read.
+        // Objects and logs of a source file that is gone would be taken for parts of this build.
         for entry in fs::read_dir(&out_dir).into_iter().flatten().flatten() {
-            if entry.path().extension().is_some_and(|e| e == "log") {
+            if entry.path().extension().is_some_and(|e| e == "log" || e == "o") {
                 let _ = fs::remove_file(entry.path());
             }
         }
