@@ -4,6 +4,7 @@
 #![doc = "[accuracy]: https://github.com/baracuda-ops/baracuda-ops/blob/main/docs/ACCURACY.md"]
 #![doc = "[performance]: https://github.com/baracuda-ops/baracuda-ops/blob/main/docs/performance.md"]
 #![doc = "[case-files]: https://github.com/baracuda-ops/baracuda-ops/blob/main/docs/case-files.md"]
+#![doc = "[frameworks]: https://github.com/baracuda-ops/baracuda-ops/blob/main/docs/frameworks.md"]
 #![doc = "[figure]: https://raw.githubusercontent.com/baracuda-ops/baracuda-ops/main/docs/bench-h200-baracuda-cuda.svg"]
 #![doc = "[architecture]: https://github.com/baracuda-ops/baracuda-ops/blob/main/ARCHITECTURE.md"]
 #![doc = "[contributing]: https://github.com/baracuda-ops/baracuda-ops/blob/main/CONTRIBUTING.md"]

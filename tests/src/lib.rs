@@ -23,3 +23,8 @@ pub mod record;
 pub mod showcase;
 pub mod target;
 pub mod values;
+
+/// The code of the page for authors of frameworks.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/frameworks.md")]
+mod frameworks {}
