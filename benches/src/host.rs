@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use baracuda_ops::AnyPlan;
-use baracuda_ops::{DType, Device, LayerNormArgs, LayerNormDescriptor, Plan, PlanOptions, TensorDesc, Workspace};
+use baracuda_ops::{
+    DType, Device, GemmArgs, GemmDescriptor, LayerNormArgs, LayerNormDescriptor, Plan, PlanOptions, TensorDesc, Workspace,
+};
 
 use crate::line::{HostLine, Origin};
 use crate::median;
@@ -70,6 +72,45 @@ pub fn checks() -> Result<Vec<HostLine>> {
         })
     })?;
     Ok(vec![HostLine::new("checks of a run with 6 operands, until the last one refuses", "baracuda-cpu", ns, &origin)])
+}
+
+/// A product of f32 matrices on the CPU beside the crate that multiplies its tiles, called directly on one thread. The library uses every core
+/// that the process may run on: confined to one core, both have the same thread.
+///
+/// # Errors
+/// The library's.
+pub fn products() -> Result<Vec<HostLine>> {
+    const EXTENT: usize = 1024;
+    let device = Device::cpu();
+    let origin = Origin::of(&device);
+    let matrix = TensorDesc::contiguous(DType::F32, &[EXTENT as u64; 2])?;
+    let plan = Plan::new(&device, GemmDescriptor::new(matrix.clone(), matrix)?, &PlanOptions::default())?;
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut factor = || (0..EXTENT * EXTENT).map(|_| random.f32() - 0.5).collect::<Vec<f32>>();
+    let (a, b, mut out) = (factor(), factor(), vec![0f32; EXTENT * EXTENT]);
+    let mut direct = out.clone();
+    let mut queue = device.queue();
+    let [library, crate_alone] = ns_each(1, |which| {
+        timed(1, || {
+            let (rows, columns) = (EXTENT as isize, 1);
+            match which {
+                0 => plan.run(&mut queue, GemmArgs::new(&a[..], &b[..], &mut out[..]), Workspace::none())?,
+                // SAFETY: the three matrices have EXTENT rows of EXTENT elements each, and nothing else uses `direct`.
+                _ => unsafe {
+                    let (to, [a, b]) = (direct.as_mut_ptr(), [a.as_ptr(), b.as_ptr()]);
+                    let [m, k, n] = [EXTENT; 3];
+                    matrixmultiply::sgemm(m, k, n, 1.0, a, rows, columns, b, rows, columns, 0.0, to, rows, columns);
+                },
+            }
+            black_box(());
+            Ok(())
+        })
+    })?;
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(vec![
+        HostLine::new(&format!("gemm of f32, 1024^3, {threads} threads"), "baracuda-cpu", library, &origin),
+        HostLine::new("gemm of f32, 1024^3, one thread", "matrixmultiply", crate_alone, &origin),
+    ])
 }
 
 /// What a typed run costs above the bare launch of the same kernel, and a repeated plan.

@@ -1,4 +1,4 @@
-// Element types: the one place where a bops_dtype becomes a type, and the packed words that carry elements through memory.
+// Element types. The only place where a bops_dtype becomes a C++ type, and the packed words that carry elements through memory.
 #pragma once
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -14,7 +14,7 @@ template <typename T> using accumulator_t = typename accumulator<T>::type;
 
 template <typename T> struct type_tag { using type = T; };
 
-// Calls f(type_tag<T>) with the type of a floating-point dtype; there are no kernels for any other.
+// Calls f(type_tag<T>{}) with the C++ type of a floating-point dtype. There are no kernels for other dtypes.
 template <typename F> bops_status for_float(bops_dtype dtype, F &&f) {
     switch (dtype) {
     case BOPS_F64: return f(type_tag<double>{});
@@ -25,7 +25,7 @@ template <typename F> bops_status for_float(bops_dtype dtype, F &&f) {
     }
 }
 
-// One memory access of `bytes` bytes.
+// What one memory access of `bytes` bytes carries.
 template <int bytes> struct alignas(bytes) packed { uint32_t word[bytes / 4]; };
 template <> struct alignas(2) packed<2> { uint16_t word[1]; };
 
@@ -96,7 +96,7 @@ template <typename T, int bytes> __device__ __forceinline__ packed<bytes> pack(c
     return to;
 }
 
-// Keeps the compiler from holding the unpacked elements of 16 bits until they are used again, which would take twice the registers.
+// Makes the compiler keep 16-bit elements packed until they are used again. Unpacked they would take twice the registers.
 template <typename T, int bytes, int vectors> __device__ __forceinline__ void keep_packed(packed<bytes> (&v)[vectors]) {
     if constexpr (sizeof(T) == 2 && bytes > 2)
 #pragma unroll

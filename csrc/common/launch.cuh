@@ -1,4 +1,4 @@
-// Launching: the status of this launch alone, never a stale error.
+// Launches of kernels. The status returned is that of the launch itself, never an earlier error of the thread.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -10,8 +10,8 @@ namespace bops {
 
 struct launch_shape {
     dim3 grid, block;
-    uint32_t shared_bytes = 0, cluster = 1; // blocks of a cluster: along y where the grid has a y, else along x
-    bool overlaps_previous = false;         // programmatic dependent launch; the kernel waits for the previous one itself
+    uint32_t shared_bytes = 0, cluster = 1; // cluster: blocks, along y if the grid has more than one row, else along x
+    bool overlaps_previous = false;         // programmatic dependent launch: the kernel itself waits for the previous one
     bool cooperative = false;               // all blocks are resident at once, so that the kernel may synchronise its grid
 };
 
@@ -44,8 +44,8 @@ template <typename... P> bops_status launch(void (*kernel)(P...), const launch_s
     return bops_status(cudaLaunchKernelEx(&config, kernel, arguments...));
 }
 
-// Forces the module load and lets the kernel take `shape`. Shared memory is allowed up to the device's limit: the attribute belongs to
-// the kernel, and other plans launch it with other sizes.
+// Loads the kernel's module and sets the attributes that `shape` needs. Shared memory is allowed up to the device's limit, since the attribute belongs
+// to the kernel and other plans launch it with other sizes.
 template <typename... P> bops_status prepare(void (*kernel)(P...), const launch_shape &shape) {
     cudaFuncAttributes attributes;
     cudaError_t status = cudaFuncGetAttributes(&attributes, kernel);
@@ -61,7 +61,7 @@ template <typename... P> bops_status prepare(void (*kernel)(P...), const launch_
     return bops_status(status);
 }
 
-// What an op does with each kernel of its choice.
+// What a family does with the kernel that a choice selects: prepare it in Plan::new, or launch it.
 struct prepare_action {
     template <typename... P, typename... Q> bops_status operator()(void (*kernel)(P...), const launch_shape &shape, const Q &...) const {
         return prepare(kernel, shape);

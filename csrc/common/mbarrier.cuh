@@ -1,11 +1,11 @@
-// Barriers in shared memory at which threads, bulk copies and the stores of other blocks arrive (PTX mbarrier), named by their addresses. Compute
-// capability 9.0: before it these do nothing, and no kernel that waits is launched.
+// PTX mbarriers: barriers in shared memory, named by their addresses, at which threads, bulk copies and stores of other blocks arrive. They need compute
+// capability 9.0; compiled for earlier ones these functions do nothing, and no kernel that uses them is launched there.
 #pragma once
 #include "memory.cuh"
 
 namespace bops {
 
-// The place in the shared memory of block `rank` of the cluster that `address` is in one's own.
+// The address, in the shared memory of block `rank` of the cluster, that corresponds to `address` in this block's.
 __device__ __forceinline__ uint32_t remote_address(uint32_t address, uint32_t rank) {
     uint32_t remote = 0;
 #if __CUDA_ARCH__ >= 900
@@ -16,13 +16,13 @@ __device__ __forceinline__ uint32_t remote_address(uint32_t address, uint32_t ra
 
 namespace mbarrier {
 
-// arrivals: that make a turn of it. By one thread.
+// By one thread. A phase of the barrier is complete after `arrivals` arrivals, and the bytes announced by `expect`.
 __device__ __forceinline__ void initialize(uint32_t barrier, uint32_t arrivals) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 #endif
 }
-// After those, before the barrier of threads behind which others use them.
+// By the thread that initialized barriers, before the __syncthreads after which other threads use them.
 __device__ __forceinline__ void fence_initialized() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -33,14 +33,14 @@ __device__ __forceinline__ void arrive(uint32_t barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 #endif
 }
-// Arrives; the turn lasts until as many bytes have come.
+// Arrives, and announces bytes that copies will bring: the phase is not complete before they have arrived.
 __device__ __forceinline__ void expect(uint32_t barrier, uint32_t bytes) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 #endif
 }
-// Until the turn of this parity is over: 0 for the first, 1 for the one after. The turn before the first counts as over.
-// of_cluster: what other blocks have stored is then seen.
+// Waits until the phase of this parity is complete: 0 for the first phase, 1 for the second, and so on in turn. The phase before the first counts as
+// complete, so that waiting for parity 1 on a fresh barrier returns at once. of_cluster: also acquires what other blocks of the cluster have stored.
 template <bool of_cluster = false> __device__ __forceinline__ void wait(uint32_t barrier, uint32_t parity) {
 #if __CUDA_ARCH__ >= 900
     uint32_t done = 0;
@@ -57,7 +57,7 @@ template <bool of_cluster = false> __device__ __forceinline__ void wait(uint32_t
                          : "memory");
 #endif
 }
-// Stores values at `to` in block `rank`, whose `barrier` counts their bytes.
+// Stores values at the address that corresponds to `to` in block `rank`; that block's `barrier` counts their bytes.
 template <int count> __device__ __forceinline__ void store_remote(uint32_t to, const float (&value)[count], uint32_t barrier, uint32_t rank) {
     static_assert(count == 2 || count == 4, "");
 #if __CUDA_ARCH__ >= 900

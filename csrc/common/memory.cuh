@@ -1,11 +1,11 @@
-// Global memory access.
+// Access to global memory: loads, stores, asynchronous copies, and what the L2 keeps.
 #pragma once
 #include "dtype.cuh"
 
 namespace bops {
 
-// Compute capability 9.0 or later: clusters, bulk copies, barriers that count their bytes, launches that overlap. Kernels that are chosen there alone
-// begin with `if (!has_sm_90) return;`, which leaves nothing of them to compile for earlier ones.
+// Compute capability 9.0 and later have clusters, bulk copies, barriers that count the bytes of copies, and launches that overlap. A kernel that is
+// chosen only there begins with `if (!has_sm_90) return;`, so that for earlier architectures its body compiles to nothing.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr bool has_sm_90 = false;
 #else
@@ -14,7 +14,7 @@ constexpr bool has_sm_90 = true;
 
 __device__ __forceinline__ uint32_t shared_address(const void *shared) { return uint32_t(__cvta_generic_to_shared(shared)); }
 
-// What the L2 does with lines: of those that are the first to go, or the last.
+// L2 policies: lines that are the first, or the last, to be evicted.
 __device__ __forceinline__ uint64_t evict_first() {
     uint64_t policy;
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
@@ -26,8 +26,8 @@ __device__ __forceinline__ uint64_t evict_last() {
     return policy;
 }
 
-// Not the non-coherent path: the caller may write the same elements later in the kernel (in place). Volatile, so that loads stay
-// ahead of the work that the source has after them. streamed: the cache line is the first to go.
+// Does not use the non-coherent path: in place, the kernel writes the same elements later. Volatile, so that loads stay ahead of the work that follows
+// them in the source. streamed: the cache line is the first to be evicted.
 template <int bytes, bool streamed = true> __device__ __forceinline__ packed<bytes> load(const void *from) {
     packed<bytes> to;
     if constexpr (bytes == 16 && streamed)
@@ -51,8 +51,8 @@ template <int bytes, bool streamed = true> __device__ __forceinline__ void store
     else *static_cast<packed<bytes> *>(to) = from;
 }
 
-// The L2 keeps the line rather than those that are written meanwhile: memory serves a launch that reads and writes long tensors once faster when
-// it is rid of what is written first.
+// A load whose line the L2 keeps longer than the lines that are written meanwhile: memory serves a launch that reads and writes long tensors once
+// faster if written lines are evicted first.
 __device__ __forceinline__ packed<16> load_kept(const void *from) {
     packed<16> to;
     asm volatile("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
@@ -62,7 +62,7 @@ __device__ __forceinline__ packed<16> load_kept(const void *from) {
     return to;
 }
 
-// The L2 lets the line go first: where all is read before anything is written, it makes room for what is written.
+// A load whose line the L2 evicts first. If everything is read before anything is written, this makes room for the results.
 __device__ __forceinline__ packed<8> load_leaving(const void *from) {
     packed<8> to;
     asm volatile("ld.global.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
@@ -72,7 +72,7 @@ __device__ __forceinline__ packed<8> load_leaving(const void *from) {
     return to;
 }
 
-// The L2 fetches 128 bytes: other blocks ask for the rest of the line at about the same time.
+// A load for which the L2 fetches the whole line of 128 bytes, since other blocks read the rest of it at about the same time.
 template <int bytes> __device__ __forceinline__ packed<bytes> load_line(const void *from) {
     packed<bytes> to;
     if constexpr (bytes == 16)
@@ -86,8 +86,8 @@ template <int bytes> __device__ __forceinline__ packed<bytes> load_line(const vo
     return to;
 }
 
-// Where the compiler would take the vector of an assignment apart, as it does with words of long computations. Accesses to memory keep
-// their order around it.
+// A store that stays one instruction where the compiler would split an assigned vector into words, as it does after long computations. Volatile: other
+// accesses keep their order around it.
 template <int bytes> __device__ __forceinline__ void store_whole(void *to, const packed<bytes> &from) {
     if constexpr (bytes == 16)
         asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(from.word[0]), "r"(from.word[1]), "r"(from.word[2]), "r"(from.word[3])
@@ -96,14 +96,14 @@ template <int bytes> __device__ __forceinline__ void store_whole(void *to, const
     else store<bytes, false>(to, from);
 }
 
-// `count` consecutive parameters of type P; read-only for the whole kernel.
+// `count` consecutive parameters of type P, which nothing writes while the kernel runs.
 template <typename P, int count> struct parameter_vector {
     static constexpr int bytes = count * int(sizeof(P)) < 16 ? count * int(sizeof(P)) : 16;
     static constexpr int loads = count * int(sizeof(P)) / bytes;
     static constexpr int per_load = bytes / int(sizeof(P));
     packed<bytes> part[loads];
 
-    // Every parameter 1 or 0.
+    // Sets every parameter to 1 or to 0.
     __device__ __forceinline__ void fill(bool one) {
         const uint32_t bits = !one ? 0 : std::is_same_v<P, __half> ? 0x3c003c00u : std::is_same_v<P, __nv_bfloat16> ? 0x3f803f80u : 0x3f800000u;
 #pragma unroll
@@ -143,7 +143,7 @@ template <typename P, int count> struct parameter_vector {
     }
 };
 
-// Asynchronous copy into shared memory. What a thread copied itself it may read after its own wait, without a barrier.
+// Asynchronous copy into shared memory. After its own wait a thread may read what it copied itself; other threads need a barrier.
 template <int bytes> __device__ __forceinline__ void copy_async(uint32_t to, const void *global) {
     if constexpr (bytes == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
     else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(global), "n"(bytes) : "memory");
@@ -151,19 +151,19 @@ template <int bytes> __device__ __forceinline__ void copy_async(uint32_t to, con
 template <int bytes> __device__ __forceinline__ void copy_async(void *shared, const void *global) {
     copy_async<bytes>(shared_address(shared), global);
 }
-// copy_async of 16 bytes that fetches as load_line does.
+// copy_async of 16 bytes for which the L2 fetches the whole line, as for load_line.
 __device__ __forceinline__ void copy_async_line(uint32_t to, const void *global) {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(global) : "memory");
 }
-// copy_async of 16 bytes with such a policy.
+// copy_async of 16 bytes with an L2 policy.
 __device__ __forceinline__ void copy_async_cached(uint32_t to, const void *global, uint64_t policy) {
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "l"(policy) : "memory");
 }
 __device__ __forceinline__ void copy_async_cached(void *shared, const void *global, uint64_t policy) {
     copy_async_cached(shared_address(shared), global, policy);
 }
-// An address in one register. ptxas 13.0 takes others apart, and what it makes of a copy to a uniform and another register with a policy is no
-// instruction (error 715). No address reaches the bound.
+// An address that stays in one register. Otherwise ptxas 13.0 splits an address into a uniform register and another one, and for a copy with an L2 policy
+// it then emits an illegal instruction (error 715). No address reaches the bound of `min`, so the value does not change.
 __device__ __forceinline__ uint32_t whole_address(const void *shared) { return min(shared_address(shared), 0x7fffffffu); }
 __device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most `pending` committed groups, 0 to 3, are in flight.
@@ -174,7 +174,8 @@ __device__ __forceinline__ void copy_wait(uint32_t pending) {
     else asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
-// Waits until at most `pending` committed groups are in flight; a constant once loops are unrolled, a table of branches otherwise.
+// Waits until at most `pending` committed groups, 0 to 27, are in flight. In unrolled loops `pending` is a constant and one instruction is left;
+// otherwise this is a table of branches.
 __device__ __forceinline__ void copy_wait_groups(int pending) {
 #define BOPS_WAIT(n)                                                                                                                                 \
     case n: asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory"); break;
@@ -189,7 +190,8 @@ __device__ __forceinline__ void copy_wait_groups(int pending) {
 #undef BOPS_WAIT
 }
 
-// Programmatic dependent launch: the next kernel of the stream may be scheduled / waits here for this kernel's memory.
+// Programmatic dependent launch. allow_dependents: the next kernel of the stream may be scheduled. wait_for_dependency: waits until the previous
+// kernel has ended and its writes are visible.
 __device__ __forceinline__ void allow_dependents() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -201,8 +203,8 @@ __device__ __forceinline__ void wait_for_dependency() {
 #endif
 }
 
-// First statement of a kernel that may be launched before the previous one has ended: waits for it, then lets the next kernel of the
-// stream do the same. In this order at most one kernel waits on the chip.
+// First statement of a kernel that may be launched before the previous one has ended: waits for that one, then lets the next kernel of the stream be
+// scheduled. In this order at most one waiting kernel occupies the chip.
 __device__ __forceinline__ void follow_previous() {
     wait_for_dependency();
     allow_dependents();

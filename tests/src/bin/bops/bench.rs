@@ -111,6 +111,7 @@ fn host_lines(request: &Request, out: &mut Out) -> Result<()> {
     let mut lines = Vec::new();
     if is_wanted(request, "cpu") {
         lines.extend(host::checks()?);
+        lines.extend(host::products()?);
     }
     #[cfg(feature = "cuda")]
     if is_wanted(request, "cuda") {
