@@ -10,7 +10,8 @@ use anyhow::Result;
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 use baracuda_ops::AnyPlan;
 use baracuda_ops::{
-    DType, Device, GemmArgs, GemmDescriptor, LayerNormArgs, LayerNormDescriptor, Plan, PlanOptions, TensorDesc, Workspace,
+    DType, Device, GemmArgs, GemmDescriptor, LayerNormArgs, LayerNormDescriptor, Plan, PlanOptions, TensorDesc,
+    Workspace,
 };
 
 use crate::line::{HostLine, Origin};
