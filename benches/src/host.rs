@@ -85,7 +85,7 @@ pub fn products() -> Result<Vec<HostLine>> {
     let device = Device::cpu();
     let origin = Origin::of(&device);
     let matrix = TensorDesc::contiguous(DType::F32, &[EXTENT as u64; 2])?;
-    let plan = Plan::new(&device, GemmDescriptor::new(matrix.clone(), matrix)?, &PlanOptions::default())?;
+    let plan = Plan::new(&device, GemmDescriptor::new(matrix, matrix)?, &PlanOptions::default())?;
     let mut random = fastrand::Rng::with_seed(1);
     let mut factor = || (0..EXTENT * EXTENT).map(|_| random.f32() - 0.5).collect::<Vec<f32>>();
     let (a, b, mut out) = (factor(), factor(), vec![0f32; EXTENT * EXTENT]);
@@ -175,6 +175,47 @@ pub fn cuda() -> Result<Vec<HostLine>> {
         line("checks of a run with 6 operands, until the last one refuses", checks),
         line("Plan::new, again", plans),
         line("Bound replay", replay),
+    ])
+}
+
+/// What a run of a product through cuBLASLt costs above calling the library directly.
+///
+/// # Errors
+/// The driver's, or that cuBLASLt is missing.
+#[cfg(feature = "cuda")]
+pub fn cublaslt() -> Result<Vec<HostLine>> {
+    use crate::cublaslt::Direct;
+    use crate::cuda::{Bench, PEER};
+    const EXTENT: u64 = 256;
+    let bench = Bench::new()?;
+    let device = &bench.device;
+    let origin = bench.origin().clone();
+    let matrix = TensorDesc::contiguous(DType::BF16, &[EXTENT; 2])?;
+    let options = PlanOptions::default().kernel("gemm_cublaslt");
+    let plan = Plan::new(device, GemmDescriptor::new(matrix, matrix)?, &options)?;
+    let factor = || device.alloc(EXTENT * EXTENT * 2);
+    let (a, b, out) = (factor()?, factor()?, factor()?);
+    let workspace = device.alloc(plan.workspace().bytes.max(4))?;
+    let direct = Direct::new(EXTENT)?;
+    let addresses = [&a, &b, &out].map(|matrix| matrix.cuda_address().unwrap_or(0));
+    device.queue().finish()?;
+    let mut queue = bench.queue()?;
+    // Few enough calls that the stream's own queue does not fill up and make the host wait.
+    const CALLS: usize = 200;
+    let [raw, run] = ns_each(CALLS, |which| {
+        bench.wait()?;
+        match which {
+            // SAFETY: the addresses are those of three matrices, which live until the stream is waited for.
+            0 => timed(CALLS, || unsafe { direct.run(addresses, bench.stream().cast()) }),
+            _ => timed(CALLS, || Ok(plan.run(&mut queue, GemmArgs::new(&a, &b, &out), Workspace::new(&workspace))?)),
+        }
+    })?;
+    bench.wait()?;
+    let line = |what: &str, ns: f64| HostLine::new(what, PEER, ns, &origin);
+    Ok(vec![
+        line("cublasLtMatmul called directly", raw),
+        line("run of gemm through gemm_cublaslt", run),
+        line("run above cublasLtMatmul", run - raw),
     ])
 }
 

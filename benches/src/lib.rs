@@ -5,6 +5,8 @@
 
 pub mod cells;
 #[cfg(feature = "cuda")]
+mod cublaslt;
+#[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod host;
 pub mod line;

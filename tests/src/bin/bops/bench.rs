@@ -116,7 +116,14 @@ fn host_lines(request: &Request, out: &mut Out) -> Result<()> {
     #[cfg(feature = "cuda")]
     if is_wanted(request, "cuda") {
         match host::cuda() {
-            Ok(more) => lines.extend(more),
+            Ok(more) => {
+                lines.extend(more);
+                // A machine with a driver may lack the library.
+                match host::cublaslt() {
+                    Ok(more) => lines.extend(more),
+                    Err(error) => warn(format_args!("cuBLASLt: {error:#}")),
+                }
+            }
             Err(error) if request.device.is_none() => warn(format_args!("cuda: {error:#}")),
             Err(error) => return Err(error),
         }
