@@ -1,14 +1,13 @@
 //! What a caller may ask of a plan, and what a plan reports.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::json::Object;
-use crate::plan::Choice;
 
 /// How reproducible results must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -31,6 +30,11 @@ pub enum Math {
     #[default]
     Strict,
 }
+
+/// What a kernel chose, by name: its form, the threads of a block and the like.
+pub(crate) trait Choice: Debug + Send + Sync {}
+
+impl<T: Copy + PartialEq + Debug + Send + Sync> Choice for T {}
 
 /// What a caller asks of a plan. A request is obeyed or refused with [`Error::Unsupported`](crate::Error::Unsupported).
 ///
