@@ -45,7 +45,7 @@ impl<T: Copy + PartialEq + Debug + Send + Sync> Choice for T {}
 /// let softmax = SoftmaxDescriptor::new(TensorDesc::contiguous(DType::F32, &[8, 64])?, 1)?;
 /// let options = PlanOptions::default().workspace_limit(0);
 /// assert_eq!(Device::cpu().supports(&softmax, &options)?, "softmax_reference");
-/// let refused = Device::cpu().supports(&softmax, &options.kernel("softmax_cuda"));
+/// let refused = Device::cpu().supports(&softmax, &options.kernel("softmax_split"));
 /// assert!(matches!(refused, Err(Error::Unsupported { .. })));
 /// # Ok::<(), Error>(())
 /// ```
@@ -230,9 +230,9 @@ mod tests {
         for json in [r#"{"bytes":8}"#, r#"{"bytes":8,"align":0}"#, r#"{"bytes":8,"align":12}"#] {
             assert!(serde_json::from_str::<WorkspaceReq>(json).is_err(), "{json}");
         }
-        let options = PlanOptions::default().math(Math::Tf32).workspace_limit(7).kernel("softmax_cuda");
+        let options = PlanOptions::default().math(Math::Tf32).workspace_limit(7).kernel("softmax_split");
         let json = serde_json::to_string(&options).unwrap();
-        assert_eq!(json, r#"{"math":"tf32","workspace_limit":7,"kernel":"softmax_cuda"}"#);
+        assert_eq!(json, r#"{"math":"tf32","workspace_limit":7,"kernel":"softmax_split"}"#);
         assert_eq!(serde_json::from_str::<PlanOptions>(&json).unwrap(), options);
         assert_eq!(serde_json::to_string(&PlanOptions::default()).unwrap(), "{}");
         assert_eq!(serde_json::from_str::<PlanOptions>("{}").unwrap(), PlanOptions::default());
