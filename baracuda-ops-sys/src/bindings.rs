@@ -642,27 +642,50 @@ impl Default for bops_row_norm_backward_operands {
         }
     }
 }
-pub type bops_softmax_variant = u32;
-pub const BOPS_SOFTMAX_ROWS_RESIDENT: _bindgen_ty_13 = 0;
-pub const BOPS_SOFTMAX_ROWS_SPLIT: _bindgen_ty_13 = 1;
-pub const BOPS_SOFTMAX_CHANNELS_RESIDENT: _bindgen_ty_13 = 2;
-pub const BOPS_SOFTMAX_CHANNELS_SPLIT: _bindgen_ty_13 = 3;
-pub const BOPS_SOFTMAX_ROWS_SHARED: _bindgen_ty_13 = 4;
-pub const BOPS_SOFTMAX_CHANNELS_SHARED: _bindgen_ty_13 = 5;
-pub type _bindgen_ty_13 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_softmax_choice {
-    pub variant: bops_softmax_variant,
+pub struct bops_softmax_rows_resident_choice {
+    pub vec_bytes: u32,
+    pub vectors: u32,
+    pub threads_per_row: u32,
+    pub threads: u32,
+    pub cluster: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_softmax_rows_shared_choice {
+    pub threads: u32,
+    pub cluster: u32,
+    pub grid: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_softmax_channels_resident_choice {
     pub vec_bytes: u32,
     pub vectors: u32,
     pub threads: u32,
     pub across: u32,
-    pub cluster: u32,
-    pub grid: u32,
-    pub chunks: u32,
-    pub overlaps: u32,
     pub tiles: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_softmax_backward_channels_shared_choice {
+    pub threads: u32,
+    pub across: u32,
+    pub tiles: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_softmax_split_choice {
+    pub vec_bytes: u32,
+    pub chunks: u32,
+    pub grid: u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -729,8 +752,6 @@ impl Default for bops_softmax_backward_operands {
         }
     }
 }
-
-#[cfg(feature = "cuda")]
 unsafe extern "C" {
     pub fn bops_copy_prepare() -> bops_status;
     pub fn bops_copy_launch(
@@ -1066,27 +1087,118 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_softmax_prepare(
+    pub fn bops_softmax_rows_resident_prepare(
         params: *const bops_softmax_params,
-        choice: *const bops_softmax_choice,
+        choice: *const bops_softmax_rows_resident_choice,
         dtype: bops_dtype,
     ) -> bops_status;
-    pub fn bops_softmax_launch(
+    pub fn bops_softmax_rows_resident_launch(
         params: *const bops_softmax_params,
-        choice: *const bops_softmax_choice,
+        choice: *const bops_softmax_rows_resident_choice,
         dtype: bops_dtype,
         operands: *const bops_softmax_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_softmax_backward_prepare(
-        params: *const bops_softmax_backward_params,
-        choice: *const bops_softmax_choice,
+    pub fn bops_softmax_rows_shared_prepare(
+        params: *const bops_softmax_params,
+        choice: *const bops_softmax_rows_shared_choice,
         dtype: bops_dtype,
     ) -> bops_status;
-    pub fn bops_softmax_backward_launch(
+    pub fn bops_softmax_rows_shared_launch(
+        params: *const bops_softmax_params,
+        choice: *const bops_softmax_rows_shared_choice,
+        dtype: bops_dtype,
+        operands: *const bops_softmax_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_softmax_channels_resident_prepare(
+        params: *const bops_softmax_params,
+        choice: *const bops_softmax_channels_resident_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_softmax_channels_resident_launch(
+        params: *const bops_softmax_params,
+        choice: *const bops_softmax_channels_resident_choice,
+        dtype: bops_dtype,
+        operands: *const bops_softmax_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_softmax_split_prepare(
+        params: *const bops_softmax_params,
+        choice: *const bops_softmax_split_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_softmax_split_launch(
+        params: *const bops_softmax_params,
+        choice: *const bops_softmax_split_choice,
+        dtype: bops_dtype,
+        operands: *const bops_softmax_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_rows_resident_prepare(
         params: *const bops_softmax_backward_params,
-        choice: *const bops_softmax_choice,
+        choice: *const bops_softmax_rows_resident_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_rows_resident_launch(
+        params: *const bops_softmax_backward_params,
+        choice: *const bops_softmax_rows_resident_choice,
+        dtype: bops_dtype,
+        operands: *const bops_softmax_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_rows_shared_prepare(
+        params: *const bops_softmax_backward_params,
+        choice: *const bops_softmax_rows_shared_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_rows_shared_launch(
+        params: *const bops_softmax_backward_params,
+        choice: *const bops_softmax_rows_shared_choice,
+        dtype: bops_dtype,
+        operands: *const bops_softmax_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_channels_resident_prepare(
+        params: *const bops_softmax_backward_params,
+        choice: *const bops_softmax_channels_resident_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_channels_resident_launch(
+        params: *const bops_softmax_backward_params,
+        choice: *const bops_softmax_channels_resident_choice,
+        dtype: bops_dtype,
+        operands: *const bops_softmax_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_channels_shared_prepare(
+        params: *const bops_softmax_backward_params,
+        choice: *const bops_softmax_backward_channels_shared_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_channels_shared_launch(
+        params: *const bops_softmax_backward_params,
+        choice: *const bops_softmax_backward_channels_shared_choice,
+        dtype: bops_dtype,
+        operands: *const bops_softmax_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_split_prepare(
+        params: *const bops_softmax_backward_params,
+        choice: *const bops_softmax_split_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_split_launch(
+        params: *const bops_softmax_backward_params,
+        choice: *const bops_softmax_split_choice,
         dtype: bops_dtype,
         operands: *const bops_softmax_backward_operands,
         workspace: *mut ::core::ffi::c_void,

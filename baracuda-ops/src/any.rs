@@ -23,7 +23,8 @@ use crate::ops::norm::{
 use crate::ops::pointwise::{ActivationBackwardDescriptor, ActivationDescriptor};
 use crate::ops::softmax::{SoftmaxBackwardDescriptor, SoftmaxDescriptor};
 use crate::options::PlanOptions;
-use crate::plan::{self, AnyPlan, Descriptor, Plan, Slot, repro_line};
+use crate::plan::{self, AnyPlan, Descriptor, Plan, repro_line};
+use crate::slots::Slot;
 
 /// Every op of this crate.
 pub static OPS: &[OpEntry] = &[
@@ -61,7 +62,7 @@ pub struct OpEntry {
     parse: fn(&str) -> Result<AnyDescriptor>,
     kernels: fn() -> Vec<(Backend, &'static str)>,
     #[cfg(test)]
-    pub(crate) table: &'static [crate::operands::OperandEntry],
+    pub(crate) table: &'static [crate::slots::OperandEntry],
 }
 
 impl OpEntry {

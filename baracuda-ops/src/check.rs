@@ -4,21 +4,16 @@
 //! is aligned as promised, is on the plan's device, and overlaps no other operand unless both are only read or they are in-place
 //! partners at the identical range. Kernels check nothing again.
 
-use crate::backend::{Backend, Device, Located, Location};
+use crate::backend::{Backend, Buffer, Device, Located, Location, Memory};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::memory::{Buffer, MAX_SLOTS, Memory, Operands, Place, View, Workspace};
-use crate::operands::OperandEntry;
+use crate::memory::{Operands, Place, View, Workspace};
 use crate::options::WorkspaceReq;
-use crate::plan::{Access, Descriptor, Slot};
-
-/// What errors call the workspace.
-pub(crate) const WORKSPACE: &str = "workspace";
+use crate::slots::{Access, MAX_SLOTS, Names, Slot, WORKSPACE};
 
 /// What a plan demands of its operands.
 pub(crate) struct Contract {
-    pub(crate) op: &'static str,
-    pub(crate) table: &'static [OperandEntry],
+    pub(crate) names: Names,
     pub(crate) device: Device,
     pub(crate) workspace: WorkspaceReq,
     /// In the order of the table.
@@ -28,11 +23,9 @@ pub(crate) struct Contract {
 }
 
 impl Contract {
-    pub(crate) fn new<D: Descriptor>(descriptor: &D, device: &Device, workspace: WorkspaceReq) -> Self {
-        let slots = descriptor.slots();
+    pub(crate) fn new(names: Names, slots: &[Slot], device: &Device, workspace: WorkspaceReq) -> Self {
         Self {
-            op: D::NAME,
-            table: D::TABLE,
+            names,
             device: device.clone(),
             workspace,
             expected: (0..slots.len()).map(|i| Expected::new(slots, i, device)).collect(),
@@ -123,7 +116,7 @@ pub(crate) fn check<'a>(
     workspace: &Workspace<'a>,
     located: &mut Located<'a>,
 ) -> Result<()> {
-    let op = plan.op;
+    let op = plan.names.op;
     let mut in_place = 0u32;
     for expected in &plan.expected {
         let at = expected.at();
@@ -138,7 +131,7 @@ pub(crate) fn check<'a>(
     }
     let unexpected = operands.present & !plan.declared;
     if unexpected != 0 {
-        let operand = plan.table.get(unexpected.trailing_zeros() as usize).map_or("", |row| row.name);
+        let operand = plan.names.table.get(unexpected.trailing_zeros() as usize).map_or("", |row| row.name);
         return Err(Error::UnexpectedOperand { op, operand });
     }
     if in_place != 0 {
@@ -156,7 +149,7 @@ pub(crate) fn check<'a>(
 /// read in pairs of them, for which the processor waits.
 #[inline(always)]
 fn place<'a>(plan: &Contract, expected: &Expected, view: &View<'a>, location: &mut Location<'a>) -> Result<()> {
-    let (op, operand) = (plan.op, expected.name);
+    let (op, operand) = (plan.names.op, expected.name);
     if expected.is_written && !view.is_writable {
         return Err(Error::ReadOnly { op, operand });
     }
@@ -167,7 +160,7 @@ fn place<'a>(plan: &Contract, expected: &Expected, view: &View<'a>, location: &m
 }
 
 fn place_workspace<'a>(plan: &Contract, workspace: &Workspace<'a>, location: &mut Location<'a>) -> Result<()> {
-    let (op, need_bytes) = (plan.op, plan.workspace.bytes);
+    let (op, need_bytes) = (plan.names.op, plan.workspace.bytes);
     let Some(view) = &workspace.0 else {
         return Err(Error::TooSmall { op, operand: WORKSPACE, need_bytes, got_bytes: 0 });
     };
@@ -188,7 +181,7 @@ fn resolve<'a>(
     align: u64,
     location: &mut Location<'a>,
 ) -> Result<()> {
-    let op = plan.op;
+    let op = plan.names.op;
     let at = |start| Location { start, ..Location::default() };
     #[cfg(feature = "wgpu")]
     let within = |buffer: &'a ::wgpu::Buffer, start| Location { buffer: Some(buffer), start, ..Location::default() };
@@ -240,7 +233,7 @@ fn resolve<'a>(
 /// The index of the partner whose memory an in-place operand shares; `in_place` marks the operands that are.
 #[cold]
 fn in_place_partner(plan: &Contract, expected: &Expected, in_place: u32) -> Result<usize> {
-    let refuse = |detail| Err(Error::NotInPlace { op: plan.op, operand: expected.name, detail });
+    let refuse = |detail| Err(Error::NotInPlace { op: plan.names.op, operand: expected.name, detail });
     let Some(partner) = expected.in_place else {
         return refuse("the descriptor names no partner with the same layout for it");
     };
@@ -262,7 +255,7 @@ fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
                 let is_partner = b.in_place.is_some_and(|partner| usize::from(partner) == at);
                 if !(is_partner && (range.start, range.end) == (other.start, other.end)) {
                     let detail = if is_partner { "; in place, both must be the identical range" } else { "" };
-                    return Err(Error::Overlap { op: plan.op, a: plan.table[at].name, b: b.name, detail });
+                    return Err(Error::Overlap { op: plan.names.op, a: plan.names.table[at].name, b: b.name, detail });
                 }
             }
         }
@@ -272,7 +265,7 @@ fn disjoint(plan: &Contract, located: &Located<'_>) -> Result<()> {
         for a in &plan.expected {
             let other = &located.operands[a.at()];
             if range.meets(other) && range.shares_space(other) {
-                return Err(Error::Overlap { op: plan.op, a: a.name, b: WORKSPACE, detail: "" });
+                return Err(Error::Overlap { op: plan.names.op, a: a.name, b: WORKSPACE, detail: "" });
             }
         }
     }
@@ -284,7 +277,7 @@ fn misaligned(plan: &Contract, operand: &'static str, need_bytes: u64, at: u64) 
     // Only CUDA plans hold operands to what their descriptors promise, which is never less than an element.
     let is_promised = plan.device.backend() == Backend::Cuda && operand != WORKSPACE && need_bytes > 8;
     let detail = if is_promised { "; TensorDesc::for_offset or align lowers the promise" } else { "" };
-    Error::Misaligned { op: plan.op, operand, need_bytes, at, detail }
+    Error::Misaligned { op: plan.names.op, operand, need_bytes, at, detail }
 }
 
 #[cold]
@@ -298,5 +291,5 @@ fn elsewhere(plan: &Contract, operand: &'static str, view: &View<'_>) -> Error {
         #[cfg(feature = "wgpu")]
         Place::Wgpu { .. } => "a wgpu buffer".to_string(),
     };
-    Error::WrongDevice { op: plan.op, operand, expected: plan.device.to_string(), got }
+    Error::WrongDevice { op: plan.names.op, operand, expected: plan.device.to_string(), got }
 }

@@ -384,3 +384,17 @@ fn mismatch(expected: &str, got: &str) -> String {
 fn with_code(code: i64) -> String {
     if code == 0 { String::new() } else { format!(" with code {code}") }
 }
+
+/// Why a kernel could not be built.
+pub(crate) enum BuildError {
+    /// The device says no: the next kernel is tried.
+    Refused(Reason),
+    /// Something failed: the plan fails.
+    Failed(Error),
+}
+
+impl From<Error> for BuildError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}

@@ -11,7 +11,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{Cause, Error, Result};
-use crate::plan::Descriptor;
 use crate::tensor::TensorDesc;
 
 /// A struct that was read from an object.
@@ -149,13 +148,13 @@ impl<'de> Visitor<'de> for TreeVisitor {
     }
 }
 
-/// A descriptor from its JSON, with the typed error as the cause where a rule is broken.
-pub(crate) fn parse<D, F>(json: &str) -> Result<D>
+/// A descriptor of the op `op` from its JSON, with the typed error as the cause where a rule is broken.
+pub(crate) fn parse<D, F>(op: &'static str, json: &str) -> Result<D>
 where
-    D: Descriptor + TryFrom<Object<F>, Error = Error>,
+    D: TryFrom<Object<F>, Error = Error>,
     F: DeserializeOwned,
 {
-    let invalid = |source| Error::InvalidJson { op: D::NAME, source };
+    let invalid = |source| Error::InvalidJson { op, source };
     let read = serde_json::from_str::<Object<F>>(json).map_err(|error| {
         let words = error.to_string();
         let tensor = serde_json::from_str(json).ok().and_then(|value| refused_tensor(&value, &words));

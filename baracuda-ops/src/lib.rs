@@ -20,6 +20,7 @@ mod check;
 mod dtype;
 mod error;
 mod json;
+mod kernel;
 mod memory;
 mod narrow;
 mod operands;
@@ -30,11 +31,13 @@ mod slots;
 mod tensor;
 
 pub use any::{AnyDescriptor, OPS, OpEntry};
-pub use backend::{Backend, Device, DeviceProps, Queue};
+pub use backend::{Backend, Buffer, Device, DeviceProps, Queue};
 pub use cache::{CacheStats, PlanCache};
 pub use dtype::{DType, Element, Real};
 pub use error::{Cause, Error, Reason, Rejection, Result};
-pub use memory::{Buffer, Mem, MemMut, Operand, Workspace};
+#[cfg(feature = "cuda")]
+pub use memory::Lent;
+pub use memory::{Mem, MemMut, Operand, Workspace};
 pub use ops::activation::Activation;
 pub use ops::conv::{
     ConvArgs, ConvBackwardBiasArgs, ConvBackwardBiasDescriptor, ConvBackwardBiasPlan, ConvBackwardDataArgs,
@@ -63,7 +66,8 @@ pub use ops::softmax::{
     SoftmaxArgs, SoftmaxBackwardArgs, SoftmaxBackwardDescriptor, SoftmaxBackwardPlan, SoftmaxDescriptor, SoftmaxPlan,
 };
 pub use options::{Determinism, Math, PlanInfo, PlanOptions, WorkspaceReq};
-pub use plan::{Access, AnyPlan, Args, Bound, Descriptor, Plan, Slot};
+pub use plan::{AnyPlan, Args, Bound, Descriptor, Plan};
+pub use slots::{Access, Slot};
 pub use tensor::{DEFAULT_ALIGN_BYTES, MAX_RANK, TensorDesc};
 
 #[cfg(feature = "cuda")]
@@ -71,7 +75,7 @@ pub use ::cudarc;
 #[cfg(feature = "wgpu")]
 pub use ::wgpu;
 #[cfg(feature = "cuda")]
-pub use backend::cuda::{Lent, Props as CudaProps};
+pub use backend::cuda::Props as CudaProps;
 #[cfg(feature = "wgpu")]
 pub use backend::wgpu::Props as WgpuProps;
 #[cfg(feature = "wgpu")]

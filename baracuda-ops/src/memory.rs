@@ -1,17 +1,13 @@
-//! Operands: memory that is borrowed for one run, and buffers that the library owns.
+//! Operands: memory that is borrowed for one run.
 
 use std::marker::PhantomData;
 
-use crate::backend::{Device, cpu};
-use crate::dtype::{DType, Element};
-
 #[cfg(feature = "cuda")]
-use crate::backend::cuda;
-#[cfg(feature = "wgpu")]
-use crate::backend::wgpu;
+use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, SyncOnDrop};
 
-/// Greatest number of operands of an op.
-pub(crate) const MAX_SLOTS: usize = 14;
+use crate::backend::Buffer;
+use crate::dtype::{DType, Element};
+use crate::slots::MAX_SLOTS;
 
 /// Memory that a run reads.
 ///
@@ -310,56 +306,46 @@ impl<'a> Workspace<'a> {
     }
 }
 
-/// Device memory that the library owns: a handle that is cheap to clone; the memory is freed when the last clone is dropped and the
-/// work that uses it has completed.
-#[derive(Clone, Debug)]
-pub struct Buffer {
-    pub(crate) device: Device,
-    pub(crate) memory: Memory,
-    pub(crate) bytes: u64,
-    pub(crate) dtype: Option<DType>,
+/// cudarc memory lent to runs on one stream. Dropped after the run, it records for cudarc that the stream uses the memory, so that
+/// other streams, and cudarc's own free, wait for it.
+#[cfg(feature = "cuda")]
+pub struct Lent<'a, M> {
+    memory: M,
+    _guard: SyncOnDrop<'a>,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) enum Memory {
-    Cpu(cpu::Memory),
-    #[cfg(feature = "cuda")]
-    Cuda(cuda::Memory),
-    #[cfg(feature = "wgpu")]
-    Wgpu(wgpu::Memory),
+#[cfg(feature = "cuda")]
+impl<'a> Mem<'a> {
+    /// A cudarc slice or view, read on `stream`.
+    pub fn cudarc<T>(slice: &'a impl DevicePtr<T>, stream: &'a CudaStream) -> Lent<'a, Self> {
+        let bytes = (slice.len() * size_of::<T>()) as u64;
+        let (address, guard) = slice.device_ptr(stream);
+        // SAFETY: the slice is borrowed for 'a, and cudarc frees it after the work that the guard records.
+        Lent { memory: unsafe { Self::cuda(address, bytes) }, _guard: guard }
+    }
 }
 
-impl Buffer {
-    /// The device that holds the memory.
-    pub fn device(&self) -> &Device {
-        &self.device
+#[cfg(feature = "cuda")]
+impl<'a> MemMut<'a> {
+    /// A cudarc slice or view, written on `stream`.
+    pub fn cudarc<T>(slice: &'a mut impl DevicePtrMut<T>, stream: &'a CudaStream) -> Lent<'a, Self> {
+        let bytes = (slice.len() * size_of::<T>()) as u64;
+        let (address, guard) = slice.device_ptr_mut(stream);
+        // SAFETY: as for reading; the slice is borrowed mutably.
+        Lent { memory: unsafe { Self::cuda(address, bytes) }, _guard: guard }
     }
+}
 
-    /// Size in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
+#[cfg(feature = "cuda")]
+impl<'l> From<&'l Lent<'_, Mem<'_>>> for Mem<'l> {
+    fn from(lent: &'l Lent<'_, Mem<'_>>) -> Self {
+        lent.memory
     }
+}
 
-    /// The element type it was uploaded with, if any.
-    pub fn dtype(&self) -> Option<DType> {
-        self.dtype
-    }
-
-    /// The address of the first byte, on CUDA.
-    #[cfg(feature = "cuda")]
-    pub fn cuda_address(&self) -> Option<u64> {
-        match &self.memory {
-            Memory::Cuda(memory) => Some(memory.address()),
-            _ => None,
-        }
-    }
-
-    /// The wgpu buffer, on wgpu.
-    #[cfg(feature = "wgpu")]
-    pub fn wgpu_buffer(&self) -> Option<&::wgpu::Buffer> {
-        match &self.memory {
-            Memory::Wgpu(memory) => Some(memory.buffer()),
-            _ => None,
-        }
+#[cfg(feature = "cuda")]
+impl<'l> From<&'l mut Lent<'_, MemMut<'_>>> for MemMut<'l> {
+    fn from(lent: &'l mut Lent<'_, MemMut<'_>>) -> Self {
+        Self(lent.memory.0)
     }
 }

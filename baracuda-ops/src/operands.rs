@@ -3,19 +3,7 @@
 //! [`operands!`] makes of a table the constants by which slots are declared and kernels find operands. [`args!`] makes of some names of a
 //! table the struct that a run takes. Neither holds more than declarations and bodies of one line.
 
-use crate::plan::Access;
-
-/// A row of a table.
-#[derive(Clone, Copy, Debug)]
-pub struct OperandEntry {
-    pub(crate) name: &'static str,
-    /// How a run uses it, unless a descriptor's fields say otherwise.
-    pub(crate) access: Access,
-    /// `always`, or by which field it is declared: `if stats`, `unless from_y`. Operands that say the same come together.
-    pub(crate) declared: &'static str,
-    /// The operand that may lie at the identical range where the layouts agree.
-    pub(crate) in_place: Option<&'static str>,
-}
+use crate::slots::{OperandEntry, index_of, is_same};
 
 /// A table of operands. A row is a constant for its index, the name, the access, when it is declared, the partner in place, and in the args of
 /// the ops that say nothing else the documentation of its field, and of the step of those that come together, if it is the first:
@@ -32,8 +20,7 @@ macro_rules! operands {
     )* }) => {
         $(#[$doc])*
         pub(crate) mod $table {
-            use $crate::operands::{OperandEntry, index_of};
-            use $crate::plan::Access;
+            use $crate::slots::{Access, OperandEntry, index_of};
 
             pub(crate) const TABLE: &[OperandEntry] = &[$(OperandEntry {
                 name: stringify!($name),
@@ -135,15 +122,6 @@ macro_rules! args {
 }
 pub(crate) use args;
 
-/// The index of the row with a name.
-pub(crate) const fn index_of(table: &[OperandEntry], name: &str) -> usize {
-    let mut index = 0;
-    while !is_same(table[index].name, name) {
-        index += 1;
-    }
-    index
-}
-
 /// Names in the order of a table.
 pub(crate) const fn in_order<const N: usize>(
     table: &[OperandEntry],
@@ -182,15 +160,6 @@ pub(crate) const fn check_groups(table: &[OperandEntry], always: &[&str], steps:
     }
 }
 
-const fn is_same(a: &str, b: &str) -> bool {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let mut at = 0;
-    while at < a.len() && at < b.len() && a[at] == b[at] {
-        at += 1;
-    }
-    at == a.len() && at == b.len()
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -198,6 +167,7 @@ mod tests {
 
     use super::*;
     use crate::any::OPS;
+    use crate::slots::Access;
 
     fn sources(folder: &Path) -> Vec<PathBuf> {
         let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());

@@ -1,14 +1,13 @@
 //! What a caller may ask of a plan, and what a plan reports.
 
 use std::borrow::Cow;
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::json::Object;
-use crate::plan::Choice;
 
 /// How reproducible results must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -32,6 +31,11 @@ pub enum Math {
     Strict,
 }
 
+/// What a kernel chose, by name: its form, the threads of a block and the like.
+pub(crate) trait Choice: Debug + Send + Sync {}
+
+impl<T: Copy + PartialEq + Debug + Send + Sync> Choice for T {}
+
 /// What a caller asks of a plan. A request is obeyed or refused with [`Error::Unsupported`](crate::Error::Unsupported).
 ///
 /// Serialised, requests that have their default are left out.
@@ -41,7 +45,7 @@ pub enum Math {
 /// let softmax = SoftmaxDescriptor::new(TensorDesc::contiguous(DType::F32, &[8, 64])?, 1)?;
 /// let options = PlanOptions::default().workspace_limit(0);
 /// assert_eq!(Device::cpu().supports(&softmax, &options)?, "softmax_reference");
-/// let refused = Device::cpu().supports(&softmax, &options.kernel("softmax_cuda"));
+/// let refused = Device::cpu().supports(&softmax, &options.kernel("softmax_split"));
 /// assert!(matches!(refused, Err(Error::Unsupported { .. })));
 /// # Ok::<(), Error>(())
 /// ```
@@ -226,9 +230,9 @@ mod tests {
         for json in [r#"{"bytes":8}"#, r#"{"bytes":8,"align":0}"#, r#"{"bytes":8,"align":12}"#] {
             assert!(serde_json::from_str::<WorkspaceReq>(json).is_err(), "{json}");
         }
-        let options = PlanOptions::default().math(Math::Tf32).workspace_limit(7).kernel("softmax_cuda");
+        let options = PlanOptions::default().math(Math::Tf32).workspace_limit(7).kernel("softmax_split");
         let json = serde_json::to_string(&options).unwrap();
-        assert_eq!(json, r#"{"math":"tf32","workspace_limit":7,"kernel":"softmax_cuda"}"#);
+        assert_eq!(json, r#"{"math":"tf32","workspace_limit":7,"kernel":"softmax_split"}"#);
         assert_eq!(serde_json::from_str::<PlanOptions>(&json).unwrap(), options);
         assert_eq!(serde_json::to_string(&PlanOptions::default()).unwrap(), "{}");
         assert_eq!(serde_json::from_str::<PlanOptions>("{}").unwrap(), PlanOptions::default());

@@ -5,16 +5,20 @@ use std::fmt::{self, Debug};
 use std::hash::Hash;
 use std::sync::{Arc, LazyLock};
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Serialize, de::DeserializeOwned};
 
 use crate::any::AnyDescriptor;
-use crate::backend::{Backend, Device, DeviceProps, Located, Queue, QueueKind, cpu};
-use crate::check::{Contract, WORKSPACE, check};
+use crate::backend::{Backend, Buffer, Device, DeviceProps, Located, Queue, QueueKind, cpu};
+use crate::check::{Contract, check};
 use crate::error::{Error, Reason, Rejection, Result};
+#[cfg(feature = "cuda")]
+pub(crate) use crate::kernel::Built;
+pub(crate) use crate::kernel::{Accepted, Ask, BuildError, Candidate, Exec, Kernel};
 use crate::memory::{Operand, Operands, Place, View, Workspace};
-use crate::operands::OperandEntry;
 use crate::ops::norm::Gradients;
-use crate::options::{Determinism, Math, PlanInfo, PlanOptions, WorkspaceReq};
+use crate::options::{PlanInfo, PlanOptions, WorkspaceReq};
+pub(crate) use crate::slots::{Access, Slot};
+use crate::slots::{Names, OperandEntry, WORKSPACE};
 use crate::tensor::TensorDesc;
 
 #[cfg(feature = "cuda")]
@@ -24,39 +28,6 @@ use crate::backend::wgpu;
 
 pub(crate) mod sealed {
     pub trait Sealed {}
-}
-
-/// How a run uses an operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Access {
-    /// Read.
-    In,
-    /// Written in full, never read.
-    Out,
-    /// Read and written.
-    InOut,
-}
-
-/// An operand that a descriptor declares: its shape, layout and type follow from the descriptor's fields.
-#[non_exhaustive]
-#[derive(Clone, Debug, Serialize)]
-pub struct Slot {
-    /// The operand's name.
-    pub name: &'static str,
-    /// Its position among all names of the op, declared or not.
-    pub position: usize,
-    /// How a run uses it.
-    pub access: Access,
-    /// Its shape, layout and element type.
-    pub desc: TensorDesc,
-    /// [`TensorDesc::span_bytes`] of `desc`.
-    pub span_bytes: u64,
-    /// The position of the operand that may lie at the identical range; it has the identical `desc`.
-    pub in_place: Option<usize>,
-    /// That of its row in the family's table, where a run finds it.
-    #[serde(skip)]
-    pub(crate) index: usize,
 }
 
 /// The operands of one op, as a named struct, which any thread may pass to a run.
@@ -113,27 +84,6 @@ pub trait Descriptor:
     }
 }
 
-/// What a kernel answers: how it would serve, or why it does not.
-pub(crate) type Accepted<'d> = Result<Candidate<'d>, Reason>;
-
-/// One way to run an op on one backend.
-pub trait Kernel<D>: Sync {
-    /// The name reported in [`PlanInfo`] and asked for in [`PlanOptions`].
-    fn name(&self) -> &'static str;
-    /// The backend it runs on.
-    fn backend(&self) -> Backend;
-    /// Whether and how it serves a descriptor: a pure function of its arguments, which is the same in every process. What only building
-    /// needs is left to the candidate.
-    ///
-    /// # Errors
-    /// The reason why it does not, with the limit.
-    fn accept<'d>(&self, descriptor: &'d D, options: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d>;
-    /// The vendor's library that serves it, with its version, once it has been built on a device.
-    fn library(&self, _: &Device) -> Option<String> {
-        None
-    }
-}
-
 /// A kernel that is a function of a descriptor and the device: one that serves whatever it can, with any options.
 pub(crate) enum Function<D> {
     Cpu(for<'d> fn(&'d D) -> Accepted<'d>),
@@ -186,99 +136,6 @@ impl<D: Descriptor> Kernel<D> for Function<D> {
     }
 }
 
-/// How a kernel is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ask {
-    /// With the other kernels of the op, the first of which that accepts runs: it may leave to a later one what that one does better.
-    Chosen,
-    /// Alone, by its name: it refuses only what it cannot do.
-    Pinned,
-}
-
-/// What a kernel chose, by name: its form, the threads of a block and the like.
-pub(crate) trait Choice: Debug + Send + Sync {}
-
-impl<T: Copy + PartialEq + Debug + Send + Sync> Choice for T {}
-
-/// How a kernel would serve a descriptor, and what builds it.
-pub struct Candidate<'d> {
-    /// Workspace of a run.
-    pub(crate) workspace: WorkspaceReq,
-    /// Launches of a run.
-    pub(crate) launches: u32,
-    /// Reproducibility of the result.
-    pub(crate) determinism: Determinism,
-    /// Exactness of the result.
-    pub(crate) math: Math,
-    /// For people who read it, and tests that hold it fast: the kernel's own numbers.
-    pub(crate) choice: Box<dyn Choice>,
-    pub(crate) build: Build<'d>,
-}
-
-/// Makes a kernel ready on a device: everything slow.
-type Builder<'d> = dyn FnOnce(&Device) -> Result<Built, BuildError> + Send + 'd;
-
-/// How a kernel is made ready.
-pub(crate) enum Build<'d> {
-    /// From what it owns. Fails with a refusal that only the device could tell, or a failure.
-    With(Box<Builder<'d>>),
-    /// As a program of these dispatches.
-    #[cfg(feature = "wgpu")]
-    Dispatches(Vec<wgpu::StepBuilder>),
-}
-
-impl<'d> Candidate<'d> {
-    /// Reproducible and exact, without workspace, in one launch.
-    pub(crate) fn new(
-        choice: impl Choice + 'static,
-        build: impl FnOnce(&Device) -> Result<Built, BuildError> + Send + 'd,
-    ) -> Self {
-        Self {
-            workspace: WorkspaceReq::NONE,
-            launches: 1,
-            determinism: Determinism::RunToRun,
-            math: Math::Strict,
-            choice: Box::new(choice),
-            build: Build::With(Box::new(build)),
-        }
-    }
-
-    /// As [`new`](Self::new), on the CPU, where `kernel` makes what runs and there is nothing to choose.
-    pub(crate) fn on_cpu<K: Fn(&cpu::Operands<'_>) + Send + Sync + 'static>(
-        kernel: impl FnOnce() -> K + Send + 'd,
-    ) -> Self {
-        Self::new((), move |_| Ok(Built(Exec::Cpu(Box::new(kernel())))))
-    }
-}
-
-impl Build<'_> {
-    fn on(self, device: &Device) -> Result<Built, BuildError> {
-        match self {
-            Self::With(build) => build(device),
-            #[cfg(feature = "wgpu")]
-            Self::Dispatches(steps) => wgpu::build(device, steps),
-        }
-    }
-
-    /// The dispatches through wgpu, in words: entry, grid, constants, and the flags that are set.
-    fn words(&self) -> String {
-        match self {
-            Self::With(_) => String::new(),
-            #[cfg(feature = "wgpu")]
-            Self::Dispatches(steps) => steps.iter().map(|step| format!("; {}", step.words())).collect(),
-        }
-    }
-
-    /// As [`AnyDescriptor::shader_forms`](crate::AnyDescriptor::shader_forms).
-    fn shader_forms(&self) -> Vec<String> {
-        match self {
-            Self::With(_) => Vec::new(),
-            #[cfg(feature = "wgpu")]
-            Self::Dispatches(steps) => steps.iter().map(wgpu::StepBuilder::form).collect(),
-        }
-    }
-}
-
 /// Names of kernels: the op's, and what tells them apart.
 pub(crate) struct KernelName<D>(std::marker::PhantomData<D>);
 
@@ -306,42 +163,6 @@ const fn text((bytes, length): &'static ([u8; 64], usize)) -> &'static str {
     match std::str::from_utf8(bytes.split_at(*length).0) {
         Ok(text) => text,
         Err(_) => panic!("names are UTF-8"),
-    }
-}
-
-/// A kernel ready to run.
-pub(crate) struct Built(pub(crate) Exec);
-
-impl Built {
-    /// What runs use of the workspace that the candidate asked for, and their launches.
-    fn measured(&self, workspace: WorkspaceReq, launches: u32) -> (WorkspaceReq, u32) {
-        #[cfg(feature = "cuda")]
-        if let Exec::Cuda(launch) = &self.0 {
-            return (launch.workspace.unwrap_or(workspace), launch.launches.unwrap_or(launches));
-        }
-        (workspace, launches)
-    }
-}
-
-pub(crate) enum Exec {
-    Cpu(Box<dyn Fn(&cpu::Operands<'_>) + Send + Sync>),
-    #[cfg(feature = "cuda")]
-    Cuda(cuda::Launch),
-    #[cfg(feature = "wgpu")]
-    Wgpu(wgpu::Program),
-}
-
-/// Why a kernel could not be built.
-pub(crate) enum BuildError {
-    /// The device says no: the next kernel is tried.
-    Refused(Reason),
-    /// Something failed: the plan fails.
-    Failed(Error),
-}
-
-impl From<Error> for BuildError {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
     }
 }
 
@@ -415,12 +236,24 @@ fn admit<'d, D: Descriptor>(
     }
 }
 
-pub(crate) fn choose<D: Descriptor>(
-    props: &DeviceProps,
-    descriptor: &D,
-    options: &PlanOptions,
-) -> Result<&'static str> {
-    first_that_serves(props, descriptor, options, |kernel, _| Ok(kernel.name()))
+impl DeviceProps {
+    /// As [`Device::supports`]: kernels are chosen by these numbers alone.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with every kernel tried and its reason.
+    pub fn supports<D: Descriptor>(&self, descriptor: &D, options: &PlanOptions) -> Result<&'static str> {
+        first_that_serves(self, descriptor, options, |kernel, _| Ok(kernel.name()))
+    }
+}
+
+impl Device {
+    /// The name of the kernel that a plan would use, without building it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with every kernel tried and its reason.
+    pub fn supports<D: Descriptor>(&self, descriptor: &D, options: &PlanOptions) -> Result<&'static str> {
+        self.props().supports(descriptor, options)
+    }
 }
 
 /// What would be run, in words: for tests that hold choices fast.
@@ -501,7 +334,7 @@ impl<D: Descriptor> Plan<D> {
             "plan built"
         );
         let core = Core {
-            contract: Contract::new(&*descriptor, device, workspace),
+            contract: Contract::new(Names { op: D::NAME, table: D::TABLE }, descriptor.slots(), device, workspace),
             slots: descriptor.slots().into(),
             descriptor: any,
             info,
@@ -640,7 +473,7 @@ impl AnyPlan {
     /// Puts operands in slot order at their indices; `arranged` holds none yet.
     #[inline]
     fn arrange<'a>(&self, operands: &[Operand<'a>], arranged: &mut Operands<'a>) -> Result<()> {
-        let Contract { op, expected, .. } = &self.0.contract;
+        let Contract { names: Names { op, .. }, expected, .. } = &self.0.contract;
         if operands.len() != expected.len() {
             return Err(Error::OperandCount { op, need: expected.len(), got: operands.len() });
         }
@@ -685,7 +518,7 @@ enum BoundOperands {
     Cuda {
         located: Box<Located<'static>>,
         #[expect(dead_code, reason = "keeps the memory alive")]
-        buffers: Vec<crate::memory::Buffer>,
+        buffers: Vec<Buffer>,
     },
     #[cfg(feature = "wgpu")]
     Wgpu(Vec<wgpu::BoundStep>),
@@ -740,7 +573,7 @@ impl Core {
         check(&self.contract, operands, workspace, &mut located)?;
         match &self.exec {
             Exec::Cpu(_) => {
-                let wishes = cpu::Wishes::of_run(&self.slots, operands, self.contract.scratch(workspace), &located);
+                let wishes = self.wishes(operands, self.contract.scratch(workspace), &located);
                 let _loan = wishes.grant(self.info.op)?;
                 self.enqueue(queue, &located)
             }
@@ -758,7 +591,9 @@ impl Core {
             #[cfg(feature = "cuda")]
             (Exec::Cuda(launch), QueueKind::Cuda(queue)) => launch.enqueue(queue, located),
             #[cfg(feature = "wgpu")]
-            (Exec::Wgpu(program), QueueKind::Wgpu(queue)) => wgpu::enqueue(program, queue, &self.contract, located),
+            (Exec::Wgpu(program), QueueKind::Wgpu(queue)) => {
+                wgpu::enqueue(program, queue, self.contract.names, located)
+            }
             #[allow(unreachable_patterns, reason = "reachable with a GPU feature")]
             _ => Err(self.wrong_queue(&queue.device)),
         }
@@ -768,8 +603,11 @@ impl Core {
         let mut located = Located::default();
         check(&this.contract, operands, workspace, &mut located)?;
         let (op, scratch) = (this.info.op, this.contract.scratch(workspace));
-        let named =
-            operands.views.iter().enumerate().filter_map(|(i, v)| v.as_ref().map(|v| (this.contract.table[i].name, v)));
+        let named = operands
+            .views
+            .iter()
+            .enumerate()
+            .filter_map(|(i, v)| v.as_ref().map(|v| (this.contract.names.table[i].name, v)));
         for (operand, view) in named.chain(scratch.map(|v| (WORKSPACE, v))) {
             match view {
                 View { place: Place::Host(_), .. } => {
@@ -785,16 +623,29 @@ impl Core {
         let operands = match &this.exec {
             Exec::Cpu(_) => BoundOperands::Cpu {
                 located: Box::new(located.addresses()),
-                wishes: cpu::Wishes::of_run(&this.slots, operands, scratch, &located),
+                wishes: this.wishes(operands, scratch, &located),
             },
             #[cfg(feature = "wgpu")]
-            Exec::Wgpu(program) => BoundOperands::Wgpu(wgpu::bind(program, &this.contract, &located)?),
+            Exec::Wgpu(program) => BoundOperands::Wgpu(wgpu::bind(program, this.contract.names, &located)?),
             #[cfg(feature = "cuda")]
             Exec::Cuda(_) => {
                 BoundOperands::Cuda { located: Box::new(located.addresses()), buffers: buffers(operands, scratch) }
             }
         };
         Ok(Bound { core: this.clone(), operands })
+    }
+
+    /// What a run on the CPU borrows. An operand in place lies where its partner does, which is written.
+    fn wishes(&self, operands: &Operands<'_>, scratch: Option<&View<'_>>, located: &Located<'_>) -> cpu::Wishes {
+        fn buffer<'a>(view: &View<'a>) -> Option<&'a Buffer> {
+            if let Place::Buffer { buffer, .. } = view.place { Some(buffer) } else { None }
+        }
+        let declared = self.slots.iter().filter_map(|slot| {
+            let buffer = buffer(operands.views[slot.index].as_ref()?)?;
+            Some((buffer, slot.name, located.operands[slot.index], slot.access != Access::In))
+        });
+        let workspace = scratch.and_then(buffer).map(|buffer| (buffer, WORKSPACE, located.workspace, true));
+        cpu::Wishes::of_run(declared.chain(workspace))
     }
 
     fn same_device(&self, queue: &Queue<'_>) -> Result<()> {
@@ -814,7 +665,7 @@ impl Core {
 
 /// Handles that keep the owned memory of operands alive.
 #[cfg(feature = "cuda")]
-fn buffers(operands: &Operands<'_>, scratch: Option<&View<'_>>) -> Vec<crate::memory::Buffer> {
+fn buffers(operands: &Operands<'_>, scratch: Option<&View<'_>>) -> Vec<Buffer> {
     let views = operands.views.iter().flatten().chain(scratch);
     views
         .filter_map(|view| match view.place {
@@ -829,6 +680,7 @@ mod tests {
     use super::*;
     use crate::dtype::DType;
     use crate::ops::softmax::SoftmaxDescriptor;
+    use crate::options::Math;
 
     /// A kernel that leaves the work to others where it may.
     struct Modest;

@@ -10,9 +10,83 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::json;
-use crate::operands::{OperandEntry, index_of};
-use crate::plan::{Access, Slot};
 use crate::tensor::TensorDesc;
+
+/// Greatest number of operands of an op.
+pub(crate) const MAX_SLOTS: usize = 14;
+
+/// What errors call the workspace.
+pub(crate) const WORKSPACE: &str = "workspace";
+
+/// How a run uses an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Read.
+    In,
+    /// Written in full, never read.
+    Out,
+    /// Read and written.
+    InOut,
+}
+
+/// An operand that a descriptor declares: its shape, layout and type follow from the descriptor's fields.
+#[non_exhaustive]
+#[derive(Clone, Debug, Serialize)]
+pub struct Slot {
+    /// The operand's name.
+    pub name: &'static str,
+    /// Its position among all names of the op, declared or not.
+    pub position: usize,
+    /// How a run uses it.
+    pub access: Access,
+    /// Its shape, layout and element type.
+    pub desc: TensorDesc,
+    /// [`TensorDesc::span_bytes`] of `desc`.
+    pub span_bytes: u64,
+    /// The position of the operand that may lie at the identical range; it has the identical `desc`.
+    pub in_place: Option<usize>,
+    /// That of its row in the family's table, where a run finds it.
+    #[serde(skip)]
+    pub(crate) index: usize,
+}
+
+/// A row of a family's table of operands.
+#[derive(Clone, Copy, Debug)]
+pub struct OperandEntry {
+    pub(crate) name: &'static str,
+    /// How a run uses it, unless a descriptor's fields say otherwise.
+    pub(crate) access: Access,
+    /// `always`, or by which field it is declared: `if stats`, `unless from_y`. Operands that say the same come together.
+    pub(crate) declared: &'static str,
+    /// The operand that may lie at the identical range where the layouts agree.
+    pub(crate) in_place: Option<&'static str>,
+}
+
+/// The index of the row with a name.
+pub(crate) const fn index_of(table: &[OperandEntry], name: &str) -> usize {
+    let mut index = 0;
+    while !is_same(table[index].name, name) {
+        index += 1;
+    }
+    index
+}
+
+pub(crate) const fn is_same(a: &str, b: &str) -> bool {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut at = 0;
+    while at < a.len() && at < b.len() && a[at] == b[at] {
+        at += 1;
+    }
+    at == a.len() && at == b.len()
+}
+
+/// What errors name: an op and, by the indices of its table, its operands.
+#[derive(Clone, Copy)]
+pub(crate) struct Names {
+    pub(crate) op: &'static str,
+    pub(crate) table: &'static [OperandEntry],
+}
 
 /// Layouts that replace an operand's default, by the operand's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]

@@ -19,8 +19,7 @@ __device__ __forceinline__ float reciprocal_approximate(float x) {
     return y;
 }
 
-// exp(x) whose relative error is a few ulps and what an ulp of x makes: where x is itself rounded, as a pre-activation is, that is as good
-// as any.
+// exp(x). Its relative error is a few ulps plus what one ulp of x changes, which is no loss where x is itself rounded, as a pre-activation is.
 __device__ __forceinline__ float exp_of_rounded(float x) { return exp2_approximate(x * 1.4426950408889634f); }
 __device__ __forceinline__ double exp_of_rounded(double x) { return exp(x); }
 __device__ __forceinline__ float reciprocal_from_one(float x) { return reciprocal_approximate(x); }
@@ -31,7 +30,7 @@ template <typename A> struct logistic {
     A value, slope;
     __device__ __forceinline__ explicit logistic(A x) {
         const A e = exp_of_rounded(-fabs(x)), r = reciprocal_from_one(A(1) + e);
-        value = x < A(0) ? e * r : r; // NaN: r is NaN
+        value = x < A(0) ? e * r : r; // of a NaN, r is NaN
         slope = e * r * r;
     }
 };
@@ -43,7 +42,7 @@ __device__ __forceinline__ float exp2_flushed(float x) {
     return y;
 }
 
-// Replaces numbers from 1 to 2^62 by their reciprocals, two through one instruction, which takes as long as eight products.
+// Replaces numbers from 1 to 2^62 by their reciprocals. One reciprocal serves two of them: the instruction takes as long as eight products.
 template <int count> __device__ __forceinline__ void invert(float (&v)[count]) {
     if constexpr (count % 2) {
 #pragma unroll
@@ -58,9 +57,9 @@ template <int count> __device__ __forceinline__ void invert(float (&v)[count]) {
     }
 }
 
-// x sigmoid(x) = x E / (1 + E), E = exp(x), of at most 2^29: the quotient is 1 then. E and 1 are both taken times 2^7, so that what is lost of E where
-// it is too small to be a normal number is, times x, less than 2^-126. The bound also keeps a NaN from the number that shares a reciprocal with it;
-// the last product brings it back.
+// x sigmoid(x) = x E / (1 + E), E = exp(x). E is bounded by 2^29, beyond which the quotient is 1. E and 1 are both multiplied by 2^7: where E is then
+// flushed to 0, x E is below 2^-126. The bound turns a NaN into a number, so that it does not reach the number that shares its reciprocal; the last
+// product makes it NaN again.
 template <int count> __device__ __forceinline__ void silu(float (&x)[count]) {
     float e[count], r[count];
 #pragma unroll
@@ -77,7 +76,7 @@ template <int count> __device__ __forceinline__ void silu(double (&x)[count]) {
     for (int i = 0; i < count; ++i) x[i] *= logistic<double>(x[i]).value;
 }
 
-// x, or the bound that it lies beyond; a NaN stays.
+// x clamped to the bounds; a NaN stays.
 __device__ __forceinline__ float between(float x, float low, float high) {
     float y;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(low));
@@ -96,8 +95,8 @@ __device__ __forceinline__ float bounded_magnitude(float x, float bound) {
     return y;
 }
 
-// dy silu'(x) = dy E r (1 + r x), r = 1 / (1 + E), E = exp(x). Above the one bound, where E is 2^60, the slope is 1 to the last bit; at the other, E is
-// flushed to 0, and so is the slope: times an infinite x^ it is NaN. A NaN passes the bounds.
+// dy silu'(x) = dy E r (1 + r x), r = 1 / (1 + E), E = exp(x). At the upper bound, where E is 2^60, the slope is 1 to the last bit. At the lower
+// bound E is flushed to 0, and so is the slope. Without the bounds an infinite x would make it NaN. A NaN passes the bounds.
 template <int count> __device__ __forceinline__ void multiply_silu_slope(const float (&x)[count], float (&dy)[count]) {
 #pragma unroll
     for (int i = 0; i < count; ++i) {
@@ -106,8 +105,8 @@ template <int count> __device__ __forceinline__ void multiply_silu_slope(const f
     }
 }
 
-// The same with fewer instructions where values are only added up with the others: a NaN may reach the number beside it. x comes times log2(e) and
-// dpre leaves divided by it.
+// As multiply_silu_slope, with fewer instructions, for values that are all added up: a NaN may also make the number beside it NaN. The argument is
+// x * silu_unit, and the result is dpre / silu_unit, silu_unit = log2(e).
 constexpr float silu_unit = 1.4426950408889634f;
 
 template <int count> __device__ __forceinline__ void multiply_silu_slope_together(float (&t)[count], float (&dy)[count]) {
@@ -126,7 +125,7 @@ template <int count> __device__ __forceinline__ void multiply_silu_slope(const d
 #pragma unroll
     for (int i = 0; i < count; ++i) {
         const logistic<double> s(x[i]);
-        dy[i] *= fma(fmin(fmax(x[i], -2000.0), 2000.0), s.slope, s.value); // a NaN is one of s.value
+        dy[i] *= fma(fmin(fmax(x[i], -2000.0), 2000.0), s.slope, s.value); // of a NaN, s.value is NaN
     }
 }
 
@@ -137,11 +136,11 @@ template <typename A> __device__ __forceinline__ A gelu_tanh_argument(A x) { // 
     return A(2 * root_two_over_pi) * fma(A(0.044715) * x * x, x, x);
 }
 
-// x, or a finite number beyond which every derivative has its limit: infinity times 0 is none.
+// x clamped to where every derivative has reached its limit, since infinity times 0 would be NaN.
 template <typename A> __device__ __forceinline__ A bounded(A x) { return fmin(fmax(x, A(-2000)), A(2000)); }
 
-// The normal distribution function at -t, t >= 0: exp(-t^2 / 2) R(t). Here R, as s times a polynomial of s = 1 / (1 + 0.3 t), whose relative error is
-// below 1.3e-8 (2 + t^2) up to t = 14.2, beyond which exp(-t^2 / 2) is flushed to 0.
+// R(t), where exp(-t^2 / 2) R(t) is the normal distribution function at -t, t >= 0: s times a polynomial of s = 1 / (1 + 0.3 t). Its relative error
+// is below 1.3e-8 (2 + t^2) up to t = 14.2; beyond that exp(-t^2 / 2) is flushed to 0.
 __device__ __forceinline__ float normal_tail_ratio(float s) {
     float p = 0.035974901f;
     p = fmaf(p, s, -0.15793198f);
@@ -153,13 +152,13 @@ __device__ __forceinline__ float normal_tail_ratio(float s) {
     p = fmaf(p, s, 0.11964162f);
     return p * s;
 }
-// s before its inversion; a NaN counts as a large number, so that it stays where it is.
+// 1 / s. A NaN counts as a large number, so that it does not reach the number that shares its reciprocal.
 __device__ __forceinline__ float normal_tail_divisor(float t) { return fmaf(0.3f, fminf(t, 30.0f), 1.0f); }
 // exp(-x^2 / 2).
 __device__ __forceinline__ float normal_exponential(float x) { return exp2_flushed(x * -0.72134752f * x); }
 
-// x Phi(x), Phi the normal distribution function: what is lost where the exponential is below 2^-126 is less than 2^-126, as t R(t) < 1/2.
-// R's relative error is up to 2.4 times that of s, three roundings and what the reciprocal is off by: refined, s is right to its last bit, for
+// x Phi(x), Phi the normal distribution function. Where the exponential is flushed to 0, the error is below 2^-126, since t R(t) < 1/2. R has up to
+// 2.4 times the relative error of s: three roundings and the error of the reciprocal. refined: a Newton step makes s exact to its last bit, for
 // results that are kept as f32.
 template <bool refined, int count> __device__ __forceinline__ void gelu_erf(float (&x)[count]) {
     float s[count], divisor[count];
@@ -202,33 +201,34 @@ template <int count> __device__ __forceinline__ void multiply_gelu_erf_slope(con
     }
 }
 
-// tanh(x), of a relative error below 2^-20: beyond 0.3 as 1 - 2 / (1 + exp(2 |x|)), nearer to 0 by its series.
+// tanh(x) as x P(x^2) / Q(x^2), fitted to tanh(x) / x up to the bound with a relative error below 2^-19.8. Beyond the bound tanh rounds to 1 in
+// either 16-bit type. P and Q are 1 at 0, so that a subnormal x keeps every bit.
 __device__ __forceinline__ float tanh_for_16_bits(float x) {
-    const float t = fabsf(x), square = x * x;
-    const float far = fmaf(-2.0f, reciprocal_approximate(exp2_flushed(t * 2.885390082f) + 1.0f), 1.0f);
-    const float bend = fmaf(fmaf(fmaf(0.021869489f, square, -0.053968254f), square, 0.13333334f), square, -0.33333334f);
-    return copysignf(t < 0.3f ? fmaf(bend * square, t, t) : far, x);
+    const float t = bounded_magnitude(x, 4.53125f), square = t * t;
+    const float p = fmaf(fmaf(1.69891459e-3f, square, 0.117460466f), square, 1.0f);
+    const float q = fmaf(fmaf(fmaf(6.88573783e-5f, square, 0.0186382921f), square, 0.450788015f), square, 1.0f);
+    return p * t * reciprocal_approximate(q);
 }
 __device__ __forceinline__ double tanh_for_16_bits(double x) { return tanh(x); }
 
-// Those that take few instructions: loops that are unrolled many times have only these.
-__host__ __device__ __forceinline__ bool is_short(bops_activation kind) { return kind == BOPS_IDENTITY || kind == BOPS_RELU || kind == BOPS_SILU; }
+// Activations that loops unrolled many times may have: the others would multiply the code.
+__host__ __device__ __forceinline__ bool is_unrolled(bops_activation kind) { return kind == BOPS_IDENTITY || kind == BOPS_RELU || kind == BOPS_SILU; }
 
-// Activations that a loop serves: none or a ReLU; SiLU alone; any.
+// What kernels are compiled for: the identity and ReLU; SiLU alone; any activation.
 enum activation_form { light_activation, silu_activation, any_activation };
 
 __host__ __forceinline__ activation_form activation_form_of(bops_activation kind) {
-    return kind == BOPS_SILU ? silu_activation : is_short(kind) ? light_activation : any_activation;
+    return kind == BOPS_SILU ? silu_activation : is_unrolled(kind) ? light_activation : any_activation;
 }
 
-// What becomes of results: they are rounded to 16 bits; kept as f32, rounded by nothing but these functions; either, behind sums that are off by more.
+// What the results are: rounded to 16 bits; kept as f32, with no error but that of these functions; or computed from sums whose error is larger.
 enum activation_results { results_of_16_bits, results_of_32_bits, results_of_sums };
 
-// Replaces values by their activations. The kind is the same for all threads; all: it need not be short.
+// Replaces values by their activations. The kind is the same for all threads. all: it may be one that is not unrolled.
 template <bool all = true, activation_results results = results_of_sums, typename A, int count>
 __device__ __forceinline__ void activate(bops_activation kind, A (&v)[count]) {
     if constexpr (!all)
-        if (!is_short(kind)) __builtin_unreachable();
+        if (!is_unrolled(kind)) __builtin_unreachable();
     switch (kind) {
     case BOPS_RELU:
 #pragma unroll
@@ -256,7 +256,7 @@ __device__ __forceinline__ void activate(bops_activation kind, A (&v)[count]) {
 template <bool all = true, typename A, int count>
 __device__ __forceinline__ void differentiate(bops_activation kind, const A (&pre)[count], A (&dy)[count]) {
     if constexpr (!all)
-        if (!is_short(kind)) __builtin_unreachable();
+        if (!is_unrolled(kind)) __builtin_unreachable();
     switch (kind) {
     case BOPS_RELU:
 #pragma unroll

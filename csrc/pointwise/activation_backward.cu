@@ -40,7 +40,7 @@ template <typename T, int bytes> __global__ void __launch_bounds__(pointwise_thr
 
 template <typename Action> bops_status with_kernel(const bops_activation_params &params, const bops_activation_choice &choice, bops_dtype dtype,
                                                    const bops_activation_backward_operands &operands, const Action &action) {
-    // Of the identity any operand: its values are not used.
+    // The identity has no `saved`. The kernel loads dy in its place and does not use the values.
     const void *saved = operands.saved != nullptr ? operands.saved : operands.dy;
     return for_vectors(dtype, choice.vec_bytes, [&](auto tag, auto bytes) {
         using T = typename decltype(tag)::type;

@@ -7,13 +7,13 @@
 namespace bops {
 
 constexpr int pointwise_threads = 256;
-// Blocks of a multiprocessor: all of its threads, but with f64, whose values take twice the registers.
+// Blocks of an SM: enough to fill it with threads, or half as many with f64, whose values take twice the registers.
 template <typename T> constexpr int pointwise_blocks = sizeof(T) == 8 ? 4 : 8;
 
 template <typename T, int bytes> constexpr int pointwise_width = bytes / int(sizeof(T));
 
-// The thread's elements as they are stored; `left` of the tensor are there from the first of them on, and 0 stands for those past them. Not unpacked, so
-// that the loads of all operands are in flight together.
+// The thread's elements as they are stored. `left`: elements of the tensor from the thread's first one on; 0 stands for those past them. They stay
+// packed, so that the loads of all operands are in flight together.
 template <typename T, int bytes> __device__ __forceinline__ packed<bytes> fetch(const T *from, uint64_t left) {
     if (left >= pointwise_width<T, bytes>) return load<bytes>(from);
     accumulator_t<T> v[pointwise_width<T, bytes>];

@@ -21,7 +21,7 @@ __device__ __forceinline__ packed<vec_bytes> finish(const packed<vec_bytes> &x, 
     return pack<T, vec_bytes>(y);
 }
 
-// The same, of a vector of elements of as many lines.
+// The y of one vector whose elements belong to lines side by side, each with a shift of its own.
 template <typename T, int vec_bytes> __device__ __forceinline__ packed<vec_bytes> finish(const packed<vec_bytes> &x,
                                                                                          const softmax_line<T> (&line)[vec_bytes / sizeof(T)],
                                                                                          const exponential<T> &e, bool is_log) {
@@ -40,12 +40,12 @@ template <typename T, int vec_bytes> __device__ __forceinline__ packed<vec_bytes
 
 // ---- rows resident: a row in registers --------------------------------------------------------------------------------------
 
-// A block is (threads of a row, rows). whole: every vector of every thread exists. held: exponentials stay in registers, too.
+// blockDim = (threads of a row, rows). whole: every vector of every thread lies inside its row. held: registers keep the exponentials as well.
 template <typename T, int vec_bytes, int vectors, bool whole, bool held, typename In> __global__ void __launch_bounds__(softmax_threads_limit)
     softmax_rows_resident(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
-    constexpr bool streamed = vectors > 2; // short rows and few: what follows may find them in the cache
+    constexpr bool streamed = vectors > 2; // short or few rows stay cached for the kernel that follows
     __shared__ A slots[2][team_slots];
     if (a.overlaps) follow_previous();
     const row_team team;
@@ -132,8 +132,8 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool held, typenam
 
 // ---- rows shared: a row in the shared memory of a cluster -----------------------------------------------------------------------
 
-// Few registers, so that enough blocks share a multiprocessor to hide the exchange within their clusters. Every thread reads the vectors
-// that it copied itself. Exponentials of f32 take the places of their elements.
+// Registers are limited so that enough blocks share an SM to hide the exchange within a cluster. A thread reads back only the vectors that it copied,
+// so that its own wait for the copies suffices. In f32, exponentials replace their elements in shared memory.
 template <typename T, int threads> __global__ void __launch_bounds__(threads, 1536 / threads)
     softmax_rows_shared(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     if (!has_sm_90) return;
@@ -155,7 +155,7 @@ template <typename T, int threads> __global__ void __launch_bounds__(threads, 15
     exchange.initialize(threadIdx.x);
     cluster_arrive();
 
-    // 1. The row in shared memory. The L2 keeps its lines rather than those that are written.
+    // 1. The row in shared memory. Its lines in the L2 are evicted last, after those that are written.
     const uint64_t kept = evict_last();
     const T *const x = static_cast<const T *>(a.in[0]) + row_offset(row, a.strides[0], a.extent1, a.extent2) + uint64_t(first) * width;
 #pragma unroll 8
@@ -312,16 +312,16 @@ template <typename T, int vec_bytes, typename In> __global__ void __launch_bound
 
 // ---- channels resident: lines in the registers of a block ----------------------------------------------------------------------
 
-// Registers that a thread's elements take, threads of the largest block, and how many of those blocks share a multiprocessor.
+// Registers that a thread's elements take, threads of the largest block, and how many of those blocks share an SM.
 template <typename T, int vec_bytes, int vectors, bool whole> struct channel_bounds {
     static constexpr bool held = sizeof(T) == 4 || vectors * vec_bytes / int(sizeof(T)) <= 32; // exponentials stay in registers
     static constexpr int registers = vectors * vec_bytes / (held ? int(sizeof(T)) : 4);
-    static constexpr bool is_large = sizeof(T) == 4 && registers == 32; // two blocks of 512 threads share a multiprocessor
+    static constexpr bool is_large = sizeof(T) == 4 && registers == 32; // two blocks of 512 threads share an SM
     static constexpr int threads = whole ? 128 : registers <= 16 ? 1024 : is_large ? 512 : registers <= 48 ? 256 : 512;
     static constexpr int blocks = whole ? 5 : is_large ? 2 : threads == 256 ? registers <= 32 ? 3 : 2 : 1;
 };
 
-// whole: every vector of every thread exists.
+// whole: every vector of every thread lies inside the tensor.
 template <typename T, int vec_bytes, int vectors, int tiles, bool whole, bool is_log, typename In>
 __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors, whole>::threads, channel_bounds<T, vec_bytes, vectors, whole>::blocks)
     softmax_channels_resident(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
@@ -357,7 +357,7 @@ __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors, whole>::
 #pragma unroll
         for (int v = 0; v < vectors; ++v) negate<T>(data[v]);
 
-    // 2. Their maxima and sums, of each thread about its own maxima: before the last vectors have come.
+    // 2. Their maxima and sums. Each thread sums about its own maxima, so that it starts while the other threads still wait for their vectors.
     packed<vec_bytes> most = least<T, vec_bytes>();
 #pragma unroll
     for (int v = 0; v < vectors; ++v)
@@ -379,7 +379,7 @@ __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors, whole>::
             if constexpr (held) values[v][i] = is_log ? part[i] : power;
         }
     }
-    // Of f32, which has no register for both, offsets are maxima, but for lines of -infinity, which become NaN either way.
+    // In f32 no register is left for both, and the offset stands for the maximum. They differ only in lines of -infinity, which become NaN.
     A max[width];
 #pragma unroll
     for (int i = 0; i < width; ++i) max[i] = own[i] = sizeof(T) == 4 ? shift[i].offset : own[i];
@@ -395,7 +395,7 @@ __global__ void __launch_bounds__(channel_bounds<T, vec_bytes, vectors, whole>::
         if constexpr (held && !is_log) line[i].last *= e.between(own[i], max[i]);
     }
     uint32_t number = has_column ? column : 0;
-    // Places are found again where registers are few.
+    // Recomputes the addresses where registers are few; the asm keeps the compiler from holding them since the loads.
     if constexpr (channel_bounds<T, vec_bytes, vectors, whole>::is_large) asm volatile("" : "+r"(number), "+r"(position));
     const channel_column to(number, inner_vectors);
     T *y = static_cast<T *>(a.out) + row_offset(to.block, a.strides[1], a.extent1, a.extent2) + uint64_t(to.vector) * width + position * a.steps[1];
@@ -527,113 +527,174 @@ template <typename T, int vec_bytes, typename In> __global__ void __launch_bound
 
 // ---- host -----------------------------------------------------------------------------------------------------------------
 
-// Runs action(kernel, shape, arguments) for every kernel of the choice, in order; stops at the first failure.
-template <typename T, typename In, typename Action> bops_status for_kernels(const bops_softmax_params &p, const bops_softmax_operands &o,
-                                                                            const bops_softmax_choice &c, void *workspace, const Action &action) {
-    constexpr bool is_widening = !std::is_same_v<T, In>;
-    using A = accumulator_t<T>;
-    softmax_arguments<A> a = {};
+template <typename T> softmax_arguments<accumulator_t<T>> arguments_of(const bops_softmax_params &p, const bops_softmax_operands &o) {
+    softmax_arguments<accumulator_t<T>> a = {};
     a.outer = p.outer, a.dim = p.dim, a.inner = p.inner, a.extent1 = p.extent1, a.extent2 = p.extent2;
     a.strides[0] = p.x, a.strides[1] = p.y, a.steps[0] = p.x_step, a.steps[1] = p.y_step;
     a.in[0] = o.x, a.out = o.y;
     a.scale = split_scale<T>(p.scale);
     a.is_log = p.is_log, a.is_negative = p.scale < 0;
-    return for_softmax_kernels<T>(a, c, workspace, 2, [&](auto bytes, const launch_shape &shape) -> bops_status {
-        constexpr int vec_bytes = decltype(bytes)::value;
-        using std::integral_constant;
-        if constexpr (sizeof(T) < 8) {
-            if constexpr (vec_bytes != 8)
-                if (c.variant == BOPS_SOFTMAX_ROWS_RESIDENT) {
-                    const bool whole = uint64_t(c.across) * c.vectors * (vec_bytes / sizeof(T)) == p.dim;
-                    const auto resident = [&](auto vectors, auto held) -> bops_status {
-                        constexpr int n = decltype(vectors)::value;
-                        constexpr bool wide = vec_bytes == 16 && !is_widening, h = decltype(held)::value;
-                        return whole ? action(softmax_rows_resident<T, vec_bytes, n, wide, h, In>, shape, a)
-                                     : action(softmax_rows_resident<T, vec_bytes, n, false, h, In>, shape, a);
-                    };
-                    // Beside 8 vectors of 16 bits, or 4 of a large block, exponentials leave room for too few blocks.
-                    using held = std::true_type;
-                    using packed_only = std::bool_constant<sizeof(T) != 2>;
-                    if constexpr (vec_bytes == 16) {
-                        if (c.vectors == 2) return resident(integral_constant<int, 2>(), held());
-                        if (c.vectors == 4 && c.across <= 256) return resident(integral_constant<int, 4>(), held());
-                        if (c.vectors == 4) return resident(integral_constant<int, 4>(), packed_only());
-                        if (c.vectors == 8) return resident(integral_constant<int, 8>(), packed_only());
-                    } else {
-                        if (c.vectors == 16) return resident(integral_constant<int, 16>(), held());
-                    }
-                    return bops_status(cudaErrorInvalidValue);
-                }
-            if constexpr (vec_bytes == 16 && !is_widening)
-                if (c.variant == BOPS_SOFTMAX_ROWS_SHARED)
-                    return c.threads == 512 ? action(softmax_rows_shared<T, 512>, shape, a) : action(softmax_rows_shared<T, 256>, shape, a);
-            if (c.variant == BOPS_SOFTMAX_CHANNELS_RESIDENT) {
-                constexpr uint32_t width = vec_bytes / sizeof(T);
-                const bool whole = uint64_t(c.threads / c.across) * c.vectors == p.dim && uint64_t(c.grid) * c.across * width == p.outer * p.inner;
-                const auto resident = [&](auto vectors) -> bops_status {
-                    constexpr int n = decltype(vectors)::value;
-                    if constexpr (n == 32) {
-                        if (c.tiles == 2)
-                            return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, 2, false, true, In>, shape, a)
-                                            : action(softmax_channels_resident<T, vec_bytes, n, 2, false, false, In>, shape, a);
-                        if (whole && c.threads <= channel_bounds<T, vec_bytes, n, true>::threads)
-                            return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, 1, true, true, In>, shape, a)
-                                            : action(softmax_channels_resident<T, vec_bytes, n, 1, true, false, In>, shape, a);
-                    }
-                    return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, 1, false, true, In>, shape, a)
-                                    : action(softmax_channels_resident<T, vec_bytes, n, 1, false, false, In>, shape, a);
-                };
-                if constexpr (vec_bytes / sizeof(T) == 4) {
-                    if (c.vectors == 4) return resident(integral_constant<int, 4>());
-                    if (c.vectors == 8) return resident(integral_constant<int, 8>());
-                    if constexpr (sizeof(T) == 4)
-                        if (c.vectors == 12) return resident(integral_constant<int, 12>());
-                    if constexpr (sizeof(T) == 2) {
-                        if (c.vectors == 24) return resident(integral_constant<int, 24>());
-                        if (c.vectors == 32) return resident(integral_constant<int, 32>());
-                    }
-                }
-                if constexpr (vec_bytes / sizeof(T) <= 4)
-                    if (c.vectors == 16) return resident(integral_constant<int, 16>());
-                return bops_status(cudaErrorInvalidValue);
-            }
-        }
-        if constexpr (vec_bytes == 8 && sizeof(T) == 2) {
+    return a;
+}
+
+// Each of the following runs action(kernel, shape, arguments) for the kernels of a form.
+
+template <typename Action> bops_status rows_resident(const bops_softmax_params &p, const bops_softmax_rows_resident_choice &c, bops_dtype dtype,
+                                                     const bops_softmax_operands &o, const Action &action) {
+    return for_types(dtype, p.x_dtype, [&](auto of_y, auto of_x) -> bops_status {
+        using T = typename decltype(of_y)::type;
+        using In = typename decltype(of_x)::type;
+        if constexpr (sizeof(T) == 8) {
             return bops_status(cudaErrorInvalidValue);
         } else {
-            const bool is_rows = c.variant == BOPS_SOFTMAX_ROWS_SPLIT;
-            bops_status status = is_rows ? action(softmax_rows_split_parts<T, vec_bytes, In>, shape, a)
-                                         : action(softmax_channels_split_parts<T, vec_bytes, In>, shape, a);
-            if (status) return status;
-            launch_shape merge = shape;
-            merge.block = dim3(softmax_merge_threads);
-            status = is_rows ? action(softmax_rows_split_merge<T>, merge, a) : action(softmax_channels_split_merge<T>, merge, a);
-            if (status) return status;
-            return is_rows ? action(softmax_rows_split_apply<T, vec_bytes, In>, shape, a)
-                           : action(softmax_channels_split_apply<T, vec_bytes, In>, shape, a);
+            return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
+                constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
+                if constexpr (vec_bytes != 8) {
+                    auto a = arguments_of<T>(p, o);
+                    const launch_shape shape = rows_resident_shape(a, c, width);
+                    const bool whole = uint64_t(c.threads_per_row) * c.vectors * width == p.dim;
+                    const auto run = [&](auto vectors, auto held) -> bops_status {
+                        constexpr int n = decltype(vectors)::value;
+                        constexpr bool may_be_whole = vec_bytes == 16 && std::is_same_v<T, In>, h = decltype(held)::value;
+                        return whole ? action(softmax_rows_resident<T, vec_bytes, n, may_be_whole, h, In>, shape, a)
+                                     : action(softmax_rows_resident<T, vec_bytes, n, false, h, In>, shape, a);
+                    };
+                    // 8 vectors of 16-bit elements, or 4 in a block of more than 256 threads: held exponentials would leave room for too few blocks.
+                    using held = std::true_type;
+                    using held_of_f32 = std::bool_constant<sizeof(T) != 2>;
+                    if constexpr (vec_bytes == 16) {
+                        if (c.vectors == 2) return run(std::integral_constant<int, 2>(), held());
+                        if (c.vectors == 4 && c.threads_per_row <= 256) return run(std::integral_constant<int, 4>(), held());
+                        if (c.vectors == 4) return run(std::integral_constant<int, 4>(), held_of_f32());
+                        if (c.vectors == 8) return run(std::integral_constant<int, 8>(), held_of_f32());
+                    } else {
+                        if (c.vectors == 16) return run(std::integral_constant<int, 16>(), held());
+                    }
+                }
+                return bops_status(cudaErrorInvalidValue);
+            });
         }
     });
 }
 
-template <typename Action> bops_status for_kernels(const bops_softmax_params &p, const bops_softmax_operands &o, const bops_softmax_choice &c,
-                                                   bops_dtype dtype, void *workspace, const Action &action) {
-    if (p.x_dtype != dtype)
-        return p.x_dtype == BOPS_F16 ? for_kernels<float, __half>(p, o, c, workspace, action)
-                                     : for_kernels<float, __nv_bfloat16>(p, o, c, workspace, action);
-    return for_float(dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return for_kernels<T, T>(p, o, c, workspace, action);
+template <typename Action> bops_status rows_shared(const bops_softmax_params &p, const bops_softmax_rows_shared_choice &c, bops_dtype dtype,
+                                                   const bops_softmax_operands &o, const Action &action) {
+    return for_types(dtype, p.x_dtype, [&](auto of_y, auto of_x) -> bops_status {
+        using T = typename decltype(of_y)::type;
+        if constexpr (sizeof(T) < 8 && std::is_same_v<T, typename decltype(of_x)::type>) {
+            auto a = arguments_of<T>(p, o);
+            const launch_shape shape = rows_shared_shape(a, c, 16 / sizeof(T));
+            return c.threads == 512 ? action(softmax_rows_shared<T, 512>, shape, a) : action(softmax_rows_shared<T, 256>, shape, a);
+        } else {
+            return bops_status(cudaErrorInvalidValue);
+        }
+    });
+}
+
+template <typename Action> bops_status channels_resident(const bops_softmax_params &p, const bops_softmax_channels_resident_choice &c,
+                                                         bops_dtype dtype, const bops_softmax_operands &o, const Action &action) {
+    return for_types(dtype, p.x_dtype, [&](auto of_y, auto of_x) -> bops_status {
+        using T = typename decltype(of_y)::type;
+        using In = typename decltype(of_x)::type;
+        if constexpr (sizeof(T) == 8) {
+            return bops_status(cudaErrorInvalidValue);
+        } else {
+            return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
+                constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
+                auto a = arguments_of<T>(p, o);
+                const launch_shape shape = channels_shape(a, c, width, merge_floats);
+                const bool whole = uint64_t(c.threads / c.across) * c.vectors == p.dim && uint64_t(c.grid) * c.across * width == p.outer * p.inner;
+                const auto run = [&](auto vectors) -> bops_status {
+                    constexpr int n = decltype(vectors)::value;
+                    const auto with = [&](auto tiles, auto whole) -> bops_status {
+                        constexpr int t = decltype(tiles)::value;
+                        constexpr bool w = decltype(whole)::value;
+                        return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, t, w, true, In>, shape, a)
+                                        : action(softmax_channels_resident<T, vec_bytes, n, t, w, false, In>, shape, a);
+                    };
+                    using one = std::integral_constant<int, 1>;
+                    if constexpr (n == 32) {
+                        if (c.tiles == 2) return with(std::integral_constant<int, 2>(), std::false_type());
+                        if (whole && c.threads <= channel_bounds<T, vec_bytes, n, true>::threads) return with(one(), std::true_type());
+                    }
+                    return with(one(), std::false_type());
+                };
+                if constexpr (width == 4) {
+                    if (c.vectors == 4) return run(std::integral_constant<int, 4>());
+                    if (c.vectors == 8) return run(std::integral_constant<int, 8>());
+                    if constexpr (sizeof(T) == 4)
+                        if (c.vectors == 12) return run(std::integral_constant<int, 12>());
+                    if constexpr (sizeof(T) == 2) {
+                        if (c.vectors == 24) return run(std::integral_constant<int, 24>());
+                        if (c.vectors == 32) return run(std::integral_constant<int, 32>());
+                    }
+                }
+                if constexpr (width <= 4)
+                    if (c.vectors == 16) return run(std::integral_constant<int, 16>());
+                return bops_status(cudaErrorInvalidValue);
+            });
+        }
+    });
+}
+
+template <typename Action> bops_status split(const bops_softmax_params &p, const bops_softmax_split_choice &c, bops_dtype dtype,
+                                             const bops_softmax_operands &o, void *workspace, const Action &action) {
+    return for_types(dtype, p.x_dtype, [&](auto of_y, auto of_x) -> bops_status {
+        using T = typename decltype(of_y)::type;
+        using In = typename decltype(of_x)::type;
+        return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
+            constexpr int vec_bytes = decltype(bytes)::value;
+            if constexpr (vec_bytes == 8 && sizeof(T) == 2) {
+                return bops_status(cudaErrorInvalidValue);
+            } else {
+                auto a = arguments_of<T>(p, o);
+                const launch_shape shape = split_shape(a, c, 2, workspace);
+                if (p.inner == 1)
+                    return run_split(action, shape, a, softmax_rows_split_parts<T, vec_bytes, In>, softmax_rows_split_merge<T>,
+                                     softmax_rows_split_apply<T, vec_bytes, In>);
+                return run_split(action, shape, a, softmax_channels_split_parts<T, vec_bytes, In>, softmax_channels_split_merge<T>,
+                                 softmax_channels_split_apply<T, vec_bytes, In>);
+            }
+        });
     });
 }
 
 } // namespace
 } // namespace bops
 
-bops_status bops_softmax_prepare(const bops_softmax_params *params, const bops_softmax_choice *choice, bops_dtype dtype) {
-    return bops::for_kernels(*params, {}, *choice, dtype, nullptr, bops::prepare_action{});
+bops_status bops_softmax_rows_resident_prepare(const bops_softmax_params *params, const bops_softmax_rows_resident_choice *choice, bops_dtype dtype) {
+    return bops::rows_resident(*params, *choice, dtype, {}, bops::prepare_action{});
 }
 
-bops_status bops_softmax_launch(const bops_softmax_params *params, const bops_softmax_choice *choice, bops_dtype dtype,
-                                const bops_softmax_operands *operands, void *workspace, bops_stream stream) {
-    return bops::for_kernels(*params, *operands, *choice, dtype, workspace, bops::launch_action{stream});
+bops_status bops_softmax_rows_resident_launch(const bops_softmax_params *params, const bops_softmax_rows_resident_choice *choice, bops_dtype dtype,
+                                              const bops_softmax_operands *operands, void *, bops_stream stream) {
+    return bops::rows_resident(*params, *choice, dtype, *operands, bops::launch_action{stream});
+}
+
+bops_status bops_softmax_rows_shared_prepare(const bops_softmax_params *params, const bops_softmax_rows_shared_choice *choice, bops_dtype dtype) {
+    return bops::rows_shared(*params, *choice, dtype, {}, bops::prepare_action{});
+}
+
+bops_status bops_softmax_rows_shared_launch(const bops_softmax_params *params, const bops_softmax_rows_shared_choice *choice, bops_dtype dtype,
+                                            const bops_softmax_operands *operands, void *, bops_stream stream) {
+    return bops::rows_shared(*params, *choice, dtype, *operands, bops::launch_action{stream});
+}
+
+bops_status bops_softmax_channels_resident_prepare(const bops_softmax_params *params, const bops_softmax_channels_resident_choice *choice,
+                                                   bops_dtype dtype) {
+    return bops::channels_resident(*params, *choice, dtype, {}, bops::prepare_action{});
+}
+
+bops_status bops_softmax_channels_resident_launch(const bops_softmax_params *params, const bops_softmax_channels_resident_choice *choice,
+                                                  bops_dtype dtype, const bops_softmax_operands *operands, void *, bops_stream stream) {
+    return bops::channels_resident(*params, *choice, dtype, *operands, bops::launch_action{stream});
+}
+
+bops_status bops_softmax_split_prepare(const bops_softmax_params *params, const bops_softmax_split_choice *choice, bops_dtype dtype) {
+    return bops::split(*params, *choice, dtype, {}, nullptr, bops::prepare_action{});
+}
+
+bops_status bops_softmax_split_launch(const bops_softmax_params *params, const bops_softmax_split_choice *choice, bops_dtype dtype,
+                                      const bops_softmax_operands *operands, void *workspace, bops_stream stream) {
+    return bops::split(*params, *choice, dtype, *operands, workspace, bops::launch_action{stream});
 }

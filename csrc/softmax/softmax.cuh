@@ -8,9 +8,9 @@
 
 namespace bops {
 
-// halving is 1/2 where |scale| < 1, else 1: elements times halving differ by a finite number wherever the scaled ones do. high and low are
-// |scale| / halving, log2_high and log2_low that times log2(e), each as a float and what it leaves out; of the same sign, so that an infinite
-// element meets no opposite infinities. double: high alone. 16-bit elements: log2_high is |scale| * log2(e).
+// |scale| as kernels multiply by it. halving is 1/2 if |scale| < 1, else 1: if scaled elements differ by a finite number, so do the elements times
+// halving. high + low = |scale| / halving, and log2_high + log2_low = log2(e) |scale| / halving: each a float and its remainder, of one sign, so that
+// an infinite element never leads to infinity minus infinity. double: only high. 16-bit elements: log2_high = log2(e) |scale|.
 template <typename A> struct softmax_scale { A halving, high, low, log2_high, log2_low; };
 
 // Tensors of forward: x, y; of backward: y, dy, dx.
@@ -23,13 +23,13 @@ template <typename A> struct softmax_arguments {
     softmax_scale<A> scale;
     A signed_scale;
     uint32_t is_log, is_negative;
-    uint32_t cluster, slice_vectors; // vectors of a row that one block of its cluster holds
+    uint32_t cluster, slice_vectors; // slice_vectors: of a row, that one block of its cluster holds
     uint32_t across, chunks, overlaps;
     uint32_t scratch_bytes; // of a tile
     A *parts, *totals;      // split: [sums of a part][outer][chunks][inner], [sums of a line][outer][inner]
 };
 
-// A vector of elements of type T from as many of type In, which may be narrower.
+// Loads a vector of elements of type T from as many elements of type In, which may be narrower.
 template <typename T, int bytes, bool streamed = true, typename In> __device__ __forceinline__ packed<bytes> load_as(const In *from) {
     if constexpr (std::is_same_v<T, In>) {
         return load<bytes, streamed>(from);
@@ -43,7 +43,7 @@ template <typename T, int bytes, bool streamed = true, typename In> __device__ _
 __device__ __forceinline__ double larger(double a, double b) { return fmax(a, b); }
 __device__ __forceinline__ float larger(float a, float b) { return fmaxf(a, b); }
 
-// The larger of each pair of elements; a number rather than NaN.
+// The larger of each pair of elements; of a NaN and a number, the number.
 template <typename T, int bytes> __device__ __forceinline__ packed<bytes> larger(const packed<bytes> &a, const packed<bytes> &b) {
     packed<bytes> to;
     if constexpr (sizeof(T) == 2 && bytes > 2) {
@@ -91,9 +91,9 @@ __device__ __forceinline__ float power_of_two(float v) { // results below 2^-126
     return to;
 }
 
-// 2^(d * (high + low)), d * high <= 0: the fraction of the exponent is exact, so the error does not grow with it.
+// 2^(d * (high + low)), d * high <= 0. The integer part of the exponent comes off exactly, so that the error does not grow with the exponent.
 __device__ __forceinline__ float power_of_two(float d, float high, float low) {
-    constexpr float integer = 12583039.0f; // 1.5 * 2^23 + 127: its last bits are a float's exponent
+    constexpr float integer = 12583039.0f; // 1.5 * 2^23 + 127: added to a number, it leaves the biased exponent in the last bits
     const float shifted = fmaxf(fmaf(d, high, integer), integer - 126), n = shifted - integer;
     const float fraction = fmaf(d, low, fmaf(d, high, -n));
     return power_of_two(fraction) * __uint_as_float(__float_as_uint(shifted) << 23);
@@ -107,21 +107,21 @@ __device__ __forceinline__ float logarithm(float v) { return logf(v); }
 // An element x of a line enters an exponential, or a logarithm, as x * factor - offset.
 template <typename A> struct softmax_shift { A factor, offset; };
 
-// exp(scale * (x - max)) in three forms: of elements that are exact in 16 bits the scaled maximum comes off in one operation, its
-// rounding being the same for all; of f32 the exponent is taken with twice the precision; of f64 by the library.
+// exp(scale * (x - max)). 16-bit elements: one fused operation scales and subtracts the scaled maximum, whose rounding is the same for a whole line.
+// f32: the exponent is computed with twice the precision. f64: the library's exponential.
 template <typename T> struct exponential {
     using A = accumulator_t<T>;
     softmax_scale<A> scale;
 
-    // What the functions below take for the maximum of elements: in units of halving, so that maxima differ by finite numbers; of 16 bits, where
-    // they come off scaled, as it is.
+    // The maximum as the functions below take it: times halving, so that maxima differ by finite numbers; of 16-bit elements as it is.
     __device__ __forceinline__ A maximum(A largest) const { return sizeof(T) == 2 ? largest : largest * scale.halving; }
-    // What comes off every element of a line; of -infinity alone a finite number, so that the sum is 0.
+    // The shift of a line with this maximum. Its offset is finite even if the line is all -infinity, so that exponentials and sum are 0.
     //
-    // 16 bits: the rounding of max * factor shifts all exponents of a line by up to half an ulp of it, which has to stay small. Where
-    // |max * log2_high| exceeds 2^20, every other element of the line is at least 2^9 below in powers of two, since numbers of 16 bits differ by
-    // 2^-11 of themselves: the exponentials of such a line are 1 and 0, which any factor with |max * factor| >= 2^20 gives. A power of two, with
-    // |max * factor| < 2^21, makes the offset exact. For |max| < 2^-107 that power would be beyond f32: infinity there leaves log2_high as it is.
+    // 16-bit elements: rounding max * factor shifts all exponents of the line by up to half an ulp of the product, which must stay small. If
+    // |max * log2_high| exceeds 2^20, the exponent of every smaller element is at least 2^9 lower, since distinct 16-bit numbers differ by 2^-11
+    // of their magnitude. The exponentials of such a line are 1 and 0, and any factor with |max * factor| >= 2^20 yields them. The factor is
+    // therefore lowered to a power of two with |max * factor| < 2^21, which makes the offset exact. For |max| < 2^-107 that power would exceed
+    // f32: it is infinite, and the minimum leaves log2_high.
     __device__ __forceinline__ softmax_shift<A> shift(A max) const {
         if constexpr (sizeof(T) == 8) return {scale.halving, larger(max, -1.7976931348623157e308)};
         else if constexpr (sizeof(T) == 4) return {scale.halving, larger(max, -3.402823466e38f)};
@@ -131,8 +131,8 @@ template <typename T> struct exponential {
             return {factor, larger(__fmul_rn(max, factor), -3.402823466e38f)};
         }
     }
-    // Of several lines. 16 bits: lines that need another factor than log2_high lie behind a branch, which costs others little and ends the block
-    // of instructions in which ptxas would look ahead for more registers than there are.
+    // The shifts of several lines. 16-bit elements: lowering the factor is behind a branch, which rarely runs. The branch also ends the basic block,
+    // within which ptxas would otherwise hoist loads until registers run out.
     template <int width> __device__ __forceinline__ void shifts(const A (&max)[width], softmax_shift<A> (&to)[width]) const {
         bool needs_factor = false;
 #pragma unroll
@@ -157,8 +157,8 @@ template <typename T> struct exponential {
         if constexpr (sizeof(T) == 8) return exp(scale.high * d);
         else return power_of_two(d, scale.log2_high, scale.log2_low);
     }
-    // From sums about one maximum to sums about a larger one. 16 bits: where factors of shifts differ from log2_high, this is 1 or 0, and NaN
-    // where both products are infinite, of which fmaxf makes 0.
+    // The factor from a sum about one maximum to one about a larger maximum. 16-bit elements: if the factor of a shift is not log2_high, it is 1
+    // or 0; two infinite products would make it NaN, which fmaxf turns into 0.
     __device__ __forceinline__ A between(A max, A larger_max) const {
         if constexpr (sizeof(T) >= 4) return of_difference(max - larger_max);
         else {
@@ -176,7 +176,7 @@ template <typename T> struct exponential {
         }
         return to;
     }
-    // scale * (x - max) - log_sum, the shift that of log_shift.
+    // scale * (x - max) - log_sum, with the shift of log_shift.
     __device__ __forceinline__ A log(A x, const softmax_shift<A> &shift, A log_sum) const {
         const A d = fma(x, shift.factor, -shift.offset);
         if constexpr (sizeof(T) == 4) return fmaf(d, scale.high, fmaf(d, scale.low, -log_sum));
@@ -185,14 +185,14 @@ template <typename T> struct exponential {
     __device__ __forceinline__ softmax_shift<A> log_shift(A max) const { return {scale.halving, sizeof(T) == 2 ? max * scale.halving : max}; }
 };
 
-// What makes the output of a line: a shift, and of softmax 1 / sum, of log-softmax log(sum).
+// What the outputs of a line are computed from: its shift, and 1 / sum or, for log-softmax, log(sum).
 template <typename T> struct softmax_line {
     using A = accumulator_t<T>;
     softmax_shift<A> shift;
     A last;
 
     __device__ __forceinline__ softmax_line() {}
-    // From the maximum, and what `last_of` made of the sum.
+    // From the maximum and the result of `last_of`.
     __device__ __forceinline__ softmax_line(A max, A last, const exponential<T> &e, bool is_log)
         : shift(is_log ? e.log_shift(max) : e.shift(max)), last(last) {}
     static __device__ __forceinline__ A last_of(A max, A sum, const exponential<T> &e, bool is_log) {
@@ -200,7 +200,8 @@ template <typename T> struct softmax_line {
     }
 };
 
-// The largest of the lanes of aligned groups; of a whole warp by its integer reduction, since floats without their sign order as integers.
+// The largest value of each aligned group of lanes. A whole warp uses the integer reduction: with the bits of negative floats flipped, floats order
+// as integers do.
 template <typename A> __device__ __forceinline__ A warp_max(A value, uint32_t lanes) {
     if constexpr (sizeof(A) == 4)
         if (lanes == 32) {
@@ -211,8 +212,8 @@ template <typename A> __device__ __forceinline__ A warp_max(A value, uint32_t la
     return value;
 }
 
-// Merges the parts of a line that the lanes of a warp hold, the upper half the same as the lower; a sum of 0 is a part without elements,
-// or of -infinity alone.
+// Merges the parts of a line that the lanes of a warp hold; both halves of the warp hold the same 16 parts. A part whose sum is 0 has no elements, or
+// only -infinity.
 template <typename T> __device__ __forceinline__ void merge_warp(accumulator_t<T> &max, accumulator_t<T> &sum, const exponential<T> &e) {
     const accumulator_t<T> whole = warp_max(max, 32);
     e.rescale(sum, max, whole);
@@ -221,7 +222,7 @@ template <typename T> __device__ __forceinline__ void merge_warp(accumulator_t<T
     max = whole, sum = sums[0];
 }
 
-// Of at most 16 parts in memory, `stride` apart.
+// Merges at most 16 parts in memory, `stride` elements apart.
 template <typename T> __device__ __forceinline__ void merge_parts(const accumulator_t<T> *maxima, const accumulator_t<T> *sums, uint32_t stride,
                                                                   uint32_t count, accumulator_t<T> &max, accumulator_t<T> &sum,
                                                                   const exponential<T> &e) {
@@ -237,7 +238,7 @@ template <typename T> __device__ __forceinline__ void merge_parts(const accumula
 constexpr int softmax_threads_limit = 512; // of a block of rows
 constexpr int softmax_split_threads = 256, softmax_split_vectors = 4, softmax_split_elements = 32, softmax_merge_threads = 128;
 
-// Item number `item`: 1024 vectors of a row.
+// One item of work: 1024 vectors of a row.
 template <typename T, int vec_bytes> struct row_chunk {
     static constexpr int width = vec_bytes / int(sizeof(T));
     uint64_t row, first;
@@ -258,7 +259,7 @@ template <typename T, int vec_bytes> struct row_chunk {
     }
 };
 
-// Item number `item`: 256 vectors along inner of a chunk of lines.
+// One item of work: 256 vectors along inner, of a chunk of lines.
 template <typename T, int vec_bytes> struct channel_chunk {
     static constexpr int width = vec_bytes / int(sizeof(T));
     uint64_t block, chunk, vector;
@@ -283,18 +284,18 @@ template <typename A> __device__ __forceinline__ uint64_t channel_items(const so
 
 // ---- channels: a block is (vectors along inner, threads along the axis) -------------------------------------------------------
 
-// Where a thread's vector lies: number `column` of all vectors side by side, outer blocks one after the other.
+// Where a thread's vector lies. `column` numbers all vectors along inner, one outer block after the other.
 struct channel_column {
     uint32_t block, vector;
     __device__ __forceinline__ channel_column(uint32_t column, uint32_t inner_vectors)
         : block(column / inner_vectors), vector(column - block * inner_vectors) {}
 };
 
-// Consecutive values in shared memory, aligned to as many up to 16 bytes.
+// Consecutive values in shared memory, aligned to their size, at most to 16 bytes.
 template <int count, typename A> struct alignas(count * sizeof(A) < 16 ? count * sizeof(A) : 16) value_group { A value[count]; };
 
-// A block takes one tile, `across` vectors side by side, or two: blockDim = (threads of a tile, tiles). Two: the second asks for memory
-// behind the first, which computes and writes while the second still comes.
+// A block takes one or two tiles of `across` vectors side by side: blockDim = (threads of a tile, tiles). The second tile issues its loads after the
+// first has issued its own, so that the first computes and stores while the second still loads.
 template <int tiles> __device__ __forceinline__ uint32_t tile_of_block() { return tiles == 1 ? 0 : threadIdx.y; }
 template <int tiles> __device__ __forceinline__ void tile_barrier() {
     if constexpr (tiles == 1) __syncthreads();
@@ -307,7 +308,7 @@ template <int tiles> __device__ __forceinline__ void pass_turn() {
     if (tiles == 2 && threadIdx.y == 0 && blockDim.y == 2) asm volatile("bar.arrive 3, %0;" ::"r"(2 * blockDim.x) : "memory");
 }
 
-// Reduces `value`, one for each element of a vector, over the lanes of a warp that have the same vector, `across` apart.
+// Reduces `value`, an entry for each element of a vector, over the lanes of a warp that hold the same column, `across` lanes apart.
 template <int width, typename A, typename Combine>
 __device__ __forceinline__ void reduce_lanes(A (&value)[width], uint32_t across, const Combine &combine) {
 #pragma unroll 1
@@ -316,8 +317,8 @@ __device__ __forceinline__ void reduce_lanes(A (&value)[width], uint32_t across,
         for (int i = 0; i < width; ++i) value[i] = combine(value[i], __shfl_xor_sync(~0u, value[i], offset));
 }
 
-// Sums over the threads of a tile; every thread gets the result. `scratch` holds warps * across groups and is free after a barrier. at_once:
-// pairs of groups that a thread has under way, in registers.
+// Sums over the threads of a tile; every thread gets the result. `scratch` holds warps * across groups and is free after a barrier. at_once: pairs of
+// groups that a thread loads before it adds them.
 template <int tiles, int at_once, int width, typename A>
 __device__ __forceinline__ void sum_channels(A (&value)[width], uint32_t across, value_group<width, A> *scratch) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, side = lane % across;
@@ -327,7 +328,7 @@ __device__ __forceinline__ void sum_channels(A (&value)[width], uint32_t across,
 #pragma unroll
         for (int i = 0; i < width; ++i) scratch[warp * across + lane].value[i] = value[i];
     tile_barrier<tiles>();
-    value_group<width, A> even = scratch[side], odd = scratch[across + side]; // two chains
+    value_group<width, A> even = scratch[side], odd = scratch[across + side]; // two independent chains of additions
 #pragma unroll at_once
     for (uint32_t w = 2; w < warps; w += 2) {
         const value_group<width, A> first = scratch[w * across + side];
@@ -343,13 +344,13 @@ __device__ __forceinline__ void sum_channels(A (&value)[width], uint32_t across,
     for (int i = 0; i < width; ++i) value[i] = even.value[i] + odd.value[i];
 }
 
-// Merges maxima and the sums about them over the threads of a tile; of several warps, a thread takes one part of one line. Every thread gets
-// the maxima of the lines and what `last(max, sum)` makes of them. `scratch` holds merge_floats() and is free after a barrier.
+// Merges maxima and the sums about them over the threads of a tile. If the tile has several warps, each thread merges one part of one line. Every
+// thread gets the maxima of its lines in `max` and last(max, sum) in `sum`. `scratch` holds merge_floats() floats and is free after a barrier.
 template <int tiles, typename T, int width, typename Last> __device__ __forceinline__ void merge_channels(float (&max)[width], float (&sum)[width],
                                                                                                           uint32_t across, float *scratch,
                                                                                                           const exponential<T> &e, const Last &last) {
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const uint32_t lines = across * width, pitch = 2 * lines + 8; // parts of a line lie in different banks
+    const uint32_t lines = across * width, pitch = 2 * lines + 8; // 8 floats of padding put the parts of a line into different banks
     float whole[width];
 #pragma unroll
     for (int i = 0; i < width; ++i) whole[i] = max[i];
@@ -393,10 +394,10 @@ template <int tiles, typename T, int width, typename Last> __device__ __forceinl
 
 // ---- host -----------------------------------------------------------------------------------------------------------------
 
-// Floats of scratch of merge_channels.
+// The number of floats in the scratch of merge_channels.
 inline uint32_t merge_floats(uint32_t warps, uint32_t lines) { return warps * (2 * lines + 8) + 2 * lines; }
 
-// Of 16-bit elements nearest values alone; of f32 what the truncated value leaves out, which is not 0 unless the value is.
+// 16-bit elements: the nearest floats alone. f32: a truncated float and its remainder, which is 0 only if the scale is.
 template <typename T> softmax_scale<accumulator_t<T>> split_scale(double scale) {
     const double magnitude = scale < 0 ? -scale : scale, doubling = magnitude < 1 ? 2 : 1;
     softmax_scale<accumulator_t<T>> to = {};
@@ -419,44 +420,82 @@ template <typename T> softmax_scale<accumulator_t<T>> split_scale(double scale) 
     return to;
 }
 
-// Fills what the choice decides and runs kernels(access width, shape). `sums` values of a line meet in the split variants.
-template <typename T, typename Kernels> bops_status for_softmax_kernels(softmax_arguments<accumulator_t<T>> &a, const bops_softmax_choice &c,
-                                                                        void *workspace, uint32_t sums, const Kernels &kernels) {
-    const uint32_t width = c.vec_bytes / uint32_t(sizeof(T));
-    a.across = c.across, a.cluster = c.cluster, a.chunks = c.chunks, a.overlaps = c.overlaps;
-    launch_shape shape;
-    shape.grid = dim3(c.grid), shape.block = dim3(c.threads);
-    shape.overlaps_previous = c.overlaps;
-    if (c.variant == BOPS_SOFTMAX_ROWS_RESIDENT) {
-        a.slice_vectors = uint32_t((a.dim / width + c.cluster - 1) / c.cluster);
-        shape.block = dim3(c.across, c.cluster > 1 ? 1 : c.threads / c.across);
-        if (c.cluster > 1) shape.grid = dim3(c.grid / c.cluster, c.cluster);
-        shape.cluster = c.cluster;
-    } else if (c.variant == BOPS_SOFTMAX_ROWS_SHARED) {
-        a.slice_vectors = uint32_t((a.dim / width + c.cluster - 1) / c.cluster);
-        shape.grid = dim3(c.grid / c.cluster, c.cluster); // a cluster along y is faster than one along x
-        shape.cluster = c.cluster;
-        shape.shared_bytes = a.slice_vectors * 16;
-        shape.overlaps_previous = false;
-    } else if (c.variant == BOPS_SOFTMAX_CHANNELS_RESIDENT || c.variant == BOPS_SOFTMAX_CHANNELS_SHARED) {
-        shape.block = dim3(c.threads / c.tiles, c.tiles);
-        const uint32_t warps = c.threads / c.tiles / 32, lines = c.across * width;
-        a.scratch_bytes = warps == 1 ? 0 : (sums == 2 ? merge_floats(warps, lines) : warps * lines) * uint32_t(sizeof(float));
-        shape.shared_bytes = c.tiles * a.scratch_bytes;
-    } else {
-        a.parts = static_cast<accumulator_t<T> *>(workspace);
-        a.totals = a.parts + sums * a.outer * c.chunks * a.inner;
-    }
+// Runs f(type_tag of y, type_tag of x or dx), which differ where the one is f32 and the other has 16 bits.
+template <typename F> bops_status for_types(bops_dtype dtype, bops_dtype other, const F &f) {
+    if (other == BOPS_F16 && dtype != other) return f(type_tag<float>{}, type_tag<__half>{});
+    if (other == BOPS_BF16 && dtype != other) return f(type_tag<float>{}, type_tag<__nv_bfloat16>{});
+    return for_float(dtype, [&](auto tag) { return f(tag, tag); });
+}
+
+// Runs f(bytes of an access).
+template <typename T, typename F> bops_status for_access(uint32_t vec_bytes, const F &f) {
     if constexpr (sizeof(T) == 8) {
-        return kernels(std::integral_constant<int, 8>(), shape);
+        return f(std::integral_constant<int, 8>());
     } else {
-        if (c.vec_bytes == 16) return kernels(std::integral_constant<int, 16>(), shape);
+        if (vec_bytes == 16) return f(std::integral_constant<int, 16>());
         if constexpr (sizeof(T) == 2)
-            if (c.vec_bytes == 8) return kernels(std::integral_constant<int, 8>(), shape);
-        if (c.vec_bytes == 4) return kernels(std::integral_constant<int, 4>(), shape);
-        if constexpr (sizeof(T) == 2) return kernels(std::integral_constant<int, 2>(), shape);
+            if (vec_bytes == 8) return f(std::integral_constant<int, 8>());
+        if (vec_bytes == 4) return f(std::integral_constant<int, 4>());
+        if constexpr (sizeof(T) == 2) return f(std::integral_constant<int, 2>());
         else return bops_status(cudaErrorInvalidValue);
     }
+}
+
+// The launches of each form, which also fill what its choice decides of the arguments. width: elements of an access.
+template <typename A> launch_shape rows_resident_shape(softmax_arguments<A> &a, const bops_softmax_rows_resident_choice &c, uint32_t width) {
+    a.cluster = c.cluster, a.overlaps = c.overlaps;
+    a.slice_vectors = uint32_t((a.dim / width + c.cluster - 1) / c.cluster);
+    launch_shape shape;
+    shape.grid = c.cluster > 1 ? dim3(c.grid / c.cluster, c.cluster) : dim3(c.grid);
+    shape.block = dim3(c.threads_per_row, c.threads / c.threads_per_row);
+    shape.cluster = c.cluster;
+    shape.overlaps_previous = c.overlaps;
+    return shape;
+}
+
+template <typename A> launch_shape rows_shared_shape(softmax_arguments<A> &a, const bops_softmax_rows_shared_choice &c, uint32_t width) {
+    a.cluster = c.cluster;
+    a.slice_vectors = uint32_t((a.dim / width + c.cluster - 1) / c.cluster);
+    launch_shape shape;
+    shape.grid = dim3(c.grid / c.cluster, c.cluster); // a cluster along y is faster than one along x
+    shape.block = dim3(c.threads);
+    shape.cluster = c.cluster;
+    shape.shared_bytes = a.slice_vectors * 16;
+    return shape;
+}
+
+// scratch_floats(warps of a tile, its lines): where more than one warp shares a line.
+template <typename A, typename Choice, typename Scratch>
+launch_shape channels_shape(softmax_arguments<A> &a, const Choice &c, uint32_t width, const Scratch &scratch_floats) {
+    const uint32_t threads = c.threads / c.tiles, warps = threads / 32;
+    a.across = c.across, a.overlaps = c.overlaps;
+    a.scratch_bytes = warps == 1 ? 0 : scratch_floats(warps, c.across * width) * uint32_t(sizeof(float));
+    launch_shape shape;
+    shape.grid = dim3(c.grid);
+    shape.block = dim3(threads, c.tiles);
+    shape.shared_bytes = c.tiles * a.scratch_bytes;
+    shape.overlaps_previous = c.overlaps;
+    return shape;
+}
+
+// sums: values that each part of a line comes to.
+template <typename A> launch_shape split_shape(softmax_arguments<A> &a, const bops_softmax_split_choice &c, uint32_t sums, void *workspace) {
+    a.chunks = c.chunks;
+    a.parts = static_cast<A *>(workspace);
+    a.totals = a.parts + sums * a.outer * c.chunks * a.inner;
+    launch_shape shape;
+    shape.grid = dim3(c.grid), shape.block = dim3(softmax_split_threads);
+    return shape;
+}
+
+// Runs action for the three kernels of split, in order; stops at the first failure.
+template <typename Action, typename Arguments, typename Parts, typename Merge, typename Apply>
+bops_status run_split(const Action &action, const launch_shape &shape, const Arguments &a, Parts parts, Merge merge, Apply apply) {
+    launch_shape merging = shape;
+    merging.block = dim3(softmax_merge_threads);
+    bops_status status = action(parts, shape, a);
+    if (!status) status = action(merge, merging, a);
+    return status ? status : action(apply, shape, a);
 }
 
 } // namespace bops

@@ -1,10 +1,11 @@
 // Softmax and log-softmax forward: parameters, and the formula for four elements. Rows and channels differ in how lines lie in memory.
 //
-// t = scale * (x - extreme), y = exp(t) / sum(exp(t)), or t - log(sum(exp(t))). NEGATIVE: elements change their sign first and |scale| is the
-// scale, so that the extreme is the largest element. LESSENED: |scale| is below 1; elements are multiplied by a part of it first, a power of two,
-// so that they differ by a finite number wherever the scaled ones do, and the rest is the scale. SCALED: the scale is not 1; LONG_SCALE: it comes
-// in two parts, of which the first is short enough for exact products; FLAT: it is 0, or next to it, so that elements that are not there have to
-// be left out.
+// t = scale * (x - extreme), y = exp(t) / sum(exp(t)), or t - log(sum(exp(t))).
+// NEGATIVE: the scale is negative. Elements change their sign first and |scale| takes its place, so that the extreme is the largest element.
+// LESSENED: |scale| is below 1. Elements are first multiplied by a power of two, `lessening`, so that they differ by a finite number if the scaled
+// ones do; the scale is what is left of |scale|.
+// SCALED: the scale is not 1. LONG_SCALE: it comes in two parts, the first of which has few enough bits for exact products.
+// FLAT: the scale is 0 or almost 0, so that padding elements of -infinity would count and have to be left out.
 struct Params {
     rows: u32, // or blocks of lines side by side
     dim: u32,
@@ -29,12 +30,12 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 
-// -infinity, which is in the place of elements that are not there. It is no constant, since WGSL has none.
+// -infinity, which pads lines. It is computed, since WGSL has no constant for it.
 fn least() -> vec4<f32> {
     return bitcast<vec4<f32>>(vec4<u32>(params.all_bits << 23u));
 }
 
-// Elements as the scale takes them.
+// Elements with their sign changed and lessened, as NEGATIVE and LESSENED say.
 fn prepared(values: vec4<f32>) -> vec4<f32> {
     let upward = select(values, -values, NEGATIVE);
     if (LESSENED) {
@@ -43,24 +44,24 @@ fn prepared(values: vec4<f32>) -> vec4<f32> {
     return upward;
 }
 
-// Adds elements to a trace: it is NaN if an element is, and infinite if one is; no finite elements make it so. Compared as integers, since compilers
-// rearrange sums so that those of finite numbers overflow.
+// Adds elements to a trace, which becomes NaN if an element is NaN and infinite if one is infinite, and stays finite for finite elements. It compares
+// bits as integers: a sum would do as well, but compilers rearrange sums so that finite numbers overflow.
 fn traced(trace: vec4<f32>, values: vec4<f32>) -> vec4<f32> {
     return bitcast<vec4<f32>>(max(bitcast<vec4<u32>>(trace), bitcast<vec4<u32>>(values) & vec4<u32>(0x7fffffffu)));
 }
 
-// The sums of a thread, NaN where its elements say that the line has no result.
+// The sums of a thread; NaN if its elements say that the line has no result.
 fn with_trace(sums: vec4<f32>, trace: vec4<f32>) -> vec4<f32> {
     let has_none = (bitcast<vec4<u32>>(trace) & vec4<u32>(0x7fffffffu)) > vec4<u32>(params.largest_trace);
     return select(sums, not_numbers(sums), has_none);
 }
 
-// Infinite: +infinity, or nothing but -infinity.
+// Infinite: the line has +infinity, or nothing but -infinity.
 fn is_improper(most: vec4<f32>) -> vec4<bool> {
     return (bitcast<vec4<u32>>(most) & vec4<u32>(0x7fffffffu)) >= vec4<u32>(0x7f800000u);
 }
 
-// What is subtracted: the largest element, or 0 if there is no proper one, so that exponentials stay numbers.
+// What is subtracted: the largest element, or 0 if that is infinite, so that exponentials stay numbers.
 fn shift_of(most: vec4<f32>) -> vec4<f32> {
     return select(most, vec4<f32>(), is_improper(most));
 }
@@ -80,7 +81,7 @@ fn scaled(d: vec4<f32>) -> Scaled {
     }
     let short = bitcast<vec4<f32>>(bitcast<vec4<u32>>(d) & vec4<u32>(0xfffff000u));
     let low = (d - short) * params.scale + d * params.scale_rest;
-    // An infinite d leaves no rest.
+    // An infinite d has no second part.
     let is_infinite = (bitcast<vec4<u32>>(d) & vec4<u32>(0x7fffffffu)) == vec4<u32>(0x7f800000u);
     return Scaled(short * params.scale, select(low, vec4<f32>(), is_infinite));
 }
@@ -94,7 +95,7 @@ fn weight_of(d: vec4<f32>) -> vec4<f32> {
     return exponential_of_sum(t.high, t.low);
 }
 
-// What a sum about the shift of `most` is multiplied with to be one about that of `larger`, which is no smaller; 1 exactly if they are equal.
+// The factor that turns a sum about the shift of `most` into one about that of `larger`, which is no smaller; exactly 1 if they are equal.
 fn kept_of(most: vec4<f32>, larger: vec4<f32>) -> vec4<f32> {
     let weight = select(weight_of(most - shift_of(larger)), vec4<f32>(), is_improper(most));
     return select(weight, vec4<f32>(1.0), most == larger);

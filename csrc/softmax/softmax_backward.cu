@@ -5,20 +5,20 @@ namespace {
 
 // Kernels compute with elements of type T, which y and dy have; those of dx may be narrower, of type Out.
 
-// exp(y) of log-softmax: the exponential with scale 1.
+// exp(y), for log-softmax.
 template <typename T> __device__ __forceinline__ accumulator_t<T> exponential_of(accumulator_t<T> y, const exponential<T> &e) {
     if constexpr (sizeof(T) == 2) return power_of_two(y * e.scale.log2_high);
     else return e.of_difference(y);
 }
 
-// Vectors wherever they lie: [v] is at(v).
+// Vectors that a function finds: [v] is at(v).
 template <typename At> struct vectors_at {
     At at;
     __device__ __forceinline__ auto operator[](int v) const { return at(v); }
 };
 template <typename At> vectors_at(At) -> vectors_at<At>;
 
-// Adds to `sums` what `vectors` vectors contribute to sum(dy * y), or sum(dy); absent ones hold zeros.
+// Adds to `sums` the terms of some vectors: dy * y, for log-softmax dy. Vectors that lie outside hold zeros.
 template <typename T, int vec_bytes, int vectors, typename Y, typename Dy>
 __device__ __forceinline__ void add_terms(const Y &y, const Dy &dy, bool is_log, accumulator_t<T> (&sums)[vec_bytes / sizeof(T)]) {
     constexpr int width = vec_bytes / int(sizeof(T));
@@ -41,7 +41,7 @@ __device__ __forceinline__ void add_terms(const Y &y, const Dy &dy, bool is_log,
     }
 }
 
-// Stores the dx of `vectors` vectors where `is_there(v)`, at to(v); `sum_of(i)` is that of the line of element i of a vector.
+// Stores the dx of vector v at to(v), if is_there(v). sum_of(i): the sum of the line that element i of a vector belongs to.
 template <typename T, int vec_bytes, int vectors, bool streamed = true, typename Y, typename Dy, typename There, typename Sum, typename To>
 __device__ __forceinline__ void finish(const Y &y, const Dy &dy, const softmax_arguments<accumulator_t<T>> &a, const There &is_there,
                                        const Sum &sum_of, const To &to) {
@@ -72,13 +72,13 @@ __device__ __forceinline__ void finish(const Y &y, const Dy &dy, const softmax_a
 
 // ---- rows resident: a row in registers --------------------------------------------------------------------------------------
 
-// A block is (threads of a row, rows), or a part of the cluster that holds one row. whole: every vector of every thread exists.
+// blockDim = (threads of a row, rows); in a cluster, which holds one row, (threads, 1). whole: every vector of every thread lies inside its row.
 template <typename T, int vec_bytes, int vectors, bool whole, bool clustered, typename Out> __global__ void __launch_bounds__(softmax_threads_limit)
     softmax_backward_rows_resident(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     if (clustered && !has_sm_90) return;
     using A = accumulator_t<T>;
     constexpr int width = vec_bytes / int(sizeof(T));
-    constexpr bool streamed = vectors > 2; // short rows and few: what follows may find them in the cache
+    constexpr bool streamed = vectors > 2; // short or few rows stay cached for the kernel that follows
     __shared__ __align__(16) A slots[1][team_slots];
     __shared__ cluster_exchange exchange;
     if (a.overlaps) follow_previous();
@@ -135,8 +135,8 @@ template <typename T, int vec_bytes, int vectors, bool whole, bool clustered, ty
 
 // ---- rows shared: a row half in registers, half in the shared memory of a cluster ------------------------------------------------
 
-// y lies in shared memory, dy in registers, so that two blocks of the longest rows share a multiprocessor. Every thread reads the vectors
-// that it copied itself.
+// y lies in shared memory and dy in registers, so that two blocks of the longest rows share an SM. A thread reads back only the vectors that it
+// copied, so that its own wait for the copies suffices.
 template <typename T, int vectors, typename Out> __global__ void __launch_bounds__(softmax_threads_limit, 2)
     softmax_backward_rows_shared(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     if (!has_sm_90) return;
@@ -252,7 +252,7 @@ template <typename T, int vec_bytes, typename Out> __global__ void __launch_boun
 
 // ---- channels resident: lines in the registers of a block ----------------------------------------------------------------------
 
-// Threads of the largest block whose threads hold so many vectors, and how many of those blocks share a multiprocessor.
+// Threads of the largest block whose threads hold so many vectors, and how many of those blocks share an SM.
 template <int vec_bytes, int vectors> struct channel_bounds {
     static constexpr int threads = vec_bytes < 16 || vectors == 8 ? 512 : 256;
     static constexpr int blocks = vec_bytes == 16 && vectors == 4 ? 3 : 1;
@@ -300,12 +300,12 @@ __global__ void __launch_bounds__(channel_bounds<vec_bytes, vectors>::threads, c
 
 // ---- channels shared: lines half in registers, half in the shared memory of a block ----------------------------------------------
 
-// y lies in shared memory, dy in registers but for as many vectors as they leave no room for. Every thread reads the vectors that it copied
-// itself.
+// y lies in shared memory, dy in registers; the vectors of dy that registers have no room for are parked in shared memory, too. A thread reads back
+// only the vectors that it copied, so that its own wait for the copies suffices.
 constexpr int channel_shared_vectors = 16;
 template <typename T> constexpr int channel_parked_vectors = sizeof(T) == 2 ? 10 : 0; // of dy, in shared memory
 
-// 512 threads of one block, or of two with one tile of 16-bit elements each, share a multiprocessor.
+// An SM runs 512 threads: one block, or two blocks with one tile of 16-bit elements each.
 template <typename T, typename Out> __global__ void __launch_bounds__(softmax_threads_limit, 1)
     softmax_backward_channels_shared(const __grid_constant__ softmax_arguments<accumulator_t<T>> a) {
     constexpr int width = 16 / int(sizeof(T)), vectors = channel_shared_vectors, parked = channel_parked_vectors<T>, kept = vectors - parked;
@@ -435,102 +435,195 @@ template <typename T, int vec_bytes, typename Out> __global__ void __launch_boun
 
 // ---- host -----------------------------------------------------------------------------------------------------------------
 
-// Runs action(kernel, shape, arguments) for every kernel of the choice, in order; stops at the first failure.
-template <typename T, typename Out, typename Action> bops_status for_kernels(const bops_softmax_backward_params &p,
-                                                                             const bops_softmax_backward_operands &o, const bops_softmax_choice &c,
-                                                                             void *workspace, const Action &action) {
-    using A = accumulator_t<T>;
-    softmax_arguments<A> a = {};
+template <typename T>
+softmax_arguments<accumulator_t<T>> arguments_of(const bops_softmax_backward_params &p, const bops_softmax_backward_operands &o) {
+    softmax_arguments<accumulator_t<T>> a = {};
     a.outer = p.outer, a.dim = p.dim, a.inner = p.inner, a.extent1 = p.extent1, a.extent2 = p.extent2;
     a.strides[0] = p.y, a.strides[1] = p.dy, a.strides[2] = p.dx;
     a.steps[0] = p.y_step, a.steps[1] = p.dy_step, a.steps[2] = p.dx_step;
     a.in[0] = o.y, a.in[1] = o.dy, a.out = o.dx;
     a.scale = split_scale<T>(1);
-    a.signed_scale = A(p.scale);
+    a.signed_scale = accumulator_t<T>(p.scale);
     a.is_log = p.is_log;
-    return for_softmax_kernels<T>(a, c, workspace, 1, [&](auto bytes, const launch_shape &shape) -> bops_status {
-        constexpr int vec_bytes = decltype(bytes)::value;
-        using std::integral_constant;
-        if constexpr (sizeof(T) == 2 && vec_bytes == 8) {
+    return a;
+}
+
+inline uint32_t sum_floats(uint32_t warps, uint32_t lines) { return warps * lines; } // of scratch of sum_channels
+
+// Each of the following runs action(kernel, shape, arguments) for the kernels of a form.
+
+template <typename Action> bops_status rows_resident(const bops_softmax_backward_params &p, const bops_softmax_rows_resident_choice &c,
+                                                     bops_dtype dtype, const bops_softmax_backward_operands &o, const Action &action) {
+    return for_types(dtype, p.dx_dtype, [&](auto of_y, auto of_dx) -> bops_status {
+        using T = typename decltype(of_y)::type;
+        using Out = typename decltype(of_dx)::type;
+        if constexpr (sizeof(T) == 8) {
             return bops_status(cudaErrorInvalidValue);
         } else {
-            if constexpr (sizeof(T) < 8) {
-                if (c.variant == BOPS_SOFTMAX_ROWS_RESIDENT) {
-                    const bool whole = uint64_t(c.across) * c.vectors * c.cluster * (vec_bytes / sizeof(T)) == p.dim;
-                    const auto resident = [&](auto vectors) -> bops_status {
+            return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
+                constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
+                if constexpr (vec_bytes != 8) {
+                    auto a = arguments_of<T>(p, o);
+                    const launch_shape shape = rows_resident_shape(a, c, width);
+                    const bool whole = uint64_t(c.threads_per_row) * c.vectors * c.cluster * width == p.dim;
+                    const auto run = [&](auto vectors) -> bops_status {
                         constexpr int n = decltype(vectors)::value;
-                        constexpr bool wide = vec_bytes == 16 && std::is_same_v<T, Out>;
+                        constexpr bool may_be_whole = vec_bytes == 16 && std::is_same_v<T, Out>;
                         constexpr bool has_cluster = vec_bytes == 16 && n == 8, has_block = !has_cluster || sizeof(T) == 2;
                         if constexpr (has_cluster)
                             if (c.cluster > 1)
-                                return whole ? action(softmax_backward_rows_resident<T, vec_bytes, n, wide, true, Out>, shape, a)
+                                return whole ? action(softmax_backward_rows_resident<T, vec_bytes, n, may_be_whole, true, Out>, shape, a)
                                              : action(softmax_backward_rows_resident<T, vec_bytes, n, false, true, Out>, shape, a);
                         if constexpr (has_block)
                             if (c.cluster == 1)
-                                return whole ? action(softmax_backward_rows_resident<T, vec_bytes, n, wide, false, Out>, shape, a)
+                                return whole ? action(softmax_backward_rows_resident<T, vec_bytes, n, may_be_whole, false, Out>, shape, a)
                                              : action(softmax_backward_rows_resident<T, vec_bytes, n, false, false, Out>, shape, a);
                         return bops_status(cudaErrorInvalidValue);
                     };
                     if constexpr (vec_bytes == 16) {
-                        if (c.vectors == 1) return resident(integral_constant<int, 1>());
-                        if (c.vectors == 2) return resident(integral_constant<int, 2>());
-                        if (c.vectors == 4) return resident(integral_constant<int, 4>());
-                        if (c.vectors == 8) return resident(integral_constant<int, 8>());
+                        if (c.vectors == 1) return run(std::integral_constant<int, 1>());
+                        if (c.vectors == 2) return run(std::integral_constant<int, 2>());
+                        if (c.vectors == 4) return run(std::integral_constant<int, 4>());
+                        if (c.vectors == 8) return run(std::integral_constant<int, 8>());
                     } else {
-                        if (c.vectors == 16) return resident(integral_constant<int, 16>());
+                        if (c.vectors == 16) return run(std::integral_constant<int, 16>());
                     }
                 }
-                if constexpr (vec_bytes == 16 && sizeof(T) == 4)
-                    if (c.variant == BOPS_SOFTMAX_ROWS_SHARED) return action(softmax_backward_rows_shared<T, 8, Out>, shape, a);
-                if (c.variant == BOPS_SOFTMAX_CHANNELS_RESIDENT) {
+                return bops_status(cudaErrorInvalidValue);
+            });
+        }
+    });
+}
+
+template <typename Action> bops_status rows_shared(const bops_softmax_backward_params &p, const bops_softmax_rows_shared_choice &c, bops_dtype dtype,
+                                                   const bops_softmax_backward_operands &o, const Action &action) {
+    return for_types(dtype, p.dx_dtype, [&](auto of_y, auto of_dx) -> bops_status {
+        using T = typename decltype(of_y)::type;
+        if constexpr (sizeof(T) == 4) {
+            auto a = arguments_of<T>(p, o);
+            const launch_shape shape = rows_shared_shape(a, c, 16 / sizeof(T));
+            return action(softmax_backward_rows_shared<T, 8, typename decltype(of_dx)::type>, shape, a);
+        } else {
+            return bops_status(cudaErrorInvalidValue);
+        }
+    });
+}
+
+template <typename Action> bops_status channels_resident(const bops_softmax_backward_params &p, const bops_softmax_channels_resident_choice &c,
+                                                         bops_dtype dtype, const bops_softmax_backward_operands &o, const Action &action) {
+    return for_types(dtype, p.dx_dtype, [&](auto of_y, auto of_dx) -> bops_status {
+        using T = typename decltype(of_y)::type;
+        using Out = typename decltype(of_dx)::type;
+        if constexpr (sizeof(T) == 8) {
+            return bops_status(cudaErrorInvalidValue);
+        } else {
+            return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
+                constexpr int vec_bytes = decltype(bytes)::value;
+                if constexpr (vec_bytes != 8) {
+                    auto a = arguments_of<T>(p, o);
+                    const launch_shape shape = channels_shape(a, c, vec_bytes / sizeof(T), sum_floats);
                     if constexpr (vec_bytes == 16) {
                         if (c.vectors == 4) return action(softmax_backward_channels_resident<T, vec_bytes, 4, Out>, shape, a);
                         if (c.vectors == 8) return action(softmax_backward_channels_resident<T, vec_bytes, 8, Out>, shape, a);
                     } else {
                         if (c.vectors == 16) return action(softmax_backward_channels_resident<T, vec_bytes, 16, Out>, shape, a);
                     }
-                    return bops_status(cudaErrorInvalidValue);
                 }
-                if constexpr (vec_bytes == 16)
-                    if (c.variant == BOPS_SOFTMAX_CHANNELS_SHARED) {
-                        launch_shape whole = shape;
-                        whole.shared_bytes += c.threads * (channel_shared_vectors + channel_parked_vectors<T>)*16;
-                        return action(softmax_backward_channels_shared<T, Out>, whole, a);
-                    }
-            }
-            const bool is_rows = c.variant == BOPS_SOFTMAX_ROWS_SPLIT;
-            bops_status status = is_rows ? action(softmax_backward_rows_split_parts<T, vec_bytes>, shape, a)
-                                         : action(softmax_backward_channels_split_parts<T, vec_bytes>, shape, a);
-            if (status) return status;
-            launch_shape merge = shape;
-            merge.block = dim3(softmax_merge_threads);
-            status = is_rows ? action(softmax_backward_rows_split_merge<A>, merge, a) : action(softmax_backward_channels_split_merge<A>, merge, a);
-            if (status) return status;
-            return is_rows ? action(softmax_backward_rows_split_apply<T, vec_bytes, Out>, shape, a)
-                           : action(softmax_backward_channels_split_apply<T, vec_bytes, Out>, shape, a);
+                return bops_status(cudaErrorInvalidValue);
+            });
         }
     });
 }
 
-template <typename Action> bops_status for_kernels(const bops_softmax_backward_params &p, const bops_softmax_backward_operands &o,
-                                                   const bops_softmax_choice &c, bops_dtype dtype, void *workspace, const Action &action) {
-    if (p.dx_dtype != dtype)
-        return p.dx_dtype == BOPS_F16 ? for_kernels<float, __half>(p, o, c, workspace, action)
-                                      : for_kernels<float, __nv_bfloat16>(p, o, c, workspace, action);
-    return for_float(dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return for_kernels<T, T>(p, o, c, workspace, action);
+template <typename Action> bops_status channels_shared(const bops_softmax_backward_params &p, const bops_softmax_backward_channels_shared_choice &c,
+                                                       bops_dtype dtype, const bops_softmax_backward_operands &o, const Action &action) {
+    return for_types(dtype, p.dx_dtype, [&](auto of_y, auto of_dx) -> bops_status {
+        using T = typename decltype(of_y)::type;
+        if constexpr (sizeof(T) == 8) {
+            return bops_status(cudaErrorInvalidValue);
+        } else {
+            auto a = arguments_of<T>(p, o);
+            launch_shape shape = channels_shape(a, c, 16 / sizeof(T), sum_floats);
+            shape.shared_bytes += c.threads * (channel_shared_vectors + channel_parked_vectors<T>)*16;
+            return action(softmax_backward_channels_shared<T, typename decltype(of_dx)::type>, shape, a);
+        }
+    });
+}
+
+template <typename Action> bops_status split(const bops_softmax_backward_params &p, const bops_softmax_split_choice &c, bops_dtype dtype,
+                                             const bops_softmax_backward_operands &o, void *workspace, const Action &action) {
+    return for_types(dtype, p.dx_dtype, [&](auto of_y, auto of_dx) -> bops_status {
+        using T = typename decltype(of_y)::type;
+        using Out = typename decltype(of_dx)::type;
+        return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
+            constexpr int vec_bytes = decltype(bytes)::value;
+            if constexpr (vec_bytes == 8 && sizeof(T) == 2) {
+                return bops_status(cudaErrorInvalidValue);
+            } else {
+                using A = accumulator_t<T>;
+                auto a = arguments_of<T>(p, o);
+                const launch_shape shape = split_shape(a, c, 1, workspace);
+                if (p.inner == 1)
+                    return run_split(action, shape, a, softmax_backward_rows_split_parts<T, vec_bytes>, softmax_backward_rows_split_merge<A>,
+                                     softmax_backward_rows_split_apply<T, vec_bytes, Out>);
+                return run_split(action, shape, a, softmax_backward_channels_split_parts<T, vec_bytes>, softmax_backward_channels_split_merge<A>,
+                                 softmax_backward_channels_split_apply<T, vec_bytes, Out>);
+            }
+        });
     });
 }
 
 } // namespace
 } // namespace bops
 
-bops_status bops_softmax_backward_prepare(const bops_softmax_backward_params *params, const bops_softmax_choice *choice, bops_dtype dtype) {
-    return bops::for_kernels(*params, {}, *choice, dtype, nullptr, bops::prepare_action{});
+bops_status bops_softmax_backward_rows_resident_prepare(const bops_softmax_backward_params *params, const bops_softmax_rows_resident_choice *choice,
+                                                        bops_dtype dtype) {
+    return bops::rows_resident(*params, *choice, dtype, {}, bops::prepare_action{});
 }
 
-bops_status bops_softmax_backward_launch(const bops_softmax_backward_params *params, const bops_softmax_choice *choice, bops_dtype dtype,
-                                         const bops_softmax_backward_operands *operands, void *workspace, bops_stream stream) {
-    return bops::for_kernels(*params, *operands, *choice, dtype, workspace, bops::launch_action{stream});
+bops_status bops_softmax_backward_rows_resident_launch(const bops_softmax_backward_params *params, const bops_softmax_rows_resident_choice *choice,
+                                                       bops_dtype dtype, const bops_softmax_backward_operands *operands, void *, bops_stream stream) {
+    return bops::rows_resident(*params, *choice, dtype, *operands, bops::launch_action{stream});
+}
+
+bops_status bops_softmax_backward_rows_shared_prepare(const bops_softmax_backward_params *params, const bops_softmax_rows_shared_choice *choice,
+                                                      bops_dtype dtype) {
+    return bops::rows_shared(*params, *choice, dtype, {}, bops::prepare_action{});
+}
+
+bops_status bops_softmax_backward_rows_shared_launch(const bops_softmax_backward_params *params, const bops_softmax_rows_shared_choice *choice,
+                                                     bops_dtype dtype, const bops_softmax_backward_operands *operands, void *, bops_stream stream) {
+    return bops::rows_shared(*params, *choice, dtype, *operands, bops::launch_action{stream});
+}
+
+bops_status bops_softmax_backward_channels_resident_prepare(const bops_softmax_backward_params *params,
+                                                            const bops_softmax_channels_resident_choice *choice, bops_dtype dtype) {
+    return bops::channels_resident(*params, *choice, dtype, {}, bops::prepare_action{});
+}
+
+bops_status bops_softmax_backward_channels_resident_launch(const bops_softmax_backward_params *params,
+                                                           const bops_softmax_channels_resident_choice *choice, bops_dtype dtype,
+                                                           const bops_softmax_backward_operands *operands, void *, bops_stream stream) {
+    return bops::channels_resident(*params, *choice, dtype, *operands, bops::launch_action{stream});
+}
+
+bops_status bops_softmax_backward_channels_shared_prepare(const bops_softmax_backward_params *params,
+                                                          const bops_softmax_backward_channels_shared_choice *choice, bops_dtype dtype) {
+    return bops::channels_shared(*params, *choice, dtype, {}, bops::prepare_action{});
+}
+
+bops_status bops_softmax_backward_channels_shared_launch(const bops_softmax_backward_params *params,
+                                                         const bops_softmax_backward_channels_shared_choice *choice, bops_dtype dtype,
+                                                         const bops_softmax_backward_operands *operands, void *, bops_stream stream) {
+    return bops::channels_shared(*params, *choice, dtype, *operands, bops::launch_action{stream});
+}
+
+bops_status bops_softmax_backward_split_prepare(const bops_softmax_backward_params *params, const bops_softmax_split_choice *choice,
+                                                bops_dtype dtype) {
+    return bops::split(*params, *choice, dtype, {}, nullptr, bops::prepare_action{});
+}
+
+bops_status bops_softmax_backward_split_launch(const bops_softmax_backward_params *params, const bops_softmax_split_choice *choice, bops_dtype dtype,
+                                               const bops_softmax_backward_operands *operands, void *workspace, bops_stream stream) {
+    return bops::split(*params, *choice, dtype, *operands, workspace, bops::launch_action{stream});
 }

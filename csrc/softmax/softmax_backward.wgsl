@@ -23,7 +23,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 
-// What the sum of a line adds up.
+// The terms of the sum of a line.
 fn term_of(y: vec4<f32>, dy: vec4<f32>) -> vec4<f32> {
     if (LOG) {
         return dy;

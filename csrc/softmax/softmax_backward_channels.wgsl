@@ -1,6 +1,6 @@
-// Softmax backward of lines that stride over what is dense. A thread owns every DEEP-th element of the lines of one chunk.
+// Softmax backward of lines side by side. A thread owns every DEEP-th element of the lines of one chunk.
 
-// The lines as they were read.
+// The words of the lines that were read.
 var<private> held_y: array<vec4<u32>, CHUNKS>;
 var<private> held_dy: array<vec4<u32>, CHUNKS>;
 
@@ -17,7 +17,7 @@ fn load_lines(place: Place) {
     }
 }
 
-// 2. The sums of the terms. What lies past the slice is 0.
+// 2. The sums of the terms. Elements past the slice are 0.
 fn thread_sum() -> array<vec4<f32>, QUADS> {
     var sum: array<vec4<f32>, QUADS>;
     for (var part = 0u; part < QUADS; part++) {
@@ -46,7 +46,7 @@ fn store_lines(place: Place, sums: array<vec4<f32>, QUADS>) {
     }
 }
 
-// The whole lines in the registers of DEEP threads.
+// DEEP threads hold the whole lines in registers.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_backward_channels_resident(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -60,12 +60,12 @@ fn softmax_backward_channels_resident(
     store_lines(place, column_sum(thread, thread_sum()));
 }
 
-// Where the sums of a slice of the lines of a chunk are: [blocks][slices][columns].
+// The index of the sums of a slice of the lines of a chunk: [blocks][slices][columns].
 fn part_at(place: Place, slice: u32) -> u32 {
     return ((place.block * params.slices + slice) * params.columns + place.column) * QUADS;
 }
 
-// Lines too long for one workgroup, first: the sums of each slice.
+// First dispatch for lines too long for one workgroup: the sums of each slice.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_backward_channels_split_parts(
     @builtin(workgroup_id) workgroup: vec3<u32>,
@@ -84,8 +84,8 @@ fn softmax_backward_channels_split_parts(
     }
 }
 
-// Second: every workgroup adds up the slices of its lines in fixed order. The slices come last to first, since what was read last may still be
-// in a cache.
+// Second dispatch: dx. Every workgroup adds up the slices of its lines in a fixed order. It goes from the last slice to the first, since the slices
+// that were read last may still be cached.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_backward_channels_split_apply(
     @builtin(workgroup_id) workgroup: vec3<u32>,

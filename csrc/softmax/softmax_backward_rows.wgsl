@@ -1,7 +1,7 @@
 // Softmax backward of rows: lines whose elements lie side by side. A thread owns every THREADS-th chunk of 16 bytes of its row.
 const SLICE: u32 = THREADS * CHUNKS * ELEMENTS; // elements of one workgroup where rows are split
 
-// A row as it was read.
+// The words of a row that were read.
 var<private> held_y: array<vec4<u32>, CHUNKS>;
 var<private> held_dy: array<vec4<u32>, CHUNKS>;
 
@@ -21,7 +21,7 @@ fn load_row(row: u32, first_col: u32, end_col: u32) {
     }
 }
 
-// 2. The sum of the terms. What lies past the row was loaded as 0.
+// 2. The sum of the terms. Elements past the row were loaded as 0.
 fn thread_sum() -> f32 {
     var sum = vec4<f32>();
     for (var k = 0u; k < CHUNKS; k++) {
@@ -45,7 +45,7 @@ fn store_chunk(k: u32, dx_row: u32, first_col: u32, end_col: u32, sum: f32) {
     }
 }
 
-// Written out: drivers keep arrays in memory that a loop of so many instructions indexes.
+// Unrolled by hand: drivers keep an array in memory if a loop with this many instructions indexes it.
 fn store_row(row: u32, first_col: u32, end_col: u32, sum: f32) {
     let dx_row = row_start(row, params.dx);
     store_chunk(0u, dx_row, first_col, end_col, sum);
@@ -61,7 +61,7 @@ fn store_row(row: u32, first_col: u32, end_col: u32, sum: f32) {
     }
 }
 
-// The whole row in the registers of THREADS threads.
+// THREADS threads hold the whole row in registers.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_backward_rows_resident(at: Invocation) {
     let thread = thread_index(at);
@@ -74,7 +74,7 @@ fn softmax_backward_rows_resident(at: Invocation) {
     store_row(row, first_col, end_col, row_sum(at, thread_sum(), 0u));
 }
 
-// Rows too long for one workgroup, first: the sum of each slice, [rows][slices]. WORKGROUP = THREADS.
+// First dispatch for rows too long for one workgroup: the sum of each slice, [rows][slices]. WORKGROUP = THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_backward_rows_split_parts(at: Invocation) {
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;
@@ -89,8 +89,8 @@ fn softmax_backward_rows_split_parts(at: Invocation) {
     }
 }
 
-// Second: every workgroup adds up the slices in fixed order. They come last to first, since what was read last may still be in a cache.
-// WORKGROUP = THREADS.
+// Second dispatch: dx. Every workgroup adds up the slices in a fixed order. It goes from the last slice to the first, since the slices that were read
+// last may still be cached. WORKGROUP = THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_backward_rows_split_apply(at: Invocation) {
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;

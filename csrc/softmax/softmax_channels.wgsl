@@ -1,6 +1,6 @@
-// Softmax forward of lines that stride over what is dense. A thread owns every DEEP-th element of the lines of one chunk.
+// Softmax forward of lines side by side. A thread owns every DEEP-th element of the lines of one chunk.
 
-// The lines as they were read, and as f32 where registers suffice for that (UNPACKED): elements, then what the outputs need of them.
+// Lines: the words that were read and, with UNPACKED, f32 values: first the elements, later what the outputs are computed from.
 var<private> chunks: array<vec4<u32>, CHUNKS>;
 var<private> values: array<vec4<f32>, select(1u, CHUNKS * QUADS, UNPACKED)>;
 var<private> trace: array<vec4<f32>, QUADS>;
@@ -103,7 +103,7 @@ fn store_lines(place: Place, most: array<vec4<f32>, QUADS>, sums: array<vec4<f32
     }
 }
 
-// The whole lines in the registers of DEEP threads.
+// DEEP threads hold the whole lines in registers.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_channels_resident(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let items = params.rows * params.slices * ((params.columns + ACROSS - 1u) / ACROSS);
@@ -116,12 +116,12 @@ fn softmax_channels_resident(@builtin(workgroup_id) workgroup: vec3<u32>, @built
     store_lines(place, most, sums);
 }
 
-// Where the largest elements and the sums of a slice of the lines of a chunk are: [blocks][slices][columns].
+// The index of the largest elements and the sums of a slice of the lines of a chunk: [blocks][slices][columns].
 fn part_at(place: Place, slice: u32) -> u32 {
     return ((place.block * params.slices + slice) * params.columns + place.column) * 2u * QUADS;
 }
 
-// Lines too long for one workgroup, first: the largest element and the sum of each slice.
+// First dispatch for lines too long for one workgroup: the largest element and the sum of each slice.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_channels_split_parts(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let items = params.rows * params.slices * ((params.columns + ACROSS - 1u) / ACROSS);
@@ -140,8 +140,8 @@ fn softmax_channels_split_parts(@builtin(workgroup_id) workgroup: vec3<u32>, @bu
     }
 }
 
-// Second: every workgroup merges the slices of its lines in fixed order. The slices come last to first, since what was read last may still be
-// in a cache.
+// Second dispatch: y. Every workgroup merges the slices of its lines in a fixed order. It goes from the last slice to the first, since the
+// slices that were read last may still be cached.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_channels_split_apply(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let items = params.rows * params.slices * ((params.columns + ACROSS - 1u) / ACROSS);

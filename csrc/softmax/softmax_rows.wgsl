@@ -1,7 +1,7 @@
 // Softmax forward of rows: lines whose elements lie side by side. A thread owns every THREADS-th chunk of 16 bytes of its row.
 const SLICE: u32 = THREADS * CHUNKS * ELEMENTS; // elements of one workgroup where rows are split
 
-// A row as it was read, and as f32 where registers suffice for that (UNPACKED): elements, then what the outputs need of them.
+// A row: the words that were read and, with UNPACKED, f32 values: first the elements, later what the outputs are computed from.
 var<private> chunks: array<vec4<u32>, CHUNKS>;
 var<private> values: array<vec4<f32>, select(1u, CHUNKS * QUADS, UNPACKED)>;
 var<private> trace: vec4<f32>;
@@ -103,7 +103,8 @@ fn store_row(row: u32, first_col: u32, end_col: u32, line: Line) {
     }
 }
 
-// The whole row in the registers of THREADS threads. A workgroup takes `rounds` rows a team; PREFETCH reads one while the last is finished.
+// THREADS threads hold the whole row in registers. A team takes `rounds` rows, one after the other; with PREFETCH it reads the next row while it
+// finishes one.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_rows_resident(at: Invocation) {
     let thread = thread_index(at);
@@ -128,8 +129,8 @@ fn softmax_rows_resident(at: Invocation) {
     }
 }
 
-// Rows too long for registers that one workgroup reads twice, slice after slice: forth for the largest element and the sum, and back, since
-// what was read last may still be in a cache. WORKGROUP = THREADS.
+// Rows too long for registers: a workgroup reads a row twice, slice after slice. The first pass finds the largest element and the sum. The second
+// goes backwards, since the slices that were read last may still be cached. WORKGROUP = THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_rows_twice(at: Invocation) {
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;
@@ -154,7 +155,7 @@ fn softmax_rows_twice(at: Invocation) {
     }
 }
 
-// Rows too long for one workgroup, first: the largest element and the sum of each slice, [rows][slices]. WORKGROUP = THREADS.
+// First dispatch for rows too long for one workgroup: the largest element and the sum of each slice, [rows][slices]. WORKGROUP = THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_rows_split_parts(at: Invocation) {
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;
@@ -171,7 +172,7 @@ fn softmax_rows_split_parts(at: Invocation) {
     }
 }
 
-// The merge of a row's slices in fixed order, by every workgroup that needs it.
+// Merges the slices of a row in a fixed order. Every workgroup that writes a slice of the row does this.
 fn merge_parts(at: Invocation, row: u32) -> Line {
     let first = row * params.slices;
     var own_most = least().x;
@@ -194,7 +195,7 @@ fn merge_parts(at: Invocation, row: u32) -> Line {
     return line_of(most, vec4<f32>(row_sum(at, own_sum, 1u)));
 }
 
-// Second: the slices, last to first, since what was read last may still be in a cache. WORKGROUP = THREADS.
+// Second dispatch: y, from the last slice to the first, since the slices that were read last may still be cached. WORKGROUP = THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn softmax_rows_split_apply(at: Invocation) {
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;

@@ -310,11 +310,21 @@ impl Case {
         self.options.kernel.as_deref().is_some_and(|name| name.ends_with("_wgmma"))
     }
 
+    /// Whether it asks for a kernel of a family by name.
+    fn is_pinned_to(&self, family: &str, kernel: &str) -> bool {
+        self.options.kernel.as_deref().is_some_and(|name| name.starts_with(family) && name.ends_with(kernel))
+    }
+
     /// Whether a device must refuse the case.
     pub fn must_be_refused_on(&self, device: &DeviceProps) -> bool {
         let lacks_kernel = match device {
             #[cfg(feature = "cuda")]
-            DeviceProps::Cuda(props) => !props.sm_90a && self.is_pinned_to_sm_90a(),
+            DeviceProps::Cuda(props) => {
+                let is_pinned_to_clusters = self.is_pinned_to("softmax", "rows_shared");
+                (!props.sm_90a && self.is_pinned_to_sm_90a()) || (props.cluster < 4 && is_pinned_to_clusters)
+            }
+            #[cfg(feature = "wgpu")]
+            DeviceProps::Wgpu(props) => props.max_threads < 1024 && self.is_pinned_to("softmax", "rows_twice"),
             _ => false,
         };
         lacks_kernel || self.must_be_refused_by(device.backend())

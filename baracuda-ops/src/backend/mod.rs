@@ -2,11 +2,9 @@
 
 use std::fmt;
 
-use crate::dtype::Element;
+use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
-use crate::memory::{Buffer, MAX_SLOTS, Memory};
-use crate::options::PlanOptions;
-use crate::plan::Descriptor;
+use crate::slots::MAX_SLOTS;
 
 pub(crate) mod cpu;
 #[cfg(feature = "cuda")]
@@ -53,14 +51,6 @@ pub enum DeviceProps {
 }
 
 impl DeviceProps {
-    /// As [`Device::supports`]: kernels are chosen by these numbers alone.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] with every kernel tried and its reason.
-    pub fn supports<D: Descriptor>(&self, descriptor: &D, options: &PlanOptions) -> Result<&'static str> {
-        crate::plan::choose(self, descriptor, options)
-    }
-
     /// The kind of device.
     pub fn backend(&self) -> Backend {
         match self {
@@ -254,14 +244,6 @@ impl Device {
         }
     }
 
-    /// The name of the kernel that a plan would use, without building it.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] with every kernel tried and its reason.
-    pub fn supports<D: Descriptor>(&self, descriptor: &D, options: &PlanOptions) -> Result<&'static str> {
-        self.props().supports(descriptor, options)
-    }
-
     /// `bytes` bytes of zeros, for elements of any type.
     ///
     /// # Errors
@@ -358,6 +340,60 @@ impl fmt::Display for Device {
             DeviceKind::Cuda(device) => device.fmt(f),
             #[cfg(feature = "wgpu")]
             DeviceKind::Wgpu(device) => device.fmt(f),
+        }
+    }
+}
+
+/// Device memory that the library owns: a handle that is cheap to clone; the memory is freed when the last clone is dropped and the
+/// work that uses it has completed.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    pub(crate) device: Device,
+    pub(crate) memory: Memory,
+    pub(crate) bytes: u64,
+    pub(crate) dtype: Option<DType>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Memory {
+    Cpu(cpu::Memory),
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Memory),
+    #[cfg(feature = "wgpu")]
+    Wgpu(wgpu::Memory),
+}
+
+impl Buffer {
+    /// The device that holds the memory.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The element type it was uploaded with, if any.
+    pub fn dtype(&self) -> Option<DType> {
+        self.dtype
+    }
+
+    /// The address of the first byte, on CUDA.
+    #[cfg(feature = "cuda")]
+    pub fn cuda_address(&self) -> Option<u64> {
+        match &self.memory {
+            Memory::Cuda(memory) => Some(memory.address()),
+            _ => None,
+        }
+    }
+
+    /// The wgpu buffer, on wgpu.
+    #[cfg(feature = "wgpu")]
+    pub fn wgpu_buffer(&self) -> Option<&::wgpu::Buffer> {
+        match &self.memory {
+            Memory::Wgpu(memory) => Some(memory.buffer()),
+            _ => None,
         }
     }
 }

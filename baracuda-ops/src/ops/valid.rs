@@ -7,10 +7,9 @@ use std::mem;
 use crate::backend::cpu;
 use crate::dtype::Real;
 use crate::error::Result;
-use crate::operands::OperandEntry;
 use crate::ops::fields::real;
 use crate::plan::{Candidate, Descriptor};
-use crate::slots::{Layouts, Slots, SlotsBuilder};
+use crate::slots::{Layouts, OperandEntry, Slots, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
 /// What a type of descriptor stands for.
@@ -258,7 +257,7 @@ macro_rules! descriptor {
         impl $crate::plan::Descriptor for $Descriptor {
             const NAME: &'static str = $name;
             const OPERANDS: &'static [&'static str] = $Args::OPERANDS;
-            const TABLE: &'static [$crate::operands::OperandEntry] = $table::TABLE;
+            const TABLE: &'static [$crate::slots::OperandEntry] = $table::TABLE;
             type Args<'a> = $Args<'a>;
 
             fn slots(&self) -> &[$crate::plan::Slot] {
@@ -266,7 +265,7 @@ macro_rules! descriptor {
             }
 
             fn from_json(json: &str) -> Result<Self, Error> {
-                $crate::json::parse::<Self, $Fields>(json)
+                $crate::json::parse::<Self, $Fields>(Self::NAME, json)
             }
 
             $(fn any_backward(

@@ -75,7 +75,7 @@ template <typename O> __host__ __device__ __forceinline__ extra_operand extra_of
 enum gradient_form { bare_gradient, short_gradient, any_gradient };
 
 template <typename O> __host__ gradient_form gradient_form_of(const O &o, bops_activation kind) {
-    return !is_short(kind) ? any_gradient : o.dresidual || o.residual || o.y ? short_gradient : bare_gradient;
+    return !is_unrolled(kind) ? any_gradient : o.dresidual || o.residual || o.y ? short_gradient : bare_gradient;
 }
 
 template <typename T, int vec_bytes, gradient_form form>

@@ -278,7 +278,8 @@ template <typename T> bops_status channel_norm_held_kernels(const bops_channel_n
         launch_shape shape;
         shape.grid = dim3(c.grid), shape.block = dim3(c.threads + 32), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = c.stages * c.threads * 16;
-        const bops_status status = call.one_of(!is_short(p.activation), forms_of(channel_norm_held<T, false>, channel_norm_held<T, true>), shape, a);
+        const bops_status status =
+            call.one_of(!is_unrolled(p.activation), forms_of(channel_norm_held<T, false>, channel_norm_held<T, true>), shape, a);
         return status ? status : finish_running(p, o, a.records, call);
     }
 }

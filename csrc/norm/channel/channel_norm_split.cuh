@@ -372,7 +372,7 @@ template <typename T> bops_status channel_norm_split(const bops_channel_norm_par
         const uint64_t accesses = a.geometry.rows * a.vectors;
         if constexpr (sizeof(T) == 2)
             if (const uint32_t parts = parts_of(a.geometry.rows, a.vectors, apply_part_accesses))
-                if (accesses > 0 && !p.uses_running && is_short(p.activation) && (call.prepares || !o.residual)) {
+                if (accesses > 0 && !p.uses_running && is_unrolled(p.activation) && (call.prepares || !o.residual)) {
                     launch_shape by_parts = shape;
                     by_parts.grid = dim3(uint32_t(a.geometry.rows * parts));
                     status = call(channel_norm_apply_parts<T, vec_bytes>, by_parts, a, divisor(parts));

@@ -40,7 +40,7 @@ pub(super) const BACKWARD: Subject = Subject {
 
 /// A forward before it is a descriptor.
 #[derive(Clone)]
-struct Form {
+struct Setup {
     x: TensorDesc,
     axis: usize,
     log: bool,
@@ -51,7 +51,7 @@ struct Form {
     y: Option<TensorDesc>,
 }
 
-impl Form {
+impl Setup {
     fn plain(x: TensorDesc, axis: usize) -> Self {
         Self { x, axis, log: false, scale: 1.0, output: None, y: None }
     }
@@ -71,12 +71,12 @@ impl Form {
     }
 }
 
-fn forward(form: &Form) -> Result<AnyDescriptor, Error> {
-    form.forward().map(AnyDescriptor::new)
+fn forward(setup: &Setup) -> Result<AnyDescriptor, Error> {
+    setup.forward().map(AnyDescriptor::new)
 }
 
-fn backward(form: &Form) -> Result<AnyDescriptor, Error> {
-    form.forward()?.backward().map(AnyDescriptor::new)
+fn backward(setup: &Setup) -> Result<AnyDescriptor, Error> {
+    setup.forward()?.backward().map(AnyDescriptor::new)
 }
 
 /// Rows: around every vector width and tier, many rows, few rows, none.
@@ -144,7 +144,7 @@ fn channel_shapes(dtype: DType) -> Vec<(Vec<u64>, usize, bool)> {
     shapes
 }
 
-/// A shape for each form of CUDA's kernels: how large the scaled maximum of a line may be depends on how each subtracts it.
+/// A shape for each of CUDA's kernels: how large the scaled maximum of a line may be depends on how each subtracts it.
 fn huge_shapes() -> Vec<Vec<u64>> {
     let rows = [[6, 17], [6, 34], [6, 2048], [6, 8192], [6, 12288], [300, 4096], [6, 32776], [6, 66_002]];
     let lines =
@@ -157,10 +157,10 @@ fn huge_shapes() -> Vec<Vec<u64>> {
 }
 
 /// Strides and alignment promises.
-fn layouts(dtype: DType) -> Vec<(Form, bool)> {
-    let mut forms = Vec::new();
+fn layouts(dtype: DType) -> Vec<(Setup, bool)> {
+    let mut setups = Vec::new();
     let mut add = |x: TensorDesc, axis: usize, y: Option<TensorDesc>, core: bool| {
-        forms.push((Form { y, ..Form::plain(x, axis) }, core));
+        setups.push((Setup { y, ..Setup::plain(x, axis) }, core));
     };
     // Rows further apart than they are long.
     for (cols, step) in [(64, 72), (64, 65), (17, 19), (256, 512), (2050, 2056)] {
@@ -200,30 +200,30 @@ fn layouts(dtype: DType) -> Vec<(Form, bool)> {
     add(strided(dtype, &[5, 33], &[1, 5]), 1, Some(dense(dtype, &[5, 33])), true);
     add(strided(dtype, &[5, 33], &[66, 2]), 1, None, false);
     add(channels_last(dtype, &[2, 6, 4, 5]), 1, Some(dense(dtype, &[2, 6, 4, 5])), false);
-    forms
+    setups
 }
 
 /// x of 16 bits and y of f32: every kernel that reads the one, or writes dx, with every access of either.
-fn widening(dtype: DType) -> Vec<(Form, Data, bool)> {
-    let mut forms = Vec::new();
-    let mut add = |form: Form, data: Data, core: bool| {
-        forms.push((Form { output: Some(DType::F32), ..form }, data, core));
+fn widening(dtype: DType) -> Vec<(Setup, Data, bool)> {
+    let mut setups = Vec::new();
+    let mut add = |setup: Setup, data: Data, core: bool| {
+        setups.push((Setup { output: Some(DType::F32), ..setup }, data, core));
     };
     for (x, axis) in [(dense(dtype, &[6, 256]), 1), (dense(dtype, &[2, 30, 34]), 1)] {
         for log in [false, true] {
             for scale in [1.0, 0.1118, -1.0, 0.0] {
-                add(Form { log, scale, ..Form::plain(x, axis) }, Data::Normal, scale == 1.0 || scale == -1.0);
+                add(Setup { log, scale, ..Setup::plain(x, axis) }, Data::Normal, scale == 1.0 || scale == -1.0);
             }
         }
     }
-    add(Form::plain(dense(dtype, &[]), 0), Data::Normal, true);
+    add(Setup::plain(dense(dtype, &[]), 0), Data::Normal, true);
     let rows = [[1, 1], [3, 2], [3, 9], [7, 17], [5, 127], [5, 128], [5, 1023], [3, 2048], [129, 1000], [140, 4096]];
     let long = [[2, 4097], [3, 12288], [1, 16384], [2, 16392], [100, 32776], [2, 100_003], [1, 262_144]];
     for dims in rows.into_iter().chain(long).chain([[65537, 3], [0, 16], [16, 0]]) {
         let core = [[7, 17], [5, 128], [2, 4097], [100, 32776], [0, 16]].contains(&dims);
-        add(Form::plain(dense(dtype, &dims), 1), Data::Normal, core);
+        add(Setup::plain(dense(dtype, &dims), 1), Data::Normal, core);
         if [17, 2048, 32776].contains(&dims[1]) {
-            add(Form { log: true, ..Form::plain(dense(dtype, &dims), 1) }, Data::Normal, false);
+            add(Setup { log: true, ..Setup::plain(dense(dtype, &dims), 1) }, Data::Normal, false);
         }
     }
     let channels: [(&[u64], bool); 13] = [
@@ -243,74 +243,74 @@ fn widening(dtype: DType) -> Vec<(Form, Data, bool)> {
     ];
     for (dims, core) in channels {
         for log in [false, true] {
-            add(Form { log, ..Form::plain(dense(dtype, dims), 1) }, Data::Normal, core);
+            add(Setup { log, ..Setup::plain(dense(dtype, dims), 1) }, Data::Normal, core);
         }
     }
     // Layouts of one and of the other, promises that allow accesses of 4, 2 and 1 elements.
     let (x, apart) = (dense(dtype, &[6, 64]), strided(dtype, &[6, 64], &[72, 1]));
     let y = |strides: &[u64]| Some(strided(DType::F32, &[6, 64], strides));
-    add(Form::plain(apart, 1), Data::Normal, true);
-    add(Form { y: y(&[72, 1]), ..Form::plain(x, 1) }, Data::Normal, true);
-    add(Form { y: y(&[65, 1]), ..Form::plain(x, 1) }, Data::Normal, false);
-    add(Form::plain(strided(dtype, &[6, 64], &[66, 1]), 1), Data::Normal, false);
+    add(Setup::plain(apart, 1), Data::Normal, true);
+    add(Setup { y: y(&[72, 1]), ..Setup::plain(x, 1) }, Data::Normal, true);
+    add(Setup { y: y(&[65, 1]), ..Setup::plain(x, 1) }, Data::Normal, false);
+    add(Setup::plain(strided(dtype, &[6, 64], &[66, 1]), 1), Data::Normal, false);
     for bytes in [8, 4, 2] {
-        add(Form::plain(x.align(bytes).expect("a promise"), 1), Data::Normal, bytes == 2);
+        add(Setup::plain(x.align(bytes).expect("a promise"), 1), Data::Normal, bytes == 2);
         let y = y(&[64, 1]).map(|y| y.align(bytes.max(4)).expect("a promise"));
-        add(Form { y, ..Form::plain(x, 1) }, Data::Normal, false);
+        add(Setup { y, ..Setup::plain(x, 1) }, Data::Normal, false);
     }
-    add(Form::plain(channels_last(dtype, &[2, 21, 5, 3]), 1), Data::Normal, true);
-    add(Form::plain(channels_last(dtype, &[2, 64, 6, 6]), 2), Data::Normal, false);
-    add(Form::plain(strided(dtype, &[3, 10, 4, 8], &[1000, 48, 12, 1]), 1), Data::Normal, true);
-    add(Form::plain(strided(dtype, &[6, 40], &[0, 1]), 1), Data::Normal, true);
-    add(Form::plain(strided(dtype, &[5, 33], &[66, 2]), 1), Data::Normal, false);
+    add(Setup::plain(channels_last(dtype, &[2, 21, 5, 3]), 1), Data::Normal, true);
+    add(Setup::plain(channels_last(dtype, &[2, 64, 6, 6]), 2), Data::Normal, false);
+    add(Setup::plain(strided(dtype, &[3, 10, 4, 8], &[1000, 48, 12, 1]), 1), Data::Normal, true);
+    add(Setup::plain(strided(dtype, &[6, 40], &[0, 1]), 1), Data::Normal, true);
+    add(Setup::plain(strided(dtype, &[5, 33], &[66, 2]), 1), Data::Normal, false);
     for dims in huge_shapes() {
-        add(Form::plain(dense(dtype, &dims), 1), Data::Huge, false);
+        add(Setup::plain(dense(dtype, &dims), 1), Data::Huge, false);
     }
     for data in Data::ALL.into_iter().filter(|data| *data != Data::Normal) {
         for dims in [&[4, 300][..], &[2, 21, 20], &[3, 40_001], &[1, 5000, 12]] {
             for log in [false, true] {
-                add(Form { log, ..Form::plain(dense(dtype, dims), 1) }, data, false);
+                add(Setup { log, ..Setup::plain(dense(dtype, dims), 1) }, data, false);
             }
         }
     }
-    forms
+    setups
 }
 
-/// Every form with the data it runs on, and whether it runs in every mode.
-fn forms() -> Vec<(Form, Data, bool)> {
-    let mut forms = Vec::new();
+/// Every setup with the data it runs on, and whether it runs in every mode.
+fn setups() -> Vec<(Setup, Data, bool)> {
+    let mut setups = Vec::new();
     for dtype in FLOATS {
-        let mut add = |form: Form, data: Data, core: bool| forms.push((form, data, core));
+        let mut add = |setup: Setup, data: Data, core: bool| setups.push((setup, data, core));
         // Every option, over rows and channels.
         for (x, axis) in [(dense(dtype, &[6, 256]), 1), (dense(dtype, &[2, 30, 34]), 1)] {
             for log in [false, true] {
                 for scale in [1.0, 0.125, 0.1118, -1.0, -0.7, 3.0, 0.0] {
-                    add(Form { log, scale, ..Form::plain(x, axis) }, Data::Normal, scale == 0.1118 || scale == -1.0);
+                    add(Setup { log, scale, ..Setup::plain(x, axis) }, Data::Normal, scale == 0.1118 || scale == -1.0);
                 }
             }
         }
         // Rank 0.
         for data in [Data::Normal, Data::Nan, Data::Inf, Data::NegInf, Data::Huge] {
             for log in [false, true] {
-                add(Form { log, ..Form::plain(dense(dtype, &[]), 0) }, data, data == Data::Normal);
+                add(Setup { log, ..Setup::plain(dense(dtype, &[]), 0) }, data, data == Data::Normal);
             }
         }
         for (rows, cols) in row_shapes(dtype) {
-            let form = Form::plain(dense(dtype, &[rows, cols]), 1);
-            add(form.clone(), Data::Normal, is_core_row((rows, cols)));
+            let setup = Setup::plain(dense(dtype, &[rows, cols]), 1);
+            add(setup.clone(), Data::Normal, is_core_row((rows, cols)));
             if [17, 1023, 4097, 1000, 32768, 32769, 100_003].contains(&cols) {
-                add(Form { log: true, ..form }, Data::Normal, cols == 1023 || cols == 32768);
+                add(Setup { log: true, ..setup }, Data::Normal, cols == 1023 || cols == 32768);
             }
         }
         for (dims, axis, core) in channel_shapes(dtype) {
-            let form = Form::plain(dense(dtype, &dims), axis);
-            add(form.clone(), Data::Normal, core);
+            let setup = Setup::plain(dense(dtype, &dims), axis);
+            add(setup.clone(), Data::Normal, core);
             if dims.len() == 3 {
-                add(Form { log: true, ..form }, Data::Normal, core && dims[1] == 300);
+                add(Setup { log: true, ..setup }, Data::Normal, core && dims[1] == 300);
             }
         }
-        for (form, core) in layouts(dtype) {
-            add(form, Data::Normal, core);
+        for (setup, core) in layouts(dtype) {
+            add(setup, Data::Normal, core);
         }
         // The greatest magnitudes, a line or more of each kind.
         for (x, axis) in [(dense(dtype, &[6, 256]), 1), (dense(dtype, &[2, 30, 34]), 1)] {
@@ -318,7 +318,7 @@ fn forms() -> Vec<(Form, Data, bool)> {
                 // The larger scale makes elements of 16 bits huge, too; where f32 has no difference of elements, the others may leave one.
                 for scale in [1.0, -0.7, 0.1118, 2e-38, 1e6, 0.0] {
                     let core = scale == 1.0 || scale == 0.1118;
-                    add(Form { log, scale, ..Form::plain(x, axis) }, Data::Huge, core);
+                    add(Setup { log, scale, ..Setup::plain(x, axis) }, Data::Huge, core);
                 }
             }
         }
@@ -326,8 +326,8 @@ fn forms() -> Vec<(Form, Data, bool)> {
             for log in [false, true] {
                 // The largest take the harness long.
                 for scale in if dims.iter().product::<u64>() > 1 << 20 { &[1.0][..] } else { &[1.0, 0.125] } {
-                    let form = Form { log, scale: *scale, ..Form::plain(dense(dtype, &dims), 1) };
-                    add(form, Data::Huge, false);
+                    let setup = Setup { log, scale: *scale, ..Setup::plain(dense(dtype, &dims), 1) };
+                    add(setup, Data::Huge, false);
                 }
             }
         }
@@ -336,23 +336,23 @@ fn forms() -> Vec<(Form, Data, bool)> {
                 [(&[4, 300], 1), (&[3, 5000], 1), (&[3, 40_001], 1), (&[2, 21, 20], 1), (&[1, 3000, 12], 1)];
             for (dims, axis) in shapes {
                 for log in [false, true] {
-                    let form = Form { log, ..Form::plain(dense(dtype, dims), axis) };
-                    add(form.clone(), data, false);
+                    let setup = Setup { log, ..Setup::plain(dense(dtype, dims), axis) };
+                    add(setup.clone(), data, false);
                     if dims.len() == 3 || dims[1] == 300 {
-                        add(Form { scale: -0.125, ..form.clone() }, data, false);
-                        add(Form { scale: 0.0, ..form }, data, false);
+                        add(Setup { scale: -0.125, ..setup.clone() }, data, false);
+                        add(Setup { scale: 0.0, ..setup }, data, false);
                     }
                 }
             }
         }
     }
     for dtype in [DType::F16, DType::BF16] {
-        forms.extend(widening(dtype));
+        setups.extend(widening(dtype));
     }
     // f16 differs from bf16 only in how elements are read and written.
     let is_special = |data| matches!(data, Data::Large | Data::Huge);
-    forms.retain(|(form, data, core)| form.x.dtype() != DType::F16 || *core || is_special(*data));
-    forms
+    setups.retain(|(setup, data, core)| setup.x.dtype() != DType::F16 || *core || is_special(*data));
+    setups
 }
 
 fn case(descriptor: AnyDescriptor, data: Data, core: bool) -> Case {
@@ -362,13 +362,71 @@ fn case(descriptor: AnyDescriptor, data: Data, core: bool) -> Case {
     case.core(core)
 }
 
-/// The cases of a pass over every form.
-fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
-    let of = |(form, data, core): &(Form, Data, bool)| {
-        let descriptor = pass(form).expect("the case lists hold valid descriptors");
+/// The cases of a pass over every setup.
+fn cases(pass: fn(&Setup) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
+    let of = |(setup, data, core): &(Setup, Data, bool)| {
+        let descriptor = pass(setup).expect("the case lists hold valid descriptors");
         case(descriptor, *data, *core)
     };
-    distinct(forms().iter().map(of).collect())
+    let mut cases: Vec<Case> = setups().iter().map(of).collect();
+    for (setup, data, core, kernels) in pinned() {
+        let case = of(&(setup, data, core));
+        let name = case.descriptor.name();
+        let is_backward = name.ends_with("_backward");
+        let has = |kernel: &&&str| match **kernel {
+            "rows_twice" => !is_backward,
+            "channels_shared" => is_backward,
+            // Its gradients are those of f32.
+            "rows_shared" => !is_backward || case.slots()[0].desc.dtype() == DType::F32,
+            _ => true,
+        };
+        let with = |kernel: &&str| case.clone().with(PlanOptions::default().kernel(format!("{name}_{kernel}")));
+        cases.extend(kernels.iter().filter(has).map(with));
+    }
+    distinct(cases)
+}
+
+/// Small shapes, and kernels that serve them if asked for by name, whichever is chosen.
+fn pinned() -> Vec<(Setup, Data, bool, &'static [&'static str])> {
+    let mut pinned: Vec<(Setup, Data, bool, &[&str])> = Vec::new();
+    const ROWS: &[&str] = &["rows_resident", "rows_shared", "rows_twice", "split"];
+    const NARROW_ROWS: &[&str] = &["rows_resident", "rows_twice", "split"];
+    const CHANNELS: &[&str] = &["channels_resident", "channels_shared", "split"];
+    const NARROW_CHANNELS: &[&str] = &["channels_resident", "split"];
+    for dtype in FLOATS {
+        if dtype == DType::F64 {
+            for (dims, core) in [([6, 256, 1], true), ([3, 1500, 1], false), ([2, 30, 34], false)] {
+                pinned.push((Setup::plain(dense(dtype, &dims), 1), Data::Normal, core, &["split"]));
+            }
+            continue;
+        }
+        let shapes: [(&[u64], &[&str]); 6] = [
+            (&[6, 256], ROWS),
+            (&[5, 1032], ROWS),
+            (&[7, 17], NARROW_ROWS),
+            (&[2, 30, 32], CHANNELS),
+            (&[1, 130, 24], CHANNELS),
+            (&[3, 21, 7], NARROW_CHANNELS),
+        ];
+        for (dims, kernels) in shapes {
+            let is_core = dims[1] == 256 || dims[1] == 30;
+            let setup = Setup::plain(dense(dtype, dims), 1);
+            pinned.push((setup.clone(), Data::Normal, is_core, kernels));
+            pinned.push((Setup { log: true, scale: -0.7, ..setup.clone() }, Data::Normal, false, kernels));
+            if is_core {
+                let data = [Data::Nan, Data::Inf, Data::NegInf, Data::Huge, Data::Constant];
+                pinned.extend(data.map(|data| (setup.clone(), data, false, kernels)));
+            }
+        }
+        // Fewer vectors than the blocks of a cluster.
+        pinned.push((Setup::plain(dense(dtype, &[3, 8]), 1), Data::Normal, false, ROWS));
+        if dtype.size_bytes() == 2 {
+            let wide = |dims: &[u64]| Setup { output: Some(DType::F32), ..Setup::plain(dense(dtype, dims), 1) };
+            pinned.push((wide(&[6, 256]), Data::Normal, false, NARROW_ROWS));
+            pinned.push((wide(&[2, 30, 32]), Data::Normal, false, CHANNELS));
+        }
+    }
+    pinned
 }
 
 /// The fields that the harness reads back from a descriptor.
@@ -559,30 +617,30 @@ fn run_backward(
 }
 
 /// What the support table asks for.
-fn asked_for(dtype: DType) -> Vec<(&'static str, Form)> {
-    let rows = Form::plain(dense(dtype, &[64, 1024]), 1);
-    let image = Form::plain(dense(dtype, &[8, 21, 64, 64]), 1);
+fn asked_for(dtype: DType) -> Vec<(&'static str, Setup)> {
+    let rows = Setup::plain(dense(dtype, &[64, 1024]), 1);
+    let image = Setup::plain(dense(dtype, &[8, 21, 64, 64]), 1);
     let widening = [
-        ("y of f32", Form { output: Some(DType::F32), ..rows.clone() }),
-        ("channels, y of f32", Form { output: Some(DType::F32), ..image.clone() }),
+        ("y of f32", Setup { output: Some(DType::F32), ..rows.clone() }),
+        ("channels, y of f32", Setup { output: Some(DType::F32), ..image.clone() }),
     ];
-    let mut forms = vec![
+    let mut setups = vec![
         ("last axis", rows.clone()),
-        ("log, last axis", Form { log: true, ..rows.clone() }),
-        ("scale", Form { scale: 0.125, ..rows.clone() }),
-        ("negative scale", Form { scale: -1.0, ..rows }),
-        ("rows apart", Form::plain(strided(dtype, &[64, 1024], &[2048, 1]), 1)),
-        ("one row of 262144", Form::plain(dense(dtype, &[1, 262144]), 1)),
-        ("100000 rows of 8", Form::plain(dense(dtype, &[100_000, 8]), 1)),
+        ("log, last axis", Setup { log: true, ..rows.clone() }),
+        ("scale", Setup { scale: 0.125, ..rows.clone() }),
+        ("negative scale", Setup { scale: -1.0, ..rows }),
+        ("rows apart", Setup::plain(strided(dtype, &[64, 1024], &[2048, 1]), 1)),
+        ("one row of 262144", Setup::plain(dense(dtype, &[1, 262144]), 1)),
+        ("100000 rows of 8", Setup::plain(dense(dtype, &[100_000, 8]), 1)),
         ("channels", image.clone()),
-        ("log, channels", Form { log: true, ..image.clone() }),
-        ("channels-last", Form { x: channels_last(dtype, &[8, 21, 64, 64]), ..image.clone() }),
-        ("first axis", Form { axis: 0, ..image.clone() }),
-        ("planes apart", Form { x: strided(dtype, &[8, 21, 64, 60], &[90000, 4096, 64, 1]), ..image.clone() }),
-        ("channels to channels-last", Form { y: Some(channels_last(dtype, &[8, 21, 64, 64])), ..image }),
+        ("log, channels", Setup { log: true, ..image.clone() }),
+        ("channels-last", Setup { x: channels_last(dtype, &[8, 21, 64, 64]), ..image.clone() }),
+        ("first axis", Setup { axis: 0, ..image.clone() }),
+        ("planes apart", Setup { x: strided(dtype, &[8, 21, 64, 60], &[90000, 4096, 64, 1]), ..image.clone() }),
+        ("channels to channels-last", Setup { y: Some(channels_last(dtype, &[8, 21, 64, 64])), ..image }),
     ];
     if dtype.size_bytes() == 2 {
-        forms.extend(widening);
+        setups.extend(widening);
     }
-    forms
+    setups
 }

@@ -3,11 +3,8 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Memory;
-use crate::backend::{Located, Location};
-use crate::check::WORKSPACE;
+use crate::backend::{Buffer, Location, Memory as AnyMemory};
 use crate::error::{Error, Result};
-use crate::memory::{Memory as AnyMemory, Place, View};
-use crate::plan::{Access, Slot};
 
 /// Addresses of bytes, and whether their user writes them.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -45,33 +42,16 @@ struct Wish {
 pub(crate) struct Wishes(Vec<Wish>);
 
 impl Wishes {
-    /// Those of a run: its declared operands, and the workspace of a plan that needs one, where they were found to lie.
-    pub(crate) fn of_run(
-        slots: &[Slot],
-        operands: &crate::memory::Operands<'_>,
-        scratch: Option<&View<'_>>,
-        located: &Located<'_>,
-    ) -> Self {
-        let mut wishes = Vec::with_capacity(slots.len() + 1);
-        let mut add = |view: &View<'_>, operand, location: &Location<'_>, is_written| {
-            // What has no elements lies nowhere; what is in place lies where its partner does, which is written.
-            let Place::Buffer { buffer, .. } = view.place else { return };
+    /// Those of a run: the buffers of its operands and workspace, their names, where each was found to lie, and whether it is written.
+    pub(crate) fn of_run<'a>(uses: impl Iterator<Item = (&'a Buffer, &'static str, Location<'a>, bool)>) -> Self {
+        let wish = |(buffer, operand, location, is_written): (&Buffer, _, Location<'_>, _)| {
             #[allow(irrefutable_let_patterns, reason = "refutable with a GPU feature")]
-            let AnyMemory::Cpu(memory) = &buffer.memory else { return };
-            if location.start < location.end {
-                let range = Range { start: location.start, end: location.end, is_written };
-                wishes.push(Wish { memory: memory.clone(), operand, range });
-            }
+            let AnyMemory::Cpu(memory) = &buffer.memory else { return None };
+            // What has no elements lies nowhere.
+            let range = Range { start: location.start, end: location.end, is_written };
+            (range.start < range.end).then(|| Wish { memory: memory.clone(), operand, range })
         };
-        for slot in slots {
-            if let Some(view) = &operands.views[slot.index] {
-                add(view, slot.name, &located.operands[slot.index], slot.access != Access::In);
-            }
-        }
-        if let Some(view) = scratch {
-            add(view, WORKSPACE, &located.workspace, true);
-        }
-        Self::in_order(wishes)
+        Self::in_order(uses.filter_map(wish).collect())
     }
 
     /// Of `bytes` bytes of a buffer from `offset` on.

@@ -11,9 +11,8 @@ use half::{bf16, f16};
 use super::Located;
 use crate::dtype::{DType, Element};
 use crate::error::{Error, Result};
-use crate::memory::MAX_SLOTS;
 use crate::narrow::{single, to_usize};
-use crate::plan::Slot;
+use crate::slots::{MAX_SLOTS, Slot};
 use crate::tensor::TensorDesc;
 
 mod loans;

@@ -14,9 +14,8 @@ use libloading::Library;
 
 use super::{Current, Device};
 use crate::dtype::DType;
-use crate::error::Reason;
+use crate::error::{BuildError, Reason};
 use crate::narrow::single;
-use crate::plan::BuildError;
 
 /// What a product may use of the workspace where the options set no limit.
 pub(crate) const WORKSPACE_BYTES: u64 = 32 << 20;

@@ -20,9 +20,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use super::cublaslt::dummy;
 use super::{Current, Device, LEGACY_STREAM};
 use crate::dtype::DType;
-use crate::error::Reason;
+use crate::error::{BuildError, Reason};
 use crate::narrow::single;
-use crate::plan::BuildError;
 
 /// What an engine may use of the workspace where the options set no limit.
 pub(crate) const WORKSPACE_BYTES: u64 = 256 << 20;

@@ -16,17 +16,14 @@ use cudarc::driver::sys::{
 
 use super::{DeviceKind, DeviceProps, Located};
 use crate::dtype::DType;
-use crate::error::{Error, Reason, Result};
+use crate::error::{BuildError, Error, Reason, Result};
 use crate::narrow::word;
 use crate::ops::activation::Activation;
 use crate::options::WorkspaceReq;
-use crate::plan::{BuildError, Built, Exec};
 
 pub(crate) mod cublaslt;
 pub(crate) mod cudnn;
 mod interop;
-
-pub use interop::Lent;
 
 /// Kernels remembered as prepared. Where more shapes than that come and go, all are forgotten, and prepared again in microseconds.
 const MOST_PREPARED: usize = 4096;
@@ -496,20 +493,20 @@ pub(crate) struct Launch {
 }
 
 /// Builds a kernel whose C function `call` is prepared once for each key in a context and launches by `run`; a run without work calls neither.
-pub(crate) fn build(
+pub(crate) fn build<B: From<Launch>>(
     device: &super::Device,
     call: &'static str,
     has_work: bool,
     key: impl IntoIterator<Item = u32>,
     prepare: impl FnOnce() -> i32,
     run: impl Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync + 'static,
-) -> Result<Built, BuildError> {
+) -> Result<B, BuildError> {
     let device = Device::of(device)?;
     if !has_work {
-        return Ok(Built(Exec::Cuda(Launch::new(call, |_, _| 0))));
+        return Ok(Launch::new(call, |_, _| 0).into());
     }
     device.prepare(call, key, prepare)?;
-    Ok(Built(Exec::Cuda(Launch::new(call, run))))
+    Ok(Launch::new(call, run).into())
 }
 
 impl Launch {

@@ -16,8 +16,8 @@ use super::queue::{Queue, Recorder};
 use super::text::{Numbers, Source};
 use crate::backend::cpu::threads;
 use crate::error::{Error, Result};
-use crate::memory::MAX_SLOTS;
 use crate::narrow::{to_usize, word};
+use crate::slots::MAX_SLOTS;
 
 /// Storage buffers that one dispatch may bind: the operands of an op and its workspace.
 pub(super) const MAX_BINDINGS: usize = MAX_SLOTS;

@@ -21,5 +21,5 @@ pub(crate) use queue::Queue;
 pub(crate) use text::OperandText;
 pub(crate) use variants::Variants;
 pub(crate) use work::{
-    Binder, ShaderType, Work, build, check_bindings, check_reach, check_workspace, groups, most_bytes, padded,
+    Binder, ShaderType, Work, check_bindings, check_reach, check_workspace, groups, most_bytes, padded,
 };

@@ -11,9 +11,9 @@ use super::device::{Device, MAX_BINDINGS, Pipeline, Props};
 use super::queue::Queue;
 use super::text::{MAX_IMMEDIATE_BYTES, Numbers, OperandText, Source};
 use crate::backend::{Located, Location};
-use crate::check::{Contract, WORKSPACE};
 use crate::error::{Error, Result};
 use crate::narrow::word;
+use crate::slots::{Names, WORKSPACE};
 
 /// Chunks that kernels load and store at once, in words.
 const CHUNK_WORDS: u32 = 4;
@@ -349,9 +349,9 @@ impl<'a> Resolved<'a> {
     }
 
     /// The operand of a binding, for errors.
-    fn operand(&self, binding: usize, plan: &Contract) -> &'static str {
+    fn operand(&self, binding: usize, names: Names) -> &'static str {
         match self.step.bindings[binding].place {
-            Place::Operand(index) => plan.table[index].name,
+            Place::Operand(index) => names.table[index].name,
             Place::Workspace { .. } => WORKSPACE,
         }
     }
@@ -384,17 +384,17 @@ impl<'a> Resolved<'a> {
 }
 
 /// Records the plan's dispatches.
-pub(crate) fn enqueue(program: &Program, queue: &mut Queue<'_>, plan: &Contract, located: &Located<'_>) -> Result<()> {
+pub(crate) fn enqueue(program: &Program, queue: &mut Queue<'_>, names: Names, located: &Located<'_>) -> Result<()> {
     let device = &program.device;
     let props = device.props();
     let no_offsets = if props.has_immediates() {
         None
     } else {
-        program.resolved(located).try_for_each(|resolved| demand_aligned(&resolved, props, plan))?;
+        program.resolved(located).try_for_each(|resolved| demand_aligned(&resolved, props, names))?;
         Some(&device.no_offsets)
     };
     let mut steps = std::mem::take(&mut queue.steps);
-    let bound = bind_steps(program, plan, located, |_| no_offsets, &mut steps);
+    let bound = bind_steps(program, names, located, |_| no_offsets, &mut steps);
     if bound.is_ok() {
         queue.record(program, steps.drain(..));
     }
@@ -407,7 +407,7 @@ pub(crate) fn enqueue(program: &Program, queue: &mut Queue<'_>, plan: &Contract,
 /// step can fail after an earlier one has been recorded, since the bind groups of all come first.
 fn bind_steps<'a>(
     program: &Program,
-    plan: &Contract,
+    names: Names,
     located: &Located<'_>,
     offsets: impl Fn(usize) -> Option<&'a ::wgpu::Buffer>,
     steps: &mut Vec<BoundStep>,
@@ -431,7 +431,7 @@ fn bind_steps<'a>(
     bound.map_err(|error| match error {
         Error::Backend { .. } => {
             let mut steps = program.resolved(located);
-            steps.find_map(|resolved| unusable_operand(&resolved, device, plan)).unwrap_or(error)
+            steps.find_map(|resolved| unusable_operand(&resolved, device, names)).unwrap_or(error)
         }
         other => other,
     })
@@ -439,9 +439,9 @@ fn bind_steps<'a>(
 
 /// Finds the operand whose buffer this device cannot bind, by binding each alone.
 #[cold]
-fn unusable_operand(resolved: &Resolved<'_>, device: &Device, plan: &Contract) -> Option<Error> {
+fn unusable_operand(resolved: &Resolved<'_>, device: &Device, names: Names) -> Option<Error> {
     resolved.ranges.iter().flatten().enumerate().find_map(|(binding, range)| {
-        let (op, operand) = (plan.op, resolved.operand(binding, plan));
+        let (op, operand) = (names.op, resolved.operand(binding, names));
         if range.bytes > device.props().max_binding_bytes {
             return Some(Error::Misaligned {
                 op,
@@ -488,12 +488,12 @@ fn unusable_operand(resolved: &Resolved<'_>, device: &Device, plan: &Contract) -
 }
 
 /// Without immediates, a run has nowhere to put offsets.
-fn demand_aligned(resolved: &Resolved<'_>, props: &Props, plan: &Contract) -> Result<()> {
+fn demand_aligned(resolved: &Resolved<'_>, props: &Props, names: Names) -> Result<()> {
     for (binding, (range, words)) in resolved.ranges.iter().flatten().zip(resolved.offsets).enumerate() {
         if words != 0 {
             return Err(Error::Misaligned {
-                op: plan.op,
-                operand: resolved.operand(binding, plan),
+                op: names.op,
+                operand: resolved.operand(binding, names),
                 need_bytes: props.workspace_align(),
                 at: range.start + 4 * u64::from(words),
                 detail: "; bind takes it, and so does run on a device with the feature IMMEDIATES",
@@ -522,7 +522,7 @@ impl From<&BoundStep> for BoundStep {
 }
 
 /// Makes the bind groups, and the uniforms with the offsets where there are no immediates.
-pub(crate) fn bind(program: &Program, plan: &Contract, located: &Located<'_>) -> Result<Vec<BoundStep>> {
+pub(crate) fn bind(program: &Program, names: Names, located: &Located<'_>) -> Result<Vec<BoundStep>> {
     let device = &program.device;
     let uniform = |resolved: Resolved<'_>| {
         let contents: &[u8] = bytemuck::cast_slice(&resolved.offsets);
@@ -534,7 +534,7 @@ pub(crate) fn bind(program: &Program, plan: &Contract, located: &Located<'_>) ->
         false => program.resolved(located).map(uniform).collect::<Result<_>>()?,
     };
     let mut steps = Vec::with_capacity(program.steps.len());
-    bind_steps(program, plan, located, |step| uniforms.get(step), &mut steps)?;
+    bind_steps(program, names, located, |step| uniforms.get(step), &mut steps)?;
     Ok(steps)
 }
 

@@ -1,14 +1,13 @@
 //! What the glue of every family shares: the dispatches of a plan, what they bind, and the limits that refuse them.
 
 use super::device::Props;
-use super::program::{Binding, Place, Program, StepBuilder};
-use crate::backend::{Device, DeviceKind, DeviceProps};
+use super::program::{Binding, Place, StepBuilder};
+use crate::backend::DeviceProps;
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::word;
-use crate::options::{Determinism, Math, WorkspaceReq};
-use crate::plan::{Build, BuildError, Built, Candidate, Choice, Exec, Slot};
-use crate::slots::Slots;
+use crate::options::WorkspaceReq;
+use crate::slots::{Slot, Slots};
 
 impl Props {
     /// Of a device that wgpu reaches, for kernels that run there only.
@@ -28,7 +27,7 @@ pub(crate) struct Work<C> {
     pub(crate) choice: C,
 }
 
-impl<C: Choice + 'static> Work<C> {
+impl<C> Work<C> {
     /// Without a dispatch.
     pub(crate) fn none(choice: C, props: &Props) -> Self {
         Self { steps: Vec::new(), workspace_bytes: 0, workspace_align: props.workspace_align(), choice }
@@ -37,23 +36,6 @@ impl<C: Choice + 'static> Work<C> {
     pub(crate) fn workspace(&self) -> WorkspaceReq {
         WorkspaceReq::new(self.workspace_bytes, self.workspace_align)
     }
-
-    pub(crate) fn candidate(self) -> Candidate<'static> {
-        Candidate {
-            workspace: self.workspace(),
-            launches: word(self.steps.len() as u64),
-            determinism: Determinism::RunToRun,
-            math: Math::Strict,
-            choice: Box::new(self.choice),
-            build: Build::Dispatches(self.steps),
-        }
-    }
-}
-
-/// Compiles dispatches.
-pub(crate) fn build(device: &Device, steps: Vec<StepBuilder>) -> Result<Built, BuildError> {
-    let DeviceKind::Wgpu(device) = &device.0 else { return Err(BuildError::Refused("it runs on wgpu".into())) };
-    Ok(Built(Exec::Wgpu(Program::new(device, steps)?)))
 }
 
 /// An element type that shaders have.

@@ -1,17 +1,17 @@
-//! Operands as the GPU kernels walk them: one run of elements, alike in every operand.
+//! Operands as the GPU kernels walk them: one run of elements, which lie in the same order in every operand.
 
 use crate::error::Reason;
 use crate::slots::Slots;
 
-/// The run that all operands are.
+/// The run of elements that each operand is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct DenseRun {
     pub(super) elements: u64,
     /// The alignment in bytes that every operand promises.
     pub(super) align_bytes: u64,
 }
 
-impl Run {
+impl DenseRun {
     /// # Errors
     /// The operand that has gaps, repeats elements, or lies otherwise than the first one.
     pub(super) fn of(slots: &Slots) -> Result<Self, Reason> {

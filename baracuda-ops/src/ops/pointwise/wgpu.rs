@@ -1,6 +1,6 @@
 //! What the WGSL kernels of ops on each element alone share: one dispatch, in which an invocation takes some chunks of every operand.
 
-use super::dense::Run;
+use super::dense::DenseRun;
 use crate::backend::wgpu::{Binder, Binding, Props, ShaderType, StepBuilder, Work, check_reach, groups, params};
 use crate::error::Reason;
 use crate::narrow::word;
@@ -8,16 +8,16 @@ use crate::slots::Slots;
 
 /// Invocations of a workgroup.
 const WORKGROUP: u32 = 256;
-/// Chunks of 16 bytes of an invocation, as the yardstick's copy has them.
+/// Chunks of 16 bytes of an invocation: as many as the copy kernel of the benchmarks moves.
 const CHUNKS: u32 = 4;
 
 /// Bindings of the operands of one op.
-pub(super) struct Operands<'s> {
+pub(super) struct OperandBindings<'s> {
     binder: Binder<'s>,
     dtype: ShaderType,
 }
 
-impl Operands<'_> {
+impl OperandBindings<'_> {
     pub(super) fn input(&self, index: usize) -> Binding {
         self.binder.operand(index, self.dtype.chunks_in(), "absent_in")
     }
@@ -27,15 +27,15 @@ impl Operands<'_> {
     }
 }
 
-/// The dispatch, if there are elements, of an op of which `step` tells the entry, the files, the bindings, the constants and the flags.
+/// The dispatch of an op, if there are elements. `step` gives its entry, files, bindings, constants and flags.
 pub(super) fn work(
     slots: &Slots,
     props: &Props,
-    step: impl FnOnce(&Operands<'_>) -> StepBuilder,
+    step: impl FnOnce(&OperandBindings<'_>) -> StepBuilder,
 ) -> Result<Work<()>, Reason> {
     let dtype = slots[0].desc.dtype();
     let shader_type = ShaderType::of(dtype)?;
-    let run = Run::of(slots)?;
+    let run = DenseRun::of(slots)?;
     check_reach(slots, &[], props)?;
     let mut work = Work::none((), props);
     if run.elements == 0 {
@@ -51,7 +51,7 @@ pub(super) fn work(
         groups_x: u32 = grid[0],
         end: [u32; 2] = [0; 2],
     };
-    let step = step(&Operands { binder: Binder { slots }, dtype: shader_type });
+    let step = step(&OperandBindings { binder: Binder { slots }, dtype: shader_type });
     work.steps.push(StepBuilder {
         files: [shader_type.prelude(), vec!["common/chunk", "pointwise/pointwise"], step.files].concat(),
         constants: [vec![("WORKGROUP", workgroup), ("CHUNKS", CHUNKS)], step.constants].concat(),

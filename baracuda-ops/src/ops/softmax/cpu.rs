@@ -1,7 +1,8 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
-use super::{BackwardFields, ForwardFields, Valid, backward, forward};
+use super::{BackwardFields, ForwardFields, SoftmaxBackwardDescriptor, SoftmaxDescriptor, Valid, backward, forward};
 use crate::backend::cpu::{Operands, Sum, threads};
+use crate::kernel::Accepted;
 use crate::ops::lines::{Line, line_count};
 
 /// What scaling makes the largest element; NaN if there is one.
@@ -22,7 +23,16 @@ fn scaled_difference(scale: f64, value: f64, extreme: f64) -> f64 {
 }
 
 /// The reference of forward.
-pub(super) fn forward(Valid { fields, .. }: &Valid<ForwardFields>, operands: &Operands<'_>) {
+pub(super) fn forward(softmax: &SoftmaxDescriptor) -> Accepted<'_> {
+    Ok(softmax.0.on_cpu(compute_forward))
+}
+
+/// The reference of backward.
+pub(super) fn backward(softmax: &SoftmaxBackwardDescriptor) -> Accepted<'_> {
+    Ok(softmax.0.on_cpu(compute_backward))
+}
+
+fn compute_forward(Valid { fields, .. }: &Valid<ForwardFields>, operands: &Operands<'_>) {
     let (Some(x), Some(y)) = (operands.get(forward::X), operands.get(forward::Y)) else { return };
     let scale = fields.scale.get();
     threads::for_each(line_count(x.desc(), fields.axis), x.desc().elements(), |line| {
@@ -37,8 +47,7 @@ pub(super) fn forward(Valid { fields, .. }: &Valid<ForwardFields>, operands: &Op
     });
 }
 
-/// The reference of backward.
-pub(super) fn backward(Valid { fields, .. }: &Valid<BackwardFields>, operands: &Operands<'_>) {
+fn compute_backward(Valid { fields, .. }: &Valid<BackwardFields>, operands: &Operands<'_>) {
     let (Some(y), Some(dy), Some(dx)) =
         (operands.get(backward::Y), operands.get(backward::DY), operands.get(backward::DX))
     else {

@@ -122,6 +122,26 @@ impl Geometry {
     }
 }
 
+/// Whether lines along an axis are certain to be rows: it is dense in every operand.
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+fn is_dense(slots: &[Slot], axis: usize) -> bool {
+    slots.iter().all(|slot| slot.desc.strides().get(axis).is_none_or(|&stride| stride == 1))
+}
+
+/// Refuses lines that are no rows, where that is known before anything is computed.
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+pub(super) fn check_rows(slots: &[Slot], axis: usize) -> Result<(), Reason> {
+    let is_long = slots[0].desc.dims().get(axis).is_some_and(|&dim| dim > 1);
+    if is_long && !is_dense(slots, axis) { Err("it takes rows, and the axis is not dense".into()) } else { Ok(()) }
+}
+
+/// Refuses lines that are rows, where that is known before anything is computed.
+#[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
+pub(super) fn check_channels(slots: &[Slot], axis: usize) -> Result<(), Reason> {
+    let reason = "it takes lines that lie side by side, and the axis is dense";
+    if is_dense(slots, axis) { Err(reason.into()) } else { Ok(()) }
+}
+
 /// Rows of `cols` elements over the extents `axes`.
 fn rows(tensors: &[&TensorDesc], axes: &[usize], cols: u64) -> Result<RowGeometry, Reason> {
     let view = |tensor: &&TensorDesc| {

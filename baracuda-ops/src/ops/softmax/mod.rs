@@ -38,13 +38,18 @@
 //! N. J. Higham, "Accurately computing the log-sum-exp and softmax functions", IMA Journal of Numerical Analysis 41 (2021), for the shift;
 //! M. Milakov, N. Gimelshein, "Online normalizer calculation for softmax", 2018, for the merge of parts of a line.
 //!
-//! Kernels: `csrc/softmax/softmax.cu`, `csrc/softmax/softmax.wgsl`, and the reference in `cpu.rs`.
+//! Kernels, in the order in which they are tried. On CUDA (`csrc/softmax/softmax.cu`, `softmax_backward.cu`) `softmax_rows_resident` and
+//! `softmax_rows_shared` for rows that registers, or the shared memory of a cluster, hold; `softmax_channels_resident` for lines side by side that
+//! registers hold, of gradients `softmax_backward_channels_shared` for those that shared memory holds beside them; `softmax_split` for all others,
+//! which it reads twice. Through wgpu (`csrc/softmax/*.wgsl`) `softmax_rows_resident`; `softmax_rows_twice` for many longer rows, forward alone;
+//! `softmax_channels_resident`; `softmax_split`. Backward, names begin with `softmax_backward`. On the CPU the reference in `cpu.rs`.
 
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::fields::{beside, float, in_range, only_dx, require};
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, kernels, shared_steps, steps};
+use crate::plan::Function;
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -182,7 +187,19 @@ descriptor! {
     args: SoftmaxArgs of forward;
     plan: SoftmaxPlan;
     kernels: kernels!(
-        cuda: cuda::forward; wgpu: wgpu::forward_work; cpu: |valid| Ok(Valid::on_cpu(valid, cpu::forward))
+        cuda: [
+            cuda::Form::RowsResident,
+            cuda::Form::RowsShared,
+            cuda::Form::ChannelsResident,
+            cuda::Form::Split
+        ];
+        wgpu: [
+            wgpu::Form::RowsResident,
+            wgpu::Form::RowsTwice,
+            wgpu::Form::ChannelsResident,
+            wgpu::Form::Split
+        ];
+        cpu: [Function::Cpu(cpu::forward)]
     );
     backward: |forward: &Self, wanted| only_dx(SoftmaxBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
     /// Softmax of `x` along `axis`, counted from 0.
@@ -233,7 +250,15 @@ descriptor! {
     args: SoftmaxBackwardArgs of backward;
     plan: SoftmaxBackwardPlan;
     kernels: kernels!(
-        cuda: cuda::backward; wgpu: wgpu::backward_work; cpu: |valid| Ok(Valid::on_cpu(valid, cpu::backward))
+        cuda: [
+            cuda::Form::RowsResident,
+            cuda::Form::RowsShared,
+            cuda::Form::ChannelsResident,
+            cuda::Form::ChannelsShared,
+            cuda::Form::Split
+        ];
+        wgpu: [wgpu::Form::RowsResident, wgpu::Form::ChannelsResident, wgpu::Form::Split];
+        cpu: [Function::Cpu(cpu::backward)]
     );
     /// The gradient of softmax along `axis`, counted from 0, whose output was `y`.
     ///

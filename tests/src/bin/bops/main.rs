@@ -62,7 +62,7 @@ enum Command {
     /// Runs one case: a repro line or the name of a trial.
     Repro {
         /// `<op> <json> [data] [options=<json>]`, or the same behind `<op>/<mode>/<backend>/`, in quotes. The
-        /// options are those of a plan, such as `options={"kernel":"softmax_cuda"}`.
+        /// options are those of a plan, such as `options={"kernel":"softmax_split"}`.
         line: String,
         /// By default the one that the line names, or all that are present.
         #[arg(long, value_name = "NAME", value_parser = ["cpu", "cuda", "wgpu", "wgpu-plain"])]
@@ -82,7 +82,7 @@ enum Command {
         /// Only this device; cpu is timed with --host alone.
         #[arg(long, value_name = "NAME", value_parser = ["cpu", "cuda", "wgpu"])]
         device: Option<String>,
-        /// Only this kernel, pinned by its name, such as softmax_cuda: cells that it does not serve are left out, and it says why.
+        /// Only this kernel, pinned by its name, such as softmax_split: cells that it does not serve are left out, and it says why.
         #[arg(long, value_name = "NAME", conflicts_with = "host")]
         kernel: Option<String>,
         /// The first three shapes of each op.

@@ -6,7 +6,7 @@ use super::Valid;
 use crate::backend::cuda::{self, Props, c_activation, c_dtype};
 use crate::backend::{Device, Located};
 use crate::narrow::word;
-use crate::ops::pointwise::dense::Run;
+use crate::ops::pointwise::dense::DenseRun;
 use crate::ops::valid::Direction;
 use crate::plan::{Accepted, BuildError, Built, Candidate};
 
@@ -17,7 +17,7 @@ const MOST_BLOCKS: u64 = (1 << 31) - 1;
 
 /// The kernels of both passes.
 pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
-    let (run, dtype) = (Run::of(&valid.slots)?, c_dtype(valid.fields.x.dtype())?);
+    let (run, dtype) = (DenseRun::of(&valid.slots)?, c_dtype(valid.fields.x.dtype())?);
     let element_bytes = valid.fields.x.dtype().size_bytes();
     let vec_bytes = if run.align_bytes >= 16 { 16 } else { element_bytes };
     let blocks = run.elements.div_ceil(THREADS * (vec_bytes / element_bytes));

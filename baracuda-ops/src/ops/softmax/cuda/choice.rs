@@ -1,44 +1,37 @@
-//! Which CUDA variant serves which lines: a pure function of shapes, types and device properties.
+//! What each form of the CUDA kernels takes, and with which numbers: pure functions of shapes, types and device properties.
 //!
 //! The tables were measured on an H200 (132 multiprocessors, CUDA 13.0) over rows of 1024 to 262144 elements and over 21 to 1000
-//! channels. The fields of a choice are those of `bops_softmax_choice` in `csrc/bops_softmax.h`.
+//! channels. The choices are the structs of `csrc/bops_softmax.h`.
 
-use crate::backend::cuda::tuned;
-use crate::narrow::{grid, word};
 use baracuda_ops_sys as sys;
 
-/// What the choice depends on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
-    pub(crate) is_backward: bool,
-    /// Whether lines are dense; else `inner` of them lie side by side.
-    pub(crate) is_rows: bool,
-    /// Whether x, or dx, is of 16 bits and y is f32.
-    pub(crate) is_widening: bool,
-    pub(crate) outer: u64,
-    pub(crate) dim: u64,
-    /// 1 for rows.
-    pub(crate) inner: u64,
-    /// Bytes of an element of y.
-    pub(crate) element_bytes: u32,
-    /// Bytes of a sum.
-    pub(crate) accumulator_bytes: u32,
-    /// The widest vector that every row or run starts at a multiple of and is a whole number of.
-    pub(crate) vector_bytes: u32,
-    /// Major times 10 plus minor.
-    pub(crate) capability: u32,
-    pub(crate) multiprocessors: u32,
-    /// Shared memory that one block may have.
-    pub(crate) shared_bytes: u32,
-    /// Blocks of the largest cluster; 1 without clusters.
-    pub(crate) max_cluster: u32,
-}
+use crate::backend::cuda::Props;
+use crate::narrow::{grid, word};
 
-tuned! {
-    /// A choice, with what a run needs for it.
-    pub(crate) struct Tuned of bops_softmax_choice {
-        variant, vec_bytes, vectors, threads, across, cluster, grid, chunks, overlaps, tiles,
-    }
+pub(super) type RowsResident = sys::bops_softmax_rows_resident_choice;
+pub(super) type RowsShared = sys::bops_softmax_rows_shared_choice;
+pub(super) type ChannelsResident = sys::bops_softmax_channels_resident_choice;
+pub(super) type ChannelsShared = sys::bops_softmax_backward_channels_shared_choice;
+pub(super) type Split = sys::bops_softmax_split_choice;
+
+/// What a choice depends on besides the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Lines {
+    pub(super) is_backward: bool,
+    /// Whether x, or dx, is of 16 bits and y is f32.
+    pub(super) is_widening: bool,
+    /// Blocks of `inner` lines side by side; 0 without elements.
+    pub(super) outer: u64,
+    /// Elements of a line.
+    pub(super) dim: u64,
+    /// 1 where the axis is dense: each line is a row.
+    pub(super) inner: u64,
+    /// Bytes of an element of y.
+    pub(super) element_bytes: u32,
+    /// Bytes of a sum.
+    pub(super) accumulator_bytes: u32,
+    /// The widest vector in bytes that every row or run starts at a multiple of and is a whole number of.
+    pub(super) vector_bytes: u32,
 }
 
 /// Threads of a warp.
@@ -47,75 +40,67 @@ const WARP: u64 = 32;
 const MAX_THREADS: u64 = 512;
 /// Threads of a block of several short rows.
 const SHORT_THREADS: u64 = 64;
-/// Threads of a block that stages up to so many vectors of x in shared memory, and of one that stages more.
+/// Rows of 64 vectors to this many, where they are at most two for each multiprocessor, are spread thin: two vectors for each thread.
+const MOST_THIN_VECTORS: u64 = 1024;
+/// Fewest threads of a block that shares a row with others.
+const FEWEST_CLUSTER_THREADS: u64 = 64;
+/// Threads of a block that stages x in shared memory, up to `SHARED_VECTORS` vectors of it and more.
 const SHARED_THREADS: [u64; 2] = [256, 512];
 const SHARED_VECTORS: u64 = 2048;
-/// What kernels declare themselves and the device keeps for itself, in bytes.
-const RESERVED_SHARED: u64 = 4096;
+/// Bytes of shared memory that kernels declare themselves and that the device keeps for itself.
+const RESERVED_SHARED_BYTES: u64 = 4096;
+/// Vectors of a thread where a cluster's shared memory holds a row, backward.
+const SHARED_ROW_VECTORS: u64 = 8;
+/// Vectors of each tensor of a thread in `channels_shared`.
+const SHARED_CHANNEL_VECTORS: u64 = 16;
 /// Accesses of a chunk of a row, elements of a chunk of a line that strides.
 const ROW_CHUNK: u64 = 1024;
 const CHANNEL_CHUNK: u64 = 32;
-/// Threads of a block of the split variants.
+/// Threads of a block of `split`.
 const SPLIT_THREADS: u64 = 256;
 /// Blocks of a launch that strides over its work.
 const MAX_GRID: u64 = 1 << 19;
 
-/// Where a row is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    /// In registers.
-    Registers,
-    /// In the shared memory of a cluster, y of backward.
-    Shared,
-}
-
-/// How rows of up to `up_to` vectors are held: place, vectors of a thread, blocks of a cluster.
+/// How rows of up to `up_to` vectors are held: vectors of a thread, blocks of a cluster.
 #[derive(Clone, Copy, Debug)]
-struct RowForm {
+struct RowHolding {
     up_to: u64,
-    place: Place,
     vectors: u64,
     cluster: u64,
 }
 
-const fn row(up_to: u64, vectors: u64, cluster: u64) -> RowForm {
-    RowForm { up_to, place: Place::Registers, vectors, cluster }
+const fn row(up_to: u64, vectors: u64, cluster: u64) -> RowHolding {
+    RowHolding { up_to, vectors, cluster }
 }
 
-const fn shared(up_to: u64, vectors: u64, cluster: u64) -> RowForm {
-    RowForm { up_to, place: Place::Shared, vectors, cluster }
-}
-
-/// Forward of 2 and 4 bytes, backward of 2 and 4 bytes; the first that serves wins.
-const ROWS: [&[RowForm]; 4] = [
-    &[row(64, 2, 1), row(2048, 4, 1), row(4096, 8, 1), shared(8192, 8, 4), shared(16384, 8, 8), shared(65536, 8, 16)],
-    &[row(64, 2, 1), row(2048, 4, 1), row(4096, 8, 1), shared(8192, 8, 4), shared(16384, 8, 8), shared(65536, 8, 16)],
+/// Rows in registers, the first that suffices: forward; backward of 2 and of 4 bytes.
+const ROWS: &[RowHolding] = &[row(64, 2, 1), row(2048, 4, 1), row(4096, 8, 1)];
+const BACKWARD_ROWS: [&[RowHolding]; 2] = [
     &[row(512, 1, 1), row(1024, 4, 1), row(2048, 8, 1), row(8192, 8, 4), row(16384, 8, 8), row(65536, 8, 16)],
-    &[
-        row(256, 1, 1),
-        row(1024, 2, 1),
-        row(2048, 4, 1),
-        row(4096, 8, 4),
-        row(8192, 8, 8),
-        row(16384, 8, 16),
-        shared(65536, 8, 16),
-    ],
+    &[row(256, 1, 1), row(1024, 2, 1), row(2048, 4, 1), row(4096, 8, 4), row(8192, 8, 8), row(16384, 8, 16)],
 ];
+/// As `ROWS`, where rows are spread thin.
+const THIN_ROWS: &[RowHolding] = &[row(MOST_THIN_VECTORS, 2, 1)];
+/// As `ROWS`, in accesses below 16 bytes.
+const NARROW_ROWS: &[RowHolding] = &[row(16 * MAX_THREADS, 16, 1)];
+/// Rows in the shared memory of clusters, forward; backward of f32, whose y lies there.
+const SHARED_ROWS: &[RowHolding] = &[row(8192, 8, 4), row(16384, 8, 8), row(65536, 8, 16)];
+const BACKWARD_SHARED_ROWS: &[RowHolding] = &[row(65536, SHARED_ROW_VECTORS, 16)];
 
 /// How lines of up to `up_to` elements are held: vectors of a thread, vectors side by side.
 #[derive(Clone, Copy, Debug)]
-struct ChannelForm {
+struct ChannelHolding {
     up_to: u64,
     vectors: u64,
     across: u64,
 }
 
-const fn channel(up_to: u64, vectors: u64, across: u64) -> ChannelForm {
-    ChannelForm { up_to, vectors, across }
+const fn channel(up_to: u64, vectors: u64, across: u64) -> ChannelHolding {
+    ChannelHolding { up_to, vectors, across }
 }
 
-/// Forward of 2 bytes, four to an access, and of 4 bytes.
-const CHANNELS: [&[ChannelForm]; 2] = [
+/// Lines in registers, the first that suffices: forward of 2 bytes, four to an access, and of 4 bytes.
+const CHANNELS: [&[ChannelHolding]; 2] = [
     &[
         channel(4, 4, 32),
         channel(8, 8, 32),
@@ -139,210 +124,279 @@ const CHANNELS: [&[ChannelForm]; 2] = [
     ],
 ];
 /// Forward of 2 bytes where every vector of every thread exists.
-const WHOLE_CHANNELS: ChannelForm = channel(256, 32, 16);
+const WHOLE_CHANNELS: ChannelHolding = channel(256, 32, 16);
 /// Backward, accesses of 16 bytes.
-const BACKWARD_CHANNELS: &[ChannelForm] = &[channel(4, 4, 32), channel(64, 4, 16), channel(512, 8, 8)];
-/// Backward with y in shared memory, of 2 and of 4 bytes, and how many vectors of a thread lie there. Of 4 bytes, a block that takes a whole
-/// line of the cache comes first, where shared memory has room.
-const SHARED_CHANNELS: [(&[ChannelForm], u64); 2] =
-    [(&[channel(1024, 16, 4)], 26), (&[channel(1024, 16, 8), channel(1024, 16, 4)], 16)];
+const BACKWARD_CHANNELS: &[ChannelHolding] = &[channel(4, 4, 32), channel(64, 4, 16), channel(512, 8, 8)];
+/// Accesses of 2 elements, and of one; backward both as the last.
+const NARROW_CHANNELS: [&[ChannelHolding]; 2] = [&[channel(128, 16, 32), channel(512, 16, 8)], &[channel(512, 16, 32)]];
+/// Backward with y in shared memory, of 2 and of 4 bytes. Of 4 bytes, a block that takes a whole line of the cache comes first, where shared
+/// memory has room.
+const SHARED_CHANNELS: [&[ChannelHolding]; 2] = [
+    &[channel(1024, SHARED_CHANNEL_VECTORS, 4)],
+    &[channel(1024, SHARED_CHANNEL_VECTORS, 8), channel(1024, SHARED_CHANNEL_VECTORS, 4)],
+];
+/// How many vectors of a thread lie in shared memory there, of 2 and of 4 bytes: those of y, and of 2 bytes 10 of dy.
+const STAGED_VECTORS: [u64; 2] = [26, 16];
 /// Lines of 2 bytes whose tiles all find a place at once, one or two on a multiprocessor, are taken by blocks of two where a tile has more
 /// threads than this.
 const ALONE_THREADS: u64 = 128;
-/// Accesses of 2 elements, and of one; backward both as the last.
-const NARROW_CHANNELS: [&[ChannelForm]; 2] = [&[channel(128, 16, 32), channel(512, 16, 8)], &[channel(512, 16, 32)]];
 
-impl Problem {
+impl Lines {
+    fn is_rows(&self) -> bool {
+        self.inner == 1
+    }
+
+    /// Elements of an access.
     fn elements(&self, vec_bytes: u32) -> u64 {
         u64::from(vec_bytes / self.element_bytes)
     }
 
-    /// The widest access that the layouts allow.
-    fn vec_bytes(&self, variant: u32) -> u32 {
-        let widths: &[u32] = match (variant, self.element_bytes) {
-            (_, 8) => &[8],
-            (sys::BOPS_SOFTMAX_CHANNELS_RESIDENT, 2) if !self.is_backward => &[8, 4, 2],
-            _ => &[16, 4, 2],
-        };
+    /// The widest access of some that the layouts allow; of f64 one element.
+    fn widest(&self, of: &[u32]) -> u32 {
         let fits = |&&bytes: &&u32| bytes >= self.element_bytes && self.vector_bytes.is_multiple_of(bytes);
-        widths.iter().find(fits).copied().unwrap_or(self.element_bytes)
+        of.iter().filter(|_| self.element_bytes < 8).find(fits).copied().unwrap_or(self.element_bytes)
     }
 
-    /// What every choice shares, or why none serves.
-    fn start(&self, variant: u32) -> Result<Tuned, String> {
-        if self.outer > u64::from(u32::MAX) {
-            return Err(format!("{} rows or blocks, the limit is {}", self.outer, u32::MAX));
+    /// The index of the tables that have an entry for 2 and one for 4 bytes.
+    fn of_4_bytes(&self) -> usize {
+        usize::from(self.element_bytes == 4)
+    }
+
+    /// Refuses what no form that holds lines on chip takes.
+    fn check_on_chip(&self, takes_rows: bool) -> Result<(), String> {
+        match (self.is_rows(), takes_rows) {
+            (true, false) => return Err("it takes lines that lie side by side, and the axis is dense".into()),
+            (false, true) => return Err("it takes rows, and lines lie side by side".into()),
+            _ => {}
         }
-        Ok(Tuned { variant, vec_bytes: self.vec_bytes(variant), cluster: 1, launches: 1, ..Tuned::default() })
+        if self.element_bytes == 8 {
+            return Err("it holds elements of at most 4 bytes, these have 8".into());
+        }
+        self.check_blocks()
     }
 
-    /// A grid that leaves multiprocessors idle gains from its launch beginning early; a larger one only pays for waiting blocks.
-    fn overlaps(&self, blocks: u64) -> u32 {
-        u32::from(self.capability >= 90 && blocks <= 2 * u64::from(self.multiprocessors))
+    fn check_blocks(&self) -> Result<(), String> {
+        let most = u32::MAX;
+        let outer = self.outer;
+        if outer > u64::from(most) { Err(format!("{outer} rows or blocks, the limit is {most}")) } else { Ok(()) }
     }
 
-    /// Values of a line that the parts of split variants hold.
-    fn sums(&self) -> u64 {
-        if self.is_backward { 1 } else { 2 }
+    /// Refuses accesses below 16 bytes.
+    fn check_wide(&self) -> Result<(), String> {
+        match self.vector_bytes {
+            16 => Ok(()),
+            bytes => Err(format!("it needs accesses of 16 bytes, the layouts allow {bytes}")),
+        }
     }
+}
+
+/// A grid that leaves multiprocessors idle gains from its launch beginning early; a larger one only pays for waiting blocks.
+fn overlaps(props: &Props, blocks: u64) -> u32 {
+    u32::from(props.capability >= 90 && blocks <= 2 * u64::from(props.multiprocessors))
 }
 
 /// Threads that hold `vectors` vectors of a row: a power of two up to 32, or a multiple of 32.
 fn team(vectors: u64) -> u64 {
-    if vectors <= 32 { vectors.max(1).next_power_of_two() } else { vectors.next_multiple_of(32) }
+    if vectors <= WARP { vectors.max(1).next_power_of_two() } else { vectors.next_multiple_of(WARP) }
 }
 
-/// The variant that serves.
-pub(crate) fn choose(p: &Problem) -> Result<Tuned, String> {
-    if p.is_rows {
-        rows_resident(p).map_or_else(|| rows_split(p), Ok)
-    } else {
-        channels_resident(p).or_else(|| channels_shared(p)).map_or_else(|| channels_split(p), Ok)
-    }
+/// Why none of some holdings takes rows.
+fn too_long(lines: &Lines, all: u64, holdings: &[RowHolding], props: &Props) -> String {
+    let clusters = holdings.iter().filter(|holding| holding.cluster <= u64::from(props.cluster));
+    let most = clusters.map(|holding| holding.up_to).max().unwrap_or(0);
+    let rows = lines.outer;
+    format!("{rows} rows of {all} accesses: it holds at most {most} of a row, and {} blocks on this device", i32::MAX)
 }
 
 /// A row in the registers of a part of a block, a block or a cluster.
-fn rows_resident(p: &Problem) -> Option<Tuned> {
-    let start = p.start(sys::BOPS_SOFTMAX_ROWS_RESIDENT).ok()?;
-    if p.element_bytes == 8 || p.outer == 0 || p.dim == 0 {
-        return None;
-    }
-    let all = p.dim / p.elements(start.vec_bytes);
-    if start.vec_bytes < 16 {
-        return rows_form(p, start, all, &row(u64::MAX, 16, 1));
-    }
+pub(super) fn rows_resident(lines: &Lines, props: &Props) -> Result<RowsResident, String> {
+    lines.check_on_chip(true)?;
+    let vec_bytes = lines.widest(&[16, 4, 2]);
+    let all = lines.dim / lines.elements(vec_bytes);
     // Few rows leave the chip to latency: spread them thin.
-    let is_thin = p.outer <= 2 * u64::from(p.multiprocessors) && (64..=2 * MAX_THREADS).contains(&all);
-    if is_thin {
-        return rows_form(p, start, all, &row(2 * MAX_THREADS, 2, 1));
-    }
-    let forms = ROWS[2 * usize::from(p.is_backward) + usize::from(p.element_bytes == 4)];
-    // x is copied to shared memory as it is, which elements that become wider are not.
-    let serves =
-        |form: &&RowForm| all <= form.up_to && !(p.is_widening && !p.is_backward && form.place == Place::Shared);
-    forms.iter().filter(serves).find_map(|form| rows_form(p, start, all, form))
-}
-
-fn rows_form(p: &Problem, mut tuned: Tuned, all: u64, form: &RowForm) -> Option<Tuned> {
-    let slice = all.div_ceil(form.cluster);
-    let held = team(slice.div_ceil(form.vectors)).max(if form.cluster > 1 { 64 } else { 1 });
-    let (variant, across, shared_bytes) = match form.place {
-        Place::Registers => (sys::BOPS_SOFTMAX_ROWS_RESIDENT, held, 0),
-        Place::Shared if p.is_backward => (sys::BOPS_SOFTMAX_ROWS_SHARED, held, slice * 16),
-        Place::Shared => {
-            (sys::BOPS_SOFTMAX_ROWS_SHARED, SHARED_THREADS[usize::from(slice > SHARED_VECTORS)], slice * 16)
+    let is_thin = lines.outer <= 2 * u64::from(props.multiprocessors) && (64..=MOST_THIN_VECTORS).contains(&all);
+    let holdings = match lines.is_backward {
+        _ if vec_bytes < 16 => NARROW_ROWS,
+        _ if is_thin => THIN_ROWS,
+        false => ROWS,
+        true => BACKWARD_ROWS[lines.of_4_bytes()],
+    };
+    let choice = |holding: &RowHolding| {
+        let &RowHolding { up_to, vectors, cluster } = holding;
+        if all > up_to || cluster > u64::from(props.cluster) {
+            return None;
         }
+        let fewest = if cluster > 1 { FEWEST_CLUSTER_THREADS } else { 1 };
+        let threads_per_row = team(all.div_ceil(cluster).div_ceil(vectors)).max(fewest);
+        let rows = if threads_per_row <= WARP { SHORT_THREADS / threads_per_row } else { 1 };
+        let blocks = lines.outer.div_ceil(rows) * cluster;
+        Some(RowsResident {
+            vec_bytes,
+            vectors: word(vectors),
+            threads_per_row: word(threads_per_row),
+            threads: word(threads_per_row * rows),
+            cluster: word(cluster),
+            grid: grid(blocks)?,
+            overlaps: overlaps(props, blocks),
+        })
     };
-    let reserved = if shared_bytes > 0 { RESERVED_SHARED } else { 0 };
-    if across > MAX_THREADS
-        || form.cluster > u64::from(p.max_cluster)
-        || shared_bytes + reserved > u64::from(p.shared_bytes)
-    {
-        return None;
-    }
-    let rows = if across <= 32 { SHORT_THREADS / across } else { 1 };
-    let blocks = p.outer.div_ceil(rows) * form.cluster;
-    tuned.variant = variant;
-    tuned.vectors = word(form.vectors);
-    tuned.threads = word(across * rows);
-    tuned.across = word(across);
-    tuned.cluster = word(form.cluster);
-    tuned.grid = grid(blocks)?;
-    tuned.overlaps = if form.place == Place::Registers { p.overlaps(blocks) } else { 0 };
-    Some(tuned)
+    holdings.iter().find_map(choice).ok_or_else(|| too_long(lines, all, holdings, props))
 }
 
-/// Lines in the registers of a block.
-fn channels_resident(p: &Problem) -> Option<Tuned> {
-    let start = p.start(sys::BOPS_SOFTMAX_CHANNELS_RESIDENT).ok()?;
-    let forms = match (start.vec_bytes, p.elements(start.vec_bytes)) {
-        (16, _) if p.is_backward => BACKWARD_CHANNELS,
-        (_, 4) => CHANNELS[usize::from(p.element_bytes == 4)],
-        (_, width) => NARROW_CHANNELS[usize::from(width == 1 && !p.is_backward)],
+/// A row in the shared memory of a cluster.
+pub(super) fn rows_shared(lines: &Lines, props: &Props) -> Result<RowsShared, String> {
+    lines.check_on_chip(true)?;
+    lines.check_wide()?;
+    let holdings = match lines.is_backward {
+        // x is copied to shared memory as it is, which elements that become wider are not.
+        false if lines.is_widening => return Err("it stages x as it is, and x is to become wider".into()),
+        true if lines.element_bytes != 4 => return Err("of gradients it takes those of f32".into()),
+        false => SHARED_ROWS,
+        true => BACKWARD_SHARED_ROWS,
     };
-    let columns = p.outer.saturating_mul(p.inner / p.elements(start.vec_bytes));
-    let whole = &WHOLE_CHANNELS;
-    let is_whole = !p.is_backward
-        && start.vec_bytes == 8
-        && p.dim <= whole.up_to
-        && p.dim.is_multiple_of(whole.vectors * (WARP / whole.across))
-        && columns.is_multiple_of(whole.across);
-    let form = if is_whole { whole } else { forms.iter().find(|form| p.dim <= form.up_to)? };
-    channels_form(p, start, form, !p.is_backward && form.vectors == 32)
-}
-
-/// Gradients of lines in registers and the shared memory of a block.
-fn channels_shared(p: &Problem) -> Option<Tuned> {
-    let start =
-        p.start(sys::BOPS_SOFTMAX_CHANNELS_SHARED).ok().filter(|start| p.is_backward && start.vec_bytes == 16)?;
-    let (forms, staged) = SHARED_CHANNELS[usize::from(p.element_bytes == 4)];
-    forms.iter().filter(|form| p.dim <= form.up_to).find_map(|form| {
-        let one = channels_form(p, start, form, false)?;
-        // Vectors, and the sums of its warps.
-        let tile_bytes = u64::from(one.threads) * staged * 16 + u64::from(one.threads / 32 * one.across) * 32;
-        let has_room = |tiles: u64| tiles * tile_bytes <= u64::from(p.shared_bytes);
-        let two = channels_form(p, start, form, p.element_bytes == 2 && has_room(2))?;
-        has_room(1).then_some(two)
+    let all = lines.dim / lines.elements(16);
+    let choice = |holding: &RowHolding| {
+        let &RowHolding { up_to, vectors, cluster } = holding;
+        let slice = all.div_ceil(cluster);
+        let has_room = slice * 16 + RESERVED_SHARED_BYTES <= u64::from(props.shared_bytes);
+        if all > up_to || cluster > u64::from(props.cluster) || !has_room {
+            return None;
+        }
+        let threads = match lines.is_backward {
+            true => team(slice.div_ceil(vectors)).max(FEWEST_CLUSTER_THREADS),
+            false => SHARED_THREADS[usize::from(slice > SHARED_VECTORS)],
+        };
+        Some(RowsShared { threads: word(threads), cluster: word(cluster), grid: grid(lines.outer * cluster)? })
+    };
+    holdings.iter().find_map(choice).ok_or_else(|| {
+        let bytes = props.shared_bytes;
+        format!("{}, which have {bytes} bytes of shared memory", too_long(lines, all, holdings, props))
     })
 }
 
-/// Lines by a form; `may_pair`: blocks may take two tiles.
-fn channels_form(p: &Problem, mut tuned: Tuned, form: &ChannelForm, may_pair: bool) -> Option<Tuned> {
-    if p.element_bytes == 8 || p.outer == 0 || p.dim == 0 || p.inner == 0 {
-        return None;
+/// Lines in the registers of a block.
+pub(super) fn channels_resident(lines: &Lines, props: &Props) -> Result<ChannelsResident, String> {
+    lines.check_on_chip(false)?;
+    let is_forward_of_2_bytes = lines.element_bytes == 2 && !lines.is_backward;
+    let vec_bytes = lines.widest(if is_forward_of_2_bytes { &[8, 4, 2] } else { &[16, 4, 2] });
+    let holdings = match (vec_bytes, lines.elements(vec_bytes)) {
+        (16, _) if lines.is_backward => BACKWARD_CHANNELS,
+        (_, 4) => CHANNELS[lines.of_4_bytes()],
+        (_, width) => NARROW_CHANNELS[usize::from(width == 1 && !lines.is_backward)],
+    };
+    let columns = lines.outer.saturating_mul(lines.inner / lines.elements(vec_bytes));
+    let whole = &WHOLE_CHANNELS;
+    let is_whole = !lines.is_backward
+        && vec_bytes == 8
+        && lines.dim <= whole.up_to
+        && lines.dim.is_multiple_of(whole.vectors * (WARP / whole.across))
+        && columns.is_multiple_of(whole.across);
+    let holding = if is_whole { Some(whole) } else { holdings.iter().find(|holding| lines.dim <= holding.up_to) };
+    let holding = holding.ok_or_else(|| {
+        let most = holdings.iter().map(|holding| holding.up_to).max().unwrap_or(0);
+        format!("lines of {} elements, it holds at most {most}", lines.dim)
+    })?;
+    let tiled = Tiled::new(lines, props, vec_bytes, holding, !lines.is_backward && holding.vectors == 32)?;
+    let Tiled { threads, tiles, grid, overlaps } = tiled;
+    let [vectors, across] = [holding.vectors, holding.across].map(word);
+    Ok(ChannelsResident { vec_bytes, vectors, threads, across, tiles, grid, overlaps })
+}
+
+/// Gradients of lines in registers and the shared memory of a block.
+pub(super) fn channels_shared(lines: &Lines, props: &Props) -> Result<ChannelsShared, String> {
+    lines.check_on_chip(false)?;
+    lines.check_wide()?;
+    let (holdings, staged) = (SHARED_CHANNELS[lines.of_4_bytes()], STAGED_VECTORS[lines.of_4_bytes()]);
+    let mut refusal = format!("lines of {} elements, it holds at most {}", lines.dim, holdings[0].up_to);
+    for holding in holdings.iter().filter(|holding| lines.dim <= holding.up_to) {
+        let one = Tiled::new(lines, props, 16, holding, false)?;
+        // Vectors, and the sums of its warps.
+        let warps = u64::from(one.threads) / WARP;
+        let tile_bytes = u64::from(one.threads) * staged * 16 + warps * holding.across * 32;
+        let has_room = |tiles: u64| tiles * tile_bytes <= u64::from(props.shared_bytes);
+        if has_room(1) {
+            let may_pair = lines.element_bytes == 2 && has_room(2);
+            let Tiled { threads, tiles, grid, overlaps } = Tiled::new(lines, props, 16, holding, may_pair)?;
+            return Ok(ChannelsShared { threads, across: word(holding.across), tiles, grid, overlaps });
+        }
+        refusal = format!("a tile takes {tile_bytes} bytes of shared memory, a block has {}", props.shared_bytes);
     }
-    // Whole warps: where fewer than 32 vectors lie side by side, several threads along the axis share one.
-    let along = p.dim.div_ceil(form.vectors).next_multiple_of(WARP / form.across);
-    let threads = along * form.across;
-    let columns = p.outer.checked_mul(p.inner / p.elements(tuned.vec_bytes)).filter(|&n| n <= i32::MAX as u64)?;
-    let (all, multiprocessors) = (columns.div_ceil(form.across), u64::from(p.multiprocessors));
-    let is_one_wave = all > multiprocessors && all <= 2 * multiprocessors;
-    let tiles = if may_pair && is_one_wave && threads > ALONE_THREADS && threads <= MAX_THREADS / 2 { 2 } else { 1 };
-    let blocks = all.div_ceil(tiles);
-    tuned.vectors = word(form.vectors);
-    tuned.threads = word(threads * tiles);
-    tuned.across = word(form.across);
-    tuned.grid = grid(blocks)?;
-    tuned.tiles = word(tiles);
-    tuned.overlaps = p.overlaps(blocks);
-    Some(tuned)
+    Err(refusal)
 }
 
-/// Chunks of rows: parts, merge, apply.
-fn rows_split(p: &Problem) -> Result<Tuned, String> {
-    let mut tuned = p.start(sys::BOPS_SOFTMAX_ROWS_SPLIT)?;
-    tuned.vectors = word(ROW_CHUNK / SPLIT_THREADS);
-    split(p, tuned, p.dim.div_ceil(p.elements(tuned.vec_bytes)).div_ceil(ROW_CHUNK), 1)
+/// The numbers of a launch of blocks that take tiles of lines.
+struct Tiled {
+    threads: u32,
+    tiles: u32,
+    grid: u32,
+    overlaps: u32,
 }
 
-/// Chunks of lines side by side: the same.
-fn channels_split(p: &Problem) -> Result<Tuned, String> {
-    let tuned = p.start(sys::BOPS_SOFTMAX_CHANNELS_SPLIT)?;
-    let tiles = p.inner.div_ceil(p.elements(tuned.vec_bytes)).div_ceil(SPLIT_THREADS);
-    split(p, tuned, p.dim.div_ceil(CHANNEL_CHUNK), tiles)
+impl Tiled {
+    /// `may_pair`: blocks may take two tiles.
+    fn new(
+        lines: &Lines,
+        props: &Props,
+        vec_bytes: u32,
+        holding: &ChannelHolding,
+        may_pair: bool,
+    ) -> Result<Self, String> {
+        // Whole warps: where fewer than 32 vectors lie side by side, several threads along the axis share one.
+        let along = lines.dim.div_ceil(holding.vectors).next_multiple_of(WARP / holding.across);
+        let threads = along * holding.across;
+        let columns = lines.outer.checked_mul(lines.inner / lines.elements(vec_bytes));
+        let columns = columns.filter(|&n| n <= i32::MAX as u64);
+        let columns = columns.ok_or_else(|| {
+            format!("{} blocks of {} lines, it counts at most {} vectors of them", lines.outer, lines.inner, i32::MAX)
+        })?;
+        let (all, multiprocessors) = (columns.div_ceil(holding.across), u64::from(props.multiprocessors));
+        let is_one_wave = all > multiprocessors && all <= 2 * multiprocessors;
+        let is_pair = may_pair && is_one_wave && threads > ALONE_THREADS && threads <= MAX_THREADS / 2;
+        let tiles = if is_pair { 2 } else { 1 };
+        let blocks = all.div_ceil(tiles);
+        Ok(Self {
+            threads: word(threads * tiles),
+            tiles: word(tiles),
+            // No more than columns.
+            grid: word(blocks),
+            overlaps: overlaps(props, blocks),
+        })
+    }
 }
 
-fn split(p: &Problem, mut tuned: Tuned, chunks: u64, tiles: u64) -> Result<Tuned, String> {
+/// Chunks of lines: parts, merge, apply; and the workspace in bytes.
+pub(super) fn split(lines: &Lines) -> Result<(Split, u64), String> {
+    lines.check_blocks()?;
+    let vec_bytes = lines.widest(&[16, 4, 2]);
+    let elements = lines.elements(vec_bytes);
+    let (chunks, tiles) = match lines.is_rows() {
+        true => (lines.dim.div_ceil(elements).div_ceil(ROW_CHUNK), 1),
+        false => (lines.dim.div_ceil(CHANNEL_CHUNK), lines.inner.div_ceil(elements).div_ceil(SPLIT_THREADS)),
+    };
     let chunks = chunks.max(1);
-    tuned.chunks = u32::try_from(chunks).map_err(|_| format!("lines of {} elements make {chunks} chunks", p.dim))?;
-    tuned.threads = word(SPLIT_THREADS);
-    tuned.grid = word(p.outer.saturating_mul(chunks).saturating_mul(tiles).clamp(1, MAX_GRID));
-    tuned.launches = 3;
-    let lines = p.outer.checked_mul(p.inner);
-    let bytes = lines.and_then(|n| n.checked_mul(chunks + 1)?.checked_mul(p.sums() * u64::from(p.accumulator_bytes)));
-    tuned.workspace_bytes = bytes.ok_or("the workspace exceeds 2^64 bytes")?;
-    Ok(tuned)
+    let blocks = lines.outer.saturating_mul(chunks).saturating_mul(tiles).clamp(1, MAX_GRID);
+    let too_many = |_| format!("lines of {} elements make {chunks} chunks", lines.dim);
+    let choice = Split { vec_bytes, chunks: u32::try_from(chunks).map_err(too_many)?, grid: word(blocks) };
+    // Of each part and of each line, backward a sum, forward a maximum, too.
+    let values = if lines.is_backward { 1 } else { 2 };
+    let count = lines.outer.checked_mul(lines.inner).and_then(|n| n.checked_mul(chunks + 1));
+    let bytes = count.and_then(|n| n.checked_mul(values * u64::from(lines.accumulator_bytes)));
+    Ok((choice, bytes.ok_or("the workspace exceeds 2^64 bytes")?))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn h200(is_backward: bool, outer: u64, dim: u64, inner: u64, element_bytes: u32) -> Problem {
+    /// A device like an H200.
+    fn h200() -> Props {
+        Props::examples().find(|props| props.capability == 90).unwrap()
+    }
+
+    fn lines(is_backward: bool, outer: u64, dim: u64, inner: u64, element_bytes: u32) -> Lines {
         let run = if inner == 1 { dim } else { inner };
-        Problem {
+        Lines {
             is_backward,
-            is_rows: inner == 1,
             is_widening: false,
             outer,
             dim,
@@ -350,28 +404,45 @@ mod tests {
             element_bytes,
             accumulator_bytes: element_bytes.max(4),
             vector_bytes: 1 << (16 | run.wrapping_mul(u64::from(element_bytes))).trailing_zeros(),
-            capability: 90,
-            multiprocessors: 132,
-            shared_bytes: 232_448,
-            max_cluster: 16,
         }
     }
 
-    /// Every device, option and shape that a test walks over.
-    fn problems() -> impl Iterator<Item = Problem> {
+    /// What serves lines, by the order of the forms.
+    #[derive(Debug)]
+    enum Chosen {
+        RowsResident(RowsResident),
+        RowsShared(RowsShared),
+        ChannelsResident(ChannelsResident),
+        ChannelsShared(ChannelsShared),
+        Split(Split),
+    }
+
+    fn choose(lines: &Lines, props: &Props) -> Result<Chosen, String> {
+        let resident = rows_resident(lines, props).map(Chosen::RowsResident);
+        let resident = resident.or_else(|_| rows_shared(lines, props).map(Chosen::RowsShared));
+        let resident = resident.or_else(|_| channels_resident(lines, props).map(Chosen::ChannelsResident));
+        let shared = || channels_shared(lines, props).map(Chosen::ChannelsShared);
+        let on_chip = resident.or_else(|refusal| if lines.is_backward { shared() } else { Err(refusal) });
+        on_chip.or_else(|_| split(lines).map(|(choice, _)| Chosen::Split(choice)))
+    }
+
+    /// Every device and shape that a test walks over.
+    fn problems() -> impl Iterator<Item = (Lines, Props)> {
         let dims =
             (1..300).chain([333, 512, 768, 1000, 1024, 4096, 4097, 5120, 8192, 16384, 32768, 65536, 262_144, 1 << 24]);
         let devices = [(16, 232_448, 90), (8, 232_448, 90), (1, 166_912, 80)];
+        let devices =
+            devices.map(|(cluster, shared_bytes, capability)| Props { cluster, shared_bytes, capability, ..h200() });
         dims.flat_map(move |dim| {
-            devices.into_iter().flat_map(move |(max_cluster, shared_bytes, capability)| {
+            devices.clone().into_iter().flat_map(move |props| {
                 [2, 4, 8].into_iter().flat_map(move |element_bytes| {
+                    let props = props.clone();
                     [1, 5, 300, 100_000].into_iter().flat_map(move |outer| {
+                        let props = props.clone();
                         [1, 3, 50, 3136].into_iter().flat_map(move |inner| {
-                            [false, true].map(|is_backward| Problem {
-                                max_cluster,
-                                shared_bytes,
-                                capability,
-                                ..h200(is_backward, outer, dim, inner, element_bytes)
+                            let props = props.clone();
+                            [false, true].map(|is_backward| {
+                                (lines(is_backward, outer, dim, inner, element_bytes), props.clone())
                             })
                         })
                     })
@@ -380,169 +451,197 @@ mod tests {
         })
     }
 
-    /// Whether `softmax.cu` or `softmax_backward.cu` has a kernel of so many vectors a thread.
-    fn has_kernel(p: &Problem, tuned: &Tuned) -> bool {
-        match (tuned.variant, tuned.vec_bytes / p.element_bytes) {
-            (sys::BOPS_SOFTMAX_ROWS_RESIDENT, 4 | 8) => {
-                let has_cluster = p.is_backward && tuned.vectors == 8;
-                let has_block = match tuned.vectors {
-                    1 => p.is_backward,
-                    8 => !p.is_backward || p.element_bytes == 2,
-                    vectors => matches!(vectors, 2 | 4),
-                };
-                if tuned.cluster > 1 { has_cluster } else { has_block }
-            }
-            (sys::BOPS_SOFTMAX_CHANNELS_RESIDENT, 4 | 8) => {
-                matches!(tuned.vectors, 4 | 8)
-                    || (tuned.vectors == 16 && !p.is_backward)
-                    || (tuned.vectors == 12 && !p.is_backward && p.element_bytes == 4)
-                    || (matches!(tuned.vectors, 24 | 32) && !p.is_backward && p.element_bytes == 2)
-            }
-            _ => tuned.vectors == 16 && tuned.cluster == 1,
-        }
-    }
-
     /// Threads of the largest block, by `channel_bounds` of `softmax.cu` and of `softmax_backward.cu`.
-    fn channel_threads(p: &Problem, tuned: &Tuned) -> u32 {
-        let width = tuned.vec_bytes / p.element_bytes;
-        if p.is_backward {
-            return match tuned.vectors {
-                _ if tuned.vec_bytes < 16 => 512,
-                8 => 512,
-                _ => 256,
-            };
+    fn channel_threads(lines: &Lines, choice: &ChannelsResident) -> u32 {
+        let width = choice.vec_bytes / lines.element_bytes;
+        if lines.is_backward {
+            return if choice.vec_bytes < 16 || choice.vectors == 8 { 512 } else { 256 };
         }
-        let is_held = p.element_bytes == 4 || tuned.vectors * width <= 32;
-        match if is_held { tuned.vectors * width } else { tuned.vectors * tuned.vec_bytes / 4 } {
+        let is_held = lines.element_bytes == 4 || choice.vectors * width <= 32;
+        match if is_held { choice.vectors * width } else { choice.vectors * choice.vec_bytes / 4 } {
             ..=16 => 1024,
-            32 if p.element_bytes == 4 => 512,
+            32 if lines.element_bytes == 4 => 512,
             17..=48 => 256,
             _ => 512,
         }
     }
 
+    /// Whether the kernels have so many vectors a thread, rows by clusters or not.
+    fn has_rows_kernel(lines: &Lines, choice: &RowsResident) -> bool {
+        let has_cluster = lines.is_backward && choice.vectors == 8 && choice.vec_bytes == 16;
+        match choice.vectors {
+            _ if choice.cluster > 1 => has_cluster,
+            16 => choice.vec_bytes < 16,
+            1 => lines.is_backward,
+            8 => !lines.is_backward || lines.element_bytes == 2,
+            vectors => matches!(vectors, 2 | 4),
+        }
+    }
+
+    fn has_channels_kernel(lines: &Lines, choice: &ChannelsResident) -> bool {
+        match (choice.vectors, lines.is_backward) {
+            (16, true) => choice.vec_bytes < 16,
+            (vectors, true) => choice.vec_bytes == 16 && matches!(vectors, 4 | 8),
+            (16, false) => choice.vec_bytes / lines.element_bytes <= 4,
+            (vectors, false) => {
+                let has_more = if lines.element_bytes == 4 { vectors == 12 } else { matches!(vectors, 24 | 32) };
+                choice.vec_bytes / lines.element_bytes == 4 && (matches!(vectors, 4 | 8) || has_more)
+            }
+        }
+    }
+
     /// Whether every element of every line has a thread.
-    fn holds_lines(p: &Problem, tuned: &Tuned) -> bool {
-        let along = tuned.threads / tuned.tiles / tuned.across;
-        let columns = u64::from(tuned.grid * tuned.tiles * tuned.across) * p.elements(tuned.vec_bytes);
-        u64::from(along * tuned.vectors) >= p.dim && columns >= p.outer * p.inner
+    fn holds(lines: &Lines, [threads, tiles, across, grid]: [u32; 4], vectors: u32, vec_bytes: u32) -> bool {
+        let along = threads / tiles / across;
+        let columns = u64::from(grid * tiles * across) * lines.elements(vec_bytes);
+        u64::from(along * vectors) >= lines.dim && columns >= lines.outer * lines.inner
     }
 
     #[test]
     fn tiles_of_one_wave_are_taken_in_pairs() {
-        for (is_backward, variant) in
-            [(false, sys::BOPS_SOFTMAX_CHANNELS_RESIDENT), (true, sys::BOPS_SOFTMAX_CHANNELS_SHARED)]
-        {
-            let tiles = |p: &Problem| choose(p).map(|tuned| (tuned.variant, tuned.tiles, tuned.grid)).unwrap();
-            let p = h200(is_backward, 2, 1000, 4096, 2);
-            assert_eq!(tiles(&p), (variant, 2, 128));
-            assert_eq!(tiles(&Problem { outer: 1, ..p }), (variant, 1, 128));
-            assert_eq!(tiles(&Problem { outer: 3, ..p }), (variant, 1, 384));
-            assert_eq!(tiles(&Problem { inner: 2144, ..p }), (variant, 2, 67));
-            assert_eq!(choose(&h200(is_backward, 2, 1000, 4096, 4)).unwrap().tiles, 1);
+        let props = h200();
+        let of = |lines: &Lines| match choose(lines, &props).unwrap() {
+            Chosen::ChannelsResident(choice) if !lines.is_backward => (choice.tiles, choice.grid),
+            Chosen::ChannelsShared(choice) => (choice.tiles, choice.grid),
+            other => panic!("{other:?}"),
+        };
+        for is_backward in [false, true] {
+            let two = lines(is_backward, 2, 1000, 4096, 2);
+            assert_eq!(of(&two), (2, 128));
+            assert_eq!(of(&Lines { outer: 1, ..two }), (1, 128));
+            assert_eq!(of(&Lines { outer: 3, ..two }), (1, 384));
+            assert_eq!(of(&Lines { inner: 2144, ..two }), (2, 67));
+            assert_eq!(of(&lines(is_backward, 2, 1000, 4096, 4)).0, 1);
         }
-        assert_eq!(choose(&h200(false, 2, 300, 4096, 2)).unwrap().tiles, 1);
+        assert_eq!(of(&lines(false, 2, 300, 4096, 2)).0, 1);
     }
 
     #[test]
     fn lines_that_fill_their_threads_take_more_vectors() {
-        let form = |outer, dim, inner| {
-            let tuned = choose(&h200(false, outer, dim, inner, 2)).unwrap();
-            (tuned.vectors, tuned.across)
+        let of = |outer, dim, inner| {
+            let choice = channels_resident(&lines(false, outer, dim, inner, 2), &h200()).unwrap();
+            (choice.vectors, choice.across)
         };
-        assert_eq!(form(8, 64, 65536), (32, 16));
-        assert_eq!(form(8, 128, 65536), (32, 16));
-        assert_eq!(form(32, 256, 3136), (32, 16));
-        assert_eq!(form(1, 64, 72), (16, 16));
-        assert_eq!(form(8, 63, 65536), (16, 16));
-        assert_eq!(form(8, 255, 65536), (16, 8));
-        assert_eq!(form(8, 96, 65536), (16, 8));
+        assert_eq!(of(8, 64, 65536), (32, 16));
+        assert_eq!(of(8, 128, 65536), (32, 16));
+        assert_eq!(of(32, 256, 3136), (32, 16));
+        assert_eq!(of(1, 64, 72), (16, 16));
+        assert_eq!(of(8, 63, 65536), (16, 16));
+        assert_eq!(of(8, 255, 65536), (16, 8));
+        assert_eq!(of(8, 96, 65536), (16, 8));
     }
 
     #[test]
     fn gradients_take_less_shared_memory_where_there_is_less() {
-        let p = h200(true, 2, 1000, 4096, 4);
-        assert_eq!(choose(&p).unwrap().across, 8);
-        assert_eq!(choose(&Problem { shared_bytes: 101_376, ..p }).unwrap().across, 4);
-        assert_eq!(choose(&Problem { shared_bytes: 65_536, ..p }).unwrap().variant, sys::BOPS_SOFTMAX_CHANNELS_SPLIT);
+        let lines = lines(true, 2, 1000, 4096, 4);
+        let across =
+            |shared_bytes| channels_shared(&lines, &Props { shared_bytes, ..h200() }).map(|choice| choice.across);
+        assert_eq!(across(h200().shared_bytes), Ok(8));
+        assert_eq!(across(101_376), Ok(4));
+        assert!(across(65_536).unwrap_err().contains("65536"));
     }
 
     #[test]
     fn every_element_of_every_line_has_a_thread() {
-        for p in problems() {
-            let tuned = choose(&p).unwrap();
-            assert!(tuned.threads.is_multiple_of(32) && tuned.threads > 0, "{p:?} {tuned:?}");
-            let held = u64::from(tuned.across) * u64::from(tuned.vectors);
-            match tuned.variant {
-                sys::BOPS_SOFTMAX_ROWS_RESIDENT => {
-                    assert!(tuned.threads <= 512 && tuned.cluster <= p.max_cluster, "{p:?} {tuned:?}");
-                    assert!(has_kernel(&p, &tuned), "{p:?} {tuned:?}");
-                    let held = held * u64::from(tuned.cluster) * p.elements(tuned.vec_bytes);
-                    let rows = u64::from(tuned.grid / tuned.cluster * tuned.threads / tuned.across);
-                    assert!(held >= p.dim && rows >= p.outer, "{p:?} {tuned:?}");
+        for (lines, props) in problems() {
+            let chosen = choose(&lines, &props).unwrap();
+            let message = format!("{lines:?} {chosen:?}");
+            match &chosen {
+                Chosen::RowsResident(choice) => {
+                    assert!(choice.threads.is_multiple_of(32) && (32..=512).contains(&choice.threads), "{message}");
+                    assert!(choice.cluster <= props.cluster && has_rows_kernel(&lines, choice), "{message}");
+                    let of_block = u64::from(choice.threads_per_row * choice.vectors);
+                    let held = of_block * u64::from(choice.cluster) * lines.elements(choice.vec_bytes);
+                    let rows = choice.grid / choice.cluster * choice.threads / choice.threads_per_row;
+                    assert!(held >= lines.dim && u64::from(rows) >= lines.outer, "{message}");
                 }
-                sys::BOPS_SOFTMAX_ROWS_SHARED => {
-                    assert!((2..=p.max_cluster).contains(&tuned.cluster), "{p:?} {tuned:?}");
-                    assert_eq!(u64::from(tuned.grid), p.outer * u64::from(tuned.cluster));
-                    if p.is_backward {
-                        let held = held * u64::from(tuned.cluster) * p.elements(tuned.vec_bytes);
-                        assert!(held >= p.dim && tuned.vectors == 8 && p.element_bytes == 4, "{p:?} {tuned:?}");
+                Chosen::RowsShared(choice) => {
+                    assert!((2..=props.cluster).contains(&choice.cluster), "{message}");
+                    assert_eq!(u64::from(choice.grid), lines.outer * u64::from(choice.cluster));
+                    let slice = lines.dim.div_ceil(lines.elements(16)).div_ceil(u64::from(choice.cluster));
+                    if lines.is_backward {
+                        assert!(u64::from(choice.threads) * SHARED_ROW_VECTORS >= slice, "{message}");
+                        assert!(lines.element_bytes == 4 && choice.threads <= 512, "{message}");
                     } else {
-                        let slice = p.dim.div_ceil(p.elements(tuned.vec_bytes)).div_ceil(u64::from(tuned.cluster));
-                        assert_eq!(tuned.threads, if slice > 2048 { 512 } else { 256 });
+                        assert_eq!(choice.threads, if slice > 2048 { 512 } else { 256 });
                     }
                 }
-                sys::BOPS_SOFTMAX_CHANNELS_RESIDENT => {
-                    assert!(has_kernel(&p, &tuned) && tuned.threads <= channel_threads(&p, &tuned), "{p:?} {tuned:?}");
-                    assert!(holds_lines(&p, &tuned), "{p:?} {tuned:?}");
-                    let may_pair = !p.is_backward && tuned.vectors == 32 && tuned.threads > 256;
-                    assert!(tuned.tiles == 1 || (tuned.tiles == 2 && may_pair), "{p:?} {tuned:?}");
+                Chosen::ChannelsResident(choice) => {
+                    assert!(has_channels_kernel(&lines, choice), "{message}");
+                    assert!(choice.threads <= channel_threads(&lines, choice), "{message}");
+                    let &ChannelsResident { vec_bytes, vectors, threads, across, tiles, grid, .. } = choice;
+                    assert!(threads.is_multiple_of(32) && threads > 0, "{message}");
+                    assert!(holds(&lines, [threads, tiles, across, grid], vectors, vec_bytes), "{message}");
+                    let may_pair = !lines.is_backward && vectors == 32 && threads > 256;
+                    assert!(tiles == 1 || (tiles == 2 && may_pair), "{message}");
                 }
-                sys::BOPS_SOFTMAX_CHANNELS_SHARED => {
-                    assert!(p.is_backward && tuned.vectors == 16 && tuned.vec_bytes == 16, "{p:?} {tuned:?}");
-                    let most = if p.element_bytes == 2 { 256 * tuned.tiles } else { 512 };
-                    assert!(tuned.threads <= most && tuned.threads <= 512, "{p:?} {tuned:?}");
-                    assert!(holds_lines(&p, &tuned), "{p:?} {tuned:?}");
+                Chosen::ChannelsShared(choice) => {
+                    let &ChannelsShared { threads, across, tiles, grid, .. } = choice;
+                    let most = if lines.element_bytes == 2 { 256 * tiles } else { 512 };
+                    assert!(threads.is_multiple_of(32) && threads > 0 && threads <= most.min(512), "{message}");
+                    assert!(holds(&lines, [threads, tiles, across, grid], 16, 16), "{message}");
                 }
-                sys::BOPS_SOFTMAX_ROWS_SPLIT => {
-                    assert!(u64::from(tuned.chunks) * ROW_CHUNK * p.elements(tuned.vec_bytes) >= p.dim)
+                Chosen::Split(choice) if lines.is_rows() => {
+                    assert!(u64::from(choice.chunks) * ROW_CHUNK * lines.elements(choice.vec_bytes) >= lines.dim);
                 }
-                _ => assert!(u64::from(tuned.chunks) * CHANNEL_CHUNK >= p.dim),
+                Chosen::Split(choice) => assert!(u64::from(choice.chunks) * CHANNEL_CHUNK >= lines.dim),
             }
         }
     }
 
     #[test]
     fn odd_runs_and_lowered_promises_use_narrow_accesses() {
-        assert_eq!(choose(&h200(false, 8, 7, 1, 2)).unwrap().vec_bytes, 2);
-        assert_eq!(choose(&h200(false, 8, 7, 6, 2)).unwrap().vec_bytes, 4);
-        assert_eq!(choose(&h200(false, 8, 7, 8, 2)).unwrap().vec_bytes, 8);
-        assert_eq!(choose(&h200(true, 8, 7, 8, 2)).unwrap().vec_bytes, 16);
-        assert_eq!(choose(&h200(true, 8, 8, 1, 8)).unwrap().vec_bytes, 8);
+        let props = h200();
+        let rows = |lines: &Lines| rows_resident(lines, &props).unwrap().vec_bytes;
+        let channels = |lines: &Lines| channels_resident(lines, &props).unwrap().vec_bytes;
+        assert_eq!(rows(&lines(false, 8, 7, 1, 2)), 2);
+        assert_eq!(channels(&lines(false, 8, 7, 6, 2)), 4);
+        assert_eq!(channels(&lines(false, 8, 7, 8, 2)), 8);
+        assert_eq!(channels(&lines(true, 8, 7, 8, 2)), 16);
+        assert_eq!(split(&lines(true, 8, 8, 1, 8)).unwrap().0.vec_bytes, 8);
     }
 
     #[test]
     fn older_devices_have_no_clusters() {
-        let p = Problem { capability: 80, max_cluster: 1, ..h200(false, 256, 262_144, 1, 2) };
-        assert_eq!(choose(&p).unwrap().variant, sys::BOPS_SOFTMAX_ROWS_SPLIT);
-        assert_eq!(choose(&Problem { is_backward: true, ..p }).unwrap().variant, sys::BOPS_SOFTMAX_ROWS_SPLIT);
+        let props = Props { capability: 80, cluster: 1, ..h200() };
+        for is_backward in [false, true] {
+            let lines = lines(is_backward, 256, 262_144, 1, 2);
+            assert!(matches!(choose(&lines, &props), Ok(Chosen::Split(_))));
+            assert!(matches!(choose(&lines, &h200()), Ok(Chosen::RowsResident(_) | Chosen::RowsShared(_))));
+        }
+    }
+
+    #[test]
+    fn a_form_says_what_it_does_not_take() {
+        let props = h200();
+        let short = lines(false, 6, 40, 1, 4);
+        assert!(channels_resident(&short, &props).unwrap_err().contains("the axis is dense"));
+        assert!(rows_resident(&lines(false, 6, 8, 40, 4), &props).unwrap_err().contains("side by side"));
+        assert!(rows_resident(&lines(false, 6, 40, 1, 8), &props).unwrap_err().contains("these have 8"));
+        assert!(rows_resident(&lines(false, 600, 65536, 1, 4), &props).unwrap_err().contains("at most 4096"));
+        assert!(rows_shared(&lines(false, 6, 7, 1, 4), &props).unwrap_err().contains("allow 4"));
+        assert!(rows_shared(&lines(true, 6, 40, 1, 2), &props).unwrap_err().contains("f32"));
+        assert!(rows_shared(&short, &Props { cluster: 2, ..h200() }).unwrap_err().contains("at most 0"));
+        assert_eq!(rows_shared(&short, &props).map(|choice| choice.cluster), Ok(4));
+        assert!(channels_shared(&lines(true, 2, 2000, 40, 4), &props).unwrap_err().contains("at most 1024"));
     }
 
     #[test]
     fn absurd_sizes_are_refused_not_wrapped() {
-        assert!(choose(&h200(false, 1 << 40, 8, 1, 2)).is_err());
-        assert!(choose(&h200(false, 1 << 31, 1 << 62, 1, 8)).is_err());
-        assert!(choose(&h200(true, 1 << 31, 1 << 30, 1 << 40, 8)).is_err());
+        let props = h200();
+        assert!(choose(&lines(false, 1 << 40, 8, 1, 2), &props).is_err());
+        assert!(choose(&lines(false, 1 << 31, 1 << 62, 1, 8), &props).is_err());
+        assert!(choose(&lines(true, 1 << 31, 1 << 30, 1 << 40, 8), &props).is_err());
     }
 
     #[test]
     fn elements_that_become_wider_pass_through_registers() {
-        let variant = |is_backward, cols| {
-            let p = Problem { is_widening: true, ..h200(is_backward, 300, cols, 1, 4) };
-            choose(&p).unwrap().variant
+        let of = |is_backward, cols| {
+            let lines = Lines { is_widening: true, ..lines(is_backward, 300, cols, 1, 4) };
+            choose(&lines, &h200()).unwrap()
         };
-        assert_eq!(variant(false, 16384), sys::BOPS_SOFTMAX_ROWS_RESIDENT);
-        assert_eq!(variant(false, 16388), sys::BOPS_SOFTMAX_ROWS_SPLIT);
-        assert_eq!(variant(true, 262_144), sys::BOPS_SOFTMAX_ROWS_SHARED);
+        assert!(matches!(of(false, 16384), Chosen::RowsResident(_)));
+        assert!(matches!(of(false, 16388), Chosen::Split(_)));
+        assert!(matches!(of(true, 262_144), Chosen::RowsShared(_)));
     }
 }

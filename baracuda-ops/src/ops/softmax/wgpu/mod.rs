@@ -3,30 +3,43 @@
 mod spread;
 mod variants;
 
-use super::geometry::{Geometry, Tensors};
-use super::{BackwardFields, ForwardFields, Valid};
+use super::geometry::{Geometry, Tensors, check_channels, check_rows};
+use super::{BackwardFields, ForwardFields, SoftmaxBackwardDescriptor, SoftmaxDescriptor, Valid};
 use crate::backend::wgpu::{
     Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
     padded, params,
 };
+use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
+use crate::kernel::{Accepted, Ask, Kernel};
 use crate::narrow::{single, stride, word};
+use crate::options::PlanOptions;
 use crate::slots::Slots;
 
-use spread::{Spread, Tables, View};
+use spread::{ShaderLines, Spread, Tables};
 pub(in crate::ops) use variants::wgsl_variants;
 
-/// The entry points of one file: whole lines on chip, lines that a workgroup reads twice, and the two of split lines.
+/// A form of both passes, in the order of preference: rows that teams hold; rows that workgroups read twice, where they are many; lines side by side
+/// that workgroups hold; slices of lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    RowsResident,
+    /// Forward alone.
+    RowsTwice,
+    ChannelsResident,
+    Split,
+}
+
+/// The entry points of one file: whole lines on chip, and the two of split lines.
 struct Entries {
     file: &'static str,
     resident: &'static str,
-    twice: Option<&'static str>,
     split_parts: &'static str,
     split_apply: &'static str,
 }
 
 /// What forward and backward differ in.
-struct Pass {
+struct PassShaders {
     file: &'static str,
     rows: Entries,
     channels: Entries,
@@ -35,19 +48,17 @@ struct Pass {
     tables: Tables,
 }
 
-const FORWARD: Pass = Pass {
+const FORWARD: PassShaders = PassShaders {
     file: "softmax/softmax",
     rows: Entries {
         file: "softmax/softmax_rows",
         resident: "softmax_rows_resident",
-        twice: Some("softmax_rows_twice"),
         split_parts: "softmax_rows_split_parts",
         split_apply: "softmax_rows_split_apply",
     },
     channels: Entries {
         file: "softmax/softmax_channels",
         resident: "softmax_channels_resident",
-        twice: None,
         split_parts: "softmax_channels_split_parts",
         split_apply: "softmax_channels_split_apply",
     },
@@ -56,19 +67,17 @@ const FORWARD: Pass = Pass {
     tables: spread::FORWARD,
 };
 
-const BACKWARD: Pass = Pass {
+const BACKWARD: PassShaders = PassShaders {
     file: "softmax/softmax_backward",
     rows: Entries {
         file: "softmax/softmax_backward_rows",
         resident: "softmax_backward_rows_resident",
-        twice: None,
         split_parts: "softmax_backward_rows_split_parts",
         split_apply: "softmax_backward_rows_split_apply",
     },
     channels: Entries {
         file: "softmax/softmax_backward_channels",
         resident: "softmax_backward_channels_resident",
-        twice: None,
         split_parts: "softmax_backward_channels_split_parts",
         split_apply: "softmax_backward_channels_split_apply",
     },
@@ -117,8 +126,9 @@ impl Scale {
 const ALL_BITS: u32 = u32::MAX;
 
 /// The dispatches of forward.
-pub(super) fn forward_work(softmax: &Valid<ForwardFields>, props: &Props) -> Result<Work<Lines>, Reason> {
+fn forward_work(softmax: &Valid<ForwardFields>, form: Form, props: &Props, ask: Ask) -> Result<Work<Chosen>, Reason> {
     let fields = &softmax.fields;
+    form.check_axis(&softmax.slots, fields.axis)?;
     let scale = Scale::new(fields.scale.get());
     let flags = vec![
         ("LOG", fields.log),
@@ -131,7 +141,7 @@ pub(super) fn forward_work(softmax: &Valid<ForwardFields>, props: &Props) -> Res
     // With a scale of 0, infinite elements leave no result either.
     let is_zero = scale.high == 0.0 && scale.rest == 0.0;
     let largest_trace = if is_zero { f32::MAX.to_bits() } else { f32::INFINITY.to_bits() };
-    work(&FORWARD, &softmax.slots, fields.axis, &flags, props, |view, spread, groups_x| {
+    work(&FORWARD, form, &softmax.slots, fields.axis, &flags, (props, ask), |view, spread, groups_x| {
         let [x, y] = [0, 1].map(|tensor| view.strides(tensor));
         params! {
             lines: [u32; 8] = view.words(),
@@ -155,10 +165,11 @@ pub(super) fn forward_work(softmax: &Valid<ForwardFields>, props: &Props) -> Res
 }
 
 /// The dispatches of the gradient.
-pub(super) fn backward_work(softmax: &Valid<BackwardFields>, props: &Props) -> Result<Work<Lines>, Reason> {
+fn backward_work(softmax: &Valid<BackwardFields>, form: Form, props: &Props, ask: Ask) -> Result<Work<Chosen>, Reason> {
     let fields = &softmax.fields;
+    form.check_axis(&softmax.slots, fields.axis)?;
     let flags = vec![("LOG", fields.log)];
-    work(&BACKWARD, &softmax.slots, fields.axis, &flags, props, |view, spread, groups_x| {
+    work(&BACKWARD, form, &softmax.slots, fields.axis, &flags, (props, ask), |view, spread, groups_x| {
         let [y, dy, dx] = [0, 1, 2].map(|tensor| view.strides(tensor));
         params! {
             lines: [u32; 8] = view.words(),
@@ -178,41 +189,115 @@ pub(super) fn backward_work(softmax: &Valid<BackwardFields>, props: &Props) -> R
     })
 }
 
-/// How lines are held: threads of a workgroup, its extent along a line, chunks of a thread, and slices of a line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Lines {
-    workgroup: u32,
-    depth: u32,
-    chunks: u32,
-    slices: u32,
+/// What was chosen. `workgroup`: its threads; `chunks`: of 16 bytes, of a row and thread, or of the lines of a column and thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Chosen {
+    Empty,
+    RowsResident { workgroup: u32, threads_per_row: u32, chunks: u32 },
+    RowsTwice { workgroup: u32, chunks: u32, slices: u32 },
+    ChannelsResident { workgroup: u32, threads_per_line: u32, chunks: u32 },
+    Split { workgroup: u32, threads_per_line: u32, chunks: u32, slices: u32 },
 }
 
-/// The dispatches over the lines of `slots`, of which the last is the output.
+impl Chosen {
+    fn new(form: Form, spread: &Spread) -> Self {
+        let (workgroup, depth, chunks, slices) =
+            (spread.workgroup(), spread.depth(), spread.chunks(), word(spread.slices));
+        match form {
+            Form::RowsResident => Self::RowsResident { workgroup, threads_per_row: depth, chunks },
+            Form::RowsTwice => Self::RowsTwice { workgroup, chunks, slices },
+            Form::ChannelsResident => Self::ChannelsResident { workgroup, threads_per_line: depth, chunks },
+            Form::Split => Self::Split { workgroup, threads_per_line: depth, chunks, slices },
+        }
+    }
+}
+
+impl Form {
+    fn check_axis(self, slots: &Slots, axis: usize) -> Result<(), Reason> {
+        match self {
+            Self::RowsResident | Self::RowsTwice => check_rows(slots, axis),
+            Self::ChannelsResident => check_channels(slots, axis),
+            Self::Split => Ok(()),
+        }
+    }
+}
+
+impl Kernel<SoftmaxDescriptor> for Form {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::RowsResident => "softmax_rows_resident",
+            Self::RowsTwice => "softmax_rows_twice",
+            Self::ChannelsResident => "softmax_channels_resident",
+            Self::Split => "softmax_split",
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept<'d>(
+        &self,
+        softmax: &'d SoftmaxDescriptor,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        ask: Ask,
+    ) -> Accepted<'d> {
+        forward_work(&softmax.0, *self, Props::of(props)?, ask).map(Work::candidate)
+    }
+}
+
+impl Kernel<SoftmaxBackwardDescriptor> for Form {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::RowsResident => "softmax_backward_rows_resident",
+            Self::RowsTwice => "softmax_backward_rows_twice",
+            Self::ChannelsResident => "softmax_backward_channels_resident",
+            Self::Split => "softmax_backward_split",
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept<'d>(
+        &self,
+        softmax: &'d SoftmaxBackwardDescriptor,
+        _: &PlanOptions,
+        props: &DeviceProps,
+        ask: Ask,
+    ) -> Accepted<'d> {
+        backward_work(&softmax.0, *self, Props::of(props)?, ask).map(Work::candidate)
+    }
+}
+
+/// The dispatches of a form over the lines of `slots`, of which the last is the output.
 fn work(
-    pass: &Pass,
+    pass: &PassShaders,
+    form: Form,
     slots: &Slots,
     axis: usize,
     flags: &[(&'static str, bool)],
-    props: &Props,
-    params: impl Fn(&View, &Spread, u32) -> Vec<u8>,
-) -> Result<Work<Lines>, Reason> {
+    (props, ask): (&Props, Ask),
+    params: impl Fn(&ShaderLines, &Spread, u32) -> Vec<u8>,
+) -> Result<Work<Chosen>, Reason> {
     let tensors = Tensors::of(slots)?;
     let (dtype, other) = (tensors.dtype, tensors.other);
     let (shader_type, other_type) = (ShaderType::of(dtype)?, ShaderType::of(other)?);
     check_reach(slots, &[], props)?;
     let view = match tensors.geometry(axis)? {
-        Geometry::Empty => return Ok(Work::none(Lines::default(), props)),
-        Geometry::Rows(rows) => View::of_rows(rows, dtype),
-        Geometry::Channels(channels) => View::of_channels(channels, dtype),
+        Geometry::Empty => return Ok(Work::none(Chosen::Empty, props)),
+        Geometry::Rows(rows) => ShaderLines::of_rows(rows, dtype),
+        Geometry::Channels(channels) => ShaderLines::of_channels(channels, dtype),
     };
-    let spread = Spread::new(&view, &pass.tables, props);
+    let spread = match form {
+        Form::RowsResident => Spread::rows_resident(&view, &pass.tables, props, ask)?,
+        Form::RowsTwice => Spread::rows_twice(&view, &pass.tables, props, ask)?,
+        Form::ChannelsResident => Spread::channels_resident(&view, &pass.tables, props, ask)?,
+        Form::Split => Spread::split(&view, &pass.tables, props),
+    };
     let grid = groups(spread.groups, props)?;
-    let choice = Lines {
-        workgroup: spread.workgroup(),
-        depth: spread.depth(),
-        chunks: spread.chunks(),
-        slices: word(spread.slices),
-    };
     let workspace_bytes = 16 * spread.part_quads;
     check_workspace(workspace_bytes, props)?;
     let params = params(&view, &spread, grid[0]);
@@ -257,14 +342,13 @@ fn work(
             ..StepBuilder::new(entry, files, params.clone(), grid)
         }
     };
-    let steps = match entries.twice.filter(|_| spread.is_twice()) {
-        Some(twice) => vec![step(twice, false, true)],
-        None if spread.is_split() => {
-            vec![step(entries.split_parts, true, false), step(entries.split_apply, false, true)]
-        }
-        None => vec![step(entries.resident, true, true)],
+    let steps = match form {
+        Form::RowsResident | Form::ChannelsResident => vec![step(entries.resident, true, true)],
+        Form::RowsTwice => vec![step("softmax_rows_twice", false, true)],
+        Form::Split => vec![step(entries.split_parts, true, false), step(entries.split_apply, false, true)],
     };
     check_bindings(&steps, props)?;
+    let choice = Chosen::new(form, &spread);
     Ok(Work { steps, workspace_bytes, workspace_align: props.workspace_align(), choice })
 }
 
@@ -273,20 +357,51 @@ mod tests {
     use super::*;
     use crate::backend::wgpu::Variants;
     use crate::dtype::DType;
-    use crate::ops::softmax::SoftmaxDescriptor;
     use crate::tensor::TensorDesc;
 
     fn variant_props(width: Option<u32>) -> Props {
         Variants::device(width.map(|width| (width, width)))
     }
 
+    const FORMS: [Form; 4] = [Form::RowsResident, Form::RowsTwice, Form::ChannelsResident, Form::Split];
+
+    fn chosen(softmax: &SoftmaxDescriptor, props: &Props) -> Option<Work<Chosen>> {
+        FORMS.into_iter().find_map(|form| forward_work(&softmax.0, form, props, Ask::Chosen).ok())
+    }
+
     /// Dispatches of forward and of backward.
     fn launches(dims: &[u64], axis: usize, width: Option<u32>) -> (usize, usize) {
         let x = TensorDesc::contiguous(DType::BF16, dims).unwrap();
+        let props = variant_props(width);
         let forward = SoftmaxDescriptor::new(x, axis).unwrap();
-        let backward = backward_work(&forward.backward().unwrap().0, &variant_props(width)).unwrap();
-        let forward = forward_work(&forward.0, &variant_props(width)).unwrap();
-        (forward.steps.len(), backward.steps.len())
+        let backward = forward.backward().unwrap();
+        let backward = FORMS.into_iter().find_map(|form| backward_work(&backward.0, form, &props, Ask::Chosen).ok());
+        (chosen(&forward, &props).unwrap().steps.len(), backward.unwrap().steps.len())
+    }
+
+    #[test]
+    fn a_form_that_is_pinned_takes_what_another_does_better() {
+        let (props, plain) = (variant_props(Some(32)), variant_props(None));
+        let softmax =
+            |dims: &[u64]| SoftmaxDescriptor::new(TensorDesc::contiguous(DType::F32, dims).unwrap(), 1).unwrap();
+        for (dims, form) in [
+            (&[3, 16384][..], Form::RowsResident),
+            (&[3, 40], Form::RowsTwice),
+            (&[1, 1000, 4], Form::ChannelsResident),
+            (&[3, 40], Form::Split),
+            (&[3, 4, 40], Form::Split),
+        ] {
+            let work = forward_work(&softmax(dims).0, form, &props, Ask::Pinned).unwrap();
+            assert_eq!(work.steps.len(), if form == Form::Split { 2 } else { 1 }, "{dims:?}");
+            assert_ne!(chosen(&softmax(dims), &props).unwrap().choice, work.choice, "{dims:?}");
+        }
+        let reason =
+            |dims, form, props| forward_work(&softmax(dims).0, form, props, Ask::Pinned).err().unwrap().to_string();
+        assert!(reason(&[3, 1 << 20], Form::RowsTwice, &props).contains("at most 32768"));
+        assert!(reason(&[3, 40], Form::RowsTwice, &plain).contains("1024 threads"));
+        assert!(reason(&[3, 4, 40], Form::RowsResident, &props).contains("not dense"));
+        assert!(reason(&[3, 40], Form::ChannelsResident, &props).contains("the axis is dense"));
+        assert!(reason(&[1, 20_000, 64], Form::ChannelsResident, &props).contains("20000 elements"));
     }
 
     #[test]
@@ -321,8 +436,8 @@ mod tests {
     #[test]
     fn refuses_what_only_the_reference_serves() {
         let columns = TensorDesc::strided(DType::F32, &[5, 33], &[66, 2]).unwrap();
-        assert!(forward_work(&SoftmaxDescriptor::new(columns, 1).unwrap().0, &variant_props(None)).is_err());
+        assert!(chosen(&SoftmaxDescriptor::new(columns, 1).unwrap(), &variant_props(None)).is_none());
         let f64s = TensorDesc::contiguous(DType::F64, &[4, 4]).unwrap();
-        assert!(forward_work(&SoftmaxDescriptor::new(f64s, 1).unwrap().0, &variant_props(None)).is_err());
+        assert!(chosen(&SoftmaxDescriptor::new(f64s, 1).unwrap(), &variant_props(None)).is_none());
     }
 }

@@ -2,8 +2,10 @@
 
 use super::super::geometry::ChannelGeometry;
 use crate::backend::wgpu::Props;
-use crate::backend::wgpu::team::{FEW_ROWS, Keep, ROW_TEAMS, SMALL_TEAMS, Team, Teams};
+use crate::backend::wgpu::team::{FEW_ROWS, Keep, ROW_TEAMS, SMALL_TEAMS, Team, Teams, each_team};
 use crate::dtype::DType;
+use crate::error::Reason;
+use crate::kernel::Ask;
 use crate::narrow::{stride, word};
 use crate::ops::rows::RowGeometry;
 
@@ -20,7 +22,7 @@ pub(super) struct Tables {
     slice: [TeamNumbers; 2],
     /// Most chunks that a thread holds of the lines of one column.
     column_chunks: [u64; 2],
-    /// Quads of a split line's part: in rows of one line, in channels for each quad of a chunk.
+    /// Quads of workspace for a part of split lines side by side, for each quad of a chunk. A part of a split row takes one.
     part_quads: u64,
 }
 
@@ -43,23 +45,26 @@ pub(super) const BACKWARD: Tables = Tables {
     part_quads: 1,
 };
 
-/// Slices of a row that one workgroup takes, at most: a thread adds their sums up, one after the other, and wherever a larger element comes
-/// the sum before is rounded twice.
+/// Most slices of a row that one workgroup takes. A thread adds up their sums one after the other, and each slice with a larger element than those
+/// before rounds the sum twice.
 const MOST_TURNS: u64 = 16;
-/// Workgroups that take the rows one after the other where they read ahead.
+/// Workgroups of a launch whose teams read the next row ahead and therefore take several: two for each of an H200's multiprocessors.
 const AHEAD_GROUPS: u64 = 2 * 132;
-/// Threads of a workgroup over channels, unless one needs more to hold its lines.
+/// Threads of a workgroup over lines side by side, unless it needs more to hold its lines.
 const COLUMN_THREADS: u64 = 256;
-/// Most threads of one that holds its lines.
+/// Most threads of a workgroup that holds its lines.
 const MOST_COLUMN_THREADS: u64 = 512;
-/// Chunks side by side: at least a sector's width, at most a subgroup's.
-const ACROSS: (u64, u64) = (4, 32);
-/// Workgroups below which long lines are split although a workgroup could hold them, and what counts as long.
+/// Fewest chunks of 16 bytes side by side, unless there are fewer: together two sectors of the cache.
+const FEWEST_ACROSS: u64 = 4;
+/// Most chunks side by side: one for each invocation of a subgroup of 32.
+const MOST_ACROSS: u64 = 32;
+/// Lines of at least `LONG_LINE` elements are split if fewer workgroups than this would hold them: most of the device would be idle.
 const FEW_GROUPS: u64 = 96;
+/// Elements.
 const LONG_LINE: u64 = 512;
 
 /// Lines as the shaders take them.
-pub(super) struct View {
+pub(super) struct ShaderLines {
     pub(super) is_rows: bool,
     rows: u64,
     dim: u64,
@@ -74,7 +79,7 @@ pub(super) struct View {
     pub(super) can_chunk: bool,
 }
 
-impl View {
+impl ShaderLines {
     pub(super) fn of_rows(rows: RowGeometry, dtype: DType) -> Self {
         let steps = vec![1; rows.strides.len()];
         let RowGeometry { rows, cols, extents, strides, .. } = rows;
@@ -113,6 +118,36 @@ impl View {
         [self.rows, self.dim, self.inner, outer, middle, 0, 0, 0].map(word)
     }
 
+    fn check_rows(&self) -> Result<(), Reason> {
+        if self.is_rows { Ok(()) } else { Err("it takes rows, and lines lie side by side".into()) }
+    }
+
+    fn check_channels(&self) -> Result<(), Reason> {
+        if self.is_rows { Err("it takes lines that lie side by side, and the axis is dense".into()) } else { Ok(()) }
+    }
+
+    /// Chunks of a row.
+    fn row_chunks(&self) -> u64 {
+        self.dim.div_ceil(self.elements)
+    }
+
+    /// Chunks side by side.
+    fn columns(&self) -> u64 {
+        self.inner.div_ceil(self.elements)
+    }
+
+    /// Fewest and most chunks side by side of a workgroup.
+    fn across(&self) -> [u64; 2] {
+        let widest = self.columns().next_power_of_two().min(MOST_ACROSS);
+        [widest.min(FEWEST_ACROSS), widest]
+    }
+
+    /// Most threads of a workgroup over channels: they meet in its memory, a quad of lines each at a time.
+    fn most_column_threads(&self, props: &Props) -> u64 {
+        let bytes = u64::from(props.max_workgroup_bytes);
+        MOST_COLUMN_THREADS.min(u64::from(props.max_threads)).min(bytes / (4 * self.elements))
+    }
+
     pub(super) fn is_half(&self) -> bool {
         self.elements == 8
     }
@@ -124,7 +159,7 @@ impl View {
 
 /// A workgroup over channels: `across` chunks side by side, each of `deep` threads that hold `chunks` elements of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Columns {
+struct ColumnTeam {
     across: u64,
     deep: u64,
     chunks: u64,
@@ -133,7 +168,7 @@ struct Columns {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Threads {
     Team(Team),
-    Columns(Columns),
+    Columns(ColumnTeam),
 }
 
 /// How a plan's lines are spread.
@@ -151,60 +186,94 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    pub(super) fn new(view: &View, tables: &Tables, props: &Props) -> Self {
-        if view.is_rows { Self::of_rows(view, tables, props) } else { Self::of_channels(view, tables, props) }
+    /// Teams that hold whole rows.
+    pub(super) fn rows_resident(view: &ShaderLines, tables: &Tables, props: &Props, ask: Ask) -> Result<Self, Reason> {
+        view.check_rows()?;
+        let (table, row_chunks) = (tables.resident[usize::from(view.is_half())], view.row_chunks());
+        let team = |rows| Team::resident(table, rows, row_chunks, props);
+        let Some(held) = team(view.rows.max(FEW_ROWS)) else {
+            let fitting = each_team(table).filter(|&(threads, ..)| threads <= props.max_threads);
+            let most = fitting.map(|(threads, chunks, _)| u64::from(threads) * u64::from(chunks)).max().unwrap_or(0);
+            return Err(format!("rows of {row_chunks} chunks of 16 bytes, it holds at most {most} here").into());
+        };
+        if ask == Ask::Chosen && view.rows < FEW_ROWS && team(view.rows).is_none() {
+            return Err(
+                "so few long rows leave workgroups idle that share out the others' work: split is faster".into()
+            );
+        }
+        let turns = view.rows.div_ceil(held.rows());
+        let rounds = if held.keep == Keep::ValuesAhead { turns.div_ceil(AHEAD_GROUPS).max(1) } else { 1 };
+        let groups = turns.div_ceil(rounds);
+        Ok(Self { threads: Threads::Team(held), slices: 1, columns: 1, rounds, groups, part_quads: 0 })
     }
 
-    fn of_rows(view: &View, tables: &Tables, props: &Props) -> Self {
-        let kind = usize::from(view.is_half());
-        let row_chunks = view.dim.div_ceil(view.elements);
-        let resident = Team::resident(tables.resident[kind], view.rows, row_chunks, props);
-        let is_worth = |team: &Team| view.rows >= FEW_ROWS && row_chunks <= MOST_TURNS * team.slice_chunks();
-        let twice = tables.twice.filter(|numbers| numbers.0 <= props.max_threads);
-        let twice = twice.map(|numbers| Team::of_slices(numbers, props)).filter(is_worth);
-        let team = resident.or(twice).unwrap_or_else(|| Team::of_slices(tables.slice[kind], props));
-        let slices = if resident.is_some() { 1 } else { row_chunks.div_ceil(team.slice_chunks()) };
-        let turns = view.rows.div_ceil(team.rows());
-        let rounds = if team.keep == Keep::ValuesAhead { turns.div_ceil(AHEAD_GROUPS).max(1) } else { 1 };
-        let is_split = resident.or(twice).is_none();
-        let part_quads = if is_split { view.rows * slices } else { 0 };
-        let groups = turns.div_ceil(rounds) * if is_split { slices } else { 1 };
-        Self { threads: Threads::Team(team), slices, columns: 1, rounds, groups, part_quads }
+    /// Workgroups that read a row twice, slice after slice.
+    pub(super) fn rows_twice(view: &ShaderLines, tables: &Tables, props: &Props, ask: Ask) -> Result<Self, Reason> {
+        view.check_rows()?;
+        let numbers = tables.twice.ok_or("it computes no gradients")?;
+        let (threads, most_threads) = (numbers.0, props.max_threads);
+        if threads > most_threads {
+            return Err(
+                format!("it needs workgroups of {threads} threads, this device has at most {most_threads}").into()
+            );
+        }
+        let (team, row_chunks) = (Team::of_slices(numbers, props), view.row_chunks());
+        let most = MOST_TURNS * team.slice_chunks();
+        if row_chunks > most {
+            return Err(format!("rows of {row_chunks} chunks of 16 bytes, it takes at most {most}").into());
+        }
+        if ask == Ask::Chosen && view.rows < FEW_ROWS {
+            return Err("so few rows leave workgroups idle that share out the others' work: split is faster".into());
+        }
+        let (slices, groups) = (row_chunks.div_ceil(team.slice_chunks()), view.rows.div_ceil(team.rows()));
+        Ok(Self { threads: Threads::Team(team), slices, columns: 1, rounds: 1, groups, part_quads: 0 })
     }
 
-    fn of_channels(view: &View, tables: &Tables, props: &Props) -> Self {
-        let columns = view.inner.div_ceil(view.elements);
-        let quads = view.elements / 4;
-        let most_chunks = tables.column_chunks[usize::from(view.is_half())];
-        let bytes = u64::from(props.max_workgroup_bytes);
-        let most_threads = MOST_COLUMN_THREADS.min(u64::from(props.max_threads)).min(bytes / (16 * quads));
-        let widest = columns.next_power_of_two().min(ACROSS.1);
-        let narrowest = widest.min(ACROSS.0);
-        let deep = view.dim.div_ceil(most_chunks).next_power_of_two();
+    /// Workgroups that hold whole lines side by side.
+    pub(super) fn channels_resident(
+        view: &ShaderLines,
+        tables: &Tables,
+        props: &Props,
+        ask: Ask,
+    ) -> Result<Self, Reason> {
+        view.check_channels()?;
+        let columns = view.columns();
+        let most_threads = view.most_column_threads(props);
+        let [narrowest, widest] = view.across();
+        let deep = view.dim.div_ceil(tables.column_chunks[usize::from(view.is_half())]).next_power_of_two();
         let across = (COLUMN_THREADS / deep.min(COLUMN_THREADS)).clamp(narrowest, widest);
         let groups = view.rows * columns.div_ceil(across);
-        let is_resident = deep * across <= most_threads && (groups >= FEW_GROUPS || view.dim < LONG_LINE);
-        if is_resident {
-            let chunks = view.dim.div_ceil(deep);
-            let threads = Threads::Columns(Columns { across, deep, chunks });
-            return Self { threads, slices: 1, columns, rounds: 1, groups, part_quads: 0 };
+        if deep * across > most_threads {
+            let threads = deep * across;
+            return Err(
+                format!("lines of {} elements take {threads} threads, the limit is {most_threads}", view.dim).into()
+            );
         }
-        let across = widest.min(2 * ACROSS.0);
-        let deep = COLUMN_THREADS.min(most_threads) / across;
-        let slices = view.dim.div_ceil(deep * most_chunks);
-        let threads = Threads::Columns(Columns { across, deep, chunks: most_chunks });
+        if ask == Ask::Chosen && groups < FEW_GROUPS && view.dim >= LONG_LINE {
+            return Err(format!("{groups} workgroups leave the device idle: split is faster").into());
+        }
+        let threads = Threads::Columns(ColumnTeam { across, deep, chunks: view.dim.div_ceil(deep) });
+        Ok(Self { threads, slices: 1, columns, rounds: 1, groups, part_quads: 0 })
+    }
+
+    /// Workgroups that hold slices of lines.
+    pub(super) fn split(view: &ShaderLines, tables: &Tables, props: &Props) -> Self {
+        let kind = usize::from(view.is_half());
+        if view.is_rows {
+            let team = Team::of_slices(tables.slice[kind], props);
+            let slices = view.row_chunks().div_ceil(team.slice_chunks());
+            let groups = view.rows.div_ceil(team.rows()) * slices;
+            let part_quads = view.rows * slices;
+            return Self { threads: Threads::Team(team), slices, columns: 1, rounds: 1, groups, part_quads };
+        }
+        let (columns, chunks) = (view.columns(), tables.column_chunks[kind]);
+        let across = view.across()[1].min(2 * FEWEST_ACROSS);
+        let deep = COLUMN_THREADS.min(view.most_column_threads(props)) / across;
+        let slices = view.dim.div_ceil(deep * chunks);
         let groups = view.rows * slices * columns.div_ceil(across);
-        let part_quads = view.rows * slices * columns * quads * tables.part_quads;
+        let part_quads = view.rows * slices * columns * (view.elements / 4) * tables.part_quads;
+        let threads = Threads::Columns(ColumnTeam { across, deep, chunks });
         Self { threads, slices, columns, rounds: 1, groups, part_quads }
-    }
-
-    pub(super) fn is_split(&self) -> bool {
-        self.part_quads > 0
-    }
-
-    /// Whether a workgroup takes all slices of its line.
-    pub(super) fn is_twice(&self) -> bool {
-        self.slices > 1 && !self.is_split()
     }
 
     /// The file with which the threads of a line meet.

@@ -1,9 +1,10 @@
 //! Every kind of shader of the op, without a device.
 
-use super::{backward_work, forward_work};
+use super::{Form, backward_work, forward_work};
 use crate::backend::wgpu::Variants;
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::kernel::Ask;
 use crate::ops::softmax::SoftmaxDescriptor;
 use crate::ops::valid::Described;
 use crate::tensor::TensorDesc;
@@ -41,9 +42,11 @@ pub(in crate::ops) fn wgsl_variants() -> impl Iterator<Item = (String, String)> 
                     let forward =
                         descriptor(dtype, dims, axis, is_log, scale).and_then(|forward| forward.output(output));
                     let Ok(forward) = forward else { continue };
-                    variants.add_work(&name, forward_work(forward.valid(), props), props);
                     let Ok(backward) = forward.backward() else { continue };
-                    variants.add_work(&name, backward_work(backward.valid(), props), props);
+                    for form in [Form::RowsResident, Form::RowsTwice, Form::ChannelsResident, Form::Split] {
+                        variants.add_work(&name, forward_work(forward.valid(), form, props, Ask::Pinned), props);
+                        variants.add_work(&name, backward_work(backward.valid(), form, props, Ask::Pinned), props);
+                    }
                 }
             }
         }

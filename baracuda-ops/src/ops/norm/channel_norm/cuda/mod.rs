@@ -54,14 +54,14 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// `is_short` of `csrc/common/activation.cuh`: whether the activation takes few instructions.
-    fn is_short(&self) -> bool {
+    /// `is_unrolled` of `csrc/common/activation.cuh`: whether loops that are unrolled many times may have the activation.
+    fn is_unrolled(&self) -> bool {
         matches!(self.activation, Activation::Identity | Activation::Relu | Activation::Silu)
     }
 
-    /// Whether an operand is read beside x, or the activation takes many instructions.
+    /// Whether an operand is read beside x, or the activation would multiply the code of unrolled loops.
     fn is_general(&self) -> bool {
-        self.has_extra || !self.is_short()
+        self.has_extra || !self.is_unrolled()
     }
 
     /// Whether there is no activation, or a ReLU: dpre is then dy or 0, which no rounding changes.
