@@ -24,6 +24,7 @@ const MOST_LANES: u64 = 16;
 /// Filters of a group that read its channel each for itself, unless the form is asked for.
 const MOST_FILTERS: u64 = 4;
 /// The threads that strips are made short for. A GPU of 132 multiprocessors with 2048 threads each holds a quarter of them at a time.
+/// Chosen on an H200, as are the numbers of quads in [`Shares::of`].
 const BUSY_THREADS: u64 = 1 << 20;
 /// Rows of a strip: with fewer, threads mostly read rows that others read as well.
 const LEAST_ROWS: u64 = 8;
