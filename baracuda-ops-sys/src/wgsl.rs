@@ -92,10 +92,19 @@ files! {
     conv {
         CONV = "conv/conv.wgsl",
         CONV_BACKWARD_BIAS = "conv/conv_backward_bias.wgsl",
+        CONV_DEPTHWISE = "conv/conv_depthwise.wgsl",
+        CONV_DEPTHWISE_CHANNELS = "conv/conv_depthwise_channels.wgsl",
+        CONV_DEPTHWISE_COLUMNS = "conv/conv_depthwise_columns.wgsl",
+        CONV_DEPTHWISE_WEIGHT = "conv/conv_depthwise_weight.wgsl",
+        CONV_DEPTHWISE_WEIGHT_CHANNELS = "conv/conv_depthwise_weight_channels.wgsl",
+        CONV_DEPTHWISE_WEIGHT_COLUMNS = "conv/conv_depthwise_weight_columns.wgsl",
         CONV_DIRECT = "conv/conv_direct.wgsl",
         CONV_GATHER = "conv/conv_gather.wgsl",
         CONV_OUTPUT = "conv/conv_output.wgsl",
         CONV_SUMS = "conv/conv_sums.wgsl",
+        DEPTHWISE = "conv/depthwise.wgsl",
+        DEPTHWISE_CHANNELS = "conv/depthwise_channels.wgsl",
+        DEPTHWISE_COLUMNS = "conv/depthwise_columns.wgsl",
     }
     /// The yardstick of the benchmarks.
     copy {
@@ -107,6 +116,7 @@ files! {
         GEMM_BACKWARD_DPRE = "gemm/gemm_backward_dpre.wgsl",
         GEMM_BACKWARD_RECOMPUTED = "gemm/gemm_backward_recomputed.wgsl",
         GEMM_BACKWARD_SUMS = "gemm/gemm_backward_sums.wgsl",
+        GEMM_NO_SUMS = "gemm/gemm_no_sums.wgsl",
         GEMM_OUTPUT = "gemm/gemm_output.wgsl",
         GEMM_TILE = "gemm/gemm_tile.wgsl",
     }

@@ -5,6 +5,14 @@
 //
 // Elements outside of the image are 0.
 
+// A tile of the output.
+struct Tile {
+    part: u32,
+    group: u32,
+    m: u32, // its first row
+    n: u32, // its first column
+}
+
 // What a thread brings of each step: a block of one factor.
 struct Loader {
     is_gathered: bool,

@@ -52,6 +52,10 @@ fn positions_of(at: u32, channel: u32, count: u32) -> vec4<f32> {
 
 // Where the places that slower digits and the fastest one tell are.
 fn place_of(slower: u32, fastest: u32) -> u32 {
+    // Mostly there are no more than two digits, and divisions would take as long as the load.
+    if (slower < params.digits.z) {
+        return slower * params.strides.z + fastest * params.strides.w;
+    }
     let y = slower / params.digits.z;
     let x = y / params.digits.y;
     let steps = vec4<u32>(x, y % params.digits.y, slower % params.digits.z, fastest) * params.strides;

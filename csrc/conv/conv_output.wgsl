@@ -57,14 +57,6 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 
-// A tile of the output.
-struct Tile {
-    part: u32,
-    group: u32,
-    m: u32, // its first row
-    n: u32, // its first column
-}
-
 // Elements or lines from `first` on, of `count`, at most 4.
 fn rest_of(count: u32, first: u32) -> u32 {
     return min(count - min(first, count), 4u);

@@ -10,5 +10,3 @@ fn put_quad(out_at: u32, pre_at: u32, count: u32, sums: vec4<f32>) -> vec4<f32> 
     out_put_line(out_at, params.out_n, count, out);
     return vec4<f32>();
 }
-
-fn finish_tile(tile: Tile, thread: u32, column_sums: vec4<f32>) {}

@@ -7,5 +7,5 @@ fn OPERAND_line(first: u32, step: u32, count: u32) -> vec4<f32> {
 }
 
 fn OPERAND_put_line(first: u32, step: u32, count: u32, values: vec4<f32>) {
-    OPERAND_pairs[first / 4u + offsets.OPERAND / 2u] = vec2<u32>(pack(values.xy), pack(values.zw));
+    OPERAND_pairs[first / 4u + offsets.OPERAND / 2u] = pack_quads(values, vec4<f32>()).xy;
 }

@@ -253,7 +253,14 @@ const KINDS: &[(Kind, bool)] = &[
     (Kind { padding: &[[0, 0], [3, 3]], groups: 4, ..kind(2, [4, 4], &[5, 9], &[1, 7]) }, false),
     (Kind { dilation: &[4], padding: &[[12, 0]], groups: 16, ..kind(2, [16, 16], &[37], &[4]) }, false),
     (Kind { groups: 4, ..kind(2, [4, 4], &[6, 5], &[1, 1]) }, false),
+    // Windows that lie wholly in the padding, and images that are wider than their outputs.
+    (Kind { padding: &[[4, 5], [6, 3]], groups: 8, ..kind(2, [8, 8], &[3, 4], &[3, 3]) }, false),
+    (Kind { padding: &[[0, 0], [4, 2]], groups: 6, ..kind(1, [6, 6], &[8, 9], &[5, 7]) }, false),
+    (VALID, false),
 ];
+
+/// Depthwise without padding: the last columns of x meet only the last taps.
+const VALID: Kind = Kind { groups: 8, ..kind(2, [8, 8], &[6, 15], &[3, 3]) };
 
 /// Kinds of which some operand has no elements.
 const EMPTY: [(Kind, bool); 5] = [
@@ -340,7 +347,8 @@ fn forms() -> Vec<(Form, Data, bool)> {
         for (at, data) in Data::ALL.into_iter().filter(|data| *data != Data::Normal).enumerate() {
             let layout = [Contiguous, ChannelsLast][at % 2];
             if matches!(data, Data::Nan | Data::Inf | Data::NegInf) {
-                for kind in [GROUPED, Kind { padding: SAME[2], groups: 6, ..kind(2, [6, 12], &[7, 9], &[3, 3]) }] {
+                let repeated = Kind { padding: SAME[2], groups: 6, ..kind(2, [6, 12], &[7, 9], &[3, 3]) };
+                for kind in [GROUPED, repeated, VALID] {
                     add(kind.conv(dtype, layout).into(), data, false);
                 }
             }
@@ -454,6 +462,9 @@ fn pinned(case: &Case) -> Vec<Case> {
     if fields.json.get("groups").is_some() && fields.dtype != DType::F64 {
         cases.push(of(named("tiled")));
     }
+    if is_depthwise(case) {
+        cases.push(of(named("depthwise")));
+    }
     let of_factors = |name: &str| case.descriptor.slots().iter().find(|slot| slot.name == name).map(|s| s.desc.dtype());
     let mut factors = ["x", "weight", "dy"].into_iter().filter_map(of_factors);
     let first = factors.next();
@@ -480,6 +491,24 @@ fn pinned(case: &Case) -> Vec<Case> {
         cases.retain(|case| !is_of_cores(case));
     }
     cases
+}
+
+/// Whether the depthwise kernels of every backend serve it: as many filters as channels, square kernels of 3, 5 or 7 whose windows slide
+/// without stride and dilation, and factors of one type; for the gradient of the weight not of 7.
+fn is_depthwise(case: &Case) -> bool {
+    let json = json_of(&case.descriptor).expect("a descriptor has a JSON");
+    let slots = case.descriptor.slots();
+    let of = |name: &str| slots.iter().find(|slot| slot.name == name).map(|slot| slot.desc);
+    let Some(weight) = of("weight").or(of("dweight")) else { return false };
+    let factors: Vec<DType> = ["x", "weight", "dy"].into_iter().filter_map(of).map(|desc| desc.dtype()).collect();
+    let groups = json["groups"].as_u64().unwrap_or(1);
+    let most = if of("dweight").is_some() { 5 } else { 7 };
+    let is_square = |kernel: &[u64]| matches!(kernel, [a @ (3 | 5 | 7), b] if a == b && *a <= most);
+    ["stride", "dilation"].iter().all(|name| json.get(*name).is_none())
+        && weight.dims()[..2] == [groups, 1]
+        && is_square(&weight.dims()[2..])
+        && factors.iter().all(|dtype| *dtype == factors[0] && *dtype != DType::F64)
+        && slots.iter().all(|slot| !slot.desc.is_empty())
 }
 
 /// Whether kernels of products of matrices serve it: it has one group and kernels of one element, one after the other.

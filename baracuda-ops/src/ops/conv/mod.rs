@@ -80,8 +80,9 @@
 //! allowed; `conv_mma`, tensor cores of compute capability 8.0 (`csrc/conv/conv_mma.cu`), which rounds factors of f32 to tf32; `conv_gemm_simt`, the
 //! other gemm's; `conv_simt`, any type and strides (`conv_simt.cu`). Each of them serves forward and the gradients of the data and of the weight.
 //! `csrc/conv/conv_backward_bias.cu` and the column sums of gemm are the gradient of the bias.
-//! Through wgpu `conv_direct` (`csrc/conv/conv_direct.wgsl`) for groups whose results have at most 4 channels, `conv_gemm_tiled` for products of
-//! matrices that gemm's tiles fit as well as those of windows, and `conv_tiled` for all others.
+//! Through wgpu, in the order in which they are tried: `conv_depthwise` (`csrc/conv/conv_depthwise.wgsl`, `conv_depthwise_weight.wgsl`) for groups
+//! of one channel of x and kernels of up to 7 x 7 without stride and dilation; `conv_direct` (`conv_direct.wgsl`) for groups whose results have
+//! at most 4 channels; `conv_gemm_tiled` for products of matrices that gemm's tiles fit as well as those of windows; `conv_tiled` for all others.
 //!
 //! [`Activation`]: crate::ops::activation
 //! [`ActivationBackwardDescriptor`]: crate::ActivationBackwardDescriptor
@@ -388,7 +389,7 @@ fn is_one_group(groups: &u64) -> bool {
 fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
     kernels!(
         cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
-        wgpu: [wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
+        wgpu: [wgpu::Depthwise, wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
         cpu: [fast::Fast, Function::Cpu(cpu::forward)]
     )
 }
@@ -397,7 +398,7 @@ fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
 fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDescriptor>] {
     kernels!(
         cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
-        wgpu: [wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
+        wgpu: [wgpu::Depthwise, wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
         cpu: [fast::Fast, Function::Cpu(cpu::backward_data)]
     )
 }
@@ -406,7 +407,7 @@ fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDesc
 fn backward_weight_kernels() -> &'static [&'static dyn Kernel<ConvBackwardWeightDescriptor>] {
     kernels!(
         cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
-        wgpu: [wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
+        wgpu: [wgpu::Depthwise, wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
         cpu: [fast::Fast, Function::Cpu(cpu::backward_weight)]
     )
 }

@@ -13,8 +13,10 @@ use crate::ops::gemm::wgpu::sums_step;
 const WORKGROUP: u32 = 256;
 /// Quads of channels beside each other in a workgroup where channels are dense.
 const DENSE_QUADS: u32 = 32;
-/// Items of a thread, where many workgroups are left.
+/// The most items of a thread, unless the chains that add up what threads leave would be longer.
 const ROUNDS: u64 = 16;
+/// Workgroups that keep a GPU of 132 multiprocessors busy; where there are fewer, threads have fewer items. Chosen on an H200.
+const BUSY_GROUPS: u64 = 8 * 132;
 
 #[repr(C)]
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -71,20 +73,14 @@ impl Partition {
         let (extent, step) = digits.fastest(0);
         let is_along = sums.channels == 1 || (extent > 1 && step < sums.dy.column);
         let items = if is_along { indices.count() / extent * extent.div_ceil(4) } else { indices.count() };
-        let column_quads = if is_along { 1 } else { DENSE_QUADS };
+        let column_quads = if is_along { 1 } else { word(quads.next_power_of_two().min(DENSE_QUADS.into())) };
+        let column_groups = quads.div_ceil(column_quads.into());
         let lanes = u64::from(workgroup(props) / column_quads);
         // As long chains in a thread as in those that add up the sums, each of 256.
-        let rounds = ROUNDS.max((items / (lanes * 256)).isqrt());
+        let most_rounds = ROUNDS.max((items / (lanes * 256)).isqrt());
+        let rounds = items.div_ceil(lanes * BUSY_GROUPS.div_ceil(column_groups)).clamp(1, most_rounds);
         let parts = items.div_ceil(lanes * rounds);
-        Self {
-            digits,
-            is_along,
-            items,
-            rounds,
-            column_quads,
-            column_groups: quads.div_ceil(column_quads.into()),
-            parts,
-        }
+        Self { digits, is_along, items, rounds, column_quads, column_groups, parts }
     }
 }
 

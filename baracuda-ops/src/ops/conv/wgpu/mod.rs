@@ -1,6 +1,7 @@
 //! The WGSL kernels: what they bind, and their dispatches.
 
 mod bias;
+mod depthwise;
 mod digits;
 mod direct;
 mod output;
@@ -23,13 +24,15 @@ pub(in crate::ops) use variants::wgsl_variants;
 /// The convolution, and its gradients but that of the bias.
 pub(super) enum Wgpu {
     Tiled,
+    /// Of groups with one channel of x, whose windows slide.
+    Depthwise,
     /// Of groups with few channels.
     Direct,
     /// What is a product of matrices, by gemm's tiles.
     Gemm,
 }
 
-pub(super) use Wgpu::{Direct, Gemm, Tiled};
+pub(super) use Wgpu::{Depthwise, Direct, Gemm, Tiled};
 
 /// The gradient of the bias.
 pub(super) struct Reduce;
@@ -38,6 +41,7 @@ impl<D: Contracting> Kernel<D> for Wgpu {
     fn name(&self) -> &'static str {
         match self {
             Self::Tiled => name_of!(D::PASS, "tiled"),
+            Self::Depthwise => name_of!(D::PASS, "depthwise"),
             Self::Direct => name_of!(D::PASS, "direct"),
             Self::Gemm => name_of!(D::PASS, "gemm_tiled"),
         }
@@ -57,6 +61,7 @@ impl<D: Contracting> Kernel<D> for Wgpu {
         let props = Props::of(props)?;
         let work = match self {
             Self::Tiled => tiled_work(descriptor, props)?,
+            Self::Depthwise => return Ok(depthwise_work(descriptor, props, ask)?.candidate()),
             Self::Direct => direct_work(descriptor, props)?,
             Self::Gemm => gemm_work(&descriptor.contracted(), descriptor.slots(), props, ask)?,
         };
@@ -92,6 +97,13 @@ fn tiled_work(descriptor: &impl Contracting, props: &Props) -> Result<Work<()>, 
 fn direct_work(descriptor: &impl Contracting, props: &Props) -> Result<Work<()>, Reason> {
     check_operands(descriptor.slots(), props)?;
     finished(direct::steps(&descriptor.contracted(), props)?, props)
+}
+
+fn depthwise_work<D: Contracting>(descriptor: &D, props: &Props, ask: Ask) -> Result<Work<depthwise::Choice>, Reason> {
+    check_operands(descriptor.slots(), props)?;
+    let (steps, workspace_bytes, choice) = depthwise::steps(D::PASS, &descriptor.contracted(), props, ask)?;
+    let Work { steps, workspace_bytes, workspace_align, .. } = finished((steps, workspace_bytes), props)?;
+    Ok(Work { steps, workspace_bytes, workspace_align, choice })
 }
 
 fn gemm_work(contraction: &Contraction, slots: &[Slot], props: &Props, ask: Ask) -> Result<Work<()>, Reason> {

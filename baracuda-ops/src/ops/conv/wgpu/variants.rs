@@ -1,6 +1,6 @@
 //! Every kind of shader of the ops, without a device.
 
-use super::{bias_work, direct_work, tiled_work};
+use super::{bias_work, depthwise_work, direct_work, tiled_work};
 use crate::backend::wgpu::{Props, Variants};
 use crate::dtype::DType;
 use crate::error::Result;
@@ -8,6 +8,7 @@ use crate::ops::activation::Activation;
 use crate::ops::conv::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow,
 };
+use crate::plan::Ask;
 use crate::tensor::TensorDesc;
 
 /// Extents of x, and channels of y: of each tile of forward, and with lines that are not whole.
@@ -19,6 +20,9 @@ const SHAPES: [([u64; 4], u64); 6] = [
     ([4, 63, 63, 65], 127),
     ([1, 63, 7, 9], 63),
 ];
+
+/// Kernels of depthwise convolutions, each of which has shaders of its own.
+const DEPTHWISE: [[u64; 2]; 5] = [[3, 3], [5, 5], [7, 7], [1, 4], [1, 1]];
 
 pub(in crate::ops) fn wgsl_variants() -> impl Iterator<Item = (String, String)> {
     let mut variants = Variants::default();
@@ -56,10 +60,29 @@ fn add_variants(variants: &mut Variants) -> Result<()> {
                     }
                 }
             }
-            // Depthwise.
+            // Depthwise, with quads along the columns and along the channels, and with lines that are not whole.
+            for (lie, extents) in [TensorDesc::contiguous, TensorDesc::channels_last]
+                .into_iter()
+                .flat_map(|lie| [[4, 8, 9, 8], [4, 9, 9, 9], [4, 7, 9, 3]].map(|extents| (lie, extents)))
+            {
+                for (kernel, other) in DEPTHWISE.into_iter().flat_map(|kernel| [(kernel, dtype), (kernel, DType::F32)])
+                {
+                    let name = format!("depthwise conv of {dtype} {extents:?}, {kernel:?}, others of {other}");
+                    let padding = kernel.map(|extent| extent / 2);
+                    let window = ConvWindow::new().padding(&padding).groups(extents[1]);
+                    let weight = TensorDesc::contiguous(dtype, &[extents[1], 1, kernel[0], kernel[1]])?;
+                    let forward = ConvDescriptor::new(lie(dtype, &extents)?, weight, window)?;
+                    let forward = forward.bias(other)?.y(other)?.pre(other)?;
+                    let (data, of_weight) = (forward.backward_data()?.dx(other)?, forward.backward_weight()?);
+                    variants.add_work(&name, depthwise_work(&forward, props, Ask::Pinned), props);
+                    variants.add_work(&name, depthwise_work(&data, props, Ask::Pinned), props);
+                    variants.add_work(&name, depthwise_work(&of_weight.dweight(other)?, props, Ask::Pinned), props);
+                }
+            }
+            // Of groups with few channels, and with a stride.
             for other in [dtype, DType::F32] {
-                let name = format!("depthwise conv of {dtype}, others of {other}");
-                let window = ConvWindow::new().padding(&[1, 1]).groups(8);
+                let name = format!("direct conv of {dtype}, others of {other}");
+                let window = ConvWindow::new().padding(&[1, 1]).stride(&[2, 2]).groups(8);
                 let x = TensorDesc::contiguous(dtype, &[4, 8, 9, 9])?;
                 let weight = TensorDesc::contiguous(dtype, &[8, 1, 3, 3])?;
                 let forward = ConvDescriptor::new(x, weight, window)?.bias(other)?.y(other)?.pre(other)?;

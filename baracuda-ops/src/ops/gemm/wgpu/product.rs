@@ -294,20 +294,21 @@ pub(super) fn step(
         }
     };
     let mut bindings = vec![factor("left", left), factor("right", right), bound_bias];
-    let file = if recomputes {
+    let of_epilogue: &[_] = if recomputes {
         let dout = regions.input("dout", &beside_or_out);
         let partials = if has_sums { regions.partials() } else { regions.dpre() };
         let partials = Binding { name: "partials", place: Some(partials), accessors: ["partials_out"; 2] };
         bindings.extend([dout, regions.output("out", out), partials]);
-        "gemm/gemm_backward_recomputed"
+        &["gemm/gemm_backward_recomputed"]
     } else {
         let pre = Binding { accessors: lines_out(beside_or_out.dtype), ..regions.output("pre", &beside_or_out) };
         bindings.extend([regions.output("out", out), pre]);
-        "gemm/gemm_output"
+        &["gemm/gemm_output", "gemm/gemm_no_sums"]
     };
     let dtypes = [left.dtype, out.dtype, beside_or_out.dtype].into_iter().chain(bias.map(|bias| bias.dtype));
     let mut files = prelude(dtypes)?;
-    files.extend(["common/activation", "gemm/gemm_tile", "gemm/gemm", file]);
+    files.extend(["common/activation", "gemm/gemm_tile", "gemm/gemm"]);
+    files.extend(of_epilogue);
     Ok(Some(StepBuilder {
         constants: tile.constants(),
         bindings,

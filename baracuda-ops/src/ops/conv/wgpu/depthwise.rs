@@ -1,0 +1,588 @@
+//! Groups of one channel of x: strips whose windows slide down, and their sums for the gradient of the weight.
+
+use super::super::geometry::{Axis, Contraction, Epilogue, Indices, Strided};
+use super::super::product::Pass;
+use super::digits::Digits;
+use crate::backend::wgpu::{
+    Binding, Place, Props, StepBuilder, elements_in, groups, has_whole_lines, lines_in, lines_out, params, prelude,
+};
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::narrow::{single, stride, word};
+use crate::ops::activation::Activation;
+use crate::ops::gemm::wgpu::sums_step;
+use crate::plan::Ask;
+
+/// Threads of a workgroup: a power of two for the tree of its sums.
+const WORKGROUP: u32 = 128;
+/// The greatest extent of a kernel: `MOST_TAPS` in depthwise.wgsl.
+const MOST_TAPS: u64 = 7;
+/// The greatest extent of a kernel of which a thread has the gradients of four channels.
+const MOST_TAPS_OF_FOUR: u64 = 5;
+/// The most threads side by side that have different channels: for them the weight of the largest kernel fits into 16 KiB of workgroup memory.
+const MOST_LANES: u64 = 16;
+/// Filters of a group that read its channel each for itself, unless the form is asked for.
+const MOST_FILTERS: u64 = 4;
+/// The threads that strips are made short for. A GPU of 132 multiprocessors with 2048 threads each holds a quarter of them at a time.
+/// Chosen on an H200, as are the numbers of quads in [`Shares::of`].
+const BUSY_THREADS: u64 = 1 << 20;
+/// Rows of a strip: with fewer, threads mostly read rows that others read as well.
+const LEAST_ROWS: u64 = 8;
+/// Drivers for processors leave loops after 65535 iterations, so that longer strips have to be cut there.
+const MOST_ROWS: u64 = 1024;
+/// Workgroups of the gradient of the weight, each of which leaves a sum for every tap of its channels, and the most strips of a thread.
+const WEIGHT_GROUPS: u64 = 2048;
+const MOST_ROUNDS: u64 = 32;
+/// Coordinates are below it, so that those left of or above the image wrap around to larger numbers than any extent.
+const REACH: i128 = 1 << 30;
+
+/// What quads lie along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Along {
+    Columns,
+    Channels,
+}
+
+/// How threads share the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    along: Along,
+    /// Rows and columns of the kernel.
+    kernel: [u32; 2],
+    /// Quads of a strip side by side.
+    strip: u32,
+    /// Rows of a strip.
+    rows: u32,
+    /// Threads side by side that have different channels.
+    lanes: u32,
+    /// Strips of a thread.
+    rounds: u32,
+}
+
+/// The contraction as the shaders see it.
+struct Depthwise<'c> {
+    pass: Pass,
+    of: &'c Contraction,
+    /// Samples, and rows and columns of the output; of dy for the gradient of the weight.
+    samples: u64,
+    extents: [u64; 2],
+    /// The rows and columns of the gathered factor.
+    axes: [&'c Axis; 2],
+    gathered_sample: u64,
+    /// What has these extents.
+    output: &'c Strided,
+    channels: u64,
+    /// Channels of the output for each of the gathered factor.
+    repeats: u64,
+    kernel: [u64; 2],
+    /// Where the windows of the first row and column begin.
+    first: [i64; 2],
+    along: Along,
+}
+
+/// The dispatches, what was chosen, and the bytes of workspace between them.
+pub(super) fn steps(
+    pass: Pass,
+    contraction: &Contraction,
+    props: &Props,
+    ask: Ask,
+) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
+    let depthwise = Depthwise::new(pass, contraction, ask)?;
+    let shares = Shares::of(&depthwise);
+    if pass == Pass::Weight { depthwise.weight_steps(&shares, props) } else { depthwise.output_steps(&shares, props) }
+}
+
+impl<'c> Depthwise<'c> {
+    /// # Errors
+    /// It is for others.
+    fn new(pass: Pass, of: &'c Contraction, ask: Ask) -> Result<Self, Reason> {
+        let Contraction { groups, rows, terms, n, gathered, plain, out, .. } = of;
+        let (positions, taps, output) = match pass {
+            Pass::Weight => (terms, rows, plain),
+            Pass::Forward | Pass::Data => (rows, terms, out),
+        };
+        let (channels_in, filters) = match pass {
+            Pass::Forward => (terms.lead, *n),
+            Pass::Data => (*n, terms.lead),
+            Pass::Weight => (rows.lead, *n),
+        };
+        if channels_in != 1 {
+            return Err(format!("it has groups of one channel of x, here there are {channels_in}").into());
+        }
+        if pass == Pass::Data && filters != 1 {
+            return Err(
+                format!("its gradients of the data are those of one filter a group, here there are {filters}").into()
+            );
+        }
+        if ask == Ask::Chosen && (filters > MOST_FILTERS || (*groups == 1 && filters > 1)) {
+            return Err(
+                format!("each filter reads x for itself, here they are {filters} in each of {groups} groups").into()
+            );
+        }
+        let [outermost, axes @ ..] = &gathered.axes;
+        if of.is_empty() || terms.count() == 0 || axes.iter().any(|axis| axis.extent == 0) {
+            return Err("there is nothing to add up".into());
+        }
+        if [rows.axes[0], terms.axes[0], outermost.extent] != [1; 3] || outermost.offset != 0 {
+            return Err("it has one or two spatial extents, here there are three".into());
+        }
+        let [extents, kernel] = [positions, taps].map(|Indices { axes: [_, rows, columns], .. }| [*rows, *columns]);
+        if kernel.iter().any(|&extent| extent > MOST_TAPS) {
+            let [height, width] = kernel;
+            return Err(
+                format!("it serves kernels of up to {MOST_TAPS} by {MOST_TAPS}, here of {height} by {width}").into()
+            );
+        }
+        let mut first = [0; 2];
+        for (at, axis) in axes.iter().enumerate() {
+            let [of_position, of_tap] = match pass {
+                Pass::Weight => [axis.of_term, axis.of_row],
+                Pass::Forward | Pass::Data => [axis.of_row, axis.of_term],
+            };
+            let slides = axis.divisor == 1 && of_position == 1 && (of_tap.abs() == 1 || kernel[at] == 1);
+            if !slides {
+                return Err("its windows slide without stride and dilation".into());
+            }
+            // In the gradient of the data the last tap comes first.
+            let last = word(kernel[at]) - 1;
+            first[at] = if pass == Pass::Data { axis.offset - i64::from(last) } else { axis.offset };
+            let reach = i128::from(first[at]).abs() + i128::from(extents[at].max(axis.extent)) + i128::from(last);
+            if reach >= REACH {
+                return Err(format!("it counts coordinates in 30 bits, here they are as large as {reach}").into());
+            }
+        }
+        let channels = groups * n;
+        // The stride of an extent of 1 is 0.
+        let nearest = axes.iter().rev().map(|axis| axis.stride).find(|stride| *stride > 0);
+        let has_near_channels = channels > 1 && nearest.is_none_or(|stride| gathered.group < stride);
+        let repeats = if pass == Pass::Data { 1 } else { *n };
+        if ask == Ask::Chosen && has_near_channels && repeats > 1 {
+            return Err(format!("neighbouring channels have one filter each, here they have {repeats}").into());
+        }
+        let along = if has_near_channels && repeats == 1 { Along::Channels } else { Along::Columns };
+        let depthwise = Self {
+            pass,
+            of,
+            samples: positions.lead,
+            extents,
+            axes: [&axes[0], &axes[1]],
+            gathered_sample: if pass == Pass::Weight { gathered.term_lead } else { gathered.row_lead },
+            output,
+            channels,
+            repeats,
+            kernel,
+            first,
+            along,
+        };
+        depthwise.check_windows()?;
+        Ok(depthwise)
+    }
+
+    fn check_windows(&self) -> Result<(), Reason> {
+        let Self { pass, along, kernel: [height, width], first: [_, first], .. } = *self;
+        match along {
+            Along::Columns => {
+                let last = first + i64::from(word(width)) - 1;
+                if first < -4 || last > 4 {
+                    return Err(format!(
+                        "its windows reach 4 columns to each side, here they are from {first} to {last}"
+                    )
+                    .into());
+                }
+            }
+            Along::Channels => {
+                if pass == Pass::Weight && height.max(width) > MOST_TAPS_OF_FOUR {
+                    let most = MOST_TAPS_OF_FOUR;
+                    return Err(format!(
+                        "a thread has the sums of four channels for {most} by {most} taps, here of {height} by {width}"
+                    )
+                    .into());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Of a tensor with the extents of the output or of the gathered factor, by its strides along samples, channels, rows and columns.
+    fn has_whole_lines(&self, [rows, columns]: [u64; 2], [sample, channel, row, column]: [u64; 4]) -> bool {
+        let others = [(self.samples, sample), (rows, row)];
+        let [by_channel, by_column] = [(self.channels, channel), (columns, column)];
+        match self.along {
+            Along::Columns => has_whole_lines(by_column, others.into_iter().chain([by_channel])),
+            Along::Channels => has_whole_lines(by_channel, others.into_iter().chain([by_column])),
+        }
+    }
+
+    fn has_whole_output(&self, output: &Strided) -> bool {
+        self.has_whole_lines(self.extents, strides_of(output))
+    }
+
+    fn has_whole_gathered(&self) -> bool {
+        let [rows, columns] = self.axes;
+        let strides = [self.gathered_sample, self.of.gathered.group, rows.stride, columns.stride];
+        self.has_whole_lines([rows.extent, columns.extent], strides)
+    }
+
+    /// From element to element of a quad.
+    fn step(&self, strided: &Strided) -> u64 {
+        match self.along {
+            Along::Columns => strided.axes[2],
+            Along::Channels => strided.column,
+        }
+    }
+
+    /// The files that both entries share.
+    fn layout_file(&self) -> &'static str {
+        match self.along {
+            Along::Columns => "conv/depthwise_columns",
+            Along::Channels => "conv/depthwise_channels",
+        }
+    }
+
+    fn constants(&self, shares: &Shares) -> Vec<(&'static str, u32)> {
+        let [rows, columns] = self.kernel.map(word);
+        let mut constants = vec![
+            ("WORKGROUP", WORKGROUP),
+            ("LANES", word(shares.lanes)),
+            ("STRIP", word(shares.strip)),
+            ("KERNEL_ROWS", rows),
+            ("KERNEL_COLUMNS", columns),
+        ];
+        if self.along == Along::Columns {
+            // From -4 to 0, as `check_windows` leaves it.
+            constants.push(("SHIFT", u32::try_from(4 + self.first[1]).unwrap_or(0)));
+        }
+        constants
+    }
+
+    fn choice(&self, shares: &Shares) -> Choice {
+        Choice {
+            along: self.along,
+            kernel: self.kernel.map(word),
+            strip: word(shares.strip),
+            rows: word(shares.rows),
+            lanes: word(shares.lanes),
+            rounds: word(shares.rounds),
+        }
+    }
+
+    fn params(&self, shares: &Shares, grid: [u32; 2], part_length: u64) -> Vec<u8> {
+        let Contraction { gathered, plain, epilogue, .. } = self.of;
+        let (bias, activation, pre, beta) = match *epilogue {
+            Epilogue::Forward { bias, activation, pre } => (bias, activation, pre, 0.0),
+            Epilogue::Gradient { beta } => (None, Activation::Identity, None, beta),
+        };
+        let [rows, columns] = self.axes;
+        let is_data = self.pass == Pass::Data;
+        let weight_axes = [plain.axes[1], plain.axes[2]].map(stride);
+        let last = self.kernel.map(|extent| word(extent) - 1);
+        let [weight_row, weight_column] = weight_axes.map(|step| if is_data { step.wrapping_neg() } else { step });
+        let weight_first = if is_data {
+            last[0].wrapping_mul(weight_axes[0]).wrapping_add(last[1].wrapping_mul(weight_axes[1]))
+        } else {
+            0
+        };
+        let beside = pre.unwrap_or(*self.output);
+        let [out_sample, out_channel, out_row, out_column] = strides_of(self.output).map(stride);
+        let [beside_sample, beside_channel, beside_row, beside_column] = strides_of(&beside).map(stride);
+        params! {
+            groups: u32 = word(shares.groups),
+            groups_x: u32 = grid[0],
+            tiles: u32 = word(shares.tiles),
+            rounds: u32 = word(shares.rounds),
+            strips: u32 = word(shares.strips),
+            across: u32 = word(shares.across),
+            chunks: u32 = word(shares.chunks),
+            chunk_rows: u32 = word(shares.rows),
+            inner_channels: u32 = word(shares.inner_channels),
+            channels: u32 = word(self.channels),
+            repeats: u32 = word(self.repeats),
+            rows: u32 = word(self.extents[0]),
+            columns: u32 = word(self.extents[1]),
+            gathered_rows: u32 = word(rows.extent),
+            gathered_columns: u32 = word(columns.extent),
+            first_row: u32 = wrapped(self.first[0]),
+            first_column: u32 = wrapped(self.first[1]),
+            gathered_sample: u32 = stride(self.gathered_sample),
+            gathered_channel: u32 = stride(gathered.group),
+            gathered_row: u32 = stride(rows.stride),
+            gathered_column: u32 = stride(columns.stride),
+            weight_first: u32 = weight_first,
+            weight_channel: u32 = stride(if is_data { plain.group } else { plain.column }),
+            weight_row: u32 = weight_row,
+            weight_column: u32 = weight_column,
+            out_sample: u32 = out_sample,
+            out_channel: u32 = out_channel,
+            out_row: u32 = out_row,
+            out_column: u32 = out_column,
+            out_n: u32 = stride(self.step(self.output)),
+            beside_sample: u32 = beside_sample,
+            beside_channel: u32 = beside_channel,
+            beside_row: u32 = beside_row,
+            beside_column: u32 = beside_column,
+            beside_n: u32 = stride(self.step(&beside)),
+            has_beside: u32 = pre.is_some().into(),
+            has_bias: u32 = bias.is_some().into(),
+            bias_channel: u32 = bias.map_or(0, |bias| stride(bias.column)),
+            activation: u32 = activation as u32,
+            beta: f32 = single(beta),
+            part_length: u32 = word(part_length),
+            padding: [u32; 3] = [0; 3],
+        }
+    }
+
+    fn output_steps(&self, shares: &Shares, props: &Props) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
+        let Contraction { gathered, plain, out, epilogue, .. } = self.of;
+        let grid = groups(shares.groups, props)?;
+        let pre = epilogue.pre();
+        let bias = match epilogue {
+            Epilogue::Forward { bias: Some(bias), .. } => Some((bias.position, bias.dtype)),
+            _ => None,
+        };
+        let beside = pre.unwrap_or(out);
+        // What is not there is bound to others in its place.
+        let (bias_position, bias_dtype) = bias.unwrap_or((plain.position, plain.dtype));
+        let operand = |name, position, accessors| Binding { name, place: Some(Place::Operand(position)), accessors };
+        let bindings = vec![
+            operand("gathered", gathered.position, lines_in(gathered.dtype)),
+            elements_in("weight", Place::Operand(plain.position), plain.dtype),
+            elements_in("bias", Place::Operand(bias_position), bias_dtype),
+            operand("out", out.position, lines_out(out.dtype)),
+            operand("pre", beside.position, lines_out(beside.dtype)),
+        ];
+        let mut files = prelude([gathered.dtype, plain.dtype, bias_dtype, out.dtype, beside.dtype])?;
+        files.extend(["common/activation", "conv/depthwise", self.layout_file(), "gemm/gemm_output"]);
+        files.push("conv/conv_depthwise");
+        files.push(match self.along {
+            Along::Columns => "conv/conv_depthwise_columns",
+            Along::Channels => "conv/conv_depthwise_channels",
+        });
+        let step = StepBuilder {
+            constants: self.constants(shares),
+            bindings,
+            can_chunk: self.has_whole_gathered() && self.has_whole_output(out) && self.has_whole_output(beside),
+            keeps_uniform: true,
+            ..StepBuilder::new("conv_depthwise", files, self.params(shares, grid, 0), grid)
+        };
+        Ok((vec![step], 0, self.choice(shares)))
+    }
+
+    fn weight_steps(&self, shares: &Shares, props: &Props) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
+        let Contraction { gathered, plain, out, epilogue, .. } = self.of;
+        let [rows, columns] = self.kernel;
+        let sums = Indices { lead: self.channels, axes: [1, rows, columns], lead_last: false };
+        let by_tap = Strided { lead: out.column, ..*out };
+        let digits = Digits::fewest(&sums, [&by_tap]);
+        let count = sums.count();
+        let (extent, step) = digits.fastest(0);
+        if extent != count {
+            return Err("the gradient has to be dense".into());
+        }
+        let part_length = count.next_multiple_of(4);
+        let parts = shares.groups / shares.tiles;
+        let bytes = part_length.saturating_mul(parts).saturating_mul(4);
+        let place = Place::Workspace { offset: 0, bytes };
+        let grid = groups(shares.groups, props)?;
+        let operand =
+            |name, position, dtype| Binding { name, place: Some(Place::Operand(position)), accessors: lines_in(dtype) };
+        let bindings = vec![
+            operand("gathered", gathered.position, gathered.dtype),
+            operand("dy", plain.position, plain.dtype),
+            Binding { name: "partials", place: Some(place), accessors: ["elements_f32_out"; 2] },
+        ];
+        let mut files = prelude([gathered.dtype, plain.dtype])?;
+        files.extend(["conv/depthwise", self.layout_file()]);
+        files.push(match self.along {
+            Along::Columns => "conv/conv_depthwise_weight_columns",
+            Along::Channels => "conv/conv_depthwise_weight_channels",
+        });
+        files.push("conv/conv_depthwise_weight");
+        let first = StepBuilder {
+            constants: self.constants(shares),
+            bindings,
+            can_chunk: self.has_whole_gathered() && self.has_whole_output(plain),
+            keeps_uniform: true,
+            ..StepBuilder::new("conv_depthwise_weight", files, self.params(shares, grid, part_length), grid)
+        };
+        let beta = match epilogue {
+            Epilogue::Gradient { beta } => *beta,
+            Epilogue::Forward { .. } => 0.0,
+        };
+        let last = sums_step((out.position, out.dtype, step), beta, count, (parts, place), props)?;
+        Ok((vec![first, last], bytes, self.choice(shares)))
+    }
+}
+
+/// How the output is divided into strips, and those over threads.
+struct Shares {
+    lanes: u64,
+    strip: u64,
+    rows: u64,
+    rounds: u64,
+    across: u64,
+    chunks: u64,
+    /// Channels that the strips of a tile run over.
+    inner_channels: u64,
+    tiles: u64,
+    /// Of each tile.
+    strips: u64,
+    /// Workgroups.
+    groups: u64,
+}
+
+impl Shares {
+    fn of(depthwise: &Depthwise<'_>) -> Self {
+        let Depthwise { pass, samples, extents: [rows, columns], channels, kernel, along, .. } = *depthwise;
+        let is_weight = pass == Pass::Weight;
+        let dtype = depthwise.of.gathered.dtype;
+        let (lanes, strip, tiles, inner_channels) = match along {
+            // The strips of all channels lie one behind the other, but a workgroup of the gradient of the weight has those of one channel.
+            // Two quads of f32 were slower on an H200; two of 16 bits have as many bytes as one of f32.
+            Along::Columns => {
+                let strip = if is_weight || dtype == DType::F32 || columns <= 4 { 1 } else { 2 };
+                if is_weight { (1, strip, channels, 1) } else { (1, strip, 1, channels) }
+            }
+            Along::Channels => {
+                let quads = channels.div_ceil(4);
+                let lanes = lanes(quads);
+                // As measured on an H200 with kernels of 3x3; larger kernels keep more sums in registers.
+                let strip = if is_weight || kernel[0] > 3 { 2 } else { 4 };
+                (lanes, strip, quads.div_ceil(lanes), 1)
+            }
+        };
+        let quad_columns = if along == Along::Columns { 4 } else { 1 };
+        let across = columns.div_ceil(strip * quad_columns);
+        // Strips are as long as leaves the device busy.
+        let threads = [samples, inner_channels, across, tiles, lanes].into_iter().fold(1, u64::saturating_mul);
+        let chunks = (BUSY_THREADS / threads).max(rows.div_ceil(MOST_ROWS)).max(1);
+        let strip_rows = rows.div_ceil(chunks).max(LEAST_ROWS.min(rows));
+        let chunks = rows.div_ceil(strip_rows);
+        // The last one has about as many as the others.
+        let strip_rows = rows.div_ceil(chunks);
+        let strips = [samples, inner_channels, across, chunks].into_iter().fold(1, u64::saturating_mul);
+        let workers = u64::from(WORKGROUP) / lanes;
+        let rounds = if is_weight {
+            (strips.div_ceil(workers).saturating_mul(tiles) / WEIGHT_GROUPS).clamp(1, MOST_ROUNDS)
+        } else {
+            1
+        };
+        let groups = strips.div_ceil(workers * rounds).saturating_mul(tiles);
+        Self { lanes, strip, rows: strip_rows, rounds, across, chunks, inner_channels, tiles, strips, groups }
+    }
+}
+
+/// Threads side by side for so many quads of channels, so that few of the last ones have nothing to do.
+fn lanes(quads: u64) -> u64 {
+    let mut lanes = MOST_LANES;
+    while lanes > 1 && quads.next_multiple_of(lanes) * 3 > quads * 4 {
+        lanes /= 2;
+    }
+    lanes
+}
+
+/// Along samples, channels, rows and columns.
+fn strides_of(of: &Strided) -> [u64; 4] {
+    [of.lead, of.column, of.axes[1], of.axes[2]]
+}
+
+/// A number below 2^31 in magnitude, which wraps around below 0.
+fn wrapped(number: i64) -> u32 {
+    i32::try_from(number).unwrap_or(0).cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::product::Contracting;
+    use super::*;
+    use crate::ConvDescriptor;
+    use crate::backend::wgpu::Variants;
+    use crate::ops::conv::ConvWindow;
+    use crate::tensor::TensorDesc;
+
+    type Layout = fn(DType, &[u64]) -> crate::Result<TensorDesc>;
+
+    fn conv(lie: Layout, x: [u64; 4], [filters, height, width]: [u64; 3], window: ConvWindow) -> ConvDescriptor {
+        let weight = TensorDesc::contiguous(DType::F32, &[filters, 1, height, width]).unwrap();
+        ConvDescriptor::new(lie(DType::F32, &x).unwrap(), weight, window.groups(x[1])).unwrap()
+    }
+
+    fn steps_of<D: Contracting>(descriptor: &D, ask: Ask) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
+        steps(D::PASS, &descriptor.contracted(), &Variants::device(None), ask)
+    }
+
+    #[test]
+    fn quads_lie_along_what_is_dense() {
+        let window = || ConvWindow::new().padding(&[1, 1]);
+        let choice = |lie: Layout, x: [u64; 4]| {
+            let (steps, bytes, choice) = steps_of(&conv(lie, x, [x[1], 3, 3], window()), Ask::Chosen).unwrap();
+            assert_eq!((steps.len(), bytes), (1, 0));
+            (choice.along, choice.lanes, steps[0].can_chunk)
+        };
+        assert_eq!(choice(TensorDesc::contiguous, [2, 64, 56, 56]), (Along::Columns, 1, true));
+        assert_eq!(choice(TensorDesc::contiguous, [2, 64, 56, 55]), (Along::Columns, 1, false));
+        assert_eq!(choice(TensorDesc::channels_last, [2, 64, 56, 55]), (Along::Channels, 16, true));
+        assert_eq!(choice(TensorDesc::channels_last, [2, 18, 56, 56]), (Along::Channels, 4, false));
+        assert_eq!(choice(TensorDesc::channels_last, [2, 1, 56, 56]), (Along::Columns, 1, true));
+    }
+
+    #[test]
+    fn strips_cover_the_output_and_keep_a_device_busy() {
+        for lie in [TensorDesc::contiguous, TensorDesc::channels_last] {
+            for x in [[64, 256, 56, 56], [1, 32, 512, 512], [3, 7, 13, 9], [1, 4, 1, 1]] {
+                let forward = conv(lie, x, [x[1], 3, 3], ConvWindow::new().padding(&[1, 1]));
+                let contraction = forward.contracted();
+                let shares = Shares::of(&Depthwise::new(Pass::Forward, &contraction, Ask::Chosen).unwrap());
+                let Shares { rows, chunks, strips, groups, tiles, .. } = shares;
+                assert!(rows * chunks >= x[2] && rows * (chunks - 1) < x[2], "{x:?}: {chunks} of {rows} rows");
+                let threads = groups * u64::from(WORKGROUP);
+                assert!(threads >= strips * tiles * shares.lanes, "{x:?}: {threads}");
+                assert!(x[0] < 64 || threads >= 1 << 18, "{x:?}: {threads}");
+            }
+        }
+    }
+
+    #[test]
+    fn gradients_of_the_weight_leave_few_sums() {
+        for lie in [TensorDesc::contiguous, TensorDesc::channels_last] {
+            let forward = conv(lie, [64, 256, 56, 56], [256, 3, 3], ConvWindow::new().padding(&[1, 1]));
+            let (steps, bytes, _) = steps_of(&forward.backward_weight().unwrap(), Ask::Chosen).unwrap();
+            assert_eq!(steps.len(), 2);
+            // Beside x and dy of 200 MB each.
+            assert!(bytes > 0 && bytes <= 8 << 20, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_slide_is_for_others() {
+        let x = [2, 8, 9, 12];
+        let reason = |filters, kernel: [u64; 2], window, lie: Layout| {
+            let forward = conv(lie, x, [filters, kernel[0], kernel[1]], window);
+            steps_of(&forward, Ask::Chosen).err().unwrap().to_string()
+        };
+        let (window, dense): (fn() -> ConvWindow, Layout) = (ConvWindow::new, TensorDesc::contiguous);
+        for (found, words) in [
+            (reason(8, [3, 3], window().stride(&[1, 2]), dense), "without stride and dilation"),
+            (reason(8, [3, 3], window().dilation(&[2, 1]), dense), "without stride and dilation"),
+            (reason(8, [8, 3], window(), dense), "here of 8 by 3"),
+            (reason(40, [3, 3], window(), dense), "here they are 5"),
+            (reason(8, [3, 3], window().padding(&[0, 5]), dense), "from -5 to -3"),
+            (reason(16, [3, 3], window(), TensorDesc::channels_last), "here they have 2"),
+        ] {
+            assert!(found.contains(words), "{found}");
+        }
+        let wide = conv(TensorDesc::channels_last, x, [8, 7, 7], window()).backward_weight().unwrap();
+        let found = steps_of(&wide, Ask::Pinned).err().unwrap().to_string();
+        assert!(found.contains("here of 7 by 7"), "{found}");
+        assert!(steps_of(&conv(dense, x, [8, 7, 7], window()).backward_weight().unwrap(), Ask::Pinned).is_ok());
+        assert!(steps_of(&conv(dense, x, [40, 3, 3], window()), Ask::Pinned).is_ok());
+    }
+
+    #[test]
+    fn gradients_with_gaps_are_for_others() {
+        let forward = conv(TensorDesc::contiguous, [2, 8, 9, 12], [8, 3, 3], ConvWindow::new());
+        let gaps = TensorDesc::strided(DType::F32, &[8, 1, 3, 3], &[10, 9, 3, 1]).unwrap();
+        let of_weight = forward.backward_weight().unwrap().layout("dweight", gaps).unwrap();
+        let found = steps_of(&of_weight, Ask::Pinned).err().unwrap().to_string();
+        assert!(found.contains("dense"), "{found}");
+    }
+}

@@ -1,0 +1,105 @@
+// Convolutions whose groups have one channel of x, and their gradients: what the shaders of the form conv_depthwise share.
+//
+// Windows have neither stride nor dilation. The output is y in forward and dx in the gradient of the data; the gradient of the weight walks
+// over dy in the same way. A thread owns a strip of STRIP quads side by side in a chunk of rows, and walks down: it reads each row of the
+// gathered factor that its windows see once, one row ahead of the products, and adds it to the sums of all KERNEL_ROWS output rows whose
+// windows contain it. Quads lie along the columns (depthwise_columns.wgsl) or along the channels (depthwise_channels.wgsl).
+struct Params {
+    groups: u32, // workgroups
+    groups_x: u32,
+    tiles: u32, // of channels; neighbouring workgroups have different tiles
+    rounds: u32, // strips of a thread, one after the other
+    strips: u32, // of each channel of a tile
+    across: u32, // strips side by side
+    chunks: u32, // strips one below the other
+    chunk_rows: u32,
+    inner_channels: u32, // channels that strips of one tile run over
+    channels: u32, // of the output
+    repeats: u32, // channels of the output for each channel of the gathered factor
+    rows: u32, // of the output
+    columns: u32,
+    gathered_rows: u32,
+    gathered_columns: u32,
+    first_row: u32, // of the window of output row 0; below 0 it wraps around
+    first_column: u32,
+    gathered_sample: u32, // strides
+    gathered_channel: u32,
+    gathered_row: u32,
+    gathered_column: u32,
+    weight_first: u32, // where the first row and column of a channel's weight lies
+    weight_channel: u32,
+    weight_row: u32, // may be negative, and wraps around
+    weight_column: u32,
+    out_sample: u32, // of dy in the gradient of the weight
+    out_channel: u32,
+    out_row: u32,
+    out_column: u32,
+    out_n: u32, // from element to element of a quad
+    beside_sample: u32, // of pre
+    beside_channel: u32,
+    beside_row: u32,
+    beside_column: u32,
+    beside_n: u32,
+    has_beside: u32,
+    has_bias: u32,
+    bias_channel: u32,
+    activation: u32,
+    beta: f32,
+    part_length: u32, // sums that a workgroup of the gradient of the weight shares with others
+    padding_0: u32,
+    padding_1: u32,
+    padding_2: u32,
+}
+
+@group(0) @binding(0) var<uniform> params: Params;
+
+// Threads that have different strips; LANES threads have different channels of the same strip.
+const WORKERS: u32 = WORKGROUP / LANES;
+// The largest kernel and strip that the text has lines for.
+const MOST_TAPS: u32 = 7u;
+const MOST_QUADS: u32 = 4u;
+
+// The quads of a strip in one row. Of those past STRIP nothing is read.
+alias Strip = array<vec4<f32>, MOST_QUADS>;
+// What the taps of one kernel row are multiplied with for one quad. Of those past KERNEL_COLUMNS nothing is read.
+alias Windows = array<vec4<f32>, MOST_TAPS>;
+
+// The strip of a thread.
+struct Place {
+    is_there: bool,
+    lane: u32,
+    sample: u32,
+    channel: u32,
+    row: u32,
+    column: u32,
+    rows: u32, // of the strip
+}
+
+fn place_of(group: u32, thread: u32, round: u32) -> Place {
+    let strip = (group / params.tiles * params.rounds + round) * WORKERS + thread / LANES;
+    let below = strip / params.across;
+    let plane = below / params.chunks;
+    var place: Place;
+    place.lane = thread % LANES;
+    place.sample = plane / params.inner_channels;
+    place.channel = (group % params.tiles * LANES + place.lane) * CHANNELS + plane % params.inner_channels;
+    place.row = below % params.chunks * params.chunk_rows;
+    place.column = strip % params.across * (STRIP * QUAD_COLUMNS);
+    place.is_there = strip < params.strips && place.channel < params.channels;
+    place.rows = min(params.chunk_rows, params.rows - place.row);
+    return place;
+}
+
+// The rows of the gathered factor that the windows of a strip see.
+fn rows_seen(place: Place) -> u32 {
+    return place.rows + (KERNEL_ROWS - 1u);
+}
+
+// Row `index` of those, if it is within the image, or else zeros.
+fn seen_row(place: Place, index: u32) -> Row {
+    // Above the image the difference wraps around to a number that is larger than any extent.
+    let row = place.row + params.first_row + index;
+    let channel = place.channel / params.repeats;
+    let at = place.sample * params.gathered_sample + channel * params.gathered_channel + row * params.gathered_row;
+    return read_row(place, at, index < rows_seen(place) && row < params.gathered_rows);
+}
