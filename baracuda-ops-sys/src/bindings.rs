@@ -465,6 +465,28 @@ pub struct bops_conv_column_sums_params {
     pub lanes: u32,
     pub parts: u32,
 }
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_conv_wgmma_choice {
+    pub splits: u32,
+    pub blocks: u32,
+    pub across: u32,
+    pub quads: u32,
+    pub light: u32,
+    pub of_weight: u32,
+    pub right_across: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_conv_turn_params {
+    pub outer: u64,
+    pub rows: u64,
+    pub columns: u64,
+    pub outer_stride: u64,
+    pub row_stride: u64,
+    pub pitch: u64,
+    pub vector: u32,
+}
 pub type bops_local_response_norm_variant = u32;
 pub const BOPS_LOCAL_RESPONSE_NORM_WALK: _bindgen_ty_11 = 0;
 pub const BOPS_LOCAL_RESPONSE_NORM_TILE: _bindgen_ty_11 = 1;
@@ -998,6 +1020,25 @@ unsafe extern "C" {
         dtype: bops_dtype,
         dy: *const ::core::ffi::c_void,
         parts: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_conv_wgmma_prepare(
+        params: *const bops_conv_params,
+        choice: *const bops_conv_wgmma_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_conv_wgmma_launch(
+        params: *const bops_conv_params,
+        choice: *const bops_conv_wgmma_choice,
+        dtype: bops_dtype,
+        operands: *const bops_gemm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_conv_turn_prepare(params: *const bops_conv_turn_params) -> bops_status;
+    pub fn bops_conv_turn_launch(
+        params: *const bops_conv_turn_params,
+        from: *const ::core::ffi::c_void,
+        to: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_local_response_norm_prepare(

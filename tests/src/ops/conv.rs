@@ -443,7 +443,77 @@ fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
     let is_pinned = |case: &&Case| case.is_core || is_product(&case.descriptor);
     let pinned: Vec<Case> = cases.iter().filter(is_pinned).flat_map(pinned).collect();
     cases.extend(pinned);
+    cases.extend(windows().iter().map(of).filter_map(|case| by_wgmma(&case)).flatten());
     distinct(cases)
+}
+
+/// What the copy engine gathers: several tiles, channels that fill no step, strides, dilations, padding on one side, one and two extents.
+const WINDOWS: &[(Kind, bool)] = &[
+    (Kind { padding: SAME[2], ..kind(2, [64, 72], &[7, 9], &[3, 3]) }, true),
+    (
+        Kind {
+            stride: &[2, 1],
+            dilation: &[1, 2],
+            padding: &[[1, 0], [2, 3]],
+            ..kind(3, [128, 40], &[13, 11], &[3, 2])
+        },
+        false,
+    ),
+    (Kind { dilation: &[2], padding: &[[8, 0]], ..kind(3, [64, 24], &[47], &[5]) }, false),
+    (Kind { padding: SAME[2], ..kind(2, [16, 200], &[10, 12], &[3, 3]) }, true),
+    (kind(3, [192, 136], &[5, 7], &[1, 1]), false),
+    (Kind { padding: &[[4, 0], [0, 6]], dilation: &[3, 1], ..kind(2, [72, 64], &[6, 5], &[2, 5]) }, false),
+    (Kind { padding: SAME[2], ..kind(2, [20, 33], &[9, 11], &[3, 3]) }, false),
+    (Kind { padding: SAME[2], ..kind(1, [64, 3], &[9, 8], &[3, 3]) }, false),
+];
+
+/// Forms whose channels the copy engine gathers, or copies of them.
+fn windows() -> Vec<(Form, Data, bool)> {
+    let mut forms = Vec::new();
+    for (d, dtype) in [DType::F16, DType::BF16].into_iter().enumerate() {
+        for (i, (kind, core)) in WINDOWS.iter().enumerate() {
+            let are_whole = kind.channels.iter().all(|channels| channels % 8 == 0);
+            for (l, layout) in [Contiguous, ChannelsLast, MixedIn, MixedOut].into_iter().enumerate() {
+                // Copies are made of contiguous operands.
+                if are_whole || layout == Contiguous {
+                    let is_core = *core && l < 2 && (i + l + d) % 2 == 0;
+                    forms.push((form(*kind, dtype, layout, 3 * i + 2 * l + d), Data::Normal, is_core));
+                    forms.push((kind.conv(dtype, layout).into(), Data::Normal, false));
+                }
+            }
+        }
+        for (at, data) in Data::ALL.into_iter().filter(|data| *data != Data::Normal).enumerate() {
+            let forward = WINDOWS[0].0.conv(dtype, [Contiguous, ChannelsLast][at % 2]);
+            forms.push((forward.bias(dtype).expect("a form").into(), data, false));
+        }
+    }
+    forms
+}
+
+/// The case by `conv_wgmma`, where it serves it; without copies also with no workspace, so that no blocks share sums, and as a product of matrices.
+fn by_wgmma(case: &Case) -> Option<Vec<Case>> {
+    let name = case.descriptor.name();
+    let slots = case.slots();
+    let of = |name: &str| slots.iter().find(|slot| slot.name == name).map(|slot| slot.desc);
+    let mut factors = ["x", "weight", "dy"].into_iter().filter_map(of);
+    let first = factors.next()?.dtype();
+    let json = json_of(&case.descriptor).ok()?;
+    let serves = match name {
+        "conv" => true,
+        "conv_backward_data" => json.get("stride").is_none(),
+        "conv_backward_weight" => of("x")?.dims()[1] % 64 == 0,
+        _ => false,
+    };
+    if !serves || factors.any(|desc| desc.dtype() != first) {
+        return None;
+    }
+    let options = PlanOptions::default().kernel(format!("{name}_wgmma"));
+    let lies_as_read = slots.iter().all(|slot| slot.desc.rank() < 3 || slot.desc.strides()[1] == 1);
+    let alone = lies_as_read.then(|| options.clone().workspace_limit(0));
+    let is_product = lies_as_read && is_product(&case.descriptor);
+    let product = is_product.then(|| PlanOptions::default().kernel(format!("{name}_gemm_wgmma")));
+    let others = alone.into_iter().chain(product).map(|options| case.clone().core(false).with(options));
+    Some([case.clone().with(options)].into_iter().chain(others).collect())
 }
 
 /// The case by each kernel that serves it whatever else is installed, or that another one may come before.

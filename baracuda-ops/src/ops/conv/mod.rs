@@ -388,7 +388,7 @@ fn is_one_group(groups: &u64) -> bool {
 /// The kernels of the convolution, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
     kernels!(
-        cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
+        cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_WGMMA, cuda::WGMMA, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
         wgpu: [wgpu::Depthwise, wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
         cpu: [fast::Fast, Function::Cpu(cpu::forward)]
     )
@@ -397,7 +397,7 @@ fn forward_kernels() -> &'static [&'static dyn Kernel<ConvDescriptor>] {
 /// The kernels of the gradient of the data, in the order in which they are tried.
 fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDescriptor>] {
     kernels!(
-        cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
+        cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_WGMMA, cuda::WGMMA, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
         wgpu: [wgpu::Depthwise, wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
         cpu: [fast::Fast, Function::Cpu(cpu::backward_data)]
     )
@@ -406,7 +406,7 @@ fn backward_data_kernels() -> &'static [&'static dyn Kernel<ConvBackwardDataDesc
 /// The kernels of the gradient of the weight, in the order in which they are tried.
 fn backward_weight_kernels() -> &'static [&'static dyn Kernel<ConvBackwardWeightDescriptor>] {
     kernels!(
-        cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
+        cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_WGMMA, cuda::WGMMA, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
         wgpu: [wgpu::Depthwise, wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
         cpu: [fast::Fast, Function::Cpu(cpu::backward_weight)]
     )

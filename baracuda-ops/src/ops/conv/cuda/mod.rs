@@ -29,8 +29,9 @@ mod depthwise;
 mod product;
 mod sums;
 mod vendor;
+mod wgmma;
 
-use product::{Form, Planned};
+use product::{First, Form, Planned};
 use sums::PlannedSums;
 
 /// A kernel of the three products.
@@ -45,8 +46,10 @@ pub(super) enum Cuda {
 pub(super) const DEPTHWISE: Cuda = Cuda::Depthwise;
 pub(super) const CUDNN: Cuda = Cuda::Cudnn;
 pub(super) const GEMM_CUBLASLT: Cuda = Cuda::Gemm(GemmForm::CublasLt);
+pub(super) const GEMM_WGMMA: Cuda = Cuda::Gemm(GemmForm::Wgmma);
 pub(super) const GEMM_MMA: Cuda = Cuda::Gemm(GemmForm::Mma);
 pub(super) const GEMM_SIMT: Cuda = Cuda::Gemm(GemmForm::Simt);
+pub(super) const WGMMA: Cuda = Cuda::Own(Form::Wgmma);
 pub(super) const MMA: Cuda = Cuda::Own(Form::Mma);
 pub(super) const SIMT: Cuda = Cuda::Own(Form::Simt);
 
@@ -61,8 +64,10 @@ impl<D: Contracting> Kernel<D> for Cuda {
             Self::Depthwise => name_of!(D::PASS, "depthwise"),
             Self::Cudnn => name_of!(D::PASS, "cudnn"),
             Self::Gemm(GemmForm::CublasLt) => name_of!(D::PASS, "gemm_cublaslt"),
+            Self::Gemm(GemmForm::Wgmma) => name_of!(D::PASS, "gemm_wgmma"),
             Self::Gemm(GemmForm::Mma) => name_of!(D::PASS, "gemm_mma"),
             Self::Gemm(_) => name_of!(D::PASS, "gemm_simt"),
+            Self::Own(Form::Wgmma) => name_of!(D::PASS, "wgmma"),
             Self::Own(Form::Mma) => name_of!(D::PASS, "mma"),
             Self::Own(Form::Simt) => name_of!(D::PASS, "simt"),
         }
@@ -105,7 +110,7 @@ fn candidate<'d>(form: Form, contraction: &Contraction, limits: &Limits<'_>) -> 
         workspace: workspace(planned.as_ref().map_or(0, |planned| planned.product.scratch_bytes)),
         launches: planned.as_ref().map_or(0, Planned::launches),
         math: if planned.as_ref().is_some_and(|planned| planned.rounds_to_tf32) { Math::Tf32 } else { Math::Strict },
-        ..Candidate::new(choice, move |device| build(planned, form, device))
+        ..Candidate::new(choice, move |device| build(planned, device))
     })
 }
 
@@ -142,13 +147,15 @@ fn workspace(bytes: u64) -> WorkspaceReq {
 /// What was chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Choice {
-    first: Option<sys::bops_conv_choice>,
+    turns: [Option<sys::bops_conv_turn_params>; 2],
+    first: Option<First>,
     finish: Option<sys::bops_gemm_finish_choice>,
 }
 
 impl Choice {
     fn of(planned: Option<&Planned>) -> Self {
         Self {
+            turns: planned.map_or([None; 2], |planned| planned.turns.map(|turn| turn.map(|turn| turn.params))),
             first: planned.and_then(|planned| planned.choice),
             finish: planned.and_then(|planned| planned.product.finish.map(|(choice, _)| choice)),
         }
@@ -163,33 +170,45 @@ impl Planned {
 }
 
 /// Makes the launches ready to run.
-fn build(planned: Option<Planned>, form: Form, device: &Device) -> Result<Built, BuildError> {
+fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError> {
     let device = cuda::Device::of(device)?;
-    let Some(Planned { product, params, choice, .. }) = planned else {
+    let Some(Planned { product, params, choice, turns, .. }) = planned else {
         return Ok(Built(Exec::Cuda(Launch::new("bops_conv", |_, _| 0))));
     };
     let dtype = c_dtype(product.dtype).map_err(BuildError::Refused)?;
-    if let Some(choice) = &choice {
-        let tiles = &choice.product;
-        match form {
-            Form::Mma => {
-                let numbers = [dtype, tiles.tile, tiles.left_across, tiles.right_across];
-                device.prepare("bops_conv_mma", numbers, || {
-                    // SAFETY: the structs live across the call and hold what the choice allows.
-                    unsafe { sys::bops_conv_mma_prepare(&params, choice, dtype) }
-                })?;
-            }
-            Form::Simt => {
-                device.prepare("bops_conv_simt", [dtype, tiles.tile, choice.is_long], || {
-                    // SAFETY: as for mma.
-                    unsafe { sys::bops_conv_simt_prepare(&params, choice, dtype) }
-                })?;
-            }
+    match &choice {
+        Some(First::Wgmma(choice)) => {
+            let numbers = [dtype, choice.of_weight, choice.right_across];
+            device.prepare("bops_conv_wgmma", numbers, || {
+                // SAFETY: the structs live across the call and hold what the choice allows.
+                unsafe { sys::bops_conv_wgmma_prepare(&params, choice, dtype) }
+            })?;
         }
+        Some(First::Mma(choice)) => {
+            let tiles = &choice.product;
+            let numbers = [dtype, tiles.tile, tiles.left_across, tiles.right_across];
+            device.prepare("bops_conv_mma", numbers, || {
+                // SAFETY: as for wgmma.
+                unsafe { sys::bops_conv_mma_prepare(&params, choice, dtype) }
+            })?;
+        }
+        Some(First::Simt(choice)) => {
+            device.prepare("bops_conv_simt", [dtype, choice.product.tile, choice.is_long], || {
+                // SAFETY: as for wgmma.
+                unsafe { sys::bops_conv_simt_prepare(&params, choice, dtype) }
+            })?;
+        }
+        None => {}
+    }
+    for turn in turns.iter().flatten() {
+        device.prepare("bops_conv_turn", [turn.params.vector], || {
+            // SAFETY: as for wgmma.
+            unsafe { sys::bops_conv_turn_prepare(&turn.params) }
+        })?;
     }
     if let Some((choice, _)) = &product.finish {
         device.prepare("bops_gemm_finish", [dtype], || {
-            // SAFETY: as for mma.
+            // SAFETY: as for wgmma.
             unsafe { sys::bops_gemm_finish_prepare(&product.finish_params, choice, dtype) }
         })?;
     }
@@ -200,28 +219,43 @@ fn build(planned: Option<Planned>, form: Form, device: &Device) -> Result<Built,
             Place::Dpre => std::ptr::null_mut(), // No operand of a convolution.
         };
         let optional = |place: Option<Place>| place.map_or(std::ptr::null_mut(), address);
+        // 1. Copies of the factors.
+        let mut factors = [address(product.left), address(product.right)];
+        for (factor, turn) in factors.iter_mut().zip(&turns) {
+            let Some(turn) = turn else { continue };
+            let copy = (located.workspace.address() + turn.at) as *mut c_void;
+            // SAFETY: the generic check proved the operand's span, and that the workspace holds the copy.
+            let status = unsafe { sys::bops_conv_turn_launch(&turn.params, *factor, copy, stream) };
+            if status != 0 {
+                return status;
+            }
+            *factor = copy;
+        }
+        // 2. The product.
         let operands = sys::bops_gemm_operands {
-            left: address(product.left),
-            right: address(product.right),
+            left: factors[0],
+            right: factors[1],
             bias: optional(product.bias.map(Place::Operand)),
             out: optional(product.out),
             other: optional(product.other),
             parts,
             column_sums: std::ptr::null_mut(),
         };
-        let status = match (&choice, form) {
+        let status = match &choice {
             // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds the parts.
-            (Some(choice), Form::Mma) => unsafe {
-                sys::bops_conv_mma_launch(&params, choice, dtype, &operands, stream)
+            Some(First::Wgmma(choice)) => unsafe {
+                sys::bops_conv_wgmma_launch(&params, choice, dtype, &operands, stream)
             },
-            // SAFETY: as for mma.
-            (Some(choice), Form::Simt) => unsafe {
+            // SAFETY: as for wgmma.
+            Some(First::Mma(choice)) => unsafe { sys::bops_conv_mma_launch(&params, choice, dtype, &operands, stream) },
+            // SAFETY: as for wgmma.
+            Some(First::Simt(choice)) => unsafe {
                 sys::bops_conv_simt_launch(&params, choice, dtype, &operands, stream)
             },
-            (None, _) => 0,
+            None => 0,
         };
         match &product.finish {
-            // SAFETY: as for mma.
+            // SAFETY: as for wgmma.
             Some((choice, _)) if status == 0 => unsafe {
                 sys::bops_gemm_finish_launch(&product.finish_params, choice, dtype, parts, &operands, stream)
             },

@@ -2,6 +2,7 @@
 
 use baracuda_ops_sys as sys;
 
+use super::wgmma::{self, Turn};
 use crate::backend::cuda::c_dtype;
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -24,8 +25,28 @@ const LONG_REACH: i128 = 1 << 62;
 /// How a contraction is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ops::conv) enum Form {
+    Wgmma,
     Mma,
     Simt,
+}
+
+/// What computes the sums.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum First {
+    Wgmma(sys::bops_conv_wgmma_choice),
+    Mma(sys::bops_conv_choice),
+    Simt(sys::bops_conv_choice),
+}
+
+#[cfg(test)]
+impl First {
+    /// That of a form whose tiles are those of gemm's.
+    pub(super) fn tiled(self) -> sys::bops_conv_choice {
+        match self {
+            Self::Mma(choice) | Self::Simt(choice) => choice,
+            Self::Wgmma(choice) => panic!("{choice:?}"),
+        }
+    }
 }
 
 /// A contraction with its launches.
@@ -35,8 +56,10 @@ pub(super) struct Planned {
     pub(super) product: gemm::Planned,
     pub(super) params: sys::bops_conv_params,
     /// None where there are no terms.
-    pub(super) choice: Option<sys::bops_conv_choice>,
+    pub(super) choice: Option<First>,
     pub(super) rounds_to_tf32: bool,
+    /// Copies of the gathered and of the plain factor that are read in their place.
+    pub(super) turns: [Option<Turn>; 2],
 }
 
 impl Planned {
@@ -45,7 +68,13 @@ impl Planned {
         let dtype = narrower(gathered.dtype, plain.dtype);
         if contraction.terms.count() == 0 {
             let product = gemm::Planned::without_terms(&without_groups(contraction, dtype))?;
-            return Ok(Self { product, params: Default::default(), choice: None, rounds_to_tf32: false });
+            return Ok(Self {
+                product,
+                params: Default::default(),
+                choice: None,
+                rounds_to_tf32: false,
+                turns: [None; 2],
+            });
         }
         let product = lowered(contraction, dtype);
         let (params, reach) = params(contraction, &product)?;
@@ -59,8 +88,10 @@ impl Planned {
             params,
             choice: None,
             rounds_to_tf32: form == Form::Mma && dtype == DType::F32,
+            turns: [None; 2],
         };
         let choice = match form {
+            Form::Wgmma => return wgmma::plan(contraction, dtype, limits),
             Form::Simt => {
                 let large = if dtype == DType::F64 { 64 } else { 128 };
                 let sizes = if is_long { [32, 32] } else { [large, 32] };
@@ -89,12 +120,14 @@ impl Planned {
             }
         };
         planned.params.product = planned.product.params;
-        planned.choice = Some(sys::bops_conv_choice { product: choice, is_long: u32::from(is_long) });
+        let choice = sys::bops_conv_choice { product: choice, is_long: u32::from(is_long) };
+        planned.choice = Some(if form == Form::Mma { First::Mma(choice) } else { First::Simt(choice) });
         Ok(planned)
     }
 
     pub(super) fn launches(&self) -> u32 {
-        u32::from(self.choice.is_some()) + u32::from(self.product.finish.is_some())
+        let turns = self.turns.iter().flatten().map(|_| 1).sum::<u32>();
+        turns + u32::from(self.choice.is_some()) + u32::from(self.product.finish.is_some())
     }
 }
 
@@ -140,7 +173,7 @@ fn strides_of_rows(contraction: &Contraction, of: &Strided) -> [u64; DIGITS] {
 }
 
 /// As many of the last digits of the rows as are one index of out and pre are the rows of the product; groups and the other digits are its batch.
-fn lowered(contraction: &Contraction, dtype: DType) -> Product {
+pub(super) fn lowered(contraction: &Contraction, dtype: DType) -> Product {
     let extents = in_order(&contraction.rows, contraction.rows.lead, contraction.rows.axes);
     let written: Vec<&Strided> = [&contraction.out].into_iter().chain(contraction.epilogue.pre()).collect();
     let is_one_index = |&first: &usize| {
@@ -189,7 +222,7 @@ fn nearest(index: &sys::bops_conv_index, moves: &[i64; DIGITS]) -> i128 {
 }
 
 /// The parameters but for the product, and how large the numbers are that coordinates are made of.
-fn params(contraction: &Contraction, product: &Product) -> Result<(sys::bops_conv_params, i128), Reason> {
+pub(super) fn params(contraction: &Contraction, product: &Product) -> Result<(sys::bops_conv_params, i128), Reason> {
     let Contraction { gathered, plain, rows, terms, .. } = contraction;
     let axes = &gathered.axes;
     let is_divided = axes.iter().any(|axis| axis.divisor != 1);

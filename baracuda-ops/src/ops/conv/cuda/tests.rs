@@ -70,7 +70,7 @@ fn products_of_matrices_of_f32_are_those_of_gemm() {
     let silu = point(last, DType::F32).activation(Activation::Silu).unwrap();
     assert_eq!(h200().supports(&silu, &PlanOptions::default()).unwrap(), "conv_gemm_simt");
     let silu = point(last, DType::BF16).activation(Activation::Silu).unwrap();
-    assert_eq!(h200().supports(&silu, &PlanOptions::default()).unwrap(), "conv_gemm_mma");
+    assert_eq!(h200().supports(&silu, &PlanOptions::default()).unwrap(), "conv_gemm_wgmma");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn tensor_cores_serve_what_they_have_an_instruction_for_and_simt_the_rest() {
     let long = dense(DType::F16, &[1, 1, (1 << 30) + 7]);
     let long = ConvDescriptor::new(long, dense(DType::F16, &[1, 1, 3]), ConvWindow::new()).unwrap();
     assert!(refusal(MMA, &long).contains("32 bits"));
-    let choice = planned(Form::Simt, &long.contraction()).choice.unwrap();
+    let choice = planned(Form::Simt, &long.contraction()).choice.unwrap().tiled();
     assert_eq!((choice.is_long, choice.product.tile), (1, 32));
 }
 
@@ -121,7 +121,7 @@ fn rows_are_as_many_digits_as_lie_behind_one_another_where_they_are_written() {
 #[test]
 fn chunks_of_16_bytes_come_of_channels_that_lie_next_to_each_other() {
     let accesses = |contraction: &Contraction| {
-        let choice = planned(Form::Mma, contraction).choice.unwrap().product;
+        let choice = planned(Form::Mma, contraction).choice.unwrap().tiled().product;
         ([choice.left_bytes, choice.right_bytes], [choice.left_across, choice.right_across])
     };
     let all = |forward: ConvDescriptor| {
@@ -146,15 +146,15 @@ fn chunks_of_16_bytes_come_of_channels_that_lie_next_to_each_other() {
 fn long_sums_are_shared_by_blocks_unless_groups_have_biases() {
     let gradient = square(last, DType::BF16, [8, 64, 64, 28]).backward_weight().unwrap().contraction();
     let of_gradient = planned(Form::Mma, &gradient);
-    let splits = u64::from(of_gradient.choice.unwrap().product.splits);
+    let splits = u64::from(of_gradient.choice.unwrap().tiled().product.splits);
     assert!(splits > 1, "{of_gradient:?}");
     assert_eq!((of_gradient.product.scratch_bytes, of_gradient.launches()), (splits * 9 * 64 * 64 * 4, 2));
     let window = same().groups(2);
     let x = last(DType::BF16, &[1, 2048, 4, 4]);
     let grouped = ConvDescriptor::new(x, last(DType::BF16, &[16, 1024, 3, 3]), window).unwrap();
-    assert!(planned(Form::Mma, &grouped.contraction()).choice.unwrap().product.splits > 1);
+    assert!(planned(Form::Mma, &grouped.contraction()).choice.unwrap().tiled().product.splits > 1);
     let grouped = planned(Form::Mma, &grouped.bias(DType::F32).unwrap().contraction());
-    assert_eq!((grouped.choice.unwrap().product.splits, grouped.params.bias_group), (1, 8));
+    assert_eq!((grouped.choice.unwrap().tiled().product.splits, grouped.params.bias_group), (1, 8));
 }
 
 #[test]
@@ -352,4 +352,90 @@ fn sums_of_channels_go_along_what_lies_next_to_each_other() {
     let wide = sums(dense(DType::BF16, &[64, 3, 224, 224]));
     let parts = (64 * 224 * 224_u64).div_ceil(256 * 16 * 8);
     assert_eq!((wide.part_bytes, wide.launches()), (parts * 3 * 4, 2));
+}
+
+/// That of `conv_wgmma`, and how many blocks share a tile.
+fn windowed(contraction: &Contraction) -> (Planned, sys::bops_conv_wgmma_choice) {
+    let planned = planned(Form::Wgmma, contraction);
+    match planned.choice {
+        Some(super::product::First::Wgmma(choice)) => (planned, choice),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_copy_engine_gathers_channels_that_are_neighbours() {
+    let forward = square(last, DType::BF16, [64, 64, 128, 56]);
+    let (planned, choice) = windowed(&forward.contraction());
+    let product = &planned.params.product;
+    assert_eq!((product.m, product.n, product.k, product.summed[0]), (64 * 56 * 56, 128, 64, 9));
+    assert_eq!((product.right.matrix.row, product.right.summed[0], planned.params.plain_column), (1, 64, 9 * 64));
+    assert_eq!((choice.splits, choice.light, choice.of_weight, choice.right_across), (1, 1, 0, 0));
+    assert_eq!((planned.launches(), planned.product.scratch_bytes, planned.turns), (1, 0, [None; 2]));
+    // The weight of the gradient of the data lies along its columns, the channels.
+    let (planned, choice) = windowed(&forward.backward_data().unwrap().contraction());
+    let product = &planned.params.product;
+    assert_eq!((product.n, product.k, product.right.matrix.row, product.right.summed[0]), (64, 128, 9 * 64, 64));
+    assert_eq!((choice.of_weight, choice.right_across), (0, 1));
+    // Terms of the gradient of the weight are positions, of which dy has rows.
+    let (planned, choice) = windowed(&forward.backward_weight().unwrap().contraction());
+    let product = &planned.params.product;
+    assert_eq!((product.m, product.n, product.k, product.summed[0]), (9 * 64, 128, 64 * 56 * 56, 1));
+    assert_eq!((product.right.matrix.row, choice.of_weight, choice.right_across, choice.across), (128, 1, 1, 1));
+    assert!(choice.splits > 10 && planned.launches() == 2);
+}
+
+#[test]
+fn the_copy_engine_reads_copies_of_contiguous_operands() {
+    let forward = square(dense, DType::F16, [8, 64, 128, 28]);
+    let (planned, choice) = windowed(&forward.contraction());
+    let [x, weight] = planned.turns.map(Option::unwrap);
+    let of = |turn: super::wgmma::Turn| {
+        let params = turn.params;
+        ([params.outer, params.rows, params.columns], [params.outer_stride, params.row_stride], params.vector)
+    };
+    assert_eq!(of(x), ([8, 64, 784], [64 * 784, 784], 8));
+    assert_eq!(of(weight), ([128, 64, 9], [64 * 9, 9], 1));
+    // They lie behind the parts of the sums, one after the other.
+    let parts = if choice.splits > 1 { u64::from(choice.splits) * 8 * 784 * 128 * 4 } else { 0 };
+    let x_bytes = 8 * 64 * 784 * 2;
+    assert_eq!([x.at, weight.at], [parts, parts + x_bytes]);
+    assert_eq!(planned.product.scratch_bytes, parts + x_bytes + 128 * 64 * 9 * 2);
+    assert_eq!(planned.params.rows.gathered[0], 784 * 64);
+    // A row of a part is a kernel element and a channel; in dweight channels are the outer ones.
+    let (planned, choice) = windowed(&forward.backward_weight().unwrap().contraction());
+    let (finish, _) = planned.product.finish.unwrap();
+    let params = &planned.product.finish_params;
+    assert_eq!((params.m, params.n, &params.batch[..3]), (64, 128, &[1, 3, 3][..]));
+    assert_eq!((params.out.row, params.out.column, &params.out.batch[..3]), (9, 9 * 64, &[0, 3, 1][..]));
+    assert_eq!((finish.source.row, finish.source.column), (128, 1));
+    assert_eq!(finish.source.batch[..3], [0, 3 * 64 * 128, 64 * 128]);
+    assert_eq!((finish.split_stride, choice.across), (9 * 64 * 128, 0));
+    assert_eq!((planned.params.product.m, planned.params.product.batch_rank), (9 * 64, 1));
+}
+
+#[test]
+fn what_the_copy_engine_does_not_gather_is_refused() {
+    let tell = |conv: &ConvDescriptor| refusal(WGMMA, conv);
+    assert!(tell(&square(last, DType::F32, [2, 64, 64, 8])).contains("f32"));
+    assert!(tell(&square(last, DType::BF16, [2, 12, 64, 8])).contains("here there are 12"));
+    let of = |x: &[u64], weight: &[u64], window: ConvWindow| {
+        ConvDescriptor::new(last(DType::F16, x), last(DType::F16, weight), window).unwrap()
+    };
+    let plain = ConvWindow::new;
+    assert!(tell(&of(&[1, 64, 4, 4], &[8, 32, 3, 3], plain().groups(2))).contains("got 2"));
+    assert!(tell(&of(&[1, 64, 4, 4, 4], &[8, 64, 3, 3, 3], plain())).contains("three"));
+    assert!(tell(&of(&[1, 64, 4, 4], &[8, 64, 3, 3], plain().padding(&[200, 0]))).contains("begin at -200"));
+    assert!(tell(&of(&[1, 64, 900, 4], &[8, 64, 3, 3], plain().dilation(&[128, 1]))).contains("are 256 wide"));
+    assert!(tell(&of(&[1, 64, 90, 4], &[8, 64, 3, 3], plain().stride(&[9, 1]))).contains("9 apart"));
+    let strided = of(&[1, 64, 9, 9], &[64, 64, 3, 3], plain().stride(&[2, 2]));
+    assert!(refusal(WGMMA, &strided.backward_data().unwrap()).contains("strides"));
+    let few = of(&[1, 40, 9, 9], &[64, 40, 3, 3], plain());
+    assert!(refusal(WGMMA, &few.backward_weight().unwrap()).contains("there are 40"));
+    let relu = square(last, DType::BF16, [2, 64, 64, 8]).activation(Activation::Relu).unwrap();
+    assert_eq!(h200().supports(&relu, &PlanOptions::default()).unwrap(), "conv_wgmma");
+    let small = PlanOptions::default().workspace_limit(1000);
+    let contiguous = square(dense, DType::BF16, [2, 64, 64, 8]);
+    let told = WGMMA.accept(&contiguous, &small, &h200(), Ask::Chosen).err().unwrap().to_string();
+    assert!(told.contains("limit is 1000"), "{told}");
 }

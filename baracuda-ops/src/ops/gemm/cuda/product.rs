@@ -13,7 +13,7 @@ use crate::options::Math;
 /// Blocks of a grid.
 const MOST_BLOCKS: u64 = (1 << 31) - 1;
 /// Bytes of the parts of a product whose sums several blocks share: they should stay in the L2.
-pub(super) const MOST_PART_BYTES: u64 = 32 << 20;
+pub(in crate::ops) const MOST_PART_BYTES: u64 = 32 << 20;
 
 /// How a product is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,494 @@
+// conv_wgmma: tensor cores of compute capability 9.0 through wgmma, for f16 and bf16 operands whose channels are neighbours in memory.
+//
+// The copy engine gathers the windows: a map of its im2col kind walks over the positions of the output in the order of the rows, stops at each with the
+// offset of one kernel element, brings neighbouring channels and writes 0 for what lies beside the extents. Nothing is copied beforehand.
+//
+// A block has three warpgroups and stays for all its tiles. Two threads of the first have the copy engine fill a ring of steps in shared memory; the other
+// two, the consumers, have every other tile each: one multiplies while the other writes its results.
+//
+// Forward and the gradient of the data: a step is 64 channels at one kernel element. The gradient of the weight: a step is 64 positions, and 64 rows
+// are 64 channels at one kernel element.
+//
+// Compiled for sm_90a in place of sm_90.
+#include <algorithm>
+
+#include "../bops_conv_wgmma.h"
+#include "../gemm/wgmma.cuh"
+#include "conv.cuh"
+
+namespace bops {
+namespace conv {
+namespace {
+
+constexpr int rows = 128, columns = 128, depth = 64; // of a tile, and of a step
+constexpr int block_rows = 64;                       // lines that lie together where a factor lies across
+constexpr uint32_t block_bytes = block_rows * depth * 2;
+// A block is of (threads of a group, groups): what ends a tile knows of no other group.
+constexpr int group_threads = 128, groups = 3;
+// Barriers of threads: of the threads of a consumer from this number on, of the turns of both from the other.
+constexpr int group_barrier = 1, turn_barrier = 3;
+// Of a thread that brings factors, and of one of a consumer.
+constexpr int few_registers = 40, most_registers = 232;
+// Columns of a tile that its results are written by.
+constexpr int round_columns = 32;
+constexpr uint32_t round_bytes = 4 * std::max(rows * gemm::staged_row<round_columns>, round_columns *gemm::staged_row<rows>);
+
+// Shared memory: the ring, a round of each consumer, the barriers of the ring.
+constexpr int stages = 5;
+constexpr uint32_t left_bytes = rows * depth * 2, right_bytes = columns * depth * 2, step_bytes = left_bytes + right_bytes;
+constexpr uint32_t rounds_at = stages * step_bytes, barriers_at = rounds_at + 2 * round_bytes, shared_bytes = barriers_at + 2 * stages * 8;
+static_assert(shared_bytes <= 232448, "");
+
+// The tiles of a launch, and their steps. A unit is a tile, or what a split has of it.
+struct tiling {
+    uint32_t tiles_m, tiles_n, splits, units, steps_of_k, steps;
+    uint64_t part_stride; // elements from one part of the sums to the next
+};
+struct unit_place {
+    uint32_t z, split, tile_m, tile_n, first, last; // first, last: of the steps
+    // Neighbouring blocks take tiles of eight rows of tiles, column after column, so that those that run at the same time share factors in the L2.
+    __device__ __forceinline__ unit_place(const tiling &all, uint32_t number) {
+        const uint32_t tiles = all.tiles_m * all.tiles_n, matrix = number / tiles, in_matrix = number - matrix * tiles;
+        const uint32_t high = min(8u, all.tiles_m), part = in_matrix / (high * all.tiles_n), in_part = in_matrix - part * high * all.tiles_n;
+        const uint32_t lines = min(high, all.tiles_m - high * part);
+        tile_n = in_part / lines, tile_m = high * part + in_part - tile_n * lines;
+        z = matrix / all.splits, split = matrix - z * all.splits;
+        const uint32_t share = all.steps / all.splits, left = all.steps - share * all.splits;
+        first = share * split + min(split, left), last = first + share + (split < left ? 1 : 0);
+    }
+    __device__ __forceinline__ uint32_t count() const { return last - first; }
+};
+
+// How windows move: along columns (x), then rows (y).
+struct windows {
+    int first[2];          // coordinate of the first position with the first kernel element
+    int step[2];           // of the coordinate, from one position to the next
+    uint32_t positions[2]; // of the output
+    uint32_t taps[2];      // elements of the kernel
+    int spread[2];         // from one kernel element to the next, which is backward in the gradient of the data
+    uint32_t channels;
+    uint32_t further[3]; // columns, lines and samples by which a step of positions goes on
+};
+
+// The offset of a kernel element, which the copy engine takes as not negative: the corner of the map is that of the least coordinate.
+__device__ __forceinline__ uint16_t offset_of_tap(const windows &of, int axis, uint32_t tap) {
+    return uint16_t(of.spread[axis] >= 0 ? int(tap) * of.spread[axis] : -int(of.taps[axis] - 1 - tap) * of.spread[axis]);
+}
+
+// As the copy engine counts positions.
+struct window_place {
+    int x, y, sample;
+};
+// A position of the output.
+struct position {
+    uint32_t column, line, sample;
+    __device__ __forceinline__ position(const windows &of, uint32_t number) {
+        const uint32_t lines = number / of.positions[0];
+        column = number - lines * of.positions[0], sample = lines / of.positions[1], line = lines - sample * of.positions[1];
+    }
+    __device__ __forceinline__ window_place place(const windows &of) const {
+        return {of.first[0] + int(column) * of.step[0], of.first[1] + int(line) * of.step[1], int(sample)};
+    }
+    // By the positions of a step.
+    __device__ __forceinline__ void advance(const windows &of) {
+        column += of.further[0];
+        const uint32_t carry = column >= of.positions[0];
+        column -= carry ? of.positions[0] : 0, line += of.further[1] + carry;
+        const uint32_t next = line >= of.positions[1];
+        line -= next ? of.positions[1] : 0, sample += of.further[2] + next;
+    }
+};
+
+// Brings 64 channels from `channel` on of the positions from `at` on, as many as the map says.
+__device__ __forceinline__ void copy_windows(uint32_t to, const CUtensorMap &map, int channel, const window_place &at, uint16_t x_offset,
+                                             uint16_t y_offset, uint32_t barrier) {
+#ifdef BOPS_SM_90A
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.im2col.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};" ::"r"(to),
+        "l"(&map), "r"(barrier), "r"(channel), "r"(at.x), "r"(at.y), "r"(at.sample), "h"(x_offset), "h"(y_offset)
+        : "memory");
+#endif
+}
+
+// ---- the kernel -----------------------------------------------------------------------
+
+// gemm::finish_tile where the choice is light: eight elements at a time.
+template <typename T, int slow_tile, int fast_tile>
+__device__ __forceinline__ void leave_eights(const bops_gemm_params &params, const bops_gemm_operands &operands, bool across, uint32_t z,
+                                             uint32_t tile_slow, uint32_t tile_fast, const float *stage) {
+    constexpr int per_row = fast_tile / 8, row_step = group_threads / per_row, passes = slow_tile / row_step;
+    const uint64_t slow_extent = across ? params.n : params.m, fast_extent = across ? params.m : params.n;
+    const uint64_t slow_first = uint64_t(tile_slow) * slow_tile, fast_first = uint64_t(tile_fast) * fast_tile;
+    const int lines = int(min(uint64_t(slow_tile), slow_extent - slow_first));
+    const int first = int(threadIdx.x) / per_row, column = int(threadIdx.x) % per_row * 8;
+    if (fast_first + column >= fast_extent) return;
+    const gemm::walk out(params.out, across), bias(params.bias, across);
+    const uint64_t at =
+        gemm::offset_of(params.batch_rank, params.batch, params.out.batch, z) + slow_first * out.slow + (fast_first + column) * out.fast;
+    const auto bias_of = [&](uint64_t place) {
+        return params.bias_dtype == BOPS_F32 ? static_cast<const float *>(operands.bias)[place]
+                                             : widen<T>(static_cast<const T *>(operands.bias)[place]);
+    };
+    float columns_bias[8] = {};
+    if (operands.bias != nullptr && !across)
+#pragma unroll
+        for (int i = 0; i < 8; ++i) columns_bias[i] = bias_of((fast_first + column + i) * bias.fast);
+#pragma unroll
+    for (int pass = 0; pass < passes; ++pass) {
+        const int line = first + pass * row_step;
+        if (line >= lines) break;
+        float v[8];
+#pragma unroll
+        for (int i = 0; i < 8; i += 4) {
+            const float4 four = *reinterpret_cast<const float4 *>(stage + line * gemm::staged_row<fast_tile> + column + i);
+            v[i] = four.x, v[i + 1] = four.y, v[i + 2] = four.z, v[i + 3] = four.w;
+        }
+        if (operands.bias != nullptr) {
+            const float line_bias = across ? bias_of((slow_first + line) * bias.slow) : 0.0f;
+#pragma unroll
+            for (int i = 0; i < 8; ++i) v[i] += across ? line_bias : columns_bias[i];
+        }
+        if (params.activation == BOPS_RELU)
+#pragma unroll
+            for (int i = 0; i < 8; ++i) v[i] = v[i] <= 0.0f ? 0.0f : v[i];
+        const uint64_t to = at + uint64_t(line) * out.slow;
+        if (params.out_dtype == BOPS_F32) {
+#pragma unroll
+            for (int i = 0; i < 8; i += 4) {
+                const float four[4] = {v[i], v[i + 1], v[i + 2], v[i + 3]};
+                store<16, false>(static_cast<float *>(operands.out) + to + i, pack<float, 16>(four));
+            }
+        } else store<16, false>(static_cast<T *>(operands.out) + to, pack<T, 16>(v));
+    }
+}
+
+// The end of a tile, round after round. stage: the consumer's place in shared memory.
+template <typename T> __device__ __forceinline__ void leave(const bops_conv_params &params, const bops_conv_wgmma_choice &choice,
+                                                            const bops_gemm_operands &of_launch, uint64_t part_stride, const unit_place &at,
+                                                            float (&sums)[2][columns / 2], float *stage, int group) {
+    constexpr int rounds = columns / round_columns, of_round = round_columns / 2;
+    const bool across = choice.across != 0, quads = choice.quads != 0;
+    bops_gemm_operands operands = of_launch;
+    if (choice.splits > 1) operands.out = static_cast<float *>(operands.out) + at.split * part_stride;
+    const int lane = int(threadIdx.x) % 32, row = int(threadIdx.x) / 32 * 16 + lane / 4, column = lane % 4 * 2;
+    const int row_step = across ? 1 : gemm::staged_row<round_columns>, column_step = across ? gemm::staged_row<rows> : 1;
+    float *const to = stage + row * row_step + column * column_step;
+#pragma unroll 1
+    for (int round = 0; round < rounds; ++round) {
+        const uint32_t number = at.tile_n * rounds + uint32_t(round);
+        if (uint64_t(number) * round_columns >= params.product.n) break;
+        // 1. To shared memory, from which no thread reads the round before any more.
+        gemm::synchronize_group(group_barrier + group);
+#pragma unroll
+        for (int block = 0; block < 2; ++block)
+#pragma unroll
+            for (int i = 0; i < of_round; ++i) to[(64 * block + 8 * (i / 2 % 2)) * row_step + (8 * (i / 4) + i % 2) * column_step] = sums[block][i];
+        gemm::synchronize_group(group_barrier + group);
+        // 2. From there, row by row or column by column.
+        const auto end = [&](auto is_across) {
+            constexpr int slow = decltype(is_across)::value ? round_columns : rows, fast = decltype(is_across)::value ? rows : round_columns;
+            const uint32_t tile_slow = decltype(is_across)::value ? number : at.tile_m, tile_fast = decltype(is_across)::value ? at.tile_m : number;
+            if (choice.light) leave_eights<T, slow, fast>(params.product, operands, decltype(is_across)::value, at.z, tile_slow, tile_fast, stage);
+            else
+                gemm::finish_tile<T, slow, fast, group_threads>(params.product, operands, decltype(is_across)::value, quads, at.z, tile_slow,
+                                                                tile_fast, gemm::staged<fast, float>{stage}, stage);
+        };
+        if (across) end(std::true_type{});
+        else end(std::false_type{});
+            // 3. The sums of the next rounds take the place of these.
+#pragma unroll
+        for (int block = 0; block < 2; ++block)
+#pragma unroll
+            for (int i = 0; i < columns / 2 - of_round; ++i) sums[block][i] = sums[block][i + of_round];
+    }
+}
+
+// left_across: the gradient of the weight. right_across: the plain factor lies along its columns.
+template <typename T, bool left_across, bool right_across> __global__ void __launch_bounds__(groups *group_threads, 1)
+    wgmma_windows(const __grid_constant__ CUtensorMap gathered, const __grid_constant__ CUtensorMap plain,
+                  const __grid_constant__ bops_conv_params params, const __grid_constant__ bops_conv_wgmma_choice choice,
+                  const __grid_constant__ windows of, const __grid_constant__ tiling all, const __grid_constant__ bops_gemm_operands operands) {
+    if (!gemm::has_sm_90a) return;
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const uint32_t ring = shared_address(shared), full = ring + barriers_at, empty = full + 8 * stages;
+    const int group = int(threadIdx.y) - 1; // of the consumers; the one that brings the factors is -1
+
+    // 1. Barriers: both factors of a step are there; the warps of a consumer have used it.
+    if (threadIdx.x == 0 && group < 0) {
+        gemm::prefetch_map(gathered);
+        gemm::prefetch_map(plain);
+        for (int i = 0; i < stages; ++i) {
+            mbarrier::initialize(full + 8 * i, 2);
+            mbarrier::initialize(empty + 8 * i, group_threads / 32);
+        }
+        mbarrier::fence_initialized();
+    }
+    __syncthreads();
+
+    if (group < 0) {
+        // 2. The factors.
+        gemm::release_registers<few_registers>();
+        const auto bring_all = [&](auto is_gathered) {
+            constexpr bool of_gathered = decltype(is_gathered)::value;
+            constexpr uint32_t bytes = of_gathered ? left_bytes : right_bytes, at = of_gathered ? 0 : left_bytes;
+            uint32_t turn = 0; // of the ring, and of the barriers with the other parity behind them
+#pragma unroll 1
+            for (uint32_t number = blockIdx.x; number < all.units; number += gridDim.x) {
+                const unit_place unit(all, number);
+                const uint32_t m = unit.tile_m * rows, n = unit.tile_n * columns;
+                uint32_t tap = left_across ? 0 : unit.first / all.steps_of_k, k = (unit.first - tap * all.steps_of_k) * depth;
+                uint32_t y_tap = left_across ? 0 : tap / of.taps[0], x_tap = tap - y_tap * of.taps[0];
+                const window_place first = position(of, left_across ? 0 : uint32_t(unit.z * params.product.m) + m).place(of);
+                // Of the gradient of the weight: what each 64 rows are, and where the positions of a step begin.
+                position positions(of, left_across && of_gathered ? k : 0);
+                int channels[rows / block_rows];
+                uint16_t x_offsets[rows / block_rows], y_offsets[rows / block_rows];
+                if constexpr (left_across && of_gathered) {
+#pragma unroll
+                    for (int block = 0; block < rows / block_rows; ++block) {
+                        const uint32_t row = m + block * block_rows, of_row = row / of.channels;
+                        // Behind the last row there are no channels.
+                        const bool is_there = of_row < of.taps[0] * of.taps[1];
+                        const uint32_t y = is_there ? of_row / of.taps[0] : 0, x = is_there ? of_row - y * of.taps[0] : 0;
+                        channels[block] = int(is_there ? row - of_row * of.channels : of.channels);
+                        x_offsets[block] = offset_of_tap(of, 0, x), y_offsets[block] = offset_of_tap(of, 1, y);
+                    }
+                }
+#pragma unroll 1
+                for (uint32_t left = unit.count(); left > 0; --left) {
+                    const uint32_t stage = turn < stages ? turn : turn - stages, there = full + 8 * stage, to = ring + stage * step_bytes + at;
+                    mbarrier::wait(empty + 8 * stage, turn < stages);
+                    mbarrier::expect(there, bytes);
+                    if constexpr (!of_gathered) {
+                        if constexpr (right_across) {
+#pragma unroll
+                            for (int block = 0; block < columns / block_rows; ++block)
+                                gemm::copy_box(to + block * block_bytes, plain,
+                                               gemm::box_place{int(n) + block * block_rows, int(k), {0, 0}, int(tap)}, there);
+                        } else gemm::copy_box(to, plain, gemm::box_place{int(k), int(n), {0, 0}, int(tap)}, there);
+                    } else if constexpr (left_across) {
+#pragma unroll
+                        for (int block = 0; block < rows / block_rows; ++block)
+                            copy_windows(to + block * block_bytes, gathered, channels[block], positions.place(of), x_offsets[block], y_offsets[block],
+                                         there);
+                        positions.advance(of);
+                    } else copy_windows(to, gathered, int(k), first, offset_of_tap(of, 0, x_tap), offset_of_tap(of, 1, y_tap), there);
+                    k += depth;
+                    if (!left_across && k >= all.steps_of_k * depth) {
+                        k = 0, ++tap;
+                        if (++x_tap == of.taps[0]) x_tap = 0, ++y_tap;
+                    }
+                    if (++turn == 2 * stages) turn = 0;
+                }
+            }
+        };
+        if (threadIdx.x == 0) bring_all(std::true_type{});
+        if (threadIdx.x == 32) bring_all(std::false_type{});
+        __syncwarp();
+        return;
+    }
+
+    // 3. The sums.
+    gemm::claim_registers<most_registers>();
+    float *const stage_of_round = reinterpret_cast<float *>(shared + rounds_at + group * round_bytes);
+    const auto release = [&](uint32_t stage) {
+        if (threadIdx.x % 32 == 0) mbarrier::arrive(empty + 8 * stage);
+    };
+    uint32_t turn = 0; // as that of the producer
+    // The steps of the other consumer.
+    const auto skip = [&](uint32_t number) {
+        if (number < all.units) turn = (turn + unit_place(all, number).count()) % (2 * stages);
+    };
+    // Alternating, a consumer waits for steps only once the other has seen its last one: a barrier tells but two turns apart.
+    uint32_t number = blockIdx.x;
+    if (group == 1) {
+        gemm::give_turn(turn_barrier);
+        skip(number);
+        number += gridDim.x;
+    }
+#pragma unroll 1
+    while (number < all.units) {
+        const unit_place unit(all, number);
+        float sums[2][columns / 2];
+        uint32_t before = 0;
+        gemm::wait_for_turn(turn_barrier + group);
+#pragma unroll 1
+        for (uint32_t step = unit.first; step < unit.last; ++step) {
+            const uint32_t stage = turn < stages ? turn : turn - stages;
+            const uint32_t left = ring + stage * step_bytes, right = left + left_bytes;
+            mbarrier::wait(full + 8 * stage, turn >= stages);
+            gemm::wgmma_fence();
+#pragma unroll
+            for (int k_part = 0; k_part < depth / 16; ++k_part)
+#pragma unroll
+                for (int block = 0; block < 2; ++block)
+                    gemm::wgmma<T, columns, left_across, right_across>(sums[block], gemm::wgmma_descriptor<left_across>(left, 64 * block, k_part),
+                                                                       gemm::wgmma_descriptor<right_across>(right, 0, k_part),
+                                                                       step > unit.first || k_part > 0);
+            gemm::wgmma_commit();
+            gemm::wgmma_wait<1>();
+            if (step > unit.first) release(before);
+            before = stage;
+            if (++turn == 2 * stages) turn = 0;
+        }
+        gemm::give_turn(turn_barrier + 1 - group);
+        gemm::wgmma_wait<0>();
+#pragma unroll
+        for (int block = 0; block < 2; ++block) gemm::settle(sums[block]);
+        release(before);
+        // 4. What is done with them.
+        leave<T>(params, choice, operands, all.part_stride, unit, sums, stage_of_round, group);
+        number += gridDim.x;
+        skip(number);
+        number += gridDim.x;
+    }
+}
+
+// ---- the launch -------------------------------------------------------------------------
+
+using encode_tiled = CUresult (*)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                                  const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+using encode_windows = CUresult (*)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *, const int *,
+                                    const int *, cuuint32_t, cuuint32_t, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
+                                    CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+// A function of the driver; null where it has none.
+void *find(const char *name) {
+    void *function = nullptr;
+    cudaDriverEntryPointQueryResult result;
+    if (cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &result) != cudaSuccess) return nullptr;
+    return result == cudaDriverEntryPointSuccess ? function : nullptr;
+}
+
+CUtensorMapDataType type_of(bops_dtype dtype) { return dtype == BOPS_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16; }
+
+bops_status status_of(CUresult result) { return bops_status(result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue); }
+
+// Digits of an index whose lead is the last or the first of them.
+int lead_of(const bops_conv_index &index) { return index.lead_last ? digits - 1 : 0; }
+int axis_of(const bops_conv_index &index, int axis) { return index.lead_last ? axis : axis + 1; }
+
+// positions: the index of positions of the output; taps: that of kernel elements and channels.
+windows windows_of(const bops_conv_params &params, const bops_conv_index &positions, const bops_conv_index &taps) {
+    windows of = {};
+    for (int i = 0; i < 2; ++i) {
+        const int axis = axes - 1 - i;
+        of.step[i] = int(positions.coordinate[axis]), of.positions[i] = uint32_t(positions.extents[axis_of(positions, axis)]);
+        of.spread[i] = int(taps.coordinate[axis]), of.taps[i] = uint32_t(taps.extents[axis_of(taps, axis)]);
+        of.first[i] = int(params.first_coordinate[axis]) + (of.spread[i] < 0 ? int(of.taps[i] - 1) * of.spread[i] : 0);
+    }
+    of.channels = uint32_t(taps.extents[lead_of(taps)]);
+    const uint32_t lines = depth / of.positions[0];
+    of.further[0] = depth - lines * of.positions[0], of.further[2] = lines / of.positions[1];
+    of.further[1] = lines - of.further[2] * of.positions[1];
+    return of;
+}
+
+bops_status map_gathered(CUtensorMap &map, const bops_conv_params &params, const windows &of, const bops_conv_index &positions, bops_dtype dtype,
+                         const void *base, uint32_t box_positions) {
+    static const auto encode = reinterpret_cast<encode_windows>(find("cuTensorMapEncodeIm2col"));
+    if (encode == nullptr) return bops_status(cudaErrorNotSupported);
+    cuuint64_t extents[4] = {of.channels, 1, 1, positions.extents[lead_of(positions)]}, strides[3] = {16, 16, 16};
+    int lower[2], upper[2];
+    for (int i = 0; i < 2; ++i) {
+        const bops_conv_axis &axis = params.axes[axes - 1 - i];
+        extents[1 + i] = cuuint64_t(axis.extent);
+        if (axis.extent > 1) strides[i] = 2 * cuuint64_t(axis.stride);
+        lower[i] = of.first[i];
+        // The last position.
+        upper[i] = lower[i] + int(of.positions[i] - 1) * of.step[i] + 1 - int(axis.extent);
+    }
+    if (extents[3] > 1) strides[2] = 2 * cuuint64_t(positions.gathered[lead_of(positions)]);
+    const cuuint32_t steps[4] = {1, cuuint32_t(of.step[0]), cuuint32_t(of.step[1]), 1};
+    return status_of(encode(&map, type_of(dtype), 4, const_cast<void *>(base), extents, strides, lower, upper, depth, box_positions, steps,
+                            CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                            CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+}
+
+// Columns, terms of a kernel element, kernel elements; of the gradient of the weight columns and positions.
+bops_status map_plain(CUtensorMap &map, const bops_conv_params &params, const bops_conv_wgmma_choice &choice, bops_dtype dtype, const void *base) {
+    static const auto encode = reinterpret_cast<encode_tiled>(find("cuTensorMapEncodeTiled"));
+    if (encode == nullptr) return bops_status(cudaErrorNotSupported);
+    const bool across = choice.right_across;
+    const uint64_t n = params.product.n, k = params.product.k, taps = gemm::product_of(params.product.summed_rank, params.product.summed);
+    const uint64_t of_k = params.product.right.matrix.row, of_tap = params.product.right.summed[0];
+    const cuuint64_t extents[5] = {across ? n : k, across ? k : n, 1, 1, taps};
+    cuuint64_t strides[4] = {16, 16, 16, 16};
+    if (extents[1] > 1) strides[0] = 2 * (across ? of_k : params.plain_column);
+    if (taps > 1) strides[3] = 2 * of_tap;
+    const cuuint32_t box[5] = {depth, cuuint32_t(across ? depth : columns), 1, 1, 1}, steps[5] = {1, 1, 1, 1, 1};
+    return status_of(encode(&map, type_of(dtype), 5, const_cast<void *>(base), extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                            CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+}
+
+// What a kernel is given.
+struct wgmma_call {
+    bops_conv_params params;
+    bops_gemm_operands operands;
+};
+// Parts of the sums are matrices of f32 one after the other, with which nothing is done. Returns the elements from one to the next.
+uint64_t leave_parts(wgmma_call &call, const bops_conv_wgmma_choice &choice) {
+    bops_gemm_params &product = call.params.product;
+    call.operands.out = call.operands.parts, call.operands.other = nullptr, call.operands.bias = nullptr;
+    product.out = choice.across ? bops_gemm_matrix{1, product.m, {}} : bops_gemm_matrix{product.n, 1, {}};
+    product.out_dtype = BOPS_F32, product.epilogue = BOPS_GEMM_FORWARD, product.activation = BOPS_IDENTITY;
+    uint64_t stride = product.m * product.n;
+    for (uint32_t i = product.batch_rank; i-- > 0; stride *= product.batch[i]) product.out.batch[i] = stride;
+    return stride;
+}
+
+// launches: maps are made of a prepared kernel only, since they need addresses.
+template <typename T, bool left_across, bool right_across, typename Action>
+bops_status with_maps(const bops_conv_params &params, const bops_conv_wgmma_choice &choice, bops_dtype dtype, const bops_gemm_operands *operands,
+                      const Action &action) {
+    const bops_gemm_params &product = params.product;
+    tiling all = {};
+    all.tiles_m = uint32_t(gemm::tiles_of(product.m, rows)), all.tiles_n = uint32_t(gemm::tiles_of(product.n, columns));
+    all.splits = choice.splits;
+    all.units = all.tiles_m * all.tiles_n * uint32_t(gemm::product_of(product.batch_rank, product.batch)) * all.splits;
+    all.steps_of_k = uint32_t(gemm::tiles_of(product.k, depth));
+    all.steps = all.steps_of_k * uint32_t(gemm::product_of(product.summed_rank, product.summed));
+    launch_shape shape;
+    shape.grid = dim3(std::min(choice.blocks, all.units)), shape.block = dim3(group_threads, groups), shape.shared_bytes = shared_bytes;
+    CUtensorMap gathered = {}, plain = {};
+    windows of = {};
+    wgmma_call call = {params, {}};
+    if (operands != nullptr) {
+        call.operands = *operands;
+        const bops_conv_index &positions = left_across ? params.terms : params.rows, &taps = left_across ? params.rows : params.terms;
+        of = windows_of(params, positions, taps);
+        bops_status status = map_gathered(gathered, params, of, positions, dtype, operands->left, left_across ? depth : rows);
+        if (status == 0) status = map_plain(plain, params, choice, dtype, operands->right);
+        if (status != 0) return status;
+        if (choice.splits > 1) all.part_stride = leave_parts(call, choice);
+    }
+    return action(wgmma_windows<T, left_across, right_across>, shape, gathered, plain, call.params, choice, of, all, call.operands);
+}
+
+template <typename Action> bops_status with_kernel(const bops_conv_params &params, const bops_conv_wgmma_choice &choice, bops_dtype dtype,
+                                                   const bops_gemm_operands *operands, const Action &action) {
+    const auto of_type = [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        if (choice.of_weight) return with_maps<T, true, true>(params, choice, dtype, operands, action);
+        if (choice.right_across) return with_maps<T, false, true>(params, choice, dtype, operands, action);
+        return with_maps<T, false, false>(params, choice, dtype, operands, action);
+    };
+    switch (dtype) {
+    case BOPS_F16: return of_type(type_tag<__half>{});
+    case BOPS_BF16: return of_type(type_tag<__nv_bfloat16>{});
+    default: return bops_status(cudaErrorInvalidValue);
+    }
+}
+
+} // namespace
+} // namespace conv
+} // namespace bops
+
+bops_status bops_conv_wgmma_prepare(const bops_conv_params *params, const bops_conv_wgmma_choice *choice, bops_dtype dtype) {
+    return bops::conv::with_kernel(*params, *choice, dtype, nullptr, bops::prepare_action{});
+}
+
+bops_status bops_conv_wgmma_launch(const bops_conv_params *params, const bops_conv_wgmma_choice *choice, bops_dtype dtype,
+                                   const bops_gemm_operands *operands, bops_stream stream) {
+    return bops::conv::with_kernel(*params, *choice, dtype, operands, bops::launch_action{stream});
+}
