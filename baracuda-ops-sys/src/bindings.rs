@@ -465,24 +465,6 @@ pub struct bops_conv_column_sums_params {
     pub lanes: u32,
     pub parts: u32,
 }
-pub type bops_local_response_norm_variant = u32;
-pub const BOPS_LOCAL_RESPONSE_NORM_WALK: _bindgen_ty_11 = 0;
-pub const BOPS_LOCAL_RESPONSE_NORM_TILE: _bindgen_ty_11 = 1;
-pub const BOPS_LOCAL_RESPONSE_NORM_DIRECT: _bindgen_ty_11 = 2;
-pub const BOPS_LOCAL_RESPONSE_NORM_ROWS: _bindgen_ty_11 = 3;
-pub type _bindgen_ty_11 = ::core::ffi::c_uint;
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_local_response_norm_choice {
-    pub variant: bops_local_response_norm_variant,
-    pub vec_bytes: u32,
-    pub parts: u32,
-    pub threads: u32,
-    pub columns: u32,
-    pub chunk: u32,
-    pub chunks: u32,
-    pub is_last: u32,
-}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_local_response_norm_params {
@@ -541,19 +523,46 @@ impl Default for bops_local_response_norm_backward_operands {
         }
     }
 }
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_walk_choice {
+    pub vector_bytes: u32,
+    pub thread_vectors: u32,
+    pub chunk_channels: u32,
+    pub chunks: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_rows_choice {
+    pub block_threads: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_tile_choice {
+    pub vector_bytes: u32,
+    pub block_threads: u32,
+    pub position_threads: u32,
+    pub chunk_channels: u32,
+    pub chunks: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_direct_choice {
+    pub channels_first: u32,
+}
 pub type bops_row_norm_variant = u32;
-pub const BOPS_ROW_NORM_RESIDENT: _bindgen_ty_12 = 0;
-pub const BOPS_ROW_NORM_SHARED: _bindgen_ty_12 = 1;
-pub const BOPS_ROW_NORM_SPLIT: _bindgen_ty_12 = 2;
-pub const BOPS_ROW_NORM_BACKWARD_PERSISTENT: _bindgen_ty_12 = 3;
-pub const BOPS_ROW_NORM_BACKWARD_FEW_ROWS: _bindgen_ty_12 = 4;
-pub const BOPS_ROW_NORM_BACKWARD_SPLIT: _bindgen_ty_12 = 5;
-pub const BOPS_ROW_NORM_BACKWARD_ZERO: _bindgen_ty_12 = 6;
-pub const BOPS_ROW_NORM_RING: _bindgen_ty_12 = 7;
-pub const BOPS_ROW_NORM_BACKWARD_RING: _bindgen_ty_12 = 8;
-pub const BOPS_ROW_NORM_PACKED: _bindgen_ty_12 = 9;
-pub const BOPS_ROW_NORM_BACKWARD_COOPERATIVE: _bindgen_ty_12 = 10;
-pub type _bindgen_ty_12 = ::core::ffi::c_uint;
+pub const BOPS_ROW_NORM_RESIDENT: _bindgen_ty_11 = 0;
+pub const BOPS_ROW_NORM_SHARED: _bindgen_ty_11 = 1;
+pub const BOPS_ROW_NORM_SPLIT: _bindgen_ty_11 = 2;
+pub const BOPS_ROW_NORM_BACKWARD_PERSISTENT: _bindgen_ty_11 = 3;
+pub const BOPS_ROW_NORM_BACKWARD_FEW_ROWS: _bindgen_ty_11 = 4;
+pub const BOPS_ROW_NORM_BACKWARD_SPLIT: _bindgen_ty_11 = 5;
+pub const BOPS_ROW_NORM_BACKWARD_ZERO: _bindgen_ty_11 = 6;
+pub const BOPS_ROW_NORM_RING: _bindgen_ty_11 = 7;
+pub const BOPS_ROW_NORM_BACKWARD_RING: _bindgen_ty_11 = 8;
+pub const BOPS_ROW_NORM_PACKED: _bindgen_ty_11 = 9;
+pub const BOPS_ROW_NORM_BACKWARD_COOPERATIVE: _bindgen_ty_11 = 10;
+pub type _bindgen_ty_11 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_row_norm_choice {
@@ -643,13 +652,13 @@ impl Default for bops_row_norm_backward_operands {
     }
 }
 pub type bops_softmax_variant = u32;
-pub const BOPS_SOFTMAX_ROWS_RESIDENT: _bindgen_ty_13 = 0;
-pub const BOPS_SOFTMAX_ROWS_SPLIT: _bindgen_ty_13 = 1;
-pub const BOPS_SOFTMAX_CHANNELS_RESIDENT: _bindgen_ty_13 = 2;
-pub const BOPS_SOFTMAX_CHANNELS_SPLIT: _bindgen_ty_13 = 3;
-pub const BOPS_SOFTMAX_ROWS_SHARED: _bindgen_ty_13 = 4;
-pub const BOPS_SOFTMAX_CHANNELS_SHARED: _bindgen_ty_13 = 5;
-pub type _bindgen_ty_13 = ::core::ffi::c_uint;
+pub const BOPS_SOFTMAX_ROWS_RESIDENT: _bindgen_ty_12 = 0;
+pub const BOPS_SOFTMAX_ROWS_SPLIT: _bindgen_ty_12 = 1;
+pub const BOPS_SOFTMAX_CHANNELS_RESIDENT: _bindgen_ty_12 = 2;
+pub const BOPS_SOFTMAX_CHANNELS_SPLIT: _bindgen_ty_12 = 3;
+pub const BOPS_SOFTMAX_ROWS_SHARED: _bindgen_ty_12 = 4;
+pub const BOPS_SOFTMAX_CHANNELS_SHARED: _bindgen_ty_12 = 5;
+pub type _bindgen_ty_12 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_softmax_choice {
@@ -979,26 +988,98 @@ unsafe extern "C" {
         parts: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_local_response_norm_prepare(
+    pub fn bops_local_response_norm_walk_prepare(
         params: *const bops_local_response_norm_params,
-        choice: *const bops_local_response_norm_choice,
+        choice: *const bops_local_response_norm_walk_choice,
         dtype: bops_dtype,
     ) -> bops_status;
-    pub fn bops_local_response_norm_launch(
+    pub fn bops_local_response_norm_walk_launch(
         params: *const bops_local_response_norm_params,
-        choice: *const bops_local_response_norm_choice,
+        choice: *const bops_local_response_norm_walk_choice,
         dtype: bops_dtype,
         operands: *const bops_local_response_norm_operands,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_local_response_norm_backward_prepare(
-        params: *const bops_local_response_norm_backward_params,
-        choice: *const bops_local_response_norm_choice,
+    pub fn bops_local_response_norm_rows_prepare(
+        params: *const bops_local_response_norm_params,
+        choice: *const bops_local_response_norm_rows_choice,
         dtype: bops_dtype,
     ) -> bops_status;
-    pub fn bops_local_response_norm_backward_launch(
+    pub fn bops_local_response_norm_rows_launch(
+        params: *const bops_local_response_norm_params,
+        choice: *const bops_local_response_norm_rows_choice,
+        dtype: bops_dtype,
+        operands: *const bops_local_response_norm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_tile_prepare(
+        params: *const bops_local_response_norm_params,
+        choice: *const bops_local_response_norm_tile_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_tile_launch(
+        params: *const bops_local_response_norm_params,
+        choice: *const bops_local_response_norm_tile_choice,
+        dtype: bops_dtype,
+        operands: *const bops_local_response_norm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_direct_prepare(
+        params: *const bops_local_response_norm_params,
+        choice: *const bops_local_response_norm_direct_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_direct_launch(
+        params: *const bops_local_response_norm_params,
+        choice: *const bops_local_response_norm_direct_choice,
+        dtype: bops_dtype,
+        operands: *const bops_local_response_norm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_walk_prepare(
         params: *const bops_local_response_norm_backward_params,
-        choice: *const bops_local_response_norm_choice,
+        choice: *const bops_local_response_norm_walk_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_walk_launch(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_walk_choice,
+        dtype: bops_dtype,
+        operands: *const bops_local_response_norm_backward_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_rows_prepare(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_rows_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_rows_launch(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_rows_choice,
+        dtype: bops_dtype,
+        operands: *const bops_local_response_norm_backward_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_tile_prepare(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_tile_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_tile_launch(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_tile_choice,
+        dtype: bops_dtype,
+        operands: *const bops_local_response_norm_backward_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_direct_prepare(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_direct_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_direct_launch(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_direct_choice,
         dtype: bops_dtype,
         operands: *const bops_local_response_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,

@@ -100,6 +100,17 @@ fn default_k() -> Real {
 
 type Valid = valid::Valid<Fields>;
 
+/// The kernels of a pass, in the order in which they are tried, with the reference that computes it.
+macro_rules! forms {
+    ($reference:path) => {
+        kernels!(
+            cuda: [cuda::CudaForm::Walk, cuda::CudaForm::Rows, cuda::CudaForm::Tile, cuda::CudaForm::Direct];
+            wgpu: [wgpu::WgslForm::Walk, wgpu::WgslForm::Rows, wgpu::WgslForm::Direct];
+            cpu: |norm| cpu::accept(norm, $reference)
+        )
+    };
+}
+
 impl Fields {
     /// PyTorch's defaults.
     fn plain(x: TensorDesc, size: u64) -> Self {
@@ -147,7 +158,7 @@ descriptor! {
     LocalResponseNormDescriptor(Fields): "local_response_norm", Direction::Forward;
     args: LocalResponseNormArgs of forward;
     plan: LocalResponseNormPlan;
-    kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::work; cpu: |norm| cpu::accept(norm, cpu::forward));
+    kernels: forms!(cpu::forward);
     backward: |forward: &Self, wanted| only_dx(LocalResponseNormBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
     /// LocalResponseNorm of `x`, `[N, C, spatial..]`, over windows of `size` channels, with alpha 1e-4, beta 0.75 and k 1.
     ///
@@ -191,7 +202,7 @@ descriptor! {
     LocalResponseNormBackwardDescriptor(Fields): "local_response_norm_backward", Direction::Backward;
     args: LocalResponseNormBackwardArgs of backward;
     plan: LocalResponseNormBackwardPlan;
-    kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::work; cpu: |norm| cpu::accept(norm, cpu::backward));
+    kernels: forms!(cpu::backward);
     /// The gradient of `x` for windows of `size` channels, with alpha 1e-4, beta 0.75 and k 1.
     ///
     /// # Errors
