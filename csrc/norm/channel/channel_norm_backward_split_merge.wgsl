@@ -1,4 +1,4 @@
-// Form split, second dispatch: the means of each group, with its statistics beside them, and dweight and dbias of each channel. Where groups are
+// Form split_merge, second dispatch: the means of each group, with its statistics beside them, and dweight and dbias of each channel. Where groups are
 // channels a team does both; otherwise the first teams take groups and the others channels.
 
 // sum(g) and sum(g * xhat) over a thread's share of the parts of a group, which is some channels of one sample.

@@ -1,4 +1,4 @@
-// Form split, second dispatch: the statistics of each group from the moments of its parts in the workspace, by Chan's formula in a fixed order,
+// Form split_merge, second dispatch: the statistics of each group from the moments of its parts in the workspace, by Chan's formula in a fixed order,
 // about the mean of the parts' means.
 const BLOCK: u32 = 16u; // parts that a thread adds up before it adds them to its total: short chains of additions round less
 

@@ -1,4 +1,4 @@
-// Forms split and split_fused, first dispatch: the moments of each slice. They are its mean before correction, the correction, the mean of the
+// Forms split_merge and split_fused, first dispatch: the moments of each slice. They are its mean before correction, the correction, the mean of the
 // squared differences from the former, and the number of elements.
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_split_moments(at: Invocation) {

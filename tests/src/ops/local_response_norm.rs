@@ -158,7 +158,28 @@ fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
         let descriptor = pass(form).expect("the case lists hold valid descriptors");
         Case::new(descriptor, *data).core(*core)
     };
-    distinct(forms().iter().map(of).collect())
+    let mut cases: Vec<Case> = forms().iter().map(of).collect();
+    cases.extend(pinned().iter().map(|(kernel, form)| {
+        let case = of(&(form.clone(), Data::Normal, true));
+        let kernel = format!("{}_{kernel}", case.descriptor.name());
+        case.with(PlanOptions::default().kernel(kernel))
+    }));
+    distinct(cases)
+}
+
+/// Small tensors for each kernel by its name, among them such as it is not chosen for. All devices of a backend that has the kernel serve them.
+fn pinned() -> Vec<(&'static str, Form)> {
+    let mut forms = Vec::new();
+    for dtype in [DType::F32, DType::BF16] {
+        // Positions and channels are both neighbours: walk leaves the first to others, direct is left both.
+        let rows = dense(dtype, &[3, 24]);
+        let (image, last) = (dense(dtype, &[2, 16, 3, 5]), channels_last(dtype, &[2, 16, 3, 5]));
+        forms.extend([("walk", Form::strong(rows, 5)), ("walk", Form::strong(image, 7))]);
+        forms.extend([("rows", Form::strong(rows, 3)), ("rows", Form::strong(last, 9))]);
+        forms.extend([("tile", Form::strong(rows, 5)), ("tile", Form::strong(last, 4))]);
+        forms.extend([("direct", Form::strong(image, 5)), ("direct", Form::strong(last, 5))]);
+    }
+    forms
 }
 
 /// GPUs take tensors whose spatial extents collapse to one stride.

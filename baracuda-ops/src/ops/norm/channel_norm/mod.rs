@@ -219,8 +219,8 @@ pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'stati
                     Persistent,
                     Resident,
                     SplitFused,
-                    Split,
-                    ChannelsLastSplit,
+                    SplitMerge,
+                    ChannelsLastSplitMerge,
                     Apply,
                     ChannelsLastApply
                 )
@@ -228,19 +228,19 @@ pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'stati
             ChannelNorm::Group => list!(
                 Persistent,
                 Resident,
-                ChannelsLastResident,
+                ChannelsLastTile,
                 SplitFused,
                 ChannelsLastSplitFused,
-                Split,
-                ChannelsLastSplit
+                SplitMerge,
+                ChannelsLastSplitMerge
             ),
             ChannelNorm::Instance => list!(
                 Persistent,
                 Resident,
                 SplitFused,
                 ChannelsLastSplitFused,
-                Split,
-                ChannelsLastSplit,
+                SplitMerge,
+                ChannelsLastSplitMerge,
                 Apply,
                 ChannelsLastApply
             ),
@@ -257,11 +257,20 @@ pub(super) fn backward_kernels<D: Described<Fields = BackwardFields>>() -> &'sta
     }
     const {
         match D::OP.kind {
-            ChannelNorm::Batch => list!(GaplessResident, Resident, SplitFused, Split, ChannelsLastSplit),
+            ChannelNorm::Batch => list!(GaplessResident, Resident, SplitFused, SplitMerge, ChannelsLastSplitMerge),
             ChannelNorm::Group => {
-                list!(Resident, ChannelsLastResident, SplitFused, ChannelsLastSplitFused, Split, ChannelsLastSplit)
+                list!(
+                    Resident,
+                    ChannelsLastTile,
+                    SplitFused,
+                    ChannelsLastSplitFused,
+                    SplitMerge,
+                    ChannelsLastSplitMerge
+                )
             }
-            ChannelNorm::Instance => list!(Resident, SplitFused, ChannelsLastSplitFused, Split, ChannelsLastSplit),
+            ChannelNorm::Instance => {
+                list!(Resident, SplitFused, ChannelsLastSplitFused, SplitMerge, ChannelsLastSplitMerge)
+            }
         }
     }
 }

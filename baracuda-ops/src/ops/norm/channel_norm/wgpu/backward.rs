@@ -9,7 +9,7 @@ use super::team::{
     resident_backward_team, sum_columns,
 };
 use super::{
-    ChannelsLastResident, GaplessResident, Operands, Pass, Quads, Resident, Segments, Share, Split, WgslForm, check,
+    ChannelsLastTile, GaplessResident, Operands, Pass, Quads, Resident, Segments, Share, Split, WgslForm, check,
 };
 use crate::backend::wgpu::team::Team;
 use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded, params};
@@ -78,9 +78,9 @@ impl Pass for BackwardFields {
         match form {
             WgslForm::GaplessResident => backward.gapless_resident(),
             WgslForm::Resident => backward.resident(),
-            WgslForm::ChannelsLastResident => backward.channels_last_resident(),
+            WgslForm::ChannelsLastTile => backward.channels_last_tile(),
             WgslForm::SplitFused | WgslForm::ChannelsLastSplitFused => backward.split_fused(sums),
-            WgslForm::Split | WgslForm::ChannelsLastSplit => backward.split(sums),
+            WgslForm::SplitMerge | WgslForm::ChannelsLastSplitMerge => backward.split(sums),
             WgslForm::Persistent | WgslForm::Apply | WgslForm::ChannelsLastApply => {
                 Err("it is a form of forward".into())
             }
@@ -239,7 +239,7 @@ impl Backward<'_> {
     }
 
     /// Whole groups of a sample in registers, channels last, and the parameters beside them.
-    fn channels_last_resident(self) -> Accepted<'static> {
+    fn channels_last_tile(self) -> Accepted<'static> {
         self.check_means()?;
         let find = |segments: &Segments| Tile::of_gradients(segments, self.props, self.ask);
         let (segments, tile) = Tile::best(&self.segments, find)?;
@@ -249,12 +249,12 @@ impl Backward<'_> {
         let row_chunks = segments.channels.div_ceil(segments.elements);
         let columns = sum_columns(segments);
         let remaining = if backward.wants_parameters() { row_chunks.div_ceil(u64::from(columns)) } else { 0 };
-        let files = ["common/team", tile.team.reduce.file(), "norm/channels_last/channels_last_norm_backward_resident"];
+        let files = ["common/team", tile.team.reduce.file(), "norm/channels_last/channels_last_norm_backward_tile"];
         let mut constants = tile.constants();
         constants.extend([("SUM_COLUMNS", columns), ("SUM_LANES", SUM_LANES)]);
         let share = Share { column_blocks: word(tile.blocks), ..Share::WHOLE };
         let step = backward.with_parameters(&files, constants, share, [segments.batch * tile.blocks, remaining])?;
-        backward.whole(step, ChannelsLastResident::of(tile))
+        backward.whole(step, ChannelsLastTile::of(tile))
     }
 
     /// Workgroups for dx, and after them those for the parameters, for which they read dy and x again. In place dx overwrites dy: then the

@@ -7,8 +7,8 @@ use super::team::{
     ColumnSpread, GaplessTile, MULTIPROCESSORS, Mergers, PersistentTeam, Spread, Tile, merge_team, resident_team,
 };
 use super::{
-    ChannelsLastResident, GaplessResident, Operands, Pass, Persistent, Quads, Resident, Segments, Share, Split,
-    WgslForm, check,
+    ChannelsLastTile, GaplessResident, Operands, Pass, Persistent, Quads, Resident, Segments, Share, Split, WgslForm,
+    check,
 };
 use crate::backend::wgpu::team::{Keep, Team};
 use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded, params};
@@ -85,9 +85,9 @@ impl Pass for ForwardFields {
             WgslForm::GaplessResident => forward.gapless_resident(),
             WgslForm::Persistent => forward.persistent(),
             WgslForm::Resident => forward.resident(),
-            WgslForm::ChannelsLastResident => forward.channels_last_resident(),
+            WgslForm::ChannelsLastTile => forward.channels_last_tile(),
             WgslForm::SplitFused | WgslForm::ChannelsLastSplitFused => forward.split_fused(),
-            WgslForm::Split | WgslForm::ChannelsLastSplit => forward.split(),
+            WgslForm::SplitMerge | WgslForm::ChannelsLastSplitMerge => forward.split(),
             WgslForm::Apply | WgslForm::ChannelsLastApply => forward.inference(),
         }
     }
@@ -261,7 +261,7 @@ impl Forward<'_> {
     }
 
     /// Whole groups of a sample in registers, channels last.
-    fn channels_last_resident(self) -> Accepted<'static> {
+    fn channels_last_tile(self) -> Accepted<'static> {
         self.check_statistics()?;
         let (segments, tile) = Tile::best(&self.segments, |segments| Tile::new(segments, self.props))?;
         let operands = Operands::new(&self.norm.slots, &segments);
@@ -271,12 +271,12 @@ impl Forward<'_> {
             "common/team",
             tile.team.reduce.file(),
             "norm/channel/channel_norm_update",
-            "norm/channels_last/channels_last_norm_resident",
+            "norm/channels_last/channels_last_norm_tile",
         ];
         let uses = Uses { x: true, affine: true, y: true, saved: true, ..Uses::default() };
         let share = Share { column_blocks: word(tile.blocks), ..Share::WHOLE };
         let step = forward.step(&files, tile.constants(), uses, (share, grid));
-        forward.whole(step, ChannelsLastResident::of(tile))
+        forward.whole(step, ChannelsLastTile::of(tile))
     }
 
     /// How the moments are spread, and how what applies them is.

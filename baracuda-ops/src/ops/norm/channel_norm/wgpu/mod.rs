@@ -7,9 +7,9 @@
 //! | `gapless_resident` | registers of a workgroup with a few whole channels of all samples, which share chunks | 1 |
 //! | `persistent` | registers of a workgroup that takes groups one after the other and reads the next one ahead | 1 |
 //! | `resident` | registers of a team of threads | 1 |
-//! | `channels_last_resident` | registers of a workgroup, channels last | 1 |
+//! | `channels_last_tile` | registers of a workgroup, channels last | 1 |
 //! | `split_fused`, `channels_last_split_fused` | nowhere: what it is made from is read twice. Parts of groups are reduced, then the dispatch that writes merges them | 2 |
-//! | `split`, `channels_last_split` | nowhere; a dispatch in between merges the parts | up to 4 |
+//! | `split_merge`, `channels_last_split_merge` | nowhere; a dispatch in between merges the parts | up to 4 |
 //! | `apply`, `channels_last_apply` | inference: no statistics are taken | 1 |
 //!
 //! [`WgslForm::ALL`] is the order in which they are tried, and the first that accepts runs. A form that is one of several to choose from also
@@ -42,11 +42,11 @@ pub(super) enum WgslForm {
     /// Forward alone.
     Persistent,
     Resident,
-    ChannelsLastResident,
+    ChannelsLastTile,
     SplitFused,
     ChannelsLastSplitFused,
-    Split,
-    ChannelsLastSplit,
+    SplitMerge,
+    ChannelsLastSplitMerge,
     /// Forward alone.
     Apply,
     /// Forward alone.
@@ -59,11 +59,11 @@ impl WgslForm {
         Self::GaplessResident,
         Self::Persistent,
         Self::Resident,
-        Self::ChannelsLastResident,
+        Self::ChannelsLastTile,
         Self::SplitFused,
         Self::ChannelsLastSplitFused,
-        Self::Split,
-        Self::ChannelsLastSplit,
+        Self::SplitMerge,
+        Self::ChannelsLastSplitMerge,
         Self::Apply,
         Self::ChannelsLastApply,
     ];
@@ -75,11 +75,11 @@ impl WgslForm {
             | Self::Persistent
             | Self::Resident
             | Self::SplitFused
-            | Self::Split
+            | Self::SplitMerge
             | Self::Apply => ChannelOrder::Contiguous,
-            Self::ChannelsLastResident
+            Self::ChannelsLastTile
             | Self::ChannelsLastSplitFused
-            | Self::ChannelsLastSplit
+            | Self::ChannelsLastSplitMerge
             | Self::ChannelsLastApply => ChannelOrder::ChannelsLast,
         }
     }
@@ -107,11 +107,11 @@ impl<D: Described<Fields: Pass>> Kernel<D> for WgslForm {
             Self::GaplessResident => form_name!(D, "gapless_resident"),
             Self::Persistent => form_name!(D, "persistent"),
             Self::Resident => form_name!(D, "resident"),
-            Self::ChannelsLastResident => form_name!(D, "channels_last_resident"),
+            Self::ChannelsLastTile => form_name!(D, "channels_last_tile"),
             Self::SplitFused => form_name!(D, "split_fused"),
             Self::ChannelsLastSplitFused => form_name!(D, "channels_last_split_fused"),
-            Self::Split => form_name!(D, "split"),
-            Self::ChannelsLastSplit => form_name!(D, "channels_last_split"),
+            Self::SplitMerge => form_name!(D, "split_merge"),
+            Self::ChannelsLastSplitMerge => form_name!(D, "channels_last_split_merge"),
             Self::Apply => form_name!(D, "apply"),
             Self::ChannelsLastApply => form_name!(D, "channels_last_apply"),
         }
@@ -178,16 +178,16 @@ impl Resident {
     }
 }
 
-/// What `channels_last_resident` chose.
+/// What `channels_last_tile` chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ChannelsLastResident {
+struct ChannelsLastTile {
     workgroup_threads: u32,
     /// Chunks of each row in a workgroup.
     columns: u32,
     thread_rows: u32,
 }
 
-impl ChannelsLastResident {
+impl ChannelsLastTile {
     fn of(Tile { team, columns, .. }: Tile) -> Self {
         Self { workgroup_threads: team.workgroup, columns: word(columns), thread_rows: team.chunks }
     }
@@ -591,7 +591,7 @@ mod tests {
         assert_eq!(of(ChannelNorm::Group, &[2, 160, 16, 16]), WgslForm::Resident);
         assert_eq!(of(ChannelNorm::Group, &[2, 80, 32, 32]), WgslForm::Resident);
         assert_eq!(of(ChannelNorm::Group, &[2, 80, 64, 64]), WgslForm::SplitFused);
-        assert_eq!(of(ChannelNorm::Group, &[256, 160, 16, 16]), WgslForm::Split);
+        assert_eq!(of(ChannelNorm::Group, &[256, 160, 16, 16]), WgslForm::SplitMerge);
         assert_eq!(form(ChannelNorm::Group, &[2, 80, 32, 32], Activation::Silu, &props), WgslForm::SplitFused);
         let narrow = Props { max_threads: 256, ..props.clone() };
         let of_narrow = form(ChannelNorm::Group, &[2, 160, 16, 16], Activation::Identity, &narrow);

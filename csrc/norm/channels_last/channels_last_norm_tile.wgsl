@@ -1,9 +1,9 @@
-// Form channels_last_resident: TILE_GROUPS whole groups of a sample in the registers of a workgroup. The threads are COLUMNS side by side, which
+// Form channels_last_tile: TILE_GROUPS whole groups of a sample in the registers of a workgroup. The threads are COLUMNS side by side, which
 // are the chunks of these groups in a row, and LANES below each other; a thread takes every LANES-th row.
 const LANES: u32 = THREADS / COLUMNS;
 
 @compute @workgroup_size(WORKGROUP)
-fn channels_last_norm_resident(at: Invocation) {
+fn channels_last_norm_tile(at: Invocation) {
     let thread = thread_index(at);
     let tile = at.workgroup.y * params.groups_x + at.workgroup.x;
     let is_tile = tile < params.batch * params.column_blocks;

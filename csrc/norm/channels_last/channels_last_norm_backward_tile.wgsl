@@ -1,4 +1,4 @@
-// Form channels_last_resident: TILE_GROUPS whole groups of a sample in the registers of a workgroup. The threads are COLUMNS side by side, which
+// Form channels_last_tile: TILE_GROUPS whole groups of a sample in the registers of a workgroup. The threads are COLUMNS side by side, which
 // are the chunks of these groups in a row, and LANES below each other; a thread takes every LANES-th row. The workgroups past those of the
 // groups write dweight and dbias, for SUM_COLUMNS chunks of channels each, and read dy and x a second time; if dx lies in the place of dy, they
 // come in a dispatch before.
@@ -94,7 +94,7 @@ fn put_columns(thread: u32, block: u32) {
 }
 
 @compute @workgroup_size(WORKGROUP)
-fn channels_last_norm_backward_resident(at: Invocation) {
+fn channels_last_norm_backward_tile(at: Invocation) {
     let thread = thread_index(at);
     let tile = params.first_group + at.workgroup.y * params.groups_x + at.workgroup.x;
     let tiles = params.batch * params.column_blocks;
