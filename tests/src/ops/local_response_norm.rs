@@ -84,7 +84,7 @@ fn forms() -> Vec<(Form, Data, bool)> {
     let mut forms = Vec::new();
     for dtype in FLOATS {
         let mut add = |form: Form, data: Data, core: bool| forms.push((form, data, core));
-        // Every size over odd and even positions, in both layouts: within, at and past the channels.
+        // Every size over odd and even positions, in both layouts: smaller and larger than the channels, and as large.
         for dims in [[2, 7, 3, 5], [2, 16, 4, 4], [3, 40, 1, 9]] {
             for size in [1, 2, 3, 4, 5, 7, 8, 9, 11, 40] {
                 let core = dims[1] == 16 && [4, 5].contains(&size) || dims[1] == 7 && size == 5;
@@ -101,7 +101,7 @@ fn forms() -> Vec<(Form, Data, bool)> {
             }
         }
         add(Form { beta: 2.3, ..Form::strong(dense(dtype, &[2, 12, 6]), 6) }, Data::Normal, false);
-        // Every rank; one channel, one position, many of each, none.
+        // Every rank; one channel or position, many, and none.
         for dims in [
             vec![5, 33],
             vec![2, 9, 20],
@@ -122,13 +122,13 @@ fn forms() -> Vec<(Form, Data, bool)> {
             }
         }
         if dtype == DType::F32 {
-            // Single elements, several a thread, in chunks of the channels.
+            // Several single elements a thread, in chunks of the channels.
             add(Form::strong(dense(dtype, &[3, 33, 11003]), 5), Data::Normal, false);
         }
         for dims in [[0, 3, 4], [2, 0, 4], [2, 3, 0]] {
             add(Form::strong(dense(dtype, &dims), 5), Data::Normal, dims[0] == 0);
         }
-        // Planes and samples apart, outputs laid out otherwise, and layouts for the CPU alone.
+        // Planes and samples with gaps, outputs in another layout, and layouts that the CPU alone takes.
         let x = dense(dtype, &[2, 8, 4, 6]);
         let apart = strided(dtype, &[2, 8, 4, 6], &[300, 32, 6, 1]);
         add(Form::strong(apart, 5), Data::Normal, true);
@@ -147,7 +147,7 @@ fn forms() -> Vec<(Form, Data, bool)> {
             }
         }
     }
-    // f16 differs from bf16 only in how elements are read and written.
+    // f16 differs from bf16 only in how elements are converted.
     forms.retain(|(form, data, core)| form.x.dtype() != DType::F16 || *core || *data == Data::Large);
     forms
 }
