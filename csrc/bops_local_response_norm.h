@@ -7,33 +7,7 @@
 extern "C" {
 #endif
 
-typedef uint32_t bops_local_response_norm_variant;
-enum {
-    /* A thread owns neighbouring positions and walks over channels with the window in registers. Any x, y, dy, dx with spatial stride 1,
-     * dtype not f64, size 3, 5, 7 or 9. */
-    BOPS_LOCAL_RESPONSE_NORM_WALK = 0,
-    /* A tile of the channels of some positions lies in shared memory. Channel stride 1, dtype not f64. */
-    BOPS_LOCAL_RESPONSE_NORM_TILE = 1,
-    /* A thread owns an element and reads its whole window. Any strides, dtype and size. */
-    BOPS_LOCAL_RESPONSE_NORM_DIRECT = 2,
-    /* The threads of a position own all its channels, 16 bytes each, and give each other the values next to theirs. Channel stride 1,
-     * vec_bytes 16, at most 256 vectors of channels, dtype not f64, size 3, 5, 7 or 9. */
-    BOPS_LOCAL_RESPONSE_NORM_ROWS = 3
-};
-
-/* What Rust chose. A field that a variant does not mention is zero. */
-typedef struct {
-    bops_local_response_norm_variant variant;
-    uint32_t vec_bytes; /* bytes of one access. WALK: those of 4 elements or of 1; TILE: 16 or those of an element. Spatial extent (TILE: channels),
-                           strides and starts are multiples of it */
-    uint32_t parts;     /* WALK: accesses that a thread owns: 1, with one element an access also 2 or 4 */
-    uint32_t threads;   /* TILE, DIRECT: of a block, at most 256; ROWS: the room for whole positions */
-    uint32_t columns;   /* TILE: threads that share a position; they divide `threads` */
-    uint32_t chunk;     /* WALK, TILE: channels that a block gives results for; a multiple of a vector in a TILE */
-    uint32_t chunks;    /* WALK, TILE: chunks that make all channels, at most 65535 */
-    uint32_t is_last;   /* DIRECT: 1 where neighbouring threads take neighbouring channels, 0 where they take neighbouring positions */
-} bops_local_response_norm_choice;
-
+/* Forward. */
 typedef struct {
     uint64_t batch, channels, spatial;
     bops_channel_strides x, y;
@@ -47,11 +21,7 @@ typedef struct {
     void *y;
 } bops_local_response_norm_operands;
 
-bops_status bops_local_response_norm_prepare(const bops_local_response_norm_params *params, const bops_local_response_norm_choice *choice,
-                                             bops_dtype dtype);
-bops_status bops_local_response_norm_launch(const bops_local_response_norm_params *params, const bops_local_response_norm_choice *choice,
-                                            bops_dtype dtype, const bops_local_response_norm_operands *operands, bops_stream stream);
-
+/* Backward; fields as those of forward. */
 typedef struct {
     uint64_t batch, channels, spatial;
     bops_channel_strides dy, x, dx;
@@ -65,12 +35,75 @@ typedef struct {
     void *dx;
 } bops_local_response_norm_backward_operands;
 
-bops_status bops_local_response_norm_backward_prepare(const bops_local_response_norm_backward_params *params,
-                                                      const bops_local_response_norm_choice *choice, bops_dtype dtype);
-/* workspace, DIRECT: one element of the accumulator type for each element of x. */
-bops_status bops_local_response_norm_backward_launch(const bops_local_response_norm_backward_params *params,
-                                                     const bops_local_response_norm_choice *choice, bops_dtype dtype,
-                                                     const bops_local_response_norm_backward_operands *operands, void *workspace, bops_stream stream);
+/* walk: a thread owns neighbouring positions and walks over channels with the window in registers. Any x, y, dy, dx with spatial stride 1, dtype
+ * not f64, size 3, 5, 7 or 9. */
+typedef struct {
+    uint32_t vector_bytes;   /* of one access: those of 4 elements or of 1. Spatial extent, strides and starts are multiples of it */
+    uint32_t thread_vectors; /* accesses of a channel that a thread owns: 1, with one element an access also 2 or 4 */
+    uint32_t chunk_channels; /* channels that a block gives results for */
+    uint32_t chunks;         /* chunks that make all channels, at most 65535 */
+} bops_local_response_norm_walk_choice;
+
+/* rows: the threads of a position own all its channels, 16 bytes each, and give each other the values next to theirs. Channel stride 1, strides,
+ * starts and the bytes of all channels multiples of 16, at most 256 such vectors, dtype not f64, size 3, 5, 7 or 9. */
+typedef struct {
+    uint32_t block_threads; /* at most 256: as many whole positions as they have room for */
+} bops_local_response_norm_rows_choice;
+
+/* tile: a tile of the channels of some positions lies in shared memory. Channel stride 1, dtype not f64. */
+typedef struct {
+    uint32_t vector_bytes;     /* of one access: 16, or those of an element. Extent of the channels, strides and starts are multiples of it */
+    uint32_t block_threads;    /* at most 256 */
+    uint32_t position_threads; /* threads that share a position; they divide block_threads */
+    uint32_t chunk_channels;   /* channels that a block gives results for: whole vectors */
+    uint32_t chunks;           /* chunks that make all channels, at most 65535 */
+} bops_local_response_norm_tile_choice;
+
+/* direct: a thread owns an element and reads its whole window. Any strides, dtype and size. */
+typedef struct {
+    uint32_t channels_first; /* 1: neighbouring threads take neighbouring channels; 0: neighbouring positions */
+} bops_local_response_norm_direct_choice;
+
+bops_status bops_local_response_norm_walk_prepare(const bops_local_response_norm_params *params, const bops_local_response_norm_walk_choice *choice,
+                                                  bops_dtype dtype);
+bops_status bops_local_response_norm_walk_launch(const bops_local_response_norm_params *params, const bops_local_response_norm_walk_choice *choice,
+                                                 bops_dtype dtype, const bops_local_response_norm_operands *operands, bops_stream stream);
+bops_status bops_local_response_norm_rows_prepare(const bops_local_response_norm_params *params, const bops_local_response_norm_rows_choice *choice,
+                                                  bops_dtype dtype);
+bops_status bops_local_response_norm_rows_launch(const bops_local_response_norm_params *params, const bops_local_response_norm_rows_choice *choice,
+                                                 bops_dtype dtype, const bops_local_response_norm_operands *operands, bops_stream stream);
+bops_status bops_local_response_norm_tile_prepare(const bops_local_response_norm_params *params, const bops_local_response_norm_tile_choice *choice,
+                                                  bops_dtype dtype);
+bops_status bops_local_response_norm_tile_launch(const bops_local_response_norm_params *params, const bops_local_response_norm_tile_choice *choice,
+                                                 bops_dtype dtype, const bops_local_response_norm_operands *operands, bops_stream stream);
+bops_status bops_local_response_norm_direct_prepare(const bops_local_response_norm_params *params,
+                                                    const bops_local_response_norm_direct_choice *choice, bops_dtype dtype);
+bops_status bops_local_response_norm_direct_launch(const bops_local_response_norm_params *params,
+                                                   const bops_local_response_norm_direct_choice *choice, bops_dtype dtype,
+                                                   const bops_local_response_norm_operands *operands, bops_stream stream);
+
+bops_status bops_local_response_norm_backward_walk_prepare(const bops_local_response_norm_backward_params *params,
+                                                           const bops_local_response_norm_walk_choice *choice, bops_dtype dtype);
+bops_status bops_local_response_norm_backward_walk_launch(const bops_local_response_norm_backward_params *params,
+                                                          const bops_local_response_norm_walk_choice *choice, bops_dtype dtype,
+                                                          const bops_local_response_norm_backward_operands *operands, bops_stream stream);
+bops_status bops_local_response_norm_backward_rows_prepare(const bops_local_response_norm_backward_params *params,
+                                                           const bops_local_response_norm_rows_choice *choice, bops_dtype dtype);
+bops_status bops_local_response_norm_backward_rows_launch(const bops_local_response_norm_backward_params *params,
+                                                          const bops_local_response_norm_rows_choice *choice, bops_dtype dtype,
+                                                          const bops_local_response_norm_backward_operands *operands, bops_stream stream);
+bops_status bops_local_response_norm_backward_tile_prepare(const bops_local_response_norm_backward_params *params,
+                                                           const bops_local_response_norm_tile_choice *choice, bops_dtype dtype);
+bops_status bops_local_response_norm_backward_tile_launch(const bops_local_response_norm_backward_params *params,
+                                                          const bops_local_response_norm_tile_choice *choice, bops_dtype dtype,
+                                                          const bops_local_response_norm_backward_operands *operands, bops_stream stream);
+bops_status bops_local_response_norm_backward_direct_prepare(const bops_local_response_norm_backward_params *params,
+                                                             const bops_local_response_norm_direct_choice *choice, bops_dtype dtype);
+/* workspace: one element of the accumulator type for each element of x. */
+bops_status bops_local_response_norm_backward_direct_launch(const bops_local_response_norm_backward_params *params,
+                                                            const bops_local_response_norm_direct_choice *choice, bops_dtype dtype,
+                                                            const bops_local_response_norm_backward_operands *operands, void *workspace,
+                                                            bops_stream stream);
 
 #ifdef __cplusplus
 }

@@ -147,8 +147,18 @@ impl<D: Descriptor> KernelName<D> {
     pub(crate) const WGSL: &'static str = text(const { &joined(D::NAME, "_wgsl") });
 }
 
+/// The name of a form of an op: the op's name and the form's.
+#[cfg(feature = "wgpu")]
+macro_rules! form_name {
+    ($D:ty, $form:literal) => {
+        const { $crate::plan::text(const { &$crate::plan::joined(<$D as Descriptor>::NAME, concat!("_", $form)) }) }
+    };
+}
+#[cfg(feature = "wgpu")]
+pub(crate) use form_name;
+
 /// Two texts, one after the other, and how long they are together.
-const fn joined(first: &str, second: &str) -> ([u8; 64], usize) {
+pub(crate) const fn joined(first: &str, second: &str) -> ([u8; 64], usize) {
     let (first, second) = (first.as_bytes(), second.as_bytes());
     let mut bytes = [0; 64];
     let mut at = 0;
@@ -159,7 +169,7 @@ const fn joined(first: &str, second: &str) -> ([u8; 64], usize) {
     (bytes, at)
 }
 
-const fn text((bytes, length): &'static ([u8; 64], usize)) -> &'static str {
+pub(crate) const fn text((bytes, length): &'static ([u8; 64], usize)) -> &'static str {
     match std::str::from_utf8(bytes.split_at(*length).0) {
         Ok(text) => text,
         Err(_) => panic!("names are UTF-8"),

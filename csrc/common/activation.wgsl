@@ -1,6 +1,6 @@
-// Activations of quads and their derivatives: the functions of activation.cuh. An activation is a value of bops_activation, of the pipeline
-// or of its parameters. Built-in exp, tanh and comparisons promise too little, so tanh is made of a polynomial, exponentials stay in the
-// range of exp2, and NaN is decided on the bits.
+// Activations of four elements and their derivatives: the functions of activation.cuh. An activation is a value of bops_activation, a constant of
+// the pipeline or a parameter. WGSL bounds the errors of exp and tanh too loosely and lets implementations assume that there are no NaN: tanh is
+// made from a polynomial, exponentials stay in the range of exp2, and NaN is found by its bits.
 const IDENTITY: u32 = 0u;
 const RELU: u32 = 1u;
 const GELU_ERF: u32 = 2u;
@@ -13,7 +13,7 @@ fn are_nan(values: vec4<f32>) -> vec4<bool> {
     return (bitcast<vec4<u32>>(values) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u);
 }
 
-// Whether values are zero, negative or -infinity, and no NaN.
+// Whether values are 0, negative or -infinity; false for NaN.
 fn are_not_positive(values: vec4<f32>) -> vec4<bool> {
     let bits = bitcast<vec4<u32>>(values);
     let are_negative = (bits >= vec4<u32>(0x80000000u)) & (bits <= vec4<u32>(0xff800000u));
@@ -26,11 +26,11 @@ fn are_beyond(values: vec4<f32>, limit: f32) -> vec4<bool> {
     return (bits > vec4<u32>(bitcast<u32>(limit))) & (bits <= vec4<u32>(0x7f800000u));
 }
 
-// Results of exponentials are scaled so that their product with something large is normal where they are not.
+// Exponentials are scaled by this, so that they are normal numbers where their product with a large factor is one.
 const EXP_SCALE: f32 = 16777216.0;
 
-// EXP_SCALE exp(x), x <= 0 or NaN, as the square of a root that no driver takes for 0. Its relative error is a few ulps and what an ulp of
-// x makes: where x is itself rounded, as a pre-activation is, that is as good as any.
+// EXP_SCALE exp(x), x <= 0 or NaN, as the square of exp(x / 2), which no driver flushes to 0. Its relative error is a few units in the last place
+// besides that of a rounding error of x; a pre-activation, for which it is used, is rounded in any case.
 fn scaled_exp(x: vec4<f32>) -> vec4<f32> {
     let root = exp2(x * 0.721347520);
     return select((root * EXP_SCALE) * root, x, are_nan(x));
@@ -40,7 +40,7 @@ fn scaled_exp(x: vec4<f32>) -> vec4<f32> {
 fn exp_minus_one(x: vec4<f32>) -> vec4<f32> {
     let t = max(x, vec4<f32>(-87.0));
     let n = floor(t * 1.44269504 + 0.5);
-    // ln 2 in two parts, of which the product of the first with n is exact.
+    // ln 2 in two parts, of which the first has so few bits that its product with n is exact.
     let r = (t - n * 0.693359375) + n * 2.12194440e-4;
     // Fitted at Chebyshev nodes to (exp(r) - 1 - r) / r^2 for |r| <= ln(2) / 2: 1.1e-8 relative to exp(r).
     let p = ((((0.0013926326 * r + 0.0083632926) * r + 0.041666552) * r + 0.16666576) * r + 0.5);
@@ -49,9 +49,10 @@ fn exp_minus_one(x: vec4<f32>) -> vec4<f32> {
     return power * tail + (power - 1.0);
 }
 
-// factor / (1 + exp(-x)) = factor E / (1 + E), E = exp(x), of at most 2^29: the quotient is 1 then. E and 1 are both taken times 2^7, so
-// that what is lost of E where it is too small to be a normal number is, times a factor no larger than x, less than 2^-126. The factor comes
-// before E: E / (1 + E) may be too small where the product is not. The bound may pass over a NaN of x, which the factor has to bring.
+// factor / (1 + exp(-x)) = factor E / (1 + E), E = exp(x). E is bounded by 2^29, for which the quotient is 1. E and 1 are both multiplied by
+// 2^7: where E is too small for a normal number, what it loses, times a factor no larger than x, is less than 2^-126. The factor is multiplied
+// before E, because E / (1 + E) may be too small for a normal number where the product is one. `min` may drop a NaN of x, so that the factor has
+// to be NaN too.
 fn times_sigmoid(factor: vec4<f32>, x: vec4<f32>) -> vec4<f32> {
     let e = exp2(min(x * 1.44269504 + 7.0, vec4<f32>(36.0)));
     return (factor * (1.0 / (e + 128.0))) * e;
@@ -77,12 +78,12 @@ fn gelu_argument(x: vec4<f32>) -> vec4<f32> {
     return 1.59576912 * (x + 0.044715 * (x * x) * x);
 }
 
-// exp(-x^2 / 2), with the rounding of the square made good.
+// EXP_SCALE exp(-x^2 / 2), with the rounding error of the square corrected.
 fn exp_half_square(x: vec4<f32>) -> vec4<f32> {
     let high = bitcast<vec4<f32>>(bitcast<vec4<u32>>(x) & vec4<u32>(0xfffff000u));
     let rest = -0.5 * ((x - high) * (x + high));
     let scaled = scaled_exp(-0.5 * (high * high));
-    // What the square of the high part leaves out is below 2^-12 x^2: three terms of its exponential. Beyond 15 all is 0.
+    // `rest` is what the square of the high part leaves out, below 2^-12 x^2: three terms of its exponential suffice. Beyond 15 the result is 0.
     let series = rest * (1.0 + rest * (0.5 + rest * (1.0 / 6.0)));
     let correction = select(series, vec4<f32>(), are_beyond(x, 15.0));
     return scaled + scaled * correction;
@@ -136,7 +137,7 @@ fn activate(activation: u32, x: vec4<f32>) -> vec4<f32> {
     return x;
 }
 
-// A derivative that is 0 or 1 beyond a limit, where its formula could be infinity times 0.
+// The derivative, or beyond a limit 0 for negative x and 1 for positive x: its formula could be infinity times 0 there.
 fn saturated(derivative: vec4<f32>, x: vec4<f32>, limit: f32) -> vec4<f32> {
     return select(derivative, select(vec4<f32>(1.0), vec4<f32>(), x < vec4<f32>()), are_beyond(x, limit));
 }

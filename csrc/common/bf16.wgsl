@@ -1,9 +1,9 @@
-// Elements of type bf16, two in a word, the first in the low half.
+// Elements of type bf16: two in a word, the first in the low half.
 fn unpack(word: u32) -> vec2<f32> {
     return vec2<f32>(bitcast<f32>(word << 16u), bitcast<f32>(word & 0xffff0000u));
 }
 
-// Rounds to nearest even; a NaN stays one.
+// Rounds to nearest even; a NaN stays a NaN.
 fn round_to_half(value: f32) -> u32 {
     let bits = bitcast<u32>(value);
     let rounded = (bits + 0x7fffu + ((bits >> 16u) & 1u)) >> 16u;
@@ -14,7 +14,7 @@ fn pack(values: vec2<f32>) -> u32 {
     return round_to_half(values.x) | (round_to_half(values.y) << 16u);
 }
 
-// Two quads. Their sum is NaN if one of them is, so one test tells that none has to stay one.
+// Eight elements, from two quads. If one of them is a NaN so is their sum; if the sum is none, all elements are rounded without a test.
 fn pack_quads(first: vec4<f32>, second: vec4<f32>) -> vec4<u32> {
     let sums = first + second;
     let sum = (sums.x + sums.y) + (sums.z + sums.w);

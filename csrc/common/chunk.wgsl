@@ -1,6 +1,7 @@
-// Chunks of 16 bytes, of which the last of a row or segment may be cut.
+// Chunks: ELEMENTS neighbouring elements. The last chunk of a row or segment may be cut, which means that it has fewer elements; WHOLE_CHUNKS
+// says that none is.
 
-// How many elements of the chunk at `first` lie before `end`; WHOLE_CHUNKS says that no chunk is cut, wherever it lies.
+// How many elements of the chunk that begins at element `first` lie before element `end`.
 fn count_before(end: u32, first: u32) -> u32 {
     if (WHOLE_CHUNKS) {
         return select(0u, ELEMENTS, first < end);
@@ -8,7 +9,7 @@ fn count_before(end: u32, first: u32) -> u32 {
     return select(0u, min(end - first, ELEMENTS), first < end);
 }
 
-// `value` for the elements of a quad that lie before `count`, the number of elements in its chunk, 0 for the others.
+// For each element of quad `part` of a chunk: `value` if it is one of the chunk's `count` elements, otherwise 0.
 fn within(value: f32, part: u32, count: u32) -> vec4<f32> {
     if (WHOLE_CHUNKS) {
         return vec4<f32>(select(0.0, value, count > 0u));
@@ -17,7 +18,7 @@ fn within(value: f32, part: u32, count: u32) -> vec4<f32> {
     return select(vec4<f32>(), vec4<f32>(value), slots < vec4<u32>(count));
 }
 
-// Zeros for the elements of a quad that lie past `count`; a chunk that is used at all is whole where all are.
+// The values of quad `part` of a chunk, 0 past its `count` elements. The caller has a chunk with at least one element.
 fn keep(values: vec4<f32>, part: u32, count: u32) -> vec4<f32> {
     if (WHOLE_CHUNKS) {
         return values;

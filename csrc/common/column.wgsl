@@ -1,11 +1,11 @@
-// Lines that stride over what is dense: a thread owns a chunk of 16 bytes of neighbouring lines, ACROSS threads lie side by side, and DEEP
-// threads below each other share lines.
+// Lines along an axis that is not the dense one, so that neighbouring lines lie side by side in memory: a thread owns a chunk of neighbouring
+// lines, ACROSS threads lie side by side, and DEEP threads below each other share the same lines.
 const DEEP: u32 = WORKGROUP / ACROSS;
 const SLICE: u32 = DEEP * CHUNKS; // elements of a line that one workgroup holds
 
 var<workgroup> column_quads: array<vec4<f32>, select(1u, WORKGROUP * QUADS, DEEP > 1u)>;
 
-// The largest of the values of the threads below each other, in all of them. Every thread of the workgroup takes part.
+// The largest values of the threads that share lines, in all of them. Every thread of the workgroup calls it.
 fn column_max(thread: u32, values: array<vec4<f32>, QUADS>) -> array<vec4<f32>, QUADS> {
     if (DEEP == 1u) {
         return values;
@@ -31,7 +31,7 @@ fn column_max(thread: u32, values: array<vec4<f32>, QUADS>) -> array<vec4<f32>, 
     return result;
 }
 
-// Their sum, likewise.
+// The sums over the threads that share lines, in all of them. Every thread of the workgroup calls it.
 fn column_sum(thread: u32, values: array<vec4<f32>, QUADS>) -> array<vec4<f32>, QUADS> {
     if (DEEP == 1u) {
         return values;
@@ -57,13 +57,13 @@ fn column_sum(thread: u32, values: array<vec4<f32>, QUADS>) -> array<vec4<f32>, 
     return result;
 }
 
-// What a workgroup works on: a slice of the lines of ACROSS columns of one block, and a thread's part in it.
+// A thread's part in the work of its workgroup, which is a slice of the lines in ACROSS columns of one block.
 struct Place {
     block: u32,
     slice: u32,
     column: u32,
-    first: u32, // the thread's first element of its lines
-    end: u32, // of the slice; no elements for a thread without lines
+    first: u32, // the thread's first element in its lines
+    end: u32, // of the slice; 0 for a thread without lines
     count: u32, // lines of the thread
 }
 
@@ -76,7 +76,7 @@ fn place_of(thread: u32, item: u32) -> Place {
     return Place(item / groups_across / params.slices, slice, column, slice * SLICE + thread / ACROSS, end, count);
 }
 
-// Where the thread's chunk of the element `index` of its lines starts.
+// The first element in the tensor of the thread's chunk: element `index` of each of its lines.
 fn chunk_start(place: Place, strides: vec3<u32>, step: u32, index: u32) -> u32 {
     return row_start(place.block, strides) + place.column * ELEMENTS + index * step;
 }

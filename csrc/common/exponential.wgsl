@@ -1,25 +1,26 @@
-// Exponentials and logarithms to a few units in the last place, which built-in ones do not promise.
+// Exponentials and logarithms with errors of a few units in the last place; WGSL bounds those of the built-in functions more loosely.
 
-// The exponential of what is at most 89; 0 below -88. The number of halvings is exact, so that the error does not grow with it. Callers look
-// for NaN themselves.
+// exp(t) for t up to 89; 0 for t below -88. The power of 2 that is split off is exact, so that the error does not grow with |t|. Callers handle
+// NaN themselves.
 fn exponential(t: vec4<f32>) -> vec4<f32> {
     return exponential_of_sum(t, vec4<f32>());
 }
 
-// The same of high + low, where |low| is at most |high| / 1000.
+// exp(high + low), where |low| is at most |high| / 1000; otherwise as exponential.
 fn exponential_of_sum(high: vec4<f32>, low: vec4<f32>) -> vec4<f32> {
     let within_range = max(high, vec4<f32>(-88.0296919));
     let low_within_range = select(low, vec4<f32>(), high < vec4<f32>(-88.0296919));
-    // The sum's last bits are the rounded quotient by log(2). The mask keeps them all, and compilers from cancelling what was added.
+    // The low bits of the sum are t / log(2) rounded to an integer. The mask of all bits comes from params, so that no compiler cancels the number
+    // that is added and subtracted.
     let halvings = bitcast<vec4<u32>>(within_range * 1.44269504 + 12582912.0) & vec4<u32>(params.all_bits);
     let n = bitcast<vec4<f32>>(halvings) - 12582912.0;
-    // log(2) in two parts, of which the first is short enough for exact products.
+    // log(2) in two parts, of which the first has so few bits that its product with n is exact.
     let rest = (within_range - n * 0.693145752) - (n * 1.42860677e-6 - low_within_range);
     let power = bitcast<vec4<f32>>((halvings << vec4<u32>(23u)) + 0x3f800000u);
     return exp2(rest * 1.44269504) * power;
 }
 
-// 2^x of what is at most 128; 0 below -126. Its error grows with |x|: for elements of 16 bits.
+// 2^x for x up to 128; 0 for x below -126. The error grows with |x|, which is accurate enough for 16-bit elements.
 fn power_of_two(x: vec4<f32>) -> vec4<f32> {
     return select(exp2(x), vec4<f32>(), x < vec4<f32>(-126.0));
 }
@@ -46,7 +47,7 @@ fn logarithm(value: vec4<f32>) -> vec4<f32> {
     return select(log_value, not_numbers(value), (bits & vec4<i32>(0x7fffffff)) >= vec4<i32>(0x7f800000));
 }
 
-// NaN; its bits come from an integer, which no compiler may assume away.
+// NaN, made from an integer, so that no compiler takes it for impossible.
 fn not_numbers(values: vec4<f32>) -> vec4<f32> {
     return bitcast<vec4<f32>>(vec4<u32>(0x7fc00000u) | (bitcast<vec4<u32>>(values) & vec4<u32>(0x80000000u)));
 }

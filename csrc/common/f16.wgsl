@@ -1,9 +1,9 @@
-// Elements of type f16, two in a word, the first in the low half.
+// Elements of type f16: two in a word, the first in the low half.
 fn unpack(word: u32) -> vec2<f32> {
     return unpack2x16float(word);
 }
 
-// Rounds to nearest even by integer code: pack2x16float may round as it likes.
+// Rounds to nearest even, in integer arithmetic: WGSL leaves the rounding of pack2x16float to the implementation.
 fn round_to_half(value: f32) -> u32 {
     let bits = bitcast<u32>(value);
     let magnitude = bits & 0x7fffffffu;
@@ -29,7 +29,7 @@ fn pack(values: vec2<f32>) -> u32 {
     return round_to_half(values.x) | (round_to_half(values.y) << 16u);
 }
 
-// Two quads.
+// Eight elements, from two quads.
 fn pack_quads(first: vec4<f32>, second: vec4<f32>) -> vec4<u32> {
     return vec4<u32>(pack(first.xy), pack(first.zw), pack(second.xy), pack(second.zw));
 }

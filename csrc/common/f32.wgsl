@@ -1,4 +1,4 @@
-// Elements of type f32: a chunk of 16 bytes is one quad of four.
+// Chunks of f32: 16 bytes, which are one quad of four elements.
 const ELEMENTS: u32 = 4u;
 const QUADS: u32 = 1u;
 

@@ -1,4 +1,4 @@
-// Elements of 16 bits: a chunk of 16 bytes is two quads of four.
+// Chunks of 16-bit elements: 16 bytes, which are two quads of four elements.
 const ELEMENTS: u32 = 8u;
 const QUADS: u32 = 2u;
 

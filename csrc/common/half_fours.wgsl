@@ -1,4 +1,4 @@
-// Elements of 16 bits: a chunk of 8 bytes is one quad of four.
+// Narrow chunks of 16-bit elements: 8 bytes, which are one quad of four elements. They are the first two words of a vec4.
 const ELEMENTS: u32 = 4u;
 const QUADS: u32 = 1u;
 

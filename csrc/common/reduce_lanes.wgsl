@@ -1,4 +1,4 @@
-// A row lies within one subgroup: its THREADS lanes exchange values directly.
+// Sums and maxima over a team whose THREADS threads lie within one subgroup: they exchange values by shuffles, without a barrier.
 struct Invocation {
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(subgroup_id) subgroup: u32,
@@ -6,12 +6,12 @@ struct Invocation {
     @builtin(subgroup_invocation_id) lane: u32,
 }
 
-// Neighbours in a subgroup are neighbours here; that local indices follow lanes is promised nowhere.
+// Numbers threads by subgroup and lane, so that a team lies within a subgroup: WGSL does not promise that local indices follow lanes.
 fn thread_index(at: Invocation) -> u32 {
     return at.subgroup * at.subgroup_size + at.lane;
 }
 
-// The sum over the THREADS threads of a row, in all of them. Every thread of the workgroup takes part.
+// The sum over the THREADS threads of a team, in all of them. Every thread of the workgroup calls it; `turn` is of no account here.
 fn row_sum(at: Invocation, value: f32, turn: u32) -> f32 {
     var sum = value;
     for (var step = 1u; step < THREADS; step = step << 1u) {
@@ -20,7 +20,7 @@ fn row_sum(at: Invocation, value: f32, turn: u32) -> f32 {
     return sum;
 }
 
-// Two sums at once: even lanes add up the first, odd lanes the second.
+// Two sums at once: even lanes add up the first, odd lanes the second one.
 fn row_sums(at: Invocation, values: vec2<f32>, turn: u32) -> vec2<f32> {
     let is_odd = (at.lane & 1u) == 1u;
     var sum = select(values.x, values.y, is_odd) + subgroupShuffleXor(select(values.y, values.x, is_odd), 1u);
@@ -31,7 +31,7 @@ fn row_sums(at: Invocation, values: vec2<f32>, turn: u32) -> vec2<f32> {
     return select(vec2<f32>(sum, other), vec2<f32>(other, sum), is_odd);
 }
 
-// The largest value of the threads of a row, in all of them; a NaN may be passed over.
+// The largest value of the threads of a team, in all of them. It may or may not be NaN if one of the values is.
 fn row_max(at: Invocation, value: f32, turn: u32) -> f32 {
     var most = value;
     for (var step = 1u; step < THREADS; step = step << 1u) {
@@ -40,12 +40,14 @@ fn row_max(at: Invocation, value: f32, turn: u32) -> f32 {
     return most;
 }
 
-// What every thread of a row may know: its number among the threads that share it out, theirs, and their sums, as row_sum and row_sums.
+// Members: threads that share out a sum whose result every thread of the team needs. Here they are the team.
+
+// The number of a thread among its members.
 fn member_index(at: Invocation) -> u32 {
     return at.lane % THREADS;
 }
 
-// Which threads of the workgroup these are.
+// The number of these members among all of the workgroup.
 fn members_number(at: Invocation) -> u32 {
     return thread_index(at) / THREADS;
 }

@@ -1,4 +1,5 @@
-// A row takes whole subgroups: each of them sums up, then each thread sums their sums. Their width is between NARROWEST and THREADS.
+// Sums and maxima over a team of whole subgroups: each subgroup adds up, then every thread adds up the subgroups' sums. The width of subgroups
+// is at least NARROWEST and at most THREADS.
 struct Invocation {
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(local_invocation_index) index: u32,
@@ -7,25 +8,25 @@ struct Invocation {
     @builtin(subgroup_invocation_id) lane: u32,
 }
 
-const MOST_SUBGROUPS: u32 = THREADS / NARROWEST; // of a row
-// Subgroups whose sums a thread reads one by one; of more, each lane reads some and they sum up again.
+const MOST_SUBGROUPS: u32 = THREADS / NARROWEST; // of a team
+// Up to this many subgroups a thread reads all of their sums; of more, each lane reads some, and the subgroup adds up again.
 const FEW_SUBGROUPS: u32 = 16u;
 
 var<workgroup> subgroup_sums: array<vec2<f32>, 2u * WORKGROUP / NARROWEST>;
 
-// Rows lie in neighbouring subgroups; that local indices follow lanes is promised nowhere.
+// Numbers threads by subgroup and lane, so that a team is whole subgroups: WGSL does not promise that local indices follow lanes.
 fn thread_index(at: Invocation) -> u32 {
     return select(at.subgroup * at.subgroup_size + at.lane, at.index, THREADS == WORKGROUP);
 }
 
-// The sums of the row's subgroup number i, 0 past the last.
+// The sums of subgroup i of the team, 0 past the last.
 fn sums_of(at: Invocation, i: u32, turn: u32) -> vec2<f32> {
     let subgroups = THREADS / at.subgroup_size;
     let first = turn * (WORKGROUP / NARROWEST) + select(at.subgroup / subgroups * subgroups, 0u, THREADS == WORKGROUP);
     return select(vec2<f32>(), subgroup_sums[first + min(i, subgroups - 1u)], i < subgroups);
 }
 
-// Two sums over the subgroup: even lanes add up the first, odd lanes the second.
+// Two sums over the subgroup: even lanes return the first, odd lanes the second one.
 fn subgroup_pair(at: Invocation, values: vec2<f32>) -> f32 {
     let is_odd = (at.lane & 1u) == 1u;
     var sum = select(values.x, values.y, is_odd) + subgroupShuffleXor(select(values.y, values.x, is_odd), 1u);
@@ -38,8 +39,8 @@ fn subgroup_pair(at: Invocation, values: vec2<f32>) -> f32 {
     return sum;
 }
 
-// The sum over the THREADS threads of a row, in all of them. Every thread of the workgroup takes part; consecutive calls of this and of
-// `row_sums` alternate `turn` between 0 and 1, so that one barrier is enough.
+// The sum over the THREADS threads of a team, in all of them. Every thread of the workgroup calls it. Consecutive calls of this and of
+// `row_sums` alternate `turn` between 0 and 1: a call writes where no thread still reads, so that one barrier a call is enough.
 fn row_sum(at: Invocation, value: f32, turn: u32) -> f32 {
     let own = subgroupAdd(value);
     if (at.lane == 0u) {
@@ -84,7 +85,7 @@ fn row_sums(at: Invocation, values: vec2<f32>, turn: u32) -> vec2<f32> {
     return select(vec2<f32>(total, other), vec2<f32>(other, total), (at.lane & 1u) == 1u);
 }
 
-// The largest value of the threads of a row, in all of them; a NaN may be passed over. `turn` alternates as for sums.
+// The largest value of the threads of a team, in all of them. It may or may not be NaN if one of the values is. `turn` alternates as in row_sum.
 fn row_max(at: Invocation, value: f32, turn: u32) -> f32 {
     let own = subgroupMax(value);
     if (at.lane == 0u) {
@@ -106,12 +107,15 @@ fn row_max(at: Invocation, value: f32, turn: u32) -> f32 {
     return subgroupMax(most);
 }
 
-// What every thread of a row may know: each subgroup shares it out among its lanes and sums it up for itself, without a barrier.
+// Members: threads that share out a sum whose result every thread of the team needs. Here they are a subgroup: each subgroup adds up for itself,
+// without a barrier.
+
+// The number of a thread among its members.
 fn member_index(at: Invocation) -> u32 {
     return at.lane;
 }
 
-// Which threads of the workgroup these are.
+// The number of these members among all of the workgroup.
 fn members_number(at: Invocation) -> u32 {
     return at.subgroup;
 }

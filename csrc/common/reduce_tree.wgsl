@@ -1,4 +1,5 @@
-// For adapters without subgroup operations, and rows that no subgroup holds: a tree in workgroup memory.
+// Sums and maxima over a team by a tree in workgroup memory: for adapters without subgroup operations, and for teams that neither lie within a
+// subgroup nor are whole ones.
 struct Invocation {
     @builtin(workgroup_id) workgroup: vec3<u32>,
     @builtin(local_invocation_index) index: u32,
@@ -10,8 +11,8 @@ fn thread_index(at: Invocation) -> u32 {
     return at.index;
 }
 
-// Two sums over the THREADS threads of a row, in all of them. Every thread of the workgroup takes part; consecutive calls alternate
-// `turn` between 0 and 1, so that nothing is overwritten that another thread still reads.
+// Two sums over the THREADS threads of a team, in all of them. Every thread of the workgroup calls it. Consecutive calls alternate `turn`
+// between 0 and 1: a call writes where no thread still reads.
 fn row_sums(at: Invocation, values: vec2<f32>, turn: u32) -> vec2<f32> {
     let own = turn * WORKGROUP + at.index;
     tree[own] = values;
@@ -29,7 +30,7 @@ fn row_sum(at: Invocation, value: f32, turn: u32) -> f32 {
     return row_sums(at, vec2<f32>(value, 0.0), turn).x;
 }
 
-// The largest value of the threads of a row, in all of them; a NaN may be passed over. `turn` alternates as for sums.
+// The largest value of the threads of a team, in all of them. It may or may not be NaN if one of the values is. `turn` alternates as in row_sums.
 fn row_max(at: Invocation, value: f32, turn: u32) -> f32 {
     let own = turn * WORKGROUP + at.index;
     tree[own].x = value;
@@ -43,12 +44,14 @@ fn row_max(at: Invocation, value: f32, turn: u32) -> f32 {
     return tree[own - at.index % THREADS].x;
 }
 
-// What every thread of a row may know: its number among the threads that share it out, theirs, and their sums, as row_sum and row_sums.
+// Members: threads that share out a sum whose result every thread of the team needs. Here they are the team.
+
+// The number of a thread among its members.
 fn member_index(at: Invocation) -> u32 {
     return at.index % THREADS;
 }
 
-// Which threads of the workgroup these are.
+// The number of these members among all of the workgroup.
 fn members_number(at: Invocation) -> u32 {
     return at.index / THREADS;
 }

@@ -1,6 +1,6 @@
-// Rows of contiguous elements in tensors with three outer strides.
+// Rows of contiguous elements in tensors whose outer extents collapse to three, with a stride each.
 
-// Where a row starts, in elements.
+// The first element of a row.
 fn row_start(row: u32, strides: vec3<u32>) -> u32 {
     if (params.extent2 == params.rows) {
         return row * strides.z;

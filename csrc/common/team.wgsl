@@ -1,7 +1,7 @@
-// Rows, or other units of work, that a workgroup takes at a time, each with a team of THREADS threads.
+// A team is THREADS threads that work on one row, group or slice together; a workgroup has TEAMS of them.
 const TEAMS: u32 = WORKGROUP / THREADS;
 
-// Plainly the same for all threads where there is one team.
+// The team of a thread. With one team it is the constant 0, which compilers see to be uniform.
 fn team_of(thread: u32) -> u32 {
     return select(thread / THREADS, 0u, TEAMS == 1u);
 }

@@ -314,6 +314,23 @@ macro_rules! kernels {
             $(&$cpu,)*
         ]
     };
+    (cuda: [$($cuda:expr),*]; wgpu: [$($wgpu:expr),*]; cpu: $cpu:expr) => {
+        const {
+            &[
+                $(#[cfg(feature = "cuda")] &$cuda,)*
+                $(#[cfg(feature = "wgpu")] &$wgpu,)*
+                &$crate::plan::Function::Cpu(|descriptor| $cpu(Described::valid(descriptor))),
+            ]
+        }
+    };
+    (cuda: $cuda:expr; wgpu: [$($wgpu:expr),*]; cpu: $cpu:expr) => {
+        &[
+            #[cfg(feature = "cuda")]
+            &$crate::plan::Function::Cuda(|descriptor, props| $cuda(Described::valid(descriptor), props)),
+            $(#[cfg(feature = "wgpu")] &$wgpu,)*
+            &$crate::plan::Function::Cpu(|descriptor| $cpu(Described::valid(descriptor))),
+        ]
+    };
     (cuda: $cuda:expr; wgpu: $wgpu:expr; cpu: $cpu:expr) => {
         const {
             &[

@@ -1,4 +1,4 @@
-// A counter that the descriptor does not declare.
+// A counter that this dispatch does not use.
 const HAS_OPERAND: bool = false;
 
 fn OPERAND_count() -> vec2<u32> {

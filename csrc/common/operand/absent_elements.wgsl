@@ -1,4 +1,4 @@
-// Elements that the descriptor does not declare.
+// Elements that this dispatch does not use.
 const HAS_OPERAND: bool = false;
 
 fn OPERAND_of(i: u32) -> f32 {

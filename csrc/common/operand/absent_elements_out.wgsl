@@ -1,2 +1,2 @@
-// Elements that this step does not write.
+// Elements that this dispatch does not write.
 fn OPERAND_put(i: u32, value: Value) {}

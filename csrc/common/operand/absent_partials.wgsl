@@ -1,4 +1,4 @@
-// Sums of which there are none.
+// Partial results that this dispatch does not use.
 fn OPERAND_read(i: u32) -> vec4<f32> {
     return vec4<f32>();
 }

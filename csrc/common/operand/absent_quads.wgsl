@@ -1,4 +1,4 @@
-// A parameter that the descriptor does not declare.
+// A parameter that this dispatch does not use.
 const HAS_OPERAND: bool = false;
 
 fn OPERAND_quad(first: u32) -> vec4<f32> {

@@ -1,4 +1,4 @@
-// A statistic that the descriptor does not declare.
+// A statistic that this dispatch does not use.
 fn OPERAND_of(row: u32) -> f32 {
     return 0.0;
 }

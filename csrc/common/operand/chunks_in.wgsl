@@ -1,4 +1,4 @@
-// An input whose chunks of 16 bytes are aligned.
+// An input in chunks of 16 bytes that are aligned to 16 bytes.
 const HAS_OPERAND: bool = true;
 
 @group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_chunks: array<STORED>;

@@ -1,4 +1,4 @@
-// An output whose chunks of 16 bytes are aligned.
+// An output in chunks of 16 bytes that are aligned to 16 bytes.
 const HAS_OPERAND: bool = true;
 
 @group(0) @binding(BINDING) var<storage, read_write> OPERAND_chunks: array<STORED>;

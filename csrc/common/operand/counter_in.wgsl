@@ -1,4 +1,4 @@
-// A 64-bit integer in two words, the low one first.
+// A 64-bit integer that is read: two words, the low one first.
 const HAS_OPERAND: bool = true;
 
 @group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<STORED>;

@@ -1,4 +1,4 @@
-// Elements of type f32, one at a time, also read where they are updated.
+// Elements of type f32, one at a time, that are written, and read where they are updated.
 const HAS_OPERAND: bool = true;
 
 @group(0) @binding(BINDING) var<storage, read_write> OPERAND_values: array<STORED>;

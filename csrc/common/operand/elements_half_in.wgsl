@@ -3,8 +3,8 @@ const HAS_OPERAND: bool = true;
 
 @group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<STORED>;
 
-// Of an element in the high half a shift, since a select between the two values of unpack2x16float gave 0 for it in one kernel of NVIDIA's Vulkan
-// compiler (driver 580.159).
+// The word is shifted so that the element is in its low half. A select between the two values of unpack2x16float gave 0 for elements in the high
+// half, in one kernel with NVIDIA's Vulkan driver 580.159.
 fn OPERAND_of(i: u32) -> f32 {
     return unpack(OPERAND_words[(i >> 1u) + offsets.OPERAND] >> (16u * (i & 1u))).x;
 }

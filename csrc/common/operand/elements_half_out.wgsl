@@ -1,5 +1,5 @@
-// Elements of 16 bits, one at a time. The other half of a word may be another thread's or lie outside this operand, so the own half is
-// replaced atomically.
+// Elements of 16 bits, one at a time. The other half of a word may be written by another thread or lie outside this operand, so that an element
+// is replaced atomically.
 const HAS_OPERAND: bool = true;
 
 @group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<STORED>;

@@ -1,4 +1,4 @@
-// Elements of type f32, four at a time, at any of them.
+// Elements of type f32, four at a time, aligned to one element.
 @group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<STORED>;
 
 fn OPERAND_of(i: u32) -> vec4<f32> {

@@ -1,4 +1,4 @@
-// Elements of type f32, four at a time, at any of them.
+// Elements of type f32, four at a time, aligned to one element.
 @group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<STORED>;
 
 fn OPERAND_put(i: u32, value: vec4<f32>) {

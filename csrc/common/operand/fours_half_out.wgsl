@@ -1,4 +1,4 @@
-// Elements of 16 bits, four at a time, at any word.
+// Elements of 16 bits, four at a time, aligned to one word.
 @group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<STORED>;
 
 fn OPERAND_put(i: u32, value: vec4<f32>) {

@@ -1,4 +1,4 @@
-// An input of 16-bit elements at any of them, also at the high half of a word. Elements past `count` read as 0.
+// An input of 16-bit elements in chunks that may begin at any element, also in the high half of a word. Elements past `count` are 0.
 const HAS_OPERAND: bool = true;
 
 @group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<STORED>;

@@ -1,5 +1,5 @@
-// An output of 16-bit elements at any of them. The other half of a word at an edge belongs to a neighbour, of this chunk's thread or of
-// another, inside this operand or outside it, so it is never written: the own half is replaced atomically.
+// An output of 16-bit elements in chunks that may begin at any element. At the edge of a chunk the other half of a word belongs to a
+// neighbour: to this thread or another, inside this operand or outside. It is not written; the chunk's half is replaced atomically.
 const HAS_OPERAND: bool = true;
 
 @group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<STORED>;

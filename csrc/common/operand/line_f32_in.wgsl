@@ -1,4 +1,4 @@
-// Lines of four elements of type f32, `step` apart. In the place of elements past `count`, which is at least 1, the last one is read again.
+// Lines of four elements of type f32 that lie `step` elements apart. Of a line with `count` elements, at least 1, the last one is repeated.
 @group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<STORED>;
 
 fn OPERAND_bits(first: u32, step: u32, count: u32) -> vec4<u32> {

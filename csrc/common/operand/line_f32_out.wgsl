@@ -1,4 +1,4 @@
-// As line_f32_in, also written; elements past `count` are left alone.
+// As line_f32_in, read and written; elements past `count` are not written.
 @group(0) @binding(BINDING) var<storage, read_write> OPERAND_values: array<STORED>;
 
 fn OPERAND_line(first: u32, step: u32, count: u32) -> vec4<f32> {

@@ -1,8 +1,8 @@
-// Lines of four elements of 16 bits, `step` apart, at any of them. In the place of elements past `count`, which is at least 1, the last one
-// is read again.
+// Lines of four 16-bit elements that lie `step` elements apart and may begin at any element. Of a line with `count` elements, at least 1, the
+// last one is repeated.
 @group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<STORED>;
 
-// Each in a low half.
+// Each element in the low half of a word.
 fn OPERAND_bits(first: u32, step: u32, count: u32) -> vec4<u32> {
     let i = vec4<u32>(first) + min(vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(count - 1u)) * step;
     let at = (i >> vec4<u32>(1u)) + offsets.OPERAND;

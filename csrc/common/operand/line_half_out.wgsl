@@ -1,4 +1,4 @@
-// As line_half_in, also written; elements past `count` are left alone.
+// As line_half_in, read and written; elements past `count` are not written.
 //
 // The other half of a word may be an element of another thread's line, of another workgroup's tile, or of a neighbour of this operand.
 // There is no data race, and no half is lost, since

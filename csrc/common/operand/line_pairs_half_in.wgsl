@@ -1,4 +1,4 @@
-// Elements of 16 bits whose lines of four lie one behind the other, aligned to 8 bytes, and are whole. The bits of a line are in two words.
+// Whole lines of four neighbouring 16-bit elements that are aligned to 8 bytes. The bits of a line are in the first two words.
 @group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_pairs: array<STORED>;
 
 fn OPERAND_bits(first: u32, step: u32, count: u32) -> vec4<u32> {

@@ -1,4 +1,4 @@
-// As line_pairs_half_in, also written. No word holds elements of two lines, so that whoever writes a line alone writes its words.
+// As line_pairs_half_in, read and written. No word holds elements of two lines, so that lines are written without atomics.
 @group(0) @binding(BINDING) var<storage, read_write> OPERAND_pairs: array<STORED>;
 
 fn OPERAND_line(first: u32, step: u32, count: u32) -> vec4<f32> {

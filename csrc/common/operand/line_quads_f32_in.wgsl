@@ -1,4 +1,4 @@
-// Elements of type f32 whose lines of four lie one behind the other, aligned to 16 bytes, and are whole.
+// Whole lines of four neighbouring elements of type f32 that are aligned to 16 bytes.
 @group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_quads: array<STORED>;
 
 fn OPERAND_bits(first: u32, step: u32, count: u32) -> vec4<u32> {

@@ -1,4 +1,4 @@
-// As line_quads_f32_in, also written.
+// As line_quads_f32_in, read and written.
 @group(0) @binding(BINDING) var<storage, read_write> OPERAND_quads: array<STORED>;
 
 fn OPERAND_line(first: u32, step: u32, count: u32) -> vec4<f32> {

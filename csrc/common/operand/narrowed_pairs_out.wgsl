@@ -1,4 +1,4 @@
-// An output whose elements come as f32 and are rounded to 16 bits, four at a time, aligned to 8 bytes.
+// An output of 16-bit elements, rounded from f32, in chunks of four that are aligned to 8 bytes.
 const HAS_OPERAND: bool = true;
 
 @group(0) @binding(BINDING) var<storage, read_write> OPERAND_pairs: array<STORED>;

@@ -1,4 +1,4 @@
-// An output whose chunks of 8 bytes are aligned.
+// An output in narrow chunks, of 8 bytes, that are aligned to 8 bytes.
 const HAS_OPERAND: bool = true;
 
 @group(0) @binding(BINDING) var<storage, read_write> OPERAND_pairs: array<STORED>;

@@ -1,4 +1,4 @@
-// Sums in the workspace, four at a time.
+// Partial results in the workspace, four numbers at a time.
 @group(0) @binding(BINDING) var<storage, read_write> OPERAND_quads: array<STORED>;
 
 fn OPERAND_read(i: u32) -> vec4<f32> {

@@ -1,4 +1,4 @@
-// A parameter of 32-bit elements at any of them. Past the last it is 0.
+// A parameter of 32-bit elements, four at a time from any element on. Elements past the last are 0.
 const HAS_OPERAND: bool = true;
 
 @group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<STORED>;

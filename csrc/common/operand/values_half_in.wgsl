@@ -1,5 +1,5 @@
-// A parameter of 16-bit elements at any word; `first` is even. Past the last it is 0: the other half of the last
-// word is a neighbour's.
+// A parameter of 16-bit elements, four at a time from any even element on. Elements past the last are 0: the high half of the last word may
+// belong to a neighbour.
 const HAS_OPERAND: bool = true;
 
 @group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<STORED>;

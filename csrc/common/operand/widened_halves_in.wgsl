@@ -1,5 +1,5 @@
-// An input of 16-bit elements that are read as f32, up to four at a time, at any of them, also at the high half of a word. Elements past `count`
-// read as 0.
+// An input of 16-bit elements, converted to f32, in chunks of up to four that may begin at any element, also in the high half of a word.
+// Elements past `count` are 0.
 const HAS_OPERAND: bool = true;
 
 @group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<STORED>;

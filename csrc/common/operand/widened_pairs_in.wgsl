@@ -1,4 +1,4 @@
-// An input of 16-bit elements that are read as f32, four at a time, aligned to 8 bytes.
+// An input of 16-bit elements, converted to f32, in chunks of four that are aligned to 8 bytes.
 const HAS_OPERAND: bool = true;
 
 @group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_pairs: array<STORED>;

@@ -1,4 +1,4 @@
-// An input of 32-bit elements at any of them. Elements past `count` read as 0.
+// An input of 32-bit elements in chunks that may begin at any element. Elements past `count` are 0.
 const HAS_OPERAND: bool = true;
 
 @group(0) @binding(BINDING) var<storage, ACCESS> OPERAND_words: array<STORED>;

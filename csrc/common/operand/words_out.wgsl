@@ -1,4 +1,4 @@
-// An output of 32-bit elements at any of them. Elements past `count` are left alone.
+// An output of 32-bit elements in chunks that may begin at any element. Elements past `count` are not written.
 const HAS_OPERAND: bool = true;
 
 @group(0) @binding(BINDING) var<storage, read_write> OPERAND_words: array<STORED>;

@@ -1,2 +1,2 @@
-// The statistics are those of a channel, over all samples.
+// BatchNorm: a group, whose elements share statistics, is one channel of all samples.
 const GROUPS_ARE_CHANNELS: bool = true;

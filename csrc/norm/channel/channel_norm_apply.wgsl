@@ -1,4 +1,6 @@
-// Contiguous segments, last: y. Slices are taken last to first: what the moments read last may still be in a cache.
+// Contiguous segments, last dispatch: y. segment_statistics comes from channel_norm_apply_known or channel_norm_apply_merging.
+//
+// Slices are taken in reverse order: what the moments read last may still be in a cache.
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_apply(at: Invocation) {
     let thread = thread_index(at);
@@ -21,7 +23,7 @@ fn channel_norm_apply(at: Invocation) {
             addends[k] = residual_load(residual_start + first, count);
         }
     }
-    // Before the threads meet, so that nothing waits for them later.
+    // Loaded before the barriers of a merge, which hide the latency.
     let weight = vec4<f32>(weight_of(slice.channel));
     let bias = vec4<f32>(bias_of(slice.channel));
     let statistics = segment_statistics(at, thread, slice);

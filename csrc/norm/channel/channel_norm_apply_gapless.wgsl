@@ -1,5 +1,5 @@
-// Contiguous samples whose segments no chunk divides, last: y. Chunks are taken last to first: what the moments read last may still be in a
-// cache.
+// Contiguous samples whose segments are no whole chunks, last dispatch: y. Chunks are taken in reverse order: what the moments read last may
+// still be in a cache.
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_apply_gapless(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let group = workgroup.y * params.groups_x + workgroup.x;

@@ -1,4 +1,5 @@
-// The statistics of a slice's segment where groups have few parts: every team merges them itself, and one of each group saves them.
+// The statistics of a slice's segment where groups have few parts: every team merges the parts of its group, and the team of the group's
+// first slice saves the statistics.
 fn segment_statistics(at: Invocation, thread: u32, slice: Slice) -> Statistics {
     let group = group_of(slice.batch, slice.channel);
     let statistics = merge_moments(at, thread, group);

@@ -1,4 +1,7 @@
-// Contiguous, last: dx and dresidual. Slices are taken last to first: what the sums read last may still be in a cache.
+// Contiguous segments, last dispatch: dx and dresidual. segment_means and put_remaining come from channel_norm_backward_apply_known, or from
+// channel_norm_backward_apply_merging and channel_norm_backward_merge_held.
+//
+// Slices are taken in reverse order: what the sums read last may still be in a cache.
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_backward_apply(at: Invocation) {
     let thread = thread_index(at);

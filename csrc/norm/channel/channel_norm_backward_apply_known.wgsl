@@ -1,4 +1,4 @@
-// The means of a slice's group and its statistics, from the table or as they are where dx takes no means.
+// The means and the statistics of a slice's group, which the dispatch before wrote; or the statistics alone, if dx does not depend on means.
 fn segment_means(at: Invocation, thread: u32, slice: Slice) -> vec4<f32> {
     return means_of(slice.batch, slice.channel);
 }

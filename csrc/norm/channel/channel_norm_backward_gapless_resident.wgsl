@@ -1,9 +1,9 @@
-// Whole channels in registers where several share chunks: the gradients of all samples in one dispatch.
+// Form gapless_resident: whole channels of all samples in the registers of a workgroup, of which neighbours share chunks.
 
-// Through these the gradient of the pre-activation is dy or 0, which no rounding changes: it takes the place of dy.
+// Whether dpre is stored in the first pass and kept in the place of dy: it is dy or 0 then, which no rounding changes.
 const STORES_EARLY: bool = HAS_dresidual && (ACTIVATION == IDENTITY || ACTIVATION == RELU);
 
-// What dx takes of a channel.
+// What dx depends on in a channel.
 struct Terms {
     mean: f32,
     rstd: f32,
@@ -15,6 +15,7 @@ fn terms_of(channel: u32) -> Terms {
     return Terms(mean_of(channel), rstd_of(channel), weight_of(channel), bias_of(channel));
 }
 
+// For each element the value of the span's channel or of the next one.
 fn pick(own: f32, next: f32, is_far: vec4<bool>) -> vec4<f32> {
     return select(vec4<f32>(own), vec4<f32>(next), is_far);
 }
@@ -22,6 +23,7 @@ fn pick(own: f32, next: f32, is_far: vec4<bool>) -> vec4<f32> {
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_backward_gapless_resident(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let tile = tile_of(workgroup.y * params.groups_x + workgroup.x, thread);
+    // 1. The chunks.
     var held_dy: array<vec4<u32>, CHUNKS>;
     var held_x: array<vec4<u32>, CHUNKS>;
     var held_saved: array<vec4<u32>, CHUNKS>;
@@ -33,6 +35,7 @@ fn channel_norm_backward_gapless_resident(@builtin(workgroup_id) workgroup: vec3
             held_saved[k] = saved_load(batch * saved_strides().x + tile.within, ELEMENTS);
         }
     }
+    // 2. The sums of each channel.
     let own = terms_of(tile.first_channel + tile.span.channel);
     let next = terms_of(tile.first_channel + tile.next);
     var own_sum = vec4<f32>();
@@ -74,6 +77,7 @@ fn channel_norm_backward_gapless_resident(@builtin(workgroup_id) workgroup: vec3
     if (tile.end == 0u) {
         return;
     }
+    // 3. dx and dresidual.
     let own_means = channel_sums[tile.span.channel];
     let next_means = channel_sums[tile.next];
     for (var k = 0u; k < CHUNKS; k++) {

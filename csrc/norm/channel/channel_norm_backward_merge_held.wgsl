@@ -1,4 +1,8 @@
-// From the sums of the slices, where a group has few: the means of g and g * xhat over the group. Each thread holds HELD_PARTS.
+// The dispatch that writes dx, where groups have few parts: every team that needs the means of a group adds up its parts, and workgroups past
+// those of the slices write the parameters.
+
+// sum(g) and sum(g * xhat) of a group, in all threads of its team; of dpre where the group is a channel. A thread holds up to HELD_PARTS parts
+// in registers.
 fn held_sums(at: Invocation, group: u32) -> vec2<f32> {
     var held: array<vec2<f32>, HELD_PARTS>;
     var weights: array<f32, HELD_PARTS>;
@@ -17,4 +21,24 @@ fn held_sums(at: Invocation, group: u32) -> vec2<f32> {
         total += weights[k] * held[k];
     }
     return members_sums(at, total, 0u);
+}
+
+// The parameters, by workgroup number `group` of those past the slices. If a channel has few parts, one thread adds them up (PARTS_ARE_FEW);
+// otherwise member_count threads do, and a workgroup takes CHANNELS channels.
+fn put_remaining(at: Invocation, thread: u32, group: u32) {
+    if (PARTS_ARE_FEW) {
+        let channel = group * WORKGROUP + thread;
+        if (WANTS_PARAMETERS && channel < params.channels) {
+            put_parameters(channel, sums_of_channel(channel, 0u, 1u));
+        }
+        return;
+    }
+    for (var first = 0u; first < CHANNELS; first += WORKGROUP / member_count(at)) {
+        let number = group * CHANNELS + first + members_number(at);
+        let channel = min(number, params.channels - 1u);
+        let sums = members_sums(at, sums_of_channel(channel, member_index(at), member_count(at)), 0u);
+        if (WANTS_PARAMETERS && number == channel && member_index(at) == 0u) {
+            put_parameters(channel, sums);
+        }
+    }
 }

@@ -1,7 +1,7 @@
-// Contiguous groups in the registers of THREADS threads each, in one dispatch. A group that is a channel has its parameters' gradients; else
-// the workgroups past those of the groups take them, CHANNELS channels each, for which they read dy and x again: where dx takes the place of
-// dy, in a dispatch before.
-const BLOCK: u32 = 4u; // chunks of a channel that a thread reads before it uses the first
+// Form resident: a contiguous group in the registers of a team of THREADS threads. A team whose group is a channel writes its dweight and dbias
+// too. Otherwise the workgroups past those of the groups do, CHANNELS channels each, which read dy and x a second time; if dx lies in the place
+// of dy, they come in a dispatch before.
+const BLOCK: u32 = 4u; // chunks of a channel that a thread has in flight
 
 var<private> held_dy: array<vec4<u32>, CHUNKS>;
 var<private> held_x: array<vec4<u32>, CHUNKS>;
@@ -22,6 +22,7 @@ fn chunk_sums(dy: vec4<u32>, x: vec4<u32>, saved: vec4<u32>, count: u32, channel
     return vec2<f32>(add_up(sum), add_up(product));
 }
 
+// dweight and dbias of CHANNELS channels, by all threads of a workgroup.
 fn put_channels(at: Invocation, block: u32) {
     let segment_chunks = (params.spatial + ELEMENTS - 1u) / ELEMENTS;
     let chunks = params.batch * segment_chunks;
@@ -70,6 +71,7 @@ fn channel_norm_backward_resident(at: Invocation) {
         put_channels(at, workgroup - workgroups);
         return;
     }
+    // 1. The chunks.
     let team = workgroup * TEAMS + team_of(thread);
     let group = min(team, params.group_count - 1u);
     for (var k = 0u; k < CHUNKS; k++) {
@@ -80,6 +82,7 @@ fn channel_norm_backward_resident(at: Invocation) {
             held_saved[k] = saved_load(start_of(place, saved_strides()), place.count);
         }
     }
+    // 2. The sums.
     let statistics = statistics_of_group(group);
     var total = vec2<f32>();
     for (var k = 0u; k < CHUNKS; k++) {
@@ -96,6 +99,7 @@ fn channel_norm_backward_resident(at: Invocation) {
     if (GROUPS_ARE_CHANNELS && team == group && thread % THREADS == 0u) {
         put_parameters(group, sums);
     }
+    // 3. dx and dresidual.
     let means = means_from(sums, group);
     for (var k = 0u; k < CHUNKS; k++) {
         let place = place_of(group, thread % THREADS + k * THREADS, team == group);

@@ -1,5 +1,23 @@
-// Second: a table of the means of each group beside its statistics, and dweight and dbias of each channel. Where groups are channels, a
-// team does both; otherwise the first teams take groups and the others channels.
+// Form split_merge, second dispatch: the means of each group, with its statistics beside them, and dweight and dbias of each channel. Where groups are
+// channels a team does both; otherwise the first teams take groups and the others channels.
+
+// sum(g) and sum(g * xhat) over a thread's share of the parts of a group, which is some channels of one sample.
+fn thread_sums_of_group(thread: u32, group: u32, parts: u32) -> vec2<f32> {
+    var total = vec2<f32>();
+    for (var base = thread % THREADS; base < parts; base += BLOCK * THREADS) {
+        var block = vec2<f32>();
+        for (var part = base; part < min(base + BLOCK * THREADS, parts); part += THREADS) {
+            var weight = 1.0;
+            if (HAS_weight) {
+                weight = weight_of(group % params.groups * params.group_channels + part / params.sum_slices);
+            }
+            block += weight * sums_read(group * parts + part).xy;
+        }
+        total += block;
+    }
+    return total;
+}
+
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_backward_split_merge(at: Invocation) {
     let thread = thread_index(at);

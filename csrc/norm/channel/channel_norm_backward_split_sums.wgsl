@@ -1,4 +1,4 @@
-// Contiguous, first: sum(dpre) and sum(dpre * xhat) of each slice.
+// Forms split_merge and split_fused, first dispatch: sum(dpre) and sum(dpre * xhat) of each slice.
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_backward_split_sums(at: Invocation) {
     let thread = thread_index(at);

@@ -1,4 +1,4 @@
-// One thread of all counts the batch, in a dispatch after the one that reads the count.
+// Adds 1 to the number of batches: one thread of the last dispatch does, since an earlier dispatch reads the number.
 fn count_batch(group: u32, thread: u32) {
     if (COUNTS_BATCH && group == 0u && thread == 0u) {
         let count = num_batches_count();
@@ -6,7 +6,7 @@ fn count_batch(group: u32, thread: u32) {
     }
 }
 
-// Without channels there is nothing else to do.
+// For tensors without channels, where nothing else is to be done.
 @compute @workgroup_size(1)
 fn channel_norm_count_batch() {
     count_batch(0u, 0u);

@@ -1,8 +1,9 @@
-// Whole channels in registers where several share chunks.
+// Form gapless_resident: whole channels of all samples in the registers of a workgroup, of which neighbours share chunks.
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_gapless_resident(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let tile = tile_of(workgroup.y * params.groups_x + workgroup.x, thread);
     let span = tile.span;
+    // 1. The chunks.
     var chunks: array<vec4<u32>, CHUNKS>;
     for (var k = 0u; k < CHUNKS; k++) {
         let batch = tile.lane + k * tile.lanes;
@@ -10,6 +11,7 @@ fn channel_norm_gapless_resident(@builtin(workgroup_id) workgroup: vec3<u32>, @b
             chunks[k] = x_load(batch * params.x.x + tile.within, ELEMENTS);
         }
     }
+    // 2. The mean of each channel, which the differences are taken from.
     var own = vec4<f32>();
     var next = vec4<f32>();
     for (var k = 0u; k < CHUNKS; k++) {
@@ -20,7 +22,7 @@ fn channel_norm_gapless_resident(@builtin(workgroup_id) workgroup: vec3<u32>, @b
             next += select(vec4<f32>(), v, is_next(span, part));
         }
     }
-    // Scaled before the threads meet: a compiler could merge products of sums, and with them the mean and its correction.
+    // Each thread scales its own sum: from totals that are scaled later a compiler could take out the common factor, and so merge mean and correction.
     let means = vec4<f32>(add_up(own), 0.0, add_up(next), 0.0) * params.reciprocal_count;
     let mean = sum_channels(thread, tile, means).x;
     if (thread < tile.channels) {
@@ -30,6 +32,7 @@ fn channel_norm_gapless_resident(@builtin(workgroup_id) workgroup: vec3<u32>, @b
     let own_shift = channel_sums[span.channel].x;
     let next_shift = channel_sums[tile.next].x;
 
+    // 3. The means of the differences and of their squares: correction and variance.
     own = vec4<f32>();
     next = vec4<f32>();
     var own_square = vec4<f32>();
@@ -60,6 +63,7 @@ fn channel_norm_gapless_resident(@builtin(workgroup_id) workgroup: vec3<u32>, @b
     if (tile.end == 0u) {
         return;
     }
+    // 4. y.
     let channel = tile.first_channel + span.channel;
     let own_statistics = channel_sums[span.channel];
     let next_statistics = channel_sums[tile.next];

@@ -1,5 +1,7 @@
-// Chan's merge of a group's few parts in fixed order, about the mean of their means, by all threads that need it: each holds HELD_PARTS.
-// The statistics of a group, in all threads of its team. Every thread of the workgroup takes part.
+// Statistics of a group from the moments of its few parts, by Chan's formula in a fixed order, about the mean of the parts' means. Every team
+// that needs the statistics merges the parts itself; a thread holds up to HELD_PARTS of them in registers.
+
+// The statistics of a group, in all threads of its team. Every thread of the workgroup calls it.
 fn merge_moments(at: Invocation, thread: u32, group: u32) -> Statistics {
     var held: array<vec4<f32>, HELD_PARTS>;
     for (var k = 0u; k < HELD_PARTS; k++) {

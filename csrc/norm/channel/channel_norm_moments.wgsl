@@ -1,11 +1,11 @@
-// The sums of a thread's chunks, of which the last may be cut.
+// Sums over the chunks that a thread holds, of which some may be cut.
 
-// As they were read, and as f32 where registers suffice for that (UNPACKED).
+// The chunks as they were loaded, and with UNPACKED their elements in f32, which take more registers and need no second conversion.
 var<private> chunks: array<vec4<u32>, CHUNKS>;
 var<private> values: array<vec4<f32>, select(1u, CHUNKS * QUADS, UNPACKED)>;
 var<private> counts: array<u32, CHUNKS>; // elements of each chunk
 
-// What lies past the end was loaded as 0.
+// Elements past the end of a chunk were loaded as 0.
 fn thread_sum() -> f32 {
     var sum = vec4<f32>();
     for (var k = 0u; k < CHUNKS; k++) {

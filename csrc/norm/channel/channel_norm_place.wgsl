@@ -1,11 +1,9 @@
-// Where the chunks of a contiguous group lie, which follow each other over its segments.
-
-// The thread's chunk number k.
+// Where a chunk of a contiguous group lies. The chunks of a group are numbered through its segments, each of which begins with a whole one.
 struct Place {
     batch: u32,
     channel: u32,
-    first: u32, // in its segment
-    count: u32,
+    first: u32, // its first element in the segment
+    count: u32, // its elements; 0 past the end of the group
 }
 
 fn place_of(group: u32, chunk: u32, is_group: bool) -> Place {

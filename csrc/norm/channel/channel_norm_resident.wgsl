@@ -1,11 +1,12 @@
-// A contiguous group in the registers of THREADS threads.
+// Form resident: a contiguous group in the registers of a team of THREADS threads.
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_resident(at: Invocation) {
     let thread = thread_index(at);
     let team = (at.workgroup.y * params.groups_x + at.workgroup.x) * TEAMS + team_of(thread);
     let group = min(team, params.group_count - 1u);
     let is_group = team == group;
-    // Of the chunks, read with them where a workgroup has its multiprocessor to itself: nothing else hides that read.
+    // 1. The chunks. Where a workgroup is alone on its multiprocessor, nothing hides the latency of loading the parameters later, so that they
+    //    are loaded here (PARAMETERS_FIRST).
     var weights: array<f32, CHUNKS>;
     var biases: array<f32, CHUNKS>;
     for (var k = 0u; k < CHUNKS; k++) {
@@ -20,10 +21,11 @@ fn channel_norm_resident(at: Invocation) {
             chunks[k] = x_load(start_of(place, params.x), place.count);
         }
     }
-    // Scaled before the threads meet: a compiler could merge products of sums, and with them the mean and its correction.
+    // 2. Statistics. Each thread scales its own sum: from totals that are scaled later a compiler could take out the common factor, and so merge mean and correction.
     let shift = row_sum(at, thread_sum() * params.reciprocal_count, 0u);
     let moments = row_sums(at, thread_moments(shift) * params.reciprocal_count, 1u);
     let statistics = finish_statistics(shift, moments.x, moments.y);
+    // 3. y.
     for (var k = 0u; k < CHUNKS; k++) {
         let place = place_of(group, thread % THREADS + k * THREADS, is_group);
         if (place.count > 0u) {

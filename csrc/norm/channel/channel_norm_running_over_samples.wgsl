@@ -1,5 +1,5 @@
-// Running statistics of InstanceNorm: the means over the samples of a channel's mean and unbiased variance.
-const BLOCK: u32 = 16u; // samples that a thread adds up before it adds to their sums
+// InstanceNorm, third dispatch: running statistics, updated with the means over samples of a channel's mean and of its unbiased variance.
+const BLOCK: u32 = 16u; // samples that a thread adds up before it adds them to its total: short chains of additions round less
 
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_running_over_samples(at: Invocation) {

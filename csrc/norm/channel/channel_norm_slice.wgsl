@@ -1,12 +1,12 @@
-// Contiguous segments: a team's slice of one, of SLICE elements.
+// Contiguous segments in slices of SLICE elements, one for each team.
 const SLICE: u32 = THREADS * CHUNKS * ELEMENTS;
 
 struct Slice {
     batch: u32,
     channel: u32,
-    index: u32, // in its segment
+    index: u32, // of the slice in its segment
     first: u32, // the thread's first element in the segment
-    end: u32, // of the slice; 0 for a team without one
+    end: u32, // of the slice in its segment; 0 for a team without a slice
     count: u32, // elements of the slice
 }
 

@@ -1,5 +1,5 @@
-// Contiguous groups too large for one workgroup, first: moments of each slice, mean before correction, correction, mean of the squared
-// differences, elements.
+// Forms split_merge and split_fused, first dispatch: the moments of each slice. They are its mean before correction, the correction, the mean of the
+// squared differences from the former, and the number of elements.
 @compute @workgroup_size(WORKGROUP)
 fn channel_norm_split_moments(at: Invocation) {
     let thread = thread_index(at);
@@ -14,7 +14,7 @@ fn channel_norm_split_moments(at: Invocation) {
         }
     }
     let reciprocal = 1.0 / f32(slice.count);
-    // Scaled before the threads meet: a compiler could merge products of sums, and with them the mean and its correction.
+    // Each thread scales its own sum: from totals that are scaled later a compiler could take out the common factor, and so merge mean and correction.
     let shift = row_sum(at, thread_sum() * reciprocal, 0u);
     let moments = row_sums(at, thread_moments(shift) * reciprocal, 1u);
     if (slice.end > 0u && thread % THREADS == 0u) {

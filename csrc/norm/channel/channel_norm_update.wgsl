@@ -1,4 +1,4 @@
-// What the team of a group does with its statistics: it saves them, and BatchNorm updates the running ones of its channel.
+// What one thread does with the statistics of a group: it saves them, and in BatchNorm updates the running ones of the channel.
 fn save_statistics(group: u32, statistics: Statistics) {
     mean_put(group, statistics.shift + statistics.correction);
     rstd_put(group, statistics.rstd);
@@ -11,6 +11,7 @@ fn update_running(channel: u32, statistics: Statistics) {
     }
     var momentum = params.momentum;
     if (HAS_num_batches) {
+        // The mean over all batches: m is 1 over their number, which has 64 bits.
         let count = num_batches_count();
         let next = vec2<u32>(count.x + 1u, count.y + select(0u, 1u, count.x == 0xffffffffu));
         momentum = 1.0 / (f32(next.y) * 4294967296.0 + f32(next.x));

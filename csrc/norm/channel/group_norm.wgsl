@@ -1,2 +1,2 @@
-// The statistics are those of a group of channels of one sample.
+// GroupNorm: a group, whose elements share statistics, is some channels of one sample.
 const GROUPS_ARE_CHANNELS: bool = false;

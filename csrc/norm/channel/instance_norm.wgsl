@@ -1,2 +1,2 @@
-// The statistics are those of one channel of one sample: a group of one. The running ones are those of a channel, as BatchNorm's.
+// InstanceNorm: a group, whose elements share statistics, is one channel of one sample. The running statistics are those of a channel.
 const GROUPS_ARE_CHANNELS: bool = false;

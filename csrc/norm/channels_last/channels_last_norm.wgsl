@@ -1,5 +1,6 @@
-// Channels last: a workgroup has COLUMNS chunks of neighbouring channels beside each other and LANES rows, the elements of a sample at one
-// place, below each other. A thread keeps its channels and takes every LANES-th row of the workgroup's slice.
+// Channels last, for the split forms. A row is the channels of one sample at one spatial position. A workgroup takes a slice of the rows of one
+// sample, COLUMNS chunks of each; its threads are COLUMNS side by side and LANES below each other. A thread keeps to the channels of its chunk
+// and takes every LANES-th row of the slice.
 const LANES: u32 = WORKGROUP / COLUMNS;
 
 struct Columns {
@@ -36,7 +37,7 @@ fn chunk_start(columns: Columns, row: u32, strides: vec3<u32>) -> u32 {
     return columns.batch * strides.x + columns.first_channel + row * strides.z;
 }
 
-// Where the statistics of the thread's channels are among those of all groups.
+// The group of each of the thread's channels: the index of its statistics.
 fn groups_of(columns: Columns) -> array<vec4<u32>, QUADS> {
     let last = params.channels - 1u;
     let first = min(columns.first_channel, last);
@@ -52,7 +53,7 @@ fn groups_of(columns: Columns) -> array<vec4<u32>, QUADS> {
     return groups;
 }
 
-// A channel of the thread's chunk, also where the chunk is cut.
+// A channel of the thread's chunk; the last channel for elements past the end of a cut chunk.
 fn channel_at(columns: Columns, element: u32) -> u32 {
     return min(columns.first_channel + element, params.channels - 1u);
 }
@@ -60,4 +61,20 @@ fn channel_at(columns: Columns, element: u32) -> u32 {
 // The first channel of the workgroup.
 fn tile_channel(columns: Columns, thread: u32) -> u32 {
     return columns.first_channel - thread % COLUMNS * ELEMENTS;
+}
+
+// What the threads of a column of lanes add up: up to two vectors of QUADS quads for each thread.
+var<workgroup> column_sums: array<vec4<f32>, 2u * QUADS * WORKGROUP>;
+
+// Adds up the first `vectors` quads of all lanes; lane 0 has the sums.
+fn sum_columns(thread: u32, vectors: u32) {
+    workgroupBarrier();
+    for (var half = LANES / 2u; half > 0u; half = half >> 1u) {
+        if (thread < half * COLUMNS) {
+            for (var j = 0u; j < vectors; j++) {
+                column_sums[j * WORKGROUP + thread] += column_sums[j * WORKGROUP + thread + half * COLUMNS];
+            }
+        }
+        workgroupBarrier();
+    }
 }

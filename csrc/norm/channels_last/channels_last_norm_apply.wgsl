@@ -1,4 +1,6 @@
-// Channels last, last: y. Slices are taken last to first: what the moments read last may still be in a cache.
+// Channels last, last dispatch: y. prepare_columns and column_statistics come from channels_last_norm_known or channels_last_norm_merging.
+//
+// Slices are taken in reverse order: what the moments read last may still be in a cache.
 var<private> chunks: array<vec4<u32>, AHEAD>;
 var<private> addends: array<vec4<u32>, AHEAD>;
 
@@ -12,7 +14,7 @@ fn load_rows(columns: Columns, first: u32) {
     }
 }
 
-// y of a quad: its distance from the shift, scaled and moved at once.
+// y of four elements, from their differences `d` from the shift.
 fn y_of(d: vec4<f32>, scale: vec4<f32>, offset: vec4<f32>, residual: vec4<f32>) -> vec4<f32> {
     var v = fma(d, scale, offset);
     if (HAS_residual) {
@@ -30,7 +32,7 @@ fn channels_last_norm_apply(at: Invocation) {
     if (READS_FIRST) {
         load_rows(columns, columns.first);
     }
-    // Before the threads meet, so that nothing waits for them later.
+    // Loaded before the barriers of a merge, which hide the latency.
     var weight: array<vec4<f32>, QUADS>;
     var bias: array<vec4<f32>, QUADS>;
     let first_channel = select(0u, columns.first_channel, columns.count > 0u);

@@ -1,4 +1,4 @@
-// Channels last: what a thread knows of its channels, and its chunks of AHEAD rows.
+// Channels last, for the split forms: what dx depends on in a thread's channels, and the chunks of AHEAD rows that it has in flight.
 struct Constants {
     mean_g: array<vec4<f32>, QUADS>,
     mean_product: array<vec4<f32>, QUADS>,

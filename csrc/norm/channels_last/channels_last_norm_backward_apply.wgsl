@@ -1,4 +1,7 @@
-// Channels last, third: dx and dresidual. Slices are taken last to first: what the sums read last may still be in a cache.
+// Channels last, last dispatch: dx and dresidual. prepare_columns, column_means and put_remaining come from channels_last_norm_backward_known, or
+// from channels_last_norm_backward_merging and channel_norm_backward_merge_held.
+//
+// Slices are taken in reverse order: what the sums read last may still be in a cache.
 @compute @workgroup_size(WORKGROUP)
 fn channels_last_norm_backward_apply(at: Invocation) {
     let thread = thread_index(at);

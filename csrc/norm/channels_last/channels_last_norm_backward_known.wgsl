@@ -1,5 +1,6 @@
-// Channels last: the means and statistics of a thread's channels, from the table or as they are where there are no means.
-const READS_FIRST: bool = false; // the first rows, before the means are known
+// Channels last: the means and statistics of a thread's channels, which the dispatch before wrote; or the statistics alone, if dx does not
+// depend on means.
+const READS_FIRST: bool = false; // whether the first rows are loaded before the means are known
 
 struct Invocation {
     @builtin(workgroup_id) workgroup: vec3<u32>,

@@ -1,9 +1,9 @@
-// Channels last, where the groups that a workgroup's channels lie in are few and so are their parts: every workgroup adds them up itself, a
-// team each.
-const READS_FIRST: bool = true; // the first rows, before the means are known
+// Channels last, where the channels of a workgroup lie in few groups of few parts: every workgroup adds up the parts of its groups, with a team
+// for each group.
+const READS_FIRST: bool = true; // whether the first rows are loaded before the means are known
 var<workgroup> tile_means: array<vec4<f32>, TEAMS>;
 
-// Every thread of the workgroup takes part.
+// Every thread of the workgroup calls it.
 fn prepare_columns(at: Invocation, thread: u32, columns: Columns) {
     let number = tile_channel(columns, thread) / params.group_channels + team_of(thread);
     let group = columns.batch * params.groups + min(number, params.groups - 1u);

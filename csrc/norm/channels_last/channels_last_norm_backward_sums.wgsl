@@ -1,4 +1,4 @@
-// Channels last, first: sum(dpre) and sum(dpre * xhat) of each channel in each slice.
+// Channels last, split forms, first dispatch: sum(dpre) and sum(dpre * xhat) of each channel in each slice.
 @compute @workgroup_size(WORKGROUP)
 fn channels_last_norm_backward_sums(at: Invocation) {
     let thread = thread_index(at);

@@ -1,5 +1,5 @@
-// Channels last: the statistics of a thread's channels, from the dispatch before or the running ones.
-const READS_FIRST: bool = false; // the first rows, before the statistics are known
+// Channels last: the statistics of a thread's channels, which the dispatch before wrote, or the running ones.
+const READS_FIRST: bool = false; // whether the first rows are loaded before the statistics are known
 
 struct Invocation {
     @builtin(workgroup_id) workgroup: vec3<u32>,

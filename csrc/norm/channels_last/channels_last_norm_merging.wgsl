@@ -1,9 +1,9 @@
-// Channels last, where the groups that a workgroup's channels lie in are few and so are their parts: every workgroup merges them itself, a
-// team each, and one of those that share a group saves its statistics.
-const READS_FIRST: bool = true; // the first rows, before the statistics are known
+// Channels last, where the channels of a workgroup lie in few groups of few parts: every workgroup merges the parts of its groups, with a team
+// for each group. The workgroup with a group's first channel and first slice saves the statistics.
+const READS_FIRST: bool = true; // whether the first rows are loaded before the statistics are known
 var<workgroup> tile_statistics: array<vec4<f32>, TEAMS>;
 
-// Every thread of the workgroup takes part. is_item: the workgroup has columns.
+// Every thread of the workgroup calls it. is_item: the workgroup is not past the last.
 fn prepare_columns(at: Invocation, thread: u32, columns: Columns, is_item: bool) {
     let team = team_of(thread);
     let first_channel = tile_channel(columns, thread);
@@ -12,7 +12,7 @@ fn prepare_columns(at: Invocation, thread: u32, columns: Columns, is_item: bool)
     let statistics = merge_moments(at, thread, group);
     if (thread % THREADS == 0u) {
         tile_statistics[team] = vec4<f32>(statistics.shift, statistics.correction, statistics.rstd, statistics.variance);
-        // The first channel of a group lies in one tile.
+        // The first channel of a group lies in one workgroup of a slice.
         let start = number * params.group_channels;
         let is_first = start >= first_channel && start < first_channel + COLUMNS * ELEMENTS && number < params.groups;
         if (is_item && columns.slice == 0u && is_first) {

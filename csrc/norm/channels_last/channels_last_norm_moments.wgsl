@@ -1,5 +1,5 @@
-// Channels last, first: moments of each channel in each slice, mean before correction, correction, mean of the squared differences, rows.
-// CHUNKS is the rows of a thread.
+// Channels last, split forms, first dispatch: the moments of each channel in each slice. They are its mean before correction, the correction, the
+// mean of the squared differences from the former, and the number of rows. A thread holds its CHUNKS rows in registers.
 @compute @workgroup_size(WORKGROUP)
 fn channels_last_norm_moments(@builtin(workgroup_id) workgroup: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let columns = columns_of(workgroup.y * params.groups_x + workgroup.x, thread);
@@ -18,7 +18,7 @@ fn channels_last_norm_moments(@builtin(workgroup_id) workgroup: vec3<u32>, @buil
         }
     }
     for (var part = 0u; part < QUADS; part++) {
-        // Scaled before the threads meet: a compiler could merge products of sums, and with them the mean and its correction.
+        // Each thread scales its own sum: from totals that are scaled later a compiler could take out the common factor, and so merge mean and correction.
         column_sums[part * WORKGROUP + thread] = sum[part] * reciprocal;
     }
     sum_columns(thread, QUADS);

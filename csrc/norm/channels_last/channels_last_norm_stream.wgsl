@@ -1,6 +1,8 @@
-// Channels last, first: moments of each channel in each slice, mean before correction, correction, mean of the squared differences, rows. A
-// thread takes its rows in blocks and reads the next one while it computes: the moments of a block, about its own mean, are merged with those
-// of the rows before. All are of the distances from the thread's first row, which keep what a large mean would round off.
+// Channels last, split forms, first dispatch: the moments of each channel in each slice. They are its mean before correction, the correction, the
+// mean of the squared differences from the former, and the number of rows.
+//
+// A thread takes its rows in blocks and loads the next one while it computes: the moments of a block about its own mean are merged with those of
+// the rows before. All elements are taken as differences from the thread's first row, so that a large mean costs no accuracy.
 const BLOCK: u32 = 4u;
 
 var<private> chunks: array<vec4<u32>, BLOCK>;
@@ -48,7 +50,7 @@ fn channels_last_norm_stream(@builtin(workgroup_id) workgroup: vec3<u32>, @built
             square[part] += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3) + delta * delta * weight;
         }
     }
-    // The rows past the last whole block, one by one.
+    // The rows past the last whole block, one after the other.
     for (var k = 0u; k < BLOCK; k++) {
         let row = whole * BLOCK + k;
         if (row < own_rows) {
@@ -61,11 +63,11 @@ fn channels_last_norm_stream(@builtin(workgroup_id) workgroup: vec3<u32>, @built
             }
         }
     }
-    // A thread without rows counts for nothing.
+    // The share of a thread without rows is 0.
     let reciprocal = 1.0 / f32(columns.rows);
     let own_share = f32(own_rows) * reciprocal;
     for (var part = 0u; part < QUADS; part++) {
-        // Scaled before the threads meet: a compiler could merge products of sums, and with them the mean and its correction.
+        // Each thread scales its own sum: from totals that are scaled later a compiler could take out the common factor, and so merge mean and correction.
         column_sums[part * WORKGROUP + thread] = (base[part] + mean[part]) * own_share;
     }
     sum_columns(thread, QUADS);

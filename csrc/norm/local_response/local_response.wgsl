@@ -5,28 +5,28 @@ struct Invocation {
     @builtin(local_invocation_index) index: u32,
 }
 
-// d^-beta of a window, and 1 / sqrt(d). Gradients multiply with the root once at each end of a product x x' / d: of two elements in the window
-// no |x| root is above 1 / sqrt(params.scale), where x / d, and the more its product with the power, leaves the normal numbers for large x.
+// d^-beta of a window, and its root 1 / sqrt(d). Gradients have products x x' / d of two elements of a window; they multiply each of the two with
+// the root: |x| root is at most 1 / sqrt(params.scale), whereas x / d is no normal number for large x.
 struct Reduced {
     power: Value,
     root: Value,
 }
 
-// 1 / sqrt(value), one Newton step after the built-in one, for normal numbers, infinity and NaN.
+// 1 / sqrt(value) of a normal number, infinity or NaN, by a Newton step after inverseSqrt.
 fn reciprocal_root_of_normal(value: Value) -> Value {
     let first = inverseSqrt(value);
     let refined = first + 0.5 * first * (1.0 - (value * first) * first);
     return select(refined, Value(), bits_of(value) == bits_of(Value(bitcast<f32>(INFINITY_BITS))));
 }
 
-// ROOTS: beta is 0.5, 0.75 or 1 and k a normal number, so that d is one or infinite.
+// ROOTS: beta is 0.5, 0.75 or 1, and k is a normal number, so that d is normal or infinite.
 fn reduce(sum: Value) -> Reduced {
     let d = params.scale * sum + params.k;
     let root = reciprocal_root_of_normal(d);
     if (ROOTS) {
         var factor = root;
         if (params.half_powers == 3u) {
-            // Infinite d: the root is 0 and so is its own.
+            // If d is infinite, the root is 0, and so is the result.
             factor = select(root * reciprocal_root_of_normal(root), root, bits_of(root) == bits_of(Value()));
         } else if (params.half_powers == 1u) {
             factor = Value(1.0);

@@ -1,6 +1,6 @@
-// An invocation owns an element and reads its whole window, in tensors of any strides.
+// Form direct: an invocation owns an element and reads its whole window, in tensors of any strides.
 
-// The sample, the channel and the position of element i of the dense order.
+// The sample, the channel and the position of element i, in the order in which invocations are numbered.
 fn element_place(i: u32) -> vec3<u32> {
     if (params.is_last == 1u) {
         let row = i / params.channels;
@@ -14,18 +14,19 @@ fn offset_of(place: vec3<u32>, strides: vec3<u32>) -> u32 {
     return place.x * strides.x + place.y * strides.y + place.z * strides.z;
 }
 
-// The first channel of a window that starts `before` channels before c, and the one past its last.
+// The first channel of the window that begins `before` channels before c, and the channel past its last one.
 fn window_of(c: u32, before: u32) -> vec2<u32> {
     return vec2<u32>(c - min(c, before), min(c + (params.size - before), params.channels));
 }
 
-// A long sum in short chains: 16 terms, 16 of those, the rest.
+// A long sum in short chains of additions: 16 terms are a part, 16 parts are added to the total.
 struct LongSum {
     part: f32,
     parts: f32,
     total: f32,
 }
 
+// The sum with one more term, before which `added` were added.
 fn add_up(sum: LongSum, term: f32, added: u32) -> LongSum {
     var after = sum;
     after.part += term;
@@ -40,6 +41,7 @@ fn add_up(sum: LongSum, term: f32, added: u32) -> LongSum {
     return after;
 }
 
+// The sum of squares over the window of an element.
 fn sum_of_squares(place: vec3<u32>) -> f32 {
     let all = window_of(place.y, params.size / 2u);
     let start = offset_of(vec3<u32>(place.x, 0u, place.z), params.x);

@@ -1,3 +1,4 @@
+// LocalResponseNorm forward: the forms walk, rows, tile and direct.
 #include "local_response_norm.cuh"
 
 namespace bops {
@@ -7,27 +8,29 @@ template <typename A> struct forward_arguments {
     bops_local_response_norm_params p;
     bops_local_response_norm_operands o;
     response<A> r;
-    uint32_t chunk, chunk_room, is_last; // chunk_room: channels of a tile with its halo
+    uint32_t chunk;          // walk, tile: channels that a block gives results for
+    uint32_t chunk_room;     // tile: channels with the halo
+    uint32_t channels_first; // direct: neighbouring threads take neighbouring channels
 };
 
-// A thread owns the vectors at some positions and walks over the channels of its chunk. The window is a ring of registers; as many loads
-// are in flight as the window has channels.
+// Form walk: a thread owns the vectors at some positions and walks over the channels of its chunk. The window is a ring of registers; as many
+// loads are in flight as the window has channels.
 template <typename T, int size, int bytes, int parts, bool roots> __global__ void __launch_bounds__(walk_threads)
     local_response_norm_walk(const __grid_constant__ forward_arguments<float> a) {
-    static_assert(size % 2 == 1, "walking down takes windows that are the same both ways");
+    static_assert(size % 2 == 1, "walking down takes windows that reach as far before as after their channel");
     constexpr int width = bytes / int(sizeof(T)), after = size / 2, distance = walk_place<parts>::distance;
     const walk_place<parts> place(a.p.spatial / width);
     if (place.n >= a.p.batch) return;
     const int channels = int(a.p.channels), first = int(blockIdx.y * a.chunk), end = min(channels, first + int(a.chunk));
-    // Every other chunk is walked from its last channel down, so that neighbours read the channels at their border at about the same
-    // time. There t counts as if the chunk were turned over.
+    // Every other chunk is walked from its last channel down, so that neighbouring chunks read the channels at their border at about the same time.
+    // There t counts as if the channels of the chunk were in reverse order.
     const bool is_down = parts > 1 && blockIdx.y % 2 == 1;
     const int sign = is_down ? -1 : 1, start = is_down ? end - 1 : first;
     const int64_t x_step = sign * int64_t(a.p.x.channel), y_step = sign * int64_t(a.p.y.channel);
     const int below = min(first, after), above = min(channels - end, after);
     const int load_begin = first - (is_down ? above : below), load_end = end + (is_down ? below : above);
     int t = first - after;
-    // Of the channel that is loaded next, and of the one that is written next.
+    // Pointers to the channel that is loaded next and to the one that is stored next.
     const T *x =
         static_cast<const T *>(a.o.x) + int64_t(place.n * a.p.x.batch + place.first * width) + (start * int64_t(a.p.x.channel) - after * x_step);
     T *y = static_cast<T *>(a.o.y) + (place.n * a.p.y.batch + place.first * width) + start * int64_t(a.p.y.channel);
@@ -70,7 +73,7 @@ template <typename T, int size, int bytes, int parts, bool roots> __global__ voi
     }
 }
 
-// A position lies in the registers of a row of threads, 16 bytes of channels each.
+// Form rows: a position lies in the registers of a row of threads, 16 bytes of channels each.
 template <typename T, int size, bool roots> __global__ void __launch_bounds__(response_threads)
     local_response_norm_rows(const __grid_constant__ forward_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T)), before = size / 2;
@@ -98,10 +101,11 @@ template <typename T, int size, bool roots> __global__ void __launch_bounds__(re
     store<16, false>(static_cast<T *>(a.o.y) + n * a.p.y.batch + position * a.p.y.spatial + c, pack<T, 16>(result));
 }
 
-// Element e of a tile in shared memory: threads that own neighbouring vectors meet different banks.
+// Where element e of a tile lies in shared memory: a gap after every 32 elements puts neighbouring vectors in different banks.
 __device__ __forceinline__ uint32_t slot_of(uint32_t e) { return e + e / 32; }
 
-// The threads of a position load a chunk of its channels and their neighbours into shared memory, and then own vectors of channels.
+// Form tile: the threads of a position load a chunk of its channels and their neighbours into shared memory; then a thread owns vectors of
+// channels.
 template <typename T, int bytes, bool roots> __global__ void __launch_bounds__(response_threads)
     local_response_norm_tile(const __grid_constant__ forward_arguments<float> a) {
     constexpr int width = bytes / int(sizeof(T));
@@ -140,13 +144,13 @@ template <typename T, int bytes, bool roots> __global__ void __launch_bounds__(r
     }
 }
 
-// A thread owns an element.
+// Form direct: a thread owns an element.
 template <typename T> __global__ void __launch_bounds__(response_threads)
     local_response_norm_direct(const __grid_constant__ forward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     const uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i >= a.p.batch * a.p.channels * a.p.spatial) return;
-    const element_place at(i, a.p.channels, a.p.spatial, a.is_last);
+    const element_place at(i, a.p.channels, a.p.spatial, a.channels_first);
     const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position);
     const window w = window_of(int64_t(at.c), int64_t(a.p.size / 2), int64_t(a.p.size), int64_t(a.p.channels));
     const A own = widen(x[at.c * a.p.x.channel]);
@@ -154,51 +158,69 @@ template <typename T> __global__ void __launch_bounds__(response_threads)
     static_cast<T *>(a.o.y)[offset_of(a.p.y, at.n, at.c, at.position)] = narrow<T>(own * power);
 }
 
-template <typename Action> bops_status for_forward(const bops_local_response_norm_params &p, const bops_local_response_norm_operands &o,
-                                                   const bops_local_response_norm_choice &c, bops_dtype dtype, const Action &action) {
-    return for_float(dtype, [&](auto tag) -> bops_status {
+using params = bops_local_response_norm_params;
+using operands = bops_local_response_norm_operands;
+
+template <typename Action>
+bops_status for_walk_form(const params &p, const operands &o, const bops_local_response_norm_walk_choice &c, bops_dtype dtype, const Action &action) {
+    return for_narrow(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        const forward_arguments<float> a = {p, o, response_of<float>(p), c.chunk_channels, 0, 0};
+        return for_walk<T>(p.size, c, [&](auto size, auto bytes, auto parts) {
+            constexpr int s = decltype(size)::value, b = decltype(bytes)::value, n = decltype(parts)::value;
+            launch_shape shape;
+            shape.block = dim3(walk_threads);
+            shape.grid = dim3(uint32_t(walk_place<n>::blocks(p.batch, p.spatial * sizeof(T) / b)), c.chunks);
+            return has_roots(p) ? action(local_response_norm_walk<T, s, b, n, true>, shape, a)
+                                : action(local_response_norm_walk<T, s, b, n, false>, shape, a);
+        });
+    });
+}
+
+template <typename Action>
+bops_status for_rows_form(const params &p, const operands &o, const bops_local_response_norm_rows_choice &c, bops_dtype dtype, const Action &action) {
+    return for_narrow(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        constexpr int width = 16 / int(sizeof(T));
+        const forward_arguments<float> a = {p, o, response_of<float>(p), 0, 0, 0};
+        launch_shape shape;
+        shape.block.x = uint32_t(p.channels) / width, shape.block.y = c.block_threads / shape.block.x;
+        shape.grid = dim3(blocks_of(p.batch * p.spatial, shape.block.y));
+        shape.shared_bytes = neighbours<width>::bytes(shape.block.x, shape.block.y, 1);
+        return for_size(p.size, [&](auto size) {
+            constexpr int s = decltype(size)::value;
+            return has_roots(p) ? action(local_response_norm_rows<T, s, true>, shape, a) : action(local_response_norm_rows<T, s, false>, shape, a);
+        });
+    });
+}
+
+template <typename Action>
+bops_status for_tile_form(const params &p, const operands &o, const bops_local_response_norm_tile_choice &c, bops_dtype dtype, const Action &action) {
+    return for_narrow(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        const uint64_t with_halo = uint64_t(c.chunk_channels) + p.size - 1 + c.vector_bytes / sizeof(T);
+        const uint32_t chunk_room = uint32_t(with_halo < p.channels ? with_halo : p.channels), room = chunk_room + 31;
+        const forward_arguments<float> a = {p, o, response_of<float>(p), c.chunk_channels, chunk_room, 0};
+        launch_shape shape;
+        shape.block = dim3(c.position_threads, c.block_threads / c.position_threads);
+        shape.grid = dim3(blocks_of(p.batch * p.spatial, shape.block.y), c.chunks);
+        shape.shared_bytes = shape.block.y * (room + room / 32) * 4;
+        return for_tile<T>(c.vector_bytes, [&](auto bytes) {
+            constexpr int b = decltype(bytes)::value;
+            return has_roots(p) ? action(local_response_norm_tile<T, b, true>, shape, a) : action(local_response_norm_tile<T, b, false>, shape, a);
+        });
+    });
+}
+
+template <typename Action> bops_status for_direct_form(const params &p, const operands &o, const bops_local_response_norm_direct_choice &c,
+                                                       bops_dtype dtype, const Action &action) {
+    return for_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         using A = accumulator_t<T>;
-        forward_arguments<A> a = {p, o, response_of<A>(p), c.chunk, 0, c.is_last};
+        const forward_arguments<A> a = {p, o, response_of<A>(p), 0, 0, c.channels_first};
         launch_shape shape;
-        const auto blocks = [&](uint64_t items, uint64_t per_block) { return uint32_t((items + per_block - 1) / per_block); };
-        if constexpr (sizeof(T) < 8) {
-            const bool roots = has_roots(p);
-            if (c.variant == BOPS_LOCAL_RESPONSE_NORM_WALK) {
-                shape.block = dim3(walk_threads);
-                return for_walk<T>(p.size, c, [&](auto size, auto bytes, auto parts) {
-                    constexpr int s = decltype(size)::value, b = decltype(bytes)::value, n = decltype(parts)::value;
-                    shape.grid = dim3(uint32_t(walk_place<n>::blocks(p.batch, p.spatial * sizeof(T) / b)), c.chunks);
-                    return roots ? action(local_response_norm_walk<T, s, b, n, true>, shape, a)
-                                 : action(local_response_norm_walk<T, s, b, n, false>, shape, a);
-                });
-            }
-            if (c.variant == BOPS_LOCAL_RESPONSE_NORM_ROWS) {
-                constexpr int width = 16 / int(sizeof(T));
-                shape.block.x = uint32_t(p.channels) / width, shape.block.y = c.threads / shape.block.x;
-                shape.grid = dim3(blocks(p.batch * p.spatial, shape.block.y));
-                shape.shared_bytes = neighbours<width>::bytes(shape.block.x, shape.block.y, 1);
-                return for_rows(p.size, [&](auto size) {
-                    constexpr int s = decltype(size)::value;
-                    return roots ? action(local_response_norm_rows<T, s, true>, shape, a) : action(local_response_norm_rows<T, s, false>, shape, a);
-                });
-            }
-            if (c.variant == BOPS_LOCAL_RESPONSE_NORM_TILE) {
-                const uint32_t width = c.vec_bytes / sizeof(T);
-                const uint64_t with_halo = uint64_t(c.chunk) + p.size - 1 + width;
-                a.chunk_room = uint32_t(with_halo < p.channels ? with_halo : p.channels);
-                shape.block = dim3(c.columns, c.threads / c.columns);
-                shape.grid = dim3(blocks(p.batch * p.spatial, shape.block.y), c.chunks);
-                const uint32_t room = a.chunk_room + 31;
-                shape.shared_bytes = shape.block.y * (room + room / 32) * 4;
-                return for_tile<T>(c.vec_bytes, [&](auto bytes) {
-                    constexpr int b = decltype(bytes)::value;
-                    return roots ? action(local_response_norm_tile<T, b, true>, shape, a) : action(local_response_norm_tile<T, b, false>, shape, a);
-                });
-            }
-        }
-        shape.block = dim3(c.threads);
-        shape.grid = dim3(blocks(p.batch * p.channels * p.spatial, c.threads));
+        shape.block = dim3(response_threads);
+        shape.grid = dim3(blocks_of(p.batch * p.channels * p.spatial, response_threads));
         return action(local_response_norm_direct<T>, shape, a);
     });
 }
@@ -206,12 +228,43 @@ template <typename Action> bops_status for_forward(const bops_local_response_nor
 } // namespace
 } // namespace bops
 
-bops_status bops_local_response_norm_prepare(const bops_local_response_norm_params *params, const bops_local_response_norm_choice *choice,
-                                             bops_dtype dtype) {
-    return bops::for_forward(*params, {}, *choice, dtype, bops::prepare_kernel{});
+bops_status bops_local_response_norm_walk_prepare(const bops_local_response_norm_params *params, const bops_local_response_norm_walk_choice *choice,
+                                                  bops_dtype dtype) {
+    return bops::for_walk_form(*params, {}, *choice, dtype, bops::prepare_kernel{});
 }
 
-bops_status bops_local_response_norm_launch(const bops_local_response_norm_params *params, const bops_local_response_norm_choice *choice,
-                                            bops_dtype dtype, const bops_local_response_norm_operands *operands, bops_stream stream) {
-    return bops::for_forward(*params, *operands, *choice, dtype, bops::launch_kernel{stream});
+bops_status bops_local_response_norm_walk_launch(const bops_local_response_norm_params *params, const bops_local_response_norm_walk_choice *choice,
+                                                 bops_dtype dtype, const bops_local_response_norm_operands *operands, bops_stream stream) {
+    return bops::for_walk_form(*params, *operands, *choice, dtype, bops::launch_kernel{stream});
+}
+
+bops_status bops_local_response_norm_rows_prepare(const bops_local_response_norm_params *params, const bops_local_response_norm_rows_choice *choice,
+                                                  bops_dtype dtype) {
+    return bops::for_rows_form(*params, {}, *choice, dtype, bops::prepare_kernel{});
+}
+
+bops_status bops_local_response_norm_rows_launch(const bops_local_response_norm_params *params, const bops_local_response_norm_rows_choice *choice,
+                                                 bops_dtype dtype, const bops_local_response_norm_operands *operands, bops_stream stream) {
+    return bops::for_rows_form(*params, *operands, *choice, dtype, bops::launch_kernel{stream});
+}
+
+bops_status bops_local_response_norm_tile_prepare(const bops_local_response_norm_params *params, const bops_local_response_norm_tile_choice *choice,
+                                                  bops_dtype dtype) {
+    return bops::for_tile_form(*params, {}, *choice, dtype, bops::prepare_kernel{});
+}
+
+bops_status bops_local_response_norm_tile_launch(const bops_local_response_norm_params *params, const bops_local_response_norm_tile_choice *choice,
+                                                 bops_dtype dtype, const bops_local_response_norm_operands *operands, bops_stream stream) {
+    return bops::for_tile_form(*params, *operands, *choice, dtype, bops::launch_kernel{stream});
+}
+
+bops_status bops_local_response_norm_direct_prepare(const bops_local_response_norm_params *params,
+                                                    const bops_local_response_norm_direct_choice *choice, bops_dtype dtype) {
+    return bops::for_direct_form(*params, {}, *choice, dtype, bops::prepare_kernel{});
+}
+
+bops_status bops_local_response_norm_direct_launch(const bops_local_response_norm_params *params,
+                                                   const bops_local_response_norm_direct_choice *choice, bops_dtype dtype,
+                                                   const bops_local_response_norm_operands *operands, bops_stream stream) {
+    return bops::for_direct_form(*params, *operands, *choice, dtype, bops::launch_kernel{stream});
 }

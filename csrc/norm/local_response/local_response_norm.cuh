@@ -1,4 +1,5 @@
-// What forward and backward of LocalResponseNorm share: d = k + alpha / size * sum of x^2, its powers, and where elements lie.
+// What forward and backward of LocalResponseNorm share: the powers of d = k + alpha / size * sum of x^2 over a window, where elements lie, and how
+// a form finds its instantiation.
 #pragma once
 #include "../../bops_local_response_norm.h"
 #include "../../common/launch.cuh"
@@ -10,7 +11,7 @@ namespace bops {
 template <typename A> struct response {
     A scale, k, beta;
     A slope;              // 2 alpha beta / size
-    uint32_t half_powers; // 2 beta where that is 1, 2 or, for 0.75, stands as 3: powers that roots give
+    uint32_t half_powers; // which power the roots are to give: 1 for beta 0.5, 2 for beta 1, 3 for beta 0.75
 };
 
 template <typename A, typename P> response<A> response_of(const P &p) {
@@ -22,10 +23,10 @@ template <typename A, typename P> response<A> response_of(const P &p) {
 
 template <typename P> bool has_roots(const P &p) { return (p.beta == 0.75 || p.beta == 0.5 || p.beta == 1.0) && p.k >= 0x1p-126 && p.k <= 0x1p127; }
 
-// d^-beta of a window, and x / d as `ratio`.
+// d^-beta of a window, and `ratio` x / d.
 template <bool roots, typename A> struct reduced { A power, ratio; };
 
-// Within 2^-22.9 and 2^-23; infinity, 0 and NaN as they should be.
+// 1 / sqrt(v) and sqrt(v) with relative errors of at most 2^-22.9 and 2^-23 for normal numbers, exact for infinity and 0, NaN for NaN.
 __device__ __forceinline__ float reciprocal_root_of_normal(float v) {
     float root;
     asm("rsqrt.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(v));
@@ -37,8 +38,8 @@ __device__ __forceinline__ float root_of_normal(float v) {
     return root;
 }
 
-// roots: beta is 0.5, 0.75 or 1 and k a normal number, so that d is one or infinite. Products with 1 / sqrt(d) twice reach further than
-// one with 1 / d.
+// roots: beta is 0.5, 0.75 or 1, and k is a normal number, so that d is normal or infinite. The ratio is x times 1 / sqrt(d) twice, which has no
+// subnormal intermediate where 1 / d is one.
 template <bool roots, typename A> __device__ __forceinline__ reduced<roots, A> reduce(const response<A> &r, A sum, A x) {
     const A d = fma(r.scale, sum, r.k);
     if constexpr (roots) {
@@ -50,7 +51,7 @@ template <bool roots, typename A> __device__ __forceinline__ reduced<roots, A> r
     }
 }
 
-// The sum of value(e) for e from first to end, in short chains whatever the length.
+// The sum of value(e) for e in first .. end, in chains of 16 additions, so that rounding errors do not grow with the length.
 template <typename A, typename F> __device__ __forceinline__ A long_sum(int64_t first, int64_t end, const F &value) {
     constexpr int chain = 16;
     A total = 0, part = 0;
@@ -66,15 +67,16 @@ template <typename A, typename F> __device__ __forceinline__ A long_sum(int64_t 
     return total + (part + rest);
 }
 
-// First and past the last channel of the window of channel c, within the channels.
+// The channels of a window, cut off at the first and the last channel of the tensor.
 struct window {
     int64_t first, end;
 };
+// The window of `size` channels that begins `before` channels before channel c.
 __device__ __forceinline__ window window_of(int64_t c, int64_t before, int64_t size, int64_t channels) {
     return {max(c - before, int64_t(0)), min(c - before + size, channels)};
 }
 
-// The sum of squares over a window, `step` elements between channels.
+// The sum of squares over a window whose channels lie `step` elements apart.
 template <typename T> __device__ __forceinline__ accumulator_t<T> sum_of_squares(const T *x, uint64_t step, const window &w) {
     using A = accumulator_t<T>;
     return long_sum<A>(w.first, w.end, [&](int64_t c) {
@@ -87,7 +89,7 @@ __device__ __forceinline__ uint64_t offset_of(const bops_channel_strides &s, uin
     return n * s.batch + c * s.channel + position * s.spatial;
 }
 
-// Quotient and remainder; mostly both fit 32 bits.
+// Quotient and remainder, by a 32-bit division where both numbers fit.
 __device__ __forceinline__ void divide(uint64_t value, uint64_t by, uint64_t &quotient, uint64_t &remainder) {
     if ((value | by) >> 32) quotient = value / by, remainder = value - quotient * by;
     else {
@@ -96,12 +98,12 @@ __device__ __forceinline__ void divide(uint64_t value, uint64_t by, uint64_t &qu
     }
 }
 
-// The sample, channel and position of element i of the dense order that DIRECT walks in.
+// The sample, channel and position of element i in the order in which the form direct numbers elements.
 struct element_place {
     uint64_t n, c, position;
-    __device__ __forceinline__ element_place(uint64_t i, uint64_t channels, uint64_t spatial, bool is_last) {
+    __device__ __forceinline__ element_place(uint64_t i, uint64_t channels, uint64_t spatial, bool channels_first) {
         uint64_t rest;
-        if (is_last) {
+        if (channels_first) {
             divide(i, channels, rest, c);
             divide(rest, spatial, n, position);
         } else {
@@ -111,21 +113,21 @@ struct element_place {
     }
 };
 
-// A vector of a channel that may lie outside of them: then zeros.
+// A vector of a channel, zeros if the channel does not exist.
 template <int bytes, typename T> __device__ __forceinline__ packed<bytes> load_channel(const T *from, bool is_inside) {
     if (is_inside) return load<bytes, false>(from);
     return packed<bytes>{};
 }
 
-constexpr int response_threads = 256;
-constexpr int walk_threads = 128;
+constexpr int response_threads = 256; // most threads of a block of the forms rows, tile and direct; those of direct
+constexpr int walk_threads = 128;     // of a block of the form walk
 
-// What a thread of a WALK owns. One part: a vector; those of all samples are numbered through. More: single elements; a warp owns
-// 32 * parts neighbours of one sample, each thread every 32nd, and the warps of all samples are numbered through.
+// What a thread of the form walk owns of each channel. One part: a vector; the vectors of all samples are numbered through. Several parts: single
+// elements; a warp owns 32 * parts neighbours of one sample, a thread every 32nd of them, and the warps of all samples are numbered through.
 template <int parts> struct walk_place {
-    static constexpr int distance = 32; // vectors between parts
+    static constexpr int distance = 32; // elements between the parts of a thread
     uint64_t n, first;
-    int count; // of the vectors from `first` - lane on, those of this warp that exist
+    int count; // elements of this warp that exist, from `first` - lane on
     __device__ __forceinline__ explicit walk_place(uint64_t vectors) {
         if constexpr (parts == 1) {
             divide(uint64_t(blockIdx.x) * walk_threads + threadIdx.x, vectors, n, first);
@@ -145,8 +147,8 @@ template <int parts> struct walk_place {
                           : (batch * ((vectors + 32 * parts - 1) / (32 * parts)) + warps - 1) / warps;
     }
 
-    // Writes the results of a warp. Single elements of 4 bytes, of a row that starts anywhere: values move to the threads at whose places
-    // sectors of 32 bytes begin and end, since partly written sectors cost more.
+    // Stores the results of a warp. With several parts of 4 bytes, rows begin at any element: values move between the threads so that each store of
+    // the warp covers whole sectors of 32 bytes, since partly written sectors cost more.
     template <typename T, int bytes, int width> __device__ __forceinline__ void write(T *to, const float (&result)[parts][width]) const {
         if constexpr (parts == 1 || bytes < 4) {
 #pragma unroll
@@ -159,7 +161,7 @@ template <int parts> struct walk_place {
 #pragma unroll
             for (int p = 0; p <= parts; ++p) {
                 const float moved = p < parts ? __shfl_sync(~0u, result[p < parts ? p : 0][0], lane - shift) : 0.0f;
-                const int at = p * 32 - shift; // from the own place
+                const int at = p * 32 - shift; // elements from `to`
                 if (lane + at >= 0 && lane + at < count) {
                     const float value[1] = {lane >= shift ? moved : before};
                     store<bytes, false>(to + at, pack<T, bytes>(value));
@@ -170,31 +172,16 @@ template <int parts> struct walk_place {
     }
 };
 
-// Calls f(integral_constant of the window, of the bytes of an access, of the accesses of a thread) for a WALK.
-template <typename T, typename F> bops_status for_walk(uint64_t size, const bops_local_response_norm_choice &c, F &&f) {
-    const auto of_size = [&](auto bytes, auto parts) -> bops_status {
-        if (size == 3) return f(std::integral_constant<int, 3>(), bytes, parts);
-        if (size == 5) return f(std::integral_constant<int, 5>(), bytes, parts);
-        if (size == 7) return f(std::integral_constant<int, 7>(), bytes, parts);
-        if (size == 9) return f(std::integral_constant<int, 9>(), bytes, parts);
-        return bops_status(cudaErrorInvalidValue);
-    };
-    constexpr int narrow_bytes = int(sizeof(T));
-    if (c.vec_bytes == 4 * narrow_bytes) return of_size(std::integral_constant<int, 4 * narrow_bytes>(), std::integral_constant<int, 1>());
-    if (c.vec_bytes != narrow_bytes) return bops_status(cudaErrorInvalidValue);
-    if (c.parts == 4) return of_size(std::integral_constant<int, narrow_bytes>(), std::integral_constant<int, 4>());
-    if (c.parts == 2) return of_size(std::integral_constant<int, narrow_bytes>(), std::integral_constant<int, 2>());
-    return of_size(std::integral_constant<int, narrow_bytes>(), std::integral_constant<int, 1>());
+// Calls f(tag of the type) where that has at most 32 bits: f64 has the form direct alone.
+template <typename F> bops_status for_narrow(bops_dtype dtype, F &&f) {
+    return for_float(dtype, [&](auto tag) -> bops_status {
+        if constexpr (sizeof(typename decltype(tag)::type) < 8) return f(tag);
+        else return bops_status(cudaErrorInvalidValue);
+    });
 }
 
-// The same for the bytes of an access of a TILE.
-template <typename T, typename F> bops_status for_tile(uint32_t vec_bytes, F &&f) {
-    if (vec_bytes == 16) return f(std::integral_constant<int, 16>());
-    return f(std::integral_constant<int, int(sizeof(T))>());
-}
-
-// Calls f(integral_constant of the window) for ROWS.
-template <typename F> bops_status for_rows(uint64_t size, F &&f) {
+// Calls f(integral_constant of the window's size) for the sizes that kernels unroll.
+template <typename F> bops_status for_size(uint64_t size, F &&f) {
     if (size == 3) return f(std::integral_constant<int, 3>());
     if (size == 5) return f(std::integral_constant<int, 5>());
     if (size == 7) return f(std::integral_constant<int, 7>());
@@ -202,7 +189,25 @@ template <typename F> bops_status for_rows(uint64_t size, F &&f) {
     return bops_status(cudaErrorInvalidValue);
 }
 
-// Values of the channels next to a thread's own, through shared memory: [position of the block][zeros, 4 or 8 values a thread, zeros].
+// Calls f(integral_constant of the window's size, of the bytes of an access, of the accesses of a thread) for the form walk.
+template <typename T, typename F> bops_status for_walk(uint64_t size, const bops_local_response_norm_walk_choice &c, F &&f) {
+    const auto of_size = [&](auto bytes, auto parts) { return for_size(size, [&](auto window) { return f(window, bytes, parts); }); };
+    constexpr int narrow_bytes = int(sizeof(T));
+    if (c.vector_bytes == 4 * narrow_bytes) return of_size(std::integral_constant<int, 4 * narrow_bytes>(), std::integral_constant<int, 1>());
+    if (c.vector_bytes != narrow_bytes) return bops_status(cudaErrorInvalidValue);
+    if (c.thread_vectors == 4) return of_size(std::integral_constant<int, narrow_bytes>(), std::integral_constant<int, 4>());
+    if (c.thread_vectors == 2) return of_size(std::integral_constant<int, narrow_bytes>(), std::integral_constant<int, 2>());
+    return of_size(std::integral_constant<int, narrow_bytes>(), std::integral_constant<int, 1>());
+}
+
+// Calls f(integral_constant of the bytes of an access) for the form tile.
+template <typename T, typename F> bops_status for_tile(uint32_t vector_bytes, F &&f) {
+    if (vector_bytes == 16) return f(std::integral_constant<int, 16>());
+    return f(std::integral_constant<int, int(sizeof(T))>());
+}
+
+// Form rows: the values of the channels next to a thread's own, through shared memory. A position of the block has 4 zeros, the `width` values of
+// each of its threads, and 4 zeros.
 extern __shared__ __align__(16) float response_shared[];
 template <int width> struct neighbours {
     float4 *own; // of this thread
@@ -218,7 +223,7 @@ template <int width> struct neighbours {
 #pragma unroll
         for (int q = 0; q < width / 4; ++q) own[q] = make_float4(value[4 * q], value[4 * q + 1], value[4 * q + 2], value[4 * q + 3]);
     }
-    // The own values with 4 before and 4 after.
+    // The thread's values with 4 before and 4 after them.
     __device__ __forceinline__ void get(const float (&value)[width], float (&all)[width + 8]) const {
         const float4 left = own[-1], right = own[width / 4];
         all[0] = left.x, all[1] = left.y, all[2] = left.z, all[3] = left.w;
@@ -228,7 +233,7 @@ template <int width> struct neighbours {
     }
 };
 
-// Runs f on the kernel, prepares or launches.
+// What a form does with its kernel: prepares or launches it.
 struct prepare_kernel {
     template <typename... P, typename... Q> bops_status operator()(void (*kernel)(P...), const launch_shape &shape, const Q &...) const {
         return prepare(kernel, shape);
@@ -240,5 +245,8 @@ struct launch_kernel {
         return launch(kernel, shape, stream, arguments...);
     }
 };
+
+// Blocks that take `items` items, `per_block` each.
+inline uint32_t blocks_of(uint64_t items, uint64_t per_block) { return uint32_t((items + per_block - 1) / per_block); }
 
 } // namespace bops

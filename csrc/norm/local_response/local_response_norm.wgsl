@@ -1,4 +1,4 @@
-// LocalResponseNorm forward: the kernels of local_response_norm.cu.
+// LocalResponseNorm forward: the params of all forms, and form walk. The CUDA kernels are those of local_response_norm.cu.
 struct Params {
     batch: u32,
     channels: u32,
@@ -6,25 +6,25 @@ struct Params {
     x: vec3<u32>, // strides of batch, channel and position
     y: vec3<u32>,
     size: u32,
-    scale: f32,
+    scale: f32, // alpha / size
     beta: f32,
     k: f32,
-    half_powers: u32,
+    half_powers: u32, // which power the roots are to give: 1 for beta 0.5, 2 for beta 1, 3 for beta 0.75
     vectors: u32, // walk: vectors of a channel of a sample; rows: of a position
     blocks: u32,  // walk: workgroups of one chunk; rows: positions of a workgroup
     chunk: u32,   // walk: channels that a workgroup gives results for
-    is_last: u32, // direct: neighbouring invocations take neighbouring channels
-    groups_x: u32,
+    is_last: u32, // direct: 1 if neighbouring invocations take neighbouring channels
+    groups_x: u32, // workgroups in the first dimension of the grid
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 
 const AFTER: u32 = SIZE - SIZE / 2u - 1u;
 
-// The window, the latest channel last.
+// The window, its latest channel last.
 var<private> ring: array<Value, SIZE>;
 
-// A channel of the walk, zeros where there is none.
+// Channel c; zeros if it does not exist or the walk does not need it.
 fn load_channel(start: u32, c: i32, load_end: i32) -> Value {
     var value = Value();
     if (c >= 0 && c < load_end) {
@@ -33,7 +33,7 @@ fn load_channel(start: u32, c: i32, load_end: i32) -> Value {
     return value;
 }
 
-// 2. Channel t enters the window. 3. The channel whose window is complete.
+// 2. Channel t enters the window. 3. The result of the channel whose window is complete.
 fn walk_on(value: Value, t: i32, first: i32, end: i32, y_start: u32) {
     for (var w = 0u; w + 1u < SIZE; w++) {
         ring[w] = ring[w + 1u];
@@ -50,8 +50,8 @@ fn walk_on(value: Value, t: i32, first: i32, end: i32, y_start: u32) {
     }
 }
 
-// An invocation owns the vector at some positions and walks over the channels of its chunk. Unlike the CUDA kernel, which unrolls its
-// ring, it shifts the window, and loads four channels while it works on the four before.
+// Form walk: an invocation owns the vector at some positions and walks over the channels of its chunk. Unlike the CUDA kernel, which unrolls its
+// ring, it shifts the window, and loads four channels while it computes with the four before.
 @compute @workgroup_size(WORKGROUP)
 fn local_response_norm_walk(at: Invocation) {
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;

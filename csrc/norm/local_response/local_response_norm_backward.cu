@@ -1,3 +1,5 @@
+// LocalResponseNorm backward: the forms walk, rows, tile and direct. With e = dy d^-beta, the term of a channel is dy x d^(-beta - 1) = e x / d, and
+// dx = e - slope x (sum of the terms of the channels whose windows hold the channel).
 #include "local_response_norm.cuh"
 
 namespace bops {
@@ -7,15 +9,18 @@ template <typename A> struct backward_arguments {
     bops_local_response_norm_backward_params p;
     bops_local_response_norm_backward_operands o;
     response<A> r;
-    uint32_t chunk, chunk_room, is_last; // chunk_room: channels of a tile with its halo
-    A *terms;                            // DIRECT: dy x d^(-beta - 1) in the dense order
+    uint32_t chunk;          // walk, tile: channels that a block gives results for
+    uint32_t chunk_room;     // tile: channels with the halo
+    uint32_t channels_first; // direct: neighbouring threads take neighbouring channels
+    A *terms;                // direct: those of all elements, in the order in which threads are numbered
 };
 
-// Blocks that share a multiprocessor, at least. The choice of chunks counts on them.
+// Blocks that a multiprocessor has registers for, at least: the bound of registers that the compiler gets. `places` in the choice of chunks counts
+// on them. 0: no bound.
 constexpr int backward_walk_places(int size, int parts) { return size == 5 && parts == 2 ? 5 : size == 9 && parts == 4 ? 0 : 2; }
 
-// A thread owns the vectors at some positions and walks over the channels of its chunk: one channel enters, the window of an earlier
-// one is complete and gives its term, the terms of a still earlier one are complete and give its dx.
+// Form walk: a thread owns the vectors at some positions and walks over the channels of its chunk. With each step one channel enters the window;
+// the window of an earlier one is then complete and gives its term, and the terms of a still earlier one are complete and give its dx.
 template <typename T, int size, int bytes, int parts, bool roots> __global__ void __launch_bounds__(walk_threads, backward_walk_places(size, parts))
     local_response_norm_backward_walk(const __grid_constant__ backward_arguments<float> a) {
     constexpr int width = bytes / int(sizeof(T)), after = size - size / 2 - 1, distance = walk_place<parts>::distance;
@@ -39,7 +44,7 @@ template <typename T, int size, int bytes, int parts, bool roots> __global__ voi
             x_data[i][p] = load_channel<bytes>(x + p * distance, is_inside);
             dy_data[i][p] = load_channel<bytes>(dy + p * distance, is_inside);
         }
-    // e: dy, and dy d^-beta once d is known.
+    // e_ring holds dy until d is known.
     float x_ring[size][parts][width] = {}, e_ring[size][parts][width] = {}, term_ring[size][parts][width] = {};
     for (; t < end + (size - 1); t += size) {
 #pragma unroll
@@ -91,7 +96,7 @@ template <typename T, int size, int bytes, int parts, bool roots> __global__ voi
     }
 }
 
-// A position lies in the registers of a row of threads, 16 bytes of channels each.
+// Form rows: a position lies in the registers of a row of threads, 16 bytes of channels each.
 template <typename T, int size, bool roots> __global__ void __launch_bounds__(response_threads)
     local_response_norm_backward_rows(const __grid_constant__ backward_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T)), before = size / 2, after = size - before - 1;
@@ -134,11 +139,11 @@ template <typename T, int size, bool roots> __global__ void __launch_bounds__(re
     store<16, false>(static_cast<T *>(a.o.dx) + n * a.p.dx.batch + position * a.p.dx.spatial + c, pack<T, 16>(result));
 }
 
-// Element e of a tile in shared memory: threads that own neighbouring vectors meet different banks.
+// Where element e of a tile lies in shared memory: a gap after every 32 elements puts neighbouring vectors in different banks.
 __device__ __forceinline__ uint32_t slot_of(uint32_t e) { return e + e / 32; }
 
-// The threads of a position load a chunk of its channels and their neighbours into shared memory, make the terms of all whose windows
-// are there, and then own vectors of channels.
+// Form tile: the threads of a position load a chunk of its channels and their neighbours into shared memory and compute the terms of all channels
+// whose windows are there; then a thread owns vectors of channels.
 template <typename T, int bytes, bool roots> __global__ void __launch_bounds__(response_threads)
     local_response_norm_backward_tile(const __grid_constant__ backward_arguments<float> a) {
     constexpr int width = bytes / int(sizeof(T));
@@ -149,7 +154,7 @@ template <typename T, int bytes, bool roots> __global__ void __launch_bounds__(r
     const int64_t first = int64_t(blockIdx.y) * a.chunk, end = row < rows ? min(channels, first + a.chunk) : first;
     const int64_t low = max(first - (size - 1), int64_t(0)) / width * width, high = row < rows ? min(channels, end + (size - 1)) : low;
     const uint32_t room = slot_of(a.chunk_room + 31);
-    // x, dy d^-beta and the terms.
+    // x, e and the terms.
     float *const values = response_shared + threadIdx.y * 3 * room, *const scaled = values + room, *const terms = scaled + room;
     const T *const x = static_cast<const T *>(a.o.x) + n * a.p.x.batch + position * a.p.x.spatial;
     const T *const dy = static_cast<const T *>(a.o.dy) + n * a.p.dy.batch + position * a.p.dy.spatial;
@@ -197,13 +202,13 @@ template <typename T, int bytes, bool roots> __global__ void __launch_bounds__(r
     }
 }
 
-// A thread owns an element: its term.
+// Form direct, first launch: a thread owns an element and computes its term.
 template <typename T> __global__ void __launch_bounds__(response_threads)
     local_response_norm_backward_direct_terms(const __grid_constant__ backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     const uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i >= a.p.batch * a.p.channels * a.p.spatial) return;
-    const element_place at(i, a.p.channels, a.p.spatial, a.is_last);
+    const element_place at(i, a.p.channels, a.p.spatial, a.channels_first);
     const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position);
     const window w = window_of(int64_t(at.c), int64_t(a.p.size / 2), int64_t(a.p.size), int64_t(a.p.channels));
     const auto r = reduce<false>(a.r, sum_of_squares(x, a.p.x.channel, w), widen(x[at.c * a.p.x.channel]));
@@ -211,73 +216,90 @@ template <typename T> __global__ void __launch_bounds__(response_threads)
     a.terms[i] = dy * r.power * r.ratio;
 }
 
-// A thread owns an element: its dx.
+// Form direct, second launch: a thread owns an element and computes its dx.
 template <typename T> __global__ void __launch_bounds__(response_threads)
     local_response_norm_backward_direct(const __grid_constant__ backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
     const uint64_t i = uint64_t(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i >= a.p.batch * a.p.channels * a.p.spatial) return;
-    const element_place at(i, a.p.channels, a.p.spatial, a.is_last);
+    const element_place at(i, a.p.channels, a.p.spatial, a.channels_first);
     const T *const x = static_cast<const T *>(a.o.x) + offset_of(a.p.x, at.n, 0, at.position);
     const int64_t size = int64_t(a.p.size), channels = int64_t(a.p.channels), c = int64_t(at.c);
     const A own = widen(x[at.c * a.p.x.channel]);
     const A power = reduce<false>(a.r, sum_of_squares(x, a.p.x.channel, window_of(c, size / 2, size, channels)), own).power;
     const window w = window_of(c, size - size / 2 - 1, size, channels);
-    const uint64_t step = a.is_last ? 1 : a.p.spatial;
+    const uint64_t step = a.channels_first ? 1 : a.p.spatial;
     const A *const terms = a.terms + (i - at.c * step);
     const A sum = long_sum<A>(w.first, w.end, [&](int64_t e) { return terms[e * step]; });
     const A dy = widen(static_cast<const T *>(a.o.dy)[offset_of(a.p.dy, at.n, at.c, at.position)]);
     static_cast<T *>(a.o.dx)[offset_of(a.p.dx, at.n, at.c, at.position)] = narrow<T>(fma(-a.r.slope * own, sum, dy * power));
 }
 
-template <typename Action> bops_status for_backward(const bops_local_response_norm_backward_params &p,
-                                                    const bops_local_response_norm_backward_operands &o, const bops_local_response_norm_choice &c,
-                                                    bops_dtype dtype, void *workspace, const Action &action) {
+using params = bops_local_response_norm_backward_params;
+using operands = bops_local_response_norm_backward_operands;
+
+template <typename Action>
+bops_status for_walk_form(const params &p, const operands &o, const bops_local_response_norm_walk_choice &c, bops_dtype dtype, const Action &action) {
+    return for_narrow(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        const backward_arguments<float> a = {p, o, response_of<float>(p), c.chunk_channels, 0, 0, nullptr};
+        return for_walk<T>(p.size, c, [&](auto size, auto bytes, auto parts) {
+            constexpr int s = decltype(size)::value, b = decltype(bytes)::value, n = decltype(parts)::value;
+            launch_shape shape;
+            shape.block = dim3(walk_threads);
+            shape.grid = dim3(uint32_t(walk_place<n>::blocks(p.batch, p.spatial * sizeof(T) / b)), c.chunks);
+            return has_roots(p) ? action(local_response_norm_backward_walk<T, s, b, n, true>, shape, a)
+                                : action(local_response_norm_backward_walk<T, s, b, n, false>, shape, a);
+        });
+    });
+}
+
+template <typename Action>
+bops_status for_rows_form(const params &p, const operands &o, const bops_local_response_norm_rows_choice &c, bops_dtype dtype, const Action &action) {
+    return for_narrow(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        constexpr int width = 16 / int(sizeof(T));
+        const backward_arguments<float> a = {p, o, response_of<float>(p), 0, 0, 0, nullptr};
+        launch_shape shape;
+        shape.block.x = uint32_t(p.channels) / width, shape.block.y = c.block_threads / shape.block.x;
+        shape.grid = dim3(blocks_of(p.batch * p.spatial, shape.block.y));
+        shape.shared_bytes = neighbours<width>::bytes(shape.block.x, shape.block.y, 2);
+        return for_size(p.size, [&](auto size) {
+            constexpr int s = decltype(size)::value;
+            return has_roots(p) ? action(local_response_norm_backward_rows<T, s, true>, shape, a)
+                                : action(local_response_norm_backward_rows<T, s, false>, shape, a);
+        });
+    });
+}
+
+template <typename Action>
+bops_status for_tile_form(const params &p, const operands &o, const bops_local_response_norm_tile_choice &c, bops_dtype dtype, const Action &action) {
+    return for_narrow(dtype, [&](auto tag) {
+        using T = typename decltype(tag)::type;
+        const uint64_t with_halo = uint64_t(c.chunk_channels) + 2 * (p.size - 1) + c.vector_bytes / sizeof(T);
+        const uint32_t chunk_room = uint32_t(with_halo < p.channels ? with_halo : p.channels), room = chunk_room + 31;
+        const backward_arguments<float> a = {p, o, response_of<float>(p), c.chunk_channels, chunk_room, 0, nullptr};
+        launch_shape shape;
+        shape.block = dim3(c.position_threads, c.block_threads / c.position_threads);
+        shape.grid = dim3(blocks_of(p.batch * p.spatial, shape.block.y), c.chunks);
+        shape.shared_bytes = shape.block.y * 3 * (room + room / 32) * 4;
+        return for_tile<T>(c.vector_bytes, [&](auto bytes) {
+            constexpr int b = decltype(bytes)::value;
+            return has_roots(p) ? action(local_response_norm_backward_tile<T, b, true>, shape, a)
+                                : action(local_response_norm_backward_tile<T, b, false>, shape, a);
+        });
+    });
+}
+
+template <typename Action> bops_status for_direct_form(const params &p, const operands &o, const bops_local_response_norm_direct_choice &c,
+                                                       bops_dtype dtype, void *workspace, const Action &action) {
     return for_float(dtype, [&](auto tag) -> bops_status {
         using T = typename decltype(tag)::type;
         using A = accumulator_t<T>;
-        backward_arguments<A> a = {p, o, response_of<A>(p), c.chunk, 0, c.is_last, static_cast<A *>(workspace)};
+        const backward_arguments<A> a = {p, o, response_of<A>(p), 0, 0, c.channels_first, static_cast<A *>(workspace)};
         launch_shape shape;
-        const auto blocks = [&](uint64_t items, uint64_t per_block) { return uint32_t((items + per_block - 1) / per_block); };
-        if constexpr (sizeof(T) < 8) {
-            const bool roots = has_roots(p);
-            if (c.variant == BOPS_LOCAL_RESPONSE_NORM_WALK) {
-                shape.block = dim3(walk_threads);
-                return for_walk<T>(p.size, c, [&](auto size, auto bytes, auto parts) {
-                    constexpr int s = decltype(size)::value, b = decltype(bytes)::value, n = decltype(parts)::value;
-                    shape.grid = dim3(uint32_t(walk_place<n>::blocks(p.batch, p.spatial * sizeof(T) / b)), c.chunks);
-                    return roots ? action(local_response_norm_backward_walk<T, s, b, n, true>, shape, a)
-                                 : action(local_response_norm_backward_walk<T, s, b, n, false>, shape, a);
-                });
-            }
-            if (c.variant == BOPS_LOCAL_RESPONSE_NORM_ROWS) {
-                constexpr int width = 16 / int(sizeof(T));
-                shape.block.x = uint32_t(p.channels) / width, shape.block.y = c.threads / shape.block.x;
-                shape.grid = dim3(blocks(p.batch * p.spatial, shape.block.y));
-                shape.shared_bytes = neighbours<width>::bytes(shape.block.x, shape.block.y, 2);
-                return for_rows(p.size, [&](auto size) {
-                    constexpr int s = decltype(size)::value;
-                    return roots ? action(local_response_norm_backward_rows<T, s, true>, shape, a)
-                                 : action(local_response_norm_backward_rows<T, s, false>, shape, a);
-                });
-            }
-            if (c.variant == BOPS_LOCAL_RESPONSE_NORM_TILE) {
-                const uint32_t width = c.vec_bytes / sizeof(T);
-                const uint64_t with_halo = uint64_t(c.chunk) + 2 * (p.size - 1) + width;
-                a.chunk_room = uint32_t(with_halo < p.channels ? with_halo : p.channels);
-                shape.block = dim3(c.columns, c.threads / c.columns);
-                shape.grid = dim3(blocks(p.batch * p.spatial, shape.block.y), c.chunks);
-                const uint32_t room = a.chunk_room + 31;
-                shape.shared_bytes = shape.block.y * 3 * (room + room / 32) * 4;
-                return for_tile<T>(c.vec_bytes, [&](auto bytes) {
-                    constexpr int b = decltype(bytes)::value;
-                    return roots ? action(local_response_norm_backward_tile<T, b, true>, shape, a)
-                                 : action(local_response_norm_backward_tile<T, b, false>, shape, a);
-                });
-            }
-        }
-        shape.block = dim3(c.threads);
-        shape.grid = dim3(blocks(p.batch * p.channels * p.spatial, c.threads));
+        shape.block = dim3(response_threads);
+        shape.grid = dim3(blocks_of(p.batch * p.channels * p.spatial, response_threads));
         const bops_status status = action(local_response_norm_backward_direct_terms<T>, shape, a);
         return status ? status : action(local_response_norm_backward_direct<T>, shape, a);
     });
@@ -286,14 +308,47 @@ template <typename Action> bops_status for_backward(const bops_local_response_no
 } // namespace
 } // namespace bops
 
-bops_status bops_local_response_norm_backward_prepare(const bops_local_response_norm_backward_params *params,
-                                                      const bops_local_response_norm_choice *choice, bops_dtype dtype) {
-    return bops::for_backward(*params, {}, *choice, dtype, nullptr, bops::prepare_kernel{});
+bops_status bops_local_response_norm_backward_walk_prepare(const bops_local_response_norm_backward_params *params,
+                                                           const bops_local_response_norm_walk_choice *choice, bops_dtype dtype) {
+    return bops::for_walk_form(*params, {}, *choice, dtype, bops::prepare_kernel{});
 }
 
-bops_status bops_local_response_norm_backward_launch(const bops_local_response_norm_backward_params *params,
-                                                     const bops_local_response_norm_choice *choice, bops_dtype dtype,
-                                                     const bops_local_response_norm_backward_operands *operands, void *workspace,
-                                                     bops_stream stream) {
-    return bops::for_backward(*params, *operands, *choice, dtype, workspace, bops::launch_kernel{stream});
+bops_status bops_local_response_norm_backward_walk_launch(const bops_local_response_norm_backward_params *params,
+                                                          const bops_local_response_norm_walk_choice *choice, bops_dtype dtype,
+                                                          const bops_local_response_norm_backward_operands *operands, bops_stream stream) {
+    return bops::for_walk_form(*params, *operands, *choice, dtype, bops::launch_kernel{stream});
+}
+
+bops_status bops_local_response_norm_backward_rows_prepare(const bops_local_response_norm_backward_params *params,
+                                                           const bops_local_response_norm_rows_choice *choice, bops_dtype dtype) {
+    return bops::for_rows_form(*params, {}, *choice, dtype, bops::prepare_kernel{});
+}
+
+bops_status bops_local_response_norm_backward_rows_launch(const bops_local_response_norm_backward_params *params,
+                                                          const bops_local_response_norm_rows_choice *choice, bops_dtype dtype,
+                                                          const bops_local_response_norm_backward_operands *operands, bops_stream stream) {
+    return bops::for_rows_form(*params, *operands, *choice, dtype, bops::launch_kernel{stream});
+}
+
+bops_status bops_local_response_norm_backward_tile_prepare(const bops_local_response_norm_backward_params *params,
+                                                           const bops_local_response_norm_tile_choice *choice, bops_dtype dtype) {
+    return bops::for_tile_form(*params, {}, *choice, dtype, bops::prepare_kernel{});
+}
+
+bops_status bops_local_response_norm_backward_tile_launch(const bops_local_response_norm_backward_params *params,
+                                                          const bops_local_response_norm_tile_choice *choice, bops_dtype dtype,
+                                                          const bops_local_response_norm_backward_operands *operands, bops_stream stream) {
+    return bops::for_tile_form(*params, *operands, *choice, dtype, bops::launch_kernel{stream});
+}
+
+bops_status bops_local_response_norm_backward_direct_prepare(const bops_local_response_norm_backward_params *params,
+                                                             const bops_local_response_norm_direct_choice *choice, bops_dtype dtype) {
+    return bops::for_direct_form(*params, {}, *choice, dtype, nullptr, bops::prepare_kernel{});
+}
+
+bops_status bops_local_response_norm_backward_direct_launch(const bops_local_response_norm_backward_params *params,
+                                                            const bops_local_response_norm_direct_choice *choice, bops_dtype dtype,
+                                                            const bops_local_response_norm_backward_operands *operands, void *workspace,
+                                                            bops_stream stream) {
+    return bops::for_direct_form(*params, *operands, *choice, dtype, workspace, bops::launch_kernel{stream});
 }

@@ -1,4 +1,4 @@
-// LocalResponseNorm backward: the kernels of local_response_norm_backward.cu.
+// LocalResponseNorm backward: the params of all forms, and form walk. The CUDA kernels are those of local_response_norm_backward.cu.
 struct Params {
     batch: u32,
     channels: u32,
@@ -7,23 +7,23 @@ struct Params {
     x: vec3<u32>,
     dx: vec3<u32>,
     size: u32,
-    scale: f32,
+    scale: f32, // alpha / size
     beta: f32,
     k: f32,
     slope: f32, // 2 alpha beta / size
-    half_powers: u32,
+    half_powers: u32, // which power the roots are to give: 1 for beta 0.5, 2 for beta 1, 3 for beta 0.75
     vectors: u32, // walk: vectors of a channel of a sample; rows: of a position
     blocks: u32,  // walk: workgroups of one chunk; rows: positions of a workgroup
     chunk: u32,   // walk: channels that a workgroup gives results for
-    is_last: u32, // direct: neighbouring invocations take neighbouring channels
-    groups_x: u32,
+    is_last: u32, // direct: 1 if neighbouring invocations take neighbouring channels
+    groups_x: u32, // workgroups in the first dimension of the grid
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 
 const AFTER: u32 = SIZE - SIZE / 2u - 1u;
 
-// The latest channels last: x, dy and once d is known dy d^-beta, the terms slope dy x d^(-beta - 1/2), and d^(-1/2).
+// Values of the latest SIZE channels, the latest last: x; e = dy d^-beta, dy until d is known; the terms slope e x d^(-1/2); the roots d^(-1/2).
 var<private> x_ring: array<Value, SIZE>;
 var<private> e_ring: array<Value, SIZE>;
 var<private> term_ring: array<Value, SIZE>;
@@ -34,7 +34,7 @@ struct Loaded {
     dy: Value,
 }
 
-// A channel of the walk, zeros where there is none.
+// Channel c; zeros if it does not exist or the walk does not need it.
 fn load_channel(x_start: u32, dy_start: u32, c: i32, load_end: i32) -> Loaded {
     var loaded = Loaded(Value(), Value());
     if (c >= 0 && c < load_end) {
@@ -53,7 +53,7 @@ fn walk_on(loaded: Loaded, t: i32, first: i32, end: i32, dx_start: u32) {
     }
     x_ring[SIZE - 1u] = loaded.x;
     e_ring[SIZE - 1u] = loaded.dy;
-    // 3. The term of the channel whose window is complete; outside the channels there are none.
+    // 3. The term of the channel whose window is complete; 0 for a channel that does not exist.
     let middle = t - i32(AFTER);
     var sum = Value();
     for (var w = 0u; w < SIZE; w++) {
@@ -67,7 +67,7 @@ fn walk_on(loaded: Loaded, t: i32, first: i32, end: i32, dx_start: u32) {
     if (middle >= 0 && middle < i32(params.channels)) {
         term_ring[SIZE - 1u] = e * (params.slope * (x_ring[SIZE - 1u - AFTER] * reduced.root));
     }
-    // 4. The channel whose terms are complete.
+    // 4. dx of the channel whose terms are complete.
     let c = t - i32(SIZE - 1u);
     if (c >= first && c < end) {
         var terms = Value();
@@ -78,9 +78,9 @@ fn walk_on(loaded: Loaded, t: i32, first: i32, end: i32, dx_start: u32) {
     }
 }
 
-// An invocation owns the vector at some positions and walks over the channels of its chunk: one channel enters, the window of an earlier
-// one is complete and gives its term, the terms of a still earlier one are complete and give its dx. Unlike the CUDA kernel, which
-// unrolls its rings, it shifts them, and loads two channels while it works on the two before.
+// Form walk: an invocation owns the vector at some positions and walks over the channels of its chunk. With each step one channel enters the
+// window; the window of an earlier one is then complete and gives its term, and the terms of a still earlier one are complete and give its dx.
+// Unlike the CUDA kernel, which unrolls its rings, it shifts them, and loads two channels while it computes with the two before.
 @compute @workgroup_size(WORKGROUP)
 fn local_response_norm_backward_walk(at: Invocation) {
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;

@@ -1,4 +1,4 @@
-// dx of an element, from the terms of its neighbours.
+// Form direct, second dispatch: dx of an element, from the terms of the channels whose windows hold it.
 @compute @workgroup_size(WORKGROUP)
 fn local_response_norm_backward_direct(at: Invocation) {
     let i = (at.workgroup.y * params.groups_x + at.workgroup.x) * WORKGROUP + at.index;

@@ -1,4 +1,4 @@
-// The term of an element, slope dy x d^(-beta - 1/2), and d^(-1/2).
+// Form direct, first dispatch: the term of an element, slope dy x d^(-beta - 1/2), and its root d^(-1/2).
 @compute @workgroup_size(WORKGROUP)
 fn local_response_norm_backward_direct_terms(at: Invocation) {
     let i = (at.workgroup.y * params.groups_x + at.workgroup.x) * WORKGROUP + at.index;

@@ -1,4 +1,4 @@
-// A position lies in the registers of a row of invocations, four channels each.
+// Form rows: a position lies in the registers of a row of invocations, four channels each.
 @compute @workgroup_size(WORKGROUP)
 fn local_response_norm_backward_rows(at: Invocation) {
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;
@@ -20,11 +20,11 @@ fn local_response_norm_backward_rows(at: Invocation) {
     let reduced = reduce(sums_of_squares(with_neighbours(slot, is_used, own)));
     let e = dy * reduced.power;
     let term = e * (params.slope * (own * reduced.root));
-    // Nobody reads x any more once all have passed here.
+    // x in workgroup memory is overwritten once every invocation has read it.
     workgroupBarrier();
     share(slot, quad, is_used, term);
     var terms = with_neighbours(slot, is_used, term);
-    // Nor the terms.
+    // And so are the terms.
     workgroupBarrier();
     share(slot, quad, is_used, reduced.root);
     var roots = with_neighbours(slot, is_used, reduced.root);

@@ -1,4 +1,4 @@
-// y of an element.
+// Form direct: y of an element.
 @compute @workgroup_size(WORKGROUP)
 fn local_response_norm_direct(at: Invocation) {
     let i = (at.workgroup.y * params.groups_x + at.workgroup.x) * WORKGROUP + at.index;

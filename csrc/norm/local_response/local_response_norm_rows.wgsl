@@ -1,4 +1,4 @@
-// A position lies in the registers of a row of invocations, four channels each.
+// Form rows: a position lies in the registers of a row of invocations, four channels each.
 @compute @workgroup_size(WORKGROUP)
 fn local_response_norm_rows(at: Invocation) {
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;

@@ -1,12 +1,13 @@
-// Values of the channels next to an invocation's own, through workgroup memory: for each position a quad of zeros, its channels, a quad
-// of zeros.
+// Form rows: the values of the channels next to an invocation's own, through workgroup memory. A position has a quad of zeros, its channels, and a
+// quad of zeros.
 var<workgroup> quads: array<vec4<f32>, 3u * WORKGROUP>;
 
-// The place of an invocation's quad; one that owns none writes where nobody reads.
+// The index of an invocation's quad.
 fn slot_of(row: u32, quad: u32) -> u32 {
     return row * (params.vectors + 2u) + 1u + quad;
 }
 
+// Writes an invocation's quad, at the ends of a position the zeros too, for the others to read.
 fn share(slot: u32, quad: u32, is_used: bool, value: vec4<f32>) {
     if (is_used) {
         quads[slot] = value;
@@ -20,7 +21,7 @@ fn share(slot: u32, quad: u32, is_used: bool, value: vec4<f32>) {
     workgroupBarrier();
 }
 
-// The own values with 4 before and 4 after.
+// The invocation's values with 4 before and 4 after them.
 fn with_neighbours(slot: u32, is_used: bool, own: vec4<f32>) -> array<f32, 12> {
     var left = vec4<f32>();
     var right = vec4<f32>();
@@ -33,7 +34,7 @@ fn with_neighbours(slot: u32, is_used: bool, own: vec4<f32>) -> array<f32, 12> {
     );
 }
 
-// For each own channel the sum of the squares over its window.
+// The sum of squares over the window of each of the invocation's channels.
 fn sums_of_squares(values: array<f32, 12>) -> vec4<f32> {
     var all = values;
     var sum = vec4<f32>();

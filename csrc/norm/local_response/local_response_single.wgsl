@@ -1,4 +1,4 @@
-// An invocation takes single elements.
+// Values of single elements.
 alias Value = f32;
 const WIDTH: u32 = 1u;
 

@@ -14,6 +14,8 @@ use crate::case::{Case, Data, Huge, Random, distinct};
 use crate::judge::{By, Expected, budget, finite};
 use crate::values::Tensors;
 
+mod wgpu;
+
 /// Where the statistics come from, and what becomes of the running ones.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Running {
@@ -510,6 +512,7 @@ fn forward_cases<F: Family>() -> Vec<Case> {
             add(Form::affine(dense(DType::F32, dims), 0, DType::F32).running(Running::Inference), Data::Normal, false);
         }
     }
+    cases.extend(wgpu::forward_cases::<F>());
     distinct(cases)
 }
 
@@ -675,6 +678,7 @@ fn backward_cases<F: Family>() -> Vec<Case> {
             add(GradientForm::all(form.act(Activation::Silu)), Data::Normal, false);
         }
     }
+    cases.extend(wgpu::backward_cases::<F>());
     distinct(cases)
 }
 

@@ -84,7 +84,7 @@ fn forms() -> Vec<(Form, Data, bool)> {
     let mut forms = Vec::new();
     for dtype in FLOATS {
         let mut add = |form: Form, data: Data, core: bool| forms.push((form, data, core));
-        // Every size over odd and even positions, in both layouts: within, at and past the channels.
+        // Every size over odd and even positions, in both layouts: smaller and larger than the channels, and as large.
         for dims in [[2, 7, 3, 5], [2, 16, 4, 4], [3, 40, 1, 9]] {
             for size in [1, 2, 3, 4, 5, 7, 8, 9, 11, 40] {
                 let core = dims[1] == 16 && [4, 5].contains(&size) || dims[1] == 7 && size == 5;
@@ -101,7 +101,7 @@ fn forms() -> Vec<(Form, Data, bool)> {
             }
         }
         add(Form { beta: 2.3, ..Form::strong(dense(dtype, &[2, 12, 6]), 6) }, Data::Normal, false);
-        // Every rank; one channel, one position, many of each, none.
+        // Every rank; one channel or position, many, and none.
         for dims in [
             vec![5, 33],
             vec![2, 9, 20],
@@ -122,13 +122,13 @@ fn forms() -> Vec<(Form, Data, bool)> {
             }
         }
         if dtype == DType::F32 {
-            // Single elements, several a thread, in chunks of the channels.
+            // Several single elements a thread, in chunks of the channels.
             add(Form::strong(dense(dtype, &[3, 33, 11003]), 5), Data::Normal, false);
         }
         for dims in [[0, 3, 4], [2, 0, 4], [2, 3, 0]] {
             add(Form::strong(dense(dtype, &dims), 5), Data::Normal, dims[0] == 0);
         }
-        // Planes and samples apart, outputs laid out otherwise, and layouts for the CPU alone.
+        // Planes and samples with gaps, outputs in another layout, and layouts that the CPU alone takes.
         let x = dense(dtype, &[2, 8, 4, 6]);
         let apart = strided(dtype, &[2, 8, 4, 6], &[300, 32, 6, 1]);
         add(Form::strong(apart, 5), Data::Normal, true);
@@ -147,7 +147,7 @@ fn forms() -> Vec<(Form, Data, bool)> {
             }
         }
     }
-    // f16 differs from bf16 only in how elements are read and written.
+    // f16 differs from bf16 only in how elements are converted.
     forms.retain(|(form, data, core)| form.x.dtype() != DType::F16 || *core || *data == Data::Large);
     forms
 }
@@ -158,7 +158,28 @@ fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
         let descriptor = pass(form).expect("the case lists hold valid descriptors");
         Case::new(descriptor, *data).core(*core)
     };
-    distinct(forms().iter().map(of).collect())
+    let mut cases: Vec<Case> = forms().iter().map(of).collect();
+    cases.extend(pinned().iter().map(|(kernel, form)| {
+        let case = of(&(form.clone(), Data::Normal, true));
+        let kernel = format!("{}_{kernel}", case.descriptor.name());
+        case.with(PlanOptions::default().kernel(kernel))
+    }));
+    distinct(cases)
+}
+
+/// Small tensors for each kernel by its name, among them such as it is not chosen for. All devices of a backend that has the kernel serve them.
+fn pinned() -> Vec<(&'static str, Form)> {
+    let mut forms = Vec::new();
+    for dtype in [DType::F32, DType::BF16] {
+        // Positions and channels are both neighbours: walk leaves the first to others, direct is left both.
+        let rows = dense(dtype, &[3, 24]);
+        let (image, last) = (dense(dtype, &[2, 16, 3, 5]), channels_last(dtype, &[2, 16, 3, 5]));
+        forms.extend([("walk", Form::strong(rows, 5)), ("walk", Form::strong(image, 7))]);
+        forms.extend([("rows", Form::strong(rows, 3)), ("rows", Form::strong(last, 9))]);
+        forms.extend([("tile", Form::strong(rows, 5)), ("tile", Form::strong(last, 4))]);
+        forms.extend([("direct", Form::strong(image, 5)), ("direct", Form::strong(last, 5))]);
+    }
+    forms
 }
 
 /// GPUs take tensors whose spatial extents collapse to one stride.

@@ -1,7 +1,7 @@
 //! A plan's dispatches, and how operands become bindings.
 //!
-//! A binding starts at a multiple of the device's alignment at or before its operand; the words in between reach the kernel as an
-//! offset. Ranges of one buffer of which one is written are all bound for reading and writing, since wgpu counts uses per buffer.
+//! A binding starts at a multiple of the device's alignment at or before its operand; the shader gets the words in between as an offset. wgpu
+//! tracks uses by buffer: if ranges of one buffer are read and another one of it is written, all of them are bound for reading and writing.
 
 use std::borrow::Borrow;
 use std::ops::Deref;
@@ -33,17 +33,17 @@ pub(crate) struct Binding {
     pub(crate) name: &'static str,
     /// `None` for an operand that the descriptor does not declare.
     pub(crate) place: Option<Place>,
-    /// The accessor where every operand's chunks are aligned, and the one for any word.
+    /// Two accessors: for runs in which every operand's chunks are aligned, and for runs in which an operand starts at any word.
     pub(crate) accessors: [&'static str; 2],
 }
 
 impl Binding {
-    /// An operand that is not there.
+    /// An operand that takes no binding: it is not declared, or this dispatch does not use it.
     pub(crate) fn absent(name: &'static str, accessor: &'static str) -> Self {
         Self { name, place: None, accessors: [accessor; 2] }
     }
 
-    /// The operand, if the dispatch uses it.
+    /// The operand if the dispatch uses it, otherwise an absent one.
     pub(crate) fn bound_if(self, is_used: bool, absent: &'static str) -> Self {
         if is_used { self } else { Self::absent(self.name, absent) }
     }
@@ -76,12 +76,12 @@ pub(crate) use params;
 #[derive(Default)]
 pub(crate) struct StepBuilder {
     pub(crate) entry: &'static str,
-    /// Files where chunks are aligned and elsewhere alike.
+    /// Files of the text, whatever the accessors.
     pub(crate) files: Vec<&'static str>,
     pub(crate) constants: Vec<(&'static str, u32)>,
     pub(crate) flags: Vec<(&'static str, bool)>,
     pub(crate) bindings: Vec<Binding>,
-    /// Whether the layouts keep chunks aligned if the operands' first elements are.
+    /// Whether all chunks are aligned if the operands' first elements are.
     pub(crate) can_chunk: bool,
     /// Whether the text for any word is the same whatever the layouts.
     pub(crate) ignores_layouts: bool,
@@ -90,21 +90,21 @@ pub(crate) struct StepBuilder {
     /// As [`Source::keeps_uniform`].
     pub(crate) keeps_uniform: bool,
     pub(crate) grid: [u32; 2],
-    /// Where an output lies in the place of an input, the params and grids of dispatches that are made one after the other instead.
+    /// For runs in which an output lies in the place of an input: the params and grids of the dispatches that replace this one.
     pub(crate) in_place: Vec<(Vec<u8>, [u32; 2])>,
 }
 
 impl StepBuilder {
-    /// A dispatch of one workgroup or more, without operands, constants and flags.
+    /// A dispatch without operands, constants and flags.
     pub(crate) fn new(entry: &'static str, files: Vec<&'static str>, params: Vec<u8>, grid: [u32; 2]) -> Self {
         Self { entry, files, params, grid, ..Self::default() }
     }
 
-    /// The text where chunks are aligned, or the one for any word.
+    /// The text for aligned chunks, or the one for operands at any word.
     pub(crate) fn source(&self, is_chunked: bool) -> Source {
         let accessor = |b: &Binding| b.accessors[usize::from(!is_chunked)];
         let mut flags = self.flags.clone();
-        // Of the layouts, not of the addresses: both texts calculate alike.
+        // It depends on the layouts, not on the addresses, so that both texts compute the same bits.
         if !self.ignores_layouts {
             flags.push(("WHOLE_CHUNKS", self.can_chunk));
         }
@@ -132,13 +132,13 @@ impl StepBuilder {
         format!("{}: {}", self.entry, self.files.join(" "))
     }
 
-    /// The texts that serve aligned chunks, if there are any, and any word.
+    /// The texts: for aligned chunks, if the layouts have them, and for operands at any word.
     fn sources(&self) -> impl Iterator<Item = Source> {
         let forms: &[bool] = if self.can_chunk { &[true, false] } else { &[false] };
         forms.iter().map(|&is_chunked| self.source(is_chunked))
     }
 
-    /// `forms`: the pipelines of its sources.
+    /// `forms`: the pipelines of its texts.
     fn build(self, device: &Device, forms: Vec<[Pipeline; 2]>) -> Result<Step> {
         let mut bindings = Vec::with_capacity(self.bindings.len());
         for binding in &self.bindings {
@@ -187,11 +187,12 @@ impl Deref for Program {
 /// One dispatch, or a few with the same operands.
 #[derive(Debug)]
 struct Step {
-    /// For aligned chunks, if it has any, and for operands at any word; each with inputs only read, and with all operands bound alike.
+    /// For aligned chunks, if the layouts have them, and for operands at any word; each with inputs that are only read, and with all operands bound
+    /// for reading and writing.
     forms: Vec<[Pipeline; 2]>,
     bindings: Vec<Use>,
     whole: Dispatch,
-    /// What takes its place where an output lies in that of an input; mostly nothing.
+    /// The dispatches that replace it where an output lies in the place of an input; mostly none.
     in_place: Vec<Dispatch>,
 }
 
@@ -258,7 +259,7 @@ impl Program {
         }
     }
 
-    /// The steps whose operands have elements, with their bindings.
+    /// The steps whose operands have elements, with the ranges that they bind.
     fn resolved<'a>(&'a self, located: &Located<'a>) -> impl Iterator<Item = Resolved<'a>> {
         self.steps.iter().filter_map(move |step| {
             let mut resolved = Resolved::new(step);
@@ -271,7 +272,7 @@ impl Program {
 struct Resolved<'a> {
     step: &'a Step,
     ranges: [Option<Range<'a>>; MAX_BINDINGS],
-    /// From the start of each binding to its operand, in words.
+    /// Words from the start of each binding to its operand.
     offsets: [u32; MAX_BINDINGS],
     form: Form,
 }

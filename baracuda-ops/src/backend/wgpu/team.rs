@@ -1,20 +1,21 @@
-//! How rows are spread over threads.
+//! How rows are spread over threads: a row, or a slice of one, has a team of threads, each of which holds some of its chunks in registers.
 
 use super::device::Props;
 use crate::narrow::word;
 
-/// How the threads of a row meet.
+/// How the threads of a team add up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reduce {
-    /// Within one subgroup.
+    /// By shuffles: the team lies within one subgroup.
     Lanes,
-    /// Over whole subgroups, of which none is narrower than this.
+    /// By subgroups and workgroup memory: the team is whole subgroups, each with at least this many threads.
     Subgroups(u32),
-    /// In workgroup memory.
+    /// By a tree in workgroup memory.
     Tree,
 }
 
 impl Reduce {
+    /// The file with the sums.
     pub(crate) fn file(self) -> &'static str {
         match self {
             Self::Lanes => "common/reduce_lanes",
@@ -27,33 +28,33 @@ impl Reduce {
 /// What a thread keeps of a row between its sums and its outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keep {
-    /// The words that were read.
+    /// The words that it loaded.
     Words,
-    /// The same, and the next row's words take their places as they are used up.
+    /// The words that it loaded; those of the next row are loaded into their registers as they are used up.
     WordsAhead,
-    /// What follows from them, in f32.
+    /// The elements in f32.
     Values,
-    /// The same, while the next row's words arrive.
+    /// The elements in f32; the words of the next row are loaded meanwhile.
     ValuesAhead,
-    /// Nothing: it reads again, from a cache.
+    /// Nothing: it loads the row again, from a cache.
     Nothing,
 }
 
 impl Keep {
-    /// The flags of the shaders; `has_next`: a team takes several rows.
+    /// The flags of the shaders. `has_next`: teams take several rows.
     pub(crate) fn flags(self, has_next: bool) -> [(&'static str, bool); 2] {
         let is_ahead = matches!(self, Self::WordsAhead | Self::ValuesAhead);
         [("UNPACKED", matches!(self, Self::Values | Self::ValuesAhead)), ("PREFETCH", is_ahead && has_next)]
     }
 }
 
-/// Teams in the order in which they are tried: what their threads keep, and of each team the threads and the chunks of a thread.
+/// Teams in the order in which they are tried: what threads keep, and for each team (threads, chunks of a thread).
 pub(crate) type Teams = [(Keep, &'static [(u32, u32)])];
 
-/// Teams of at most 32 threads, which a workgroup has several of.
+/// Teams of at most 32 threads, several of which share a workgroup.
 pub(crate) const SMALL_TEAMS: &[(u32, u32)] = &[(8, 1), (16, 1), (32, 1), (32, 2), (32, 4)];
-/// Teams that hold a row of 32-bit and of 16-bit elements, of which more than 4 chunks of 8 values do not stay in registers; the last two
-/// where workgroups have at most 256 threads.
+/// Teams that hold a row of 32-bit elements, and of 16-bit elements. Drivers keep more than 4 chunks of 8 values in memory instead of registers,
+/// so that larger teams of 16-bit elements keep words. The last teams of each are for devices whose workgroups have at most 256 threads.
 pub(crate) const ROW_TEAMS: [&Teams; 2] = [
     &[
         (Keep::Values, SMALL_TEAMS),
@@ -68,7 +69,7 @@ pub(crate) const ROW_TEAMS: [&Teams; 2] = [
     ],
 ];
 
-/// Threads, chunks of a thread and what it keeps, of each team of a table.
+/// The teams of a table, as (threads, chunks of a thread, what it keeps).
 pub(crate) fn each_team(table: &Teams) -> impl Iterator<Item = (u32, u32, Keep)> {
     table.iter().flat_map(|&(keep, teams)| teams.iter().map(move |&(threads, chunks)| (threads, chunks, keep)))
 }
@@ -79,24 +80,26 @@ pub(crate) fn first_that_holds(table: &Teams, chunks: u64, most_threads: u32) ->
         .find(|&(threads, each, _)| threads <= most_threads && u64::from(threads) * u64::from(each) >= chunks)
 }
 
-/// How a row is spread over threads: each holds `chunks` chunks of 16 bytes in registers.
+/// The threads of one row or slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Team {
     pub(crate) threads: u32,
+    /// Chunks that a thread holds.
     pub(crate) chunks: u32,
+    /// Threads of the workgroup, which has one team or several.
     pub(crate) workgroup: u32,
     pub(crate) reduce: Reduce,
     pub(crate) keep: Keep,
 }
 
-/// Threads of a workgroup that holds several rows.
+/// Threads of a workgroup with several teams.
 pub(crate) const SHARED_WORKGROUP: u32 = 128;
-/// Rows below which a long row is split although a workgroup could hold it: too few workgroups would be at work.
+/// Rows below which long ones are split, although a workgroup could hold one: so few workgroups leave multiprocessors of a large GPU idle.
 pub(crate) const FEW_ROWS: u64 = 96;
 /// Chunks from which on a row counts as long.
 const LONG_ROW: u64 = 2048;
 
-/// Rows up to which every row has multiprocessors to itself: as many threads as there are chunks.
+/// Multiprocessors of an H200. If rows are no more, a row has a multiprocessor to itself, and as many threads as it has chunks.
 const THIN_ROWS: u64 = 132;
 
 impl Team {
@@ -110,12 +113,13 @@ impl Team {
         Self { threads, chunks, workgroup, reduce, keep }
     }
 
-    /// A workgroup that holds a slice of a row.
+    /// A team that is a whole workgroup and holds a slice of a row.
     pub(crate) fn of_slices(numbers: (u32, u32, Keep), props: &Props) -> Self {
         Self::new(numbers, numbers.0, props)
     }
 
-    /// The first of `table` that holds a row of `row_chunks` chunks on the device, unless rows are long and so few that they are split.
+    /// The first team of `table` that holds a row of `row_chunks` chunks on the device; none if no team does, or if rows are long and so few that
+    /// they are split.
     pub(crate) fn resident(table: &Teams, rows: u64, row_chunks: u64, props: &Props) -> Option<Self> {
         if rows < FEW_ROWS && row_chunks >= LONG_ROW {
             return None;
@@ -129,21 +133,24 @@ impl Team {
         Some(Self::new(numbers, workgroup, props))
     }
 
+    /// Teams of a workgroup, each of which takes one row.
     pub(crate) fn rows(self) -> u64 {
         u64::from(self.workgroup / self.threads)
     }
 
+    /// Chunks that the team holds.
     pub(crate) fn slice_chunks(self) -> u64 {
         u64::from(self.threads) * u64::from(self.chunks)
     }
 
+    /// The constants of a shader whose workgroups have this team or several.
     pub(crate) fn constants(self) -> Vec<(&'static str, u32)> {
         let mut constants = vec![("WORKGROUP", self.workgroup), ("CHUNKS", self.chunks)];
         constants.extend(self.team_constants());
         constants
     }
 
-    /// Threads that share out what every thread of the team needs to know, at least.
+    /// The fewest threads among which a sum is shared out that every thread of the team needs: `member_count` of the reduce files.
     pub(crate) fn members(self) -> u64 {
         u64::from(match self.reduce {
             Reduce::Subgroups(narrowest) => narrowest,
@@ -151,7 +158,7 @@ impl Team {
         })
     }
 
-    /// Workgroup memory through which the threads meet.
+    /// Bytes of workgroup memory of the sums.
     pub(crate) fn reduce_bytes(self) -> u64 {
         u64::from(match self.reduce {
             Reduce::Lanes => 0,
@@ -160,12 +167,12 @@ impl Team {
         })
     }
 
-    /// The files by which the threads of a team meet.
+    /// The files with which the threads of a team add up.
     pub(crate) fn files(self) -> [&'static str; 2] {
         ["common/team", self.reduce.file()]
     }
 
-    /// Those of a team whose workgroup and chunks others say.
+    /// The constants of the team alone, where the workgroup and the chunks are given otherwise.
     pub(crate) fn team_constants(self) -> Vec<(&'static str, u32)> {
         let mut constants = vec![("THREADS", self.threads)];
         if let Reduce::Subgroups(narrowest) = self.reduce {

@@ -1,8 +1,8 @@
 //! Shader text: files of `csrc` one after the other, with constants in front and one accessor file for each operand.
 //!
-//! In accessor files `OPERAND` stands for the operand's name, `BINDING` for its place, `ACCESS` for how it is bound and `STORED` for the type
-//! of its elements there. A file that defines `Params` binds them as a uniform right after; where immediates have room for them, they become
-//! a part of those.
+//! In accessor files `OPERAND` stands for the operand's name, `BINDING` for the number of its binding, `ACCESS` for the access mode and `STORED`
+//! for the element type of the bound array. A file that defines `Params` binds them as a uniform right after; on devices whose immediates have
+//! room for them, they become immediates.
 
 use std::fmt::Write;
 use std::hash::{Hash, Hasher};
@@ -13,10 +13,10 @@ use super::device::Props;
 
 /// What follows the definition of `Params` in the file that has it.
 const PARAMS: &str = "@group(0) @binding(0) var<uniform> params: Params;";
-/// As many immediates as a run puts together.
+/// Most bytes of immediates that a run assembles for a dispatch.
 pub(super) const MAX_IMMEDIATE_BYTES: u32 = 256;
 
-/// What each accessor takes its binding for an array of: the type in its text, and what the least size of the binding follows from.
+/// The element type of the array that each accessor binds: it stands in the text, and the least size of the binding follows from it.
 const STORED: [(&str, &str); 43] = [
     ("chunks_f32_in", "vec4<f32>"),
     ("chunks_f32_out", "vec4<f32>"),
@@ -63,7 +63,7 @@ const STORED: [(&str, &str); 43] = [
     ("words_out", "u32"),
 ];
 
-/// How one operand is read or written: an accessor file under `common/operand`.
+/// An operand and its accessor: the file under `common/operand` with the functions that read or write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct OperandText {
     pub(crate) name: &'static str,
@@ -76,7 +76,7 @@ impl OperandText {
         self.stored().is_some()
     }
 
-    /// Bytes of the elements in which the operand is bound, or 0.
+    /// Bytes of an element of the bound array; 0 if the operand takes no binding.
     pub(crate) fn element_bytes(self) -> u64 {
         match self.stored() {
             None => 0,
@@ -92,38 +92,38 @@ impl OperandText {
     }
 }
 
-/// Where a shader finds its `params`, and the `offsets` of operands from the start of their bindings.
+/// Where a shader finds its `params` and its `offsets`, which are those of operands from the start of their bindings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Numbers {
-    /// Both in the immediates, offsets last.
+    /// Both are immediates, offsets last.
     Immediate,
-    /// Offsets in the immediates, params in a uniform.
+    /// Offsets are immediates, params a uniform.
     OffsetsImmediate,
-    /// Each in a uniform.
+    /// Each is a uniform.
     Uniform,
 }
 
-/// A whole specialisation: equal sources give equal pipelines. Shapes are no part of it.
+/// Everything that a shader's text follows from: equal sources give equal pipelines. Shapes are parameters and no part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Source {
     /// The entry point.
     pub(crate) entry: &'static str,
     /// Files under `csrc`, without their ending.
     pub(crate) files: Vec<&'static str>,
-    /// Numbers the files leave open.
+    /// Constants that the files use and do not define.
     pub(crate) constants: Vec<(&'static str, u32)>,
-    /// Flags the files leave open.
+    /// Constants of type bool that the files use and do not define.
     pub(crate) flags: Vec<(&'static str, bool)>,
     /// Operands in the order of their bindings.
     pub(crate) operands: Vec<OperandText>,
     /// Bytes of its `Params`, a multiple of 16.
     pub(crate) params_bytes: u64,
-    /// Whether `Params` stay in a uniform where immediates have room for them.
+    /// Whether `Params` stay in a uniform although immediates have room for them.
     pub(crate) keeps_uniform: bool,
 }
 
-/// The numbers and flags: nearly all that tells sources of one entry point apart, and cheaper than their names, which every repeated plan
-/// would pay for.
+/// The hash is that of the entry point and of the values of constants and flags, which tell nearly all sources apart. Hashing their names too
+/// would make every plan slower.
 impl Hash for Source {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.entry.hash(state);
@@ -134,7 +134,7 @@ impl Hash for Source {
 }
 
 impl Source {
-    /// Where it finds its numbers on a device. A uniform is one more buffer to bind, which takes a tenth of the time of a run.
+    /// Where the shader finds params and offsets on a device. A uniform is one more buffer to bind, a tenth of the host time of a run.
     pub(crate) fn numbers(&self, props: &Props) -> Numbers {
         let operands = self.operands.iter().filter(|operand| operand.is_bound()).count() as u64;
         let has_room = self.params_bytes + 4 * operands <= u64::from(props.immediate_bytes.min(MAX_IMMEDIATE_BYTES));
@@ -147,7 +147,7 @@ impl Source {
         }
     }
 
-    /// The text. Shared: every operand is bound for reading and writing, as ranges of one buffer must be.
+    /// The text. `is_shared`: every operand is bound for reading and writing, as wgpu asks for where ranges of one buffer are read and written.
     pub(crate) fn assemble(&self, is_shared: bool, numbers: Numbers) -> String {
         let mut text = String::with_capacity(16 << 10);
         for (name, value) in &self.constants {
@@ -172,7 +172,7 @@ impl Source {
         for path in &self.files {
             match file(path).split_once(PARAMS) {
                 Some((head, tail)) if numbers == Numbers::Immediate => {
-                    // Immediates are one variable.
+                    // A shader has one variable of immediates, so that offsets become a part of `Params`.
                     let [head, tail] = [head.trim_end().trim_end_matches('}'), tail];
                     let _ = write!(
                         text,

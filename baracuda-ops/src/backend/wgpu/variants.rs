@@ -1,4 +1,4 @@
-//! The shaders of a family without a device, for checks of their text.
+//! The texts of a family's shaders, made without a device, for the tests that validate them.
 
 use std::collections::HashSet;
 
@@ -16,12 +16,12 @@ pub(crate) struct Variants {
 }
 
 impl Variants {
-    /// Devices whose shaders differ: with subgroups of 32 and of 8 invocations, of 8 to 32, and with none.
+    /// Devices whose shaders differ: with subgroups of 32 threads, of 8, of 8 to 32, and without subgroups.
     pub(crate) fn devices() -> [Props; 4] {
         [Some((32, 32)), Some((8, 8)), Some((8, 32)), None].map(Self::device)
     }
 
-    /// A device with subgroups of widths from and to, and with immediates; or with neither, and small workgroups.
+    /// A device with subgroups of these widths, from and to, and with immediates; or one with neither, few bindings and small workgroups.
     pub(crate) fn device(subgroup_sizes: Option<(u32, u32)>) -> Props {
         let is_able = subgroup_sizes.is_some();
         Props {
@@ -50,8 +50,8 @@ impl Variants {
         variants.into_texts()
     }
 
-    /// Adds every text that a plan would compile for one of its dispatches on a device: for aligned chunks if it has any and for words,
-    /// with inputs only read and with all operands bound alike. `name` says what they are for.
+    /// Adds every text that a plan would compile for one of its dispatches on a device: one for aligned chunks, if layouts can have them, and one
+    /// for any address; each with inputs that are only read, and with all operands bound for reading and writing. `name` says what they are for.
     fn add(&mut self, name: &str, step: &StepBuilder, props: &Props) {
         let subgroups =
             props.subgroup_sizes.map_or("no subgroups".into(), |(from, to)| format!("subgroups of {from} to {to}"));
@@ -71,8 +71,13 @@ impl Variants {
 
     /// As [`add`](Self::add), all dispatches of a plan, if there is such a plan.
     pub(crate) fn add_work<C>(&mut self, name: &str, work: Result<Work<C>, Reason>, props: &Props) {
-        for step in work.into_iter().flat_map(|work| work.steps) {
-            self.add(name, &step, props);
+        self.add_steps(name, &work.map(|work| work.steps).unwrap_or_default(), props);
+    }
+
+    /// As [`add`](Self::add), some dispatches.
+    pub(crate) fn add_steps(&mut self, name: &str, steps: &[StepBuilder], props: &Props) {
+        for step in steps {
+            self.add(name, step, props);
         }
     }
 

@@ -10,7 +10,10 @@ use crate::options::WorkspaceReq;
 use crate::slots::{Slot, Slots};
 
 impl Props {
-    /// Of a device that wgpu reaches, for kernels that run there only.
+    /// Those of a device that wgpu reaches.
+    ///
+    /// # Errors
+    /// It is another device.
     pub(crate) fn of(props: &DeviceProps) -> Result<&Self, Reason> {
         match props {
             DeviceProps::Wgpu(props) => Ok(props),
@@ -72,12 +75,12 @@ impl ShaderType {
         }
     }
 
-    /// The accessors of a tensor that is read in chunks, aligned and not.
+    /// The accessors of a tensor that is read in chunks: for aligned ones, and for any address.
     pub(crate) fn chunks_in(self) -> [&'static str; 2] {
         ["chunks_in", if self.is_half() { "halves_in" } else { "words_in" }]
     }
 
-    /// The accessors of a tensor that is written in chunks, aligned and not.
+    /// The accessors of a tensor that is written in chunks: for aligned ones, and for any address.
     pub(crate) fn chunks_out(self) -> [&'static str; 2] {
         ["chunks_out", if self.is_half() { "halves_out" } else { "words_out" }]
     }
@@ -88,8 +91,8 @@ impl ShaderType {
     }
 }
 
-/// Elements up to which shaders count in u32 with room for the steps past the last: as many as the largest dense operand has, one of 16-bit
-/// elements. Strides of 0 make more of a few bytes.
+/// Most elements of an operand: shaders count them in u32, with room for a step past the last one. The largest dense operand, one of 16-bit
+/// elements, has as many; operands with strides of 0 may have more.
 const MAX_ELEMENTS: u64 = (u32::MAX as u64 & !3) / 2;
 
 /// Bytes that the device binds in one piece, and that word indices in u32 reach.
@@ -98,11 +101,11 @@ pub(crate) fn most_bytes(props: &Props) -> u64 {
     props.max_binding_bytes.min(u64::from(u32::MAX)) & !3
 }
 
-/// Refuses operands that u32 indices or the device's bindings do not reach, and small operands that are not dense. The largest that are left
-/// have to start where a binding can, which is for the run to find out.
+/// Refuses operands that u32 indices or the device's bindings do not reach, and those of the rows `dense` that are not dense. An operand as large
+/// as a binding has to start where a binding can; that depends on the run, which checks it.
 ///
-/// Of the operands that are left, every extent, every product of extents, and every stride between two elements fits into u32. A stride that
-/// does not is that of an extent of at most 1 or of an operand without elements, and is multiplied by no index but 0.
+/// Of an accepted operand every extent, every product of extents, and every stride between two elements fits into u32. A stride that does not fit
+/// is that of an extent of at most 1 or of an operand without elements, and is multiplied by no index but 0.
 pub(crate) fn check_reach(slots: &[Slot], dense: &[usize], props: &Props) -> Result<(), Reason> {
     let most = most_bytes(props);
     for slot in slots {
@@ -145,7 +148,7 @@ pub(crate) fn check_workspace(bytes: u64, props: &Props) -> Result<(), Reason> {
     Ok(())
 }
 
-/// A grid of `count` workgroups, in two dimensions where one has no room for them. Shaders number its workgroups in u32.
+/// A grid of at least `count` workgroups, in two dimensions where one has no room for them. Shaders number workgroups in u32.
 pub(crate) fn groups(count: u64, props: &Props) -> Result<[u32; 2], Reason> {
     let most = u64::from(props.max_groups);
     let x = count.clamp(1, most);
@@ -164,7 +167,7 @@ pub(crate) struct Binder<'s> {
 }
 
 impl Binder<'_> {
-    /// The operand of a row of the family's table, under its name, if declared and not empty.
+    /// The operand of a row of the family's table; absent if it is not declared or has no elements.
     pub(crate) fn operand(&self, index: usize, accessors: [&'static str; 2], absent: &'static str) -> Binding {
         match self.slots.at(index).filter(|slot| !slot.desc.is_empty()) {
             Some(slot) => Binding { name: slot.name, place: Some(Place::Operand(index)), accessors },
@@ -172,13 +175,13 @@ impl Binder<'_> {
         }
     }
 
-    /// Nothing, under the name of that operand.
+    /// An absent operand, under the name of that row.
     pub(crate) fn absent(&self, index: usize, accessor: &'static str) -> Binding {
         Binding::absent(self.slots.name(index), accessor)
     }
 }
 
-/// A stride triple in the place of a `vec3` that a `vec3` follows.
+/// Three strides with the padding that WGSL puts behind a `vec3` if another `vec3` follows.
 pub(crate) fn padded([s0, s1, s2]: [u32; 3]) -> [u32; 4] {
     [s0, s1, s2, 0]
 }

@@ -1,17 +1,17 @@
-//! The reference: the formulas of the family in f64 with compensated sums, any strides, one rounding to the output.
+//! The reference: the formulas of the family in f64, with compensated sums, for any strides; results are rounded once, to the output's type.
 
 use super::{BackwardFields, ChannelNorm, ChannelShape, ForwardFields, Valid};
 use crate::backend::cpu::{Operands, Sum, Tensor, threads};
 use crate::narrow::to_usize;
 
-/// A tensor `[batch, channels, spatial..]`. Nothing of it grows with its extents, which inputs that repeat elements have at will.
+/// A tensor `[batch, channels, spatial..]`. It takes the same memory whatever its extents, which may be huge where strides are 0.
 struct Segments<'a> {
     tensor: Tensor<'a>,
     /// The spatial axes, outermost first.
     spatial: [Axis; 3],
 }
 
-/// An axis, or neighbouring ones whose elements are evenly spaced.
+/// An axis, or neighbouring axes whose elements are evenly spaced.
 #[derive(Clone, Copy)]
 struct Axis {
     dim: u64,
@@ -48,25 +48,25 @@ impl<'a> Segments<'a> {
     }
 
     /// # Safety
-    /// No other thread uses that segment meanwhile.
+    /// No other thread reads or writes that segment during the call.
     unsafe fn store(&self, segment: (u64, u64), values: impl Iterator<Item = f64>) {
         for (at, value) in self.offsets(segment).zip(values) {
-            // SAFETY: the caller is alone at this segment, and outputs address every element once.
+            // SAFETY: no other thread uses this segment, and an output has no two elements at one address.
             unsafe { self.tensor.store(at, value) };
         }
     }
 }
 
-/// Offsets of the elements of a segment: three loops, as an iterator whose step is short.
+/// Offsets of the elements of a segment: three nested loops, as an iterator with few instructions a step.
 struct Offsets {
     start: u64,
     outer: Axis,
     middle: Axis,
     inner: Axis,
-    /// Of the lines along the inner axis, the next one.
+    /// The next line along the inner axis.
     line: u64,
     lines: u64,
-    /// The next element of the line before it.
+    /// The next element of the line that is being walked.
     at: u64,
     /// How many elements that line still has.
     left: u64,
@@ -86,7 +86,7 @@ impl Iterator for Offsets {
             self.line += 1;
         }
         let at = self.at;
-        self.at = at.wrapping_add(self.inner.stride); // Past the last element it may not be an offset.
+        self.at = at.wrapping_add(self.inner.stride); // After the last element this may overflow, and is not used.
         self.left -= 1;
         Some(at)
     }
@@ -117,16 +117,16 @@ fn element(tensor: &Option<Tensor<'_>>, index: u64) -> Option<f64> {
 /// Writes element `index` of an operand of one or two extents.
 ///
 /// # Safety
-/// No other thread uses that element meanwhile.
+/// No other thread reads or writes that element during the call.
 unsafe fn set(tensor: &Option<Tensor<'_>>, index: u64, value: f64) {
     if let Some(tensor) = tensor {
-        // SAFETY: the caller is alone at this element.
+        // SAFETY: no other thread uses this element.
         unsafe { tensor.store(offset(tensor, index), value) };
     }
 }
 
 impl ChannelShape {
-    /// Sample and channel of each segment of a group; none where segments have no elements, however many there are.
+    /// Sample and channel of each segment of a group; none if segments have no elements.
     fn segments(&self, group: u64) -> Vec<(u64, u64)> {
         if self.spatial == 0 {
             return Vec::new();
@@ -144,11 +144,11 @@ impl ChannelShape {
     }
 }
 
-/// Statistics of a group, by two passes with correction.
+/// Statistics of a group: the mean, then the variance about it, corrected for the mean's rounding error.
 #[derive(Clone, Copy)]
 struct Statistics {
     mean: f64,
-    /// What the mean is off by.
+    /// The mean of the differences from `mean`, which is its rounding error.
     correction: f64,
     /// Biased.
     var: f64,
@@ -164,7 +164,7 @@ impl Statistics {
         let correction = values.iter().map(|x| x - mean).collect::<Sum>().total() / n;
         let square = values.iter().map(|x| (x - mean) * (x - mean)).collect::<Sum>().total() / n;
         let var = square - correction * correction;
-        // `f64::max` would turn NaN into 0.
+        // `f64::max` would return 0 for NaN.
         Self { mean, correction, var: if var < 0.0 { 0.0 } else { var } }
     }
 
@@ -185,12 +185,12 @@ pub(super) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
     let (mean_out, rstd_out) = (of(MEAN), of(RSTD));
     let eps = fields.eps.get();
     if y.is_none() && mean_out.is_none() {
-        return; // Nothing of nothing, however many groups it has.
+        return; // Nothing is to be written, however many groups there are.
     }
 
     let groups = threads::map(shape.group_count(), fields.x.elements(), |group| {
         let segments = shape.segments(group);
-        // Everything is read before anything is written: y may lie where x does.
+        // A group is read before any of it is written, since y may lie in the place of x.
         let mut values = Vec::new();
         if let Some(x) = &x {
             segments.iter().for_each(|segment| values.extend(x.load(*segment)));
@@ -251,12 +251,12 @@ fn update_running(norm: &Valid<ForwardFields>, groups: &[Statistics], operands: 
         let var = of_channel().map(|s| s.var * unbiased).collect::<Sum>().total() / count;
         for (running, batch) in [(&running_mean, mean), (&running_var, var)] {
             let Some(before) = element(running, c) else { continue };
-            // SAFETY: this is the only thread left.
+            // SAFETY: all tasks have ended.
             unsafe { set(running, c, (1.0 - momentum) * before + momentum * batch) };
         }
     }
     if let Some(batches) = batches {
-        // SAFETY: as above.
+        // SAFETY: all tasks have ended.
         unsafe { set(&num_batches, 0, batches + 1.0) };
     }
 }
@@ -271,9 +271,9 @@ struct Gradient<'a> {
     y: Option<Segments<'a>>,
     weight: Option<Tensor<'a>>,
     bias: Option<Tensor<'a>>,
-    /// Saved, or running in inference.
+    /// The saved mean, in inference the running one.
     mean: Option<Tensor<'a>>,
-    /// In inference, the running variance in its place.
+    /// The saved rstd, in inference the running variance.
     rstd: Option<Tensor<'a>>,
 }
 
@@ -290,8 +290,8 @@ impl Gradient<'_> {
         element(&self.weight, c).unwrap_or(1.0)
     }
 
-    /// The gradient of the pre-activation, and xhat, of each element of a segment. Nothing is kept of them: where only gradients of
-    /// parameters are wanted, a segment may have far more elements than memory.
+    /// The gradient of the pre-activation, and xhat, of each element of a segment. They are not stored: a segment whose strides are 0 may have far
+    /// more elements than memory.
     fn terms(&self, segment: (u64, u64)) -> impl Iterator<Item = (f64, f64)> {
         let (mean, rstd) = self.statistics(self.shape.group_of(segment));
         let (scale, shift) = (self.scale(segment), element(&self.bias, segment.1).unwrap_or(0.0));
@@ -330,7 +330,7 @@ pub(super) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
     };
 
     let elements = fields.x.elements();
-    // The parameters' gradients first: dx may lie where dy does.
+    // The gradients of parameters come first, since dx may lie in the place of dy.
     let (dweight, dbias) = (of(DWEIGHT), of(DBIAS));
     if dweight.is_some() || dbias.is_some() {
         threads::for_each(shape.channels, elements, |c| {
@@ -355,7 +355,7 @@ pub(super) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
         return;
     }
     threads::for_each(shape.group_count(), elements, |group| {
-        // Everything is read before anything is written.
+        // A group is read before any of it is written.
         let terms = |segment| (segment, gradient.scale(segment), gradient.terms(segment).collect::<Vec<_>>());
         let segments: Vec<_> = shape.segments(group).into_iter().map(terms).collect();
         let (_, rstd) = gradient.statistics(group);

@@ -204,14 +204,75 @@ fields! {
     }
 }
 
-/// The kernels of a forward, in the order in which they are tried.
+/// The kernels of a forward, in the order in which they are tried: the WGSL forms are those that can serve the op.
 pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::forward; wgpu: wgpu::forward_work; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::forward)))
+    macro_rules! list {
+        ($($form:ident),*) => {
+            kernels!(cuda: cuda::forward; wgpu: [$(wgpu::WgslForm::$form),*]; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::forward)))
+        };
+    }
+    const {
+        match D::OP.kind {
+            ChannelNorm::Batch => {
+                list!(
+                    GaplessResident,
+                    Persistent,
+                    Resident,
+                    SplitFused,
+                    SplitMerge,
+                    ChannelsLastSplitMerge,
+                    Apply,
+                    ChannelsLastApply
+                )
+            }
+            ChannelNorm::Group => list!(
+                Persistent,
+                Resident,
+                ChannelsLastTile,
+                SplitFused,
+                ChannelsLastSplitFused,
+                SplitMerge,
+                ChannelsLastSplitMerge
+            ),
+            ChannelNorm::Instance => list!(
+                Persistent,
+                Resident,
+                SplitFused,
+                ChannelsLastSplitFused,
+                SplitMerge,
+                ChannelsLastSplitMerge,
+                Apply,
+                ChannelsLastApply
+            ),
+        }
+    }
 }
 
-/// The kernels of a backward, in the order in which they are tried.
+/// The kernels of a backward, in the order in which they are tried: the WGSL forms are those that can serve the op.
 pub(super) fn backward_kernels<D: Described<Fields = BackwardFields>>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::backward; wgpu: wgpu::backward_work; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::backward)))
+    macro_rules! list {
+        ($($form:ident),*) => {
+            kernels!(cuda: cuda::backward; wgpu: [$(wgpu::WgslForm::$form),*]; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::backward)))
+        };
+    }
+    const {
+        match D::OP.kind {
+            ChannelNorm::Batch => list!(GaplessResident, Resident, SplitFused, SplitMerge, ChannelsLastSplitMerge),
+            ChannelNorm::Group => {
+                list!(
+                    Resident,
+                    ChannelsLastTile,
+                    SplitFused,
+                    ChannelsLastSplitFused,
+                    SplitMerge,
+                    ChannelsLastSplitMerge
+                )
+            }
+            ChannelNorm::Instance => {
+                list!(Resident, SplitFused, ChannelsLastSplitFused, SplitMerge, ChannelsLastSplitMerge)
+            }
+        }
+    }
 }
 
 /// Checks x, the parameters' types and what the ops' groups have to be, which forward and backward share.

@@ -1,4 +1,4 @@
-//! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
+//! The reference: the formulas in f64, with compensated sums, for any strides; results are rounded once, to the output's type.
 
 use super::{
     Fields, Valid,
@@ -11,7 +11,7 @@ use crate::narrow::to_usize;
 use crate::ops::lines::{Line, line_count};
 use crate::plan::{Accepted, MAX_WORK};
 
-/// The reference kernel of both passes, of which `compute` is one.
+/// The reference kernel of a pass, which `compute` computes.
 pub(super) fn accept(norm: &Valid, compute: impl Fn(&Valid, &Operands<'_>) + Send + Sync + 'static) -> Accepted<'_> {
     bounded(&norm.fields)?;
     Ok(norm.on_cpu(compute))
@@ -20,12 +20,12 @@ pub(super) fn accept(norm: &Valid, compute: impl Fn(&Valid, &Operands<'_>) + Sen
 /// The axis along which windows lie.
 const CHANNELS: usize = 1;
 
-/// Terms of all sums, each of which costs what an element of another op does.
+/// Terms of all sums. A term takes about as long as an element of another op does.
 fn additions(fields: &Fields) -> u64 {
     fields.x.elements().saturating_mul(fields.size.min(fields.x.dims()[1]))
 }
 
-/// Refuses windows that are too long for that many elements.
+/// Refuses windows whose sums would have too many terms in all.
 fn bounded(fields: &Fields) -> Result<(), Reason> {
     match additions(fields) {
         terms if terms > MAX_WORK => {
@@ -35,14 +35,14 @@ fn bounded(fields: &Fields) -> Result<(), Reason> {
     }
 }
 
-/// The channels from `before` before c on, `size` in all, that exist.
+/// The window of `size` channels that begins `before` channels before channel c, cut off at the first and the last channel.
 fn window(c: usize, before: u64, size: u64, channels: usize) -> std::ops::Range<usize> {
     let first = (c as u64).saturating_sub(before);
     let end = (c as u64).saturating_add(size - before).min(channels as u64);
     to_usize(first)..to_usize(end)
 }
 
-/// `d` of every channel of a column.
+/// `d` of every channel of a column, which is all channels of a sample at one position.
 fn denominators(fields: &Fields, x: &[f64]) -> Vec<f64> {
     let scale = fields.alpha.get() / fields.size as f64;
     let sum = |c| {

@@ -1,267 +1,441 @@
-//! The CUDA kernels: which variant serves what, parameters, preparation and launch.
+//! The CUDA forms: what each takes, and their launches.
+//!
+//! | form | who owns what | taken first for |
+//! |---|---|---|
+//! | `walk` | a thread some positions, and walks over channels with the window in registers | neighbouring positions, sizes 3, 5, 7 and 9 |
+//! | `rows` | a row of threads all channels of a position, in registers | neighbouring channels, sizes 3, 5, 7 and 9 |
+//! | `tile` | a row of threads some channels of a position, in shared memory | neighbouring channels |
+//! | `direct` | a thread an element, and reads its whole window again | the rest |
+//!
+//! They are tried in this order. Only `walk` leaves something to others that it could do: what lies so that neighbouring channels are the better
+//! read.
+
+use std::ffi::c_void;
 
 use baracuda_ops_sys as sys;
-use sys::bops_local_response_norm_choice as Tuned;
+use sys::{
+    bops_dtype, bops_local_response_norm_backward_operands as BackwardOperands,
+    bops_local_response_norm_backward_params as BackwardParams, bops_local_response_norm_direct_choice as Direct,
+    bops_local_response_norm_operands as ForwardOperands, bops_local_response_norm_params as ForwardParams,
+    bops_local_response_norm_rows_choice as Rows, bops_local_response_norm_tile_choice as Tile,
+    bops_local_response_norm_walk_choice as Walk, bops_status, bops_stream,
+};
 
-use super::{Geometry, Valid, backward, forward};
+use super::{Fields, Geometry, Valid, backward, forward};
 use crate::backend::cuda::{self, Props, c_dtype};
-use crate::backend::{Device, Located};
+use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::error::Reason;
 use crate::narrow::{halves, word};
-use crate::options::WorkspaceReq;
-use crate::plan::{Accepted, BuildError, Built, Candidate};
+use crate::ops::valid::{Described, Direction};
+use crate::options::{PlanOptions, WorkspaceReq};
+use crate::plan::{Accepted, Ask, BuildError, Built, Candidate, Choice, Descriptor, Kernel, form_name};
 
-/// The forward kernels.
-pub(super) fn forward<'d>(norm: &'d Valid, props: &Props) -> Accepted<'d> {
-    accept(norm, Pass::Forward, props, |geometry, tuned, dtype, device| {
-        let params = sys::bops_local_response_norm_params {
-            batch: geometry.batch,
-            channels: geometry.channels,
-            spatial: geometry.spatial,
-            x: strides(&geometry, forward::X),
-            y: strides(&geometry, forward::Y),
-            size: geometry.size,
-            scale: geometry.scale,
-            beta: norm.fields.beta.get(),
-            k: norm.fields.k.get(),
-        };
-        // SAFETY: the structs live across the call and hold what `choose` allows.
-        let prepare = || unsafe { sys::bops_local_response_norm_prepare(&params, &tuned, dtype) };
-        let run = move |located: &Located<'_>, stream| {
-            let operands = sys::bops_local_response_norm_operands {
-                x: located.pointer(forward::X),
-                y: located.pointer(forward::Y),
-            };
-            // SAFETY: the generic check proved every operand's span, alignment and device.
-            unsafe { sys::bops_local_response_norm_launch(&params, &tuned, dtype, &operands, stream) }
-        };
-        let key = key(norm, &geometry, &tuned, dtype);
-        cuda::build(device, "bops_local_response_norm", geometry.elements() > 0, key, prepare, run)
-    })
+/// A form of both passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CudaForm {
+    Walk,
+    Rows,
+    Tile,
+    Direct,
 }
 
-/// The kernels of the gradient.
-pub(super) fn backward<'d>(norm: &'d Valid, props: &Props) -> Accepted<'d> {
-    accept(norm, Pass::Backward, props, |geometry, tuned, dtype, device| {
-        let params = sys::bops_local_response_norm_backward_params {
-            batch: geometry.batch,
-            channels: geometry.channels,
-            spatial: geometry.spatial,
-            dy: strides(&geometry, backward::DY),
-            x: strides(&geometry, backward::X),
-            dx: strides(&geometry, backward::DX),
-            size: geometry.size,
-            scale: geometry.scale,
-            beta: norm.fields.beta.get(),
-            k: norm.fields.k.get(),
-        };
-        // SAFETY: the structs live across the call and hold what `choose` allows.
-        let prepare = || unsafe { sys::bops_local_response_norm_backward_prepare(&params, &tuned, dtype) };
-        let run = move |located: &Located<'_>, stream| {
-            let operands = sys::bops_local_response_norm_backward_operands {
+impl<D: Described<Fields = Fields>> Kernel<D> for CudaForm {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Walk => form_name!(D, "walk"),
+            Self::Rows => form_name!(D, "rows"),
+            Self::Tile => form_name!(D, "tile"),
+            Self::Direct => form_name!(D, "direct"),
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
+        let (norm, props) = (descriptor.valid(), Props::of(props)?);
+        let geometry = Geometry::new(norm)?;
+        let pass = norm.op.kind;
+        match self {
+            Self::Walk => {
+                let choice = walk(&geometry, pass, props, ask)?;
+                let Walk { vector_bytes, thread_vectors, chunk_channels, chunks } = choice;
+                let fields = [vector_bytes, thread_vectors, chunk_channels, chunks];
+                candidate(norm, geometry, choice, fields, WALK, WALK_BACKWARD)
+            }
+            Self::Rows => {
+                let choice = rows(&geometry)?;
+                candidate(norm, geometry, choice, [choice.block_threads], ROWS, ROWS_BACKWARD)
+            }
+            Self::Tile => {
+                let choice = tile(&geometry, pass, props)?;
+                let Tile { vector_bytes, block_threads, position_threads, chunk_channels, chunks } = choice;
+                let fields = [vector_bytes, block_threads, position_threads, chunk_channels, chunks];
+                candidate(norm, geometry, choice, fields, TILE, TILE_BACKWARD)
+            }
+            Self::Direct => {
+                let choice = direct(&geometry)?;
+                let bytes = geometry.elements().checked_mul(norm.fields.x.dtype().accumulator().size_bytes());
+                let bytes = bytes.ok_or("its workspace would exceed 2^64 bytes")?;
+                let candidate = candidate(norm, geometry, choice, [choice.channels_first], DIRECT, DIRECT_BACKWARD)?;
+                Ok(match pass {
+                    Direction::Forward => candidate,
+                    Direction::Backward => {
+                        let launches = 2 * candidate.launches;
+                        Candidate { workspace: WorkspaceReq::new(bytes, 16), launches, ..candidate }
+                    }
+                })
+            }
+        }
+    }
+}
+
+/// The C functions of a form in one pass, whose params are P and operands O; C is the form's choice.
+struct Calls<P, O, C> {
+    name: &'static str,
+    prepare: unsafe extern "C" fn(*const P, *const C, bops_dtype) -> bops_status,
+    launch: Launch<P, O, C>,
+}
+
+enum Launch<P, O, C> {
+    Plain(unsafe extern "C" fn(*const P, *const C, bops_dtype, *const O, bops_stream) -> bops_status),
+    /// With the workspace.
+    Workspace(unsafe extern "C" fn(*const P, *const C, bops_dtype, *const O, *mut c_void, bops_stream) -> bops_status),
+}
+
+type ForwardCalls<C> = Calls<ForwardParams, ForwardOperands, C>;
+type BackwardCalls<C> = Calls<BackwardParams, BackwardOperands, C>;
+
+const WALK: ForwardCalls<Walk> = Calls {
+    name: "bops_local_response_norm_walk",
+    prepare: sys::bops_local_response_norm_walk_prepare,
+    launch: Launch::Plain(sys::bops_local_response_norm_walk_launch),
+};
+const WALK_BACKWARD: BackwardCalls<Walk> = Calls {
+    name: "bops_local_response_norm_backward_walk",
+    prepare: sys::bops_local_response_norm_backward_walk_prepare,
+    launch: Launch::Plain(sys::bops_local_response_norm_backward_walk_launch),
+};
+const ROWS: ForwardCalls<Rows> = Calls {
+    name: "bops_local_response_norm_rows",
+    prepare: sys::bops_local_response_norm_rows_prepare,
+    launch: Launch::Plain(sys::bops_local_response_norm_rows_launch),
+};
+const ROWS_BACKWARD: BackwardCalls<Rows> = Calls {
+    name: "bops_local_response_norm_backward_rows",
+    prepare: sys::bops_local_response_norm_backward_rows_prepare,
+    launch: Launch::Plain(sys::bops_local_response_norm_backward_rows_launch),
+};
+const TILE: ForwardCalls<Tile> = Calls {
+    name: "bops_local_response_norm_tile",
+    prepare: sys::bops_local_response_norm_tile_prepare,
+    launch: Launch::Plain(sys::bops_local_response_norm_tile_launch),
+};
+const TILE_BACKWARD: BackwardCalls<Tile> = Calls {
+    name: "bops_local_response_norm_backward_tile",
+    prepare: sys::bops_local_response_norm_backward_tile_prepare,
+    launch: Launch::Plain(sys::bops_local_response_norm_backward_tile_launch),
+};
+const DIRECT: ForwardCalls<Direct> = Calls {
+    name: "bops_local_response_norm_direct",
+    prepare: sys::bops_local_response_norm_direct_prepare,
+    launch: Launch::Plain(sys::bops_local_response_norm_direct_launch),
+};
+const DIRECT_BACKWARD: BackwardCalls<Direct> = Calls {
+    name: "bops_local_response_norm_backward_direct",
+    prepare: sys::bops_local_response_norm_backward_direct_prepare,
+    launch: Launch::Workspace(sys::bops_local_response_norm_backward_direct_launch),
+};
+
+/// How a form serves a descriptor, in one launch if there are elements. `fields` are those of the choice.
+fn candidate<'d, C: Choice + Copy + 'static>(
+    norm: &'d Valid,
+    geometry: Geometry,
+    choice: C,
+    fields: impl IntoIterator<Item = u32>,
+    forward_calls: ForwardCalls<C>,
+    backward_calls: BackwardCalls<C>,
+) -> Accepted<'d> {
+    let dtype = c_dtype(norm.fields.x.dtype())?;
+    let (beta, k) = (norm.fields.beta.get(), norm.fields.k.get());
+    // The window, the channels, from which shared memory follows, and what decides on roots.
+    let numbers = [geometry.size, geometry.channels, beta.to_bits(), k.to_bits()];
+    let key: Vec<u32> = fields.into_iter().chain(numbers.into_iter().flat_map(halves)).chain([dtype]).collect();
+    let Geometry { batch, channels, spatial, size, scale, .. } = geometry;
+    let has_work = geometry.elements() > 0;
+    let build = move |device: &Device| match norm.op.kind {
+        Direction::Forward => {
+            let [x, y] = [forward::X, forward::Y].map(|operand| strides(&geometry, operand));
+            let params = ForwardParams { batch, channels, spatial, x, y, size, scale, beta, k };
+            built(device, forward_calls, params, choice, (has_work, key, dtype), |located| ForwardOperands {
+                x: located.pointer(forward::X),
+                y: located.pointer(forward::Y),
+            })
+        }
+        Direction::Backward => {
+            let [dy, x, dx] = [backward::DY, backward::X, backward::DX].map(|operand| strides(&geometry, operand));
+            let params = BackwardParams { batch, channels, spatial, dy, x, dx, size, scale, beta, k };
+            built(device, backward_calls, params, choice, (has_work, key, dtype), |located| BackwardOperands {
                 dy: located.pointer(backward::DY),
                 x: located.pointer(backward::X),
                 dx: located.pointer(backward::DX),
-            };
-            let workspace = located.workspace_pointer();
-            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-            unsafe {
-                sys::bops_local_response_norm_backward_launch(&params, &tuned, dtype, &operands, workspace, stream)
-            }
-        };
-        let key = key(norm, &geometry, &tuned, dtype);
-        cuda::build(device, "bops_local_response_norm_backward", geometry.elements() > 0, key, prepare, run)
-    })
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Pass {
-    Forward,
-    Backward,
-}
-
-/// Windows that kernels hold in registers.
-const UNROLLED: [u64; 4] = [3, 5, 7, 9];
-/// Threads of a block of a walk, as in the kernels.
-const WALK_THREADS: u64 = 128;
-/// Threads of a warp.
-const WARP: u64 = 32;
-/// Threads of the other blocks.
-const THREADS: u64 = 256;
-/// Most bytes of shared memory that a tile takes.
-const TILE_BYTES: u64 = 40 << 10;
-/// Fewest positions of a sample for which a walk over channels-last data of one position would be the better read; below it, data that
-/// is both goes to the kernels of channels-last data.
-const FEW_POSITIONS: u64 = 2;
-
-/// What forward and backward share: the geometry, and what serves it. `build` takes both, and the type.
-fn accept<'d>(
-    norm: &Valid,
-    pass: Pass,
-    props: &Props,
-    build: impl FnOnce(Geometry, Tuned, sys::bops_dtype, &Device) -> Result<Built, BuildError> + Send + 'd,
-) -> Accepted<'d> {
-    let geometry = Geometry::new(norm)?;
-    let tuned = choose(&geometry, pass, props)?;
-    let dtype = c_dtype(norm.fields.x.dtype())?;
-    let (mut workspace, mut launches) = (WorkspaceReq::NONE, 1);
-    if tuned.variant == sys::BOPS_LOCAL_RESPONSE_NORM_DIRECT && pass == Pass::Backward {
-        let accumulator_bytes = norm.fields.x.dtype().accumulator().size_bytes();
-        let bytes = geometry.elements().checked_mul(accumulator_bytes);
-        let bytes = bytes.ok_or("its workspace would exceed 2^64 bytes")?;
-        (workspace, launches) = (WorkspaceReq::new(bytes, 16), 2);
-    }
-    if geometry.elements() == 0 {
-        launches = 0;
-    }
-    let build = move |device: &Device| build(geometry, tuned, dtype, device);
-    Ok(Candidate { workspace, launches, ..Candidate::new(tuned, build) })
-}
-
-/// The variant for some operands: neighbouring positions walk, neighbouring channels stay together.
-fn choose(geometry: &Geometry, pass: Pass, props: &Props) -> Result<Tuned, Reason> {
-    let Geometry { batch, channels, spatial, size, element_bytes, .. } = *geometry;
-    let is_narrow = element_bytes < 8;
-    let is_unrolled = is_narrow && UNROLLED.contains(&size) && channels < 1 << 30;
-    let most_blocks = (1u64 << 31) - 1;
-    let within = |blocks: u64| {
-        if blocks <= most_blocks {
-            Ok(())
-        } else {
-            Err(Reason::from(format!("it needs {blocks} blocks, a launch has at most {most_blocks}")))
+            })
         }
     };
-    let prefers_channels = geometry.channel_bytes > 0 && (geometry.position_bytes == 0 || spatial < FEW_POSITIONS);
-    if is_unrolled && geometry.position_bytes > 0 && !prefers_channels {
-        let quad = 4 * element_bytes;
-        let walk = if geometry.position_bytes >= quad { None } else { walk_of(batch, spatial, pass) };
-        let (vec_bytes, parts) = match walk {
-            Some(walk) => (element_bytes, walk.parts),
-            None => (if geometry.position_bytes >= quad { quad } else { element_bytes }, 1),
-        };
-        let vectors = spatial * element_bytes / vec_bytes;
-        let threads = if parts == 1 { batch * vectors } else { batch * vectors.next_multiple_of(WARP * parts) / parts };
-        let (chunk, chunks) = match walk {
-            Some(walk) => walk.chunks(channels, size, threads.div_ceil(WALK_THREADS), pass, props),
-            None => walk_chunks(channels, size, threads * vec_bytes / element_bytes, pass, props),
-        };
-        within(threads.div_ceil(WALK_THREADS))?;
-        return Ok(Tuned {
-            variant: sys::BOPS_LOCAL_RESPONSE_NORM_WALK,
-            vec_bytes: word(vec_bytes),
-            parts: word(parts),
-            chunk: word(chunk),
-            chunks: word(chunks),
-            ..Tuned::default()
-        });
-    }
-    let positions = batch * spatial;
-    if is_narrow && geometry.channel_bytes > 0 && positions > 0 {
-        let vectors = channels * element_bytes / 16;
-        if is_unrolled && geometry.channel_bytes == 16 && vectors <= THREADS {
-            within(positions)?;
-            let threads = ROWS_THREADS.max(vectors);
-            let variant = sys::BOPS_LOCAL_RESPONSE_NORM_ROWS;
-            return Ok(Tuned { variant, vec_bytes: 16, threads: word(threads), ..Tuned::default() });
+    Ok(Candidate { launches: u32::from(has_work), ..Candidate::new(choice, build) })
+}
+
+fn built<P: Copy + Send + Sync + 'static, O: 'static, C: Copy + Send + Sync + 'static>(
+    device: &Device,
+    Calls { name, prepare, launch }: Calls<P, O, C>,
+    params: P,
+    choice: C,
+    (has_work, key, dtype): (bool, Vec<u32>, bops_dtype),
+    operands: impl Fn(&Located<'_>) -> O + Send + Sync + 'static,
+) -> Result<Built, BuildError> {
+    // SAFETY: the structs live across the call and hold what the form allows.
+    let prepare = || unsafe { prepare(&params, &choice, dtype) };
+    let run = move |located: &Located<'_>, stream| {
+        let operands = operands(located);
+        match launch {
+            // SAFETY: the generic check proved every operand's span, alignment and device.
+            Launch::Plain(launch) => unsafe { launch(&params, &choice, dtype, &operands, stream) },
+            Launch::Workspace(launch) => {
+                let workspace = located.workspace_pointer();
+                // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+                unsafe { launch(&params, &choice, dtype, &operands, workspace, stream) }
+            }
         }
-        // Of a tile with its halo, forward keeps x, backward x and two more.
-        let (arrays, halo) = if pass == Pass::Forward { (1, size - 1) } else { (3, 2 * (size - 1)) };
-        let width = if geometry.channel_bytes == 16 { 16 / element_bytes } else { 1 };
-        let columns = channels.div_ceil(width).next_power_of_two().clamp(8, THREADS);
-        let threads = columns.max(128);
-        let room = (TILE_BYTES.min(u64::from(props.shared_bytes)) / 4 / arrays / (threads / columns)) * 32 / 33 - 64;
-        let chunk = if channels <= room { channels } else { room.saturating_sub(halo + width) / width * width };
-        let chunk = chunk.next_multiple_of(width);
-        if chunk >= channels.min(halo) && chunk > 0 && channels.div_ceil(chunk) <= 65535 {
-            within(positions)?;
-            return Ok(Tuned {
-                variant: sys::BOPS_LOCAL_RESPONSE_NORM_TILE,
-                vec_bytes: word(width * element_bytes),
-                threads: threads as u32,
-                columns: columns as u32,
-                chunk: word(chunk),
-                chunks: word(channels.div_ceil(chunk)),
-                ..Tuned::default()
-            });
-        }
+    };
+    cuda::build(device, name, has_work, key, prepare, run)
+}
+
+/// Sizes of windows that kernels hold in registers.
+const UNROLLED: [u64; 4] = [3, 5, 7, 9];
+/// Threads of a block of `walk`, and of `direct`, as in the kernels.
+const WALK_THREADS: u64 = 128;
+const DIRECT_THREADS: u64 = 256;
+/// Threads of a warp.
+const WARP: u64 = 32;
+/// Threads of a block of `rows`, unless one position needs more, and the most that it may have. The former was measured on an H200.
+const ROWS_THREADS: u64 = 128;
+const MOST_ROWS_THREADS: u64 = 256;
+/// Fewest threads of a block of `tile`, and fewest and most that share one of its positions.
+const TILE_THREADS: u64 = 128;
+const FEWEST_POSITION_THREADS: u64 = 8;
+const MOST_POSITION_THREADS: u64 = 256;
+/// Most bytes of shared memory that a tile takes: 8 KiB less than what a block has without asking for more.
+const TILE_BYTES: u64 = 40 << 10;
+/// Most chunks: blocks in the second dimension of a grid.
+const MOST_CHUNKS: u64 = 65535;
+/// Positions of a sample from which on `walk` serves tensors whose positions and channels are both neighbours, as extents of 1 make them.
+const FEW_POSITIONS: u64 = 2;
+
+/// Refuses more blocks than the first dimension of a grid has.
+fn within(blocks: u64) -> Result<(), Reason> {
+    let most = (1u64 << 31) - 1;
+    if blocks > most {
+        return Err(format!("it needs {blocks} blocks, a launch has at most {most}").into());
     }
-    within(geometry.elements().div_ceil(THREADS))?;
-    Ok(Tuned {
-        variant: sys::BOPS_LOCAL_RESPONSE_NORM_DIRECT,
-        threads: word(THREADS),
-        is_last: u32::from(prefers_channels),
-        ..Tuned::default()
+    Ok(())
+}
+
+/// Refuses f64, which `direct` alone serves.
+fn check_narrow(geometry: &Geometry) -> Result<(), Reason> {
+    if geometry.element_bytes > 4 { Err("it has no elements of f64".into()) } else { Ok(()) }
+}
+
+/// Refuses what kernels do not hold in registers.
+fn check_unrolled(geometry: &Geometry) -> Result<(), Reason> {
+    check_narrow(geometry)?;
+    let Geometry { size, channels, .. } = *geometry;
+    if !UNROLLED.contains(&size) {
+        return Err(format!("its windows have 3, 5, 7 or 9 channels, here {size}").into());
+    }
+    let most = 1 << 30;
+    if channels >= most {
+        return Err(format!("it counts fewer than {most} channels, here are {channels}").into());
+    }
+    Ok(())
+}
+
+impl Geometry {
+    /// Whether threads beside each other should take neighbouring channels, not neighbouring positions.
+    fn prefers_channels(&self) -> bool {
+        self.channel_bytes > 0 && (self.position_bytes == 0 || self.spatial < FEW_POSITIONS)
+    }
+}
+
+/// # Errors
+/// Why `walk` does not serve, or what it leaves to others.
+fn walk(geometry: &Geometry, pass: Direction, props: &Props, ask: Ask) -> Result<Walk, Reason> {
+    let Geometry { batch, channels, spatial, size, element_bytes, position_bytes, .. } = *geometry;
+    check_unrolled(geometry)?;
+    if position_bytes == 0 {
+        return Err("its positions are neighbours, which they are not in every tensor here".into());
+    }
+    if ask == Ask::Chosen && geometry.prefers_channels() {
+        return Err("channels are neighbours, for which rows and tile read memory in wider accesses".into());
+    }
+    let quad = 4 * element_bytes;
+    let several = if position_bytes >= quad { None } else { several_of(batch, spatial, pass) };
+    let parts = several.map_or(1, |several| several.parts);
+    let vector_bytes = if position_bytes >= quad { quad } else { element_bytes };
+    let vectors = spatial * element_bytes / vector_bytes;
+    let threads = if parts == 1 { batch * vectors } else { batch * vectors.next_multiple_of(WARP * parts) / parts };
+    let blocks = threads.div_ceil(WALK_THREADS);
+    let (chunk, chunks) = match several {
+        Some(several) => several.chunks(channels, size, blocks, pass, props),
+        None => walk_chunks(channels, size, threads * vector_bytes / element_bytes, pass, props),
+    };
+    within(blocks)?;
+    Ok(Walk {
+        vector_bytes: word(vector_bytes),
+        thread_vectors: word(parts),
+        chunk_channels: word(chunk),
+        chunks: word(chunks),
     })
 }
 
-/// Threads of a block of rows, unless one row needs more. Measured on an H200.
-const ROWS_THREADS: u64 = 128;
-
-/// A walk whose threads own several single elements, and how it fills a large GPU. Measured on an H200.
-struct Walk {
-    /// Elements of a thread.
-    parts: u64,
-    /// Fewest positions of the batch for which it is the better one.
-    positions: u64,
-    /// Blocks of a multiprocessor that keep its share of the memory busy.
-    busy: u64,
-    /// Blocks that a multiprocessor has registers for, by the windows of `UNROLLED`.
-    places: [u64; 4],
+/// # Errors
+/// Why `rows` does not serve.
+fn rows(geometry: &Geometry) -> Result<Rows, Reason> {
+    let Geometry { batch, channels, spatial, element_bytes, channel_bytes, .. } = *geometry;
+    check_unrolled(geometry)?;
+    if channel_bytes < 16 {
+        return Err(
+            format!("it reads 16 bytes of neighbouring channels at a time, here they allow {channel_bytes}").into()
+        );
+    }
+    let vectors = channels * element_bytes / 16;
+    if vectors == 0 || vectors > MOST_ROWS_THREADS || batch * spatial == 0 {
+        return Err(
+            format!("a position has {vectors} vectors of channels, the limits are 1 and {MOST_ROWS_THREADS}").into()
+        );
+    }
+    within(batch * spatial)?;
+    Ok(Rows { block_threads: word(ROWS_THREADS.max(vectors)) })
 }
 
-const FORWARD_WALKS: [Walk; 2] = [
-    Walk { parts: 4, positions: 32 << 10, busy: 4, places: [9, 6, 4, 4] },
-    Walk { parts: 2, positions: 32 << 10, busy: 6, places: [12, 9, 8, 7] },
+/// # Errors
+/// Why `tile` does not serve.
+fn tile(geometry: &Geometry, pass: Direction, props: &Props) -> Result<Tile, Reason> {
+    let Geometry { batch, channels, spatial, size, element_bytes, channel_bytes, .. } = *geometry;
+    check_narrow(geometry)?;
+    let positions = batch * spatial;
+    if channel_bytes == 0 || positions == 0 {
+        return Err("its channels are neighbours, which they are not in every tensor here".into());
+    }
+    // Of a tile with its halo, forward keeps x, backward x and two more.
+    let arrays = if pass == Direction::Forward { 1 } else { 3 };
+    let halo = halo(size, pass);
+    let width = if channel_bytes == 16 { 16 / element_bytes } else { 1 };
+    let position_threads =
+        channels.div_ceil(width).next_power_of_two().clamp(FEWEST_POSITION_THREADS, MOST_POSITION_THREADS);
+    let threads = position_threads.max(TILE_THREADS);
+    let bytes = TILE_BYTES.min(u64::from(props.shared_bytes));
+    let room = tile_room(bytes / 4 / arrays / (threads / position_threads));
+    let chunk = if channels <= room { channels } else { room.saturating_sub(halo + width) / width * width };
+    let chunk = chunk.next_multiple_of(width);
+    if chunk == 0 || chunk < channels.min(halo) || channels.div_ceil(chunk) > MOST_CHUNKS {
+        let why = format!("a tile of {bytes} bytes has room for {room} channels of a position");
+        return Err(format!("{why}, of which windows of {size} channels make a halo of {halo}").into());
+    }
+    within(positions)?;
+    Ok(Tile {
+        vector_bytes: word(width * element_bytes),
+        block_threads: word(threads),
+        position_threads: word(position_threads),
+        chunk_channels: word(chunk),
+        chunks: word(channels.div_ceil(chunk)),
+    })
+}
+
+/// Channels of a position that `floats` floats of shared memory hold in one array. The kernels leave every 33rd float empty, so that neighbouring
+/// vectors lie in different banks, and an array has room for 31 channels more than the tile, which its last gap may shift. 64 are those 31 and a
+/// reserve for what the division leaves over.
+fn tile_room(floats: u64) -> u64 {
+    (floats * 32 / 33).saturating_sub(64)
+}
+
+/// # Errors
+/// Why `direct` does not serve.
+fn direct(geometry: &Geometry) -> Result<Direct, Reason> {
+    within(geometry.elements().div_ceil(DIRECT_THREADS))?;
+    Ok(Direct { channels_first: u32::from(geometry.prefers_channels()) })
+}
+
+/// A walk whose threads own several single elements, and how it fills a GPU. Measured on an H200.
+struct Several {
+    /// Elements of a channel that a thread owns.
+    parts: u64,
+    /// Fewest positions of the batch for which it is faster than fewer elements a thread.
+    fewest_positions: u64,
+    /// Blocks of a multiprocessor that keep its share of the memory busy.
+    busy_blocks: u64,
+    /// Blocks that a multiprocessor has registers for, by the windows of `UNROLLED`.
+    resident_blocks: [u64; 4],
+}
+
+const FORWARD_WALKS: [Several; 2] = [
+    Several { parts: 4, fewest_positions: 32 << 10, busy_blocks: 4, resident_blocks: [9, 6, 4, 4] },
+    Several { parts: 2, fewest_positions: 32 << 10, busy_blocks: 6, resident_blocks: [12, 9, 8, 7] },
 ];
-const BACKWARD_WALKS: [Walk; 2] = [
-    Walk { parts: 4, positions: 64 << 10, busy: 3, places: [4, 3, 2, 2] },
-    Walk { parts: 2, positions: 16 << 10, busy: 5, places: [6, 5, 3, 3] },
+const BACKWARD_WALKS: [Several; 2] = [
+    Several { parts: 4, fewest_positions: 64 << 10, busy_blocks: 3, resident_blocks: [4, 3, 2, 2] },
+    Several { parts: 2, fewest_positions: 16 << 10, busy_blocks: 5, resident_blocks: [6, 5, 3, 3] },
 ];
 
-/// The walk of as many elements a thread as leave few threads without work.
-fn walk_of(batch: u64, spatial: u64, pass: Pass) -> Option<&'static Walk> {
-    let walks = if pass == Pass::Forward { &FORWARD_WALKS } else { &BACKWARD_WALKS };
-    let wasted = |parts: u64| {
+/// The walk of most elements a thread that leaves at most an eighth of the threads without work.
+fn several_of(batch: u64, spatial: u64, pass: Direction) -> Option<&'static Several> {
+    let walks = if pass == Direction::Forward { &FORWARD_WALKS } else { &BACKWARD_WALKS };
+    let is_wasteful = |parts: u64| {
         let whole = spatial.next_multiple_of(WARP * parts);
         (whole - spatial) * 8 > whole
     };
-    walks.iter().find(|walk| batch * spatial >= walk.positions && !wasted(walk.parts))
+    walks.iter().find(|walk| batch * spatial >= walk.fewest_positions && !is_wasteful(walk.parts))
 }
 
-impl Walk {
-    /// Channels of a block and how many such parts there are, for `blocks` blocks a part: what takes least time where the blocks of a
-    /// multiprocessor come in waves, and a last wave of few blocks takes as long as one that keeps the memory busy.
-    fn chunks(&self, channels: u64, size: u64, blocks: u64, pass: Pass, props: &Props) -> (u64, u64) {
-        let places = UNROLLED.iter().position(|&unrolled| unrolled == size).map_or(1, |window| self.places[window]);
+impl Several {
+    /// The channels of a chunk and the number of chunks that take least time, for `blocks` blocks a chunk. The blocks of a multiprocessor run in
+    /// waves, and a last wave of few blocks takes as long as one that keeps the memory busy.
+    fn chunks(&self, channels: u64, size: u64, blocks: u64, pass: Direction, props: &Props) -> (u64, u64) {
+        let resident = UNROLLED.iter().position(|&unrolled| unrolled == size).map_or(1, |at| self.resident_blocks[at]);
         let time = |chunks: u64| {
             let of_multiprocessor = (blocks * chunks).div_ceil(u64::from(props.multiprocessors).max(1));
-            let (waves, rest) = (of_multiprocessor / places, of_multiprocessor % places);
-            let last = if rest == 0 { 0 } else { rest.max(self.busy.min(places)) };
-            // Its first loads take a chunk as long as a window of channels does.
-            (channels.div_ceil(chunks) + halo(size, pass) + size) * (waves * places + last)
+            let (waves, rest) = (of_multiprocessor / resident, of_multiprocessor % resident);
+            let last = if rest == 0 { 0 } else { rest.max(self.busy_blocks.min(resident)) };
+            // The first loads of a chunk take as long as a window of channels does.
+            (channels.div_ceil(chunks) + halo(size, pass) + size) * (waves * resident + last)
         };
         let chunks = (1..=most_chunks(channels, size, pass)).min_by_key(|&chunks| time(chunks)).unwrap_or(1);
         cut(channels, chunks)
     }
 }
 
-/// The same for a walk of one vector or element a thread: enough to keep the device busy.
-fn walk_chunks(channels: u64, size: u64, positions: u64, pass: Pass, props: &Props) -> (u64, u64) {
-    let wanted_positions = u64::from(props.multiprocessors) * if pass == Pass::Forward { 4096 } else { 2048 };
-    cut(channels, wanted_positions.div_ceil(positions.max(1)).clamp(1, most_chunks(channels, size, pass)))
+/// Positions for each multiprocessor that keep its memory busy, where a thread of `walk` owns one vector.
+const BUSY_POSITIONS_FORWARD: u64 = 4096;
+const BUSY_POSITIONS_BACKWARD: u64 = 2048;
+
+/// The channels of a chunk and the number of chunks of a walk of one vector a thread: as many as keep the device busy.
+fn walk_chunks(channels: u64, size: u64, positions: u64, pass: Direction, props: &Props) -> (u64, u64) {
+    let busy = if pass == Direction::Forward { BUSY_POSITIONS_FORWARD } else { BUSY_POSITIONS_BACKWARD };
+    let wanted = u64::from(props.multiprocessors) * busy;
+    cut(channels, wanted.div_ceil(positions.max(1)).clamp(1, most_chunks(channels, size, pass)))
 }
 
 /// Channels that a chunk reads beyond its own.
-fn halo(size: u64, pass: Pass) -> u64 {
-    if pass == Pass::Forward { size - 1 } else { 2 * (size - 1) }
+fn halo(size: u64, pass: Direction) -> u64 {
+    if pass == Direction::Forward { size - 1 } else { 2 * (size - 1) }
 }
 
-/// Chunks that are each many times as long as their halo.
-fn most_chunks(channels: u64, size: u64, pass: Pass) -> u64 {
-    (channels / (4 * halo(size, pass))).clamp(1, 65535)
+/// The most chunks that are each at least four times as long as their halo.
+fn most_chunks(channels: u64, size: u64, pass: Direction) -> u64 {
+    (channels / (4 * halo(size, pass))).clamp(1, MOST_CHUNKS)
 }
 
-/// About `chunks` chunks of the same length, and how many there are.
+/// About `chunks` chunks of equal length: the length and how many there are.
 fn cut(channels: u64, chunks: u64) -> (u64, u64) {
     let chunk = channels.div_ceil(chunks).max(1);
     (chunk, channels.div_ceil(chunk).max(1))
@@ -270,16 +444,6 @@ fn cut(channels: u64, chunks: u64) -> (u64, u64) {
 fn strides(geometry: &Geometry, position: usize) -> sys::bops_channel_strides {
     let [batch, channel, spatial] = geometry.strides[position];
     sys::bops_channel_strides { batch, channel, spatial }
-}
-
-/// What tells prepared kernels apart: also the window, the channels, which shared memory follows from, and what decides on roots.
-fn key(norm: &Valid, geometry: &Geometry, tuned: &Tuned, dtype: sys::bops_dtype) -> Vec<u32> {
-    let Tuned { variant, vec_bytes, parts, threads, columns, chunk, chunks, is_last } = *tuned;
-    let fields = &norm.fields;
-    let numbers = [geometry.size, geometry.channels, fields.beta.get().to_bits(), fields.k.get().to_bits()];
-    let words = numbers.into_iter().flat_map(halves);
-    let choice = [variant, vec_bytes, parts, threads, columns, chunk, chunks, is_last];
-    choice.into_iter().chain(words).chain([dtype]).collect()
 }
 
 #[cfg(test)]
@@ -293,64 +457,96 @@ mod tests {
         Props::examples().find(|props| props.name == "H200").unwrap()
     }
 
-    fn chosen(x: TensorDesc, size: u64, pass: Pass) -> Tuned {
-        let norm = LocalResponseNormDescriptor::new(x, size).map(|norm| norm.0).unwrap();
-        choose(&Geometry::new(&norm).unwrap(), pass, &h200()).unwrap()
+    fn geometry(x: TensorDesc, size: u64) -> Geometry {
+        Geometry::new(&LocalResponseNormDescriptor::new(x, size).map(|norm| norm.0).unwrap()).unwrap()
+    }
+
+    /// The form that takes a descriptor.
+    fn chosen(x: TensorDesc, size: u64, pass: Direction) -> CudaForm {
+        let geometry = geometry(x, size);
+        let props = h200();
+        let refusals = [
+            (CudaForm::Walk, walk(&geometry, pass, &props, Ask::Chosen).err()),
+            (CudaForm::Rows, rows(&geometry).err()),
+            (CudaForm::Tile, tile(&geometry, pass, &props).err()),
+            (CudaForm::Direct, direct(&geometry).err()),
+        ];
+        refusals.into_iter().find(|(_, refusal)| refusal.is_none()).unwrap().0
+    }
+
+    fn chosen_walk(x: TensorDesc, size: u64, pass: Direction) -> Walk {
+        walk(&geometry(x, size), pass, &h200(), Ask::Chosen).unwrap()
     }
 
     #[test]
     fn contiguous_data_walks_and_channels_last_data_stays_in_rows() {
         let dims = [8, 64, 16, 16];
         let x = TensorDesc::contiguous(DType::F32, &dims).unwrap();
-        let walk = chosen(x, 5, Pass::Forward);
-        assert_eq!((walk.variant, walk.vec_bytes), (sys::BOPS_LOCAL_RESPONSE_NORM_WALK, 16));
+        assert_eq!(chosen(x, 5, Direction::Forward), CudaForm::Walk);
+        assert_eq!(chosen_walk(x, 5, Direction::Forward).vector_bytes, 16);
         let x = TensorDesc::channels_last(DType::BF16, &dims).unwrap();
-        assert_eq!(chosen(x, 5, Pass::Backward).variant, sys::BOPS_LOCAL_RESPONSE_NORM_ROWS);
-        assert_eq!(chosen(x, 4, Pass::Backward).variant, sys::BOPS_LOCAL_RESPONSE_NORM_TILE);
+        assert_eq!(chosen(x, 5, Direction::Backward), CudaForm::Rows);
+        assert_eq!(chosen(x, 4, Direction::Backward), CudaForm::Tile);
         let x = TensorDesc::contiguous(DType::F32, &[64, 4096]).unwrap();
-        assert_eq!(chosen(x, 5, Pass::Backward).variant, sys::BOPS_LOCAL_RESPONSE_NORM_TILE);
+        assert_eq!(chosen(x, 5, Direction::Backward), CudaForm::Tile);
         let x = TensorDesc::contiguous(DType::F64, &dims).unwrap();
-        assert_eq!(chosen(x, 5, Pass::Forward).variant, sys::BOPS_LOCAL_RESPONSE_NORM_DIRECT);
+        assert_eq!(chosen(x, 5, Direction::Forward), CudaForm::Direct);
+    }
+
+    #[test]
+    fn a_pinned_walk_takes_what_lies_both_ways() {
+        let x = geometry(TensorDesc::contiguous(DType::F32, &[64, 4096]).unwrap(), 5);
+        assert!(walk(&x, Direction::Forward, &h200(), Ask::Chosen).is_err());
+        assert!(walk(&x, Direction::Forward, &h200(), Ask::Pinned).is_ok());
     }
 
     #[test]
     fn odd_positions_move_one_by_one_and_several_a_thread() {
         let x = TensorDesc::contiguous(DType::F32, &[64, 96, 55, 55]).unwrap();
-        let walk = chosen(x, 5, Pass::Backward);
-        assert_eq!((walk.variant, walk.vec_bytes), (sys::BOPS_LOCAL_RESPONSE_NORM_WALK, 4));
-        assert!(walk.parts > 1);
-        assert!(u64::from(walk.chunk) * u64::from(walk.chunks) >= 96);
+        let walk = chosen_walk(x, 5, Direction::Backward);
+        assert_eq!(walk.vector_bytes, 4);
+        assert!(walk.thread_vectors > 1);
+        assert!(u64::from(walk.chunk_channels) * u64::from(walk.chunks) >= 96);
     }
 
     #[test]
     fn chunks_fill_waves() {
         let chunks = |dims: [u64; 4], pass| {
-            let walk = chosen(TensorDesc::contiguous(DType::F32, &dims).unwrap(), 5, pass);
-            (walk.parts, walk.chunk, walk.chunks)
+            let walk = chosen_walk(TensorDesc::contiguous(DType::F32, &dims).unwrap(), 5, pass);
+            (walk.thread_vectors, walk.chunk_channels, walk.chunks)
         };
-        assert_eq!(chunks([64, 96, 55, 55], Pass::Forward), (4, 48, 2));
-        assert_eq!(chunks([64, 256, 27, 27], Pass::Forward), (4, 52, 5));
-        assert_eq!(chunks([64, 96, 55, 55], Pass::Backward), (4, 96, 1));
-        assert_eq!(chunks([64, 256, 27, 27], Pass::Backward), (2, 86, 3));
-        assert_eq!(chunks([128, 384, 13, 13], Pass::Backward), (2, 64, 6));
+        assert_eq!(chunks([64, 96, 55, 55], Direction::Forward), (4, 48, 2));
+        assert_eq!(chunks([64, 256, 27, 27], Direction::Forward), (4, 52, 5));
+        assert_eq!(chunks([64, 96, 55, 55], Direction::Backward), (4, 96, 1));
+        assert_eq!(chunks([64, 256, 27, 27], Direction::Backward), (2, 86, 3));
+        assert_eq!(chunks([128, 384, 13, 13], Direction::Backward), (2, 64, 6));
     }
 
     #[test]
     fn every_walk_covers_all_channels() {
         for channels in [1, 2, 15, 16, 17, 96, 1000] {
             for (batch, side) in [(1, 255), (64, 27), (200, 55), (3000, 13)] {
-                for pass in [Pass::Forward, Pass::Backward] {
+                for pass in [Direction::Forward, Direction::Backward] {
                     for size in UNROLLED {
                         let dims = [batch, channels, side, side];
-                        let walk = chosen(TensorDesc::contiguous(DType::F32, &dims).unwrap(), size, pass);
-                        if walk.variant != sys::BOPS_LOCAL_RESPONSE_NORM_WALK {
-                            continue; // The window holds all channels.
-                        }
-                        let (chunk, chunks) = (u64::from(walk.chunk), u64::from(walk.chunks));
+                        let x = geometry(TensorDesc::contiguous(DType::F32, &dims).unwrap(), size);
+                        let Ok(walk) = walk(&x, pass, &h200(), Ask::Chosen) else {
+                            continue; // The window is longer than all channels.
+                        };
+                        let (chunk, chunks) = (u64::from(walk.chunk_channels), u64::from(walk.chunks));
                         assert!(chunk * chunks >= channels && chunk * (chunks - 1) < channels, "{dims:?} {walk:?}");
                     }
                 }
             }
+        }
+    }
+
+    /// The array of a position, with the gaps and the end that the kernels give it, is within what it was given.
+    #[test]
+    fn a_tile_fits() {
+        for floats in 80..20_000 {
+            let room = tile_room(floats) + 31;
+            assert!(room + room / 32 <= floats, "{floats}");
         }
     }
 }

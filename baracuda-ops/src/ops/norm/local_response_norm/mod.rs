@@ -1,11 +1,11 @@
 //! LocalResponseNorm over neighbouring channels, forward and backward.
 //!
-//! The window of channel c are the channels `c - size / 2 ..= c + size - size / 2 - 1`, cut off at the first and the last channel; of
-//! an even size, one more lies before c than after it. With the sum over the window of c, `d = k + alpha / size * sum(x^2)`:
+//! The window of channel c is the channels `c - size / 2 ..= c + size - size / 2 - 1`, cut off at the first and the last channel; if the size is
+//! even, one more channel lies before c than after it. With `d = k + alpha / size * sum(x^2)`, the sum over the window of c:
 //!
 //! - forward: `y = x * d^-beta`;
 //! - backward: `dx = dy * d^-beta - 2 * alpha * beta / size * x * sum(dy * x * d^(-beta - 1))`, the sum over the channels whose windows
-//!   hold c: `c - (size - size / 2 - 1) ..= c + size / 2`.
+//!   have c in them: `c - (size - size / 2 - 1) ..= c + size / 2`.
 //!
 //! | forward operand | shape | type | access | declared by |
 //! |---|---|---|---|---|
@@ -20,12 +20,12 @@
 //! Units: all values are plain numbers; `size` counts channels.
 //!
 //! Layout and aliasing: any strides on the CPU; on GPUs the spatial extents of each operand collapse to one stride. Contiguous and
-//! channels-last operands take the fast paths. Outputs never lie where inputs do: a window outlives the place of its first element.
+//! channels-last operands take the fast paths. Outputs may not lie in the place of inputs, since an element is read for several windows.
 //!
-//! Accumulation: f32, for f64 operands f64, each window summed anew, in a fixed order; the same bits on the same device every time.
+//! Accumulation: f32, for f64 operands f64; each window is summed separately and in a fixed order; the same bits on the same device every time.
 //!
-//! NaN, infinity, empty: as the formula says, also where d is 0, which only k = 0 allows: `0 * inf` is NaN. Without elements nothing
-//! is written.
+//! NaN, infinity, empty: as the formula says, also where d is 0, which it can be only if k is 0: `0 * inf` is NaN. Without elements nothing is
+//! written.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
 //!
@@ -100,6 +100,17 @@ fn default_k() -> Real {
 
 type Valid = valid::Valid<Fields>;
 
+/// The kernels of a pass, in the order in which they are tried, with the reference that computes it.
+macro_rules! forms {
+    ($reference:path) => {
+        kernels!(
+            cuda: [cuda::CudaForm::Walk, cuda::CudaForm::Rows, cuda::CudaForm::Tile, cuda::CudaForm::Direct];
+            wgpu: [wgpu::WgslForm::Walk, wgpu::WgslForm::Rows, wgpu::WgslForm::Direct];
+            cpu: |norm| cpu::accept(norm, $reference)
+        )
+    };
+}
+
 impl Fields {
     /// PyTorch's defaults.
     fn plain(x: TensorDesc, size: u64) -> Self {
@@ -113,7 +124,7 @@ impl Fields {
         float(op, "x", &x)?;
         batch_of_channels(op, &x)?;
         demand(op, "size", self.size > 0, "must be at least 1 channel, got 0")?;
-        // d is then a sum of what is not negative, in which nothing cancels.
+        // So that d is a sum of terms that are not negative, of which none cancel.
         for (field, value) in [("alpha", self.alpha), ("beta", self.beta), ("k", self.k)] {
             require(op, field, value.get() >= 0.0, || format!("must be >= 0, got {}", value.get()))?;
             in_range(op, field, value, &x)?;
@@ -147,7 +158,7 @@ descriptor! {
     LocalResponseNormDescriptor(Fields): "local_response_norm", Direction::Forward;
     args: LocalResponseNormArgs of forward;
     plan: LocalResponseNormPlan;
-    kernels: kernels!(cuda: cuda::forward; wgpu: wgpu::work; cpu: |norm| cpu::accept(norm, cpu::forward));
+    kernels: forms!(cpu::forward);
     backward: |forward: &Self, wanted| only_dx(LocalResponseNormBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
     /// LocalResponseNorm of `x`, `[N, C, spatial..]`, over windows of `size` channels, with alpha 1e-4, beta 0.75 and k 1.
     ///
@@ -191,7 +202,7 @@ descriptor! {
     LocalResponseNormBackwardDescriptor(Fields): "local_response_norm_backward", Direction::Backward;
     args: LocalResponseNormBackwardArgs of backward;
     plan: LocalResponseNormBackwardPlan;
-    kernels: kernels!(cuda: cuda::backward; wgpu: wgpu::work; cpu: |norm| cpu::accept(norm, cpu::backward));
+    kernels: forms!(cpu::backward);
     /// The gradient of `x` for windows of `size` channels, with alpha 1e-4, beta 0.75 and k 1.
     ///
     /// # Errors
@@ -244,11 +255,11 @@ struct Geometry {
     spatial: u64,
     /// Strides of batch, channel and spatial of each tensor, in the order of the operands.
     strides: Vec<[u64; 3]>,
-    /// The widest access in bytes, at most 16, that moves neighbouring positions; 0 where they are not neighbours in memory.
+    /// The widest access in bytes, at most 16, that moves neighbouring positions of every tensor; 0 if positions are not neighbours in memory.
     position_bytes: u64,
-    /// The same for neighbouring channels.
+    /// The widest access in bytes, at most 16, that moves neighbouring channels of every tensor; 0 if channels are not neighbours in memory.
     channel_bytes: u64,
-    /// Channels of a window; at most what makes every window hold all channels.
+    /// Channels of a window; a size for which every window holds all channels stands for all larger ones.
     size: u64,
     /// alpha / size.
     scale: f64,
@@ -266,7 +277,7 @@ impl Geometry {
         let spatial: u64 = dims[2..].iter().product();
         let element_bytes = x.dtype().size_bytes();
         let mut strides = Vec::with_capacity(3);
-        // Alignment is what the lowest set bit of everything tells.
+        // The alignment of all tensors is the lowest bit that is set in any of their numbers.
         let bytes = |elements: u64| elements.wrapping_mul(element_bytes);
         let (mut position_bits, mut channel_bits) = (16 | bytes(spatial), 16 | bytes(channels));
         let (mut has_positions, mut has_channels) = (true, true);

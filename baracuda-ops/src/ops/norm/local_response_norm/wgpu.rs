@@ -1,211 +1,327 @@
-//! The WGSL kernels: which variant serves what, and what they bind.
+//! The WGSL forms: what each takes, and its dispatches. They are those of CUDA, but for `tile`.
+//!
+//! | form | who owns what | taken first for |
+//! |---|---|---|
+//! | `walk` | an invocation some positions, and walks over channels with the window in registers | neighbouring positions, sizes 3, 5, 7 and 9 |
+//! | `rows` | a row of invocations all channels of a position, in registers | neighbouring channels, sizes 3, 5, 7 and 9 |
+//! | `direct` | an invocation an element, and reads its whole window again | the rest |
 
-use super::{Geometry, LocalResponseNormDescriptor, Valid, backward, forward};
+use super::{Fields, Geometry, LocalResponseNormDescriptor, Valid, backward, forward};
 use crate::backend::wgpu::{
     Binding, Place, Props, ShaderType, StepBuilder, Variants, Work, check_reach, check_workspace, groups, padded,
     params,
 };
+use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
 use crate::narrow::{single, stride, word};
-use crate::ops::valid::Direction;
-use crate::plan::{Access, Slot};
+use crate::ops::valid::{Described, Direction};
+use crate::options::PlanOptions;
+use crate::plan::{Accepted, Access, Ask, Choice, Descriptor, Kernel, Slot, form_name};
 use crate::tensor::TensorDesc;
 
-/// How elements are given to invocations.
+/// A form of both passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Variant {
-    /// Neighbouring positions, walking over channels with the window in registers.
+pub(super) enum WgslForm {
     Walk,
-    /// Neighbouring channels; the windows' other values come through workgroup memory.
     Rows,
-    /// An element, with all of its window read again.
     Direct,
 }
 
-/// What was chosen: invocations of a workgroup, positions or channels of an access, channels of an invocation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tuned {
-    variant: Variant,
-    workgroup: u32,
-    width: u32,
-    chunk: u32,
-}
-
-/// Windows that invocations hold in registers.
-const UNROLLED: [u64; 4] = [3, 5, 7, 9];
-/// Invocations of a workgroup that walks.
-const WALK_WORKGROUP: u64 = 128;
-/// Invocations of the other workgroups.
-const WORKGROUP: u64 = 256;
-/// Invocations that keep a large GPU busy.
-const BUSY_INVOCATIONS: u64 = 132 * 1024;
-/// A sample of one position whose channels are neighbours is a row.
-const FEW_POSITIONS: u64 = 2;
-
-/// The dispatches of both passes.
-pub(super) fn work(norm: &Valid, props: &Props) -> Result<Work<Option<Tuned>>, Reason> {
-    let fields = &norm.fields;
-    let dtype = ShaderType::of(fields.x.dtype())?;
-    let geometry = Geometry::new(norm)?;
-    check_reach(&norm.slots, &[], props)?;
-    let Geometry { batch, channels, spatial, size, .. } = geometry;
-    let is_forward = norm.op.kind == Direction::Forward;
-    if geometry.elements() == 0 {
-        return Ok(Work::none(None, props));
+impl<D: Described<Fields = Fields>> Kernel<D> for WgslForm {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Walk => form_name!(D, "walk"),
+            Self::Rows => form_name!(D, "rows"),
+            Self::Direct => form_name!(D, "direct"),
+        }
     }
 
-    let is_unrolled = UNROLLED.contains(&size);
-    let prefers_channels = geometry.channel_bytes > 0 && (geometry.position_bytes == 0 || spatial < FEW_POSITIONS);
-    let rows_workgroup = WORKGROUP.min(u64::from(props.max_threads));
-    // Offsets of operands are dealt with at run time: here strides count.
-    let has_quads = |axis: usize, extent: u64| {
-        let others = geometry.strides.iter().all(|s| (0..3).all(|a| a == axis || s[a].is_multiple_of(4)));
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
+        let (norm, props) = (descriptor.valid(), Props::of(props)?);
+        match self {
+            Self::Walk => Ok(walk_work(norm, props, ask)?.candidate()),
+            Self::Rows => Ok(rows_work(norm, props)?.candidate()),
+            Self::Direct => Ok(direct_work(norm, props)?.candidate()),
+        }
+    }
+}
+
+/// What `walk` chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Walk {
+    workgroup_threads: u32,
+    /// Neighbouring positions that an invocation reads at a time.
+    width: u32,
+    /// Channels that a workgroup gives results for.
+    chunk_channels: u32,
+}
+
+/// What `rows` chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rows {
+    workgroup_threads: u32,
+}
+
+/// What `direct` chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Direct {
+    workgroup_threads: u32,
+}
+
+/// Sizes of windows that invocations hold in registers.
+const UNROLLED: [u64; 4] = [3, 5, 7, 9];
+/// Invocations of a workgroup of `walk`, and of the other forms.
+const WALK_WORKGROUP: u64 = 128;
+const WORKGROUP: u64 = 256;
+/// Invocations that keep an H200 busy: 1024 on each of its 132 multiprocessors.
+const BUSY_INVOCATIONS: u64 = 132 * 1024;
+/// Positions of a sample from which on `walk` serves tensors whose positions and channels are both neighbours, as extents of 1 make them.
+const FEW_POSITIONS: u64 = 2;
+
+/// A descriptor as the forms take it.
+struct Norm<'d> {
+    norm: &'d Valid,
+    props: &'d Props,
+    dtype: ShaderType,
+    geometry: Geometry,
+}
+
+/// How the elements are given to workgroups: what the dispatches of a form differ in.
+struct Spread {
+    workgroup: u64,
+    /// Elements of an access: 4, or 1.
+    width: u64,
+    /// Fields of the params of these names.
+    vectors: u64,
+    blocks: u64,
+    chunk: u64,
+    workgroups: u64,
+}
+
+impl<'d> Norm<'d> {
+    fn new(norm: &'d Valid, props: &'d Props) -> Result<Self, Reason> {
+        let dtype = ShaderType::of(norm.fields.x.dtype())?;
+        let geometry = Geometry::new(norm)?;
+        check_reach(&norm.slots, &[], props)?;
+        Ok(Self { norm, props, dtype, geometry })
+    }
+
+    fn is_forward(&self) -> bool {
+        self.norm.op.kind == Direction::Forward
+    }
+
+    fn check_unrolled(&self) -> Result<(), Reason> {
+        let size = self.geometry.size;
+        if UNROLLED.contains(&size) {
+            return Ok(());
+        }
+        Err(format!("its windows have 3, 5, 7 or 9 channels, here {size}").into())
+    }
+
+    /// Whether invocations beside each other should take neighbouring channels, not neighbouring positions.
+    fn prefers_channels(&self) -> bool {
+        let Geometry { channel_bytes, position_bytes, spatial, .. } = self.geometry;
+        channel_bytes > 0 && (position_bytes == 0 || spatial < FEW_POSITIONS)
+    }
+
+    /// Whether accesses of four elements along an axis are whole and start at multiples of four. Where operands start is for the run to find out.
+    fn has_quads(&self, axis: usize, extent: u64) -> bool {
+        let others = self.geometry.strides.iter().all(|s| (0..3).all(|a| a == axis || s[a].is_multiple_of(4)));
         extent.is_multiple_of(4) && others
-    };
-    let (variant, is_quad) = if is_unrolled && geometry.position_bytes > 0 && !prefers_channels {
-        (Variant::Walk, has_quads(2, spatial))
-    } else if is_unrolled && prefers_channels && has_quads(1, channels) && channels / 4 <= rows_workgroup {
-        (Variant::Rows, true)
-    } else {
-        (Variant::Direct, false)
-    };
-    let width = if is_quad { 4 } else { 1 };
-    let (workgroup, vectors, blocks, chunk, count) = match variant {
-        Variant::Walk => {
-            let vectors = spatial / width;
-            let workgroup = WALK_WORKGROUP.min(u64::from(props.max_threads));
-            let blocks = (batch * vectors).div_ceil(workgroup);
-            let halo = if is_forward { size - 1 } else { 2 * (size - 1) };
-            let most = (channels / (4 * halo)).max(1);
-            let chunks = BUSY_INVOCATIONS.div_ceil(batch * vectors).clamp(1, most);
-            let chunk = channels.div_ceil(chunks);
-            (workgroup, vectors, blocks, chunk, blocks * channels.div_ceil(chunk))
-        }
-        Variant::Rows => {
-            let vectors = channels / 4;
-            let blocks = rows_workgroup / vectors;
-            (rows_workgroup, vectors, blocks, channels, (batch * spatial).div_ceil(blocks))
-        }
-        Variant::Direct => (rows_workgroup, 1, 1, channels, geometry.elements().div_ceil(rows_workgroup)),
-    };
-    let dispatch = groups(count, props)?;
+    }
 
-    let (beta, k) = (fields.beta.get(), fields.k.get());
-    let has_roots = [0.5, 0.75, 1.0].contains(&beta) && (2f64.powi(-126)..=2f64.powi(127)).contains(&k);
-    let half_powers = if beta == 0.75 { 3 } else { 1 + u32::from(beta != 0.5) };
-    let strides = |position: usize| geometry.strides[position].map(stride);
-    let is_last = u32::from(prefers_channels);
-    // What both passes have, in the order of the WGSL structs.
-    let extents = [word(batch), word(channels), word(spatial), 0];
-    let powers = [geometry.scale, beta, k].map(single);
-    let walk = [half_powers, word(vectors), word(blocks), word(chunk), is_last, dispatch[0]];
-    let params = if is_forward {
-        params! {
-            extents: [u32; 4] = extents,
-            x: [u32; 4] = padded(strides(forward::X)),
-            y: [u32; 3] = strides(forward::Y),
-            size: u32 = word(size),
-            scale_beta_k: [f32; 3] = powers,
-            half_powers_to_groups_x: [u32; 6] = walk,
-            end: [u32; 3] = [0; 3],
-        }
-    } else {
-        params! {
-            extents: [u32; 4] = extents,
-            dy: [u32; 4] = padded(strides(backward::DY)),
-            x: [u32; 4] = padded(strides(backward::X)),
-            dx: [u32; 3] = strides(backward::DX),
-            size: u32 = word(size),
-            scale_beta_k: [f32; 3] = powers,
-            slope: f32 = single(2.0 * geometry.scale * beta),
-            half_powers_to_groups_x: [u32; 6] = walk,
-            end: [u32; 2] = [0; 2],
-        }
-    };
+    fn workgroup(&self, threads: u64) -> u64 {
+        threads.min(u64::from(self.props.max_threads))
+    }
 
-    let is_half = dtype.is_half();
-    let [input, output] = match (is_quad, is_half) {
-        (true, false) => [["chunks_f32_in", "fours_f32_in"], ["chunks_f32_out", "fours_f32_out"]],
-        (true, true) => [["pairs_half_in", "fours_half_in"], ["pairs_half_out", "fours_half_out"]],
-        (false, false) => [["elements_f32_in"; 2], ["elements_f32_out"; 2]],
-        (false, true) => [["elements_half_in"; 2], ["elements_half_out"; 2]],
-    };
-    let operand = |slot: &Slot| {
-        let accessors = if slot.access == Access::In { input } else { output };
-        Binding { name: slot.name, place: Some(Place::Operand(slot.index)), accessors }
-    };
-    let step = |entry: &'static str, file: &'static str, bindings: Vec<Binding>| {
-        let mut files = if is_half { vec![dtype.file()] } else { Vec::new() };
-        files.push("common/power");
-        files.push(if is_quad {
-            "norm/local_response/local_response_quad"
+    fn params(&self, spread: &Spread, groups_x: u32) -> Vec<u8> {
+        let (fields, geometry) = (&self.norm.fields, &self.geometry);
+        let Geometry { batch, channels, spatial, size, scale, .. } = *geometry;
+        let (beta, k) = (fields.beta.get(), fields.k.get());
+        let half_powers = if beta == 0.75 { 3 } else { 1 + u32::from(beta != 0.5) };
+        let strides = |position: usize| geometry.strides[position].map(stride);
+        // What both passes have, in the order of the WGSL structs.
+        let extents = [word(batch), word(channels), word(spatial), 0];
+        let powers = [scale, beta, k].map(single);
+        let [vectors, blocks, chunk] = [spread.vectors, spread.blocks, spread.chunk].map(word);
+        let spread = [half_powers, vectors, blocks, chunk, u32::from(self.prefers_channels()), groups_x];
+        if self.is_forward() {
+            params! {
+                extents: [u32; 4] = extents,
+                x: [u32; 4] = padded(strides(forward::X)),
+                y: [u32; 3] = strides(forward::Y),
+                size: u32 = word(size),
+                scale_beta_k: [f32; 3] = powers,
+                half_powers_to_groups_x: [u32; 6] = spread,
+                end: [u32; 3] = [0; 3],
+            }
         } else {
-            "norm/local_response/local_response_single"
+            params! {
+                extents: [u32; 4] = extents,
+                dy: [u32; 4] = padded(strides(backward::DY)),
+                x: [u32; 4] = padded(strides(backward::X)),
+                dx: [u32; 3] = strides(backward::DX),
+                size: u32 = word(size),
+                scale_beta_k: [f32; 3] = powers,
+                slope: f32 = single(2.0 * scale * beta),
+                half_powers_to_groups_x: [u32; 6] = spread,
+                end: [u32; 2] = [0; 2],
+            }
+        }
+    }
+
+    /// The operands of some rows of the family's table.
+    fn bindings(&self, operands: &[usize], width: u64) -> Vec<Binding> {
+        let [input, output] = match (width == 4, self.dtype.is_half()) {
+            (true, false) => [["chunks_f32_in", "fours_f32_in"], ["chunks_f32_out", "fours_f32_out"]],
+            (true, true) => [["pairs_half_in", "fours_half_in"], ["pairs_half_out", "fours_half_out"]],
+            (false, false) => [["elements_f32_in"; 2], ["elements_f32_out"; 2]],
+            (false, true) => [["elements_half_in"; 2], ["elements_half_out"; 2]],
+        };
+        let binding = |slot: &Slot| {
+            let accessors = if slot.access == Access::In { input } else { output };
+            Binding { name: slot.name, place: Some(Place::Operand(slot.index)), accessors }
+        };
+        self.norm.slots.all_at(operands).map(binding).collect()
+    }
+
+    /// A dispatch of a form: `files` come after those that all dispatches of the pass have.
+    fn step(
+        &self,
+        entry: &'static str,
+        files: &[&'static str],
+        bindings: Vec<Binding>,
+        spread: &Spread,
+    ) -> Result<StepBuilder, Reason> {
+        let fields = &self.norm.fields;
+        let (beta, k, size) = (fields.beta.get(), fields.k.get(), self.geometry.size);
+        let has_roots = [0.5, 0.75, 1.0].contains(&beta) && (2f64.powi(-126)..=2f64.powi(127)).contains(&k);
+        let is_quad = spread.width == 4;
+        let mut all = if self.dtype.is_half() { vec![self.dtype.file()] } else { Vec::new() };
+        all.push("common/power");
+        all.push(match is_quad {
+            true => "norm/local_response/local_response_quad",
+            false => "norm/local_response/local_response_single",
         });
-        files.extend(["norm/local_response/local_response", file]);
-        match variant {
-            Variant::Walk => {}
-            Variant::Rows if is_forward => files
-                .extend(["norm/local_response/local_response_rows", "norm/local_response/local_response_norm_rows"]),
-            Variant::Rows => files.extend([
-                "norm/local_response/local_response_rows",
-                "norm/local_response/local_response_norm_backward_rows",
-            ]),
-            Variant::Direct => files.push("norm/local_response/local_response_direct"),
-        }
-        if variant == Variant::Direct {
-            files.push(match entry {
-                "local_response_norm_direct" => "norm/local_response/local_response_norm_direct",
-                "local_response_norm_backward_direct_terms" => {
-                    "norm/local_response/local_response_norm_backward_direct_terms"
-                }
-                _ => "norm/local_response/local_response_norm_backward_direct",
-            });
-        }
-        StepBuilder {
-            constants: vec![("WORKGROUP", word(workgroup)), ("SIZE", if is_unrolled { word(size) } else { 1 })],
+        all.push("norm/local_response/local_response");
+        all.push(match self.is_forward() {
+            true => "norm/local_response/local_response_norm",
+            false => "norm/local_response/local_response_norm_backward",
+        });
+        all.extend(files);
+        let grid = groups(spread.workgroups, self.props)?;
+        let window = if UNROLLED.contains(&size) { word(size) } else { 1 };
+        Ok(StepBuilder {
+            constants: vec![("WORKGROUP", word(spread.workgroup)), ("SIZE", window)],
             flags: vec![("ROOTS", has_roots)],
             bindings,
             can_chunk: is_quad,
-            ..StepBuilder::new(entry, files, params.clone(), dispatch)
+            ..StepBuilder::new(entry, all, self.params(spread, grid[0]), grid)
+        })
+    }
+
+    /// A form of one dispatch, without a dispatch if there are no elements.
+    fn work<C: Choice + 'static>(
+        &self,
+        choice: C,
+        entries: [&'static str; 2],
+        files: [&[&'static str]; 2],
+        spread: &Spread,
+    ) -> Result<Work<C>, Reason> {
+        let mut work = Work::none(choice, self.props);
+        if self.geometry.elements() > 0 {
+            let pass = usize::from(!self.is_forward());
+            let operands: [&[usize]; 2] = [&[forward::X, forward::Y], &[backward::DY, backward::X, backward::DX]];
+            let bindings = self.bindings(operands[pass], spread.width);
+            work.steps.push(self.step(entries[pass], files[pass], bindings, spread)?);
         }
+        Ok(work)
+    }
+}
+
+fn walk_work(norm: &Valid, props: &Props, ask: Ask) -> Result<Work<Walk>, Reason> {
+    let norm = Norm::new(norm, props)?;
+    norm.check_unrolled()?;
+    let Geometry { batch, channels, spatial, size, position_bytes, .. } = norm.geometry;
+    if position_bytes == 0 {
+        return Err("its positions are neighbours, which they are not in every tensor here".into());
+    }
+    if ask == Ask::Chosen && norm.prefers_channels() {
+        return Err("channels are neighbours, for which rows and direct read memory in wider accesses".into());
+    }
+    let width = if norm.has_quads(2, spatial) { 4 } else { 1 };
+    let (workgroup, vectors) = (norm.workgroup(WALK_WORKGROUP), spatial / width);
+    let blocks = (batch * vectors).div_ceil(workgroup);
+    let halo = if norm.is_forward() { size - 1 } else { 2 * (size - 1) };
+    // Chunks that are each at least four times as long as their halo.
+    let most = (channels / (4 * halo)).max(1);
+    let chunks = BUSY_INVOCATIONS.div_ceil((batch * vectors).max(1)).clamp(1, most);
+    let chunk = channels.div_ceil(chunks).max(1);
+    let workgroups = blocks * channels.div_ceil(chunk);
+    let choice = Walk { workgroup_threads: word(workgroup), width: word(width), chunk_channels: word(chunk) };
+    let spread = Spread { workgroup, width, vectors, blocks, chunk, workgroups };
+    norm.work(choice, ["local_response_norm_walk", "local_response_norm_backward_walk"], [&[], &[]], &spread)
+}
+
+fn rows_work(norm: &Valid, props: &Props) -> Result<Work<Rows>, Reason> {
+    let norm = Norm::new(norm, props)?;
+    norm.check_unrolled()?;
+    let Geometry { batch, channels, spatial, channel_bytes, .. } = norm.geometry;
+    if channel_bytes == 0 || channels == 0 || !norm.has_quads(1, channels) {
+        return Err("it reads four neighbouring channels at a time, here rows of channels are not whole fours".into());
+    }
+    let (workgroup, vectors) = (norm.workgroup(WORKGROUP), channels / 4);
+    if vectors > workgroup {
+        return Err(format!("a position has {vectors} invocations, the limit is {workgroup}").into());
+    }
+    let blocks = workgroup / vectors;
+    let workgroups = (batch * spatial).div_ceil(blocks);
+    let spread = Spread { workgroup, width: 4, vectors, blocks, chunk: channels, workgroups };
+    let entries = ["local_response_norm_rows", "local_response_norm_backward_rows"];
+    let files: [&[&str]; 2] = [
+        &["norm/local_response/local_response_rows", "norm/local_response/local_response_norm_rows"],
+        &["norm/local_response/local_response_rows", "norm/local_response/local_response_norm_backward_rows"],
+    ];
+    norm.work(Rows { workgroup_threads: word(workgroup) }, entries, files, &spread)
+}
+
+fn direct_work(norm: &Valid, props: &Props) -> Result<Work<Direct>, Reason> {
+    let norm = Norm::new(norm, props)?;
+    let workgroup = norm.workgroup(WORKGROUP);
+    let elements = norm.geometry.elements();
+    let workgroups = elements.div_ceil(workgroup);
+    let spread = Spread { workgroup, width: 1, vectors: 1, blocks: 1, chunk: norm.geometry.channels, workgroups };
+    let choice = Direct { workgroup_threads: word(workgroup) };
+    let window = "norm/local_response/local_response_direct";
+    if norm.is_forward() || elements == 0 {
+        let files = [window, "norm/local_response/local_response_norm_direct"];
+        return norm.work(choice, ["local_response_norm_direct"; 2], [&files; 2], &spread);
+    }
+    // First the terms of all elements and the roots of their d, then dx.
+    let bytes = elements * 4;
+    check_workspace(bytes, props)?;
+    let roots_start = bytes.next_multiple_of(props.workspace_align());
+    let partials = |accessor| {
+        [("terms", 0), ("roots", roots_start)].map(|(name, offset)| Binding::partials(name, offset, bytes, accessor))
     };
-    let (width, chunk) = (word(width), word(chunk));
-    let mut work = Work::none(Some(Tuned { variant, workgroup: word(workgroup), width, chunk }), props);
-    let bind = |operands: &[usize]| norm.slots.all_at(operands).map(operand).collect::<Vec<_>>();
-    use backward::{DX, DY, X};
-    if is_forward {
-        let entry = match variant {
-            Variant::Walk => "local_response_norm_walk",
-            Variant::Rows => "local_response_norm_rows",
-            Variant::Direct => "local_response_norm_direct",
-        };
-        work.steps.push(step(entry, "norm/local_response/local_response_norm", bind(&[forward::X, forward::Y])));
-        return Ok(work);
-    }
-    let file = "norm/local_response/local_response_norm_backward";
-    match variant {
-        Variant::Walk => work.steps.push(step("local_response_norm_backward_walk", file, bind(&[DY, X, DX]))),
-        Variant::Rows => work.steps.push(step("local_response_norm_backward_rows", file, bind(&[DY, X, DX]))),
-        Variant::Direct => {
-            let bytes = geometry.elements() * 4;
-            check_workspace(bytes, props)?;
-            let after_terms = bytes.next_multiple_of(props.workspace_align());
-            work.workspace_bytes = after_terms + bytes;
-            let parts = |accessor| {
-                [("terms", 0), ("roots", after_terms)]
-                    .map(|(name, offset)| Binding::partials(name, offset, bytes, accessor))
-            };
-            let mut bindings = bind(&[DY, X]);
-            bindings.push(Binding::absent("dx", "absent_elements_out"));
-            bindings.extend(parts("elements_f32_out"));
-            work.steps.push(step("local_response_norm_backward_direct_terms", file, bindings));
-            let mut bindings = bind(&[DY, X, DX]);
-            bindings.extend(parts("elements_f32_in"));
-            work.steps.push(step("local_response_norm_backward_direct", file, bindings));
-        }
-    }
+    let mut of_terms = norm.bindings(&[backward::DY, backward::X], 1);
+    of_terms.push(Binding::absent("dx", "absent_elements_out"));
+    of_terms.extend(partials("elements_f32_out"));
+    let mut of_dx = norm.bindings(&[backward::DY, backward::X, backward::DX], 1);
+    of_dx.extend(partials("elements_f32_in"));
+    let terms = [window, "norm/local_response/local_response_norm_backward_direct_terms"];
+    let dx = [window, "norm/local_response/local_response_norm_backward_direct"];
+    let mut work = Work::none(choice, props);
+    work.workspace_bytes = roots_start + bytes;
+    work.steps = vec![
+        norm.step("local_response_norm_backward_direct_terms", &terms, of_terms, &spread)?,
+        norm.step("local_response_norm_backward_direct", &dx, of_dx, &spread)?,
+    ];
     Ok(work)
 }
 
@@ -229,7 +345,9 @@ fn add_variants(variants: &mut Variants) -> Result<()> {
                     let backward = forward.backward()?;
                     for norm in [&forward.0, &backward.0] {
                         let name = format!("{dtype} {dims:?} size {size} beta {beta} channels last {is_last}");
-                        variants.add_work(&name, work(norm, props), props);
+                        variants.add_work(&name, walk_work(norm, props, Ask::Pinned), props);
+                        variants.add_work(&name, rows_work(norm, props), props);
+                        variants.add_work(&name, direct_work(norm, props), props);
                     }
                 }
             }

@@ -1,15 +1,15 @@
-//! The reference: the formulas of the family in f64 with compensated sums, any strides, one rounding to the output.
+//! The reference: the formulas of the family in f64, with compensated sums, for any strides; results are rounded once, to the output's type.
 
 use super::{BackwardFields, ForwardFields, RowNorm, Valid};
 use crate::backend::cpu::{Operands, Sum, Tensor, rounded, threads};
 use crate::narrow::to_usize;
 use crate::tensor::TensorDesc;
 
-/// Element offsets of a tensor whose first `outer` extents count rows.
+/// A tensor by rows: its first `outer` extents number them.
 struct Rows<'a> {
     tensor: Tensor<'a>,
     outer: usize,
-    /// Offsets of a row's elements from its first.
+    /// Offsets of a row's elements from its first one.
     cols: Vec<u64>,
 }
 
@@ -31,11 +31,11 @@ impl<'a> Rows<'a> {
     }
 
     /// # Safety
-    /// No other thread uses that row meanwhile.
+    /// No other thread reads or writes that row during the call.
     unsafe fn store(&self, row: u64, values: impl Iterator<Item = f64>) {
         let start = offset(self.tensor.desc(), 0..self.outer, row);
         for (col, value) in self.cols.iter().zip(values) {
-            // SAFETY: the caller is alone at this row, and outputs address every element once.
+            // SAFETY: no other thread uses this row, and an output has no two elements at one address.
             unsafe { self.tensor.store(start + col, value) };
         }
     }
@@ -58,10 +58,10 @@ fn parameter(operands: &Operands<'_>, position: usize) -> Option<Vec<f64>> {
     Some(Rows::new(tensor, 0).load(0))
 }
 
-/// Statistics of a row, by two passes with correction.
+/// Statistics of a row: the mean, then the variance about it, corrected for the mean's rounding error.
 struct Statistics {
     mean: f64,
-    /// What the mean is off by.
+    /// The mean of the differences from `mean`, which is its rounding error.
     correction: f64,
     rstd: f64,
 }
@@ -79,12 +79,12 @@ fn statistics(kind: RowNorm, row: &[f64], eps: f64) -> Statistics {
     let correction = row.iter().map(|x| x - mean).collect::<Sum>().total() / n;
     let square = row.iter().map(|x| (x - mean) * (x - mean)).collect::<Sum>().total() / n;
     let var = square - correction * correction;
-    // `f64::max` would turn NaN into 0.
+    // `f64::max` would return 0 for NaN.
     let var = if var < 0.0 { 0.0 } else { var };
     Statistics { mean, correction, rstd: 1.0 / (var + eps).sqrt() }
 }
 
-/// How many extents count rows, and how many rows there are.
+/// How many extents number rows, and how many rows there are.
 fn outer_extents(x: &TensorDesc, normalized_dims: usize) -> (usize, u64) {
     let outer = x.rank() - normalized_dims;
     (outer, x.dims()[..outer].iter().product())
@@ -99,7 +99,7 @@ pub(super) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
     let (input, residual, y, h) = (rows_of(X), rows_of(RESIDUAL), rows_of(Y), rows_of(H));
     let (mean_out, rstd_out) = (rows_of(MEAN), rows_of(RSTD));
     if y.is_none() && rstd_out.is_none() {
-        return; // Rows of nothing, however many there are.
+        return; // Rows have no elements, however many rows there are.
     }
     let (weight, bias) = (parameter(operands, WEIGHT), parameter(operands, BIAS));
     let weight_offset = norm.fields.weight_offset.get();
@@ -146,7 +146,7 @@ pub(super) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
     let weight_offset = norm.fields.weight_offset.get();
     let statistic = |of: &Option<Rows<'_>>, row| of.as_ref().map_or(0.0, |rows| rows.tensor.load(rows.at(row, 0)));
 
-    // The parameters' gradients first: dx may lie where dy does.
+    // The gradients of parameters come first, since dx may lie in the place of dy.
     for (position, is_weight) in [(DWEIGHT, true), (DBIAS, false)] {
         let Some(out) = operands.get(position) else { continue };
         let out = Rows::new(out, 0);

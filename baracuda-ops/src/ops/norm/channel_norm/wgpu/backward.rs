@@ -1,24 +1,29 @@
-//! Backward: sums of slices, merged to means of groups and gradients of parameters, then applied.
+//! Backward: groups held in registers by one dispatch, or sums of slices, merged to means of groups and gradients of parameters, then applied.
 
 use super::super::backward::{
     BIAS, DBIAS, DRESIDUAL, DWEIGHT, DX, DY, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y,
 };
 use super::super::{BackwardFields, Valid};
 use super::team::{
-    FEW_CHANNEL_PARTS, Form, GaplessTile, MULTIPROCESSORS, Mergers, SUM_LANES, Spread, Tile, merge_team,
+    ColumnSpread, FEW_CHANNEL_PARTS, GaplessTile, MULTIPROCESSORS, Mergers, SUM_LANES, Spread, Tile, merge_team,
     resident_backward_team, sum_columns,
 };
-use super::{Held, Operands, Quads, Segments, Share, check};
+use super::{
+    ChannelsLastTile, GaplessResident, Operands, Pass, Quads, Resident, Segments, Share, Split, WgslForm, check,
+};
 use crate::backend::wgpu::team::Team;
 use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded, params};
 use crate::error::Reason;
 use crate::narrow::{single, word};
+use crate::plan::{Accepted, Ask, Choice};
 
-/// Threads of a workgroup where channels are last, and as many workgroups as a large GPU takes in one turn: for the sums, and to apply them.
-const SUMS_COLUMNS: Spread = Spread { workgroup: 256, resident: 3 * MULTIPROCESSORS, rows: 32 };
-const APPLY_COLUMNS: Spread = Spread { workgroup: 256, resident: 4 * MULTIPROCESSORS, rows: 64 };
+/// Channels last: for the sums, three workgroups on each multiprocessor; to apply them, four.
+const SUMS_COLUMNS: ColumnSpread =
+    ColumnSpread { workgroup_threads: 256, wave_workgroups: 3 * MULTIPROCESSORS, most_thread_rows: 32 };
+const APPLY_COLUMNS: ColumnSpread =
+    ColumnSpread { workgroup_threads: 256, wave_workgroups: 4 * MULTIPROCESSORS, most_thread_rows: 64 };
 
-/// What a dispatch binds; the others of the family are absent.
+/// What a dispatch binds. Operands of the family that it does not use are absent.
 #[derive(Clone, Copy, Default)]
 struct Uses {
     inputs: bool,
@@ -31,19 +36,56 @@ struct Uses {
 }
 
 impl Uses {
-    /// Of a dispatch that does all.
+    /// Of the one dispatch of a form that holds groups.
     const WHOLE: Self =
         Self { inputs: true, weight: true, statistics: true, outputs: true, parameters: true, sums: None, means: None };
 }
 
+/// A descriptor as the forms take it.
 struct Backward<'d> {
     norm: &'d Valid<BackwardFields>,
+    props: &'d Props,
+    ask: Ask,
     segments: Segments,
     operands: Operands<'d>,
+    parts: Parts,
+}
+
+/// The results between the dispatches of a split form. A form that holds groups has the slices alone.
+#[derive(Clone, Copy)]
+struct Parts {
     /// Slices of a segment that have sums.
     slices: u64,
     sums: Quads,
     means: Quads,
+    bytes: u64,
+}
+
+impl Pass for BackwardFields {
+    fn accept(form: WgslForm, norm: &Valid<Self>, props: &Props, ask: Ask) -> Accepted<'static> {
+        let fields = &norm.fields;
+        let dense = [WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, DWEIGHT, DBIAS];
+        let dtype = check(&norm.slots, &dense, fields.x.dtype(), props)?;
+        let geometry = norm.geometry()?;
+        form.check_order(geometry.order)?;
+        let saved = if fields.from_y { Y } else { RESIDUAL };
+        let segments = Segments::new(&geometry, dtype, &[DY, X, saved, DX, DRESIDUAL]);
+        let sums = Spread::new(&segments, SUMS_COLUMNS, 2, props);
+        let slices = if segments.is_empty() { 0 } else { sums.slices(&segments) };
+        let parts = Parts { slices, sums: Quads::none("sums"), means: Quads::none("means"), bytes: 0 };
+        let operands = Operands::new(&norm.slots, &segments);
+        let backward = Backward { norm, props, ask, segments, operands, parts };
+        match form {
+            WgslForm::GaplessResident => backward.gapless_resident(),
+            WgslForm::Resident => backward.resident(),
+            WgslForm::ChannelsLastTile => backward.channels_last_tile(),
+            WgslForm::SplitFused | WgslForm::ChannelsLastSplitFused => backward.split_fused(sums),
+            WgslForm::SplitMerge | WgslForm::ChannelsLastSplitMerge => backward.split(sums),
+            WgslForm::Persistent | WgslForm::Apply | WgslForm::ChannelsLastApply => {
+                Err("it is a form of forward".into())
+            }
+        }
+    }
 }
 
 impl Backward<'_> {
@@ -51,7 +93,7 @@ impl Backward<'_> {
         let (fields, operands) = (&self.norm.fields, &self.operands);
         let statistics =
             |operand, accessor, absent| operands.other(operand, accessor, absent).bound_if(uses.statistics, absent);
-        // Whichever the activation's gradient takes.
+        // What the activation's gradient is made from.
         let saved = Binding { name: "saved", ..operands.input(if fields.from_y { Y } else { RESIDUAL }) };
         let recomputes = uses.inputs && fields.recomputes();
         vec![
@@ -68,14 +110,14 @@ impl Backward<'_> {
             operands.output(DRESIDUAL).bound_if(uses.outputs, "absent_out"),
             operands.gradient(DWEIGHT).bound_if(uses.parameters, "absent_elements"),
             operands.gradient(DBIAS).bound_if(uses.parameters, "absent_elements"),
-            self.sums.binding(uses.sums),
-            self.means.binding(uses.means),
+            self.parts.sums.binding(uses.sums),
+            self.parts.means.binding(uses.means),
         ]
     }
 
     /// Parts that the means of a group are merged from.
     fn group_parts(&self) -> u64 {
-        self.segments.group_segments * self.slices
+        self.segments.group_segments * self.parts.slices
     }
 
     fn params(&self, share: Share, groups_x: u32) -> Vec<u8> {
@@ -94,7 +136,7 @@ impl Backward<'_> {
             dresidual: [u32; 3] = segments.strides(DRESIDUAL),
             eps: f32 = fields.eps.map_or(0.0, |eps| single(eps.get())),
             slices: u32 = share.slices,
-            sum_slices: u32 = word(self.slices),
+            sum_slices: u32 = word(self.parts.slices),
             group_channels: u32 = word(segments.group_channels),
             group_segments: u32 = word(segments.group_segments),
             group_parts: u32 = word(self.group_parts()),
@@ -139,9 +181,48 @@ impl Backward<'_> {
         self.norm.fields.dweight || self.norm.fields.dbias
     }
 
+    /// Refuses what no form serves that takes the means over groups in the dispatch that writes dx.
+    fn check_means(&self) -> Result<(), Reason> {
+        if !self.norm.fields.dx {
+            return Err("it takes means for dx, which is not asked for".into());
+        }
+        if self.norm.fields.inference {
+            return Err("it takes means over groups, in inference dx depends on none".into());
+        }
+        if self.segments.is_empty() {
+            return Err("it takes means of elements, here are none".into());
+        }
+        Ok(())
+    }
+
+    /// A form that is one dispatch.
+    fn whole(&self, step: StepBuilder, choice: impl Choice + 'static) -> Accepted<'static> {
+        check_bindings(std::slice::from_ref(&step), self.props)?;
+        // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
+        if step.grid[1] > 1 {
+            return Err(format!("it needs {} rows of workgroups, the limit is one", step.grid[1]).into());
+        }
+        let mut work = Work::none(choice, self.props);
+        work.steps.push(step);
+        Ok(work.candidate())
+    }
+
+    /// Whole channels of all samples in registers, of which several share chunks.
+    fn gapless_resident(self) -> Accepted<'static> {
+        self.check_means()?;
+        let tile = GaplessTile::new(&self.segments, 2, self.props)?;
+        let grid = groups(self.segments.channels / tile.channels, self.props)?;
+        let files = ["norm/channel/channel_norm_gapless", "norm/channel/channel_norm_backward_gapless_resident"];
+        let share = Share { columns: word(tile.columns), ..Share::WHOLE };
+        let step = self.step(&files, (tile.constants(), true), Uses::WHOLE, (share, grid));
+        self.whole(StepBuilder { can_chunk: true, ..step }, GaplessResident::of(tile))
+    }
+
     /// Whole groups in registers, and the parameters beside them.
-    fn resident(&self, team: Team, props: &Props) -> Result<StepBuilder, Reason> {
+    fn resident(self) -> Accepted<'static> {
+        self.check_means()?;
         let segments = &self.segments;
+        let team = resident_backward_team(segments, self.norm.fields.activation, self.props, self.ask)?;
         let is_apart = self.wants_parameters() && !segments.groups_are_channels;
         let workgroups = segments.group_count.div_ceil(team.rows());
         let remaining = if is_apart { segments.channels.div_ceil(channels_of(team)) } else { 0 };
@@ -153,35 +234,43 @@ impl Backward<'_> {
         ];
         let mut constants = team.constants();
         constants.push(("CHANNELS", word(channels_of(team))));
-        self.with_parameters(&files, constants, Share::WHOLE, [workgroups, remaining], props)
+        let step = self.with_parameters(&files, constants, Share::WHOLE, [workgroups, remaining])?;
+        self.whole(step, Resident::of(team))
     }
 
-    /// Whole groups in registers, channels last, and the parameters beside them.
-    fn columns_resident(&self, tile: Tile, props: &Props) -> Result<StepBuilder, Reason> {
-        let segments = &self.segments;
+    /// Whole groups of a sample in registers, channels last, and the parameters beside them.
+    fn channels_last_tile(self) -> Accepted<'static> {
+        self.check_means()?;
+        let find = |segments: &Segments| Tile::of_gradients(segments, self.props, self.ask);
+        let (segments, tile) = Tile::best(&self.segments, find)?;
+        let operands = Operands::new(&self.norm.slots, &segments);
+        let backward = Self { segments, operands, ..self };
+        let segments = &backward.segments;
         let row_chunks = segments.channels.div_ceil(segments.elements);
-        let remaining = if self.wants_parameters() { row_chunks.div_ceil(u64::from(sum_columns(segments))) } else { 0 };
-        let files = ["common/team", tile.team.reduce.file(), "norm/channels_last/channels_last_norm_backward_resident"];
+        let columns = sum_columns(segments);
+        let remaining = if backward.wants_parameters() { row_chunks.div_ceil(u64::from(columns)) } else { 0 };
+        let files = ["common/team", tile.team.reduce.file(), "norm/channels_last/channels_last_norm_backward_tile"];
         let mut constants = tile.constants();
-        constants.extend([("SUM_COLUMNS", sum_columns(segments)), ("SUM_LANES", SUM_LANES)]);
+        constants.extend([("SUM_COLUMNS", columns), ("SUM_LANES", SUM_LANES)]);
         let share = Share { column_blocks: word(tile.blocks), ..Share::WHOLE };
-        self.with_parameters(&files, constants, share, [segments.batch * tile.blocks, remaining], props)
+        let step = backward.with_parameters(&files, constants, share, [segments.batch * tile.blocks, remaining])?;
+        backward.whole(step, ChannelsLastTile::of(tile))
     }
 
-    /// Workgroups for dx, and after them those for the parameters, for which they read dy and x again: in place before.
+    /// Workgroups for dx, and after them those for the parameters, for which they read dy and x again. In place dx overwrites dy: then the
+    /// parameters come first, in a dispatch of their own.
     fn with_parameters(
         &self,
         files: &[&'static str],
         constants: Vec<(&'static str, u32)>,
         share: Share,
         [workgroups, remaining]: [u64; 2],
-        props: &Props,
     ) -> Result<StepBuilder, Reason> {
-        let grid = groups(workgroups + remaining, props)?;
+        let grid = groups(workgroups + remaining, self.props)?;
         let mut step = self.step(files, (constants, true), Uses::WHOLE, (share, grid));
         if remaining > 0 {
             for (first, count) in [(workgroups, remaining), (0, workgroups)] {
-                let grid = groups(count, props)?;
+                let grid = groups(count, self.props)?;
                 let share = Share { first_group: word(first), ..share };
                 step.in_place.push((self.params(share, grid[0]), grid));
             }
@@ -189,31 +278,86 @@ impl Backward<'_> {
         Ok(step)
     }
 
-    /// Whole channels in registers, of which several share chunks.
-    fn gapless_resident(&self, tile: GaplessTile, props: &Props) -> Result<StepBuilder, Reason> {
-        let grid = groups(self.segments.channels / tile.channels, props)?;
-        let files = [
-            "norm/channel/channel_norm_gapless",
-            "norm/channel/channel_norm_gapless_tile",
-            "norm/channel/channel_norm_backward_gapless_resident",
-        ];
-        let share = Share { columns: word(tile.columns), ..Share::WHOLE };
-        let step = self.step(&files, (tile.constants(), true), Uses::WHOLE, (share, grid));
-        Ok(StepBuilder { can_chunk: true, ..step })
-    }
-
-    /// Whether a thread adds the parts of a channel up.
+    /// Whether a thread adds up the parts of a channel.
     fn are_parts_few(&self) -> bool {
-        self.segments.batch * self.slices <= FEW_CHANNEL_PARTS
+        self.segments.batch * self.parts.slices <= FEW_CHANNEL_PARTS
     }
 
-    /// Sums of slices, contiguous or of columns.
-    fn sums(&self, form: Form, props: &Props) -> Result<StepBuilder, Reason> {
+    /// Whether the sums of slices are needed: for gradients of parameters, and for the means of groups.
+    fn has_sums(&self) -> bool {
+        self.wants_parameters() || (self.norm.fields.dx && !self.norm.fields.inference)
+    }
+
+    /// With the results between the dispatches of a split form.
+    fn with_parts(self) -> Result<Self, Reason> {
+        let (segments, slices) = (&self.segments, self.parts.slices);
+        let mut bytes = 0;
+        let sum_quads = if self.has_sums() { segments.segment_count() * slices } else { 0 };
+        let sums = Quads::after(&mut bytes, "sums", sum_quads, self.props)?;
+        let mean_quads = if wants_means(&self.norm.fields) && slices > 0 { segments.group_count } else { 0 };
+        let means = Quads::after(&mut bytes, "means", mean_quads, self.props)?;
+        Ok(Self { parts: Parts { slices, sums, means, bytes }, ..self })
+    }
+
+    fn apply_spread(&self) -> Spread {
+        Spread::new(&self.segments, APPLY_COLUMNS, 2, self.props)
+    }
+
+    /// How a dispatch that merges spreads the segments, and by which teams it merges.
+    fn merging(&self) -> Result<(Spread, Mergers), Reason> {
+        self.check_means()?;
+        let activation = self.norm.fields.activation;
+        self.apply_spread().merging(&self.segments, self.group_parts(), activation, self.props, self.ask)
+    }
+
+    /// The spread of the sums: that of the activation, if what merges takes it and parts stay as many.
+    fn sums_spread(&self, sums: Spread, is_merging: bool) -> Spread {
+        let shorter = sums.of_activation(self.norm.fields.activation, self.props);
+        let has_same_parts = shorter.slices(&self.segments) == sums.slices(&self.segments);
+        if is_merging && has_same_parts { shorter } else { sums }
+    }
+
+    /// Sums of slices; then every workgroup merges those of its groups and writes dx, and further workgroups write the parameters.
+    fn split_fused(self, sums: Spread) -> Accepted<'static> {
+        let (last, mergers) = self.merging()?;
+        let backward = self.with_parts()?;
+        let mut work = Work::none(Split::of(sums, &backward.segments, backward.group_parts()), backward.props);
+        work.workspace_bytes = backward.parts.sums.bytes;
+        let first = backward.sums_spread(sums, true);
+        work.steps = vec![backward.sums(first)?, backward.apply(last, Some(mergers))?];
+        check_bindings(&work.steps, backward.props)?;
+        Ok(work.candidate())
+    }
+
+    /// Sums of slices, merged by a dispatch of its own to means of groups and gradients of parameters; then dx and dresidual.
+    fn split(self, sums: Spread) -> Accepted<'static> {
+        let backward = self.with_parts()?;
+        let (fields, segments) = (&backward.norm.fields, &backward.segments);
+        let mut work = Work::none(Split::of(sums, segments, backward.group_parts()), backward.props);
+        work.workspace_bytes = backward.parts.bytes;
+        if segments.channels > 0 {
+            if backward.has_sums() && !segments.is_empty() {
+                let first = backward.sums_spread(sums, backward.merging().is_ok());
+                work.steps.push(backward.sums(first)?);
+            }
+            if backward.wants_parameters() || backward.wants_means() {
+                work.steps.push(backward.merge()?);
+            }
+            if (fields.dx || fields.dresidual) && !segments.is_empty() {
+                work.steps.push(backward.apply(backward.apply_spread(), None)?);
+            }
+        }
+        check_bindings(&work.steps, backward.props)?;
+        Ok(work.candidate())
+    }
+
+    /// Sums of slices.
+    fn sums(&self, spread: Spread) -> Result<StepBuilder, Reason> {
         let uses = Uses { inputs: true, statistics: true, sums: Some("partials_out"), ..Uses::default() };
-        let grid = form.grid(&self.segments, props)?;
-        let share = form.share(&self.segments);
-        Ok(match form {
-            Form::Slices(team) => {
+        let grid = spread.grid(&self.segments, self.props)?;
+        let share = spread.share(&self.segments);
+        Ok(match spread {
+            Spread::Slices(team) => {
                 let files = [
                     "common/team",
                     team.reduce.file(),
@@ -222,10 +366,9 @@ impl Backward<'_> {
                 ];
                 self.step(&files, (team.constants(), false), uses, (share, grid))
             }
-            Form::Columns(columns) => {
+            Spread::Columns(columns) => {
                 let files = [
                     "norm/channels_last/channels_last_norm",
-                    "norm/channels_last/channels_last_norm_sum",
                     "norm/channels_last/channels_last_norm_backward_known",
                     "norm/channels_last/channels_last_norm_backward",
                     "norm/channels_last/channels_last_norm_backward_sums",
@@ -236,19 +379,20 @@ impl Backward<'_> {
     }
 
     /// Means of the groups and gradients of the parameters.
-    fn merge(&self, props: &Props) -> Result<StepBuilder, Reason> {
+    fn merge(&self) -> Result<StepBuilder, Reason> {
         let segments = &self.segments;
         let parts = self.group_parts();
-        let of_channel = if self.wants_parameters() { segments.batch * self.slices } else { 0 };
-        let team = merge_team(if segments.groups_are_channels { parts } else { parts.max(of_channel) }, props);
-        let groups_of = if self.wants_means() { segments.group_count } else { 0 };
-        let channels_of = if self.wants_parameters() { segments.channels } else { 0 };
-        let teams = if segments.groups_are_channels { segments.channels } else { groups_of + channels_of };
-        let grid = groups(teams.div_ceil(team.rows()), props)?;
+        let channel_parts = if self.wants_parameters() { segments.batch * self.parts.slices } else { 0 };
+        let most_parts = if segments.groups_are_channels { parts } else { parts.max(channel_parts) };
+        let team = merge_team(most_parts, self.props);
+        let group_teams = if self.wants_means() { segments.group_count } else { 0 };
+        let channel_teams = if self.wants_parameters() { segments.channels } else { 0 };
+        let teams = if segments.groups_are_channels { segments.channels } else { group_teams + channel_teams };
+        let grid = groups(teams.div_ceil(team.rows()), self.props)?;
         let files = [
             "common/team",
             team.reduce.file(),
-            "norm/channel/channel_norm_backward_merge",
+            "norm/channel/channel_norm_backward_channel_sums",
             "norm/channel/channel_norm_backward_split_merge",
         ];
         let uses = Uses {
@@ -262,73 +406,57 @@ impl Backward<'_> {
         Ok(self.step(&files, (team.constants(), false), uses, (Share::WHOLE, grid)))
     }
 
-    /// dx and dresidual. With mergers it adds the parts of groups up itself, and takes the parameters too.
-    fn apply(&self, form: Form, mergers: Option<Mergers>, props: &Props) -> Result<StepBuilder, Reason> {
-        let fields = &self.norm.fields;
-        let is_merging = mergers.is_some();
+    /// dx and dresidual. With mergers it adds up the parts of groups itself, and writes the parameters too.
+    fn apply(&self, spread: Spread, mergers: Option<Mergers>) -> Result<StepBuilder, Reason> {
+        let (mut files, mut constants) = match spread {
+            Spread::Slices(team) => {
+                (vec!["common/team", team.reduce.file(), "norm/channel/channel_norm_slice"], team.constants())
+            }
+            Spread::Columns(columns) => (vec!["norm/channels_last/channels_last_norm"], columns.constants()),
+        };
+        let mut grid = spread.grid(&self.segments, self.props)?;
+        if let Some(mergers) = mergers {
+            if let Spread::Columns(_) = spread {
+                files.extend(mergers.team.files());
+                constants.extend(mergers.team.team_constants());
+            }
+            files.extend([
+                "norm/channel/channel_norm_backward_channel_sums",
+                "norm/channel/channel_norm_backward_merge_held",
+            ]);
+            constants.extend([mergers.constant(), ("CHANNELS", word(channels_of(mergers.team)))]);
+            if self.wants_parameters() {
+                let of_workgroup = match self.are_parts_few() {
+                    true => u64::from(mergers.team.workgroup),
+                    false => channels_of(mergers.team),
+                };
+                let remaining = self.segments.channels.div_ceil(of_workgroup);
+                grid = groups(spread.workgroups(&self.segments) + remaining, self.props)?;
+            }
+        }
+        files.push(match (spread, mergers.is_some()) {
+            (Spread::Slices(_), true) => "norm/channel/channel_norm_backward_apply_merging",
+            (Spread::Slices(_), false) => "norm/channel/channel_norm_backward_apply_known",
+            (Spread::Columns(_), true) => "norm/channels_last/channels_last_norm_backward_merging",
+            (Spread::Columns(_), false) => "norm/channels_last/channels_last_norm_backward_known",
+        });
+        files.extend(match spread {
+            Spread::Slices(_) => ["norm/channel/channel_norm_backward_apply"].as_slice(),
+            Spread::Columns(_) => &[
+                "norm/channels_last/channels_last_norm_backward",
+                "norm/channels_last/channels_last_norm_backward_apply",
+            ],
+        });
         let uses = Uses {
             inputs: true,
-            weight: fields.dx,
-            statistics: is_merging || !self.wants_means(),
+            weight: self.norm.fields.dx,
+            statistics: mergers.is_some() || !self.wants_means(),
             outputs: true,
-            parameters: is_merging,
-            sums: is_merging.then_some("partials_in"),
-            means: (self.wants_means() && !is_merging).then_some("partials_in"),
+            parameters: mergers.is_some(),
+            sums: mergers.map(|_| "partials_in"),
+            means: (self.wants_means() && mergers.is_none()).then_some("partials_in"),
         };
-        let mut grid = form.grid(&self.segments, props)?;
-        if let Some(mergers) = mergers.filter(|_| self.wants_parameters()) {
-            let of_workgroup =
-                if self.are_parts_few() { u64::from(mergers.team.workgroup) } else { channels_of(mergers.team) };
-            let remaining = self.segments.channels.div_ceil(of_workgroup);
-            grid = groups(form.group_count(&self.segments) + remaining, props)?;
-        }
-        let share = form.share(&self.segments);
-        Ok(match form {
-            Form::Slices(team) => {
-                let mut files = vec!["common/team", team.reduce.file(), "norm/channel/channel_norm_slice"];
-                let mut constants = team.constants();
-                if let Some(mergers) = mergers {
-                    files.extend([
-                        "norm/channel/channel_norm_backward_merge",
-                        "norm/channel/channel_norm_backward_merge_held",
-                    ]);
-                    files.extend([
-                        "norm/channel/channel_norm_backward_remaining",
-                        "norm/channel/channel_norm_backward_apply_merging",
-                    ]);
-                    constants.extend([mergers.constant(), ("CHANNELS", word(channels_of(mergers.team)))]);
-                } else {
-                    files.push("norm/channel/channel_norm_backward_apply_known");
-                }
-                files.push("norm/channel/channel_norm_backward_apply");
-                self.step(&files, (constants, self.wants_means()), uses, (share, grid))
-            }
-            Form::Columns(columns) => {
-                let mut files = vec!["norm/channels_last/channels_last_norm"];
-                let mut constants = columns.constants();
-                if let Some(mergers) = mergers {
-                    files.extend([
-                        "common/team",
-                        mergers.team.reduce.file(),
-                        "norm/channel/channel_norm_backward_merge",
-                    ]);
-                    files.extend([
-                        "norm/channel/channel_norm_backward_merge_held",
-                        "norm/channel/channel_norm_backward_remaining",
-                    ]);
-                    files.push("norm/channels_last/channels_last_norm_backward_merging");
-                    constants.extend(mergers.team.team_constants());
-                    constants.extend([mergers.constant(), ("CHANNELS", word(channels_of(mergers.team)))]);
-                } else {
-                    files.push("norm/channels_last/channels_last_norm_backward_known");
-                }
-                files.extend([
-                    "norm/channels_last/channels_last_norm_backward",
-                    "norm/channels_last/channels_last_norm_backward_apply",
-                ]);
-                self.step(&files, (constants, self.wants_means()), uses, (share, grid))
-            }
-        })
+        Ok(self.step(&files, (constants, self.wants_means()), uses, (spread.share(&self.segments), grid)))
     }
 }
 
@@ -342,79 +470,4 @@ fn wants_means(fields: &BackwardFields) -> bool {
     let has_all =
         fields.dx && fields.dresidual && fields.recomputes() && fields.weight.is_some() && fields.bias.is_some();
     if fields.inference { has_all } else { fields.dx }
-}
-
-pub(in super::super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
-    let fields = &norm.fields;
-    let dtype = check(
-        &norm.slots,
-        &[WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, DWEIGHT, DBIAS],
-        fields.x.dtype(),
-        props,
-    )?;
-    let saved = if fields.from_y { Y } else { RESIDUAL };
-    let tensors = [DY, X, saved, DX, DRESIDUAL];
-    let segments = Segments::new(&norm.geometry()?, dtype, &tensors);
-    let first = Form::new(&segments, SUMS_COLUMNS, 2, props);
-    let last = Form::new(&segments, APPLY_COLUMNS, 2, props);
-    let slices = if segments.is_empty() { 0 } else { first.slices(&segments) };
-    let mut workspace_bytes = 0;
-    let wants_parameters = fields.dweight || fields.dbias;
-    let has_sums = wants_parameters || (fields.dx && !fields.inference);
-    let sum_quads = if has_sums { segments.segment_count() * slices } else { 0 };
-    let sums = Quads::after(&mut workspace_bytes, "sums", sum_quads, props)?;
-    let mean_quads = if wants_means(fields) && slices > 0 { segments.group_count } else { 0 };
-    let means = Quads::after(&mut workspace_bytes, "means", mean_quads, props)?;
-    let operands = Operands::new(&norm.slots, &segments);
-    let backward = Backward { norm, segments, operands, slices, sums, means };
-    let segments = &backward.segments;
-
-    let split = Held::Split { group_parts: word(backward.group_parts()), slices: word(slices) };
-    let mut work = Work { workspace_bytes, ..Work::none(split, props) };
-    if segments.channels == 0 {
-        return Ok(work);
-    }
-    if fields.dx && !fields.inference {
-        let tile = GaplessTile::new(segments, 2, props);
-        let team = resident_backward_team(segments, fields.activation, props);
-        let columns = Tile::best(segments, |segments| Tile::of_gradients(segments, props));
-        let whole = match (tile, team, columns) {
-            (Some(tile), ..) => Some((backward.gapless_resident(tile, props)?, tile.held())),
-            (_, Some(team), _) => Some((backward.resident(team, props)?, Held::of(team))),
-            (.., Some((segments, tile))) => {
-                let operands = Operands::new(&norm.slots, &segments);
-                Some((Backward { segments, operands, ..backward }.columns_resident(tile, props)?, tile.held()))
-            }
-            (None, None, None) => None,
-        };
-        // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
-        let fits = |step: &StepBuilder| step.grid[1] == 1 && check_bindings(std::slice::from_ref(step), props).is_ok();
-        if let Some((step, choice)) = whole.filter(|(step, _)| fits(step)) {
-            return Ok(Work { steps: vec![step], ..Work::none(choice, props) });
-        }
-    }
-    let can_merge = backward.wants_means() && !fields.inference;
-    let merging = last.merging(segments, backward.group_parts(), fields.activation, props).filter(|_| can_merge);
-    if has_sums && !segments.is_empty() {
-        let shorter = first.of_activation(fields.activation, props);
-        let has_same_parts = shorter.slices(segments) == first.slices(segments);
-        let first = if merging.is_some() && has_same_parts { shorter } else { first };
-        work.steps.push(backward.sums(first, props)?);
-    }
-    if let Some((form, mergers)) = merging {
-        let step = backward.apply(form, Some(mergers), props)?;
-        if check_bindings(std::slice::from_ref(&step), props).is_ok() {
-            work.steps.push(step);
-            work.workspace_bytes = sums.bytes;
-            return Ok(work);
-        }
-    }
-    if wants_parameters || backward.wants_means() {
-        work.steps.push(backward.merge(props)?);
-    }
-    if (fields.dx || fields.dresidual) && !segments.is_empty() {
-        work.steps.push(backward.apply(last, None, props)?);
-    }
-    check_bindings(&work.steps, props)?;
-    Ok(work)
 }

@@ -1,25 +1,31 @@
-//! Forward: groups on chip, or moments of their parts, merged, then applied; or the running statistics applied.
+//! Forward: groups held in registers by one dispatch, or moments of their parts, merged, then applied; in inference the running statistics
+//! applied.
 
 use super::super::forward::{BIAS, MEAN, NUM_BATCHES, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
 use super::super::{ChannelNorm, ChannelOrder, ForwardFields, Valid};
-use super::team::{Ahead, Form, GaplessTile, MULTIPROCESSORS, Mergers, Spread, Tile, merge_team, resident_team};
-use super::{Held, Operands, Quads, Segments, Share, check};
+use super::team::{
+    ColumnSpread, GaplessTile, MULTIPROCESSORS, Mergers, PersistentTeam, Spread, Tile, merge_team, resident_team,
+};
+use super::{
+    ChannelsLastTile, GaplessResident, Operands, Pass, Persistent, Quads, Resident, Segments, Share, Split, WgslForm,
+    check,
+};
 use crate::backend::wgpu::team::{Keep, Team};
 use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded, params};
 use crate::error::Reason;
 use crate::narrow::{single, word};
+use crate::plan::{Accepted, Ask, Choice};
 
-/// Threads of a workgroup where channels are last, and as many workgroups as a large GPU takes in one turn: for the moments, and to apply them.
-const MOMENTS_COLUMNS: Spread = Spread { workgroup: 128, resident: 5 * MULTIPROCESSORS, rows: 96 };
-const APPLY_COLUMNS: Spread = Spread { workgroup: 256, resident: 8 * MULTIPROCESSORS, rows: 64 };
+/// Channels last: for the moments, five workgroups of 128 threads on each multiprocessor; to apply them, twice the four of 256 threads that
+/// it holds at once.
+const MOMENTS_COLUMNS: ColumnSpread =
+    ColumnSpread { workgroup_threads: 128, wave_workgroups: 5 * MULTIPROCESSORS, most_thread_rows: 96 };
+const APPLY_COLUMNS: ColumnSpread =
+    ColumnSpread { workgroup_threads: 256, wave_workgroups: 8 * MULTIPROCESSORS, most_thread_rows: 64 };
 
-/// Threads and chunks of each where chunks span channels, to apply the statistics.
-const APPLY_GAPLESS: (u32, u32) = (256, 2);
-
-/// Groups below which they are split although workgroups could hold them, if they are long: too few workgroups would be at work.
-const FEW_GROUPS: u64 = 48;
-/// Chunks from which on a group counts as long.
-const LONG_GROUP: u64 = 2048;
+/// Threads of a workgroup and chunks of a thread that apply statistics where chunks span channels.
+const GAPLESS_APPLY_THREADS: u32 = 256;
+const GAPLESS_APPLY_CHUNKS: u32 = 2;
 
 /// The weight `m` of a batch in running statistics, and `1 - m`, as the kernels take both in one number: the smaller of the two, negative where
 /// that is `1 - m`. Of an `m` near 1 rounded to f32, `1 - m` would have few bits left.
@@ -27,7 +33,7 @@ fn running_weight(momentum: f64) -> f32 {
     if momentum <= 0.5 { single(momentum) } else { -single(1.0 - momentum) }
 }
 
-/// What a dispatch binds; the others of the family are absent.
+/// What a dispatch binds. Operands of the family that it does not use are absent.
 #[derive(Clone, Copy, Default)]
 struct Uses {
     x: bool,
@@ -40,20 +46,57 @@ struct Uses {
     statistics: Option<&'static str>,
 }
 
+/// A descriptor as the forms take it.
 struct Forward<'d> {
     norm: &'d Valid<ForwardFields>,
+    props: &'d Props,
+    ask: Ask,
     segments: Segments,
     operands: Operands<'d>,
+    parts: Parts,
+}
+
+/// The results between the dispatches of a split form; none of them elsewhere.
+#[derive(Clone, Copy)]
+struct Parts {
     /// Parts that the moments of a group are merged from.
     group_parts: u64,
     moments: Quads,
     statistics: Quads,
+    bytes: u64,
+}
+
+impl Parts {
+    const NONE: Self =
+        Self { group_parts: 0, moments: Quads::none("moments"), statistics: Quads::none("statistics"), bytes: 0 };
+}
+
+impl Pass for ForwardFields {
+    fn accept(form: WgslForm, norm: &Valid<Self>, props: &Props, ask: Ask) -> Accepted<'static> {
+        let fields = &norm.fields;
+        let dense = [WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, NUM_BATCHES];
+        let dtype = check(&norm.slots, &dense, fields.x.dtype(), props)?;
+        let geometry = norm.geometry()?;
+        form.check_order(geometry.order)?;
+        let segments = Segments::new(&geometry, dtype, &[X, RESIDUAL, Y]);
+        let operands = Operands::new(&norm.slots, &segments);
+        let forward = Forward { norm, props, ask, segments, operands, parts: Parts::NONE };
+        match form {
+            WgslForm::GaplessResident => forward.gapless_resident(),
+            WgslForm::Persistent => forward.persistent(),
+            WgslForm::Resident => forward.resident(),
+            WgslForm::ChannelsLastTile => forward.channels_last_tile(),
+            WgslForm::SplitFused | WgslForm::ChannelsLastSplitFused => forward.split_fused(),
+            WgslForm::SplitMerge | WgslForm::ChannelsLastSplitMerge => forward.split(),
+            WgslForm::Apply | WgslForm::ChannelsLastApply => forward.inference(),
+        }
+    }
 }
 
 impl Forward<'_> {
     fn bindings(&self, uses: Uses) -> Vec<Binding> {
         let operands = &self.operands;
-        // Channels last, a thread takes those of its chunk.
+        // Channels last, a thread reads those of its chunk.
         let parameter = |operand| match self.segments.order {
             ChannelOrder::Contiguous => operands.parameter(operand).bound_if(uses.affine, "absent_elements"),
             ChannelOrder::ChannelsLast => operands.parameter_quads(operand).bound_if(uses.affine, "absent_quads"),
@@ -79,8 +122,8 @@ impl Forward<'_> {
             elements(RUNNING_MEAN, uses.running),
             elements(RUNNING_VAR, uses.running),
             counter,
-            self.moments.binding(uses.moments),
-            self.statistics.binding(uses.statistics),
+            self.parts.moments.binding(uses.moments),
+            self.parts.statistics.binding(uses.statistics),
         ]
     }
 
@@ -101,7 +144,7 @@ impl Forward<'_> {
             slices: u32 = share.slices,
             group_channels: u32 = word(segments.group_channels),
             group_segments: u32 = word(segments.group_segments),
-            group_parts: u32 = word(self.group_parts),
+            group_parts: u32 = word(self.parts.group_parts),
             group_count: u32 = word(segments.group_count),
             reciprocal_count: f32 = if elements == 0 { 0.0 } else { single(1.0 / elements as f64) },
             // The variance of a population from that of a sample; over samples, InstanceNorm's.
@@ -133,103 +176,195 @@ impl Forward<'_> {
         self.step(&[&team.files(), files].concat(), team.constants(), uses, grid)
     }
 
-    /// Of a dispatch that does all.
+    /// What the one dispatch of a form that holds groups binds.
     fn whole_uses(&self) -> Uses {
         let running = self.norm.fields.momentum.map(|_| "elements_f32_out");
         Uses { x: true, affine: true, y: true, saved: true, running, ..Uses::default() }
     }
 
-    /// Whole groups in registers.
-    fn resident(&self, team: Team, props: &Props) -> Result<StepBuilder, Reason> {
-        let grid = groups(self.segments.group_count.div_ceil(team.rows()), props)?;
+    fn has_running(&self) -> bool {
+        self.norm.fields.momentum.is_some() || self.norm.fields.cumulative
+    }
+
+    /// Refuses what no form serves that finishes statistics in the dispatch that writes y.
+    fn check_statistics(&self) -> Result<(), Reason> {
+        let fields = &self.norm.fields;
+        if fields.inference {
+            return Err("it takes statistics, in inference there are none to take".into());
+        }
+        if self.segments.is_empty() {
+            return Err("it takes statistics of elements, here are none".into());
+        }
+        if fields.cumulative {
+            return Err("all of its workgroups would read the count of batches while one of them writes it".into());
+        }
+        if fields.momentum.is_some() && self.norm.op.kind != ChannelNorm::Batch {
+            return Err("it has one sample in a group, running statistics are those of all samples".into());
+        }
+        Ok(())
+    }
+
+    /// A form that is one dispatch.
+    fn whole(&self, step: StepBuilder, choice: impl Choice + 'static) -> Accepted<'static> {
+        check_bindings(std::slice::from_ref(&step), self.props)?;
+        let mut work = Work::none(choice, self.props);
+        work.steps.push(step);
+        Ok(work.candidate())
+    }
+
+    /// Whole channels of all samples in registers, of which several share chunks.
+    fn gapless_resident(self) -> Accepted<'static> {
+        self.check_statistics()?;
+        let tile = GaplessTile::new(&self.segments, 1, self.props)?;
+        let grid = groups(self.segments.channels / tile.channels, self.props)?;
+        let files = [
+            "norm/channel/channel_norm_update",
+            "norm/channel/channel_norm_gapless",
+            "norm/channel/channel_norm_gapless_output",
+            "norm/channel/channel_norm_gapless_resident",
+        ];
+        let share = Share { columns: word(tile.columns), ..Share::WHOLE };
+        let step = self.step(&files, tile.constants(), self.whole_uses(), (share, grid));
+        self.whole(StepBuilder { can_chunk: true, ..step }, GaplessResident::of(tile))
+    }
+
+    /// Whole groups in registers, one after the other in each workgroup.
+    fn persistent(self) -> Accepted<'static> {
+        self.check_statistics()?;
+        let persistent = PersistentTeam::new(&self.segments, self.props, self.ask)?;
+        let PersistentTeam { team, workgroups } = persistent;
+        let files = [
+            "norm/channel/channel_norm_update",
+            "norm/channel/channel_norm_place",
+            "norm/channel/channel_norm_persistent",
+        ];
+        let mut step = self.team_step(team, &files, self.whole_uses(), (Share::WHOLE, [workgroups, 1]));
+        step.flags.push(("PREFETCH", self.segments.group_count > u64::from(workgroups)));
+        self.whole(step, Persistent::of(persistent))
+    }
+
+    /// Whole groups in the registers of teams.
+    fn resident(self) -> Accepted<'static> {
+        self.check_statistics()?;
+        let team = resident_team(&self.segments, self.props, self.ask)?;
+        let grid = groups(self.segments.group_count.div_ceil(team.rows()), self.props)?;
         let files = [
             "norm/channel/channel_norm_update",
             "norm/channel/channel_norm_moments",
             "norm/channel/channel_norm_place",
             "norm/channel/channel_norm_resident",
         ];
-        let is_alone = self.segments.group_count <= MULTIPROCESSORS;
         let mut step = self.team_step(team, &files, self.whole_uses(), (Share::WHOLE, grid));
+        let is_alone = self.segments.group_count <= MULTIPROCESSORS;
         step.flags.extend([("UNPACKED", team.keep == Keep::Values), ("PARAMETERS_FIRST", is_alone)]);
-        Ok(step)
+        self.whole(step, Resident::of(team))
     }
 
-    /// Whole groups in registers, one after the other in each workgroup.
-    fn resident_ahead(&self, ahead: Ahead) -> StepBuilder {
-        let Ahead { team, workgroups } = ahead;
-        let files = [
-            "norm/channel/channel_norm_update",
-            "norm/channel/channel_norm_place",
-            "norm/channel/channel_norm_resident_ahead",
-        ];
-        let mut step = self.team_step(team, &files, self.whole_uses(), (Share::WHOLE, [workgroups, 1]));
-        step.flags.push(("PREFETCH", self.segments.group_count > u64::from(workgroups)));
-        step
-    }
-
-    /// Whole groups in registers, channels last.
-    fn columns_resident(&self, tile: Tile, props: &Props) -> Result<StepBuilder, Reason> {
-        let grid = groups(self.segments.batch * tile.blocks, props)?;
+    /// Whole groups of a sample in registers, channels last.
+    fn channels_last_tile(self) -> Accepted<'static> {
+        self.check_statistics()?;
+        let (segments, tile) = Tile::best(&self.segments, |segments| Tile::new(segments, self.props))?;
+        let operands = Operands::new(&self.norm.slots, &segments);
+        let forward = Self { segments, operands, ..self };
+        let grid = groups(forward.segments.batch * tile.blocks, forward.props)?;
         let files = [
             "common/team",
             tile.team.reduce.file(),
             "norm/channel/channel_norm_update",
-            "norm/channels_last/channels_last_norm_resident",
+            "norm/channels_last/channels_last_norm_tile",
         ];
         let uses = Uses { x: true, affine: true, y: true, saved: true, ..Uses::default() };
         let share = Share { column_blocks: word(tile.blocks), ..Share::WHOLE };
-        Ok(self.step(&files, tile.constants(), uses, (share, grid)))
+        let step = forward.step(&files, tile.constants(), uses, (share, grid));
+        forward.whole(step, ChannelsLastTile::of(tile))
     }
 
-    /// Whole channels in registers, of which several share chunks.
-    fn gapless_resident(&self, tile: GaplessTile, props: &Props) -> Result<StepBuilder, Reason> {
-        let grid = groups(self.segments.channels / tile.channels, props)?;
-        let files = [
-            "norm/channel/channel_norm_update",
-            "norm/channel/channel_norm_gapless",
-            "norm/channel/channel_norm_gapless_terms",
-            "norm/channel/channel_norm_gapless_tile",
-            "norm/channel/channel_norm_gapless_resident",
-        ];
-        let share = Share { columns: word(tile.columns), ..Share::WHOLE };
-        let step = self.step(&files, tile.constants(), self.whole_uses(), (share, grid));
-        Ok(StepBuilder { can_chunk: true, ..step })
+    /// How the moments are spread, and how what applies them is.
+    fn spreads(&self) -> [Spread; 2] {
+        let tensors = if self.norm.fields.residual { 2 } else { 1 };
+        [
+            Spread::of_moments(&self.segments, MOMENTS_COLUMNS, self.props),
+            Spread::new(&self.segments, APPLY_COLUMNS, tensors, self.props),
+        ]
     }
 
-    /// The dispatch that does all, where whole groups find room in registers.
-    fn whole(&self, props: &Props) -> Result<Option<(StepBuilder, Held)>, Reason> {
-        let (segments, fields) = (&self.segments, &self.norm.fields);
-        // The count of batches is written when all have read it, and the running statistics of InstanceNorm are those of all samples.
-        if fields.cumulative || (fields.momentum.is_some() && self.norm.op.kind != ChannelNorm::Batch) {
-            return Ok(None);
+    /// With the results between the dispatches of a split form.
+    fn with_parts(self, moments: Spread) -> Result<Self, Reason> {
+        let segments = &self.segments;
+        let group_parts = if segments.is_empty() { 0 } else { segments.group_segments * moments.slices(segments) };
+        let mut bytes = 0;
+        let moments = Quads::after(&mut bytes, "moments", group_parts * segments.group_count, self.props)?;
+        let statistics = Quads::after(&mut bytes, "statistics", segments.group_count, self.props)?;
+        Ok(Self { parts: Parts { group_parts, moments, statistics, bytes }, ..self })
+    }
+
+    /// Moments of parts; then every workgroup merges those of its groups and writes y.
+    fn split_fused(self) -> Accepted<'static> {
+        self.check_statistics()?;
+        let [first, last] = self.spreads();
+        let forward = self.with_parts(first)?;
+        let Self { norm, props, ask, segments, parts, .. } = &forward;
+        let (last, mergers) = last.merging(segments, parts.group_parts, norm.fields.activation, props, *ask)?;
+        let mut work = Work::none(Split::of(first, segments, parts.group_parts), props);
+        work.workspace_bytes = parts.moments.bytes;
+        work.steps = vec![forward.moments(first)?, forward.apply(last, Some(mergers))?];
+        check_bindings(&work.steps, props)?;
+        Ok(work.candidate())
+    }
+
+    /// Moments of parts, merged by a dispatch of its own, then applied. Without elements there are statistics and a count of batches at most.
+    fn split(self) -> Accepted<'static> {
+        if self.norm.fields.inference {
+            return Err("it takes statistics, in inference there are none to take".into());
         }
-        let is_contiguous = segments.order == ChannelOrder::Contiguous;
-        let chunks = segments.group_segments * segments.segment_chunks();
-        let is_split = !is_contiguous || (segments.group_count < FEW_GROUPS && chunks >= LONG_GROUP);
-        let team = resident_team(chunks, segments.group_count, segments.is_half(), props).filter(|_| !is_split);
-        let (step, held) = if let Some(tile) = GaplessTile::new(segments, 1, props) {
-            (self.gapless_resident(tile, props)?, tile.held())
-        } else if let Some(ahead) = Ahead::new(segments, props).filter(|_| !is_split) {
-            let (Team { workgroup, chunks, .. }, workgroups) = (ahead.team, ahead.workgroups);
-            (self.resident_ahead(ahead), Held::Ahead { workgroup, workgroups, chunks })
-        } else if let Some(team) = team {
-            (self.resident(team, props)?, Held::of(team))
-        } else if let Some((segments, tile)) = Tile::best(segments, |segments| Tile::new(segments, props)) {
-            let operands = Operands::new(&self.norm.slots, &segments);
-            (Forward { segments, operands, ..*self }.columns_resident(tile, props)?, tile.held())
+        let [first, last] = self.spreads();
+        let forward = self.with_parts(first)?;
+        let Self { norm, props, segments, parts, .. } = &forward;
+        let fields = &norm.fields;
+        let mut work = Work::none(Split::of(first, segments, parts.group_parts), props);
+        if segments.group_count == 0 {
+            if fields.cumulative && segments.batch > 0 && segments.spatial > 0 {
+                work.steps.push(forward.count());
+            }
+        } else if segments.is_empty() {
+            if fields.stats {
+                work.steps.push(forward.merge()?);
+                work.workspace_bytes = parts.bytes;
+            }
         } else {
-            return Ok(None);
-        };
-        Ok(check_bindings(std::slice::from_ref(&step), props).is_ok().then_some((step, held)))
+            work.steps.push(forward.moments(first)?);
+            work.steps.push(forward.merge()?);
+            if forward.has_running() && norm.op.kind == ChannelNorm::Instance {
+                work.steps.push(forward.running()?);
+            }
+            work.steps.push(forward.apply_known(last)?);
+            work.workspace_bytes = parts.bytes;
+        }
+        check_bindings(&work.steps, props)?;
+        Ok(work.candidate())
     }
 
-    /// Moments of slices, contiguous or of columns.
-    fn moments(&self, form: Form, props: &Props) -> Result<StepBuilder, Reason> {
+    /// y from the running statistics.
+    fn inference(self) -> Accepted<'static> {
+        if !self.norm.fields.inference {
+            return Err("it applies running statistics, which inference alone reads".into());
+        }
+        let mut work = Work::none((), self.props);
+        if !self.segments.is_empty() {
+            let [_, last] = self.spreads();
+            work.steps.push(self.apply_known(last)?);
+        }
+        check_bindings(&work.steps, self.props)?;
+        Ok(work.candidate())
+    }
+
+    /// Moments of slices.
+    fn moments(&self, spread: Spread) -> Result<StepBuilder, Reason> {
         let uses = Uses { x: true, moments: Some("partials_out"), ..Uses::default() };
-        let grid = form.grid(&self.segments, props)?;
-        let share = form.share(&self.segments);
-        Ok(match form {
-            Form::Slices(team) => {
+        let grid = spread.grid(&self.segments, self.props)?;
+        let share = spread.share(&self.segments);
+        Ok(match spread {
+            Spread::Slices(team) => {
                 let files = [
                     "norm/channel/channel_norm_slice",
                     "norm/channel/channel_norm_moments",
@@ -239,36 +374,28 @@ impl Forward<'_> {
                 step.flags.push(("UNPACKED", team.keep == Keep::Values));
                 step
             }
-            Form::Columns(columns) => {
+            Spread::Columns(columns) => {
                 let mut constants = columns.constants();
-                constants.extend(columns.held.map(|rows| ("CHUNKS", rows)));
-                let file = match columns.held {
+                constants.extend(columns.held_rows.map(|rows| ("CHUNKS", rows)));
+                let file = match columns.held_rows {
                     Some(_) => "norm/channels_last/channels_last_norm_moments",
                     None => "norm/channels_last/channels_last_norm_stream",
                 };
-                let files =
-                    ["norm/channels_last/channels_last_norm", "norm/channels_last/channels_last_norm_sum", file];
-                self.step(&files, constants, uses, (share, grid))
+                self.step(&["norm/channels_last/channels_last_norm", file], constants, uses, (share, grid))
             }
         })
     }
 
     /// Statistics of the groups from the moments of their parts.
-    fn merge(&self, props: &Props) -> Result<StepBuilder, Reason> {
-        let fields = &self.norm.fields;
-        let team = merge_team(self.group_parts, props);
-        let grid = groups(self.segments.group_count.div_ceil(team.rows()), props)?;
-        let files = [
-            "norm/channel/channel_norm_update",
-            "norm/channel/channel_norm_merge",
-            "norm/channel/channel_norm_split_merge",
-        ];
+    fn merge(&self) -> Result<StepBuilder, Reason> {
+        let team = merge_team(self.parts.group_parts, self.props);
+        let grid = groups(self.segments.group_count.div_ceil(team.rows()), self.props)?;
+        let files = ["norm/channel/channel_norm_update", "norm/channel/channel_norm_split_merge"];
         let updates = self.norm.op.kind == ChannelNorm::Batch && !self.segments.is_empty();
-        let has_running = fields.momentum.is_some() || fields.cumulative;
         let uses = Uses {
             saved: true,
-            running: (updates && has_running).then_some("elements_f32_out"),
-            num_batches: (updates && fields.cumulative).then_some("counter_in"),
+            running: (updates && self.has_running()).then_some("elements_f32_out"),
+            num_batches: (updates && self.norm.fields.cumulative).then_some("counter_in"),
             moments: Some("partials_in"),
             statistics: Some("partials_out"),
             ..Uses::default()
@@ -277,9 +404,9 @@ impl Forward<'_> {
     }
 
     /// Running statistics over samples.
-    fn running(&self, props: &Props) -> Result<StepBuilder, Reason> {
-        let team = merge_team(self.segments.batch, props);
-        let grid = groups(self.segments.channels.div_ceil(team.rows()), props)?;
+    fn running(&self) -> Result<StepBuilder, Reason> {
+        let team = merge_team(self.segments.batch, self.props);
+        let grid = groups(self.segments.channels.div_ceil(team.rows()), self.props)?;
         let files = ["norm/channel/channel_norm_running_over_samples"];
         let uses = Uses { running: Some("elements_f32_out"), statistics: Some("partials_in"), ..Uses::default() };
         Ok(self.team_step(team, &files, uses, (Share::WHOLE, grid)))
@@ -292,21 +419,21 @@ impl Forward<'_> {
     }
 
     /// y from statistics that are known.
-    fn apply_known(&self, form: Form, props: &Props) -> Result<StepBuilder, Reason> {
+    fn apply_known(&self, spread: Spread) -> Result<StepBuilder, Reason> {
         if !self.segments.is_gapless {
-            return self.apply(form, None, props);
+            return self.apply(spread, None);
         }
-        let (threads, chunks) = APPLY_GAPLESS;
-        let threads = threads.min(props.max_threads);
+        let threads = GAPLESS_APPLY_THREADS.min(self.props.max_threads);
         let elements = self.segments.segment_count() * self.segments.spatial;
-        let grid = groups((elements / self.segments.elements).div_ceil(u64::from(threads * chunks)), props)?;
+        let workgroup_chunks = u64::from(threads * GAPLESS_APPLY_CHUNKS);
+        let grid = groups((elements / self.segments.elements).div_ceil(workgroup_chunks), self.props)?;
         let files = [
             "norm/channel/channel_norm_gapless",
-            "norm/channel/channel_norm_gapless_terms",
+            "norm/channel/channel_norm_gapless_output",
             "norm/channel/channel_norm_count_batch",
             "norm/channel/channel_norm_apply_gapless",
         ];
-        let constants = vec![("WORKGROUP", threads), ("CHUNKS", chunks)];
+        let constants = vec![("WORKGROUP", threads), ("CHUNKS", GAPLESS_APPLY_CHUNKS)];
         let step = self.step(&files, constants, self.apply_uses(false), (Share::WHOLE, grid));
         Ok(StepBuilder { can_chunk: true, ..step })
     }
@@ -329,110 +456,36 @@ impl Forward<'_> {
         }
     }
 
-    /// y from statistics.
-    /// With mergers it merges the parts of groups itself.
-    fn apply(&self, form: Form, mergers: Option<Mergers>, props: &Props) -> Result<StepBuilder, Reason> {
-        let uses = self.apply_uses(mergers.is_some());
-        let grid = form.grid(&self.segments, props)?;
-        let share = form.share(&self.segments);
-        Ok(match form {
-            Form::Slices(team) => {
-                let mut files = vec!["common/team", team.reduce.file(), "norm/channel/channel_norm_slice"];
-                let mut constants = team.constants();
-                if let Some(mergers) = mergers {
-                    files.extend(["norm/channel/channel_norm_update", "norm/channel/channel_norm_merge_held"]);
-                    files.push("norm/channel/channel_norm_apply_merging");
-                    constants.push(mergers.constant());
-                } else {
-                    files.push("norm/channel/channel_norm_apply_known");
-                }
-                files.extend(["norm/channel/channel_norm_count_batch", "norm/channel/channel_norm_apply"]);
-                self.step(&files, constants, uses, (share, grid))
+    /// y from statistics that are known, or from moments that `mergers` merge.
+    fn apply(&self, spread: Spread, mergers: Option<Mergers>) -> Result<StepBuilder, Reason> {
+        let (mut files, mut constants) = match spread {
+            Spread::Slices(team) => {
+                (vec!["common/team", team.reduce.file(), "norm/channel/channel_norm_slice"], team.constants())
             }
-            Form::Columns(columns) => {
-                let mut files = vec!["norm/channels_last/channels_last_norm"];
-                let mut constants = columns.constants();
-                if let Some(mergers) = mergers {
-                    files.extend(["common/team", mergers.team.reduce.file(), "norm/channel/channel_norm_update"]);
-                    files.extend([
-                        "norm/channel/channel_norm_merge_held",
-                        "norm/channels_last/channels_last_norm_merging",
-                    ]);
-                    constants.extend(mergers.team.team_constants());
-                    constants.push(mergers.constant());
-                } else {
-                    files.push("norm/channels_last/channels_last_norm_known");
-                }
-                files.extend(["norm/channel/channel_norm_count_batch", "norm/channels_last/channels_last_norm_apply"]);
-                self.step(&files, constants, uses, (share, grid))
+            Spread::Columns(columns) => (vec!["norm/channels_last/channels_last_norm"], columns.constants()),
+        };
+        match (spread, mergers) {
+            (Spread::Slices(_), None) => files.push("norm/channel/channel_norm_apply_known"),
+            (Spread::Columns(_), None) => files.push("norm/channels_last/channels_last_norm_known"),
+            (Spread::Slices(_), Some(mergers)) => {
+                files.extend(["norm/channel/channel_norm_update", "norm/channel/channel_norm_merge_held"]);
+                files.push("norm/channel/channel_norm_apply_merging");
+                constants.push(mergers.constant());
             }
-        })
-    }
-}
-
-pub(in super::super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
-    let fields = &norm.fields;
-    let dtype = check(
-        &norm.slots,
-        &[WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, NUM_BATCHES],
-        fields.x.dtype(),
-        props,
-    )?;
-    let segments = Segments::new(&norm.geometry()?, dtype, &[X, RESIDUAL, Y]);
-    let has_running = fields.momentum.is_some() || fields.cumulative;
-
-    let first = Form::of_moments(&segments, MOMENTS_COLUMNS, props);
-    let last = Form::new(&segments, APPLY_COLUMNS, if fields.residual { 2 } else { 1 }, props);
-    let group_parts = if segments.is_empty() { 0 } else { segments.group_segments * first.slices(&segments) };
-    let mut workspace_bytes = 0;
-    let moments = Quads::after(&mut workspace_bytes, "moments", group_parts * segments.group_count, props)?;
-    let statistics = Quads::after(&mut workspace_bytes, "statistics", segments.group_count, props)?;
-    let operands = Operands::new(&norm.slots, &segments);
-    let forward = Forward { norm, segments, operands, group_parts, moments, statistics };
-    let segments = &forward.segments;
-
-    let mut work = Work::none(Held::Apart, props);
-    if segments.group_count == 0 {
-        if fields.cumulative && segments.batch > 0 && segments.spatial > 0 {
-            work.steps.push(forward.count());
+            (Spread::Columns(_), Some(mergers)) => {
+                files.extend(mergers.team.files());
+                files.extend(["norm/channel/channel_norm_update", "norm/channel/channel_norm_merge_held"]);
+                files.push("norm/channels_last/channels_last_norm_merging");
+                constants.extend(mergers.team.team_constants());
+                constants.push(mergers.constant());
+            }
         }
-        return Ok(work);
+        files.push("norm/channel/channel_norm_count_batch");
+        files.push(match spread {
+            Spread::Slices(_) => "norm/channel/channel_norm_apply",
+            Spread::Columns(_) => "norm/channels_last/channels_last_norm_apply",
+        });
+        let grid = spread.grid(&self.segments, self.props)?;
+        Ok(self.step(&files, constants, self.apply_uses(mergers.is_some()), (spread.share(&self.segments), grid)))
     }
-    if fields.inference {
-        if !segments.is_empty() {
-            work.steps.push(forward.apply_known(last, props)?);
-        }
-        check_bindings(&work.steps, props)?;
-        return Ok(work);
-    }
-    if segments.is_empty() {
-        if fields.stats {
-            work.steps.push(forward.merge(props)?);
-            work.workspace_bytes = workspace_bytes;
-        }
-        return Ok(work);
-    }
-    if let Some((step, choice)) = forward.whole(props)? {
-        return Ok(Work { steps: vec![step], choice, ..work });
-    }
-    work.choice = Held::Split { group_parts: word(group_parts), slices: word(first.slices(segments)) };
-    work.steps.push(forward.moments(first, props)?);
-    let can_merge = !fields.cumulative && (norm.op.kind == ChannelNorm::Batch || !has_running);
-    let merging = last.merging(segments, group_parts, fields.activation, props).filter(|_| can_merge);
-    if let Some((form, mergers)) = merging {
-        let step = forward.apply(form, Some(mergers), props)?;
-        if check_bindings(std::slice::from_ref(&step), props).is_ok() {
-            work.steps.push(step);
-            work.workspace_bytes = moments.bytes;
-            return Ok(work);
-        }
-    }
-    work.steps.push(forward.merge(props)?);
-    if has_running && norm.op.kind == ChannelNorm::Instance {
-        work.steps.push(forward.running(props)?);
-    }
-    work.steps.push(forward.apply_known(last, props)?);
-    work.workspace_bytes = workspace_bytes;
-    check_bindings(&work.steps, props)?;
-    Ok(work)
 }

@@ -1,4 +1,19 @@
-//! The WGSL kernels of the family: which serves which layout, and what they bind.
+//! The WGSL forms of the family, and what they share.
+//!
+//! A form is a sequence of dispatches and a kernel of its own name, `batch_norm_resident`; backward `batch_norm_backward_resident`:
+//!
+//! | form | where a group lies between reading and writing | dispatches |
+//! |---|---|---|
+//! | `gapless_resident` | registers of a workgroup with a few whole channels of all samples, which share chunks | 1 |
+//! | `persistent` | registers of a workgroup that takes groups one after the other and reads the next one ahead | 1 |
+//! | `resident` | registers of a team of threads | 1 |
+//! | `channels_last_tile` | registers of a workgroup, channels last | 1 |
+//! | `split_fused`, `channels_last_split_fused` | nowhere: what it is made from is read twice. Parts of groups are reduced, then the dispatch that writes merges them | 2 |
+//! | `split_merge`, `channels_last_split_merge` | nowhere; a dispatch in between merges the parts | up to 4 |
+//! | `apply`, `channels_last_apply` | inference: no statistics are taken | 1 |
+//!
+//! [`WgslForm::ALL`] is the order in which they are tried, and the first that accepts runs. A form that is one of several to choose from also
+//! refuses what a later one does faster; pinned by its name it refuses only what it cannot do. `team` has both kinds of limits.
 
 mod backward;
 mod forward;
@@ -8,36 +23,189 @@ mod variants;
 use super::{ChannelGeometry, ChannelNorm, ChannelOrder};
 use crate::backend::wgpu::team::Team;
 use crate::backend::wgpu::{Binder, Binding, Props, ShaderType, StepBuilder, check_reach, most_bytes};
+use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::narrow::stride;
-use crate::plan::Slot;
+use crate::narrow::{stride, word};
+use crate::ops::valid::{Described, Fields, Valid};
+use crate::options::PlanOptions;
+use crate::plan::{Accepted, Ask, Build, Descriptor, Kernel, Slot, form_name};
 use crate::slots::Slots;
 
-pub(super) use backward::backward_work;
-pub(super) use forward::forward_work;
+use team::{GaplessTile, PersistentTeam, Spread, Tile};
 pub(in super::super) use variants::wgsl_variants;
 
-/// Where groups lie between reading and writing.
+/// A form of either pass. Ops list those that can serve them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Held {
-    /// In workgroups that have several channels, which share chunks.
-    Gapless { workgroup: u32, columns: u32, chunks: u32 },
-    /// In workgroups that take one after the other.
-    Ahead { workgroup: u32, workgroups: u32, chunks: u32 },
-    /// In so many threads of a workgroup.
-    Resident { workgroup: u32, threads: u32, chunks: u32 },
-    /// In workgroups that have several channels, which are last.
-    Columns { workgroup: u32, columns: u32, chunks: u32 },
-    /// Nowhere: they have parts, and segments slices.
-    Split { group_parts: u32, slices: u32 },
-    /// Nowhere: what is written depends on no statistic of theirs.
-    Apart,
+pub(super) enum WgslForm {
+    GaplessResident,
+    /// Forward alone.
+    Persistent,
+    Resident,
+    ChannelsLastTile,
+    SplitFused,
+    ChannelsLastSplitFused,
+    SplitMerge,
+    ChannelsLastSplitMerge,
+    /// Forward alone.
+    Apply,
+    /// Forward alone.
+    ChannelsLastApply,
 }
 
-impl Held {
-    fn of(Team { workgroup, threads, chunks, .. }: Team) -> Self {
-        Self::Resident { workgroup, threads, chunks }
+impl WgslForm {
+    /// Every form, in the order in which they are tried.
+    const ALL: [Self; 10] = [
+        Self::GaplessResident,
+        Self::Persistent,
+        Self::Resident,
+        Self::ChannelsLastTile,
+        Self::SplitFused,
+        Self::ChannelsLastSplitFused,
+        Self::SplitMerge,
+        Self::ChannelsLastSplitMerge,
+        Self::Apply,
+        Self::ChannelsLastApply,
+    ];
+
+    /// The order of elements that it takes.
+    fn order(self) -> ChannelOrder {
+        match self {
+            Self::GaplessResident
+            | Self::Persistent
+            | Self::Resident
+            | Self::SplitFused
+            | Self::SplitMerge
+            | Self::Apply => ChannelOrder::Contiguous,
+            Self::ChannelsLastTile
+            | Self::ChannelsLastSplitFused
+            | Self::ChannelsLastSplitMerge
+            | Self::ChannelsLastApply => ChannelOrder::ChannelsLast,
+        }
+    }
+
+    /// Refuses tensors of another order.
+    fn check_order(self, order: ChannelOrder) -> Result<(), Reason> {
+        match self.order() {
+            own if own == order => Ok(()),
+            ChannelOrder::Contiguous => Err("its spatial extents are contiguous, here channels are last".into()),
+            ChannelOrder::ChannelsLast => Err("its channels are last, here the spatial extents are contiguous".into()),
+        }
+    }
+}
+
+/// One of the two passes: how its forms serve a descriptor.
+pub(super) trait Pass: Fields {
+    /// # Errors
+    /// Why the form does not.
+    fn accept(form: WgslForm, norm: &Valid<Self>, props: &Props, ask: Ask) -> Accepted<'static>;
+}
+
+impl<D: Described<Fields: Pass>> Kernel<D> for WgslForm {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::GaplessResident => form_name!(D, "gapless_resident"),
+            Self::Persistent => form_name!(D, "persistent"),
+            Self::Resident => form_name!(D, "resident"),
+            Self::ChannelsLastTile => form_name!(D, "channels_last_tile"),
+            Self::SplitFused => form_name!(D, "split_fused"),
+            Self::ChannelsLastSplitFused => form_name!(D, "channels_last_split_fused"),
+            Self::SplitMerge => form_name!(D, "split_merge"),
+            Self::ChannelsLastSplitMerge => form_name!(D, "channels_last_split_merge"),
+            Self::Apply => form_name!(D, "apply"),
+            Self::ChannelsLastApply => form_name!(D, "channels_last_apply"),
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
+        D::Fields::accept(*self, descriptor.valid(), Props::of(props)?, ask)
+    }
+}
+
+/// The dispatches of a form.
+fn steps_of<F: Pass>(form: WgslForm, norm: &Valid<F>, props: &Props, ask: Ask) -> Result<Vec<StepBuilder>, Reason> {
+    match F::accept(form, norm, props, ask)?.build {
+        Build::Dispatches(steps) => Ok(steps),
+        Build::With(_) => Ok(Vec::new()),
+    }
+}
+
+/// What `gapless_resident` chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct GaplessResident {
+    workgroup_threads: u32,
+    /// Chunks of each sample in a workgroup.
+    columns: u32,
+    thread_chunks: u32,
+}
+
+impl GaplessResident {
+    fn of(tile: GaplessTile) -> Self {
+        let GaplessTile { workgroup, thread_chunks, columns, .. } = tile;
+        Self { workgroup_threads: workgroup, columns: word(columns), thread_chunks }
+    }
+}
+
+/// What `persistent` chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Persistent {
+    workgroup_threads: u32,
+    workgroups: u32,
+    thread_chunks: u32,
+}
+
+impl Persistent {
+    fn of(PersistentTeam { team, workgroups }: PersistentTeam) -> Self {
+        Self { workgroup_threads: team.workgroup, workgroups, thread_chunks: team.chunks }
+    }
+}
+
+/// What `resident` chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Resident {
+    workgroup_threads: u32,
+    team_threads: u32,
+    thread_chunks: u32,
+}
+
+impl Resident {
+    fn of(team: Team) -> Self {
+        Self { workgroup_threads: team.workgroup, team_threads: team.threads, thread_chunks: team.chunks }
+    }
+}
+
+/// What `channels_last_tile` chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ChannelsLastTile {
+    workgroup_threads: u32,
+    /// Chunks of each row in a workgroup.
+    columns: u32,
+    thread_rows: u32,
+}
+
+impl ChannelsLastTile {
+    fn of(Tile { team, columns, .. }: Tile) -> Self {
+        Self { workgroup_threads: team.workgroup, columns: word(columns), thread_rows: team.chunks }
+    }
+}
+
+/// What a split form chose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Split {
+    /// Parts that are merged to a group.
+    group_parts: u32,
+    /// Parts of a segment.
+    slices: u32,
+}
+
+impl Split {
+    fn of(spread: Spread, segments: &Segments, group_parts: u64) -> Self {
+        let slices = if segments.is_empty() { 0 } else { word(spread.slices(segments)) };
+        Self { group_parts: word(group_parts), slices }
     }
 }
 
@@ -46,21 +214,23 @@ impl Held {
 struct Segments {
     batch: u64,
     channels: u64,
+    /// Elements of a segment; channels last, rows of a sample.
     spatial: u64,
     /// Whether a group is a channel of all samples.
     groups_are_channels: bool,
-    /// Groups of a sample, or all channels.
+    /// Groups of a sample; if they are channels of all samples, the channels.
     groups: u64,
     group_channels: u64,
     group_segments: u64,
     group_count: u64,
     order: ChannelOrder,
+    /// Strides of batch, channel and spatial by the operand's index.
     strides: Vec<(usize, [u64; 3])>,
-    /// Elements of a chunk of 16 bytes, or of 8.
+    /// Elements of a chunk: of 16 bytes, or of 8 where chunks are narrow.
     elements: u64,
-    /// Whether no chunk is cut and every run of chunks starts at one.
+    /// Whether all chunks are whole and start at multiples of their size.
     can_chunk: bool,
-    /// Whether chunks are whole only where they span two segments, which follow each other in a sample without a gap.
+    /// Whether segments are no whole chunks, but samples are: segments follow each other without a gap, and some chunks span two of them.
     is_gapless: bool,
     dtype: ShaderType,
 }
@@ -96,7 +266,7 @@ impl Segments {
         segments
     }
 
-    /// Where the rows of channels of all samples lie at one stride and share statistics, they are those of one sample.
+    /// Takes all samples for one where their rows of channels lie at one stride and share statistics.
     fn join_samples(&mut self) {
         let continues =
             |[batch, _, spatial]: [u64; 3]| self.spatial <= 1 || self.spatial.checked_mul(spatial) == Some(batch);
@@ -128,7 +298,7 @@ impl Segments {
     }
 
     fn has_whole_samples(&self) -> bool {
-        // A tensor that is absent has no strides.
+        // The strides of an absent tensor are 0.
         let is_whole = |[batch, channel, spatial]: [u64; 3]| {
             spatial == 0
                 || (channel == self.spatial || self.channels == 1)
@@ -158,6 +328,11 @@ impl Segments {
         self.batch * self.channels
     }
 
+    /// Chunks of a group.
+    fn group_chunks(&self) -> u64 {
+        self.group_segments * self.segment_chunks()
+    }
+
     /// Strides of a tensor as the shader reads them; `check_reach` says why they fit.
     fn strides(&self, index: usize) -> [u32; 3] {
         let found = self.strides.iter().find(|(known, _)| *known == index);
@@ -168,7 +343,7 @@ impl Segments {
         self.dtype.is_half()
     }
 
-    /// The same in chunks of four 16-bit elements.
+    /// These tensors in narrow chunks, of four elements; none if the elements are not of 16 bits.
     fn narrow(&self) -> Option<Self> {
         let mut narrow = Self { elements: 4, ..self.clone() };
         narrow.can_chunk = narrow.has_whole_chunks();
@@ -190,7 +365,7 @@ impl Segments {
         files
     }
 
-    /// A dispatch of a pass. The last of `files`, which come after those that all dispatches of the pass have, is named after the entry.
+    /// A dispatch of a pass, of the files that all its dispatches have and of `files`, the last of which is named after its entry point.
     fn step(
         &self,
         kind: ChannelNorm,
@@ -205,7 +380,7 @@ impl Segments {
         StepBuilder { can_chunk: self.can_chunk, ..StepBuilder::new(entry, files, params, grid) }
     }
 
-    /// Chunks of 16 bytes in all.
+    /// Chunks of 16 bytes in a tensor.
     fn all_chunks(&self) -> u64 {
         let run = match self.order {
             ChannelOrder::Contiguous => self.segment_chunks() * self.channels,
@@ -225,7 +400,7 @@ impl Segments {
     }
 }
 
-/// Refuses what no kernel of the family serves. Returns the type of x.
+/// Refuses what no form serves. Returns the type of x.
 fn check(slots: &[Slot], dense: &[usize], dtype: DType, props: &Props) -> Result<ShaderType, Reason> {
     let shader_type = ShaderType::of(dtype)?;
     check_reach(slots, dense, props)?;
@@ -237,18 +412,18 @@ fn check(slots: &[Slot], dense: &[usize], dtype: DType, props: &Props) -> Result
 struct Share {
     /// Parts of a segment.
     slices: u32,
-    /// Workgroups beside each other.
+    /// Channels last: workgroups beside each other.
     column_blocks: u32,
-    /// Rows of a slice where channels are last.
+    /// Channels last: rows of a slice, but for the last.
     slice_rows: u32,
-    /// Chunks of a sample that a workgroup holds where chunks span channels.
+    /// Where chunks span channels: chunks of a sample that a workgroup holds.
     columns: u32,
     /// The number of the first workgroup.
     first_group: u32,
 }
 
 impl Share {
-    /// Whole segments, by the first workgroup and those after it.
+    /// Whole segments, from the first workgroup on.
     const WHOLE: Self = Self { slices: 1, column_blocks: 1, slice_rows: 0, columns: 0, first_group: 0 };
 }
 
@@ -303,7 +478,7 @@ impl<'s> Operands<'s> {
         self.binder.operand(index, [accessor; 2], "absent_elements")
     }
 
-    /// Any operand with an accessor of its own.
+    /// Any operand, with the accessor that is given.
     fn other(&self, index: usize, accessor: &'static str, absent: &'static str) -> Binding {
         self.binder.operand(index, [accessor; 2], absent)
     }
@@ -318,7 +493,12 @@ struct Quads {
 }
 
 impl Quads {
-    /// `count` quads after `bytes` bytes, which grow.
+    /// No quads.
+    const fn none(name: &'static str) -> Self {
+        Self { name, offset: 0, bytes: 0 }
+    }
+
+    /// `count` quads after the first `bytes` bytes, to which they are added.
     fn after(bytes: &mut u64, name: &'static str, count: u64, props: &Props) -> Result<Self, Reason> {
         let offset = bytes.next_multiple_of(props.workspace_align());
         let limit = most_bytes(props);
@@ -332,7 +512,7 @@ impl Quads {
         Ok(Self { name, offset, bytes: size })
     }
 
-    /// Absent where a dispatch has no accessor for it.
+    /// The binding of a dispatch; absent if it has no accessor for the quads.
     fn binding(self, accessor: Option<&'static str>) -> Binding {
         let absent = Binding::absent(self.name, "absent_partials");
         accessor.map_or(absent, |accessor| Binding::partials(self.name, self.offset, self.bytes, accessor))
@@ -342,12 +522,16 @@ impl Quads {
 #[cfg(test)]
 mod tests {
     use super::super::forward::{RESIDUAL, X, Y};
-    use super::super::{ForwardFields, Valid};
-    use super::team::Tile;
+    use std::collections::HashSet;
+
+    use super::super::{BackwardFields, ForwardFields};
     use super::*;
-    use crate::backend::wgpu::{OperandText, Place, Variants, Work};
+    use crate::backend::wgpu::{OperandText, Place, Variants};
     use crate::ops::activation::Activation;
-    use crate::ops::norm::Gradients;
+    use crate::ops::norm::{
+        BatchNormBackwardDescriptor, BatchNormDescriptor, Gradients, GroupNormBackwardDescriptor, GroupNormDescriptor,
+        InstanceNormBackwardDescriptor, InstanceNormDescriptor,
+    };
     use crate::tensor::TensorDesc;
 
     fn plain(kind: ChannelNorm, x: TensorDesc) -> Valid<ForwardFields> {
@@ -370,11 +554,20 @@ mod tests {
             .unwrap()
     }
 
+    /// The form that is chosen, and its dispatches.
+    fn chosen<F: Pass>(norm: &Valid<F>, props: &Props) -> (WgslForm, Vec<StepBuilder>) {
+        let serving = |form: &WgslForm| steps_of(*form, norm, props, Ask::Chosen).ok().map(|steps| (*form, steps));
+        WgslForm::ALL.iter().find_map(serving).unwrap()
+    }
+
+    fn constant(step: &StepBuilder, name: &str) -> u32 {
+        step.constants.iter().find(|known| known.0 == name).unwrap().1
+    }
+
     #[test]
     fn a_group_stays_on_chip_while_it_fits() {
-        let launches = |kind, dims: &[u64]| {
-            forward_work(&plain(kind, dense(dims)), &Variants::device(Some((32, 32)))).unwrap().steps.len()
-        };
+        let launches =
+            |kind, dims: &[u64]| chosen(&plain(kind, dense(dims)), &Variants::device(Some((32, 32)))).1.len();
         assert_eq!(launches(ChannelNorm::Group, &[32, 32, 28, 28]), 1);
         assert_eq!(launches(ChannelNorm::Group, &[2, 40, 64, 64]), 2);
         assert_eq!(launches(ChannelNorm::Group, &[12, 40, 64, 64]), 1);
@@ -388,40 +581,37 @@ mod tests {
 
     #[test]
     fn gradients_stay_on_chip_where_channels_share_chunks_and_where_tensors_are_small() {
-        let entries = |kind, dims: &[u64], activation, props: &Props| {
+        let form = |kind, dims: &[u64], activation, props: &Props| {
             let forward = plain(kind, dense(dims)).with(|fields| fields.activation = activation).unwrap();
-            let work = backward_work(&forward.backward(Gradients::ALL).unwrap(), props).unwrap();
-            work.steps.iter().map(|step| step.entry).collect::<Vec<_>>()
+            chosen(&forward.backward(Gradients::ALL).unwrap(), props).0
         };
         let props = Variants::device(Some((32, 32)));
-        let of = |kind, dims: &[u64]| entries(kind, dims, Activation::Identity, &props);
-        let resident = ["channel_norm_backward_resident"];
-        assert_eq!(of(ChannelNorm::Batch, &[64, 2048, 7, 7]), ["channel_norm_backward_gapless_resident"]);
-        assert_eq!(of(ChannelNorm::Group, &[2, 160, 16, 16]), resident);
-        assert_eq!(of(ChannelNorm::Group, &[2, 80, 32, 32]), resident);
-        assert_eq!(of(ChannelNorm::Group, &[2, 80, 64, 64]).len(), 2);
-        assert_eq!(of(ChannelNorm::Group, &[256, 160, 16, 16]).len(), 3);
-        assert_eq!(entries(ChannelNorm::Group, &[2, 80, 32, 32], Activation::Silu, &props).len(), 2);
+        let of = |kind, dims: &[u64]| form(kind, dims, Activation::Identity, &props);
+        assert_eq!(of(ChannelNorm::Batch, &[64, 2048, 7, 7]), WgslForm::GaplessResident);
+        assert_eq!(of(ChannelNorm::Group, &[2, 160, 16, 16]), WgslForm::Resident);
+        assert_eq!(of(ChannelNorm::Group, &[2, 80, 32, 32]), WgslForm::Resident);
+        assert_eq!(of(ChannelNorm::Group, &[2, 80, 64, 64]), WgslForm::SplitFused);
+        assert_eq!(of(ChannelNorm::Group, &[256, 160, 16, 16]), WgslForm::SplitMerge);
+        assert_eq!(form(ChannelNorm::Group, &[2, 80, 32, 32], Activation::Silu, &props), WgslForm::SplitFused);
         let narrow = Props { max_threads: 256, ..props.clone() };
-        assert_ne!(entries(ChannelNorm::Group, &[2, 160, 16, 16], Activation::Identity, &narrow), resident);
+        let of_narrow = form(ChannelNorm::Group, &[2, 160, 16, 16], Activation::Identity, &narrow);
+        assert_ne!(of_narrow, WgslForm::Resident);
     }
 
     #[test]
     fn slices_are_short_where_few_go_through_an_activation_and_long_where_many_are_summed() {
         let props = Variants::device(Some((32, 32)));
-        let spread = |work: &Work<Held>, step: usize| {
-            let constant = |name| work.steps[step].constants.iter().find(|known| known.0 == name).unwrap().1;
-            (constant("THREADS"), constant("CHUNKS"))
-        };
+        let spread =
+            |steps: &[StepBuilder], at: usize| (constant(&steps[at], "THREADS"), constant(&steps[at], "CHUNKS"));
         for (activation, expected) in [(Activation::Identity, (128, 4)), (Activation::Silu, (256, 2))] {
             let forward = plain(ChannelNorm::Group, dense(&[2, 40, 64, 64]));
             let forward = forward.with(|fields| fields.activation = activation).unwrap();
-            let backward = backward_work(&forward.backward(Gradients::ALL).unwrap(), &props).unwrap();
-            let forward = forward_work(&forward, &props).unwrap();
+            let (_, backward) = chosen(&forward.backward(Gradients::ALL).unwrap(), &props);
+            let (_, forward) = chosen(&forward, &props);
             assert_eq!((spread(&forward, 0), spread(&forward, 1)), ((128, 4), expected));
             assert_eq!((spread(&backward, 0), spread(&backward, 1)), (expected, expected));
         }
-        let many = forward_work(&plain(ChannelNorm::Group, dense(&[32, 256, 56, 56])), &props).unwrap();
+        let (_, many) = chosen(&plain(ChannelNorm::Group, dense(&[32, 256, 56, 56])), &props);
         assert_eq!((spread(&many, 0), spread(&many, 2)), ((64, 7), (128, 4)));
     }
 
@@ -431,8 +621,7 @@ mod tests {
             let forward = plain(kind, TensorDesc::channels_last(DType::BF16, dims).unwrap());
             let backward = forward.backward(Gradients::ALL).unwrap();
             let props = Variants::device(Some((32, 32)));
-            let backward = backward_work(&backward, &props).unwrap().steps.len();
-            (forward_work(&forward, &props).unwrap().steps.len(), backward)
+            (chosen(&forward, &props).1.len(), chosen(&backward, &props).1.len())
         };
         assert_eq!(launches(ChannelNorm::Group, &[2, 160, 16, 16]), (1, 1));
         assert_eq!(launches(ChannelNorm::Group, &[40, 160, 16, 16]), (1, 2));
@@ -447,18 +636,16 @@ mod tests {
         let props = Variants::device(Some((32, 32)));
         let numbers = |dims: &[u64], dtype| {
             let x = TensorDesc::contiguous(dtype, dims).unwrap();
-            let work = forward_work(&plain(ChannelNorm::Group, x), &props).unwrap();
-            let step = &work.steps[0];
-            let prefetch = step.flags.iter().find(|flag| flag.0 == "PREFETCH").map(|flag| flag.1);
-            let workgroup = step.constants.iter().find(|known| known.0 == "WORKGROUP").unwrap().1;
-            (step.entry, prefetch, step.grid[0], workgroup)
+            let (form, steps) = chosen(&plain(ChannelNorm::Group, x), &props);
+            let prefetch = steps[0].flags.iter().find(|flag| flag.0 == "PREFETCH").map(|flag| flag.1);
+            (form, prefetch, steps[0].grid[0], constant(&steps[0], "WORKGROUP"))
         };
-        let ahead = "channel_norm_resident_ahead";
-        assert_eq!(numbers(&[80, 32, 56, 56], DType::BF16), (ahead, Some(true), 132, 832));
-        assert_eq!(numbers(&[12, 40, 64, 64], DType::F16), (ahead, Some(false), 48, 1024));
-        assert_ne!(numbers(&[50, 32, 56, 56], DType::BF16).0, ahead);
-        assert_ne!(numbers(&[80, 32, 56, 56], DType::F32).0, ahead);
-        assert_ne!(numbers(&[80, 32, 28, 28], DType::BF16).0, ahead);
+        let persistent = WgslForm::Persistent;
+        assert_eq!(numbers(&[80, 32, 56, 56], DType::BF16), (persistent, Some(true), 132, 832));
+        assert_eq!(numbers(&[12, 40, 64, 64], DType::F16), (persistent, Some(false), 48, 1024));
+        assert_ne!(numbers(&[50, 32, 56, 56], DType::BF16).0, persistent);
+        assert_ne!(numbers(&[80, 32, 56, 56], DType::F32).0, persistent);
+        assert_ne!(numbers(&[80, 32, 28, 28], DType::BF16).0, persistent);
     }
 
     #[test]
@@ -469,8 +656,8 @@ mod tests {
             let dtype = ShaderType::of(dtype).unwrap();
             let segments = Segments::new(&plain(ChannelNorm::Group, x).geometry().unwrap(), dtype, &[X, Y]);
             let forward = Tile::best(&segments, |segments| Tile::new(segments, &props));
-            let backward = Tile::best(&segments, |segments| Tile::of_gradients(segments, &props));
-            [forward, backward].map(|found| found.map(|(segments, tile)| (segments.elements, tile.groups)))
+            let backward = Tile::best(&segments, |segments| Tile::of_gradients(segments, &props, Ask::Chosen));
+            [forward, backward].map(|found| found.ok().map(|(segments, tile)| (segments.elements, tile.groups)))
         };
         assert_eq!(elements(&[2, 80, 32, 32], DType::BF16), [Some((4, 1)); 2]);
         assert_eq!(elements(&[2, 160, 16, 16], DType::F16), [Some((8, 1)); 2]);
@@ -482,8 +669,8 @@ mod tests {
     #[test]
     fn what_is_read_in_chunks_ends_with_a_whole_one() {
         let props = Variants::device(Some((32, 32)));
-        let whole = |slots: &[Slot], work: &Work<Held>| {
-            for step in work.steps.iter().filter(|step| step.can_chunk) {
+        let whole = |slots: &[Slot], steps: &[StepBuilder]| {
+            for step in steps.iter().filter(|step| step.can_chunk) {
                 for binding in &step.bindings {
                     let Some(Place::Operand(at)) = binding.place else { continue };
                     let desc = slots.iter().find(|slot| slot.index == at).unwrap().desc;
@@ -502,8 +689,8 @@ mod tests {
                         let parameters = Some(parameters);
                         let forward = plain(kind, x).with(|f| (f.weight, f.bias) = (parameters, parameters)).unwrap();
                         let backward = forward.backward(Gradients::ALL).unwrap();
-                        whole(&forward.slots, &forward_work(&forward, &props).unwrap());
-                        whole(&backward.slots, &backward_work(&backward, &props).unwrap());
+                        whole(&forward.slots, &chosen(&forward, &props).1);
+                        whole(&backward.slots, &chosen(&backward, &props).1);
                     }
                 }
             }
@@ -515,15 +702,71 @@ mod tests {
         let props = Variants::device(Some((32, 32)));
         let grids = |dims: &[u64]| {
             let forward = plain(ChannelNorm::Batch, TensorDesc::channels_last(DType::BF16, dims).unwrap());
-            let backward = backward_work(&forward.backward(Gradients::ALL).unwrap(), &props).unwrap();
-            let forward = forward_work(&forward, &props).unwrap();
-            [forward.steps[0].grid[0], forward.steps[2].grid[0], backward.steps[0].grid[0], backward.steps[2].grid[0]]
+            let (_, backward) = chosen(&forward.backward(Gradients::ALL).unwrap(), &props);
+            let (_, forward) = chosen(&forward, &props);
+            [forward[0].grid[0], forward[2].grid[0], backward[0].grid[0], backward[2].grid[0]]
         };
         for (dims, all) in [([64, 256, 56, 56], [660, 1056, 792, 528]), ([64, 512, 28, 28], [660, 1056, 396, 528])] {
             for (grid, most) in grids(&dims).into_iter().zip(all) {
                 assert!(grid <= most && grid > most - most / 8, "{grid} of {most}");
             }
         }
+    }
+
+    /// The names of an op's forms, in the order in which they are tried.
+    fn listed<D: Descriptor>() -> Vec<&'static str> {
+        D::kernels().iter().filter(|kernel| kernel.backend() == Backend::Wgpu).map(|kernel| kernel.name()).collect()
+    }
+
+    /// The names of the forms of all that serve some tensors when they are chosen, the first of them, or pinned, each of them.
+    fn serving<D: Descriptor + Described<Fields: Pass>>(ask: Ask, norms: &[Valid<D::Fields>]) -> HashSet<&'static str> {
+        let props = &Variants::device(Some((32, 32)));
+        let limit = if ask == Ask::Chosen { 1 } else { WgslForm::ALL.len() };
+        let serving = |norm| WgslForm::ALL.iter().filter(move |form| steps_of(**form, norm, props, ask).is_ok());
+        norms.iter().flat_map(|norm| serving(norm).take(limit)).map(Kernel::<D>::name).collect()
+    }
+
+    /// Both passes over tensors of each kind: short, long and many groups, odd extents, both orders, inference.
+    fn both_passes(kind: ChannelNorm) -> (Vec<Valid<ForwardFields>>, Vec<Valid<BackwardFields>>) {
+        let (mut forwards, mut backwards) = (Vec::new(), Vec::new());
+        for dims in [
+            [4, 16, 8, 8],
+            [64, 32, 7, 7],
+            [80, 32, 56, 56],
+            [64, 300, 20, 16],
+            [8, 8, 160, 160],
+            [4, 8, 128, 128],
+            [2, 40, 64, 64],
+            [32, 32, 512, 512],
+            [2, 8, 1000, 1],
+        ] {
+            for x in [dense(&dims), TensorDesc::channels_last(DType::BF16, &dims).unwrap()] {
+                for inference in [false, true].into_iter().filter(|is| !is || kind != ChannelNorm::Group) {
+                    let forward = plain(kind, x).with(|fields| fields.inference = inference).unwrap();
+                    backwards.push(forward.backward(Gradients::ALL).unwrap());
+                    forwards.push(forward);
+                }
+            }
+        }
+        (forwards, backwards)
+    }
+
+    #[test]
+    fn an_op_lists_the_forms_that_can_serve_it_and_each_is_chosen_for_some_tensors() {
+        fn check<D: Descriptor + Described<Fields: Pass>>(norms: &[Valid<D::Fields>]) {
+            let listed: HashSet<_> = listed::<D>().into_iter().collect();
+            assert_eq!(serving::<D>(Ask::Pinned, norms), listed);
+            assert_eq!(serving::<D>(Ask::Chosen, norms), listed);
+        }
+        let (forwards, backwards) = both_passes(ChannelNorm::Batch);
+        check::<BatchNormDescriptor>(&forwards);
+        check::<BatchNormBackwardDescriptor>(&backwards);
+        let (forwards, backwards) = both_passes(ChannelNorm::Group);
+        check::<GroupNormDescriptor>(&forwards);
+        check::<GroupNormBackwardDescriptor>(&backwards);
+        let (forwards, backwards) = both_passes(ChannelNorm::Instance);
+        check::<InstanceNormDescriptor>(&forwards);
+        check::<InstanceNormBackwardDescriptor>(&backwards);
     }
 
     #[test]
@@ -555,8 +798,8 @@ mod tests {
         let entries = |dims: &[u64], is_inference: bool| {
             let forward =
                 plain(ChannelNorm::Batch, dense(dims)).with(|fields| fields.inference = is_inference).unwrap();
-            let work = forward_work(&forward, &Variants::device(Some((32, 32)))).unwrap();
-            work.steps.iter().map(|step| step.entry).collect::<Vec<_>>()
+            let (_, steps) = chosen(&forward, &Variants::device(Some((32, 32))));
+            steps.iter().map(|step| step.entry).collect::<Vec<_>>()
         };
         assert_eq!(entries(&[64, 2048, 7, 7], false), ["channel_norm_gapless_resident"]);
         assert_eq!(entries(&[64, 2048, 7, 7], true), ["channel_norm_apply_gapless"]);
@@ -568,8 +811,8 @@ mod tests {
         let props = Props { max_storage_buffers: 8, ..Variants::device(Some((32, 32))) };
         for is_inference in [false, true] {
             let forward = whole(is_inference);
-            forward_work(&forward, &props).unwrap();
-            backward_work(&forward.backward(Gradients::ALL).unwrap(), &props).unwrap();
+            chosen(&forward, &props);
+            chosen(&forward.backward(Gradients::ALL).unwrap(), &props);
         }
     }
 
@@ -577,10 +820,14 @@ mod tests {
     fn refuses_f64_and_small_operands_with_gaps() {
         let props = Variants::device(None);
         let x = TensorDesc::contiguous(DType::F64, &[4, 8, 4]).unwrap();
-        assert!(forward_work(&plain(ChannelNorm::Batch, x), &props).is_err());
+        let refused =
+            |forward: &Valid<ForwardFields>, form| steps_of(form, forward, &props, Ask::Pinned).err().unwrap();
+        for form in WgslForm::ALL {
+            refused(&plain(ChannelNorm::Batch, x), form);
+        }
         let weight = TensorDesc::strided(DType::F32, &[16], &[2]).unwrap();
         let forward = whole(true).layout("weight", weight).unwrap();
-        let reason = forward_work(&forward, &props).err().unwrap().to_string();
+        let reason = refused(&forward, WgslForm::Apply).to_string();
         assert!(reason.contains("weight is not contiguous"), "{reason}");
     }
 }

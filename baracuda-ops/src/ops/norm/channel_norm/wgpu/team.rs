@@ -1,117 +1,160 @@
-//! How groups, segments and columns of channels are spread over threads.
+//! How groups, segments and columns of channels are spread over threads, and the numbers that decide it.
+//!
+//! A chunk is 16 bytes of one tensor, or 8 bytes of 16-bit elements where it is called narrow. A team is the threads that add up one group
+//! or one slice of a segment; a workgroup has one team or several.
+//!
+//! The numbers are those that were fastest on an H200 through Vulkan; docs/rejected.md has what was slower there.
 
 use super::super::ChannelOrder;
-use super::{Held, Segments, Share};
+use super::{Segments, Share};
 use crate::backend::wgpu::team::{Keep, SMALL_TEAMS, Team, Teams, first_that_holds};
 use crate::backend::wgpu::{Props, groups};
 use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::activation::Activation;
+use crate::plan::Ask;
 
-/// Threads, and the chunks of each, that hold a slice of a segment, the first that suffices or the last.
+/// Multiprocessors of an H200: fewer workgroups than this leave some of them idle.
+pub(super) const MULTIPROCESSORS: u64 = 132;
+/// Workgroup memory that every device has, in bytes.
+const WORKGROUP_BYTES: u64 = 16384;
+/// Threads of a workgroup that has several small teams.
+const SHARED_WORKGROUP: u32 = 128;
+
+/// Teams for a slice of a contiguous segment, (threads, chunks of a thread): the first that holds a whole segment, else the last, of which a
+/// segment takes several. A thread holds chunks of one tensor.
 const SLICES: (Keep, &[(u32, u32)]) =
     (Keep::Values, &[(8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (128, 2), (128, 4), (256, 4)]);
-/// As `SLICES`, where a thread reads several tensors.
+/// As `SLICES`, where a thread holds chunks of several tensors.
 const SLICES_OF_SEVERAL: (Keep, &[(u32, u32)]) =
     (Keep::Words, &[(8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (128, 2), (128, 4)]);
-/// Segments from which on 32 threads each keep a large GPU busy, and the chunks of such a thread where they hold the segment: they meet
-/// without a barrier, and more of what a thread reads is under way.
+/// From this many segments on, teams of 32 threads keep a large GPU busy: they add up without a barrier, and each thread has more loads in
+/// flight than one of a larger team.
 const MANY_SEGMENTS: u64 = 4096;
+/// Chunks of a thread of such a team: the fewest with which it holds a segment of more than 32 chunks.
 const CHUNKS_OF_MANY: &[u32] = &[2, 4];
-/// (threads, chunks each) for the moments of as many longer segments of 16-bit elements.
+/// The team for the moments of at least `MANY_SEGMENTS` segments of 16-bit elements that such teams do not hold.
 const MOMENTS_OF_MANY_HALF: (u32, u32, Keep) = (64, 7, Keep::Words);
-/// (threads, chunks each) where segments are few and their elements go through an activation: a thread of 4 chunks takes too long over them.
+/// The team in the place of 128 threads or more of 4 chunks, where segments are few and an activation takes many instructions: a thread
+/// would compute its 4 chunks longer than the loads of others hide.
 const SLICE_OF_ACTIVATION: (u32, u32, Keep) = (256, 2, Keep::Words);
+
 /// Teams that hold a group of 32-bit elements, the first that suffices.
 const RESIDENT: &Teams = &[
     (Keep::Values, SMALL_TEAMS),
     (Keep::Values, &[(32, 8), (128, 4), (256, 4), (512, 4), (1024, 3), (1024, 4), (1024, 5), (512, 8)]),
 ];
-/// As `RESIDENT`, for 16-bit elements: more than 4 chunks of 8 values do not stay in registers. Groups beyond are faster in parts.
+/// As `RESIDENT`, for 16-bit elements. Drivers keep more than 4 chunks of 8 values in memory instead of registers, so that longer groups
+/// are faster in slices.
 const RESIDENT_HALF: &Teams = &[
     (Keep::Values, SMALL_TEAMS),
     (Keep::Values, &[(64, 4), (128, 4), (256, 4)]),
     (Keep::Words, &[(512, 4), (1024, 3)]),
 ];
-/// Teams that hold groups of 16-bit elements one after the other, as many workgroups as a large GPU holds at once.
-const RESIDENT_AHEAD_HALF: &Teams = &[(Keep::Words, &[(1024, 2), (832, 4), (1024, 4)])];
-/// The same of groups that all find a place at once.
-const RESIDENT_ALONE_HALF: &Teams = &[(Keep::Words, &[(1024, 5)])];
-/// Chunks from which on groups are held so.
-const FEWEST_AHEAD_CHUNKS: u64 = 2048;
-const FEWEST_ALONE_CHUNKS: u64 = 3073;
-/// Groups from which on the last workgroups to read ahead are few beside all.
-const FEWEST_AHEAD_GROUPS: u64 = 2 * MULTIPROCESSORS;
-/// Teams that hold a group for its gradients, chunks each of dy and of x, the first that suffices.
+/// Threads above which a multiprocessor has no room for a second workgroup. Where groups are more than multiprocessors, smaller workgroups
+/// are faster: one loads while the other stores.
+const MOST_THREADS_OF_TWO: u32 = 512;
+/// Groups below which long ones are faster in slices: as many workgroups would leave most multiprocessors idle.
+const FEW_GROUPS: u64 = 48;
+/// Chunks from which on a group counts as long there.
+const LONG_GROUP_CHUNKS: u64 = 2048;
+
+/// Teams of persistent workgroups, one on each multiprocessor, which take groups one after the other. The kernel handles up to 5 chunks of a
+/// thread. The first is for devices whose workgroups have at most 256 threads.
+const PERSISTENT: &Teams = &[(Keep::Words, &[(256, 5), (1024, 2), (832, 4), (1024, 4), (1024, 5)])];
+/// As `PERSISTENT`, where every group has a workgroup of its own: a thread of 5 chunks waits for no group before.
+const PERSISTENT_ALONE: &Teams = &[(Keep::Words, &[(256, 5), (1024, 5)])];
+/// Chunks of a group from which on persistent workgroups are faster than a workgroup for each group: where a workgroup has several groups,
+/// and where it has one.
+const FEWEST_PERSISTENT_CHUNKS: u64 = 2048;
+const FEWEST_PERSISTENT_ALONE_CHUNKS: u64 = 3073;
+/// Most chunks of a group for which they are: a thread of 5 chunks has no registers to read the next group ahead.
+const MOST_PERSISTENT_CHUNKS: u64 = 4096;
+/// Groups from which on they are: of fewer, the last round keeps too few of them busy.
+const FEWEST_PERSISTENT_GROUPS: u64 = 2 * MULTIPROCESSORS;
+
+/// Teams that hold a group for its gradients, the first that suffices; a thread holds as many chunks of dy and of x.
 const RESIDENT_BACKWARD: &Teams = &[(
     Keep::Words,
     &[(8, 1), (16, 1), (32, 1), (64, 1), (128, 1), (256, 1), (512, 1), (512, 2), (1024, 2), (1024, 3)],
 )];
-/// Chunks of dy up to which the parameters' gradients are worth a second reading, in the dispatch that holds the groups, and most chunks of a
-/// channel that one thread adds up there.
+/// Chunks of dy up to which the gradients of the parameters are worth reading dy and x a second time, in the dispatch that holds the groups.
 const FEW_CHUNKS: u64 = 1 << 18;
+/// Most chunks of a channel for each thread that adds up its gradients there.
 const MOST_CHANNEL_CHUNKS: u64 = 16;
-/// Most chunks of such a thread whose elements go through an activation.
+/// Most chunks of a thread there whose elements go through an activation that takes many instructions.
 const MOST_CHUNKS_OF_ACTIVATION: u32 = 2;
-/// (threads, chunks each) that hold channels which share chunks, the first that suffices: of one tensor, and of dy and x. The sums of more
-/// threads would need more than the 16 KB of workgroup memory that every device has.
-const GAPLESS: &[(u32, u32)] = &[(128, 4), (256, 4), (512, 4), (512, 7)];
-const GAPLESS_OF_SEVERAL: &[(u32, u32)] = &[(128, 4), (256, 4), (512, 4), (896, 4)];
-/// Most chunks of such a channel in a sample: one thread adds their sums up, one after the other.
+
+/// A workgroup that holds rows of chunks, and how many of them each thread holds.
+#[derive(Clone, Copy)]
+struct Holding {
+    threads: u32,
+    thread_rows: u32,
+}
+
+const fn holding(threads: u32, thread_rows: u32) -> Holding {
+    Holding { threads, thread_rows }
+}
+
+/// Workgroups that hold channels of all samples which share chunks, the first that suffices; a row is a sample. More threads would need more
+/// workgroup memory for their sums than `WORKGROUP_BYTES`.
+const GAPLESS: &[Holding] = &[holding(128, 4), holding(256, 4), holding(512, 4), holding(512, 7)];
+/// As `GAPLESS`, for dy and x.
+const GAPLESS_OF_SEVERAL: &[Holding] = &[holding(128, 4), holding(256, 4), holding(512, 4), holding(896, 4)];
+/// Most chunks of such a channel in a sample: one thread adds up their sums one after the other.
 const MOST_SHARED_CHUNKS: u64 = 30;
-/// Multiprocessors of a large GPU.
-pub(super) const MULTIPROCESSORS: u64 = 132;
-/// Parts of a group up to which every team that needs them may merge them itself, and workgroups up to which that is faster than a dispatch
-/// in between.
+
+/// Workgroups that hold whole groups where channels are last, the first that suffices; a row is one spatial element.
+const TILES: &[Holding] = &[holding(128, 4), holding(256, 4), holding(512, 4)];
+/// As `TILES`, for dy and x.
+const TILES_OF_SEVERAL: &[Holding] = &[holding(128, 3), holding(256, 3), holding(512, 3)];
+/// As `TILES`, in narrow chunks.
+const TILES_NARROW: &[Holding] = &[holding(128, 4), holding(256, 4), holding(512, 4), holding(512, 11)];
+/// As `TILES_OF_SEVERAL`, in narrow chunks.
+const TILES_NARROW_OF_SEVERAL: &[Holding] = &[holding(256, 3), holding(512, 3), holding(512, 11)];
+/// Most groups of such a workgroup.
+const MOST_TILE_GROUPS: u64 = 4;
+/// Chunks of one row in such a workgroup: from 4 on they fill segments of memory; 32 are the bound of what was timed.
+const FEWEST_TILE_COLUMNS: u64 = 4;
+const MOST_TILE_COLUMNS: u64 = 32;
+/// Threads below each other in the workgroups of that dispatch that add up the gradients of parameters.
+pub(super) const SUM_LANES: u32 = 64;
+/// Most rows that each of these threads adds up.
+const MOST_SUM_ROWS: u64 = 32;
+
+/// Parts of a group, and workgroups of the dispatch that writes, up to which it is faster that every workgroup merges the parts of its groups
+/// than that a dispatch in between does it once.
 const FEW_PARTS: u64 = 64;
 const FEW_WORKGROUPS: u64 = 2048;
-/// Most parts that a thread of such a team holds.
+/// Most parts that a thread of such a workgroup holds in registers.
 const MOST_HELD_PARTS: u64 = 8;
-/// Parts of a channel that one thread adds up, one after the other.
-pub(super) const FEW_CHANNEL_PARTS: u64 = 4;
-/// Fewest threads of such a team.
+/// Fewest threads of a team that merges so.
 const FEWEST_MERGERS: u64 = 8;
-/// Threads of the workgroups that share small teams.
-const SHARED_WORKGROUP: u32 = 128;
-/// Most threads that merge the parts of one group.
+/// Most threads that merge the parts of one group in the dispatch in between.
 const MOST_MERGERS: u32 = 1024;
+/// Parts of a channel up to which one thread adds them up.
+pub(super) const FEW_CHANNEL_PARTS: u64 = 4;
 
 /// Threads of a workgroup where channels are last and workgroups few.
 const COLUMNS_WORKGROUP: u32 = 256;
-/// Rows that a thread reads before it uses the first, where channels are last.
+/// Rows that a thread loads before it uses the first, where channels are last.
 const ROWS_AHEAD: u32 = 4;
-/// Most chunk columns of a workgroup there.
+/// Most chunks of a row in a workgroup there.
 const MOST_COLUMNS: u64 = 32;
-/// Columns from which on a row of a workgroup fills whole segments of memory.
+/// Chunks from which on a row of a workgroup fills whole segments of memory.
 const FEWEST_COLUMNS: u64 = 8;
-/// Rows of a thread below which workgroups that take whole segments of memory are too few, and fewest where they are narrower.
+/// Rows of a thread: 16, unless workgroups that are `FEWEST_COLUMNS` wide would then be fewer than multiprocessors; 4 at least.
 const MANY_ROWS: u64 = 16;
 const FEWEST_ROWS: u64 = 4;
-/// Fewest rows of a thread where workgroups are many, and rows in whose time one starts.
+/// Fewest rows of a thread where workgroups are many.
 const FEW_ROWS: u64 = 8;
+/// The time that a workgroup takes to start, in rows of a thread.
 const ROWS_OF_START: u64 = 6;
 /// Most slices of a sample.
 const MOST_SLICES: u64 = 1024;
 
-/// Threads and rows of each that hold whole groups where channels are last, the first that suffices.
-const TILES: &[(u32, u32)] = &[(128, 4), (256, 4), (512, 4)];
-/// The same for their gradients, where a thread holds dy and x.
-const TILES_OF_SEVERAL: &[(u32, u32)] = &[(128, 3), (256, 3), (512, 3)];
-/// As `TILES`, in chunks of 8 bytes.
-const TILES_NARROW: &[(u32, u32)] = &[(128, 4), (256, 4), (512, 4), (512, 11)];
-/// As `TILES_OF_SEVERAL`, in chunks of 8 bytes.
-const TILES_NARROW_OF_SEVERAL: &[(u32, u32)] = &[(256, 3), (512, 3), (512, 11)];
-/// Rows below each other of those workgroups that take the gradients of parameters, and most rows that one thread adds up there.
-pub(super) const SUM_LANES: u32 = 64;
-const MOST_SUM_ROWS: u64 = 32;
-/// Workgroup memory of every device.
-const WORKGROUP_BYTES: u64 = 16384;
-/// Most groups of such a workgroup, and its chunks beside each other: from so many on they fill segments of memory.
-const MOST_TILE_GROUPS: u64 = 4;
-const FEWEST_TILE_COLUMNS: u64 = 4;
-const MOST_TILE_COLUMNS: u64 = 32;
-
-/// Chunks beside each other in those workgroups, 32 bytes: with SUM_LANES no more threads than the smallest of the tables has.
+/// Chunks of a row in the workgroups that add up the gradients of parameters, 32 bytes: times `SUM_LANES` they are no more threads than the
+/// smallest workgroup of `TILES_OF_SEVERAL` and `TILES_NARROW_OF_SEVERAL` has.
 pub(super) fn sum_columns(segments: &Segments) -> u32 {
     if segments.is_narrow() { 4 } else { 2 }
 }
@@ -125,7 +168,7 @@ fn team(numbers: (u32, u32, Keep), props: &Props) -> Team {
     Team::new(numbers, numbers.0.max(SHARED_WORKGROUP.min(props.max_threads)), props)
 }
 
-/// The team of a slice of a segment.
+/// The team of a slice of a segment; a thread holds chunks of `tensors` tensors.
 fn slice_team(segments: &Segments, tensors: usize, props: &Props) -> Team {
     let chunks = segments.segment_chunks();
     let (keep, slices) = if tensors > 1 { SLICES_OF_SEVERAL } else { SLICES };
@@ -138,45 +181,84 @@ fn slice_team(segments: &Segments, tensors: usize, props: &Props) -> Team {
     team(first_that_holds(&[(keep, slices)], chunks, props.max_threads).unwrap_or((threads, each, keep)), props)
 }
 
-/// The team that holds a group of `chunks` chunks; the largest leave a multiprocessor room for one workgroup, and take their groups at once.
-pub(super) fn resident_team(chunks: u64, groups: u64, is_half: bool, props: &Props) -> Option<Team> {
-    let table = if is_half { RESIDENT_HALF } else { RESIDENT };
-    let most_threads = if groups <= MULTIPROCESSORS { props.max_threads } else { props.max_threads.min(512) };
-    first_that_holds(table, chunks, most_threads).map(|numbers| team(numbers, props))
+/// That no team of a table holds a group of `chunks` chunks.
+fn too_long(chunks: u64, props: &Props) -> Reason {
+    format!("no workgroup of at most {} threads holds the {chunks} chunks of a group in registers", props.max_threads)
+        .into()
 }
 
-/// Workgroups that hold groups one after the other.
+/// The team that holds a contiguous group.
+///
+/// # Errors
+/// None does, or, if the form is chosen, slices are faster.
+pub(super) fn resident_team(segments: &Segments, props: &Props, ask: Ask) -> Result<Team, Reason> {
+    let (chunks, groups) = (segments.group_chunks(), segments.group_count);
+    if ask == Ask::Chosen && groups < FEW_GROUPS && chunks >= LONG_GROUP_CHUNKS {
+        return Err(format!("{groups} groups of {chunks} chunks keep more multiprocessors busy in slices").into());
+    }
+    let table = if segments.is_half() { RESIDENT_HALF } else { RESIDENT };
+    let of_two = props.max_threads.min(MOST_THREADS_OF_TWO);
+    let most_threads = if groups <= MULTIPROCESSORS { props.max_threads } else { of_two };
+    let first = |most_threads| first_that_holds(table, chunks, most_threads);
+    let found = first(most_threads).or_else(|| first(props.max_threads).filter(|_| ask == Ask::Pinned));
+    found.map(|numbers| team(numbers, props)).ok_or_else(|| too_long(chunks, props))
+}
+
+/// Workgroups that take groups one after the other.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ahead {
+pub(super) struct PersistentTeam {
     pub(super) team: Team,
     pub(super) workgroups: u32,
 }
 
-impl Ahead {
-    pub(super) fn new(segments: &Segments, props: &Props) -> Option<Self> {
-        let (chunks, groups) = (segments.group_segments * segments.segment_chunks(), segments.group_count);
-        let (table, fewest) = if groups <= MULTIPROCESSORS {
-            (RESIDENT_ALONE_HALF, FEWEST_ALONE_CHUNKS)
-        } else {
-            (RESIDENT_AHEAD_HALF, FEWEST_AHEAD_CHUNKS)
-        };
-        let is_apt =
-            segments.is_half() && chunks >= fewest && (groups <= MULTIPROCESSORS || groups >= FEWEST_AHEAD_GROUPS);
-        let numbers = first_that_holds(table, chunks, props.max_threads).filter(|_| is_apt)?;
-        Some(Self { team: team(numbers, props), workgroups: groups.min(MULTIPROCESSORS) as u32 })
+impl PersistentTeam {
+    /// # Errors
+    /// No team holds a group, or, if the form is chosen, another is faster.
+    pub(super) fn new(segments: &Segments, props: &Props, ask: Ask) -> Result<Self, Reason> {
+        let (chunks, groups) = (segments.group_chunks(), segments.group_count);
+        let is_alone = groups <= MULTIPROCESSORS;
+        if ask == Ask::Chosen {
+            let fewest = if is_alone { FEWEST_PERSISTENT_ALONE_CHUNKS } else { FEWEST_PERSISTENT_CHUNKS };
+            let is_apt = segments.is_half()
+                && chunks >= fewest
+                && (is_alone || (groups >= FEWEST_PERSISTENT_GROUPS && chunks <= MOST_PERSISTENT_CHUNKS))
+                && (groups >= FEW_GROUPS || chunks < LONG_GROUP_CHUNKS);
+            if !is_apt {
+                return Err(
+                    "it is faster for long groups of 16-bit elements that fill all multiprocessors evenly".into()
+                );
+            }
+        }
+        let table = if is_alone { PERSISTENT_ALONE } else { PERSISTENT };
+        let numbers = first_that_holds(table, chunks, props.max_threads).ok_or_else(|| too_long(chunks, props))?;
+        Ok(Self { team: team(numbers, props), workgroups: word(groups.min(MULTIPROCESSORS)) })
     }
 }
 
-/// The team that holds a group for its gradients where tensors are small.
-pub(super) fn resident_backward_team(segments: &Segments, activation: Activation, props: &Props) -> Option<Team> {
-    let chunks = segments.group_segments * segments.segment_chunks();
-    if segments.order != ChannelOrder::Contiguous || segments.is_empty() || chunks * segments.group_count > FEW_CHUNKS {
-        return None;
+/// The team that holds a contiguous group for its gradients.
+///
+/// # Errors
+/// None does, or, if the form is chosen, slices are faster.
+pub(super) fn resident_backward_team(
+    segments: &Segments,
+    activation: Activation,
+    props: &Props,
+    ask: Ask,
+) -> Result<Team, Reason> {
+    let chunks = segments.group_chunks();
+    if ask == Ask::Chosen && chunks * segments.group_count > FEW_CHUNKS {
+        return Err(
+            format!("more than {FEW_CHUNKS} chunks are faster in slices, which read dy and x once for all").into()
+        );
     }
-    let found = first_that_holds(RESIDENT_BACKWARD, chunks, props.max_threads).map(|numbers| team(numbers, props))?;
+    let found = first_that_holds(RESIDENT_BACKWARD, chunks, props.max_threads);
+    let found = found.map(|numbers| team(numbers, props)).ok_or_else(|| too_long(chunks, props))?;
     let is_quick = found.chunks <= MOST_CHUNKS_OF_ACTIVATION || is_short(activation);
     let has_short_channels = segments.batch * segments.segment_chunks() <= MOST_CHANNEL_CHUNKS * found.members();
-    (is_quick && (segments.groups_are_channels || has_short_channels)).then_some(found)
+    if ask == Ask::Chosen && !(is_quick && (segments.groups_are_channels || has_short_channels)) {
+        return Err("threads would have too much to compute each; slices are faster".into());
+    }
+    Ok(found)
 }
 
 /// The team that merges `parts` parts of a group.
@@ -188,55 +270,57 @@ pub(super) fn merge_team(parts: u64, props: &Props) -> Team {
 
 /// How a dispatch spreads channels that are last over a GPU.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spread {
-    pub(super) workgroup: u32,
-    /// Workgroups in one turn of a large GPU: as many as it holds at once, or twice as many.
-    pub(super) resident: u64,
+pub(super) struct ColumnSpread {
+    pub(super) workgroup_threads: u32,
+    /// Workgroups in one wave of a large GPU: as many as it holds at once, or twice as many.
+    pub(super) wave_workgroups: u64,
     /// Most rows of a thread, which bound the chains of its additions.
-    pub(super) rows: u64,
+    pub(super) most_thread_rows: u64,
 }
 
-/// A workgroup where channels are last: `columns` chunks beside each other, lanes of threads below each other, and a slice of each sample's
-/// rows.
+/// A workgroup where channels are last: `columns` chunks of one row beside each other, rows of threads (lanes) below each other, and a slice
+/// of each sample's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Columns {
     workgroup: u32,
     columns: u32,
     /// Rows of a slice, but for the last.
-    rows: u64,
-    /// Those of a thread where workgroups are few.
-    pub(super) held: Option<u32>,
+    slice_rows: u64,
+    /// Rows of a thread where workgroups are few, so that it holds them in registers.
+    pub(super) held_rows: Option<u32>,
     /// Workgroups beside each other.
     blocks: u64,
 }
 
 impl Columns {
-    /// Where workgroups would be few, they are narrower and their threads take fewer rows.
-    fn new(segments: &Segments, spread: Spread, props: &Props) -> Self {
+    /// Where workgroups would be fewer than multiprocessors, they are narrower and their threads take fewer rows.
+    fn new(segments: &Segments, spread: ColumnSpread, props: &Props) -> Self {
         let chunks = segments.channels.div_ceil(segments.elements);
-        let is_busy = |columns: Self| Form::Columns(columns).group_count(segments) >= MULTIPROCESSORS;
-        let wide = Self::at_most(MOST_COLUMNS, chunks, spread.workgroup.min(props.max_threads));
+        let is_busy = |columns: Self| Spread::Columns(columns).workgroups(segments) >= MULTIPROCESSORS;
+        let wide = Self::at_most(MOST_COLUMNS, chunks, spread.workgroup_threads.min(props.max_threads));
         let lanes = wide.lanes();
-        if is_busy(Self { rows: MANY_ROWS * lanes, ..wide }) {
+        if is_busy(Self { slice_rows: MANY_ROWS * lanes, ..wide }) {
             let beside = segments.batch * wide.blocks;
-            return Self { rows: slice_rows(segments.spatial, lanes, beside, spread), ..wide };
+            return Self { slice_rows: slice_rows(segments.spatial, lanes, beside, spread), ..wide };
         }
         let narrow = Self::at_most(FEWEST_COLUMNS, chunks, COLUMNS_WORKGROUP.min(props.max_threads));
         let mut rows = MANY_ROWS;
-        while rows > FEWEST_ROWS && !is_busy(Self { rows: rows * narrow.lanes(), ..narrow }) {
+        while rows > FEWEST_ROWS && !is_busy(Self { slice_rows: rows * narrow.lanes(), ..narrow }) {
             rows /= 2;
         }
-        Self { rows: rows * narrow.lanes(), held: Some(word(rows)), ..narrow }
+        Self { slice_rows: rows * narrow.lanes(), held_rows: Some(word(rows)), ..narrow }
     }
 
-    /// For rows of `chunks` chunks of channels, at most `most` beside each other.
+    /// For rows of `chunks` chunks of channels, at most `most` beside each other: the most columns that leave fewest chunks past the last
+    /// channel.
     fn at_most(most: u64, chunks: u64, workgroup: u32) -> Self {
-        let waste = |columns: u64| chunks.next_multiple_of(columns);
+        let padded_chunks = |columns: u64| chunks.next_multiple_of(columns);
         let mut columns = chunks.next_power_of_two().min(most);
-        while columns > FEWEST_COLUMNS && waste(columns / 2) < waste(columns) {
+        while columns > FEWEST_COLUMNS && padded_chunks(columns / 2) < padded_chunks(columns) {
             columns /= 2;
         }
-        Self { workgroup, columns: word(columns), rows: 1, held: None, blocks: chunks.div_ceil(columns).max(1) }
+        let blocks = chunks.div_ceil(columns).max(1);
+        Self { workgroup, columns: word(columns), slice_rows: 1, held_rows: None, blocks }
     }
 
     fn lanes(self) -> u64 {
@@ -250,13 +334,21 @@ impl Columns {
     }
 
     /// The teams of a workgroup that merges the parts of all groups that its channels lie in.
-    fn merge_team(self, segments: &Segments, props: &Props) -> Option<Team> {
+    ///
+    /// # Errors
+    /// It has too few threads for them.
+    fn merge_team(self, segments: &Segments, props: &Props) -> Result<Team, Reason> {
         if segments.groups_are_channels {
-            return None;
+            return Err("it merges groups of channels, here each channel is one".into());
         }
-        let threads = u64::from(self.workgroup) / self.tile_groups(segments).next_power_of_two();
-        let team = || Team::new((word(threads), 1, Keep::Words), self.workgroup, props);
-        (threads >= FEWEST_MERGERS).then(team)
+        let groups = self.tile_groups(segments);
+        let threads = u64::from(self.workgroup) / groups.next_power_of_two();
+        if threads < FEWEST_MERGERS {
+            let why =
+                format!("a workgroup of {} threads has {threads} to merge each of {groups} groups", self.workgroup);
+            return Err(format!("{why}, the limit is {FEWEST_MERGERS}").into());
+        }
+        Ok(Team::new((word(threads), 1, Keep::Words), self.workgroup, props))
     }
 
     pub(super) fn constants(self) -> Vec<(&'static str, u32)> {
@@ -265,83 +357,99 @@ impl Columns {
 }
 
 /// Rows of a slice of a sample of `spatial` rows, of which `lanes` lie below each other in a workgroup and `beside` workgroups beside it:
-/// so that all are through soonest.
-fn slice_rows(spatial: u64, lanes: u64, beside: u64, spread: Spread) -> u64 {
+/// those with which the last workgroup ends soonest.
+fn slice_rows(spatial: u64, lanes: u64, beside: u64, spread: ColumnSpread) -> u64 {
     let spatial = spatial.max(1);
     let rows = |slices: u64| spatial.div_ceil(slices).next_multiple_of(lanes);
-    let turns = |slices: u64| (beside * spatial.div_ceil(rows(slices))).div_ceil(spread.resident);
-    let cost = |slices: u64| turns(slices) * (rows(slices) / lanes + ROWS_OF_START);
-    let fewest = spatial.div_ceil(lanes * spread.rows);
+    let waves = |slices: u64| (beside * spatial.div_ceil(rows(slices))).div_ceil(spread.wave_workgroups);
+    let time_in_rows = |slices: u64| waves(slices) * (rows(slices) / lanes + ROWS_OF_START);
+    let fewest = spatial.div_ceil(lanes * spread.most_thread_rows);
     let most = spatial.div_ceil(lanes * FEW_ROWS).clamp(fewest, MOST_SLICES.max(fewest));
-    rows((fewest..=most).min_by_key(|&slices| cost(slices)).unwrap_or(fewest))
+    rows((fewest..=most).min_by_key(|&slices| time_in_rows(slices)).unwrap_or(fewest))
 }
 
-/// The first workgroup of a table, of threads and the rows of each, that holds `rows` rows of `columns` chunks.
-fn first_workgroup(table: &[(u32, u32)], columns: u64, rows: u64, props: &Props) -> Option<(u32, u32)> {
-    let fits = |&&(threads, each): &&(u32, u32)| {
-        threads <= props.max_threads && u64::from(threads) / columns * u64::from(each) >= rows
+/// The first workgroup of a table that holds `rows` rows of `columns` chunks.
+fn first_workgroup(table: &[Holding], columns: u64, rows: u64, props: &Props) -> Result<Holding, Reason> {
+    let fits = |held: &&Holding| {
+        held.threads <= props.max_threads && u64::from(held.threads) / columns * u64::from(held.thread_rows) >= rows
     };
-    table.iter().find(fits).copied()
+    table.iter().find(fits).copied().ok_or_else(|| {
+        let most = props.max_threads;
+        format!("no workgroup of at most {most} threads holds {rows} rows of {columns} chunks in registers").into()
+    })
 }
 
 /// A workgroup that holds whole groups where channels are last: `columns` chunks beside each other, which hold `groups` groups.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tile {
     pub(super) team: Team,
-    columns: u64,
+    pub(super) columns: u64,
     pub(super) groups: u64,
     /// Tiles of a sample.
     pub(super) blocks: u64,
 }
 
 impl Tile {
-    pub(super) fn held(&self) -> Held {
-        let Team { workgroup, chunks, .. } = self.team;
-        Held::Columns { workgroup, columns: word(self.columns), chunks }
-    }
-
-    /// The tile that `find` has for chunks of 16 bytes, or for those of 8 where they hold fewer groups beside each other and all tiles find a
-    /// place at once, and the segments in such chunks.
-    pub(super) fn best(segments: &Segments, find: impl Fn(&Segments) -> Option<Self>) -> Option<(Segments, Self)> {
+    /// The tile that `find` has for chunks of 16 bytes, or for narrow ones where they hold fewer groups beside each other and all tiles are
+    /// resident at once, and the segments in such chunks.
+    ///
+    /// # Errors
+    /// There is neither; then why there is none for chunks of 16 bytes.
+    pub(super) fn best(
+        segments: &Segments,
+        find: impl Fn(&Segments) -> Result<Self, Reason>,
+    ) -> Result<(Segments, Self), Reason> {
         let wide = find(segments);
-        let narrow = segments.narrow().and_then(|narrow| find(&narrow).map(|tile| (narrow, tile)));
+        let narrow = segments.narrow().and_then(|narrow| find(&narrow).ok().map(|tile| (narrow, tile)));
         let is_better = |(_, tile): &(Segments, Self)| {
-            wide.is_none_or(|wide| tile.groups < wide.groups) && segments.batch * tile.blocks <= MULTIPROCESSORS
+            wide.as_ref().map_or(true, |wide| tile.groups < wide.groups)
+                && segments.batch * tile.blocks <= MULTIPROCESSORS
         };
-        narrow.filter(is_better).or_else(|| wide.map(|tile| (segments.clone(), tile)))
+        match narrow.filter(is_better) {
+            Some(narrow) => Ok(narrow),
+            None => wide.map(|tile| (segments.clone(), tile)),
+        }
     }
 
-    pub(super) fn new(segments: &Segments, props: &Props) -> Option<Self> {
+    /// # Errors
+    /// No workgroup holds whole groups.
+    pub(super) fn new(segments: &Segments, props: &Props) -> Result<Self, Reason> {
         Self::of_table(if segments.is_narrow() { TILES_NARROW } else { TILES }, segments, props)
     }
 
-    /// For the gradients where tensors are small.
-    pub(super) fn of_gradients(segments: &Segments, props: &Props) -> Option<Self> {
+    /// For the gradients.
+    ///
+    /// # Errors
+    /// No workgroup holds whole groups, or, if the form is chosen, slices are faster.
+    pub(super) fn of_gradients(segments: &Segments, props: &Props, ask: Ask) -> Result<Self, Reason> {
         let is_few = segments.all_chunks() <= FEW_CHUNKS
             && segments.batch * segments.spatial.div_ceil(u64::from(SUM_LANES)) <= MOST_SUM_ROWS;
-        if !is_few {
-            return None;
+        if ask == Ask::Chosen && !is_few {
+            return Err("it reads dy and x twice for the gradients of parameters; slices are faster".into());
         }
-        let memory = 8 * segments.elements * u64::from(sum_columns(segments) * SUM_LANES);
         let table = if segments.is_narrow() { TILES_NARROW_OF_SEVERAL } else { TILES_OF_SEVERAL };
-        Self::of_table(table, segments, props).filter(|tile| memory + tile.team.reduce_bytes() <= WORKGROUP_BYTES)
+        let tile = Self::of_table(table, segments, props)?;
+        let bytes = 8 * segments.elements * u64::from(sum_columns(segments) * SUM_LANES) + tile.team.reduce_bytes();
+        if bytes > WORKGROUP_BYTES {
+            return Err(format!("it takes {bytes} bytes of workgroup memory, the limit is {WORKGROUP_BYTES}").into());
+        }
+        Ok(tile)
     }
 
-    fn of_table(table: &[(u32, u32)], segments: &Segments, props: &Props) -> Option<Self> {
-        if segments.order == ChannelOrder::Contiguous || segments.groups_are_channels || segments.is_empty() {
-            return None;
-        }
+    fn of_table(table: &[Holding], segments: &Segments, props: &Props) -> Result<Self, Reason> {
         let (own, elements) = (segments.group_channels, segments.elements);
         let is_whole =
             |groups: &u64| (groups * own).is_multiple_of(elements) && groups * own / elements >= FEWEST_TILE_COLUMNS;
-        let groups = (1..=MOST_TILE_GROUPS).find(is_whole)?;
+        let groups = (1..=MOST_TILE_GROUPS).find(is_whole).ok_or_else(|| {
+            format!("no {MOST_TILE_GROUPS} groups of {own} channels or fewer are {FEWEST_TILE_COLUMNS} whole chunks")
+        })?;
         let columns = groups * own / elements;
         if columns > MOST_TILE_COLUMNS {
-            return None;
+            return Err(format!("a group spans {columns} chunks, the limit is {MOST_TILE_COLUMNS}").into());
         }
-        let (threads, rows) = first_workgroup(table, columns, segments.spatial, props)?;
+        let Holding { threads, thread_rows } = first_workgroup(table, columns, segments.spatial, props)?;
         let blocks = segments.groups.div_ceil(groups);
-        Some(Self { team: team((threads, rows, Keep::Words), props), columns, groups, blocks })
+        Ok(Self { team: team((threads, thread_rows, Keep::Words), props), columns, groups, blocks })
     }
 
     pub(super) fn constants(self) -> Vec<(&'static str, u32)> {
@@ -351,37 +459,39 @@ impl Tile {
     }
 }
 
-/// A workgroup that holds the fewest whole channels of all samples that chunks divide: `columns` chunks of each sample.
+/// A workgroup that holds the fewest whole channels of all samples that are whole chunks together: `columns` chunks of each sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GaplessTile {
-    workgroup: u32,
-    chunks: u32,
+    pub(super) workgroup: u32,
+    pub(super) thread_chunks: u32,
     pub(super) columns: u64,
     pub(super) channels: u64,
 }
 
 impl GaplessTile {
-    pub(super) fn held(&self) -> Held {
-        let Self { workgroup, columns, chunks, .. } = *self;
-        Held::Gapless { workgroup, columns: word(columns), chunks }
-    }
-
-    pub(super) fn new(segments: &Segments, tensors: usize, props: &Props) -> Option<Self> {
-        let is_short = segments.segment_chunks() <= MOST_SHARED_CHUNKS;
-        if !segments.is_gapless || !segments.groups_are_channels || !is_short || segments.batch == 0 {
-            return None;
+    /// A thread holds chunks of `tensors` tensors.
+    ///
+    /// # Errors
+    /// The layouts have no such channels, or no workgroup holds them.
+    pub(super) fn new(segments: &Segments, tensors: usize, props: &Props) -> Result<Self, Reason> {
+        if !segments.is_gapless || !segments.groups_are_channels || segments.batch == 0 {
+            return Err("channels of all samples share no chunks: segments are whole chunks, or samples are not".into());
+        }
+        let chunks = segments.segment_chunks();
+        if chunks > MOST_SHARED_CHUNKS {
+            return Err(format!("a channel of a sample has {chunks} chunks, the limit is {MOST_SHARED_CHUNKS}").into());
         }
         let elements = segments.elements;
         // A power of two: the most of it that divides a segment.
         let common = elements.min(1 << segments.spatial.trailing_zeros());
         let (channels, columns) = (elements / common, segments.spatial / common);
         let table = if tensors > 1 { GAPLESS_OF_SEVERAL } else { GAPLESS };
-        let (workgroup, chunks) = first_workgroup(table, columns, segments.batch, props)?;
-        Some(Self { workgroup, chunks, columns, channels })
+        let Holding { threads, thread_rows } = first_workgroup(table, columns, segments.batch, props)?;
+        Ok(Self { workgroup: threads, thread_chunks: thread_rows, columns, channels })
     }
 
     pub(super) fn constants(self) -> Vec<(&'static str, u32)> {
-        vec![("WORKGROUP", self.workgroup), ("CHUNKS", self.chunks)]
+        vec![("WORKGROUP", self.workgroup), ("CHUNKS", self.thread_chunks)]
     }
 }
 
@@ -398,32 +508,35 @@ impl Mergers {
     }
 }
 
-/// How segments are spread over workgroups.
+/// How the slices of segments are spread over workgroups.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Form {
+pub(super) enum Spread {
+    /// Contiguous: a slice of one segment for each team.
     Slices(Team),
+    /// Channels last: a slice of the rows of some channels for each workgroup.
     Columns(Columns),
 }
 
-impl Form {
-    pub(super) fn new(segments: &Segments, spread: Spread, tensors: usize, props: &Props) -> Self {
+impl Spread {
+    /// A thread holds chunks of `tensors` tensors.
+    pub(super) fn new(segments: &Segments, columns: ColumnSpread, tensors: usize, props: &Props) -> Self {
         match segments.order {
             ChannelOrder::Contiguous => Self::Slices(slice_team(segments, tensors, props)),
-            ChannelOrder::ChannelsLast => Self::Columns(Columns::new(segments, spread, props)),
+            ChannelOrder::ChannelsLast => Self::Columns(Columns::new(segments, columns, props)),
         }
     }
 
     /// For the moments.
-    pub(super) fn of_moments(segments: &Segments, spread: Spread, props: &Props) -> Self {
+    pub(super) fn of_moments(segments: &Segments, columns: ColumnSpread, props: &Props) -> Self {
         let is_long = segments.segment_chunks() > 32 * u64::from(CHUNKS_OF_MANY[CHUNKS_OF_MANY.len() - 1]);
         let is_many = segments.segment_count() >= MANY_SEGMENTS && segments.order == ChannelOrder::Contiguous;
         if segments.is_half() && is_many && is_long {
             return Self::Slices(team(MOMENTS_OF_MANY_HALF, props));
         }
-        Self::new(segments, spread, 1, props)
+        Self::new(segments, columns, 1, props)
     }
 
-    /// The same where segments are few and their elements go through an activation.
+    /// The spread of the same work where segments are few and their elements go through an activation.
     pub(super) fn of_activation(self, activation: Activation, props: &Props) -> Self {
         match self {
             Self::Slices(slices) if slices.threads >= 128 && slices.chunks == 4 && !is_short(activation) => {
@@ -437,48 +550,61 @@ impl Form {
     pub(super) fn slices(self, segments: &Segments) -> u64 {
         match self {
             Self::Slices(team) => segments.segment_chunks().div_ceil(team.slice_chunks()).max(1),
-            Self::Columns(columns) => segments.spatial.div_ceil(columns.rows).max(1),
+            Self::Columns(columns) => segments.spatial.div_ceil(columns.slice_rows).max(1),
         }
     }
 
-    /// What a dispatch over all segments says of it.
+    /// What the params of a dispatch over all segments say of it.
     pub(super) fn share(self, segments: &Segments) -> Share {
         let slices = word(self.slices(segments));
         match self {
             Self::Slices(_) => Share { slices, ..Share::WHOLE },
-            Self::Columns(Columns { rows, blocks, .. }) => {
-                Share { slices, column_blocks: word(blocks), slice_rows: word(rows), ..Share::WHOLE }
+            Self::Columns(Columns { slice_rows, blocks, .. }) => {
+                Share { slices, column_blocks: word(blocks), slice_rows: word(slice_rows), ..Share::WHOLE }
             }
         }
     }
 
-    /// This form, or that of the activation, and the teams that merge the parts of groups, if it is worth while that every workgroup merges
-    /// those of its groups.
+    /// The spread of a dispatch that writes, this one or that of the activation, and the teams by which each of its workgroups merges the
+    /// `group_parts` parts of its groups.
+    ///
+    /// # Errors
+    /// Threads do not hold the parts, or, if the form is chosen, a dispatch in between is faster.
     pub(super) fn merging(
         self,
         segments: &Segments,
         group_parts: u64,
         activation: Activation,
         props: &Props,
-    ) -> Option<(Self, Mergers)> {
-        let with_mergers = |form: Self| Some((form, form.mergers(segments, group_parts, props)?));
-        with_mergers(self.of_activation(activation, props)).or_else(|| with_mergers(self))
+        ask: Ask,
+    ) -> Result<(Self, Mergers), Reason> {
+        let with_mergers = |spread: Self| Ok((spread, spread.mergers(segments, group_parts, props, ask)?));
+        with_mergers(self.of_activation(activation, props)).or_else(|_: Reason| with_mergers(self))
     }
 
-    fn mergers(self, segments: &Segments, group_parts: u64, props: &Props) -> Option<Mergers> {
-        if self.group_count(segments) > FEW_WORKGROUPS {
-            return None;
+    fn mergers(self, segments: &Segments, group_parts: u64, props: &Props, ask: Ask) -> Result<Mergers, Reason> {
+        if ask == Ask::Chosen && self.workgroups(segments) > FEW_WORKGROUPS {
+            let why = format!("more than {FEW_WORKGROUPS} workgroups would merge");
+            return Err(format!("{why}; one dispatch in between is faster").into());
         }
         let team = match self {
-            Self::Slices(team) => Some(team).filter(|_| group_parts <= FEW_PARTS),
-            Self::Columns(columns) => columns.merge_team(segments, props),
-        }?;
+            Self::Slices(_) if ask == Ask::Chosen && group_parts > FEW_PARTS => {
+                return Err(
+                    format!("a group has {group_parts} parts; one dispatch in between merges them faster").into()
+                );
+            }
+            Self::Slices(team) => team,
+            Self::Columns(columns) => columns.merge_team(segments, props)?,
+        };
         let held_parts = group_parts.div_ceil(team.members());
-        (held_parts <= MOST_HELD_PARTS).then_some(Mergers { team, held_parts })
+        if held_parts > MOST_HELD_PARTS {
+            return Err(format!("a thread would hold {held_parts} parts, the limit is {MOST_HELD_PARTS}").into());
+        }
+        Ok(Mergers { team, held_parts })
     }
 
     /// The workgroups of a dispatch over all segments.
-    pub(super) fn group_count(self, segments: &Segments) -> u64 {
+    pub(super) fn workgroups(self, segments: &Segments) -> u64 {
         let slices = self.slices(segments);
         match self {
             Self::Slices(team) => (segments.segment_count() * slices).div_ceil(team.rows()),
@@ -486,8 +612,8 @@ impl Form {
         }
     }
 
-    /// The same, spread over two dimensions.
+    /// As [`workgroups`](Self::workgroups), in the dimensions of a grid.
     pub(super) fn grid(self, segments: &Segments, props: &Props) -> Result<[u32; 2], Reason> {
-        groups(self.group_count(segments), props)
+        groups(self.workgroups(segments), props)
     }
 }

@@ -1,17 +1,19 @@
 //! Every kind of shader of the family, without a device.
 
 use super::super::{BackwardFields, ChannelNorm, ForwardFields, Valid};
-use super::{backward_work, forward_work};
-use crate::backend::wgpu::Variants;
+use super::{Pass, WgslForm, steps_of};
+use crate::backend::wgpu::{Props, Variants};
 use crate::dtype::{DType, Real};
 use crate::error::Result;
 use crate::ops::activation::Activation;
 use crate::ops::norm::Gradients;
+use crate::plan::Ask;
 use crate::tensor::TensorDesc;
 
 /// What a variant asks for.
 #[derive(Clone, Copy, Debug)]
 struct Options {
+    is_pinned: bool,
     kind: ChannelNorm,
     dtype: DType,
     spatial: u64,
@@ -27,12 +29,21 @@ pub(in super::super::super) fn wgsl_variants() -> impl Iterator<Item = (String, 
     for props in &Variants::devices() {
         for options in every_option() {
             let Ok((forward, backward)) = variant(options) else { continue };
-            for work in [forward_work(&forward, props), backward_work(&backward, props)] {
-                variants.add_work(&format!("channel norm of {options:?}"), work, props);
-            }
+            let name = format!("channel norm of {options:?}");
+            add(&mut variants, &name, &forward, options.is_pinned, props);
+            add(&mut variants, &name, &backward, options.is_pinned, props);
         }
     }
     variants.into_texts()
+}
+
+/// Adds the texts of the form that is chosen, or of every form that serves if it is pinned.
+fn add<F: Pass>(variants: &mut Variants, name: &str, norm: &Valid<F>, is_pinned: bool, props: &Props) {
+    let ask = if is_pinned { Ask::Pinned } else { Ask::Chosen };
+    let serving = WgslForm::ALL.iter().filter_map(|form| steps_of(*form, norm, props, ask).ok());
+    for steps in serving.take(if is_pinned { usize::MAX } else { 1 }) {
+        variants.add_steps(name, &steps, props);
+    }
 }
 
 /// Long groups, of which there are many.
@@ -64,6 +75,7 @@ fn every_option() -> Vec<Options> {
                     (Some(DType::F32), Activation::Silu, true, false),
                 ] {
                     all.push(Options {
+                        is_pinned: false,
                         kind,
                         dtype,
                         spatial,
@@ -78,6 +90,7 @@ fn every_option() -> Vec<Options> {
         }
     }
     let plain = Options {
+        is_pinned: false,
         kind: ChannelNorm::Batch,
         dtype: DType::F32,
         spatial: 64,
@@ -88,6 +101,14 @@ fn every_option() -> Vec<Options> {
         from_y: false,
     };
     all.extend(Activation::ALL.map(|activation| Options { activation, ..plain }));
+    // Forms that are not chosen for such small tensors.
+    for kind in [ChannelNorm::Batch, ChannelNorm::Group, ChannelNorm::Instance] {
+        for (spatial, is_channels_last) in [(49, false), (64, false), (64, true)] {
+            for dtype in [DType::F32, DType::BF16] {
+                all.push(Options { is_pinned: true, kind, dtype, spatial, is_channels_last, ..plain });
+            }
+        }
+    }
     all
 }
 

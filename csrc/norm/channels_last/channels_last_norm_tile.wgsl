@@ -1,9 +1,9 @@
-// Channels last, whole groups of a sample in the registers of a workgroup: COLUMNS chunks beside each other hold TILE_GROUPS groups, LANES
-// rows lie below each other, and a thread takes every LANES-th row.
+// Form channels_last_tile: TILE_GROUPS whole groups of a sample in the registers of a workgroup. The threads are COLUMNS side by side, which
+// are the chunks of these groups in a row, and LANES below each other; a thread takes every LANES-th row.
 const LANES: u32 = THREADS / COLUMNS;
 
 @compute @workgroup_size(WORKGROUP)
-fn channels_last_norm_resident(at: Invocation) {
+fn channels_last_norm_tile(at: Invocation) {
     let thread = thread_index(at);
     let tile = at.workgroup.y * params.groups_x + at.workgroup.x;
     let is_tile = tile < params.batch * params.column_blocks;
@@ -14,6 +14,7 @@ fn channels_last_norm_resident(at: Invocation) {
     let first_channel = first_group * params.group_channels + column * ELEMENTS;
     let count = select(0u, count_before(params.channels, first_channel), is_tile && lane < LANES);
 
+    // 1. The chunks and the parameters.
     var chunks: array<vec4<u32>, CHUNKS>;
     let x_start = batch * params.x.x + first_channel;
     for (var k = 0u; k < CHUNKS; k++) {
@@ -22,7 +23,7 @@ fn channels_last_norm_resident(at: Invocation) {
             chunks[k] = x_load(x_start + row * params.x.z, count);
         }
     }
-    // With the rows: nothing else hides that read.
+    // Loaded with the rows, since nothing hides the latency later.
     var weight: array<vec4<f32>, QUADS>;
     var bias: array<vec4<f32>, QUADS>;
     if (count > 0u) {
@@ -32,7 +33,7 @@ fn channels_last_norm_resident(at: Invocation) {
         }
     }
 
-    // The group in the tile of each of the thread's channels.
+    // 2. The mean of each group. `groups` has the group of each of the thread's channels, counted from the tile's first.
     var groups: array<vec4<u32>, QUADS>;
     for (var part = 0u; part < QUADS; part++) {
         if (TILE_GROUPS > 1u) {
@@ -51,19 +52,20 @@ fn channels_last_norm_resident(at: Invocation) {
         for (var part = 0u; part < QUADS; part++) {
             own += select(vec4<f32>(), sum[part], groups[part] == vec4<u32>(g));
         }
-        // Scaled before the threads meet: a compiler could merge products of sums, and with them the mean and its correction.
+        // Each thread scales its own sum: from totals that are scaled later a compiler could take out the common factor, and so merge mean and correction.
         let mean = row_sum(at, add_up(own) * params.reciprocal_count, g & 1u);
         for (var part = 0u; part < QUADS; part++) {
             shift[part] = select(shift[part], vec4<f32>(mean), groups[part] == vec4<u32>(g));
         }
     }
 
+    // 3. The means of the differences and of their squares: correction and variance.
     sum = array<vec4<f32>, QUADS>();
     var square: array<vec4<f32>, QUADS>;
     for (var k = 0u; k < CHUNKS; k++) {
         let is_row = count > 0u && lane + k * LANES < params.spatial;
         for (var part = 0u; part < QUADS; part++) {
-            // What was not loaded is 0 and stays so.
+            // Chunks that were not loaded are 0 and stay so.
             let d = quad(chunks[k], part) - select(vec4<f32>(), shift[part], is_row);
             sum[part] += d;
             square[part] += d * d;
@@ -87,7 +89,7 @@ fn channels_last_norm_resident(at: Invocation) {
             correction[part] = select(correction[part], vec4<f32>(statistics.correction), is_own);
             rstd[part] = select(rstd[part], vec4<f32>(statistics.rstd), is_own);
         }
-        // The thread that has the group's first channel in its first row saves its statistics.
+        // The thread with the group's first channel in the first row saves the statistics.
         for (var element = 0u; element < ELEMENTS; element++) {
             if (lane == 0u && element < count && column * ELEMENTS + element == g * params.group_channels) {
                 let group = batch * params.groups + first_group + g;
@@ -96,6 +98,7 @@ fn channels_last_norm_resident(at: Invocation) {
             }
         }
     }
+    // 4. y.
     let residual_start = batch * params.residual.x + first_channel;
     let y_start = batch * params.y.x + first_channel;
     for (var k = 0u; k < CHUNKS; k++) {

@@ -1,6 +1,7 @@
-// Contiguous groups in the registers of a workgroup, which takes one after the other and reads the next one while it computes (PREFETCH). What
-// is done with a chunk is written out for each: drivers keep arrays in memory that a loop of so many instructions indexes.
-const MOST_CHUNKS: u32 = 5u;
+// Form persistent: a contiguous group in the registers of a workgroup, which takes one group after the other and loads the next one while it
+// computes (PREFETCH). What is done with a chunk is written out MOST_CHUNKS times: drivers keep an array in memory instead of registers if a
+// loop with so many instructions indexes it.
+const MOST_CHUNKS: u32 = 5u; // of a thread; CHUNKS is how many it has
 
 var<private> chunks: array<vec4<u32>, MOST_CHUNKS>;
 var<private> ahead: array<vec4<u32>, MOST_CHUNKS>;
@@ -25,7 +26,7 @@ fn read_ahead(thread: u32, group: u32) {
     ahead[4] = read_chunk(4u, thread, group);
 }
 
-// What lies past the end was read as 0.
+// Elements past the end of the chunk were loaded as 0.
 fn chunk_sum(k: u32) -> vec4<f32> {
     var sum = vec4<f32>();
     for (var part = 0u; part < QUADS; part++) {
@@ -66,7 +67,7 @@ fn store_chunk(k: u32, thread: u32, group: u32, statistics: Statistics) {
 }
 
 @compute @workgroup_size(WORKGROUP)
-fn channel_norm_resident_ahead(at: Invocation) {
+fn channel_norm_persistent(at: Invocation) {
     let thread = thread_index(at);
     read_ahead(thread, at.workgroup.x);
     for (var group = at.workgroup.x; group < params.group_count; group += params.groups_x) {
@@ -74,7 +75,7 @@ fn channel_norm_resident_ahead(at: Invocation) {
         if (PREFETCH) {
             read_ahead(thread, group + params.groups_x);
         }
-        // Scaled before the threads meet: a compiler could merge products of sums, and with them the mean and its correction.
+        // Each thread scales its own sum: from totals that are scaled later a compiler could take out the common factor, and so merge mean and correction.
         let sum = ((chunk_sum(0u) + chunk_sum(1u)) + (chunk_sum(2u) + chunk_sum(3u))) + chunk_sum(4u);
         let shift = row_sum(at, add_up(sum) * params.reciprocal_count, 0u);
         var sums = chunk_moments(0u, thread, group, shift);

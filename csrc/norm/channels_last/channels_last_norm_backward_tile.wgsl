@@ -1,9 +1,10 @@
-// Channels last, whole groups of a sample in the registers of a workgroup: COLUMNS chunks beside each other hold TILE_GROUPS groups, LANES
-// rows lie below each other, and a thread takes every LANES-th row. The workgroups past those of the groups take the parameters' gradients,
-// SUM_COLUMNS chunks of neighbouring channels each, for which they read dy and x again: where dx takes the place of dy, in a dispatch before.
+// Form channels_last_tile: TILE_GROUPS whole groups of a sample in the registers of a workgroup. The threads are COLUMNS side by side, which
+// are the chunks of these groups in a row, and LANES below each other; a thread takes every LANES-th row. The workgroups past those of the
+// groups write dweight and dbias, for SUM_COLUMNS chunks of channels each, and read dy and x a second time; if dx lies in the place of dy, they
+// come in a dispatch before.
 const LANES: u32 = THREADS / COLUMNS;
-const SUM_THREADS: u32 = SUM_COLUMNS * SUM_LANES; // no more than the workgroup's
-const BLOCK: u32 = 4u; // rows that a thread reads before it uses the first
+const SUM_THREADS: u32 = SUM_COLUMNS * SUM_LANES; // threads that add up; the workgroup has as many or more
+const BLOCK: u32 = 4u; // rows that such a thread has in flight
 
 var<workgroup> lane_sums: array<vec4<f32>, 2u * QUADS * SUM_THREADS>;
 
@@ -11,7 +12,7 @@ var<private> held_dy: array<vec4<u32>, CHUNKS>;
 var<private> held_x: array<vec4<u32>, CHUNKS>;
 var<private> held_saved: array<vec4<u32>, CHUNKS>;
 
-// What a thread knows of its channels.
+// What dx depends on in a thread's channels.
 struct Terms {
     mean: array<vec4<f32>, QUADS>,
     rstd: array<vec4<f32>, QUADS>,
@@ -32,7 +33,7 @@ fn terms_of(batch: u32, first_channel: u32) -> Terms {
     return terms;
 }
 
-// dweight and dbias of the channels of SUM_COLUMNS chunks.
+// dweight and dbias of the channels of SUM_COLUMNS chunks, by all threads of a workgroup.
 fn put_columns(thread: u32, block: u32) {
     let lane = thread / SUM_COLUMNS;
     let first_channel = (block * SUM_COLUMNS + thread % SUM_COLUMNS) * ELEMENTS;
@@ -93,7 +94,7 @@ fn put_columns(thread: u32, block: u32) {
 }
 
 @compute @workgroup_size(WORKGROUP)
-fn channels_last_norm_backward_resident(at: Invocation) {
+fn channels_last_norm_backward_tile(at: Invocation) {
     let thread = thread_index(at);
     let tile = params.first_group + at.workgroup.y * params.groups_x + at.workgroup.x;
     let tiles = params.batch * params.column_blocks;
@@ -109,6 +110,7 @@ fn channels_last_norm_backward_resident(at: Invocation) {
     let count = select(0u, count_before(params.channels, first_channel), lane < LANES);
     let end = select(0u, params.spatial, count > 0u);
 
+    // 1. The chunks.
     let dy_start = batch * params.dy.x + first_channel;
     let x_start = batch * params.x.x + first_channel;
     let saved_start = batch * saved_strides().x + first_channel;
@@ -121,7 +123,7 @@ fn channels_last_norm_backward_resident(at: Invocation) {
         }
     }
     let terms = terms_of(batch, first_channel);
-    // The group in the tile of each of the thread's channels.
+    // 2. The sums of each group. `groups` has the group of each of the thread's channels, counted from the tile's first.
     var groups: array<vec4<u32>, QUADS>;
     for (var part = 0u; part < QUADS; part++) {
         if (TILE_GROUPS > 1u) {
@@ -161,6 +163,7 @@ fn channels_last_norm_backward_resident(at: Invocation) {
             mean_product[part] = select(mean_product[part], vec4<f32>(means.y), is_own);
         }
     }
+    // 3. dx and dresidual.
     let dx_start = batch * params.dx.x + first_channel;
     let dresidual_start = batch * params.dresidual.x + first_channel;
     for (var k = 0u; k < CHUNKS; k++) {

@@ -1,6 +1,6 @@
-// y of chunks that follow each other across the borders of channels.
+// y of chunks that span two channels.
 
-// What y takes of a channel.
+// What y depends on in a channel.
 struct Terms {
     shift: f32,
     correction: f32,
