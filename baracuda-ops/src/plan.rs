@@ -291,7 +291,7 @@ impl<D: Descriptor> KernelName<D> {
 }
 
 /// Two texts, one after the other, and how long they are together.
-const fn joined(first: &str, second: &str) -> ([u8; 64], usize) {
+pub(crate) const fn joined(first: &str, second: &str) -> ([u8; 64], usize) {
     let (first, second) = (first.as_bytes(), second.as_bytes());
     let mut bytes = [0; 64];
     let mut at = 0;
@@ -302,7 +302,7 @@ const fn joined(first: &str, second: &str) -> ([u8; 64], usize) {
     (bytes, at)
 }
 
-const fn text((bytes, length): &'static ([u8; 64], usize)) -> &'static str {
+pub(crate) const fn text((bytes, length): &'static ([u8; 64], usize)) -> &'static str {
     match std::str::from_utf8(bytes.split_at(*length).0) {
         Ok(text) => text,
         Err(_) => panic!("names are UTF-8"),

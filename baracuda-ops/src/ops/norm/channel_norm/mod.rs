@@ -13,7 +13,7 @@ use crate::operands::operands;
 use crate::ops::activation::Activation;
 use crate::ops::fields::{batch_of_channels, beside, default_eps, demand, float, in_range, parameters, require};
 use crate::ops::valid::{Described, Op, Valid, fields, kernels};
-use crate::plan::{Access, Kernel};
+use crate::plan::{Access, Function, Kernel};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -150,6 +150,11 @@ impl ChannelShape {
         Self { batch, channels, spatial: x.dims()[2..].iter().product(), groups }
     }
 
+    #[cfg(feature = "cuda")]
+    fn has_elements(&self) -> bool {
+        self.batch > 0 && self.channels > 0 && self.spatial > 0
+    }
+
     /// Number of groups in all: of elements of `mean` and `rstd`.
     pub(crate) fn group_count(&self) -> u64 {
         if self.groups == 0 { self.channels } else { self.batch.saturating_mul(self.groups) }
@@ -206,12 +211,50 @@ fields! {
 
 /// The kernels of a forward, in the order in which they are tried.
 pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::forward; wgpu: wgpu::forward_work; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::forward)))
+    const {
+        kernels!(
+            cuda: [
+                cuda::Form::Stripe,
+                cuda::Form::Segment,
+                cuda::Form::Relay,
+                cuda::Form::Single,
+                cuda::Form::Held,
+                cuda::Form::Split,
+                cuda::Form::ChannelsLastRows,
+                cuda::Form::ChannelsLastCluster,
+                cuda::Form::ChannelsLastSlabs,
+                cuda::Form::ChannelsLastResident,
+                cuda::Form::ChannelsLastCooperative,
+                cuda::Form::ChannelsLastSplit
+            ];
+            wgpu: [Function::Wgpu(|descriptor, props| Ok(wgpu::forward_work(Described::valid(descriptor), props)?.candidate()))];
+            cpu: [Function::Cpu(|descriptor| Ok(Valid::on_cpu(Described::valid(descriptor), cpu::forward)))]
+        )
+    }
 }
 
 /// The kernels of a backward, in the order in which they are tried.
 pub(super) fn backward_kernels<D: Described<Fields = BackwardFields>>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::backward; wgpu: wgpu::backward_work; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::backward)))
+    const {
+        kernels!(
+            cuda: [
+                cuda::Form::Stripe,
+                cuda::Form::Segment,
+                cuda::Form::Relay,
+                cuda::Form::Single,
+                cuda::Form::SingleMasked,
+                cuda::Form::Held,
+                cuda::Form::Split,
+                cuda::Form::ChannelsLastRows,
+                cuda::Form::ChannelsLastCluster,
+                cuda::Form::ChannelsLastSlabs,
+                cuda::Form::ChannelsLastCooperative,
+                cuda::Form::ChannelsLastSplit
+            ];
+            wgpu: [Function::Wgpu(|descriptor, props| Ok(wgpu::backward_work(Described::valid(descriptor), props)?.candidate()))];
+            cpu: [Function::Cpu(|descriptor| Ok(Valid::on_cpu(Described::valid(descriptor), cpu::backward)))]
+        )
+    }
 }
 
 /// Checks x, the parameters' types and what the ops' groups have to be, which forward and backward share.
