@@ -13,105 +13,238 @@ typedef struct {
     uint64_t batch, channel, spatial;
 } bops_channel_strides;
 
-/* Variants below 16 serve contiguous layouts, those from 16 on channels last. A *group* shares statistics: a channel (groups = 0) or a
- * group of channels of one sample. It is `segments` runs of `spatial` elements, one a sample or one a channel, in which parameters are constant. */
-typedef uint32_t bops_channel_norm_variant;
+/* A *group* shares statistics: a channel over all samples (groups = 0), or a group of channels of one sample. It is `segments` runs of `spatial`
+ * elements, one a sample or one a channel, in which parameters are constant.
+ *
+ * A form is one way to compute forward or backward. Each has a struct of what Rust chose, a function that prepares its kernels and one that launches
+ * them. What all choices say alike:
+ *   blocks     of the grid of the form's main kernel.
+ *   threads    of a block, unless the form says otherwise.
+ *   overlaps   1: the form's first kernel may start while the previous kernel of the stream ends. Needs compute capability 9.0.
+ * Unless a form says otherwise it moves vectors of 16 bytes, to which segments (channels last: rows) are aligned and of which they are a whole number,
+ * serves f32, f16 and bf16, and takes its statistics from the batch (uses_running = 0). A *short* activation is identity, relu or silu. */
+
+/* What shares a group. */
+typedef uint32_t bops_norm_team;
 enum {
-    /* Parts of segments: moments or sums, merge, apply; reads its inputs twice. Any alignment and dtype. With uses_running: apply alone, or backward
-     * sums and merge, where the sums write dx. threads: of a part, a power of two up to 32 or 256; a block has 256. vectors: accesses of a
-     * thread in a part, a multiple of 4. chunks: parts of a segment, of threads * vectors accesses. stages: forward, 1 where the output goes in
-     * accesses of 16 bytes over gapless channels: spatial of 16 bytes at least, samples that start at multiples of 16 bytes and are a whole
-     * number of them. overlaps: of the launches after the first. */
-    BOPS_CHANNEL_NORM_SPLIT = 0,
-    /* Every team, a block or `cluster` blocks, takes one group into shared memory, threads * vectors * 16 bytes a block, backward 32. vec_bytes 16;
-     * threads up to 1024, backward 640 and 27 vectors, and is_merged: 1 where the teams of all samples make one cluster, which needs no workspace;
-     * stages: 1 where silu and 16-bit elements have dpre kept, in 16 bytes more; stagger_cycles, multiprocessors and residents, backward without long
-     * activations. Backward with groups = 0: relu with a residual or y, threads up to 448, 8 vectors. Forward, cached: 2 or 4 where registers hold so
-     * many of a thread's vectors, with overlaps, no residual and no activation other than relu and silu. */
-    BOPS_CHANNEL_NORM_SINGLE = 1,
-    /* Teams walk over groups, fetched ahead by 32 further threads of a block through `stages` places in shared memory, up to 32, each of threads * 16
-     * bytes, backward 32. In a step a block's threads take a part of one segment, or several whole segments; vectors: steps of a group in one block.
-     * The first 12 steps of a group, backward 4, go to registers, but none with an activation other than relu and silu; there are more places than
-     * other steps. No residual, y or dresidual. grid: cluster times teams, at most as many as are resident. vec_bytes 16, threads up to 480. Compute
-     * capability 9.0. */
-    BOPS_CHANNEL_NORM_HELD = 2,
-    /* groups = 0, with a residual, y or dresidual no activation but relu: a block holds `vectors` channels, 1, 2, 4 or 8, of every sample in shared
-     * memory. Their runs in a sample are gapless, start at multiples of 16 bytes and are a whole number of them. chunks: samples that the block's
-     * threads take at once, one thread for every 16 bytes of a run; threads up to 512. stages: forward of 16-bit elements, without an activation but
-     * relu, 1 where registers hold them, in up to 256 threads of 13 samples. */
-    BOPS_CHANNEL_NORM_STRIPE = 3,
-    /* As HELD, but groups stay in shared memory: `threads` threads of a block write one out, as many, or forward with silu half as many, add up the
-     * next, and 64 further ones fetch and merge. A step has two vectors of a thread that writes, and a place is of threads * 32 bytes, backward 64;
-     * there are more places, up to 32, than steps of a group. threads up to 416, forward with silu 512; backward groups = 0; no activation other than
-     * relu and silu. Forward with a residual, where groups = 0 and the activation is at most relu: 32 threads and `chunks` of the places are for that,
-     * beside more than the steps of a group; threads up to 384. Backward no residual, y or dresidual; tensors: where it is not 0, a cooperative launch
-     * without activation but relu, a block a multiprocessor: `cluster` blocks, any number up to 160, are a team wherever they lie, 96 threads fetch and
-     * merge, so many places are being filled at once, and threads are up to 384. */
-    BOPS_CHANNEL_NORM_RELAY = 4,
-    /* One cooperative launch, a block a multiprocessor: `cluster` blocks, any number, are a team wherever they lie. Forward as RELAY, with as many threads
-     * that add up as write, up to 384, cluster up to 160, and tensors: places that are being filled at once. Groups that do not fit: cached: steps of a
-     * group in one block that are read twice; chunks: places for each reading, the others are more than the other steps. Backward as HELD: of a group
-     * 10 steps go to registers and threads are up to 352; with relu or silu 6 and 384. Other activations: not served. With a residual forward is as
-     * RELAY; backward serves groups = 0 with relu and a residual or y, which tensors: 3 says: a place is of threads * 48 bytes, and the steps in registers
-     * and threads are as without an activation. */
-    BOPS_CHANNEL_NORM_COOPERATIVE = 5,
-    /* A block has a group of one segment, with groups > 0: in registers, backward x of 16-bit elements in shared memory. vectors up to 8, backward 4,
-     * and threads up to 512. vec_bytes 16; no activation other than relu and silu, no residual; backward dx is wanted. */
-    BOPS_CHANNEL_NORM_SEGMENT = 6,
-    /* Channels last. A block of `threads` threads, up to 512, takes the channels of `vectors` accesses, up to 64, in one of `chunks` parts of
-     * the rows of a sample; a row is a position. is_merged: 1 where the rows of all samples lie at one stride and count as those of one sample
-     * (groups 0). Moments or sums, merge, apply; reads its inputs twice. Any alignment and dtype; vec_bytes 16 or one element. With
-     * uses_running: apply alone, or backward sums and merge, where the sums write dx. */
-    BOPS_CHANNEL_NORM_LAST_SPLIT = 16,
-    /* The same in one cooperative launch of at most one block a multiprocessor. Rows pass through shared memory, and the last of them stay there:
-     * stages: batches of 4 rows of a thread, each of threads * 64 bytes, backward for every one of `tensors`: 2, or 3 where y or the
-     * residual is read beside dy and x. vec_bytes 16, no f64, no uses_running. */
-    BOPS_CHANNEL_NORM_LAST_COOPERATIVE = 17,
-    /* Tiles of whole groups, of at most 256 channels and `threads`, that divide the channels. The chunks of a tile, and backward with several samples
-     * also those of all samples, are the `cluster` blocks of a cluster; the latter needs no workspace. stages: rows of a thread, which are all of its
-     * chunk. threads up to 512; vec_bytes 16, no f64, no uses_running, no num_batches, no running statistics of samples. Compute capability 9.0. */
-    BOPS_CHANNEL_NORM_LAST_CLUSTER = 18,
-    /* Forward of one sample, or of merged ones: as the cooperative, with a block for every tile and chunk and further rows in registers.
-     * vectors: a power of two up to 32, of at most 128 channels, that divides the vectors of a row. threads 512; stages 6, before compute
-     * capability 9.0 4.
-     * Backward without activation, residual and y, of one sample, of merged ones, or with groups; dx is wanted: slabs one after another, which are
-     * samples, if grid is a multiple of chunks and all tiles, else tiles of a sample; grid has a block for every tile and chunk of a slab. Tiles of
-     * whole groups, from 128 bytes on, as above. threads 256; stages: batches of 2 rows of a thread, 13, before 9.0 9, and with several slabs at most
-     * those of a chunk. */
-    BOPS_CHANNEL_NORM_LAST_RESIDENT = 19,
-    /* With groups: one launch with a block for every tile and chunk, whose rows stay in registers. Tiles of whole groups, of at most 512 channels, that
-     * divide the channels; no vector has channels of three groups. stages: rows of a thread, which are all of its chunk. threads: a multiple of 32
-     * and of 4 * vectors, up to 640, with 8 rows fewer. vec_bytes 16, no f64, no uses_running, no num_batches, no running statistics of samples.
-     * Forward, where a group lies in at most 16 vectors: the chunks of a sample are the `cluster` blocks of a cluster. Backward without activation,
-     * residual and y, where dx is wanted: the chunks of all samples are; without a cluster, in a cooperative launch, samples * chunks * 64 is at
-     * least the channels of a tile. stages with clusters: 4, or 8 with up to 480 threads; threads / vectors is 4, 8, 12 or a multiple of 16.
-     * Without: 1, 2, 4, or 8 with up to 320. */
-    BOPS_CHANNEL_NORM_LAST_ROWS = 20,
-    /* Forward without activation and residual, of one sample, of merged ones, or with groups: slabs as those of the resident variant backward, of
-     * any number of batches. threads 256; stages: batches of 4 rows of a thread, 13, before 9.0 9. vec_bytes 16, no f64, no uses_running, no
-     * num_batches, no running statistics of samples. */
-    BOPS_CHANNEL_NORM_LAST_SLABS = 21
+    BOPS_NORM_CLUSTER = 0, /* the blocks of a cluster */
+    BOPS_NORM_GRID = 1,    /* any blocks of a cooperative launch, wherever they lie */
 };
 
-/* What Rust chose. A field that a variant does not mention is zero. */
+/* ---- contiguous: the spatial stride of every tensor is 1 ---- */
+
+/* Parts of segments: a launch for moments, one that merges them, one for the output; x is read twice. Backward likewise, with sums in place of moments.
+ * With uses_running forward is the last launch alone, and backward is sums, which write dx, and their merge. Any dtype and alignment. */
 typedef struct {
-    bops_channel_norm_variant variant;
-    uint32_t vec_bytes; /* bytes of one access to x, residual, y, dy, dx: 16, 4 or 2 (f64: 8). Segments start at multiples of it and are a whole
-                           number of it */
-    uint32_t vectors;   /* per thread */
-    uint32_t threads;   /* of a block */
-    uint32_t cluster;   /* blocks that share a group */
-    uint32_t grid;      /* blocks */
-    uint32_t stages;
-    uint32_t chunks;   /* parts of a segment that are reduced apart */
-    uint32_t overlaps; /* 1: launched while the previous kernel of the stream ends; needs compute capability 9.0 */
+    uint32_t access_bytes;   /* of one load or store: 16, 4 or 2, for f64 8 */
+    uint32_t threads;        /* of a part: a power of two up to 32, or 256; a block has 256 */
+    uint32_t accesses;       /* of a thread in a part: a multiple of 4 */
+    uint32_t parts;          /* of a segment, of threads * accesses accesses each */
+    uint32_t writes_gapless; /* forward: 1: the output goes in vectors of 16 bytes over all channels of a sample, which lie without gaps in every
+                                 tensor, at multiples of 16 bytes, and are a whole number of vectors; spatial is 16 bytes at least */
+    uint32_t later_overlaps; /* `overlaps`, of the launches after the first */
+} bops_channel_norm_split_choice;
+
+/* groups = 0: a block holds a few channels of every sample in shared memory. The channels' run in a sample is gapless, starts at a multiple of 16
+ * bytes and is a whole number of vectors, though a segment need not be. With a residual, y or dresidual: no activation but relu. */
+typedef struct {
+    uint32_t channels;        /* of a block: 1, 2, 4 or 8 */
+    uint32_t samples_at_once; /* the block has a thread for each vector of the run in so many samples */
+    uint32_t threads;         /* up to 512 */
+    uint32_t blocks;
+    uint32_t in_registers; /* forward: 1: registers hold the channels. 16-bit elements, at most relu, 256 threads, 13 samples a thread */
+    uint32_t overlaps;
+} bops_channel_norm_stripe_choice;
+
+/* groups > 0 and a group is one segment: a block holds a group in registers, backward x of 16-bit elements in shared memory. Short activations, no
+ * residual; backward dx is wanted. */
+typedef struct {
+    uint32_t vectors; /* of a thread: up to 8, backward 4 */
+    uint32_t threads; /* up to 512 */
+    uint32_t blocks;  /* one a group */
+    uint32_t overlaps;
+} bops_channel_norm_segment_choice;
+
+/* A team, which is a block or a cluster, takes one group into shared memory. */
+typedef struct {
+    uint32_t cluster_blocks;   /* of a team */
+    uint32_t vectors;          /* of a thread */
+    uint32_t register_vectors; /* 0, 2 or 4 of them stay in registers; not 0 only with `overlaps`, a short activation and no residual */
+    uint32_t threads;          /* up to 1024 */
+    uint32_t blocks;
+    uint32_t overlaps;
+    uint32_t stagger_cycles;  /* clock cycles between the starts of the first blocks of a multiprocessor; 0: they start at once */
+    uint32_t multiprocessors; /* where blocks are staggered: of the device */
+    uint32_t residents;       /* where blocks are staggered: blocks that share a multiprocessor */
+} bops_channel_norm_single_choice;
+
+/* The same backward with groups > 0, in rows of 32 vectors of dy and of x, which a warp takes. A second launch adds up the gradients of parameters. */
+typedef struct {
+    uint32_t cluster_blocks; /* of a team */
+    uint32_t vectors;        /* of a thread: up to 27 */
+    uint32_t threads;        /* up to 640 */
+    uint32_t blocks;
+    uint32_t
+        merges_samples;  /* 1: the teams of all samples are one cluster, which makes the gradients of parameters; no second launch, no workspace */
+    uint32_t keeps_dpre; /* 1: silu and 16-bit elements: dpre stays in shared memory, in 16 more bytes a vector */
+    uint32_t overlaps;
+    uint32_t stagger_cycles; /* as forward; not 0 only with a short activation */
+    uint32_t multiprocessors;
+    uint32_t residents;
+} bops_channel_norm_backward_single_choice;
+
+/* The same backward with groups = 0, relu, and a residual or y that tells what passes it. */
+typedef struct {
+    uint32_t cluster_blocks; /* of a team */
+    uint32_t vectors;        /* of a thread: up to 8 */
+    uint32_t threads;        /* up to 448 */
+    uint32_t blocks;
+    uint32_t overlaps;
+} bops_channel_norm_backward_single_masked_choice;
+
+/* Teams walk over groups. A warp beside a block's `threads` threads fetches them ahead into a ring of places in shared memory. In a step the threads
+ * take a part of one segment, or several whole segments, a vector each, backward one of dy and one of x. The first 12 steps of a group, backward 4, go
+ * on to registers, but none with an activation that is not short; there are more places than other steps. No residual, y or dresidual. Compute
+ * capability 9.0. */
+typedef struct {
+    uint32_t cluster_blocks; /* of a team */
+    uint32_t steps;          /* of a group in one block */
+    uint32_t places;         /* of the ring: up to 32, of threads * 16 bytes */
+    uint32_t threads;        /* that hold vectors: up to 480 */
+    uint32_t blocks;         /* cluster_blocks times teams, at most as many as are resident */
+    uint32_t overlaps;
+} bops_channel_norm_held_choice;
+
+/* The same backward; places are of threads * 32 bytes. In a grid, with a block a multiprocessor, 10 steps stay in registers and threads are up to 352,
+ * with relu or silu 6 and 384; other activations are not served. */
+typedef struct {
+    bops_norm_team team;
+    uint32_t team_blocks; /* of a team */
+    uint32_t steps;       /* of a group in one block */
+    uint32_t places;      /* of the ring: up to 32 */
+    uint32_t threads;     /* that hold vectors */
+    uint32_t blocks;      /* team_blocks times teams */
+    uint32_t
+        reads_extra; /* 1: in a grid, groups = 0, relu and a residual or y, which passes through the ring, too: places are of threads * 48 bytes, and
+                              the steps in registers and the threads are as without an activation */
+    uint32_t overlaps;
+} bops_channel_norm_backward_held_choice;
+
+/* As held, but groups stay in shared memory: `threads` threads of a block write one out, as many, in a cluster with silu half as many, add up the
+ * next, and 64 further ones fetch and merge, in a grid 96. A step is two vectors of a thread that writes, and a place is of threads * 32 bytes. There
+ * are more places than steps of a group beside those for a residual. No activation but relu and silu; with a residual groups = 0, at most relu, and 32
+ * further threads. Compute capability 9.0. */
+typedef struct {
+    bops_norm_team team;      /* in a grid a block a multiprocessor */
+    uint32_t team_blocks;     /* of a team, in a grid up to 160 */
+    uint32_t steps;           /* of a group in one block */
+    uint32_t places;          /* of the ring: up to 32 */
+    uint32_t residual_places; /* of them, for a residual; 0 without one */
+    uint32_t repeated_steps;  /* in a grid, of groups that do not fit: steps of a group in one block that are fetched twice; else 0 */
+    uint32_t repeated_places; /* places for each of the two readings of those; there are more others than other steps */
+    uint32_t arriving_places; /* in a grid: places that are being filled at once */
+    uint32_t threads;         /* that write: up to 416, with a residual or in a grid 384, in a cluster with silu 512 */
+    uint32_t blocks;          /* team_blocks times teams, at most as many as are resident */
+    uint32_t overlaps;
+} bops_channel_norm_relay_choice;
+
+/* The same backward, groups = 0, with places of threads * 64 bytes; no residual, y or dresidual, and in a grid no activation but relu. */
+typedef struct {
+    bops_norm_team team;
+    uint32_t team_blocks;     /* of a team, in a grid up to 160 */
+    uint32_t steps;           /* of a group in one block */
+    uint32_t places;          /* of the ring: up to 32 */
+    uint32_t arriving_places; /* in a grid: places that are being filled at once */
+    uint32_t threads;         /* that write: up to 416, in a grid 384 */
+    uint32_t blocks;          /* team_blocks times teams */
+    uint32_t overlaps;
+} bops_channel_norm_backward_relay_choice;
+
+/* ---- channels last: the channel stride of every tensor is 1 ----
+ *
+ * A row is the channels of one position. A block takes a *tile* of channels in a *chunk* of the rows of a sample. Where is_merged is 1 the rows of all
+ * samples lie at one stride and count as those of one sample (groups = 0). */
+
+/* A launch for moments, one that merges them, one for the output; x is read twice. Backward likewise, with sums in place of moments. With uses_running
+ * forward is the last launch alone, and backward is sums, which write dx, and their merge. Any dtype and alignment. */
+typedef struct {
+    uint32_t access_bytes; /* 16, or one element */
+    uint32_t tile_vectors; /* accesses of a tile: up to 64 */
+    uint32_t chunks;       /* of a sample */
     uint32_t is_merged;
-    uint32_t tensors;
-    uint32_t cached;          /* channels last, cooperative and resident: batches of 4 rows of a thread, or 2, that the L2 is asked to keep */
-    uint32_t stagger_cycles;  /* between the starts of the first blocks of a multiprocessor, or 0 */
-    uint32_t multiprocessors; /* where blocks are staggered */
-    uint32_t residents;       /* blocks that share a multiprocessor there */
-} bops_channel_norm_choice;
+    uint32_t threads; /* up to 512 */
+    uint32_t blocks;  /* they take tiles and chunks in turn */
+    uint32_t overlaps;
+} bops_channels_last_norm_split_choice;
+
+/* The same in one cooperative launch of at most one block a multiprocessor. Rows pass through a ring in shared memory, and the last of them stay there. */
+typedef struct {
+    uint32_t tile_vectors; /* up to 32, backward 16 */
+    uint32_t chunks;       /* of a sample */
+    uint32_t is_merged;
+    uint32_t threads;      /* 512 */
+    uint32_t blocks;       /* they take tiles and chunks in turn */
+    uint32_t ring_batches; /* of 4 rows of a thread, of threads * 64 bytes a tensor */
+    uint32_t tensors;      /* that pass through the ring: 1; backward 2, or 3 where y or the residual is read beside dy and x */
+} bops_channels_last_norm_cooperative_choice;
+
+/* The chunks of a tile are the blocks of a cluster, in whose shared memory they stay. A tile is whole groups, of at most 256 channels and `threads`, and
+ * tiles divide the channels. No num_batches, no running statistics of samples. Compute capability 9.0. */
+typedef struct {
+    uint32_t tile_vectors;
+    uint32_t chunks; /* of a sample */
+    uint32_t is_merged;
+    uint32_t cluster_blocks; /* chunks; backward also chunks of all samples, which needs no second launch and no workspace */
+    uint32_t threads;        /* up to 512 */
+    uint32_t thread_rows;    /* rows of a thread: all of its chunk */
+    uint32_t tensors;        /* that pass through shared memory: 1; backward 2, or 3 where y or the residual is read beside dy and x */
+    uint32_t blocks;
+    uint32_t overlaps;
+} bops_channels_last_norm_cluster_choice;
+
+/* Forward of one sample, or of merged ones: one cooperative launch with a block for every tile and chunk. Rows pass through a ring in shared memory, the
+ * last of them stay there, and further ones stay in registers. */
+typedef struct {
+    uint32_t tile_vectors; /* a power of two up to 32, of at most 128 channels, that divides the vectors of a row */
+    uint32_t chunks;
+    uint32_t is_merged;
+    uint32_t threads;        /* 512 */
+    uint32_t blocks;         /* tiles times chunks */
+    uint32_t ring_batches;   /* of 4 rows of a thread: 6, before compute capability 9.0 4 */
+    uint32_t cached_batches; /* that the L2 is asked to keep between the two walks over the rows */
+} bops_channels_last_norm_resident_choice;
+
+/* One cooperative launch takes slabs one after another, with a block for every tile and chunk of one; most of a slab stays on chip. A slab is whole
+ * samples, if blocks is a multiple of chunks times all tiles, else tiles of one sample. One sample, merged ones, or groups > 0; no activation, no
+ * residual; a tile is whole groups that divide the channels, from 128 bytes on. Forward: no num_batches, no running statistics of samples. Backward: dx
+ * is wanted. */
+typedef struct {
+    uint32_t tile_vectors;
+    uint32_t chunks; /* of a sample */
+    uint32_t is_merged;
+    uint32_t threads; /* 256 */
+    uint32_t blocks;
+    uint32_t ring_batches;   /* of 4 rows of a thread, backward 2: 13, before compute capability 9.0 9; backward with several slabs at most those of a
+                                chunk */
+    uint32_t cached_batches; /* that the L2 is asked to keep between the two walks over a slab */
+    uint32_t overlaps;
+} bops_channels_last_norm_slabs_choice;
+
+/* groups > 0: one launch with a block for every tile and chunk, whose rows stay in registers. A tile is whole groups, of at most 512 channels, and tiles
+ * divide the channels; no vector has channels of three groups. threads: a multiple of 32 and of 4 * tile_vectors. No num_batches, no running statistics
+ * of samples. The chunks of a sample are the blocks of a cluster, backward those of all samples; compute capability 9.0. Forward: a group lies in at
+ * most 16 vectors. Backward: no activation, dx is wanted; without a cluster the launch is cooperative, and samples * chunks * 64 is at least the channels
+ * of a tile. */
+typedef struct {
+    uint32_t tile_vectors;
+    uint32_t chunks;         /* of a sample */
+    uint32_t cluster_blocks; /* backward 0: no cluster */
+    uint32_t threads;        /* up to 640 */
+    uint32_t
+        thread_rows; /* rows of a thread: all of its chunk. 4, or with up to 480 threads 8, and threads / tile_vectors is 4, 8, 12 or a multiple of
+                                16; without a cluster 1, 2, 4, or with up to 320 threads 8 */
+    uint32_t overlaps;
+} bops_channels_last_norm_rows_choice;
 
 typedef struct {
     uint64_t batch, channels, spatial;
@@ -132,15 +265,6 @@ typedef struct {
     void *running_mean, *running_var, *num_batches, *y, *mean, *rstd;
 } bops_channel_norm_operands;
 
-bops_status bops_batch_norm_prepare(const bops_channel_norm_params *params, const bops_channel_norm_choice *choice, bops_dtype dtype,
-                                    bops_dtype weight_dtype, uint32_t has_residual);
-bops_status bops_batch_norm_launch(const bops_channel_norm_params *params, const bops_channel_norm_choice *choice, bops_dtype dtype,
-                                   bops_dtype weight_dtype, const bops_channel_norm_operands *operands, void *workspace, bops_stream stream);
-bops_status bops_group_norm_prepare(const bops_channel_norm_params *params, const bops_channel_norm_choice *choice, bops_dtype dtype,
-                                    bops_dtype weight_dtype);
-bops_status bops_group_norm_launch(const bops_channel_norm_params *params, const bops_channel_norm_choice *choice, bops_dtype dtype,
-                                   bops_dtype weight_dtype, const bops_channel_norm_operands *operands, void *workspace, bops_stream stream);
-
 typedef struct {
     uint64_t batch, channels, spatial;
     uint64_t groups;
@@ -157,16 +281,38 @@ typedef struct {
     void *dx, *dresidual, *dweight, *dbias;
 } bops_channel_norm_backward_operands;
 
-bops_status bops_batch_norm_backward_prepare(const bops_channel_norm_backward_params *params, const bops_channel_norm_choice *choice,
-                                             bops_dtype dtype, bops_dtype weight_dtype, uint32_t has_residual);
-bops_status bops_batch_norm_backward_launch(const bops_channel_norm_backward_params *params, const bops_channel_norm_choice *choice, bops_dtype dtype,
-                                            bops_dtype weight_dtype, const bops_channel_norm_backward_operands *operands, void *workspace,
-                                            bops_stream stream);
-bops_status bops_group_norm_backward_prepare(const bops_channel_norm_backward_params *params, const bops_channel_norm_choice *choice,
-                                             bops_dtype dtype, bops_dtype weight_dtype);
-bops_status bops_group_norm_backward_launch(const bops_channel_norm_backward_params *params, const bops_channel_norm_choice *choice, bops_dtype dtype,
-                                            bops_dtype weight_dtype, const bops_channel_norm_backward_operands *operands, void *workspace,
-                                            bops_stream stream);
+/* The functions of a form. has_residual: whether operands will have a residual, or backward a dresidual: a kernel depends on it. */
+#define BOPS_CHANNEL_NORM_FORM(form, choice_type, pass)                                                                                              \
+    bops_status bops_##form##_prepare(const bops_channel_norm_##pass##params *params, const choice_type *choice, bops_dtype dtype,                   \
+                                      bops_dtype weight_dtype, uint32_t has_residual);                                                               \
+    bops_status bops_##form##_launch(const bops_channel_norm_##pass##params *params, const choice_type *choice, bops_dtype dtype,                    \
+                                     bops_dtype weight_dtype, const bops_channel_norm_##pass##operands *operands, void *workspace,                   \
+                                     bops_stream stream);
+
+BOPS_CHANNEL_NORM_FORM(channel_norm_split, bops_channel_norm_split_choice, )
+BOPS_CHANNEL_NORM_FORM(channel_norm_stripe, bops_channel_norm_stripe_choice, )
+BOPS_CHANNEL_NORM_FORM(channel_norm_segment, bops_channel_norm_segment_choice, )
+BOPS_CHANNEL_NORM_FORM(channel_norm_single, bops_channel_norm_single_choice, )
+BOPS_CHANNEL_NORM_FORM(channel_norm_held, bops_channel_norm_held_choice, )
+BOPS_CHANNEL_NORM_FORM(channel_norm_relay, bops_channel_norm_relay_choice, )
+BOPS_CHANNEL_NORM_FORM(channels_last_norm_split, bops_channels_last_norm_split_choice, )
+BOPS_CHANNEL_NORM_FORM(channels_last_norm_cooperative, bops_channels_last_norm_cooperative_choice, )
+BOPS_CHANNEL_NORM_FORM(channels_last_norm_cluster, bops_channels_last_norm_cluster_choice, )
+BOPS_CHANNEL_NORM_FORM(channels_last_norm_resident, bops_channels_last_norm_resident_choice, )
+BOPS_CHANNEL_NORM_FORM(channels_last_norm_slabs, bops_channels_last_norm_slabs_choice, )
+BOPS_CHANNEL_NORM_FORM(channels_last_norm_rows, bops_channels_last_norm_rows_choice, )
+BOPS_CHANNEL_NORM_FORM(channel_norm_backward_split, bops_channel_norm_split_choice, backward_)
+BOPS_CHANNEL_NORM_FORM(channel_norm_backward_stripe, bops_channel_norm_stripe_choice, backward_)
+BOPS_CHANNEL_NORM_FORM(channel_norm_backward_segment, bops_channel_norm_segment_choice, backward_)
+BOPS_CHANNEL_NORM_FORM(channel_norm_backward_single, bops_channel_norm_backward_single_choice, backward_)
+BOPS_CHANNEL_NORM_FORM(channel_norm_backward_single_masked, bops_channel_norm_backward_single_masked_choice, backward_)
+BOPS_CHANNEL_NORM_FORM(channel_norm_backward_held, bops_channel_norm_backward_held_choice, backward_)
+BOPS_CHANNEL_NORM_FORM(channel_norm_backward_relay, bops_channel_norm_backward_relay_choice, backward_)
+BOPS_CHANNEL_NORM_FORM(channels_last_norm_backward_split, bops_channels_last_norm_split_choice, backward_)
+BOPS_CHANNEL_NORM_FORM(channels_last_norm_backward_cooperative, bops_channels_last_norm_cooperative_choice, backward_)
+BOPS_CHANNEL_NORM_FORM(channels_last_norm_backward_cluster, bops_channels_last_norm_cluster_choice, backward_)
+BOPS_CHANNEL_NORM_FORM(channels_last_norm_backward_slabs, bops_channels_last_norm_slabs_choice, backward_)
+BOPS_CHANNEL_NORM_FORM(channels_last_norm_backward_rows, bops_channels_last_norm_rows_choice, backward_)
 
 #ifdef __cplusplus
 }

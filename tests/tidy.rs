@@ -42,7 +42,8 @@ const SHARED_FILES: &[(&str, &str)] =
 fn kernels_of(op: &str) -> String {
     // Both products of a convolution's gradients are products as forward is.
     let of_products = op.replace("conv_backward_data", "conv").replace("conv_backward_weight", "conv");
-    of_products.replace("instance_norm", "group_norm")
+    let of_family = |op: String, member: &str| op.replace(member, "channel_norm");
+    ["batch_norm", "group_norm", "instance_norm"].into_iter().fold(of_products, of_family)
 }
 
 /// The stem of the files of an op.
@@ -82,12 +83,13 @@ fn lacks(op: &str, shared: &[(&str, &str)], files: &[(PathBuf, String)]) -> Opti
     if !has("csrc", "wgsl", &|_| true) {
         return Some(format!("no family of csrc has {stem}.wgsl"));
     }
-    // A form of its own has its name behind the op's: bops_gemm_simt_launch.
+    // A form of its own has its name behind the op's: bops_gemm_simt_launch. What a family's BOPS_DEFINE_FORM defines has its name in the brackets.
     let defines = |text: &str, entry: &str| {
+        let by_macro = format!("BOPS_DEFINE_FORM({}_", entry.trim_start_matches("bops_"));
         text.match_indices(&format!("bops_status {entry}")).any(|(at, head)| {
             let form = text[at + head.len()..].split('(').next().unwrap_or_default();
             form.ends_with("_launch") && !form.contains("backward")
-        })
+        }) || text.match_indices(&by_macro).any(|(at, head)| !text[at + head.len()..].starts_with("backward"))
     };
     let entry = format!("bops_{}", kernels_of(op));
     // In a file that has the name of a backward the steps of it may have names of their own: bops_gemm_dbias_launch.
@@ -119,7 +121,8 @@ fn an_op_has_one_stem_everywhere() {
         ("activation", "ops/pointwise/activation/mod.rs"),
         ("softmax", "tests/src/ops/softmax.rs"),
         ("softmax_backward", "csrc/softmax/softmax_backward.cu"),
-        ("batch_norm", "csrc/norm/channel/batch_norm.cu"),
+        ("batch_norm", "csrc/norm/channel/channel_norm.cu"),
+        ("group_norm_backward", "csrc/norm/channel/channel_norm_backward.cu"),
     ] {
         assert!(lacks(op, SHARED_FILES, &without(file)).is_some(), "{op} without {file}");
     }

@@ -74,39 +74,190 @@ pub struct bops_channel_strides {
     pub channel: u64,
     pub spatial: u64,
 }
-pub type bops_channel_norm_variant = u32;
-pub const BOPS_CHANNEL_NORM_SPLIT: _bindgen_ty_3 = 0;
-pub const BOPS_CHANNEL_NORM_SINGLE: _bindgen_ty_3 = 1;
-pub const BOPS_CHANNEL_NORM_HELD: _bindgen_ty_3 = 2;
-pub const BOPS_CHANNEL_NORM_STRIPE: _bindgen_ty_3 = 3;
-pub const BOPS_CHANNEL_NORM_RELAY: _bindgen_ty_3 = 4;
-pub const BOPS_CHANNEL_NORM_COOPERATIVE: _bindgen_ty_3 = 5;
-pub const BOPS_CHANNEL_NORM_SEGMENT: _bindgen_ty_3 = 6;
-pub const BOPS_CHANNEL_NORM_LAST_SPLIT: _bindgen_ty_3 = 16;
-pub const BOPS_CHANNEL_NORM_LAST_COOPERATIVE: _bindgen_ty_3 = 17;
-pub const BOPS_CHANNEL_NORM_LAST_CLUSTER: _bindgen_ty_3 = 18;
-pub const BOPS_CHANNEL_NORM_LAST_RESIDENT: _bindgen_ty_3 = 19;
-pub const BOPS_CHANNEL_NORM_LAST_ROWS: _bindgen_ty_3 = 20;
-pub const BOPS_CHANNEL_NORM_LAST_SLABS: _bindgen_ty_3 = 21;
+pub type bops_norm_team = u32;
+pub const BOPS_NORM_CLUSTER: _bindgen_ty_3 = 0;
+pub const BOPS_NORM_GRID: _bindgen_ty_3 = 1;
 pub type _bindgen_ty_3 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_channel_norm_choice {
-    pub variant: bops_channel_norm_variant,
-    pub vec_bytes: u32,
+pub struct bops_channel_norm_split_choice {
+    pub access_bytes: u32,
+    pub threads: u32,
+    pub accesses: u32,
+    pub parts: u32,
+    pub writes_gapless: u32,
+    pub later_overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channel_norm_stripe_choice {
+    pub channels: u32,
+    pub samples_at_once: u32,
+    pub threads: u32,
+    pub blocks: u32,
+    pub in_registers: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channel_norm_segment_choice {
     pub vectors: u32,
     pub threads: u32,
-    pub cluster: u32,
-    pub grid: u32,
-    pub stages: u32,
-    pub chunks: u32,
+    pub blocks: u32,
     pub overlaps: u32,
-    pub is_merged: u32,
-    pub tensors: u32,
-    pub cached: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channel_norm_single_choice {
+    pub cluster_blocks: u32,
+    pub vectors: u32,
+    pub register_vectors: u32,
+    pub threads: u32,
+    pub blocks: u32,
+    pub overlaps: u32,
     pub stagger_cycles: u32,
     pub multiprocessors: u32,
     pub residents: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channel_norm_backward_single_choice {
+    pub cluster_blocks: u32,
+    pub vectors: u32,
+    pub threads: u32,
+    pub blocks: u32,
+    pub merges_samples: u32,
+    pub keeps_dpre: u32,
+    pub overlaps: u32,
+    pub stagger_cycles: u32,
+    pub multiprocessors: u32,
+    pub residents: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channel_norm_backward_single_masked_choice {
+    pub cluster_blocks: u32,
+    pub vectors: u32,
+    pub threads: u32,
+    pub blocks: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channel_norm_held_choice {
+    pub cluster_blocks: u32,
+    pub steps: u32,
+    pub places: u32,
+    pub threads: u32,
+    pub blocks: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channel_norm_backward_held_choice {
+    pub team: bops_norm_team,
+    pub team_blocks: u32,
+    pub steps: u32,
+    pub places: u32,
+    pub threads: u32,
+    pub blocks: u32,
+    pub reads_extra: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channel_norm_relay_choice {
+    pub team: bops_norm_team,
+    pub team_blocks: u32,
+    pub steps: u32,
+    pub places: u32,
+    pub residual_places: u32,
+    pub repeated_steps: u32,
+    pub repeated_places: u32,
+    pub arriving_places: u32,
+    pub threads: u32,
+    pub blocks: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channel_norm_backward_relay_choice {
+    pub team: bops_norm_team,
+    pub team_blocks: u32,
+    pub steps: u32,
+    pub places: u32,
+    pub arriving_places: u32,
+    pub threads: u32,
+    pub blocks: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channels_last_norm_split_choice {
+    pub access_bytes: u32,
+    pub tile_vectors: u32,
+    pub chunks: u32,
+    pub is_merged: u32,
+    pub threads: u32,
+    pub blocks: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channels_last_norm_cooperative_choice {
+    pub tile_vectors: u32,
+    pub chunks: u32,
+    pub is_merged: u32,
+    pub threads: u32,
+    pub blocks: u32,
+    pub ring_batches: u32,
+    pub tensors: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channels_last_norm_cluster_choice {
+    pub tile_vectors: u32,
+    pub chunks: u32,
+    pub is_merged: u32,
+    pub cluster_blocks: u32,
+    pub threads: u32,
+    pub thread_rows: u32,
+    pub tensors: u32,
+    pub blocks: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channels_last_norm_resident_choice {
+    pub tile_vectors: u32,
+    pub chunks: u32,
+    pub is_merged: u32,
+    pub threads: u32,
+    pub blocks: u32,
+    pub ring_batches: u32,
+    pub cached_batches: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channels_last_norm_slabs_choice {
+    pub tile_vectors: u32,
+    pub chunks: u32,
+    pub is_merged: u32,
+    pub threads: u32,
+    pub blocks: u32,
+    pub ring_batches: u32,
+    pub cached_batches: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_channels_last_norm_rows_choice {
+    pub tile_vectors: u32,
+    pub chunks: u32,
+    pub cluster_blocks: u32,
+    pub threads: u32,
+    pub thread_rows: u32,
+    pub overlaps: u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -806,62 +957,384 @@ unsafe extern "C" {
         operands: *const bops_activation_backward_operands,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_batch_norm_prepare(
+    pub fn bops_channel_norm_split_prepare(
         params: *const bops_channel_norm_params,
-        choice: *const bops_channel_norm_choice,
+        choice: *const bops_channel_norm_split_choice,
         dtype: bops_dtype,
         weight_dtype: bops_dtype,
         has_residual: u32,
     ) -> bops_status;
-    pub fn bops_batch_norm_launch(
+    pub fn bops_channel_norm_split_launch(
         params: *const bops_channel_norm_params,
-        choice: *const bops_channel_norm_choice,
+        choice: *const bops_channel_norm_split_choice,
         dtype: bops_dtype,
         weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_group_norm_prepare(
+    pub fn bops_channel_norm_stripe_prepare(
         params: *const bops_channel_norm_params,
-        choice: *const bops_channel_norm_choice,
+        choice: *const bops_channel_norm_stripe_choice,
         dtype: bops_dtype,
         weight_dtype: bops_dtype,
+        has_residual: u32,
     ) -> bops_status;
-    pub fn bops_group_norm_launch(
+    pub fn bops_channel_norm_stripe_launch(
         params: *const bops_channel_norm_params,
-        choice: *const bops_channel_norm_choice,
+        choice: *const bops_channel_norm_stripe_choice,
         dtype: bops_dtype,
         weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_batch_norm_backward_prepare(
-        params: *const bops_channel_norm_backward_params,
-        choice: *const bops_channel_norm_choice,
+    pub fn bops_channel_norm_segment_prepare(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channel_norm_segment_choice,
         dtype: bops_dtype,
         weight_dtype: bops_dtype,
         has_residual: u32,
     ) -> bops_status;
-    pub fn bops_batch_norm_backward_launch(
+    pub fn bops_channel_norm_segment_launch(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channel_norm_segment_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channel_norm_single_prepare(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channel_norm_single_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channel_norm_single_launch(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channel_norm_single_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channel_norm_held_prepare(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channel_norm_held_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channel_norm_held_launch(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channel_norm_held_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channel_norm_relay_prepare(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channel_norm_relay_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channel_norm_relay_launch(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channel_norm_relay_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_split_prepare(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channels_last_norm_split_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_split_launch(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channels_last_norm_split_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_cooperative_prepare(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channels_last_norm_cooperative_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_cooperative_launch(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channels_last_norm_cooperative_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_cluster_prepare(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channels_last_norm_cluster_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_cluster_launch(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channels_last_norm_cluster_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_resident_prepare(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channels_last_norm_resident_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_resident_launch(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channels_last_norm_resident_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_slabs_prepare(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channels_last_norm_slabs_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_slabs_launch(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channels_last_norm_slabs_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_rows_prepare(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channels_last_norm_rows_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_rows_launch(
+        params: *const bops_channel_norm_params,
+        choice: *const bops_channels_last_norm_rows_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channel_norm_backward_split_prepare(
         params: *const bops_channel_norm_backward_params,
-        choice: *const bops_channel_norm_choice,
+        choice: *const bops_channel_norm_split_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channel_norm_backward_split_launch(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channel_norm_split_choice,
         dtype: bops_dtype,
         weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_group_norm_backward_prepare(
+    pub fn bops_channel_norm_backward_stripe_prepare(
         params: *const bops_channel_norm_backward_params,
-        choice: *const bops_channel_norm_choice,
+        choice: *const bops_channel_norm_stripe_choice,
         dtype: bops_dtype,
         weight_dtype: bops_dtype,
+        has_residual: u32,
     ) -> bops_status;
-    pub fn bops_group_norm_backward_launch(
+    pub fn bops_channel_norm_backward_stripe_launch(
         params: *const bops_channel_norm_backward_params,
-        choice: *const bops_channel_norm_choice,
+        choice: *const bops_channel_norm_stripe_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channel_norm_backward_segment_prepare(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channel_norm_segment_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channel_norm_backward_segment_launch(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channel_norm_segment_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channel_norm_backward_single_prepare(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channel_norm_backward_single_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channel_norm_backward_single_launch(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channel_norm_backward_single_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channel_norm_backward_single_masked_prepare(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channel_norm_backward_single_masked_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channel_norm_backward_single_masked_launch(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channel_norm_backward_single_masked_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channel_norm_backward_held_prepare(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channel_norm_backward_held_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channel_norm_backward_held_launch(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channel_norm_backward_held_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channel_norm_backward_relay_prepare(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channel_norm_backward_relay_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channel_norm_backward_relay_launch(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channel_norm_backward_relay_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_backward_split_prepare(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channels_last_norm_split_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_backward_split_launch(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channels_last_norm_split_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_backward_cooperative_prepare(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channels_last_norm_cooperative_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_backward_cooperative_launch(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channels_last_norm_cooperative_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_backward_cluster_prepare(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channels_last_norm_cluster_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_backward_cluster_launch(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channels_last_norm_cluster_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_backward_slabs_prepare(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channels_last_norm_slabs_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_backward_slabs_launch(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channels_last_norm_slabs_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        operands: *const bops_channel_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_backward_rows_prepare(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channels_last_norm_rows_choice,
+        dtype: bops_dtype,
+        weight_dtype: bops_dtype,
+        has_residual: u32,
+    ) -> bops_status;
+    pub fn bops_channels_last_norm_backward_rows_launch(
+        params: *const bops_channel_norm_backward_params,
+        choice: *const bops_channels_last_norm_rows_choice,
         dtype: bops_dtype,
         weight_dtype: bops_dtype,
         operands: *const bops_channel_norm_backward_operands,

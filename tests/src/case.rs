@@ -315,13 +315,22 @@ impl Case {
         self.options.kernel.as_deref().is_some_and(|name| name.starts_with(family) && name.ends_with(kernel))
     }
 
+    /// Whether it asks for a norm's kernel that needs clusters, or copies of the bulk copy engine: those of compute capability 9.0.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code, reason = "only CUDA devices have compute capabilities"))]
+    fn is_pinned_to_clusters(&self) -> bool {
+        const FORMS: [&str; 4] = ["_relay", "_held", "_channels_last_cluster", "_norm_channels_last_rows"];
+        self.options.kernel.as_deref().is_some_and(|name| FORMS.iter().any(|form| name.ends_with(form)))
+    }
+
     /// Whether a device must refuse the case.
     pub fn must_be_refused_on(&self, device: &DeviceProps) -> bool {
         let lacks_kernel = match device {
             #[cfg(feature = "cuda")]
             DeviceProps::Cuda(props) => {
-                let is_pinned_to_clusters = self.is_pinned_to("softmax", "rows_shared");
-                (!props.sm_90a && self.is_pinned_to_sm_90a()) || (props.cluster < 4 && is_pinned_to_clusters)
+                let needs_clusters = self.is_pinned_to("softmax", "rows_shared");
+                (!props.sm_90a && self.is_pinned_to_sm_90a())
+                    || (props.cluster < 4 && needs_clusters)
+                    || (props.capability < 90 && self.is_pinned_to_clusters())
             }
             #[cfg(feature = "wgpu")]
             DeviceProps::Wgpu(props) => props.max_threads < 1024 && self.is_pinned_to("softmax", "rows_twice"),

@@ -1,4 +1,4 @@
-// What every kernel of BatchNorm, GroupNorm and InstanceNorm shares: statistics, running statistics and parameters of a channel.
+// What all kernels of BatchNorm, GroupNorm and InstanceNorm share: statistics, running statistics and parameters of a channel.
 #pragma once
 #include "../../bops_channel_norm.h"
 #include "../../common/activation.cuh"
@@ -6,37 +6,38 @@
 
 namespace bops {
 
-// Of one group. The mean is shift + correction: shift is a value near it, about which deviations are exact enough.
+// The statistics of one group. The mean is shift + correction, where shift is a value near the mean: deviations from it lose no precision.
 template <typename A> struct channel_statistics {
     A shift, correction, variance, rstd;
     __device__ __forceinline__ A mean() const { return shift + correction; }
 };
 
-// From the moments of a whole group. Of no elements the mean is 0 and rstd NaN, as eps is then NaN; of an infinity both are NaN.
+// The statistics that follow from the moments of a whole group. Without elements the mean is 0 and rstd is NaN, since eps is NaN then. With an
+// infinity among the elements both are NaN.
 template <typename A> __device__ __forceinline__ channel_statistics<A> finish_statistics(const moments<A> &total, A reciprocal_count, A eps) {
     const A infinite = total.sum * reciprocal_count, correction = fma(A(0), infinite, infinite);
     const A variance = at_least_zero(total.square * reciprocal_count - correction * correction);
     return {total.shift, correction, variance, reciprocal_root(variance + eps)};
 }
 
-// The statistics of a channel that a running mean and variance stand for.
+// The statistics of a channel in inference: its running mean and variance.
 template <typename A>
 __device__ __forceinline__ channel_statistics<A> running_statistics(const void *mean, const void *var, uint64_t channel, A eps) {
     const A variance = __ldg(static_cast<const A *>(var) + channel);
     return {__ldg(static_cast<const A *>(mean) + channel), A(0), variance, reciprocal_root(variance + eps)};
 }
 
-// The mean and rstd of a group, where they are wanted.
+// Saves the mean and rstd of a group, if they are wanted.
 template <typename A> __device__ __forceinline__ void save_statistics(const channel_statistics<A> &s, void *mean, void *rstd, uint64_t group) {
     if (mean) static_cast<A *>(mean)[group] = s.mean();
     if (rstd) static_cast<A *>(rstd)[group] = s.rstd;
 }
 
-// The weight m of a batch in running statistics, and 1 - m, as one number: the smaller of both, which is right to its last bit, negative (-0 for m = 1)
-// where that is 1 - m. Of an m near 1 rounded to f32, 1 - m would have few bits left.
+// The weight m of a batch in running statistics, as one number w that gives both m and 1 - m precisely: w = m if m <= 1/2, else w = -(1 - m), which
+// is -0 for m = 1. (If an m near 1 were rounded to f32, its 1 - m would have few bits left.)
 template <typename A> __host__ __forceinline__ A running_weight(double momentum) { return momentum <= 0.5 ? A(momentum) : -A(1.0 - momentum); }
 
-// That of `momentum`, or with a counter t of m = 1 / (t + 1). The counter itself is advanced by a launch of its own, after every channel has read it.
+// The weight for `momentum`, or with a counter t for m = 1 / (t + 1). A later launch advances the counter, after every channel has read it.
 template <typename A> __device__ __forceinline__ A running_momentum(const void *num_batches, A momentum) {
     if (!num_batches) return momentum;
     const int64_t count = *static_cast<const int64_t *>(num_batches) + 1;
@@ -49,7 +50,7 @@ template <typename A> __device__ __forceinline__ A running_after(A weight, A run
     return fma(is_kept ? large : small, batch, (is_kept ? small : large) * running);
 }
 
-// Updates the running mean and the running variance, by the unbiased one; a null pointer is left out.
+// Updates the running mean and the running variance (by the unbiased variance of the batch), unless their pointer is null.
 template <typename A> __device__ __forceinline__ void update_running(void *running_mean, void *running_var, const void *num_batches, A momentum,
                                                                      uint64_t channel, A mean, A unbiased_variance) {
     const A m = running_momentum(num_batches, momentum);
@@ -63,14 +64,14 @@ template <typename A> __device__ __forceinline__ void update_running(void *runni
     }
 }
 
-// Parameter `index` of type T, or f32 where that is wide; `absent` without.
+// Parameter `index`, of type T, or f32 if is_wide; `absent` if there are no such parameters.
 template <typename T, typename A> __device__ __forceinline__ A parameter(const void *from, bool is_wide, uint64_t index, A absent) {
     if (!from) return absent;
     if (sizeof(T) != 4 && is_wide) return A(__ldg(static_cast<const float *>(from) + index));
     return widen(__ldg(static_cast<const T *>(from) + index));
 }
 
-// What a channel's parameters and running statistics are before its batch is known: kernels ask for them early.
+// The parameters and running statistics of a channel as they are before its batch is known, so that kernels can load them early.
 template <typename A> struct channel_before {
     A weight, bias, momentum, running_mean, running_var;
 
@@ -87,14 +88,14 @@ template <typename A> struct channel_before {
     }
 };
 
-// Writes a gradient of such a parameter where it is wanted.
+// Writes the gradient of a parameter, of type T or f32, if it is wanted.
 template <typename T, typename A> __device__ __forceinline__ void store_parameter(void *to, bool is_wide, uint64_t index, A value) {
     if (!to) return;
     if (sizeof(T) != 4 && is_wide) static_cast<float *>(to)[index] = float(value);
     else static_cast<T *>(to)[index] = narrow<T>(value);
 }
 
-// Division of 32-bit numbers by a number that the host knows.
+// Division of 32-bit numbers by a divisor that the host knows: a multiplication and shifts.
 struct divisor {
     uint32_t value, magic, shift;
 

@@ -1,5 +1,5 @@
-// Gradients of BatchNorm, GroupNorm and InstanceNorm: groups held in registers while the bulk copy engine fetches the following ones into shared
-// memory. Compute capability 9.0.
+// Gradients of BatchNorm, GroupNorm and InstanceNorm, the form `held`: warps hold a part of a group in registers while one warp has the bulk copy
+// engine fetch the following groups into shared memory. Compute capability 9.0.
 #pragma once
 #include <cooperative_groups.h>
 
@@ -9,13 +9,13 @@
 
 namespace bops {
 
-// Steps of a group in registers: where blocks share a multiprocessor; of one that has it to itself, with an activation and without.
+// Steps of a group in registers: in a cluster; in a grid, where a block has a multiprocessor to itself, with an activation and without.
 constexpr int held_backward_steps = 4, held_active_steps = 6, held_plain_steps = 10;
 
-// Registers of a thread: 16 warps of a multiprocessor have 128, 12 warps 168.
+// Registers of a thread: with 16 warps on a multiprocessor 128 are available, with 12 warps 168.
 constexpr int held_registers(bool active, bool cooperative) { return !cooperative ? 112 : active ? 128 : 168; }
 
-// Clears the elements of a vector of dy that do not pass a ReLU: those whose y, or pre-activation, is at most 0.
+// Sets the elements of a vector of dy to 0 that a ReLU does not pass: those whose y, or pre-activation, is at most 0.
 template <typename T> __device__ __forceinline__ void mask_relu(const packed<16> &y, packed<16> &dy) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) { // greater, or a NaN
@@ -33,14 +33,18 @@ template <typename T, int width> __device__ __forceinline__ void mask_relu(const
     }
 }
 
-// As in forward; a place holds a step of dy and one of x. by_segment: the sums of each segment are wanted or weighted apart; a warp then takes one
-// segment at a time, and its sums of that go to a slot of their own as it leaves it. Through SiLU numbers stand for dpre /
-// silu_unit. active: cooperative, with an activation. cooperative: a team's blocks may be many and lie anywhere, and tell each other their sums
-// through memory, two messages a block. What they hold at first is unknown, so the first exchange is a barrier of the grid, which the fetching warp
-// joins when there is nothing that it can fetch before.
+// As in forward; a place holds a step of dy and one of x.
 //
-// masks: cooperative, through a ReLU, which y or a residual tells the sign for from the same places. As it is added up, dpre, dy or 0, takes the place
-// of dy, so that nothing else is needed again. It is the residual's gradient, too, and written while the team exchanges its sums.
+// by_segment: the sums of each segment are wanted, or have a weight of their own. A warp then takes one segment at a time; when it leaves a segment,
+// it stores its sums in a slot of their own. With SiLU the numbers in registers stand for dpre / silu_unit.
+//
+// cooperative: a team is any number of blocks, wherever they lie. They exchange their sums through memory, two messages a block. What the messages
+// hold at first is unknown, so the first exchange is a barrier of the grid, which the fetching warp joins once it can fetch nothing more. active:
+// cooperative, with an activation.
+//
+// masks: cooperative, through a ReLU whose sign a residual or y gives, which passes through the same places. When an element is added up, dpre (which
+// is dy or 0) replaces dy, so that nothing else is needed later. dpre is also the gradient of the residual, and is written while the team exchanges
+// sums.
 template <typename T, activation_form form, bool active, bool by_segment, bool cooperative, bool masks = false>
 __global__ void __maxnreg__(held_registers(active, cooperative))
     channel_norm_backward_held(const __grid_constant__ channel_backward_walk_arguments a) {
@@ -191,7 +195,7 @@ __global__ void __maxnreg__(held_registers(active, cooperative))
         if (lane == 0) warp_sums[turn % 2][warp] = make_float2(weighted[0], weighted[1]);
         readers_sync(readers);
 
-        // 2. Those of the block, and of its cluster.
+        // 2. The sums of the block and of its team.
         const float2 part = lane < warps ? warp_sums[turn % 2][lane] : make_float2(0, 0);
         float sums[2] = {part.x, part.y};
         warp_sum(sums, merge_lanes);
@@ -286,38 +290,40 @@ __global__ void __maxnreg__(held_registers(active, cooperative))
     }
 }
 
-// Host: the HELD and COOPERATIVE variants.
-template <typename T> bops_status channel_norm_backward_held_kernels(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
-                                                                     bops_dtype dtype, bops_dtype weight_dtype,
+// Host: the form `held`.
+template <typename T> bops_status channel_norm_backward_held_kernels(const bops_channel_norm_backward_params &p,
+                                                                     const bops_channel_norm_backward_held_choice &c, const form_types &types,
                                                                      const bops_channel_norm_backward_operands &o, void *workspace,
                                                                      const kernel_call &call) {
     if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
     else {
         const bool by_segment = p.groups != 0;
-        const channel_backward_walk_arguments a = backward_walk_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
         launch_shape shape;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads + 32), shape.overlaps_previous = c.overlaps != 0;
-        shape.cooperative = c.variant == BOPS_CHANNEL_NORM_COOPERATIVE;
-        shape.shared_bytes = backward_held_bytes(c, by_segment);
-        if (c.tensors == 3) return call(channel_norm_backward_held<T, light_activation, false, false, true, true>, shape, a);
+        shape.cooperative = c.team == BOPS_NORM_GRID;
+        const channel_backward_walk_arguments a = backward_walk_arguments<T>(p, {c.team_blocks, c.steps, c.threads, c.places}, types, o, workspace,
+                                                                             c.overlaps, shape.cooperative ? c.blocks : 0);
+        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads + 32), shape.overlaps_previous = c.overlaps != 0;
+        // Places, and slots for warps' sums: of each step at most one of every warp, twice.
+        shape.shared_bytes = c.places * c.threads * (c.reads_extra ? 48 : 32) + (by_segment ? (c.steps + 1) * c.threads / 2 : 0);
+        if (c.reads_extra) return call(channel_norm_backward_held<T, light_activation, false, false, true, true>, shape, a);
         const int form = activation_form_of(p.activation);
-        if (!shape.cooperative) shape.cluster = c.cluster;
+        if (!shape.cooperative) shape.cluster = c.team_blocks;
         const auto run = [&](auto apart) {
             constexpr bool by = decltype(apart)::value;
             if (shape.cooperative)
                 return call.one_of(p.activation == BOPS_IDENTITY ? 0 : form + 1,
-                                   forms_of(channel_norm_backward_held<T, light_activation, false, by, true>,
-                                            channel_norm_backward_held<T, light_activation, true, by, true>,
-                                            channel_norm_backward_held<T, silu_activation, true, by, true>),
+                                   specialised(channel_norm_backward_held<T, light_activation, false, by, true>,
+                                               channel_norm_backward_held<T, light_activation, true, by, true>,
+                                               channel_norm_backward_held<T, silu_activation, true, by, true>),
                                    shape, a);
             return call.one_of(form,
-                               forms_of(channel_norm_backward_held<T, light_activation, true, by, false>,
-                                        channel_norm_backward_held<T, silu_activation, true, by, false>,
-                                        channel_norm_backward_held<T, any_activation, true, by, false>),
+                               specialised(channel_norm_backward_held<T, light_activation, true, by, false>,
+                                           channel_norm_backward_held<T, silu_activation, true, by, false>,
+                                           channel_norm_backward_held<T, any_activation, true, by, false>),
                                shape, a);
         };
         const bops_status status = by_segment ? run(std::true_type()) : run(std::false_type());
-        return status ? status : sum_parts<T>(p, c, a, call);
+        return status ? status : sum_parts<T>(a, c.team_blocks > 1 || c.overlaps, call);
     }
 }
 

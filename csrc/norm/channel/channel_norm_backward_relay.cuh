@@ -1,5 +1,5 @@
-// Gradients of BatchNorm: the bulk copy engine fetches one channel after another into shared memory, some warps add up what others write the
-// gradients of. Compute capability 9.0.
+// Gradients of BatchNorm, the form `relay`: the bulk copy engine fetches one channel after another into shared memory; some warps add up a channel
+// while others write the gradients of the one before. Compute capability 9.0.
 #pragma once
 #include "channel_norm_backward_walk.cuh"
 #include "channel_norm_relay.cuh"
@@ -10,7 +10,8 @@ struct relay_sums {
     float2 of_warp[merge_lanes];
 };
 
-// As in forward; a place holds a step of dy and one of x. cooperative: a team's blocks may be many and lie anywhere; with no activation or a ReLU.
+// As in forward; a place holds a step of dy and one of x. cooperative: a team is any number of blocks, wherever they lie; the activation is then
+// identity or ReLU.
 template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_threads, 1)
     channel_norm_backward_relay(const __grid_constant__ channel_backward_walk_arguments a) {
     if (!has_sm_90) return;
@@ -53,7 +54,7 @@ template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_
     const auto weight_of = [&](uint32_t channel) { return parameter<T>(a.o.weight, a.weight_is_wide, channel, 1.0f); };
     const auto rstd_of = [&](uint32_t channel) { return __ldg(static_cast<const float *>(a.o.rstd) + channel); };
 
-    // 1. The sums of the block, and of its team.
+    // 1. Merge the sums of the block and of its team.
     const auto finish = [&](const float(&total)[2], float rstd, float weight, uint32_t channel, uint32_t turn) {
         if (lane == 0) {
             const float scale = rstd * weight * a.reciprocal_count;
@@ -118,7 +119,7 @@ template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_
             differentiate_vector<T, 16, false>(a.p.activation, extra_operand::none, packed<16>{}, d, scale, bias, dy);
         };
 
-        // 2. Sums of dpre and dpre d.
+        // 2. Add up dpre and dpre d.
         if (!writes) {
             float sum[width] = {}, product[width] = {};
             walk.pass<false>(
@@ -140,7 +141,7 @@ template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_
             continue;
         }
 
-        // 3. The gradients of the elements.
+        // 3. Write the gradients of the elements.
         const float2 mean_g = means.take_by_warp(turn);
         T *dx[relay_vectors];
         walk.pass<true>(
@@ -164,21 +165,21 @@ template <typename T, bool cooperative> __global__ void __launch_bounds__(relay_
     }
 }
 
-// Host: the RELAY variant.
-template <typename T> bops_status channel_norm_backward_relay_kernels(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
-                                                                      bops_dtype dtype, bops_dtype weight_dtype,
+// Host: the form `relay`.
+template <typename T> bops_status channel_norm_backward_relay_kernels(const bops_channel_norm_backward_params &p,
+                                                                      const bops_channel_norm_backward_relay_choice &c, const form_types &types,
                                                                       const bops_channel_norm_backward_operands &o, void *workspace,
                                                                       const kernel_call &call) {
     if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
     else {
-        bops_channel_norm_choice places = c; // of a step
-        places.threads *= relay_vectors;
-        const channel_backward_walk_arguments a = backward_walk_arguments<T>(p, places, dtype, weight_dtype, o, workspace);
+        const uint32_t step_vectors = c.threads * relay_vectors;
+        const walk_choice walk = {c.team_blocks, c.steps, step_vectors, c.places, c.arriving_places};
+        const channel_backward_walk_arguments a = backward_walk_arguments<T>(p, walk, types, o, workspace, c.overlaps);
         launch_shape shape;
-        shape.cooperative = c.tensors > 0;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads * 2 + relay_service(shape.cooperative ? grid_team : cluster_team));
-        shape.overlaps_previous = c.overlaps != 0, shape.shared_bytes = c.stages * places.threads * 32;
-        if (!shape.cooperative) shape.cluster = c.cluster;
+        shape.cooperative = c.team == BOPS_NORM_GRID;
+        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads * 2 + relay_service(shape.cooperative ? grid_team : cluster_team));
+        shape.overlaps_previous = c.overlaps != 0, shape.shared_bytes = c.places * step_vectors * 32;
+        if (!shape.cooperative) shape.cluster = c.team_blocks;
         return call(shape.cooperative ? channel_norm_backward_relay<T, true> : channel_norm_backward_relay<T, false>, shape, a);
     }
 }

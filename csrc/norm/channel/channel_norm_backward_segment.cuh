@@ -1,4 +1,4 @@
-// Gradients of GroupNorm and InstanceNorm where a group is one segment: a block has it on chip.
+// Gradients of GroupNorm and InstanceNorm, the form `segment`: a group is one segment, which a block holds on chip.
 #pragma once
 #include "channel_norm_backward_walk.cuh"
 #include "channel_norm_segment.cuh"
@@ -7,8 +7,8 @@ namespace bops {
 
 constexpr int segment_backward_vectors = 4; // of dy and of x, of a thread, at most
 
-// dy stays in registers, and x of 32-bit elements, too. Elements of 16 bits take more registers once they are unpacked: their x stays in shared memory,
-// [vector][thread]. Through SiLU numbers stand for dpre / silu_unit.
+// dy stays in registers, and so does x of 32-bit elements. 16-bit elements take more registers once they are unpacked, so their x stays in shared
+// memory, [vector][thread]. With SiLU the numbers in registers stand for dpre / silu_unit.
 template <typename T, activation_form form> __global__ void __launch_bounds__(segment_threads, 2)
     channel_norm_backward_segment(const __grid_constant__ channel_backward_walk_arguments a) {
     constexpr int width = 16 / int(sizeof(T)), vectors = segment_backward_vectors, chains = 4;
@@ -87,21 +87,21 @@ template <typename T, activation_form form> __global__ void __launch_bounds__(se
         }
 }
 
-// Host: the SEGMENT variant.
-template <typename T> bops_status channel_norm_backward_segment_kernels(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
-                                                                        bops_dtype dtype, bops_dtype weight_dtype,
+// Host: the form `segment`.
+template <typename T> bops_status channel_norm_backward_segment_kernels(const bops_channel_norm_backward_params &p,
+                                                                        const bops_channel_norm_segment_choice &c, const form_types &types,
                                                                         const bops_channel_norm_backward_operands &o, void *workspace,
                                                                         const kernel_call &call) {
     if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
     else {
-        const channel_backward_walk_arguments a = backward_walk_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
+        const channel_backward_walk_arguments a = backward_walk_arguments<T>(p, {1, c.vectors, c.threads}, types, o, workspace, c.overlaps);
         launch_shape shape;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps != 0;
+        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = sizeof(T) == 2 ? c.threads * c.vectors * 16 : 0;
         const auto kernel =
             p.activation == BOPS_SILU ? channel_norm_backward_segment<T, silu_activation> : channel_norm_backward_segment<T, light_activation>;
         const bops_status status = call(kernel, shape, a);
-        return status ? status : sum_parts<T>(p, c, a, call);
+        return status ? status : sum_parts<T>(a, c.overlaps != 0, call);
     }
 }
 

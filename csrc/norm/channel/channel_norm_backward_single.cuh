@@ -1,4 +1,4 @@
-// Gradients of GroupNorm and InstanceNorm: every team, a block or a cluster, takes one group, which stays in shared memory.
+// Gradients of GroupNorm and InstanceNorm, the form `single`: every team, which is a block or a cluster, takes one group into its shared memory.
 #pragma once
 #include "channel_norm_backward_walk.cuh"
 #include "channel_norm_single.cuh"
@@ -8,8 +8,9 @@ namespace bops {
 constexpr int single_general_threads = 640; // of a block that needs more registers, at most
 constexpr float silu_bias_bound = 1e30f;    // beyond it the slope has its limit, and the pre-activation stays finite
 
-// dy silu'(x) = dy (1 + r x) (1 - r), r = 1 / (1 + exp(x)), with a reciprocal for each element: it hides behind what the many warps of a multiprocessor
-// compute. x comes times silu_unit, finite, and dpre leaves so. 1 - r has an absolute error: of a slope near 0 the last bits are lost.
+// dy silu'(x) = dy (1 + r x) (1 - r) with r = 1 / (1 + exp(x)). Each element takes a reciprocal: other warps of the multiprocessor hide its latency.
+// On entry x is multiplied by silu_unit and finite; on return dpre is multiplied by silu_unit. The error of 1 - r is absolute: a slope near 0 loses
+// its last bits.
 template <int count> __device__ __forceinline__ void multiply_silu_slope_alone(const float (&t)[count], float (&dy)[count]) {
 #pragma unroll
     for (int i = 0; i < count; ++i) {
@@ -26,10 +27,10 @@ struct channel_backward_single_arguments {
     uint32_t stagger_cycles, multiprocessors, residents;
 };
 
-// As in forward; a place holds a vector of dy and one of x, and where dpre is kept, the second half of that. Segments are cut into rows of 32
-// vectors, and a warp takes rows that follow each other; its sums of a segment go to the place of the last row that it has of it. With `samples` the
-// first block of a cluster gets all sums and writes the parameters' gradients. Through SiLU numbers stand for dpre silu_unit. apart: the first blocks of
-// a multiprocessor start one after another.
+// As in forward; a place holds a vector of dy and one of x, and if dpre is kept, the second half of dpre. Segments are cut into rows of 32 vectors,
+// and a warp takes consecutive rows; its sums of a segment go to the slot of the last row that it has of the segment. With `samples` the first block
+// of a cluster receives all sums and writes the gradients of the parameters. With SiLU the numbers in registers stand for dpre silu_unit. apart: the
+// first blocks of a multiprocessor start one after another.
 template <typename T, activation_form form, bool apart>
 __global__ void __launch_bounds__(form == any_activation ? single_general_threads : single_threads, 1)
     channel_norm_backward_single(const __grid_constant__ channel_backward_single_arguments single) {
@@ -64,7 +65,7 @@ __global__ void __launch_bounds__(form == any_activation ? single_general_thread
     };
     find_segments();
 
-    // The warp's way through its rows: this thread's vector of the segment.
+    // The warp's walk through its rows: the number of this thread's vector in the segment.
     uint32_t vector;
     const auto start = [&] { // the first row's segment
         uint32_t row = own_row;
@@ -161,7 +162,7 @@ __global__ void __launch_bounds__(form == any_activation ? single_general_thread
     if (lane == 0) warp_sums[warp] = make_float2(weighted[0], weighted[1]);
     __syncthreads();
 
-    // 2. Those of the block, and of its cluster.
+    // 2. The sums of the block and of its cluster.
     find_segments();
     const float2 part = lane < warps ? warp_sums[lane] : make_float2(0, 0);
     float sums[2] = {part.x, part.y};
@@ -226,7 +227,7 @@ __global__ void __launch_bounds__(form == any_activation ? single_general_thread
         });
     else write(make_dpre);
 
-    // 4. Those of the parameters.
+    // 4. The gradients of the parameters.
     if (!single.samples || block > 0) return;
     if (blocks > 1) cluster_wait();
     else __syncthreads();
@@ -244,34 +245,34 @@ __global__ void __launch_bounds__(form == any_activation ? single_general_thread
     }
 }
 
-// Host: the SINGLE variant.
-template <typename T> bops_status channel_norm_backward_single_kernels(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
-                                                                       bops_dtype dtype, bops_dtype weight_dtype,
+// Host: the form `single`.
+template <typename T> bops_status channel_norm_backward_single_kernels(const bops_channel_norm_backward_params &p,
+                                                                       const bops_channel_norm_backward_single_choice &c, const form_types &types,
                                                                        const bops_channel_norm_backward_operands &o, void *workspace,
                                                                        const kernel_call &call) {
     if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
     else {
         channel_backward_single_arguments a = {};
-        a.of = backward_walk_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
+        a.of = backward_walk_arguments<T>(p, {c.cluster_blocks, 0, c.threads}, types, o, workspace, c.overlaps);
         walk_geometry &ring = a.of.ring;
         ring.chunks = (ring.per_segment + 31) / 32, ring.by_chunks = divisor(ring.chunks), ring.multi = 1, ring.steps = c.threads / 32 * c.vectors;
-        a.vectors = c.vectors, a.samples = c.is_merged ? uint32_t(p.batch) : 0;
+        a.vectors = c.vectors, a.samples = c.merges_samples ? uint32_t(p.batch) : 0;
         launch_shape shape;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster * (c.is_merged ? a.samples : 1);
+        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads), shape.cluster = c.cluster_blocks * (c.merges_samples ? a.samples : 1);
         shape.overlaps_previous = c.overlaps != 0;
-        a.keeps = c.stages, a.stagger_cycles = c.stagger_cycles, a.multiprocessors = c.multiprocessors, a.residents = c.residents;
-        shape.shared_bytes =
-            c.threads * c.vectors * (a.keeps ? 48 : 32) + (ring.steps + (c.is_merged ? shape.cluster * ring.segments : 0)) * uint32_t(sizeof(float2));
+        a.keeps = c.keeps_dpre, a.stagger_cycles = c.stagger_cycles, a.multiprocessors = c.multiprocessors, a.residents = c.residents;
+        shape.shared_bytes = c.threads * c.vectors * (a.keeps ? 48 : 32) +
+                             (ring.steps + (c.merges_samples ? shape.cluster * ring.segments : 0)) * uint32_t(sizeof(float2));
         const auto run = [&](auto apart) {
             constexpr bool is_apart = decltype(apart)::value;
             return call.one_of(activation_form_of(p.activation),
-                               forms_of(channel_norm_backward_single<T, light_activation, is_apart>,
-                                        channel_norm_backward_single<T, silu_activation, is_apart>,
-                                        channel_norm_backward_single<T, any_activation, false>),
+                               specialised(channel_norm_backward_single<T, light_activation, is_apart>,
+                                           channel_norm_backward_single<T, silu_activation, is_apart>,
+                                           channel_norm_backward_single<T, any_activation, false>),
                                shape, a);
         };
         const bops_status status = c.stagger_cycles ? run(std::true_type()) : run(std::false_type());
-        return status || c.is_merged ? status : sum_parts<T>(p, c, a.of, call);
+        return status || c.merges_samples ? status : sum_parts<T>(a.of, c.cluster_blocks > 1 || c.overlaps, call);
     }
 }
 

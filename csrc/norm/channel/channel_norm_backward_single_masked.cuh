@@ -1,5 +1,5 @@
-// Gradients of BatchNorm through a ReLU that y or a residual tells the sign for: every team, a block or a cluster, takes one channel, which stays in
-// shared memory.
+// Gradients of BatchNorm through a ReLU whose sign a residual or y gives, the form `single_masked`: every team, which is a block or a cluster, takes
+// one channel into its shared memory.
 #pragma once
 #include "channel_norm_backward_held.cuh"
 #include "channel_norm_single.cuh"
@@ -18,8 +18,8 @@ struct channel_backward_masked_arguments {
     divisor by_segment; // divides by per_segment
 };
 
-// A thread copies its vectors of dy and x to shared memory, [vector][tensor][thread], and has those of y or the residual in registers, which it asks for
-// beside them, all at once. As it is added up, dpre, dy or 0, takes the place of dy: it is the residual's gradient, too.
+// A thread copies its vectors of dy and x to shared memory, [vector][tensor][thread], and loads those of y or the residual into registers; all are
+// under way at once. When an element is added up, dpre (which is dy or 0) replaces dy; it is also the gradient of the residual.
 template <typename T> __global__ void __maxnreg__(72)
     channel_norm_backward_single_masked(const __grid_constant__ channel_backward_masked_arguments a) {
     constexpr int width = 16 / int(sizeof(T));
@@ -89,7 +89,7 @@ template <typename T> __global__ void __maxnreg__(72)
     if (lane == 0) warp_sums[warp] = make_float2(sums[0], sums[1]);
     __syncthreads();
 
-    // 2. Those of the block, and of its cluster.
+    // 2. The sums of the block and of its cluster.
     const float2 part = lane < warps ? warp_sums[lane] : make_float2(0, 0);
     sums[0] = part.x, sums[1] = part.y;
     warp_sum(sums, merge_lanes);
@@ -120,20 +120,20 @@ template <typename T> __global__ void __maxnreg__(72)
     }
 }
 
-// Host: the SINGLE variant of channels.
+// Host: the form `single_masked`.
 template <typename T> bops_status channel_norm_backward_single_masked_kernels(const bops_channel_norm_backward_params &p,
-                                                                              const bops_channel_norm_choice &c, bops_dtype dtype,
-                                                                              bops_dtype weight_dtype, const bops_channel_norm_backward_operands &o,
-                                                                              const kernel_call &call) {
+                                                                              const bops_channel_norm_backward_single_masked_choice &c,
+                                                                              const form_types &types, const bops_channel_norm_backward_operands &o,
+                                                                              void *, const kernel_call &call) {
     if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
     else {
         channel_backward_masked_arguments a = {};
         a.p = p, a.o = o, a.reciprocal_count = float(1.0 / double(p.batch * p.spatial));
-        a.cluster = c.cluster, a.per_segment = uint32_t(p.spatial * sizeof(T) / 16), a.by_segment = divisor(a.per_segment);
+        a.cluster = c.cluster_blocks, a.per_segment = uint32_t(p.spatial * sizeof(T) / 16), a.by_segment = divisor(a.per_segment);
         a.all = uint32_t(p.batch) * a.per_segment, a.block_vectors = c.threads * c.vectors;
-        a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;
+        a.weight_is_wide = types.weight_is_wide, a.overlaps = c.overlaps;
         launch_shape shape;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
+        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads), shape.cluster = c.cluster_blocks, shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = c.threads * c.vectors * 32;
         return call(channel_norm_backward_single_masked<T>, shape, a);
     }

@@ -1,4 +1,5 @@
-// Gradients of BatchNorm, GroupNorm and InstanceNorm in passes: sums of parts of segments, their merge, apply. Any alignment and dtype.
+// Gradients of BatchNorm, GroupNorm and InstanceNorm, the form `split`: a launch for the sums of parts of segments, one that merges them, one for the
+// gradients of elements. Any alignment and dtype.
 //
 // dpre = dy act'(pre), g = dpre weight, xhat = (x - mean) rstd: dx = rstd (g - mean(g) - xhat mean(g xhat)), dresidual = dpre,
 // dweight = sum(dpre xhat), dbias = sum(dpre). With running statistics dx = rstd g.
@@ -22,7 +23,7 @@ template <typename A> struct channel_backward_arguments {
     A *group_means;  // [groups][2]: of g, of g xhat
 };
 
-// What a vector's gradient needs of its channel and group.
+// What the gradient of a vector needs to know of its channel and group.
 template <typename A> struct gradient_terms {
     A mean, rstd, scale, bias; // scale: rstd weight
 };
@@ -42,10 +43,10 @@ __device__ __forceinline__ gradient_terms<A> load_terms(const channel_backward_a
     return t;
 }
 
-// What the derivative needs beside x: nothing, a residual, or y in place of the pre-activation.
+// What the derivative of the activation reads beside x: nothing, a residual, or y in place of the pre-activation.
 enum class extra_operand { none, residual, y };
 
-// Deviations that are used behind an activation, too: the compiler would else take them from x a second time.
+// Keeps deviations in registers that are needed after the activation, too: the compiler would else compute them from x again.
 template <typename A, int width> __device__ __forceinline__ void keep(A (&d)[width]) {
 #pragma unroll
     for (int i = 0; i < width; ++i)
@@ -71,7 +72,7 @@ template <typename O> __host__ __device__ __forceinline__ extra_operand extra_of
     return kind == BOPS_IDENTITY ? extra_operand::none : o.y ? extra_operand::y : o.residual ? extra_operand::residual : extra_operand::none;
 }
 
-// With a short activation and dresidual, a residual or y neither wanted nor there; with a short activation; with any.
+// With a short activation and without dresidual, residual and y; with a short activation; with any.
 enum gradient_form { bare_gradient, short_gradient, any_gradient };
 
 template <typename O> __host__ gradient_form gradient_form_of(const O &o, bops_activation kind) {
@@ -151,8 +152,8 @@ __global__ void __launch_bounds__(split_block, form == any_gradient || sizeof(T)
     }
 }
 
-// The sums of a group, and of its segments where the parameters' gradients are to be summed over the samples. A warp takes a segment at a
-// time where those are wanted or weights differ, else a team takes all parts.
+// The sums of a group, and of its segments if the gradients of the parameters are summed over the samples. A warp takes one segment at a time if
+// these are wanted or weights differ; else a team takes all parts.
 template <typename T> __global__ void __launch_bounds__(split_merge_block)
     channel_norm_backward_split_merge(const __grid_constant__ channel_backward_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
@@ -252,7 +253,7 @@ __global__ void __launch_bounds__(split_block, form == any_gradient || sizeof(T)
     }
 }
 
-// The same of a part of a segment in each block, as forward: of 16-bit elements and a bare gradient through SiLU.
+// The same with a part of a segment in each block, as in forward: for 16-bit elements and a bare gradient through SiLU.
 constexpr int apply_accesses_backward = 2;
 
 template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block, 4)
@@ -296,7 +297,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
         }
 }
 
-// The parameters' gradients where a sample's segments were summed apart: over the samples, in a fixed order. A block takes 32 channels.
+// The gradients of the parameters from the sums of segments: over the samples, in a fixed order. A block takes 32 channels.
 constexpr int sample_sum_rows = 8;
 
 template <typename T> __global__ void __launch_bounds__(32 * sample_sum_rows)
@@ -327,7 +328,7 @@ template <typename T> __global__ void __launch_bounds__(32 * sample_sum_rows)
     }
 }
 
-// Host: what follows a kernel that leaves sums of segments.
+// Host: launches what follows a kernel that leaves sums of segments.
 template <typename T> bops_status sum_samples(const bops_channel_norm_backward_params &p, const bops_channel_norm_backward_operands &o,
                                               const accumulator_t<T> *segment_sums, bool is_wide, bool overlaps, const kernel_call &call) {
     if (!call.prepares && !o.dweight && !o.dbias) return 0;
@@ -338,41 +339,42 @@ template <typename T> bops_status sum_samples(const bops_channel_norm_backward_p
     return call(channel_norm_sum_samples<T>, shape, segment_sums, o.dweight, o.dbias, is_wide, p.batch, p.channels, overlaps);
 }
 
-// Host: the SPLIT variant.
-template <typename T> bops_status channel_norm_backward_split(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
-                                                              bops_dtype dtype, bops_dtype weight_dtype, const bops_channel_norm_backward_operands &o,
-                                                              void *workspace, const kernel_call &call) {
+// Host: the form `split`.
+template <typename T> bops_status channel_norm_backward_split_kernels(const bops_channel_norm_backward_params &p,
+                                                                      const bops_channel_norm_split_choice &c, const form_types &types,
+                                                                      const bops_channel_norm_backward_operands &o, void *workspace,
+                                                                      const kernel_call &call) {
     using A = accumulator_t<T>;
     channel_backward_arguments<A> a = {};
     a.p = p, a.o = o;
     a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
     a.eps = A(p.eps), a.reciprocal_count = a.geometry.count ? A(1.0 / double(a.geometry.count)) : A(0);
-    a.weight_is_wide = weight_dtype != dtype, a.chunks = c.chunks, a.by_chunks = divisor(c.chunks);
+    a.weight_is_wide = types.weight_is_wide, a.chunks = c.parts, a.by_chunks = divisor(c.parts);
     const bool wants_sums = call.prepares || !p.uses_running || o.dweight || o.dbias;
     a.group_means = static_cast<A *>(workspace);
     a.segment_sums = a.group_means + a.geometry.groups * 2;
     a.part_sums = wants_sums ? a.segment_sums + (p.groups ? a.geometry.rows * 2 : 0) : nullptr;
-    return for_vector_bytes<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
+    return for_vector_bytes<T>(c.access_bytes, [&](auto bytes) -> bops_status {
         constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
-        a.vectors = p.spatial / width, a.by_vectors = divisor(a.vectors), a.accesses = c.vectors;
+        a.vectors = p.spatial / width, a.by_vectors = divisor(a.vectors), a.accesses = c.accesses;
         const auto grid = [](uint64_t blocks) { return dim3(uint32_t(blocks < 1 ? 1 : blocks < (1 << 22) ? blocks : 1 << 22)); };
         launch_shape shape;
         bops_status status = 0;
         const bool has_elements = call.prepares || a.geometry.rows * a.vectors > 0;
         const uint32_t teams = split_block / c.threads;
-        shape.block = dim3(c.threads, teams), shape.grid = grid((a.geometry.rows * c.chunks + teams - 1) / teams);
+        shape.block = dim3(c.threads, teams), shape.grid = grid((a.geometry.rows * c.parts + teams - 1) / teams);
         const gradient_form form = gradient_form_of(o, p.activation);
         // Through a ReLU dpre is dy or 0, which no rounding changes: the last pass may read it in place of dy and what it is made of.
         a.keeps_dpre = p.uses_running || (o.dresidual && p.activation == BOPS_RELU);
         if (has_elements)
             status = call.one_of(form,
-                                 forms_of(channel_norm_backward_split_sums<T, vec_bytes, bare_gradient>,
-                                          channel_norm_backward_split_sums<T, vec_bytes, short_gradient>,
-                                          channel_norm_backward_split_sums<T, vec_bytes, any_gradient>),
+                                 specialised(channel_norm_backward_split_sums<T, vec_bytes, bare_gradient>,
+                                             channel_norm_backward_split_sums<T, vec_bytes, short_gradient>,
+                                             channel_norm_backward_split_sums<T, vec_bytes, any_gradient>),
                                  shape, a);
         if (status || !wants_sums) return status;
         if (a.geometry.groups) {
-            shape.block = dim3(split_merge_block), shape.grid = grid(a.geometry.groups), shape.overlaps_previous = c.overlaps != 0;
+            shape.block = dim3(split_merge_block), shape.grid = grid(a.geometry.groups), shape.overlaps_previous = c.later_overlaps != 0;
             status = call(channel_norm_backward_split_merge<T>, shape, a);
             if (status) return status;
         }
@@ -394,13 +396,13 @@ template <typename T> bops_status channel_norm_backward_split(const bops_channel
             }
             if (!parts || call.prepares)
                 status = call.one_of(a.keeps_dpre ? bare_gradient : form,
-                                     forms_of(channel_norm_backward_apply<T, vec_bytes, bare_gradient>,
-                                              channel_norm_backward_apply<T, vec_bytes, short_gradient>,
-                                              channel_norm_backward_apply<T, vec_bytes, any_gradient>),
+                                     specialised(channel_norm_backward_apply<T, vec_bytes, bare_gradient>,
+                                                 channel_norm_backward_apply<T, vec_bytes, short_gradient>,
+                                                 channel_norm_backward_apply<T, vec_bytes, any_gradient>),
                                      shape, last);
             if (status) return status;
         }
-        return p.groups ? sum_samples<T>(p, o, a.segment_sums, a.weight_is_wide, c.overlaps != 0, call) : 0;
+        return p.groups ? sum_samples<T>(p, o, a.segment_sums, a.weight_is_wide, c.later_overlaps != 0, call) : 0;
     });
 }
 

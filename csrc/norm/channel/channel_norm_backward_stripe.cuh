@@ -1,4 +1,4 @@
-// Gradients of BatchNorm over small spatial extents: a block holds a stripe, the same few channels of every sample, in shared memory.
+// Gradients of BatchNorm over small spatial extents, the form `stripe`: a block holds the same few channels of every sample in shared memory.
 #pragma once
 #include "channel_norm_backward_split.cuh"
 #include "channel_norm_stripe.cuh"
@@ -13,8 +13,8 @@ struct channel_backward_stripe_arguments {
     uint32_t weight_is_wide, overlaps;
 };
 
-// As forward, of dy and x. dpre_first: dpre takes the place of dy in shared memory as it is added up. It is dy or 0, which no rounding changes; it may
-// need a residual or y, and dresidual is it.
+// As forward, with dy and x. dpre_first: when an element is added up, dpre replaces dy in shared memory. dpre is dy or 0, which no rounding changes;
+// it may depend on a residual or y, and it is dresidual.
 template <typename T, bool dpre_first> __global__ void __launch_bounds__(stripe_threads)
     channel_norm_backward_stripe(const __grid_constant__ channel_backward_stripe_arguments a) {
     constexpr int width = 16 / int(sizeof(T));
@@ -25,7 +25,7 @@ template <typename T, bool dpre_first> __global__ void __launch_bounds__(stripe_
     const stripe_share own(g);
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, first_channel = blockIdx.x * g.channels;
 
-    // 1. The stripe on its way to shared memory; every thread reads what it copied itself.
+    // 1. Copy the stripe to shared memory; every thread reads only what it copied itself.
     const T *const dy_from = static_cast<const T *>(a.o.dy) + own.template offset<width>(a.p.dy);
     const T *const x_from = static_cast<const T *>(a.o.x) + own.template offset<width>(a.p.x);
     for (uint32_t part = 0; part < stripe_parts; ++part) {
@@ -35,7 +35,7 @@ template <typename T, bool dpre_first> __global__ void __launch_bounds__(stripe_
         }
         copy_commit();
     }
-    // A residual or y, some samples ahead.
+    // The residual or y, loaded some samples ahead.
     constexpr uint32_t extras = dpre_first ? 4 : 1;
     const extra_operand which = dpre_first ? extra_of(a.o, a.p.activation) : extra_operand::none;
     const bops_channel_strides &extra_strides = which == extra_operand::y ? a.p.y : a.p.residual;
@@ -141,21 +141,22 @@ template <typename T, bool dpre_first> __global__ void __launch_bounds__(stripe_
     }
 }
 
-// Host: the STRIPE variant.
-template <typename T> bops_status channel_norm_backward_stripe_kernels(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
-                                                                       bops_dtype dtype, bops_dtype weight_dtype,
-                                                                       const bops_channel_norm_backward_operands &o, const kernel_call &call) {
+// Host: the form `stripe`.
+template <typename T> bops_status channel_norm_backward_stripe_kernels(const bops_channel_norm_backward_params &p,
+                                                                       const bops_channel_norm_stripe_choice &c, const form_types &types,
+                                                                       const bops_channel_norm_backward_operands &o, void *,
+                                                                       const kernel_call &call) {
     if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
     else {
         channel_backward_stripe_arguments a = {};
         a.stripe.set(c, p.batch, p.spatial, 16 / sizeof(T));
         a.p = p, a.o = o, a.reciprocal_count = float(1.0 / double(p.batch * p.spatial));
-        a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;
+        a.weight_is_wide = types.weight_is_wide, a.overlaps = c.overlaps;
         launch_shape shape;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps != 0;
+        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps != 0;
         shape.shared_bytes = a.stripe.shared_bytes(2);
         const bool dpre_first = o.dresidual || o.residual || o.y;
-        return call.one_of(dpre_first, forms_of(channel_norm_backward_stripe<T, false>, channel_norm_backward_stripe<T, true>), shape, a);
+        return call.one_of(dpre_first, specialised(channel_norm_backward_stripe<T, false>, channel_norm_backward_stripe<T, true>), shape, a);
     }
 }
 

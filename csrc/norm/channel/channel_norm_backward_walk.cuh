@@ -1,12 +1,12 @@
-// What kernels of gradients take that walk over groups, and the sums of segments that they leave.
+// What the kernels of gradients share that walk over groups: arguments, and the sum over the sums of segments that they leave.
 #pragma once
 #include "channel_norm_backward_split.cuh"
 #include "channel_norm_walk.cuh"
 
 namespace bops {
 
-// Replaces dy by dpre; d is x - mean, of elements whose gradients are only added up with those of the others. Through SiLU scale and bias come times
-// silu_unit, and dpre leaves divided by it.
+// Replaces dy by dpre; d is x - mean. For elements whose gradients are only added up with those of others. With SiLU scale and bias are multiplied by
+// silu_unit on entry, and dpre is divided by it on return.
 template <typename T, activation_form form, int width>
 __device__ __forceinline__ void differentiate_together(bops_activation kind, const float (&d)[width], float scale, float bias, float (&dy)[width]) {
     if constexpr (form == silu_activation) {
@@ -31,7 +31,8 @@ struct channel_backward_walk_arguments {
     float *segment_sums; // [batch * channels][cluster][2]: of dpre and dpre xhat over a block's part of a segment
 };
 
-// The parameters' gradients from the sums of blocks' parts of segments: over the samples, in a fixed order. A block takes 32 channels.
+// The gradients of the parameters from the sums that blocks leave of their parts of segments: over the samples, in a fixed order. A block takes 32
+// channels.
 template <typename T> __global__ void __launch_bounds__(32 * sample_sum_rows)
     channel_norm_sum_parts(const __grid_constant__ channel_backward_walk_arguments a) {
     __shared__ float slots[2][sample_sum_rows][33];
@@ -63,34 +64,28 @@ template <typename T> __global__ void __launch_bounds__(32 * sample_sum_rows)
     }
 }
 
-// Host: what the kernels that walk over groups take.
-template <typename T> channel_backward_walk_arguments backward_walk_arguments(const bops_channel_norm_backward_params &p,
-                                                                              const bops_channel_norm_choice &c, bops_dtype dtype,
-                                                                              bops_dtype weight_dtype, const bops_channel_norm_backward_operands &o,
-                                                                              void *workspace) {
+// Host: the arguments of the kernels that walk over groups.
+// message_blocks: blocks that send each other two messages at a time before the sums of segments.
+template <typename T> channel_backward_walk_arguments backward_walk_arguments(const bops_channel_norm_backward_params &p, const walk_choice &c,
+                                                                              const form_types &types, const bops_channel_norm_backward_operands &o,
+                                                                              void *workspace, uint32_t overlaps, uint32_t message_blocks = 0) {
     channel_backward_walk_arguments a = {};
     a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
     a.ring.set(a.geometry, c, 16 / sizeof(T), p.spatial, p.groups != 0);
     a.p = p, a.o = o, a.reciprocal_count = float(1.0 / double(a.geometry.count));
-    a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;
+    a.weight_is_wide = types.weight_is_wide, a.overlaps = overlaps;
     a.messages = static_cast<uint4 *>(workspace);
-    a.segment_sums = reinterpret_cast<float *>(a.messages + (c.variant == BOPS_CHANNEL_NORM_COOPERATIVE ? c.grid * 2 : 0));
+    a.segment_sums = reinterpret_cast<float *>(a.messages + message_blocks * 2);
     return a;
 }
 
-// Places, and slots for warps' sums: of each step at most one of every warp, twice.
-inline uint32_t backward_held_bytes(const bops_channel_norm_choice &c, bool by_segment) {
-    return c.stages * c.threads * (c.tensors == 3 ? 48 : 32) + (by_segment ? (c.vectors + 1) * c.threads / 2 : 0);
-}
-
-// What follows where segments were summed apart.
-template <typename T> bops_status sum_parts(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
-                                            const channel_backward_walk_arguments &a, const kernel_call &call) {
-    if (p.groups == 0 || (!call.prepares && !a.o.dweight && !a.o.dbias)) return 0;
+// Host: what follows where segments were summed apart. follows_early: launched while the kernel before it ends.
+template <typename T> bops_status sum_parts(const channel_backward_walk_arguments &a, bool follows_early, const kernel_call &call) {
+    if (a.p.groups == 0 || (!call.prepares && !a.o.dweight && !a.o.dbias)) return 0;
     launch_shape shape;
-    const uint64_t blocks = (p.channels + 31) / 32;
+    const uint64_t blocks = (a.p.channels + 31) / 32;
     shape.grid = dim3(uint32_t(blocks < 65535 ? blocks : 65535)), shape.block = dim3(32, sample_sum_rows);
-    shape.overlaps_previous = c.cluster > 1 || c.overlaps;
+    shape.overlaps_previous = follows_early;
     return call(channel_norm_sum_parts<T>, shape, a);
 }
 

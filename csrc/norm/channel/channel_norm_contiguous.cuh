@@ -1,18 +1,18 @@
-// BatchNorm, GroupNorm and InstanceNorm over contiguous layouts: a group is `segments` runs of `spatial` contiguous elements.
+// BatchNorm, GroupNorm and InstanceNorm over contiguous layouts: a group is `segments` runs of `spatial` contiguous elements each.
 #pragma once
 #include "../../common/launch.cuh"
 #include "channel_norm.cuh"
 
 namespace bops {
 
-// Forms of a kernel, each more general than the one before; two or three.
-template <typename... P> struct kernel_forms { void (*form[3])(P...); };
+// Specialisations of a kernel, each more general than the one before; two or three.
+template <typename... P> struct specialisations { void (*kernel[3])(P...); };
 
-template <typename... P> kernel_forms<P...> forms_of(void (*first)(P...), void (*second)(P...), void (*third)(P...) = nullptr) {
+template <typename... P> specialisations<P...> specialised(void (*first)(P...), void (*second)(P...), void (*third)(P...) = nullptr) {
     return {{first, second, third}};
 }
 
-// Runs, or only prepares, kernels.
+// Launches kernels, or only prepares them.
 struct kernel_call {
     bool prepares;
     bops_stream stream;
@@ -21,30 +21,41 @@ struct kernel_call {
         return prepares ? prepare(kernel, shape) : launch(kernel, shape, stream, arguments...);
     }
 
-    // The form that is asked for. Operands, which are not known yet when kernels are prepared, may ask for one after it.
+    // Launches specialisation `first`. Prepares it and those after it, which the operands, not known yet, may need instead.
     template <typename... P>
-    bops_status one_of(int first, const kernel_forms<P...> &kernel, const launch_shape &shape, const std::remove_cv_t<P> &...arguments) const {
-        bops_status status = (*this)(kernel.form[first], shape, arguments...);
-        for (int i = first + 1; prepares && i < 3 && kernel.form[i] && !status; ++i) status = (*this)(kernel.form[i], shape, arguments...);
+    bops_status one_of(int first, const specialisations<P...> &of, const launch_shape &shape, const std::remove_cv_t<P> &...arguments) const {
+        bops_status status = (*this)(of.kernel[first], shape, arguments...);
+        for (int i = first + 1; prepares && i < 3 && of.kernel[i] && !status; ++i) status = (*this)(of.kernel[i], shape, arguments...);
         return status;
     }
 };
 
-// Host entries of contiguous and of channels-last layouts; each lives in a file of its own.
-bops_status channel_norm_contiguous(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype, bops_dtype weight_dtype,
-                                    const bops_channel_norm_operands &o, void *workspace, const kernel_call &call);
-bops_status channel_norm_backward_contiguous(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
-                                             bops_dtype weight_dtype, const bops_channel_norm_backward_operands &o, void *workspace,
-                                             const kernel_call &call);
-// has_residual: there is a residual; backward, its gradient is wanted.
-bops_status channels_last_norm(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype, bops_dtype weight_dtype,
-                               bool has_residual, const bops_channel_norm_operands &o, void *workspace, const kernel_call &call);
-bops_status channel_norm_backward_last(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
-                                       bops_dtype weight_dtype, bool has_residual, const bops_channel_norm_backward_operands &o, void *workspace,
-                                       const kernel_call &call);
+// What the types of a call decide, beside x's.
+struct form_types {
+    bool weight_is_wide; // weight and bias are f32, x is not
+    bool has_residual;   // there is a residual; backward, its gradient is wanted
+};
 
-// Reads a kernel's arguments into the constant cache: else what a block computes waits for them again and again. Before the previous kernel is waited
-// for, that takes no time.
+// Defines the two functions of a form, declared in bops_channel_norm.h, by `form`_kernels<T>. residual: the operand that decides has_residual.
+#define BOPS_DEFINE_FORM(form, choice_type, pass, residual)                                                                                          \
+    bops_status bops_##form##_prepare(const bops_channel_norm_##pass##params *params, const choice_type *choice, bops_dtype dtype,                   \
+                                      bops_dtype weight_dtype, uint32_t has_residual) {                                                              \
+        return bops::for_float(dtype, [&](auto tag) {                                                                                                \
+            return bops::form##_kernels<typename decltype(tag)::type>(*params, *choice, {weight_dtype != dtype, has_residual != 0}, {}, nullptr,     \
+                                                                      {true, nullptr});                                                              \
+        });                                                                                                                                          \
+    }                                                                                                                                                \
+    bops_status bops_##form##_launch(const bops_channel_norm_##pass##params *params, const choice_type *choice, bops_dtype dtype,                    \
+                                     bops_dtype weight_dtype, const bops_channel_norm_##pass##operands *operands, void *workspace,                   \
+                                     bops_stream stream) {                                                                                           \
+        return bops::for_float(dtype, [&](auto tag) {                                                                                                \
+            return bops::form##_kernels<typename decltype(tag)::type>(*params, *choice, {weight_dtype != dtype, operands->residual != nullptr},      \
+                                                                      *operands, workspace, {false, stream});                                        \
+        });                                                                                                                                          \
+    }
+
+// Reads a kernel's arguments into the constant cache, so that later instructions do not miss there. It costs nothing if it is done before the wait
+// for the previous kernel.
 template <typename Arguments> __device__ __forceinline__ void fetch_arguments(const Arguments &arguments) {
     constexpr size_t line = 64;
 #pragma unroll
@@ -55,19 +66,18 @@ template <typename Arguments> __device__ __forceinline__ void fetch_arguments(co
     }
 }
 
-// Has a value computed where it stands, not where it is used.
+// Makes the compiler compute a value here, not where it is used.
 __device__ __forceinline__ void compute_here(uint32_t value) { asm volatile("" ::"r"(value)); }
 __device__ __forceinline__ void compute_here(const void *value) { asm volatile("" ::"l"(value)); }
 
-// Where segments lie and which group, channel and statistics they belong to. Row r of batch * channels is channel r % channels of sample
-// r / channels.
+// Which sample, channel and group a segment belongs to. Segments are numbered as rows: row r is channel r % channels of sample r / channels.
 struct segment_geometry {
     uint64_t rows, groups, count; // segments, groups, elements of a group
     uint32_t segments, channels, inner;
     uint32_t is_batch; // a group is a channel over all samples
     divisor by_channels, by_segments, by_inner;
 
-    // n: batch extent; inner: groups of one sample, or channels.
+    // sample_groups: groups of one sample, 0 if a group is a channel of all samples.
     __host__ void set(uint64_t batch, uint64_t all_channels, uint64_t spatial, uint64_t sample_groups) {
         is_batch = sample_groups == 0;
         rows = batch * all_channels;
@@ -102,14 +112,14 @@ __device__ __forceinline__ uint64_t segment_offset(const bops_channel_strides &s
     return sample * s.batch + channel * s.channel;
 }
 
-// Threads that share a list of `count`: a power of two up to 32, or `most`.
+// Number of threads that go through a list of `count` items together: a power of two up to 32, or `most`.
 __host__ inline uint32_t team_for(uint64_t count, uint32_t most) {
     uint32_t team = 1;
     while (team < 32 && team < count) team *= 2;
     return count > 64 ? most : team;
 }
 
-// Calls f with the number of bytes of an access as a constant.
+// Calls f with the bytes of an access as a compile-time constant.
 template <typename T, typename F> bops_status for_vector_bytes(uint32_t vec_bytes, F &&f) {
     if constexpr (sizeof(T) == 8) return f(std::integral_constant<int, 8>());
     else {

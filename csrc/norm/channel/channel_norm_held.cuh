@@ -1,5 +1,5 @@
-// BatchNorm, GroupNorm and InstanceNorm forward: groups held in registers while the bulk copy engine fetches the following ones into shared
-// memory. Compute capability 9.0.
+// BatchNorm, GroupNorm and InstanceNorm forward, the form `held`: warps hold a group in registers while one warp has the bulk copy engine fetch the
+// following groups into shared memory. Compute capability 9.0.
 #pragma once
 #include "channel_norm_walk.cuh"
 
@@ -9,7 +9,7 @@ constexpr uint32_t held_slots = 32;  // places, at most
 constexpr uint32_t chain_steps = 20; // that a thread adds up in one go
 constexpr int held_steps = 12;       // of a group, in registers
 
-// A position in a ring: the place, and how often the ring was passed.
+// A position in a ring: a place, and the parity of how often the walk has come around.
 struct bulk_place {
     uint32_t slot = 0, parity = 0;
     __device__ __forceinline__ void next(uint32_t end, uint32_t begin = 0) {
@@ -17,13 +17,13 @@ struct bulk_place {
     }
 };
 
-// Places in shared memory that a warp of its own fills through the bulk copy engine and the other warps read. A place is full when its bytes
-// have arrived, and empty when every reading thread has let it go.
+// Places in shared memory. One warp fills them through the bulk copy engine, the other warps read them. A place is full when its bytes have arrived,
+// and empty when every reading thread has released it.
 struct bulk_ring {
     alignas(8) uint64_t full[held_slots];
     alignas(8) uint64_t empty[held_slots];
 
-    // By all threads, before a barrier.
+    // Called by all threads, before a barrier.
     __device__ __forceinline__ void initialize(uint32_t slots, uint32_t readers) {
         if (threadIdx.x < slots) {
             mbarrier::initialize(shared_address(&full[threadIdx.x]), 1);
@@ -36,7 +36,7 @@ struct bulk_ring {
         mbarrier::wait(shared_address(&empty[place.slot]), place.parity ^ 1);
     }
     __device__ __forceinline__ void expect(uint32_t slot, uint32_t bytes) { mbarrier::expect(shared_address(&full[slot]), bytes); }
-    // policy: what the L2 does with the lines.
+    // policy: an L2 cache policy for the lines.
     template <bool has_policy> __device__ __forceinline__ void copy(uint32_t slot, void *to, const void *from, uint32_t bytes, uint64_t policy) {
 #if __CUDA_ARCH__ >= 900
         if constexpr (has_policy)
@@ -50,13 +50,13 @@ struct bulk_ring {
                          : "memory");
 #endif
     }
-    // By every reading thread: one lane could speak for its warp, a little faster, but racecheck does not follow that.
+    // Called by every reading thread. One lane for its warp would be a little faster, but racecheck does not follow that.
     __device__ __forceinline__ void release(uint32_t slot) { mbarrier::arrive(shared_address(&empty[slot])); }
 };
 
-// A fetching warp: some steps of one group after another, to some places. `arrays` tensors of one step share a place,
-// [slot][array][reading thread]. before(number): before each step; the result is their count. in_turn: the blocks of a team take the steps in turn.
-// policy: what the L2 is asked for, if not 0.
+// The fetching warp: copies the steps of a range, group after group, into the range's places. A place holds one step of `arrays` tensors:
+// [slot][array][reading thread]. before(number) is called before each step; returns the number of steps. in_turn: the blocks of a team take the steps
+// in turn. policy: an L2 cache policy, 0 for none.
 template <bool in_turn = false, int arrays, typename T, typename F>
 __device__ __forceinline__ uint32_t fetch_groups(bulk_ring &bulk, const walk_geometry &ring, const step_range &range,
                                                  const segment_geometry &geometry, const T *const (&tensors)[arrays],
@@ -100,12 +100,12 @@ __device__ __forceinline__ uint32_t fetch_groups(bulk_ring &bulk, const walk_geo
     return number;
 }
 
-// Among the reading warps.
+// A barrier of the reading warps.
 __device__ __forceinline__ void readers_sync(uint32_t readers) { asm volatile("bar.sync 1, %0;" ::"r"(readers) : "memory"); }
 
-// The first `held` steps of a group go to registers, which frees their places at once; further ones stay in theirs until they are written out. A warp
-// takes the mean of its first vectors as the shift of its moments, and where that is far from its mean, goes through its part once more.
-// general: with an activation that takes many instructions.
+// The first `held` steps of a group go to registers, which frees their places at once. Further steps keep their places until they are written out. A
+// warp uses the mean of its first vectors as the shift of its moments. If the shift turns out to be far from the mean, the warp adds up its part once
+// more. general: for activations that take many instructions.
 template <typename T, bool general> __global__ void __maxnreg__(112) channel_norm_held(const __grid_constant__ channel_walk_arguments a) {
     if (!has_sm_90) return;
     constexpr int width = 16 / int(sizeof(T)), held = general ? 0 : held_steps;
@@ -144,7 +144,7 @@ template <typename T, bool general> __global__ void __maxnreg__(112) channel_nor
     for (uint32_t i = 0; i < steps; ++i, step.next(ring)) warp_vectors += lanes_of(lane);
     if (lane >= warps) warp_vectors = 0;
     step.start(ring, first + 1);
-    // The step whose vectors give the shift: the first may be the rest of a segment, which some warps have no part in.
+    // The step whose vectors give the shift. The first step may be the rest of a segment, in which some warps have no vectors.
     const uint32_t shift_step = first_lanes == 0 && steps > 1 ? 1 : 0, shift_lanes = shift_step ? lanes_of(warp) : first_lanes;
     const float shift_scale = shift_lanes ? 1.0f / float(shift_lanes * width) : 0.0f;
     const float warp_count = float(warp_vectors * width), own_reciprocal = 1.0f / __shfl_sync(~0u, warp_count, warp);
@@ -217,7 +217,7 @@ template <typename T, bool general> __global__ void __maxnreg__(112) channel_nor
         if (lane == 0) warp_moments[turn % 2][warp] = total;
         readers_sync(readers);
 
-        // 2. Those of the block, and of its cluster.
+        // 2. The moments of the block and of its cluster.
         moments<float> part = {0, 0, 0};
         if (lane < warps) part = warp_moments[turn % 2][lane];
         total = merge_across<true>(part, warp_count, block_reciprocal);
@@ -268,18 +268,19 @@ template <typename T, bool general> __global__ void __maxnreg__(112) channel_nor
     }
 }
 
-// Host: the HELD variant.
-template <typename T> bops_status channel_norm_held_kernels(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
-                                                            bops_dtype weight_dtype, const bops_channel_norm_operands &o, void *workspace,
+// Host: the form `held`.
+template <typename T> bops_status channel_norm_held_kernels(const bops_channel_norm_params &p, const bops_channel_norm_held_choice &c,
+                                                            const form_types &types, const bops_channel_norm_operands &o, void *workspace,
                                                             const kernel_call &call) {
     if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
     else {
-        const channel_walk_arguments a = walk_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
+        const walk_choice walk = {c.cluster_blocks, c.steps, c.threads, c.places};
+        const channel_walk_arguments a = walk_arguments<T>(p, walk, types, o, workspace, c.overlaps);
         launch_shape shape;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads + 32), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
-        shape.shared_bytes = c.stages * c.threads * 16;
+        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads + 32), shape.cluster = c.cluster_blocks, shape.overlaps_previous = c.overlaps != 0;
+        shape.shared_bytes = c.places * c.threads * 16;
         const bops_status status =
-            call.one_of(!is_unrolled(p.activation), forms_of(channel_norm_held<T, false>, channel_norm_held<T, true>), shape, a);
+            call.one_of(!is_unrolled(p.activation), specialised(channel_norm_held<T, false>, channel_norm_held<T, true>), shape, a);
         return status ? status : finish_running(p, o, a.records, call);
     }
 }

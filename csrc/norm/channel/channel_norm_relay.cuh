@@ -1,5 +1,5 @@
-// BatchNorm, GroupNorm and InstanceNorm forward: the bulk copy engine fetches one group after another into shared memory, some warps add up what
-// others write out. Compute capability 9.0.
+// BatchNorm, GroupNorm and InstanceNorm forward, the form `relay`: the bulk copy engine fetches one group after another into shared memory; some
+// warps add up a group while others write out the one before. Compute capability 9.0.
 #pragma once
 #include <cooperative_groups.h>
 
@@ -10,37 +10,38 @@ namespace bops {
 constexpr int relay_threads = 896; // of a block, at most
 constexpr int relay_vectors = 2;   // of a thread in a step, of one that writes
 
-// What shares a group: a cluster; blocks that may be many and lie anywhere; the same of groups that do not fit.
+// What shares a group: the blocks of a cluster; any number of blocks of a cooperative launch, wherever they lie; such blocks, whose shared memory
+// does not hold the whole group.
 enum relay_team { cluster_team, grid_team, overflowing_team };
 
-// Threads that neither write nor add up.
+// Threads of a block that fetch, merge and receive.
 __host__ __device__ constexpr uint32_t relay_service(relay_team kind, bool has_residual = false) {
     return (kind == cluster_team ? 64 : kind == grid_team ? 96 : 160) + (has_residual ? 32 : 0);
 }
 
-// Two values under way from the warps that make them to those that take them.
+// Passes values from the warps that make them to the warps that take them; up to two are under way at once.
 template <typename V> struct relay_slots {
     V value[2];
     alignas(8) uint64_t full[2];
     alignas(8) uint64_t empty[2];
 
-    // By one thread, before a barrier; makers: warps, takers: threads.
+    // Called by one thread, before a barrier. makers: warps; takers: threads.
     __device__ __forceinline__ void initialize(uint32_t makers, uint32_t takers) {
         for (int i = 0; i < 2; ++i) mbarrier::initialize(shared_address(&full[i]), makers), mbarrier::initialize(shared_address(&empty[i]), takers);
     }
-    // By one lane of a making warp: the slot of a turn, to be written; then that it is.
+    // Called by one lane of a making warp: waits until the slot of a turn is free and returns it; then `made` says that it was written.
     __device__ __forceinline__ V &make(uint32_t turn) {
         mbarrier::wait(shared_address(&empty[turn % 2]), (turn / 2 & 1) ^ 1);
         return value[turn % 2];
     }
     __device__ __forceinline__ void made(uint32_t turn) { mbarrier::arrive(shared_address(&full[turn % 2])); }
-    // By a taker: the same to be read, and that it was.
+    // Called by a taker: waits until the slot of a turn was written and returns it; then `taken` says that it was read.
     __device__ __forceinline__ const V &take(uint32_t turn) {
         mbarrier::wait(shared_address(&full[turn % 2]), turn / 2 & 1);
         return value[turn % 2];
     }
     __device__ __forceinline__ void taken(uint32_t turn) { mbarrier::arrive(shared_address(&empty[turn % 2])); }
-    // By all lanes of a warp: both, by the first lane for all.
+    // Called by all lanes of a warp: the first lane takes the value, all lanes get it.
     __device__ __forceinline__ V take_by_warp(uint32_t turn) {
         float numbers[sizeof(V) / 4] = {};
         if (threadIdx.x % 32 == 0) {
@@ -60,8 +61,8 @@ struct relay_moments {
     moments<float> of_warp[merge_lanes];
 };
 
-// A thread's way through steps. Its `vectors` vectors of a step are those of places `thread`, `thread` + `team` and so on, of each of `arrays` tensors.
-// in_turn: the blocks of a team take the steps in turn.
+// A thread's walk through the steps of its block. In each step it has `vectors` vectors of each of `arrays` tensors: numbers `thread`, `thread +
+// team` and so on. in_turn: the blocks of a team take the steps in turn.
 template <int arrays, int vectors = relay_vectors, bool in_turn = false> struct relay_walk {
     static constexpr int ahead = arrays == 1 ? 2 : 1; // vectors in registers at once
     uint32_t first, stride;                           // the block's first step of a group, and from one to the next
@@ -77,8 +78,8 @@ template <int arrays, int vectors = relay_vectors, bool in_turn = false> struct 
             lane[j] = sub[j] < ring.multi ? thread + j * team - sub[j] * ring.pitch : ~0u;
         }
     }
-    // Those of a range, from `place` on. enter(segment, chunk): the first of a run of steps of the same segments; take(j, data, is_mine): vector j of
-    // a step, and whether it is the group's. releases: the places are free afterwards.
+    // Walks through the steps of a range, whose first lies at `place`. Calls enter(segment, chunk) before a run of steps of the same segments, and
+    // take(j, data, is_mine) for vector j of each step; is_mine: it belongs to the group. releases: frees each place after it was read.
     template <bool releases, typename Enter, typename Take> __device__ __forceinline__ void pass(const walk_geometry &ring, const step_range &range,
                                                                                                  bulk_place &place, uint32_t team, Enter &&enter,
                                                                                                  Take &&take) const {
@@ -118,7 +119,7 @@ template <int arrays, int vectors = relay_vectors, bool in_turn = false> struct 
             }
         }
     }
-    // The same of steps that have left their places, of one tensor, whose group is at `from`.
+    // The same for steps that are no longer in shared memory: reads one tensor, whose group begins at `from`, from global memory.
     template <typename T, typename Take> __device__ __forceinline__ void pass_in_memory(const walk_geometry &ring, const step_range &range,
                                                                                         const T *from, uint64_t segment_stride, Take &&take) const {
         constexpr uint32_t width = 16 / sizeof(T);
@@ -137,7 +138,7 @@ template <int arrays, int vectors = relay_vectors, bool in_turn = false> struct 
     }
 };
 
-// Vectors of a warp in a step, of all its places or of the first ones.
+// Number of vectors that a warp has in the first `places` places of its lanes in a step.
 __device__ __forceinline__ uint32_t relay_lanes(const walk_geometry &ring, uint32_t step, uint32_t warp, uint32_t team, int places) {
     const uint32_t whole = ring.by_chunks.quotient(step), chunk = step - whole * ring.chunks, segment = whole * ring.multi;
     const uint32_t have = min(ring.per_segment - chunk * ring.pitch, ring.pitch) * min(ring.segments - min(segment, ring.segments), ring.multi);
@@ -146,25 +147,29 @@ __device__ __forceinline__ uint32_t relay_lanes(const walk_geometry &ring, uint3
     return lanes;
 }
 
-// Among the warps that write.
+// A barrier of the warps that write.
 __device__ __forceinline__ void writers_sync(uint32_t team) { asm volatile("bar.sync 1, %0;" ::"r"(team) : "memory"); }
 
-// Vectors in a step of a thread that adds up.
+// Vectors that a thread which adds up has in a step.
 template <activation_form form> constexpr int relay_sum_vectors = form == silu_activation ? 2 * relay_vectors : relay_vectors;
 
-// Segments whose parameters a block has at hand.
+// Number of segments whose weight and bias a block keeps in shared memory.
 __host__ __device__ __forceinline__ uint32_t relay_parameters(const walk_geometry &ring, bool is_batch, bool overflows) {
     return is_batch ? 1 : overflows ? ring.segments : ring.run_segments();
 }
 
-// Warps of a block in this order: those that write, as many that add up, or in the form of SiLU half as many, one that fetches, one that merges. A warp
-// takes the mean of its first vectors as the shift of its moments, and where that is far from its mean, goes through its part once more.
-// Not in a cluster, what a block has made it sends to the others, and a further warp receives what all have sent; one form serves all activations that
-// are short.
-// Overflowing: the blocks take steps in turn, and the first ones of a group are read twice. They leave their places once they are added up, the L2 is
-// asked to keep them, and two further warps fetch them, once for each reading. They are written out last, so that they take no places while the group
-// behind theirs is exchanged, and while the first steps of the one behind that are added up.
-// has_residual: a further warp fetches it to the last places, from which it is added to what is written.
+// The warps of a block, in this order: those that write; as many that add up (in the specialisation for SiLU half as many); one that fetches; one
+// that merges. A warp uses the mean of its first vectors as the shift of its moments. If the shift turns out to be far from the mean, the warp adds
+// up its part once more.
+//
+// In a grid the merging warp sends the block's moments to the other blocks through memory, and a further warp receives the moments of all blocks. One
+// specialisation serves all short activations there.
+//
+// Overflowing: the blocks take the steps of a group in turn, and the first steps are read twice. They leave shared memory once they are added up. The
+// L2 is asked to keep them, and two further warps fetch them: one for the sums, one for the output. Their output is written last. So they take no
+// place while the moments of the next group are exchanged, nor while the first steps of the group after it are added up.
+//
+// has_residual: a further warp fetches the residual into the last places; the warps that write add it from there.
 template <typename T, activation_form form, relay_team kind, bool has_residual> __global__ void __launch_bounds__(relay_threads, 1)
     channel_norm_relay(const __grid_constant__ channel_walk_arguments a) {
     if (!has_sm_90) return;
@@ -215,7 +220,7 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
             };
             fetch_groups<overflows>(bulk, ring, range, a.geometry, tensors, strides, relay_vectors * team, before, policy);
         };
-        // Of channels memory serves reads and writes faster when it is rid of what is written first.
+        // Where groups are channels, memory is faster if the lines of x stay in the L2 longer than those that are written.
         if constexpr (!overflows) fetch(ring.all_steps(), ring.arriving, a.geometry.is_batch && !has_residual ? evict_last() : 0);
         else if (warp == fetcher) fetch(ring.staying_steps(), ring.arriving, evict_first());
         else if (warp == fetcher + 3) fetch(ring.passing_steps(false), ring.windows, evict_last());
@@ -231,7 +236,7 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
     // 1. The moments of each warp's part.
     if (warp >= warps && warp < warps + sum_warps) {
         const uint32_t own = warp - warps, first_lanes = relay_lanes(ring, first, own, sum_team, 1);
-        // The step whose vectors give the shift: the first may be the rest of a segment, which some warps have no part in.
+        // The step whose vectors give the shift. The first step may be the rest of a segment, in which some warps have no vectors.
         const uint32_t shift_step = first_lanes == 0 && ring.steps > 1 ? 1 : 0;
         const uint32_t shift_lanes = shift_step ? relay_lanes(ring, first + stride, own, sum_team, 1) : first_lanes;
         const float shift_scale = shift_lanes ? 1.0f / float(shift_lanes * width) : 0.0f;
@@ -284,7 +289,7 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
         return;
     }
 
-    // 2. Those of the block, and of its team.
+    // 2. The moments of the block and of its team.
     const auto finish = [&](moments<float> total, uint32_t group, uint32_t turn) {
         total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
         const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
@@ -386,27 +391,27 @@ template <typename T, activation_form form, relay_team kind, bool has_residual> 
     }
 }
 
-// Host: the RELAY and COOPERATIVE variants.
-template <typename T> bops_status channel_norm_relay_kernels(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
-                                                             bops_dtype weight_dtype, const bops_channel_norm_operands &o, void *workspace,
+// Host: the form `relay`.
+template <typename T> bops_status channel_norm_relay_kernels(const bops_channel_norm_params &p, const bops_channel_norm_relay_choice &c,
+                                                             const form_types &types, const bops_channel_norm_operands &o, void *workspace,
                                                              const kernel_call &call) {
     if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
     else {
-        bops_channel_norm_choice places = c; // of a step
-        places.threads *= relay_vectors;
-        const channel_walk_arguments a = walk_arguments<T>(p, places, dtype, weight_dtype, o, workspace);
+        const uint32_t step_vectors = c.threads * relay_vectors;
+        const walk_choice walk = {
+            c.team_blocks, c.steps, step_vectors, c.places, c.arriving_places, c.repeated_steps, c.residual_places + c.repeated_places};
         launch_shape shape;
-        shape.cooperative = c.variant == BOPS_CHANNEL_NORM_COOPERATIVE;
-        const bool is_silu = p.activation == BOPS_SILU && !shape.cooperative;
-        const bool has_residual = a.ring.windows > 0 && a.ring.passing == 0;
-        const relay_team kind = !shape.cooperative ? cluster_team : a.ring.passing ? overflowing_team : grid_team;
+        shape.cooperative = c.team == BOPS_NORM_GRID;
+        const channel_walk_arguments a = walk_arguments<T>(p, walk, types, o, workspace, c.overlaps, shape.cooperative ? c.blocks : 0);
+        const bool is_silu = p.activation == BOPS_SILU && !shape.cooperative, has_residual = c.residual_places > 0;
+        const relay_team kind = !shape.cooperative ? cluster_team : c.repeated_steps ? overflowing_team : grid_team;
         const uint32_t sum_vectors = is_silu ? relay_sum_vectors<silu_activation> : relay_sum_vectors<light_activation>;
         const uint32_t sum_threads = c.threads * relay_vectors / sum_vectors;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads + sum_threads + relay_service(kind, has_residual));
+        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads + sum_threads + relay_service(kind, has_residual));
         shape.overlaps_previous = c.overlaps != 0;
-        if (!shape.cooperative) shape.cluster = c.cluster;
+        if (!shape.cooperative) shape.cluster = c.team_blocks;
         shape.shared_bytes =
-            c.stages * places.threads * 16 + 2 * relay_parameters(a.ring, p.groups == 0, kind == overflowing_team) * uint32_t(sizeof(float2));
+            c.places * step_vectors * 16 + 2 * relay_parameters(a.ring, p.groups == 0, kind == overflowing_team) * uint32_t(sizeof(float2));
         const bops_status status = call(kind == overflowing_team ? channel_norm_relay<T, light_activation, overflowing_team, false>
                                         : has_residual           ? kind == grid_team ? channel_norm_relay<T, light_activation, grid_team, true>
                                                                                      : channel_norm_relay<T, light_activation, cluster_team, true>

@@ -1,4 +1,4 @@
-// GroupNorm and InstanceNorm forward where a group is one segment: a block has it in registers.
+// GroupNorm and InstanceNorm forward, the form `segment`: a group is one segment, which a block holds in registers.
 #pragma once
 #include "channel_norm_single.cuh"
 
@@ -6,10 +6,11 @@ namespace bops {
 
 constexpr int segment_threads = 512, segment_vectors = 8; // of a block, of a thread, at most
 
-// Lanes of a warp that merge what so many warps have made.
+// Number of lanes that merge the results of `warps` warps.
 __device__ __forceinline__ uint32_t lanes_for(uint32_t warps) { return 1u << (32 - __clz(warps - 1)); }
 
-// A warp takes the mean of its first vectors as the shift of its moments, and where that is far from its mean, adds its part up once more.
+// A warp uses the mean of its first vectors as the shift of its moments. If the shift turns out to be far from the mean, the warp adds up its part
+// once more.
 template <typename T, activation_form form> __global__ void __launch_bounds__(segment_threads, 2)
     channel_norm_segment(const __grid_constant__ channel_single_arguments a) {
     constexpr int width = 16 / int(sizeof(T)), chains = 4;
@@ -60,7 +61,7 @@ template <typename T, activation_form form> __global__ void __launch_bounds__(se
     if (lane == 0) parts[warp] = make_float4(total.shift, total.sum, total.square, warp_count);
     __syncthreads();
 
-    // 2. Those of the group.
+    // 2. The moments of the group.
     total = merge_parts(parts, warps, lanes_for(warps), a.reciprocal_count);
     total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
     const channel_statistics<float> s = finish_statistics(total, a.reciprocal_count, a.eps);
@@ -80,15 +81,15 @@ template <typename T, activation_form form> __global__ void __launch_bounds__(se
         }
 }
 
-// Host: the SEGMENT variant.
-template <typename T> bops_status channel_norm_segment_kernels(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
-                                                               bops_dtype weight_dtype, const bops_channel_norm_operands &o, void *workspace,
+// Host: the form `segment`.
+template <typename T> bops_status channel_norm_segment_kernels(const bops_channel_norm_params &p, const bops_channel_norm_segment_choice &c,
+                                                               const form_types &types, const bops_channel_norm_operands &o, void *workspace,
                                                                const kernel_call &call) {
     if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
     else {
-        const channel_single_arguments a = single_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
+        const channel_single_arguments a = single_arguments<T>(p, 1, c.threads * c.vectors, types, o, workspace);
         launch_shape shape;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps != 0;
+        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps != 0;
         const auto kernel = p.activation == BOPS_SILU ? channel_norm_segment<T, silu_activation> : channel_norm_segment<T, light_activation>;
         const bops_status status = call(kernel, shape, a);
         return status ? status : finish_running(p, o, a.records, call);

@@ -1,4 +1,5 @@
-// BatchNorm, GroupNorm and InstanceNorm forward: every team, a block or a cluster, takes one group, which stays in shared memory.
+// BatchNorm, GroupNorm and InstanceNorm forward, the form `single`: every team, which is a block or a cluster, takes one group into its shared
+// memory.
 #pragma once
 #include "channel_norm_walk.cuh"
 
@@ -20,8 +21,8 @@ struct channel_single_arguments {
     group_record<float> *records;
 };
 
-// Blocks that start together keep step: all wait for memory, then all compute. So the first ones of each multiprocessor start one after another, as
-// far apart as one takes to fetch its group.
+// Blocks that start together stay in step: all wait for memory, then all compute. So the first blocks of each multiprocessor start one after another,
+// by about the time that one takes to fetch its group.
 __device__ __forceinline__ void start_apart(uint32_t cycles, uint32_t multiprocessors, uint32_t residents) {
     const uint32_t turn = cycles ? blockIdx.x / multiprocessors : 0;
     if (turn == 0 || turn >= residents) return;
@@ -29,8 +30,8 @@ __device__ __forceinline__ void start_apart(uint32_t cycles, uint32_t multiproce
     while (clock64() < until) __nanosleep(64);
 }
 
-// What a block has of its group, whose vectors follow each other through its segments: `block_vectors` of them. A thread has every blockDim.x-th; the
-// first `held` stay in its registers, the others in dynamic shared memory, [vector][thread], before the parameters of the block's segments.
+// A block's share of its group: `block_vectors` vectors, numbered through the segments of the group. A thread has every blockDim.x-th of them. Its
+// first `held` vectors stay in registers, the others in dynamic shared memory, [vector][thread], followed by the parameters of the block's segments.
 template <typename T, int held> struct single_share {
     static constexpr int width = 16 / int(sizeof(T));
     const channel_single_arguments &a;
@@ -51,14 +52,14 @@ template <typename T, int held> struct single_share {
         first_segment = a.geometry.is_batch ? 0 : a.by_segment.quotient(min(first, a.all - 1));
         segments = a.geometry.is_batch ? 1 : a.by_segment.quotient(last) + 1 - first_segment;
     }
-    // All that follows from the arguments, before the previous kernel is waited for.
+    // Computes what follows from the arguments alone, before the wait for the previous kernel.
     __device__ __forceinline__ void find_early() const {
         compute_here(x), compute_here(y), compute_here(first_segment), compute_here(segments), compute_here(mine);
     }
     __device__ __forceinline__ uint32_t vectors_of(uint32_t block) const {
         return min(max(a.all, block * a.block_vectors) - block * a.block_vectors, a.block_vectors);
     }
-    // Vector v of this thread: its number in the group, a tensor's element there, and where it is in shared memory.
+    // Of vector v of this thread: its number in the group, the element of a tensor where it begins, and its place in shared memory.
     __device__ __forceinline__ uint32_t number(uint32_t v) const { return first + v * blockDim.x + threadIdx.x; }
     __device__ __forceinline__ uint64_t offset(const bops_channel_strides &s, uint32_t v) const {
         if (a.is_gapless) return uint64_t(number(v)) * width;
@@ -71,7 +72,7 @@ template <typename T, int held> struct single_share {
         return reinterpret_cast<float2 *>(dynamic_shared + (a.block_vectors - held * blockDim.x) * 16);
     }
 
-    // Asks for what goes to shared memory. x_first: x is the first to leave the L2.
+    // Starts the copies to shared memory. x_first: the L2 evicts x first.
     template <bool x_first> __device__ __forceinline__ void fetch() const {
         for (uint32_t v = held; v < a.vectors; ++v) {
             if (v < mine) {
@@ -86,7 +87,7 @@ template <typename T, int held> struct single_share {
                 make_float2(parameter<T>(a.o.weight, a.weight_is_wide, index, 1.0f), parameter<T>(a.o.bias, a.weight_is_wide, index, 0.0f));
         }
     }
-    // Calls take(v, load(v)) for the vectors in shared memory, `batch` of them under way at once, and before them wait(v).
+    // Calls take(v, load(v)) for the vectors in shared memory, with `batch` loads under way at once; calls wait(v) before each batch.
     template <int batch, typename Wait, typename Load, typename Take>
     __device__ __forceinline__ void for_shared(uint32_t end, const Wait &wait, const Load &load, const Take &take) const {
         for (uint32_t v = held; v < end; v += batch) {
@@ -100,7 +101,7 @@ template <typename T, int held> struct single_share {
                 if (v + j < mine) take(v + j, data[j]);
         }
     }
-    // Their moments, as they arrive; and once more.
+    // The moments of these vectors: as they arrive, and when they are all there.
     template <int batch> __device__ __forceinline__ void add_arriving(float shift, float (&sum)[width], float (&square)[width]) const {
         const auto wait = [&](uint32_t v) { copy_wait_groups(int(a.vectors) - int(v) - batch > 0 ? a.vectors - v - batch : 0); };
         const auto load = [&](uint32_t v) { return shared(v); };
@@ -128,7 +129,7 @@ template <typename T, int held> struct single_share {
     }
 };
 
-// merge_across of `count` moments with counts in shared memory, by every `lanes` lanes of a warp.
+// Merges `count` moments with their counts in shared memory, as merge_across does, in every `lanes` lanes of a warp.
 __device__ __forceinline__ moments<float> merge_parts(const float4 *from, uint32_t count, uint32_t lanes, float reciprocal) {
     const uint32_t lane = threadIdx.x % lanes;
     const float4 part = lane < count ? from[lane] : make_float4(0, 0, 0, 0);
@@ -141,11 +142,12 @@ __device__ __forceinline__ moments<float> merge_parts(const float4 *from, uint32
     return {total.shift, sums[0], sums[1]};
 }
 
-// A thread copies its vectors to shared memory, all at once: blocks that share a multiprocessor keep memory busy for each other. A warp takes the mean
-// of its first vectors as the shift of its moments, and where that is far from its mean, goes through its part once more.
+// A thread starts the copies of all its vectors to shared memory at once: blocks that share a multiprocessor keep the memory busy for each other. A
+// warp uses the mean of its first vectors as the shift of its moments. If the shift turns out to be far from the mean, the warp adds up its part once
+// more.
 //
-// few: blocks that are there before the previous kernel has ended. Their addresses are then ready, and x, which is read before anything is written, is
-// the first to leave the L2.
+// few: for so few blocks that all start before the previous kernel has ended. They compute their addresses first, and let the L2 evict x first, which
+// is read before anything is written.
 template <typename T, activation_form form, bool few> __global__ void __launch_bounds__(single_threads, 1)
     channel_norm_single(const __grid_constant__ channel_single_arguments a) {
     if (few && !has_sm_90) return;
@@ -193,7 +195,7 @@ template <typename T, activation_form form, bool few> __global__ void __launch_b
     if (lane == 0) warp_moments[warp] = make_float4(of_warp.shift, of_warp.sum, of_warp.square, sums[2]);
     __syncthreads();
 
-    // 2. Those of the block, and of its cluster.
+    // 2. The moments of the block and of its cluster.
     const float4 part = lane < warps ? warp_moments[lane] : make_float4(0, 0, 0, 0);
     moments<float> total = merge_across<true>({part.x, part.y, part.z}, part.w,
                                               a.cluster == 1 ? a.reciprocal_count
@@ -227,49 +229,19 @@ template <typename T, activation_form form, bool few> __global__ void __launch_b
                                    [&](uint32_t v, const both &data) { own.template put<general>(v, data.x, data.residual, s, activation); });
 }
 
-// Host: what the kernels of the SINGLE variant take, and their launch.
-template <typename T> channel_single_arguments single_arguments(const bops_channel_norm_params &p, const bops_channel_norm_choice &c,
-                                                                bops_dtype dtype, bops_dtype weight_dtype, const bops_channel_norm_operands &o,
-                                                                void *workspace) {
+// Host: what the kernels that take one group take. block_vectors: of a group, in one block.
+template <typename T> channel_single_arguments single_arguments(const bops_channel_norm_params &p, uint32_t cluster, uint32_t block_vectors,
+                                                                const form_types &types, const bops_channel_norm_operands &o, void *workspace) {
     channel_single_arguments a = {};
     a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
     const double count = double(a.geometry.count);
     a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = running_weight<float>(p.momentum);
     a.reciprocal_count = float(1.0 / count), a.unbias = float(count / (count - 1.0));
-    a.cluster = c.cluster, a.vectors = c.vectors, a.block_vectors = c.threads * c.vectors;
+    a.cluster = cluster, a.block_vectors = block_vectors;
     a.per_segment = uint32_t(p.spatial * sizeof(T) / 16), a.all = a.geometry.segments * a.per_segment, a.by_segment = divisor(a.per_segment);
     a.is_gapless = !a.geometry.is_batch && p.x.channel == p.spatial && p.y.channel == p.spatial;
-    a.weight_is_wide = weight_dtype != dtype;
-    a.stagger_cycles = c.stagger_cycles, a.multiprocessors = c.multiprocessors, a.residents = c.residents;
+    a.weight_is_wide = types.weight_is_wide;
     a.records = p.groups && (o.running_mean || o.running_var) ? static_cast<group_record<float> *>(workspace) : nullptr;
     return a;
 }
-inline launch_shape single_shape(const channel_single_arguments &a, const bops_channel_norm_choice &c) {
-    launch_shape shape;
-    shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps != 0;
-    const uint32_t touched = a.block_vectors / a.per_segment + 2;
-    const uint32_t parameters = a.geometry.is_batch ? 1 : touched < a.geometry.segments ? touched : a.geometry.segments;
-    shape.shared_bytes = c.threads * (c.vectors - c.cached) * 16 + parameters * uint32_t(sizeof(float2));
-    return shape;
-}
-
-// Host: the SINGLE variant, with whole groups in shared memory.
-template <typename T> bops_status channel_norm_single_kernels(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
-                                                              bops_dtype weight_dtype, const bops_channel_norm_operands &o, void *workspace,
-                                                              const kernel_call &call) {
-    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
-    else {
-        const channel_single_arguments a = single_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
-        const activation_form form = o.residual ? any_activation : activation_form_of(p.activation);
-        const auto forms = [](auto few) {
-            constexpr bool is_few = decltype(few)::value;
-            return forms_of(channel_norm_single<T, light_activation, is_few>, channel_norm_single<T, silu_activation, is_few>,
-                            channel_norm_single<T, any_activation, is_few>);
-        };
-        const bops_status status =
-            call.one_of(form, c.overlaps && !c.stagger_cycles ? forms(std::true_type()) : forms(std::false_type()), single_shape(a, c), a);
-        return status ? status : finish_running(p, o, a.records, call);
-    }
-}
-
 } // namespace bops

@@ -1,13 +1,12 @@
-// BatchNorm, GroupNorm and InstanceNorm forward: every team, a block or a cluster, takes one group, part of it in registers, and all are resident at
-// once. Compute capability 9.0.
+// BatchNorm, GroupNorm and InstanceNorm forward, the form `single` where all blocks are resident at once: registers hold a part of the group. Compute
+// capability 9.0.
 #pragma once
 #include "channel_norm_single.cuh"
 
 namespace bops {
 
-// As channel_norm_single, but the first `held` vectors of a thread go to registers. So few blocks wait for memory once, and then for each step of what
-// follows: what can be known before the previous kernel has ended is, x is read straight to where it stays, and the warps of a cluster give each other
-// their moments.
+// As channel_norm_single, but the first `held` vectors of a thread go to registers. With so few blocks latency counts: addresses are computed before
+// the wait for the previous kernel, x is read straight to where it stays, and the warps of a cluster exchange their moments directly.
 template <typename T, activation_form form, int held> __global__ void __launch_bounds__(single_threads, 1)
     channel_norm_single_held(const __grid_constant__ channel_single_arguments a) {
     if (!has_sm_90) return;
@@ -15,7 +14,7 @@ template <typename T, activation_form form, int held> __global__ void __launch_b
     __shared__ float4 warp_parts[merge_lanes], parts[merge_lanes];         // moments and counts: of the block's warps; of all that share the group
     __shared__ uint64_t arrived;                                           // a barrier that counts the bytes of parts
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    // Parts are of warps, or where a warp cannot merge so many, of blocks.
+    // A part is the moments of a warp, or, if there are more warps than one warp can merge, of a block.
     const uint32_t makers = a.cluster * warps <= merge_lanes ? warps : 1, part_count = a.cluster * makers;
     if (a.cluster > 1) {
         if (threadIdx.x == 0) mbarrier::initialize(shared_address(&arrived), 1);
@@ -65,7 +64,7 @@ template <typename T, activation_form form, int held> __global__ void __launch_b
             again[0] = tree_sum(sum), again[1] = tree_sum(square);
         });
 
-    // 2. Those of the group: every maker of a part gives it to all blocks that share the group.
+    // 2. The moments of the group: every part is sent to all blocks that share the group.
     float4 *const here = a.cluster == 1 ? parts : warp_parts;
     if (makers == 1 || a.cluster == 1) {
         if (lane == 0) here[warp] = make_float4(of_warp.shift, of_warp.sum, of_warp.square, warp_count);
@@ -101,20 +100,34 @@ template <typename T, activation_form form, int held> __global__ void __launch_b
         mine, wait, [&](uint32_t v) { return own.shared(v); }, put);
 }
 
-// Host: the SINGLE variant, where registers hold vectors.
-template <typename T> bops_status channel_norm_single_held_kernels(const bops_channel_norm_params &p, const bops_channel_norm_choice &c,
-                                                                   bops_dtype dtype, bops_dtype weight_dtype, const bops_channel_norm_operands &o,
-                                                                   void *workspace, const kernel_call &call) {
+// Host: the form `single`, with whole groups in shared memory, or where registers hold vectors, the rest of them.
+template <typename T> bops_status channel_norm_single_kernels(const bops_channel_norm_params &p, const bops_channel_norm_single_choice &c,
+                                                              const form_types &types, const bops_channel_norm_operands &o, void *workspace,
+                                                              const kernel_call &call) {
     if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
     else {
-        const channel_single_arguments a = single_arguments<T>(p, c, dtype, weight_dtype, o, workspace);
-        const auto forms = [](auto vectors) {
-            constexpr int held = decltype(vectors)::value;
-            return forms_of(channel_norm_single_held<T, light_activation, held>, channel_norm_single_held<T, silu_activation, held>);
+        channel_single_arguments a = single_arguments<T>(p, c.cluster_blocks, c.threads * c.vectors, types, o, workspace);
+        a.vectors = c.vectors, a.stagger_cycles = c.stagger_cycles, a.multiprocessors = c.multiprocessors, a.residents = c.residents;
+        launch_shape shape;
+        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads), shape.cluster = c.cluster_blocks, shape.overlaps_previous = c.overlaps != 0;
+        const uint32_t touched = a.block_vectors / a.per_segment + 2;
+        const uint32_t parameters = a.geometry.is_batch ? 1 : touched < a.geometry.segments ? touched : a.geometry.segments;
+        shape.shared_bytes = c.threads * (c.vectors - c.register_vectors) * 16 + parameters * uint32_t(sizeof(float2));
+        const activation_form form = o.residual ? any_activation : activation_form_of(p.activation);
+        const auto whole = [](auto few) {
+            constexpr bool is_few = decltype(few)::value;
+            return specialised(channel_norm_single<T, light_activation, is_few>, channel_norm_single<T, silu_activation, is_few>,
+                               channel_norm_single<T, any_activation, is_few>);
         };
-        const bops_status status =
-            call.one_of(activation_form_of(p.activation),
-                        c.cached == 2 ? forms(std::integral_constant<int, 2>()) : forms(std::integral_constant<int, 4>()), single_shape(a, c), a);
+        const auto partly = [](auto vectors) {
+            constexpr int held = decltype(vectors)::value;
+            return specialised(channel_norm_single_held<T, light_activation, held>, channel_norm_single_held<T, silu_activation, held>);
+        };
+        const auto kernels = c.register_vectors == 2           ? partly(std::integral_constant<int, 2>())
+                             : c.register_vectors              ? partly(std::integral_constant<int, 4>())
+                             : c.overlaps && !c.stagger_cycles ? whole(std::true_type())
+                                                               : whole(std::false_type());
+        const bops_status status = call.one_of(form, kernels, shape, a);
         return status ? status : finish_running(p, o, a.records, call);
     }
 }

@@ -1,4 +1,5 @@
-// BatchNorm, GroupNorm and InstanceNorm forward in three passes: moments of parts of segments, their merge, apply. Any alignment and dtype.
+// BatchNorm, GroupNorm and InstanceNorm forward, the form `split`: a launch for the moments of parts of segments, one that merges them, one for the
+// output. Any alignment and dtype.
 #pragma once
 #include "channel_norm_contiguous.cuh"
 
@@ -6,7 +7,7 @@ namespace bops {
 
 constexpr int split_block = 256, split_accesses = 4; // accesses of a thread that are under way at once
 
-// What the apply pass needs of a group, and the unbiased variance for running statistics of samples.
+// What the output launch needs of a group, and the unbiased variance for running statistics of samples.
 template <typename A> struct group_record { A shift, correction, rstd, unbiased_variance; };
 
 template <typename A> struct channel_split_arguments {
@@ -22,7 +23,7 @@ template <typename A> struct channel_split_arguments {
     group_record<A> *records; // [groups]
 };
 
-// What is kept of a group: its record where there is a place for it, the saved statistics, a channel's running ones.
+// Stores what is kept of a group: its record (if `records` is not null), the saved statistics, the running statistics of a channel.
 template <typename Arguments, typename A>
 __device__ __forceinline__ void save_group(const Arguments &a, uint64_t group, const channel_statistics<A> &s) {
     const A unbiased_variance = s.variance * a.unbias;
@@ -31,15 +32,15 @@ __device__ __forceinline__ void save_group(const Arguments &a, uint64_t group, c
     if (a.geometry.is_batch) update_running(a.o.running_mean, a.o.running_var, a.o.num_batches, a.momentum, group, s.mean(), unbiased_variance);
 }
 
-// Row and chunk of a part; of fewer than 2^32 parts without a division.
+// Row and chunk of a part, without a division if there are fewer than 2^32 parts.
 template <typename Arguments>
 __device__ __forceinline__ void split_item(const Arguments &a, uint64_t items, uint64_t item, uint64_t &row, uint64_t &chunk) {
     row = items >> 32 ? item / a.chunks : a.by_chunks.quotient(uint32_t(item));
     chunk = item - row * a.chunks;
 }
 
-// Teams of blockDim.x threads, a power of two up to 32 or the block, take one part after another. A warp, or a team within one, takes the mean of
-// the first accesses of its lanes, a quarter of its part or more, as the shift of its moments.
+// Teams of blockDim.x threads (a power of two up to 32, or the block) take one part after another. A warp, or a team within a warp, uses the mean of
+// the first accesses of its lanes, which are a quarter of its part or more, as the shift of its moments.
 template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block, sizeof(T) < 8 ? 4 : 1)
     channel_norm_split_moments(const __grid_constant__ channel_split_arguments<accumulator_t<T>> a) {
     using A = accumulator_t<T>;
@@ -107,7 +108,7 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
 
 constexpr int split_merge_block = 128;
 
-// Teams merge the parts of a group in a fixed order; statistics, and the running ones of a channel.
+// Teams merge the parts of a group in a fixed order, and store its statistics and the running statistics of a channel.
 template <typename A> __global__ void __launch_bounds__(split_merge_block)
     channel_norm_split_merge(const __grid_constant__ channel_split_arguments<A> a) {
     __shared__ __align__(16) A slots[3][team_slots];
@@ -152,7 +153,7 @@ template <typename A> __global__ void __launch_bounds__(split_merge_block)
     }
 }
 
-// y of one vector from a thread's x - shift: act((d - correction) rstd weight + bias + residual).
+// y of one vector, from d = x - shift: act((d - correction) rstd weight + bias + residual).
 template <typename T, int vec_bytes, bool all = true, typename A, int width>
 __device__ __forceinline__ packed<vec_bytes> channel_output(A (&d)[width], A scale, A offset, bool has_residual, const packed<vec_bytes> &residual,
                                                             bops_activation kind) {
@@ -168,7 +169,7 @@ __device__ __forceinline__ packed<vec_bytes> channel_output(A (&d)[width], A sca
     return pack<T, vec_bytes>(d);
 }
 
-// What the output of a channel's segment takes: (x - shift) scale + offset.
+// The output of a segment before the activation is (x - shift) scale + offset.
 template <typename A> struct output_terms { A shift, scale, offset; };
 
 template <typename T, typename A>
@@ -182,8 +183,8 @@ __device__ __forceinline__ output_terms<A> load_output_terms(const channel_split
     return {s.shift, s.rstd * weight, fma(-s.correction, s.rstd * weight, bias)};
 }
 
-// The output of `accesses` accesses of a thread to a segment, split_block accesses apart from element `within` on; has(v): there is one. streamed: of
-// tensors that leave the cache at once. general: with a residual, or an activation that takes many instructions.
+// The output of `accesses` accesses of a thread to a segment: from element `within` on, split_block accesses apart. has(v): whether access v is
+// inside. streamed: the tensors leave the cache at once. general: with a residual, or an activation that takes many instructions.
 template <typename T, int vec_bytes, int accesses, bool streamed, bool general, typename Has>
 __device__ __forceinline__ void apply_accesses(const channel_split_arguments<accumulator_t<T>> &a, uint32_t row, uint64_t within, const Has &has) {
     using A = accumulator_t<T>;
@@ -218,7 +219,7 @@ __device__ __forceinline__ void apply_accesses(const channel_split_arguments<acc
         }
 }
 
-// The access number `at` of the output.
+// The output of access number `at`.
 template <typename T, int vec_bytes, bool streamed>
 __device__ __forceinline__ void apply_access(const channel_split_arguments<accumulator_t<T>> &a, uint64_t at) {
     const uint64_t all = a.geometry.rows * a.vectors;
@@ -228,7 +229,7 @@ __device__ __forceinline__ void apply_access(const channel_split_arguments<accum
     apply_accesses<T, vec_bytes, 1, streamed, true>(a, uint32_t(row), within, [](int) { return true; });
 }
 
-// One access a thread; blocks in the opposite order of the moments pass, which left the last ones in the cache.
+// One access a thread. The blocks go in the opposite order of the launch for moments, which left its last elements in the cache.
 template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block, sizeof(T) < 8 ? 8 : 1)
     channel_norm_apply(const __grid_constant__ channel_split_arguments<accumulator_t<T>> a) {
     const uint64_t blocks = (a.geometry.rows * a.vectors + split_block - 1) / split_block;
@@ -236,8 +237,8 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
         apply_access<T, vec_bytes, true>(a, (blocks - 1 - block) * split_block + threadIdx.x);
 }
 
-// The same of a part of a segment in each block: what depends on the segment is found once for all accesses of a thread. Of 16-bit elements, which
-// take more instructions than memory takes time; without a residual, with a short activation.
+// The same with a part of a segment in each block: what depends on the segment is computed once for all accesses of a thread. For 16-bit elements,
+// whose instructions take longer than the memory; without a residual, with a short activation.
 constexpr int apply_part_accesses = 4;
 
 template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_block, 4)
@@ -248,7 +249,8 @@ template <typename T, int vec_bytes> __global__ void __launch_bounds__(split_blo
     apply_accesses<T, vec_bytes, apply_part_accesses, true, false>(a, row, within, [&](int v) { return v * split_block + threadIdx.x < left; });
 }
 
-// Host: parts of a segment of `vectors`, for blocks whose threads have `accesses` each; 0 where they would fill them badly, or are too many.
+// Host: number of parts of a segment of `vectors` accesses, for blocks whose threads have `accesses` each; 0 if the last part would leave many
+// threads idle, or there are too many parts.
 inline uint32_t parts_of(uint64_t rows, uint64_t vectors, int accesses) {
     const uint64_t part = uint64_t(split_block * accesses), parts = (vectors + part - 1) / part;
     return vectors < uint64_t(1) << 31 && vectors * 8 >= parts * part * 7 && rows * parts < uint64_t(1) << 31 ? uint32_t(parts) : 0;
@@ -256,14 +258,14 @@ inline uint32_t parts_of(uint64_t rows, uint64_t vectors, int accesses) {
 
 constexpr int apply_known_block = 128;
 
-// The same with statistics known before: alone, it is a copy, and takes what serves one best.
+// The same in inference, where it is the only launch: little more than a copy, so it has the blocks that serve a copy best.
 template <typename T, int vec_bytes> __global__ void __launch_bounds__(apply_known_block, sizeof(T) < 8 ? 16 : 1)
     channel_norm_apply_known(const __grid_constant__ channel_split_arguments<accumulator_t<T>> a) {
     apply_access<T, vec_bytes, false>(a, uint64_t(blockIdx.x) * apply_known_block + threadIdx.x);
 }
 
-// The same with accesses of 16 bytes where those of a segment would be narrower: the channels of a sample follow each other without a gap, and an
-// access spans at most two of them.
+// The same with accesses of 16 bytes where segments allow only narrower ones: the channels of a sample follow each other without a gap, and an access
+// spans at most two of them.
 template <typename T> __global__ void __launch_bounds__(split_block)
     channel_norm_apply_gapless(const __grid_constant__ channel_split_arguments<accumulator_t<T>> a, const __grid_constant__ divisor by_spatial,
                                uint32_t sample_vectors, const __grid_constant__ divisor by_sample) {
@@ -293,7 +295,7 @@ template <typename T> __global__ void __launch_bounds__(split_block)
     store<16, false>(static_cast<T *>(a.o.y) + sample * a.p.y.batch + within, pack<T, 16>(d));
 }
 
-// Running statistics of channels whose samples have their own: the mean over the samples of their means and unbiased variances.
+// Running statistics where every sample has statistics of its own: they take the mean over the samples of the means and of the unbiased variances.
 template <typename A> __global__ void __launch_bounds__(split_block)
     channel_norm_running_over_samples(const __grid_constant__ bops_channel_norm_operands o, const group_record<A> *records, uint64_t batch,
                                       uint64_t channels, A momentum) {
@@ -310,7 +312,7 @@ template <typename A> __global__ void __launch_bounds__(split_block)
 
 __global__ void channel_norm_count_batch(int64_t *num_batches);
 
-// What follows a training kernel: the running statistics that no block could write alone.
+// Host: launches what follows a training kernel: the running statistics that no block can write alone, and the count of batches.
 template <typename A> bops_status finish_running(const bops_channel_norm_params &p, const bops_channel_norm_operands &o,
                                                  const group_record<A> *records, const kernel_call &call) {
     if (p.uses_running) return 0;
@@ -326,12 +328,13 @@ template <typename A> bops_status finish_running(const bops_channel_norm_params 
     return call(channel_norm_running_over_samples<A>, shape, o, records, p.batch, p.channels, running_weight<A>(p.momentum));
 }
 
-// Host: the SPLIT variant.
-template <typename T> bops_status channel_norm_split(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
-                                                     bops_dtype weight_dtype, bops_channel_norm_operands o, void *workspace,
-                                                     const kernel_call &call) {
+// Host: the form `split`.
+template <typename T> bops_status channel_norm_split_kernels(const bops_channel_norm_params &p, const bops_channel_norm_split_choice &c,
+                                                             const form_types &types, const bops_channel_norm_operands &operands, void *workspace,
+                                                             const kernel_call &call) {
     using A = accumulator_t<T>;
     channel_split_arguments<A> a = {};
+    bops_channel_norm_operands o = operands;
     a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
     const uint64_t count = a.geometry.count;
     if (count == 0 && !p.uses_running) o.running_mean = o.running_var = o.num_batches = nullptr;
@@ -339,11 +342,11 @@ template <typename T> bops_status channel_norm_split(const bops_channel_norm_par
     a.eps = count ? A(p.eps) : A(NAN), a.momentum = running_weight<A>(p.momentum);
     a.reciprocal_count = count ? A(1.0 / double(count)) : A(0);
     a.unbias = count > 1 ? A(double(count) / double(count - 1)) : A(0);
-    a.weight_is_wide = weight_dtype != dtype, a.chunks = c.chunks, a.by_chunks = divisor(c.chunks);
-    return for_vector_bytes<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
+    a.weight_is_wide = types.weight_is_wide, a.chunks = c.parts, a.by_chunks = divisor(c.parts);
+    return for_vector_bytes<T>(c.access_bytes, [&](auto bytes) -> bops_status {
         constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
         a.vectors = p.spatial / width, a.by_vectors = divisor(a.vectors);
-        a.part = c.threads * c.vectors * width, a.accesses = c.vectors;
+        a.part = c.threads * c.accesses * width, a.accesses = c.accesses;
         a.records = static_cast<group_record<A> *>(workspace);
         a.part_moments = reinterpret_cast<moments<A> *>(a.records + a.geometry.groups);
         const auto grid = [](uint64_t blocks) { return dim3(uint32_t(blocks < 1 ? 1 : blocks < (1 << 22) ? blocks : 1 << 22)); };
@@ -351,11 +354,11 @@ template <typename T> bops_status channel_norm_split(const bops_channel_norm_par
         bops_status status = 0;
         if (!p.uses_running) {
             const uint32_t teams = split_block / c.threads;
-            shape.block = dim3(c.threads, teams), shape.grid = grid((a.geometry.rows * c.chunks + teams - 1) / teams);
+            shape.block = dim3(c.threads, teams), shape.grid = grid((a.geometry.rows * c.parts + teams - 1) / teams);
             if (a.geometry.rows * a.vectors > 0 || call.prepares) status = call(channel_norm_split_moments<T, vec_bytes>, shape, a);
             if (status) return status;
-            const uint32_t team = team_for(uint64_t(a.geometry.segments) * c.chunks, split_merge_block);
-            shape.overlaps_previous = c.overlaps != 0;
+            const uint32_t team = team_for(uint64_t(a.geometry.segments) * c.parts, split_merge_block);
+            shape.overlaps_previous = c.later_overlaps != 0;
             shape.block = dim3(team, split_merge_block / team);
             shape.grid = grid((a.geometry.groups + shape.block.y - 1) / shape.block.y);
             status = call(channel_norm_split_merge<A>, shape, a);
@@ -363,7 +366,7 @@ template <typename T> bops_status channel_norm_split(const bops_channel_norm_par
         }
         shape.block = dim3(split_block), shape.grid = grid((a.geometry.rows * a.vectors + split_block - 1) / split_block);
         if constexpr (sizeof(T) < 8 && vec_bytes < 16)
-            if (c.stages) { // the output in wider accesses
+            if (c.writes_gapless) { // the output in wider accesses
                 const uint64_t vectors = p.channels * p.spatial / (16 / sizeof(T));
                 shape.grid = dim3(uint32_t((p.batch * vectors + split_block - 1) / split_block));
                 status = call(channel_norm_apply_gapless<T>, shape, a, divisor(p.spatial), uint32_t(vectors), divisor(vectors));

@@ -1,4 +1,4 @@
-// BatchNorm over small spatial extents, forward: a block holds a stripe, the same few channels of every sample, in shared memory.
+// BatchNorm forward over small spatial extents, the form `stripe`: a block holds the same few channels of every sample in shared memory.
 #pragma once
 #include "channel_norm_split.cuh"
 
@@ -14,13 +14,13 @@ struct stripe_geometry {
     uint32_t turns, part;                            // samples that a block's threads take at once; samples of a thread in a part
     divisor by_vectors, by_spatial;
 
-    __host__ void set(const bops_channel_norm_choice &c, uint64_t samples, uint64_t extent, uint32_t width) {
-        channels = c.vectors, batch = uint32_t(samples), spatial = uint32_t(extent);
+    __host__ void set(const bops_channel_norm_stripe_choice &c, uint64_t samples, uint64_t extent, uint32_t width) {
+        channels = c.channels, batch = uint32_t(samples), spatial = uint32_t(extent);
         run = channels * spatial, vectors = run / width;
-        turns = c.chunks, part = ((batch + turns - 1) / turns + stripe_parts - 1) / stripe_parts;
+        turns = c.samples_at_once, part = ((batch + turns - 1) / turns + stripe_parts - 1) / stripe_parts;
         by_vectors = divisor(vectors), by_spatial = divisor(spatial);
     }
-    // Bytes of two sums of every element of the run in every turn, and of the stripe of so many tensors.
+    // Bytes of the two sums of every element of the run in every turn, and of the stripes of `tensors` tensors.
     __host__ uint32_t shared_bytes(uint32_t tensors) const { return turns * run * 8 + batch * vectors * 16 * tensors; }
 };
 
@@ -41,13 +41,14 @@ struct stripe_share {
     template <int width> __device__ __forceinline__ uint64_t offset(const bops_channel_strides &s) const {
         return uint64_t(blockIdx.x * g.channels) * s.channel + turn * s.batch + vector * width;
     }
-    // Where the vector of this thread's sample number k is.
+    // The place of this thread's vector in its sample number k.
     __device__ __forceinline__ uint4 &place(uint32_t k, uint32_t tensor = 0) const { return data[tensor * (g.batch * g.vectors) + k * step]; }
     template <typename T, int width> __device__ __forceinline__ void load(uint32_t k, uint32_t tensor, float (&to)[width]) const {
         const uint4 v = place(k, tensor);
         unpack<T>(packed<16>{{v.x, v.y, v.z, v.w}}, to);
     }
-    // Calls f(sample of the thread) for part number `index` of them once its copies have come. All threads of a block make as many groups of copies.
+    // Calls f(number of the thread's sample) for the samples of part `index` once their copies have arrived. All threads of a block commit the same
+    // number of groups of copies.
     template <typename F> __device__ __forceinline__ void for_part(uint32_t index, const F &f) const {
         copy_wait(stripe_parts - 1 - index);
         const uint32_t end = min((index + 1) * g.part, samples);
@@ -71,7 +72,7 @@ struct stripe_share {
             for (int i = 0; i < width; i += 4)
                 *reinterpret_cast<float4 *>(to + turn * g.run + vector * width + i) = make_float4(value[i], value[i + 1], value[i + 2], value[i + 3]);
     }
-    // By a warp: what was put for channel `t`, added up.
+    // Called by a warp: the sum of what was put for channel `t`.
     __device__ __forceinline__ float channel_sum(const float *from, uint32_t t) const {
         float sums[4] = {};
         for (uint32_t s = threadIdx.x % 32; s < g.spatial; s += 32)
@@ -93,7 +94,7 @@ struct channel_stripe_arguments {
     uint32_t weight_is_wide, overlaps;
 };
 
-// Of channel `t` of the stripe: what is saved, and what the output takes.
+// Finishes channel `t` of the stripe: saves its statistics and leaves `terms` for the output.
 __device__ __forceinline__ void finish_stripe_channel(const channel_stripe_arguments &a, moments<float> total, const channel_before<float> &before,
                                                       uint32_t channel, float (*terms)[stripe_channels], uint32_t t) {
     total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
@@ -104,7 +105,7 @@ __device__ __forceinline__ void finish_stripe_channel(const channel_stripe_argum
     before.update(a.o, channel, s.mean(), s.variance * a.unbias);
 }
 
-// has_residual: with no activation or a ReLU.
+// has_residual: the activation is then identity or ReLU.
 template <typename T, bool has_residual> __global__ void __launch_bounds__(stripe_threads, 2)
     channel_norm_stripe(const __grid_constant__ channel_stripe_arguments a) {
     constexpr int width = 16 / int(sizeof(T));
@@ -118,7 +119,7 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(strip
     const stripe_share own(g);
     const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32, first_channel = blockIdx.x * g.channels;
 
-    // 1. The stripe on its way to shared memory; every thread reads what it copied itself. What else a channel needs comes at the same time.
+    // 1. Copy the stripe to shared memory; every thread reads only what it copied itself. Load the channels' parameters meanwhile.
     const T *const x = static_cast<const T *>(a.o.x) + own.template offset<width>(a.p.x);
     for (uint32_t part = 0; part < stripe_parts; ++part) {
         for (uint32_t k = part * g.part; k < min((part + 1) * g.part, own.samples); ++k)
@@ -127,7 +128,7 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(strip
     }
     if (threadIdx.x < g.channels) before[threadIdx.x].template load<T>(a.o, a.weight_is_wide, a.momentum, first_channel + threadIdx.x);
 
-    // 2. The statistics of each channel, about the mean of its first samples, a quarter of all, while the others arrive.
+    // 2. The statistics of each channel, about the mean of the first quarter of its samples, while the others arrive.
     float sum[width] = {}, square[width] = {}, shift[width], scale[width], offset[width];
     own.for_part(0, [&](uint32_t k) {
         float value[width];
@@ -192,9 +193,9 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(strip
 
 constexpr int stripe_held_threads = 256, stripe_held = 13; // of a block, at most; samples of a thread, at most
 
-// The same of 16-bit elements in registers, which takes fewer instructions: they are as many for half the bytes. A thread takes the moments of each of
-// its elements over its samples, about the mean of the first, a quarter of all; dynamic shared memory has them as sums, squares and shifts, [turn][run]
-// each. With no activation or a ReLU.
+// The same for 16-bit elements, which registers hold: that takes fewer instructions, of which these need as many as 32-bit elements for half the
+// bytes. A thread takes the moments of each of its elements over its samples, about the mean of the first quarter of them. Dynamic shared memory has
+// them as sums, squares and shifts, [turn][run] each. The activation is identity or ReLU.
 template <typename T, bool has_residual> __global__ void __launch_bounds__(stripe_held_threads, 2)
     channel_norm_stripe_held(const __grid_constant__ channel_stripe_arguments a) {
     constexpr int width = 16 / int(sizeof(T)), early = (stripe_held + 3) / 4;
@@ -283,9 +284,10 @@ template <typename T, bool has_residual> __global__ void __launch_bounds__(strip
         }
 }
 
-// Host: the STRIPE variant.
-template <typename T> bops_status channel_norm_stripe_kernels(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
-                                                              bops_dtype weight_dtype, const bops_channel_norm_operands &o, const kernel_call &call) {
+// Host: the form `stripe`.
+template <typename T> bops_status channel_norm_stripe_kernels(const bops_channel_norm_params &p, const bops_channel_norm_stripe_choice &c,
+                                                              const form_types &types, const bops_channel_norm_operands &o, void *,
+                                                              const kernel_call &call) {
     if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
     else {
         channel_stripe_arguments a = {};
@@ -295,13 +297,13 @@ template <typename T> bops_status channel_norm_stripe_kernels(const bops_channel
         a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = running_weight<float>(p.momentum);
         a.reciprocal_count = float(1.0 / count), a.unbias = float(count / (count - 1.0));
         a.reciprocal_early = float(1.0 / double((early < p.batch ? early : p.batch) * p.spatial));
-        a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;
+        a.weight_is_wide = types.weight_is_wide, a.overlaps = c.overlaps;
         launch_shape shape;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps != 0;
-        shape.shared_bytes = c.stages ? a.stripe.turns * a.stripe.run * 12 : a.stripe.shared_bytes(1);
-        auto forms = forms_of(channel_norm_stripe<T, false>, channel_norm_stripe<T, true>);
+        shape.grid = dim3(c.blocks), shape.block = dim3(c.threads), shape.overlaps_previous = c.overlaps != 0;
+        shape.shared_bytes = c.in_registers ? a.stripe.turns * a.stripe.run * 12 : a.stripe.shared_bytes(1);
+        auto forms = specialised(channel_norm_stripe<T, false>, channel_norm_stripe<T, true>);
         if constexpr (sizeof(T) == 2)
-            if (c.stages) forms = forms_of(channel_norm_stripe_held<T, false>, channel_norm_stripe_held<T, true>);
+            if (c.in_registers) forms = specialised(channel_norm_stripe_held<T, false>, channel_norm_stripe_held<T, true>);
         const bops_status status = call.one_of(o.residual != nullptr, forms, shape, a);
         return status ? status : finish_running<float>(p, o, nullptr, call);
     }

@@ -1,4 +1,4 @@
-// How teams, blocks or clusters, walk over the groups of BatchNorm, GroupNorm and InstanceNorm.
+// How a team, which is a block, a cluster or some blocks of a grid, walks over the groups of BatchNorm, GroupNorm and InstanceNorm.
 #pragma once
 #include "channel_norm_split.cuh"
 
@@ -7,6 +7,14 @@ namespace bops {
 // Some steps of a block, and the places in shared memory that they take in turn.
 struct step_range {
     uint32_t from, to, slot, end_slot;
+};
+
+// What was chosen for a walk.
+struct walk_choice {
+    uint32_t team_blocks, steps;                    // of a team; of a group in one block
+    uint32_t threads;                               // vectors of a step
+    uint32_t places = 0, arriving = 0;              // of the ring; places that are being filled at once
+    uint32_t repeated_steps = 0, window_places = 0; // steps that are fetched twice; places for each reading of them, or for a residual
 };
 
 // How the blocks of a team share a group's vectors of 16 bytes. In a step a block's threads take a part of one segment, or several whole
@@ -19,10 +27,10 @@ struct walk_geometry {
     uint32_t arriving;         // steps on the way to shared memory, at most
     uint32_t passing, windows; // first steps of a block that are read twice, and places for each reading of them, or for a residual: the last ones
 
-    // whole_warps: no warp takes two segments in a step.
-    __host__ void set(const segment_geometry &geometry, const bops_channel_norm_choice &c, uint32_t width, uint64_t spatial, bool whole_warps) {
+    // whole_warps: no warp takes vectors of two segments in one step.
+    __host__ void set(const segment_geometry &geometry, const walk_choice &c, uint32_t width, uint64_t spatial, bool whole_warps) {
         per_segment = uint32_t(spatial / width), segments = geometry.segments;
-        cluster = c.cluster, steps = c.vectors, slots = c.stages, arriving = c.tensors, passing = c.cached, windows = c.chunks;
+        cluster = c.team_blocks, steps = c.steps, slots = c.places, arriving = c.arriving, passing = c.repeated_steps, windows = c.window_places;
         pitch = whole_warps ? (per_segment + 31) / 32 * 32 : per_segment;
         multi = pitch < c.threads ? c.threads / pitch : 1;
         if (multi == 1) pitch = c.threads;
@@ -31,20 +39,20 @@ struct walk_geometry {
     }
     __device__ __forceinline__ step_range all_steps() const { return {0, steps, 0, slots - windows}; }
     __device__ __forceinline__ step_range residual_steps() const { return {0, steps, slots - windows, slots}; }
-    // Those that stay on chip, and the others as they are read for the first and for the second time.
+    // The steps that stay on chip; and those that are read twice, at the first or at the second reading.
     __device__ __forceinline__ step_range staying_steps() const { return {passing, steps, 0, slots - 2 * windows}; }
     __device__ __forceinline__ step_range passing_steps(bool is_second) const {
         const uint32_t end = is_second ? slots : slots - windows;
         return {0, passing, end - windows, end};
     }
-    // Segments that a block's steps may touch.
+    // The most segments that the steps of a block touch.
     __host__ __device__ __forceinline__ uint32_t run_segments() const { return ((steps - 1) / chunks + 2) * multi; }
-    // Vectors in the first steps of a group.
+    // Number of vectors in the first `steps` steps of a group.
     __device__ __forceinline__ uint32_t vectors_before(uint32_t step) const {
         const uint32_t whole = by_chunks.quotient(step), chunk = step - whole * chunks;
         return whole * multi >= segments ? segments * per_segment : whole * multi * per_segment + min(chunk * pitch, per_segment);
     }
-    // Of a block; in_turn: the blocks of a team take the steps in turn.
+    // Number of vectors of the block of this rank. in_turn: the blocks of a team take the steps in turn.
     template <bool in_turn = false> __device__ __forceinline__ uint32_t vectors_of(uint32_t rank) const {
         if constexpr (!in_turn) return vectors_before((rank + 1) * steps) - vectors_before(rank * steps);
         uint32_t vectors = 0;
@@ -69,11 +77,11 @@ struct step_walk {
         segment = whole * ring.multi + sub;
     }
     __device__ __forceinline__ bool is_mine(const walk_geometry &ring) const { return lane < left && segment < ring.segments; }
-    // Offset of this step's vector from the group's first element.
+    // Offset in elements of this step's vector from the group's first element.
     __device__ __forceinline__ uint64_t offset(const walk_geometry &ring, uint64_t segment_stride, uint32_t width) const {
         return segment * segment_stride + (chunk * ring.pitch + lane) * width;
     }
-    // True where the next step is of another segment.
+    // Goes on to the next step; returns whether it is of another segment.
     __device__ __forceinline__ bool next(const walk_geometry &ring) {
         left -= ring.pitch;
         if (++chunk < ring.chunks) return false;
@@ -95,7 +103,7 @@ template <typename T> struct walk_pointer {
     __device__ __forceinline__ void next(bool is_other_segment) { at += is_other_segment ? jump : step; }
 };
 
-// An address of shared memory that stays in a register.
+// An address in shared memory, kept in a register.
 __device__ __forceinline__ uint32_t kept_address(const void *shared) {
     uint32_t address = shared_address(shared);
     asm volatile("" : "+r"(address)); // else computed anew at every use
@@ -109,7 +117,7 @@ __device__ __forceinline__ packed<16> load_shared(uint32_t address) {
                  : "memory");
     return to;
 }
-// By a thread that has stored to a place, before it lets it go: a bulk copy comes there next.
+// Called by a thread that has stored to a place, before it releases it: the next to write there is a bulk copy.
 __device__ __forceinline__ void order_before_copies() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -123,31 +131,31 @@ __device__ __forceinline__ void store_shared(uint32_t address, const float *from
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(from[0]), "f"(from[1]), "f"(from[2]), "f"(from[3]) : "memory");
 }
 
-// Three numbers that the blocks of a team give each other through memory, wherever they lie: moments, or sums. A message is stored and loaded whole,
-// with the tag of its turn, so that nothing needs to order messages. A block sends a turn after it has received the one `ahead` before from all, who
-// sent that after they had received the one `ahead` before that: so with places for twice as many turns nobody stores to a message that is still being
-// read.
+// Exchange of three numbers, moments or sums, between the blocks of a team through global memory. A message is one 16-byte store and one 16-byte
+// load, and carries the number of its turn, so that no fence is needed. A block sends its message of turn t after it has received those of turn t -
+// ahead from all blocks, and these had received those of turn t - 2 * ahead before. With slots for 2 * ahead turns no block overwrites a message that
+// another still reads.
 struct message_exchange {
     static constexpr uint32_t ahead = 4, turns = 2 * ahead;
     static constexpr uint32_t lane_messages = 5; // of a team, that a lane receives
     alignas(8) uint64_t received[ahead];
 
-    // By all threads, before a barrier.
+    // Called by all threads, before a barrier.
     __device__ __forceinline__ void initialize() {
         if (threadIdx.x < ahead) mbarrier::initialize(shared_address(&received[threadIdx.x]), 1);
         mbarrier::fence_initialized();
     }
-    // By all threads, before a barrier of the grid: what `messages`, [turn % turns][block], hold at first is unknown.
+    // Called by all threads, before a barrier of the grid. `messages` is [turn % turns][block]; what it holds at first is unknown.
     __device__ __forceinline__ static void clear(uint4 *messages) {
         if (threadIdx.x < turns) store_message(messages + threadIdx.x * gridDim.x + blockIdx.x, make_uint4(0, 0, 0, 0));
     }
-    // By one thread: the block's numbers.
+    // Called by one thread: sends the block's numbers.
     __device__ __forceinline__ void send(uint4 *messages, const float3 &part, uint32_t turn) {
         mbarrier::wait(shared_address(&received[turn % ahead]), (turn / ahead & 1) ^ 1);
         store_message(messages + turn % turns * gridDim.x + blockIdx.x,
                       make_uint4(turn + 1, __float_as_uint(part.x), __float_as_uint(part.y), __float_as_uint(part.z)));
     }
-    // By a warp: part[i]: of the block whose rank is this lane + 32 i, zeros where there is none.
+    // Called by a warp. part[i]: the numbers of the block of rank lane + 32 * i, zeros if there is no such block.
     __device__ __forceinline__ void receive(const uint4 *messages, uint32_t turn, uint32_t team, float3 (&part)[lane_messages]) {
         const uint32_t lane = threadIdx.x % 32;
         const uint4 *const from = messages + turn % turns * gridDim.x + blockIdx.x / team * team + lane;
@@ -166,7 +174,7 @@ struct message_exchange {
         for (uint32_t i = 0; i < lane_messages; ++i)
             part[i] = make_float3(__uint_as_float(message[i].y), __uint_as_float(message[i].z), __uint_as_float(message[i].w));
     }
-    // The moments of the team; count[i]: elements of the block.
+    // The moments of the team. count[i]: number of elements of the block of rank lane + 32 * i.
     __device__ __forceinline__ moments<float> receive_moments(const uint4 *messages, uint32_t turn, uint32_t team,
                                                               const float (&count)[lane_messages], float reciprocal_count) {
         float3 part[lane_messages];
@@ -212,20 +220,21 @@ struct channel_walk_arguments {
     group_record<float> *records; // where samples have running statistics
 };
 
-// Host: what the kernels that walk over groups take.
-template <typename T> channel_walk_arguments walk_arguments(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
-                                                            bops_dtype weight_dtype, const bops_channel_norm_operands &o, void *workspace) {
+// Host: the arguments of the kernels that walk over groups.
+// message_blocks: blocks that send each other messages.
+template <typename T> channel_walk_arguments walk_arguments(const bops_channel_norm_params &p, const walk_choice &c, const form_types &types,
+                                                            const bops_channel_norm_operands &o, void *workspace, uint32_t overlaps,
+                                                            uint32_t message_blocks = 0) {
     channel_walk_arguments a = {};
     a.geometry.set(p.batch, p.channels, p.spatial, p.groups);
     a.ring.set(a.geometry, c, 16 / sizeof(T), p.spatial, false);
     const double count = double(a.geometry.count);
     a.p = p, a.o = o, a.eps = float(p.eps), a.momentum = running_weight<float>(p.momentum);
     a.reciprocal_count = float(1.0 / count), a.unbias = float(count / (count - 1.0));
-    a.weight_is_wide = weight_dtype != dtype, a.overlaps = c.overlaps;
+    a.weight_is_wide = types.weight_is_wide, a.overlaps = overlaps;
     a.messages = static_cast<uint4 *>(workspace);
     const bool keeps = p.groups && (o.running_mean || o.running_var);
-    const uint32_t messages = c.variant == BOPS_CHANNEL_NORM_COOPERATIVE ? c.grid * message_exchange::turns : 0;
-    a.records = keeps ? reinterpret_cast<group_record<float> *>(a.messages + messages) : nullptr;
+    a.records = keeps ? reinterpret_cast<group_record<float> *>(a.messages + message_blocks * message_exchange::turns) : nullptr;
     return a;
 }
 

@@ -3,14 +3,9 @@
 #include "channels_last_norm_rows.cuh"
 #include "channels_last_norm_slabs.cuh"
 
-namespace bops {
-
-bops_status channels_last_norm(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bops_dtype dtype, bops_dtype weight_dtype,
-                               bool has_residual, const bops_channel_norm_operands &o, void *workspace, const kernel_call &call) {
-    return for_float(dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return channel_last_kernels<T>(p, c, weight_dtype != dtype, has_residual, o, workspace, call);
-    });
-}
-
-} // namespace bops
+BOPS_DEFINE_FORM(channels_last_norm_split, bops_channels_last_norm_split_choice, , residual)
+BOPS_DEFINE_FORM(channels_last_norm_cooperative, bops_channels_last_norm_cooperative_choice, , residual)
+BOPS_DEFINE_FORM(channels_last_norm_cluster, bops_channels_last_norm_cluster_choice, , residual)
+BOPS_DEFINE_FORM(channels_last_norm_resident, bops_channels_last_norm_resident_choice, , residual)
+BOPS_DEFINE_FORM(channels_last_norm_slabs, bops_channels_last_norm_slabs_choice, , residual)
+BOPS_DEFINE_FORM(channels_last_norm_rows, bops_channels_last_norm_rows_choice, , residual)

@@ -1,7 +1,8 @@
-// BatchNorm, GroupNorm and InstanceNorm forward where channels lie side by side.
+// BatchNorm, GroupNorm and InstanceNorm forward over channels-last layouts: what all forms share, and the forms `split` and `cooperative`.
 //
-// A sample is `rows` rows of channels at one stride (BatchNorm of a whole tensor: one sample). A block works on a tile of channels in a
-// chunk of the rows of a sample; a thread owns one vector of channels in every row_step-th row. Moments of chunks are merged per group.
+// A row is the channels of one position. A sample is `rows` rows at one stride; if the rows of all samples lie at one stride, BatchNorm sees one
+// sample. A block works on a tile of channels in a chunk of the rows of a sample; a thread owns one vector of channels in every row_step-th row. The
+// moments of chunks are merged for each group.
 #pragma once
 #include <cooperative_groups.h>
 
@@ -20,8 +21,8 @@ struct channel_last_shape {
     uint32_t groups, group_channels;
     uint32_t per_sample; // every sample has statistics of its own
     uint32_t is_merged;  // the samples are one
-    // Rows between those of a thread. lanes: a chunk is chunk_rows rows side by side. lanes * chunks: the chunks of a sample take `lanes` rows in
-    // turn, so that blocks which keep step read one region of memory.
+    // Distance between the rows of a thread. If it is `lanes`, a chunk is chunk_rows consecutive rows. If it is lanes * chunks, the chunks of a
+    // sample take `lanes` rows in turn, so that blocks which stay in step read one region of memory.
     uint32_t row_step;
 
     __device__ __forceinline__ uint64_t items() const { return uint64_t(samples) * chunks * tiles; }
@@ -39,7 +40,7 @@ struct channel_last_shape {
     }
 };
 
-// What a block works on at a time, and this thread's share of it.
+// A tile in a chunk, which a block works on at a time, and this thread's share of it.
 template <int width> struct channel_tile {
     uint32_t chunk, sample;  // chunk: numbered over all samples
     uint32_t begin, channel; // first channel of the tile and of this thread
@@ -61,9 +62,9 @@ template <int width> struct channel_tile {
 
 constexpr int ring_batch = 4; // rows of a thread that a ring takes together
 
-// Vectors of a thread's rows in shared memory, [batch][row][tensor][thread]: a ring of `slots` batches. Batches are numbered over all tiles
-// of a block. Every thread copies and reads its own vectors, so no barrier is needed. The last batches that were read are still there when the
-// tiles are walked over again, last to first; the L2 is asked to keep the `cached` before them, and those alone.
+// A ring of `slots` batches in shared memory, [batch][row][tensor][thread]: a batch is some rows of each thread. Batches are numbered over all tiles
+// of a block. Every thread copies and reads its own vectors, so no barrier is needed. The last batches are still in the ring when the tiles are
+// walked over again, from the last to the first; the L2 is asked to keep the `cached` batches before them.
 struct batch_ring {
     uint32_t slots, tensors, cached;
     uint32_t first, batches, all; // number of the tile's first batch; batches of the tile and of the block
@@ -78,7 +79,7 @@ struct batch_ring {
         return reinterpret_cast<uint4 *>(dynamic_shared) + (((first + batch) % slots * ring_batch + row) * tensors + tensor) * blockDim.x +
                threadIdx.x;
     }
-    // The policy for a batch on the first walk; on the way back no line is wanted again.
+    // The L2 cache policy for a batch on the first walk. On the second walk no line is needed again.
     __device__ __forceinline__ uint64_t policy(uint32_t batch) const {
         const uint32_t after = all - (first + batch); // batches from this one on
         return after > slots && after <= slots + cached ? evict_last() : evict_first();
@@ -87,7 +88,7 @@ struct batch_ring {
         const uint4 v = *at(batch, row, tensor);
         return {{v.x, v.y, v.z, v.w}};
     }
-    // Walks over the batches, first to last: issue(batch, policy) starts its copies, consume(batch) finds them.
+    // Walks over the batches from the first to the last: issue(batch, policy) starts the copies of a batch, consume(batch) uses them.
     template <typename Issue, typename Consume> __device__ __forceinline__ void walk(const Issue &issue, const Consume &consume) const {
         const auto start = [&](uint32_t batch) {
             if (batch < batches) issue(batch, policy(batch));
@@ -100,7 +101,7 @@ struct batch_ring {
             start(b + slots);
         }
     }
-    // The same last to first; what the first walk left is not copied again.
+    // The same from the last to the first; batches that the first walk left in the ring are not copied again.
     template <typename Issue, typename Consume> __device__ __forceinline__ void walk_back(const Issue &issue, const Consume &consume) const {
         for (uint32_t k = 0; k < slots; ++k) {
             const uint32_t b = batches - 1 - k;
@@ -139,12 +140,12 @@ template <int width, typename A> __device__ __forceinline__ void get_values(cons
     }
 }
 
-// Sums over the lanes of a block: room for one value of every channel of every thread, and for the sums of eights of lanes.
+// Sums over the lanes of a block. Has room for one value of each channel of each thread, and for the sums of eight lanes each.
 template <typename A, int width> struct lane_sums {
     static constexpr uint32_t room = last_threads * width, more = room / 4;
     alignas(16) A values[room + more];
 
-    // Afterwards the result holds the total of every channel of the tile. By all threads of the block; what an earlier call returned is lost.
+    // Afterwards the result holds the total of every channel of the tile. Called by all threads of the block; what an earlier call returned is lost.
     __device__ __forceinline__ const A *total(const channel_last_shape &g, const A (&value)[width]) {
         const uint32_t channels = g.tile_vectors * width;
         __syncthreads();
@@ -206,9 +207,9 @@ template <int width, typename A> struct thread_moments_of {
 
 constexpr int last_batch = 8; // rows of a thread that are loaded together where there is no ring
 
-// Moments of a thread's rows, batch after batch. The shift is the mean of the first batch; after three batches, and after every `span` rows, it
-// moves to the mean of all so far. So wherever rows lie, squares are at most 4 times those about the mean: of n rows after N, about the mean of
-// those, (N + n) / N <= 8 / 3 times what the distance of their means adds to the latter.
+// Moments of a thread's rows, batch after batch. The shift is the mean of the first batch; after three batches, and after every `span` rows, it moves
+// to the mean of all rows so far. So whatever the data, the sum of squares about the shift is at most 4 times that about the mean: for n rows after N
+// rows, the distance of their means adds at most (N + n) / N <= 8 / 3 times as much as it adds to the sum about the mean.
 template <typename T, int vec_bytes, int batch> struct moments_walk {
     static constexpr int width = vec_bytes / int(sizeof(T));
     static constexpr uint32_t span = 8 * batch, first_span = 3 * batch;
@@ -221,7 +222,7 @@ template <typename T, int vec_bytes, int batch> struct moments_walk {
 #pragma unroll
         for (int i = 0; i < width; ++i) squares[i] = 0;
     }
-    // `count` rows of a batch, number j on.
+    // Adds `count` rows of a batch, from number j on.
     __device__ __forceinline__ void add(const packed<vec_bytes> (&data)[batch], uint32_t j, uint32_t count) {
         if (j == 0) {
             A sum[width] = {};
@@ -260,7 +261,7 @@ template <typename T, int vec_bytes, int batch> struct moments_walk {
     }
 };
 
-// The moments of a thread's rows. A null ring: the rows are loaded.
+// The moments of a thread's rows, which come through the ring, or are loaded from global memory if `ring` is null.
 template <typename T, int vec_bytes, bool rings, int width = vec_bytes / int(sizeof(T)), typename A = accumulator_t<T>>
 __device__ __forceinline__ thread_moments_of<width, A> tile_moments(const channel_last_arguments<A> &a, const channel_tile<width> &t,
                                                                     const batch_ring *ring) {
@@ -297,7 +298,7 @@ __device__ __forceinline__ thread_moments_of<width, A> tile_moments(const channe
     }
 }
 
-// The moments of a block's tile, to planes whose element 0 is the tile's first channel.
+// Stores the moments of a block's tile in planes whose element 0 is the tile's first channel.
 template <int width, typename A> __device__ __forceinline__ void block_moments(const channel_last_shape &g, const channel_tile<width> &t,
                                                                                thread_moments_of<width, A> &m, lane_sums<A, width> &room, A *shifts,
                                                                                A *sums, A *squares) {
@@ -326,7 +327,7 @@ template <int width, typename A> __device__ __forceinline__ void block_moments(c
     for (uint32_t c = threadIdx.x; c < channels; c += blockDim.x) squares[c] = total[c];
 }
 
-// A warp, or a whole block, that reduces a list.
+// A warp or a whole block that reduces a list together.
 template <bool is_block> struct list_team {
     static __device__ __forceinline__ uint32_t lane() { return is_block ? threadIdx.x : threadIdx.x % 32; }
     static __device__ __forceinline__ uint32_t lanes() { return is_block ? blockDim.x : 32; }
@@ -354,7 +355,7 @@ struct part_walk {
     }
 };
 
-// The moments of a group from those of its chunks; part(chunk, channel, count) reads one and how many elements it has.
+// The moments of a group from those of its chunks; part(chunk, channel, count) reads the moments of a part and its number of elements.
 template <bool is_block, typename A, typename Part>
 __device__ __forceinline__ moments<A> merge_parts(uint32_t chunks, uint32_t channels, A reciprocal_count, const Part &part, A (*slots)[team_slots]) {
     using team = list_team<is_block>;
@@ -397,7 +398,7 @@ __device__ __forceinline__ moments<A> merge_parts(uint32_t chunks, uint32_t chan
     return {shift, both[0], both[1]};
 }
 
-// Writes what one thread knows of a group; `is_first`: it is the one that writes outputs.
+// Stores the statistics of a group; is_first: by the one thread that also writes outputs.
 template <typename A> __device__ __forceinline__ channel_statistics<A> finish_group(const channel_last_arguments<A> &a, const moments<A> &total,
                                                                                     uint64_t group, bool is_first) {
     const channel_statistics<A> s = finish_statistics(total, a.reciprocal_count, a.eps);
@@ -433,7 +434,7 @@ __device__ __forceinline__ void merge_group(const channel_last_arguments<A> &a, 
     if (list_team<is_block>::lane() == 0) a.statistics[item] = finish_group(a, total, item, true);
 }
 
-// Calls action(std::bool_constant<is_block>, item) for every item, by all warps or all blocks of the grid: by blocks where they are few.
+// Calls action(std::bool_constant<is_block>, item) for every item: by blocks if there are few items, else by warps.
 template <typename Action> __device__ __forceinline__ void for_items(uint64_t items, const Action &action) {
     if (items <= gridDim.x) {
         for (uint64_t item = blockIdx.x; item < items; item += gridDim.x) action(std::true_type(), item);
@@ -449,7 +450,8 @@ template <typename A> __device__ __forceinline__ void merge_groups(const channel
               [&](auto is_block, uint64_t item) { merge_group<decltype(is_block)::value>(a, item, slots); });
 }
 
-// What follows once every group has its statistics: the running statistics of instances, means over the samples, and the counter.
+// What follows once every group has its statistics: the running statistics of InstanceNorm, which are means over the samples, and the count of
+// batches.
 template <typename A> __device__ __forceinline__ void finish_running(const channel_last_arguments<A> &a) {
     if (a.o.num_batches && blockIdx.x == 0 && threadIdx.x == 0) ++*static_cast<int64_t *>(a.o.num_batches);
     if (!a.g.per_sample || !(a.o.running_mean || a.o.running_var) || a.p.uses_running) return;
@@ -501,8 +503,8 @@ __device__ __forceinline__ packed<vec_bytes> last_output(const packed<vec_bytes>
     return pack<T, vec_bytes>(v);
 }
 
-// y of a thread's rows, last to first. A null ring: the rows are loaded. room: for
-// three values of every channel of the tile. By all threads of the block.
+// Writes y for a thread's rows, from the last to the first. They come through the ring, or are loaded if `ring` is null. room: for three values of
+// every channel of the tile. Called by all threads of the block.
 template <typename T, int vec_bytes, bool has_extras, bool rings, typename Statistics, int width = vec_bytes / int(sizeof(T)),
           typename A = accumulator_t<T>>
 __device__ __forceinline__ void tile_apply(const channel_last_arguments<A> &a, const channel_tile<width> &t, const batch_ring *ring, A *room,
@@ -646,23 +648,27 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
 
 // ---- host -------------------------------------------------------------------------------------------------------------------
 
-// Where the rows of all samples are those of one, the one extent that has more than one element has the stride.
+// Strides if the rows of all samples count as those of one: the stride is that of the extent which has more than one element.
 inline bops_channel_strides merged_strides(const bops_channel_strides &s, uint64_t spatial) {
     return {0, s.channel, spatial == 1 ? s.batch : s.spatial};
 }
 
-// The rows of a tensor as samples of rows at one stride, and how the choice divides them. merged: the rows of all samples lie at one stride.
-inline channel_last_shape last_shape(uint64_t batch, uint64_t channels, uint64_t spatial, uint64_t groups, const bops_channel_norm_choice &c,
-                                     uint32_t width) {
+// How a form divides rows.
+struct last_tiling {
+    uint32_t tile_vectors, chunks, is_merged, threads;
+    bool takes_turns = false; // the chunks of a sample take `lanes` rows in turn
+};
+
+// The rows of a tensor as samples of rows at one stride, and how they are divided.
+inline channel_last_shape last_shape(uint64_t batch, uint64_t channels, uint64_t spatial, uint64_t groups, const last_tiling &c, uint32_t width) {
     const bool is_merged = c.is_merged != 0;
     channel_last_shape g = {};
     g.is_merged = is_merged;
     g.samples = uint32_t(is_merged ? 1 : batch), g.rows = uint32_t(is_merged ? batch * spatial : spatial), g.channels = uint32_t(channels);
     g.chunks = c.chunks, g.chunk_rows = (g.rows + c.chunks - 1) / c.chunks;
-    g.tile_vectors = c.vectors, g.tiles = (g.channels / width + c.vectors - 1) / c.vectors;
-    g.lanes = c.threads / c.vectors, g.row_step = g.lanes;
-    if (c.variant == BOPS_CHANNEL_NORM_LAST_COOPERATIVE || c.variant == BOPS_CHANNEL_NORM_LAST_RESIDENT ||
-        c.variant == BOPS_CHANNEL_NORM_LAST_SLABS) {
+    g.tile_vectors = c.tile_vectors, g.tiles = (g.channels / width + c.tile_vectors - 1) / c.tile_vectors;
+    g.lanes = c.threads / c.tile_vectors, g.row_step = g.lanes;
+    if (c.takes_turns) {
         g.row_step = g.lanes * g.chunks;
         g.chunk_rows = (g.rows + g.row_step - 1) / g.row_step * g.lanes;
     }
@@ -670,80 +676,80 @@ inline channel_last_shape last_shape(uint64_t batch, uint64_t channels, uint64_t
     return g;
 }
 
+inline launch_shape last_launch(uint32_t blocks, uint32_t threads) {
+    launch_shape shape;
+    shape.grid = dim3(blocks), shape.block = dim3(threads);
+    return shape;
+}
+
 inline uint32_t merge_grid(uint64_t items) {
     constexpr uint64_t few = 512, most = 1 << 16; // of many items each has a warp
     return uint32_t(items <= few ? items : (items + 3) / 4 < most ? (items + 3) / 4 : most);
 }
 
-// In channels_last_norm_cluster.cuh.
-template <typename T, typename A>
-bops_status channel_last_cluster_kernels(const channel_last_arguments<A> &a, launch_shape shape, bool has_extras, const kernel_call &call);
+// Whether there is an activation or a residual.
+template <typename Params> bool has_extras(const Params &p, const form_types &types) { return types.has_residual || p.activation != BOPS_IDENTITY; }
 
-// In channels_last_norm_rows.cuh.
-template <typename T, typename A>
-bops_status channel_last_rows_kernels(const channel_last_arguments<A> &a, launch_shape shape, bool has_extras, const kernel_call &call);
-
-// In channels_last_norm_resident.cuh.
-template <typename T, typename A>
-bops_status channel_last_resident_kernels(const channel_last_arguments<A> &a, const launch_shape &shape, bool has_extras, const kernel_call &call);
-
-// In channels_last_norm_slabs.cuh.
-template <typename T, typename A>
-bops_status channel_last_slabs_kernels(const channel_last_arguments<A> &a, launch_shape shape, const kernel_call &call);
-
-template <typename T> bops_status channel_last_kernels(const bops_channel_norm_params &p, const bops_channel_norm_choice &c, bool weight_is_wide,
-                                                       bool has_residual, const bops_channel_norm_operands &o, void *workspace,
-                                                       const kernel_call &call) {
+// The kernel arguments that all forms share.
+template <typename T, int vec_bytes = 16>
+channel_last_arguments<accumulator_t<T>> last_arguments(const bops_channel_norm_params &p, const last_tiling &tiling, const form_types &types,
+                                                        const bops_channel_norm_operands &o, void *workspace, uint32_t overlaps = 0) {
     using A = accumulator_t<T>;
-    const bool has_extras = has_residual || p.activation != BOPS_IDENTITY;
-    const auto vectorized = [&](auto bytes) -> bops_status {
-        constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
-        channel_last_arguments<A> a = {};
-        a.p = p, a.o = o, a.g = last_shape(p.batch, p.channels, p.spatial, p.groups, c, width);
-        if (a.g.is_merged)
-            for (bops_channel_strides *s : {&a.p.x, &a.p.residual, &a.p.y}) *s = merged_strides(*s, p.spatial);
-        const double count = double(p.spatial) * (a.g.per_sample ? double(a.g.group_channels) : double(p.batch));
-        a.eps = count > 0 ? A(p.eps) : A(NAN), a.momentum = running_weight<A>(p.momentum);
-        a.reciprocal_count = count > 0 ? A(1 / count) : A(0), a.unbias = A(count / (count - 1));
-        a.weight_is_wide = weight_is_wide, a.slots = c.stages, a.cached = c.cached, a.overlaps = c.overlaps;
-        const uint64_t sets = a.g.per_sample ? a.g.samples : 1, plane = uint64_t(a.g.samples) * a.g.chunks * p.channels;
-        a.statistics = static_cast<channel_statistics<A> *>(workspace);
-        a.shifts = reinterpret_cast<A *>(a.statistics + sets * a.g.groups), a.sums = a.shifts + plane, a.squares = a.sums + plane;
-        launch_shape shape;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads);
-        if constexpr (vec_bytes == 16 && sizeof(T) < 8) {
-            shape.shared_bytes = a.slots * ring_batch * c.threads * 16;
-            if (c.variant == BOPS_CHANNEL_NORM_LAST_COOPERATIVE) {
-                shape.cooperative = true;
-                return has_extras ? call(channel_last_cooperative<T, vec_bytes == 16>, shape, a)
-                                  : call(channel_last_cooperative<T, vec_bytes != 16>, shape, a);
-            }
-            if (c.variant == BOPS_CHANNEL_NORM_LAST_RESIDENT) {
-                shape.cooperative = true;
-                return channel_last_resident_kernels<T>(a, shape, has_extras, call);
-            }
-            if (c.variant == BOPS_CHANNEL_NORM_LAST_SLABS) return channel_last_slabs_kernels<T>(a, shape, call);
-            if (c.variant == BOPS_CHANNEL_NORM_LAST_CLUSTER) return channel_last_cluster_kernels<T>(a, shape, has_extras, call);
-            if (c.variant == BOPS_CHANNEL_NORM_LAST_ROWS) return channel_last_rows_kernels<T>(a, shape, has_extras, call);
-            shape.shared_bytes = 0;
-        }
-        shape.overlaps_previous = c.overlaps;
+    channel_last_arguments<A> a = {};
+    a.p = p, a.o = o, a.g = last_shape(p.batch, p.channels, p.spatial, p.groups, tiling, vec_bytes / sizeof(T));
+    if (a.g.is_merged)
+        for (bops_channel_strides *s : {&a.p.x, &a.p.residual, &a.p.y}) *s = merged_strides(*s, p.spatial);
+    const double count = double(p.spatial) * (a.g.per_sample ? double(a.g.group_channels) : double(p.batch));
+    a.eps = count > 0 ? A(p.eps) : A(NAN), a.momentum = running_weight<A>(p.momentum);
+    a.reciprocal_count = count > 0 ? A(1 / count) : A(0), a.unbias = A(count / (count - 1));
+    a.weight_is_wide = types.weight_is_wide, a.overlaps = overlaps;
+    const uint64_t sets = a.g.per_sample ? a.g.samples : 1, plane = uint64_t(a.g.samples) * a.g.chunks * p.channels;
+    a.statistics = static_cast<channel_statistics<A> *>(workspace);
+    a.shifts = reinterpret_cast<A *>(a.statistics + sets * a.g.groups), a.sums = a.shifts + plane, a.squares = a.sums + plane;
+    return a;
+}
+
+// Host: the form `split`.
+template <typename T> bops_status channels_last_norm_split_kernels(const bops_channel_norm_params &p, const bops_channels_last_norm_split_choice &c,
+                                                                   const form_types &types, const bops_channel_norm_operands &o, void *workspace,
+                                                                   const kernel_call &call) {
+    using A = accumulator_t<T>;
+    const auto of_width = [&](auto bytes) -> bops_status {
+        constexpr int vec_bytes = decltype(bytes)::value;
+        const channel_last_arguments<A> a =
+            last_arguments<T, vec_bytes>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads}, types, o, workspace, c.overlaps);
+        launch_shape shape = last_launch(c.blocks, c.threads);
+        shape.overlaps_previous = c.overlaps != 0;
         if (!p.uses_running) {
             bops_status status = call(channel_last_split_moments<T, vec_bytes>, shape, a);
             if (status) return status;
-            launch_shape merge_shape;
-            merge_shape.grid = dim3(merge_grid(sets * a.g.groups)), merge_shape.block = dim3(last_merge_threads);
-            merge_shape.overlaps_previous = c.overlaps;
+            launch_shape merge_shape = last_launch(merge_grid((a.g.per_sample ? a.g.samples : 1) * uint64_t(a.g.groups)), last_merge_threads);
+            merge_shape.overlaps_previous = c.overlaps != 0;
             status = call(channel_last_split_merge<A>, merge_shape, a);
             if (status) return status;
         }
         constexpr bool is_wide = vec_bytes == 16; // narrower vectors have one form
-        return has_extras || !is_wide ? call(channel_last_split_apply<T, vec_bytes, true>, shape, a)
-                                      : call(channel_last_split_apply<T, vec_bytes, !is_wide>, shape, a);
+        return has_extras(p, types) || !is_wide ? call(channel_last_split_apply<T, vec_bytes, true>, shape, a)
+                                                : call(channel_last_split_apply<T, vec_bytes, !is_wide>, shape, a);
     };
     if constexpr (sizeof(T) < 8)
-        if (c.vec_bytes == 16) return vectorized(std::integral_constant<int, 16>());
-    return vectorized(std::integral_constant<int, int(sizeof(T))>());
+        if (c.access_bytes == 16) return of_width(std::integral_constant<int, 16>());
+    return of_width(std::integral_constant<int, int(sizeof(T))>());
+}
+
+// Host: the form `cooperative`.
+template <typename T> bops_status channels_last_norm_cooperative_kernels(const bops_channel_norm_params &p,
+                                                                         const bops_channels_last_norm_cooperative_choice &c, const form_types &types,
+                                                                         const bops_channel_norm_operands &o, void *workspace,
+                                                                         const kernel_call &call) {
+    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+    else {
+        auto a = last_arguments<T>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads, true}, types, o, workspace);
+        a.slots = c.ring_batches;
+        launch_shape shape = last_launch(c.blocks, c.threads);
+        shape.shared_bytes = c.ring_batches * ring_batch * c.threads * 16, shape.cooperative = true;
+        return call(has_extras(p, types) ? channel_last_cooperative<T, true> : channel_last_cooperative<T, false>, shape, a);
+    }
 }
 
 } // namespace bops

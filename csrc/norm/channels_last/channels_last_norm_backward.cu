@@ -1,17 +1,10 @@
 // The gradient kernels of BatchNorm, GroupNorm and InstanceNorm over channels-last layouts.
 #include "channels_last_norm_backward_cluster.cuh"
-#include "channels_last_norm_backward_resident.cuh"
 #include "channels_last_norm_backward_rows.cuh"
+#include "channels_last_norm_backward_slabs.cuh"
 
-namespace bops {
-
-bops_status channel_norm_backward_last(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c, bops_dtype dtype,
-                                       bops_dtype weight_dtype, bool has_residual, const bops_channel_norm_backward_operands &o, void *workspace,
-                                       const kernel_call &call) {
-    return for_float(dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        return channel_last_backward_kernels<T>(p, c, weight_dtype != dtype, has_residual, o, workspace, call);
-    });
-}
-
-} // namespace bops
+BOPS_DEFINE_FORM(channels_last_norm_backward_split, bops_channels_last_norm_split_choice, backward_, dresidual)
+BOPS_DEFINE_FORM(channels_last_norm_backward_cooperative, bops_channels_last_norm_cooperative_choice, backward_, dresidual)
+BOPS_DEFINE_FORM(channels_last_norm_backward_cluster, bops_channels_last_norm_cluster_choice, backward_, dresidual)
+BOPS_DEFINE_FORM(channels_last_norm_backward_slabs, bops_channels_last_norm_slabs_choice, backward_, dresidual)
+BOPS_DEFINE_FORM(channels_last_norm_backward_rows, bops_channels_last_norm_rows_choice, backward_, dresidual)

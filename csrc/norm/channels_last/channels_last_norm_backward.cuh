@@ -1,4 +1,4 @@
-// BatchNorm, GroupNorm and InstanceNorm backward where channels lie side by side.
+// BatchNorm, GroupNorm and InstanceNorm backward over channels-last layouts: what all forms share, and the forms `split` and `cooperative`.
 //
 // dpre = dy * act'(pre), g = dpre * weight, d = x - mean; dx = rstd * (g - mean(g) - d * rstd^2 * mean(g d)), dresidual = dpre,
 // dweight = sum(dpre * d * rstd), dbias = sum(dpre). Means are over a group. Tiles and chunks are those of the forward.
@@ -25,7 +25,8 @@ template <typename A> struct channel_last_backward_arguments {
     gradient_means<A> *means; // [samples or 1][groups]
 };
 
-// Rows of a thread in flight without a ring: fewer where an activation of eight channels takes registers, before 9.0 even more of them.
+// Rows of a thread in flight without a ring. There are fewer where an activation of eight channels takes registers, which before compute capability
+// 9.0 takes even more.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr int last_activation_batch = 1;
 #else
@@ -60,7 +61,7 @@ template <int part_bytes, int bytes> __device__ __forceinline__ void set_part(pa
     for (int i = 0; i < words; ++i) v.word[index * words + i] = part.word[i];
 }
 
-// What a thread knows of its channels, and its place in every tensor.
+// Parameters and statistics of a thread's channels, and its place in every tensor.
 template <typename T, int vec_bytes, bool has_extras> struct backward_tile {
     using A = accumulator_t<T>;
     static constexpr int width = vec_bytes / int(sizeof(T)), batch = last_backward_batch<has_extras, width>;
@@ -97,7 +98,7 @@ template <typename T, int vec_bytes, bool has_extras> struct backward_tile {
         if constexpr (has_extras) values.get(2, t.channel - t.begin, bias);
     }
 
-    // Channels that are computed at a time: an activation of eight takes too many registers.
+    // Channels that a thread computes at a time: the activation of eight takes too many registers.
     static constexpr int part = has_extras && width == 8 ? 4 : width, parts = width / part, part_bytes = part * int(sizeof(T));
 
     // dpre and d of a part of a vector.
@@ -121,7 +122,7 @@ template <typename T, int vec_bytes, bool has_extras> struct backward_tile {
     }
 };
 
-// Calls action(row, dy, x, extra) for the vectors of a batch of a thread's rows from number j on, after all are loaded.
+// Loads the vectors of a batch of a thread's rows, from number j on, then calls action(row, dy, x, extra) for each row.
 template <typename T, int vec_bytes, bool has_extras, int width, typename A, typename Action>
 __device__ __forceinline__ void for_batch(const channel_last_backward_arguments<A> &a, const backward_tile<T, vec_bytes, has_extras> &b,
                                           const channel_tile<width> &t, uint32_t j, const Action &action) {
@@ -141,7 +142,7 @@ __device__ __forceinline__ void for_batch(const channel_last_backward_arguments<
         if (u < count) action(j + u, dy[u], x[u], extra[has_extras ? u : 0]);
 }
 
-// Walks over a tile's rows through a ring, first to last or back, and calls action(row, dy, x, extra).
+// Walks over a tile's rows through a ring, from the first to the last or back, and calls action(row, dy, x, extra).
 template <bool back, typename T, int vec_bytes, bool has_extras, int width, typename A, typename Action>
 __device__ __forceinline__ void for_ring(const channel_last_backward_arguments<A> &a, const backward_tile<T, vec_bytes, has_extras> &b,
                                          const channel_tile<width> &t, const batch_ring &ring, const Action &action) {
@@ -171,7 +172,8 @@ __device__ __forceinline__ void for_ring(const channel_last_backward_arguments<A
     else ring.walk(issue, consume);
 }
 
-// Sums of dpre and dpre * d of a thread's rows. By all threads of the block; room: for five values of every channel of the tile. With running statistics dx, which needs no sums, and dresidual are written here.
+// Sums of dpre and dpre * d over a thread's rows. In inference dx, which needs no sums, and dresidual are written here. room: for five values of
+// every channel of the tile. Called by all threads of the block.
 template <typename T, int vec_bytes, bool has_extras, bool rings, int width = vec_bytes / int(sizeof(T)), typename A = accumulator_t<T>>
 __device__ __forceinline__ void tile_sums(const channel_last_backward_arguments<A> &a, const channel_tile<width> &t, const batch_ring *ring, A *room,
                                           A (&dpres)[width], A (&products)[width]) {
@@ -224,7 +226,7 @@ __device__ __forceinline__ void tile_sums(const channel_last_backward_arguments<
     flush();
 }
 
-// The sums of a block's tile, to planes whose element 0 is the tile's first channel.
+// Stores the sums of a block's tile in planes whose element 0 is the tile's first channel.
 template <int width, typename A> __device__ __forceinline__ void block_sums(const channel_last_shape &g, const channel_tile<width> &t,
                                                                             const A (&dpres)[width], const A (&products)[width],
                                                                             lane_sums<A, width> &room, A *to_dpres, A *to_products) {
@@ -246,7 +248,7 @@ template <typename A> __device__ __forceinline__ gradient_means<A> finish_means(
     return {g_sum * reciprocal_count, product_sum * reciprocal_count * rstd * rstd};
 }
 
-// The means of a group from the sums of its chunks. Where the group is a channel of all samples, its parameter gradients too.
+// The means of a group from the sums of its chunks; if the group is a channel of all samples, also its parameter gradients.
 template <bool is_block, typename T, typename A>
 __device__ __forceinline__ void merge_means(const channel_last_backward_arguments<A> &a, uint64_t item, A (*slots)[team_slots]) {
     using team = list_team<is_block>;
@@ -281,7 +283,7 @@ __device__ __forceinline__ void merge_means(const channel_last_backward_argument
     }
 }
 
-// The parameter gradients of a channel whose statistics differ from sample to sample.
+// The parameter gradients of a channel if every sample has statistics of its own.
 template <bool is_block, typename T, typename A>
 __device__ __forceinline__ void merge_parameters(const channel_last_backward_arguments<A> &a, uint32_t channel, A (*slots)[team_slots]) {
     using team = list_team<is_block>;
@@ -353,8 +355,8 @@ template <typename T, int vec_bytes, bool has_extras, bool streamed> struct grad
     }
 };
 
-// dx and dresidual of a thread's rows, last to first; means(channel) are those of the channel's group. By all threads of the block; room as
-// above.
+// Writes dx and dresidual for a thread's rows, from the last to the first; means(channel) are the means of the channel's group. room: for five values
+// of every channel of the tile. Called by all threads of the block.
 template <typename T, int vec_bytes, bool has_extras, bool rings, typename Means, int width = vec_bytes / int(sizeof(T)),
           typename A = accumulator_t<T>>
 __device__ __forceinline__ void tile_gradients(const channel_last_backward_arguments<A> &a, const channel_tile<width> &t, const batch_ring *ring,
@@ -459,68 +461,69 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
 
 // ---- host -------------------------------------------------------------------------------------------------------------------
 
-// In channels_last_norm_backward_cluster.cuh.
-template <typename T, typename A> bops_status channel_last_backward_cluster_kernels(channel_last_backward_arguments<A> a, launch_shape shape,
-                                                                                    bool has_extras, void *workspace, const kernel_call &call);
-
-// In channels_last_norm_backward_resident.cuh.
-template <typename T, typename A> bops_status channel_last_backward_resident_kernels(channel_last_backward_arguments<A> a, launch_shape shape,
-                                                                                     void *workspace, const kernel_call &call);
-
-// In channels_last_norm_backward_rows.cuh.
-template <typename T, typename A>
-bops_status channel_last_backward_rows_kernels(channel_last_backward_arguments<A> a, launch_shape shape, void *workspace, const kernel_call &call);
-
-// has_residual: a gradient of a residual is wanted.
-template <typename T> bops_status channel_last_backward_kernels(const bops_channel_norm_backward_params &p, const bops_channel_norm_choice &c,
-                                                                bool weight_is_wide, bool has_residual, const bops_channel_norm_backward_operands &o,
-                                                                void *workspace, const kernel_call &call) {
+// The kernel arguments that all forms share.
+template <typename T, int vec_bytes = 16>
+channel_last_backward_arguments<accumulator_t<T>> last_backward_arguments(const bops_channel_norm_backward_params &p, const last_tiling &tiling,
+                                                                          const form_types &types, const bops_channel_norm_backward_operands &o,
+                                                                          void *workspace, uint32_t overlaps = 0) {
     using A = accumulator_t<T>;
-    const bool has_extras = has_residual || p.activation != BOPS_IDENTITY;
-    const auto vectorized = [&](auto bytes) -> bops_status {
-        constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
-        channel_last_backward_arguments<A> a = {};
-        a.p = p, a.o = o, a.g = last_shape(p.batch, p.channels, p.spatial, p.groups, c, width);
-        if (a.g.is_merged)
-            for (bops_channel_strides *s : {&a.p.dy, &a.p.x, &a.p.residual, &a.p.y, &a.p.dx, &a.p.dresidual}) *s = merged_strides(*s, p.spatial);
-        const double count = double(p.spatial) * (a.g.per_sample ? double(a.g.group_channels) : double(p.batch));
-        a.eps = A(p.eps), a.reciprocal_count = count > 0 ? A(1 / count) : A(0);
-        a.weight_is_wide = weight_is_wide, a.slots = c.stages, a.tensors = c.tensors, a.cached = c.cached, a.overlaps = c.overlaps;
-        a.cluster = c.cluster;
-        a.reads_extra = p.activation != BOPS_IDENTITY && (o.y || o.residual);
-        const uint64_t sets = a.g.per_sample ? a.g.samples : 1, plane = uint64_t(a.g.samples) * a.g.chunks * p.channels;
-        a.means = static_cast<gradient_means<A> *>(workspace);
-        a.dpres = reinterpret_cast<A *>(a.means + sets * a.g.groups), a.products = a.dpres + plane;
-        launch_shape shape;
-        shape.grid = dim3(c.grid), shape.block = dim3(c.threads);
-        if constexpr (vec_bytes == 16 && sizeof(T) < 8) {
-            shape.shared_bytes = a.slots * a.tensors * c.threads * 16;
-            if (c.variant == BOPS_CHANNEL_NORM_LAST_COOPERATIVE) {
-                shape.shared_bytes *= ring_batch, shape.cooperative = true;
-                return has_extras ? call(channel_last_backward_cooperative<T, vec_bytes == 16>, shape, a)
-                                  : call(channel_last_backward_cooperative<T, vec_bytes != 16>, shape, a);
-            }
-            if (c.variant == BOPS_CHANNEL_NORM_LAST_CLUSTER) return channel_last_backward_cluster_kernels<T>(a, shape, has_extras, workspace, call);
-            if (c.variant == BOPS_CHANNEL_NORM_LAST_RESIDENT) return channel_last_backward_resident_kernels<T>(a, shape, workspace, call);
-            if (c.variant == BOPS_CHANNEL_NORM_LAST_ROWS) return channel_last_backward_rows_kernels<T>(a, shape, workspace, call);
-            shape.shared_bytes = 0;
-        }
-        shape.overlaps_previous = c.overlaps;
+    channel_last_backward_arguments<A> a = {};
+    a.p = p, a.o = o, a.g = last_shape(p.batch, p.channels, p.spatial, p.groups, tiling, vec_bytes / sizeof(T));
+    if (a.g.is_merged)
+        for (bops_channel_strides *s : {&a.p.dy, &a.p.x, &a.p.residual, &a.p.y, &a.p.dx, &a.p.dresidual}) *s = merged_strides(*s, p.spatial);
+    const double count = double(p.spatial) * (a.g.per_sample ? double(a.g.group_channels) : double(p.batch));
+    a.eps = A(p.eps), a.reciprocal_count = count > 0 ? A(1 / count) : A(0);
+    a.weight_is_wide = types.weight_is_wide, a.overlaps = overlaps;
+    a.reads_extra = p.activation != BOPS_IDENTITY && (o.y || o.residual);
+    const uint64_t sets = a.g.per_sample ? a.g.samples : 1, plane = uint64_t(a.g.samples) * a.g.chunks * p.channels;
+    a.means = static_cast<gradient_means<A> *>(workspace);
+    a.dpres = reinterpret_cast<A *>(a.means + sets * a.g.groups), a.products = a.dpres + plane;
+    return a;
+}
+
+// Host: the form `split`.
+template <typename T> bops_status channels_last_norm_backward_split_kernels(const bops_channel_norm_backward_params &p,
+                                                                            const bops_channels_last_norm_split_choice &c, const form_types &types,
+                                                                            const bops_channel_norm_backward_operands &o, void *workspace,
+                                                                            const kernel_call &call) {
+    using A = accumulator_t<T>;
+    const auto of_width = [&](auto bytes) -> bops_status {
+        constexpr int vec_bytes = decltype(bytes)::value;
+        const channel_last_backward_arguments<A> a =
+            last_backward_arguments<T, vec_bytes>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads}, types, o, workspace, c.overlaps);
+        launch_shape shape = last_launch(c.blocks, c.threads);
+        shape.overlaps_previous = c.overlaps != 0;
         constexpr bool is_wide = vec_bytes == 16; // narrower vectors have one form
-        bops_status status = has_extras || !is_wide ? call(channel_last_backward_split_sums<T, vec_bytes, true>, shape, a)
-                                                    : call(channel_last_backward_split_sums<T, vec_bytes, !is_wide>, shape, a);
+        const bool general = has_extras(p, types) || !is_wide;
+        bops_status status = general ? call(channel_last_backward_split_sums<T, vec_bytes, true>, shape, a)
+                                     : call(channel_last_backward_split_sums<T, vec_bytes, !is_wide>, shape, a);
         if (status) return status;
-        launch_shape merge_shape;
-        merge_shape.grid = dim3(merge_grid(sets * a.g.groups + (a.g.per_sample ? a.g.channels : 0))), merge_shape.block = dim3(last_merge_threads);
-        merge_shape.overlaps_previous = c.overlaps;
+        const uint64_t items = (a.g.per_sample ? a.g.samples : 1) * uint64_t(a.g.groups) + (a.g.per_sample ? a.g.channels : 0);
+        launch_shape merge_shape = last_launch(merge_grid(items), last_merge_threads);
+        merge_shape.overlaps_previous = c.overlaps != 0;
         status = call(channel_last_backward_split_merge<T>, merge_shape, a);
         if (status || !(call.prepares || o.dx || o.dresidual) || p.uses_running) return status;
-        return has_extras || !is_wide ? call(channel_last_backward_split_apply<T, vec_bytes, true>, shape, a)
-                                      : call(channel_last_backward_split_apply<T, vec_bytes, !is_wide>, shape, a);
+        return general ? call(channel_last_backward_split_apply<T, vec_bytes, true>, shape, a)
+                       : call(channel_last_backward_split_apply<T, vec_bytes, !is_wide>, shape, a);
     };
     if constexpr (sizeof(T) < 8)
-        if (c.vec_bytes == 16) return vectorized(std::integral_constant<int, 16>());
-    return vectorized(std::integral_constant<int, int(sizeof(T))>());
+        if (c.access_bytes == 16) return of_width(std::integral_constant<int, 16>());
+    return of_width(std::integral_constant<int, int(sizeof(T))>());
+}
+
+// Host: the form `cooperative`.
+template <typename T>
+bops_status channels_last_norm_backward_cooperative_kernels(const bops_channel_norm_backward_params &p,
+                                                            const bops_channels_last_norm_cooperative_choice &c, const form_types &types,
+                                                            const bops_channel_norm_backward_operands &o, void *workspace, const kernel_call &call) {
+    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+    else {
+        auto a = last_backward_arguments<T>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads, true}, types, o, workspace);
+        a.slots = c.ring_batches, a.tensors = c.tensors;
+        launch_shape shape = last_launch(c.blocks, c.threads);
+        shape.shared_bytes = c.ring_batches * ring_batch * c.tensors * c.threads * 16, shape.cooperative = true;
+        return call(has_extras(p, types) ? channel_last_backward_cooperative<T, true> : channel_last_backward_cooperative<T, false>, shape, a);
+    }
 }
 
 } // namespace bops

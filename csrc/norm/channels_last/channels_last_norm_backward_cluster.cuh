@@ -1,5 +1,5 @@
-// BatchNorm, GroupNorm and InstanceNorm backward where channels lie side by side: a tile of whole groups, with all its rows, stays in the shared
-// memory of a cluster, as in forward.
+// BatchNorm, GroupNorm and InstanceNorm backward over channels-last layouts, the form `cluster`: all rows of a tile of whole groups stay in the
+// shared memory of a cluster, as in forward.
 #pragma once
 #include "channels_last_norm_backward.cuh"
 #include "channels_last_norm_cluster.cuh"
@@ -8,8 +8,9 @@ namespace bops {
 
 constexpr uint32_t rows_ahead = 4; // of a thread, under way
 
-// The blocks of a cluster give each other the sums of every channel. Where statistics belong to samples and there are several, either the blocks of
-// all samples make one cluster, whose first block writes the parameters' gradients, or dpres and products take what each sample adds to them.
+// The blocks of a cluster exchange the sums of every channel. If there are several samples with statistics of their own, either the blocks of all
+// samples are one cluster, whose first block writes the gradients of the parameters, or each sample leaves what it adds to them in dpres and
+// products.
 template <typename T, bool has_extras> __global__ void __launch_bounds__(has_extras ? cluster_threads : cluster_bound, 1)
     channel_last_backward_cluster(const __grid_constant__ channel_last_backward_arguments<float> a) {
     if (!has_sm_90) return;
@@ -166,7 +167,7 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(has_ext
 
 constexpr int parameter_threads = 128;
 
-// Parameter gradients from what each sample adds.
+// The gradients of the parameters from what each sample adds.
 template <typename T> __global__ void __launch_bounds__(parameter_threads)
     channel_last_sample_sums(const __grid_constant__ channel_last_backward_arguments<accumulator_t<T>> a) {
     wait_for_dependency();
@@ -178,21 +179,29 @@ template <typename T> __global__ void __launch_bounds__(parameter_threads)
     }
 }
 
-// Host: the CLUSTER variant.
-template <typename T, typename A> bops_status channel_last_backward_cluster_kernels(channel_last_backward_arguments<A> a, launch_shape shape,
-                                                                                    bool has_extras, void *workspace, const kernel_call &call) {
-    const uint32_t channels = a.g.tile_vectors * uint32_t(16 / sizeof(T));
-    a.dpres = static_cast<A *>(workspace), a.products = a.dpres + uint64_t(a.g.samples) * a.g.channels;
-    shape.cluster = a.cluster, shape.overlaps_previous = a.overlaps != 0;
-    shape.shared_bytes +=
-        channels * a.cluster * 8 + lane_parts(a.g.lanes / (16 % a.g.tile_vectors ? 1 : 2), a.g.tile_vectors).room(16 / sizeof(T)) * 8;
-    const bops_status status = call(has_extras ? channel_last_backward_cluster<T, true> : channel_last_backward_cluster<T, false>, shape, a);
-    const bool sums_samples = a.g.samples > 1 && a.cluster == a.g.chunks;
-    if (status || !sums_samples || !(call.prepares || a.o.dweight || a.o.dbias)) return status;
-    launch_shape sum_shape;
-    sum_shape.grid = dim3((a.g.channels + parameter_threads - 1) / parameter_threads), sum_shape.block = dim3(parameter_threads);
-    sum_shape.overlaps_previous = a.overlaps != 0;
-    return call(channel_last_sample_sums<T>, sum_shape, a);
+// Host: the form `cluster`.
+template <typename T> bops_status channels_last_norm_backward_cluster_kernels(const bops_channel_norm_backward_params &p,
+                                                                              const bops_channels_last_norm_cluster_choice &c,
+                                                                              const form_types &types, const bops_channel_norm_backward_operands &o,
+                                                                              void *workspace, const kernel_call &call) {
+    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+    else {
+        auto a = last_backward_arguments<T>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads}, types, o, workspace, c.overlaps);
+        a.slots = c.thread_rows, a.tensors = c.tensors, a.cluster = c.cluster_blocks;
+        a.dpres = static_cast<float *>(workspace), a.products = a.dpres + uint64_t(a.g.samples) * a.g.channels;
+        const uint32_t channels = c.tile_vectors * uint32_t(16 / sizeof(T));
+        launch_shape shape = last_launch(c.blocks, c.threads);
+        shape.cluster = c.cluster_blocks, shape.overlaps_previous = c.overlaps != 0;
+        shape.shared_bytes = c.thread_rows * c.tensors * c.threads * 16 + channels * c.cluster_blocks * 8 +
+                             lane_parts(a.g.lanes / (16 % c.tile_vectors ? 1 : 2), c.tile_vectors).room(16 / sizeof(T)) * 8;
+        const bops_status status =
+            call(has_extras(p, types) ? channel_last_backward_cluster<T, true> : channel_last_backward_cluster<T, false>, shape, a);
+        const bool sums_samples = a.g.samples > 1 && c.cluster_blocks == c.chunks;
+        if (status || !sums_samples || !(call.prepares || o.dweight || o.dbias)) return status;
+        launch_shape sum_shape = last_launch((a.g.channels + parameter_threads - 1) / parameter_threads, parameter_threads);
+        sum_shape.overlaps_previous = c.overlaps != 0;
+        return call(channel_last_sample_sums<T>, sum_shape, a);
+    }
 }
 
 } // namespace bops

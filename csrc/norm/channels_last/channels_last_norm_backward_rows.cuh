@@ -1,8 +1,8 @@
-// GroupNorm backward where channels lie side by side and dx follows from dy and x alone: one cooperative launch, in which every block has one tile of
-// whole groups in one chunk of a sample's rows, all of them in registers from the first sums to dx.
+// GroupNorm backward over channels-last layouts, the form `rows` in a grid, where dx follows from dy and x alone: one cooperative launch, in which
+// every block has one tile of whole groups in one chunk of a sample's rows. The rows stay in registers from the first sums to dx.
 //
-// Such launches are short, so that indices count: the grid is [tile][chunk][sample], a block [vector][lane], and what remains to divide is divided
-// while rows are on their way.
+// Such launches are short, so index arithmetic counts: the grid is [tile][chunk][sample] and a block [vector][lane], and the divisions that remain
+// are done while the rows are on their way.
 #pragma once
 #include "channels_last_norm_backward_rows_cluster.cuh"
 
@@ -12,10 +12,11 @@ constexpr int rows_threads(int rows) { return rows > 4 ? 320 : 640; } // of a bl
 constexpr uint32_t rows_team = 8;                                     // lanes that add up what a group has, first in the block, then of all chunks
 constexpr int rows_quads = 2;                                         // quads of chunks of a lane that are read together
 
-// Numbers that the chunks of a sample leave for one sum of a group.
+// Room for the numbers that the chunks of a sample leave for one sum of a group.
 __host__ __device__ __forceinline__ uint32_t message_pitch(const channel_last_shape &g) { return (g.chunks + 3) / 4 * 4; }
 
-// rows: of a thread. A vector has channels of at most two groups; lanes are a multiple of 4. a.cluster: quads of columns of sums that a block merges.
+// rows: rows of a thread. A vector has channels of at most two groups; lanes are a multiple of 4. a.cluster: quads of columns of sums that a block
+// merges.
 template <typename T, int rows> __global__ void __launch_bounds__(rows_threads(rows), 1)
     channel_last_backward_rows(const __grid_constant__ channel_last_backward_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T));
@@ -186,23 +187,37 @@ template <typename T, int rows> __global__ void __launch_bounds__(rows_threads(r
     }
 }
 
-// Host: the ROWS variant.
-template <typename T, typename A>
-bops_status channel_last_backward_rows_kernels(channel_last_backward_arguments<A> a, launch_shape shape, void *workspace, const kernel_call &call) {
-    if (a.cluster) return channel_last_backward_rows_cluster_kernels<T>(a, shape, call);
-    const channel_last_shape &g = a.g;
-    const uint32_t lanes = g.lanes, quads = g.tile_vectors * uint32_t(16 / sizeof(T)) / 2; // quads of columns of a tile
-    a.dpres = static_cast<A *>(workspace) + uint64_t(g.samples) * g.groups * 2 * message_pitch(g);
-    a.products = a.dpres + uint64_t(g.samples) * g.chunks * g.channels;
-    for (a.cluster = 1; a.cluster * g.samples * g.chunks < quads;) a.cluster *= 2;
-    shape.grid = dim3(g.tiles, g.chunks, g.samples), shape.block = dim3(g.tile_vectors, lanes);
-    shape.shared_bytes = g.tile_vectors * lanes * uint32_t(2 * 16 / sizeof(T)) * 4;
-    shape.cooperative = true, shape.overlaps_previous = a.overlaps != 0;
-    return call(a.slots == 1   ? channel_last_backward_rows<T, 1>
-                : a.slots == 2 ? channel_last_backward_rows<T, 2>
-                : a.slots == 4 ? channel_last_backward_rows<T, 4>
-                               : channel_last_backward_rows<T, 8>,
-                shape, a);
+// Host: the form `rows`.
+template <typename T> bops_status channels_last_norm_backward_rows_kernels(const bops_channel_norm_backward_params &p,
+                                                                           const bops_channels_last_norm_rows_choice &c, const form_types &types,
+                                                                           const bops_channel_norm_backward_operands &o, void *workspace,
+                                                                           const kernel_call &call) {
+    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+    else {
+        auto a = last_backward_arguments<T>(p, {c.tile_vectors, c.chunks, 0, c.threads}, types, o, workspace, c.overlaps);
+        const channel_last_shape &g = a.g;
+        a.cluster = c.cluster_blocks;
+        launch_shape shape;
+        shape.block = dim3(g.tile_vectors, g.lanes), shape.overlaps_previous = c.overlaps != 0;
+        if (c.cluster_blocks) {
+            const uint32_t channels = g.tile_vectors * uint32_t(16 / sizeof(T)), parts = g.lanes < rows_part ? 1 : g.lanes / rows_part;
+            shape.grid = dim3(g.tiles, c.cluster_blocks), shape.cluster = c.cluster_blocks;
+            shape.shared_bytes = (g.lanes + 1) * 2 * channels * 4 + parts * 2 * channels * 4;
+            shape.shared_bytes += (channels / g.group_channels * g.chunks + channels + c.cluster_blocks) * 8;
+            return call(c.thread_rows == 4 ? channel_last_backward_rows_cluster<T, 4> : channel_last_backward_rows_cluster<T, 8>, shape, a);
+        }
+        const uint32_t quads = g.tile_vectors * uint32_t(16 / sizeof(T)) / 2; // quads of columns of a tile
+        a.dpres = static_cast<float *>(workspace) + uint64_t(g.samples) * g.groups * 2 * message_pitch(g);
+        a.products = a.dpres + uint64_t(g.samples) * g.chunks * g.channels;
+        for (a.cluster = 1; a.cluster * g.samples * g.chunks < quads;) a.cluster *= 2;
+        shape.grid = dim3(g.tiles, g.chunks, g.samples), shape.cooperative = true;
+        shape.shared_bytes = g.tile_vectors * g.lanes * uint32_t(2 * 16 / sizeof(T)) * 4;
+        return call(c.thread_rows == 1   ? channel_last_backward_rows<T, 1>
+                    : c.thread_rows == 2 ? channel_last_backward_rows<T, 2>
+                    : c.thread_rows == 4 ? channel_last_backward_rows<T, 4>
+                                         : channel_last_backward_rows<T, 8>,
+                    shape, a);
+    }
 }
 
 } // namespace bops

@@ -1,13 +1,13 @@
-// GroupNorm backward where channels lie side by side and dx follows from dy and x alone: a cluster has a tile of whole groups in all rows of all
-// samples, which stay in registers from the first sums to dx, so that gradients of parameters need no memory either. Indices as in forward; the grid
-// is [tile][chunk of all samples].
+// GroupNorm backward over channels-last layouts, the form `rows` in clusters, where dx follows from dy and x alone: a cluster has a tile of whole
+// groups in all rows of all samples. The rows stay in registers from the first sums to dx, and the gradients of the parameters need no workspace.
+// Indices are as in forward; the grid is [tile][chunk, over all samples].
 #pragma once
 #include "channels_last_norm_backward.cuh"
 #include "channels_last_norm_rows.cuh"
 
 namespace bops {
 
-// The vectors of a thread's rows, lanes apart. They have channels of at most two groups.
+// The vectors of a thread's rows, `lanes` rows apart. A vector has channels of at most two groups.
 template <typename T, int rows> struct gradient_rows {
     static constexpr int width = 16 / int(sizeof(T));
     struct of_group {
@@ -77,7 +77,7 @@ __device__ __forceinline__ float sum_lanes(const float *from, uint32_t vectors, 
 
 constexpr uint32_t rows_part = 16; // lanes of a column that one thread adds up, at least
 
-// rows: of a thread. Lanes are 4, 8, 12 or a multiple of 16.
+// rows: rows of a thread. lanes are 4, 8, 12 or a multiple of 16.
 template <typename T, int rows> __global__ void __launch_bounds__(rows_cluster_threads(rows), 1)
     channel_last_backward_rows_cluster(const __grid_constant__ channel_last_backward_arguments<float> a) {
     if (!has_sm_90) return;
@@ -129,7 +129,7 @@ template <typename T, int rows> __global__ void __launch_bounds__(rows_cluster_t
     __syncthreads();
     if (ranks > 1) cluster_wait();
 
-    // 2. What the sample's blocks have of every group; of every channel what all have, in one of them.
+    // 2. The sums of every group over the sample's blocks; the sums of every channel over all blocks, each in one block.
     const uint32_t lane = thread % 32, warp = thread / 32, warps = threads / 32;
     const auto sums_of = [&](uint32_t channel) {
         float2 sum = {};
@@ -176,19 +176,6 @@ template <typename T, int rows> __global__ void __launch_bounds__(rows_cluster_t
     float weight[width];
     get_values(weights + mine, weight);
     data.write(at(a.o.dx, a.p.dx), a.p.dx.spatial, weight, {rstds[group], group_means[group]}, {rstds[next_group], group_means[next_group]});
-}
-
-// Host: the ROWS variant with clusters.
-template <typename T, typename A>
-bops_status channel_last_backward_rows_cluster_kernels(const channel_last_backward_arguments<A> &a, launch_shape shape, const kernel_call &call) {
-    const channel_last_shape &g = a.g;
-    constexpr uint32_t width = 16 / sizeof(T);
-    const uint32_t lanes = g.lanes, parts = lanes < rows_part ? 1 : lanes / rows_part, channels = g.tile_vectors * width, ranks = a.cluster;
-    shape.grid = dim3(g.tiles, ranks), shape.block = dim3(g.tile_vectors, lanes);
-    shape.cluster = ranks, shape.overlaps_previous = a.overlaps != 0;
-    shape.shared_bytes = g.tile_vectors * (lanes + 1) * 2 * width * 4 + parts * 2 * channels * 4;
-    shape.shared_bytes += (channels / g.group_channels * g.chunks + channels + ranks) * 8;
-    return call(a.slots == 4 ? channel_last_backward_rows_cluster<T, 4> : channel_last_backward_rows_cluster<T, 8>, shape, a);
 }
 
 } // namespace bops

@@ -1,8 +1,8 @@
-// BatchNorm, GroupNorm and InstanceNorm forward where channels lie side by side: a tile of whole groups, with all its rows, stays in the shared
+// BatchNorm, GroupNorm and InstanceNorm forward over channels-last layouts, the form `cluster`: all rows of a tile of whole groups stay in the shared
 // memory of a cluster.
 //
-// Every thread copies its own rows there, all at once, and makes moments of them; a team of lanes merges those of a group in the block, and the
-// blocks write what they have into each other's shared memory.
+// Every thread starts the copies of all its rows at once and takes their moments. A team of lanes merges the moments of a group in the block, and the
+// blocks write them into each other's shared memory.
 #pragma once
 #include "channels_last_norm.cuh"
 
@@ -10,7 +10,7 @@ namespace bops {
 
 constexpr int cluster_threads = 512;       // of a block, at most
 constexpr uint32_t cluster_channels = 256; // of a tile, at most; a block has as many threads
-// What registers are limited for where that makes no spills: few of them let blocks share a multiprocessor.
+// Register limit, by launch bounds, of the specialisations that it does not make spill: with few registers blocks share a multiprocessor.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
 constexpr int cluster_bound = cluster_threads;
 #else
@@ -21,21 +21,21 @@ constexpr int cluster_bound = 1024;
 struct cluster_mailbox {
     alignas(8) uint64_t arrived;
 
-    // By one thread; a barrier of the cluster lies between this and the first `send`, one of the block between it and `wait`.
+    // Called by one thread. A barrier of the cluster must lie between this and the first `send`, a barrier of the block between this and `wait`.
     __device__ __forceinline__ void expect(uint32_t bytes) {
         mbarrier::initialize(shared_address(&arrived), 1), mbarrier::expect(shared_address(&arrived), bytes);
         mbarrier::fence_initialized();
     }
-    // To the place of `here` in the shared memory of block `rank`.
+    // Writes to where `here` is in the shared memory of block `rank`.
     template <int count> __device__ __forceinline__ void send(const float *here, const float (&value)[count], uint32_t rank) {
         mbarrier::store_remote(shared_address(here), value, shared_address(&arrived), rank);
     }
-    // Until all bytes are there.
+    // Waits until all bytes have arrived.
     __device__ __forceinline__ void wait() { mbarrier::wait<true>(shared_address(&arrived), 0); }
 };
 
-// What the threads of a block know of their channels, in shared memory: [part][vector of the tile][lane]. The pitch keeps the threads of a warp, of
-// which neighbours have neighbouring vectors, on banks of their own.
+// Partial results of the threads of a block in shared memory: [part][vector of the tile][lane]. The pitch keeps the threads of a warp, whose
+// neighbours have neighbouring vectors, on different banks.
 struct lane_parts {
     uint32_t pitch, vectors;
 
@@ -45,13 +45,13 @@ struct lane_parts {
     __device__ __forceinline__ uint32_t at(uint32_t part, uint32_t vector) const { return (part * vectors + vector) * pitch; }
 };
 
-// The tile of a block of a cluster of `blocks`: of one sample, whose chunks they take, or of several.
+// The tile of a block in a cluster of `blocks` blocks, which take the chunks of one sample or of several.
 template <int width> __device__ __forceinline__ channel_tile<width> cluster_tile(const channel_last_shape &g, uint32_t blocks) {
     const uint32_t unit = blockIdx.x / blocks, of_samples = unit / g.tiles;
     return {g, of_samples * blocks + (blockIdx.x - unit * blocks), unit - of_samples * g.tiles};
 }
 
-// Lanes that merge what a block knows of one group, and of one channel.
+// Number of lanes that merge the partial results of a block for one group, and for one channel.
 constexpr uint32_t group_team = 32, channel_team = 8;
 constexpr int ahead = 4; // parts that a lane reads together
 
@@ -160,7 +160,7 @@ template <typename T, bool has_extras, bool folds> __global__ void __launch_boun
             const uint32_t vector = channel / width;
             return places.at(folds ? vector * width < low : channel - vector * width, vector);
         };
-        // The shift: the mean of what the first lanes have.
+        // The shift is the mean of the first lanes' elements.
         const uint32_t counted = min(team, lanes);
         float mean[1] = {group < groups && lane < counted ? lane_shifts[place_of(low) + lane] : 0.0f};
         warp_sum(mean, team);
@@ -243,17 +243,24 @@ template <typename T, bool has_extras, bool folds> __global__ void __launch_boun
     }
 }
 
-// Host: the CLUSTER variant.
-template <typename T, typename A>
-bops_status channel_last_cluster_kernels(const channel_last_arguments<A> &a, launch_shape shape, bool has_extras, const kernel_call &call) {
-    constexpr uint32_t width = 16 / sizeof(T);
-    const uint32_t of_group = a.g.group_channels, groups = a.g.tile_vectors * width / of_group;
-    const bool folds = of_group + 1 >= width || 2 * of_group == width; // no vector has channels of three groups
-    shape.cluster = a.g.chunks, shape.overlaps_previous = a.overlaps != 0;
-    shape.shared_bytes =
-        a.slots * shape.block.x * 16 + groups * a.g.chunks * 16 + lane_parts(a.g.lanes, a.g.tile_vectors).room(folds ? 2 : width) * 12;
-    if (has_extras) return call(folds ? channel_last_cluster<T, true, true> : channel_last_cluster<T, true, false>, shape, a);
-    return call(folds ? channel_last_cluster<T, false, true> : channel_last_cluster<T, false, false>, shape, a);
+// Host: the form `cluster`.
+template <typename T> bops_status channels_last_norm_cluster_kernels(const bops_channel_norm_params &p,
+                                                                     const bops_channels_last_norm_cluster_choice &c, const form_types &types,
+                                                                     const bops_channel_norm_operands &o, void *workspace, const kernel_call &call) {
+    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+    else {
+        constexpr uint32_t width = 16 / sizeof(T);
+        auto a = last_arguments<T>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads}, types, o, workspace, c.overlaps);
+        a.slots = c.thread_rows;
+        const uint32_t of_group = a.g.group_channels, groups = c.tile_vectors * width / of_group;
+        const bool folds = of_group + 1 >= width || 2 * of_group == width; // no vector has channels of three groups
+        launch_shape shape = last_launch(c.blocks, c.threads);
+        shape.cluster = c.cluster_blocks, shape.overlaps_previous = c.overlaps != 0;
+        shape.shared_bytes =
+            c.thread_rows * c.threads * 16 + groups * c.chunks * 16 + lane_parts(a.g.lanes, c.tile_vectors).room(folds ? 2 : width) * 12;
+        if (has_extras(p, types)) return call(folds ? channel_last_cluster<T, true, true> : channel_last_cluster<T, true, false>, shape, a);
+        return call(folds ? channel_last_cluster<T, false, true> : channel_last_cluster<T, false, false>, shape, a);
+    }
 }
 
 } // namespace bops

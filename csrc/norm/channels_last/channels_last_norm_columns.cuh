@@ -16,7 +16,7 @@ constexpr int slabs_parts = 9;
 // Two sums of every channel over a warp's rows: [sum][warp][channel].
 using slabs_columns = float[2][slabs_warps][resident_channels];
 
-// Adds the values of a warp's lanes up, whose `vectors` vectors lie side by side; first: this thread's channel. By all threads of the block.
+// Adds up the values of a warp's lanes, which have `vectors` vectors side by side; first: this thread's channel. Called by all threads of the block.
 template <int width>
 __device__ __forceinline__ void put_column(float (&to)[slabs_warps][resident_channels], float (&value)[width], uint32_t vectors, uint32_t first) {
     uint32_t left = width;
@@ -26,7 +26,7 @@ __device__ __forceinline__ void put_column(float (&to)[slabs_warps][resident_cha
         if (i < left) to[threadIdx.x / 32][first + i] = value[i];
 }
 
-// Adds the warps' values of a channel up.
+// Adds up the warps' values of a channel.
 __device__ __forceinline__ float sum_warps(const float (&values)[slabs_warps][resident_channels], uint32_t channel) {
     float part[slabs_warps];
 #pragma unroll
@@ -34,7 +34,7 @@ __device__ __forceinline__ float sum_warps(const float (&values)[slabs_warps][re
     return tree_sum(part);
 }
 
-// Leaves the block's sums of a tile's channels to the other blocks, from `to` on in both planes. By all threads of the block.
+// Stores the block's sums of a tile's channels for the other blocks, from `to` on in both planes. Called by all threads of the block.
 __device__ __forceinline__ void publish_columns(float *sums, float *others, uint64_t to, uint32_t channels, const slabs_columns &columns) {
     for (uint32_t i = threadIdx.x; i < 2 * channels; i += slabs_threads) {
         const uint32_t plane = i >= channels, c = i - (plane ? channels : 0);
@@ -43,7 +43,7 @@ __device__ __forceinline__ void publish_columns(float *sums, float *others, uint
 }
 
 // The sums of both planes of channel threadIdx.x of a tile over `chunks` chunks; first: where those of the tile's first channel lie in the first
-// chunk. By all threads of the block.
+// chunk. Called by all threads of the block.
 __device__ __forceinline__ float2 gather_columns(const float *sums, const float *others, uint64_t first, uint32_t chunks, uint32_t all_channels,
                                                  uint32_t channels, slabs_columns &columns) {
     constexpr int batch = slabs_parts;
@@ -84,7 +84,7 @@ __device__ __forceinline__ float2 gather_columns(const float *sums, const float 
     return make_float2(tree_sum(sum), tree_sum(other));
 }
 
-// What groups of several channels have in place of what their channels have. By all threads of the block.
+// Replaces the values of channels by those of their groups, if groups have several channels. Called by all threads of the block.
 template <int count> __device__ __forceinline__ void sum_groups(float (&value)[count], uint32_t of_group, uint32_t channels, slabs_columns &columns) {
     float(&room)[slabs_warps][resident_channels] = columns[0];
     __syncthreads();

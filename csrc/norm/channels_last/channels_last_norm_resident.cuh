@@ -1,8 +1,8 @@
-// BatchNorm, GroupNorm and InstanceNorm forward of one sample, or of samples that are one, where channels lie side by side: one cooperative
-// launch in which every block has one tile of channels in one chunk of the rows.
+// BatchNorm, GroupNorm and InstanceNorm forward over channels-last layouts, the form `resident`, for one sample or samples whose rows count as one:
+// one cooperative launch in which every block has one tile of channels in one chunk of the rows.
 //
-// A thread's rows pass through a ring in shared memory. The last of them stay there and in registers until the statistics are known; the
-// ones before are read again, as far as possible from the L2.
+// A thread's rows pass through a ring in shared memory. The last rows stay there and in registers until the statistics are known; the rows before
+// them are read again, as far as possible from the L2.
 #pragma once
 #include "channels_last_norm.cuh"
 
@@ -21,8 +21,8 @@ constexpr int resident_slots = 6;
 template <int pending> __device__ __forceinline__ void copy_wait_batches() { asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory"); }
 constexpr uint32_t resident_span = 8; // batches that one accumulator takes
 
-// Adds up the values of the lanes of a warp that have the same vector of a row, at distances of `mask`, .. , 16. Lanes halve the channels
-// between them while there are lanes and channels to halve: a lane is left with `left` of them from `first` on.
+// Adds up the values of those lanes of a warp that have the same vector of a row: lanes at distances of `mask`, .. , 16. In each step two lanes share
+// the channels between them, as long as there is more than one: at the end a lane has `left` channels from `first` on.
 template <int half, int width> __device__ __forceinline__ void sum_rows(float (&value)[width], uint32_t mask, uint32_t &left, uint32_t &first) {
     if constexpr (half > 0) {
         if (mask < 32) {
@@ -44,7 +44,7 @@ template <int half, int width> __device__ __forceinline__ void sum_rows(float (&
 struct warp_columns {
     alignas(16) float values[resident_warps][resident_channels];
 
-    // By all threads; vectors: of a row, a power of two. A barrier lies between this and `total`.
+    // Called by all threads; vectors: of a row, a power of two. A barrier must lie between this and `total`.
     template <int width> __device__ __forceinline__ void put(float (&value)[width], uint32_t vectors) {
         uint32_t left = width, first = threadIdx.x % vectors * width;
         sum_rows<width / 2>(value, vectors, left, first);
@@ -61,7 +61,7 @@ struct warp_columns {
     }
 };
 
-// Where the moments of a chunk lie: [channel][chunk], so that a team merges the chunks of a channel side by side.
+// Place of the moments of a chunk: [channel][chunk], so that the chunks that a team merges lie side by side.
 template <typename A> __device__ __forceinline__ uint64_t resident_at(const channel_last_arguments<A> &a, uint32_t channel, uint32_t chunk) {
     return uint64_t(channel) * a.g.chunks + chunk;
 }
@@ -231,7 +231,7 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
     float scale[width], offset[width];
     get_values(&values[0][mine], shift), get_values(&values[1][mine], scale), get_values(&values[2][mine], offset);
 
-    // 4. Output: what is in the ring, which makes room for what is read again, what is in registers, and that.
+    // 4. Output: first of the rows in the ring, which makes room for those that are read again; then of those in registers; then of those read again.
     const auto finish = [&](const packed<16>(&data)[batch], uint32_t j) {
         packed<16> added[has_extras ? batch : 1];
         if (has_extras && a.o.residual) {
@@ -271,10 +271,18 @@ template <typename T, bool has_extras> __global__ void __launch_bounds__(last_th
     }
 }
 
-// Host: the RESIDENT variant.
-template <typename T, typename A>
-bops_status channel_last_resident_kernels(const channel_last_arguments<A> &a, const launch_shape &shape, bool has_extras, const kernel_call &call) {
-    return has_extras ? call(channel_last_resident<T, true>, shape, a) : call(channel_last_resident<T, false>, shape, a);
+// Host: the form `resident`.
+template <typename T> bops_status channels_last_norm_resident_kernels(const bops_channel_norm_params &p,
+                                                                      const bops_channels_last_norm_resident_choice &c, const form_types &types,
+                                                                      const bops_channel_norm_operands &o, void *workspace, const kernel_call &call) {
+    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+    else {
+        auto a = last_arguments<T>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads, true}, types, o, workspace);
+        a.slots = c.ring_batches, a.cached = c.cached_batches;
+        launch_shape shape = last_launch(c.blocks, c.threads);
+        shape.shared_bytes = c.ring_batches * ring_batch * c.threads * 16, shape.cooperative = true;
+        return call(has_extras(p, types) ? channel_last_resident<T, true> : channel_last_resident<T, false>, shape, a);
+    }
 }
 
 } // namespace bops

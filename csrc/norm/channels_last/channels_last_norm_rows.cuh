@@ -1,8 +1,8 @@
-// GroupNorm forward where channels lie side by side: a cluster has a tile of whole groups in all rows of a sample, which stay in registers from
-// the first sums to y.
+// GroupNorm forward over channels-last layouts, the form `rows`: a cluster has a tile of whole groups in all rows of a sample. The rows stay in
+// registers from the first sums to y.
 //
-// Such launches are short, so that indices count: the grid is [tile][chunk][sample], a block [vector][lane], and what remains to divide is divided
-// while rows are on their way.
+// Such launches are short, so index arithmetic counts: the grid is [tile][chunk][sample] and a block [vector][lane], and the divisions that remain
+// are done while the rows are on their way.
 #pragma once
 #include "channels_last_norm_cluster.cuh"
 
@@ -12,8 +12,8 @@ constexpr int rows_cluster_threads(int rows) { return rows > 4 ? 480 : 640; } //
 constexpr uint32_t rows_channels = 512;                                       // of a tile, at most
 constexpr int shift_lanes = 8;                                                // whose shifts make that of a group
 
-// rows: of a thread. A vector has channels of at most two groups, of which a thread has a part each. A group lies in at most 16 vectors: one warp goes
-// through them.
+// rows: rows of a thread. A vector has channels of at most two groups, for each of which a thread has one part. A group lies in at most 16 vectors,
+// so that one warp can go through them.
 template <typename T, int rows, bool has_extras> __global__ void __launch_bounds__(rows_cluster_threads(rows), 1)
     channel_last_rows(const __grid_constant__ channel_last_arguments<float> a) {
     if (!has_sm_90) return;
@@ -158,16 +158,23 @@ template <typename T, int rows, bool has_extras> __global__ void __launch_bounds
         }
 }
 
-// Host: the ROWS variant.
-template <typename T, typename A>
-bops_status channel_last_rows_kernels(const channel_last_arguments<A> &a, launch_shape shape, bool has_extras, const kernel_call &call) {
-    const channel_last_shape &g = a.g;
-    const uint32_t channels = g.tile_vectors * uint32_t(16 / sizeof(T));
-    shape.grid = dim3(g.tiles, g.chunks, g.samples), shape.block = dim3(g.tile_vectors, g.lanes);
-    shape.cluster = g.chunks, shape.overlaps_previous = a.overlaps != 0;
-    shape.shared_bytes = channels / g.group_channels * g.chunks * 16 + 2 * g.tile_vectors * g.lanes * 12;
-    if (has_extras) return call(a.slots == 4 ? channel_last_rows<T, 4, true> : channel_last_rows<T, 8, true>, shape, a);
-    return call(a.slots == 4 ? channel_last_rows<T, 4, false> : channel_last_rows<T, 8, false>, shape, a);
+// Host: the form `rows`.
+template <typename T> bops_status channels_last_norm_rows_kernels(const bops_channel_norm_params &p, const bops_channels_last_norm_rows_choice &c,
+                                                                  const form_types &types, const bops_channel_norm_operands &o, void *workspace,
+                                                                  const kernel_call &call) {
+    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+    else {
+        auto a = last_arguments<T>(p, {c.tile_vectors, c.chunks, 0, c.threads}, types, o, workspace, c.overlaps);
+        const channel_last_shape &g = a.g;
+        a.slots = c.thread_rows;
+        launch_shape shape;
+        shape.grid = dim3(g.tiles, g.chunks, g.samples), shape.block = dim3(g.tile_vectors, g.lanes);
+        shape.cluster = c.cluster_blocks, shape.overlaps_previous = c.overlaps != 0;
+        const uint32_t channels = g.tile_vectors * uint32_t(16 / sizeof(T));
+        shape.shared_bytes = channels / g.group_channels * g.chunks * 16 + 2 * g.tile_vectors * g.lanes * 12;
+        if (has_extras(p, types)) return call(c.thread_rows == 4 ? channel_last_rows<T, 4, true> : channel_last_rows<T, 8, true>, shape, a);
+        return call(c.thread_rows == 4 ? channel_last_rows<T, 4, false> : channel_last_rows<T, 8, false>, shape, a);
+    }
 }
 
 } // namespace bops

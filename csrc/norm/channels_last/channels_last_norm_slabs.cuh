@@ -1,9 +1,9 @@
-// BatchNorm, GroupNorm and InstanceNorm forward without activation and residual where channels lie side by side: one cooperative launch that takes
-// slabs, some tiles of channels or some samples, one after another. In a slab every block has one tile in one chunk of the rows.
+// BatchNorm, GroupNorm and InstanceNorm forward over channels-last layouts, the form `slabs`, without activation and residual: one cooperative launch
+// that takes slabs, which are some tiles of channels or some samples, one after another. In a slab every block has one tile in one chunk of the rows.
 //
-// A thread's rows pass through a ring in shared memory. The first of them stay in registers and the last in the ring until the statistics are
-// known; those between, if any, are read again, as far as possible from the L2. What is free of the ring takes the next slab's first rows during
-// the exchange, and its rows go to the registers from which rows of the slab before are written.
+// A thread's rows pass through a ring in shared memory. The first rows stay in registers and the last in the ring until the statistics are known;
+// those between, if any, are read again, as far as possible from the L2. Free places of the ring take the next slab's first rows during the exchange,
+// and as soon as rows are written from registers, rows of the next slab go there.
 #pragma once
 #include "channels_last_norm_columns.cuh"
 
@@ -92,8 +92,8 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
         coming.x += batch * x_step, coming.rows -= batch;
         advance(fetch_place);
     };
-    // Every block makes the shift of a slab's groups from the same rows, one of every lane, scattered over the sample. Other blocks read them too: the
-    // common cache policy.
+    // Every block makes the shift of a slab's groups from the same rows, one of every lane, scattered over the sample. Other blocks read them too:
+    // the common cache policy.
     const auto fetch_sample = [&](uint32_t slab) {
         const channel_tile<width> t = tile_of(slab);
         const uint32_t of_lane = threadIdx.x / vectors, span = g.rows / g.lanes;
@@ -271,12 +271,19 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
     }
 }
 
-// Host: the SLABS variant.
-template <typename T, typename A>
-bops_status channel_last_slabs_kernels(const channel_last_arguments<A> &a, launch_shape shape, const kernel_call &call) {
-    shape.cooperative = true, shape.overlaps_previous = a.overlaps != 0;
-    shape.shared_bytes += slabs_threads * 16; // a place more, for the sample
-    return call(channel_last_slabs<T>, shape, a);
+// Host: the form `slabs`.
+template <typename T> bops_status channels_last_norm_slabs_kernels(const bops_channel_norm_params &p, const bops_channels_last_norm_slabs_choice &c,
+                                                                   const form_types &types, const bops_channel_norm_operands &o, void *workspace,
+                                                                   const kernel_call &call) {
+    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+    else {
+        auto a = last_arguments<T>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads, true}, types, o, workspace, c.overlaps);
+        a.slots = c.ring_batches, a.cached = c.cached_batches;
+        launch_shape shape = last_launch(c.blocks, c.threads);
+        shape.cooperative = true, shape.overlaps_previous = c.overlaps != 0;
+        shape.shared_bytes = (c.ring_batches * ring_batch * c.threads + slabs_threads) * 16; // a place more, for the sample
+        return call(channel_last_slabs<T>, shape, a);
+    }
 }
 
 } // namespace bops

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use baracuda_ops::{Activation, AnyDescriptor, Backend, DType, Error, Gradients, Slot, TensorDesc};
+use baracuda_ops::{Activation, AnyDescriptor, Backend, DType, Error, Gradients, PlanOptions, Slot, TensorDesc};
 use serde_json::Value;
 
 use super::{
@@ -186,6 +186,134 @@ const PARTLY_IN_REGISTERS: [u64; 3] = [1, 1, 262_144];
 
 /// Channels last, the parameters of which are four elements.
 const FOUR_CHANNELS: [u64; 3] = [2, 4, 35];
+
+/// A form of the CUDA kernels, and small shapes that it serves, whether or not it would be chosen for them.
+struct Pinned {
+    form: &'static str,
+    is_channels_last: bool,
+    /// The ops and passes that have it for such shapes.
+    of: fn(Groups, Pass) -> bool,
+    /// Whether it takes an activation, a residual beside it, or neither.
+    extras: Extras,
+}
+
+/// What shares statistics: a channel of all samples, some channels of one sample, one channel of one sample.
+#[derive(Clone, Copy, PartialEq)]
+enum Groups {
+    Batch,
+    Group,
+    Instance,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Pass {
+    Forward,
+    Backward,
+}
+
+/// What a form takes beside x, or dy and x.
+#[derive(Clone, Copy, PartialEq)]
+enum Extras {
+    Nothing,
+    /// Relu and silu.
+    Short,
+    /// Relu, silu, and in BatchNorm a residual through relu.
+    ShortAndResidual,
+    /// Every activation, and in BatchNorm every residual.
+    All,
+    /// A residual through relu, always.
+    MaskAlone,
+}
+
+const PINNED: [Pinned; 13] = {
+    const fn contiguous(form: &'static str, of: fn(Groups, Pass) -> bool, extras: Extras) -> Pinned {
+        Pinned { form, is_channels_last: false, of, extras }
+    }
+    const fn channels_last(form: &'static str, of: fn(Groups, Pass) -> bool, extras: Extras) -> Pinned {
+        Pinned { form, is_channels_last: true, of, extras }
+    }
+    [
+        contiguous("stripe", |groups, _| matches!(groups, Groups::Batch), Extras::ShortAndResidual),
+        contiguous("segment", |groups, _| matches!(groups, Groups::Instance), Extras::Short),
+        contiguous(
+            "relay",
+            |groups, pass| matches!((groups, pass), (Groups::Batch, _) | (_, Pass::Forward)),
+            Extras::Short,
+        ),
+        contiguous(
+            "single",
+            |groups, pass| matches!((groups, pass), (Groups::Group | Groups::Instance, _) | (_, Pass::Forward)),
+            Extras::All,
+        ),
+        contiguous(
+            "single_masked",
+            |groups, pass| matches!((groups, pass), (Groups::Batch, Pass::Backward)),
+            Extras::MaskAlone,
+        ),
+        contiguous("held", |_, _| true, Extras::Short),
+        contiguous("split", |_, _| true, Extras::All),
+        channels_last("channels_last_rows", |groups, _| matches!(groups, Groups::Group), Extras::Nothing),
+        channels_last("channels_last_cluster", |_, _| true, Extras::All),
+        channels_last("channels_last_slabs", |_, _| true, Extras::Nothing),
+        channels_last(
+            "channels_last_resident",
+            |groups, pass| matches!((groups, pass), (Groups::Batch, Pass::Forward)),
+            Extras::All,
+        ),
+        channels_last("channels_last_cooperative", |_, _| true, Extras::All),
+        channels_last("channels_last_split", |_, _| true, Extras::All),
+    ]
+};
+
+/// The cases of each form by its name: a small one that runs in every mode, and some that show what else it takes.
+fn pinned<F: Family>(pass: Pass, describe: impl Fn(Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
+    let groups = match (F::HAS_RESIDUAL, F::HAS_RUNNING) {
+        (true, _) => Groups::Batch,
+        (false, true) => Groups::Instance,
+        (false, false) => Groups::Group,
+    };
+    let mut cases = Vec::new();
+    for pinned in PINNED.iter().filter(|pinned| (pinned.of)(groups, pass)) {
+        let mut add = |form: Form, data: Data, core: bool| {
+            let descriptor = describe(form).expect("the case lists hold valid descriptors");
+            let kernel = format!("{}_{}", descriptor.name(), pinned.form);
+            cases.push(Case::new(descriptor, data).with(PlanOptions::default().kernel(kernel)).core(core));
+        };
+        for dtype in [DType::F32, DType::BF16, DType::F16] {
+            let x = match pinned.is_channels_last {
+                true => last(dtype, &[2, 64, 8, 6]),
+                // `stripe` is for odd extents, others for whole vectors.
+                false if pinned.form == "stripe" => dense(dtype, &ODD_EXTENTS),
+                false => dense(dtype, &[3, 16, 16, 24]),
+            };
+            let groups = if groups == Groups::Group { 8 } else { F::groups(x.dims()[1]) };
+            let plain = Form::affine(x, groups, DType::F32);
+            let masked = Form { residual: true, ..plain.clone() }.act(Activation::Relu);
+            let is_first = dtype == DType::F32;
+            let extras = pinned.extras;
+            let start = if extras == Extras::MaskAlone { masked.clone() } else { plain.clone() };
+            add(start.clone(), Data::Normal, is_first);
+            if dtype == DType::F16 {
+                continue;
+            }
+            for data in [Data::LargeMean, Data::Nan, Data::Inf] {
+                add(start.clone(), data, false);
+            }
+            if matches!(extras, Extras::Short | Extras::ShortAndResidual | Extras::All) {
+                for activation in [Activation::Relu, Activation::Silu] {
+                    add(plain.clone().act(activation), Data::Normal, false);
+                }
+            }
+            if extras == Extras::All {
+                add(plain.act(Activation::GeluTanh), Data::Normal, false);
+            }
+            if F::HAS_RESIDUAL && matches!(extras, Extras::ShortAndResidual | Extras::All) {
+                add(masked, Data::Normal, false);
+            }
+        }
+    }
+    cases
+}
 
 const ACTIVATIONS: [Activation; 6] = [
     Activation::Relu,
@@ -513,6 +641,7 @@ fn forward_cases<F: Family>() -> Vec<Case> {
         }
     }
     cases.extend(wgpu::forward_cases::<F>());
+    cases.extend(pinned::<F>(Pass::Forward, |form| F::forward(&form)));
     distinct(cases)
 }
 
@@ -679,6 +808,7 @@ fn backward_cases<F: Family>() -> Vec<Case> {
         }
     }
     cases.extend(wgpu::backward_cases::<F>());
+    cases.extend(pinned::<F>(Pass::Backward, |form| F::backward(&GradientForm::all(form))));
     distinct(cases)
 }
 

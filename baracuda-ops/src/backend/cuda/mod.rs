@@ -454,13 +454,13 @@ macro_rules! tuned {
 }
 pub(crate) use tuned;
 
-/// Clusters that are resident at once where a multiprocessor has so many blocks: those of 4 and more leave some multiprocessors of a
-/// GPC out.
+/// Clusters of `cluster` blocks that are resident at once, with `blocks` blocks on a multiprocessor. A cluster lies within one GPC, and what its size
+/// leaves over of the multiprocessors of a GPC has no cluster. Measured on an H200.
 pub(crate) fn resident_clusters(multiprocessors: u32, cluster: u64, blocks: u64) -> u64 {
     let all = u64::from(multiprocessors);
     let usable = match cluster {
         1 | 2 => all,
-        4 | 8 => all * 10 / 11,
+        3 | 4 | 8 => all * 10 / 11,
         _ => all * 7 / 8,
     };
     (usable / cluster * blocks).max(1)

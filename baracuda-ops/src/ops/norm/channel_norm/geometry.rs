@@ -3,12 +3,14 @@
 use super::ChannelShape;
 use crate::error::Reason;
 use crate::ops::norm::spatial::spatial_stride;
+use crate::plan::Slot;
 use crate::slots::Slots;
 
 /// What lies next to each other in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum ChannelOrder {
     /// The elements of a segment: the spatial stride of every tensor is 1.
+    #[default]
     Contiguous,
     /// The channels: the channel stride of every tensor is 1.
     ChannelsLast,
@@ -21,6 +23,9 @@ pub(crate) struct ChannelStrides {
     pub(crate) channel: u64,
     pub(crate) spatial: u64,
 }
+
+/// The most tensors of a call: dy, x, residual, y, dx, dresidual.
+const TENSORS: usize = 6;
 
 /// Tensors of one call. The element `(n, c, s)` of a tensor lies `n * batch + c * channel + s * spatial` elements after its first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +40,7 @@ pub(crate) struct ChannelGeometry {
     /// of a group of one sample.
     group_vector_bytes: Option<u64>,
     /// Strides by the operand's index, of those that are declared.
-    strides: Vec<(usize, ChannelStrides)>,
+    strides: [Option<(usize, ChannelStrides)>; TENSORS],
 }
 
 #[cfg_attr(not(any(feature = "cuda", feature = "wgpu")), allow(dead_code, reason = "only GPU kernels need it"))]
@@ -45,23 +50,22 @@ impl ChannelGeometry {
     /// # Errors
     /// Why the layouts are neither contiguous nor channels last.
     pub(super) fn new(shape: ChannelShape, slots: &Slots, operands: &[usize]) -> Result<Self, Reason> {
-        let tensors: Vec<_> = slots.all_at(operands).collect();
-        let mut strides = Vec::with_capacity(tensors.len());
-        for slot in &tensors {
+        let mut strides = [None; TENSORS];
+        for (entry, slot) in strides.iter_mut().zip(slots.all_at(operands)) {
             let spatial = spatial_stride(&slot.desc).map_err(|why| format!("{}: {why}", slot.name))?;
             let steps = slot.desc.strides();
-            strides.push((slot.index, ChannelStrides { batch: steps[0], channel: steps[1], spatial }));
+            *entry = Some((slot.index, ChannelStrides { batch: steps[0], channel: steps[1], spatial }));
         }
-        let is_contiguous = shape.spatial <= 1 || strides.iter().all(|(_, s)| s.spatial == 1);
-        let is_channels_last = shape.channels <= 1 || strides.iter().all(|(_, s)| s.channel == 1);
+        let is_contiguous = shape.spatial <= 1 || strides.iter().flatten().all(|(_, s)| s.spatial == 1);
+        let is_channels_last = shape.channels <= 1 || strides.iter().flatten().all(|(_, s)| s.channel == 1);
         // Segments of one element say nothing; the channels beside each other do.
         let order = match (is_contiguous, is_channels_last) {
             (true, true) if shape.spatial <= 1 => ChannelOrder::ChannelsLast,
             (true, _) => ChannelOrder::Contiguous,
             (false, true) => ChannelOrder::ChannelsLast,
             (false, false) => {
-                let layouts: Vec<String> =
-                    tensors.iter().map(|slot| format!("{} {:?}", slot.name, slot.desc.strides())).collect();
+                let layout = |slot: &Slot| format!("{} {:?}", slot.name, slot.desc.strides());
+                let layouts: Vec<String> = slots.all_at(operands).map(layout).collect();
                 return Err(format!(
                     "neither the spatial extents nor the channels have stride 1 in every tensor: {}",
                     layouts.join(", ")
@@ -69,7 +73,7 @@ impl ChannelGeometry {
                 .into());
             }
         };
-        for (_, strides) in &mut strides {
+        for (_, strides) in strides.iter_mut().flatten() {
             // The stride of an extent of 1 addresses nothing; the kernels take the form of the order.
             match order {
                 ChannelOrder::Contiguous => strides.spatial = 1,
@@ -82,8 +86,8 @@ impl ChannelGeometry {
             ChannelOrder::Contiguous => (shape.spatial, shape.channels),
             ChannelOrder::ChannelsLast => (shape.channels, shape.spatial),
         };
-        let size = tensors.first().map_or(1, |slot| slot.desc.dtype().size_bytes());
-        for (slot, (_, strides)) in tensors.iter().zip(&strides) {
+        let size = slots.all_at(operands).next().map_or(1, |slot| slot.desc.dtype().size_bytes());
+        for (slot, (_, strides)) in slots.all_at(operands).zip(strides.iter().flatten()) {
             common |= slot.desc.align_bytes();
             if shape.batch > 1 {
                 common |= strides.batch.wrapping_mul(size);
@@ -91,7 +95,7 @@ impl ChannelGeometry {
         }
         let width = |multiple: u64| 1 << multiple.trailing_zeros();
         let mut steps = common | run.wrapping_mul(size);
-        for (_, strides) in strides.iter().filter(|_| run_extent > 1) {
+        for (_, strides) in strides.iter().flatten().filter(|_| run_extent > 1) {
             let step = match order {
                 ChannelOrder::Contiguous => strides.channel,
                 ChannelOrder::ChannelsLast => strides.spatial,
@@ -99,7 +103,7 @@ impl ChannelGeometry {
             steps |= step.wrapping_mul(size);
         }
         let is_gapless = order == ChannelOrder::Contiguous
-            && (shape.channels <= 1 || strides.iter().all(|(_, s)| s.channel == shape.spatial));
+            && (shape.channels <= 1 || strides.iter().flatten().all(|(_, s)| s.channel == shape.spatial));
         let channels = shape.channels.checked_div(shape.groups).unwrap_or(1);
         let group_run = channels.wrapping_mul(run).wrapping_mul(size);
         Ok(Self {
@@ -116,12 +120,12 @@ impl ChannelGeometry {
     pub(crate) fn is_merged(&self) -> bool {
         let ChannelShape { batch, spatial, .. } = self.shape;
         let follows = |s: &ChannelStrides| s.spatial.checked_mul(spatial) == Some(s.batch);
-        batch <= 1 || spatial <= 1 || self.strides.iter().all(|(_, strides)| follows(strides))
+        batch <= 1 || spatial <= 1 || self.strides.iter().flatten().all(|(_, strides)| follows(strides))
     }
 
     /// The strides of a tensor, if it is declared.
     pub(crate) fn declared_strides(&self, index: usize) -> Option<ChannelStrides> {
-        self.strides.iter().find(|(at, _)| *at == index).map(|(_, strides)| *strides)
+        self.strides.iter().flatten().find(|(at, _)| *at == index).map(|(_, strides)| *strides)
     }
 
     /// The strides of a tensor; zeros where it is not declared.

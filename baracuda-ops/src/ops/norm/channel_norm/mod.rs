@@ -13,7 +13,7 @@ use crate::operands::operands;
 use crate::ops::activation::Activation;
 use crate::ops::fields::{batch_of_channels, beside, default_eps, demand, float, in_range, parameters, require};
 use crate::ops::valid::{Described, Op, Valid, fields, kernels};
-use crate::plan::{Access, Kernel};
+use crate::plan::{Access, Function, Kernel};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -150,6 +150,11 @@ impl ChannelShape {
         Self { batch, channels, spatial: x.dims()[2..].iter().product(), groups }
     }
 
+    #[cfg(feature = "cuda")]
+    fn has_elements(&self) -> bool {
+        self.batch > 0 && self.channels > 0 && self.spatial > 0
+    }
+
     /// Number of groups in all: of elements of `mean` and `rstd`.
     pub(crate) fn group_count(&self) -> u64 {
         if self.groups == 0 { self.channels } else { self.batch.saturating_mul(self.groups) }
@@ -208,7 +213,24 @@ fields! {
 pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'static [&'static dyn Kernel<D>] {
     macro_rules! list {
         ($($form:ident),*) => {
-            kernels!(cuda: cuda::forward; wgpu: [$(wgpu::WgslForm::$form),*]; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::forward)))
+            kernels!(
+                cuda: [
+                cuda::Form::Stripe,
+                cuda::Form::Segment,
+                cuda::Form::Relay,
+                cuda::Form::Single,
+                cuda::Form::Held,
+                cuda::Form::Split,
+                cuda::Form::ChannelsLastRows,
+                cuda::Form::ChannelsLastCluster,
+                cuda::Form::ChannelsLastSlabs,
+                cuda::Form::ChannelsLastResident,
+                cuda::Form::ChannelsLastCooperative,
+                cuda::Form::ChannelsLastSplit
+            ];
+                wgpu: [$(wgpu::WgslForm::$form),*];
+                cpu: |norm| Ok(Valid::on_cpu(norm, cpu::forward))
+            )
         };
     }
     const {
@@ -252,7 +274,24 @@ pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'stati
 pub(super) fn backward_kernels<D: Described<Fields = BackwardFields>>() -> &'static [&'static dyn Kernel<D>] {
     macro_rules! list {
         ($($form:ident),*) => {
-            kernels!(cuda: cuda::backward; wgpu: [$(wgpu::WgslForm::$form),*]; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::backward)))
+            kernels!(
+                cuda: [
+                cuda::Form::Stripe,
+                cuda::Form::Segment,
+                cuda::Form::Relay,
+                cuda::Form::Single,
+                cuda::Form::SingleMasked,
+                cuda::Form::Held,
+                cuda::Form::Split,
+                cuda::Form::ChannelsLastRows,
+                cuda::Form::ChannelsLastCluster,
+                cuda::Form::ChannelsLastSlabs,
+                cuda::Form::ChannelsLastCooperative,
+                cuda::Form::ChannelsLastSplit
+            ];
+                wgpu: [$(wgpu::WgslForm::$form),*];
+                cpu: |norm| Ok(Valid::on_cpu(norm, cpu::backward))
+            )
         };
     }
     const {

@@ -1,33 +1,275 @@
-//! The CUDA kernels of the family: parameters, preparation and launch. `contiguous` and `channels_last` say which variant serves what.
+//! The CUDA forms of the family: what a choice depends on, and how a form becomes a candidate.
+//!
+//! **The rule of choice**: forms are asked in the order of [`Form::ALL`], and the first that accepts runs. Contiguous forms refuse channels-last
+//! tensors and the other way round. A form that could serve still refuses, and names the other form, in these cases:
+//!
+//! - `segment`, forward over much data, where `single` is faster;
+//! - `relay`, where `single` or `held` is predicted to take less time ([`contiguous::relay`]);
+//! - `held`, backward in a grid, where reading twice (`split`) is predicted to take less time;
+//! - `channels_last_cluster`, forward with groups and many rows a thread, where `channels_last_slabs` serves.
+//!
+//! A form that was pinned by its name does not compare itself with others: it refuses only what it cannot do.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
 
 use baracuda_ops_sys as sys;
 
-use super::{BackwardFields, ChannelGeometry, ChannelNorm, ChannelOrder, ChannelShape, ForwardFields, Valid};
-use crate::backend::cuda::{self, Props, c_activation, c_dtype, tuned};
-use crate::backend::{Device, Located};
+use super::{BackwardFields, ChannelGeometry, ChannelNorm, ChannelOrder, ChannelShape, ForwardFields};
+use crate::backend::cuda::{self, Props, c_dtype};
+use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{halves, word};
 use crate::ops::activation::Activation;
-use crate::options::WorkspaceReq;
-use crate::plan::{Accepted, BuildError, Built, Candidate};
+use crate::ops::valid::{Described, Fields, Valid};
+use crate::options::{PlanOptions, WorkspaceReq};
+use crate::plan::{Accepted, Ask, BuildError, Built, Candidate, Descriptor, Kernel, joined, text};
 use crate::slots::Slots;
 
+mod backward;
 mod channels_last;
 mod contiguous;
+mod forward;
+#[cfg(test)]
+mod tests;
+
+/// One way to compute forward or backward, in the order in which forms are asked. `csrc/norm/channel` and `csrc/norm/channels_last` have the kernels,
+/// `csrc/bops_channel_norm.h` says what each does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Stripe,
+    Segment,
+    Relay,
+    Single,
+    SingleMasked,
+    Held,
+    Split,
+    ChannelsLastRows,
+    ChannelsLastCluster,
+    ChannelsLastSlabs,
+    ChannelsLastResident,
+    ChannelsLastCooperative,
+    ChannelsLastSplit,
+}
+
+impl Form {
+    const ALL: [Self; 13] = [
+        Self::Stripe,
+        Self::Segment,
+        Self::Relay,
+        Self::Single,
+        Self::SingleMasked,
+        Self::Held,
+        Self::Split,
+        Self::ChannelsLastRows,
+        Self::ChannelsLastCluster,
+        Self::ChannelsLastSlabs,
+        Self::ChannelsLastResident,
+        Self::ChannelsLastCooperative,
+        Self::ChannelsLastSplit,
+    ];
+
+    /// What stands behind the op's name in the kernel's.
+    const fn suffix(self) -> &'static str {
+        match self {
+            Self::Stripe => "_stripe",
+            Self::Segment => "_segment",
+            Self::Relay => "_relay",
+            Self::Single => "_single",
+            Self::SingleMasked => "_single_masked",
+            Self::Held => "_held",
+            Self::Split => "_split",
+            Self::ChannelsLastRows => "_channels_last_rows",
+            Self::ChannelsLastCluster => "_channels_last_cluster",
+            Self::ChannelsLastSlabs => "_channels_last_slabs",
+            Self::ChannelsLastResident => "_channels_last_resident",
+            Self::ChannelsLastCooperative => "_channels_last_cooperative",
+            Self::ChannelsLastSplit => "_channels_last_split",
+        }
+    }
+}
+
+/// The names of an op's kernels, by form.
+struct Names<D>(PhantomData<D>);
+
+impl<D: Descriptor> Names<D> {
+    const JOINED: &'static [([u8; 64], usize); Form::ALL.len()] = &{
+        let mut all = [([0; 64], 0); Form::ALL.len()];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = joined(D::NAME, Form::ALL[i].suffix());
+            i += 1;
+        }
+        all
+    };
+    const ALL: [&'static str; Form::ALL.len()] = {
+        let mut all = [""; Form::ALL.len()];
+        let mut i = 0;
+        while i < all.len() {
+            all[i] = text(&Self::JOINED[i]);
+            i += 1;
+        }
+        all
+    };
+}
+
+impl<D: Described<Fields: Pass>> Kernel<D> for Form {
+    fn name(&self) -> &'static str {
+        Names::<D>::ALL[*self as usize]
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
+        let norm = descriptor.valid();
+        norm.slots.check_dense(D::Fields::DENSE)?;
+        let geometry = D::Fields::geometry(norm)?;
+        let problem = Problem {
+            is_pinned: ask == Ask::Pinned,
+            ..D::Fields::problem(norm, Problem::of(norm.fields.x(), &geometry, &norm.slots, Props::of(props)?))
+        };
+        D::Fields::choose(*self, &problem, Offer { norm, geometry })?
+    }
+}
+
+/// What a form chose for a problem, and what a run needs for it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Chosen<C> {
+    choice: C,
+    workspace_bytes: u64,
+    launches: u32,
+}
+
+/// What a form answers to a problem: its choice, or why it has none.
+type Answer<C> = Result<Chosen<C>, Reason>;
+
+/// Takes what a form chose, whatever its type.
+trait Take<F: Pass> {
+    type Out;
+    fn take<C: Choice<F>>(self, chosen: Chosen<C>) -> Self::Out;
+}
+
+/// The two C functions of a form, which takes choices of this type in pass `F`. The structs hold numbers of 32 bits and nothing else.
+trait Choice<F: Pass>: Copy + PartialEq + Debug + Send + Sync + 'static {
+    /// The functions' common name, for errors and as the key of what is prepared.
+    const CALL: &'static str;
+    const PREPARE: Prepare<F, Self>;
+    const LAUNCH: Launch<F, Self>;
+    /// All its numbers.
+    fn words(&self) -> impl Iterator<Item = u32> {
+        const { assert!(align_of::<Self>() == align_of::<u32>() && size_of::<Self>().is_multiple_of(size_of::<u32>())) };
+        let count = size_of::<Self>() / size_of::<u32>();
+        // SAFETY: the structs of choices in `csrc/bops_channel_norm.h` are made of uint32_t alone, so that all their bytes are those of such numbers.
+        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast::<u32>(), count) }.iter().copied()
+    }
+}
+
+/// The C functions of a pass: of each form its name, its choice, what prepares and what launches it.
+macro_rules! choices {
+    ($Pass:ty: $($call:ident($choice:ident): $prepare:ident, $launch:ident;)*) => {
+        $(impl $crate::ops::norm::channel_norm::cuda::Choice<$Pass> for baracuda_ops_sys::$choice {
+            const CALL: &'static str = stringify!($call);
+            const PREPARE: $crate::ops::norm::channel_norm::cuda::Prepare<$Pass, Self> = baracuda_ops_sys::$prepare;
+            const LAUNCH: $crate::ops::norm::channel_norm::cuda::Launch<$Pass, Self> = baracuda_ops_sys::$launch;
+        })*
+    };
+}
+use choices;
+
+type Prepare<F, C> =
+    unsafe extern "C" fn(*const <F as Pass>::Params, *const C, sys::bops_dtype, sys::bops_dtype, u32) -> i32;
+type Launch<F, C> = unsafe extern "C" fn(
+    *const <F as Pass>::Params,
+    *const C,
+    sys::bops_dtype,
+    sys::bops_dtype,
+    *const <F as Pass>::Operands,
+    *mut std::ffi::c_void,
+    sys::bops_stream,
+) -> i32;
+
+/// What differs between forward and backward.
+trait Pass: Fields<Kind = ChannelNorm, Derived = ()> + Send + Sync + 'static {
+    /// The C structs.
+    type Params: Copy + Send + Sync + 'static;
+    type Operands;
+    /// The operands that have to be dense.
+    const DENSE: &'static [usize];
+    fn x(&self) -> DType;
+    /// Of weight and bias.
+    fn parameters(&self) -> Option<DType>;
+    /// Whether there is a residual, or backward its gradient is wanted.
+    fn has_residual(&self) -> bool;
+    /// What else decides which kernels a form prepares.
+    fn kinds(&self) -> [u32; 3];
+    fn geometry(norm: &Valid<Self>) -> Result<ChannelGeometry, Reason>;
+    /// The problem, of which `of_both` holds what both passes have.
+    fn problem(norm: &Valid<Self>, of_both: Problem) -> Problem;
+    fn params(norm: &Valid<Self>, geometry: &ChannelGeometry) -> Self::Params;
+    fn operands(located: &Located<'_>) -> Self::Operands;
+    /// Whether a run writes anything, given the extents.
+    fn has_work(&self, shape: &ChannelShape) -> bool;
+    /// Has a form choose.
+    ///
+    /// # Errors
+    /// Why it does not serve the problem, or which other form is faster.
+    fn choose<T: Take<Self>>(form: Form, p: &Problem, with: T) -> Result<T::Out, Reason>;
+}
+
+/// A form's choice on its way to a candidate.
+struct Offer<'d, F: Pass> {
+    norm: &'d Valid<F>,
+    geometry: ChannelGeometry,
+}
+
+impl<'d, F: Pass> Take<F> for Offer<'d, F> {
+    type Out = Accepted<'d>;
+
+    fn take<C: Choice<F>>(self, Chosen { choice, workspace_bytes, launches }: Chosen<C>) -> Accepted<'d> {
+        let Self { norm, geometry } = self;
+        let fields = &norm.fields;
+        let (dtype, weight_dtype) = (c_dtype(fields.x())?, c_dtype(fields.parameters().unwrap_or(fields.x()))?);
+        let residual = u32::from(fields.has_residual());
+        let build = move |device: &Device| -> Result<Built, BuildError> {
+            let params = F::params(norm, &geometry);
+            let shape = geometry.shape;
+            let extents = [shape.batch, shape.channels, shape.spatial, shape.groups].into_iter().flat_map(halves);
+            let kinds = [dtype, weight_dtype, residual].into_iter().chain(fields.kinds());
+            // SAFETY: the structs live across the call and hold what the form allows.
+            let prepare = || unsafe { C::PREPARE(&params, &choice, dtype, weight_dtype, residual) };
+            let run = move |located: &Located<'_>, stream| {
+                let operands = F::operands(located);
+                let workspace = located.workspace_pointer();
+                // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+                unsafe { C::LAUNCH(&params, &choice, dtype, weight_dtype, &operands, workspace, stream) }
+            };
+            let key = choice.words().chain(extents).chain(kinds);
+            cuda::build(device, C::CALL, fields.has_work(&shape), key, prepare, run)
+        };
+        let workspace = WorkspaceReq::new(workspace_bytes, 16);
+        Ok(Candidate { workspace, launches, ..Candidate::new(choice, build) })
+    }
+}
 
 /// What a choice depends on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Problem {
+struct Problem {
     shape: ChannelShape,
+    order: ChannelOrder,
+    /// Channels last: whether the rows of all samples lie at one stride in every tensor.
+    is_merged: bool,
+    /// Whether the form was asked for by its name, so that it does not compare itself with others.
+    is_pinned: bool,
     /// Bytes of an element of x.
     element_bytes: u32,
     /// Bytes of a statistic.
     accumulator_bytes: u32,
-    /// The widest vector that every run starts at a multiple of and is a whole number of; up to 16.
+    /// The widest vector, up to 16 bytes, that every segment (channels last: every row) starts at a multiple of and is a whole number of.
     vector_bytes: u32,
-    /// Contiguous, where the channels of a sample follow each other without a gap in every tensor: the same for the runs of whole samples;
-    /// else 0.
+    /// Contiguous: the widest such vector of whole samples, if the channels of a sample follow each other without a gap in every tensor; else 0.
     sample_vector_bytes: u32,
     /// Whether the running statistics are the statistics.
     inference: bool,
@@ -44,7 +286,7 @@ pub(crate) struct Problem {
     has_element_gradients: bool,
     /// Backward: whether gradients of parameters are wanted.
     has_parameter_gradients: bool,
-    /// Major times 10 plus minor.
+    /// Compute capability: major times 10 plus minor.
     capability: u32,
     multiprocessors: u32,
     /// Shared memory that one block may have.
@@ -54,6 +296,28 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
+    /// What both passes have.
+    fn of(dtype: DType, geometry: &ChannelGeometry, slots: &Slots, props: &Props) -> Self {
+        Self {
+            shape: geometry.shape,
+            order: geometry.order,
+            is_merged: geometry.is_merged(),
+            element_bytes: word(dtype.size_bytes()),
+            accumulator_bytes: word(dtype.accumulator().size_bytes()),
+            vector_bytes: word(geometry.vector_bytes),
+            sample_vector_bytes: sample_vector_bytes(geometry, slots, dtype.size_bytes()),
+            capability: props.capability,
+            multiprocessors: props.multiprocessors,
+            shared_bytes: props.shared_bytes,
+            max_cluster: props.cluster,
+            ..Self::default()
+        }
+    }
+
+    fn has_elements(&self) -> bool {
+        self.shape.has_elements()
+    }
+
     /// `is_unrolled` of `csrc/common/activation.cuh`: whether loops that are unrolled many times may have the activation.
     fn is_unrolled(&self) -> bool {
         matches!(self.activation, Activation::Identity | Activation::Relu | Activation::Silu)
@@ -73,215 +337,22 @@ impl Problem {
     fn is_plain(&self) -> bool {
         self.has_dx && !self.has_extra && self.activation == Activation::Identity
     }
-}
 
-tuned! {
-    /// A choice, with what a run needs for it.
-    pub(crate) struct Tuned of bops_channel_norm_choice {
-        variant, vec_bytes, vectors, threads, cluster, grid, stages, chunks, overlaps, is_merged, tensors, cached,
-        stagger_cycles, multiprocessors, residents,
+    /// Clusters that are resident at once, with `blocks` blocks on a multiprocessor.
+    fn resident_clusters(&self, cluster: u64, blocks: u64) -> u64 {
+        cuda::resident_clusters(self.multiprocessors, cluster, blocks)
+    }
+
+    /// Refuses devices before a compute capability, 80 or 90.
+    fn needs_capability(&self, least: u32) -> Result<(), Reason> {
+        let what = if least == 90 { "it needs compute capability 9.0" } else { "it needs compute capability 8.0" };
+        needs(self.capability >= least, what)
     }
 }
 
-impl Tuned {
-    fn candidate<'d>(self, build: impl FnOnce(&Device) -> Result<Built, BuildError> + Send + 'd) -> Candidate<'d> {
-        let workspace = WorkspaceReq::new(self.workspace_bytes, 16);
-        Candidate { workspace, launches: self.launches, ..Candidate::new(self.c(), build) }
-    }
-}
-
-/// The forward kernels.
-pub(super) fn forward<'d>(norm: &'d Valid<ForwardFields>, props: &Props) -> Accepted<'d> {
-    let geometry = forward_geometry(norm)?;
-    let problem = forward_problem(norm, &geometry, props);
-    let tuned = match geometry.order {
-        ChannelOrder::Contiguous => contiguous::forward(&problem)?,
-        ChannelOrder::ChannelsLast => channels_last::forward(&problem, geometry.is_merged())?,
-    };
-    let types = c_dtypes(norm.fields.x.dtype(), norm.fields.weight, norm.fields.bias)?;
-    Ok(tuned.candidate(move |device| build_forward(norm, &geometry, tuned, types, device)))
-}
-
-fn build_forward(
-    norm: &Valid<ForwardFields>,
-    geometry: &ChannelGeometry,
-    tuned: Tuned,
-    (dtype, weight_dtype): (sys::bops_dtype, sys::bops_dtype),
-    device: &Device,
-) -> Result<Built, BuildError> {
-    use super::forward::{BIAS, MEAN, NUM_BATCHES, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y};
-    let fields = &norm.fields;
-    let shape = geometry.shape;
-    let strides = |index| c_strides(geometry, index);
-    let params = sys::bops_channel_norm_params {
-        batch: shape.batch,
-        channels: shape.channels,
-        spatial: shape.spatial,
-        groups: shape.groups,
-        x: strides(X),
-        residual: strides(RESIDUAL),
-        y: strides(Y),
-        eps: fields.eps.get(),
-        momentum: fields.momentum.map_or(0.0, |momentum| momentum.get()),
-        activation: c_activation(fields.activation),
-        uses_running: u32::from(fields.inference),
-        is_cumulative: u32::from(fields.cumulative),
-    };
-    let choice = tuned.c();
-    let is_batch = norm.op.kind == ChannelNorm::Batch;
-    let residual = u32::from(fields.residual);
-    let call = if is_batch { "bops_batch_norm" } else { "bops_group_norm" };
-    let kinds = [dtype, weight_dtype, residual, params.activation, u32::from(shape.groups == 0), params.uses_running];
-    let prepare = || {
-        // SAFETY: the structs live across the call and hold what the choice allows.
-        unsafe {
-            if is_batch {
-                sys::bops_batch_norm_prepare(&params, &choice, dtype, weight_dtype, residual)
-            } else {
-                sys::bops_group_norm_prepare(&params, &choice, dtype, weight_dtype)
-            }
-        }
-    };
-    let launch = if is_batch { sys::bops_batch_norm_launch } else { sys::bops_group_norm_launch };
-    let run = move |located: &Located<'_>, stream| {
-        let operands = sys::bops_channel_norm_operands {
-            x: located.pointer(X),
-            residual: located.pointer(RESIDUAL),
-            weight: located.pointer(WEIGHT),
-            bias: located.pointer(BIAS),
-            running_mean: located.pointer(RUNNING_MEAN),
-            running_var: located.pointer(RUNNING_VAR),
-            num_batches: located.pointer(NUM_BATCHES),
-            y: located.pointer(Y),
-            mean: located.pointer(MEAN),
-            rstd: located.pointer(RSTD),
-        };
-        // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-        unsafe { launch(&params, &choice, dtype, weight_dtype, &operands, located.workspace_pointer(), stream) }
-    };
-    let has_elements = shape.batch > 0 && shape.channels > 0 && shape.spatial > 0;
-    let has_work = has_elements || fields.stats && shape.group_count() > 0;
-    cuda::build(device, call, has_work, key(&tuned, &shape, &kinds), prepare, run)
-}
-
-/// The kernels of the gradients.
-pub(super) fn backward<'d>(norm: &'d Valid<BackwardFields>, props: &Props) -> Accepted<'d> {
-    let geometry = backward_geometry(norm)?;
-    let problem = backward_problem(norm, &geometry, props);
-    let tuned = match geometry.order {
-        ChannelOrder::Contiguous => contiguous::backward(&problem)?,
-        ChannelOrder::ChannelsLast => channels_last::backward(&problem, geometry.is_merged())?,
-    };
-    let types = c_dtypes(norm.fields.x.dtype(), norm.fields.weight, norm.fields.bias)?;
-    Ok(tuned.candidate(move |device| build_backward(norm, &geometry, tuned, types, device)))
-}
-
-fn build_backward(
-    norm: &Valid<BackwardFields>,
-    geometry: &ChannelGeometry,
-    tuned: Tuned,
-    (dtype, weight_dtype): (sys::bops_dtype, sys::bops_dtype),
-    device: &Device,
-) -> Result<Built, BuildError> {
-    use super::backward::{
-        BIAS, DBIAS, DRESIDUAL, DWEIGHT, DX, DY, MEAN, RESIDUAL, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT, X, Y,
-    };
-    let fields = &norm.fields;
-    let shape = geometry.shape;
-    let strides = |index| c_strides(geometry, index);
-    let params = sys::bops_channel_norm_backward_params {
-        batch: shape.batch,
-        channels: shape.channels,
-        spatial: shape.spatial,
-        groups: shape.groups,
-        dy: strides(DY),
-        x: strides(X),
-        residual: strides(RESIDUAL),
-        y: strides(Y),
-        dx: strides(DX),
-        dresidual: strides(DRESIDUAL),
-        eps: fields.eps.map_or(0.0, |eps| eps.get()),
-        activation: c_activation(fields.activation),
-        uses_running: u32::from(fields.inference),
-    };
-    let choice = tuned.c();
-    let is_batch = norm.op.kind == ChannelNorm::Batch;
-    let residual = u32::from(fields.dresidual);
-    let call = if is_batch { "bops_batch_norm_backward" } else { "bops_group_norm_backward" };
-    let kinds = [dtype, weight_dtype, residual, params.activation, u32::from(shape.groups == 0), params.uses_running];
-    let prepare = || {
-        // SAFETY: the structs live across the call and hold what the choice allows.
-        unsafe {
-            if is_batch {
-                sys::bops_batch_norm_backward_prepare(&params, &choice, dtype, weight_dtype, residual)
-            } else {
-                sys::bops_group_norm_backward_prepare(&params, &choice, dtype, weight_dtype)
-            }
-        }
-    };
-    let launch = if is_batch { sys::bops_batch_norm_backward_launch } else { sys::bops_group_norm_backward_launch };
-    let run = move |located: &Located<'_>, stream| {
-        let operands = sys::bops_channel_norm_backward_operands {
-            dy: located.pointer(DY),
-            x: located.pointer(X),
-            residual: located.pointer(RESIDUAL),
-            y: located.pointer(Y),
-            weight: located.pointer(WEIGHT),
-            bias: located.pointer(BIAS),
-            mean: located.pointer(MEAN),
-            rstd: located.pointer(RSTD),
-            running_mean: located.pointer(RUNNING_MEAN),
-            running_var: located.pointer(RUNNING_VAR),
-            dx: located.pointer(DX),
-            dresidual: located.pointer(DRESIDUAL),
-            dweight: located.pointer(DWEIGHT),
-            dbias: located.pointer(DBIAS),
-        };
-        // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-        unsafe { launch(&params, &choice, dtype, weight_dtype, &operands, located.workspace_pointer(), stream) }
-    };
-    let has_parameters = fields.dweight || fields.dbias;
-    let has_elements = shape.batch > 0 && shape.channels > 0 && shape.spatial > 0;
-    let has_work = has_elements || has_parameters && shape.channels > 0;
-    cuda::build(device, call, has_work, key(&tuned, &shape, &kinds), prepare, run)
-}
-
-fn forward_geometry(norm: &Valid<ForwardFields>) -> Result<ChannelGeometry, Reason> {
-    use super::forward::{BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT};
-    norm.slots.check_dense(&[WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR])?;
-    norm.geometry()
-}
-
-fn backward_geometry(norm: &Valid<BackwardFields>) -> Result<ChannelGeometry, Reason> {
-    use super::backward::{BIAS, DBIAS, DWEIGHT, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, WEIGHT};
-    norm.slots.check_dense(&[WEIGHT, BIAS, MEAN, RSTD, RUNNING_MEAN, RUNNING_VAR, DWEIGHT, DBIAS])?;
-    norm.geometry()
-}
-
-fn forward_problem(norm: &Valid<ForwardFields>, geometry: &ChannelGeometry, props: &Props) -> Problem {
-    let fields = &norm.fields;
-    Problem {
-        inference: fields.inference,
-        has_running: fields.momentum.is_some() || fields.cumulative,
-        cumulative: fields.cumulative,
-        activation: fields.activation,
-        has_extra: fields.residual,
-        ..plain_problem(fields.x.dtype(), geometry, &norm.slots, props)
-    }
-}
-
-fn backward_problem(norm: &Valid<BackwardFields>, geometry: &ChannelGeometry, props: &Props) -> Problem {
-    let fields = &norm.fields;
-    let has_extra = norm.slots.all_at(&[super::backward::RESIDUAL, super::backward::Y]).next().is_some();
-    Problem {
-        inference: fields.inference,
-        activation: fields.activation,
-        has_extra: has_extra || fields.dresidual,
-        has_dx: fields.dx,
-        has_element_gradients: fields.dx || fields.dresidual,
-        has_parameter_gradients: fields.dweight || fields.dbias,
-        ..plain_problem(fields.x.dtype(), geometry, &norm.slots, props)
-    }
+/// Refuses a problem unless a condition is met.
+fn needs(is_met: bool, what: &'static str) -> Result<(), Reason> {
+    if is_met { Ok(()) } else { Err(what.into()) }
 }
 
 /// See [`Problem::sample_vector_bytes`].
@@ -298,37 +369,6 @@ fn sample_vector_bytes(geometry: &ChannelGeometry, slots: &Slots, element_bytes:
         }
     }
     if geometry.order == ChannelOrder::Contiguous { 1 << common.trailing_zeros() } else { 0 }
-}
-
-fn plain_problem(dtype: DType, geometry: &ChannelGeometry, slots: &Slots, props: &Props) -> Problem {
-    Problem {
-        sample_vector_bytes: sample_vector_bytes(geometry, slots, dtype.size_bytes()),
-        shape: geometry.shape,
-        element_bytes: word(dtype.size_bytes()),
-        accumulator_bytes: word(dtype.accumulator().size_bytes()),
-        vector_bytes: word(geometry.vector_bytes),
-        capability: props.capability,
-        multiprocessors: props.multiprocessors,
-        shared_bytes: props.shared_bytes,
-        max_cluster: props.cluster,
-        ..Problem::default()
-    }
-}
-
-/// What tells prepared kernels apart.
-fn key(tuned: &Tuned, shape: &ChannelShape, kinds: &[u32]) -> Vec<u32> {
-    let extents = [shape.batch, shape.channels, shape.spatial, shape.groups];
-    let extents = extents.into_iter().flat_map(halves);
-    tuned.words().chain(extents).chain(kinds.iter().copied()).collect()
-}
-
-/// Of x and of the parameters.
-fn c_dtypes(
-    x: DType,
-    weight: Option<DType>,
-    bias: Option<DType>,
-) -> Result<(sys::bops_dtype, sys::bops_dtype), Reason> {
-    Ok((c_dtype(x)?, c_dtype(weight.or(bias).unwrap_or(x))?))
 }
 
 fn c_strides(geometry: &ChannelGeometry, index: usize) -> sys::bops_channel_strides {

@@ -1,35 +1,75 @@
-//! Rows that are read twice: in one launch or in three.
+//! Rows that are read twice: `cooperative` in one launch, which keeps the last of them on chip, `split` in three.
 
 use baracuda_ops_sys as sys;
 
-use super::{BUSY, CHAIN_ROWS, Rows, STAGE_ROWS, THREADS, Tuned};
+use super::{Answer, BATCH_ROWS, BUSY, CHAIN_ROWS, Chosen, Problem, Rows, THREADS};
+use crate::error::Reason;
 use crate::narrow::{grid, word};
 
-/// Vectors of the widest tile of the cooperative and split variants, forward and backward, and channels of it where a vector is one channel.
-const TILE_VECTORS: [u64; 2] = [32, 16];
+pub(super) type Choice = sys::bops_channels_last_norm_cooperative_choice;
+pub(super) type SplitChoice = sys::bops_channels_last_norm_split_choice;
+
+/// Vectors of the widest tile, and channels of it where a vector is one channel.
+const FORWARD_TILE_VECTORS: u64 = 32;
+const BACKWARD_TILE_VECTORS: u64 = 16;
 const TILE_CHANNELS: u64 = 64;
-/// Threads of a block of the split variant and rows of a thread in a chunk; the same where there are no sums to make.
-const SPLIT_FORM: (u64, u64) = (512, 32);
-const APPLY_FORM: (u64, u64) = (256, 4);
-/// Shared memory that kernels declare themselves for one channel of a thread's vector, beyond that for all, and what the device keeps of a block.
+/// Shared memory that `cooperative` declares for one channel of a thread's vector, and beyond that for all, with what the device keeps of a block.
 const SUM_BYTES: u64 = 640 * 4;
 const OWN_BYTES: u64 = 1024;
-/// Turns that blocks of the cooperative variant may take.
+/// Turns that its blocks may take.
 const TURNS: u64 = 4;
+/// The share of the multiprocessors by which a further turn has to give more of them work: it costs a walk over more, shorter chunks.
+const WORTH_A_TURN: f64 = 0.02;
+
+/// Blocks of `split`.
+struct SplitBlock {
+    threads: u64,
+    /// Rows of a thread in a chunk.
+    rows: u64,
+}
+const WITH_SUMS: SplitBlock = SplitBlock { threads: 512, rows: 32 };
+const WITHOUT_SUMS: SplitBlock = SplitBlock { threads: 256, rows: 4 };
+/// The most blocks of `split`, which take tiles and chunks in turn.
+const MOST_BLOCKS: u64 = 1 << 19;
+
+pub(in super::super) fn cooperative_forward(p: &Problem) -> Answer<Choice> {
+    cooperative(Rows::forward(p)?.on_chip()?)
+}
+
+pub(in super::super) fn cooperative_backward(p: &Problem) -> Answer<Choice> {
+    cooperative(Rows::backward(p)?.on_chip()?)
+}
+
+fn cooperative(rows: Rows<'_>) -> Answer<Choice> {
+    rows.cooperative().ok_or_else(|| rows.too_large())
+}
+
+pub(in super::super) fn split_forward(p: &Problem) -> Answer<SplitChoice> {
+    let rows = Rows::forward(p)?;
+    if p.inference {
+        return Ok(Chosen { choice: rows.split(&WITHOUT_SUMS, 0)?, workspace_bytes: 0, launches: 1 });
+    }
+    rows.split_with_sums(3)
+}
+
+pub(in super::super) fn split_backward(p: &Problem) -> Answer<SplitChoice> {
+    let applies = !p.inference && p.has_element_gradients;
+    Rows::backward(p)?.split_with_sums(2 + u32::from(applies))
+}
 
 impl Rows<'_> {
     fn tile_vectors(&self) -> u64 {
-        TILE_VECTORS[usize::from(self.tensors > 1)]
+        if self.tensors == 1 { FORWARD_TILE_VECTORS } else { BACKWARD_TILE_VECTORS }
     }
 
-    /// One block a multiprocessor.
-    pub(super) fn cooperative(&self) -> Option<Tuned> {
+    /// One block a multiprocessor: with the fewest turns that give all of them work, or nearly.
+    fn cooperative(&self) -> Option<Chosen<Choice>> {
         let p = self.p;
         let blocks = u64::from(p.multiprocessors);
         let tile = self.tile(self.tile_vectors());
         let own = SUM_BYTES * self.width + OWN_BYTES;
-        let stages = u64::from(p.shared_bytes).checked_sub(own)? / self.stage_bytes(THREADS);
-        if stages == 0 {
+        let batches = u64::from(p.shared_bytes).checked_sub(own)? / self.batch_bytes(THREADS);
+        if batches == 0 {
             return None;
         }
         let units = self.samples * self.vectors.div_ceil(tile);
@@ -40,7 +80,7 @@ impl Rows<'_> {
             let chunks = self.even_chunks((turns * blocks / units).max(1));
             let items = units * chunks;
             let busy = items as f64 / (items.div_ceil(blocks) * blocks) as f64;
-            if chunks >= least && best.is_none_or(|(most, _)| busy > most + 0.02) {
+            if chunks >= least && best.is_none_or(|(most, _)| busy > most + WORTH_A_TURN) {
                 best = Some((busy, chunks));
             }
             if busy >= BUSY {
@@ -48,44 +88,38 @@ impl Rows<'_> {
             }
         }
         let (_, chunks) = best?;
-        let mut tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_COOPERATIVE, tile, THREADS, chunks)?;
-        tuned.grid = grid((units * chunks).min(blocks))?;
-        tuned.stages =
-            word(stages.min(self.rows.div_ceil(chunks).div_ceil(THREADS / tile).div_ceil(STAGE_ROWS) * TURNS));
-        let (each, of_group) = self.partial_numbers();
-        tuned.workspace_bytes = self.workspace_bytes(chunks, each, of_group)?;
-        tuned.launches = 1;
-        Some(tuned)
+        let of_chunk = self.rows.div_ceil(chunks).div_ceil(THREADS / tile).div_ceil(BATCH_ROWS);
+        let choice = Choice {
+            tile_vectors: word(tile),
+            chunks: self.chunks(chunks)?,
+            is_merged: self.merged(),
+            threads: word(THREADS),
+            blocks: grid((units * chunks).min(blocks))?,
+            ring_batches: word(batches.min(of_chunk * TURNS)),
+            tensors: word(self.tensors),
+        };
+        let workspace_bytes = self.workspace_bytes(chunks, self.partial_numbers())?;
+        Some(Chosen { choice, workspace_bytes, launches: 1 })
     }
 
-    fn split(&self, (threads, rows): (u64, u64)) -> Result<Tuned, String> {
+    fn split(&self, block: &SplitBlock, overlaps: u32) -> Result<SplitChoice, Reason> {
         let tile = self.tile(if self.is_wide() { self.tile_vectors() } else { TILE_CHANNELS });
-        let chunks = self.even_chunks(self.rows.div_ceil(threads / tile * rows));
-        let tuned = self.start(sys::BOPS_CHANNEL_NORM_LAST_SPLIT, tile, threads, chunks);
-        let mut tuned = tuned.ok_or_else(|| format!("{} samples of {chunks} chunks", self.samples))?;
+        let chunks = self.even_chunks(self.rows.div_ceil(block.threads / tile * block.rows));
         let items = (self.samples * chunks).saturating_mul(self.vectors.div_ceil(tile));
-        tuned.grid = items.min(1 << 19) as u32;
-        Ok(tuned)
+        Ok(SplitChoice {
+            access_bytes: word(self.width * u64::from(self.p.element_bytes)),
+            tile_vectors: word(tile),
+            chunks: self.chunks(chunks).ok_or_else(|| format!("{} samples of {chunks} chunks", self.samples))?,
+            is_merged: self.merged(),
+            threads: word(block.threads),
+            blocks: word(items.min(MOST_BLOCKS)),
+            overlaps,
+        })
     }
 
-    pub(super) fn split_forward(&self) -> Result<Tuned, String> {
-        if self.p.inference {
-            return Ok(Tuned { launches: 1, ..self.split(APPLY_FORM)? });
-        }
-        let tuned = self.split(SPLIT_FORM)?;
-        self.with_partials(Tuned { launches: 3, ..tuned })
-    }
-
-    pub(super) fn split_backward(&self) -> Result<Tuned, String> {
-        let apply = !self.p.inference && self.p.has_element_gradients;
-        let tuned = self.split(SPLIT_FORM)?;
-        self.with_partials(Tuned { launches: 2 + u32::from(apply), ..tuned })
-    }
-
-    fn with_partials(&self, tuned: Tuned) -> Result<Tuned, String> {
-        let (each, of_group) = self.partial_numbers();
-        let bytes = self.workspace_bytes(u64::from(tuned.chunks), each, of_group);
-        let workspace_bytes = bytes.ok_or("the workspace exceeds 2^64 bytes")?;
-        Ok(Tuned { workspace_bytes, overlaps: u32::from(self.p.capability >= 90), ..tuned })
+    fn split_with_sums(&self, launches: u32) -> Answer<SplitChoice> {
+        let choice = self.split(&WITH_SUMS, u32::from(self.p.capability >= 90))?;
+        let bytes = self.workspace_bytes(u64::from(choice.chunks), self.partial_numbers());
+        Ok(Chosen { choice, workspace_bytes: bytes.ok_or("the workspace exceeds 2^64 bytes")?, launches })
     }
 }

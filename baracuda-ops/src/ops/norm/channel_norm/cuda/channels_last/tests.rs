@@ -1,8 +1,16 @@
-use baracuda_ops_sys as sys;
-
-use super::super::ChannelShape;
+use super::super::tests::{Found, asked};
+use super::super::{BackwardFields, ChannelShape, Form, ForwardFields};
 use super::*;
 use crate::ops::activation::Activation;
+
+/// What is chosen where the rows of all samples lie at one stride, or do not.
+fn forward(p: &Problem, is_merged: bool) -> Option<Found> {
+    super::super::tests::forward(&Problem { is_merged, ..*p })
+}
+
+fn backward(p: &Problem, is_merged: bool) -> Option<Found> {
+    super::super::tests::backward(&Problem { is_merged, ..*p })
+}
 
 fn h200(dims: [u64; 3], groups: u64, element_bytes: u32) -> Problem {
     let [batch, channels, spatial] = dims;
@@ -26,6 +34,9 @@ const PLAIN: Problem = Problem {
     shape: ChannelShape { batch: 0, channels: 0, spatial: 0, groups: 0 },
     element_bytes: 4,
     accumulator_bytes: 4,
+    order: ChannelOrder::ChannelsLast,
+    is_merged: false,
+    is_pinned: false,
     vector_bytes: 16,
     sample_vector_bytes: 0,
     inference: false,
@@ -46,21 +57,30 @@ const PLAIN: Problem = Problem {
 fn large_tensors_are_kept_on_chip_as_far_as_they_fit() {
     let p = Problem { activation: Activation::Relu, ..h200([64, 256, 56 * 56], 0, 2) };
     let tuned = forward(&p, true).unwrap();
-    assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_LAST_RESIDENT);
-    assert_eq!((tuned.vectors, tuned.chunks, tuned.grid, tuned.stages, tuned.is_merged), (16, 66, 132, 6, 1));
+    assert_eq!(tuned.form, Form::ChannelsLastResident);
+    assert_eq!(
+        (
+            tuned.at("tile_vectors"),
+            tuned.at("chunks"),
+            tuned.at("blocks"),
+            tuned.at("ring_batches"),
+            tuned.at("is_merged")
+        ),
+        (16, 66, 132, 6, 1)
+    );
     let p = Problem { cumulative: true, ..h200([256, 256, 112 * 112], 0, 2) };
     let tuned = forward(&p, true).unwrap();
-    assert_eq!((tuned.variant, tuned.vectors), (sys::BOPS_CHANNEL_NORM_LAST_COOPERATIVE, 32));
+    assert_eq!((tuned.form, tuned.at("tile_vectors")), (Form::ChannelsLastCooperative, 32));
     let tuned = backward(&h200([64, 256, 56 * 56], 0, 2), true).unwrap();
-    assert_eq!((tuned.stages, tuned.tensors), (3, 2));
+    assert_eq!((tuned.at("ring_batches"), tuned.at("tensors")), (3, 2));
 }
 
 #[test]
 fn forward_takes_slabs_of_which_most_stays_on_chip() {
     let form = |dims, groups, bytes| {
         let tuned = forward(&h200(dims, groups, bytes), groups == 0).unwrap();
-        assert_eq!((tuned.variant, tuned.threads, tuned.launches), (sys::BOPS_CHANNEL_NORM_LAST_SLABS, 256, 1));
-        (tuned.vectors, tuned.chunks, tuned.grid, tuned.cached)
+        assert_eq!((tuned.form, tuned.at("threads"), tuned.launches), (Form::ChannelsLastSlabs, 256, 1));
+        (tuned.at("tile_vectors"), tuned.at("chunks"), tuned.at("blocks"), tuned.at("cached_batches"))
     };
     // Two tiles of 256 bytes, one after another; four of them; as many at once.
     assert_eq!(form([64, 256, 56 * 56], 0, 2), (16, 132, 132, 1));
@@ -84,9 +104,9 @@ fn forward_takes_slabs_of_which_most_stays_on_chip() {
     assert_eq!(form([8, 64, 26_000], 0, 4), (16, 132, 132, 2));
     // What their blocks would have to wait for: the count of batches, running statistics of samples.
     let p = Problem { cumulative: true, ..h200([64, 256, 56 * 56], 0, 2) };
-    assert_eq!(forward(&p, true).unwrap().variant, sys::BOPS_CHANNEL_NORM_LAST_RESIDENT);
+    assert_eq!(forward(&p, true).unwrap().form, Form::ChannelsLastResident);
     let p = Problem { has_running: true, ..h200([32, 256, 56 * 56], 256, 2) };
-    assert_eq!(forward(&p, false).unwrap().variant, sys::BOPS_CHANNEL_NORM_LAST_COOPERATIVE);
+    assert_eq!(forward(&p, false).unwrap().form, Form::ChannelsLastCooperative);
 }
 
 #[test]
@@ -94,8 +114,8 @@ fn gradients_take_slabs_that_fit_on_chip() {
     let form = |dims, groups, bytes| {
         let p = Problem { has_dx: true, ..h200(dims, groups, bytes) };
         let tuned = backward(&p, groups == 0).unwrap();
-        assert_eq!((tuned.variant, tuned.threads, tuned.launches), (sys::BOPS_CHANNEL_NORM_LAST_RESIDENT, 256, 1));
-        (tuned.vectors, tuned.chunks, tuned.grid, tuned.cached)
+        assert_eq!((tuned.form, tuned.at("threads"), tuned.launches), (Form::ChannelsLastSlabs, 256, 1));
+        (tuned.at("tile_vectors"), tuned.at("chunks"), tuned.at("blocks"), tuned.at("cached_batches"))
     };
     // Tiles of 128 bytes, one after another.
     assert_eq!(form([64, 256, 56 * 56], 0, 2), (8, 132, 132, 1));
@@ -113,7 +133,7 @@ fn gradients_take_slabs_that_fit_on_chip() {
     assert_eq!(form([32, 256, 56 * 56], 32, 2), (16, 4, 128, 2));
     // A group that no tile holds.
     let p = Problem { has_dx: true, ..h200([1, 512, 128 * 128], 2, 2) };
-    assert_eq!(backward(&p, false).unwrap().variant, sys::BOPS_CHANNEL_NORM_LAST_COOPERATIVE);
+    assert_eq!(backward(&p, false).unwrap().form, Form::ChannelsLastCooperative);
 }
 
 #[test]
@@ -128,11 +148,10 @@ fn slabs_are_whole() {
                 let dims = [samples, channels, rows];
                 let p = Problem { has_dx: true, capability, shared_bytes, ..h200(dims, groups, element_bytes) };
                 let both = [forward(&p, groups == 0).unwrap(), backward(&p, groups == 0).unwrap()];
-                let slabs = [sys::BOPS_CHANNEL_NORM_LAST_SLABS, sys::BOPS_CHANNEL_NORM_LAST_RESIDENT];
-                for (tuned, _) in both.into_iter().zip(slabs).filter(|(tuned, slabs)| tuned.variant == *slabs) {
+                for tuned in both.into_iter().filter(|tuned| tuned.form == Form::ChannelsLastSlabs) {
                     let width = 16 / u64::from(element_bytes);
-                    let tiles = channels / width / u64::from(tuned.vectors);
-                    let (chunks, grid) = (u64::from(tuned.chunks), u64::from(tuned.grid));
+                    let tiles = channels / width / tuned.at("tile_vectors");
+                    let (chunks, grid) = (tuned.at("chunks"), tuned.at("blocks"));
                     let samples = if groups == 0 { 1 } else { samples };
                     if grid >= chunks * tiles {
                         assert!(
@@ -143,7 +162,7 @@ fn slabs_are_whole() {
                         assert!(grid.is_multiple_of(chunks) && tiles.is_multiple_of(grid / chunks), "{p:?}: {tuned:?}");
                     }
                     assert!(
-                        grid <= 132 && u64::from(tuned.vectors) * width <= 128 && tuned.vectors >= 8,
+                        grid <= 132 && tuned.at("tile_vectors") * width <= 128 && tuned.at("tile_vectors") >= 8,
                         "{p:?}: {tuned:?}"
                     );
                 }
@@ -156,9 +175,12 @@ fn slabs_are_whole() {
 fn many_small_samples_take_a_block_each() {
     let form = |dims, groups, bytes| {
         let tuned = forward(&h200(dims, groups, bytes), false).unwrap();
-        assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_LAST_CLUSTER, "{dims:?}: {tuned:?}");
-        assert_eq!((tuned.cluster, tuned.chunks, tuned.launches, tuned.workspace_bytes), (1, 1, 1, 0));
-        (tuned.vectors, tuned.threads, tuned.stages, tuned.grid)
+        assert_eq!(tuned.form, Form::ChannelsLastCluster, "{dims:?}: {tuned:?}");
+        assert_eq!(
+            (tuned.at("cluster_blocks"), tuned.at("chunks"), tuned.launches, tuned.workspace_bytes),
+            (1, 1, 1, 0)
+        );
+        (tuned.at("tile_vectors"), tuned.at("threads"), tuned.at("thread_rows"), tuned.at("blocks"))
     };
     assert_eq!(form([4096, 64, 8 * 8], 32, 2), (8, 128, 4, 4096));
     assert_eq!(form([512, 128, 16 * 16], 32, 2), (8, 256, 8, 1024));
@@ -167,8 +189,8 @@ fn many_small_samples_take_a_block_each() {
     assert_eq!(form([264, 64, 131], 64, 2).3, 264);
     // Samples that no two blocks of a multiprocessor hold, and fewer blocks than are resident.
     let variant = |dims| forward(&h200(dims, 32, 2), false).unwrap();
-    assert_eq!(variant([64, 256, 32 * 32]).variant, sys::BOPS_CHANNEL_NORM_LAST_SLABS);
-    assert!(variant([2, 640, 32 * 32]).cluster > 1);
+    assert_eq!(variant([64, 256, 32 * 32]).form, Form::ChannelsLastSlabs);
+    assert!(variant([2, 640, 32 * 32]).at("cluster_blocks") > 1);
 }
 
 #[test]
@@ -177,22 +199,28 @@ fn gradients_of_few_rows_stay_in_registers() {
         let p = Problem { has_dx: true, ..h200(dims, 32, bytes) };
         let both = [p, Problem { max_cluster: 1, ..p }].map(|p| backward(&p, false).unwrap());
         both.map(|tuned| {
-            assert_eq!((tuned.variant, tuned.launches, tuned.overlaps), (sys::BOPS_CHANNEL_NORM_LAST_ROWS, 1, 1));
-            (tuned.vectors, tuned.threads, tuned.stages, tuned.chunks, tuned.cluster, tuned.grid)
+            assert_eq!((tuned.form, tuned.launches, tuned.at("overlaps")), (Form::ChannelsLastRows, 1, 1));
+            (
+                tuned.at("tile_vectors"),
+                tuned.at("threads"),
+                tuned.at("thread_rows"),
+                tuned.at("chunks"),
+                tuned.at("cluster_blocks"),
+            )
         })
     };
     let alone = |tuned| [tuned, tuned];
     // What clusters have the most blocks for, and the same without.
-    assert_eq!(form([2, 640, 32 * 32], 2), [(5, 480, 4, 3, 6, 96), (10, 320, 4, 8, 0, 128)]);
-    assert_eq!(form([2, 1280, 16 * 16], 2), [(10, 320, 4, 3, 6, 96), (10, 160, 4, 4, 0, 128)]);
-    assert_eq!(form([2, 320, 64 * 64], 2), alone((10, 320, 8, 16, 0, 128)));
-    assert_eq!(form([2, 1280, 16 * 16], 4)[1], (10, 320, 4, 2, 0, 128));
-    assert_eq!(form([1, 640, 64 * 64], 2), alone((10, 320, 8, 16, 0, 128)));
+    assert_eq!(form([2, 640, 32 * 32], 2), [(5, 480, 4, 3, 6), (10, 320, 4, 8, 0)]);
+    assert_eq!(form([2, 1280, 16 * 16], 2), [(10, 320, 4, 3, 6), (10, 160, 4, 4, 0)]);
+    assert_eq!(form([2, 320, 64 * 64], 2), alone((10, 320, 8, 16, 0)));
+    assert_eq!(form([2, 1280, 16 * 16], 4)[1], (10, 320, 4, 2, 0));
+    assert_eq!(form([1, 640, 64 * 64], 2), alone((10, 320, 8, 16, 0)));
     // Few blocks, short groups, and rows that no registers hold.
-    let variant = |dims| backward(&Problem { has_dx: true, ..h200(dims, 32, 2) }, false).unwrap().variant;
-    assert_eq!(variant([1, 320, 64]), sys::BOPS_CHANNEL_NORM_LAST_ROWS);
-    assert_eq!(variant([1, 64, 64]), sys::BOPS_CHANNEL_NORM_LAST_CLUSTER);
-    assert_eq!(variant([1, 512, 128 * 128]), sys::BOPS_CHANNEL_NORM_LAST_RESIDENT);
+    let variant = |dims| backward(&Problem { has_dx: true, ..h200(dims, 32, 2) }, false).unwrap().form;
+    assert_eq!(variant([1, 320, 64]), Form::ChannelsLastRows);
+    assert_eq!(variant([1, 64, 64]), Form::ChannelsLastCluster);
+    assert_eq!(variant([1, 512, 128 * 128]), Form::ChannelsLastSlabs);
 }
 
 #[test]
@@ -200,21 +228,24 @@ fn forward_of_few_rows_stays_in_registers() {
     let form = |dims, bytes| {
         let plain = h200(dims, 32, bytes);
         let tuned = forward(&plain, false).unwrap();
-        assert_eq!((tuned.variant, tuned.launches, tuned.workspace_bytes), (sys::BOPS_CHANNEL_NORM_LAST_ROWS, 1, 0));
-        assert_eq!(forward(&Problem { has_extra: true, activation: Activation::Silu, ..plain }, false), Ok(tuned));
-        assert_eq!(tuned.cluster, tuned.chunks);
-        (tuned.vectors, tuned.threads, tuned.stages, tuned.chunks, tuned.grid)
+        assert_eq!((tuned.form, tuned.launches, tuned.workspace_bytes), (Form::ChannelsLastRows, 1, 0));
+        assert_eq!(
+            forward(&Problem { has_extra: true, activation: Activation::Silu, ..plain }, false).as_ref(),
+            Some(&tuned)
+        );
+        assert_eq!(tuned.at("cluster_blocks"), tuned.at("chunks"));
+        (tuned.at("tile_vectors"), tuned.at("threads"), tuned.at("thread_rows"), tuned.at("chunks"))
     };
-    assert_eq!(form([2, 320, 64 * 64], 2), (5, 480, 8, 6, 96));
-    assert_eq!(form([2, 640, 32 * 32], 2), (10, 480, 4, 6, 96));
-    assert_eq!(form([2, 1280, 16 * 16], 2), (5, 160, 4, 2, 128));
-    assert_eq!(form([2, 1280, 16 * 16], 4), (10, 320, 4, 2, 128));
+    assert_eq!(form([2, 320, 64 * 64], 2), (5, 480, 8, 6));
+    assert_eq!(form([2, 640, 32 * 32], 2), (10, 480, 4, 6));
+    assert_eq!(form([2, 1280, 16 * 16], 2), (5, 160, 4, 2));
+    assert_eq!(form([2, 1280, 16 * 16], 4), (10, 320, 4, 2));
     // Running statistics of samples, vectors with channels of three groups, more samples than blocks.
-    let variant = |p: Problem| forward(&p, false).unwrap().variant;
+    let variant = |p: Problem| forward(&p, false).unwrap().form;
     let p = Problem { has_running: true, ..h200([2, 640, 32 * 32], 32, 2) };
-    assert_eq!(variant(p), sys::BOPS_CHANNEL_NORM_LAST_COOPERATIVE);
-    assert_eq!(variant(h200([2, 96, 32 * 32], 32, 2)), sys::BOPS_CHANNEL_NORM_LAST_CLUSTER);
-    assert_eq!(variant(h200([4096, 64, 8 * 8], 8, 2)), sys::BOPS_CHANNEL_NORM_LAST_CLUSTER);
+    assert_eq!(variant(p), Form::ChannelsLastCooperative);
+    assert_eq!(variant(h200([2, 96, 32 * 32], 32, 2)), Form::ChannelsLastCluster);
+    assert_eq!(variant(h200([4096, 64, 8 * 8], 8, 2)), Form::ChannelsLastCluster);
 }
 
 #[test]
@@ -223,29 +254,35 @@ fn registers_hold_all_rows() {
         for (samples, rows) in [(1, 1), (2, 49), (3, 333), (16, 1000), (2, 4097), (64, 64), (132, 640), (200, 9)] {
             for element_bytes in [2, 4] {
                 let p = Problem { has_dx: true, ..h200([samples, channels, rows], groups, element_bytes) };
+                let rows_of = |p: &Problem| {
+                    let form = Form::ChannelsLastRows;
+                    [(1, asked::<ForwardFields>(form, p)), (2, asked::<BackwardFields>(form, p))]
+                };
+                let pinned = Problem { is_pinned: true, ..p };
                 let alone = Problem { max_cluster: 1, ..p };
-                let all = [forward(&p, false), backward(&p, false), backward(&alone, false)].map(Result::unwrap);
-                for tuned in all.into_iter().filter(|tuned| tuned.variant == sys::BOPS_CHANNEL_NORM_LAST_ROWS) {
-                    let (vectors, threads) = (u64::from(tuned.vectors), u64::from(tuned.threads));
-                    let (chunks, lanes) = (u64::from(tuned.chunks), threads / vectors);
+                let all = [p, pinned, alone].iter().flat_map(rows_of).collect::<Vec<_>>();
+                for (pass, tuned) in all.into_iter().filter_map(|(pass, found)| Some((pass, found.ok()?))) {
+                    let (vectors, threads, thread_rows) =
+                        (tuned.at("tile_vectors"), tuned.at("threads"), tuned.at("thread_rows"));
+                    let (chunks, lanes, cluster) = (tuned.at("chunks"), threads / vectors, tuned.at("cluster_blocks"));
                     let of_tile = vectors * 16 / u64::from(element_bytes);
-                    assert!(u64::from(tuned.stages) * lanes * chunks >= rows, "{p:?}: {tuned:?}");
+                    assert!(thread_rows * lanes * chunks >= rows, "{p:?}: {tuned:?}");
                     assert!(threads.is_multiple_of(32) && threads.is_multiple_of(4 * vectors), "{p:?}: {tuned:?}");
-                    let most = [640, if tuned.cluster > 0 { 480 } else { 320 }][usize::from(tuned.stages > 4)];
-                    assert!(threads <= most && tuned.stages <= 8, "{p:?}: {tuned:?}");
+                    let most = [640, if cluster > 0 { 480 } else { 320 }][usize::from(thread_rows > 4)];
+                    assert!(threads <= most && thread_rows <= 8, "{p:?}: {tuned:?}");
                     assert!(channels.is_multiple_of(of_tile) && of_tile.is_multiple_of(channels / groups));
-                    assert!(of_tile <= 512 && tuned.grid <= 132, "{p:?}: {tuned:?}");
-                    assert_eq!(u64::from(tuned.grid), samples * channels / of_tile * chunks);
-                    if tuned.tensors == 0 {
+                    assert!(of_tile <= 512, "{p:?}: {tuned:?}");
+                    if pass == 1 {
                         assert!((channels / groups).div_ceil(16 / u64::from(element_bytes)) < 16);
                     }
-                    if tuned.cluster > 0 {
-                        let together = if tuned.tensors > 0 { samples } else { 1 };
-                        assert_eq!(u64::from(tuned.cluster), together * chunks);
-                        assert!(tuned.cluster <= 16 && tuned.stages >= 4, "{p:?}: {tuned:?}");
+                    if cluster > 0 {
+                        let together = if pass == 2 { samples } else { 1 };
+                        assert_eq!(cluster, together * chunks);
+                        assert!(cluster <= 16 && thread_rows >= 4, "{p:?}: {tuned:?}");
                         assert!(lanes < 16 || lanes.is_multiple_of(16), "{p:?}: {tuned:?}");
                     } else {
                         assert!(samples * chunks * 64 >= of_tile, "{p:?}: {tuned:?}");
+                        assert!(samples * channels / of_tile * chunks <= 132, "{p:?}: {tuned:?}");
                     }
                 }
             }
@@ -258,16 +295,19 @@ fn small_tensors_are_held_by_clusters_of_whole_groups() {
     for dims in [[2, 320, 64 * 64], [2, 640, 32 * 32], [2, 1280, 16 * 16]] {
         let p = Problem { activation: Activation::Silu, ..h200(dims, 32, 2) };
         let tuned = backward(&p, false).unwrap();
-        assert_eq!(tuned.variant, sys::BOPS_CHANNEL_NORM_LAST_CLUSTER);
+        assert_eq!(tuned.form, Form::ChannelsLastCluster);
         assert_eq!((tuned.launches, tuned.workspace_bytes), (1, 0));
-        let channels = u64::from(tuned.vectors) * 8;
+        let channels = tuned.at("tile_vectors") * 8;
         assert!(channels.is_multiple_of(dims[1] / 32) && dims[1].is_multiple_of(channels));
-        assert_eq!(u64::from(tuned.grid), 2 * dims[1] / channels * u64::from(tuned.chunks));
+        assert_eq!(tuned.at("blocks"), 2 * dims[1] / channels * tuned.at("chunks"));
     }
     let tuned = backward(&h200([64, 2048, 49], 0, 2), true).unwrap();
-    assert_eq!((tuned.variant, tuned.threads, tuned.stages), (sys::BOPS_CHANNEL_NORM_LAST_CLUSTER, 448, 14));
+    assert_eq!((tuned.form, tuned.at("threads"), tuned.at("thread_rows")), (Form::ChannelsLastCluster, 448, 14));
     let tuned = forward(&h200([64, 2048, 49], 0, 4), true).unwrap();
-    assert_eq!((tuned.vectors, tuned.threads, tuned.stages, tuned.chunks), (8, 448, 28, 2));
+    assert_eq!(
+        (tuned.at("tile_vectors"), tuned.at("threads"), tuned.at("thread_rows"), tuned.at("chunks")),
+        (8, 448, 28, 2)
+    );
 }
 
 #[test]
@@ -276,19 +316,25 @@ fn clusters_hold_all_rows_in_what_shared_memory_they_have() {
         for (samples, rows) in [(1, 1), (2, 49), (3, 333), (16, 1000), (2, 4096), (64, 64)] {
             for element_bytes in [2, 4] {
                 let p = h200([samples, channels, rows], groups, element_bytes);
-                for tuned in [forward(&p, groups == 0).unwrap(), backward(&p, groups == 0).unwrap()] {
-                    if tuned.variant != sys::BOPS_CHANNEL_NORM_LAST_CLUSTER {
-                        continue;
+                let is_merged = groups == 0;
+                for p in [false, true].map(|is_pinned| Problem { is_merged, is_pinned, ..p }) {
+                    let form = Form::ChannelsLastCluster;
+                    let both = [asked::<ForwardFields>(form, &p), asked::<BackwardFields>(form, &p)];
+                    for tuned in both.into_iter().flatten() {
+                        let rows = if is_merged { samples * rows } else { rows };
+                        let (vectors, threads, cluster) =
+                            (tuned.at("tile_vectors"), tuned.at("threads"), tuned.at("cluster_blocks"));
+                        assert!(
+                            tuned.at("chunks") * tuned.at("thread_rows") * (threads / vectors) >= rows,
+                            "{p:?}: {tuned:?}"
+                        );
+                        assert!(threads <= 512 && threads.is_multiple_of(32), "{p:?}: {tuned:?}");
+                        assert!(vectors * 16 / u64::from(element_bytes) <= threads.min(256), "{p:?}: {tuned:?}");
+                        assert!(cluster <= 16 && cluster.is_multiple_of(tuned.at("chunks")));
+                        assert!(tuned.at("blocks").is_multiple_of(cluster));
+                        let room = tuned.at("thread_rows") * threads * 16 * tuned.at("tensors");
+                        assert!(room < u64::from(p.shared_bytes), "{p:?}: {tuned:?}");
                     }
-                    let rows = if groups == 0 { samples * rows } else { rows };
-                    let lanes = u64::from(tuned.threads / tuned.vectors);
-                    assert!(u64::from(tuned.chunks * tuned.stages) * lanes >= rows, "{p:?}: {tuned:?}");
-                    assert!(tuned.threads <= 512 && tuned.threads.is_multiple_of(32), "{p:?}: {tuned:?}");
-                    assert!(tuned.vectors * (16 / element_bytes) <= tuned.threads.min(256), "{p:?}: {tuned:?}");
-                    assert!(tuned.cluster <= 16 && tuned.cluster.is_multiple_of(tuned.chunks));
-                    assert!(tuned.grid.is_multiple_of(tuned.cluster));
-                    let room = tuned.stages * tuned.threads * 16 * tuned.tensors.max(1);
-                    assert!(room < p.shared_bytes, "{p:?}: {tuned:?}");
                 }
             }
         }
@@ -298,9 +344,9 @@ fn clusters_hold_all_rows_in_what_shared_memory_they_have() {
 #[test]
 fn what_has_no_vectors_is_split() {
     let odd = forward(&h200([3, 17, 300], 0, 2), true).unwrap();
-    assert_eq!((odd.variant, odd.vec_bytes, odd.vectors), (sys::BOPS_CHANNEL_NORM_LAST_SPLIT, 2, 17));
+    assert_eq!((odd.form, odd.at("access_bytes"), odd.at("tile_vectors")), (Form::ChannelsLastSplit, 2, 17));
     let wide = forward(&h200([3, 64, 300], 0, 8), true).unwrap();
-    assert_eq!((wide.variant, wide.vec_bytes, wide.launches), (sys::BOPS_CHANNEL_NORM_LAST_SPLIT, 8, 3));
+    assert_eq!((wide.form, wide.at("access_bytes"), wide.launches), (Form::ChannelsLastSplit, 8, 3));
 }
 
 #[test]
@@ -318,10 +364,11 @@ fn every_chunk_has_rows() {
             for samples in [1, 3, 200] {
                 let p = h200([samples, 64, rows], groups, 4);
                 for tuned in [forward(&p, groups == 0).unwrap(), backward(&p, false).unwrap()] {
-                    let all = if tuned.is_merged == 1 { rows * samples } else { rows };
-                    let each = all.div_ceil(u64::from(tuned.chunks));
-                    assert!((u64::from(tuned.chunks) - 1) * each < all, "{p:?}: {tuned:?}");
-                    assert!(tuned.grid > 0 && tuned.threads / tuned.vectors > 0);
+                    let is_merged = tuned.or_zero("is_merged") == 1;
+                    let all = if is_merged { rows * samples } else { rows };
+                    let each = all.div_ceil(tuned.at("chunks"));
+                    assert!((tuned.at("chunks") - 1) * each < all, "{p:?}: {tuned:?}");
+                    assert!(tuned.at("threads") / tuned.at("tile_vectors") > 0);
                 }
             }
         }

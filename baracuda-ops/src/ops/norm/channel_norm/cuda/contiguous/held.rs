@@ -1,84 +1,227 @@
-//! Groups that stay on chip while the following ones are fetched.
+//! Groups that stay on chip, partly in registers, while the following ones are fetched.
 
 use baracuda_ops_sys as sys;
 
-use super::walk::{SLOTS, Steps, WALK_STEPS};
-use super::{Problem, RESERVED_SHARED, Tuned, running_launches};
-use crate::narrow::{grid, to_usize, word};
+use super::walk::{MOST_PLACES, MOST_STEPS, READ_TWICE_BYTES, Steps};
+use super::{Answer, Chosen, Problem, RESERVED_SHARED, needs};
+use crate::narrow::{grid, word};
+use crate::ops::activation::Activation;
 
-/// Threads of the blocks that hold groups in registers, beside the warp that fetches, and how many such blocks share a multiprocessor: 16 warps
-/// of their registers fit.
-const FORMS: [(u64, u64); 3] = [(480, 1), (224, 2), (128, 3)];
-/// Rounds up to which blocks of 128 threads serve: they are for few groups.
-const FEW_ROUNDS: u64 = 2;
-/// Steps of a group that stay in registers: forward, backward; none with an activation that takes many instructions.
-const STEPS: [u64; 2] = [12, 4];
+pub(super) type Choice = sys::bops_channel_norm_held_choice;
+pub(super) type BackwardChoice = sys::bops_channel_norm_backward_held_choice;
+
+/// Blocks that hold groups in registers.
+struct Blocks {
+    /// Threads that hold vectors, at most; a warp that fetches comes beside them.
+    threads: u64,
+    /// How many such blocks share a multiprocessor: 16 warps of their registers fit.
+    residents: u64,
+    /// Groups that a team takes one after another, at most.
+    rounds: u64,
+}
+const BLOCKS: [Blocks; 3] = [
+    Blocks { threads: 480, residents: 1, rounds: u64::MAX },
+    Blocks { threads: 224, residents: 2, rounds: u64::MAX },
+    // For few groups.
+    Blocks { threads: 128, residents: 3, rounds: 2 },
+];
+/// Steps of a group that stay in registers; none with an activation that takes many instructions.
+const FORWARD_REGISTER_STEPS: u64 = 12;
+const BACKWARD_REGISTER_STEPS: u64 = 4;
 /// The most places beyond those that wait for a group's statistics, and how many are enough in all: more are slower.
-const SLOTS_AHEAD: u64 = 12;
-const SLOTS_ENOUGH: u64 = 16;
-/// What a group costs beyond its bytes, in bytes of a multiprocessor's share of the memory's speed: of one block, of a cluster, of a cluster of 16.
-/// Blocks that share a multiprocessor hide it from each other.
-const GROUP_COST: [u64; 3] = [88 << 10, 96 << 10, 120 << 10];
+const PLACES_AHEAD: u64 = 12;
+const PLACES_ENOUGH: u64 = 16;
+/// What a group costs beyond its bytes, of one block, of a cluster, of a cluster of 16: blocks that share a multiprocessor hide it from each other. In
+/// bytes.
+const BLOCK_GROUP_COST: u64 = 88 << 10;
+const CLUSTER_GROUP_COST: u64 = 96 << 10;
+const LARGE_CLUSTER_GROUP_COST: u64 = 120 << 10;
 
-/// Groups on chip while the following ones are fetched: the form and cluster that take the least time by what blocks move. `arrays`: x, or dy and x.
-pub(super) fn choose(p: &Problem, arrays: u64) -> Option<Tuned> {
-    let serves = p.capability >= 90 && !p.has_extra;
-    p.group_vectors().filter(|_| serves)?;
+/// Backward in a grid: blocks by what activation they compute.
+struct GridBlocks {
+    /// Threads that are tried, most first.
+    threads: &'static [u64],
+    /// Steps of a group that stay in registers.
+    register_steps: u64,
+    /// What a group costs beyond its bytes. In bytes.
+    group_cost: u64,
+    /// Bytes of what is read from which reading it twice is slower.
+    read_twice_bytes: u64,
+}
+const GRID_IDENTITY: GridBlocks =
+    GridBlocks { threads: &[352, 320], register_steps: 10, group_cost: 112 << 10, read_twice_bytes: READ_TWICE_BYTES };
+/// Of 384 threads each SM sub-partition has as many warps, which matters where they compute an activation.
+const GRID_ACTIVE: GridBlocks = GridBlocks { threads: &[384, 352], register_steps: 6, ..GRID_IDENTITY };
+/// Where a residual or y decides what passes a ReLU.
+const GRID_MASKED: GridBlocks =
+    GridBlocks { threads: &[352, 320, 288, 256], register_steps: 10, group_cost: 48 << 10, read_twice_bytes: 12 << 20 };
+/// Bytes of the places for the following group that hide an exchange where a residual or y passes through them.
+const MASKED_AHEAD_BYTES: u64 = 200 << 10;
+/// Shared memory that the kernel declares itself in a grid, in bytes.
+const GRID_SHARED_BYTES: u64 = 2 << 10;
+/// What the three launches of `split` cost beyond their bytes. In bytes.
+const SPLIT_LAUNCH_COST: u64 = 192 << 10;
+/// Where clusters of so many blocks take more than one group each, teams of a grid that take at most so many are faster.
+const SLOW_CLUSTER: u32 = 8;
+const FASTER_ROUNDS: u64 = 3;
+
+pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
+    p.group_vectors()?;
+    p.needs_capability(90)?;
+    needs(!p.has_extra, "it takes no residual")?;
+    let choice = in_clusters(p, 1).ok_or_else(|| p.too_large())?;
+    Ok(Chosen { choice, workspace_bytes: p.running_bytes(), launches: 1 + p.running_launches() })
+}
+
+/// The threads and the cluster with the least predicted time, if any cluster holds a group. `arrays`: tensors on chip, which are x, or dy and x.
+pub(super) fn in_clusters(p: &Problem, arrays: u64) -> Option<Choice> {
     let shape = &p.shape;
     let (segments, groups) = (shape.group_segments(), shape.group_count());
     let vectors = p.segment_vectors();
     let by_segment = arrays == 2 && shape.groups > 0;
-    let held = if p.is_general() { 0 } else { STEPS[to_usize(arrays) - 1] };
-    let mut best: Option<(u64, Tuned)> = None;
-    for (most, blocks) in FORMS {
-        let steps = Steps::new(segments, vectors, most, by_segment);
-        for cluster in [1, 2, 4, 8, 16].into_iter().filter(|&cluster| cluster <= u64::from(p.max_cluster)) {
+    let register_steps = match arrays {
+        _ if p.is_general() => 0,
+        1 => FORWARD_REGISTER_STEPS,
+        _ => BACKWARD_REGISTER_STEPS,
+    };
+    let mut best: Option<(u64, Choice)> = None;
+    for Blocks { threads, residents, rounds: most_rounds } in BLOCKS {
+        let steps = Steps::new(segments, vectors, threads, by_segment);
+        for cluster in p.clusters() {
             let own = steps.all.div_ceil(cluster);
             let sums = if by_segment { (own + 1) * steps.threads / 2 } else { 0 };
-            let room = (u64::from(p.shared_bytes) / blocks).saturating_sub(RESERVED_SHARED + sums);
-            let slot = steps.threads * 16 * arrays;
-            let slots = (room / slot).min(SLOTS);
+            let room = (u64::from(p.shared_bytes) / residents).saturating_sub(RESERVED_SHARED + sums);
+            let place_bytes = steps.threads * 16 * arrays;
+            let places = (room / place_bytes).min(MOST_PLACES);
             // Steps that keep their places until the group's statistics are there.
-            let waiting = own.saturating_sub(held);
-            if waiting + 1 >= slots || own > WALK_STEPS || cluster > steps.all {
+            let waiting = own.saturating_sub(register_steps);
+            if waiting + 1 >= places || own > MOST_STEPS || cluster > steps.all {
                 continue;
             }
-            let slots = slots.min(SLOTS_ENOUGH.max(waiting + SLOTS_AHEAD));
-            let teams = p.teams(cluster, blocks).min(groups);
+            let places = places.min(PLACES_ENOUGH.max(waiting + PLACES_AHEAD));
+            let teams = p.resident_clusters(cluster, residents).min(groups);
             let rounds = groups.div_ceil(teams);
-            if blocks > 2 && rounds > FEW_ROUNDS {
+            if rounds > most_rounds {
                 continue;
             }
-            let together = (teams * cluster).div_ceil(u64::from(p.multiprocessors)).min(blocks);
+            let together = (teams * cluster).div_ceil(u64::from(p.multiprocessors)).min(residents);
             let bytes = own * steps.threads * 16 * (arrays + 1) * together;
-            let extra = GROUP_COST[usize::from(cluster > 1) + usize::from(cluster > 8)];
-            // Fewer places than that ahead, and memory waits for the group to be finished.
-            let missing = (SLOTS_AHEAD + waiting).saturating_sub(slots) * steps.threads * 8 * (arrays + 1) * together;
-            let cost = rounds * (bytes + missing + extra / together);
+            let group_cost = match cluster {
+                1 => BLOCK_GROUP_COST,
+                2..=8 => CLUSTER_GROUP_COST,
+                _ => LARGE_CLUSTER_GROUP_COST,
+            };
+            // With fewer places ahead than that memory waits for the group to be finished.
+            let missing = (PLACES_AHEAD + waiting).saturating_sub(places) * steps.threads * 8 * (arrays + 1) * together;
+            let cost = rounds * (bytes + missing + group_cost / together);
             if best.is_some_and(|(least, _)| least <= cost) {
                 continue;
             }
-            let workspace_bytes = match arrays {
-                1 if shape.groups > 0 && p.has_running => groups * 16,
-                2 if by_segment && p.has_parameter_gradients => shape.batch * shape.channels * cluster * 8,
-                _ => 0,
-            };
-            let after = if arrays == 1 { running_launches(p) } else { u32::from(workspace_bytes > 0) };
-            let tuned = Tuned {
-                variant: sys::BOPS_CHANNEL_NORM_HELD,
-                vec_bytes: 16,
-                vectors: word(own),
+            let choice = Choice {
+                cluster_blocks: word(cluster),
+                steps: word(own),
+                places: word(places),
                 threads: word(steps.threads),
-                cluster: word(cluster),
-                grid: grid(teams * cluster)?,
-                stages: slots as u32,
-                overlaps: u32::from(p.capability >= 90 && rounds == 1),
-                workspace_bytes,
-                launches: 1 + after,
-                ..Tuned::default()
+                blocks: grid(teams * cluster)?,
+                overlaps: u32::from(rounds == 1),
             };
-            best = Some((cost, tuned));
+            best = Some((cost, choice));
         }
     }
-    best.map(|(_, tuned)| tuned)
+    best.map(|(_, choice)| choice)
+}
+
+pub(in super::super) fn backward(p: &Problem) -> Answer<BackwardChoice> {
+    let group = p.group_vectors()?;
+    p.needs_capability(90)?;
+    needs(!p.has_extra || p.is_masked(), "it takes a residual or y of BatchNorm through relu alone")?;
+    let clusters = in_clusters(p, 2).filter(|_| !p.has_extra);
+    let in_grid = match clusters {
+        Some(clusters) if !may_be_slow(&clusters, p) => None,
+        Some(_) => backward_in_grid(p, group, false).filter(|(rounds, _)| *rounds <= FASTER_ROUNDS),
+        None => backward_in_grid(p, group, p.is_pinned),
+    };
+    let choice = in_grid.map(|(_, choice)| choice).or_else(|| clusters.map(backward_choice));
+    let choice = choice.ok_or_else(|| {
+        if p.is_pinned { p.too_large() } else { "a group has no room on chip, or the form split is faster".into() }
+    })?;
+    let messages = if choice.team == sys::BOPS_NORM_GRID { u64::from(choice.blocks) * 32 } else { 0 };
+    let sums = p.segment_sum_bytes(u64::from(choice.team_blocks));
+    Ok(Chosen { choice, workspace_bytes: messages + sums, launches: 1 + u32::from(sums > 0) })
+}
+
+/// Whether teams of a grid may be faster.
+fn may_be_slow(clusters: &Choice, p: &Problem) -> bool {
+    let teams = u64::from(clusters.blocks / clusters.cluster_blocks);
+    p.shape.groups > 0 && clusters.cluster_blocks >= SLOW_CLUSTER && teams < p.shape.group_count()
+}
+
+fn backward_choice(clusters: Choice) -> BackwardChoice {
+    let Choice { cluster_blocks, steps, places, threads, blocks, overlaps } = clusters;
+    let team = sys::BOPS_NORM_CLUSTER;
+    BackwardChoice { team, team_blocks: cluster_blocks, steps, places, threads, blocks, reads_extra: 0, overlaps }
+}
+
+/// Groups that the multiprocessors hold together: the teams with the least predicted time, where that is less than for reading the groups twice, or
+/// `always` if they hold them. With them the groups that a team takes one after another.
+fn backward_in_grid(p: &Problem, group: u64, always: bool) -> Option<(u64, BackwardChoice)> {
+    let is_masked = p.is_masked();
+    if p.is_general() && !is_masked {
+        return None;
+    }
+    let shape = &p.shape;
+    let (segments, groups, vectors) = (shape.group_segments(), shape.group_count(), p.segment_vectors());
+    // Tensors that are read, and with them what is written.
+    let (arrays, passes) = if is_masked { (3, 5) } else { (2, 3) };
+    let form = match p.activation {
+        _ if is_masked => &GRID_MASKED,
+        Activation::Identity => &GRID_IDENTITY,
+        _ => &GRID_ACTIVE,
+    };
+    let bytes = groups.checked_mul(group * 32).filter(|&bytes| bytes >= form.read_twice_bytes || always)?;
+    let (multiprocessors, by_segment) = (u64::from(p.multiprocessors), shape.groups > 0);
+    let split = (bytes / multiprocessors).saturating_mul(passes + 2) / 2 + SPLIT_LAUNCH_COST;
+    // What tells teams apart weighs more with a mask than what they take in all.
+    let mut least = match () {
+        () if always => u64::MAX,
+        () if is_masked => split.saturating_mul(4) / 3,
+        () => split,
+    };
+    let mut best = None;
+    for &threads in form.threads {
+        let steps = Steps::new(segments, vectors, threads, by_segment);
+        for teams in 1..=multiprocessors.min(groups) {
+            let (team, rounds) = (multiprocessors / teams, groups.div_ceil(teams));
+            let own = steps.all.div_ceil(team);
+            let sums = if by_segment { (own + 1) * steps.threads / 2 } else { 0 };
+            let room = u64::from(p.shared_bytes).saturating_sub(GRID_SHARED_BYTES + sums);
+            let place_bytes = steps.threads * 16 * arrays;
+            let places = (room / place_bytes).min(MOST_PLACES);
+            let waiting = own.saturating_sub(form.register_steps);
+            if waiting + 1 >= places || own > MOST_STEPS {
+                break; // Nor do smaller teams hold their groups.
+            }
+            let ahead_bytes = (places - waiting) * place_bytes;
+            let missing = if is_masked { MASKED_AHEAD_BYTES.saturating_sub(ahead_bytes) / 2 } else { 0 };
+            let cost = rounds * (own * steps.threads * 16 * passes + form.group_cost + missing);
+            if team > steps.all || cost >= least {
+                continue;
+            }
+            least = cost;
+            // Blocks without a step have nothing to add.
+            let team = if is_masked { steps.all.div_ceil(own) } else { team };
+            let choice = BackwardChoice {
+                team: sys::BOPS_NORM_GRID,
+                team_blocks: word(team),
+                steps: word(own),
+                places: word(places),
+                threads: word(steps.threads),
+                blocks: grid(teams * team)?,
+                reads_extra: u32::from(is_masked),
+                overlaps: 0,
+            };
+            best = Some((rounds, choice));
+        }
+    }
+    best
 }

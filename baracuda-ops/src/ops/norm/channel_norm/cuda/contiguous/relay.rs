@@ -1,209 +1,456 @@
-//! Groups that some warps add up while others write the one before.
+//! Groups on chip that some warps add up while others write the one before.
 
 use baracuda_ops_sys as sys;
 
-use super::walk::{ARRIVING, MESSAGES, READ_TWICE, SLOTS, TEAM};
-use super::{Problem, RESERVED_SHARED, Tuned, running_launches};
+use super::walk::{
+    ARRIVING_BYTES, ARRIVING_BYTES_IN_LITTLE_ROOM, MESSAGES, MOST_PLACES, MOST_TEAM_BLOCKS, READ_TWICE_BYTES,
+};
+use super::{Answer, Chosen, Problem, RESERVED_SHARED, held, needs, single};
+use crate::error::Reason;
 use crate::narrow::{grid, to_usize, word};
 use crate::ops::activation::Activation;
 
-/// Threads that write, beside which a block has as many that add up: the fewest that keep up and the most.
-const THREADS: [u64; 2] = [224, 416];
-/// Where they compute exponentials, forward, half as many add up. In long segments they are a multiple of the third number, so that all parts of a
-/// multiprocessor have as many.
-const EXPONENTIAL_THREADS: [u64; 3] = [256, 512, 4 * 32];
+pub(super) type Choice = sys::bops_channel_norm_relay_choice;
+pub(super) type BackwardChoice = sys::bops_channel_norm_backward_relay_choice;
+
+/// Threads that write, beside which a block has as many that add up: the fewest that keep up, the most, and the most beside a residual's warp.
+const LEAST_THREADS: u64 = 224;
+const MOST_THREADS: u64 = 416;
+const MOST_RESIDUAL_THREADS: u64 = 384;
+/// The same where those that write compute exponentials, forward: half as many add up.
+const LEAST_EXPONENTIAL_THREADS: u64 = 256;
+const MOST_EXPONENTIAL_THREADS: u64 = 512;
+/// In long segments those are a multiple of this, so that each of the four SM sub-partitions gets as many warps.
+const EVEN_THREADS: u64 = 4 * 32;
 /// Vectors of a thread in a step.
-pub(super) const VECTORS: u64 = 2;
-/// The least bytes of a block in a group with which it is faster than teams that take one group each, there clusters; with a residual, any.
-const LEAST: [u64; 2] = [64 << 10, 48 << 10];
-/// Bytes of places for a residual, and the most threads that write beside its warp.
-const RESIDUAL: u64 = 32 << 10;
-const RESIDUAL_THREADS: u64 = 384;
-/// The blocks that share a group backward in the variant that holds groups in registers, from which it is faster than that.
-pub(super) const BACKWARD_CLUSTER: u32 = 4;
-/// Bytes under way beyond the group that hide the exchange; what a group costs beyond its bytes; what a step costs in instructions, by tensor and
-/// element of a vector. All as bytes of a multiprocessor's share of the memory's speed.
-pub(super) const AHEAD: u64 = 96 << 10;
-const GROUP: u64 = 12 << 10;
-pub(super) const STEP: u64 = 1 << 10;
-/// Backward, of teams that are no clusters: threads that are tried, and bytes of dy and x in a group from which a cluster's blocks have no room for the
-/// following one. Bytes under way beyond the group that hide the exchange, and how many may be missing; what a group costs beyond its bytes. The last
-/// as bytes of a multiprocessor's share of the memory's speed.
-const GRID_THREADS: [u64; 4] = [160, 224, 256, 320];
-const GRID_GROUP: u64 = 2 << 20;
-const GRID_AHEAD: [u64; 2] = [136 << 10, 48 << 10];
-const GRID_TURN: u64 = 8 << 10;
+const VECTORS: u64 = 2;
+/// Bytes of the places for a residual.
+const RESIDUAL_BYTES: u64 = 32 << 10;
+/// Bytes of a group in one block from which clusters are faster than `single`, whose teams take one group each: without a residual, if those are
+/// clusters, too; with one.
+const LEAST_BYTES: u64 = 64 << 10;
+const LEAST_RESIDUAL_BYTES: u64 = 48 << 10;
+/// Blocks of a cluster of `held`, backward, from which clusters of this form are faster.
+const HELD_CLUSTER: u32 = 4;
+/// Bytes under way beyond the group that hide the exchange of a team's sums.
+const AHEAD_BYTES: u64 = 96 << 10;
+/// What a group costs in a cluster beyond its bytes, and a step in instructions, by tensor and element of a vector. In bytes.
+const GROUP_COST: u64 = 12 << 10;
+const STEP_COST: u64 = 1 << 10;
 
-/// A choice, the bytes of a block in a group, and the groups that a cluster takes one after another.
-pub(super) struct Relay {
-    pub(super) tuned: Tuned,
-    pub(super) bytes: u64,
-    pub(super) rounds: u64,
+/// Forward in a grid.
+struct Grid {
+    /// Threads that write, without a residual and with one.
+    threads: &'static [u64],
+    residual_threads: &'static [u64],
+    /// The largest clusters that are faster, in blocks: clusters of 16 leave an eighth of the multiprocessors out, those of 4 and 8 some.
+    clusters: u32,
+    residual_clusters: u32,
+    /// Bytes of x from which it is faster than reading x twice, and than clusters that leave multiprocessors out.
+    least_bytes: u64,
+    /// Bytes of a group from which it is faster whatever clusters do: a cluster of 8 has room for fewer. Smaller groups serve where clusters take at
+    /// most `rounds` of them one after another, and teams take no more.
+    group_bytes: u64,
+    rounds: u64,
+    /// What a group costs beyond its bytes, where elements have 4 bytes, 2, where exponentials take the time, and of 2 bytes with a residual; and what
+    /// a step does. In bytes.
+    turn_of_4_bytes: u64,
+    turn_of_2_bytes: u64,
+    turn_of_exponentials: u64,
+    turn_of_residual: u64,
+    step: u64,
 }
+const GRID: Grid = Grid {
+    threads: &[224, 256, 320, 352, 384],
+    residual_threads: &[224, 256, 288, 320, 352, 384],
+    clusters: 8,
+    residual_clusters: 2,
+    least_bytes: 32 << 20,
+    group_bytes: 1792 << 10,
+    rounds: 5,
+    turn_of_4_bytes: 4 << 10,
+    turn_of_2_bytes: 12 << 10,
+    turn_of_exponentials: 32 << 10,
+    turn_of_residual: 32 << 10,
+    step: 1 << 10,
+};
 
-impl Relay {
-    /// Whether it is faster than teams that take one group each.
-    pub(super) fn is_faster_than(&self, one: &Tuned, p: &Problem) -> bool {
-        match p.adds_residual() {
-            true => self.bytes >= LEAST[1] && self.tuned.grid >= p.multiprocessors / 4 * 3,
-            false => one.cluster > 1 && one.stagger_cycles == 0 && self.bytes >= LEAST[0] && self.rounds > 1,
-        }
-    }
+/// Forward in a grid, of groups that do not fit: some steps are fetched twice.
+struct Overflowing {
+    /// Threads that write, the preferred number first.
+    threads: [u64; 3],
+    /// Places for each reading of those steps.
+    places: u64,
+    /// Their bytes on all multiprocessors up to which that was measured: the L2 has to keep those of two groups.
+    most_bytes: u64,
 }
+const OVERFLOWING: Overflowing = Overflowing { threads: [320, 256, 224], places: 2, most_bytes: 28 << 20 };
+
+/// Backward in a grid.
+struct BackwardGrid {
+    /// Threads that write.
+    threads: [u64; 4],
+    /// Bytes of dy and x in a group from which a cluster's blocks have no room for the following one.
+    group_bytes: u64,
+    /// Bytes under way beyond the group that hide the exchange, and how many of them may be missing.
+    ahead_bytes: u64,
+    most_missing_bytes: u64,
+    /// What a group costs beyond its bytes. In bytes.
+    turn: u64,
+}
+const BACKWARD_GRID: BackwardGrid = BackwardGrid {
+    threads: [160, 224, 256, 320],
+    group_bytes: 2 << 20,
+    ahead_bytes: 136 << 10,
+    most_missing_bytes: 48 << 10,
+    turn: 8 << 10,
+};
 
 /// How blocks with two teams of threads, one that adds up and one that writes, take a group.
-pub(super) struct Steps {
+#[derive(Clone, Copy)]
+struct Steps {
+    /// Threads that write.
     threads: u64,
     /// Segments in a step, or steps of a segment.
-    multi: u64,
-    chunks: u64,
+    segments: u64,
+    of_segment: u64,
     /// Steps of a group.
-    pub(super) all: u64,
+    all: u64,
     /// Places for a residual.
-    pub(super) windows: u64,
+    residual_places: u64,
 }
 
-/// What one of the blocks that share a group takes of it. All but the first two as bytes of a multiprocessor's share of the memory's speed.
-pub(super) struct Share {
-    pub(super) steps: u64,
-    /// Places for them.
-    pub(super) slots: u64,
-    /// What it reads and writes, averaged over the multiprocessors, or its instructions where those take longer.
-    pub(super) time: u64,
-    /// What is missing to places that hide the exchange.
-    pub(super) missing: u64,
-    pub(super) bytes: u64,
+/// What one of the blocks that share a group takes of it.
+struct Share {
+    /// Steps, and places for them.
+    steps: u64,
+    places: u64,
+    /// Bytes that it reads and writes, averaged over the multiprocessors, or its instructions where those take longer. In bytes.
+    time: u64,
+    /// Bytes that are missing to those under way that hide the exchange.
+    missing: u64,
+    /// Bytes of the group.
+    bytes: u64,
 }
 
 impl Steps {
-    pub(super) fn new(p: &Problem, threads: u64, arrays: u64) -> Self {
+    fn new(p: &Problem, threads: u64, arrays: u64) -> Self {
         let (vectors, places) = (p.segment_vectors(), threads * VECTORS);
-        let (multi, chunks) = ((places / vectors).max(1), vectors.div_ceil(places));
-        let windows = if arrays == 1 && p.has_extra { RESIDUAL.div_ceil(places * 16) } else { 0 };
-        Self { threads, multi, chunks, all: p.shape.group_segments().div_ceil(multi) * chunks, windows }
+        let (segments, of_segment) = ((places / vectors).max(1), vectors.div_ceil(places));
+        let residual_places = if arrays == 1 && p.has_extra { RESIDUAL_BYTES.div_ceil(places * 16) } else { 0 };
+        let all = p.shape.group_segments().div_ceil(segments) * of_segment;
+        Self { threads, segments, of_segment, all, residual_places }
     }
 
-    /// Of `blocks` blocks in all, `cluster` a group. step: what one costs in instructions.
-    pub(super) fn share(&self, p: &Problem, arrays: u64, cluster: u64, blocks: u64, step: u64) -> Option<Share> {
-        let steps = self.all.div_ceil(cluster);
-        let parameters = if p.shape.groups == 0 { 1 } else { ((steps - 1) / self.chunks + 2) * self.multi };
+    /// Of `blocks` blocks in all, `team` a group, whose vectors are `group`. step: what one costs in instructions.
+    fn share(&self, p: &Problem, group: u64, arrays: u64, team: u64, blocks: u64, step: u64) -> Option<Share> {
+        let steps = self.all.div_ceil(team);
+        let parameters = if p.shape.groups == 0 { 1 } else { ((steps - 1) / self.of_segment + 2) * self.segments };
         let room = u64::from(p.shared_bytes).saturating_sub(RESERVED_SHARED + parameters * 16);
-        let slot = self.threads * VECTORS * 16 * arrays;
-        let slots = (room / slot).min(SLOTS).saturating_sub(self.windows);
-        if steps >= slots {
+        let place_bytes = self.threads * VECTORS * 16 * arrays;
+        let places = (room / place_bytes).min(MOST_PLACES).saturating_sub(self.residual_places);
+        if steps >= places {
             return None;
         }
-        let bytes = p.group_vectors()? * 16 * arrays * steps / self.all;
-        let passes = arrays + 1 + u64::from(self.windows > 0);
+        let bytes = group * 16 * arrays * steps / self.all;
+        let passes = arrays + 1 + u64::from(self.residual_places > 0);
         let moved = bytes * passes / arrays * blocks / u64::from(p.multiprocessors);
         let instructions = steps * (arrays + 1) * step * u64::from(16 / p.element_bytes);
-        let missing = AHEAD.saturating_sub((slots - steps + self.windows) * slot);
-        Some(Share { steps, slots, time: moved.max(instructions), missing, bytes })
+        let missing = AHEAD_BYTES.saturating_sub((places - steps + self.residual_places) * place_bytes);
+        Some(Share { steps, places, time: moved.max(instructions), missing, bytes })
+    }
+}
+
+impl Problem {
+    /// Whether a segment has work for a step of all threads.
+    fn has_long_segments(&self) -> bool {
+        self.segment_vectors() >= MOST_THREADS * VECTORS
     }
 
-    pub(super) fn tuned(&self, p: &Problem, arrays: u64, share: &Share, cluster: u64, teams: u64) -> Option<Tuned> {
-        Some(Tuned {
-            variant: sys::BOPS_CHANNEL_NORM_RELAY,
-            vec_bytes: 16,
-            vectors: word(share.steps),
-            threads: word(self.threads),
-            cluster: word(cluster),
-            grid: grid(teams * cluster)?,
-            stages: word(share.slots + self.windows),
-            chunks: word(self.windows),
-            workspace_bytes: if arrays == 1 && p.shape.groups > 0 && p.has_running {
-                p.shape.group_count() * 16
-            } else {
-                0
-            },
-            launches: 1 + if arrays == 1 { running_launches(p) } else { 0 },
-            ..Tuned::default()
-        })
+    /// Whether the SM sub-partitions have as many threads each, which matters where these compute exponentials.
+    fn is_even(&self, threads: u64) -> bool {
+        self.activation != Activation::Silu || !self.has_long_segments() || threads.is_multiple_of(EVEN_THREADS)
+    }
+
+    /// Teams of the least size that takes a group in as few steps as a share of the multiprocessors does.
+    fn grid_team(&self, steps: &Steps, teams: u64) -> u64 {
+        let most = (u64::from(self.multiprocessors) / teams).min(MOST_TEAM_BLOCKS).min(steps.all);
+        steps.all.div_ceil(steps.all.div_ceil(most))
     }
 }
 
 /// Threads that write, most first.
-fn relay_threads(p: &Problem, arrays: u64) -> impl Iterator<Item = u64> {
-    let [fewest, most, step] = match arrays == 1 && p.activation == Activation::Silu {
-        false if arrays == 1 && p.has_extra => [THREADS[0], RESIDUAL_THREADS, 32],
-        false => [THREADS[0], THREADS[1], 32],
-        true if is_long(p) => EXPONENTIAL_THREADS,
-        true => [EXPONENTIAL_THREADS[0], EXPONENTIAL_THREADS[1], 64],
+fn cluster_threads(p: &Problem, arrays: u64) -> impl Iterator<Item = u64> {
+    let (fewest, most, step) = match arrays == 1 && p.activation == Activation::Silu {
+        false if arrays == 1 && p.has_extra => (LEAST_THREADS, MOST_RESIDUAL_THREADS, 32),
+        false => (LEAST_THREADS, MOST_THREADS, 32),
+        true if p.has_long_segments() => (LEAST_EXPONENTIAL_THREADS, MOST_EXPONENTIAL_THREADS, EVEN_THREADS),
+        true => (LEAST_EXPONENTIAL_THREADS, MOST_EXPONENTIAL_THREADS, 64),
     };
     (fewest..=most).rev().step_by(to_usize(step))
 }
 
-/// Whether a segment has work for a step of all threads.
-fn is_long(p: &Problem) -> bool {
-    p.segment_vectors() >= THREADS[1] * VECTORS
+/// What clusters of one size would do.
+struct Clusters {
+    steps: Steps,
+    share: Share,
+    /// Blocks of a cluster, clusters, and groups that one takes one after another.
+    blocks: u64,
+    teams: u64,
+    rounds: u64,
 }
 
-/// Whether all parts of a multiprocessor have as many threads, which matters where they compute exponentials.
-pub(super) fn evenly_spread(p: &Problem, threads: u64) -> bool {
-    p.activation != Activation::Silu || !is_long(p) || threads.is_multiple_of(EXPONENTIAL_THREADS[2])
-}
-
-/// Groups in shared memory while the following ones are fetched: the team and cluster that take the least time by what blocks move. `arrays`: x, or
-/// dy and x, of a channel then.
-pub(super) fn choose(p: &Problem, arrays: u64) -> Option<Relay> {
-    let serves = !p.is_general() || arrays == 1 && p.adds_residual();
-    p.group_vectors().filter(|_| p.capability >= 90 && serves)?;
-    if arrays == 2 && p.shape.groups > 0 {
-        return None;
-    }
+/// The threads and the cluster with the least predicted time, if any cluster holds a group of `group` vectors. `arrays`: tensors on chip, which are x,
+/// or dy and x.
+fn in_clusters(p: &Problem, group: u64, arrays: u64) -> Option<Clusters> {
     let groups = p.shape.group_count();
-    let mut best: Option<(u64, Relay)> = None;
-    for threads in relay_threads(p, arrays) {
+    let mut best: Option<(u64, Clusters)> = None;
+    for threads in cluster_threads(p, arrays) {
         let steps = Steps::new(p, threads, arrays);
-        let most = u64::from(p.max_cluster).min(steps.all);
-        for cluster in [1, 2, 4, 8, 16].into_iter().filter(|&cluster| cluster <= most) {
-            let teams = p.teams(cluster, 1).min(groups);
-            let Some(share) = steps.share(p, arrays, cluster, teams * cluster, STEP) else { continue };
+        for blocks in p.clusters().filter(|&cluster| cluster <= steps.all) {
+            let teams = p.resident_clusters(blocks, 1).min(groups);
+            let Some(share) = steps.share(p, group, arrays, blocks, teams * blocks, STEP_COST) else { continue };
             let rounds = groups.div_ceil(teams);
-            let cost = rounds * (share.time + share.missing + GROUP);
+            let cost = rounds * (share.time + share.missing + GROUP_COST);
             if best.as_ref().is_none_or(|(least, _)| cost < *least) {
-                let tuned = steps.tuned(p, arrays, &share, cluster, teams)?;
-                let tuned = Tuned { overlaps: u32::from(rounds == 1), ..tuned };
-                best = Some((cost, Relay { tuned, bytes: share.bytes, rounds }));
+                best = Some((cost, Clusters { steps, share, blocks, teams, rounds }));
             }
         }
     }
-    best.map(|(_, relay)| relay)
+    best.map(|(_, clusters)| clusters)
 }
 
-/// Backward, the same of channels that any number of blocks share, wherever they lie.
-pub(super) fn of_grid_backward(p: &Problem) -> Option<Tuned> {
-    let serves = p.capability >= 90 && p.shape.groups == 0 && p.is_at_most_relu() && !p.has_extra;
-    let group_bytes = p.group_vectors().filter(|_| serves)? * 32;
+impl Clusters {
+    /// Whether they are faster than teams that take one group each.
+    fn are_faster_than(&self, one: &single::Choice, p: &Problem) -> bool {
+        match p.adds_residual() {
+            true => {
+                let blocks = self.teams * self.blocks;
+                self.share.bytes >= LEAST_RESIDUAL_BYTES && blocks >= u64::from(p.multiprocessors / 4 * 3)
+            }
+            false => {
+                let are_clusters = one.cluster_blocks > 1 && one.stagger_cycles == 0;
+                are_clusters && self.share.bytes >= LEAST_BYTES && self.rounds > 1
+            }
+        }
+    }
+
+    fn choice(&self) -> Option<Choice> {
+        Some(Choice {
+            overlaps: u32::from(self.rounds == 1),
+            ..choice(&self.steps, &self.share, sys::BOPS_NORM_CLUSTER, self.blocks, self.teams)?
+        })
+    }
+}
+
+fn choice(steps: &Steps, share: &Share, team: sys::bops_norm_team, team_blocks: u64, teams: u64) -> Option<Choice> {
+    Some(Choice {
+        team,
+        team_blocks: word(team_blocks),
+        steps: word(share.steps),
+        places: word(share.places + steps.residual_places),
+        residual_places: word(steps.residual_places),
+        repeated_steps: 0,
+        repeated_places: 0,
+        arriving_places: 0,
+        threads: word(steps.threads),
+        blocks: grid(teams * team_blocks)?,
+        overlaps: 1,
+    })
+}
+
+pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
+    let group = p.group_vectors()?;
+    p.needs_capability(90)?;
+    let serves = !p.is_general() || p.adds_residual();
+    needs(serves, "it takes no activation but relu and silu, and a residual of BatchNorm with at most relu")?;
+    let clusters = in_clusters(p, group, 1);
+    // Blocks of a cluster, and groups that one takes one after another, of this form or else of `held`.
+    let mut by_clusters = clusters.as_ref().map(|clusters| (clusters.blocks, clusters.rounds));
+    let most = u64::from(if p.adds_residual() { GRID.residual_clusters } else { GRID.clusters });
+    if !p.is_pinned {
+        if let Ok(one) = single::forward(p) {
+            let are_faster = clusters.as_ref().is_some_and(|many| many.are_faster_than(&one.choice, p));
+            needs(are_faster, "the form single is faster")?;
+        } else if clusters.is_none() {
+            let groups = p.shape.group_count();
+            needs(groups * group * 16 >= GRID.least_bytes, "clusters have no room for a group")?;
+            let held = held::forward(p).ok().map(|Chosen { choice, .. }| {
+                (u64::from(choice.cluster_blocks), groups.div_ceil(u64::from(choice.blocks / choice.cluster_blocks)))
+            });
+            needs(held.is_none_or(|(blocks, _)| blocks > most), "the form held is faster")?;
+            by_clusters = held;
+        }
+    }
+    let in_grid = match by_clusters {
+        Some((blocks, _)) if blocks <= most => None,
+        _ => forward_in_grid(p, group, by_clusters.map(|(_, rounds)| rounds), false),
+    };
+    let always = || p.is_pinned.then(|| forward_in_grid(p, group, None, true)).flatten();
+    let choice = in_grid.or_else(|| clusters?.choice()).or_else(always).ok_or_else(|| p.too_large())?;
+    let messages = if choice.team == sys::BOPS_NORM_GRID { u64::from(choice.blocks) * MESSAGES * 16 } else { 0 };
+    let workspace_bytes = p.running_bytes() + messages;
+    Ok(Chosen { choice, workspace_bytes, launches: 1 + p.running_launches() })
+}
+
+/// Groups that any number of blocks share, if that is predicted to be faster, or `always` if they can. cluster_rounds: the groups that clusters take one
+/// after another, if they hold one.
+fn forward_in_grid(p: &Problem, group: u64, cluster_rounds: Option<u64>, always: bool) -> Option<Choice> {
     let (groups, multiprocessors) = (p.shape.group_count(), u64::from(p.multiprocessors));
-    if group_bytes < GRID_GROUP || groups * group_bytes < READ_TWICE {
+    let few_rounds = cluster_rounds.filter(|&rounds| rounds <= GRID.rounds);
+    let is_small = group * 16 < GRID.group_bytes && !p.has_extra;
+    let is_slower = is_small && few_rounds.is_none() || groups * group * 16 < GRID.least_bytes;
+    if is_slower && !always {
         return None;
     }
-    let mut best: Option<(u64, Tuned)> = None;
-    for threads in GRID_THREADS {
-        let steps = Steps::new(p, threads, 2);
+    let is_exponential = p.activation == Activation::Silu;
+    let turn = match p.element_bytes {
+        2 if p.has_extra => GRID.turn_of_residual,
+        _ if is_exponential => GRID.turn_of_exponentials,
+        2 => GRID.turn_of_2_bytes,
+        _ => GRID.turn_of_4_bytes,
+    };
+    let instructions = if is_exponential { 2 * STEP_COST } else { STEP_COST };
+    let mut best: Option<(u64, Choice)> = None;
+    let threads = if p.has_extra { GRID.residual_threads } else { GRID.threads };
+    for &threads in threads.iter().filter(|&&threads| p.is_even(threads)) {
+        let steps = Steps::new(p, threads, 1);
         for teams in 1..=multiprocessors.min(groups) {
-            let most = (multiprocessors / teams).min(TEAM).min(steps.all);
-            let team = steps.all.div_ceil(steps.all.div_ceil(most));
-            let Some(share) = steps.share(p, 2, team, teams * team, 0) else {
+            let team = p.grid_team(&steps, teams);
+            let Some(share) = steps.share(p, group, 1, team, teams * team, instructions) else {
                 break; // Nor do smaller teams hold their groups.
             };
-            let ahead = (share.slots - share.steps) * (share.bytes / share.steps);
-            let missing = GRID_AHEAD[0].saturating_sub(ahead);
-            // The first group is not written while it is read, nor is one read while the last is written.
-            let cost = groups.div_ceil(teams) * (share.time + missing / 2 + GRID_TURN) + 2 * share.bytes;
-            if missing > GRID_AHEAD[1] || best.is_some_and(|(least, _)| least <= cost) {
+            let ahead = share.places - share.steps + steps.residual_places;
+            let missing = AHEAD_BYTES.saturating_sub(ahead * (share.bytes / share.steps));
+            let own = share.time + missing + turn + share.steps * GRID.step;
+            if is_small && few_rounds.is_some_and(|rounds| groups.div_ceil(teams) > rounds) {
                 continue;
             }
-            let tuned = steps.tuned(p, 2, &share, team, teams)?;
-            let tuned = Tuned {
-                tensors: word(ARRIVING[0] / (threads * VECTORS * 32)),
-                overlaps: 1,
-                workspace_bytes: teams * team * MESSAGES * 16,
-                ..tuned
+            // The first group is not written while it is read, nor is one read while the last is written.
+            let cost = groups.div_ceil(teams) * own + 2 * share.bytes;
+            let is_starved = missing > AHEAD_BYTES / 2 && !always;
+            if is_starved || best.is_some_and(|(least, _)| least <= cost) {
+                continue;
+            }
+            let has_little_room = 2 * share.steps > share.places && !is_exponential && !p.has_extra;
+            let arriving = if has_little_room { ARRIVING_BYTES_IN_LITTLE_ROOM } else { ARRIVING_BYTES };
+            let choice = Choice {
+                arriving_places: word(arriving / (threads * VECTORS * 16)),
+                ..choice(&steps, &share, sys::BOPS_NORM_GRID, team, teams)?
             };
-            best = Some((cost, tuned));
+            best = Some((cost, choice));
         }
     }
-    best.map(|(_, tuned)| tuned)
+    best.map(|(_, choice)| choice).or_else(|| overflowing_forward(p, group, always))
+}
+
+/// The same of groups that are more than all multiprocessors hold.
+fn overflowing_forward(p: &Problem, group: u64, always: bool) -> Option<Choice> {
+    if p.has_extra {
+        return None;
+    }
+    let multiprocessors = u64::from(p.multiprocessors);
+    let mut best: Option<(u64, Choice)> = None;
+    for threads in OVERFLOWING.threads.into_iter().filter(|&threads| p.is_even(threads)) {
+        let steps = Steps::new(p, threads, 1);
+        let team = p.grid_team(&steps, 1);
+        let own = steps.all.div_ceil(team);
+        let parameters = if p.shape.groups == 0 { 1 } else { p.shape.group_segments() };
+        let place_bytes = threads * VECTORS * 16;
+        let room = u64::from(p.shared_bytes).saturating_sub(RESERVED_SHARED + parameters * 16);
+        let places = (room / place_bytes).min(MOST_PLACES);
+        // One place more than the steps that stay.
+        let Some(staying) = places.checked_sub(2 * OVERFLOWING.places + 1).filter(|&staying| staying > 0) else {
+            continue;
+        };
+        let Some(repeated) = own.checked_sub(staying).filter(|&repeated| repeated > 0) else { continue };
+        let cost = own * place_bytes;
+        let is_too_much = repeated * place_bytes * multiprocessors > OVERFLOWING.most_bytes && !always;
+        if is_too_much || best.is_some_and(|(least, _)| least <= cost) {
+            continue;
+        }
+        let share = Share { steps: own, places, time: 0, missing: 0, bytes: group * 16 };
+        let choice = Choice {
+            repeated_steps: word(repeated),
+            repeated_places: word(OVERFLOWING.places),
+            arriving_places: word((ARRIVING_BYTES / place_bytes).min(staying + 1)),
+            ..choice(&steps, &share, sys::BOPS_NORM_GRID, team, 1)?
+        };
+        best = Some((cost, choice));
+    }
+    best.map(|(_, choice)| choice)
+}
+
+/// The gradients of BatchNorm.
+pub(in super::super) fn backward(p: &Problem) -> Answer<BackwardChoice> {
+    let group = p.group_vectors()?;
+    p.needs_capability(90)?;
+    needs(p.shape.groups == 0, "every sample has statistics of its own")?;
+    needs(!p.is_general(), "it takes no activation but relu and silu, and no residual or y")?;
+    let by_clusters = || -> Result<BackwardChoice, Reason> {
+        let held = held::in_clusters(p, 2).filter(|_| !p.is_pinned);
+        needs(held.is_none_or(|held| held.cluster_blocks >= HELD_CLUSTER), "the form held is faster")?;
+        let clusters = in_clusters(p, group, 2).ok_or_else(|| p.too_large())?;
+        let choice = backward_choice(&clusters.share, &clusters.steps, clusters.blocks, clusters.teams);
+        choice
+            .map(|choice| BackwardChoice { overlaps: u32::from(clusters.rounds == 1), ..choice })
+            .ok_or_else(|| p.too_large())
+    };
+    let choice = match backward_in_grid(p, group, false) {
+        Some(choice) => choice,
+        None => match by_clusters() {
+            Err(_) if p.is_pinned => backward_in_grid(p, group, true).ok_or_else(|| p.too_large())?,
+            by_clusters => by_clusters?,
+        },
+    };
+    let messages = if choice.team == sys::BOPS_NORM_GRID { u64::from(choice.blocks) * MESSAGES * 16 } else { 0 };
+    Ok(Chosen { choice, workspace_bytes: messages, launches: 1 })
+}
+
+fn backward_choice(share: &Share, steps: &Steps, team_blocks: u64, teams: u64) -> Option<BackwardChoice> {
+    Some(BackwardChoice {
+        team: sys::BOPS_NORM_CLUSTER,
+        team_blocks: word(team_blocks),
+        steps: word(share.steps),
+        places: word(share.places),
+        arriving_places: 0,
+        threads: word(steps.threads),
+        blocks: grid(teams * team_blocks)?,
+        overlaps: 1,
+    })
+}
+
+/// Channels that any number of blocks share, if that is predicted to be faster than clusters, or `always` if they can.
+fn backward_in_grid(p: &Problem, group: u64, always: bool) -> Option<BackwardChoice> {
+    let (groups, multiprocessors) = (p.shape.group_count(), u64::from(p.multiprocessors));
+    let bytes = group * 32;
+    let is_large = bytes >= BACKWARD_GRID.group_bytes && groups * bytes >= READ_TWICE_BYTES;
+    if !p.is_at_most_relu() || !is_large && !always {
+        return None;
+    }
+    let mut best: Option<(u64, BackwardChoice)> = None;
+    for threads in BACKWARD_GRID.threads {
+        let steps = Steps::new(p, threads, 2);
+        for teams in 1..=multiprocessors.min(groups) {
+            let team = p.grid_team(&steps, teams);
+            let Some(share) = steps.share(p, group, 2, team, teams * team, 0) else {
+                break; // Nor do smaller teams hold their groups.
+            };
+            let ahead = (share.places - share.steps) * (share.bytes / share.steps);
+            let missing = BACKWARD_GRID.ahead_bytes.saturating_sub(ahead);
+            // The first group is not written while it is read, nor is one read while the last is written.
+            let cost = groups.div_ceil(teams) * (share.time + missing / 2 + BACKWARD_GRID.turn) + 2 * share.bytes;
+            let is_starved = missing > BACKWARD_GRID.most_missing_bytes && !always;
+            if is_starved || best.is_some_and(|(least, _)| least <= cost) {
+                continue;
+            }
+            let choice = BackwardChoice {
+                team: sys::BOPS_NORM_GRID,
+                arriving_places: word(ARRIVING_BYTES / (threads * VECTORS * 32)),
+                ..backward_choice(&share, &steps, team, teams)?
+            };
+            best = Some((cost, choice));
+        }
+    }
+    best.map(|(_, choice)| choice)
 }

@@ -2,43 +2,48 @@
 
 use baracuda_ops_sys as sys;
 
-use super::{Problem, Tuned, running_launches};
+use super::{Answer, Chosen, Problem, needs};
 use crate::narrow::{grid, word};
 use crate::ops::activation::Activation;
 
-/// Vectors of a thread that has part of a segment in registers, forward and backward, and threads of its block, at most.
-const VECTORS: [u64; 2] = [8, 4];
+/// The most vectors of a thread, which its registers hold.
+const FORWARD_VECTORS: u64 = 8;
+const BACKWARD_VECTORS: u64 = 4;
+/// The most threads of a block.
 const THREADS: u64 = 512;
-/// Forward, bytes of x beyond which the shared memory of blocks that start one after another is faster, but not through SiLU of 16-bit elements, whose
-/// instructions it does not make fewer.
-const BYTES: u64 = 96 << 20;
+/// Bytes of x beyond which forward is slower than `single`, whose blocks start one after another; but not through SiLU of 16-bit elements, whose
+/// instructions `single` does not make fewer.
+const FORWARD_BYTES: u64 = 96 << 20;
 
-/// Groups of one segment, which a block has in registers. `arrays`: x, or dy and x.
-pub(super) fn choose(p: &Problem, arrays: usize) -> Option<Tuned> {
-    let all = p.group_vectors()?;
-    let groups = p.shape.group_count();
+pub(super) type Choice = sys::bops_channel_norm_segment_choice;
+
+pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
+    let chosen = choose(p, FORWARD_VECTORS)?;
+    let bytes = p.shape.group_count().saturating_mul(p.group_vectors()? * 16);
     let is_costly = p.activation == Activation::Silu && p.element_bytes == 2;
-    let wins = if arrays == 1 { is_costly || groups.saturating_mul(all * 16) <= BYTES } else { p.has_dx };
-    if p.shape.groups == 0 || p.shape.group_segments() != 1 || p.is_general() || !wins {
-        return None;
-    }
-    let threads = all.div_ceil(VECTORS[arrays - 1]).next_multiple_of(32);
-    let (workspace_bytes, after) = match arrays {
-        1 => (if p.has_running { groups * 16 } else { 0 }, running_launches(p)),
-        _ => (if p.has_parameter_gradients { groups * 8 } else { 0 }, u32::from(p.has_parameter_gradients)),
-    };
-    let tuned = Tuned {
-        variant: sys::BOPS_CHANNEL_NORM_SEGMENT,
-        vec_bytes: 16,
+    needs(p.is_pinned || is_costly || bytes <= FORWARD_BYTES, "the form single is faster over so many bytes")?;
+    Ok(Chosen { workspace_bytes: p.running_bytes(), launches: 1 + p.running_launches(), ..chosen })
+}
+
+pub(in super::super) fn backward(p: &Problem) -> Answer<Choice> {
+    needs(p.has_dx, "it writes dx, which is not wanted")?;
+    let chosen = choose(p, BACKWARD_VECTORS)?;
+    let workspace_bytes = p.segment_sum_bytes(1);
+    Ok(Chosen { workspace_bytes, launches: 1 + u32::from(workspace_bytes > 0), ..chosen })
+}
+
+fn choose(p: &Problem, most_vectors: u64) -> Answer<Choice> {
+    let all = p.group_vectors()?;
+    needs(p.shape.groups > 0 && p.shape.group_segments() == 1, "a group is more than one segment")?;
+    needs(!p.is_general(), "it takes no residual, and no activation but relu and silu")?;
+    let threads = all.div_ceil(most_vectors).next_multiple_of(32);
+    needs(threads <= THREADS, "512 threads have no registers for a segment")?;
+    let choice = Choice {
         vectors: word(all.div_ceil(threads)),
         threads: word(threads),
-        cluster: 1,
         // Below 2^31 by `group_vectors`.
-        grid: grid(groups)?,
+        blocks: grid(p.shape.group_count()).ok_or("too many groups")?,
         overlaps: u32::from(p.capability >= 90),
-        workspace_bytes,
-        launches: 1 + after,
-        ..Tuned::default()
     };
-    (threads <= THREADS).then_some(tuned)
+    Ok(Chosen { choice, workspace_bytes: 0, launches: 1 })
 }

@@ -1,62 +1,108 @@
-//! Groups that a block or a cluster takes once.
+//! Groups that a block or a cluster takes once, whole, into its shared memory.
 
 use baracuda_ops_sys as sys;
 
-use super::{Problem, RESERVED_SHARED, Tuned, running_launches};
+use super::{Answer, Chosen, Problem, RESERVED_SHARED, needs};
 use crate::narrow::{grid, word};
 use crate::ops::activation::Activation;
 
-/// The least work of a block where a larger cluster would only fill the device, in vectors.
-const LEAST: u64 = 512;
-/// Forward: the most vectors of a thread; threads of a block that has a multiprocessor to itself, and of one that shares it with one other, so that no
-/// third one fits where the next multiprocessor has one.
-const VECTORS: u64 = 15;
-const ALONE: u64 = 640;
-const PAIR: u64 = 512;
-/// Forward: threads of a block alone while those have so many vectors, the least and the most.
-const SMALL: u64 = 320;
-const FEW: [u64; 2] = [2, 4];
-/// Forward: vectors of a thread that registers hold in a block alone, and of 16-bit elements without exponentials also in one of a pair.
-const HELD: [u64; 2] = [4, 2];
-/// Of so many blocks a cluster all are resident, two a multiprocessor, where those of 8 are not.
-const SMALLER: u64 = 7;
-/// Forward: shared memory of a block beside its group, in bytes; clock cycles, and in how many bytes of a block, by which the first blocks of a
-/// multiprocessor start one after another, where blocks follow them.
-const SHARED: u64 = 3 << 10;
-const STAGGER: [u64; 2] = [2, 25];
-/// Forward: the largest cluster, of 16-bit elements and of others, that starts apart, with blocks half as large so that four share a multiprocessor.
-const APART: [u64; 2] = [2, 4];
-/// Backward, in warps of a block: where it shares a multiprocessor, where it has one to itself, where a cluster takes all samples.
-const BACKWARD_WARPS: [u64; 3] = [15, 20, 5];
-/// Backward: clock cycles, and in how many bytes of a block, by which the first two blocks of a multiprocessor start one after the other, where
-/// others follow: without SiLU, and through it.
-const BACKWARD_STAGGER: [(u64, u64); 2] = [(3, 64), (5, 64)];
-/// Backward of f32 in clusters whose blocks share a multiprocessor: blocks of each multiprocessor that they make, at least; the clusters; the
-/// fewest vectors of a thread and warps of a block; warps of a multiprocessor; bytes of dy and x in a block up to which blocks that wait for the
-/// previous kernel are no hindrance.
-const SHARING_BLOCKS: u64 = 8;
-const SHARING_CLUSTERS: [u64; 3] = [2, 4, 8];
-const SHARING_VECTORS: u64 = 4;
-const SHARING_WARPS: u64 = 8;
-const SHARING_ALL_WARPS: u64 = 32;
-const SHARING_EARLY: u64 = 32 << 10;
-/// The same of groups that clusters of `SMALLER` fill the device with: blocks of a multiprocessor.
-const SHARING_RESIDENTS: u64 = 4;
-/// Backward of BatchNorm through a ReLU that a residual or y tells the sign for: blocks that share a multiprocessor, threads of a block, and where
-/// there are two a multiprocessor at most; the most vectors of a thread.
-const MASKED_RESIDENTS: u64 = 4;
-const MASKED_THREADS: [u64; 2] = [224, 448];
-const MASKED_VECTORS: u64 = 8;
-/// Bytes of dy and x in a block up to which a cluster takes all samples, of f32 without SiLU and of others, and its blocks.
-const MERGED_BYTES: [u64; 2] = [40 << 10, 24 << 10];
-const MERGED_BLOCKS: u64 = 8;
-/// The most blocks of a multiprocessor in all: further ones cost more than the launch that adds up the samples.
-const MERGED_MOST: u64 = 4;
-/// Multiprocessors' worth of blocks up to which they are launched while the previous kernel ends.
-const EARLY: u64 = 4;
+pub(super) type Choice = sys::bops_channel_norm_single_choice;
+pub(super) type BackwardChoice = sys::bops_channel_norm_backward_single_choice;
+pub(super) type MaskedChoice = sys::bops_channel_norm_backward_single_masked_choice;
+
+/// Vectors that a block has at least where a larger cluster would only serve to fill the device.
+const LEAST_BLOCK_VECTORS: u64 = 512;
+/// Multiprocessors' worth of blocks up to which these are launched while the previous kernel ends.
+const EARLY_BLOCKS: u64 = 4;
+
+/// Forward: threads of a block that has a multiprocessor to itself; while they would have fewer vectors than `FEW_VECTORS` says, there are
+/// `SMALL_THREADS` instead, with the least to the most of these.
+const ALONE_THREADS: u64 = 640;
+const SMALL_THREADS: u64 = 320;
+const FEW_VECTORS: [u64; 2] = [2, 4];
+/// Threads of a block that shares a multiprocessor with one other, so that no third one fits where the next multiprocessor has one.
+const PAIR_THREADS: u64 = 512;
+/// The most vectors of a thread, which more than two blocks a multiprocessor have.
+const SHARED_VECTORS: u64 = 15;
+/// Vectors of a thread that registers may hold, the preferred number first.
+const REGISTER_VECTORS: [u64; 2] = [4, 2];
+/// Clusters of 7 blocks are all resident at two blocks a multiprocessor where clusters of 8 are not.
+const CLUSTER_OF_SEVEN: u64 = 7;
+/// Shared memory of a block beside its group, in bytes.
+const OWN_SHARED_BYTES: u64 = 3 << 10;
+/// Clock cycles for every byte of a block by which the first blocks of a multiprocessor start one after another, where others follow.
+const STAGGER_CYCLES: u64 = 2;
+const STAGGER_BYTES: u64 = 25;
+/// The largest cluster that starts so with blocks half as large, four a multiprocessor in place of two.
+const HALVED_CLUSTER_OF_16_BITS: u64 = 2;
+const HALVED_CLUSTER_OF_32_BITS: u64 = 4;
+
+/// Backward: warps of a block that shares a multiprocessor, has one to itself, is of a cluster that takes all samples.
+const SHARING_BLOCK_WARPS: u64 = 15;
+const ALONE_WARPS: u64 = 20;
+const MERGED_WARPS: u64 = 5;
+/// The most rows of 32 vectors that a warp takes: its lanes add up so many vectors one after another.
+const WARP_ROWS: u64 = 27;
+/// Bytes of shared memory of a row: 32 vectors of dy and of x, and its sums of the two kinds; what dpre takes where it is kept.
+const ROW_BYTES: u64 = 2 * 32 * 16 + 8;
+const DPRE_ROW_BYTES: u64 = 32 * 16;
+/// Clock cycles for every `BACKWARD_STAGGER_BYTES` bytes of dy and x in a block by which the first two blocks of a multiprocessor start apart.
+const BACKWARD_STAGGER_CYCLES: u64 = 3;
+const BACKWARD_STAGGER_CYCLES_OF_SILU: u64 = 5;
+const BACKWARD_STAGGER_BYTES: u64 = 64;
+
+/// Backward of f32 where several blocks of clusters share a multiprocessor.
+struct Sharing {
+    /// The clusters that are tried.
+    clusters: [u64; 3],
+    /// Blocks for each multiprocessor, in all, at least.
+    blocks: u64,
+    /// Vectors of a thread and warps of a block, at least.
+    vectors: u64,
+    warps: u64,
+    /// Warps of all blocks of a multiprocessor.
+    all_warps: u64,
+    /// Bytes of dy and x in a block up to which blocks that wait for the previous kernel are no hindrance.
+    early_bytes: u64,
+    /// Blocks of a multiprocessor where clusters of 7 fill the device.
+    residents_of_sevens: u64,
+}
+const SHARING: Sharing = Sharing {
+    clusters: [2, 4, 8],
+    blocks: 8,
+    vectors: 4,
+    warps: 8,
+    all_warps: 32,
+    early_bytes: 32 << 10,
+    residents_of_sevens: 4,
+};
+
+/// Backward in clusters of the teams of all samples, which need no further launch.
+struct Merged {
+    /// The most bytes of dy and x in a block, of f32 without SiLU and of others.
+    plain_bytes: u64,
+    other_bytes: u64,
+    /// The most blocks of a cluster.
+    blocks: u64,
+    /// The most blocks of a multiprocessor in all: further ones cost more than the launch that adds up the samples.
+    per_multiprocessor: u64,
+}
+const MERGED: Merged = Merged { plain_bytes: 40 << 10, other_bytes: 24 << 10, blocks: 8, per_multiprocessor: 4 };
+
+/// Backward through a ReLU that a residual or y decides.
+struct Masked {
+    /// Blocks that share a multiprocessor.
+    residents: u64,
+    /// Threads of a block, and where there are two a multiprocessor at most.
+    threads: u64,
+    pair_threads: u64,
+    /// The most vectors of a thread.
+    vectors: u64,
+}
+const MASKED: Masked = Masked { residents: 4, threads: 224, pair_threads: 448, vectors: 8 };
 
 impl Problem {
-    /// Shared memory of a block that takes a group: two fit on a multiprocessor, or one where neither clusters nor another variant take more.
+    /// Shared memory of a block: two blocks fit on a multiprocessor, or one where neither clusters nor another form take more.
     fn single_room(&self) -> u64 {
         let blocks = if self.max_cluster > 1 { 2 } else { 1 };
         (u64::from(self.shared_bytes) / blocks).saturating_sub(RESERVED_SHARED)
@@ -66,172 +112,205 @@ impl Problem {
     fn single_cluster(&self, all: u64, most: u64) -> Option<u64> {
         let fits = |&cluster: &u64| all.div_ceil(cluster) <= most;
         let fills = |&cluster: &u64| {
-            self.shape.group_count() * cluster >= u64::from(self.multiprocessors) * 7 / 8 || all / (cluster * 2) < LEAST
+            self.shape.group_count() * cluster >= u64::from(self.multiprocessors) * 7 / 8
+                || all / (cluster * 2) < LEAST_BLOCK_VECTORS
         };
-        let clusters = || [1, 2, 4, 8, 16].into_iter().filter(|&cluster| cluster <= u64::from(self.max_cluster));
-        clusters().filter(fits).find(fills).or_else(|| clusters().rfind(fits))
+        self.clusters().filter(fits).find(fills).or_else(|| self.clusters().rfind(fits))
     }
 
-    fn single_tuned(&self, cluster: u64, threads: u64, vectors: u64, blocks: u64) -> Option<Tuned> {
-        let early = self.capability >= 90 && blocks <= u64::from(self.multiprocessors) * EARLY;
-        Some(Tuned {
-            variant: sys::BOPS_CHANNEL_NORM_SINGLE,
-            vec_bytes: 16,
-            vectors: word(vectors),
-            threads: word(threads),
-            cluster: word(cluster),
-            grid: grid(blocks)?,
-            overlaps: u32::from(early),
-            launches: 1,
-            ..Tuned::default()
-        })
+    /// Whether so many blocks are launched while the previous kernel ends.
+    fn starts_early(&self, blocks: u64) -> u32 {
+        u32::from(self.capability >= 90 && blocks <= u64::from(self.multiprocessors) * EARLY_BLOCKS)
     }
 }
 
-/// Groups of which a block or a cluster takes one, whole, into shared memory.
-pub(super) fn forward(p: &Problem) -> Option<Tuned> {
+pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
     let all = p.group_vectors()?;
+    choose_forward(p, all).ok_or_else(|| p.too_large())
+}
+
+fn choose_forward(p: &Problem, all: u64) -> Option<Chosen<Choice>> {
     let (groups, segments) = (p.shape.group_count(), p.shape.group_segments());
+    let (multiprocessors, shared_bytes) = (u64::from(p.multiprocessors), u64::from(p.shared_bytes));
     let parameters = if p.shape.groups == 0 { 1 } else { segments };
+    // 1. The cluster.
     let most = p.single_room().saturating_sub(parameters * 8) / 16;
+    let two = |cluster| p.resident_clusters(cluster, 2);
     let cluster = match p.single_cluster(all, most)? {
-        8 if groups > p.teams(8, 2) && groups <= p.teams(SMALLER, 2) && all.div_ceil(SMALLER) <= most => SMALLER,
+        8 if groups > two(8) && groups <= two(CLUSTER_OF_SEVEN) && all.div_ceil(CLUSTER_OF_SEVEN) <= most => {
+            CLUSTER_OF_SEVEN
+        }
         cluster => cluster,
     };
     // Where two blocks share a multiprocessor and others follow, four of half the size hide each other's phases better.
-    let room = |blocks: u64| (u64::from(p.shared_bytes) / blocks).saturating_sub(SHARED + parameters * 8) / 16;
-    let is_pair = all.div_ceil(cluster) > room(3) && groups.checked_mul(cluster)? > 2 * u64::from(p.multiprocessors);
+    let room = |blocks: u64| (shared_bytes / blocks).saturating_sub(OWN_SHARED_BYTES + parameters * 8) / 16;
+    let is_pair = all.div_ceil(cluster) > room(3) && groups.checked_mul(cluster)? > 2 * multiprocessors;
     let halves = cluster * 2;
-    let is_allowed = halves <= APART[usize::from(p.element_bytes == 4)].min(u64::from(p.max_cluster));
+    let largest = if p.element_bytes == 4 { HALVED_CLUSTER_OF_32_BITS } else { HALVED_CLUSTER_OF_16_BITS };
+    let is_allowed = halves <= largest.min(u64::from(p.max_cluster));
     let is_measured = !p.is_general() && (p.element_bytes == 4 || p.activation != Activation::Silu);
     let is_halved = is_pair && is_allowed && is_measured && all.div_ceil(halves) <= room(4);
     let cluster = if is_halved { halves } else { cluster };
+    // 2. Threads and their vectors.
     let (blocks, own) = (groups.checked_mul(cluster)?, all.div_ceil(cluster));
-    let together = blocks.div_ceil(u64::from(p.multiprocessors));
+    let together = blocks.div_ceil(multiprocessors);
     let vectors = match together {
-        1 => own.div_ceil(ALONE).max(own.div_ceil(SMALL).clamp(FEW[0], FEW[1])),
-        2 => own.div_ceil(PAIR),
-        _ => VECTORS,
+        1 => own.div_ceil(ALONE_THREADS).max(own.div_ceil(SMALL_THREADS).clamp(FEW_VECTORS[0], FEW_VECTORS[1])),
+        2 => own.div_ceil(PAIR_THREADS),
+        _ => SHARED_VECTORS,
     };
     let threads = own.div_ceil(vectors).next_multiple_of(32);
     let vectors = own.div_ceil(threads);
     let fits = threads <= 1024 && threads * vectors <= most;
-    let tuned = p.single_tuned(cluster, threads, vectors, blocks)?;
-    let workspace_bytes = if p.shape.groups > 0 && p.has_running { groups * 16 } else { 0 };
+    // 3. When blocks start.
     let bytes = threads * vectors * 16;
-    let residents = (u64::from(p.shared_bytes) / (bytes + parameters * 8 + SHARED)).min(1024 / threads.max(1));
-    let keep_step = (cluster == 1 || is_halved) && residents > 1 && blocks > u64::from(p.multiprocessors) * residents;
-    let tuned = if keep_step {
-        let stagger_cycles = word(bytes * STAGGER[0] / STAGGER[1]);
-        // Channels of 16 bits share lines with their neighbours, and launched early, blocks lose step with those.
-        let starts_early = p.capability >= 90 && (p.shape.groups > 0 || p.element_bytes == 4);
-        let overlaps = tuned.overlaps | u32::from(starts_early);
-        Tuned { overlaps, stagger_cycles, multiprocessors: p.multiprocessors, residents: word(residents), ..tuned }
-    } else {
-        tuned
-    };
+    let residents = (shared_bytes / (bytes + parameters * 8 + OWN_SHARED_BYTES)).min(1024 / threads.max(1));
+    let is_staggered = (cluster == 1 || is_halved) && residents > 1 && blocks > multiprocessors * residents;
+    // Channels of 16 bits share lines with their neighbours, and launched early, blocks lose step with those.
+    let starts_early = is_staggered && p.capability >= 90 && (p.shape.groups > 0 || p.element_bytes == 4);
+    let overlaps = p.starts_early(blocks) | u32::from(starts_early);
     let most_together = if p.element_bytes == 2 && p.activation != Activation::Silu { 2 } else { 1 };
-    let holds = tuned.overlaps == 1 && together <= most_together && !p.is_general();
-    let held = word(HELD.into_iter().find(|&held| holds && held <= vectors).unwrap_or(0));
-    fits.then_some(Tuned { cached: held, workspace_bytes, launches: 1 + running_launches(p), ..tuned })
+    let may_hold = overlaps == 1 && together <= most_together && !p.is_general();
+    let held = REGISTER_VECTORS.into_iter().find(|&held| may_hold && held <= vectors).unwrap_or(0);
+    let staggered = |n: u64| if is_staggered { word(n) } else { 0 };
+    let choice = Choice {
+        cluster_blocks: word(cluster),
+        vectors: word(vectors),
+        register_vectors: word(held),
+        threads: word(threads),
+        blocks: grid(blocks)?,
+        overlaps,
+        stagger_cycles: staggered(bytes * STAGGER_CYCLES / STAGGER_BYTES),
+        multiprocessors: staggered(multiprocessors),
+        residents: staggered(residents),
+    };
+    let launches = 1 + p.running_launches();
+    fits.then_some(Chosen { choice, workspace_bytes: p.running_bytes(), launches })
 }
 
-/// The gradients of GroupNorm and InstanceNorm in the same way.
-pub(super) fn backward(p: &Problem) -> Option<Tuned> {
+/// The gradients of GroupNorm and InstanceNorm.
+pub(in super::super) fn backward(p: &Problem) -> Answer<BackwardChoice> {
     p.group_vectors()?;
-    if p.shape.groups == 0 {
-        return None;
-    }
+    needs(p.shape.groups > 0, "samples share statistics")?;
+    let or_held =
+        || if p.is_pinned { p.too_large() } else { "a group has no room on chip, or the form held is faster".into() };
+    choose_backward(p).ok_or_else(or_held)
+}
+
+fn choose_backward(p: &Problem) -> Option<Chosen<BackwardChoice>> {
     let (groups, segments) = (p.shape.group_count(), p.shape.group_segments());
+    let (multiprocessors, batch) = (u64::from(p.multiprocessors), p.shape.batch);
     let rows = segments.checked_mul(p.segment_vectors().div_ceil(32))?;
-    // A block's rows hold 32 vectors of dy and of x each, and the sums of the two kinds; where dpre is kept, its second half.
-    let row_bytes = 32 * 32 + 8;
-    let kept_bytes = 32 * 16;
-    let is_kept = p.activation == Activation::Silu && p.element_bytes == 2;
+    let may_keep = p.activation == Activation::Silu && p.element_bytes == 2;
     let is_plain = p.element_bytes == 4 && p.is_at_most_relu();
-    let form = |cluster: u64, samples: u64, warps: u64, room: u64| {
+    // A choice with so many warps, if it fits; samples: those whose teams are one cluster, or 0.
+    let with_warps = |cluster: u64, samples: u64, warps: u64, room: u64| {
         let own = rows.div_ceil(cluster);
         let vectors = own.div_ceil(warps);
-        let threads = own.div_ceil(vectors) * 32;
+        let warps = own.div_ceil(vectors);
         let sums = cluster * samples * segments * 8;
-        let fits = vectors <= 27 && threads / 32 * vectors * row_bytes + sums <= room;
+        let fits = vectors <= WARP_ROWS && warps * vectors * ROW_BYTES + sums <= room;
         let blocks = groups.checked_mul(cluster)?;
-        let is_alone = samples > 0 || blocks <= u64::from(p.multiprocessors);
-        let kept = threads / 32 * vectors * (row_bytes + kept_bytes) + sums;
-        let keeps = is_kept && is_alone && kept + RESERVED_SHARED <= u64::from(p.shared_bytes);
-        let tuned = p.single_tuned(cluster, threads, vectors, blocks).filter(|_| fits)?;
-        Some(Tuned { stages: u32::from(keeps), ..tuned })
+        let is_alone = samples > 0 || blocks <= multiprocessors;
+        let kept_bytes = warps * vectors * (ROW_BYTES + DPRE_ROW_BYTES) + sums;
+        let keeps = may_keep && is_alone && kept_bytes + RESERVED_SHARED <= u64::from(p.shared_bytes);
+        let choice = BackwardChoice {
+            cluster_blocks: word(cluster),
+            vectors: word(vectors),
+            threads: word(warps * 32),
+            blocks: grid(blocks)?,
+            merges_samples: u32::from(samples > 0),
+            keeps_dpre: u32::from(keeps),
+            overlaps: p.starts_early(blocks),
+            stagger_cycles: 0,
+            multiprocessors: 0,
+            residents: 0,
+        };
+        fits.then_some(choice)
     };
-    let batch = p.shape.batch;
-    if p.has_parameter_gradients && batch <= MERGED_BLOCKS.min(u64::from(p.max_cluster)) {
-        let cluster = (MERGED_BLOCKS.min(u64::from(p.max_cluster)) / batch).max(1);
-        let cluster = 1 << cluster.ilog2();
+    // 1. The teams of all samples as one cluster.
+    let largest = MERGED.blocks.min(u64::from(p.max_cluster));
+    if p.has_parameter_gradients && batch <= largest {
+        let cluster = 1 << (largest / batch).max(1).ilog2();
         let blocks = groups.checked_mul(cluster)?;
-        let is_small = rows.div_ceil(cluster) * 1024 <= MERGED_BYTES[usize::from(!is_plain)]
-            && blocks <= u64::from(p.multiprocessors) * MERGED_MOST;
-        let serves = is_small && cluster <= rows;
-        let merged = || form(cluster, batch, BACKWARD_WARPS[2], p.single_room());
-        if let Some(tuned) = serves.then(merged).flatten() {
-            return Some(Tuned { is_merged: 1, ..tuned });
+        let bytes = if is_plain { MERGED.plain_bytes } else { MERGED.other_bytes };
+        let is_small = rows.div_ceil(cluster) * 1024 <= bytes && blocks <= multiprocessors * MERGED.per_multiprocessor;
+        let merged = || with_warps(cluster, batch, MERGED_WARPS, p.single_room());
+        if let Some(choice) = (is_small && cluster <= rows).then(merged).flatten() {
+            return Some(Chosen { choice, workspace_bytes: 0, launches: 1 });
         }
     }
-    let cluster_in = |room: u64| p.single_cluster(rows * 32, room / row_bytes * 32);
-    let is_alone = |cluster: u64| groups.saturating_mul(cluster) <= u64::from(p.multiprocessors);
-    let cluster = cluster_in(p.single_room())?;
+    // 2. A cluster for each group.
+    let cluster_in = |room: u64| p.single_cluster(rows * 32, room / ROW_BYTES * 32);
+    let is_alone = |cluster: u64| groups.saturating_mul(cluster) <= multiprocessors;
+    let room = p.single_room();
+    let cluster = cluster_in(room)?;
     let blocks = groups.checked_mul(cluster)?;
     let whole = u64::from(p.shared_bytes).saturating_sub(RESERVED_SHARED);
-    let tuned = if is_alone(cluster) {
-        form(cluster, 0, BACKWARD_WARPS[1], p.single_room())?
+    let residents_of =
+        |cluster: u64| u64::from(p.shared_bytes) / (rows.div_ceil(cluster) * ROW_BYTES + RESERVED_SHARED);
+    let choice = if is_alone(cluster) {
+        with_warps(cluster, 0, ALONE_WARPS, room)?
     } else if cluster == 1 {
-        let tuned = form(1, 0, BACKWARD_WARPS[0], p.single_room())?;
-        let bytes = u64::from(tuned.threads * tuned.vectors) * 32;
+        let choice = with_warps(1, 0, SHARING_BLOCK_WARPS, room)?;
+        let bytes = u64::from(choice.threads * choice.vectors) * 32;
         let is_pair = bytes * 3 > u64::from(p.shared_bytes) && p.max_cluster > 1;
-        if is_pair && blocks > 2 * u64::from(p.multiprocessors) && !p.is_general() {
-            let (cycles, of) = BACKWARD_STAGGER[usize::from(p.activation == Activation::Silu)];
-            let stagger_cycles = word(bytes * cycles / of);
-            Tuned { stagger_cycles, multiprocessors: p.multiprocessors, residents: 2, ..tuned }
+        if is_pair && blocks > 2 * multiprocessors && !p.is_general() {
+            let is_silu = p.activation == Activation::Silu;
+            let cycles = if is_silu { BACKWARD_STAGGER_CYCLES_OF_SILU } else { BACKWARD_STAGGER_CYCLES };
+            let stagger_cycles = word(bytes * cycles / BACKWARD_STAGGER_BYTES);
+            BackwardChoice { stagger_cycles, multiprocessors: p.multiprocessors, residents: 2, ..choice }
         } else {
-            tuned
+            choice
         }
     } else if is_plain && cluster_in(whole).is_some_and(is_alone) {
-        let own = rows.div_ceil(SMALLER);
-        let residents = u64::from(p.shared_bytes) / (own * row_bytes + RESERVED_SHARED);
-        let all_resident = p.teams(SMALLER, SHARING_RESIDENTS);
+        let all_resident = p.resident_clusters(CLUSTER_OF_SEVEN, SHARING.residents_of_sevens);
         let fills = (all_resident * 7 / 8..=all_resident).contains(&groups);
-        if u64::from(p.max_cluster) >= SMALLER && residents == SHARING_RESIDENTS && fills {
-            form(SMALLER, 0, SHARING_ALL_WARPS / residents, p.single_room())?
+        let residents = residents_of(CLUSTER_OF_SEVEN);
+        if u64::from(p.max_cluster) >= CLUSTER_OF_SEVEN && residents == SHARING.residents_of_sevens && fills {
+            with_warps(CLUSTER_OF_SEVEN, 0, SHARING.all_warps / residents, room)?
         } else {
-            form(cluster_in(whole)?, 0, BACKWARD_WARPS[1], whole)?
+            with_warps(cluster_in(whole)?, 0, ALONE_WARPS, whole)?
         }
     } else if is_plain {
-        let enough = u64::from(p.multiprocessors) * SHARING_BLOCKS;
-        let clusters = SHARING_CLUSTERS.into_iter().filter(|&cluster| cluster <= u64::from(p.max_cluster));
-        let cluster = clusters.skip_while(|&larger| larger < cluster).find(|&cluster| groups * cluster >= enough)?;
+        let enough = multiprocessors * SHARING.blocks;
+        let clusters = SHARING.clusters.into_iter().filter(|&cluster| cluster <= u64::from(p.max_cluster));
+        let mut larger = clusters.skip_while(|&larger| larger < cluster);
+        let found = larger.find(|&cluster| groups * cluster >= enough);
+        let cluster = if p.is_pinned { found.unwrap_or(cluster) } else { found? };
         let own = rows.div_ceil(cluster);
-        let residents = u64::from(p.shared_bytes) / (own * row_bytes + RESERVED_SHARED);
-        let warps = (SHARING_ALL_WARPS / residents.max(1)).max(SHARING_WARPS).min(own.div_ceil(SHARING_VECTORS));
-        let overlaps = u32::from(p.capability >= 90 && own * 1024 <= SHARING_EARLY);
-        Tuned { overlaps, ..form(cluster, 0, warps, p.single_room())? }
+        let warps = SHARING.all_warps / residents_of(cluster).max(1);
+        let warps = warps.max(SHARING.warps).min(own.div_ceil(SHARING.vectors));
+        let overlaps = u32::from(p.capability >= 90 && own * 1024 <= SHARING.early_bytes);
+        BackwardChoice { overlaps, ..with_warps(cluster, 0, warps, room)? }
+    } else if p.is_pinned {
+        with_warps(cluster, 0, SHARING_BLOCK_WARPS, room)?
     } else {
-        return None;
+        return None; // `held` is faster.
     };
-    let sums = if p.has_parameter_gradients { batch * p.shape.channels } else { 0 };
-    let workspace_bytes = sums.checked_mul(u64::from(tuned.cluster) * 8)?;
-    Some(Tuned { workspace_bytes, launches: 1 + u32::from(workspace_bytes > 0), ..tuned })
+    let workspace_bytes = p.segment_sum_bytes(u64::from(choice.cluster_blocks));
+    Some(Chosen { choice, workspace_bytes, launches: 1 + u32::from(workspace_bytes > 0) })
 }
 
-/// The gradients of BatchNorm through a ReLU in the same way, where a residual or y passes by.
-pub(super) fn masked_backward(p: &Problem) -> Option<Tuned> {
-    let all = p.group_vectors().filter(|_| p.is_masked())?;
-    let room = (u64::from(p.shared_bytes) / MASKED_RESIDENTS).saturating_sub(SHARED) / 32;
-    let form = |cluster: u64| {
+/// The gradients of BatchNorm through a ReLU that a residual or y decides.
+pub(in super::super) fn masked_backward(p: &Problem) -> Answer<MaskedChoice> {
+    let all = p.group_vectors()?;
+    needs(p.is_masked(), "it serves BatchNorm through relu with a residual or y")?;
+    let room = (u64::from(p.shared_bytes) / MASKED.residents).saturating_sub(OWN_SHARED_BYTES) / 32;
+    let of_cluster = |cluster: u64| {
         let (own, blocks) = (all.div_ceil(cluster), p.shape.group_count().checked_mul(cluster)?);
         let is_pair = blocks <= 2 * u64::from(p.multiprocessors);
-        let vectors = own.div_ceil(MASKED_THREADS[usize::from(is_pair)]);
+        let vectors = own.div_ceil(if is_pair { MASKED.pair_threads } else { MASKED.threads });
         let threads = own.div_ceil(vectors).next_multiple_of(32);
-        let fits = vectors <= MASKED_VECTORS && threads * vectors <= room;
-        let tuned = p.single_tuned(cluster, threads, vectors, blocks).filter(|_| fits)?;
-        Some(Tuned { overlaps: u32::from(p.capability >= 90), ..tuned })
+        let choice = MaskedChoice {
+            cluster_blocks: word(cluster),
+            vectors: word(vectors),
+            threads: word(threads),
+            blocks: grid(blocks)?,
+            overlaps: u32::from(p.capability >= 90),
+        };
+        let fits = vectors <= MASKED.vectors && threads * vectors <= room;
+        fits.then_some(Chosen { choice, workspace_bytes: 0, launches: 1 })
     };
-    [1, 2, 4, 8, 16].into_iter().filter(|&cluster| cluster <= u64::from(p.max_cluster)).find_map(form)
+    p.clusters().find_map(of_cluster).ok_or_else(|| p.too_large())
 }

@@ -2,34 +2,62 @@
 
 use baracuda_ops_sys as sys;
 
-use super::{Problem, Tuned, running_launches};
-use crate::narrow::{grid, to_usize, word};
+use super::{Answer, Chosen, Problem, needs};
+use crate::narrow::{grid, word};
 
-/// Threads of a block of the stripe variant, and the channels it may have.
+pub(super) type Choice = sys::bops_channel_norm_stripe_choice;
+
+/// The most threads of a block.
 const THREADS: u64 = 512;
+/// Channels that a block may have.
 const CHANNELS: [u64; 4] = [1, 2, 4, 8];
-/// Threads of the blocks that share a multiprocessor: forward, backward.
-const RESIDENT_THREADS: [u64; 2] = [1024, 512];
+/// Threads of all blocks that share a multiprocessor.
+const FORWARD_RESIDENT_THREADS: u64 = 1024;
+const BACKWARD_RESIDENT_THREADS: u64 = 512;
 /// The most blocks that share a multiprocessor.
 const RESIDENTS: u64 = 4;
 /// Shared memory of a block that kernels declare themselves and that the device keeps for itself, in bytes.
-const SHARED: u64 = 1536;
-/// 16-bit elements in registers: threads of a block, and samples of a thread, at most.
-const HELD: [u64; 2] = [256, 13];
-/// The longest chain of additions: over the samples of a thread, and across threads.
+const OWN_SHARED_BYTES: u64 = 1536;
+/// Where registers hold 16-bit elements: the most threads of a block, and samples of a thread.
+const REGISTER_THREADS: u64 = 256;
+const REGISTER_SAMPLES: u64 = 13;
+/// The longest chain of additions, over the samples of a thread and across threads: what the budget of the sums allows.
 const CHAIN: u64 = 48;
 /// Samples of a thread that make up for the sums across threads.
 const SAMPLES: u64 = 8;
 
-/// BatchNorm over small spatial extents that are no whole number of vectors: a few channels of all samples on chip. `arrays`: x, or dy and x.
-pub(super) fn choose(p: &Problem, arrays: u64) -> Option<Tuned> {
+pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
+    let chosen = choose(p, 1, FORWARD_RESIDENT_THREADS)?;
+    Ok(Chosen { launches: 1 + p.running_launches(), ..chosen })
+}
+
+pub(in super::super) fn backward(p: &Problem) -> Answer<Choice> {
+    choose(p, 2, BACKWARD_RESIDENT_THREADS)
+}
+
+/// `arrays`: tensors on chip, which are x, or dy and x.
+fn choose(p: &Problem, arrays: u64, resident_threads: u64) -> Answer<Choice> {
     let shape = &p.shape;
     let size = u64::from(p.element_bytes);
-    let serves = shape.groups == 0 && !p.inference && p.sample_vector_bytes == 16 && p.vec_bytes() < 16;
-    if !serves || p.has_extra && !p.is_at_most_relu() || size == 8 || shape.batch * shape.channels * shape.spatial == 0
-    {
-        return None;
-    }
+    p.check_contiguous()?;
+    needs(shape.groups == 0, "every sample has statistics of its own")?;
+    needs(size < 8, "it has no f64")?;
+    needs(!p.inference, "it takes its statistics from the batch, not the running ones")?;
+    needs(p.sample_vector_bytes == 16, "a sample has to be gapless and a whole number of vectors of 16 bytes")?;
+    needs(
+        p.is_pinned || p.access_bytes() < 16,
+        "segments are whole vectors of 16 bytes, for which other forms are faster",
+    )?;
+    needs(!p.has_extra || p.is_at_most_relu(), "it takes a residual or y with no activation but relu")?;
+    needs(p.has_elements(), "there are no elements")?;
+    layout(p, arrays, resident_threads).ok_or_else(|| {
+        "a block has no room for a channel of all samples in at most 48 additions one after another".into()
+    })
+}
+
+fn layout(p: &Problem, arrays: u64, resident_threads: u64) -> Option<Chosen<Choice>> {
+    let shape = &p.shape;
+    let size = u64::from(p.element_bytes);
     let channels = *CHANNELS.iter().find(|&&channels| (channels * shape.spatial * size).is_multiple_of(16))?;
     let run = channels.checked_mul(shape.spatial)?;
     let bytes = run.checked_mul(shape.batch)?.checked_mul(size * arrays)?;
@@ -37,30 +65,26 @@ pub(super) fn choose(p: &Problem, arrays: u64) -> Option<Tuned> {
         return None;
     }
     let (blocks, vectors) = (shape.channels / channels, run * size / 16);
-    // Two sums of every element of a run in every turn.
+    // Two sums of every element of a run for each of the samples that a block takes at once.
     let sums = run.checked_mul(8)?;
-    let fitting = u64::from(p.shared_bytes) / bytes.checked_add(sums)?.checked_add(SHARED)?;
+    let fitting = u64::from(p.shared_bytes) / bytes.checked_add(sums)?.checked_add(OWN_SHARED_BYTES)?;
     let residents = fitting.min(RESIDENTS).min(blocks.div_ceil(u64::from(p.multiprocessors)));
-    let room = (u64::from(p.shared_bytes).checked_div(residents)?).checked_sub(bytes + SHARED)?;
-    let threads = (RESIDENT_THREADS[to_usize(arrays) - 1] / residents).min(THREADS);
-    let turns_of = |threads: u64| (threads / vectors).min(shape.batch.div_ceil(SAMPLES));
-    let held = turns_of(HELD[0]);
-    let is_held = arrays == 1 && size == 2 && p.is_at_most_relu() && held > 0;
-    let is_held = is_held && shape.batch.div_ceil(held) <= HELD[1];
-    let turns = if is_held { held } else { turns_of(threads).min(room / sums) };
-    let chain = shape.batch.div_ceil(turns.max(1)) + shape.spatial.div_ceil(32) * turns + 7;
-    (turns > 0 && chain <= CHAIN).then_some(())?;
-    Some(Tuned {
-        variant: sys::BOPS_CHANNEL_NORM_STRIPE,
-        vec_bytes: 16,
-        vectors: word(channels),
-        chunks: word(turns),
-        threads: word((turns * vectors).next_multiple_of(32)),
-        cluster: 1,
-        grid: grid(blocks)?,
-        stages: u32::from(is_held),
+    let room = (u64::from(p.shared_bytes).checked_div(residents)?).checked_sub(bytes + OWN_SHARED_BYTES)?;
+    let threads = (resident_threads / residents).min(THREADS);
+    let samples_of = |threads: u64| (threads / vectors).min(shape.batch.div_ceil(SAMPLES));
+    let in_registers = samples_of(REGISTER_THREADS);
+    let is_held = arrays == 1 && size == 2 && p.is_at_most_relu() && in_registers > 0;
+    let is_held = is_held && shape.batch.div_ceil(in_registers) <= REGISTER_SAMPLES;
+    let samples_at_once = if is_held { in_registers } else { samples_of(threads).min(room / sums) };
+    let chain = shape.batch.div_ceil(samples_at_once.max(1)) + shape.spatial.div_ceil(32) * samples_at_once + 7;
+    (samples_at_once > 0 && chain <= CHAIN).then_some(())?;
+    let choice = Choice {
+        channels: word(channels),
+        samples_at_once: word(samples_at_once),
+        threads: word((samples_at_once * vectors).next_multiple_of(32)),
+        blocks: grid(blocks)?,
+        in_registers: u32::from(is_held),
         overlaps: u32::from(p.capability >= 90),
-        launches: 1 + if arrays == 1 { running_launches(p) } else { 0 },
-        ..Tuned::default()
-    })
+    };
+    Some(Chosen { choice, workspace_bytes: 0, launches: 1 })
 }

@@ -1,16 +1,18 @@
 //! How teams walk over groups, as `csrc/norm/channel/channel_norm_walk.cuh` does.
 
 /// The most places of a ring.
-pub(super) const SLOTS: u64 = 32;
-/// Steps of the longest slice of a group.
-pub(super) const WALK_STEPS: u64 = 36;
-/// The most blocks that share a group, of teams that are no clusters.
-pub(super) const TEAM: u64 = 160;
-/// Bytes of dy and x from which reading them twice is slower: fewer are found in the L2.
-pub(super) const READ_TWICE: u64 = 24 << 20;
-/// Bytes that a block has on the way at once, and where a group takes most of the places: more of them hold up what is written, unless exponentials
-/// or a residual take longer than that.
-pub(super) const ARRIVING: [u64; 2] = [64 << 10, 31 << 10];
+pub(super) const MOST_PLACES: u64 = 32;
+/// The most steps of a group in one block that `held` has sums for.
+pub(super) const MOST_STEPS: u64 = 36;
+/// The most blocks of a team that is no cluster.
+pub(super) const MOST_TEAM_BLOCKS: u64 = 160;
+/// Bytes of dy and x in all from which reading them twice is slower: of fewer, the L2 still has enough the second time.
+pub(super) const READ_TWICE_BYTES: u64 = 24 << 20;
+/// Bytes that a block has on the way to shared memory at once.
+pub(super) const ARRIVING_BYTES: u64 = 64 << 10;
+/// The same where a group takes more than half of the places: more of them hold up what is written, unless exponentials or a residual take longer
+/// than that.
+pub(super) const ARRIVING_BYTES_IN_LITTLE_ROOM: u64 = 31 << 10;
 /// `message_exchange::turns` of `csrc/norm/channel/channel_norm_walk.cuh`: messages of a block that memory has room for.
 pub(super) const MESSAGES: u64 = 8;
 

@@ -1,8 +1,9 @@
-// BatchNorm, GroupNorm and InstanceNorm backward where channels lie side by side and dx follows from dy and x alone: one cooperative launch that takes
-// slabs, some tiles of channels or some samples, one after another. In a slab every block has one tile in one chunk of the rows.
+// BatchNorm, GroupNorm and InstanceNorm backward over channels-last layouts, the form `slabs`, where dx follows from dy and x alone: one cooperative
+// launch that takes slabs, which are some tiles of channels or some samples, one after another. In a slab every block has one tile in one chunk of
+// the rows.
 //
-// A thread's rows pass through a ring in shared memory. The last of them stay there and in registers until the sums are known; the ones before, if
-// any, are read again. What the ring gives free takes the first rows of the next slab, and the L2 fetches more of them during the exchange.
+// A thread's rows pass through a ring in shared memory. The last rows stay there and in registers until the sums are known; the rows before them, if
+// any, are read again. Places of the ring that become free take the first rows of the next slab, and during the exchange the L2 fetches more of them.
 #pragma once
 #include "channels_last_norm_backward.cuh"
 #include "channels_last_norm_columns.cuh"
@@ -24,7 +25,7 @@ template <typename T> constexpr int slab_held = sizeof(T) == 2 ? 10 : 11;
 __device__ __forceinline__ void prefetch_line(const void *from) { asm volatile("prefetch.global.L2 [%0];" ::"l"(from)); }
 
 template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
-    channel_last_backward_resident(const __grid_constant__ channel_last_backward_arguments<float> a) {
+    channel_last_backward_slabs(const __grid_constant__ channel_last_backward_arguments<float> a) {
     constexpr int width = 16 / int(sizeof(T)), batch = slab_batch, ahead = slab_ahead, held = slab_held<T>;
     constexpr uint32_t slots = slab_slots, threads = slabs_threads;
     struct rows_of_batch {
@@ -91,7 +92,7 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
         const source from = source_of(t);
         const uint32_t mine = t.channel - t.begin;
 
-        // 1. Sums of the block's rows. Of a thread's batches only the last may lack rows.
+        // 1. Sums of the block's rows. Only the last of a thread's batches may lack rows.
         float weight = 1, rstd = 0; // of channel threadIdx.x of the tile
         __syncthreads();
         if (threadIdx.x < channels) {
@@ -176,8 +177,8 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
         }
         __syncthreads();
 
-        // 3. Gradients: of what is in the ring, which makes room for what is read again and for the next slab, of what is in registers, and of
-        // what is read again.
+        // 3. Gradients: first of the rows in the ring, which makes room for rows that are read again and for the next slab; then of those in
+        // registers; then of those that are read again.
         float scale[width], offset[width], slope[width];
         get_values(&values[1][mine], scale), get_values(&values[2][mine], offset), get_values(&values[3][mine], slope);
         T *const dx = t.template at<T>(a.o.dx, a.p.dx);
@@ -228,18 +229,27 @@ template <typename T> __global__ void __launch_bounds__(slabs_threads, 1)
         place = place >= ahead ? place - ahead : place + slots - ahead; // of the next slab's first batch
     }
 
-    // 4. Gradients of parameters whose statistics differ from sample to sample.
+    // 4. Gradients of parameters if every sample has statistics of its own.
     if (g.samples > 1 && (a.o.dweight || a.o.dbias))
         for (uint32_t c = threadIdx.x / 32 * gridDim.x + blockIdx.x; c < g.channels; c += slabs_warps * gridDim.x)
             merge_parameters<false, T>(a, c, static_cast<float(*)[team_slots]>(nullptr));
 }
 
-// Host: the RESIDENT variant.
-template <typename T, typename A> bops_status channel_last_backward_resident_kernels(channel_last_backward_arguments<A> a, launch_shape shape,
-                                                                                     void *workspace, const kernel_call &call) {
-    a.dpres = static_cast<A *>(workspace), a.products = a.dpres + uint64_t(a.g.samples) * a.g.chunks * a.g.channels;
-    shape.shared_bytes *= slab_batch, shape.cooperative = true, shape.overlaps_previous = a.overlaps != 0;
-    return call(channel_last_backward_resident<T>, shape, a);
+// Host: the form `slabs`.
+template <typename T> bops_status channels_last_norm_backward_slabs_kernels(const bops_channel_norm_backward_params &p,
+                                                                            const bops_channels_last_norm_slabs_choice &c, const form_types &types,
+                                                                            const bops_channel_norm_backward_operands &o, void *workspace,
+                                                                            const kernel_call &call) {
+    if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
+    else {
+        auto a = last_backward_arguments<T>(p, {c.tile_vectors, c.chunks, c.is_merged, c.threads, true}, types, o, workspace, c.overlaps);
+        a.slots = c.ring_batches, a.tensors = 2, a.cached = c.cached_batches;
+        a.dpres = static_cast<float *>(workspace), a.products = a.dpres + uint64_t(a.g.samples) * a.g.chunks * a.g.channels;
+        launch_shape shape = last_launch(c.blocks, c.threads);
+        shape.cooperative = true, shape.overlaps_previous = c.overlaps != 0;
+        shape.shared_bytes = c.ring_batches * slab_batch * a.tensors * c.threads * 16;
+        return call(channel_last_backward_slabs<T>, shape, a);
+    }
 }
 
 } // namespace bops

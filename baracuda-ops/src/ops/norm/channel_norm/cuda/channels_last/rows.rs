@@ -1,0 +1,176 @@
+//! Rows in the registers of clusters, or of all multiprocessors.
+
+use baracuda_ops_sys as sys;
+
+use super::cluster::{CLUSTERS, LEAST_TILE_BYTES, LEAST_VECTORS};
+use super::{Answer, BUSY, Chosen, Numbers, Problem, Rows, gcd, needs};
+use crate::narrow::{signed, to_usize, word};
+
+pub(super) type Choice = sys::bops_channels_last_norm_rows_choice;
+
+/// How many rows of a thread the registers of so many threads hold.
+struct Registers {
+    threads: u64,
+    rows: u64,
+}
+const IN_CLUSTERS: [Registers; 2] = [Registers { threads: 640, rows: 4 }, Registers { threads: 480, rows: 8 }];
+const IN_GRID: [Registers; 2] = [Registers { threads: 640, rows: 4 }, Registers { threads: 320, rows: 8 }];
+/// Rows that a block reads side by side: a multiple of the first number; beyond the second, a multiple of that.
+const LANE_STEP: u64 = 4;
+const WHOLE_LANES: u64 = 16;
+/// Vectors that the channels of a group may lie in, forward: one warp goes through them.
+const GROUP_VECTORS: u64 = 16;
+/// Channels of a tile, at most.
+const MOST_CHANNELS: u64 = 512;
+/// Rows of a thread that serve best.
+const WANTED_ROWS: u64 = 4;
+/// Samples of a grid, which are its last dimension.
+const MOST_SAMPLES: u64 = 65_535;
+/// The share of the multiprocessors that it has blocks for, at least.
+const LEAST_BUSY: f64 = 0.6;
+/// In a grid: threads of a block, at least; lanes of a block, at most; bytes of the narrowest tile that is not a whole row.
+const LEAST_THREADS: u64 = 128;
+const MOST_LANES: u64 = 32;
+const TILE_BYTES: u64 = 128;
+/// Quads of columns of sums that one block of a grid merges, at most.
+const QUADS: u64 = 32;
+
+pub(in super::super) fn forward(p: &Problem) -> Answer<Choice> {
+    let rows = Rows::forward(p)?.on_chip()?;
+    rows.check_groups()?;
+    rows.check_clusters()?;
+    let (group_channels, _) = rows.tile_unit();
+    needs(group_channels <= (GROUP_VECTORS - 1) * rows.width, "a group lies in more than 16 vectors")?;
+    rows.in_clusters(1).map(|(_, chosen)| chosen).ok_or_else(|| rows.too_large())
+}
+
+/// From dy and x alone: in clusters of the blocks of all samples, or where these would leave many multiprocessors without work, in a grid.
+pub(in super::super) fn backward(p: &Problem) -> Answer<Choice> {
+    let rows = Rows::backward(p)?.on_chip()?;
+    rows.check_groups()?;
+    needs(p.is_plain(), "it writes dx, and takes no activation and no residual")?;
+    p.needs_capability(80)?;
+    let clusters = rows.check_clusters().ok().and_then(|()| rows.in_clusters(rows.samples));
+    let is_fast = |(blocks, found): &(u64, Chosen<Choice>)| {
+        let is_busy = *blocks as f64 >= LEAST_BUSY * f64::from(p.multiprocessors);
+        is_busy && u64::from(found.choice.thread_rows) <= WANTED_ROWS
+    };
+    let found = match clusters {
+        Some(clusters) if is_fast(&clusters) => Some(clusters.1),
+        clusters => rows.in_grid().or(clusters.map(|(_, chosen)| chosen)),
+    };
+    found.ok_or_else(|| rows.too_large())
+}
+
+impl Rows<'_> {
+    fn check_groups(&self) -> Result<(), crate::error::Reason> {
+        needs(self.has_long_groups(), "it serves groups of channels, of which no three have channels in one vector")
+    }
+
+    /// Rows that the blocks of a cluster share, each of the blocks of `together` samples. Of the clusters that are all resident at once, no two blocks on
+    /// one multiprocessor, those with the most blocks, and of these those with the widest tile; with the number of blocks.
+    fn in_clusters(&self, together: u64) -> Option<(u64, Chosen<Choice>)> {
+        let resident = self.find_clusters(together, false);
+        resident.or_else(|| self.p.is_pinned.then(|| self.find_clusters(together, true)).flatten())
+    }
+
+    fn find_clusters(&self, together: u64, may_take_turns: bool) -> Option<(u64, Chosen<Choice>)> {
+        let (p, shape) = (self.p, &self.p.shape);
+        let (_, unit) = self.tile_unit();
+        let mut best: Option<((u64, u64), Chosen<Choice>)> = None;
+        for channels in (unit..=MOST_CHANNELS.min(shape.channels)).step_by(to_usize(unit)) {
+            let is_narrow = channels * u64::from(p.element_bytes) < LEAST_TILE_BYTES && channels < shape.channels;
+            if !shape.channels.is_multiple_of(channels) || is_narrow {
+                continue;
+            }
+            let (tile, units) = (channels / self.width, self.samples / together * (shape.channels / channels));
+            let step = LANE_STEP.max(32 / gcd(tile, 32));
+            for cluster in CLUSTERS {
+                let chunks = cluster / together;
+                let of_chunk = self.rows.div_ceil(chunks.max(1));
+                let are_resident = units <= p.resident_clusters(cluster, 1);
+                if cluster > u64::from(p.max_cluster)
+                    || !cluster.is_multiple_of(together)
+                    || self.even_chunks(chunks) != chunks
+                    || (chunks > 1 && of_chunk * tile < LEAST_VECTORS)
+                    || !(are_resident || may_take_turns && self.samples <= MOST_SAMPLES)
+                {
+                    continue;
+                }
+                let in_registers = |registers: &Registers| {
+                    let lanes = of_chunk.div_ceil(registers.rows).next_multiple_of(step);
+                    let whole = if lanes > WHOLE_LANES { WHOLE_LANES } else { 1 };
+                    let threads = lanes.next_multiple_of(whole) * tile;
+                    (threads <= registers.threads).then_some((threads, registers.rows))
+                };
+                let Some((threads, rows)) = IN_CLUSTERS.iter().find_map(in_registers) else { continue };
+                let rank = (units * cluster, tile);
+                if best.is_some_and(|(most, _)| most >= rank) {
+                    continue;
+                }
+                let choice = Choice {
+                    tile_vectors: word(tile),
+                    chunks: self.chunks(chunks)?,
+                    cluster_blocks: word(cluster),
+                    threads: word(threads),
+                    thread_rows: word(rows),
+                    overlaps: 1,
+                };
+                best = Some((rank, Chosen { choice, workspace_bytes: 0, launches: 1 }));
+            }
+        }
+        best.map(|((blocks, _), chosen)| (blocks, chosen))
+    }
+
+    /// A block for every tile and chunk, all at once. Of the numbers with enough blocks those with the narrowest tile, in which sums of the fewest
+    /// channels are exchanged.
+    fn in_grid(&self) -> Option<Chosen<Choice>> {
+        let (p, shape) = (self.p, &self.p.shape);
+        let blocks = u64::from(p.multiprocessors);
+        let (_, unit) = self.tile_unit();
+        let mut best: Option<([i64; 4], Chosen<Choice>)> = None;
+        for channels in (unit..=MOST_CHANNELS.min(shape.channels)).step_by(to_usize(unit)) {
+            let is_narrow = channels * u64::from(p.element_bytes) < TILE_BYTES && channels < shape.channels;
+            if !shape.channels.is_multiple_of(channels) || is_narrow {
+                continue;
+            }
+            let (tile, units) = (channels / self.width, self.samples * (shape.channels / channels));
+            for lanes in (LANE_STEP..=MOST_LANES).step_by(to_usize(LANE_STEP)) {
+                let threads = tile * lanes;
+                if units > blocks || threads < LEAST_THREADS || !threads.is_multiple_of(32) {
+                    continue;
+                }
+                let chunks = self.even_chunks((blocks / units).min(self.rows.div_ceil(lanes)));
+                let rows = self.rows.div_ceil(chunks).div_ceil(lanes).next_power_of_two();
+                let all = units * chunks;
+                let fits = IN_GRID.iter().any(|registers| threads <= registers.threads && rows <= registers.rows);
+                let is_busy = p.is_pinned || (all as f64) >= LEAST_BUSY * blocks as f64;
+                if !fits || !is_busy || all / (units / self.samples) * QUADS * 2 < channels {
+                    continue;
+                }
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a part of the blocks of a device"
+                )]
+                let enough = signed(all.min((BUSY * blocks as f64) as u64));
+                let rank = [enough, -signed(tile), -signed(rows.abs_diff(WANTED_ROWS)), -signed(threads)];
+                if best.is_some_and(|(most, _)| most >= rank) {
+                    continue;
+                }
+                let choice = Choice {
+                    tile_vectors: word(tile),
+                    chunks: self.chunks(chunks)?,
+                    cluster_blocks: 0,
+                    threads: word(threads),
+                    thread_rows: word(rows),
+                    overlaps: u32::from(p.capability >= 90),
+                };
+                let numbers = Numbers { of_chunk_channel: 2, of_group: 2 * chunks.next_multiple_of(4) };
+                let workspace_bytes = self.workspace_bytes(chunks, numbers)?;
+                best = Some((rank, Chosen { choice, workspace_bytes, launches: 1 }));
+            }
+        }
+        best.map(|(_, chosen)| chosen)
+    }
+}

@@ -1,0 +1,153 @@
+//! What the tests of choices share, and the rule of choice itself.
+
+use super::*;
+use crate::ops::norm::BatchNormBackwardDescriptor;
+use crate::ops::norm::BatchNormDescriptor;
+
+/// What a form chose, its numbers by their names.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Found {
+    pub(super) form: Form,
+    numbers: Vec<(String, u64)>,
+    pub(super) workspace_bytes: u64,
+    pub(super) launches: u32,
+}
+
+impl Found {
+    /// A number of the choice, which has it.
+    pub(super) fn at(&self, name: &str) -> u64 {
+        self.get(name).unwrap_or_else(|| panic!("{name} is none of {self:?}"))
+    }
+
+    /// A number of the choice, 0 if it has none of that name.
+    pub(super) fn or_zero(&self, name: &str) -> u64 {
+        self.get(name).unwrap_or(0)
+    }
+
+    fn get(&self, name: &str) -> Option<u64> {
+        self.numbers.iter().find(|(known, _)| known == name).map(|(_, number)| *number)
+    }
+}
+
+/// Reads a choice by its names.
+struct ByName(Form);
+
+impl<F: Pass> Take<F> for ByName {
+    type Out = Found;
+
+    fn take<C: Choice<F>>(self, chosen: Chosen<C>) -> Found {
+        let Chosen { choice, workspace_bytes, launches } = chosen;
+        let words = format!("{choice:?}");
+        let fields = words.split_once('{').map_or("", |(_, fields)| fields.trim_end_matches('}'));
+        let number = |field: &str| {
+            let (name, number) = field.split_once(':').expect("a field and its number");
+            (name.trim().to_string(), number.trim().parse().expect("a number"))
+        };
+        let numbers: Vec<(String, u64)> = fields.split(',').map(number).collect();
+        let found: Vec<u64> = choice.words().map(u64::from).collect();
+        assert_eq!(found, numbers.iter().map(|(_, number)| *number).collect::<Vec<_>>(), "{words}");
+        Found { form: self.0, numbers, workspace_bytes, launches }
+    }
+}
+
+/// What one form answers.
+pub(super) fn asked<F: Pass>(form: Form, p: &Problem) -> Result<Found, Reason> {
+    F::choose(form, p, ByName(form))
+}
+
+/// What the first form chooses that accepts.
+pub(super) fn first<F: Pass>(p: &Problem) -> Option<Found> {
+    Form::ALL.into_iter().find_map(|form| asked::<F>(form, p).ok())
+}
+
+pub(super) fn forward(p: &Problem) -> Option<Found> {
+    first::<ForwardFields>(p)
+}
+
+pub(super) fn backward(p: &Problem) -> Option<Found> {
+    first::<BackwardFields>(p)
+}
+
+#[test]
+fn kernels_are_listed_in_the_order_of_the_rule() {
+    fn names<D: Described>(without: Form) -> (Vec<&'static str>, Vec<&'static str>) {
+        let of_cuda = D::kernels().iter().filter(|kernel| kernel.backend() == Backend::Cuda);
+        let forms = Form::ALL.into_iter().filter(|form| *form != without);
+        (of_cuda.map(|kernel| kernel.name()).collect(), forms.map(|form| Names::<D>::ALL[form as usize]).collect())
+    }
+    let (found, expected) = names::<BatchNormDescriptor>(Form::SingleMasked);
+    assert_eq!(found, expected);
+    assert_eq!((found[0], found[11]), ("batch_norm_stripe", "batch_norm_channels_last_split"));
+    let (found, expected) = names::<BatchNormBackwardDescriptor>(Form::ChannelsLastResident);
+    assert_eq!(found, expected);
+    assert_eq!(found[4], "batch_norm_backward_single_masked");
+}
+
+/// Every device of [`DeviceProps::examples`] that has CUDA.
+fn devices() -> impl Iterator<Item = Props> {
+    DeviceProps::examples().into_iter().filter_map(|props| match props {
+        DeviceProps::Cuda(props) => Some(props),
+        _ => None,
+    })
+}
+
+#[test]
+fn every_form_is_reachable_on_an_example_device() {
+    let mut seen = std::collections::HashSet::new();
+    for props in devices() {
+        for [batch, channels, spatial, groups] in [
+            [64, 2048, 49, 0],
+            [64, 512, 784, 0],
+            [64, 256, 3136, 0],
+            [64, 64, 12544, 0],
+            [256, 64, 12544, 0],
+            [32, 128, 784, 0],
+            [8, 64, 16384, 64],
+            [2, 320, 4096, 32],
+            [32, 256, 3136, 32],
+            [1, 256, 1 << 20, 32],
+            [1, 128, 1 << 18, 32],
+            [3, 17, 300, 0],
+        ] {
+            for (order, element_bytes, bits) in
+                [ChannelOrder::Contiguous, ChannelOrder::ChannelsLast].into_iter().flat_map(|order| {
+                    [2, 4].into_iter().flat_map(move |bytes| (0..6).map(move |bits| (order, bytes, bits)))
+                })
+            {
+                let run = if order == ChannelOrder::Contiguous { spatial } else { channels };
+                let width = |n: u64| 1 << (16 | n * u64::from(element_bytes)).trailing_zeros();
+                let p = Problem {
+                    shape: ChannelShape { batch, channels, spatial, groups },
+                    order,
+                    is_merged: order == ChannelOrder::ChannelsLast,
+                    element_bytes,
+                    accumulator_bytes: 4,
+                    vector_bytes: width(run),
+                    sample_vector_bytes: if order == ChannelOrder::Contiguous { width(channels * spatial) } else { 0 },
+                    activation: [Activation::Identity, Activation::Relu, Activation::GeluErf][bits / 2],
+                    has_extra: bits % 2 == 1,
+                    has_dx: true,
+                    has_element_gradients: true,
+                    has_parameter_gradients: true,
+                    capability: props.capability,
+                    multiprocessors: props.multiprocessors,
+                    shared_bytes: props.shared_bytes,
+                    max_cluster: props.cluster,
+                    ..Problem::default()
+                };
+                seen.extend(forward(&p).map(|found| (1, found.form as usize, found.get("team"))));
+                seen.extend(backward(&p).map(|found| (2, found.form as usize, found.get("team"))));
+            }
+        }
+    }
+    let (cluster, grid) = (Some(u64::from(sys::BOPS_NORM_CLUSTER)), Some(u64::from(sys::BOPS_NORM_GRID)));
+    for (pass, without) in [(1, Form::SingleMasked), (2, Form::ChannelsLastResident)] {
+        for form in Form::ALL.into_iter().filter(|form| *form != without) {
+            let has_teams = form == Form::Relay || pass == 2 && form == Form::Held;
+            let teams = if has_teams { [cluster, grid] } else { [None, None] };
+            for team in teams {
+                assert!(seen.contains(&(pass, form as usize, team)), "pass {pass}: {form:?} {team:?}");
+            }
+        }
+    }
+}
