@@ -42,7 +42,9 @@ const SHARED_FILES: &[(&str, &str)] =
 fn kernels_of(op: &str) -> String {
     // Both products of a convolution's gradients are products as forward is.
     let of_products = op.replace("conv_backward_data", "conv").replace("conv_backward_weight", "conv");
-    of_products.replace("instance_norm", "group_norm")
+    // One set of kernels serves both norms of rows.
+    let of_rows = of_products.replace("layer_norm", "row_norm").replace("rms_norm", "row_norm");
+    of_rows.replace("instance_norm", "group_norm")
 }
 
 /// The stem of the files of an op.
