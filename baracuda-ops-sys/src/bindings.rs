@@ -15,7 +15,6 @@ pub struct bops_row_strides {
     pub s1: u64,
     pub s2: u64,
 }
-<<<<<<< HEAD
 pub type bops_activation = u32;
 pub const BOPS_IDENTITY: _bindgen_ty_2 = 0;
 pub const BOPS_RELU: _bindgen_ty_2 = 1;
@@ -29,15 +28,6 @@ pub type _bindgen_ty_2 = ::core::ffi::c_uint;
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_activation_choice {
     pub vec_bytes: u32,
-=======
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_specialisation {
-    pub dtype: bops_dtype,
-    pub weight_dtype: bops_dtype,
-    pub is_centered: u32,
-    pub has_dh: u32,
->>>>>>> d18258c (WIP rows)
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -62,74 +52,6 @@ impl Default for bops_activation_operands {
     }
 }
 #[repr(C)]
-<<<<<<< HEAD
-=======
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_resident_choice {
-    pub vec_bytes: u32,
-    pub vectors: u32,
-    pub threads_per_row: u32,
-    pub threads: u32,
-    pub cluster: u32,
-    pub is_whole: u32,
-    pub grid: u32,
-    pub overlaps: u32,
-    pub lets_next_overlap: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_packed_choice {
-    pub threads: u32,
-    pub grid: u32,
-    pub overlaps: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_packed_warp_choice {
-    pub vectors: u32,
-    pub grid: u32,
-    pub overlaps: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_shared_choice {
-    pub cluster: u32,
-    pub grid: u32,
-    pub overlaps: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_ring_choice {
-    pub vectors: u32,
-    pub slots: u32,
-    pub threads: u32,
-    pub cluster: u32,
-    pub is_whole: u32,
-    pub grid: u32,
-    pub overlaps: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_split_choice {
-    pub vec_bytes: u32,
-    pub chunks: u32,
-    pub grid: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_backward_params {
-    pub rows: u64,
-    pub cols: u64,
-    pub extent1: u64,
-    pub extent2: u64,
-    pub dy: bops_row_strides,
-    pub x: bops_row_strides,
-    pub dh: bops_row_strides,
-    pub dx: bops_row_strides,
-    pub weight_offset: f64,
-}
-#[repr(C)]
->>>>>>> d18258c (WIP rows)
 #[derive(Debug, Copy, Clone, PartialEq)]
 pub struct bops_activation_backward_operands {
     pub dy: *const ::core::ffi::c_void,
@@ -145,86 +67,6 @@ impl Default for bops_activation_backward_operands {
         }
     }
 }
-<<<<<<< HEAD
-=======
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_backward_persistent_choice {
-    pub vectors: u32,
-    pub threads_per_row: u32,
-    pub threads: u32,
-    pub cluster: u32,
-    pub stages: u32,
-    pub grid: u32,
-    pub overlaps: u32,
-    pub flush_rows: u32,
-    pub flushes: u32,
-    pub late_blocks: u32,
-    pub early_turns: u32,
-    pub partial_rows: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_backward_few_rows_choice {
-    pub grid: u32,
-    pub overlaps: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_backward_ring_choice {
-    pub vectors: u32,
-    pub slots: u32,
-    pub threads: u32,
-    pub cluster: u32,
-    pub is_whole: u32,
-    pub grid: u32,
-    pub overlaps: u32,
-    pub flush_rows: u32,
-    pub partial_rows: u32,
-}
-pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_2 = 6;
-pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_2 = 16;
-pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_2 = 160;
-pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_2 = 16;
-pub type _bindgen_ty_2 = ::core::ffi::c_uint;
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_backward_cooperative_choice {
-    pub vectors: u32,
-    pub readers: u32,
-    pub team_blocks: u32,
-    pub grid: u32,
-    pub overlaps: u32,
-    pub flush_rows: u32,
-    pub flushes: u32,
-    pub partial_rows: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_backward_split_choice {
-    pub vec_bytes: u32,
-    pub chunks: u32,
-    pub grid: u32,
-    pub flush_rows: u32,
-    pub flushes: u32,
-    pub partial_rows: u32,
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_backward_parameters_choice {
-    pub partial_rows: u32,
-    pub overlaps: u32,
-}
-pub type bops_activation = u32;
-pub const BOPS_IDENTITY: _bindgen_ty_3 = 0;
-pub const BOPS_RELU: _bindgen_ty_3 = 1;
-pub const BOPS_GELU_ERF: _bindgen_ty_3 = 2;
-pub const BOPS_GELU_TANH: _bindgen_ty_3 = 3;
-pub const BOPS_SILU: _bindgen_ty_3 = 4;
-pub const BOPS_SIGMOID: _bindgen_ty_3 = 5;
-pub const BOPS_TANH: _bindgen_ty_3 = 6;
-pub type _bindgen_ty_3 = ::core::ffi::c_uint;
->>>>>>> d18258c (WIP rows)
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_channel_strides {
@@ -699,36 +541,13 @@ impl Default for bops_local_response_norm_backward_operands {
         }
     }
 }
-pub type bops_row_norm_variant = u32;
-pub const BOPS_ROW_NORM_RESIDENT: _bindgen_ty_12 = 0;
-pub const BOPS_ROW_NORM_SHARED: _bindgen_ty_12 = 1;
-pub const BOPS_ROW_NORM_SPLIT: _bindgen_ty_12 = 2;
-pub const BOPS_ROW_NORM_BACKWARD_PERSISTENT: _bindgen_ty_12 = 3;
-pub const BOPS_ROW_NORM_BACKWARD_FEW_ROWS: _bindgen_ty_12 = 4;
-pub const BOPS_ROW_NORM_BACKWARD_SPLIT: _bindgen_ty_12 = 5;
-pub const BOPS_ROW_NORM_BACKWARD_ZERO: _bindgen_ty_12 = 6;
-pub const BOPS_ROW_NORM_RING: _bindgen_ty_12 = 7;
-pub const BOPS_ROW_NORM_BACKWARD_RING: _bindgen_ty_12 = 8;
-pub const BOPS_ROW_NORM_PACKED: _bindgen_ty_12 = 9;
-pub const BOPS_ROW_NORM_BACKWARD_COOPERATIVE: _bindgen_ty_12 = 10;
-pub type _bindgen_ty_12 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_choice {
-    pub variant: bops_row_norm_variant,
-    pub vec_bytes: u32,
-    pub vectors: u32,
-    pub threads: u32,
-    pub threads_per_row: u32,
-    pub cluster: u32,
-    pub stages: u32,
-    pub grid: u32,
-    pub flush_rows: u32,
-    pub flushes: u32,
-    pub chunks: u32,
-    pub overlaps: u32,
-    pub late_blocks: u32,
-    pub partial_rows: u64,
+pub struct bops_row_norm_specialisation {
+    pub dtype: bops_dtype,
+    pub weight_dtype: bops_dtype,
+    pub is_centered: u32,
+    pub has_dh: u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -767,6 +586,58 @@ impl Default for bops_row_norm_operands {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_resident_choice {
+    pub vec_bytes: u32,
+    pub vectors: u32,
+    pub threads_per_row: u32,
+    pub threads: u32,
+    pub cluster: u32,
+    pub is_whole: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+    pub lets_next_overlap: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_packed_choice {
+    pub threads: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_packed_warp_choice {
+    pub vectors: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_shared_choice {
+    pub cluster: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_ring_choice {
+    pub vectors: u32,
+    pub slots: u32,
+    pub threads: u32,
+    pub cluster: u32,
+    pub is_whole: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_split_choice {
+    pub vec_bytes: u32,
+    pub chunks: u32,
+    pub grid: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_row_norm_backward_params {
     pub rows: u64,
     pub cols: u64,
@@ -799,6 +670,74 @@ impl Default for bops_row_norm_backward_operands {
             s.assume_init()
         }
     }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_backward_persistent_choice {
+    pub vectors: u32,
+    pub threads_per_row: u32,
+    pub threads: u32,
+    pub cluster: u32,
+    pub stages: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+    pub flush_rows: u32,
+    pub flushes: u32,
+    pub late_blocks: u32,
+    pub early_turns: u32,
+    pub partial_rows: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_backward_few_rows_choice {
+    pub grid: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_backward_ring_choice {
+    pub vectors: u32,
+    pub slots: u32,
+    pub threads: u32,
+    pub cluster: u32,
+    pub is_whole: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+    pub flush_rows: u32,
+    pub partial_rows: u32,
+}
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_12 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_12 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_12 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_12 = 16;
+pub type _bindgen_ty_12 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_backward_cooperative_choice {
+    pub vectors: u32,
+    pub readers: u32,
+    pub team_blocks: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+    pub flush_rows: u32,
+    pub flushes: u32,
+    pub partial_rows: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_backward_split_choice {
+    pub vec_bytes: u32,
+    pub chunks: u32,
+    pub grid: u32,
+    pub flush_rows: u32,
+    pub flushes: u32,
+    pub partial_rows: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_backward_parameters_choice {
+    pub partial_rows: u32,
+    pub overlaps: u32,
 }
 pub type bops_softmax_variant = u32;
 pub const BOPS_SOFTMAX_ROWS_RESIDENT: _bindgen_ty_13 = 0;
@@ -897,7 +836,6 @@ unsafe extern "C" {
         bytes: u64,
         stream: bops_stream,
     ) -> bops_status;
-<<<<<<< HEAD
     pub fn bops_activation_prepare(
         params: *const bops_activation_params,
         choice: *const bops_activation_choice,
@@ -920,162 +858,6 @@ unsafe extern "C" {
         choice: *const bops_activation_choice,
         dtype: bops_dtype,
         operands: *const bops_activation_backward_operands,
-=======
-    pub fn bops_row_norm_resident_prepare(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_resident_choice,
-    ) -> bops_status;
-    pub fn bops_row_norm_resident_launch(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_resident_choice,
-        operands: *const bops_row_norm_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_row_norm_packed_prepare(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_packed_choice,
-    ) -> bops_status;
-    pub fn bops_row_norm_packed_launch(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_packed_choice,
-        operands: *const bops_row_norm_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_row_norm_packed_warp_prepare(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_packed_warp_choice,
-    ) -> bops_status;
-    pub fn bops_row_norm_packed_warp_launch(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_packed_warp_choice,
-        operands: *const bops_row_norm_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_row_norm_shared_prepare(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_shared_choice,
-    ) -> bops_status;
-    pub fn bops_row_norm_shared_launch(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_shared_choice,
-        operands: *const bops_row_norm_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_row_norm_ring_prepare(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_ring_choice,
-    ) -> bops_status;
-    pub fn bops_row_norm_ring_launch(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_ring_choice,
-        operands: *const bops_row_norm_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_row_norm_split_prepare(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_split_choice,
-    ) -> bops_status;
-    pub fn bops_row_norm_split_launch(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_split_choice,
-        operands: *const bops_row_norm_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_row_norm_backward_persistent_prepare(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_backward_persistent_choice,
-    ) -> bops_status;
-    pub fn bops_row_norm_backward_persistent_launch(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_backward_persistent_choice,
-        operands: *const bops_row_norm_backward_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_row_norm_backward_few_rows_prepare(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_backward_few_rows_choice,
-    ) -> bops_status;
-    pub fn bops_row_norm_backward_few_rows_launch(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_backward_few_rows_choice,
-        operands: *const bops_row_norm_backward_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_row_norm_backward_ring_prepare(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_backward_ring_choice,
-    ) -> bops_status;
-    pub fn bops_row_norm_backward_ring_launch(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_backward_ring_choice,
-        operands: *const bops_row_norm_backward_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_row_norm_backward_cooperative_prepare(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_backward_cooperative_choice,
-    ) -> bops_status;
-    pub fn bops_row_norm_backward_cooperative_launch(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_backward_cooperative_choice,
-        operands: *const bops_row_norm_backward_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_row_norm_backward_split_prepare(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_backward_split_choice,
-    ) -> bops_status;
-    pub fn bops_row_norm_backward_split_launch(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_backward_split_choice,
-        operands: *const bops_row_norm_backward_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_row_norm_backward_parameters_prepare(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_backward_parameters_choice,
-    ) -> bops_status;
-    pub fn bops_row_norm_backward_parameters_launch(
-        of: *const bops_row_norm_specialisation,
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_backward_parameters_choice,
-        operands: *const bops_row_norm_backward_operands,
-        workspace: *mut ::core::ffi::c_void,
->>>>>>> d18258c (WIP rows)
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_batch_norm_prepare(
@@ -1319,64 +1101,158 @@ unsafe extern "C" {
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_layer_norm_prepare(
+    pub fn bops_row_norm_resident_prepare(
+        of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
+        choice: *const bops_row_norm_resident_choice,
     ) -> bops_status;
-    pub fn bops_layer_norm_launch(
+    pub fn bops_row_norm_resident_launch(
+        of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
+        choice: *const bops_row_norm_resident_choice,
         operands: *const bops_row_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_rms_norm_prepare(
+    pub fn bops_row_norm_packed_prepare(
+        of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
+        choice: *const bops_row_norm_packed_choice,
     ) -> bops_status;
-    pub fn bops_rms_norm_launch(
+    pub fn bops_row_norm_packed_launch(
+        of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
+        choice: *const bops_row_norm_packed_choice,
         operands: *const bops_row_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_layer_norm_backward_prepare(
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_dh: u32,
+    pub fn bops_row_norm_packed_warp_prepare(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_packed_warp_choice,
     ) -> bops_status;
-    pub fn bops_layer_norm_backward_launch(
+    pub fn bops_row_norm_packed_warp_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_packed_warp_choice,
+        operands: *const bops_row_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_row_norm_shared_prepare(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_shared_choice,
+    ) -> bops_status;
+    pub fn bops_row_norm_shared_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_shared_choice,
+        operands: *const bops_row_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_row_norm_ring_prepare(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_ring_choice,
+    ) -> bops_status;
+    pub fn bops_row_norm_ring_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_ring_choice,
+        operands: *const bops_row_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_row_norm_split_prepare(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_split_choice,
+    ) -> bops_status;
+    pub fn bops_row_norm_split_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_split_choice,
+        operands: *const bops_row_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_persistent_prepare(
+        of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
+        choice: *const bops_row_norm_backward_persistent_choice,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_persistent_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_persistent_choice,
         operands: *const bops_row_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_rms_norm_backward_prepare(
+    pub fn bops_row_norm_backward_few_rows_prepare(
+        of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_dh: u32,
+        choice: *const bops_row_norm_backward_few_rows_choice,
     ) -> bops_status;
-    pub fn bops_rms_norm_backward_launch(
+    pub fn bops_row_norm_backward_few_rows_launch(
+        of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
+        choice: *const bops_row_norm_backward_few_rows_choice,
+        operands: *const bops_row_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_ring_prepare(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_ring_choice,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_ring_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_ring_choice,
+        operands: *const bops_row_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_cooperative_prepare(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_cooperative_choice,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_cooperative_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_cooperative_choice,
+        operands: *const bops_row_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_split_prepare(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_split_choice,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_split_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_split_choice,
+        operands: *const bops_row_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_parameters_prepare(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_parameters_choice,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_parameters_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_parameters_choice,
         operands: *const bops_row_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
