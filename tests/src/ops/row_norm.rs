@@ -438,7 +438,8 @@ fn pinned_backwards<F: Family>() -> Vec<Case> {
         };
         let affine = |rows: u64, cols: u64| GradientForm::all(Form::affine::<F>(dense(dtype, &[rows, cols]), dtype));
         for form in ["few_rows", "cooperative", "ring", "persistent", "split", "resident"] {
-            let dh = form != "cooperative";
+            // With dh, `few_rows` binds more buffers than every device of wgpu has.
+            let dh = !matches!(form, "cooperative" | "few_rows");
             add(form, GradientForm { dh, ..affine(6, 256) }, Data::Normal, true);
             add(form, affine(300, 64), Data::Normal, true);
             if form != "ring" {

@@ -8,8 +8,8 @@ use baracuda_ops_sys as sys;
 
 use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
 use super::super::{BackwardFields, Valid, form_name};
-use super::{ByKind, Calls, MAX_THREADS, RowProblem, Rows, Specialisation, built, calls, candidate, grid, threads_for};
-use crate::backend::cuda::{self, Props};
+use super::{ByKind, Calls, MAX_THREADS, RowProblem, Rows, Task, calls, grid, threads_for};
+use crate::backend::cuda::Props;
 use crate::backend::{Backend, DeviceProps, Located};
 use crate::error::Reason;
 use crate::narrow::word;

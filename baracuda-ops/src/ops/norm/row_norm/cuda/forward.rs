@@ -7,8 +7,8 @@ use baracuda_ops_sys as sys;
 
 use super::super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
 use super::super::{ForwardFields, Valid, form_name};
-use super::{ByKind, Calls, MAX_THREADS, RowProblem, Rows, Specialisation, built, calls, candidate, grid, threads_for};
-use crate::backend::cuda::{self, Props};
+use super::{ByKind, Calls, MAX_THREADS, RowProblem, Rows, Task, calls, grid, threads_for};
+use crate::backend::cuda::Props;
 use crate::backend::{Backend, DeviceProps, Located};
 use crate::error::Reason;
 use crate::narrow::word;

@@ -171,6 +171,14 @@ pub(super) fn backward_work(
     let (row_count, cols) = (rows.geometry.rows, rows.geometry.cols);
     let gradients = u64::from(fields.dweight) + u64::from(fields.dbias.is_some());
     let has_parameters = gradients > 0;
+    if form == Backward::FewRows {
+        if !fields.dx || !has_parameters || row_count == 0 || cols == 0 {
+            return Err("it takes dx and a parameter's gradient of rows that are not empty".into());
+        }
+        if ask == Ask::Chosen && row_count * rows.chunks > FEW_CHUNKS {
+            return Err("resident is faster: it reads so many elements once".into());
+        }
+    }
 
     let kind = usize::from(rows.is_half());
     let is_split = form == Backward::Split;
@@ -228,7 +236,7 @@ pub(super) fn backward_work(
     let choice = Shared { workgroup, threads, chunks, slices: slice_count, rounds, blocks, partials };
     let mut work = Work { workspace_bytes, ..Work::none(choice, props) };
     if cols == 0 {
-        return if form == Backward::FewRows { Err("rows have no columns".into()) } else { Ok(work) };
+        return Ok(work);
     }
 
     let operands = Binder { slots };
@@ -256,12 +264,6 @@ pub(super) fn backward_work(
     let read = [input(DY), input(X), weight, mean, rstd];
     let (dh, dx) = (input(DH), operands.operand(DX, rows.dtype.chunks_out(), "absent_out"));
     if form == Backward::FewRows {
-        if !fields.dx || !has_parameters || row_count == 0 {
-            return Err("it takes dx and a parameter's gradient of one row or more".into());
-        }
-        if ask == Ask::Chosen && row_count * rows.chunks > FEW_CHUNKS {
-            return Err("resident is faster: it reads so many elements once".into());
-        }
         let lane_rows = row_count.div_ceil(u64::from(team.workgroup / FEW_COLUMNS));
         let most_lane_rows = if ask == Ask::Chosen { FEW_LANE_ROWS } else { MOST_LANE_ROWS };
         let memory = u64::from(team.workgroup) * 8 * (rows.elements / 4) + team.reduce_bytes();
@@ -274,6 +276,10 @@ pub(super) fn backward_work(
         let row_groups = row_count.div_ceil(team.rows());
         let parameter_groups = rows.chunks.div_ceil(FEW_COLUMNS.into()) * gradients;
         let grid = groups(row_groups + parameter_groups, props)?;
+        if grid[1] > 1 {
+            // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
+            return Err("its workgroups exceed one dimension of a grid".into());
+        }
         let gradient = |operand| {
             let dtype = slots.at(operand).map_or(DType::F32, |slot| slot.desc.dtype());
             let accessors =
@@ -292,10 +298,6 @@ pub(super) fn backward_work(
         for (first, count) in [(row_groups, parameter_groups), (0, row_groups)] {
             let grid = groups(count, props)?;
             step.in_place.push((params(grid, first), grid));
-        }
-        if grid[1] > 1 {
-            // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
-            return Err("its workgroups exceed one dimension of a grid".into());
         }
         check_bindings(std::slice::from_ref(&step), props)?;
         work.steps.push(step);
