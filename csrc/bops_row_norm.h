@@ -1,4 +1,11 @@
-/* The C ABI of the CUDA kernels of layer_norm and rms_norm; the rules of bops.h hold here. */
+/* The C ABI of the CUDA kernels of layer_norm and rms_norm; the rules of bops.h hold here.
+ *
+ * Each form has a choice struct, `prepare` and `launch`. `workspace` is null where a form needs none. Two fields mean the same in every choice:
+ *   grid      blocks of the launch
+ *   overlaps  1: the launch begins while the previous kernel of the stream ends, and its blocks wait for that. Compute capability 9.0
+ * In `vec_bytes`, where a choice has it, are the bytes of one access to x, y, dy and the like: 16, 4 or 2, for f64 8. All other forms access 16
+ * bytes at once and do not take f64. Rows start at multiples of the access and are a whole number of accesses; parameters start at multiples of the
+ * smaller of 16 bytes and as many of their elements. A vector is what one access moves. */
 #ifndef BOPS_ROW_NORM_H
 #define BOPS_ROW_NORM_H
 #include "bops.h"
@@ -7,69 +14,15 @@
 extern "C" {
 #endif
 
-typedef uint32_t bops_row_norm_variant;
-enum {
-    /* Forward. The row stays in registers, of a part of a block, a block or a cluster. Threads up to 1024 for rms_norm of 4-byte elements where 4
-     * vectors a thread are the whole row of one block. */
-    BOPS_ROW_NORM_RESIDENT = 0,
-    /* Forward of 16-bit elements. The row stays in shared memory, of a block of 256 threads or a cluster of them; as many threads a row.
-     * vec_bytes 16. */
-    BOPS_ROW_NORM_SHARED = 1,
-    /* Forward. Chunks of rows: moments, merge, apply; reads x twice. Any length, alignment and dtype. */
-    BOPS_ROW_NORM_SPLIT = 2,
-    /* Backward. Teams, of a part of a block up to a cluster, walk over rows with fixed columns (8, 16 or 32 a thread; with dh not 32, with
-     * a cluster not 8; 8 needs 256 threads); parameter gradients stay on chip until one partial row a team is written. One row stride
-     * below 2^32 a tensor; vec_bytes 16. */
-    BOPS_ROW_NORM_BACKWARD_PERSISTENT = 3,
-    /* Backward. One launch whose blocks own a row of dx or a strip of columns of the parameter gradients; in place two. vec_bytes 16,
-     * rows of at most 8192 columns; grid = rows + ceil(cols * element bytes / 128). */
-    BOPS_ROW_NORM_BACKWARD_FEW_ROWS = 4,
-    /* Backward. Chunks of rows: sums, merge, apply; reads dy and x twice. Any length, alignment and dtype. */
-    BOPS_ROW_NORM_BACKWARD_SPLIT = 5,
-    /* Backward. There are no rows or no columns: the parameter gradients are set to zero. */
-    BOPS_ROW_NORM_BACKWARD_ZERO = 6,
-    /* Forward. Teams, blocks or clusters, walk over rows; vectors are staged through shared memory: threads * stages * 16 bytes of it.
-     * threads == threads_per_row, a multiple of 32; vectors 8 with stages 21, rms_norm with weight_dtype == dtype also 4 with 13 and up to
-     * 1024 threads. grid: cluster times teams, at most as many as are resident. vec_bytes 16. */
-    BOPS_ROW_NORM_RING = 7,
-    /* Backward. The same; threads * stages * 32 bytes of shared memory; vectors 4, stages 13, f32 also 11; flushes 0,
-     * partial_rows = teams * ceil(ceil(rows / teams) / flush_rows). */
-    BOPS_ROW_NORM_BACKWARD_RING = 8,
-    /* Forward of layer_norm, 16-bit elements, parameters of the same type. The row stays in registers, as it came, and fills the threads that hold
-     * it. Those of a block: threads == threads_per_row, a multiple of 32 from 64 to 512, of 4 vectors. Those of a warp: threads 64, of 3 to 8 vectors,
-     * no residual, one row stride a tensor. vec_bytes 16. */
-    BOPS_ROW_NORM_PACKED = 9,
-    /* Backward without dh. Teams of `cluster` blocks wherever they lie, up to 160, walk over rows and give each other their sums through the workspace;
-     * compute capability 9.0. threads == threads_per_row, those that read, 256, of layer_norm of 16-bit elements 512; vectors 2, of 16-bit elements
-     * 1 and two rows a turn; stages 6. grid: cluster times teams, all resident. One row stride below 2^32 a tensor; vec_bytes 16. The workspace
-     * has grid * rows of a turn * 256 bytes more than the partial rows. */
-    BOPS_ROW_NORM_BACKWARD_COOPERATIVE = 10
-};
-
-/* What Rust chose. A field that a variant does not mention is zero. */
+/* What tells compiled kernels of a form apart, besides its choice. */
 typedef struct {
-    bops_row_norm_variant variant;
-    uint32_t vec_bytes;       /* bytes of one access to x, y, dy, ..: 16, 4 or 2 (f64: 8). Rows start at multiples of it and are a whole
-                                 number of it; parameters start at multiples of the smaller of 16 and as many of their elements. */
-    uint32_t vectors;         /* RESIDENT, PERSISTENT, FEW_ROWS: vectors per thread */
-    uint32_t threads;         /* of a block; a multiple of 32, at most 512 but where a variant says otherwise; PERSISTENT: 256 or 512, the room
-                                 for threads_per_row times rows */
-    uint32_t threads_per_row; /* in one block: a power of two up to 32 or a multiple of 32; PERSISTENT with 16 or 32 columns a thread: at
-                                 least 32. A block holds threads / threads_per_row rows, with a cluster 1 */
-    uint32_t cluster;         /* blocks that share a row, 1..16 but where a variant says otherwise; more than 1 needs compute capability 9.0 and
-                                 threads_per_row > 32 */
-    uint32_t stages;          /* PERSISTENT: rows in flight, 1..4 */
-    uint32_t grid;            /* blocks, a multiple of cluster; RESIDENT, SHARED, PACKED: enough for all rows */
-    uint32_t flush_rows;      /* backward PERSISTENT, SPLIT, COOPERATIVE: rows that one accumulator takes before it is added to the next level */
-    uint32_t flushes;         /* the same: flushes that the next level takes before a partial row is written. PERSISTENT: 0 is no next
-                                 level, for blocks of one row */
-    uint32_t chunks;          /* SPLIT: chunks of a row; a chunk is 1024 accesses. PERSISTENT: see late_blocks */
-    uint32_t overlaps;        /* all but SPLIT, column sums too: 1 launches them while the previous kernel of the stream ends; they wait for it. Needs
-                                 compute capability 9.0. RESIDENT: 2 lets the next kernel do the same at once */
-    uint32_t late_blocks;     /* PERSISTENT without a cluster, rms_norm: the last blocks of the grid, which begin as others end. Those take `chunks`
-                              turns, these the rows that are left */
-    uint64_t partial_rows;    /* backward PERSISTENT, SPLIT, COOPERATIVE: rows of partial parameter gradients in the workspace */
-} bops_row_norm_choice;
+    bops_dtype dtype;        /* of x, residual, y and h; of dy, x, dh and dx */
+    bops_dtype weight_dtype; /* of the parameters and their gradients: `dtype` or BOPS_F32 */
+    uint32_t is_centered;    /* 1: layer_norm. 0: rms_norm, which does not subtract the mean */
+    uint32_t has_dh;         /* backward: 1 where dh comes in; forward: 0 */
+} bops_row_norm_specialisation;
+
+/* ---- forward --------------------------------------------------------------- */
 
 typedef struct {
     uint64_t rows; /* below 2^32 */
@@ -81,21 +34,106 @@ typedef struct {
     double weight_offset; /* added to the weight; rms_norm only */
 } bops_row_norm_params;
 
-/* Operands of forward; absent ones are null. x, residual, y and h have dtype `dtype`; weight, bias have `weight_dtype`, which is
- * `dtype` or BOPS_F32; mean and rstd are dense, one element a row, of the accumulator type. rms_norm has no bias and no mean.
- * h is absent exactly when residual is. y may be x, h may be residual. */
+/* Absent operands are null. mean and rstd are dense, one element a row, of the accumulator type. rms_norm has no bias and no mean. h is there if and
+ * only if residual is. y may be x, h may be residual. */
 typedef struct {
     const void *x, *residual, *weight, *bias;
     void *y, *h, *mean, *rstd;
 } bops_row_norm_operands;
 
-bops_status bops_layer_norm_prepare(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype,
-                                    bops_dtype weight_dtype);
-bops_status bops_layer_norm_launch(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype,
-                                   const bops_row_norm_operands *operands, void *workspace, bops_stream stream);
-bops_status bops_rms_norm_prepare(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype);
-bops_status bops_rms_norm_launch(const bops_row_norm_params *params, const bops_row_norm_choice *choice, bops_dtype dtype, bops_dtype weight_dtype,
-                                 const bops_row_norm_operands *operands, void *workspace, bops_stream stream);
+/* A row stays in the registers of part of a block, of a block or of a cluster. */
+typedef struct {
+    uint32_t vec_bytes;       /* not 8 */
+    uint32_t vectors;         /* of a thread: 2 or 4; 8 of 4-byte elements and of clusters; 16 where vec_bytes is not 16 */
+    uint32_t threads_per_row; /* in one block: a power of two up to 32 or a multiple of 32; of clusters at least 64 */
+    uint32_t threads;         /* of a block: threads_per_row times the rows of a block, of which clusters have one; a multiple of 32, at most 512.
+                                   Up to 1024 for whole rows of rms_norm, 4-byte elements and 4 vectors, without a cluster */
+    uint32_t cluster;         /* blocks that share a row, 1 to 16. More than 1: compute capability 9.0 and vec_bytes 16 */
+    uint32_t is_whole;        /* 1: every vector of every thread exists */
+    uint32_t grid;            /* enough for all rows */
+    uint32_t overlaps;
+    uint32_t lets_next_overlap; /* 1, beside `overlaps`: the next kernel of the stream may begin at once, too */
+} bops_row_norm_resident_choice;
+
+bops_status bops_row_norm_resident_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
+                                           const bops_row_norm_resident_choice *choice);
+bops_status bops_row_norm_resident_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
+                                          const bops_row_norm_resident_choice *choice, const bops_row_norm_operands *operands, void *workspace,
+                                          bops_stream stream);
+
+/* layer_norm of 16-bit elements with parameters of the same type. A row stays in the registers of a block as it came, 16-bit elements in pairs, and
+ * fills them: cols = threads * 4 vectors. */
+typedef struct {
+    uint32_t threads; /* a multiple of 32 from 64 to 512 */
+    uint32_t grid;    /* = rows */
+    uint32_t overlaps;
+} bops_row_norm_packed_choice;
+
+bops_status bops_row_norm_packed_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
+                                         const bops_row_norm_packed_choice *choice);
+bops_status bops_row_norm_packed_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
+                                        const bops_row_norm_packed_choice *choice, const bops_row_norm_operands *operands, void *workspace,
+                                        bops_stream stream);
+
+/* As packed, in the registers of a warp: cols = 32 * `vectors` vectors. Two rows a block, no residual, one row stride a tensor. */
+typedef struct {
+    uint32_t vectors; /* of a lane: 3 to 8 */
+    uint32_t grid;    /* = ceil(rows / 2) */
+    uint32_t overlaps;
+} bops_row_norm_packed_warp_choice;
+
+bops_status bops_row_norm_packed_warp_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
+                                              const bops_row_norm_packed_warp_choice *choice);
+bops_status bops_row_norm_packed_warp_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
+                                             const bops_row_norm_packed_warp_choice *choice, const bops_row_norm_operands *operands, void *workspace,
+                                             bops_stream stream);
+
+/* 16-bit elements. A row stays in the shared memory of a block of 256 threads, or of a cluster of them. */
+typedef struct {
+    uint32_t cluster; /* blocks that share a row, 1 to 16. More than 1: compute capability 9.0 */
+    uint32_t grid;    /* = rows * cluster */
+    uint32_t overlaps;
+} bops_row_norm_shared_choice;
+
+bops_status bops_row_norm_shared_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
+                                         const bops_row_norm_shared_choice *choice);
+bops_status bops_row_norm_shared_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
+                                        const bops_row_norm_shared_choice *choice, const bops_row_norm_operands *operands, void *workspace,
+                                        bops_stream stream);
+
+/* Teams, blocks or clusters, walk over rows and read ahead through rings of vectors in shared memory, threads * slots * 16 bytes a block. Compute
+ * capability 9.0; parameters of the type of x. */
+typedef struct {
+    uint32_t vectors;  /* of a row and a thread: 8, or of 16-bit elements of rms_norm 4 */
+    uint32_t slots;    /* of a thread's ring: 21 for 8 vectors, 13 for 4 */
+    uint32_t threads;  /* of a block: a multiple of 32 up to 512, with 4 vectors up to 1024 */
+    uint32_t cluster;  /* blocks that share a row, 1 to 16 */
+    uint32_t is_whole; /* 1: every vector of every thread exists */
+    uint32_t grid;     /* cluster times teams */
+    uint32_t overlaps;
+} bops_row_norm_ring_choice;
+
+bops_status bops_row_norm_ring_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
+                                       const bops_row_norm_ring_choice *choice);
+bops_status bops_row_norm_ring_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
+                                      const bops_row_norm_ring_choice *choice, const bops_row_norm_operands *operands, void *workspace,
+                                      bops_stream stream);
+
+/* Any rows, in three launches: moments of chunks of rows, their merge, the output; reads x twice. Workspace: 3 numbers of the accumulator type for
+ * each chunk, and for each row. */
+typedef struct {
+    uint32_t vec_bytes;
+    uint32_t chunks; /* of a row, 1024 vectors each */
+    uint32_t grid;   /* of the first and the third launch; blocks stride over chunks */
+} bops_row_norm_split_choice;
+
+bops_status bops_row_norm_split_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
+                                        const bops_row_norm_split_choice *choice);
+bops_status bops_row_norm_split_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
+                                       const bops_row_norm_split_choice *choice, const bops_row_norm_operands *operands, void *workspace,
+                                       bops_stream stream);
+
+/* ---- backward -------------------------------------------------------------- */
 
 typedef struct {
     uint64_t rows; /* below 2^32 */
@@ -106,24 +144,131 @@ typedef struct {
     double weight_offset;
 } bops_row_norm_backward_params;
 
-/* Operands of backward; absent ones are null. dy, x, dh and dx have dtype `dtype`; weight, dweight, dbias `weight_dtype`. With a
- * residual, x is the forward's h, dh is the gradient that reaches h from elsewhere and dx serves x and residual alike.
- * rms_norm has no mean and no dbias. dx may be dy. */
+/* Absent operands are null. With a residual, x is the forward's h, dh is the gradient that reaches h from elsewhere and dx serves x and
+ * residual alike. rms_norm has no mean and no dbias. dx may be dy. */
 typedef struct {
     const void *dy, *x, *weight, *mean, *rstd, *dh;
     void *dx, *dweight, *dbias;
 } bops_row_norm_backward_operands;
 
-bops_status bops_layer_norm_backward_prepare(const bops_row_norm_backward_params *params, const bops_row_norm_choice *choice, bops_dtype dtype,
-                                             bops_dtype weight_dtype, uint32_t has_dh);
-bops_status bops_layer_norm_backward_launch(const bops_row_norm_backward_params *params, const bops_row_norm_choice *choice, bops_dtype dtype,
-                                            bops_dtype weight_dtype, const bops_row_norm_backward_operands *operands, void *workspace,
-                                            bops_stream stream);
-bops_status bops_rms_norm_backward_prepare(const bops_row_norm_backward_params *params, const bops_row_norm_choice *choice, bops_dtype dtype,
-                                           bops_dtype weight_dtype, uint32_t has_dh);
-bops_status bops_rms_norm_backward_launch(const bops_row_norm_backward_params *params, const bops_row_norm_choice *choice, bops_dtype dtype,
-                                          bops_dtype weight_dtype, const bops_row_norm_backward_operands *operands, void *workspace,
-                                          bops_stream stream);
+/* All forms but few_rows write partial gradients of the parameters, sums over some rows each, to the start of the workspace: [dweight, and of
+ * layer_norm dbias][partial_rows][cols rounded up to 32], of the accumulator type, where either gradient is wanted. `parameters` adds them up.
+ * Three fields mean the same in every choice: flush_rows    rows that an accumulator takes before it is added to the next level or, where there
+ * is none, written as a partial row flushes       accumulators that the next level takes before it is written as a partial row partial_rows
+ * partial rows in the workspace */
+
+/* Teams, of part of a block up to a cluster, walk over rows with fixed columns and stage whole rows through shared memory. One row stride below
+ * 2^32 a tensor. Columns of a thread, vectors * 16 / element bytes: 8, 16 or 32; with dh not 32, with a cluster not 8; 8 needs 256 threads. */
+typedef struct {
+    uint32_t vectors; /* of a row and a thread */
+    uint32_t
+        threads_per_row; /* in one block: at least 16, a power of two up to 32 or a multiple of 32; at least 32 with 16 or 32 columns, more with a
+                                 cluster */
+    uint32_t threads;    /* of a block, 256 or 512: room for threads_per_row times the rows of a block, of which clusters have one */
+    uint32_t cluster;    /* blocks that share a row, 1 to 16. More than 1: compute capability 9.0 */
+    uint32_t stages;     /* rows of a team in flight, 1 to 4 */
+    uint32_t grid;       /* a multiple of cluster */
+    uint32_t overlaps;
+    uint32_t flush_rows;
+    uint32_t flushes;     /* 0: no next level, for blocks of one row */
+    uint32_t late_blocks; /* rms_norm without a cluster: the last blocks of the grid, which begin as others end and take the rows that are left */
+    uint32_t early_turns; /* with late blocks: turns of every other block */
+    uint32_t partial_rows;
+} bops_row_norm_backward_persistent_choice;
+
+bops_status bops_row_norm_backward_persistent_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
+                                                      const bops_row_norm_backward_persistent_choice *choice);
+bops_status bops_row_norm_backward_persistent_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
+                                                     const bops_row_norm_backward_persistent_choice *choice,
+                                                     const bops_row_norm_backward_operands *operands, void *workspace, bops_stream stream);
+
+/* One launch whose blocks own a row of dx or a strip of columns of the parameters' gradients, which it writes itself; in place two launches. Rows of
+ * at most 8192 columns. */
+typedef struct {
+    uint32_t grid; /* = rows + ceil(cols * element bytes / 128) */
+    uint32_t overlaps;
+} bops_row_norm_backward_few_rows_choice;
+
+bops_status bops_row_norm_backward_few_rows_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
+                                                    const bops_row_norm_backward_few_rows_choice *choice);
+bops_status bops_row_norm_backward_few_rows_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
+                                                   const bops_row_norm_backward_few_rows_choice *choice,
+                                                   const bops_row_norm_backward_operands *operands, void *workspace, bops_stream stream);
+
+/* As ring of forward, with dy and x in the rings, threads * slots * 32 bytes a block. */
+typedef struct {
+    uint32_t vectors;  /* of a row and a thread: 4 */
+    uint32_t slots;    /* of a thread's ring: 13, of f32 also 11; layer_norm of f32: 11 */
+    uint32_t threads;  /* of a block: a multiple of 32 up to 512 */
+    uint32_t cluster;  /* blocks that share a row, 1 to 16 */
+    uint32_t is_whole; /* 1: every vector of every thread exists */
+    uint32_t grid;     /* cluster times teams */
+    uint32_t overlaps;
+    uint32_t flush_rows;
+    uint32_t partial_rows; /* = teams * ceil(ceil(rows / teams) / flush_rows) */
+} bops_row_norm_backward_ring_choice;
+
+bops_status bops_row_norm_backward_ring_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
+                                                const bops_row_norm_backward_ring_choice *choice);
+bops_status bops_row_norm_backward_ring_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
+                                               const bops_row_norm_backward_ring_choice *choice, const bops_row_norm_backward_operands *operands,
+                                               void *workspace, bops_stream stream);
+
+enum {
+    BOPS_ROW_NORM_COOPERATIVE_STAGES = 6,  /* turns of a team that a block's ring holds */
+    BOPS_ROW_NORM_COOPERATIVE_TURNS = 16,  /* turns of a team whose sums have places in the workspace */
+    BOPS_ROW_NORM_COOPERATIVE_TEAM = 160,  /* the most blocks of a team */
+    BOPS_ROW_NORM_COOPERATIVE_MESSAGE = 16 /* bytes of what a block tells its team of a row */
+};
+
+/* Teams of blocks, wherever these lie, walk over rows and give each other their sums through the workspace: grid * rows of a turn *
+ * BOPS_ROW_NORM_COOPERATIVE_TURNS messages behind the partial rows. Without dh; compute capability 9.0; all blocks are resident at once; one
+ * row stride below 2^32 a tensor. */
+typedef struct {
+    uint32_t vectors;     /* of a row and a thread: 2, of 16-bit elements 1 and two rows a turn */
+    uint32_t readers;     /* threads of a block that read rows: 256, of layer_norm of 16-bit elements 512 */
+    uint32_t team_blocks; /* blocks that share a row */
+    uint32_t grid;        /* team_blocks times teams */
+    uint32_t overlaps;
+    uint32_t flush_rows;
+    uint32_t flushes;
+    uint32_t partial_rows;
+} bops_row_norm_backward_cooperative_choice;
+
+bops_status bops_row_norm_backward_cooperative_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
+                                                       const bops_row_norm_backward_cooperative_choice *choice);
+bops_status bops_row_norm_backward_cooperative_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
+                                                      const bops_row_norm_backward_cooperative_choice *choice,
+                                                      const bops_row_norm_backward_operands *operands, void *workspace, bops_stream stream);
+
+/* Any rows, in three launches: sums of chunks of rows, their merge, the gradients; reads dy and x twice. Workspace behind the partial rows: 2 numbers
+ * of the accumulator type for each chunk, and for each row. */
+typedef struct {
+    uint32_t vec_bytes;
+    uint32_t chunks; /* of a row, 1024 vectors each */
+    uint32_t grid;   /* of the first and the third launch; blocks stride over chunks */
+    uint32_t flush_rows;
+    uint32_t flushes;
+    uint32_t partial_rows;
+} bops_row_norm_backward_split_choice;
+
+bops_status bops_row_norm_backward_split_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
+                                                 const bops_row_norm_backward_split_choice *choice);
+bops_status bops_row_norm_backward_split_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
+                                                const bops_row_norm_backward_split_choice *choice, const bops_row_norm_backward_operands *operands,
+                                                void *workspace, bops_stream stream);
+
+/* The launch behind a form: dweight and dbias from the partial rows in the workspace; zeros where there are none. */
+typedef struct {
+    uint32_t partial_rows;
+    uint32_t overlaps;
+} bops_row_norm_backward_parameters_choice;
+
+bops_status bops_row_norm_backward_parameters_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
+                                                      const bops_row_norm_backward_parameters_choice *choice);
+bops_status bops_row_norm_backward_parameters_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
+                                                     const bops_row_norm_backward_parameters_choice *choice,
+                                                     const bops_row_norm_backward_operands *operands, void *workspace, bops_stream stream);
 
 #ifdef __cplusplus
 }

@@ -15,7 +15,7 @@ fn is_served(case: &Case, device: &DeviceProps) -> Result<bool, String> {
         Ok(kernel) if must_be_refused => Err(format!("{device} serves {line} with {kernel}")),
         Ok(kernel) if !kernel.starts_with(case.descriptor.name()) => Err(format!("{kernel} for {line}")),
         Ok(_) => Ok(true),
-        Err(Error::Unsupported { tried, .. }) if must_be_refused => {
+        Err(Error::Unsupported { tried, .. }) if must_be_refused || case.may_be_refused_on(device) => {
             let has_reasons = tried.iter().all(|r| r.reason.to_string().len() > 5);
             if has_reasons { Ok(false) } else { Err(format!("{line}: {tried:?}")) }
         }

@@ -42,8 +42,10 @@ const SHARED_FILES: &[(&str, &str)] =
 fn kernels_of(op: &str) -> String {
     // Both products of a convolution's gradients are products as forward is.
     let of_products = op.replace("conv_backward_data", "conv").replace("conv_backward_weight", "conv");
-    let of_family = |op: String, member: &str| op.replace(member, "channel_norm");
-    ["batch_norm", "group_norm", "instance_norm"].into_iter().fold(of_products, of_family)
+    let of_channels = ["batch_norm", "group_norm", "instance_norm"];
+    let of_channels = of_channels.into_iter().fold(of_products, |op, member| op.replace(member, "channel_norm"));
+    // One set of kernels serves both norms of rows.
+    of_channels.replace("layer_norm", "row_norm").replace("rms_norm", "row_norm")
 }
 
 /// The stem of the files of an op.

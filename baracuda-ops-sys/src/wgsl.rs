@@ -183,7 +183,7 @@ files! {
         RMS_NORM = "norm/row/rms_norm.wgsl",
         ROW_NORM = "norm/row/row_norm.wgsl",
         ROW_NORM_BACKWARD = "norm/row/row_norm_backward.wgsl",
-        ROW_NORM_BACKWARD_FEW = "norm/row/row_norm_backward_few.wgsl",
+        ROW_NORM_BACKWARD_FEW_ROWS = "norm/row/row_norm_backward_few_rows.wgsl",
         ROW_NORM_BACKWARD_PARAMETERS = "norm/row/row_norm_backward_parameters.wgsl",
         ROW_NORM_BACKWARD_SPLIT_SUMS = "norm/row/row_norm_backward_split_sums.wgsl",
         ROW_NORM_SPLIT_APPLY = "norm/row/row_norm_split_apply.wgsl",

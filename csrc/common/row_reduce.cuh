@@ -1,11 +1,11 @@
-// Rows held on chip by a team of threads: sub-warp, several warps of a block, or the blocks of a cluster; and their reductions,
-// in an order that depends on the team's shape alone.
+// Rows that a team of threads holds on chip: part of a warp, some warps of a block, or the blocks of a cluster. Sums over a row are added up in an
+// order that depends on the team's shape alone.
 #pragma once
 #include "mbarrier.cuh"
 
 namespace bops {
 
-// The element offset of a row (see bops_row_strides); rows < 2^32, and the extents divide it.
+// The element offset of a row (see bops_row_strides). There are fewer than 2^32 rows, and the extents divide their number.
 __device__ __forceinline__ uint64_t row_offset(uint32_t row, const bops_row_strides &s, uint64_t extent1, uint64_t extent2) {
     if (extent1 == 1 && extent2 == 1) return row * s.s0;
     const uint32_t inner = row / uint32_t(extent2), i2 = row - inner * uint32_t(extent2);
@@ -20,7 +20,7 @@ constexpr int team_slots = 16; // warps of a block
 struct row_team {
     uint32_t threads, lane, warp, warps, slot;
 
-    // The position of a thread's vector in its row. The vectors of a warp lie side by side: memory serves longer runs faster.
+    // The position in the row of vector v of the thread. A warp's vectors lie in one run, since memory serves longer runs faster.
     template <int vectors> __device__ __forceinline__ uint32_t position(int v) const {
         return threads >= 32 ? (warp * vectors + v) * 32 + lane : v * threads + threadIdx.x;
     }
@@ -29,18 +29,17 @@ struct row_team {
         : threads(blockDim.x), lane(threadIdx.x & 31), warp(threadIdx.x >> 5), warps((blockDim.x + 31) >> 5), slot(threadIdx.y * warps) {}
 };
 
-// Sums over aligned groups of `width` lanes, a power of two.
+// Sums over aligned groups of `width` lanes; `width` is a power of two.
 template <int count, typename A> __device__ __forceinline__ void warp_sum(A (&value)[count], uint32_t width) {
     for (uint32_t offset = width >> 1; offset > 0; offset >>= 1)
 #pragma unroll
         for (int k = 0; k < count; ++k) value[k] += __shfl_xor_sync(~0u, value[k], offset);
 }
 
-// Sums `count` values over a team; every thread gets the totals. Two sums in a row take different slots: some thread may still
-// read the first. `apart`: the rows of a block do not keep step, so each has its own barrier; a kernel that uses this takes all 16
-// barriers of a block, which leaves room for 4 blocks on a multiprocessor.
-// Two values travel as one: the lower half of a warp sums the first, the upper half the second.
-// narrow: the team may be less than a warp. size: slots of a value, 16 or 32, the most warps of a block.
+// Sums `count` values over a team; every thread gets the totals. Consecutive sums take different slots: some thread may still read those of the
+// first. Two values are summed at once, the first by the lower half of each warp, the second by the upper half. apart: the rows of a block do not
+// run in step, so that each row has its own barrier. Such a kernel takes all 16 barriers of a block, and an SM has room for 4 of its blocks.
+// narrow: the team may be smaller than a warp. size: slots for a value, 16 or 32, at least the warps of a block.
 template <bool apart, bool narrow, int count, typename A, int size>
 __device__ __forceinline__ void team_sum(A (&value)[count], const row_team &team, A (*slots)[size]) {
     static_assert(count <= 2 && (size == 16 || size == 32), "");
@@ -59,7 +58,7 @@ __device__ __forceinline__ void team_sum(A (&value)[count], const row_team &team
         if (half_lane == 0 && (count == 2 || team.lane == 0)) slots[upper][team.slot + team.warp] = one;
         if (apart) asm volatile("bar.sync %0, %1;" ::"r"(threadIdx.y + 1), "r"(team.threads) : "memory");
         else __syncthreads();
-        if (sizeof(A) == 4 && (team.warps == 4 || team.warps == 8)) { // few warps: every thread reads all
+        if (sizeof(A) == 4 && (team.warps == 4 || team.warps == 8)) { // every thread reads the parts of all warps
 #pragma unroll
             for (int k = 0; k < count; ++k) {
                 const float4 *const parts = reinterpret_cast<const float4 *>(&slots[k][team.slot]);
@@ -85,7 +84,7 @@ __device__ __forceinline__ void team_sum(A (&value)[count], const row_team &team
     }
 }
 
-// Sums of a thread's elements; a chain per element position of the vector, then a tree.
+// Adds up the chains of a thread, one for each element position of its vectors, in a tree.
 template <int count, typename A> __device__ __forceinline__ A tree_sum(A (&v)[count]) {
 #pragma unroll
     for (int half = count / 2; half > 0; half /= 2)
@@ -105,14 +104,14 @@ __device__ __forceinline__ uint32_t cluster_rank() {
 #endif
     return rank;
 }
-// After cluster_exchange::initialize, whose fence is all that the other blocks need: a release waits for the memory of the whole
-// multiprocessor, at the start of every block.
+// Relaxed, after cluster_exchange::initialize, whose fence is all that the other blocks need: a release at the start of every block would wait for
+// all memory accesses of the SM.
 __device__ __forceinline__ void cluster_arrive() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
 }
-// Where the other blocks read this one's shared memory after their wait.
+// With release, where the other blocks read this block's shared memory after their wait.
 __device__ __forceinline__ void cluster_arrive_release() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
@@ -124,7 +123,7 @@ __device__ __forceinline__ void cluster_wait() {
 #endif
 }
 
-// Stores to the shared memory of a block of the cluster, at the place of `here` in one's own.
+// Stores to the shared memory of block `rank` of the cluster, at the place that `here` has in this block's.
 __device__ __forceinline__ void store_remote(const float2 *here, uint32_t rank, float2 value) {
 #if __CUDA_ARCH__ >= 900
     asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(remote_address(shared_address(here), rank)), "f"(value.x), "f"(value.y)
@@ -132,15 +131,15 @@ __device__ __forceinline__ void store_remote(const float2 *here, uint32_t rank, 
 #endif
 }
 
-// All blocks of a cluster, or `cluster` of them from `base` on, give each other 4 values, again and again. Each thread of a block passes the same
-// values; `rank` is the block's among them.
+// The blocks of a cluster, or `cluster` of them from number `base` on, repeatedly give each other 4 values. All threads of a block pass the same
+// values; `rank` is the block's number among those that take part.
 struct cluster_exchange {
     static constexpr uint32_t depth = 4;
     alignas(16) uint64_t arrived[depth];
     alignas(16) float slots[depth][max_cluster][4];
 
-    // By all threads; the caller passes a cluster barrier before the first `send`. everywhere: each of them has a barrier's address, which racecheck
-    // reads also of warps that initialize nothing; not where registers are scarce.
+    // Called by all threads; the caller passes a cluster barrier before the first `send`. everywhere: every thread has the address of a barrier,
+    // because racecheck reads it even of warps that initialize none. Kernels whose registers are scarce do without.
     template <bool everywhere = true> __device__ __forceinline__ void initialize(uint32_t thread) {
         uint32_t barrier = shared_address(&arrived[everywhere ? thread % depth : thread]);
         if constexpr (everywhere) asm volatile("" : "+r"(barrier));
@@ -148,8 +147,8 @@ struct cluster_exchange {
         mbarrier::fence_initialized();
     }
 
-    // Exchange number `turn`. A block-wide barrier lies between a `wait` and the block's next `send`, and a block sends `turn` after it
-    // has waited for `turn` - 2 at least: so nobody sends to a slot that is still being read.
+    // Sends the values of exchange number `turn`. The caller has a block-wide barrier between a `wait` and the next `send`, and sends `turn` only
+    // after it has waited for `turn` - 2 at least. With four slots, no one then sends to a slot that is still being read.
     __device__ __forceinline__ void send(const float (&value)[4], uint32_t turn, uint32_t rank, uint32_t cluster, uint32_t thread,
                                          uint32_t base = 0) {
         const uint32_t slot = shared_address(&slots[turn % depth][rank]), barrier = shared_address(&arrived[turn % depth]);
@@ -157,7 +156,7 @@ struct cluster_exchange {
         if (thread < cluster) mbarrier::store_remote(slot, value, barrier, base + thread);
     }
 
-    // Afterwards the result holds every block's values by rank.
+    // Waits for exchange number `turn`, and returns every block's values by rank.
     __device__ __forceinline__ const float (*wait(uint32_t turn))[4] {
         mbarrier::wait<true>(shared_address(&arrived[turn % depth]), (turn / depth) & 1);
         return slots[turn % depth];
@@ -166,21 +165,21 @@ struct cluster_exchange {
 
 // ---- moments --------------------------------------------------------------------------------------------------------------
 
-// A product that the compiler does not fuse into what it is used in: what is subtracted is then the number that is kept.
+// A product that the compiler does not fuse into a later addition, so that every use of it sees the same rounded number.
 __device__ __forceinline__ float rounded_product(float a, float b) { return __fmul_rn(a, b); }
 __device__ __forceinline__ double rounded_product(double a, double b) { return __dmul_rn(a, b); }
 
-// Moments of a set about `shift`, a value near its mean: sums of d = x - shift and of d^2.
+// Moments of a set of elements about `shift`, a value near their mean: the sums of d = x - shift and of d^2.
 template <typename A> struct moments { A shift, sum, square; };
 
-// Adds to `total` (moments about total.shift) a set of `count` elements whose moments are about another shift.
+// Adds to `total` the moments of `count` more elements, which may be about another shift.
 template <typename A> __device__ __forceinline__ void merge(moments<A> &total, const moments<A> &part, A count) {
     const A e = part.shift - total.shift;
     total.sum += part.sum + count * e;
     total.square += part.square + e * (A(2) * part.sum + count * e);
 }
 
-// Adds a vector to sums of d = x - shift and of d^2, a chain of additions for each of `chains` positions. shift: one, or of every position.
+// Adds a vector to sums of d = x - shift and of d^2, in `chains` chains of additions. shift: one number, or one for each element position.
 __device__ __forceinline__ float shift_of(float shift, int) { return shift; }
 __device__ __forceinline__ double shift_of(double shift, int) { return shift; }
 template <int width, typename A> __device__ __forceinline__ A shift_of(const A (&shift)[width], int i) { return shift[i]; }
@@ -194,9 +193,9 @@ __device__ __forceinline__ void add_moments(const A (&x)[width], const Shift &sh
     }
 }
 
-// Moments in one pass are about the mean of the first elements. Where those lie far from the others, the squares are mostly
-// count * (mean - shift)^2, which cancels later and leaves its roundings. If it is more than half of them, the shift moves to the mean, and the
-// moments are to be added up again. NaN and infinity stay where they are.
+// Moments that are taken in one pass are about the mean of the first elements. Where that lies far from the mean of all, the sum of squares is
+// mostly count * (mean - shift)^2, which cancels later and leaves its roundings. If it makes up more than half of the sum, this moves the shift to
+// the mean and returns true: the moments are to be summed again. NaN and infinities are left alone.
 template <typename A> __device__ __forceinline__ bool recenter(moments<A> &m, A reciprocal_count) {
     const A correction = m.sum * reciprocal_count;
     const bool is_far = __builtin_expect(m.sum * correction > A(0.5) * m.square, false);
@@ -204,7 +203,7 @@ template <typename A> __device__ __forceinline__ bool recenter(moments<A> &m, A 
     return is_far;
 }
 
-// The same for the elements that the lanes of a warp share: add(shift, sums) adds up this lane's.
+// Does so for elements that the lanes of a warp share, and sums again: add(shift, sums) sums those of this lane.
 template <typename A, typename Add> __device__ __forceinline__ void recenter(moments<A> &m, A reciprocal_count, const Add &add) {
     if (__builtin_expect(!recenter(m, reciprocal_count), true)) return;
     A sums[2];
@@ -213,19 +212,19 @@ template <typename A, typename Add> __device__ __forceinline__ void recenter(mom
     m.sum = sums[0], m.square = sums[1];
 }
 
-// NaN stays NaN.
+// Keeps NaN.
 template <typename A> __device__ __forceinline__ A at_least_zero(A v) { return v < A(0) ? A(0) : v; }
 
 // 1 / sqrt(v) within an ulp.
 __device__ __forceinline__ double reciprocal_root(double v) { return rsqrt(v); }
 __device__ __forceinline__ float reciprocal_root(float v) {
     const float r = rsqrtf(v), error = fmaf(-v * r, r, 1.0f);
-    return error == error ? fmaf(0.5f * r, error, r) : r; // v of 0, infinity and NaN: r is right
+    return error == error ? fmaf(0.5f * r, error, r) : r; // for 0, infinity and NaN r is right as it is
 }
 
-constexpr uint32_t merge_lanes = 32; // the most warps of a block; more than the blocks of a cluster
+constexpr uint32_t merge_lanes = 32; // a lane for each warp of a block, or for each block of a cluster
 
-// Merges the moments of the lanes of a warp, lane i's of cols[i] elements; every lane gets the total.
+// Merges the moments that the lanes of a warp have, each of its own `cols` elements; every lane gets the total.
 template <bool centered, typename A> __device__ __forceinline__ moments<A> merge_across(const moments<A> &mine, A cols, A reciprocal_cols) {
     if constexpr (centered) {
         A shift[1] = {mine.shift * cols};
@@ -242,7 +241,7 @@ template <bool centered, typename A> __device__ __forceinline__ moments<A> merge
     }
 }
 
-// Adds a long list in chains of at most `chain` additions a level.
+// Adds up a long list on levels, each of which passes its sum on after `chain` additions, so that roundings stay few.
 template <typename A> struct cascade {
     static constexpr uint32_t chain = 8;
     A level[4] = {};
@@ -270,8 +269,8 @@ __device__ __forceinline__ packed<16> shared_vector(uint32_t index) {
     return {{value.x, value.y, value.z, value.w}};
 }
 
-// Stages of rows at the start of the dynamic shared memory, [stage][array][vector][thread]. Every thread copies and reads its own
-// vectors, so a stage needs no barrier.
+// A ring of stages for rows at the start of the dynamic shared memory, [stage][array][vector][thread]. A thread copies and reads its own vectors
+// only, so that no barrier is needed.
 template <int vectors, int arrays, int threads> struct row_ring {
     static constexpr uint32_t stage_bytes = arrays * vectors * threads * 16;
     uint32_t offset, stage = 0; // of the current stage
@@ -293,7 +292,7 @@ template <int vectors, int arrays, int threads> struct row_ring {
     }
 };
 
-// Parameters of a thread's columns, shared by the rows of a block: [vector][part][thread of a row].
+// Parameters in shared memory, which the rows of a block share: [vector][part][thread of a row]. A part has four parameters.
 template <int width, int threads> struct shared_parameters {
     static constexpr int parts = width / 4;
     float4 *mine;

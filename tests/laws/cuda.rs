@@ -137,7 +137,7 @@ fn more_than_2_to_the_31() -> Result<()> {
 }
 
 /// RMSNorm backward over more rows than a reference takes: the last of them are left to late blocks, whose dx is that of the same rows
-/// elsewhere, bit by bit, and whose share of dweight is not lost. `row_norm/cuda/choice/tests.rs` shows that these problems have late blocks.
+/// elsewhere, bit by bit, and whose share of dweight is not lost. `row_norm/cuda/tests.rs` shows that these problems have late blocks.
 fn late_blocks() -> Result<()> {
     const PERIOD: u64 = 97;
     let device = device()?;

@@ -322,6 +322,17 @@ impl Case {
         self.options.kernel.as_deref().is_some_and(|name| FORMS.iter().any(|form| name.ends_with(form)))
     }
 
+    /// Whether it asks by name for a form of rows for which smaller devices may lack instructions or shared memory.
+    pub fn may_be_refused_on(&self, device: &DeviceProps) -> bool {
+        let Some(name) = self.options.kernel.as_deref() else { return false };
+        let is_small = match device {
+            #[cfg(feature = "cuda")]
+            DeviceProps::Cuda(props) => props.capability < 90 || props.shared_bytes < 128 << 10,
+            _ => false,
+        };
+        is_small && (name.starts_with("layer_norm") || name.starts_with("rms_norm"))
+    }
+
     /// Whether a device must refuse the case.
     pub fn must_be_refused_on(&self, device: &DeviceProps) -> bool {
         let lacks_kernel = match device {

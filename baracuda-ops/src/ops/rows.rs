@@ -1,7 +1,7 @@
-//! How rows lie, as GPU kernels see them.
+//! How rows lie in memory, as GPU kernels are told.
 
 use crate::error::Reason;
-use crate::tensor::TensorDesc;
+use crate::tensor::{MAX_RANK, TensorDesc};
 
 /// Rows as the GPU kernels see them: `rows` rows of `cols` contiguous elements; row `(i0, i1, i2)` of a tensor starts
 /// `i0 * s0 + i1 * s1 + i2 * s2` elements after its first.
@@ -10,7 +10,7 @@ use crate::tensor::TensorDesc;
 pub(crate) struct RowGeometry {
     pub(crate) rows: u64,
     pub(crate) cols: u64,
-    /// The two inner of the three row extents; the outer one is `rows` divided by both.
+    /// The two inner ones of the three row extents; the outer one is `rows` divided by both.
     pub(crate) extents: [u64; 2],
     /// Strides of each tensor, in the order given.
     pub(crate) strides: Vec<[u64; 3]>,
@@ -23,7 +23,7 @@ impl RowGeometry {
     /// The rows of tensors of equal extents, of which the last `normalized_dims` make a row.
     ///
     /// # Errors
-    /// Why the layouts do not collapse so far.
+    /// A row is not dense, or more than three strides tell where rows start.
     pub(crate) fn new(tensors: &[&TensorDesc], normalized_dims: usize) -> Result<Self, Reason> {
         let dims = tensors[0].dims();
         let (outer, inner) = dims.split_at(dims.len() - normalized_dims);
@@ -41,38 +41,42 @@ impl RowGeometry {
                 dense *= dim.max(1);
             }
         }
-        // Outermost first; each axis is an extent and one stride a tensor.
-        let mut axes: Vec<(u64, Vec<u64>)> = Vec::new();
+        // Row extents that one stride of every tensor walks through are one axis. Outermost first.
+        let mut axes = [(1, 0); MAX_RANK]; // extent, and the axis of the tensors whose strides it has
+        let mut count = 0;
         for (axis, &dim) in outer.iter().enumerate().filter(|(_, dim)| **dim != 1) {
-            let strides: Vec<u64> = tensors.iter().map(|t| t.strides()[axis]).collect();
-            match axes.last_mut() {
-                Some((extent, steps))
-                    if steps.iter().zip(&strides).all(|(&step, &s)| s.checked_mul(dim) == Some(step)) =>
-                {
-                    *extent *= dim;
-                    *steps = strides;
-                }
-                _ => axes.push((dim, strides)),
+            let continues = |(_, before): (u64, usize)| {
+                tensors.iter().all(|t| t.strides()[axis].checked_mul(dim) == Some(t.strides()[before]))
+            };
+            if count > 0 && continues(axes[count - 1]) {
+                axes[count - 1] = (axes[count - 1].0 * dim, axis);
+            } else {
+                axes[count] = (dim, axis);
+                count += 1;
             }
         }
-        if axes.len() > 3 {
-            return Err(
-                format!("the row extents {outer:?} collapse to {} strided ones, the limit is 3", axes.len()).into()
-            );
+        if count > 3 {
+            return Err(format!("the row extents {outer:?} collapse to {count} strided ones, the limit is 3").into());
         }
-        while axes.len() < 3 {
-            axes.insert(0, (1, vec![0; tensors.len()]));
-        }
-        let strides = (0..tensors.len()).map(|t| std::array::from_fn(|axis| axes[axis].1[t])).collect();
+        let axes = &axes[..count];
+        let strides_of = |tensor: &&TensorDesc| {
+            let mut strides = [0; 3];
+            for (stride, (_, axis)) in strides[3 - count..].iter_mut().zip(axes) {
+                *stride = tensor.strides()[*axis];
+            }
+            strides
+        };
+        let strides: Vec<[u64; 3]> = tensors.iter().map(strides_of).collect();
+        let extent = |from_last: usize| count.checked_sub(from_last).map_or(1, |at| axes[at].0);
         let mut multiple = 16 | (cols * tensors[0].dtype().size_bytes());
-        for (t, tensor) in tensors.iter().enumerate() {
+        for tensor in tensors {
             multiple |= tensor.align_bytes();
-            for (_, steps) in axes.iter().filter(|(extent, _)| *extent > 1) {
-                multiple |= steps[t] * tensor.dtype().size_bytes();
+            for (_, axis) in axes.iter().filter(|(extent, _)| *extent > 1) {
+                multiple |= tensor.strides()[*axis] * tensor.dtype().size_bytes();
             }
         }
         let vector_bytes = 1 << multiple.trailing_zeros();
-        Ok(Self { rows, cols, extents: [axes[1].0, axes[2].0], strides, vector_bytes })
+        Ok(Self { rows, cols, extents: [extent(2), extent(1)], strides, vector_bytes })
     }
 }
 

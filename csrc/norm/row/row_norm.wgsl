@@ -1,4 +1,5 @@
-// LayerNorm and RMSNorm forward over rows: the kernels of row_norm.cuh. A thread owns every THREADS-th chunk of 16 bytes of its row.
+// LayerNorm and RMSNorm forward over rows: what the forms share, and the resident one. A thread has every THREADS-th chunk of 16 bytes of its row.
+// The CUDA kernels are in row_norm_resident.cu and row_norm_split.cu.
 struct Params {
     rows: u32,
     cols: u32,
@@ -11,10 +12,10 @@ struct Params {
     eps: f32,
     weight_offset: f32,
     reciprocal_cols: f32,
-    slices: u32, // split: parts of a row, each one workgroup's
+    slices: u32, // split: parts of a row, of which a workgroup takes one
     groups_x: u32,
-    tail_cols: u32, // split: columns of a row's last part
-    rounds: u32, // resident: rows that a team takes, one after the other
+    tail_cols: u32, // split: columns of the last slice
+    rounds: u32, // resident: rows that a team takes one after the other
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -23,7 +24,7 @@ fn parameter_elements() -> u32 {
     return params.cols;
 }
 
-const SLICE: u32 = THREADS * CHUNKS * ELEMENTS; // columns of one workgroup where rows are split
+const SLICE: u32 = THREADS * CHUNKS * ELEMENTS; // split: columns of a slice that is not the last
 
 struct Statistics {
     shift: f32, // the mean before correction
@@ -41,11 +42,11 @@ fn save_statistics(row: u32, statistics: Statistics) {
     rstd_put(row, statistics.rstd);
 }
 
-// A row as it was read, and as f32 where registers suffice for that (UNPACKED).
+// A thread's chunks of a row as they were read, and as f32 if UNPACKED, where registers have room for that.
 var<private> chunks: array<vec4<u32>, CHUNKS>;
 var<private> values: array<vec4<f32>, select(1u, CHUNKS * QUADS, UNPACKED)>;
 
-// 1. The thread's chunks from column `lane * ELEMENTS` on: x, or h = x + residual rounded to the output type, which is also stored.
+// 1. Loads the thread's chunks from `first_col` on: x, or h = x + residual, rounded to the output type, which it stores, too.
 fn load_row(row: u32, first_col: u32, end_col: u32) {
     let x_row = row_start(row, params.x);
     for (var k = 0u; k < CHUNKS; k++) {
@@ -82,7 +83,7 @@ fn load_row(row: u32, first_col: u32, end_col: u32) {
     }
 }
 
-// 2. The sum of the elements, or of their squares. What lies past the row was loaded as 0.
+// 2. The thread's sum of the elements, for RMSNorm of their squares. What lies past the row was loaded as 0.
 fn thread_sum() -> f32 {
     var sum = vec4<f32>();
     for (var k = 0u; k < CHUNKS; k++) {
@@ -97,7 +98,7 @@ fn thread_sum() -> f32 {
     return add_up(sum);
 }
 
-// 3. The sums of the differences from `shift` and of their squares.
+// 3. The thread's sums of the differences from `shift`, and of their squares.
 fn thread_moments(shift: f32, first_col: u32, end_col: u32) -> vec2<f32> {
     var sum = vec4<f32>();
     var square = vec4<f32>();
@@ -120,7 +121,7 @@ fn thread_moments(shift: f32, first_col: u32, end_col: u32) -> vec2<f32> {
     return vec2<f32>(add_up(sum), add_up(square));
 }
 
-// 4. y of chunk k. UNPACKED: the values are differences from the shift.
+// 4. y of chunk k. If UNPACKED, the values are differences from the shift.
 fn normalize(k: u32, col: u32, statistics: Statistics) -> vec4<u32> {
     var y: array<vec4<f32>, QUADS>;
     for (var part = 0u; part < QUADS; part++) {
@@ -152,7 +153,7 @@ fn normalize(k: u32, col: u32, statistics: Statistics) -> vec4<u32> {
     return chunk_of(y);
 }
 
-// The whole row in the registers of THREADS threads. A workgroup takes `rounds` rows a team; PREFETCH reads one while the last is finished.
+// A row is in the registers of a team of THREADS threads, which takes `rounds` rows; if PREFETCH, it reads one while the row before is finished.
 @compute @workgroup_size(WORKGROUP)
 fn row_norm_resident(at: Invocation) {
     let thread = thread_index(at);
@@ -166,7 +167,7 @@ fn row_norm_resident(at: Invocation) {
         if (!PREFETCH || round == 0u) {
             load_row(row, first_col, end_col);
         }
-        // Scaled before the threads meet: a compiler could merge products of sums, and with them the mean and its correction.
+        // Scaled before the threads meet: else a compiler could scale the sum of both, and lose the correction.
         let scaled_sum = thread_sum() * params.reciprocal_cols;
         if (PREFETCH) {
             let next_row = team_row + TEAMS;

@@ -1,5 +1,6 @@
-// LayerNorm and RMSNorm backward over rows: the kernels of row_norm_backward.cuh. A thread owns the same columns of all rows that its
-// workgroup takes, so that the gradients of the parameters add up in registers.
+// LayerNorm and RMSNorm backward over rows: what the forms share, and the dispatch that takes dx of rows or of their slices. A thread has the same
+// columns of all rows that its workgroup takes, so that the gradients of the parameters add up in registers. The CUDA kernels are in
+// row_norm_backward_*.cu.
 struct Params {
     rows: u32,
     cols: u32,
@@ -11,14 +12,14 @@ struct Params {
     dx: vec3<u32>,
     weight_offset: f32,
     reciprocal_cols: f32,
-    rounds: u32, // rows that a thread adds up before it hands its sums on
-    blocks: u32, // of so many rounds
-    slices: u32, // split: parts of a row, each one workgroup's
-    sum_slices: u32, // split: parts of a row in the dispatch that sums
+    rounds: u32, // rows that a thread adds up before it adds its sums to the workspace
+    blocks: u32, // of so many rounds each, that a workgroup takes
+    slices: u32, // split: parts of a row, of which a workgroup takes one
+    sum_slices: u32, // split: parts of a row in the dispatch that sums slices
     groups_x: u32,
-    partials: u32, // sums of the parameters' gradients in the workspace
-    sums_first: u32, // where they start there, in quads
-    first_group: u32, // few: the number of the first workgroup
+    partials: u32, // partial sums of the parameters' gradients in the workspace
+    sums_first: u32, // where these start in the workspace, in quads
+    first_group: u32, // few_rows: the number of the dispatch's first workgroup
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -30,7 +31,7 @@ fn parameter_elements() -> u32 {
 const HAS_PARAMETERS: bool = WANTS_DWEIGHT || WANTS_DBIAS;
 const SLICE: u32 = THREADS * CHUNKS * ELEMENTS;
 
-// A row as it was read, and g and xhat of it where registers suffice for that (UNPACKED).
+// A thread's chunks of a row as they were read, and g and xhat if UNPACKED, where registers have room for that.
 var<private> held_dy: array<vec4<u32>, CHUNKS>;
 var<private> held_x: array<vec4<u32>, CHUNKS>;
 var<private> held_g: array<vec4<f32>, select(1u, CHUNKS * QUADS, UNPACKED)>;
@@ -42,7 +43,7 @@ var<private> dbias_sums: array<vec4<f32>, CHUNKS * QUADS>;
 struct Place {
     dy: u32,
     x: u32,
-    end_col: u32, // no chunks from here on
+    end_col: u32, // chunks from here on are none of the thread's
 }
 
 fn place_of(team_row: u32, end_col: u32) -> Place {
@@ -61,7 +62,8 @@ fn load_chunk(k: u32, place: Place, first_col: u32) {
     }
 }
 
-// The thread's chunks of dy and x, unless they are too many for its registers and read twice, the second time from a cache.
+// Loads the thread's chunks of dy and x, unless it RELOADS: then they are too many for its registers, and it reads them twice, the second time from
+// a cache.
 fn load_row(place: Place, first_col: u32) {
     if (RELOADS) {
         return;
@@ -105,7 +107,7 @@ fn with_weight(dy: vec4<f32>, col: u32) -> vec4<f32> {
     return dy;
 }
 
-// The thread's part of sum(g) and sum(g * xhat); adds to the gradients of the parameters on the way.
+// The thread's part of sum(g) and sum(g * xhat). It also adds to the thread's gradients of the parameters.
 fn thread_sums(place: Place, first_col: u32, mean: f32, rstd: f32) -> vec2<f32> {
     var g_sum = vec4<f32>();
     var product_sum = vec4<f32>();
@@ -141,7 +143,7 @@ fn thread_sums(place: Place, first_col: u32, mean: f32, rstd: f32) -> vec2<f32> 
     return vec2<f32>(add_up(g_sum), add_up(product_sum));
 }
 
-// With the row's chunks used up one by one, those of the next row arrive in their place (PREFETCH, and not UNPACKED).
+// Writes dx. If PREFETCH, and not UNPACKED, a chunk of the next row takes the place of each chunk as it is used up.
 fn store_dx(row: u32, place: Place, next: Place, first_col: u32, mean: f32, rstd: f32, means: vec2<f32>) {
     let dh_row = row_start(row, params.dh);
     let dx_row = row_start(row, params.dx);
@@ -185,7 +187,7 @@ fn store_dx(row: u32, place: Place, next: Place, first_col: u32, mean: f32, rstd
     }
 }
 
-// A quad of each thread of the workgroup, for the sum over its teams.
+// A quad of each thread, for sums over the teams of a workgroup.
 var<workgroup> team_sums: array<vec4<f32>, select(1u, WORKGROUP, TEAMS > 1u)>;
 
 fn sum_of_teams(thread: u32, values: vec4<f32>) -> vec4<f32> {
@@ -204,7 +206,7 @@ fn sum_of_teams(thread: u32, values: vec4<f32>) -> vec4<f32> {
     return even + odd;
 }
 
-// Adds one quad of sums to the workspace, [partials][dweight, dbias][cols]: the same thread wrote what it reads.
+// Adds one quad of sums to the workspace, [partials][dweight, dbias][cols]. What a thread reads there it has written itself.
 fn hand_on(i: u32, values: vec4<f32>, is_first: bool) {
     var sum = values;
     if (!is_first) {
@@ -239,7 +241,7 @@ fn hand_on_sums(thread: u32, partial: u32, first_col: u32, end_col: u32, is_firs
     }
 }
 
-// The member's part of sum(g) and sum(g * xhat) of a row, from its slices in the workspace.
+// A member's part of sum(g) and sum(g * xhat) of a row, from the sums of the row's slices in the workspace.
 fn slice_sums(at: Invocation, row: u32) -> vec2<f32> {
     var sums = vec2<f32>();
     for (var base = 0u; base < params.sum_slices; base += member_count(at)) {
@@ -251,7 +253,7 @@ fn slice_sums(at: Invocation, row: u32) -> vec2<f32> {
     return sums;
 }
 
-// What is known of a row before it is read; the sums are a member's part, where rows are split.
+// What is known of a row before it is read. If SPLIT, `sums` is a member's part of the row's sums.
 struct Known {
     mean: f32,
     rstd: f32,
@@ -266,7 +268,7 @@ fn known_of(at: Invocation, row: u32) -> Known {
     return known;
 }
 
-// Whether it is read while the row before is finished; short rows have other teams at work meanwhile.
+// Whether that is read while the row before is finished. While a team of short rows waits, other teams are at work.
 const KNOWS_AHEAD: bool = SPLIT || (PREFETCH && THREADS > 128u);
 
 // The row of a thread's team in a turn, perhaps past the last.
@@ -311,7 +313,7 @@ fn row_norm_backward_rows(at: Invocation) {
                 known = known_of(at, min(next_row, params.rows - 1u));
             }
             if (PREFETCH && UNPACKED) {
-                // What was read is used up: the next row arrives while this one is finished.
+                // The chunks are used up: those of the next row arrive while this one is finished.
                 load_row(next, first_col);
             }
             if (WANTS_DX) {

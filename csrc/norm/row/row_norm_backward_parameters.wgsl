@@ -1,10 +1,10 @@
-// dweight and dbias from the sums in the workspace, [partials][dweight, dbias][cols]. A workgroup has COLUMNS chunks of columns beside each
-// other; a thread owns one and every LANES-th sum of it, in four chains; the lanes meet in a tree.
+// dweight and dbias from the partial sums in the workspace, [partials][dweight, dbias][cols]. A workgroup has COLUMNS chunks of columns. A thread
+// has one of them and adds up every LANES-th of its partial sums, in four chains; the lanes meet in a tree.
 struct Params {
     cols: u32,
     partials: u32,
-    quads: u32, // of one gradient in one partial
-    sums_first: u32, // where they start in the workspace, in quads
+    quads: u32, // of one gradient in a partial sum
+    sums_first: u32, // where the partial sums start in the workspace, in quads
     groups_x: u32,
 }
 

@@ -1,4 +1,4 @@
-// sum(g) and sum(g * xhat) of each slice of a row that is too long for one workgroup, [rows][slices]. WORKGROUP = THREADS.
+// The first dispatch of split: sum(g) and sum(g * xhat) of each slice of a row, [rows][slices]. WORKGROUP = THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn row_norm_backward_split_sums(at: Invocation) {
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;

@@ -1,6 +1,6 @@
-// Rows too long for one workgroup, second: the moments of their slices are merged and applied. WORKGROUP = THREADS.
+// The second dispatch of split: merges the moments of a row's slices, and writes y. WORKGROUP = THREADS.
 
-// Chan's merge of a row's slices in fixed order, about the mean of their means, by every workgroup that needs it.
+// Merges the slices of a row in a fixed order about the mean of their means (Chan). Every workgroup does it for its row.
 fn merge_moments(at: Invocation, row: u32) -> Statistics {
     let first = row * params.slices;
     var means = 0.0;
@@ -31,7 +31,7 @@ fn merge_moments(at: Invocation, row: u32) -> Statistics {
     return finish_statistics(shift, merged.x, merged.y);
 }
 
-// Slices are taken last to first: what the moments read last may still be in a cache.
+// Slices come last to first: those that the first dispatch read last may still be in a cache.
 @compute @workgroup_size(WORKGROUP)
 fn row_norm_split_apply(at: Invocation) {
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;

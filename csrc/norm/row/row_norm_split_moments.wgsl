@@ -1,5 +1,5 @@
-// Rows too long for one workgroup, first: moments of each slice, [rows][slices]: mean before correction, correction, mean of the squared differences; or of the squares.
-// WORKGROUP = THREADS.
+// The first dispatch of split: the moments of each slice of a row, [rows][slices]. Of LayerNorm the mean before correction, its correction and the
+// mean of the squared differences; of RMSNorm the mean of the squares, in the same place. WORKGROUP = THREADS.
 @compute @workgroup_size(WORKGROUP)
 fn row_norm_split_moments(at: Invocation) {
     let group = at.workgroup.y * params.groups_x + at.workgroup.x;

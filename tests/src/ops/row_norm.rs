@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use baracuda_ops::{AnyDescriptor, Backend, DType, Error, Gradients, Slot, TensorDesc};
+use baracuda_ops::{AnyDescriptor, Backend, DType, Error, Gradients, PlanOptions, Slot, TensorDesc};
 use serde_json::Value;
 
 use super::{CHAIN, Contract, FLOATS, RunTyped, Subject, dense, huge_of_norm, json_of, run_in_f64, strided};
@@ -217,7 +217,63 @@ fn forward_cases<F: Family>() -> Vec<Case> {
             add(Form::affine::<F>(dense(dtype, &[2, 32768]), dtype), Data::Step, false);
         }
     }
+    cases.extend(pinned_forwards::<F>());
     distinct(cases)
+}
+
+/// A case by the form of that name, which others may come before.
+fn pinned(descriptor: AnyDescriptor, data: Data, form: &str, core: bool) -> Case {
+    let kernel = format!("{}_{form}", descriptor.name());
+    Case::new(descriptor, data).core(core).with(PlanOptions::default().kernel(kernel))
+}
+
+/// Every form of forward at small shapes, also where others are chosen.
+fn pinned_forwards<F: Family>() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let mut add = |form: &str, norm: Form, data: Data, core: bool| {
+            let descriptor = F::forward(&norm).expect("the case lists hold valid descriptors");
+            cases.push(pinned(descriptor, data, form, core));
+        };
+        let affine = |rows: u64, cols: u64| Form::affine::<F>(dense(dtype, &[rows, cols]), dtype);
+        let is_half = dtype.size_bytes() == 2;
+        // The columns of a small row of the forms that take any whole number of vectors.
+        let mut any_row = vec![("resident", 264), ("split", 264), ("ring", 264)];
+        any_row.extend(is_half.then_some(("shared", 264)));
+        for &(form, cols) in &any_row {
+            add(form, Form { residual: true, ..affine(5, cols) }, Data::Normal, true);
+            add(form, Form::plain(dense(dtype, &[5, cols])), Data::Normal, false);
+            if form != "ring" {
+                add(form, Form::affine::<F>(dense(dtype, &[5, cols]), DType::F32), Data::Normal, false);
+            }
+            for data in [Data::LargeMean, Data::Step, Data::Nan, Data::Inf] {
+                add(form, affine(3, cols), data, false);
+            }
+            // One vector of 16 bytes, rows apart, and several strides.
+            add(form, affine(3, 16 / dtype.size_bytes()), Data::Normal, false);
+            let apart = strided(dtype, &[6, 64], &[72, 1]);
+            add(form, Form { x: apart, ..affine(6, 64) }, Data::Normal, false);
+            let heads = strided(dtype, &[2, 3, 5, 64], &[5 * 3 * 64, 64, 3 * 64, 1]);
+            add(form, Form { x: heads, ..Form::affine::<F>(heads, dtype) }, Data::Normal, false);
+        }
+        for form in ["resident", "split"] {
+            add(form, affine(7, 17), Data::Normal, true);
+        }
+        // Several turns of each team.
+        add("ring", affine(600, 64), Data::Normal, true);
+        if F::HAS_BIAS && is_half {
+            add("packed", Form { residual: true, ..affine(3, 2048) }, Data::Normal, true);
+            add("packed", Form::plain(dense(dtype, &[3, 3072])), Data::Normal, false);
+            for cols in WARP_ROWS.1 {
+                add("packed_warp", affine(5, cols), Data::Normal, cols == WARP_ROWS.1[0]);
+            }
+            for data in [Data::LargeMean, Data::Step, Data::Nan, Data::Inf] {
+                add("packed", affine(3, 2048), data, false);
+                add("packed_warp", affine(3, 1024), data, false);
+            }
+        }
+    }
+    cases
 }
 
 /// Every choice of parameters, their types, and the offset.
@@ -368,7 +424,47 @@ fn backward_cases<F: Family>() -> Vec<Case> {
             }
         }
     }
+    cases.extend(pinned_backwards::<F>());
     distinct(cases)
+}
+
+/// Every form of backward at small shapes, also where others are chosen.
+fn pinned_backwards<F: Family>() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let mut add = |form: &str, norm: GradientForm, data: Data, core: bool| {
+            let descriptor = F::backward(&norm).expect("the case lists hold valid descriptors");
+            cases.push(pinned(descriptor, data, form, core));
+        };
+        let affine = |rows: u64, cols: u64| GradientForm::all(Form::affine::<F>(dense(dtype, &[rows, cols]), dtype));
+        for form in ["few_rows", "cooperative", "ring", "persistent", "split", "resident"] {
+            // With dh, `few_rows` binds more buffers than every device of wgpu has.
+            let dh = !matches!(form, "cooperative" | "few_rows");
+            add(form, GradientForm { dh, ..affine(6, 256) }, Data::Normal, true);
+            add(form, affine(300, 64), Data::Normal, true);
+            if form != "ring" {
+                let wider = GradientForm::all(Form::affine::<F>(dense(dtype, &[5, 264]), DType::F32));
+                add(form, wider, Data::Normal, false);
+            }
+            for data in [Data::LargeMean, Data::Nan, Data::Inf] {
+                add(form, affine(3, 264), data, false);
+            }
+            add(form, affine(3, 16 / dtype.size_bytes()), Data::Normal, false);
+            if form != "few_rows" {
+                for wanted in [Gradients::INPUT, Gradients::PARAMETERS] {
+                    add(form, GradientForm { wanted, ..affine(5, 264) }, Data::Normal, false);
+                }
+            }
+            let apart = strided(dtype, &[6, 64], &[72, 1]);
+            add(form, GradientForm { layouts: vec![("dy", apart)], ..affine(6, 64) }, Data::Normal, false);
+        }
+        for form in ["ring", "split"] {
+            let heads = strided(dtype, &[2, 3, 5, 64], &[5 * 3 * 64, 64, 3 * 64, 1]);
+            let norm = Form { x: heads, ..Form::affine::<F>(heads, dtype) };
+            add(form, GradientForm::all(norm), Data::Normal, false);
+        }
+    }
+    cases
 }
 
 /// The fields that the harness reads back from a descriptor.

@@ -118,12 +118,19 @@ impl Team {
         Self::new(numbers, numbers.0, props)
     }
 
+    /// Whether rows of `row_chunks` chunks are long and so few that they are split although a workgroup could hold one.
+    pub(crate) fn is_better_split(rows: u64, row_chunks: u64) -> bool {
+        rows < FEW_ROWS && row_chunks >= LONG_ROW
+    }
+
     /// The first team of `table` that holds a row of `row_chunks` chunks on the device; none if no team does, or if rows are long and so few that
     /// they are split.
     pub(crate) fn resident(table: &Teams, rows: u64, row_chunks: u64, props: &Props) -> Option<Self> {
-        if rows < FEW_ROWS && row_chunks >= LONG_ROW {
-            return None;
-        }
+        if Self::is_better_split(rows, row_chunks) { None } else { Self::holding(table, rows, row_chunks, props) }
+    }
+
+    /// The first of `table` that holds a row of `row_chunks` chunks on the device.
+    pub(crate) fn holding(table: &Teams, rows: u64, row_chunks: u64, props: &Props) -> Option<Self> {
         let mut numbers = first_that_holds(table, row_chunks, props.max_threads)?;
         let is_thin = rows <= THIN_ROWS && row_chunks > 32 && row_chunks <= u64::from(props.max_threads.min(1024));
         if is_thin && numbers.1 > 1 {

@@ -32,19 +32,20 @@
 //! Layout and aliasing: any strides on the CPU; on GPUs the normalized extents are dense, the others collapse to at most three
 //! strides, parameters and statistics are dense. `y` may lie at `x`, `h` at `residual`, `dx` at `dy`, where the layouts agree.
 //!
-//! Accumulation: f32, for f64 operands f64, in two passes with correction (a constant row gives 0
-//! within the budget, a large mean costs nothing), statistics merged in a fixed order; the same bits on the same device every time.
+//! Accumulation: in f32, for f64 operands in f64. The variance is summed about a value near the mean and corrected, so that a constant row
+//! gives 0 within the budget and a large mean costs no accuracy. Sums are added up in a fixed order: a device gives the same bits every time.
 //!
-//! NaN, infinity, empty: a NaN or an infinity makes mean, rstd and y of its row NaN throughout; the mean is NaN beside an infinity, too, as
-//! its correction is `inf - inf`. No rows: nothing is written but the
-//! parameters' gradients, which are 0. No columns: mean 0, rstd NaN.
+//! NaN, infinity, empty: a NaN or an infinity makes mean, rstd and the whole y of its row NaN; the mean, too, of a row with an infinity, since
+//! its correction is `inf - inf`. Without rows nothing is written but the parameters' gradients, which are 0. Without columns the mean is 0 and
+//! rstd NaN.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
 //!
 //! Source: J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer Normalization", 2016; T. F. Chan, G. H. Golub, R. J. LeVeque, "Algorithms for
 //! Computing the Sample Variance", The American Statistician 37 (1983), for the corrected two-pass variance.
 //!
-//! Kernels: `csrc/norm/row/layer_norm.cu`, `csrc/norm/row/layer_norm.wgsl`, and the reference in `row_norm/cpu.rs`.
+//! Kernels: `csrc/norm/row`, a CUDA file `row_norm_<form>.cu` for each form, beside it the WGSL of the form of that name; and the reference in
+//! `row_norm/cpu.rs`.
 
 use super::row_norm::{self, BackwardFields, ForwardFields, Gradients, RowNorm, backward, forward};
 use crate::dtype::DType;

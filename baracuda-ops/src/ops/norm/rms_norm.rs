@@ -31,17 +31,17 @@
 //! Layout and aliasing: any strides on the CPU; on GPUs the normalized extents are dense, the others collapse to at most three
 //! strides, weight and rstd are dense. `y` may lie at `x`, `h` at `residual`, `dx` at `dy`, where the layouts agree.
 //!
-//! Accumulation: f32, for f64 operands f64, merged in a fixed order; the same bits on the same device every time.
+//! Accumulation: in f32, for f64 operands in f64. Sums are added up in a fixed order: a device gives the same bits every time.
 //!
-//! NaN, infinity, empty: a row with a NaN is NaN throughout; in a row with an infinity rstd is 0, the infinity becomes NaN and the rest 0. No
-//! rows: nothing is written but the
-//! weight's gradient, which is 0. No columns: rstd NaN.
+//! NaN, infinity, empty: a NaN makes rstd and the whole y of its row NaN. In a row with an infinity rstd is 0, y is NaN at the infinity and 0
+//! elsewhere. Without rows nothing is written but the weight's gradient, which is 0. Without columns rstd is NaN.
 //!
 //! Errors: [`Error::InvalidDescriptor`] names the field; [`Error::Unsupported`] says which kernel refused which layout.
 //!
 //! Source: B. Zhang, R. Sennrich, "Root Mean Square Layer Normalization", NeurIPS 2019.
 //!
-//! Kernels: `csrc/norm/row/rms_norm.cu`, `csrc/norm/row/rms_norm.wgsl`, and the reference in `row_norm/cpu.rs`.
+//! Kernels: `csrc/norm/row`, a CUDA file `row_norm_<form>.cu` for each form, beside it the WGSL of the form of that name; and the reference in
+//! `row_norm/cpu.rs`.
 
 use super::row_norm::{self, BackwardFields, ForwardFields, Gradients, RowNorm, backward, forward};
 use crate::error::{Error, Result};

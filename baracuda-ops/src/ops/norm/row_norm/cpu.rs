@@ -31,7 +31,7 @@ impl<'a> Rows<'a> {
     }
 
     /// # Safety
-    /// No other thread reads or writes that row during the call.
+    /// - No other thread reads or writes that row during the call.
     unsafe fn store(&self, row: u64, values: impl Iterator<Item = f64>) {
         let start = offset(self.tensor.desc(), 0..self.outer, row);
         for (col, value) in self.cols.iter().zip(values) {

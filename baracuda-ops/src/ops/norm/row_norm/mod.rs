@@ -1,6 +1,6 @@
-//! What LayerNorm and RMSNorm share: fields, operands, geometry, and the glue of their kernels.
+//! What LayerNorm and RMSNorm share: fields, operands, and their kernels.
 //!
-//! Both normalise rows: the last k extents of `x`. LayerNorm is RMSNorm of the centred row, so that one set of kernels serves both.
+//! Both normalise rows, the last k extents of `x`. LayerNorm is RMSNorm of the centred row, so that one set of kernels serves both.
 
 use super::{LayerNormBackwardDescriptor, RmsNormBackwardDescriptor};
 #[cfg(feature = "wgpu")]
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::operands::operands;
 use crate::ops::fields::{beside, default_eps, demand, float, in_range, is_zero, parameters, require};
 use crate::ops::valid::{Described, Op, Valid, fields, kernels};
-use crate::plan::Kernel;
+use crate::plan::{Function, Kernel};
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -22,7 +22,7 @@ pub(crate) mod wgpu;
 #[cfg(feature = "wgpu")]
 pub(super) use wgpu::wgsl_variants;
 
-/// Which of the two.
+/// Which of the two norms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum RowNorm {
     /// LayerNorm: subtracts the mean.
@@ -97,22 +97,22 @@ operands! { $
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gradients {
-    /// That of the input (and of the residual, where it is the same).
+    /// The gradient of the input, and of the residual where that is the same.
     pub dx: bool,
-    /// That of the residual, if forward has one whose gradient is not dx.
+    /// The gradient of the residual, if forward has one whose gradient is not dx.
     pub dresidual: bool,
-    /// That of the weight, if forward has one.
+    /// The gradient of the weight, if forward has one.
     pub dweight: bool,
-    /// That of the bias, if forward has one.
+    /// The gradient of the bias, if forward has one.
     pub dbias: bool,
 }
 
 impl Gradients {
-    /// Every gradient; a parameter that forward lacks has none.
+    /// Every gradient. There is none of a parameter that forward does not have.
     pub const ALL: Self = Self { dx: true, dresidual: true, dweight: true, dbias: true };
-    /// Those of the input and of the residual alone.
+    /// The gradients of the input and of the residual alone.
     pub const INPUT: Self = Self { dx: true, dresidual: true, dweight: false, dbias: false };
-    /// Those of the parameters alone.
+    /// The gradients of the parameters alone.
     pub const PARAMETERS: Self = Self { dx: false, dresidual: false, dweight: true, dbias: true };
 }
 
@@ -144,14 +144,58 @@ fields! {
     }
 }
 
+/// The name of a form of both norms.
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+macro_rules! form_name {
+    ($kind:expr, $form:literal) => {
+        match $kind {
+            $crate::ops::norm::row_norm::RowNorm::Layer => concat!("layer_norm_", $form),
+            $crate::ops::norm::row_norm::RowNorm::Rms => concat!("rms_norm_", $form),
+        }
+    };
+}
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+use form_name;
+
 /// The kernels of a forward, in the order in which they are tried.
 pub(super) fn forward_kernels<D: Described<Fields = ForwardFields>>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::forward; wgpu: wgpu::forward_work; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::forward)))
+    match D::OP.kind {
+        RowNorm::Layer => {
+            const {
+                kernels!(
+                    cuda: [
+                        cuda::Forward::Packed, cuda::Forward::PackedWarp, cuda::Forward::Ring, cuda::Forward::Shared,
+                        cuda::Forward::Resident, cuda::Forward::Split
+                    ];
+                    wgpu: [wgpu::Forward::Resident, wgpu::Forward::Split];
+                    cpu: [Function::Cpu(|norm| Ok(Valid::on_cpu(Described::valid(norm), cpu::forward)))]
+                )
+            }
+        }
+        RowNorm::Rms => {
+            const {
+                kernels!(
+                    cuda: [cuda::Forward::Ring, cuda::Forward::Shared, cuda::Forward::Resident, cuda::Forward::Split];
+                    wgpu: [wgpu::Forward::Resident, wgpu::Forward::Split];
+                    cpu: [Function::Cpu(|norm| Ok(Valid::on_cpu(Described::valid(norm), cpu::forward)))]
+                )
+            }
+        }
+    }
 }
 
 /// The kernels of a backward, in the order in which they are tried.
 pub(super) fn backward_kernels<D: Described<Fields = BackwardFields>>() -> &'static [&'static dyn Kernel<D>] {
-    kernels!(cuda: cuda::backward; wgpu: wgpu::backward_work; cpu: |norm| Ok(Valid::on_cpu(norm, cpu::backward)))
+    const {
+        kernels!(
+            cuda: [
+                cuda::Backward::FewRows, cuda::Backward::Cooperative, cuda::Backward::Ring, cuda::Backward::Persistent,
+                cuda::Backward::Split
+            ];
+            wgpu: [wgpu::Backward::FewRows, wgpu::Backward::Resident, wgpu::Backward::Split];
+            cpu: [Function::Cpu(|norm| Ok(Valid::on_cpu(Described::valid(norm), cpu::backward)))]
+        )
+    }
 }
 
 /// Checks x and the types of the parameters, and returns the extents of the statistics and of the parameters.
@@ -169,7 +213,7 @@ fn shape<'x>(
     Ok(x.dims().split_at(x.rank() - normalized_dims))
 }
 
-/// Checks the number that RMSNorm alone adds to its weight.
+/// Checks the number that is added to the weight, which RMSNorm alone has.
 fn check_offset(kind: RowNorm, op: &'static str, offset: Real, weight: Option<DType>) -> Result<()> {
     let is_known = kind == RowNorm::Rms || is_zero(&offset);
     demand(op, "weight_offset", is_known, "layer_norm has none")?;

@@ -1,251 +1,393 @@
-//! The CUDA kernels of the family: parameters, preparation and launch. `choice` says which variant serves which rows.
+//! The CUDA kernels of the family. [`forward`] and [`backward`] have the forms with their choices, in the order in which they are tried; here
+//! is what they ask of rows, and how they are prepared and launched.
+//!
+//! The forms are tried in one order. A form that is asked with the others leaves to a later one what that one does better, and says so; by
+//! its name it takes whatever it can.
 
-mod choice;
+mod backward;
+mod forward;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::c_void;
+use std::fmt::Debug;
 
 use baracuda_ops_sys as sys;
 
-use choice::{Problem, Tuned};
+pub(super) use backward::Backward;
+pub(super) use forward::Forward;
 
-use super::{BackwardFields, ForwardFields, RowNorm, Valid, backward, forward};
-use crate::backend::cuda::{self, Props, c_dtype};
+use super::{RowNorm, Valid};
+use crate::backend::cuda::{self, Launch, Props, c_dtype, resident_clusters};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
-use crate::error::Reason;
-use crate::narrow::{halves, word};
+use crate::error::{Reason, Result};
+use crate::narrow::word;
 use crate::ops::rows::RowGeometry;
+use crate::ops::valid::Fields;
 use crate::options::WorkspaceReq;
-use crate::plan::{Accepted, BuildError, Built, Candidate, Slot};
+use crate::plan::{Ask, Built, Candidate, Exec, Slot};
 use crate::slots::Slots;
 use crate::tensor::TensorDesc;
 
-/// `bops_<op>_prepare`.
-type Prepare<P> = unsafe extern "C" fn(
-    *const P,
-    *const sys::bops_row_norm_choice,
-    sys::bops_dtype,
-    sys::bops_dtype,
-) -> sys::bops_status;
+/// Threads of the largest block of most forms.
+const MAX_THREADS: u64 = 512;
+/// Threads of the blocks of a split form, and vectors of a chunk of a row that such a block takes: `split_threads` and `split_vectors` in
+/// `row_norm_split.cuh`.
+const CHUNK_VECTORS: u64 = 256 * 4;
+/// The most blocks of a launch that strides over its work: enough to keep any device busy.
+const MAX_STRIDING_GRID: u64 = 1 << 19;
+/// Bytes of shared memory that kernels declare themselves and the device keeps for itself, at most.
+const RESERVED_SHARED: u64 = 4096;
+/// Alignment of the workspace: a line of the L2.
+const WORKSPACE_ALIGN: u64 = 128;
 
-/// The same of the gradients: whether dh comes in decides between kernels.
-type PrepareBackward<P> = unsafe extern "C" fn(
-    *const P,
-    *const sys::bops_row_norm_choice,
-    sys::bops_dtype,
-    sys::bops_dtype,
-    u32,
-) -> sys::bops_status;
-
-/// `bops_<op>_launch`.
-type Start<P, O> = unsafe extern "C" fn(
-    *const P,
-    *const sys::bops_row_norm_choice,
-    sys::bops_dtype,
-    sys::bops_dtype,
-    *const O,
-    *mut c_void,
-    sys::bops_stream,
-) -> sys::bops_status;
-
-/// The forward kernels.
-pub(super) fn forward<'d>(norm: &'d Valid<ForwardFields>, props: &Props) -> Accepted<'d> {
-    let geometry = forward_geometry(norm)?;
-    let weight = norm.fields.weight.or(norm.fields.bias);
-    let types = c_dtypes(&norm.fields.x, weight)?;
-    let parameters = norm.slots.all_at(&[forward::WEIGHT, forward::BIAS]);
-    let problem = problem(norm.op.kind, &geometry, parameters, &norm.fields.x, weight, props);
-    let tuned = choice::forward(&Problem { has_residual: norm.fields.residual, ..problem })?;
-    Ok(candidate(tuned, move |device| build_forward(norm, geometry, tuned, types, device)))
+/// What a choice depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RowProblem {
+    rows: u64,
+    cols: u64,
+    /// Bytes of an element of x.
+    element_bytes: u32,
+    /// Bytes of a statistic.
+    accumulator_bytes: u32,
+    /// Bytes of an element of weight or bias; 0 without.
+    parameter_bytes: u32,
+    /// The widest vector that every row starts at a multiple of and is a whole number of.
+    vector_bytes: u32,
+    /// What the parameters start at a multiple of.
+    parameter_align_bytes: u32,
+    /// Whether every tensor's rows lie at one stride, below 2^32 elements.
+    has_one_stride: bool,
+    /// Whether the mean is subtracted.
+    is_centered: bool,
+    /// Whether there is a residual, or dh.
+    has_residual: bool,
+    has_parameter_gradients: bool,
+    /// Major times 10 plus minor.
+    capability: u32,
+    multiprocessors: u32,
+    /// Bytes of shared memory that one block may have.
+    shared_bytes: u32,
+    /// Blocks of the largest cluster; 1 without clusters.
+    max_cluster: u32,
 }
 
-fn build_forward(
-    norm: &Valid<ForwardFields>,
-    geometry: RowGeometry,
-    tuned: Tuned,
-    (dtype, weight_dtype): (sys::bops_dtype, sys::bops_dtype),
-    device: &Device,
-) -> Result<Built, BuildError> {
-    let (extent1, extent2, [x, residual, y, h]) = c_geometry(&geometry);
-    let params = sys::bops_row_norm_params {
-        rows: geometry.rows,
-        cols: geometry.cols,
-        extent1,
-        extent2,
-        x,
-        residual,
-        y,
-        h,
-        eps: norm.fields.eps.get(),
-        weight_offset: norm.fields.weight_offset.get(),
-    };
-    type Params = sys::bops_row_norm_params;
-    let (prepare, launch, call): (Prepare<Params>, Start<Params, sys::bops_row_norm_operands>, _) = match norm.op.kind {
-        RowNorm::Layer => (sys::bops_layer_norm_prepare, sys::bops_layer_norm_launch, "bops_layer_norm"),
-        RowNorm::Rms => (sys::bops_rms_norm_prepare, sys::bops_rms_norm_launch, "bops_rms_norm"),
-    };
-    let choice = tuned.c();
-    // SAFETY: the structs live across the call and hold what `choice` allows.
-    let prepare = || unsafe { prepare(&params, &choice, dtype, weight_dtype) };
-    let run = move |located: &Located<'_>, stream| {
-        let operands = sys::bops_row_norm_operands {
-            x: located.pointer(forward::X),
-            residual: located.pointer(forward::RESIDUAL),
-            weight: located.pointer(forward::WEIGHT),
-            bias: located.pointer(forward::BIAS),
-            y: located.pointer(forward::Y),
-            h: located.pointer(forward::H),
-            mean: located.pointer(forward::MEAN),
-            rstd: located.pointer(forward::RSTD),
-        };
-        // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-        unsafe { launch(&params, &choice, dtype, weight_dtype, &operands, located.workspace_pointer(), stream) }
-    };
-    let has_work = geometry.rows > 0 && (geometry.cols > 0 || norm.fields.stats);
-    cuda::build(device, call, has_work, key(&tuned, geometry.cols, [dtype, weight_dtype, 0]), prepare, run)
+/// An entry of a table for each norm, and for elements of 16 and of 32 bits.
+#[derive(Clone, Copy, Debug)]
+struct ByKind<T> {
+    layer_norm_16: T,
+    rms_norm_16: T,
+    layer_norm_32: T,
+    rms_norm_32: T,
 }
 
-/// The kernels of the gradients.
-pub(super) fn backward<'d>(norm: &'d Valid<BackwardFields>, props: &Props) -> Accepted<'d> {
-    let geometry = backward_geometry(norm)?;
-    let weight = norm.fields.weight.or(norm.fields.dbias);
-    let types = c_dtypes(&norm.fields.x, weight)?;
-    let parameters = norm.slots.all_at(&[backward::WEIGHT, backward::DWEIGHT, backward::DBIAS]);
-    let problem = Problem {
-        has_residual: norm.fields.dh,
-        has_parameter_gradients: norm.fields.dweight || norm.fields.dbias.is_some(),
-        ..problem(norm.op.kind, &geometry, parameters, &norm.fields.x, weight, props)
-    };
-    let tuned = choice::backward(&problem)?;
-    Ok(candidate(tuned, move |device| build_backward(norm, geometry, tuned, types, device)))
-}
-
-fn build_backward(
-    norm: &Valid<BackwardFields>,
-    geometry: RowGeometry,
-    tuned: Tuned,
-    (dtype, weight_dtype): (sys::bops_dtype, sys::bops_dtype),
-    device: &Device,
-) -> Result<Built, BuildError> {
-    let (extent1, extent2, [dy, x, dh, dx]) = c_geometry(&geometry);
-    let params = sys::bops_row_norm_backward_params {
-        rows: geometry.rows,
-        cols: geometry.cols,
-        extent1,
-        extent2,
-        dy,
-        x,
-        dh,
-        dx,
-        weight_offset: norm.fields.weight_offset.get(),
-    };
-    type Params = sys::bops_row_norm_backward_params;
-    type Operands = sys::bops_row_norm_backward_operands;
-    let (prepare, launch, call): (PrepareBackward<Params>, Start<Params, Operands>, _) = match norm.op.kind {
-        RowNorm::Layer => {
-            (sys::bops_layer_norm_backward_prepare, sys::bops_layer_norm_backward_launch, "bops_layer_norm_backward")
+impl<T: Copy> ByKind<T> {
+    const fn of(&self, p: &RowProblem) -> T {
+        match (p.element_bytes, p.is_centered) {
+            (2, true) => self.layer_norm_16,
+            (2, false) => self.rms_norm_16,
+            (_, true) => self.layer_norm_32,
+            (_, false) => self.rms_norm_32,
         }
-        RowNorm::Rms => {
-            (sys::bops_rms_norm_backward_prepare, sys::bops_rms_norm_backward_launch, "bops_rms_norm_backward")
-        }
-    };
-    let (choice, has_dh) = (tuned.c(), u32::from(norm.fields.dh));
-    // SAFETY: the structs live across the call and hold what `choice` allows.
-    let prepare = || unsafe { prepare(&params, &choice, dtype, weight_dtype, has_dh) };
-    let run = move |located: &Located<'_>, stream| {
-        let operands = sys::bops_row_norm_backward_operands {
-            dy: located.pointer(backward::DY),
-            x: located.pointer(backward::X),
-            weight: located.pointer(backward::WEIGHT),
-            mean: located.pointer(backward::MEAN),
-            rstd: located.pointer(backward::RSTD),
-            dh: located.pointer(backward::DH),
-            dx: located.pointer(backward::DX),
-            dweight: located.pointer(backward::DWEIGHT),
-            dbias: located.pointer(backward::DBIAS),
-        };
-        // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-        unsafe { launch(&params, &choice, dtype, weight_dtype, &operands, located.workspace_pointer(), stream) }
-    };
-    let has_parameters = norm.fields.dweight || norm.fields.dbias.is_some();
-    let has_work = geometry.cols > 0 && (geometry.rows > 0 || has_parameters);
-    cuda::build(device, call, has_work, key(&tuned, geometry.cols, [dtype, weight_dtype, has_dh]), prepare, run)
-}
-
-/// The layouts of operands; an absent one takes that of the first, which addresses nothing.
-fn layouts<'s>(slots: &'s Slots, operands: [usize; 4], x: &'s TensorDesc) -> [&'s TensorDesc; 4] {
-    operands.map(|operand| slots.at(operand).map_or(x, |slot| &slot.desc))
-}
-
-fn forward_geometry(norm: &Valid<ForwardFields>) -> Result<RowGeometry, Reason> {
-    use forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
-    norm.slots.check_dense(&[WEIGHT, BIAS, MEAN, RSTD])?;
-    let tensors = layouts(&norm.slots, [X, RESIDUAL, Y, H], &norm.fields.x);
-    RowGeometry::new(&tensors, norm.fields.normalized_dims)
-}
-
-fn backward_geometry(norm: &Valid<BackwardFields>) -> Result<RowGeometry, Reason> {
-    use backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
-    norm.slots.check_dense(&[WEIGHT, MEAN, RSTD, DWEIGHT, DBIAS])?;
-    let tensors = layouts(&norm.slots, [DY, X, DH, DX], &norm.fields.x);
-    RowGeometry::new(&tensors, norm.fields.normalized_dims)
-}
-
-fn problem<'s>(
-    kind: RowNorm,
-    geometry: &RowGeometry,
-    parameters: impl Iterator<Item = &'s Slot>,
-    x: &TensorDesc,
-    parameter: Option<DType>,
-    props: &Props,
-) -> Problem {
-    let parameter_align = parameters.map(|slot| slot.desc.align_bytes().min(16)).min().unwrap_or(16);
-    Problem {
-        rows: geometry.rows,
-        cols: geometry.cols,
-        element_bytes: word(x.dtype().size_bytes()),
-        accumulator_bytes: word(x.dtype().accumulator().size_bytes()),
-        parameter_bytes: parameter.map_or(0, |dtype| word(dtype.size_bytes())),
-        vector_bytes: word(geometry.vector_bytes),
-        parameter_align_bytes: word(parameter_align),
-        has_one_stride: has_one_stride(geometry),
-        is_centered: kind == RowNorm::Layer,
-        has_residual: false,
-        has_parameter_gradients: false,
-        capability: props.capability,
-        multiprocessors: props.multiprocessors,
-        shared_bytes: props.shared_bytes,
-        max_cluster: props.cluster,
     }
 }
 
-fn candidate<'d>(tuned: Tuned, build: impl FnOnce(&Device) -> Result<Built, BuildError> + Send + 'd) -> Candidate<'d> {
-    let workspace = WorkspaceReq::new(tuned.workspace_bytes, 128);
-    Candidate { workspace, launches: tuned.launches, ..Candidate::new(tuned.c(), build) }
+impl RowProblem {
+    fn new<F: Fields<Kind = RowNorm>>(norm: &Valid<F>, rows: &Rows, parameters: &[usize], props: &Props) -> Self {
+        let align =
+            norm.slots.all_at(parameters).map(|slot: &Slot| slot.desc.align_bytes().min(16)).min().unwrap_or(16);
+        let bytes = |dtype: DType| word(dtype.size_bytes());
+        Self {
+            rows: rows.geometry.rows,
+            cols: rows.geometry.cols,
+            element_bytes: bytes(rows.dtype),
+            accumulator_bytes: bytes(rows.dtype.accumulator()),
+            parameter_bytes: rows.parameter.map_or(0, bytes),
+            vector_bytes: word(rows.geometry.vector_bytes),
+            parameter_align_bytes: word(align),
+            has_one_stride: rows.has_one_stride(),
+            is_centered: norm.op.kind == RowNorm::Layer,
+            has_residual: false,
+            has_parameter_gradients: false,
+            capability: props.capability,
+            multiprocessors: props.multiprocessors,
+            shared_bytes: props.shared_bytes,
+            max_cluster: props.cluster,
+        }
+    }
+
+    /// Elements of an access.
+    fn elements(&self, vec_bytes: u32) -> u64 {
+        u64::from(vec_bytes / self.element_bytes)
+    }
+
+    /// The widest access that rows and parameters allow, in bytes.
+    fn vec_bytes(&self) -> u32 {
+        let widths: &[u32] = if self.element_bytes == 8 { &[8] } else { &[16, 4, 2] };
+        let fits = |&&bytes: &&u32| {
+            let parameter = (bytes / self.element_bytes * self.parameter_bytes).clamp(1, 16);
+            bytes >= self.element_bytes
+                && self.vector_bytes.is_multiple_of(bytes)
+                && self.parameter_align_bytes.is_multiple_of(parameter)
+        };
+        widths.iter().find(fits).copied().unwrap_or(self.element_bytes)
+    }
+
+    /// Whether a launch may begin while the previous one of the stream ends.
+    fn overlaps(&self) -> u32 {
+        u32::from(self.capability >= 90)
+    }
+
+    /// Whether rows of so many vectors are so few that they leave the device to latency.
+    fn is_thin(&self, vectors: u64) -> bool {
+        self.rows <= 2 * u64::from(self.multiprocessors) && (64..=2 * MAX_THREADS).contains(&vectors)
+    }
+
+    /// The clusters of several blocks that the device has, by their blocks.
+    fn clusters(&self) -> impl Iterator<Item = u64> + use<> {
+        let max = u64::from(self.max_cluster);
+        [2, 4, 8, 16].into_iter().filter(move |&cluster| cluster <= max)
+    }
+
+    /// Clusters that are resident at once, with so many blocks on a multiprocessor.
+    fn resident_teams(&self, cluster: u64, blocks_per_sm: u64) -> u64 {
+        resident_clusters(self.multiprocessors, cluster, blocks_per_sm)
+    }
+
+    /// Whether so many bytes of shared memory are there for each of so many blocks of a multiprocessor.
+    fn has_shared(&self, bytes: u64, blocks_per_sm: u64) -> bool {
+        bytes + RESERVED_SHARED <= u64::from(self.shared_bytes) / blocks_per_sm
+    }
+
+    fn check_row_count(&self) -> Result<(), Reason> {
+        let limit = u32::MAX;
+        if self.rows > u64::from(limit) {
+            Err(format!("{} rows, the limit is {limit}", self.rows).into())
+        } else {
+            Ok(())
+        }
+    }
+
+    /// That there are rows which accesses of 16 bytes move; returns the vectors of such a row.
+    fn check_vectors(&self) -> Result<u64, Reason> {
+        if self.rows == 0 || self.cols == 0 {
+            return Err("there are no rows, or they have no columns".into());
+        }
+        if self.element_bytes == 8 {
+            return Err("it has no kernels of f64".into());
+        }
+        self.check_row_count()?;
+        match self.vec_bytes() {
+            16 => Ok(self.cols / self.elements(16)),
+            bytes => Err(format!("it moves 16 bytes at once, rows and parameters allow {bytes}").into()),
+        }
+    }
+
+    /// That teams may walk over the rows: they count in 32 bits past the last. Returns the vectors of a row.
+    fn check_walk(&self) -> Result<u64, Reason> {
+        let limit = 1 << 31;
+        if self.rows >= limit {
+            return Err(format!("{} rows, walks over them have fewer than {limit}", self.rows).into());
+        }
+        self.check_vectors()
+    }
+
+    fn check_one_stride(&self) -> Result<(), Reason> {
+        let words = "the rows of each tensor have to lie at one stride below 2^32 elements";
+        if self.has_one_stride { Ok(()) } else { Err(words.into()) }
+    }
+
+    fn check_capability(&self, need: u32) -> Result<(), Reason> {
+        if self.capability >= need {
+            return Ok(());
+        }
+        let [need, has] = [need, self.capability].map(|capability| format!("{}.{}", capability / 10, capability % 10));
+        Err(format!("it needs compute capability {need}, the device has {has}").into())
+    }
+
+    /// What the ring forms ask of rows, whose parameters stay in registers as they came. Returns the vectors of a row.
+    fn check_ring(&self, ask: Ask) -> Result<u64, Reason> {
+        self.check_capability(90)?;
+        let vectors = self.check_walk()?;
+        if ask == Ask::Chosen {
+            // They find each vector's row by divisions where there are several strides.
+            self.check_one_stride()?;
+        }
+        match self.parameter_bytes {
+            0 => Ok(vectors),
+            bytes if bytes == self.element_bytes => Ok(vectors),
+            _ => Err("the parameters have to be of x's type".into()),
+        }
+    }
+
+    /// Chunks of a row and blocks of a split form, whose accesses have so many bytes.
+    fn split_grid(&self, vec_bytes: u32) -> Result<(u32, u32), Reason> {
+        self.check_row_count()?;
+        let chunks = self.cols.div_ceil(self.elements(vec_bytes)).div_ceil(CHUNK_VECTORS).max(1);
+        let grid = word(self.rows.saturating_mul(chunks).clamp(1, MAX_STRIDING_GRID));
+        match u32::try_from(chunks) {
+            Ok(chunks) => Ok((chunks, grid)),
+            Err(_) => {
+                Err(format!("rows of {} columns make {chunks} chunks, the limit is {}", self.cols, u32::MAX).into())
+            }
+        }
+    }
+
+    /// Bytes of so many numbers for each chunk of a row, and once more for the row.
+    fn split_bytes(&self, chunks: u32, numbers: u64) -> Option<u64> {
+        self.rows.checked_mul(u64::from(chunks) + 1)?.checked_mul(numbers * u64::from(self.accumulator_bytes))
+    }
 }
 
-/// What tells prepared kernels apart; the columns too, since rows that fill every thread have kernels of their own.
-fn key(tuned: &Tuned, cols: u64, types: [u32; 3]) -> impl Iterator<Item = u32> {
-    tuned.words().chain(halves(cols)).chain(types)
+/// Threads that hold a row of so many vectors, one each: a power of two up to 32, or a multiple of 32.
+fn threads_for(vectors: u64) -> u64 {
+    if vectors <= 32 { vectors.max(1).next_power_of_two() } else { vectors.next_multiple_of(32) }
 }
 
-fn c_dtypes(x: &TensorDesc, weight: Option<DType>) -> Result<(sys::bops_dtype, sys::bops_dtype), Reason> {
-    Ok((c_dtype(x.dtype())?, c_dtype(weight.unwrap_or(x.dtype()))?))
+/// The blocks of a launch, if one dimension of a grid has room for them.
+fn grid(blocks: u64) -> Result<u32, Reason> {
+    crate::narrow::grid(blocks).ok_or_else(|| format!("{blocks} blocks, a grid has at most {}", i32::MAX).into())
 }
 
-/// Whether the rows of every tensor lie at one stride, below 2^32 elements.
-fn has_one_stride(geometry: &RowGeometry) -> bool {
-    let (extent1, extent2, strides) = c_geometry(geometry);
-    extent1 * extent2 == 1 && strides.iter().all(|stride| u32::try_from(stride.s0).is_ok())
+/// The rows of a norm, as kernels are told of them.
+#[derive(Debug)]
+struct Rows {
+    geometry: RowGeometry,
+    dtype: DType,
+    /// The type of the parameters, if there are any.
+    parameter: Option<DType>,
 }
 
-/// Extents and strides with the lone row extent, if there is but one, outermost: the kernels' short path.
-fn c_geometry(geometry: &RowGeometry) -> (u64, u64, [sys::bops_row_strides; 4]) {
-    let is_lone = geometry.extents == [1, geometry.rows];
-    let strides = std::array::from_fn(|tensor| match geometry.strides[tensor] {
-        [_, _, s2] if is_lone => sys::bops_row_strides { s0: s2, s1: 0, s2: 0 },
-        [s0, s1, s2] => sys::bops_row_strides { s0, s1, s2 },
-    });
-    let [extent1, extent2] = if is_lone { [1, 1] } else { geometry.extents };
-    (extent1, extent2, strides)
+impl Rows {
+    /// Of `operands`, which have rows; an absent one takes the layout of x, at which nothing is addressed. The operands `dense` have none.
+    fn new(
+        (x, normalized_dims): (&TensorDesc, usize),
+        slots: &Slots,
+        operands: [usize; 4],
+        dense: &[usize],
+        parameter: Option<DType>,
+    ) -> Result<Self, Reason> {
+        slots.check_dense(dense)?;
+        let tensors = operands.map(|operand| slots.at(operand).map_or(x, |slot| &slot.desc));
+        let geometry = RowGeometry::new(&tensors, normalized_dims)?;
+        Ok(Self { geometry, dtype: x.dtype(), parameter })
+    }
+
+    /// Whether the rows of every tensor lie at one stride, below 2^32 elements.
+    fn has_one_stride(&self) -> bool {
+        let (extents, strides) = self.c();
+        extents == [1, 1] && strides.iter().all(|stride| u32::try_from(stride.s0).is_ok())
+    }
+
+    /// Extents and strides with the lone row extent, if there is but one, outermost: the kernels' short path.
+    fn c(&self) -> ([u64; 2], [sys::bops_row_strides; 4]) {
+        let RowGeometry { rows, extents, strides, .. } = &self.geometry;
+        let is_lone = *extents == [1, *rows];
+        let of_tensor = |tensor: usize| match strides[tensor] {
+            [_, _, s2] if is_lone => sys::bops_row_strides { s0: s2, s1: 0, s2: 0 },
+            [s0, s1, s2] => sys::bops_row_strides { s0, s1, s2 },
+        };
+        (if is_lone { [1, 1] } else { *extents }, std::array::from_fn(of_tensor))
+    }
+
+    fn specialisation(&self, kind: RowNorm, has_dh: bool) -> Result<sys::bops_row_norm_specialisation, Reason> {
+        Ok(sys::bops_row_norm_specialisation {
+            dtype: c_dtype(self.dtype)?,
+            weight_dtype: c_dtype(self.parameter.unwrap_or(self.dtype))?,
+            is_centered: u32::from(kind == RowNorm::Layer),
+            has_dh: u32::from(has_dh),
+        })
+    }
+}
+
+type Specialisation = sys::bops_row_norm_specialisation;
+
+/// The C functions of a form with parameters `P`, operands `O` and the choice `C`.
+struct Calls<P, O, C> {
+    /// Their name without `_prepare` and `_launch`.
+    name: &'static str,
+    prepare: unsafe extern "C" fn(*const Specialisation, *const P, *const C) -> sys::bops_status,
+    launch: unsafe extern "C" fn(
+        *const Specialisation,
+        *const P,
+        *const C,
+        *const O,
+        *mut c_void,
+        sys::bops_stream,
+    ) -> sys::bops_status,
+    /// Every field of the choice.
+    words: fn(&C) -> Vec<u32>,
+}
+
+/// The [`Calls`] of a form: their name, the two functions, and the choice with all of its fields.
+macro_rules! calls {
+    ($name:literal, $prepare:ident, $launch:ident, $Choice:ident { $($field:ident),* }) => {
+        Calls {
+            name: $name,
+            prepare: ::baracuda_ops_sys::$prepare,
+            launch: ::baracuda_ops_sys::$launch,
+            words: |&::baracuda_ops_sys::$Choice { $($field),* }| vec![$($field),*],
+        }
+    };
+}
+use calls;
+
+/// A launch with the operands of a run, the workspace and the stream; returns its status.
+type Run<O> = Box<dyn Fn(&O, *mut c_void, *mut c_void) -> i32 + Send + Sync>;
+
+impl<P: Copy + Send + Sync + 'static, O: 'static, C: Copy + Send + Sync + 'static> Calls<P, O, C> {
+    /// Prepares the kernels of a choice, and returns what launches them.
+    fn prepare(&self, device: &cuda::Device, of: Specialisation, params: P, choice: C) -> Result<Run<O>> {
+        let key = [of.dtype, of.weight_dtype, of.is_centered, of.has_dh].into_iter().chain((self.words)(&choice));
+        // SAFETY: the structs live across the call and hold what the form allows.
+        device.prepare(self.name, key, || unsafe { (self.prepare)(&of, &params, &choice) })?;
+        let launch = self.launch;
+        Ok(Box::new(move |operands, workspace, stream| {
+            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
+            unsafe { launch(&of, &params, &choice, operands, workspace, stream) }
+        }))
+    }
+}
+
+/// A norm as its forms are told of it.
+struct Task<P, O> {
+    problem: RowProblem,
+    of: Specialisation,
+    params: P,
+    /// The operands of a run.
+    operands: fn(&Located<'_>) -> O,
+}
+
+impl<P: Copy + Send + Sync + 'static, O: 'static> Task<P, O> {
+    /// What a form answers with its choice, so many launches, none where there is no work, and the bytes of workspace that it needs. A launch `then`
+    /// follows.
+    fn candidate<'d, C: Copy + PartialEq + Debug + Send + Sync + 'static, S: Copy + Send + Sync + 'static>(
+        &self,
+        calls: &'static Calls<P, O, C>,
+        choice: C,
+        launches: u32,
+        workspace_bytes: u64,
+        then: Option<(&'static Calls<P, O, S>, S)>,
+    ) -> Candidate<'d> {
+        let Self { of, params, operands, .. } = *self;
+        let build = move |device: &Device| {
+            let device = cuda::Device::of(device)?;
+            let mut runs: Vec<Run<O>> = Vec::new();
+            if launches > 0 {
+                runs.push(calls.prepare(device, of, params, choice)?);
+            }
+            if let Some((calls, choice)) = then {
+                runs.push(calls.prepare(device, of, params, choice)?);
+            }
+            let start = move |located: &Located<'_>, stream| {
+                let (operands, workspace) = (operands(located), located.workspace_pointer());
+                runs.iter().map(|run| run(&operands, workspace, stream)).find(|&status| status != 0).unwrap_or(0)
+            };
+            Ok(Built(Exec::Cuda(Launch::new(calls.name, start))))
+        };
+        let workspace = WorkspaceReq::new(workspace_bytes, WORKSPACE_ALIGN);
+        let launches = launches + u32::from(then.is_some());
+        Candidate { workspace, launches, ..Candidate::new(choice, build) }
+    }
 }

@@ -1,15 +1,19 @@
-//! Backward: dx of rows on chip or split over workgroups, and the gradients of the parameters from sums in the workspace.
+//! The forms of backward: dx of rows on chip or split over workgroups, and the gradients of the parameters from sums in the workspace.
 
 use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
-use super::super::{BackwardFields, Valid};
+use super::super::{BackwardFields, Valid, form_name};
 use super::{Rows, parameter};
 use crate::backend::wgpu::team::{Keep, SMALL_TEAMS, Team, Teams};
 use crate::backend::wgpu::{
     Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_workspace, groups, padded, params,
 };
+use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{single, word};
+use crate::ops::valid::Described;
+use crate::options::PlanOptions;
+use crate::plan::{Accepted, Ask, Kernel};
 
 /// Threads and chunks each of a workgroup that takes a slice of a row of 32-bit and of 16-bit elements, for the sums.
 const SUM_SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Words), (256, 2, Keep::Words)];
@@ -55,6 +59,8 @@ const FEW_CHUNKS: u64 = 1 << 16;
 /// Chunks of columns beside each other in such a workgroup, and most rows that one of its threads adds up.
 const FEW_COLUMNS: u32 = 8;
 const FEW_LANE_ROWS: u64 = 8;
+/// Most rows that such a thread may add up: the lanes of a workgroup meet in at most 7 more additions.
+const MOST_LANE_ROWS: u64 = LONGEST_CHAIN - 7;
 /// Workgroup memory of every device.
 const WORKGROUP_BYTES: u64 = 16384;
 
@@ -106,9 +112,44 @@ impl Partition {
     }
 }
 
-/// How rows are held, as forward, and shared out: the fields of [`Partition`].
+/// A form of backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Shared {
+pub(in super::super) enum Backward {
+    /// One dispatch, of which some workgroups take dx of rows and some gradients of parameters; in place two.
+    FewRows,
+    /// A dispatch whose workgroups hold rows and sum the parameters' gradients, and one that adds up these sums.
+    Resident,
+    /// A dispatch that sums slices of rows, one whose workgroups hold slices and sum the parameters' gradients, and one that adds up these sums.
+    Split,
+}
+
+impl Backward {
+    /// In the order in which they are tried.
+    pub(super) const ALL: [Self; 3] = [Self::FewRows, Self::Resident, Self::Split];
+}
+
+impl<D: Described<Fields = BackwardFields>> Kernel<D> for Backward {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::FewRows => form_name!(D::OP.kind, "backward_few_rows"),
+            Self::Resident => form_name!(D::OP.kind, "backward_resident"),
+            Self::Split => form_name!(D::OP.kind, "backward_split"),
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
+        Ok(backward_work(*self, descriptor.valid(), Props::of(props)?, ask)?.candidate())
+    }
+}
+
+/// How rows are held: threads of a workgroup and of a row or a slice, chunks of a thread, and slices of a row; and how they are shared out: the
+/// fields of [`Partition`], which few rows do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shared {
     pub(super) workgroup: u32,
     pub(super) threads: u32,
     chunks: u32,
@@ -118,20 +159,35 @@ pub(in super::super) struct Shared {
     pub(super) partials: u32,
 }
 
-pub(in super::super) fn backward_work(norm: &Valid<BackwardFields>, props: &Props) -> Result<Work<Shared>, Reason> {
+pub(super) fn backward_work(
+    form: Backward,
+    norm: &Valid<BackwardFields>,
+    props: &Props,
+    ask: Ask,
+) -> Result<Work<Shared>, Reason> {
     let Valid { fields, slots, .. } = norm;
     let dense = [WEIGHT, MEAN, RSTD, DWEIGHT, DBIAS];
     let rows = Rows::new((&fields.x, fields.normalized_dims), slots, [DY, X, DH, DX], &dense, props)?;
     let (row_count, cols) = (rows.geometry.rows, rows.geometry.cols);
     let gradients = u64::from(fields.dweight) + u64::from(fields.dbias.is_some());
     let has_parameters = gradients > 0;
+    if form == Backward::FewRows {
+        if !fields.dx || !has_parameters || row_count == 0 || cols == 0 {
+            return Err("it takes dx and a parameter's gradient of rows that are not empty".into());
+        }
+        if ask == Ask::Chosen && row_count * rows.chunks > FEW_CHUNKS {
+            return Err("resident is faster: it reads so many elements once".into());
+        }
+    }
 
     let kind = usize::from(rows.is_half());
-    let holds = |table| Team::resident(table, row_count, rows.chunks, props);
-    let can_reload = gradients * rows.elements / 4 <= RELOADING_SUMS;
-    let resident = holds(RESIDENT[kind]).or_else(|| holds(RELOADING).filter(|_| can_reload));
-    let is_split = resident.is_none();
-    let team = resident.unwrap_or_else(|| Team::of_slices(SLICE_TEAMS[kind], props));
+    let is_split = form == Backward::Split;
+    let team = if is_split {
+        Team::of_slices(SLICE_TEAMS[kind], props)
+    } else {
+        let can_reload = gradients * rows.elements / 4 <= RELOADING_SUMS;
+        rows.team(ask, |holds| holds(RESIDENT[kind]).or_else(|| holds(RELOADING).filter(|_| can_reload)), props)?
+    };
     let slices_of = |team: Team| rows.chunks.div_ceil(team.slice_chunks()).max(1);
     let wide_team = Team::of_slices(WIDE_SLICE_TEAMS[kind], props);
     let has_many = row_count * slices_of(wide_team) >= MANY_SLICES;
@@ -207,14 +263,23 @@ pub(in super::super) fn backward_work(norm: &Valid<BackwardFields>, props: &Prop
     let [mean, rstd] = [MEAN, RSTD].map(statistics);
     let read = [input(DY), input(X), weight, mean, rstd];
     let (dh, dx) = (input(DH), operands.operand(DX, rows.dtype.chunks_out(), "absent_out"));
-    let memory = u64::from(team.workgroup) * 8 * (rows.elements / 4) + team.reduce_bytes();
-    let is_few = row_count * rows.chunks <= FEW_CHUNKS
-        && memory <= WORKGROUP_BYTES
-        && row_count.div_ceil(u64::from(team.workgroup / FEW_COLUMNS)) <= FEW_LANE_ROWS;
-    if is_few && row_count > 0 && has_parameters && fields.dx && !is_split {
+    if form == Backward::FewRows {
+        let lane_rows = row_count.div_ceil(u64::from(team.workgroup / FEW_COLUMNS));
+        let most_lane_rows = if ask == Ask::Chosen { FEW_LANE_ROWS } else { MOST_LANE_ROWS };
+        let memory = u64::from(team.workgroup) * 8 * (rows.elements / 4) + team.reduce_bytes();
+        if lane_rows > most_lane_rows || memory > WORKGROUP_BYTES {
+            let limits = format!("the limits are {most_lane_rows} and {WORKGROUP_BYTES}");
+            return Err(
+                format!("a thread adds up {lane_rows} rows in {memory} bytes of workgroup memory, {limits}").into()
+            );
+        }
         let row_groups = row_count.div_ceil(team.rows());
         let parameter_groups = rows.chunks.div_ceil(FEW_COLUMNS.into()) * gradients;
         let grid = groups(row_groups + parameter_groups, props)?;
+        if grid[1] > 1 {
+            // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
+            return Err("its workgroups exceed one dimension of a grid".into());
+        }
         let gradient = |operand| {
             let dtype = slots.at(operand).map_or(DType::F32, |slot| slot.desc.dtype());
             let accessors =
@@ -227,19 +292,17 @@ pub(in super::super) fn backward_work(norm: &Valid<BackwardFields>, props: &Prop
         let is_wide = fields.weight.filter(|_| fields.dweight).or(fields.dbias) == Some(DType::F32) && rows.is_half();
         let mut flags = flags(team.keep, false, true, false, false);
         flags.push(("WIDE_PARAMETERS", is_wide));
-        let files = ["norm/row/row_norm_backward", "norm/row/row_norm_backward_few"];
-        let mut step = step("row_norm_backward_few", &files, team, flags, grid, bindings);
+        let files = ["norm/row/row_norm_backward", "norm/row/row_norm_backward_few_rows"];
+        let mut step = step("row_norm_backward_few_rows", &files, team, flags, grid, bindings);
         step.constants.push(("COLUMNS", FEW_COLUMNS));
         for (first, count) in [(row_groups, parameter_groups), (0, row_groups)] {
             let grid = groups(count, props)?;
             step.in_place.push((params(grid, first), grid));
         }
-        // No workgroup may lie past the last, as it could in a grid of two dimensions: in place it would take parameters again.
-        if grid[1] == 1 && check_bindings(std::slice::from_ref(&step), props).is_ok() {
-            work.steps.push(step);
-            work.workspace_bytes = 0;
-            return Ok(work);
-        }
+        check_bindings(std::slice::from_ref(&step), props)?;
+        work.steps.push(step);
+        work.workspace_bytes = 0;
+        return Ok(work);
     }
     if row_count > 0 {
         if has_sums {

@@ -1,40 +1,85 @@
-//! Forward: rows on chip, or split over workgroups with their moments in the workspace.
+//! The forms of forward: rows on chip, or split over workgroups with their moments in the workspace.
 
 use super::super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
-use super::super::{ForwardFields, Valid};
+use super::super::{ForwardFields, Valid, form_name};
 use super::{Rows, parameter};
 use crate::backend::wgpu::team::{Keep, ROW_TEAMS, Team};
 use crate::backend::wgpu::{
     Binder, Binding, Props, StepBuilder, Work, check_bindings, check_workspace, groups, padded, params,
 };
+use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{single, word};
+use crate::ops::valid::Described;
+use crate::options::PlanOptions;
+use crate::plan::{Accepted, Ask, Kernel};
 
 /// Threads and chunks each of a workgroup that holds a slice of a row, of 32-bit and of 16-bit elements.
 const SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Values), (256, 3, Keep::Values)];
-/// Workgroups that take the rows one after the other where they read ahead.
+/// Workgroups that take the rows one after the other where they read ahead: two for each multiprocessor of a large GPU.
 const AHEAD_GROUPS: u64 = 2 * 132;
 
-/// How rows are held: threads of a workgroup and of a row, chunks of a thread, and slices of a row.
+/// A form of forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) struct Held {
+pub(in super::super) enum Forward {
+    /// One dispatch, whose workgroups hold rows.
+    Resident,
+    /// Two dispatches, whose workgroups hold slices of rows: the moments, then the output, which reads x again.
+    Split,
+}
+
+impl Forward {
+    /// In the order in which they are tried.
+    pub(super) const ALL: [Self; 2] = [Self::Resident, Self::Split];
+}
+
+impl<D: Described<Fields = ForwardFields>> Kernel<D> for Forward {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Resident => form_name!(D::OP.kind, "resident"),
+            Self::Split => form_name!(D::OP.kind, "split"),
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Wgpu
+    }
+
+    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
+        Ok(forward_work(*self, descriptor.valid(), Props::of(props)?, ask)?.candidate())
+    }
+}
+
+/// How rows are held: threads of a workgroup and of a row or a slice, chunks of a thread, and slices of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Held {
     workgroup: u32,
     threads: u32,
     chunks: u32,
     slices: u32,
 }
 
-pub(in super::super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props) -> Result<Work<Held>, Reason> {
+pub(super) fn forward_work(
+    form: Forward,
+    norm: &Valid<ForwardFields>,
+    props: &Props,
+    ask: Ask,
+) -> Result<Work<Held>, Reason> {
     let Valid { fields, slots, .. } = norm;
     let dense = [WEIGHT, BIAS, MEAN, RSTD];
     let rows = Rows::new((&fields.x, fields.normalized_dims), slots, [X, RESIDUAL, Y, H], &dense, props)?;
     let (row_count, cols) = (rows.geometry.rows, rows.geometry.cols);
 
     let kind = usize::from(rows.is_half());
-    let resident = Team::resident(ROW_TEAMS[kind], row_count, rows.chunks, props);
-    let team = resident.unwrap_or_else(|| Team::of_slices(SLICE_TEAMS[kind], props));
-    let slices = if resident.is_some() { 1 } else { rows.chunks.div_ceil(team.slice_chunks()) };
+    let (team, slices) = match form {
+        Forward::Resident => (rows.team(ask, |holds| holds(ROW_TEAMS[kind]), props)?, 1),
+        Forward::Split if cols == 0 => return Err("rows without columns have no slices".into()),
+        Forward::Split => {
+            let team = Team::of_slices(SLICE_TEAMS[kind], props);
+            (team, rows.chunks.div_ceil(team.slice_chunks()))
+        }
+    };
     let slice_cols = team.slice_chunks() * rows.elements;
     let turns = row_count.div_ceil(team.rows());
     let is_ahead = team.keep == Keep::ValuesAhead && !fields.residual;
@@ -82,7 +127,7 @@ pub(in super::super) fn forward_work(norm: &Valid<ForwardFields>, props: &Props)
         StepBuilder { flags, bindings, ..rows.step(entry, files, (norm.op.kind, team), params, grid) }
     };
     let [mean, rstd] = [MEAN, RSTD].map(statistics);
-    if resident.is_some() {
+    if form == Forward::Resident {
         let bindings = vec![input(X), input(RESIDUAL), weight, bias, output(Y), output(H), mean, rstd];
         work.steps.push(step("row_norm_resident", &["norm/row/row_norm"], team.keep, params(X), bindings));
     } else {

@@ -5,17 +5,18 @@ mod forward;
 mod variants;
 
 use super::RowNorm;
-use crate::backend::wgpu::team::Team;
+use crate::backend::wgpu::team::{Team, Teams};
 use crate::backend::wgpu::{Props, ShaderType, StepBuilder, check_reach};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::stride;
 use crate::ops::rows::RowGeometry;
+use crate::plan::Ask;
 use crate::slots::Slots;
 use crate::tensor::TensorDesc;
 
-pub(super) use backward::backward_work;
-pub(super) use forward::forward_work;
+pub(super) use backward::Backward;
+pub(super) use forward::Forward;
 pub(in super::super) use variants::wgsl_variants;
 
 /// What all kernels of the family ask of their rows.
@@ -52,6 +53,21 @@ impl Rows {
         let can_chunk = geometry.cols.is_multiple_of(elements) && geometry.strides.iter().all(whole);
         let chunks = geometry.cols.div_ceil(elements);
         Ok(Self { geometry, operands, elements, chunks, can_chunk, dtype })
+    }
+
+    /// The team that holds a row, which `find` takes from tables. Few long rows are faster split.
+    fn team(
+        &self,
+        ask: Ask,
+        find: impl FnOnce(&dyn Fn(&Teams) -> Option<Team>) -> Option<Team>,
+        props: &Props,
+    ) -> Result<Team, Reason> {
+        let (row_count, cols) = (self.geometry.rows, self.geometry.cols);
+        if ask == Ask::Chosen && Team::is_better_split(row_count, self.chunks) {
+            return Err("split is faster for few long rows".into());
+        }
+        find(&|table| Team::holding(table, row_count, self.chunks, props))
+            .ok_or_else(|| format!("rows of {cols} columns exceed the registers of a workgroup").into())
     }
 
     fn is_half(&self) -> bool {
@@ -92,10 +108,11 @@ fn parameter(dtype: DType) -> Result<[&'static str; 2], Reason> {
 #[cfg(test)]
 mod tests {
     use super::super::{BackwardFields, ForwardFields, RowNorm, Valid};
-    use super::backward::{LONGEST_CHAIN, Shared, parameter_chain};
+    use super::backward::{LONGEST_CHAIN, Shared, backward_work, parameter_chain};
+    use super::forward::{Held, forward_work};
     use super::*;
-    use crate::backend::wgpu::Variants;
-    use crate::backend::wgpu::team::{ROW_TEAMS, Reduce, Team};
+    use crate::backend::wgpu::team::{ROW_TEAMS, Reduce};
+    use crate::backend::wgpu::{Variants, Work};
     use crate::options::WorkspaceReq;
 
     fn variant_props(width: Option<u32>) -> Props {
@@ -118,14 +135,52 @@ mod tests {
         plain.with(change).unwrap()
     }
 
+    /// The form that is chosen, and its work.
+    fn chosen_forward(norm: &Valid<ForwardFields>, props: &Props) -> (Forward, Work<Held>) {
+        let of = |form| Some((form, forward_work(form, norm, props, Ask::Chosen).ok()?));
+        Forward::ALL.into_iter().find_map(of).unwrap()
+    }
+
+    /// The form that is chosen, and its work.
+    fn chosen_backward(norm: &Valid<BackwardFields>, props: &Props) -> (Backward, Work<Shared>) {
+        let of = |form| Some((form, backward_work(form, norm, props, Ask::Chosen).ok()?));
+        Backward::ALL.into_iter().find_map(of).unwrap()
+    }
+
     #[test]
     fn a_row_stays_on_chip_while_it_fits() {
-        let launches = |dims: &[u64], width| forward_work(&forward(dims), &variant_props(width)).unwrap().steps.len();
-        assert_eq!(launches(&[1000, 32768], Some(32)), 1);
-        assert_eq!(launches(&[1000, 32769], Some(32)), 2);
-        assert_eq!(launches(&[10, 32768], Some(32)), 2);
-        assert_eq!(launches(&[1000, 32768], None), 1);
-        assert_eq!(launches(&[0, 32768], Some(32)), 0);
+        let launches = |dims: &[u64], width| {
+            let (form, work) = chosen_forward(&forward(dims), &variant_props(width));
+            (form, work.steps.len())
+        };
+        assert_eq!(launches(&[1000, 32768], Some(32)), (Forward::Resident, 1));
+        assert_eq!(launches(&[1000, 32769], Some(32)), (Forward::Split, 2));
+        assert_eq!(launches(&[10, 32768], Some(32)), (Forward::Split, 2));
+        assert_eq!(launches(&[1000, 32768], None), (Forward::Resident, 1));
+        assert_eq!(launches(&[0, 32768], Some(32)), (Forward::Split, 0));
+    }
+
+    #[test]
+    fn forms_that_are_asked_for_serve_what_others_serve_better() {
+        let props = variant_props(Some(32));
+        let of_forward = |form, dims: &[u64]| {
+            let work = forward_work(form, &forward(dims), &props, Ask::Pinned);
+            work.map(|work| (work.steps.len(), work.workspace_bytes)).map_err(|reason| reason.to_string())
+        };
+        assert_eq!(of_forward(Forward::Resident, &[10, 32768]), Ok((1, 0)));
+        assert_eq!(of_forward(Forward::Split, &[7, 17]), Ok((2, 7 * 16)));
+        assert!(of_forward(Forward::Resident, &[1000, 32769]).is_err_and(|reason| reason.contains("32769")));
+        assert!(of_forward(Forward::Split, &[7, 0]).is_err_and(|reason| reason.contains("no slices")));
+        let of_backward = |form, dims: &[u64]| {
+            let work = backward_work(form, &backward(dims), &props, Ask::Pinned);
+            work.map(|work| work.steps.len()).map_err(|reason| reason.to_string())
+        };
+        assert_eq!(of_backward(Backward::FewRows, &[500, 4096]), Ok(1));
+        assert_eq!(of_backward(Backward::Resident, &[10, 512]), Ok(2));
+        assert_eq!(of_backward(Backward::Split, &[10, 512]), Ok(3));
+        assert!(
+            of_backward(Backward::FewRows, &[100_000, 512]).is_err_and(|reason| reason.contains("are 41 and 16384"))
+        );
     }
 
     #[test]
@@ -142,22 +197,21 @@ mod tests {
     #[test]
     fn the_workspace_holds_the_moments_and_the_sums_exactly() {
         let props = variant_props(Some(32));
-        let split = forward_work(&forward(&[256, 262_144]), &props).unwrap();
-        assert_eq!((split.steps.len(), split.workspace_bytes), (2, 256 * 43 * 16));
-        let work = backward_work(&backward(&[16384, 4096]), &props).unwrap();
+        let (form, split) = chosen_forward(&forward(&[256, 262_144]), &props);
+        assert_eq!((form, split.steps.len(), split.workspace_bytes), (Forward::Split, 2, 256 * 43 * 16));
+        let (_, work) = chosen_backward(&backward(&[16384, 4096]), &props);
         let partials = u64::from(work.choice.partials);
         assert_eq!(work.workspace_bytes, partials * 2 * 4096 * 4);
         let plain = Valid::new(RowNorm::Rms.backward(), BackwardFields::plain(desc(&[64, 64]), 1)).unwrap();
-        assert_eq!(backward_work(&plain, &props).unwrap().workspace(), WorkspaceReq::NONE);
+        assert_eq!(chosen_backward(&plain, &props).1.workspace(), WorkspaceReq::NONE);
     }
 
     #[test]
     fn split_gradients_take_all_workgroups_at_once_and_few_sums() {
-        let work = |dims: &[u64]| backward_work(&backward(dims), &variant_props(Some(32))).unwrap();
         for (dims, sum_slices) in [([1024, 65_536], 4), ([256, 262_144], 16), ([100, 65_536], 16)] {
-            let work = work(&dims);
+            let (form, work) = chosen_backward(&backward(&dims), &variant_props(Some(32)));
             let Shared { slices, partials, .. } = work.choice;
-            assert!(slices * partials <= 132 * 8, "{dims:?}");
+            assert!(form == Backward::Split && slices * partials <= 132 * 8, "{dims:?}");
             let parameters = u64::from(partials) * 2 * dims[1] * 4;
             assert_eq!(work.workspace_bytes - parameters, 16 * dims[0] * sum_slices, "{dims:?}");
         }
@@ -165,11 +219,14 @@ mod tests {
 
     #[test]
     fn few_rows_take_the_parameters_in_the_dispatch_of_dx() {
-        let launches = |dims: &[u64]| backward_work(&backward(dims), &variant_props(Some(32))).unwrap().steps.len();
-        assert_eq!(launches(&[64, 4096]), 1);
-        assert_eq!(launches(&[64, 512]), 1);
-        assert_eq!(launches(&[500, 4096]), 2);
-        assert_eq!(launches(&[4000, 64]), 2);
+        let launches = |dims: &[u64]| {
+            let (form, work) = chosen_backward(&backward(dims), &variant_props(Some(32)));
+            (form, work.steps.len())
+        };
+        assert_eq!(launches(&[64, 4096]), (Backward::FewRows, 1));
+        assert_eq!(launches(&[64, 512]), (Backward::FewRows, 1));
+        assert_eq!(launches(&[500, 4096]), (Backward::Resident, 2));
+        assert_eq!(launches(&[4000, 64]), (Backward::Resident, 2));
     }
 
     #[test]
@@ -186,7 +243,7 @@ mod tests {
             (1024, 65_536),
             (256, 262_144),
         ] {
-            let work = backward_work(&backward(&[rows, cols]), &variant_props(Some(32))).unwrap();
+            let (_, work) = chosen_backward(&backward(&[rows, cols]), &variant_props(Some(32)));
             let Shared { workgroup, threads, rounds, blocks, partials, .. } = work.choice;
             let teams = if workgroup == threads { 0 } else { workgroup / threads / 2 + 1 };
             let chain = u64::from(rounds + teams + (blocks - 1)) + parameter_chain(partials.into());
@@ -198,10 +255,11 @@ mod tests {
     #[test]
     fn refuses_with_both_numbers() {
         let props = Props { max_binding_bytes: 128 << 20, ..variant_props(None) };
-        let reason = forward_work(&forward(&[1 << 16, 1 << 12]), &props).err().unwrap().to_string();
+        let resident = |norm| forward_work(Forward::Resident, norm, &props, Ask::Chosen);
+        let reason = resident(&forward(&[1 << 16, 1 << 12])).err().unwrap().to_string();
         assert!(reason.contains("536870912") && reason.contains("134217728"), "{reason}");
         let f64s = TensorDesc::contiguous(DType::F64, &[4, 4]).unwrap();
         let plain = Valid::new(RowNorm::Layer.forward(), ForwardFields::plain(f64s, 1)).unwrap();
-        assert!(forward_work(&plain, &props).is_err());
+        assert!(Forward::ALL.into_iter().all(|form| forward_work(form, &plain, &props, Ask::Pinned).is_err()));
     }
 }

@@ -1,10 +1,12 @@
 //! Every kind of shader of the family, without a device.
 
 use super::super::{ForwardFields, Gradients, RowNorm, Valid};
-use super::{backward_work, forward_work};
+use super::backward::{Backward, backward_work};
+use super::forward::{Forward, forward_work};
 use crate::backend::wgpu::{Props, Variants};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::plan::Ask;
 use crate::tensor::TensorDesc;
 
 /// Rows of each kind: many, few, and so few that long ones are split.
@@ -75,9 +77,16 @@ impl Options {
     fn add(&self, variants: &mut Variants, kind: RowNorm, dtype: DType, rows: u64, cols: u64, props: &Props) {
         let name = format!("{kind:?} norm of {dtype} {rows} x {cols}, {self:?}");
         let Ok(forward) = self.forward(kind, dtype, rows, cols) else { return };
-        variants.add_work(&name, forward_work(&forward, props), props);
+        // Of the form that is chosen.
+        let work = |form| forward_work(form, &forward, props, Ask::Chosen).ok();
+        if let Some(work) = Forward::ALL.into_iter().find_map(work) {
+            variants.add_work(&name, Ok(work), props);
+        }
         let Ok(backward) = forward.backward(self.wanted) else { return };
-        variants.add_work(&name, backward_work(&backward, props), props);
+        let work = |form| backward_work(form, &backward, props, Ask::Chosen).ok();
+        if let Some(work) = Backward::ALL.into_iter().find_map(work) {
+            variants.add_work(&name, Ok(work), props);
+        }
     }
 
     fn forward(&self, kind: RowNorm, dtype: DType, rows: u64, cols: u64) -> Result<Valid<ForwardFields>> {

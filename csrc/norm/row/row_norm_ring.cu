@@ -1,29 +1,13 @@
 // LayerNorm and RMSNorm forward over long rows, staged vector by vector through shared memory.
-#pragma once
 #include "row_norm.cuh"
+#include "vector_ring.cuh"
 
 namespace bops {
 
-// Every thread copies and reads its own vectors in dynamic shared memory, [slot][array][thread], so they need no barrier.
-template <int slots, int arrays> struct vector_ring {
-    uint32_t at = 0;
-    __device__ __forceinline__ packed<16> *slot(int array) const {
-        return reinterpret_cast<packed<16> *>(dynamic_shared) + ((at * arrays + array) * blockDim.x + threadIdx.x);
-    }
-    __device__ __forceinline__ packed<16> load(int array) const {
-        const uint4 value = *reinterpret_cast<const uint4 *>(slot(array));
-        return {{value.x, value.y, value.z, value.w}};
-    }
-    __device__ __forceinline__ void store(int array, const packed<16> &value) const {
-        *reinterpret_cast<uint4 *>(slot(array)) = make_uint4(value.word[0], value.word[1], value.word[2], value.word[3]);
-    }
-    __device__ __forceinline__ void next() { at = at + 1 == slots ? 0 : at + 1; }
-};
-
-// Teams, blocks or clusters, walk over rows. A thread's ring holds its vectors of the row whose moments are taken, of the row before it,
-// which is finished, and `lookahead` vectors that follow: a slot takes the next vector as soon as its old one is written out, so memory
-// is read all the time. A warp takes the mean of the first vectors of its lanes, a quarter of its part or more, as the shift of its moments.
-// whole: every vector of every thread exists.
+// Teams, blocks or clusters, walk over rows. A thread's ring holds its vectors of three rows: of the one whose moments are summed, of the one
+// before it, which is finished, and the first `lookahead` vectors of the next one. As soon as a vector is written out its slot fetches another one,
+// so that memory is read all the time. The moments of a warp's part of a row are about the mean of its first vectors, a quarter of the part or
+// more. whole: every vector of every thread exists, so that nothing is compared.
 template <typename T, bool centered, int vectors, int lookahead, bool whole> __global__ void __launch_bounds__(vectors == 4 ? 1024 : 512, 1)
     row_norm_ring(const __grid_constant__ row_norm_arguments<float> a) {
     if (!has_sm_90) return;
@@ -37,7 +21,7 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
     const uint32_t teams = gridDim.x / a.cluster, position = threadIdx.x;
     const auto is_column = [&](int v) { return whole || position + v * blockDim.x < count; };
     const auto column = [&](int v) { return (first + position + v * blockDim.x) * width; };
-    const auto lanes_of = [&](uint32_t warp, int v) { // that hold vector v
+    const auto lanes_of = [&](uint32_t warp, int v) { // lanes of a warp that hold vector v
         const uint32_t before = warp * 32 + v * blockDim.x;
         return whole ? 32 : count > before ? min(count - before, 32u) : 0;
     };
@@ -49,7 +33,7 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
     };
     vector_ring<slots, 1> fetching, reading, finishing;
     const uint64_t kept = evict_last();
-    // Starts vector v of a row on its way; v beyond the row's vectors are of the team's next rows.
+    // Starts copying vector v of a row; from `vectors` on, v counts on through the team's next rows.
     const auto fetch = [&](uint32_t row, int v) {
         row += v / vectors * teams;
         if (row < rows && is_column(v % vectors)) {
@@ -74,9 +58,9 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
     for (int v = 0; v < vectors; ++v) load_affine<centered>(weight, bias, column(v), is_column(v), weights[v], biases[v]);
     if (a.cluster > 1) cluster_wait();
     const float warp_cols = cols_of(team.lane);
-    // Row number `turn` is read while number turn - 1 is finished.
+    // The team's row number `turn` is summed while number turn - 1 is finished.
     for (uint32_t turn = 0; row < rows + teams; row += teams, ++turn) {
-        // 1. The moments of each warp's part of a row.
+        // 1. Sum the moments of each warp's part of a row.
         moments<float> total;
         if (row < rows) {
             if (a.o.residual) {
@@ -137,7 +121,7 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
         }
         __syncthreads();
 
-        // 2. The blocks of a cluster tell each other theirs.
+        // 2. Exchange the moments of the blocks in the cluster.
         if (a.cluster > 1 && row < rows && team.warp == 0) {
             moments<float> mine = {0, 0, 0};
             if (team.lane < team.warps) mine = warp_moments[turn % 3][team.lane];
@@ -146,7 +130,7 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
         }
         if (turn == 0) continue;
 
-        // 3. The last row's output.
+        // 3. Write statistics and output of the row before.
         const uint32_t last = row - teams;
         moments<float> mine = {0, 0, 0};
         float cols = warp_cols;
@@ -159,7 +143,7 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
             mine = warp_moments[(turn - 1) % 3][team.lane];
         }
         total = merge_across<centered>(mine, cols, a.reciprocal_cols);
-        total.sum += total.sum - total.sum; // infinity becomes NaN, as it does about the mean itself
+        total.sum += total.sum - total.sum; // an infinity makes it NaN, as it does where the shift is the mean
         const row_statistics<float> s = finish_statistics<centered>(total, a);
         if (threadIdx.x == 0 && rank == 0) save_statistics<centered>(s, a, last);
         T *const y = static_cast<T *>(a.o.y) + row_offset(last, a.p.y, a.p.extent1, a.p.extent2);
@@ -180,25 +164,39 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
     }
 }
 
-// Host: the RING variant; `a` is filled.
-template <typename T, bool centered, typename Action> bops_status for_ring_kernels(const bops_row_norm_params &p, const bops_row_norm_choice &c,
-                                                                                   const row_norm_arguments<accumulator_t<T>> &a,
-                                                                                   const Action &action) {
-    launch_shape shape;
-    shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster;
-    shape.shared_bytes = c.stages * c.threads * 16;
-    shape.overlaps_previous = c.overlaps;
-    const bool whole = uint64_t(c.threads) * c.vectors * c.cluster * (16 / sizeof(T)) == p.cols;
-    const auto shared = [&](auto vectors, auto lookahead) -> bops_status {
-        constexpr int n = decltype(vectors)::value, l = decltype(lookahead)::value;
-        if (c.stages != 2 * n + l) return bops_status(cudaErrorInvalidValue);
-        return whole ? action(row_norm_ring<T, centered, n, l, n != 0>, shape, a) : action(row_norm_ring<T, centered, n, l, n == 0>, shape, a);
-    };
-    using std::integral_constant;
-    if (c.vectors == 8) return shared(integral_constant<int, 8>(), integral_constant<int, 5>());
-    if constexpr (!centered && sizeof(T) == 2)
-        if (c.vectors == 4) return shared(integral_constant<int, 4>(), integral_constant<int, 5>());
-    return bops_status(cudaErrorInvalidValue);
+// ---- host -------------------------------------------------------------------------------------------------------------------
+
+template <typename Action> bops_status for_row_norm_ring(const bops_row_norm_specialisation &of, const bops_row_norm_params &p,
+                                                         const bops_row_norm_ring_choice &c, const bops_row_norm_operands &o, const Action &action) {
+    return for_norm_and_parameters(of, [&](auto element, auto is_centered, auto parameter) -> bops_status {
+        using T = typename decltype(element)::type;
+        constexpr bool centered = decltype(is_centered)::value;
+        if constexpr (sizeof(T) < 8 && std::is_same_v<T, typename decltype(parameter)::type>) {
+            auto a = row_norm_arguments_of<float>(p, o);
+            a.cluster = c.cluster, a.overlaps = c.overlaps, a.slice_vectors = slice_vectors_of<T>(p.cols, c.cluster);
+            launch_shape shape;
+            shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps;
+            shape.shared_bytes = c.slots * c.threads * 16;
+            if (c.vectors == 8 && c.slots == 21)
+                return c.is_whole ? action(row_norm_ring<T, centered, 8, 5, true>, shape, a)
+                                  : action(row_norm_ring<T, centered, 8, 5, false>, shape, a);
+            if constexpr (!centered && sizeof(T) == 2)
+                if (c.vectors == 4 && c.slots == 13)
+                    return c.is_whole ? action(row_norm_ring<T, centered, 4, 5, true>, shape, a)
+                                      : action(row_norm_ring<T, centered, 4, 5, false>, shape, a);
+        }
+        return bops_status(cudaErrorInvalidValue);
+    });
 }
 
 } // namespace bops
+
+bops_status bops_row_norm_ring_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
+                                       const bops_row_norm_ring_choice *choice) {
+    return bops::for_row_norm_ring(*of, *params, *choice, {}, bops::prepare_action{});
+}
+
+bops_status bops_row_norm_ring_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
+                                      const bops_row_norm_ring_choice *choice, const bops_row_norm_operands *operands, void *, bops_stream stream) {
+    return bops::for_row_norm_ring(*of, *params, *choice, *operands, bops::launch_action{stream});
+}

@@ -1,13 +1,13 @@
 // LayerNorm and RMSNorm backward over long rows, staged vector by vector through shared memory.
-#pragma once
 #include "row_norm_backward.cuh"
-#include "row_norm_ring.cuh"
+#include "vector_ring.cuh"
 
 namespace bops {
 
-// Teams, blocks or clusters, walk over rows with fixed columns. A thread's ring holds its vectors of dy and x of the row whose sums are
-// taken, of the row before it, which is finished, and `lookahead` vectors that follow: a slot takes the next vector as soon as its old
-// one is done with. With d = x - mean and g' = rstd * g: dx = (g' - mean(g')) - d * rstd^2 * mean(g' d).
+// Teams, blocks or clusters, walk over rows; a thread has the same columns of all rows of its team, whose parameters' gradients it sums. A thread's
+// ring holds its vectors of dy and x of three rows: of the one that is summed, of the one before it, which is finished, and the first `lookahead`
+// vectors of the next one. As soon as a vector is done with its slot fetches another one. whole: every vector of every thread exists, so that
+// nothing is compared. With d = x - mean and g' = rstd * g: dx = (g' - mean(g')) - d * rstd^2 * mean(g' d).
 template <typename T, bool centered, int vectors, int lookahead, bool whole> __global__ void __launch_bounds__(512, 1)
     row_norm_backward_ring(const __grid_constant__ row_norm_backward_arguments<float> a) {
     if (!has_sm_90) return;
@@ -25,8 +25,8 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
         return static_cast<const T *>(tensor) + row_offset(row, s, a.p.extent1, a.p.extent2);
     };
     vector_ring<slots, 2> fetching, reading, finishing;
-    const uint64_t kept = evict_last(); // lines, rather than those of dx
-    // Starts vector v of a row on its way; v beyond the row's vectors are of the team's next rows.
+    const uint64_t kept = evict_last(); // lines of dy and x, rather than those of dx
+    // Starts copying vector v of a row; from `vectors` on, v counts on through the team's next rows.
     const auto fetch = [&](uint32_t row, int v) {
         row += v / vectors * teams;
         if (row < rows && is_column(v % vectors)) {
@@ -86,9 +86,9 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
     };
     if (a.cluster > 1) cluster_wait();
 
-    // Row number `turn` is read while number turn - 1 is finished.
+    // The team's row number `turn` is summed while number turn - 1 is finished.
     for (uint32_t turn = 0; row < rows + teams; row += teams, ++turn) {
-        // 1. The sums of a row, by warp; the parameter gradients.
+        // 1. Sum the row by warp, and add to the parameters' gradients.
         const float last_mean = mean, last_rstd = rstd;
         if (row < rows) {
             mean = next_mean, rstd = next_rstd;
@@ -124,7 +124,7 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
         }
         __syncthreads();
 
-        // 2. The blocks of a cluster tell each other theirs.
+        // 2. Exchange the sums of the blocks in the cluster.
         if (a.cluster > 1 && row < rows && team.warp == 0) {
             const float2 mine = team.lane < team.warps ? warp_sums[turn % 3][team.lane] : make_float2(0, 0);
             float sum[2] = {mine.x, mine.y};
@@ -133,7 +133,7 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
         }
         if (turn == 0) continue;
 
-        // 3. The last row's gradient.
+        // 3. Write dx of the row before.
         const uint32_t last = row - teams;
         if (a.o.dx) {
             float2 mine = make_float2(0, 0);
@@ -178,7 +178,7 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
             for (int v = 0; v < vectors; ++v) fetch(last, v + slots);
         }
     }
-    // Every team has the same number of partial rows.
+    // Every team writes the same number of partial rows: what is left of them is zeros.
     if (wants_parameters) {
         if (taken) store_partial();
         while (partial < a.partial_rows) store_partial();
@@ -186,27 +186,45 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
     allow_dependents();
 }
 
-// Host: the RING variant's first kernel; `a` is filled.
-template <typename T, bool centered, typename Action>
-bops_status for_backward_ring_kernels(const bops_row_norm_backward_params &p, const bops_row_norm_choice &c,
-                                      const row_norm_backward_arguments<accumulator_t<T>> &a, const Action &action) {
-    launch_shape shape;
-    shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps;
-    const bool whole = uint64_t(c.threads) * c.vectors * c.cluster * (16 / sizeof(T)) == p.cols;
-    const auto shared = [&](auto vectors, auto lookahead) -> bops_status {
-        constexpr int n = decltype(vectors)::value, l = decltype(lookahead)::value;
-        if (c.stages != 2 * n + l) return bops_status(cudaErrorInvalidValue);
-        shape.shared_bytes = c.stages * c.threads * 32;
-        if (a.weight_is_wide) return bops_status(cudaErrorInvalidValue);
-        return whole ? action(row_norm_backward_ring<T, centered, n, l, n != 0>, shape, a)
-                     : action(row_norm_backward_ring<T, centered, n, l, n == 0>, shape, a);
-    };
-    using std::integral_constant;
-    if constexpr (sizeof(T) == 4)
-        if (c.vectors == 4 && c.stages == 11) return shared(integral_constant<int, 4>(), integral_constant<int, 3>());
-    if constexpr (sizeof(T) == 2 || !centered)
-        if (c.vectors == 4) return shared(integral_constant<int, 4>(), integral_constant<int, 5>());
-    return bops_status(cudaErrorInvalidValue);
+// ---- host -------------------------------------------------------------------------------------------------------------------
+
+template <typename T, bool centered, int lookahead, typename Action>
+bops_status for_backward_ring_lookahead(bool is_whole, const launch_shape &shape, const row_norm_backward_arguments<float> &a, const Action &action) {
+    return is_whole ? action(row_norm_backward_ring<T, centered, 4, lookahead, true>, shape, a)
+                    : action(row_norm_backward_ring<T, centered, 4, lookahead, false>, shape, a);
+}
+
+template <typename Action> bops_status for_row_norm_backward_ring(const bops_row_norm_specialisation &of, const bops_row_norm_backward_params &p,
+                                                                  const bops_row_norm_backward_ring_choice &c,
+                                                                  const bops_row_norm_backward_operands &o, void *workspace, const Action &action) {
+    return for_norm(of, [&](auto element, auto is_centered) -> bops_status {
+        using T = typename decltype(element)::type;
+        constexpr bool centered = decltype(is_centered)::value;
+        if constexpr (sizeof(T) < 8) {
+            auto a = row_norm_backward_arguments_of<float>(of, p, o, c.partial_rows, workspace);
+            a.cluster = c.cluster, a.slice_vectors = slice_vectors_of<T>(p.cols, c.cluster), a.flush_rows = c.flush_rows;
+            launch_shape shape;
+            shape.grid = dim3(c.grid), shape.block = dim3(c.threads), shape.cluster = c.cluster, shape.overlaps_previous = c.overlaps;
+            shape.shared_bytes = c.slots * c.threads * 32;
+            if (a.weight_is_wide || c.vectors != 4) return bops_status(cudaErrorInvalidValue);
+            if constexpr (sizeof(T) == 4)
+                if (c.slots == 11) return for_backward_ring_lookahead<T, centered, 3>(c.is_whole, shape, a, action);
+            if constexpr (sizeof(T) == 2 || !centered)
+                if (c.slots == 13) return for_backward_ring_lookahead<T, centered, 5>(c.is_whole, shape, a, action);
+        }
+        return bops_status(cudaErrorInvalidValue);
+    });
 }
 
 } // namespace bops
+
+bops_status bops_row_norm_backward_ring_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
+                                                const bops_row_norm_backward_ring_choice *choice) {
+    return bops::for_row_norm_backward_ring(*of, *params, *choice, {}, nullptr, bops::prepare_action{});
+}
+
+bops_status bops_row_norm_backward_ring_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
+                                               const bops_row_norm_backward_ring_choice *choice, const bops_row_norm_backward_operands *operands,
+                                               void *workspace, bops_stream stream) {
+    return bops::for_row_norm_backward_ring(*of, *params, *choice, *operands, workspace, bops::launch_action{stream});
+}

@@ -1,10 +1,10 @@
-// Few rows, all in one dispatch, or where dx takes the place of dy in two, of which the second starts at the first workgroup: the first
-// workgroups take dx of rows, the others a gradient of a parameter each, for which they read dy and x of all rows again. These have COLUMNS
-// chunks beside each other; a thread owns one of every LANES-th row; the lanes meet in a tree.
+// The form few_rows, in one dispatch. Its first workgroups take dx of rows; each of the others takes the gradient of a parameter for COLUMNS chunks
+// of columns, for which it reads dy and x of all rows again: a thread has one of these chunks of every LANES-th row, and the lanes meet in a tree.
+// Where dx takes the place of dy there are two dispatches: the workgroups of the parameters, then those of the rows.
 const LANES: u32 = WORKGROUP / COLUMNS;
 const GRADIENTS: u32 = u32(HAS_dweight) + u32(HAS_dbias);
 
-// Of half of the threads: the others keep theirs until they meet.
+// Sums of half of the threads: the others keep theirs in registers.
 const HALF: u32 = WORKGROUP / 2u;
 var<workgroup> lane_sums: array<vec4<f32>, HALF * QUADS>;
 
@@ -62,7 +62,7 @@ fn put_parameters(thread: u32, item: u32) {
     }
 }
 
-// Parameters have the type of the rows, or f32 (WIDE_PARAMETERS).
+// Parameters have the type of the rows or, if WIDE_PARAMETERS, f32.
 fn put_dweight(first: u32, count: u32, sums: array<vec4<f32>, QUADS>) {
     if (!WIDE_PARAMETERS) {
         dweight_store(first, count, chunk_of(sums));
@@ -88,7 +88,7 @@ fn put_dbias(first: u32, count: u32, sums: array<vec4<f32>, QUADS>) {
 }
 
 @compute @workgroup_size(WORKGROUP)
-fn row_norm_backward_few(at: Invocation) {
+fn row_norm_backward_few_rows(at: Invocation) {
     let thread = thread_index(at);
     let group = params.first_group + at.workgroup.y * params.groups_x + at.workgroup.x;
     let row_groups = (params.rows + TEAMS - 1u) / TEAMS;

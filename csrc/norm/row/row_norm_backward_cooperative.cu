@@ -1,5 +1,4 @@
 // LayerNorm and RMSNorm backward over rows that many blocks share, wherever they lie.
-#pragma once
 #include <cooperative_groups.h>
 
 #include "../../common/messages.cuh"
@@ -7,16 +6,16 @@
 
 namespace bops {
 
-constexpr uint32_t cooperative_stages = 6;        // of the ring
-constexpr uint32_t cooperative_turns = 16;        // whose sums have places
-constexpr uint32_t cooperative_lag = 4;           // turns between the sums of a row and its gradient
-constexpr uint32_t cooperative_lane_messages = 5; // of the blocks of a team, that a lane receives
-// Rows that go through a team at once: a thread has two vectors of them.
+constexpr uint32_t cooperative_stages = BOPS_ROW_NORM_COOPERATIVE_STAGES, cooperative_turns = BOPS_ROW_NORM_COOPERATIVE_TURNS;
+constexpr uint32_t cooperative_lag = 4;                                             // turns between the sums of a row and its dx
+constexpr uint32_t cooperative_lane_messages = BOPS_ROW_NORM_COOPERATIVE_TEAM / 32; // of one row, that a lane receives
+static_assert(sizeof(uint4) == BOPS_ROW_NORM_COOPERATIVE_MESSAGE, "");
+// Rows of a turn: a thread has two vectors of them together.
 __host__ __device__ constexpr int cooperative_batch(int vectors) { return 2 / vectors; }
-// Threads of a block that read, those of the warp that sends, and of one that receives or, of blocks that have a multiprocessor to themselves, two.
+// Threads of a block: those that read, a warp that sends, and one that receives or, in blocks that have an SM to themselves, two that take turns.
 __host__ __device__ constexpr int cooperative_threads(int readers) { return readers + (readers == 512 ? 96 : 64); }
 
-// Sums over the lanes of a warp, value k in lane k * 32 / count; count: a power of two up to 32.
+// Sums each value over the lanes of a warp; value k ends up in lane k * 32 / count. `count` is a power of two up to 32.
 template <int count> __device__ __forceinline__ float warp_sum_apart(float (&value)[count], uint32_t lane) {
     int offset = 16;
 #pragma unroll
@@ -33,10 +32,11 @@ template <int count> __device__ __forceinline__ float warp_sum_apart(float (&val
     return value[0];
 }
 
-// Teams of `cluster` blocks walk over rows, some at a time, of which each block has some columns. A thread's ring in shared memory holds its vectors of
-// the rows whose sums are taken, of `lag` turns before, whose sums are on their way through the team, and of those that follow: few, since messages
-// queue behind them. Warps of their own send a block's sums and receive the team's; those that read keep no step. What the messages hold at first is
-// unknown, so they are cleared and the grid meets once. With d = x - mean and g' = rstd * g: dx = (g' - mean(g')) - d * rstd^2 * mean(g' d).
+// Teams of a.cluster blocks walk over rows, one or two a turn; each block has the same columns of all rows of its team. A thread's ring in shared
+// memory holds its vectors of the rows that are summed, of `lag` turns before, whose sums are on their way through the team, and of the turn that
+// follows: one only, since messages queue behind loads. One warp sends a block's sums, others receive the team's; the threads that read rows never
+// wait for each other. The workspace may hold anything that looks like a message, so that blocks clear its places and the grid meets once. With d =
+// x - mean and g' = rstd * g: dx = (g' - mean(g')) - d * rstd^2 * mean(g' d).
 template <typename T, bool centered, int readers, int vectors> __global__ void __launch_bounds__(cooperative_threads(readers), 512 / readers)
     row_norm_backward_cooperative(const __grid_constant__ row_norm_backward_arguments<float> a) {
     if (!has_sm_90) return;
@@ -65,8 +65,9 @@ template <typename T, bool centered, int readers, int vectors> __global__ void _
     mbarrier::fence_initialized();
     cooperative_groups::this_grid().sync();
 
-    // Nobody still needs what a turn's places held: a block takes the sums of a turn once it has received those of lag + 1 turns before, which all
-    // have sent, once they had received those of 2 (lag + 1) before.
+    // A turn's places may be written again: a block sums a turn only once it has received the sums of lag + 1 turns before. All blocks have sent
+    // those, once they had received the sums of 2 (lag + 1) turns before; no one still reads what is older, and there are more places than that.
+    // The warp that sends.
     if (warp == warps) {
         for (uint32_t turn = 0; turn < turns; ++turn) {
             float sum[values] = {};
@@ -84,6 +85,7 @@ template <typename T, bool centered, int readers, int vectors> __global__ void _
         }
         return;
     }
+    // Warps that receive.
     if (warp > warps) {
         for (uint32_t turn = warp - warps - 1; turn < turns; turn += receivers) {
             float mean[batch] = {}, rstd[batch] = {};
@@ -135,9 +137,9 @@ template <typename T, bool centered, int readers, int vectors> __global__ void _
     const auto row_at = [](const void *tensor, uint32_t row, const bops_row_strides &s) {
         return static_cast<const T *>(tensor) + uint64_t(row) * uint32_t(s.s0);
     };
-    using stage_ring = row_ring<vectors, 2 * batch, readers>; // arrays: dy and x of each row
+    using stage_ring = row_ring<vectors, 2 * batch, readers>; // arrays: dy and x of each row of a turn
     stage_ring reading(threadIdx.x), finishing(threadIdx.x);
-    const uint64_t kept = evict_last(); // lines, rather than those of dx
+    const uint64_t kept = evict_last(); // lines of dy and x, rather than those of dx
     const auto fetch = [&](uint32_t turn, const stage_ring &stage) {
         const uint32_t to = whole_address(stage.slot(0, 0));
         const auto copy = [&](int array, const T *from) {
@@ -172,7 +174,8 @@ template <typename T, bool centered, int readers, int vectors> __global__ void _
     for (int v = 0; v < vectors; ++v)
         if (is_column(v)) load_weight<T>(a, column(v), w[v]);
 
-    // Accumulators that have taken flush_rows rows move to the next level, and that to the workspace.
+    // Accumulators that have taken flush_rows rows are added to the second level; that becomes a partial row in the workspace after `flushes` such
+    // additions.
     float dweight[2][columns] = {}, dbias[2][centered ? columns : 1] = {};
     const bool wants_parameters = a.o.dweight || a.o.dbias;
     uint32_t taken = 0, flushed = 0, partial = index;
@@ -202,9 +205,9 @@ template <typename T, bool centered, int readers, int vectors> __global__ void _
         }
     };
 
-    // Turn number `turn` is read while number turn - lag is finished.
+    // Turn number `turn` is summed while number turn - lag is finished.
     for (uint32_t turn = 0; turn < turns + lag; ++turn) {
-        // 1. The sums of each warp; the parameter gradients.
+        // 1. Sum the rows by warp, and add to the parameters' gradients.
         if (turn < turns) {
             float mean[batch], rstd[batch], value[values];
 #pragma unroll
@@ -239,14 +242,14 @@ template <typename T, bool centered, int readers, int vectors> __global__ void _
             }
             const float sum = warp_sum_apart(value, lane);
             if (lane % (32 / values) == 0) warp_sums[turn % cooperative_turns][lane / (32 / values)][warp] = sum;
-            arrive(summed, turn); // every thread: it is done with the totals of turns before
+            arrive(summed, turn); // by every thread: it has read the totals of the turns before
             reading.advance(cooperative_stages);
             const bool last = turn + 1 == turns;
             if (wants_parameters && ((taken += batch) == a.flush_rows || last)) flush(last);
         }
         if (turn < lag) continue;
 
-        // 2. The gradients of rows `lag` turns before; their stage takes others.
+        // 2. Write dx of the rows `lag` turns before; their stage takes others.
         wait(merged, turn - lag);
 #pragma unroll
         for (int r = 0; r < batch; ++r) {
@@ -277,18 +280,41 @@ template <typename T, bool centered, int readers, int vectors> __global__ void _
     allow_dependents();
 }
 
-// Host: the COOPERATIVE variant's first kernel; `a` is filled.
-template <typename T, bool centered, typename Action>
-bops_status for_backward_cooperative_kernels(const bops_row_norm_choice &c, const row_norm_backward_arguments<accumulator_t<T>> &a,
-                                             const Action &action) {
-    launch_shape shape;
-    shape.grid = dim3(c.grid), shape.block = dim3(cooperative_threads(int(c.threads))), shape.cooperative = true;
-    shape.overlaps_previous = c.overlaps;
-    shape.shared_bytes = c.stages * cooperative_batch(int(c.vectors)) * c.vectors * c.threads * 32;
-    if (c.stages != cooperative_stages || c.cluster > 32 * cooperative_lane_messages) return bops_status(cudaErrorInvalidValue);
-    constexpr int readers = sizeof(T) == 2 && centered ? 512 : 256, vectors = sizeof(T) == 2 ? 1 : 2;
-    if (c.threads == readers && c.vectors == vectors) return action(row_norm_backward_cooperative<T, centered, readers, vectors>, shape, a);
-    return bops_status(cudaErrorInvalidValue);
+// ---- host -------------------------------------------------------------------------------------------------------------------
+
+template <typename Action>
+bops_status for_row_norm_backward_cooperative(const bops_row_norm_specialisation &of, const bops_row_norm_backward_params &p,
+                                              const bops_row_norm_backward_cooperative_choice &c, const bops_row_norm_backward_operands &o,
+                                              void *workspace, const Action &action) {
+    return for_norm(of, [&](auto element, auto is_centered) -> bops_status {
+        using T = typename decltype(element)::type;
+        constexpr bool centered = decltype(is_centered)::value;
+        constexpr int readers = sizeof(T) == 2 && centered ? 512 : 256, vectors = sizeof(T) == 2 ? 1 : 2;
+        if constexpr (sizeof(T) < 8)
+            if (c.readers == readers && c.vectors == vectors && c.team_blocks <= BOPS_ROW_NORM_COOPERATIVE_TEAM) {
+                auto a = row_norm_backward_arguments_of<float>(of, p, o, c.partial_rows, workspace);
+                a.cluster = c.team_blocks, a.flush_rows = c.flush_rows, a.flushes = c.flushes;
+                a.slice_vectors = (slice_vectors_of<T>(p.cols, c.team_blocks) + 7) / 8 * 8; // whole lines of 128 bytes
+                a.messages = reinterpret_cast<uint4 *>(behind_partials(of, a));
+                launch_shape shape;
+                shape.grid = dim3(c.grid), shape.block = dim3(cooperative_threads(readers)), shape.cooperative = true;
+                shape.overlaps_previous = c.overlaps;
+                shape.shared_bytes = cooperative_stages * cooperative_batch(vectors) * vectors * readers * 32;
+                return action(row_norm_backward_cooperative<T, centered, readers, vectors>, shape, a);
+            }
+        return bops_status(cudaErrorInvalidValue);
+    });
 }
 
 } // namespace bops
+
+bops_status bops_row_norm_backward_cooperative_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
+                                                       const bops_row_norm_backward_cooperative_choice *choice) {
+    return bops::for_row_norm_backward_cooperative(*of, *params, *choice, {}, nullptr, bops::prepare_action{});
+}
+
+bops_status bops_row_norm_backward_cooperative_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
+                                                      const bops_row_norm_backward_cooperative_choice *choice,
+                                                      const bops_row_norm_backward_operands *operands, void *workspace, bops_stream stream) {
+    return bops::for_row_norm_backward_cooperative(*of, *params, *choice, *operands, workspace, bops::launch_action{stream});
+}

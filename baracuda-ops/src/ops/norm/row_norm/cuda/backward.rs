@@ -1,0 +1,659 @@
+//! The forms of backward: what they take, and their choices. The numbers were measured on an H200 (132 multiprocessors, CUDA 13.0) over rows of
+//! 128 to 262144 columns.
+//!
+//! All forms but [`Backward::FewRows`] leave partial rows of the parameters' gradients in the workspace, sums over some rows each. A launch
+//! behind them, `row_norm_backward_parameters`, adds these up.
+
+use baracuda_ops_sys as sys;
+
+use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
+use super::super::{BackwardFields, Valid, form_name};
+use super::{ByKind, Calls, MAX_THREADS, RowProblem, Rows, Task, calls, grid, threads_for};
+use crate::backend::cuda::Props;
+use crate::backend::{Backend, DeviceProps, Located};
+use crate::error::Reason;
+use crate::narrow::word;
+use crate::ops::valid::Described;
+use crate::options::PlanOptions;
+use crate::plan::{Accepted, Ask, Kernel};
+
+/// A form of backward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Backward {
+    /// One launch whose blocks own a row of dx or a strip of columns of the parameters' gradients.
+    FewRows,
+    /// Teams of blocks, wherever these lie, walk over rows and exchange sums through the workspace.
+    Cooperative,
+    /// Teams, blocks or clusters, walk over rows and read ahead through rings of vectors in shared memory.
+    Ring,
+    /// Teams, of part of a block up to a cluster, walk over rows with fixed columns and stage whole rows in shared memory.
+    Persistent,
+    /// Chunks of rows: sums, merge, apply. Where there are no rows, the parameters' gradients alone, which are zeros.
+    Split,
+}
+
+type Params = sys::bops_row_norm_backward_params;
+type Operands = sys::bops_row_norm_backward_operands;
+
+const FEW_ROWS: Calls<Params, Operands, sys::bops_row_norm_backward_few_rows_choice> = calls!(
+    "bops_row_norm_backward_few_rows",
+    bops_row_norm_backward_few_rows_prepare,
+    bops_row_norm_backward_few_rows_launch,
+    bops_row_norm_backward_few_rows_choice { grid, overlaps }
+);
+const COOPERATIVE: Calls<Params, Operands, sys::bops_row_norm_backward_cooperative_choice> = calls!(
+    "bops_row_norm_backward_cooperative",
+    bops_row_norm_backward_cooperative_prepare,
+    bops_row_norm_backward_cooperative_launch,
+    bops_row_norm_backward_cooperative_choice {
+        vectors,
+        readers,
+        team_blocks,
+        grid,
+        overlaps,
+        flush_rows,
+        flushes,
+        partial_rows
+    }
+);
+const RING: Calls<Params, Operands, sys::bops_row_norm_backward_ring_choice> = calls!(
+    "bops_row_norm_backward_ring",
+    bops_row_norm_backward_ring_prepare,
+    bops_row_norm_backward_ring_launch,
+    bops_row_norm_backward_ring_choice {
+        vectors,
+        slots,
+        threads,
+        cluster,
+        is_whole,
+        grid,
+        overlaps,
+        flush_rows,
+        partial_rows
+    }
+);
+const PERSISTENT: Calls<Params, Operands, sys::bops_row_norm_backward_persistent_choice> = calls!(
+    "bops_row_norm_backward_persistent",
+    bops_row_norm_backward_persistent_prepare,
+    bops_row_norm_backward_persistent_launch,
+    bops_row_norm_backward_persistent_choice {
+        vectors,
+        threads_per_row,
+        threads,
+        cluster,
+        stages,
+        grid,
+        overlaps,
+        flush_rows,
+        flushes,
+        late_blocks,
+        early_turns,
+        partial_rows
+    }
+);
+const SPLIT: Calls<Params, Operands, sys::bops_row_norm_backward_split_choice> = calls!(
+    "bops_row_norm_backward_split",
+    bops_row_norm_backward_split_prepare,
+    bops_row_norm_backward_split_launch,
+    bops_row_norm_backward_split_choice { vec_bytes, chunks, grid, flush_rows, flushes, partial_rows }
+);
+/// Behind the launches of a form.
+const PARAMETERS: Calls<Params, Operands, sys::bops_row_norm_backward_parameters_choice> = calls!(
+    "bops_row_norm_backward_parameters",
+    bops_row_norm_backward_parameters_prepare,
+    bops_row_norm_backward_parameters_launch,
+    bops_row_norm_backward_parameters_choice { partial_rows, overlaps }
+);
+
+impl<D: Described<Fields = BackwardFields>> Kernel<D> for Backward {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::FewRows => form_name!(D::OP.kind, "backward_few_rows"),
+            Self::Cooperative => form_name!(D::OP.kind, "backward_cooperative"),
+            Self::Ring => form_name!(D::OP.kind, "backward_ring"),
+            Self::Persistent => form_name!(D::OP.kind, "backward_persistent"),
+            Self::Split => form_name!(D::OP.kind, "backward_split"),
+        }
+    }
+
+    fn backend(&self) -> Backend {
+        Backend::Cuda
+    }
+
+    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
+        let task = task(descriptor.valid(), Props::of(props)?)?;
+        let p = &task.problem;
+        let has_sums = p.has_parameter_gradients && p.cols > 0;
+        let sums = |partial_rows, overlaps| has_sums.then_some((&PARAMETERS, Sums { partial_rows, overlaps }));
+        Ok(match self {
+            Self::FewRows => task.candidate(&FEW_ROWS, few_rows(p, ask)?, 1, 0, None::<(&'static _, Sums)>),
+            Self::Cooperative => {
+                let (choice, bytes) = cooperative(p, ask)?;
+                task.candidate(&COOPERATIVE, choice, 1, bytes, sums(choice.partial_rows, choice.overlaps))
+            }
+            Self::Ring => {
+                let (choice, bytes) = ring(p, ask)?;
+                task.candidate(&RING, choice, 1, bytes, sums(choice.partial_rows, choice.overlaps))
+            }
+            Self::Persistent => {
+                let (choice, bytes) = persistent(p)?;
+                task.candidate(&PERSISTENT, choice, 1, bytes, sums(choice.partial_rows, choice.overlaps))
+            }
+            Self::Split => {
+                let (choice, bytes) = split(p)?;
+                let launches = if p.rows > 0 && p.cols > 0 { 3 } else { 0 };
+                task.candidate(&SPLIT, choice, launches, bytes, sums(choice.partial_rows, 0))
+            }
+        })
+    }
+}
+
+/// The choice of the launch that adds up partial rows.
+type Sums = sys::bops_row_norm_backward_parameters_choice;
+
+fn task(norm: &Valid<BackwardFields>, props: &Props) -> Result<Task<Params, Operands>, Reason> {
+    let fields = &norm.fields;
+    let parameter = fields.weight.or(fields.dbias);
+    let (x, dense) = ((&fields.x, fields.normalized_dims), [WEIGHT, MEAN, RSTD, DWEIGHT, DBIAS]);
+    let rows = Rows::new(x, &norm.slots, [DY, X, DH, DX], &dense, parameter)?;
+    let problem = RowProblem {
+        has_residual: fields.dh,
+        has_parameter_gradients: fields.dweight || fields.dbias.is_some(),
+        ..RowProblem::new(norm, &rows, &[WEIGHT, DWEIGHT, DBIAS], props)
+    };
+    let ([extent1, extent2], [dy, x, dh, dx]) = rows.c();
+    let weight_offset = fields.weight_offset.get();
+    let params = Params { rows: problem.rows, cols: problem.cols, extent1, extent2, dy, x, dh, dx, weight_offset };
+    Ok(Task { problem, of: rows.specialisation(norm.op.kind, fields.dh)?, params, operands })
+}
+
+fn operands(located: &Located<'_>) -> Operands {
+    Operands {
+        dy: located.pointer(DY),
+        x: located.pointer(X),
+        weight: located.pointer(WEIGHT),
+        mean: located.pointer(MEAN),
+        rstd: located.pointer(RSTD),
+        dh: located.pointer(DH),
+        dx: located.pointer(DX),
+        dweight: located.pointer(DWEIGHT),
+        dbias: located.pointer(DBIAS),
+    }
+}
+
+/// Additions between an element and its sum over rows, at most (docs/numerics.md).
+pub(super) const LONGEST_CHAIN: u64 = 48;
+
+/// Bytes of partial rows.
+fn partial_bytes(p: &RowProblem, partial_rows: u64) -> Result<u64, Reason> {
+    if !p.has_parameter_gradients {
+        return Ok(0);
+    }
+    let sums = if p.is_centered { 2 } else { 1 };
+    let bytes = |cols: u64| partial_rows.checked_mul(cols)?.checked_mul(sums * u64::from(p.accumulator_bytes));
+    p.cols.checked_next_multiple_of(32).and_then(bytes).ok_or_else(|| "the workspace exceeds 2^64 bytes".into())
+}
+
+/// The number of partial rows, as kernels are told of it.
+fn partial_row_count(partial_rows: u64) -> Result<u32, Reason> {
+    let words = || format!("it makes {partial_rows} partial rows, the limit is {}", u32::MAX).into();
+    u32::try_from(partial_rows).map_err(|_| words())
+}
+
+/// Additions between one of so many partial rows and their sum, as `row_norm_backward_parameters` makes them: of four rows at once, in chains
+/// of eight a level, and in a tree of the threads that share a column.
+pub(super) fn column_sum_chain(partial_rows: u64) -> u64 {
+    let threads = partial_rows.div_ceil(4).next_power_of_two().min(32);
+    let blocks = partial_rows.div_ceil(threads * 4);
+    let cascade = if blocks <= 8 { blocks } else { 8 + blocks.div_ceil(8).min(8) } + 2;
+    cascade + u64::from(threads.ilog2())
+}
+
+/// Turns of a team from which on there may be fewer teams than are resident.
+const EVEN_FROM_TURNS: u64 = 16;
+
+/// How many of the `resident` teams take `items` in turn. `is_even`: no more than their turns need, so that all have as many turns.
+pub(super) fn teams_for(items: u64, resident: u64, is_even: bool) -> u64 {
+    let turns = items.div_ceil(resident);
+    if is_even && turns >= EVEN_FROM_TURNS { items.div_ceil(turns) } else { items.min(resident) }
+}
+
+/// Rows whose gradients an accumulator takes before it becomes a partial row, in each of `teams` teams that take `turns` rows: as many as the
+/// longest chain of additions allows, since partial rows are traffic.
+fn rows_of_one_level(turns: u64, teams: u64) -> u64 {
+    let fits = |&rows: &u64| rows + 3 + column_sum_chain(teams * turns.div_ceil(rows)) <= LONGEST_CHAIN;
+    let most = (1..LONGEST_CHAIN).rev().find(fits).unwrap_or(1);
+    turns.div_ceil(turns.div_ceil(most))
+}
+
+// ---- few_rows ---------------------------------------------------------------------------------------------------------------
+
+/// Rows up to which reading dy and x twice costs less than another launch.
+const FEW_ROWS_UP_TO: u64 = 256;
+/// Columns of the longest row: 16 elements for each of 512 threads.
+const FEW_ROWS_COLS: u64 = 16 * MAX_THREADS;
+/// Threads of a block that share a column, each of which adds up every 64th row.
+const FEW_ROWS_COLUMN_THREADS: u64 = MAX_THREADS / 8;
+/// Additions between a thread's sum and that of the column: two in a warp, and those of 16 warps.
+const FEW_ROWS_CHAIN: u64 = 2 + 16;
+
+pub(super) fn few_rows(p: &RowProblem, ask: Ask) -> Result<sys::bops_row_norm_backward_few_rows_choice, Reason> {
+    let vectors = p.check_vectors()?;
+    let most_rows = match ask {
+        Ask::Chosen => FEW_ROWS_UP_TO,
+        Ask::Pinned => (LONGEST_CHAIN - FEW_ROWS_CHAIN) * FEW_ROWS_COLUMN_THREADS,
+    };
+    if p.rows > most_rows || p.cols > FEW_ROWS_COLS {
+        let (rows, cols) = (p.rows, p.cols);
+        return Err(format!("{rows} rows of {cols} columns, the limits are {most_rows} and {FEW_ROWS_COLS}").into());
+    }
+    // A strip of columns has eight vectors.
+    let grid = grid(p.rows + vectors.div_ceil(8))?;
+    Ok(sys::bops_row_norm_backward_few_rows_choice { grid, overlaps: p.overlaps() })
+}
+
+// ---- cooperative ------------------------------------------------------------------------------------------------------------
+
+/// The kernel of the cooperative form for a kind of norm and element.
+#[derive(Clone, Copy, Debug)]
+struct Cooperative {
+    /// Vectors of the longest rows that other forms serve faster.
+    above_vectors: u64,
+    /// Threads of a block that read.
+    readers: u64,
+    /// Vectors of a row and a thread.
+    vectors: u64,
+}
+
+const COOPERATIVE_KERNELS: ByKind<Cooperative> = ByKind {
+    layer_norm_16: Cooperative { above_vectors: 6144, readers: 512, vectors: 1 },
+    rms_norm_16: Cooperative { above_vectors: 16384, readers: 256, vectors: 1 },
+    layer_norm_32: Cooperative { above_vectors: 12288, readers: 256, vectors: 2 },
+    rms_norm_32: Cooperative { above_vectors: 12288, readers: 256, vectors: 2 },
+};
+/// Vectors of a thread's turn: those of as many rows as have so many.
+const COOPERATIVE_TURN_VECTORS: u64 = 2;
+/// Threads of a multiprocessor that read.
+const COOPERATIVE_READERS: u64 = 512;
+/// Vectors of a row of LayerNorm, 16-bit elements, for which clusters are faster: it fills their rings.
+const FULL_RING_VECTORS: u64 = 8192;
+
+/// Rows so long that a team of many blocks serves them faster than a cluster does: it takes every multiprocessor, holds more rows, and leaves
+/// fewer partial rows. Returns the bytes of workspace, too.
+pub(super) fn cooperative(
+    p: &RowProblem,
+    ask: Ask,
+) -> Result<(sys::bops_row_norm_backward_cooperative_choice, u64), Reason> {
+    p.check_capability(90)?;
+    let all = p.check_walk()?;
+    p.check_one_stride()?;
+    if p.has_residual {
+        return Err("it takes no dh".into());
+    }
+    let Cooperative { above_vectors, readers, vectors } = COOPERATIVE_KERNELS.of(p);
+    if ask == Ask::Chosen && all <= above_vectors {
+        return Err("forms whose teams are blocks or clusters are faster for rows of this length".into());
+    }
+    if ask == Ask::Chosen && p.element_bytes == 2 && p.is_centered && all == FULL_RING_VECTORS && ring(p, ask).is_ok() {
+        return Err("ring is faster for rows of 65536 columns, which fill its clusters".into());
+    }
+    let stages = u64::from(sys::BOPS_ROW_NORM_COOPERATIVE_STAGES);
+    let blocks_per_sm = COOPERATIVE_READERS / readers;
+    let resident = u64::from(p.multiprocessors) * blocks_per_sm;
+    let team_blocks = all.div_ceil(readers * vectors);
+    let most = resident.min(u64::from(sys::BOPS_ROW_NORM_COOPERATIVE_TEAM));
+    if team_blocks > most {
+        return Err(format!("a row takes {team_blocks} blocks, the limit is {most}").into());
+    }
+    // Sums under way take as much again as other kernels declare.
+    let shared_bytes = stages * COOPERATIVE_TURN_VECTORS * readers * 32;
+    if !p.has_shared(shared_bytes + super::RESERVED_SHARED, blocks_per_sm) {
+        return Err(
+            format!("a multiprocessor has no shared memory for {blocks_per_sm} rings of {shared_bytes} bytes").into()
+        );
+    }
+    let turn_rows = COOPERATIVE_TURN_VECTORS / vectors;
+    let most_teams = resident / team_blocks;
+    if ask == Ask::Chosen && p.rows < most_teams * turn_rows * stages {
+        return Err("the grid has to meet once, which pays for more rows than the rings hold".into());
+    }
+    let teams = most_teams.min(p.rows.div_ceil(turn_rows));
+    let (flush_rows, flushes) = (16, 16);
+    let partial_rows = teams * p.rows.div_ceil(teams * turn_rows).div_ceil(flush_rows * flushes / turn_rows);
+    let chain = flush_rows + flushes + 3 + column_sum_chain(partial_rows);
+    if chain > LONGEST_CHAIN {
+        return Err(format!("{} rows make chains of {chain} additions, the limit is {LONGEST_CHAIN}", p.rows).into());
+    }
+    let choice = sys::bops_row_norm_backward_cooperative_choice {
+        vectors: word(vectors),
+        readers: word(readers),
+        team_blocks: word(team_blocks),
+        grid: grid(teams * team_blocks)?,
+        overlaps: p.overlaps(),
+        flush_rows: word(flush_rows),
+        flushes: word(flushes),
+        partial_rows: partial_row_count(partial_rows)?,
+    };
+    let message_count = teams * team_blocks * turn_rows * u64::from(sys::BOPS_ROW_NORM_COOPERATIVE_TURNS);
+    let messages = message_count * u64::from(sys::BOPS_ROW_NORM_COOPERATIVE_MESSAGE);
+    let bytes = partial_bytes(p, partial_rows)?.checked_add(messages);
+    Ok((choice, bytes.ok_or("the workspace exceeds 2^64 bytes")?))
+}
+
+// ---- ring -------------------------------------------------------------------------------------------------------------------
+
+/// A kernel of the ring form, and how it is launched. A thread has four vectors of a row.
+#[derive(Clone, Copy, Debug)]
+struct Ring {
+    /// Of a block.
+    threads: u64,
+    /// Vectors of a thread's ring: those of the row that is read, of the one before, which is finished, and three or five that follow.
+    slots: u64,
+    /// Blocks that share a row.
+    cluster: u64,
+    blocks_per_sm: u64,
+    /// Whether there are no more teams than their turns need.
+    is_even: bool,
+}
+
+/// Vectors of a row and a thread.
+const RING_VECTORS: u64 = 4;
+/// What the entries of the table leave out.
+const UNEVEN: Ring = Ring { threads: 0, slots: 0, cluster: 0, blocks_per_sm: 0, is_even: false };
+/// The first that holds a row is taken.
+const RINGS: ByKind<&[Ring]> = ByKind {
+    layer_norm_16: &[
+        Ring { threads: 256, slots: 13, cluster: 2, blocks_per_sm: 2, ..UNEVEN },
+        Ring { threads: 512, slots: 13, cluster: 2, blocks_per_sm: 1, ..UNEVEN },
+        Ring { threads: 256, slots: 13, cluster: 8, blocks_per_sm: 2, ..UNEVEN },
+        Ring { threads: 512, slots: 13, cluster: 8, blocks_per_sm: 1, ..UNEVEN },
+        Ring { threads: 512, slots: 13, cluster: 16, blocks_per_sm: 1, ..UNEVEN },
+    ],
+    rms_norm_16: &[
+        Ring { threads: 512, slots: 13, cluster: 1, blocks_per_sm: 1, is_even: true },
+        Ring { threads: 512, slots: 13, cluster: 2, blocks_per_sm: 1, ..UNEVEN },
+        Ring { threads: 256, slots: 13, cluster: 8, blocks_per_sm: 2, ..UNEVEN },
+        Ring { threads: 512, slots: 13, cluster: 8, blocks_per_sm: 1, ..UNEVEN },
+        Ring { threads: 512, slots: 13, cluster: 16, blocks_per_sm: 1, ..UNEVEN },
+    ],
+    layer_norm_32: &[
+        Ring { threads: 256, slots: 11, cluster: 4, blocks_per_sm: 2, ..UNEVEN },
+        Ring { threads: 256, slots: 11, cluster: 8, blocks_per_sm: 2, ..UNEVEN },
+        Ring { threads: 512, slots: 11, cluster: 8, blocks_per_sm: 1, ..UNEVEN },
+        Ring { threads: 512, slots: 11, cluster: 16, blocks_per_sm: 1, ..UNEVEN },
+    ],
+    rms_norm_32: &[
+        Ring { threads: 256, slots: 11, cluster: 4, blocks_per_sm: 2, ..UNEVEN },
+        Ring { threads: 256, slots: 11, cluster: 8, blocks_per_sm: 2, ..UNEVEN },
+        Ring { threads: 256, slots: 13, cluster: 16, blocks_per_sm: 2, ..UNEVEN },
+        Ring { threads: 512, slots: 13, cluster: 16, blocks_per_sm: 1, ..UNEVEN },
+    ],
+};
+/// Vectors of the longest rows that `persistent` serves faster.
+const RING_ABOVE_VECTORS: ByKind<u64> =
+    ByKind { layer_norm_16: 1024, rms_norm_16: 1024, layer_norm_32: 2048, rms_norm_32: 2560 };
+/// Vectors of the longest rows of LayerNorm, 16-bit elements and no dh, that `persistent` serves faster: in blocks whose threads have 32 columns,
+/// which leaves no room for dh.
+const RING_ABOVE_VECTORS_WITHOUT_DH: u64 = 2048;
+
+/// Long rows, with the parameters' gradients in registers. Returns the bytes of workspace, too.
+pub(super) fn ring(p: &RowProblem, ask: Ask) -> Result<(sys::bops_row_norm_backward_ring_choice, u64), Reason> {
+    let all = p.check_ring(ask)?;
+    let is_held = p.element_bytes == 2 && p.is_centered && !p.has_residual && all <= RING_ABOVE_VECTORS_WITHOUT_DH;
+    if ask == Ask::Chosen && (is_held || all <= RING_ABOVE_VECTORS.of(p)) {
+        return Err("persistent is faster for rows that it holds on chip".into());
+    }
+    let holds = |ring: &&Ring| all <= ring.threads * RING_VECTORS * ring.cluster;
+    let found = RINGS.of(p).iter().find(holds).filter(|ring| ring.cluster <= u64::from(p.max_cluster));
+    let Some(&Ring { threads, slots, cluster, blocks_per_sm, is_even }) = found else {
+        return Err(format!("a row has {all} vectors of 16 bytes, more than clusters of the device hold").into());
+    };
+    let shared_bytes = slots * threads * 32;
+    if !p.has_shared(shared_bytes, blocks_per_sm) {
+        return Err(
+            format!("a multiprocessor has no shared memory for {blocks_per_sm} rings of {shared_bytes} bytes").into()
+        );
+    }
+    let teams = teams_for(p.rows, p.resident_teams(cluster, blocks_per_sm), is_even);
+    let turns = p.rows.div_ceil(teams);
+    let flush_rows = rows_of_one_level(turns, teams);
+    let partial_rows = teams * turns.div_ceil(flush_rows);
+    let choice = sys::bops_row_norm_backward_ring_choice {
+        vectors: word(RING_VECTORS),
+        slots: word(slots),
+        threads: word(threads),
+        cluster: word(cluster),
+        is_whole: u32::from(threads * RING_VECTORS * cluster == all),
+        grid: word(teams * cluster),
+        overlaps: p.overlaps(),
+        flush_rows: word(flush_rows),
+        partial_rows: partial_row_count(partial_rows)?,
+    };
+    Ok((choice, partial_bytes(p, partial_rows)?))
+}
+
+// ---- persistent -------------------------------------------------------------------------------------------------------------
+
+/// A kernel of the persistent form, and how it is launched.
+#[derive(Clone, Copy, Debug)]
+struct Persistent {
+    /// Columns of a row that a block has, at most.
+    most_cols: u64,
+    /// Columns of a thread.
+    columns: u64,
+    /// Threads of a block.
+    threads: u64,
+    blocks_per_sm: u64,
+    /// Rows in flight.
+    stages: u64,
+    /// Whether the last rows are left to late blocks: memory does not serve multiprocessors evenly, and those that are ahead take more.
+    /// RMSNorm alone.
+    has_late: bool,
+    /// Whether there are no more blocks than their turns need.
+    is_even: bool,
+}
+
+/// What the entries of the tables leave out.
+const PLAIN: Persistent =
+    Persistent { most_cols: 0, columns: 0, threads: 0, blocks_per_sm: 0, stages: 0, has_late: false, is_even: false };
+
+/// A block has a row, or several. The first that serves is taken.
+const IN_BLOCK: ByKind<&[Persistent]> = ByKind {
+    layer_norm_16: &[
+        Persistent { most_cols: 256, columns: 8, threads: 256, blocks_per_sm: 3, stages: 2, ..PLAIN },
+        Persistent { most_cols: 1024, columns: 16, threads: 256, blocks_per_sm: 2, stages: 2, is_even: true, ..PLAIN },
+        Persistent { most_cols: 4096, columns: 16, threads: 512, blocks_per_sm: 1, stages: 2, ..PLAIN },
+        Persistent { most_cols: 6144, columns: 32, threads: 256, blocks_per_sm: 2, stages: 2, ..PLAIN },
+        Persistent { most_cols: 8192, columns: 16, threads: 512, blocks_per_sm: 1, stages: 2, ..PLAIN },
+        Persistent { most_cols: 16384, columns: 32, threads: 512, blocks_per_sm: 1, stages: 2, is_even: true, ..PLAIN },
+    ],
+    rms_norm_16: &[
+        Persistent { most_cols: 1024, columns: 8, threads: 256, blocks_per_sm: 3, stages: 2, ..PLAIN },
+        Persistent { most_cols: 2048, columns: 16, threads: 512, blocks_per_sm: 1, stages: 2, ..PLAIN },
+        Persistent { most_cols: 3072, columns: 16, threads: 512, blocks_per_sm: 1, stages: 3, ..PLAIN },
+        Persistent { most_cols: 4096, columns: 16, threads: 512, blocks_per_sm: 1, stages: 2, ..PLAIN },
+        Persistent { most_cols: 6144, columns: 32, threads: 256, blocks_per_sm: 2, stages: 2, ..PLAIN },
+        Persistent { most_cols: 8192, columns: 16, threads: 512, blocks_per_sm: 1, stages: 2, ..PLAIN },
+        Persistent { most_cols: 16384, columns: 32, threads: 512, blocks_per_sm: 1, stages: 3, ..PLAIN },
+    ],
+    layer_norm_32: &[
+        Persistent { most_cols: 384, columns: 8, threads: 256, blocks_per_sm: 2, stages: 2, ..PLAIN },
+        Persistent { most_cols: 640, columns: 16, threads: 256, blocks_per_sm: 1, stages: 2, ..PLAIN },
+        Persistent { most_cols: 1024, columns: 8, threads: 256, blocks_per_sm: 2, stages: 2, ..PLAIN },
+        Persistent { most_cols: 4096, columns: 16, threads: 256, blocks_per_sm: 1, stages: 2, ..PLAIN },
+        Persistent { most_cols: 6144, columns: 32, threads: 256, blocks_per_sm: 1, stages: 2, ..PLAIN },
+        Persistent { most_cols: 8192, columns: 16, threads: 512, blocks_per_sm: 1, stages: 1, ..PLAIN },
+        Persistent { most_cols: 16384, columns: 32, threads: 512, blocks_per_sm: 1, stages: 1, ..PLAIN },
+    ],
+    rms_norm_32: &[
+        Persistent { most_cols: 384, columns: 8, threads: 256, blocks_per_sm: 2, stages: 2, ..PLAIN },
+        Persistent { most_cols: 640, columns: 16, threads: 256, blocks_per_sm: 1, stages: 2, ..PLAIN },
+        Persistent { most_cols: 768, columns: 8, threads: 256, blocks_per_sm: 2, stages: 2, ..PLAIN },
+        Persistent { most_cols: 1024, columns: 8, threads: 256, blocks_per_sm: 2, stages: 2, ..PLAIN },
+        Persistent { most_cols: 2048, columns: 16, threads: 256, blocks_per_sm: 1, stages: 2, ..PLAIN },
+        Persistent { most_cols: 4096, columns: 16, threads: 512, blocks_per_sm: 1, stages: 1, has_late: true, ..PLAIN },
+        Persistent { most_cols: 6144, columns: 32, threads: 256, blocks_per_sm: 1, stages: 2, ..PLAIN },
+        Persistent { most_cols: 8192, columns: 16, threads: 512, blocks_per_sm: 1, stages: 1, has_late: true, ..PLAIN },
+        Persistent { most_cols: 16384, columns: 32, threads: 512, blocks_per_sm: 1, stages: 1, ..PLAIN },
+    ],
+};
+/// A cluster has a row. The first that serves is taken, with the fewest blocks.
+const IN_CLUSTER: ByKind<&[Persistent]> = ByKind {
+    layer_norm_16: &[
+        Persistent { most_cols: 4096, columns: 16, threads: 256, blocks_per_sm: 2, stages: 3, ..PLAIN },
+        Persistent { most_cols: 8192, columns: 16, threads: 512, blocks_per_sm: 1, stages: 3, ..PLAIN },
+        Persistent { most_cols: 16384, columns: 32, threads: 512, blocks_per_sm: 1, stages: 2, ..PLAIN },
+    ],
+    rms_norm_16: &[
+        Persistent { most_cols: 8192, columns: 32, threads: 256, blocks_per_sm: 2, stages: 3, ..PLAIN },
+        Persistent { most_cols: 16384, columns: 32, threads: 512, blocks_per_sm: 1, stages: 3, ..PLAIN },
+    ],
+    layer_norm_32: &[
+        Persistent { most_cols: 8192, columns: 32, threads: 256, blocks_per_sm: 2, stages: 1, ..PLAIN },
+        Persistent { most_cols: 16384, columns: 32, threads: 512, blocks_per_sm: 1, stages: 1, ..PLAIN },
+    ],
+    rms_norm_32: &[
+        Persistent { most_cols: 8192, columns: 32, threads: 256, blocks_per_sm: 2, stages: 1, ..PLAIN },
+        Persistent { most_cols: 16384, columns: 32, threads: 512, blocks_per_sm: 1, stages: 1, ..PLAIN },
+    ],
+};
+/// A block has a row, or several, with dh.
+const IN_BLOCK_WITH_DH: &[Persistent] = &[
+    Persistent { most_cols: 256, columns: 8, threads: 256, blocks_per_sm: 2, stages: 2, ..PLAIN },
+    Persistent { most_cols: 4096, columns: 16, threads: 256, blocks_per_sm: 1, stages: 2, ..PLAIN },
+    Persistent { most_cols: 8192, columns: 16, threads: 512, blocks_per_sm: 1, stages: 2, ..PLAIN },
+    Persistent { most_cols: 8192, columns: 16, threads: 512, blocks_per_sm: 1, stages: 1, ..PLAIN },
+];
+/// A cluster has a row, with dh.
+const IN_CLUSTER_WITH_DH: &[Persistent] = &[
+    Persistent { most_cols: 4096, columns: 16, threads: 256, blocks_per_sm: 2, stages: 2, ..PLAIN },
+    Persistent { most_cols: 4096, columns: 16, threads: 256, blocks_per_sm: 1, stages: 2, ..PLAIN },
+    Persistent { most_cols: 8192, columns: 16, threads: 512, blocks_per_sm: 1, stages: 1, ..PLAIN },
+];
+/// Turns of a block from which on some rows are left to late blocks.
+const LATE_FROM_TURNS: u64 = 40;
+/// Late blocks take one row in so many.
+const LATE_ROWS: u64 = 20;
+/// A late block takes one turn for so many of another block.
+const LATE_TURNS: u64 = 16;
+
+/// Returns the bytes of workspace, too.
+pub(super) fn persistent(p: &RowProblem) -> Result<(sys::bops_row_norm_backward_persistent_choice, u64), Reason> {
+    p.check_walk()?;
+    p.check_one_stride()?;
+    let (in_block, in_cluster) =
+        if p.has_residual { (IN_BLOCK_WITH_DH, IN_CLUSTER_WITH_DH) } else { (IN_BLOCK.of(p), IN_CLUSTER.of(p)) };
+    // A wider kernel rather than none, a larger cluster rather than a wider kernel.
+    let of_clusters = |kernel| p.clusters().find_map(|cluster| persistent_in(p, kernel, cluster));
+    let found = in_block.iter().find_map(|kernel| persistent_in(p, kernel, 1));
+    let (choice, partial_rows) = found
+        .or_else(|| in_cluster.iter().find_map(of_clusters))
+        .ok_or_else(|| format!("rows of {} columns exceed the shared memory of a block or a cluster", p.cols))?;
+    let choice =
+        sys::bops_row_norm_backward_persistent_choice { partial_rows: partial_row_count(partial_rows)?, ..choice };
+    Ok((choice, partial_bytes(p, partial_rows)?))
+}
+
+/// The choice of a kernel whose teams are so many blocks, if it serves, and the partial rows.
+fn persistent_in(
+    p: &RowProblem,
+    kernel: &Persistent,
+    cluster: u64,
+) -> Option<(sys::bops_row_norm_backward_persistent_choice, u64)> {
+    let Persistent { most_cols, columns, threads, blocks_per_sm, stages, has_late, is_even } = *kernel;
+    if p.cols.div_ceil(cluster) > most_cols {
+        return None;
+    }
+    // 1. Threads of a row, and rows of a block.
+    let vectors = columns / p.elements(16);
+    let slice = (p.cols / p.elements(16)).div_ceil(cluster);
+    let least_threads = match (cluster, columns) {
+        (2.., _) => 64,
+        (_, 9..) => 32,
+        _ => 16,
+    };
+    let per_row = threads_for(slice.div_ceil(vectors)).max(least_threads);
+    let block_rows = if cluster > 1 { 1 } else { threads / per_row };
+    let has_levels = columns <= 16; // of 32 columns a thread has no room for a second level, nor a block for several rows
+    if per_row > threads || (!has_levels && block_rows > 1) {
+        return None;
+    }
+    // 2. Shared memory: the stages; then weights, or the second level of the parameters' gradients.
+    let sums = if p.is_centered { 2 } else { 1 };
+    let tensors = if p.has_residual { 3 } else { 2 };
+    let column_bytes = columns * threads * 4;
+    let weights = if !has_levels && p.is_centered { column_bytes } else { 0 };
+    let levels = if has_levels { sums * column_bytes } else { 0 };
+    if !p.has_shared(stages * tensors * vectors * threads * 16 + weights + levels, blocks_per_sm) {
+        return None;
+    }
+    // 3. Teams. Late blocks are fewer than the others, so that none of them follows the slowest of those.
+    let resident = p.resident_teams(cluster, blocks_per_sm);
+    let teams = teams_for(p.rows.div_ceil(block_rows), resident, is_even);
+    let all_turns = p.rows.div_ceil(teams * block_rows);
+    let has_late = has_late && cluster == 1 && p.capability >= 90 && all_turns >= LATE_FROM_TURNS;
+    let (turns, late_blocks) = if has_late {
+        let turns = p.rows * (LATE_ROWS - 1) / (LATE_ROWS * teams * block_rows);
+        (turns, (p.rows - turns * teams * block_rows).div_ceil(all_turns.div_ceil(LATE_TURNS) * block_rows))
+    } else {
+        (all_turns, 0)
+    };
+    // 4. Chains of additions: rows of one accumulator, of the next level, the block's rows, and at most 12 in the column sums.
+    let (flush_rows, flushes) = match block_rows {
+        _ if !has_levels => (rows_of_one_level(turns, teams), 0),
+        1..=8 => (16, 10),
+        _ => (10, 8),
+    };
+    let partial_rows = (teams + late_blocks) * turns.div_ceil(flush_rows * flushes.max(1));
+    let choice = sys::bops_row_norm_backward_persistent_choice {
+        vectors: word(vectors),
+        threads_per_row: word(per_row),
+        threads: word(threads),
+        cluster: word(cluster),
+        stages: word(stages),
+        grid: grid(teams * cluster + late_blocks).ok()?,
+        overlaps: p.overlaps(),
+        flush_rows: word(flush_rows),
+        flushes: word(flushes),
+        late_blocks: word(late_blocks),
+        early_turns: if has_late { word(turns) } else { 0 },
+        partial_rows: 0,
+    };
+    Some((choice, partial_rows))
+}
+
+// ---- split ------------------------------------------------------------------------------------------------------------------
+
+/// Blocks for each multiprocessor that partial rows should leave at least.
+const SPLIT_BLOCKS: u64 = 4;
+/// Threads of a block that applies.
+const SPLIT_THREADS: u64 = 256;
+
+/// Returns the bytes of workspace, too.
+pub(super) fn split(p: &RowProblem) -> Result<(sys::bops_row_norm_backward_split_choice, u64), Reason> {
+    let vec_bytes = p.vec_bytes();
+    let (chunks, grid) = p.split_grid(vec_bytes)?;
+    let flush_rows = 16;
+    if p.rows == 0 || p.cols == 0 {
+        let choice = sys::bops_row_norm_backward_split_choice { vec_bytes, ..Default::default() };
+        return Ok((choice, 0));
+    }
+    // The longest partial rows that still keep every multiprocessor busy.
+    let vectors = p.cols.div_ceil(p.elements(vec_bytes));
+    let threads_of_16_rows = vectors.div_ceil(SPLIT_THREADS).saturating_mul(16);
+    let is_busy = |&flushes: &u64| {
+        p.rows / flushes * threads_of_16_rows / SPLIT_THREADS >= SPLIT_BLOCKS * u64::from(p.multiprocessors)
+    };
+    let flushes = [16, 8, 4, 2].into_iter().find(is_busy).unwrap_or(1);
+    let partial_rows = p.rows.div_ceil(flush_rows * flushes);
+    let bytes = p.split_bytes(chunks, 2).and_then(|sums| partial_bytes(p, partial_rows).ok()?.checked_add(sums));
+    let choice = sys::bops_row_norm_backward_split_choice {
+        vec_bytes,
+        chunks,
+        grid,
+        flush_rows: word(flush_rows),
+        flushes: word(flushes),
+        partial_rows: partial_row_count(partial_rows)?,
+    };
+    Ok((choice, bytes.ok_or("the workspace exceeds 2^64 bytes")?))
+}
