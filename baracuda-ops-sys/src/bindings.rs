@@ -638,24 +638,6 @@ pub struct bops_conv_turn_params {
     pub pitch: u64,
     pub vector: u32,
 }
-pub type bops_local_response_norm_variant = u32;
-pub const BOPS_LOCAL_RESPONSE_NORM_WALK: _bindgen_ty_11 = 0;
-pub const BOPS_LOCAL_RESPONSE_NORM_TILE: _bindgen_ty_11 = 1;
-pub const BOPS_LOCAL_RESPONSE_NORM_DIRECT: _bindgen_ty_11 = 2;
-pub const BOPS_LOCAL_RESPONSE_NORM_ROWS: _bindgen_ty_11 = 3;
-pub type _bindgen_ty_11 = ::core::ffi::c_uint;
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_local_response_norm_choice {
-    pub variant: bops_local_response_norm_variant,
-    pub vec_bytes: u32,
-    pub parts: u32,
-    pub threads: u32,
-    pub columns: u32,
-    pub chunk: u32,
-    pub chunks: u32,
-    pub is_last: u32,
-}
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_local_response_norm_params {
@@ -714,36 +696,40 @@ impl Default for bops_local_response_norm_backward_operands {
         }
     }
 }
-pub type bops_row_norm_variant = u32;
-pub const BOPS_ROW_NORM_RESIDENT: _bindgen_ty_12 = 0;
-pub const BOPS_ROW_NORM_SHARED: _bindgen_ty_12 = 1;
-pub const BOPS_ROW_NORM_SPLIT: _bindgen_ty_12 = 2;
-pub const BOPS_ROW_NORM_BACKWARD_PERSISTENT: _bindgen_ty_12 = 3;
-pub const BOPS_ROW_NORM_BACKWARD_FEW_ROWS: _bindgen_ty_12 = 4;
-pub const BOPS_ROW_NORM_BACKWARD_SPLIT: _bindgen_ty_12 = 5;
-pub const BOPS_ROW_NORM_BACKWARD_ZERO: _bindgen_ty_12 = 6;
-pub const BOPS_ROW_NORM_RING: _bindgen_ty_12 = 7;
-pub const BOPS_ROW_NORM_BACKWARD_RING: _bindgen_ty_12 = 8;
-pub const BOPS_ROW_NORM_PACKED: _bindgen_ty_12 = 9;
-pub const BOPS_ROW_NORM_BACKWARD_COOPERATIVE: _bindgen_ty_12 = 10;
-pub type _bindgen_ty_12 = ::core::ffi::c_uint;
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_row_norm_choice {
-    pub variant: bops_row_norm_variant,
-    pub vec_bytes: u32,
-    pub vectors: u32,
-    pub threads: u32,
-    pub threads_per_row: u32,
-    pub cluster: u32,
-    pub stages: u32,
-    pub grid: u32,
-    pub flush_rows: u32,
-    pub flushes: u32,
+pub struct bops_local_response_norm_walk_choice {
+    pub vector_bytes: u32,
+    pub thread_vectors: u32,
+    pub chunk_channels: u32,
     pub chunks: u32,
-    pub overlaps: u32,
-    pub late_blocks: u32,
-    pub partial_rows: u64,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_rows_choice {
+    pub block_threads: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_tile_choice {
+    pub vector_bytes: u32,
+    pub block_threads: u32,
+    pub position_threads: u32,
+    pub chunk_channels: u32,
+    pub chunks: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_local_response_norm_direct_choice {
+    pub channels_first: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_specialisation {
+    pub dtype: bops_dtype,
+    pub weight_dtype: bops_dtype,
+    pub is_centered: u32,
+    pub has_dh: u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -782,6 +768,58 @@ impl Default for bops_row_norm_operands {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_resident_choice {
+    pub vec_bytes: u32,
+    pub vectors: u32,
+    pub threads_per_row: u32,
+    pub threads: u32,
+    pub cluster: u32,
+    pub is_whole: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+    pub lets_next_overlap: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_packed_choice {
+    pub threads: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_packed_warp_choice {
+    pub vectors: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_shared_choice {
+    pub cluster: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_ring_choice {
+    pub vectors: u32,
+    pub slots: u32,
+    pub threads: u32,
+    pub cluster: u32,
+    pub is_whole: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_split_choice {
+    pub vec_bytes: u32,
+    pub chunks: u32,
+    pub grid: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_row_norm_backward_params {
     pub rows: u64,
     pub cols: u64,
@@ -814,6 +852,74 @@ impl Default for bops_row_norm_backward_operands {
             s.assume_init()
         }
     }
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_backward_persistent_choice {
+    pub vectors: u32,
+    pub threads_per_row: u32,
+    pub threads: u32,
+    pub cluster: u32,
+    pub stages: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+    pub flush_rows: u32,
+    pub flushes: u32,
+    pub late_blocks: u32,
+    pub early_turns: u32,
+    pub partial_rows: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_backward_few_rows_choice {
+    pub grid: u32,
+    pub overlaps: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_backward_ring_choice {
+    pub vectors: u32,
+    pub slots: u32,
+    pub threads: u32,
+    pub cluster: u32,
+    pub is_whole: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+    pub flush_rows: u32,
+    pub partial_rows: u32,
+}
+pub const BOPS_ROW_NORM_COOPERATIVE_STAGES: _bindgen_ty_11 = 6;
+pub const BOPS_ROW_NORM_COOPERATIVE_TURNS: _bindgen_ty_11 = 16;
+pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_11 = 160;
+pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_11 = 16;
+pub type _bindgen_ty_11 = ::core::ffi::c_uint;
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_backward_cooperative_choice {
+    pub vectors: u32,
+    pub readers: u32,
+    pub team_blocks: u32,
+    pub grid: u32,
+    pub overlaps: u32,
+    pub flush_rows: u32,
+    pub flushes: u32,
+    pub partial_rows: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_backward_split_choice {
+    pub vec_bytes: u32,
+    pub chunks: u32,
+    pub grid: u32,
+    pub flush_rows: u32,
+    pub flushes: u32,
+    pub partial_rows: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_row_norm_backward_parameters_choice {
+    pub partial_rows: u32,
+    pub overlaps: u32,
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
@@ -925,6 +1031,8 @@ impl Default for bops_softmax_backward_operands {
         }
     }
 }
+
+#[cfg(feature = "cuda")]
 unsafe extern "C" {
     pub fn bops_copy_prepare() -> bops_status;
     pub fn bops_copy_launch(
@@ -1514,89 +1622,255 @@ unsafe extern "C" {
         to: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_local_response_norm_prepare(
+    pub fn bops_local_response_norm_walk_prepare(
         params: *const bops_local_response_norm_params,
-        choice: *const bops_local_response_norm_choice,
+        choice: *const bops_local_response_norm_walk_choice,
         dtype: bops_dtype,
     ) -> bops_status;
-    pub fn bops_local_response_norm_launch(
+    pub fn bops_local_response_norm_walk_launch(
         params: *const bops_local_response_norm_params,
-        choice: *const bops_local_response_norm_choice,
+        choice: *const bops_local_response_norm_walk_choice,
         dtype: bops_dtype,
         operands: *const bops_local_response_norm_operands,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_local_response_norm_backward_prepare(
-        params: *const bops_local_response_norm_backward_params,
-        choice: *const bops_local_response_norm_choice,
+    pub fn bops_local_response_norm_rows_prepare(
+        params: *const bops_local_response_norm_params,
+        choice: *const bops_local_response_norm_rows_choice,
         dtype: bops_dtype,
     ) -> bops_status;
-    pub fn bops_local_response_norm_backward_launch(
+    pub fn bops_local_response_norm_rows_launch(
+        params: *const bops_local_response_norm_params,
+        choice: *const bops_local_response_norm_rows_choice,
+        dtype: bops_dtype,
+        operands: *const bops_local_response_norm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_tile_prepare(
+        params: *const bops_local_response_norm_params,
+        choice: *const bops_local_response_norm_tile_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_tile_launch(
+        params: *const bops_local_response_norm_params,
+        choice: *const bops_local_response_norm_tile_choice,
+        dtype: bops_dtype,
+        operands: *const bops_local_response_norm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_direct_prepare(
+        params: *const bops_local_response_norm_params,
+        choice: *const bops_local_response_norm_direct_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_direct_launch(
+        params: *const bops_local_response_norm_params,
+        choice: *const bops_local_response_norm_direct_choice,
+        dtype: bops_dtype,
+        operands: *const bops_local_response_norm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_walk_prepare(
         params: *const bops_local_response_norm_backward_params,
-        choice: *const bops_local_response_norm_choice,
+        choice: *const bops_local_response_norm_walk_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_walk_launch(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_walk_choice,
+        dtype: bops_dtype,
+        operands: *const bops_local_response_norm_backward_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_rows_prepare(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_rows_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_rows_launch(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_rows_choice,
+        dtype: bops_dtype,
+        operands: *const bops_local_response_norm_backward_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_tile_prepare(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_tile_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_tile_launch(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_tile_choice,
+        dtype: bops_dtype,
+        operands: *const bops_local_response_norm_backward_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_direct_prepare(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_direct_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_local_response_norm_backward_direct_launch(
+        params: *const bops_local_response_norm_backward_params,
+        choice: *const bops_local_response_norm_direct_choice,
         dtype: bops_dtype,
         operands: *const bops_local_response_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_layer_norm_prepare(
+    pub fn bops_row_norm_resident_prepare(
+        of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
+        choice: *const bops_row_norm_resident_choice,
     ) -> bops_status;
-    pub fn bops_layer_norm_launch(
+    pub fn bops_row_norm_resident_launch(
+        of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
+        choice: *const bops_row_norm_resident_choice,
         operands: *const bops_row_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_rms_norm_prepare(
+    pub fn bops_row_norm_packed_prepare(
+        of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
+        choice: *const bops_row_norm_packed_choice,
     ) -> bops_status;
-    pub fn bops_rms_norm_launch(
+    pub fn bops_row_norm_packed_launch(
+        of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
+        choice: *const bops_row_norm_packed_choice,
         operands: *const bops_row_norm_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_layer_norm_backward_prepare(
-        params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_dh: u32,
+    pub fn bops_row_norm_packed_warp_prepare(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_packed_warp_choice,
     ) -> bops_status;
-    pub fn bops_layer_norm_backward_launch(
+    pub fn bops_row_norm_packed_warp_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_packed_warp_choice,
+        operands: *const bops_row_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_row_norm_shared_prepare(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_shared_choice,
+    ) -> bops_status;
+    pub fn bops_row_norm_shared_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_shared_choice,
+        operands: *const bops_row_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_row_norm_ring_prepare(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_ring_choice,
+    ) -> bops_status;
+    pub fn bops_row_norm_ring_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_ring_choice,
+        operands: *const bops_row_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_row_norm_split_prepare(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_split_choice,
+    ) -> bops_status;
+    pub fn bops_row_norm_split_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_params,
+        choice: *const bops_row_norm_split_choice,
+        operands: *const bops_row_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_persistent_prepare(
+        of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
+        choice: *const bops_row_norm_backward_persistent_choice,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_persistent_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_persistent_choice,
         operands: *const bops_row_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
-    pub fn bops_rms_norm_backward_prepare(
+    pub fn bops_row_norm_backward_few_rows_prepare(
+        of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
-        has_dh: u32,
+        choice: *const bops_row_norm_backward_few_rows_choice,
     ) -> bops_status;
-    pub fn bops_rms_norm_backward_launch(
+    pub fn bops_row_norm_backward_few_rows_launch(
+        of: *const bops_row_norm_specialisation,
         params: *const bops_row_norm_backward_params,
-        choice: *const bops_row_norm_choice,
-        dtype: bops_dtype,
-        weight_dtype: bops_dtype,
+        choice: *const bops_row_norm_backward_few_rows_choice,
+        operands: *const bops_row_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_ring_prepare(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_ring_choice,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_ring_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_ring_choice,
+        operands: *const bops_row_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_cooperative_prepare(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_cooperative_choice,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_cooperative_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_cooperative_choice,
+        operands: *const bops_row_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_split_prepare(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_split_choice,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_split_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_split_choice,
+        operands: *const bops_row_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_parameters_prepare(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_parameters_choice,
+    ) -> bops_status;
+    pub fn bops_row_norm_backward_parameters_launch(
+        of: *const bops_row_norm_specialisation,
+        params: *const bops_row_norm_backward_params,
+        choice: *const bops_row_norm_backward_parameters_choice,
         operands: *const bops_row_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,

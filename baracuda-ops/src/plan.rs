@@ -11,14 +11,11 @@ use crate::any::AnyDescriptor;
 use crate::backend::{Backend, Buffer, Device, DeviceProps, Located, Queue, QueueKind, cpu};
 use crate::check::{Contract, check};
 use crate::error::{Error, Reason, Rejection, Result};
-#[cfg(feature = "cuda")]
-pub(crate) use crate::kernel::Built;
-pub(crate) use crate::kernel::{Accepted, Ask, BuildError, Candidate, Exec, Kernel};
+use crate::kernel::{Accepted, Ask, BuildError, Candidate, Exec, Kernel};
 use crate::memory::{Operand, Operands, Place, View, Workspace};
 use crate::ops::norm::Gradients;
 use crate::options::{PlanInfo, PlanOptions, WorkspaceReq};
-pub(crate) use crate::slots::{Access, Slot};
-use crate::slots::{Names, OperandEntry, WORKSPACE};
+use crate::slots::{Access, Names, OperandEntry, Slot, WORKSPACE};
 use crate::tensor::TensorDesc;
 
 #[cfg(feature = "cuda")]

@@ -7,8 +7,9 @@ use std::mem;
 use crate::backend::cpu;
 use crate::dtype::Real;
 use crate::error::Result;
+use crate::kernel::Candidate;
 use crate::ops::fields::real;
-use crate::plan::{Candidate, Descriptor};
+use crate::plan::Descriptor;
 use crate::slots::{Layouts, OperandEntry, Slots, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -260,7 +261,7 @@ macro_rules! descriptor {
             const TABLE: &'static [$crate::slots::OperandEntry] = $table::TABLE;
             type Args<'a> = $Args<'a>;
 
-            fn slots(&self) -> &[$crate::plan::Slot] {
+            fn slots(&self) -> &[$crate::slots::Slot] {
                 &self.0.slots
             }
 
@@ -282,7 +283,7 @@ macro_rules! descriptor {
                 $backwards(self, wanted)
             })?
 
-            fn kernels() -> &'static [&'static dyn $crate::plan::Kernel<Self>] {
+            fn kernels() -> &'static [&'static dyn $crate::kernel::Kernel<Self>] {
                 $kernels
             }
 

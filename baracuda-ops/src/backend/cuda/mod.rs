@@ -427,33 +427,6 @@ pub(crate) fn c_activation(activation: Activation) -> baracuda_ops_sys::bops_act
     }
 }
 
-/// What a kernel chose, with what a run needs for it: the fields of the C struct of the choice, in its order, then the workspace and the
-/// launches.
-macro_rules! tuned {
-    ($(#[$doc:meta])* $visibility:vis struct $Tuned:ident of $Choice:ident { $($field:ident,)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        $visibility struct $Tuned {
-            $($visibility $field: u32,)*
-            $visibility workspace_bytes: u64,
-            $visibility launches: u32,
-        }
-
-        impl $Tuned {
-            /// The C struct.
-            $visibility fn c(&self) -> baracuda_ops_sys::$Choice {
-                baracuda_ops_sys::$Choice { $($field: self.$field.into()),* }
-            }
-
-            /// Its fields, in its order.
-            $visibility fn words(&self) -> impl Iterator<Item = u32> + use<> {
-                [$(self.$field),*].into_iter()
-            }
-        }
-    };
-}
-pub(crate) use tuned;
-
 /// Clusters of `cluster` blocks that are resident at once, with `blocks` blocks on a multiprocessor. A cluster lies within one GPC, and what its size
 /// leaves over of the multiprocessors of a GPC has no cluster. Measured on an H200.
 pub(crate) fn resident_clusters(multiprocessors: u32, cluster: u64, blocks: u64) -> u64 {

@@ -7,8 +7,9 @@ use super::{
 use crate::backend::cpu::{Operands, Sum, Sums, Tensor, threads};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::kernel::Candidate;
 use crate::narrow::to_usize;
-use crate::plan::{Candidate, MAX_WORK};
+use crate::plan::MAX_WORK;
 
 /// The reference kernel of the convolution.
 pub(super) fn forward<'d>(descriptor: &'d ConvDescriptor) -> Result<Candidate<'d>, Reason> {

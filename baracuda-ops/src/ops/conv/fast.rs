@@ -13,10 +13,10 @@ use crate::backend::cpu::{Operands, Tensor, threads};
 use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::kernel::{Ask, Candidate, Kernel};
 use crate::narrow::to_usize;
 use crate::ops::gemm::fast::{Factor, Gemm, multiply};
 use crate::options::PlanOptions;
-use crate::plan::{Ask, Candidate, Kernel};
 
 /// The kernel of the three products.
 pub(super) struct Fast;

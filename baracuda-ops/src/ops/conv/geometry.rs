@@ -4,7 +4,7 @@
 use super::{MAX_AXES, Shape, backward_bias, backward_data, backward_weight, forward, is_channels_last};
 use crate::dtype::DType;
 use crate::ops::activation::Activation;
-use crate::plan::Slot;
+use crate::slots::Slot;
 use crate::slots::Slots;
 use crate::tensor::TensorDesc;
 

@@ -89,9 +89,11 @@
 
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
+use crate::kernel::Kernel;
 use crate::ops::fields::{float, require};
 use crate::ops::valid::kernels;
-use crate::plan::{Access, Function, Kernel};
+use crate::plan::Function;
+use crate::slots::Access;
 use crate::tensor::TensorDesc;
 
 mod backward_bias;

@@ -8,7 +8,7 @@ use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
 use crate::ops::fields::{beside_factors, demand, in_range, relaid, require};
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
-use crate::plan::Access;
+use crate::slots::Access;
 use crate::slots::SlotsBuilder;
 use crate::tensor::TensorDesc;
 

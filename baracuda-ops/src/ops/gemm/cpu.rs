@@ -4,8 +4,8 @@ use super::geometry::{BackwardGeometry, ColumnSums, Dpre, Epilogue, Extents, Mat
 use super::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::backend::cpu::{Operands, Sum, Sums, Tensor, threads};
 use crate::dtype::DType;
+use crate::kernel::{Accepted, Candidate};
 use crate::narrow::to_usize;
-use crate::plan::{Accepted, Candidate};
 use crate::tensor::TensorDesc;
 
 /// The reference kernel of the product.

@@ -10,8 +10,8 @@ use super::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::backend::cpu::{Operands, threads};
 use crate::dtype::{DType, Element};
 use crate::error::Reason;
+use crate::kernel::{Accepted, Candidate};
 use crate::narrow::{single, to_usize};
-use crate::plan::{Accepted, Candidate};
 
 /// The kernel of the product.
 pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor) -> Accepted<'d> {

@@ -72,9 +72,10 @@ use serde::{Deserialize, Serialize};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::json::Object;
+use crate::kernel::Kernel;
 use crate::ops::fields::{demand, float, in_range, is_zero, require};
 use crate::ops::valid::{Valid, kernels};
-use crate::plan::{Function, Kernel};
+use crate::plan::Function;
 use crate::tensor::{MAX_RANK, TensorDesc};
 
 mod backward;

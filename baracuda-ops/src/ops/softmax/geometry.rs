@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::ops::rows::RowGeometry;
-use crate::plan::Slot;
+use crate::slots::Slot;
 use crate::tensor::TensorDesc;
 
 /// The operands of a pass as GPU kernels compute with them.

@@ -306,7 +306,8 @@ args! {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Descriptor, Slot};
+    use crate::plan::Descriptor;
+    use crate::slots::Slot;
 
     fn desc(dims: &[u64]) -> TensorDesc {
         TensorDesc::contiguous(DType::F32, dims).unwrap()

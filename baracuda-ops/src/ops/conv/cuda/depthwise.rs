@@ -13,11 +13,11 @@ use crate::backend::cuda::{self, Launch, c_activation, c_dtype};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::kernel::{BuildError, Built, Candidate, Exec};
 use crate::narrow::{signed, word};
 use crate::ops::conv::geometry::{Axis, Contraction, Epilogue, Strided};
 use crate::ops::conv::product::Pass;
 use crate::ops::gemm::cuda::product::{Limits, bounded_blocks};
-use crate::plan::{BuildError, Built, Candidate, Exec};
 
 /// Extents of the kernels.
 const WALKED: [u32; 3] = [3, 5, 7];

@@ -19,11 +19,11 @@ use crate::backend::cuda::{self, Launch, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::kernel::{Ask, BuildError, Built, Candidate, Exec, Kernel};
 use crate::ops::gemm::cuda::product::{Form as GemmForm, Limits};
 use crate::ops::gemm::cuda::{self as gemm_forms, WORKSPACE_ALIGN};
 use crate::ops::gemm::geometry::Place;
 use crate::options::{Math, PlanOptions, WorkspaceReq};
-use crate::plan::{Ask, BuildError, Built, Candidate, Exec, Kernel};
 
 mod depthwise;
 mod product;

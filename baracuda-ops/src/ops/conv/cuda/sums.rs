@@ -11,11 +11,11 @@ use crate::backend::cuda::{self, Launch, Props, c_dtype};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::kernel::{BuildError, Built, Exec};
 use crate::narrow::word;
 use crate::ops::conv::geometry::ChannelSums;
 use crate::ops::gemm::cuda::product::{accumulator_bytes, bounded_blocks, in_quads, matrix, padded};
 use crate::ops::gemm::geometry::{Extents, MAX_BATCH, Matrix, Place};
-use crate::plan::{BuildError, Built, Exec};
 
 /// What makes the partial sums.
 #[derive(Clone, Copy, Debug, PartialEq)]

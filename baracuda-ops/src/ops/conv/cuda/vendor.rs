@@ -13,13 +13,14 @@ use crate::backend::cuda::{self, Launch, Props};
 use crate::backend::{Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::kernel::{Ask, BuildError, Built, Candidate, Exec};
 use crate::narrow::signed;
 use crate::ops::activation::Activation;
 use crate::ops::conv::MAX_AXES;
 use crate::ops::conv::geometry::{Axis, Epilogue};
 use crate::ops::conv::product::{self, Contracting};
 use crate::options::{Determinism, Math, PlanOptions, WorkspaceReq};
-use crate::plan::{Ask, BuildError, Built, Candidate, Exec, Slot};
+use crate::slots::Slot;
 use crate::tensor::TensorDesc;
 
 /// Alignment of the workspace.
@@ -316,8 +317,8 @@ mod tests {
     use super::super::CUDNN;
     use super::*;
     use crate::ConvWindow;
+    use crate::kernel::Kernel;
     use crate::ops::conv::ConvDescriptor;
-    use crate::plan::Kernel;
 
     fn contiguous(dtype: DType, dims: &[u64]) -> TensorDesc {
         TensorDesc::contiguous(dtype, dims).unwrap()

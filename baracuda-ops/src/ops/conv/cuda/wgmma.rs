@@ -34,7 +34,6 @@ const LEAST_CHANNELS: u64 = 32;
 
 /// Time of a step of a tile, of a further launch, and of a kilobyte of a part of the sums that is written or read, on an H200.
 const STEP_PICOSECONDS: u64 = 430_000;
-const LAUNCH_PICOSECONDS: u64 = 2_500_000;
 const KILOBYTE_PICOSECONDS: u64 = 250;
 
 /// A copy of an operand in the workspace whose channels are neighbours.
@@ -360,7 +359,7 @@ fn splits(
         let rounds = tiles.saturating_mul(splits).div_ceil(multiprocessors);
         let sums = rounds.saturating_mul(steps.div_ceil(splits)).saturating_mul(STEP_PICOSECONDS);
         let parts =
-            if splits == 1 { 0 } else { (splits * 2 + 1).saturating_mul(bytes / 1024) * PICOSECONDS_A_KILOBYTE / 2 };
+            if splits == 1 { 0 } else { (splits * 2 + 1).saturating_mul(bytes / 1024) * KILOBYTE_PICOSECONDS / 2 };
         sums.saturating_add(parts)
     };
     Ok((least..=most.max(least)).min_by_key(|&splits| cost(splits)).unwrap_or(least))

@@ -8,10 +8,10 @@ use crate::backend::wgpu::{
 };
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::kernel::Ask;
 use crate::narrow::{single, stride, word};
 use crate::ops::activation::Activation;
 use crate::ops::gemm::wgpu::sums_step;
-use crate::plan::Ask;
 
 /// Threads of a workgroup: a power of two for the tree of its sums.
 const WORKGROUP: u32 = 128;

@@ -15,9 +15,11 @@ use crate::backend::wgpu::{Props, StepBuilder, Work, check_bindings, check_reach
 use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::kernel::{Ask, Candidate, Kernel};
 use crate::ops::gemm::wgpu::{Tile, product_work};
 use crate::options::PlanOptions;
-use crate::plan::{Ask, Candidate, Descriptor, Kernel, Slot};
+use crate::plan::Descriptor;
+use crate::slots::Slot;
 
 pub(in crate::ops) use variants::wgsl_variants;
 

@@ -4,11 +4,11 @@ use super::{bias_work, depthwise_work, direct_work, tiled_work};
 use crate::backend::wgpu::{Props, Variants};
 use crate::dtype::DType;
 use crate::error::Result;
+use crate::kernel::Ask;
 use crate::ops::activation::Activation;
 use crate::ops::conv::{
     ConvBackwardBiasDescriptor, ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, ConvWindow,
 };
-use crate::plan::Ask;
 use crate::tensor::TensorDesc;
 
 /// Extents of x, and channels of y: of each tile of forward, and with lines that are not whole.

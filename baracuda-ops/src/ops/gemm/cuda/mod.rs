@@ -17,9 +17,9 @@ use crate::backend::cuda::{self, Launch, Props, c_activation, c_dtype, cublaslt}
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::kernel::{Ask, BuildError, Built, Candidate, Exec, Kernel};
 use crate::narrow::{to_usize, word};
 use crate::options::{Math, PlanOptions, WorkspaceReq};
-use crate::plan::{Ask, BuildError, Built, Candidate, Exec, Kernel};
 
 mod few_rows;
 pub(in crate::ops) mod product;

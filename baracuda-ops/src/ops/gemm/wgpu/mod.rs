@@ -11,7 +11,9 @@ use crate::backend::wgpu::{
 };
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::plan::{Accepted, Descriptor, Slot};
+use crate::kernel::Accepted;
+use crate::plan::Descriptor;
+use crate::slots::Slot;
 
 pub(in crate::ops) use backward::sums_step;
 pub(in crate::ops) use product::{DEPTH, MOST_STEPS_IN_SOFTWARE, Tile};

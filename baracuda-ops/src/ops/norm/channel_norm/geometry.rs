@@ -3,7 +3,7 @@
 use super::ChannelShape;
 use crate::error::Reason;
 use crate::ops::norm::spatial::spatial_stride;
-use crate::plan::Slot;
+use crate::slots::Slot;
 use crate::slots::Slots;
 
 /// What lies next to each other in memory.

@@ -9,11 +9,12 @@ use super::{BatchNormBackwardDescriptor, Gradients, GroupNormBackwardDescriptor,
 use super::{BatchNormDescriptor, GroupNormDescriptor, InstanceNormDescriptor};
 use crate::dtype::{DType, Real};
 use crate::error::{Reason, Result};
+use crate::kernel::Kernel;
 use crate::operands::operands;
 use crate::ops::activation::Activation;
 use crate::ops::fields::{batch_of_channels, beside, default_eps, demand, float, in_range, parameters, require};
 use crate::ops::valid::{Described, Op, Valid, fields, kernels};
-use crate::plan::{Access, Function, Kernel};
+use crate::slots::Access;
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 

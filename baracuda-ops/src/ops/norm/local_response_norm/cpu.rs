@@ -7,9 +7,10 @@ use super::{
 };
 use crate::backend::cpu::{Operands, Sum, threads};
 use crate::error::Reason;
+use crate::kernel::Accepted;
 use crate::narrow::to_usize;
 use crate::ops::lines::{Line, line_count};
-use crate::plan::{Accepted, MAX_WORK};
+use crate::plan::MAX_WORK;
 
 /// The reference kernel of a pass, which `compute` computes.
 pub(super) fn accept(norm: &Valid, compute: impl Fn(&Valid, &Operands<'_>) + Send + Sync + 'static) -> Accepted<'_> {

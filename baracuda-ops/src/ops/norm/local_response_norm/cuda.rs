@@ -25,10 +25,11 @@ use super::{Fields, Geometry, Valid, backward, forward};
 use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::error::Reason;
+use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Choice, Kernel};
 use crate::narrow::{halves, word};
 use crate::ops::valid::{Described, Direction};
 use crate::options::{PlanOptions, WorkspaceReq};
-use crate::plan::{Accepted, Ask, BuildError, Built, Candidate, Choice, Descriptor, Kernel, form_name};
+use crate::plan::{Descriptor, form_name};
 
 /// A form of both passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,10 +14,12 @@ use crate::backend::wgpu::{
 use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
+use crate::kernel::{Accepted, Ask, Choice, Kernel};
 use crate::narrow::{single, stride, word};
 use crate::ops::valid::{Described, Direction};
 use crate::options::PlanOptions;
-use crate::plan::{Accepted, Access, Ask, Choice, Descriptor, Kernel, Slot, form_name};
+use crate::plan::{Descriptor, form_name};
+use crate::slots::{Access, Slot};
 use crate::tensor::TensorDesc;
 
 /// A form of both passes.

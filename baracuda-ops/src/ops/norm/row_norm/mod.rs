@@ -7,10 +7,11 @@ use super::{LayerNormBackwardDescriptor, RmsNormBackwardDescriptor};
 use super::{LayerNormDescriptor, RmsNormDescriptor};
 use crate::dtype::{DType, Real};
 use crate::error::Result;
+use crate::kernel::Kernel;
 use crate::operands::operands;
 use crate::ops::fields::{beside, default_eps, demand, float, in_range, is_zero, parameters, require};
 use crate::ops::valid::{Described, Op, Valid, fields, kernels};
-use crate::plan::{Function, Kernel};
+use crate::plan::Function;
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 

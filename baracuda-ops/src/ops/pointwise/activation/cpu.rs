@@ -2,10 +2,10 @@
 
 use super::Valid;
 use crate::backend::cpu::Operands;
+use crate::kernel::{Accepted, Candidate};
 use crate::ops::activation::Activation;
 use crate::ops::lines::{Line, each_piece};
 use crate::ops::valid::Direction;
-use crate::plan::{Accepted, Candidate};
 
 /// The reference kernel of both passes.
 pub(super) fn accept(valid: &Valid) -> Accepted<'_> {

@@ -5,10 +5,10 @@ use baracuda_ops_sys as sys;
 use super::Valid;
 use crate::backend::cuda::{self, Props, c_activation, c_dtype};
 use crate::backend::{Device, Located};
+use crate::kernel::{Accepted, BuildError, Built, Candidate};
 use crate::narrow::word;
 use crate::ops::pointwise::dense::DenseRun;
 use crate::ops::valid::Direction;
-use crate::plan::{Accepted, BuildError, Built, Candidate};
 
 /// Threads of a block, as in the kernels.
 const THREADS: u64 = 256;

@@ -20,11 +20,12 @@ use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Kernel};
 use crate::narrow::{halves, word};
 use crate::ops::activation::Activation;
 use crate::ops::valid::{Described, Fields, Valid};
 use crate::options::{PlanOptions, WorkspaceReq};
-use crate::plan::{Accepted, Ask, BuildError, Built, Candidate, Descriptor, Kernel, joined, text};
+use crate::plan::{Descriptor, joined, text};
 use crate::slots::Slots;
 
 mod backward;

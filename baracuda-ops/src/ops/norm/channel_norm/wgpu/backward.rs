@@ -14,8 +14,8 @@ use super::{
 use crate::backend::wgpu::team::Team;
 use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded, params};
 use crate::error::Reason;
+use crate::kernel::{Accepted, Ask, Choice};
 use crate::narrow::{single, word};
-use crate::plan::{Accepted, Ask, Choice};
 
 /// Channels last: for the sums, three workgroups on each multiprocessor; to apply them, four.
 const SUMS_COLUMNS: ColumnSpread =

@@ -13,8 +13,8 @@ use super::{
 use crate::backend::wgpu::team::{Keep, Team};
 use crate::backend::wgpu::{Binding, Props, StepBuilder, Work, check_bindings, groups, padded, params};
 use crate::error::Reason;
+use crate::kernel::{Accepted, Ask, Choice};
 use crate::narrow::{single, word};
-use crate::plan::{Accepted, Ask, Choice};
 
 /// Channels last: for the moments, five workgroups of 128 threads on each multiprocessor; to apply them, twice the four of 256 threads that
 /// it holds at once.

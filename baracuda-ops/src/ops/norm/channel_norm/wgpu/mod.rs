@@ -26,10 +26,12 @@ use crate::backend::wgpu::{Binder, Binding, Props, ShaderType, StepBuilder, chec
 use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::kernel::{Accepted, Ask, Build, Kernel};
 use crate::narrow::{stride, word};
 use crate::ops::valid::{Described, Fields, Valid};
 use crate::options::PlanOptions;
-use crate::plan::{Accepted, Ask, Build, Descriptor, Kernel, Slot, form_name};
+use crate::plan::{Descriptor, form_name};
+use crate::slots::Slot;
 use crate::slots::Slots;
 
 use team::{GaplessTile, PersistentTeam, Spread, Tile};

@@ -10,9 +10,9 @@ use super::{Segments, Share};
 use crate::backend::wgpu::team::{Keep, SMALL_TEAMS, Team, Teams, first_that_holds};
 use crate::backend::wgpu::{Props, groups};
 use crate::error::Reason;
+use crate::kernel::Ask;
 use crate::narrow::word;
 use crate::ops::activation::Activation;
-use crate::plan::Ask;
 
 /// Multiprocessors of an H200: fewer workgroups than this leave some of them idle.
 pub(super) const MULTIPROCESSORS: u64 = 132;

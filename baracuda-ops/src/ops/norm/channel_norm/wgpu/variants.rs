@@ -5,9 +5,9 @@ use super::{Pass, WgslForm, steps_of};
 use crate::backend::wgpu::{Props, Variants};
 use crate::dtype::{DType, Real};
 use crate::error::Result;
+use crate::kernel::Ask;
 use crate::ops::activation::Activation;
 use crate::ops::norm::Gradients;
-use crate::plan::Ask;
 use crate::tensor::TensorDesc;
 
 /// What a variant asks for.

@@ -12,10 +12,10 @@ use super::{ByKind, Calls, MAX_THREADS, RowProblem, Rows, Task, calls, grid, thr
 use crate::backend::cuda::Props;
 use crate::backend::{Backend, DeviceProps, Located};
 use crate::error::Reason;
+use crate::kernel::{Accepted, Ask, Kernel};
 use crate::narrow::word;
 use crate::ops::valid::Described;
 use crate::options::PlanOptions;
-use crate::plan::{Accepted, Ask, Kernel};
 
 /// A form of backward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,11 +22,12 @@ use crate::backend::cuda::{self, Launch, Props, c_dtype, resident_clusters};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
+use crate::kernel::{Ask, Built, Candidate, Exec};
 use crate::narrow::word;
 use crate::ops::rows::RowGeometry;
 use crate::ops::valid::Fields;
 use crate::options::WorkspaceReq;
-use crate::plan::{Ask, Built, Candidate, Exec, Slot};
+use crate::slots::Slot;
 use crate::slots::Slots;
 use crate::tensor::TensorDesc;
 

@@ -10,10 +10,10 @@ use crate::backend::wgpu::{
 use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::kernel::{Accepted, Ask, Kernel};
 use crate::narrow::{single, word};
 use crate::ops::valid::Described;
 use crate::options::PlanOptions;
-use crate::plan::{Accepted, Ask, Kernel};
 
 /// Threads and chunks each of a workgroup that holds a slice of a row, of 32-bit and of 16-bit elements.
 const SLICE_TEAMS: [(u32, u32, Keep); 2] = [(256, 4, Keep::Values), (256, 3, Keep::Values)];

@@ -9,9 +9,9 @@ use crate::backend::wgpu::team::{Team, Teams};
 use crate::backend::wgpu::{Props, ShaderType, StepBuilder, check_reach};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::kernel::Ask;
 use crate::narrow::stride;
 use crate::ops::rows::RowGeometry;
-use crate::plan::Ask;
 use crate::slots::Slots;
 use crate::tensor::TensorDesc;
 

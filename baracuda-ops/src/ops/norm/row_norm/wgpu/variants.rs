@@ -6,7 +6,7 @@ use super::forward::{Forward, forward_work};
 use crate::backend::wgpu::{Props, Variants};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::plan::Ask;
+use crate::kernel::Ask;
 use crate::tensor::TensorDesc;
 
 /// Rows of each kind: many, few, and so few that long ones are split.
