@@ -21,7 +21,7 @@ mod nvcc;
 
 /// The C ABI: what all families have, and then what only the kernels of a family are made anew for.
 #[cfg(feature = "bindgen")]
-const HEADERS: [&str; 3] = ["bops.h", "bops_gemm.h", "bops_conv.h"];
+const HEADERS: [&str; 4] = ["bops.h", "bops_gemm.h", "bops_conv.h", "bops_gemm_sm90.h"];
 
 /// Stops the build with lines for the user; a panic would bury them under a backtrace.
 fn fail(lines: &[String]) -> ! {
