@@ -6,8 +6,7 @@
 // Compiled for sm_90a in place of sm_90.
 #include <algorithm>
 
-#include "gemm.cuh"
-#include "wgmma.cuh"
+#include "wgmma_work.cuh"
 
 namespace bops {
 namespace gemm {
@@ -46,47 +45,6 @@ template <typename shape, bool reads> struct wgmma_room {
     static_assert(shared_bytes <= 232448, "");
     static_assert(!reads || shape::columns / part_columns % (2 * places) == 0, "barriers of rounds end a tile as they begin it");
 };
-
-// The tiles of a launch, and the steps along k, of one summed index after the other. A unit is a tile, or what a split has of it.
-struct wgmma_work {
-    uint32_t tiles_m, tiles_n, matrices, splits, group, units;
-    uint32_t steps_of_k, steps;
-    uint64_t split_stride; // of the elements of out
-    uint32_t copies;       // as in the choice
-    float alpha, beta;
-};
-struct wgmma_unit {
-    uint32_t z, split, tile_m, tile_n, first, last; // first, last: of the steps
-    // Neighbouring blocks take tiles of `group` rows of tiles, column after column, so that those that run at the same time share factors in the L2.
-    __device__ __forceinline__ wgmma_unit(const wgmma_work &work, uint32_t number) {
-        const uint32_t in_matrix = number % (work.tiles_m * work.tiles_n), matrix = number / (work.tiles_m * work.tiles_n);
-        const uint32_t high = min(work.group, work.tiles_m), part = in_matrix / (high * work.tiles_n), in_part = in_matrix % (high * work.tiles_n);
-        const uint32_t rows = min(high, work.tiles_m - high * part);
-        tile_m = high * part + in_part % rows, tile_n = in_part / rows;
-        z = matrix / work.splits, split = matrix % work.splits;
-        const uint32_t share = work.steps / work.splits, left = work.steps % work.splits;
-        first = share * split + min(split, left), last = first + share + (split < left ? 1 : 0);
-    }
-};
-
-// The two indices of matrix z.
-__device__ __forceinline__ void in_batch(const bops_gemm_params &params, uint32_t z, int (&index)[2]) {
-    index[0] = int(z), index[1] = 0;
-    if (params.batch_rank == 2) index[0] = int(z / uint32_t(params.batch[1])), index[1] = int(z % uint32_t(params.batch[1]));
-}
-
-// ---- bringing factors ---------------------------------------------------------------
-
-// The boxes of `rows` rows of a step.
-template <bool across, int rows>
-__device__ __forceinline__ void bring(uint32_t to, const CUtensorMap &map, int row, int k, const int (&batch)[2], int summed, uint32_t barrier) {
-    constexpr int box_rows = across ? across_block_rows : rows;
-#pragma unroll
-    for (int first = 0; first < rows; first += box_rows) {
-        const box_place at{across ? row + first : k, across ? k : row + first, {batch[0], batch[1]}, summed};
-        copy_box(to + first * wgmma_line_bytes, map, at, barrier);
-    }
-}
 
 // ---- what is done with sums ----------------------------------------------------------
 
@@ -361,35 +319,8 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
     if (group < 0) {
         // 2. The factors.
         release_registers<shape::few_registers>();
-        const auto bring_all = [&](auto is_left) {
-            constexpr bool of_left = decltype(is_left)::value, across = of_left ? left_across : right_across;
-            constexpr int rows = of_left ? shape::rows : shape::columns;
-            constexpr uint32_t bytes = of_left ? shape::left_bytes : shape::right_bytes, at = of_left ? 0 : shape::left_bytes;
-            uint32_t turn = 0; // of the ring, and of the barriers with the other parity behind them
-#pragma unroll 1
-            for (uint32_t number = first; number < work.units; number += step) {
-                const wgmma_unit unit(work, number);
-                const int row = int(of_left ? unit.tile_m * shape::rows : unit.tile_n * shape::columns);
-                int batch[2];
-                in_batch(params, unit.z, batch);
-#pragma unroll
-                for (int i = 0; i < 2; ++i)
-                    if ((of_left ? params.left : params.right).matrix.batch[i] == 0) batch[i] = 0;
-                int summed = int(unit.first / work.steps_of_k), k = int(unit.first % work.steps_of_k * wgmma_depth);
-#pragma unroll 1
-                for (uint32_t left = unit.last - unit.first; left > 0; --left) {
-                    const uint32_t stage = turn < stages ? turn : turn - stages, there = full + 8 * stage;
-                    mbarrier::wait(empty + 8 * stage, turn < stages);
-                    mbarrier::expect(there, bytes);
-                    bring<across, rows>(ring + stage * shape::step_bytes + at, of_left ? left_map : right_map, row, k, batch, summed, there);
-                    k += wgmma_depth;
-                    if (k >= int(work.steps_of_k) * wgmma_depth) k = 0, ++summed;
-                    if (++turn == 2 * stages) turn = 0;
-                }
-            }
-        };
-        if (threadIdx.x == 0) bring_all(std::true_type{});
-        if (threadIdx.x == 32) bring_all(std::false_type{});
+        if (threadIdx.x == 0) bring_steps<T, shape, stages, true, left_across ? across_k : along_k>(params, work, left_map, ring, full, empty);
+        if (threadIdx.x == 32) bring_steps<T, shape, stages, false, right_across ? across_k : along_k>(params, work, right_map, ring, full, empty);
         __syncwarp();
     } else {
         // 3. The sums.
@@ -449,7 +380,7 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
                 mbarrier::wait(full + 8 * stage, turn >= stages);
                 wgmma_fence();
 #pragma unroll
-                for (int k_part = 0; k_part < wgmma_depth / 16; ++k_part)
+                for (int k_part = 0; k_part < wgmma_depth<T> / 16; ++k_part)
 #pragma unroll
                     for (int block = 0; block < shape::blocks; ++block) {
                         wgmma<T, shape::columns, left_across, right_across>(sums[block], wgmma_descriptor<left_across>(left, 64 * block, k_part),
@@ -483,38 +414,6 @@ template <typename T, typename shape, bool left_across, bool right_across, bool 
 
 // ---- the launch -------------------------------------------------------------------------
 
-using encode_map = CUresult (*)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-                                const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-// The driver's function; null where it has none.
-encode_map find_encode_map() {
-    static const encode_map found = [] {
-        void *function = nullptr;
-        cudaDriverEntryPointQueryResult result;
-        if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result) != cudaSuccess)
-            return encode_map(nullptr);
-        return result == cudaDriverEntryPointSuccess ? reinterpret_cast<encode_map>(function) : encode_map(nullptr);
-    }();
-    return found;
-}
-
-// The map of a factor of `rows` rows (columns of the right factor), whose strides are `row` and `column` (of k), in boxes of box_rows of them.
-bops_status make_map(CUtensorMap &map, const bops_gemm_params &params, const bops_gemm_factor &factor, bops_dtype dtype, const void *base,
-                     uint64_t rows, uint64_t row, uint64_t column, bool across, uint32_t box_rows) {
-    const encode_map encode = find_encode_map();
-    if (encode == nullptr) return bops_status(cudaErrorNotSupported);
-    cuuint64_t extents[5] = {across ? rows : params.k, across ? params.k : rows, 1, 1, 1}, strides[4] = {16, 16, 16, 16};
-    if (extents[1] > 1) strides[0] = 2 * (across ? column : row);
-    for (uint32_t i = 0; i < params.batch_rank; ++i)
-        if (factor.matrix.batch[i] != 0) extents[2 + i] = params.batch[i], strides[1 + i] = 2 * factor.matrix.batch[i];
-    if (params.summed_rank > 0 && factor.summed[0] != 0) extents[4] = params.summed[0], strides[3] = 2 * factor.summed[0];
-    const cuuint32_t box[5] = {wgmma_depth, across ? wgmma_depth : box_rows, 1, 1, 1}, steps[5] = {1, 1, 1, 1, 1};
-    const CUresult status = encode(&map, dtype == BOPS_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 5,
-                                   const_cast<void *>(base), extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                   CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    return bops_status(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue);
-}
-
 // The map of a matrix of 16 bits that is stored in parts.
 bops_status make_map(CUtensorMap &map, const bops_gemm_params &params, const bops_gemm_matrix &matrix, bops_dtype dtype, void *base) {
     const encode_map encode = find_encode_map();
@@ -530,37 +429,11 @@ bops_status make_map(CUtensorMap &map, const bops_gemm_params &params, const bop
     return bops_status(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue);
 }
 
-template <typename shape> wgmma_work work_of(const bops_gemm_params &params, const bops_gemm_wgmma_choice &choice) {
-    wgmma_work work = {};
-    work.tiles_m = uint32_t(tiles_of(params.m, shape::rows));
-    work.tiles_n = uint32_t(tiles_of(params.n, shape::columns));
-    work.matrices = uint32_t(product_of(params.batch_rank, params.batch));
-    work.splits = choice.splits, work.group = choice.group;
-    work.units = work.tiles_m * work.tiles_n * work.matrices * work.splits;
-    work.steps_of_k = uint32_t(tiles_of(params.k, wgmma_depth));
-    work.steps = work.steps_of_k * uint32_t(product_of(params.summed_rank, params.summed));
-    return work;
-}
-
-// What a kernel is given.
-struct wgmma_call {
-    bops_gemm_params params;
-    bops_gemm_operands operands;
-};
-// Parts of sums are matrices of f32 one after the other, with which nothing is done.
-void leave_parts(bops_gemm_params &params, bops_gemm_operands &operands) {
-    operands.out = operands.parts, operands.other = nullptr, operands.bias = nullptr, operands.column_sums = nullptr;
-    params.out = {params.n, 1, {}}, params.out_dtype = BOPS_F32;
-    uint64_t stride = params.m * params.n;
-    for (uint32_t i = params.batch_rank; i-- > 0; stride *= params.batch[i]) params.out.batch[i] = stride;
-    params.epilogue = BOPS_GEMM_FORWARD, params.activation = BOPS_IDENTITY;
-}
-
 // launches: of a prepared kernel the maps are made, which needs addresses.
 template <typename T, typename shape, bool left_across, bool right_across, bool reads, typename Action>
 bops_status with_maps(const bops_gemm_params &params, const bops_gemm_wgmma_choice &choice, bops_dtype dtype, const bops_gemm_operands *operands,
                       const Action &action) {
-    wgmma_work work = work_of<shape>(params, choice);
+    wgmma_work work = work_of<T, shape>(params, choice.splits, choice.group);
     launch_shape launched;
     launched.grid = dim3(std::min(choice.blocks, work.units)), launched.block = dim3(wgmma_threads);
     launched.shared_bytes = wgmma_room<shape, reads>::shared_bytes;
@@ -568,11 +441,11 @@ bops_status with_maps(const bops_gemm_params &params, const bops_gemm_wgmma_choi
     CUtensorMap left = {}, right = {}, out = {}, other = {};
     if (operands != nullptr) {
         call.operands = *operands;
-        bops_status status = make_map(left, params, params.left, dtype, operands->left, params.m, params.left.matrix.row, params.left.matrix.column,
-                                      left_across, shape::rows);
+        bops_status status = make_factor_map(left, params, params.left, dtype, operands->left, params.m, params.left.matrix.row,
+                                             params.left.matrix.column, left_across ? across_k : along_k, shape::rows);
         if (status == 0)
-            status = make_map(right, params, params.right, dtype, operands->right, params.n, params.right.matrix.column, params.right.matrix.row,
-                              right_across, shape::columns);
+            status = make_factor_map(right, params, params.right, dtype, operands->right, params.n, params.right.matrix.column,
+                                     params.right.matrix.row, right_across ? across_k : along_k, shape::columns);
         const bool has_out = operands->out != nullptr, has_other = operands->other != nullptr;
         work.alpha = choice.splits > 1 ? 1.0f : float(params.alpha), work.beta = float(params.beta);
         if (choice.splits > 1) {

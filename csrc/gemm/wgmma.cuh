@@ -1,10 +1,11 @@
 // What a warpgroup and the copy engine of compute capability 9.0 do: wgmma, cp.async.bulk.tensor, setmaxnreg.
 //
-// A *step* of a factor is its tile over 64 elements of k, in shared memory as the copy engine swizzles lines of 128 bytes: the chunk of 16 bytes with
-// number c of line l lies at place c ^ l % 8 of the line; eight lines, an atom, begin at a multiple of 1024 bytes.
+// A *step* of a factor is its tile over 128 bytes of k, 64 elements of 16 bits or 32 of f32, in shared memory as the copy engine swizzles lines of 128
+// bytes: the chunk of 16 bytes with number c of line l lies at place c ^ l % 8 of the line; eight lines, an atom, begin at a multiple of 1024 bytes.
 //
-//   along k: [row][64 of k]. Atoms of eight rows follow each other; 16 of k are 32 bytes of every line.
-//   across:  [64 rows][k][row of those], blocks of 64 rows. Atoms of eight k follow each other; 16 of k are two of them.
+//   along k: [row][k of the step]. Atoms of eight rows follow each other; an instruction takes 32 bytes of every line.
+//   across:  [64 rows][k][row of those], blocks of 64 rows, of f32 of 32. Atoms of eight k follow each other; 16 of k are two of them. wgmma reads only
+//            16-bit elements that lie across.
 #pragma once
 #include <cuda.h>
 
@@ -23,8 +24,9 @@ constexpr bool has_sm_90a = true;
 constexpr bool has_sm_90a = false;
 #endif
 
-constexpr int wgmma_depth = 64, wgmma_line_bytes = 128, wgmma_atom_bytes = 1024; // k of a step; a line; eight lines
-constexpr int across_block_rows = 64, across_block_bytes = wgmma_depth * wgmma_line_bytes;
+constexpr int wgmma_line_bytes = 128, wgmma_atom_bytes = 1024;                       // a line; eight lines
+template <typename T> constexpr int wgmma_depth = wgmma_line_bytes / int(sizeof(T)); // k of a step
+constexpr int across_block_bytes = wgmma_depth<uint16_t> * wgmma_line_bytes;         // of 16-bit elements
 
 // ---- descriptors of factors in shared memory ---------------------------------------
 
@@ -33,6 +35,11 @@ constexpr int across_block_rows = 64, across_block_bytes = wgmma_depth * wgmma_l
 template <bool across> __device__ __forceinline__ constexpr uint64_t wgmma_layout() {
     constexpr uint64_t first = across ? across_block_bytes / 16 : 1, second = wgmma_atom_bytes / 16;
     return (uint64_t(1) << 62) | (second << 32) | (first << 16);
+}
+// Of 64 rows that lie in every other atom.
+__device__ __forceinline__ uint64_t wgmma_descriptor_of_other_atoms(uint32_t at) {
+    constexpr uint64_t layout = (uint64_t(1) << 62) | (uint64_t(2 * wgmma_atom_bytes / 16) << 32) | (uint64_t(1) << 16);
+    return layout | ((at & 0x3ffff) >> 4);
 }
 // Of the rows from `row` on, a multiple of 64, over 16 of k, number k_part of the step at `step`.
 template <bool across> __device__ __forceinline__ uint64_t wgmma_descriptor(uint32_t step, int row, int k_part) {
@@ -104,6 +111,26 @@ __device__ __forceinline__ void wgmma(float (&d)[columns / 2], uint64_t left, ui
         if constexpr (columns == 128) BOPS_WGMMA_128("bf16");
         else BOPS_WGMMA_192("bf16");
     }
+#endif
+}
+
+// The same of f32 whose last bits do not count, over 8 of k, both along k.
+__device__ __forceinline__ void wgmma_words(float (&d)[64], uint64_t left, uint64_t right, int adds) {
+#ifdef BOPS_SM_90A
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %66, 0; wgmma.mma_async.sync.aligned.m64n128k8.f32.tf32.tf32 {" BOPS_PLACES_128 "}, "
+                 "%64, %65, p, 1, 1; }"
+                 : BOPS_SUMS_32(0), BOPS_SUMS_32(32)
+                 : "l"(left), "l"(right), "r"(adds)
+                 : "memory");
+#endif
+}
+__device__ __forceinline__ void wgmma_words(float (&d)[96], uint64_t left, uint64_t right, int adds) {
+#ifdef BOPS_SM_90A
+    asm volatile("{ .reg .pred p; setp.ne.b32 p, %98, 0; wgmma.mma_async.sync.aligned.m64n192k8.f32.tf32.tf32 {" BOPS_PLACES_192 "}, "
+                 "%96, %97, p, 1, 1; }"
+                 : BOPS_SUMS_32(0), BOPS_SUMS_32(32), BOPS_SUMS_32(64)
+                 : "l"(left), "l"(right), "r"(adds)
+                 : "memory");
 #endif
 }
 #undef BOPS_SUMS_8

@@ -307,7 +307,7 @@ impl Case {
 
     /// Whether it asks for a kernel whose instructions only devices of compute capability 9.0 have.
     pub fn is_pinned_to_sm_90a(&self) -> bool {
-        self.options.kernel.as_deref().is_some_and(|name| name.ends_with("_wgmma"))
+        self.options.kernel.as_deref().is_some_and(|name| ["_wgmma", "_stream"].iter().any(|form| name.ends_with(form)))
     }
 
     /// Whether it asks for a kernel of a family by name.

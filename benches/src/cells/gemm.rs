@@ -1,6 +1,8 @@
 //! Matrix products, with bias and activation and plain.
 
-use baracuda_ops::{Activation, AnyDescriptor, DType, GemmDescriptor, GemmFactor, GemmGradients, Result, TensorDesc};
+use baracuda_ops::{
+    Activation, AnyDescriptor, DType, GemmDescriptor, GemmFactor, GemmGradients, Math, Result, TensorDesc,
+};
 
 use super::Cell;
 
@@ -17,6 +19,10 @@ pub(super) const WITH_BIAS: [(&str, Activation, bool); 10] = [
     ("linear_bias_gelu_tanh", Activation::GeluTanh, true),
     ("linear_bias_silu", Activation::Silu, true),
 ];
+
+/// Labels with bias of which there are cells in tf32.
+const IN_TF32: [&str; 5] =
+    ["gemm_bias_none", "gemm_bias_gelu_tanh", "gemm_bias_silu", "linear_bias_none", "linear_bias_silu"];
 
 /// Labels of products alone: of two matrices; with gradients of f32; of a batch; attention's `Q K^T` and `P V`, whose heads lie beside one
 /// another, `[batch, positions, heads, D]`.
@@ -65,8 +71,13 @@ pub(super) fn with_bias(
     is_quick: bool,
 ) -> Result<()> {
     for [m, k, n] in SHAPES.into_iter().take(if is_quick { 3 } else { SHAPES.len() }) {
-        for dtype in [DType::BF16, DType::F32] {
-            if dtype == DType::F32 && op != "gemm_bias_gelu_tanh" {
+        for (dtype, math) in [(DType::BF16, Math::Strict), (DType::F32, Math::Strict), (DType::F32, Math::Tf32)] {
+            let is_measured = match (dtype, math) {
+                (DType::F32, Math::Strict) => op == "gemm_bias_gelu_tanh",
+                (DType::F32, _) => IN_TF32.contains(&op),
+                _ => true,
+            };
+            if !is_measured {
                 continue;
             }
             let a = TensorDesc::contiguous(dtype, &[m, k])?;
@@ -80,6 +91,9 @@ pub(super) fn with_bias(
             // Backward reads what a training step's forward saves beside the output.
             let backward = forward.pre(dtype)?.backward(GemmGradients::ALL)?;
             cells[first + 1].descriptor = AnyDescriptor::new(backward);
+            for cell in &mut cells[first..] {
+                cell.math = math;
+            }
         }
     }
     Ok(())

@@ -398,7 +398,125 @@ fn cases(pass: fn(&Form) -> Result<AnyDescriptor, Error>) -> Vec<Case> {
         let kernel = format!("{}_wgmma", case.descriptor.name());
         case.with(PlanOptions::default().kernel(kernel))
     }));
+    let streamed: Vec<Case> = streamed().iter().map(of).filter(|case| case.descriptor.name() == "gemm").collect();
+    cases.extend(streamed.into_iter().map(|case| case.with(PlanOptions::default().kernel("gemm_few_rows_stream"))));
+    cases.extend(words().iter().map(|form| {
+        let case = of(form);
+        let kernel = format!("{}_wgmma", case.descriptor.name());
+        case.with(PlanOptions::default().kernel(kernel).math(Math::Tf32))
+    }));
     distinct(cases)
+}
+
+/// Few rows or columns that the copy engine takes: what [`few_rows`] lists, k and n that end within a step or a box, clusters that share k, batches with
+/// a b for each and with one for all, outputs that lie otherwise.
+fn streamed() -> Vec<(Form, Data, bool)> {
+    let mut forms = Vec::new();
+    let mut add = |form: Form, data: Data, core: bool| forms.push((form, data, core));
+    for dtype in [DType::F16, DType::BF16] {
+        few_rows(dtype, &mut add);
+        for (i, (extents, transposes)) in
+            [([200, 9, 72], 2), ([1000, 16, 40], 3), ([72, 1, 3000], 2), ([16, 4200, 1032], 0), ([2, 8200, 264], 2)]
+                .into_iter()
+                .enumerate()
+        {
+            let forward = gemm(pair(dtype, extents, transposes)).alpha(0.25).and_then(|d| d.bias(DType::F32));
+            let forward = forward.and_then(|d| d.activation(Activation::ALL[i + 2])).and_then(|d| d.pre(dtype));
+            add(forward.expect("a form").into(), Data::Normal, i == 0);
+        }
+        for (b, core) in
+            [(dense(dtype, &[3, 2, 40, 72]), true), (strided(dtype, &[3, 2, 40, 72], &[0, 0, 72, 1]), false)]
+        {
+            let batch = gemm([strided(dtype, &[3, 2, 5, 40], &[1000, 400, 48, 1]).into(), b.into()]);
+            add(batch.into(), Data::Normal, core);
+        }
+        let columns = gemm(pair(dtype, [11, 200, 520], 0)).bias(dtype).and_then(|d| d.activation(Activation::Tanh));
+        let columns = columns.and_then(|d| d.layout("out", strided(dtype, &[11, 200], &[1, 13])));
+        add(columns.expect("a form").into(), Data::Normal, false);
+        for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge] {
+            add(gemm(pair(dtype, [16, 1056, 200], 0)).into(), data, false);
+        }
+    }
+    forms
+}
+
+/// Factors of f32 whose strides are multiples of 16 bytes, like those of out: extents in and around tiles, every transposition and epilogue, batches, long
+/// sums of few outputs, more tiles than multiprocessors.
+fn words() -> Vec<(Form, Data, bool)> {
+    let f32 = DType::F32;
+    let mut forms = Vec::new();
+    let mut add = |form: Form, data: Data, core: bool| forms.push((form, data, core));
+    let sizes = [
+        [128, 128, 32],
+        [64, 256, 64],
+        [132, 140, 36],
+        [4, 4, 4],
+        [120, 248, 28],
+        [264, 200, 68],
+        [24, 1000, 260],
+        [200, 264, 4],
+        [72, 132, 1032],
+        [256, 136, 4100],
+    ];
+    for (i, extents) in sizes.into_iter().enumerate() {
+        for transposes in 0..4 {
+            let at = 4 * i + transposes;
+            let forward = gemm(pair(f32, extents, transposes)).alpha([0.125, 1.0][i % 2]).expect("a factor");
+            let forward = forward.bias(f32).and_then(|d| d.activation(Activation::ALL[at % 7]));
+            let forward = if at % 3 == 0 { forward.and_then(|d| d.pre(f32)) } else { forward };
+            let gradients = [None, Some((f32, 0.5)), Some((f32, 1.0))][at % 3];
+            let saved = (at % 3 != 0).then_some(GemmSaved::Recompute);
+            let form = Form { saved, gradients, ..forward.expect("a form").into() };
+            add(form, Data::Normal, i % 4 == transposes);
+        }
+    }
+    // A row; no bias; rows of out apart from one another.
+    add(gemm(pair(f32, [1, 264, 72], 0)).into(), Data::Normal, true);
+    for ([m, n], transposes, step) in
+        [([129, 132], 2, 136), ([131, 260], 0, 264), ([65, 124], 2, 124), ([33, 132], 0, 144)]
+    {
+        let forward = gemm(pair(f32, [m, n, 72], transposes)).bias(f32).and_then(|d| d.pre(f32));
+        let forward = forward.and_then(|d| d.activation(Activation::Tanh));
+        let forward = forward.and_then(|d| d.layout("out", strided(f32, &[m, n], &[step, 1]))).expect("a form");
+        let (saved, wanted) = (Some(GemmSaved::Recompute), GemmGradients::NONE.dbias());
+        add(Form { saved, wanted, ..forward.into() }, Data::Normal, step == 136);
+    }
+    // Columns of out one after the other.
+    for transposes in [2, 3] {
+        let forward = gemm(pair(f32, [200, 136, 72], transposes)).activation(Activation::Silu);
+        let forward = forward.and_then(|d| d.layout("out", strided(f32, &[200, 136], &[1, 200]))).expect("a form");
+        add(Form { saved: Some(GemmSaved::Pre), ..forward.into() }, Data::Normal, transposes == 3);
+    }
+    // Batches; one b for all; heads beside positions, whose two strides nothing joins.
+    let a = dense(f32, &[6, 72, 136]);
+    let heads = dense(f32, &[2, 72, 3, 64]).permute(&[0, 2, 1, 3]).expect("axes");
+    let keys = dense(f32, &[2, 136, 3, 64]).permute(&[0, 2, 1, 3]).expect("axes");
+    let apart = strided(f32, &[6, 72, 136], &[72 * 136 + 8, 136, 1]);
+    let products: [[GemmFactor; 2]; 5] = [
+        [a.into(), dense(f32, &[6, 136, 200]).into()],
+        [a.into(), dense(f32, &[136, 200]).into()],
+        [GemmFactor::transposed(dense(f32, &[6, 136, 72])), dense(f32, &[136, 200]).into()],
+        [apart.into(), dense(f32, &[136, 200]).into()],
+        [heads.into(), GemmFactor::transposed(keys)],
+    ];
+    for (i, factors) in products.into_iter().enumerate() {
+        let forward = gemm(factors).bias(f32).and_then(|d| d.activation(Activation::GeluErf)).expect("a form");
+        let saved = Some([GemmSaved::Recompute, GemmSaved::Pre][i % 2]);
+        add(Form { saved, ..forward.into() }, Data::Normal, i < 3);
+    }
+    for (extents, transposes) in
+        [([1704, 1664, 40], 0), ([2312, 1544, 136], 3), ([64, 48, 12000], 1), ([64, 48, 12000], 2)]
+    {
+        let forward = gemm(pair(f32, extents, transposes)).bias(f32).expect("a bias");
+        let forward = forward.activation(Activation::GeluTanh).and_then(|d| d.pre(f32)).expect("a form");
+        add(forward.into(), Data::Normal, false);
+    }
+    for data in [Data::Constant, Data::Nan, Data::Inf, Data::Huge] {
+        let forward = gemm(pair(f32, [72, 136, 72], 2)).bias(f32).expect("a bias");
+        let forward = forward.activation(Activation::Relu).expect("an activation");
+        add(Form { saved: Some(GemmSaved::Recompute), ..forward.into() }, data, false);
+    }
+    forms
 }
 
 /// What [`few_rows`] lists, few columns as well, and batches.

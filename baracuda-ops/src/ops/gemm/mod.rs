@@ -57,13 +57,17 @@
 //!
 //! Kernels: on the CPU `fast.rs` for f32 and f64, then the reference in `cpu.rs`; through wgpu `csrc/gemm/*.wgsl`. On CUDA, in the order in which
 //! they are tried:
-//! `gemm_cublaslt`, through the vendor's library where that is installed; `gemm_few_rows` (`csrc/gemm/gemm_few_rows.cu`), forward, for 16-bit factors of which one has at most 16 rows
-//! or columns; `gemm_wgmma`, the tensor cores and the copy engine of compute capability 9.0
-//! (`gemm_wgmma.cu`), for 16-bit factors, which it copies first where their rows are not at multiples of 16 bytes (`gemm_repack.cu`); `gemm_mma`,
-//! tensor cores of compute capability 8.0 (`gemm_mma.cu`), which rounds factors of f32 to tf32; `gemm_simt`, any type and strides (`gemm_simt.cu`). The
-//! vendor's library leaves to `gemm_wgmma` large products with an activation or `pre`, which would take it a launch more, and those of rows that are
-//! not aligned, for which it is slow. `gemm.cu` has the epilogue of sums that lie in memory, `gemm_backward.cu` the gradients of the pre-activation and
-//! of the bias.
+//! - `gemm_few_rows_stream` (`csrc/gemm/gemm_few_rows_stream.cu`), forward, for 16-bit factors of which one has at most 16 rows or columns and the other
+//!   is large, on compute capability 9.0.
+//! - `gemm_cublaslt`, through the vendor's library where that is installed. It leaves to `gemm_wgmma` products with an activation or `pre`, which
+//!   would take it a launch more, and those of rows that are not aligned, for which it is slow.
+//! - `gemm_few_rows` (`gemm_few_rows.cu`), forward, for few rows or columns on any device.
+//! - `gemm_wgmma`, the tensor cores and the copy engine of compute capability 9.0: for 16-bit factors (`gemm_wgmma.cu`), which it copies first where
+//!   their rows are not at multiples of 16 bytes (`gemm_repack.cu`), and for factors of f32 that it rounds to tf32 (`gemm_wgmma_words.cu`).
+//! - `gemm_mma`, tensor cores of compute capability 8.0 (`gemm_mma.cu`), which rounds factors of f32 to tf32.
+//! - `gemm_simt`, any type and strides (`gemm_simt.cu`).
+//!
+//! `gemm.cu` has the epilogue of sums that lie in memory, `gemm_backward.cu` the gradients of the pre-activation and of the bias.
 //!
 //! [`Activation`]: crate::ops::activation
 
@@ -307,7 +311,7 @@ fn valid_alpha(op: &'static str, alpha: Real, a: &TensorDesc) -> Result<()> {
 /// The kernels of the product, in the order in which they are tried.
 fn forward_kernels() -> &'static [&'static dyn Kernel<GemmDescriptor>] {
     kernels!(
-        cuda: [cuda::CUBLASLT, cuda::FEW_ROWS, cuda::WGMMA, cuda::MMA, cuda::SIMT];
+        cuda: [cuda::FEW_ROWS_STREAM, cuda::CUBLASLT, cuda::FEW_ROWS, cuda::WGMMA, cuda::MMA, cuda::SIMT];
         wgpu: [Function::NamedWgpu("gemm_tiled", wgpu::forward)];
         cpu: [Function::NamedCpu("gemm_fast", fast::forward), Function::Cpu(cpu::forward)]
     )

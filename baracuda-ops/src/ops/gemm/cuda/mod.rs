@@ -4,8 +4,10 @@
 //! tile (split k), those of a vendor's product, and those of no terms, which are 0. Backward is the launches that make dpre, the sum of its
 //! columns' partial sums, and the products of da and db, which share one scratch region of the workspace.
 //!
-//! The order of preference is one rule: tensor cores before the others, the vendor's library before our own, but where it needs a second launch for
-//! what `gemm_wgmma` does in one, or where rows are not aligned, which takes it several times as long ([`wgmma::is_better`]). [`product`] has what each form takes, with the limits that it names when it refuses.
+//! The order of preference is one rule: tensor cores before the others, the vendor's library before our own. There are three exceptions: products with few
+//! rows and a large other factor, which `gemm_few_rows_stream` takes; those that need a second launch for what `gemm_wgmma` does in one; and rows that
+//! are not aligned, which take the library several times as long ([`wgmma::is_better`]). [`product`] has what each form takes, with the limits that it
+//! names when it refuses.
 
 use std::ffi::c_void;
 
@@ -22,9 +24,11 @@ use crate::narrow::{to_usize, word};
 use crate::options::{Math, PlanOptions, WorkspaceReq};
 
 mod few_rows;
+mod few_rows_stream;
 pub(in crate::ops) mod product;
 mod vendor;
 mod wgmma;
+mod wgmma_words;
 
 use product::{FactorCopy, First, Form, Limits, Planned, Source, bounded_blocks};
 
@@ -41,8 +45,9 @@ pub(super) const CUBLASLT: Cuda = Cuda(Form::CublasLt);
 pub(super) const WGMMA: Cuda = Cuda(Form::Wgmma);
 pub(super) const MMA: Cuda = Cuda(Form::Mma);
 pub(super) const SIMT: Cuda = Cuda(Form::Simt);
-/// Forward alone.
+/// Forward alone, like the next.
 pub(super) const FEW_ROWS: Cuda = Cuda(Form::FewRows);
+pub(super) const FEW_ROWS_STREAM: Cuda = Cuda(Form::FewRowsStream);
 
 /// What differs between the two passes.
 trait Passes {
@@ -52,7 +57,7 @@ trait Passes {
 
 impl Passes for GemmDescriptor {
     fn names() -> &'static [&'static str] {
-        &["gemm_cublaslt", "gemm_wgmma", "gemm_mma", "gemm_simt", "gemm_few_rows"]
+        &["gemm_cublaslt", "gemm_wgmma", "gemm_mma", "gemm_simt", "gemm_few_rows", "gemm_few_rows_stream"]
     }
 
     fn work(&self) -> Work {
@@ -116,7 +121,7 @@ impl Schedule {
         let mut schedule = Self::default();
         match work {
             Work::Product(product) => {
-                if !product.is_empty() || form == Form::FewRows {
+                if !product.is_empty() || matches!(form, Form::FewRows | Form::FewRowsStream) {
                     schedule.products.push(Planned::new(form, product, limits)?);
                 }
             }
@@ -141,7 +146,7 @@ impl Schedule {
         for planned in of_dpre.into_iter().chain(products) {
             for (place, copy) in [planned.left, planned.right].into_iter().zip(&mut planned.copies) {
                 let Some(copy) = copy else { continue };
-                match copies.iter().find(|(of, made)| *of == place && made.params == copy.params) {
+                match copies.iter().find(|(of, made)| *of == place && FactorCopy { at: copy.at, ..*made } == *copy) {
                     Some((_, made)) => copy.at = made.at,
                     None => {
                         copy.at = *scratch_start - self.copies_start;
@@ -460,15 +465,29 @@ impl Regions {
 
 impl FactorCopy {
     fn prepare(self, device: &cuda::Device, of: Place, at: Regions) -> Result<Box<Run>, BuildError> {
-        let Self { params, at: start } = self;
-        device.prepare("bops_gemm_repack", [], || {
-            // SAFETY: the params live across the call.
-            unsafe { sys::bops_gemm_repack_prepare(&params) }
-        })?;
+        let Self { params, is_turned, at: start } = self;
+        if is_turned {
+            device.prepare("bops_gemm_turn", [], || {
+                // SAFETY: the params live across the call.
+                unsafe { sys::bops_gemm_turn_prepare(&params) }
+            })?;
+        } else {
+            device.prepare("bops_gemm_repack", [], || {
+                // SAFETY: as for gemm_turn.
+                unsafe { sys::bops_gemm_repack_prepare(&params) }
+            })?;
+        }
         Ok(Box::new(move |located, stream| {
             let to = (located.workspace.address() + at.copies_start + start) as *mut c_void;
+            let from = Regions::address(located, of);
             // SAFETY: the generic check proved the operand's span and alignment, and that the workspace holds every region.
-            unsafe { sys::bops_gemm_repack_launch(&params, Regions::address(located, of), to, stream) }
+            unsafe {
+                if is_turned {
+                    sys::bops_gemm_turn_launch(&params, from, to, stream)
+                } else {
+                    sys::bops_gemm_repack_launch(&params, from, to, stream)
+                }
+            }
         }))
     }
 }
@@ -511,6 +530,12 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<(Box<
                 unsafe { sys::bops_gemm_few_rows_prepare(params, choice, dtype) }
             })?;
         }
+        Some(First::FewRowsStream(choice)) => {
+            device.prepare("bops_gemm_few_rows_stream", [dtype, choice.right_across], || {
+                // SAFETY: as for simt.
+                unsafe { sys::bops_gemm_few_rows_stream_prepare(params, choice, dtype) }
+            })?;
+        }
         Some(First::Mma(choice)) => {
             let numbers = [dtype, choice.tile, choice.left_across, choice.right_across];
             device.prepare("bops_gemm_mma", numbers, || {
@@ -523,6 +548,12 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<(Box<
             device.prepare("bops_gemm_wgmma", numbers, || {
                 // SAFETY: as for simt.
                 unsafe { sys::bops_gemm_wgmma_prepare(params, choice, dtype) }
+            })?;
+        }
+        Some(First::WgmmaWords(choice)) => {
+            device.prepare("bops_gemm_wgmma_words", [choice.rows, choice.reads], || {
+                // SAFETY: as for simt.
+                unsafe { sys::bops_gemm_wgmma_words_prepare(params, choice) }
             })?;
         }
         Some(First::Vendor(problem)) => vendor = Some(device.cublaslt()?.plan(device, problem)?),
@@ -549,10 +580,18 @@ fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<(Box<
                 sys::bops_gemm_few_rows_launch(params, choice, dtype, &operands, stream)
             },
             // SAFETY: as for simt.
+            Some(First::FewRowsStream(choice)) => unsafe {
+                sys::bops_gemm_few_rows_stream_launch(params, choice, dtype, &operands, stream)
+            },
+            // SAFETY: as for simt.
             Some(First::Mma(choice)) => unsafe { sys::bops_gemm_mma_launch(params, choice, dtype, &operands, stream) },
             // SAFETY: as for simt.
             Some(First::Wgmma(choice)) => unsafe {
                 sys::bops_gemm_wgmma_launch(params, choice, dtype, &operands, stream)
+            },
+            // SAFETY: as for simt.
+            Some(First::WgmmaWords(choice)) => unsafe {
+                sys::bops_gemm_wgmma_words_launch(params, choice, &operands, stream)
             },
             Some(First::Vendor(_)) => {
                 let out = match finish {

@@ -2,7 +2,7 @@
 
 use baracuda_ops_sys as sys;
 
-use super::{few_rows, vendor, wgmma};
+use super::{few_rows, few_rows_stream, vendor, wgmma};
 use crate::backend::cuda::{self, c_activation, c_dtype, cublaslt};
 use crate::dtype::DType;
 use crate::error::Reason;
@@ -23,6 +23,7 @@ pub(in crate::ops) enum Form {
     Mma,
     Simt,
     FewRows,
+    FewRowsStream,
 }
 
 /// What a choice depends on besides the product.
@@ -49,7 +50,9 @@ pub(in crate::ops) enum First {
     Simt(sys::bops_gemm_choice),
     Mma(sys::bops_gemm_choice),
     FewRows(sys::bops_gemm_few_rows_choice),
+    FewRowsStream(sys::bops_gemm_few_rows_stream_choice),
     Wgmma(sys::bops_gemm_wgmma_choice),
+    WgmmaWords(sys::bops_gemm_wgmma_words_choice),
     Vendor(cublaslt::Problem),
 }
 
@@ -64,10 +67,12 @@ pub(in crate::ops) enum Source {
     Other,
 }
 
-/// A copy of a factor in the workspace, of lines that begin at multiples of 16 bytes.
+/// A copy of a factor in the workspace, whose lines or columns begin at multiples of 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::ops) struct FactorCopy {
     pub(in crate::ops) params: sys::bops_gemm_repack_params,
+    /// Whether lines become columns, as those of f32 do.
+    pub(in crate::ops) is_turned: bool,
     /// Where it begins in the region of the copies.
     pub(in crate::ops) at: u64,
 }
@@ -76,12 +81,13 @@ impl FactorCopy {
     pub(in crate::ops) fn bytes(&self) -> u64 {
         let sys::bops_gemm_repack_params { lines, length, rank, outer, .. } = &self.params;
         let matrices: u64 = outer[..*rank as usize].iter().product();
-        matrices * lines * length.next_multiple_of(CHUNK_ELEMENTS) * 2
+        if self.is_turned {
+            matrices * length * lines.next_multiple_of(4) * 4
+        } else {
+            matrices * lines * length.next_multiple_of(8) * 2
+        }
     }
 }
-
-/// Elements of 16 bytes of f16 or bf16.
-pub(super) const CHUNK_ELEMENTS: u64 = 8;
 
 /// A product with its launches.
 #[derive(Clone, Debug, PartialEq)]
@@ -119,6 +125,7 @@ impl Planned {
         let has_terms = product.terms() > 0;
         match form {
             Form::FewRows => few_rows::plan(product, limits),
+            Form::FewRowsStream => few_rows_stream::plan(product, limits),
             _ if !has_terms => Self::without_terms(product),
             Form::CublasLt => vendor::plan(product, limits),
             Form::Wgmma => wgmma::plan(product, limits),
@@ -372,7 +379,7 @@ pub(in crate::ops) fn in_quads(matrix: &Matrix, fast: u64, slow: u64, batch: &Ex
     fast == 1 && matrix.align_bytes >= bytes && strides.copied().all(|stride| stride.is_multiple_of(4))
 }
 
-fn out_in_quads(product: &Product, by_columns: bool) -> bool {
+pub(super) fn out_in_quads(product: &Product, by_columns: bool) -> bool {
     let is_in_quads = |matrix: &Matrix| {
         let (slow, fast) = if by_columns { (matrix.cols, matrix.rows) } else { (matrix.rows, matrix.cols) };
         in_quads(matrix, fast, slow, &product.batch)

@@ -103,7 +103,7 @@ fn wgmma_takes_what_the_copy_engine_does() {
         assert!(refused.contains("compute capability 9.0"), "{refused}");
     }
     let single = GemmDescriptor::new(dense(DType::F32, &[64, 32]), dense(DType::F32, &[32, 64])).unwrap();
-    assert!(refusal(&WGMMA, &single, pinned()).contains("none for f32"));
+    assert!(refusal(&WGMMA, &single, pinned()).contains("the options do not allow"));
     let spread = TensorDesc::strided(DType::BF16, &[64, 32], &[64, 2]).unwrap();
     let spread = GemmDescriptor::new(spread, b).unwrap();
     assert!(refusal(&WGMMA, &spread, pinned()).contains("a has 64 and 2"));
@@ -178,6 +178,71 @@ fn few_rows_or_columns_are_served_where_blocks_keep_the_device_busy() {
     assert!(refusal(&FEW_ROWS, &forward([17, 17, 8]), pinned()).contains("17 and 17"));
     assert!(refusal(&FEW_ROWS, &forward([1, 64, 12]), pinned()).contains("got 12"));
     assert!(refusal(&FEW_ROWS, &forward([1, 63, 16]), pinned()).contains("63"));
+}
+
+#[test]
+fn large_factors_beside_few_rows_or_columns_are_streamed() {
+    let bf16 = |dims: &[u64]| dense(DType::BF16, dims);
+    let forward = |[m, n, k]: [u64; 3]| GemmDescriptor::new(bf16(&[m, k]), bf16(&[k, n])).unwrap();
+    assert_eq!(chosen(&forward([16, 4096, 4096])), "gemm_few_rows_stream");
+    assert_eq!(chosen(&silu(forward([1, 11008, 4096])).bias(DType::F32).unwrap()), "gemm_few_rows_stream");
+    assert_eq!(chosen(&forward([17, 4096, 4096])), "gemm_cublaslt");
+    assert_eq!(chosen(&forward([16, 1024, 1024])), "gemm_cublaslt");
+    let columns = GemmDescriptor::new(bf16(&[8192, 4096]), GemmFactor::transposed(bf16(&[4, 4096]))).unwrap();
+    assert_eq!(chosen(&columns), "gemm_few_rows_stream");
+    let idle = forward([16, 256, 65536]);
+    assert!(refusal(&FEW_ROWS_STREAM, &idle, PlanOptions::default()).contains("idle"));
+
+    let props = device("H200");
+    let of = |forward: &GemmDescriptor| {
+        let planned = Planned::new(Form::FewRowsStream, &forward.product(), &limits(&props)).unwrap();
+        let Some(First::FewRowsStream(choice)) = planned.first else { panic!("{planned:?}") };
+        [choice.splits, choice.stages, choice.quads, choice.right_across]
+    };
+    assert_eq!(of(&forward([16, 4096, 4096])), [2, 10, 1, 1]);
+    assert_eq!(of(&forward([16, 1024, 4096])), [4, 8, 1, 1]);
+    assert_eq!(of(&forward([16, 11008, 4096])), [1, 5, 1, 1]);
+    assert_eq!(of(&columns), [1, 10, 0, 0]);
+    assert_eq!(of(&forward([16, 64, 8])), [1, 1, 1, 1]);
+    let pinned = || PlanOptions::default().kernel("gemm_few_rows_stream");
+    assert!(refusal(&FEW_ROWS_STREAM, &forward([17, 24, 8]), pinned()).contains("17 and 24"));
+    assert!(refusal(&FEW_ROWS_STREAM, &forward([16, 24, 0]), pinned()).contains("got 0"));
+    assert!(refusal(&FEW_ROWS_STREAM, &forward([16, 20, 8]), pinned()).contains("b has"));
+    let along_m = GemmDescriptor::new(GemmFactor::transposed(bf16(&[64, 8])), bf16(&[64, 64])).unwrap();
+    assert!(refusal(&FEW_ROWS_STREAM, &along_m, pinned()).contains("the few rows along k"));
+}
+
+#[test]
+fn wgmma_takes_factors_of_f32_that_may_be_rounded() {
+    let f32 = |dims: &[u64]| dense(DType::F32, dims);
+    let tf32 = || PlanOptions::default().math(Math::Tf32);
+    let chosen = |forward: &GemmDescriptor| h200().supports(forward, &tf32()).unwrap();
+    let [m, k, n] = [8192, 4096, 4096];
+    let gemm = GemmDescriptor::new(f32(&[m, k]), f32(&[k, n])).unwrap();
+    let linear = GemmDescriptor::new(f32(&[m, k]), GemmFactor::transposed(f32(&[n, k]))).unwrap();
+    assert_eq!([&gemm, &linear].map(chosen), ["gemm_cublaslt"; 2]);
+    let [gemm, linear] = [gemm, linear].map(silu);
+    assert_eq!([&gemm, &linear].map(chosen), ["gemm_wgmma"; 2]);
+    assert_eq!(h200().supports(&linear, &PlanOptions::default()).unwrap(), "gemm_cublaslt");
+
+    let props = device("H200");
+    let of = |forward: &GemmDescriptor| {
+        let limits = Limits { math: Math::Tf32, ..limits(&props) };
+        let planned = Planned::new(Form::Wgmma, &forward.product(), &limits).unwrap();
+        let Some(First::WgmmaWords(choice)) = planned.first else { panic!("{planned:?}") };
+        assert!(planned.rounds_to_tf32);
+        (choice.rows, choice.splits, planned.copies.map(|copy| copy.map_or(0, |copy| copy.bytes())))
+    };
+    assert_eq!(of(&gemm), (192, 1, [0, k * n * 4]));
+    assert_eq!(of(&linear), (192, 1, [0, 0]));
+    let low = GemmDescriptor::new(f32(&[256, k]), f32(&[k, n])).unwrap();
+    assert_eq!(of(&low), (128, 2, [0, k * n * 4]));
+    // Few rows are not worth a copy of the other factor.
+    assert_eq!(chosen(&silu(low)), "gemm_cublaslt");
+    let along_m = GemmDescriptor::new(GemmFactor::transposed(f32(&[30, 64])), f32(&[30, 68])).unwrap();
+    assert_eq!(of(&along_m), (128, 1, [64 * 32 * 4, 68 * 32 * 4]));
+    let odd = GemmDescriptor::new(f32(&[64, 64]), GemmFactor::transposed(f32(&[66, 64]))).unwrap();
+    assert!(refusal(&WGMMA, &odd, tf32().kernel("gemm_wgmma")).contains("got 66 elements"));
 }
 
 #[test]

@@ -7,11 +7,10 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::gemm::geometry::{Epilogue, Extents, Matrix, Product};
+use crate::options::Math;
 
-use super::product::{
-    CHUNK_ELEMENTS, FactorCopy, First, Limits, MOST_PART_BYTES, Planned, Source, Sums, bounded_blocks, dense_bytes,
-};
-use super::{WORKSPACE_ALIGN, regions, vendor};
+use super::product::{FactorCopy, First, Limits, MOST_PART_BYTES, Planned, Source, Sums, bounded_blocks, dense_bytes};
+use super::{WORKSPACE_ALIGN, regions, vendor, wgmma_words};
 
 /// Strides of factors and their addresses are multiples of it.
 const COPY_ALIGN_BYTES: u64 = 16;
@@ -26,7 +25,7 @@ const LEAST_STEPS: u64 = 8;
 /// What a copy of a factor has to save at least: its launch.
 const LEAST_PICOSECONDS_SAVED: u64 = 5_000_000;
 /// Rows of tiles that are walked over together.
-const GROUP: u32 = 8;
+pub(super) const GROUP: u32 = 8;
 
 /// Rows of a tile, whose column sums are one line.
 const ROWS: u64 = 128;
@@ -52,12 +51,16 @@ pub(super) fn runs_on(props: &Props) -> Result<(), Reason> {
 /// Whether it is faster than the vendor's product with a pass for the epilogue: on an H200 by 1.2 to 1.8x at bf16, of shapes whose tiles keep all
 /// multiprocessors busy.
 pub(super) fn is_better(product: &Product, limits: &Limits<'_>) -> bool {
-    let tiles = product.m.div_ceil(ROWS).saturating_mul(product.n.div_ceil(COLUMNS));
-    let is_busy = tiles.saturating_mul(product.batch.count()) >= limits.props.multiprocessors.into();
     let has_pass = match &product.epilogue {
         Epilogue::Forward { activation, pre, .. } => !activation.is_identity() || pre.is_some(),
         Epilogue::Derivative { .. } | Epilogue::Gradient { .. } => false,
     };
+    if product.left.dtype == DType::F32 {
+        return has_pass
+            && plan(product, limits).is_ok_and(|planned| wgmma_words::is_better(product, &planned, limits));
+    }
+    let tiles = product.m.div_ceil(ROWS).saturating_mul(product.n.div_ceil(COLUMNS));
+    let is_busy = tiles.saturating_mul(product.batch.count()) >= limits.props.multiprocessors.into();
     let saves = |planned: &Planned| picoseconds_saved(product, planned) > LEAST_PICOSECONDS_SAVED;
     is_busy && plan(product, limits).is_ok_and(|planned| has_pass || saves(&planned))
 }
@@ -79,21 +82,13 @@ fn picoseconds_saved(product: &Product, planned: &Planned) -> u64 {
 pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Reason> {
     let dtype = product.left.dtype;
     runs_on(limits.props)?;
-    if !matches!(dtype, DType::F16 | DType::BF16) {
-        return Err(format!("it has instructions for f16 and bf16, none for {dtype}").into());
+    match dtype {
+        DType::F16 | DType::BF16 => {}
+        DType::F32 if limits.math == Math::Tf32 => {}
+        DType::F32 => return Err("it rounds factors of f32 to tf32, which the options do not allow".into()),
+        _ => return Err(format!("it has no instruction for {dtype}").into()),
     }
-    for (what, extent) in [("m", product.m), ("n", product.n), ("k", product.k)] {
-        if extent >= MOST_EXTENT {
-            return Err(format!("the copy engine takes extents below {MOST_EXTENT}, {what} is {extent}").into());
-        }
-    }
-    let (batch, summed) = (product.batch.len(), product.summed.len());
-    if batch > 2 || summed > 1 {
-        return Err(format!(
-            "the copy engine takes two batch extents and one that is summed over, got {batch} and {summed}"
-        )
-        .into());
-    }
+    fits_copy_engine(product)?;
 
     // 1. Rows of out lie one after the other, or its columns do, as those of the transposed product.
     let is_row_major = product.out.cols == 1 || product.n == 1;
@@ -137,6 +132,11 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
         right: Matrix { rows: right_k, cols: right_column, ..right.matrix },
         ..*product
     };
+    if dtype == DType::F32 {
+        let mut planned = wgmma_words::plan(product, is_swapped, limits)?;
+        planned.copies = if is_swapped { [copies[1], copies[0]] } else { copies };
+        return Ok(planned);
+    }
 
     // 3. The tiles.
     let mut planned = Planned::bare(product, is_swapped)?;
@@ -178,28 +178,51 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     Ok(planned)
 }
 
+/// # Errors
+/// Extents that the copy engine does not take.
+pub(super) fn fits_copy_engine(product: &Product) -> Result<(), Reason> {
+    for (what, extent) in [("m", product.m), ("n", product.n), ("k", product.k)] {
+        if extent >= MOST_EXTENT {
+            return Err(format!("the copy engine takes extents below {MOST_EXTENT}, {what} is {extent}").into());
+        }
+    }
+    let (batch, summed) = (product.batch.len(), product.summed.len());
+    if batch > 2 || summed > 1 {
+        return Err(format!(
+            "the copy engine takes two batch extents and one that is summed over, got {batch} and {summed}"
+        )
+        .into());
+    }
+    Ok(())
+}
+
 /// A factor as the copy engine takes it.
-struct Factor {
+pub(super) struct Factor {
     /// Its dtype, place, and strides of the batch and of what is summed over.
-    matrix: Matrix,
+    pub(super) matrix: Matrix,
     /// Strides of its rows and of k.
-    strides: [u64; 2],
+    pub(super) strides: [u64; 2],
     /// Whether its rows, not k, have a stride of 1.
     is_across: bool,
-    copy: Option<FactorCopy>,
+    pub(super) copy: Option<FactorCopy>,
 }
 
 impl Factor {
     /// # Errors
     /// What neither the copy engine takes nor the copy of a factor mends.
-    fn new(
+    pub(super) fn new(
         name: &str,
         matrix: &Matrix,
         [rows, depth]: [[u64; 2]; 2],
         product: &Product,
         limits: &Limits<'_>,
     ) -> Result<Self, Reason> {
+        let is_word = matrix.dtype == DType::F32;
         match is_across(name, matrix, rows, depth, product) {
+            // Instructions read f32 along k alone.
+            Ok(true) if is_word => Self::copied(matrix, rows, depth, product, limits)
+                .ok_or_else(|| format!("{name} has more elements than memory").into()),
+            Err(reason) if is_word => Err(reason),
             Ok(is_across) => Ok(Self { matrix: *matrix, strides: [rows[1], depth[1]], is_across, copy: None }),
             Err(reason) => {
                 let copied = Self::copied(matrix, rows, depth, product, limits).ok_or(reason)?;
@@ -226,8 +249,11 @@ impl Factor {
             _ => return None,
         };
         let (length, lines, stride) = if is_across { (rows, depth, depth_stride) } else { (depth, rows, row_stride) };
-        let width = length.checked_next_multiple_of(CHUNK_ELEMENTS)?;
-        let strides = if is_across { [1, width] } else { [width, 1] };
+        // Of f32 lines become columns.
+        let is_turned = matrix.dtype == DType::F32;
+        let width = if is_turned { lines } else { length };
+        let width = width.checked_next_multiple_of(COPY_ALIGN_BYTES / matrix.dtype.size_bytes())?;
+        let strides = if is_across && !is_turned { [1, width] } else { [width, 1] };
         let mut copied = Matrix { align_bytes: WORKSPACE_ALIGN, ..*matrix };
         let params = sys::bops_gemm_repack_params {
             lines,
@@ -236,9 +262,9 @@ impl Factor {
             multiprocessors: limits.props.multiprocessors,
             ..Default::default()
         };
-        let mut copy = FactorCopy { params, at: 0 };
+        let mut copy = FactorCopy { params, is_turned, at: 0 };
         // The last of the extents outside of lines varies fastest.
-        let mut elements = lines.checked_mul(width)?;
+        let mut elements = (if is_turned { length } else { lines }).checked_mul(width)?;
         let summed = product.summed.iter().zip(&mut copied.summed).rev();
         let batch = product.batch.iter().zip(&mut copied.batch).rev().filter(|(_, stride)| **stride != 0);
         let mut outer = Vec::new();
@@ -251,10 +277,10 @@ impl Factor {
             copy.params.rank += 1;
         }
         elements.checked_mul(matrix.dtype.size_bytes())?;
-        Some(Self { matrix: copied, strides, is_across, copy: Some(copy) })
+        Some(Self { matrix: copied, strides, is_across: is_across && !is_turned, copy: Some(copy) })
     }
 
-    fn copy_bytes(&self) -> u64 {
+    pub(super) fn copy_bytes(&self) -> u64 {
         self.copy.map_or(0, |copy| regions(copy.bytes()))
     }
 }
@@ -263,7 +289,7 @@ impl Factor {
 ///
 /// # Errors
 /// What the copy engine does not take.
-fn is_across(
+pub(super) fn is_across(
     name: &str,
     matrix: &Matrix,
     [rows, row_stride]: [u64; 2],

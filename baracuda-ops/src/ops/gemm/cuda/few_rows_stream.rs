@@ -1,0 +1,91 @@
+//! Products of at most 16 rows, or columns, on compute capability 9.0: the copy engine keeps memory busy with the other factor.
+
+use baracuda_ops_sys as sys;
+
+use super::product::{First, Limits, Planned, bounded_blocks, out_in_quads};
+use super::wgmma;
+use crate::dtype::DType;
+use crate::error::Reason;
+use crate::narrow::word;
+use crate::ops::gemm::geometry::{Epilogue, Product};
+
+/// Rows of an instruction.
+const ROWS: u64 = 16;
+/// Columns of a block.
+const COLUMNS: u64 = 64;
+/// Terms of a step.
+const DEPTH: u64 = 128;
+/// Steps in flight: of a block that has a multiprocessor to itself, and of one that shares it with another.
+const STAGES: [u64; 2] = [10, 5];
+/// Blocks of a cluster that share sums.
+const SPLITS: [u64; 3] = [1, 2, 4];
+/// Bytes of the other factor from which on it is faster than cuBLASLt: on an H200 11.1 us where that takes 15.2, of 33.5 MB.
+const LEAST_BYTES: u64 = 8 << 20;
+
+pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Reason> {
+    let dtype = product.left.dtype;
+    wgmma::runs_on(limits.props)?;
+    if !matches!(dtype, DType::F16 | DType::BF16) {
+        return Err(format!("it has instructions for f16 and bf16, none for {dtype}").into());
+    }
+    // 1. The few rows: those of the product, or of the transposed one.
+    let (m, n, k) = (product.m, product.n, product.k);
+    let is_swapped = m > ROWS;
+    let (rows, others) = if is_swapped { (n, m) } else { (m, n) };
+    if rows > ROWS || rows == 0 {
+        return Err(format!("it takes 1 to {ROWS} rows or columns, got {m} and {n}").into());
+    }
+    if matches!(product.epilogue, Epilogue::Derivative { .. }) || !product.summed.is_empty() {
+        return Err("it makes no derivatives, and sums over k alone".into());
+    }
+    if k == 0 || others == 0 || product.batch.count() == 0 {
+        return Err(format!("it takes products of at least one term, got {k} of {m} rows and {n} columns").into());
+    }
+
+    // 2. The factors, as strides of rows or columns and of k.
+    wgmma::fits_copy_engine(product)?;
+    let of_left = ("a", &product.left, [m, product.left.rows], [k, product.left.cols]);
+    let of_right = ("b", &product.right, [n, product.right.cols], [k, product.right.rows]);
+    let (few, other) = if is_swapped { (of_right, of_left) } else { (of_left, of_right) };
+    let (name, matrix, rows, depth) = few;
+    if wgmma::is_across(name, matrix, rows, depth, product)? {
+        return Err(format!("it takes the few rows along k, got strides of {} and {}", rows[1], depth[1]).into());
+    }
+    let (name, matrix, columns, depth) = other;
+    let right_across = wgmma::is_across(name, matrix, columns, depth, product)?;
+
+    // 3. The blocks.
+    let multiprocessors = u64::from(limits.props.multiprocessors);
+    let tiles = others.div_ceil(COLUMNS).saturating_mul(product.batch.count());
+    let steps = k.div_ceil(DEPTH);
+    let is_busy = |splits: u64| 4 * tiles.saturating_mul(splits) >= 3 * multiprocessors;
+    let splits = SPLITS.into_iter().filter(|&splits| splits <= steps);
+    let splits = splits.clone().find(|&splits| is_busy(splits)).or(splits.last()).unwrap_or(1);
+    bounded_blocks([tiles, splits])?;
+    let blocks = tiles * splits;
+    if !limits.is_pinned {
+        let factors = [k, others, product.batch.count(), dtype.size_bytes()];
+        let bytes = factors.into_iter().fold(1, u64::saturating_mul);
+        if bytes < LEAST_BYTES {
+            return Err(format!(
+                "it is faster for a factor of at least {LEAST_BYTES} bytes beside the few rows, got {bytes}"
+            )
+            .into());
+        }
+        if 4 * blocks < multiprocessors {
+            return Err(
+                format!("its {blocks} blocks would leave most of {multiprocessors} multiprocessors idle").into()
+            );
+        }
+    }
+    let stages = STAGES[usize::from(blocks > multiprocessors)].min(steps.div_ceil(splits));
+
+    let mut planned = Planned::bare(product, is_swapped)?;
+    planned.first = Some(First::FewRowsStream(sys::bops_gemm_few_rows_stream_choice {
+        splits: word(splits),
+        stages: word(stages),
+        quads: u32::from(out_in_quads(product, is_swapped)),
+        right_across: u32::from(right_across),
+    }));
+    Ok(planned)
+}

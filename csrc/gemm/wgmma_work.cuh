@@ -1,0 +1,163 @@
+// What kernels of wgmma share: the units of a launch, how their factors come, and the maps of those.
+#pragma once
+#include "gemm.cuh"
+#include "wgmma.cuh"
+
+namespace bops {
+namespace gemm {
+
+// The tiles of a launch, and the steps along k, of one summed index after the other. A unit is a tile, or what a split has of it.
+struct wgmma_work {
+    uint32_t tiles_m, tiles_n, matrices, splits, group, units;
+    uint32_t steps_of_k, steps;
+    uint64_t split_stride; // of the elements of out
+    uint32_t copies;       // as in the choice of gemm_wgmma
+    float alpha, beta;
+};
+struct wgmma_unit {
+    uint32_t z, split, tile_m, tile_n, first, last; // first, last: of the steps
+    // Neighbouring blocks take tiles of `group` rows of tiles, column after column, so that those that run at the same time share factors in the L2.
+    __device__ __forceinline__ wgmma_unit(const wgmma_work &work, uint32_t number) {
+        const uint32_t in_matrix = number % (work.tiles_m * work.tiles_n), matrix = number / (work.tiles_m * work.tiles_n);
+        const uint32_t high = min(work.group, work.tiles_m), part = in_matrix / (high * work.tiles_n), in_part = in_matrix % (high * work.tiles_n);
+        const uint32_t rows = min(high, work.tiles_m - high * part);
+        tile_m = high * part + in_part % rows, tile_n = in_part / rows;
+        z = matrix / work.splits, split = matrix % work.splits;
+        const uint32_t share = work.steps / work.splits, left = work.steps % work.splits;
+        first = share * split + min(split, left), last = first + share + (split < left ? 1 : 0);
+    }
+};
+
+// The two indices of matrix z.
+__device__ __forceinline__ void in_batch(const bops_gemm_params &params, uint32_t z, int (&index)[2]) {
+    index[0] = int(z), index[1] = 0;
+    if (params.batch_rank == 2) index[0] = int(z / uint32_t(params.batch[1])), index[1] = int(z % uint32_t(params.batch[1]));
+}
+
+// ---- bringing factors ---------------------------------------------------------------
+
+// How a factor lies. fours_along_k: along k, and in shared memory not row after row: of 32 rows first those whose number is a multiple of four, then
+// those behind them, ... It has no second extent of the batch beside one that is summed over.
+enum wgmma_order { along_k, across_k, fours_along_k };
+constexpr int fours_rows = 32;
+
+// The boxes of `rows` rows of a step.
+template <typename T, wgmma_order order, int rows>
+__device__ __forceinline__ void bring(uint32_t to, const CUtensorMap &map, int row, int k, const int (&batch)[2], int summed, uint32_t barrier) {
+    constexpr int box_rows = order == across_k ? wgmma_depth<T> : order == fours_along_k ? fours_rows : rows;
+#pragma unroll
+    for (int first = 0; first < rows; first += box_rows) {
+        const box_place at = order == across_k        ? box_place{row + first, k, {batch[0], batch[1]}, summed}
+                             : order == fours_along_k ? box_place{k, (row + first) / 4, {0, batch[0]}, batch[1] + summed}
+                                                      : box_place{k, row + first, {batch[0], batch[1]}, summed};
+        copy_box(to + first * wgmma_line_bytes, map, at, barrier);
+    }
+}
+
+// Brings one factor's part of every step of a block's units into a ring of `stages` steps. By one thread; `full` is the barrier that counts the
+// bytes of the first step, `empty` the one at which those arrive that have used it.
+template <typename T, typename shape, int stages, bool of_left, wgmma_order order>
+__device__ __forceinline__ void bring_steps(const bops_gemm_params &params, const wgmma_work &work, const CUtensorMap &map, uint32_t ring,
+                                            uint32_t full, uint32_t empty) {
+    constexpr int rows = of_left ? shape::rows : shape::columns;
+    constexpr uint32_t bytes = of_left ? shape::left_bytes : shape::right_bytes, at = of_left ? 0 : shape::left_bytes;
+    uint32_t turn = 0; // of the ring, and of the barriers with the other parity behind them
+#pragma unroll 1
+    for (uint32_t number = blockIdx.x; number < work.units; number += gridDim.x) {
+        const wgmma_unit unit(work, number);
+        const int row = int(of_left ? unit.tile_m * shape::rows : unit.tile_n * shape::columns);
+        int batch[2];
+        in_batch(params, unit.z, batch);
+#pragma unroll
+        for (int i = 0; i < 2; ++i)
+            if ((of_left ? params.left : params.right).matrix.batch[i] == 0) batch[i] = 0;
+        int summed = int(unit.first / work.steps_of_k), k = int(unit.first % work.steps_of_k * wgmma_depth<T>);
+#pragma unroll 1
+        for (uint32_t left = unit.last - unit.first; left > 0; --left) {
+            const uint32_t stage = turn < stages ? turn : turn - stages, there = full + 8 * stage;
+            mbarrier::wait(empty + 8 * stage, turn < stages);
+            mbarrier::expect(there, bytes);
+            bring<T, order, rows>(ring + stage * shape::step_bytes + at, map, row, k, batch, summed, there);
+            k += wgmma_depth<T>;
+            if (k >= int(work.steps_of_k) * wgmma_depth<T>) k = 0, ++summed;
+            if (++turn == 2 * stages) turn = 0;
+        }
+    }
+}
+
+// ---- the launch -------------------------------------------------------------------------
+
+using encode_map = CUresult (*)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
+                                const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
+
+// The driver's function; null where it has none.
+inline encode_map find_encode_map() {
+    static const encode_map found = [] {
+        void *function = nullptr;
+        cudaDriverEntryPointQueryResult result;
+        if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &result) != cudaSuccess)
+            return encode_map(nullptr);
+        return result == cudaDriverEntryPointSuccess ? reinterpret_cast<encode_map>(function) : encode_map(nullptr);
+    }();
+    return found;
+}
+
+// The map of a factor of `rows` rows (columns of the right factor), whose strides are `row` and `column` (of k), in boxes of box_rows of them.
+inline bops_status make_factor_map(CUtensorMap &map, const bops_gemm_params &params, const bops_gemm_factor &factor, bops_dtype dtype,
+                                   const void *base, uint64_t rows, uint64_t row, uint64_t column, wgmma_order order, uint32_t box_rows) {
+    const encode_map encode = find_encode_map();
+    if (encode == nullptr) return bops_status(cudaErrorNotSupported);
+    const uint32_t element = dtype == BOPS_F32 ? 4 : 2, depth = wgmma_line_bytes / element;
+    // What is read of f32 is rounded to tf32.
+    const CUtensorMapDataType type = dtype == BOPS_F32   ? CU_TENSOR_MAP_DATA_TYPE_TFLOAT32
+                                     : dtype == BOPS_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                         : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+    cuuint64_t extents[5] = {params.k, rows, 1, 1, 1}, strides[4] = {16, 16, 16, 16};
+    cuuint32_t box[5] = {depth, box_rows, 1, 1, 1};
+    uint32_t outer = 2; // of the first index of the batch
+    if (order == across_k) {
+        extents[0] = rows, extents[1] = params.k, box[1] = depth;
+        if (params.k > 1) strides[0] = element * column;
+    } else if (order == fours_along_k) {
+        extents[1] = rows / 4, extents[2] = 4, box[1] = fours_rows / 4, box[2] = 4, outer = 3;
+        strides[0] = 4 * element * row, strides[1] = element * row;
+    } else if (rows > 1) {
+        strides[0] = element * row;
+    }
+    for (uint32_t i = 0; i < params.batch_rank; ++i)
+        if (factor.matrix.batch[i] != 0) extents[outer + i] = params.batch[i], strides[outer - 1 + i] = element * factor.matrix.batch[i];
+    if (params.summed_rank > 0 && factor.summed[0] != 0) extents[4] = params.summed[0], strides[3] = element * factor.summed[0];
+    const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
+    const CUresult status = encode(&map, type, 5, const_cast<void *>(base), extents, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                   CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return bops_status(status == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue);
+}
+
+template <typename T, typename shape> wgmma_work work_of(const bops_gemm_params &params, uint32_t splits, uint32_t group) {
+    wgmma_work work = {};
+    work.tiles_m = uint32_t(tiles_of(params.m, shape::rows));
+    work.tiles_n = uint32_t(tiles_of(params.n, shape::columns));
+    work.matrices = uint32_t(product_of(params.batch_rank, params.batch));
+    work.splits = splits, work.group = group;
+    work.units = work.tiles_m * work.tiles_n * work.matrices * work.splits;
+    work.steps_of_k = uint32_t(tiles_of(params.k, wgmma_depth<T>));
+    work.steps = work.steps_of_k * uint32_t(product_of(params.summed_rank, params.summed));
+    return work;
+}
+
+// What a kernel is given.
+struct wgmma_call {
+    bops_gemm_params params;
+    bops_gemm_operands operands;
+};
+// Parts of sums are matrices of f32 one after the other, with which nothing is done.
+inline void leave_parts(bops_gemm_params &params, bops_gemm_operands &operands) {
+    operands.out = operands.parts, operands.other = nullptr, operands.bias = nullptr, operands.column_sums = nullptr;
+    params.out = {params.n, 1, {}}, params.out_dtype = BOPS_F32;
+    uint64_t stride = params.m * params.n;
+    for (uint32_t i = params.batch_rank; i-- > 0; stride *= params.batch[i]) params.out.batch[i] = stride;
+    params.epilogue = BOPS_GEMM_FORWARD, params.activation = BOPS_IDENTITY;
+}
+
+} // namespace gemm
+} // namespace bops
