@@ -640,6 +640,23 @@ pub struct bops_conv_turn_params {
 }
 #[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_gemm_few_rows_stream_choice {
+    pub splits: u32,
+    pub stages: u32,
+    pub quads: u32,
+    pub right_across: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
+pub struct bops_gemm_wgmma_words_choice {
+    pub rows: u32,
+    pub splits: u32,
+    pub group: u32,
+    pub blocks: u32,
+    pub reads: u32,
+}
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_local_response_norm_params {
     pub batch: u64,
     pub channels: u64,
@@ -1618,6 +1635,35 @@ unsafe extern "C" {
     pub fn bops_conv_turn_prepare(params: *const bops_conv_turn_params) -> bops_status;
     pub fn bops_conv_turn_launch(
         params: *const bops_conv_turn_params,
+        from: *const ::core::ffi::c_void,
+        to: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_gemm_few_rows_stream_prepare(
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_few_rows_stream_choice,
+        dtype: bops_dtype,
+    ) -> bops_status;
+    pub fn bops_gemm_few_rows_stream_launch(
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_few_rows_stream_choice,
+        dtype: bops_dtype,
+        operands: *const bops_gemm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_gemm_wgmma_words_prepare(
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_wgmma_words_choice,
+    ) -> bops_status;
+    pub fn bops_gemm_wgmma_words_launch(
+        params: *const bops_gemm_params,
+        choice: *const bops_gemm_wgmma_words_choice,
+        operands: *const bops_gemm_operands,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_gemm_turn_prepare(params: *const bops_gemm_repack_params) -> bops_status;
+    pub fn bops_gemm_turn_launch(
+        params: *const bops_gemm_repack_params,
         from: *const ::core::ffi::c_void,
         to: *mut ::core::ffi::c_void,
         stream: bops_stream,
