@@ -59,8 +59,8 @@ pub(super) fn plan(product: &Product, limits: &Limits<'_>) -> Result<Planned, Re
     let tiles = others.div_ceil(COLUMNS).saturating_mul(product.batch.count());
     let steps = k.div_ceil(DEPTH);
     let is_busy = |splits: u64| 4 * tiles.saturating_mul(splits) >= 3 * multiprocessors;
-    let splits = SPLITS.into_iter().filter(|&splits| splits <= steps);
-    let splits = splits.clone().find(|&splits| is_busy(splits)).or(splits.last()).unwrap_or(1);
+    let mut splits = SPLITS.into_iter().filter(|&splits| splits <= steps);
+    let splits = splits.clone().find(|&splits| is_busy(splits)).or_else(|| splits.next_back()).unwrap_or(1);
     bounded_blocks([tiles, splits])?;
     let blocks = tiles * splits;
     if !limits.is_pinned {

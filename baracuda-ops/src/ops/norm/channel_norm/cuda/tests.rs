@@ -115,7 +115,7 @@ fn every_form_is_reachable_on_an_example_device() {
                 })
             {
                 let run = if order == ChannelOrder::Contiguous { spatial } else { channels };
-                let width = |n: u64| 1 << (16 | n * u64::from(element_bytes)).trailing_zeros();
+                let width = |n: u64| 1 << (16 | (n * u64::from(element_bytes))).trailing_zeros();
                 let p = Problem {
                     shape: ChannelShape { batch, channels, spatial, groups },
                     order,
