@@ -132,7 +132,8 @@ impl<'a> Mem<'a> {
         Self(View::new(Place::Partner, 0, None, false))
     }
 
-    /// `bytes` bytes of a buffer from `offset` on; that they lie inside it is checked by the run.
+    /// `bytes` bytes of a buffer from `offset` on; a run refuses a range in which the operand, from its first byte to its
+    /// last, does not lie inside the buffer.
     pub fn buffer(buffer: &'a Buffer, offset: u64, bytes: u64) -> Self {
         Self(View::new(Place::Buffer { buffer, offset }, bytes, buffer.dtype, false))
     }
@@ -172,7 +173,8 @@ impl<'a> MemMut<'a> {
         Self(View::new(place, bytes.len() as u64, None, true))
     }
 
-    /// `bytes` bytes of a buffer from `offset` on; that they lie inside it is checked by the run.
+    /// `bytes` bytes of a buffer from `offset` on; a run refuses a range in which the operand, from its first byte to its
+    /// last, does not lie inside the buffer.
     pub fn buffer(buffer: &'a Buffer, offset: u64, bytes: u64) -> Self {
         Self(View::new(Place::Buffer { buffer, offset }, bytes, buffer.dtype, true))
     }

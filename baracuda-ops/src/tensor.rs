@@ -106,7 +106,8 @@ impl TensorDesc {
     }
 
     /// Promises that the memory of this operand starts at a multiple of `bytes`; 16 by default. CUDA kernels take their vector width
-    /// from it, so that results never depend on addresses.
+    /// from it, so that results never depend on addresses; a run on CUDA refuses memory that breaks the promise. The CPU needs the alignment of
+    /// an element only.
     ///
     /// # Errors
     /// [`Error::InvalidDescriptor`] if `bytes` is not a power of two, below the element's size, or above 4096.

@@ -41,9 +41,11 @@ const WIDE_COST: [u64; 2] = [24, 25];
 pub(super) fn runs_on(props: &Props) -> Result<(), Reason> {
     if !props.sm_90a {
         let (major, minor) = (props.capability / 10, props.capability % 10);
-        return Err(
-            format!("it needs compute capability 9.0 and code for sm_90a, the device has {major}.{minor}").into()
-        );
+        return Err(if props.capability == 90 {
+            "the build has no code for sm_90a, which it needs: BARACUDA_CUDA_ARCHS has to list 90".into()
+        } else {
+            format!("it needs compute capability 9.0, the device has {major}.{minor}").into()
+        });
     }
     Ok(())
 }
