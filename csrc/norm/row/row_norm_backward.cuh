@@ -11,14 +11,10 @@ template <typename A> struct row_norm_backward_arguments {
     bops_row_norm_backward_params p;
     bops_row_norm_backward_operands o;
     A weight_offset, reciprocal_cols;
-    uint32_t weight_is_wide;         // weight, dweight and dbias are f32, and the other operands are not
-    uint32_t cluster, slice_vectors; // blocks that share a row; vectors of it that one of them has
-    uint32_t stages, flush_rows, flushes;
-    union {
-        uint32_t chunks;      // split: of a row
-        uint32_t early_turns; // persistent: of a block that is not late, where there are late ones
-    };
-    uint32_t late_blocks;                // persistent: of the grid, at its end
+    uint32_t weight_is_wide; // weight, dweight and dbias are f32, and the other operands are not
+    // cluster: blocks that share a row. slice_vectors: vectors of the row that each of them has. chunks: of a row (split), or turns of a block that is not
+    // late (persistent, where there are late blocks). late_blocks: at the end of the grid (persistent).
+    uint32_t cluster, slice_vectors, stages, flush_rows, flushes, chunks, late_blocks;
     uint32_t first_block;                // few rows: the block, among those of rows and of strips, that block 0 of the launch is
     uint64_t partial_rows, partial_cols; // partial_cols: cols, rounded up to whole lines of the L2
     A *partial_dweight, *partial_dbias;  // [partial_rows][partial_cols]
