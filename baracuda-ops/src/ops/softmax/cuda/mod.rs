@@ -37,6 +37,7 @@ pub(super) enum Form {
 
 /// The C functions of a form.
 struct Calls<P: SoftmaxPass, C> {
+    /// The names of both without `_prepare` and `_launch`; the kernel's, behind `bops_`.
     name: &'static str,
     prepare: unsafe extern "C" fn(*const P::Params, *const C, sys::bops_dtype) -> sys::bops_status,
     launch: unsafe extern "C" fn(
@@ -50,7 +51,7 @@ struct Calls<P: SoftmaxPass, C> {
 }
 
 /// What differs between the two passes.
-pub(super) trait SoftmaxPass: Described {
+trait SoftmaxPass: Described {
     type Params: Copy + Send + Sync + 'static;
     type Operands;
     const IS_BACKWARD: bool;
@@ -59,9 +60,8 @@ pub(super) trait SoftmaxPass: Described {
     const CHANNELS_RESIDENT: Calls<Self, ChannelsResident>;
     const CHANNELS_SHARED: Option<Calls<Self, ChannelsShared>>;
     const SPLIT: Calls<Self, Split>;
-    fn name(form: Form) -> &'static str;
-    fn slots_and_axis(&self) -> (&Slots, usize);
-    fn is_log(&self) -> bool;
+    /// The operands, the axis, and whether it is log-softmax.
+    fn lines(&self) -> (&Slots, usize, bool);
     fn params(&self, lines: &Lines, layout: &OperandLayout) -> Self::Params;
     fn operands(located: &Located<'_>) -> Self::Operands;
 }
@@ -92,22 +92,8 @@ impl SoftmaxPass for SoftmaxDescriptor {
         launch: sys::bops_softmax_split_launch,
     };
 
-    fn name(form: Form) -> &'static str {
-        match form {
-            Form::RowsResident => "softmax_rows_resident",
-            Form::RowsShared => "softmax_rows_shared",
-            Form::ChannelsResident => "softmax_channels_resident",
-            Form::ChannelsShared => "softmax_channels_shared",
-            Form::Split => "softmax_split",
-        }
-    }
-
-    fn slots_and_axis(&self) -> (&Slots, usize) {
-        (&self.0.slots, self.0.fields.axis)
-    }
-
-    fn is_log(&self) -> bool {
-        self.0.fields.log
+    fn lines(&self) -> (&Slots, usize, bool) {
+        (&self.0.slots, self.0.fields.axis, self.0.fields.log)
     }
 
     fn params(&self, lines: &Lines, layout: &OperandLayout) -> Self::Params {
@@ -123,7 +109,7 @@ impl SoftmaxPass for SoftmaxDescriptor {
             x_step,
             y_step,
             scale: self.0.fields.scale.get(),
-            is_log: u32::from(self.is_log()),
+            is_log: u32::from(self.0.fields.log),
             x_dtype: layout.other,
         }
     }
@@ -163,22 +149,8 @@ impl SoftmaxPass for SoftmaxBackwardDescriptor {
         launch: sys::bops_softmax_backward_split_launch,
     };
 
-    fn name(form: Form) -> &'static str {
-        match form {
-            Form::RowsResident => "softmax_backward_rows_resident",
-            Form::RowsShared => "softmax_backward_rows_shared",
-            Form::ChannelsResident => "softmax_backward_channels_resident",
-            Form::ChannelsShared => "softmax_backward_channels_shared",
-            Form::Split => "softmax_backward_split",
-        }
-    }
-
-    fn slots_and_axis(&self) -> (&Slots, usize) {
-        (&self.0.slots, self.0.fields.axis)
-    }
-
-    fn is_log(&self) -> bool {
-        self.0.fields.log
+    fn lines(&self) -> (&Slots, usize, bool) {
+        (&self.0.slots, self.0.fields.axis, self.0.fields.log)
     }
 
     fn params(&self, lines: &Lines, layout: &OperandLayout) -> Self::Params {
@@ -196,7 +168,7 @@ impl SoftmaxPass for SoftmaxBackwardDescriptor {
             dy_step,
             dx_step,
             scale: self.0.fields.scale.get(),
-            is_log: u32::from(self.is_log()),
+            is_log: u32::from(self.0.fields.log),
             dx_dtype: layout.other,
         }
     }
@@ -211,7 +183,7 @@ impl SoftmaxPass for SoftmaxBackwardDescriptor {
 }
 
 /// What the C structs say of the operands besides their lines; strides and steps in the order of the operands.
-pub(super) struct OperandLayout {
+struct OperandLayout {
     /// The type of y, and that of x or dx.
     dtype: sys::bops_dtype,
     other: sys::bops_dtype,
@@ -258,7 +230,14 @@ fn lines_of(slots: &Slots, axis: usize, is_backward: bool) -> Result<(Lines, Ope
 
 impl<D: SoftmaxPass> Kernel<D> for Form {
     fn name(&self) -> &'static str {
-        D::name(*self)
+        let name = match self {
+            Self::RowsResident => D::ROWS_RESIDENT.name,
+            Self::RowsShared => D::ROWS_SHARED.name,
+            Self::ChannelsResident => D::CHANNELS_RESIDENT.name,
+            Self::ChannelsShared => D::CHANNELS_SHARED.map_or("", |calls| calls.name),
+            Self::Split => D::SPLIT.name,
+        };
+        name.trim_start_matches("bops_")
     }
 
     fn backend(&self) -> Backend {
@@ -267,7 +246,7 @@ impl<D: SoftmaxPass> Kernel<D> for Form {
 
     fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, _: Ask) -> Accepted<'d> {
         let props = Props::of(props)?;
-        let (slots, axis) = descriptor.slots_and_axis();
+        let (slots, axis, _) = descriptor.lines();
         match self {
             Self::RowsResident | Self::RowsShared => check_rows(slots, axis)?,
             Self::ChannelsResident | Self::ChannelsShared => check_channels(slots, axis)?,
@@ -335,7 +314,7 @@ impl<'d, D: SoftmaxPass> Served<'d, D> {
             // Extents, too, since lines that fill every thread have kernels of their own, and so has log-softmax.
             let numbers = [lines.dim, lines.outer, lines.inner].into_iter().flat_map(halves);
             let key = key.into_iter().chain(numbers);
-            let key = key.chain([u32::from(descriptor.is_log()), dtype, layout.other]);
+            let key = key.chain([u32::from(descriptor.lines().2), dtype, layout.other]);
             let Calls { name, prepare, launch } = calls;
             // SAFETY: the structs live across the call and hold what `choice` allows.
             let prepare = || unsafe { prepare(&params, &choice, dtype) };
