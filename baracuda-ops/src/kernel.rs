@@ -18,7 +18,7 @@ pub(crate) type Accepted<'d> = Result<Candidate<'d>, Reason>;
 
 /// One way to run an op on one backend.
 pub trait Kernel<D>: Sync {
-    /// The name reported in [`PlanInfo`] and asked for in [`PlanOptions`].
+    /// The name reported in [`PlanInfo`](crate::PlanInfo) and asked for in [`PlanOptions`].
     fn name(&self) -> &'static str;
     /// The backend it runs on.
     fn backend(&self) -> Backend;
