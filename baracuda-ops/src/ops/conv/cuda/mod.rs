@@ -1,12 +1,12 @@
 //! The CUDA kernels: which form takes a contraction, in which tiles, and the launches of a run.
 //!
-//! A contraction is one launch, or a launch and `gemm_finish`, which adds up the parts where several blocks share sums. Without terms it is
-//! `gemm_finish` alone. The gradient of the bias is a launch that makes partial sums and gemm's, which adds them up.
+//! A contraction is one launch, or a launch and `gemm_finish`, which adds up the parts where several blocks share sums; before them `conv_wgmma` may
+//! copy operands whose channels lie apart. Without terms it is `gemm_finish` alone. The gradient of the bias is a launch that makes partial sums and
+//! gemm's, which adds them up.
 //!
 //! Groups of one channel of x ([`depthwise`]) have kernels of their own. Else the vendor's library ([`vendor`]) comes first wherever it serves, then
-//! tensor cores, and what is a product of matrices by gemm's forms before our own; of f32 without tensor cores such a product comes before
-//! the vendor's. [`product`] has what each of our forms takes, with the
-//! limits that it names when it refuses.
+//! wgmma and the other tensor cores, and what is a product of matrices by gemm's forms before our own; of f32 without tensor cores such a product comes
+//! before the vendor's. [`product`] and [`wgmma`] have what each of our forms takes, with the limits that they name when they refuse.
 
 use std::ffi::c_void;
 
