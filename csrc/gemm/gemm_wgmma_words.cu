@@ -27,7 +27,7 @@ template <int rows_, int stages_> struct words_shape {
     static constexpr uint32_t rounds_at = stages * step_bytes, barriers_at = rounds_at + words_consumer_warps * places * round_bytes;
     static constexpr uint32_t shared_bytes = barriers_at + 2 * stages * 8;
     // Of a thread that brings factors, and of one of a consumer.
-    static constexpr int few_registers = rows == 128 ? 40 : 24, most_registers = rows == 128 ? 232 : 240;
+    static constexpr int few_registers = 40, most_registers = 232;
     static_assert(shared_bytes <= 232448, "");
 };
 constexpr int words_instructions = wgmma_depth<float> / 8; // of a step, for each block
