@@ -360,12 +360,23 @@ impl Columns {
 /// those with which the last workgroup ends soonest.
 fn slice_rows(spatial: u64, lanes: u64, beside: u64, spread: ColumnSpread) -> u64 {
     let spatial = spatial.max(1);
-    let rows = |slices: u64| spatial.div_ceil(slices).next_multiple_of(lanes);
-    let waves = |slices: u64| (beside * spatial.div_ceil(rows(slices))).div_ceil(spread.wave_workgroups);
-    let time_in_rows = |slices: u64| waves(slices) * (rows(slices) / lanes + ROWS_OF_START);
     let fewest = spatial.div_ceil(lanes * spread.most_thread_rows);
     let most = spatial.div_ceil(lanes * FEW_ROWS).clamp(fewest, MOST_SLICES.max(fewest));
-    rows((fewest..=most).min_by_key(|&slices| time_in_rows(slices)).unwrap_or(fewest))
+    let (mut slices, mut best) = (fewest, (u64::MAX, lanes));
+    while slices <= most {
+        let thread_rows = spatial.div_ceil(slices * lanes);
+        let waves = (beside * spatial.div_ceil(thread_rows * lanes)).div_ceil(spread.wave_workgroups);
+        let time_in_rows = waves * (thread_rows + ROWS_OF_START);
+        if time_in_rows < best.0 {
+            best = (time_in_rows, thread_rows * lanes);
+        }
+        if thread_rows == 1 {
+            break;
+        }
+        // The next number of slices that makes them shorter.
+        slices = spatial.div_ceil((thread_rows - 1) * lanes);
+    }
+    best.1
 }
 
 /// The first workgroup of a table that holds `rows` rows of `columns` chunks.
