@@ -145,13 +145,13 @@ impl<D: Descriptor> KernelName<D> {
 }
 
 /// The name of a form of an op: the op's name and the form's.
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 macro_rules! form_name {
     ($D:ty, $form:literal) => {
         const { $crate::plan::text(const { &$crate::plan::joined(<$D as Descriptor>::NAME, concat!("_", $form)) }) }
     };
 }
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use form_name;
 
 /// Two texts, one after the other, and how long they are together.
