@@ -322,7 +322,7 @@ impl Case {
         self.options.kernel.as_deref().is_some_and(|name| FORMS.iter().any(|form| name.ends_with(form)))
     }
 
-    /// Whether it asks by name for a form of rows for which smaller devices may lack instructions or shared memory.
+    /// Whether it asks by name for a form of a norm for which smaller devices may lack instructions or shared memory.
     pub fn may_be_refused_on(&self, device: &DeviceProps) -> bool {
         let Some(name) = self.options.kernel.as_deref() else { return false };
         let is_small = match device {
@@ -330,7 +330,7 @@ impl Case {
             DeviceProps::Cuda(props) => props.capability < 90 || props.shared_bytes < 128 << 10,
             _ => false,
         };
-        is_small && (name.starts_with("layer_norm") || name.starts_with("rms_norm"))
+        is_small && name.contains("_norm_")
     }
 
     /// Whether a device must refuse the case.

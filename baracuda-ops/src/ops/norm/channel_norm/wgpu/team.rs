@@ -231,7 +231,10 @@ impl PersistentTeam {
         }
         let table = if is_alone { PERSISTENT_ALONE } else { PERSISTENT };
         let numbers = first_that_holds(table, chunks, props.max_threads).ok_or_else(|| too_long(chunks, props))?;
-        Ok(Self { team: team(numbers, props), workgroups: word(groups.min(MULTIPROCESSORS)) })
+        Ok(Self {
+            team: team(numbers, props),
+            workgroups: word(groups.min(MULTIPROCESSORS.min(props.max_groups.into()))),
+        })
     }
 }
 
