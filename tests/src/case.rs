@@ -311,6 +311,10 @@ impl Case {
     }
 
     /// Whether it asks for a kernel of a family by name.
+    #[cfg_attr(
+        not(any(feature = "cuda", feature = "wgpu")),
+        allow(dead_code, reason = "only GPUs lack what some kernels need")
+    )]
     fn is_pinned_to(&self, family: &str, kernel: &str) -> bool {
         self.options.kernel.as_deref().is_some_and(|name| name.starts_with(family) && name.ends_with(kernel))
     }
