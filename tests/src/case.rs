@@ -326,7 +326,7 @@ impl Case {
         self.options.kernel.as_deref().is_some_and(|name| FORMS.iter().any(|form| name.ends_with(form)))
     }
 
-    /// Whether it asks by name for a form of a norm for which smaller devices may lack instructions or shared memory.
+    /// Whether it asks by name for a form of a norm or of softmax for which smaller devices may lack instructions or shared memory.
     pub fn may_be_refused_on(&self, device: &DeviceProps) -> bool {
         let Some(name) = self.options.kernel.as_deref() else { return false };
         let is_small = match device {
@@ -334,7 +334,7 @@ impl Case {
             DeviceProps::Cuda(props) => props.capability < 90 || props.shared_bytes < 128 << 10,
             _ => false,
         };
-        is_small && name.contains("_norm_")
+        is_small && (name.contains("_norm_") || name.starts_with("softmax"))
     }
 
     /// Whether a device must refuse the case.
