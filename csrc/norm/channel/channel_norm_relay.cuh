@@ -119,7 +119,7 @@ template <int arrays, int vectors = relay_vectors, bool in_turn = false> struct 
             }
         }
     }
-    // The same for steps that are no longer in shared memory: reads one tensor, whose group begins at `from`, from global memory.
+    // The same for steps that have left shared memory: reads one tensor, whose group begins at `from`, from global memory.
     template <typename T, typename Take> __device__ __forceinline__ void pass_in_memory(const walk_geometry &ring, const step_range &range,
                                                                                         const T *from, uint64_t segment_stride, Take &&take) const {
         constexpr uint32_t width = 16 / sizeof(T);
