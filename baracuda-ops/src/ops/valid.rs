@@ -324,14 +324,6 @@ macro_rules! kernels {
             ]
         }
     };
-    (cuda: $cuda:expr; wgpu: [$($wgpu:expr),*]; cpu: $cpu:expr) => {
-        &[
-            #[cfg(feature = "cuda")]
-            &$crate::plan::Function::Cuda(|descriptor, props| $cuda(Described::valid(descriptor), props)),
-            $(#[cfg(feature = "wgpu")] &$wgpu,)*
-            &$crate::plan::Function::Cpu(|descriptor| $cpu(Described::valid(descriptor))),
-        ]
-    };
     (cuda: $cuda:expr; wgpu: $wgpu:expr; cpu: $cpu:expr) => {
         const {
             &[
