@@ -87,7 +87,8 @@ mod bindings {
                 .use_core()
                 .rust_edition(bindgen::RustEdition::Edition2024)
                 .derive_default(true)
-                .derive_partialeq(true)
+                .derive_eq(true)
+                .derive_hash(true)
         };
         let types = builder().allowlist_type("bops_.*").allowlist_var("BOPS_.*").generate();
         let functions =

@@ -17,6 +17,13 @@ typedef int32_t bops_status;
 /* A CUstream. */
 typedef void *bops_stream;
 
+/* Declares the two functions of a form. `specialisation_type` tells its compiled kernels apart, besides the choice; `workspace` is null where a
+ * form needs none. */
+#define BOPS_FORM(form, specialisation_type, params_type, choice_type, operands_type)                                                                \
+    bops_status form##_prepare(const specialisation_type *of, const params_type *params, const choice_type *choice);                                 \
+    bops_status form##_launch(const specialisation_type *of, const params_type *params, const choice_type *choice, const operands_type *operands,    \
+                              void *workspace, bops_stream stream);
+
 typedef uint32_t bops_dtype;
 enum { BOPS_F64 = 0, BOPS_F32 = 1, BOPS_F16 = 2, BOPS_BF16 = 3 };
 

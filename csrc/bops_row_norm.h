@@ -1,6 +1,6 @@
 /* The C ABI of the CUDA kernels of layer_norm and rms_norm; the rules of bops.h hold here.
  *
- * Each form has a choice struct, `prepare` and `launch`. `workspace` is null where a form needs none. Two fields mean the same in every choice:
+ * Each form has a choice struct, `prepare` and `launch`. Two fields mean the same in every choice:
  *   grid      blocks of the launch
  *   overlaps  1: the launch begins while the previous kernel of the stream ends, and its blocks wait for that. Compute capability 9.0
  * In `vec_bytes`, where a choice has it, are the bytes of one access to x, y, dy and the like: 16, 4 or 2, for f64 8. All other forms access 16
@@ -21,6 +21,11 @@ typedef struct {
     uint32_t is_centered;    /* 1: layer_norm. 0: rms_norm, which does not subtract the mean */
     uint32_t has_dh;         /* backward: 1 where dh comes in; forward: 0 */
 } bops_row_norm_specialisation;
+
+/* Declares a form of forward, for which `pass` is empty, or of backward. */
+#define BOPS_ROW_NORM_FORM(form, pass)                                                                                                               \
+    BOPS_FORM(bops_row_norm_##pass##form, bops_row_norm_specialisation, bops_row_norm_##pass##params, bops_row_norm_##pass##form##_choice,           \
+              bops_row_norm_##pass##operands)
 
 /* ---- forward --------------------------------------------------------------- */
 
@@ -55,11 +60,7 @@ typedef struct {
     uint32_t lets_next_overlap; /* 1, beside `overlaps`: the next kernel of the stream may begin at once, too */
 } bops_row_norm_resident_choice;
 
-bops_status bops_row_norm_resident_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                           const bops_row_norm_resident_choice *choice);
-bops_status bops_row_norm_resident_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                          const bops_row_norm_resident_choice *choice, const bops_row_norm_operands *operands, void *workspace,
-                                          bops_stream stream);
+BOPS_ROW_NORM_FORM(resident, )
 
 /* layer_norm of 16-bit elements with parameters of the same type. A row stays in the registers of a block as it came, 16-bit elements in pairs, and
  * fills them: cols = threads * 4 vectors. */
@@ -69,11 +70,7 @@ typedef struct {
     uint32_t overlaps;
 } bops_row_norm_packed_choice;
 
-bops_status bops_row_norm_packed_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                         const bops_row_norm_packed_choice *choice);
-bops_status bops_row_norm_packed_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                        const bops_row_norm_packed_choice *choice, const bops_row_norm_operands *operands, void *workspace,
-                                        bops_stream stream);
+BOPS_ROW_NORM_FORM(packed, )
 
 /* As packed, in the registers of a warp: cols = 32 * `vectors` vectors. Two rows a block, no residual, one row stride a tensor. */
 typedef struct {
@@ -82,11 +79,7 @@ typedef struct {
     uint32_t overlaps;
 } bops_row_norm_packed_warp_choice;
 
-bops_status bops_row_norm_packed_warp_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                              const bops_row_norm_packed_warp_choice *choice);
-bops_status bops_row_norm_packed_warp_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                             const bops_row_norm_packed_warp_choice *choice, const bops_row_norm_operands *operands, void *workspace,
-                                             bops_stream stream);
+BOPS_ROW_NORM_FORM(packed_warp, )
 
 /* 16-bit elements. A row stays in the shared memory of a block of 256 threads, or of a cluster of them. */
 typedef struct {
@@ -95,11 +88,7 @@ typedef struct {
     uint32_t overlaps;
 } bops_row_norm_shared_choice;
 
-bops_status bops_row_norm_shared_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                         const bops_row_norm_shared_choice *choice);
-bops_status bops_row_norm_shared_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                        const bops_row_norm_shared_choice *choice, const bops_row_norm_operands *operands, void *workspace,
-                                        bops_stream stream);
+BOPS_ROW_NORM_FORM(shared, )
 
 /* Teams, blocks or clusters, walk over rows and read ahead through rings of vectors in shared memory, threads * slots * 16 bytes a block. Compute
  * capability 9.0; parameters of the type of x. */
@@ -113,11 +102,7 @@ typedef struct {
     uint32_t overlaps;
 } bops_row_norm_ring_choice;
 
-bops_status bops_row_norm_ring_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                       const bops_row_norm_ring_choice *choice);
-bops_status bops_row_norm_ring_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                      const bops_row_norm_ring_choice *choice, const bops_row_norm_operands *operands, void *workspace,
-                                      bops_stream stream);
+BOPS_ROW_NORM_FORM(ring, )
 
 /* Any rows, in three launches: moments of chunks of rows, their merge, the output; reads x twice. Workspace: 3 numbers of the accumulator type for
  * each chunk, and for each row. */
@@ -127,11 +112,7 @@ typedef struct {
     uint32_t grid;   /* of the first and the third launch; blocks stride over chunks */
 } bops_row_norm_split_choice;
 
-bops_status bops_row_norm_split_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                        const bops_row_norm_split_choice *choice);
-bops_status bops_row_norm_split_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                       const bops_row_norm_split_choice *choice, const bops_row_norm_operands *operands, void *workspace,
-                                       bops_stream stream);
+BOPS_ROW_NORM_FORM(split, )
 
 /* ---- backward -------------------------------------------------------------- */
 
@@ -176,11 +157,7 @@ typedef struct {
     uint32_t partial_rows;
 } bops_row_norm_backward_persistent_choice;
 
-bops_status bops_row_norm_backward_persistent_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                      const bops_row_norm_backward_persistent_choice *choice);
-bops_status bops_row_norm_backward_persistent_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                     const bops_row_norm_backward_persistent_choice *choice,
-                                                     const bops_row_norm_backward_operands *operands, void *workspace, bops_stream stream);
+BOPS_ROW_NORM_FORM(persistent, backward_)
 
 /* One launch whose blocks own a row of dx or a strip of columns of the parameters' gradients, which it writes itself; in place two launches. Rows of
  * at most 8192 columns. */
@@ -189,11 +166,7 @@ typedef struct {
     uint32_t overlaps;
 } bops_row_norm_backward_few_rows_choice;
 
-bops_status bops_row_norm_backward_few_rows_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                    const bops_row_norm_backward_few_rows_choice *choice);
-bops_status bops_row_norm_backward_few_rows_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                   const bops_row_norm_backward_few_rows_choice *choice,
-                                                   const bops_row_norm_backward_operands *operands, void *workspace, bops_stream stream);
+BOPS_ROW_NORM_FORM(few_rows, backward_)
 
 /* As ring of forward, with dy and x in the rings, threads * slots * 32 bytes a block. */
 typedef struct {
@@ -208,11 +181,7 @@ typedef struct {
     uint32_t partial_rows; /* = teams * ceil(ceil(rows / teams) / flush_rows) */
 } bops_row_norm_backward_ring_choice;
 
-bops_status bops_row_norm_backward_ring_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                const bops_row_norm_backward_ring_choice *choice);
-bops_status bops_row_norm_backward_ring_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                               const bops_row_norm_backward_ring_choice *choice, const bops_row_norm_backward_operands *operands,
-                                               void *workspace, bops_stream stream);
+BOPS_ROW_NORM_FORM(ring, backward_)
 
 enum {
     BOPS_ROW_NORM_COOPERATIVE_STAGES = 6,  /* turns of a team that a block's ring holds */
@@ -235,11 +204,7 @@ typedef struct {
     uint32_t partial_rows;
 } bops_row_norm_backward_cooperative_choice;
 
-bops_status bops_row_norm_backward_cooperative_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                       const bops_row_norm_backward_cooperative_choice *choice);
-bops_status bops_row_norm_backward_cooperative_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                      const bops_row_norm_backward_cooperative_choice *choice,
-                                                      const bops_row_norm_backward_operands *operands, void *workspace, bops_stream stream);
+BOPS_ROW_NORM_FORM(cooperative, backward_)
 
 /* Any rows, in three launches: sums of chunks of rows, their merge, the gradients; reads dy and x twice. Workspace behind the partial rows: 2 numbers
  * of the accumulator type for each chunk, and for each row. */
@@ -252,11 +217,7 @@ typedef struct {
     uint32_t partial_rows;
 } bops_row_norm_backward_split_choice;
 
-bops_status bops_row_norm_backward_split_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                 const bops_row_norm_backward_split_choice *choice);
-bops_status bops_row_norm_backward_split_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                const bops_row_norm_backward_split_choice *choice, const bops_row_norm_backward_operands *operands,
-                                                void *workspace, bops_stream stream);
+BOPS_ROW_NORM_FORM(split, backward_)
 
 /* The launch behind a form: dweight and dbias from the partial rows in the workspace; zeros where there are none. */
 typedef struct {
@@ -264,11 +225,7 @@ typedef struct {
     uint32_t overlaps;
 } bops_row_norm_backward_parameters_choice;
 
-bops_status bops_row_norm_backward_parameters_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                      const bops_row_norm_backward_parameters_choice *choice);
-bops_status bops_row_norm_backward_parameters_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                     const bops_row_norm_backward_parameters_choice *choice,
-                                                     const bops_row_norm_backward_operands *operands, void *workspace, bops_stream stream);
+BOPS_ROW_NORM_FORM(parameters, backward_)
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,7 @@ pub const BOPS_F16: _bindgen_ty_1 = 2;
 pub const BOPS_BF16: _bindgen_ty_1 = 3;
 pub type _bindgen_ty_1 = ::core::ffi::c_uint;
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_strides {
     pub s0: u64,
     pub s1: u64,
@@ -25,19 +25,19 @@ pub const BOPS_SIGMOID: _bindgen_ty_2 = 5;
 pub const BOPS_TANH: _bindgen_ty_2 = 6;
 pub type _bindgen_ty_2 = ::core::ffi::c_uint;
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_activation_choice {
     pub vec_bytes: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_activation_params {
     pub elements: u64,
     pub activation: bops_activation,
     pub from_y: u32,
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_activation_operands {
     pub x: *const ::core::ffi::c_void,
     pub y: *mut ::core::ffi::c_void,
@@ -52,7 +52,7 @@ impl Default for bops_activation_operands {
     }
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_activation_backward_operands {
     pub dy: *const ::core::ffi::c_void,
     pub saved: *const ::core::ffi::c_void,
@@ -68,7 +68,7 @@ impl Default for bops_activation_backward_operands {
     }
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channel_strides {
     pub batch: u64,
     pub channel: u64,
@@ -79,7 +79,7 @@ pub const BOPS_NORM_CLUSTER: _bindgen_ty_3 = 0;
 pub const BOPS_NORM_GRID: _bindgen_ty_3 = 1;
 pub type _bindgen_ty_3 = ::core::ffi::c_uint;
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channel_norm_split_choice {
     pub access_bytes: u32,
     pub threads: u32,
@@ -89,7 +89,7 @@ pub struct bops_channel_norm_split_choice {
     pub later_overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channel_norm_stripe_choice {
     pub channels: u32,
     pub samples_at_once: u32,
@@ -99,7 +99,7 @@ pub struct bops_channel_norm_stripe_choice {
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channel_norm_segment_choice {
     pub vectors: u32,
     pub threads: u32,
@@ -107,7 +107,7 @@ pub struct bops_channel_norm_segment_choice {
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channel_norm_single_choice {
     pub cluster_blocks: u32,
     pub vectors: u32,
@@ -120,7 +120,7 @@ pub struct bops_channel_norm_single_choice {
     pub residents: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channel_norm_backward_single_choice {
     pub cluster_blocks: u32,
     pub vectors: u32,
@@ -134,7 +134,7 @@ pub struct bops_channel_norm_backward_single_choice {
     pub residents: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channel_norm_backward_single_masked_choice {
     pub cluster_blocks: u32,
     pub vectors: u32,
@@ -143,7 +143,7 @@ pub struct bops_channel_norm_backward_single_masked_choice {
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channel_norm_held_choice {
     pub cluster_blocks: u32,
     pub steps: u32,
@@ -153,7 +153,7 @@ pub struct bops_channel_norm_held_choice {
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channel_norm_backward_held_choice {
     pub team: bops_norm_team,
     pub team_blocks: u32,
@@ -165,7 +165,7 @@ pub struct bops_channel_norm_backward_held_choice {
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channel_norm_relay_choice {
     pub team: bops_norm_team,
     pub team_blocks: u32,
@@ -180,7 +180,7 @@ pub struct bops_channel_norm_relay_choice {
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channel_norm_backward_relay_choice {
     pub team: bops_norm_team,
     pub team_blocks: u32,
@@ -192,7 +192,7 @@ pub struct bops_channel_norm_backward_relay_choice {
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channels_last_norm_split_choice {
     pub access_bytes: u32,
     pub tile_vectors: u32,
@@ -203,7 +203,7 @@ pub struct bops_channels_last_norm_split_choice {
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channels_last_norm_cooperative_choice {
     pub tile_vectors: u32,
     pub chunks: u32,
@@ -214,7 +214,7 @@ pub struct bops_channels_last_norm_cooperative_choice {
     pub tensors: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channels_last_norm_cluster_choice {
     pub tile_vectors: u32,
     pub chunks: u32,
@@ -227,7 +227,7 @@ pub struct bops_channels_last_norm_cluster_choice {
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channels_last_norm_resident_choice {
     pub tile_vectors: u32,
     pub chunks: u32,
@@ -238,7 +238,7 @@ pub struct bops_channels_last_norm_resident_choice {
     pub cached_batches: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channels_last_norm_slabs_choice {
     pub tile_vectors: u32,
     pub chunks: u32,
@@ -250,7 +250,7 @@ pub struct bops_channels_last_norm_slabs_choice {
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channels_last_norm_rows_choice {
     pub tile_vectors: u32,
     pub chunks: u32,
@@ -276,7 +276,7 @@ pub struct bops_channel_norm_params {
     pub is_cumulative: u32,
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channel_norm_operands {
     pub x: *const ::core::ffi::c_void,
     pub residual: *const ::core::ffi::c_void,
@@ -316,7 +316,7 @@ pub struct bops_channel_norm_backward_params {
     pub uses_running: u32,
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_channel_norm_backward_operands {
     pub dy: *const ::core::ffi::c_void,
     pub x: *const ::core::ffi::c_void,
@@ -345,14 +345,14 @@ impl Default for bops_channel_norm_backward_operands {
 pub const BOPS_GEMM_EXTENTS: _bindgen_ty_4 = 6;
 pub type _bindgen_ty_4 = ::core::ffi::c_uint;
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_gemm_matrix {
     pub row: u64,
     pub column: u64,
     pub batch: [u64; 6usize],
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_gemm_factor {
     pub matrix: bops_gemm_matrix,
     pub summed: [u64; 6usize],
@@ -386,7 +386,7 @@ pub struct bops_gemm_params {
     pub beta: f64,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_gemm_choice {
     pub tile: u32,
     pub splits: u32,
@@ -398,7 +398,7 @@ pub struct bops_gemm_choice {
     pub right_across: u32,
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_gemm_operands {
     pub left: *const ::core::ffi::c_void,
     pub right: *const ::core::ffi::c_void,
@@ -418,13 +418,13 @@ impl Default for bops_gemm_operands {
     }
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_gemm_few_rows_choice {
     pub columns: u32,
     pub right_across: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_gemm_wgmma_choice {
     pub rows: u32,
     pub columns: u32,
@@ -438,7 +438,7 @@ pub struct bops_gemm_wgmma_choice {
     pub right_across: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_gemm_repack_params {
     pub lines: u64,
     pub length: u64,
@@ -449,7 +449,7 @@ pub struct bops_gemm_repack_params {
     pub strides: [u64; 6usize],
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_gemm_finish_choice {
     pub split_stride: u64,
     pub source: bops_gemm_matrix,
@@ -460,7 +460,7 @@ pub struct bops_gemm_finish_choice {
 pub const BOPS_GEMM_FINISH_ROWS: _bindgen_ty_6 = 32;
 pub type _bindgen_ty_6 = ::core::ffi::c_uint;
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_gemm_dpre_params {
     pub m: u64,
     pub n: u64,
@@ -491,7 +491,7 @@ pub const BOPS_CONV_DIGITS: _bindgen_ty_8 = 4;
 pub const BOPS_CONV_AXES: _bindgen_ty_8 = 3;
 pub type _bindgen_ty_8 = ::core::ffi::c_uint;
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_conv_index {
     pub extents: [u64; 4usize],
     pub gathered: [i64; 4usize],
@@ -499,7 +499,7 @@ pub struct bops_conv_index {
     pub lead_last: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_conv_axis {
     pub extent: i64,
     pub stride: i64,
@@ -524,7 +524,7 @@ pub struct bops_conv_params {
     pub is_divided: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_conv_choice {
     pub product: bops_gemm_choice,
     pub is_long: u32,
@@ -533,7 +533,7 @@ pub const BOPS_CONV_DEPTHWISE_AXES: _bindgen_ty_9 = 2;
 pub const BOPS_CONV_DEPTHWISE_THREADS: _bindgen_ty_9 = 128;
 pub type _bindgen_ty_9 = ::core::ffi::c_uint;
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_conv_strides {
     pub sample: u64,
     pub channel: u64,
@@ -562,7 +562,7 @@ pub struct bops_conv_depthwise_params {
     pub bias_dtype: bops_dtype,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_conv_depthwise_choice {
     pub kernel: u32,
     pub channels: u32,
@@ -574,7 +574,7 @@ pub struct bops_conv_depthwise_choice {
     pub light: u32,
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_conv_depthwise_operands {
     pub gathered: *const ::core::ffi::c_void,
     pub plain: *const ::core::ffi::c_void,
@@ -608,7 +608,7 @@ pub const BOPS_CONV_SUMS_THREADS: _bindgen_ty_10 = 256;
 pub const BOPS_CONV_SUMS_LOADS: _bindgen_ty_10 = 16;
 pub type _bindgen_ty_10 = ::core::ffi::c_uint;
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_conv_column_sums_params {
     pub channels: u64,
     pub rows: u64,
@@ -617,7 +617,7 @@ pub struct bops_conv_column_sums_params {
     pub parts: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_conv_wgmma_choice {
     pub splits: u32,
     pub blocks: u32,
@@ -628,7 +628,7 @@ pub struct bops_conv_wgmma_choice {
     pub right_across: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_conv_turn_params {
     pub outer: u64,
     pub rows: u64,
@@ -639,7 +639,7 @@ pub struct bops_conv_turn_params {
     pub vector: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_gemm_few_rows_stream_choice {
     pub splits: u32,
     pub stages: u32,
@@ -647,7 +647,7 @@ pub struct bops_gemm_few_rows_stream_choice {
     pub right_across: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_gemm_wgmma_words_choice {
     pub rows: u32,
     pub splits: u32,
@@ -669,7 +669,7 @@ pub struct bops_local_response_norm_params {
     pub k: f64,
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_local_response_norm_operands {
     pub x: *const ::core::ffi::c_void,
     pub y: *mut ::core::ffi::c_void,
@@ -698,7 +698,7 @@ pub struct bops_local_response_norm_backward_params {
     pub k: f64,
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_local_response_norm_backward_operands {
     pub dy: *const ::core::ffi::c_void,
     pub x: *const ::core::ffi::c_void,
@@ -714,7 +714,7 @@ impl Default for bops_local_response_norm_backward_operands {
     }
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_local_response_norm_walk_choice {
     pub vector_bytes: u32,
     pub thread_vectors: u32,
@@ -722,12 +722,12 @@ pub struct bops_local_response_norm_walk_choice {
     pub chunks: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_local_response_norm_rows_choice {
     pub block_threads: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_local_response_norm_tile_choice {
     pub vector_bytes: u32,
     pub block_threads: u32,
@@ -736,12 +736,12 @@ pub struct bops_local_response_norm_tile_choice {
     pub chunks: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_local_response_norm_direct_choice {
     pub channels_first: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_specialisation {
     pub dtype: bops_dtype,
     pub weight_dtype: bops_dtype,
@@ -763,7 +763,7 @@ pub struct bops_row_norm_params {
     pub weight_offset: f64,
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_operands {
     pub x: *const ::core::ffi::c_void,
     pub residual: *const ::core::ffi::c_void,
@@ -784,7 +784,7 @@ impl Default for bops_row_norm_operands {
     }
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_resident_choice {
     pub vec_bytes: u32,
     pub vectors: u32,
@@ -797,28 +797,28 @@ pub struct bops_row_norm_resident_choice {
     pub lets_next_overlap: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_packed_choice {
     pub threads: u32,
     pub grid: u32,
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_packed_warp_choice {
     pub vectors: u32,
     pub grid: u32,
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_shared_choice {
     pub cluster: u32,
     pub grid: u32,
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_ring_choice {
     pub vectors: u32,
     pub slots: u32,
@@ -829,7 +829,7 @@ pub struct bops_row_norm_ring_choice {
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_split_choice {
     pub vec_bytes: u32,
     pub chunks: u32,
@@ -849,7 +849,7 @@ pub struct bops_row_norm_backward_params {
     pub weight_offset: f64,
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_operands {
     pub dy: *const ::core::ffi::c_void,
     pub x: *const ::core::ffi::c_void,
@@ -871,7 +871,7 @@ impl Default for bops_row_norm_backward_operands {
     }
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_persistent_choice {
     pub vectors: u32,
     pub threads_per_row: u32,
@@ -887,13 +887,13 @@ pub struct bops_row_norm_backward_persistent_choice {
     pub partial_rows: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_few_rows_choice {
     pub grid: u32,
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_ring_choice {
     pub vectors: u32,
     pub slots: u32,
@@ -911,7 +911,7 @@ pub const BOPS_ROW_NORM_COOPERATIVE_TEAM: _bindgen_ty_11 = 160;
 pub const BOPS_ROW_NORM_COOPERATIVE_MESSAGE: _bindgen_ty_11 = 16;
 pub type _bindgen_ty_11 = ::core::ffi::c_uint;
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_cooperative_choice {
     pub vectors: u32,
     pub readers: u32,
@@ -923,7 +923,7 @@ pub struct bops_row_norm_backward_cooperative_choice {
     pub partial_rows: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_split_choice {
     pub vec_bytes: u32,
     pub chunks: u32,
@@ -933,13 +933,13 @@ pub struct bops_row_norm_backward_split_choice {
     pub partial_rows: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_row_norm_backward_parameters_choice {
     pub partial_rows: u32,
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_rows_resident_choice {
     pub vec_bytes: u32,
     pub vectors: u32,
@@ -950,14 +950,14 @@ pub struct bops_softmax_rows_resident_choice {
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_rows_shared_choice {
     pub threads: u32,
     pub cluster: u32,
     pub grid: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_channels_resident_choice {
     pub vec_bytes: u32,
     pub vectors: u32,
@@ -968,7 +968,7 @@ pub struct bops_softmax_channels_resident_choice {
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_backward_channels_shared_choice {
     pub threads: u32,
     pub across: u32,
@@ -977,7 +977,7 @@ pub struct bops_softmax_backward_channels_shared_choice {
     pub overlaps: u32,
 }
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_split_choice {
     pub vec_bytes: u32,
     pub chunks: u32,
@@ -1000,7 +1000,7 @@ pub struct bops_softmax_params {
     pub x_dtype: bops_dtype,
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_operands {
     pub x: *const ::core::ffi::c_void,
     pub y: *mut ::core::ffi::c_void,
@@ -1033,7 +1033,7 @@ pub struct bops_softmax_backward_params {
     pub dx_dtype: bops_dtype,
 }
 #[repr(C)]
-#[derive(Debug, Copy, Clone, PartialEq)]
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct bops_softmax_backward_operands {
     pub y: *const ::core::ffi::c_void,
     pub dy: *const ::core::ffi::c_void,

@@ -18,12 +18,6 @@ pub(crate) fn stride(n: u64) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-/// The lower and the upper half, as choices are printed.
-#[cfg(feature = "cuda")]
-pub(crate) fn halves(n: u64) -> [u32; 2] {
-    [word(n & u64::from(u32::MAX)), word(n >> 32)]
-}
-
 /// A place in memory that this process holds, or a number of such places, which the address space bounds.
 ///
 /// On 32-bit targets, too: the caller has compared the number with the size of that memory, or the memory has been allocated with as many. Builds

@@ -76,3 +76,14 @@ struct launch_action {
 };
 
 } // namespace bops
+
+// Defines the two functions of a form, declared by BOPS_FORM, by `kernels`(of, params, choice, operands, workspace, action), which hands each kernel
+// of the form with its launch shape and its arguments to the action.
+#define BOPS_DEFINE_FORM(form, specialisation_type, params_type, choice_type, operands_type, kernels)                                                \
+    bops_status form##_prepare(const specialisation_type *of, const params_type *params, const choice_type *choice) {                                \
+        return kernels(*of, *params, *choice, operands_type{}, nullptr, bops::prepare_action{});                                                     \
+    }                                                                                                                                                \
+    bops_status form##_launch(const specialisation_type *of, const params_type *params, const choice_type *choice, const operands_type *operands,    \
+                              void *workspace, bops_stream stream) {                                                                                 \
+        return kernels(*of, *params, *choice, *operands, workspace, bops::launch_action{stream});                                                    \
+    }

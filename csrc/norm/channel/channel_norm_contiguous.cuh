@@ -37,7 +37,7 @@ struct form_types {
 };
 
 // Defines the two functions of a form, declared in bops_channel_norm.h, by `form`_kernels<T>. residual: the operand that decides has_residual.
-#define BOPS_DEFINE_FORM(form, choice_type, pass, residual)                                                                                          \
+#define BOPS_DEFINE_CHANNEL_NORM_FORM(form, choice_type, pass, residual)                                                                             \
     bops_status bops_##form##_prepare(const bops_channel_norm_##pass##params *params, const choice_type *choice, bops_dtype dtype,                   \
                                       bops_dtype weight_dtype, uint32_t has_residual) {                                                              \
         return bops::for_float(dtype, [&](auto tag) {                                                                                                \

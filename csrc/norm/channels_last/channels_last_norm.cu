@@ -3,9 +3,9 @@
 #include "channels_last_norm_rows.cuh"
 #include "channels_last_norm_slabs.cuh"
 
-BOPS_DEFINE_FORM(channels_last_norm_split, bops_channels_last_norm_split_choice, , residual)
-BOPS_DEFINE_FORM(channels_last_norm_cooperative, bops_channels_last_norm_cooperative_choice, , residual)
-BOPS_DEFINE_FORM(channels_last_norm_cluster, bops_channels_last_norm_cluster_choice, , residual)
-BOPS_DEFINE_FORM(channels_last_norm_resident, bops_channels_last_norm_resident_choice, , residual)
-BOPS_DEFINE_FORM(channels_last_norm_slabs, bops_channels_last_norm_slabs_choice, , residual)
-BOPS_DEFINE_FORM(channels_last_norm_rows, bops_channels_last_norm_rows_choice, , residual)
+BOPS_DEFINE_CHANNEL_NORM_FORM(channels_last_norm_split, bops_channels_last_norm_split_choice, , residual)
+BOPS_DEFINE_CHANNEL_NORM_FORM(channels_last_norm_cooperative, bops_channels_last_norm_cooperative_choice, , residual)
+BOPS_DEFINE_CHANNEL_NORM_FORM(channels_last_norm_cluster, bops_channels_last_norm_cluster_choice, , residual)
+BOPS_DEFINE_CHANNEL_NORM_FORM(channels_last_norm_resident, bops_channels_last_norm_resident_choice, , residual)
+BOPS_DEFINE_CHANNEL_NORM_FORM(channels_last_norm_slabs, bops_channels_last_norm_slabs_choice, , residual)
+BOPS_DEFINE_CHANNEL_NORM_FORM(channels_last_norm_rows, bops_channels_last_norm_rows_choice, , residual)

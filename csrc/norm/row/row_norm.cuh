@@ -155,3 +155,8 @@ template <typename T> uint32_t slice_vectors_of(uint64_t cols, uint32_t blocks) 
 }
 
 } // namespace bops
+
+// Defines a form's functions, declared by BOPS_ROW_NORM_FORM, by for_row_norm_`pass``form`.
+#define BOPS_DEFINE_ROW_NORM_FORM(form, pass)                                                                                                        \
+    BOPS_DEFINE_FORM(bops_row_norm_##pass##form, bops_row_norm_specialisation, bops_row_norm_##pass##params, bops_row_norm_##pass##form##_choice,    \
+                     bops_row_norm_##pass##operands, bops::for_row_norm_##pass##form)

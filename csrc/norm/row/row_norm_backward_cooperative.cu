@@ -308,13 +308,4 @@ bops_status for_row_norm_backward_cooperative(const bops_row_norm_specialisation
 
 } // namespace bops
 
-bops_status bops_row_norm_backward_cooperative_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                       const bops_row_norm_backward_cooperative_choice *choice) {
-    return bops::for_row_norm_backward_cooperative(*of, *params, *choice, {}, nullptr, bops::prepare_action{});
-}
-
-bops_status bops_row_norm_backward_cooperative_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                      const bops_row_norm_backward_cooperative_choice *choice,
-                                                      const bops_row_norm_backward_operands *operands, void *workspace, bops_stream stream) {
-    return bops::for_row_norm_backward_cooperative(*of, *params, *choice, *operands, workspace, bops::launch_action{stream});
-}
+BOPS_DEFINE_ROW_NORM_FORM(cooperative, backward_)

@@ -123,7 +123,7 @@ template <typename T, bool centered, int vec_bytes> __global__ void __launch_bou
 
 template <typename Action> bops_status for_row_norm_backward_few_rows(const bops_row_norm_specialisation &of, const bops_row_norm_backward_params &p,
                                                                       const bops_row_norm_backward_few_rows_choice &c,
-                                                                      const bops_row_norm_backward_operands &o, const Action &action) {
+                                                                      const bops_row_norm_backward_operands &o, void *, const Action &action) {
     return for_norm(of, [&](auto element, auto is_centered) -> bops_status {
         using T = typename decltype(element)::type;
         if constexpr (sizeof(T) == 8) return bops_status(cudaErrorInvalidValue);
@@ -148,13 +148,4 @@ template <typename Action> bops_status for_row_norm_backward_few_rows(const bops
 
 } // namespace bops
 
-bops_status bops_row_norm_backward_few_rows_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                    const bops_row_norm_backward_few_rows_choice *choice) {
-    return bops::for_row_norm_backward_few_rows(*of, *params, *choice, {}, bops::prepare_action{});
-}
-
-bops_status bops_row_norm_backward_few_rows_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                   const bops_row_norm_backward_few_rows_choice *choice,
-                                                   const bops_row_norm_backward_operands *operands, void *, bops_stream stream) {
-    return bops::for_row_norm_backward_few_rows(*of, *params, *choice, *operands, bops::launch_action{stream});
-}
+BOPS_DEFINE_ROW_NORM_FORM(few_rows, backward_)

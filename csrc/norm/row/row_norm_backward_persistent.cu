@@ -347,13 +347,4 @@ bops_status for_row_norm_backward_persistent(const bops_row_norm_specialisation 
 
 } // namespace bops
 
-bops_status bops_row_norm_backward_persistent_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                      const bops_row_norm_backward_persistent_choice *choice) {
-    return bops::for_row_norm_backward_persistent(*of, *params, *choice, {}, nullptr, bops::prepare_action{});
-}
-
-bops_status bops_row_norm_backward_persistent_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                     const bops_row_norm_backward_persistent_choice *choice,
-                                                     const bops_row_norm_backward_operands *operands, void *workspace, bops_stream stream) {
-    return bops::for_row_norm_backward_persistent(*of, *params, *choice, *operands, workspace, bops::launch_action{stream});
-}
+BOPS_DEFINE_ROW_NORM_FORM(persistent, backward_)

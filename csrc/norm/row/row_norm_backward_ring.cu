@@ -218,13 +218,4 @@ template <typename Action> bops_status for_row_norm_backward_ring(const bops_row
 
 } // namespace bops
 
-bops_status bops_row_norm_backward_ring_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                const bops_row_norm_backward_ring_choice *choice) {
-    return bops::for_row_norm_backward_ring(*of, *params, *choice, {}, nullptr, bops::prepare_action{});
-}
-
-bops_status bops_row_norm_backward_ring_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                               const bops_row_norm_backward_ring_choice *choice, const bops_row_norm_backward_operands *operands,
-                                               void *workspace, bops_stream stream) {
-    return bops::for_row_norm_backward_ring(*of, *params, *choice, *operands, workspace, bops::launch_action{stream});
-}
+BOPS_DEFINE_ROW_NORM_FORM(ring, backward_)

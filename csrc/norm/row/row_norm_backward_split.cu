@@ -160,13 +160,4 @@ template <typename Action> bops_status for_row_norm_backward_split(const bops_ro
 
 } // namespace bops
 
-bops_status bops_row_norm_backward_split_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                 const bops_row_norm_backward_split_choice *choice) {
-    return bops::for_row_norm_backward_split(*of, *params, *choice, {}, nullptr, bops::prepare_action{});
-}
-
-bops_status bops_row_norm_backward_split_launch(const bops_row_norm_specialisation *of, const bops_row_norm_backward_params *params,
-                                                const bops_row_norm_backward_split_choice *choice, const bops_row_norm_backward_operands *operands,
-                                                void *workspace, bops_stream stream) {
-    return bops::for_row_norm_backward_split(*of, *params, *choice, *operands, workspace, bops::launch_action{stream});
-}
+BOPS_DEFINE_ROW_NORM_FORM(split, backward_)

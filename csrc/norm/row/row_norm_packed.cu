@@ -110,7 +110,7 @@ template <typename Body> bops_status for_packed_type(const bops_row_norm_special
 }
 
 template <typename Action> bops_status for_row_norm_packed(const bops_row_norm_specialisation &of, const bops_row_norm_params &p,
-                                                           const bops_row_norm_packed_choice &c, const bops_row_norm_operands &o,
+                                                           const bops_row_norm_packed_choice &c, const bops_row_norm_operands &o, void *,
                                                            const Action &action) {
     return for_packed_type(of, [&](auto element) -> bops_status {
         auto a = row_norm_arguments_of<float>(p, o);
@@ -122,7 +122,7 @@ template <typename Action> bops_status for_row_norm_packed(const bops_row_norm_s
 }
 
 template <typename Action> bops_status for_row_norm_packed_warp(const bops_row_norm_specialisation &of, const bops_row_norm_params &p,
-                                                                const bops_row_norm_packed_warp_choice &c, const bops_row_norm_operands &o,
+                                                                const bops_row_norm_packed_warp_choice &c, const bops_row_norm_operands &o, void *,
                                                                 const Action &action) {
     return for_packed_type(of, [&](auto element) -> bops_status {
         using T = typename decltype(element)::type;
@@ -144,24 +144,6 @@ template <typename Action> bops_status for_row_norm_packed_warp(const bops_row_n
 
 } // namespace bops
 
-bops_status bops_row_norm_packed_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                         const bops_row_norm_packed_choice *choice) {
-    return bops::for_row_norm_packed(*of, *params, *choice, {}, bops::prepare_action{});
-}
+BOPS_DEFINE_ROW_NORM_FORM(packed, )
 
-bops_status bops_row_norm_packed_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                        const bops_row_norm_packed_choice *choice, const bops_row_norm_operands *operands, void *,
-                                        bops_stream stream) {
-    return bops::for_row_norm_packed(*of, *params, *choice, *operands, bops::launch_action{stream});
-}
-
-bops_status bops_row_norm_packed_warp_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                              const bops_row_norm_packed_warp_choice *choice) {
-    return bops::for_row_norm_packed_warp(*of, *params, *choice, {}, bops::prepare_action{});
-}
-
-bops_status bops_row_norm_packed_warp_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                             const bops_row_norm_packed_warp_choice *choice, const bops_row_norm_operands *operands, void *,
-                                             bops_stream stream) {
-    return bops::for_row_norm_packed_warp(*of, *params, *choice, *operands, bops::launch_action{stream});
-}
+BOPS_DEFINE_ROW_NORM_FORM(packed_warp, )

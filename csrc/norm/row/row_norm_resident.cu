@@ -147,7 +147,7 @@ bops_status for_resident_vectors(const bops_row_norm_resident_choice &c, const l
 }
 
 template <typename Action> bops_status for_row_norm_resident(const bops_row_norm_specialisation &of, const bops_row_norm_params &p,
-                                                             const bops_row_norm_resident_choice &c, const bops_row_norm_operands &o,
+                                                             const bops_row_norm_resident_choice &c, const bops_row_norm_operands &o, void *,
                                                              const Action &action) {
     return for_norm_and_parameters(of, [&](auto element, auto is_centered, auto parameter) -> bops_status {
         using T = typename decltype(element)::type;
@@ -178,13 +178,4 @@ template <typename Action> bops_status for_row_norm_resident(const bops_row_norm
 
 } // namespace bops
 
-bops_status bops_row_norm_resident_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                           const bops_row_norm_resident_choice *choice) {
-    return bops::for_row_norm_resident(*of, *params, *choice, {}, bops::prepare_action{});
-}
-
-bops_status bops_row_norm_resident_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                          const bops_row_norm_resident_choice *choice, const bops_row_norm_operands *operands, void *,
-                                          bops_stream stream) {
-    return bops::for_row_norm_resident(*of, *params, *choice, *operands, bops::launch_action{stream});
-}
+BOPS_DEFINE_ROW_NORM_FORM(resident, )

@@ -167,7 +167,8 @@ template <typename T, bool centered, int vectors, int lookahead, bool whole> __g
 // ---- host -------------------------------------------------------------------------------------------------------------------
 
 template <typename Action> bops_status for_row_norm_ring(const bops_row_norm_specialisation &of, const bops_row_norm_params &p,
-                                                         const bops_row_norm_ring_choice &c, const bops_row_norm_operands &o, const Action &action) {
+                                                         const bops_row_norm_ring_choice &c, const bops_row_norm_operands &o, void *,
+                                                         const Action &action) {
     return for_norm_and_parameters(of, [&](auto element, auto is_centered, auto parameter) -> bops_status {
         using T = typename decltype(element)::type;
         constexpr bool centered = decltype(is_centered)::value;
@@ -191,12 +192,4 @@ template <typename Action> bops_status for_row_norm_ring(const bops_row_norm_spe
 
 } // namespace bops
 
-bops_status bops_row_norm_ring_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                       const bops_row_norm_ring_choice *choice) {
-    return bops::for_row_norm_ring(*of, *params, *choice, {}, bops::prepare_action{});
-}
-
-bops_status bops_row_norm_ring_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                      const bops_row_norm_ring_choice *choice, const bops_row_norm_operands *operands, void *, bops_stream stream) {
-    return bops::for_row_norm_ring(*of, *params, *choice, *operands, bops::launch_action{stream});
-}
+BOPS_DEFINE_ROW_NORM_FORM(ring, )

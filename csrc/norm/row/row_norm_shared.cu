@@ -125,7 +125,7 @@ template <typename T, typename P, bool centered, bool clustered> __global__ void
 // ---- host -------------------------------------------------------------------------------------------------------------------
 
 template <typename Action> bops_status for_row_norm_shared(const bops_row_norm_specialisation &of, const bops_row_norm_params &p,
-                                                           const bops_row_norm_shared_choice &c, const bops_row_norm_operands &o,
+                                                           const bops_row_norm_shared_choice &c, const bops_row_norm_operands &o, void *,
                                                            const Action &action) {
     return for_norm_and_parameters(of, [&](auto element, auto is_centered, auto parameter) -> bops_status {
         using T = typename decltype(element)::type;
@@ -145,13 +145,4 @@ template <typename Action> bops_status for_row_norm_shared(const bops_row_norm_s
 
 } // namespace bops
 
-bops_status bops_row_norm_shared_prepare(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                         const bops_row_norm_shared_choice *choice) {
-    return bops::for_row_norm_shared(*of, *params, *choice, {}, bops::prepare_action{});
-}
-
-bops_status bops_row_norm_shared_launch(const bops_row_norm_specialisation *of, const bops_row_norm_params *params,
-                                        const bops_row_norm_shared_choice *choice, const bops_row_norm_operands *operands, void *,
-                                        bops_stream stream) {
-    return bops::for_row_norm_shared(*of, *params, *choice, *operands, bops::launch_action{stream});
-}
+BOPS_DEFINE_ROW_NORM_FORM(shared, )

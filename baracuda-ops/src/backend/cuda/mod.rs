@@ -14,6 +14,8 @@ use cudarc::driver::sys::{
     self, CUcontext, CUdevice, CUdevice_attribute, CUdevice_attribute_enum as attribute, CUresult,
 };
 
+use calls::{Numbers, Prepared};
+
 use super::{DeviceKind, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::{BuildError, Error, Reason, Result};
@@ -21,6 +23,7 @@ use crate::narrow::word;
 use crate::ops::activation::Activation;
 use crate::options::WorkspaceReq;
 
+pub(crate) mod calls;
 pub(crate) mod cublaslt;
 pub(crate) mod cudnn;
 mod interop;
@@ -106,7 +109,7 @@ struct Inner {
     props: Props,
     has_pools: bool,
     /// Kernels whose attributes are set and whose module is loaded in this context.
-    prepared: Mutex<HashSet<Vec<u32>>>,
+    prepared: Mutex<HashSet<Box<dyn Prepared>>>,
     /// Opened by the first plan that asks for it.
     cublaslt: OnceLock<Result<Arc<cublaslt::CublasLt>, Reason>>,
     /// As cublaslt.
@@ -278,13 +281,8 @@ impl Device {
     }
 
     /// Runs `prepare` in this context, unless it succeeded before with the same call and key.
-    pub(crate) fn prepare(
-        &self,
-        call: &'static str,
-        key: impl IntoIterator<Item = u32>,
-        prepare: impl FnOnce() -> i32,
-    ) -> Result<()> {
-        let key: Vec<u32> = call.bytes().map(u32::from).chain(key).collect();
+    pub(crate) fn prepare(&self, call: &'static str, key: impl Numbers, prepare: impl FnOnce() -> i32) -> Result<()> {
+        let key: Box<dyn Prepared> = Box::new((call, key));
         let prepared = || self.0.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         if prepared().contains(&key) {
             return Ok(());
@@ -470,7 +468,7 @@ pub(crate) fn build<B: From<Launch>>(
     device: &super::Device,
     call: &'static str,
     has_work: bool,
-    key: impl IntoIterator<Item = u32>,
+    key: impl Numbers,
     prepare: impl FnOnce() -> i32,
     run: impl Fn(&Located<'_>, *mut c_void) -> i32 + Send + Sync + 'static,
 ) -> Result<B, BuildError> {

@@ -467,12 +467,12 @@ impl FactorCopy {
     fn prepare(self, device: &cuda::Device, of: Place, at: Regions) -> Result<Box<Run>, BuildError> {
         let Self { params, is_turned, at: start } = self;
         if is_turned {
-            device.prepare("bops_gemm_turn", [], || {
+            device.prepare("bops_gemm_turn", (), || {
                 // SAFETY: the params live across the call.
                 unsafe { sys::bops_gemm_turn_prepare(&params) }
             })?;
         } else {
-            device.prepare("bops_gemm_repack", [], || {
+            device.prepare("bops_gemm_repack", (), || {
                 // SAFETY: as for gemm_turn.
                 unsafe { sys::bops_gemm_repack_prepare(&params) }
             })?;

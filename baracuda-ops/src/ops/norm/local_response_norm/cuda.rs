@@ -11,6 +11,7 @@
 //! read.
 
 use std::ffi::c_void;
+use std::fmt::Debug;
 
 use baracuda_ops_sys as sys;
 use sys::{
@@ -22,11 +23,12 @@ use sys::{
 };
 
 use super::{Fields, Geometry, Valid, backward, forward};
+use crate::backend::cuda::calls::Numbers;
 use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::error::Reason;
-use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Choice, Kernel};
-use crate::narrow::{halves, word};
+use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Kernel};
+use crate::narrow::word;
 use crate::ops::valid::{Described, Direction};
 use crate::options::{PlanOptions, WorkspaceReq};
 use crate::plan::{Descriptor, form_name};
@@ -61,25 +63,21 @@ impl<D: Described<Fields = Fields>> Kernel<D> for CudaForm {
         match self {
             Self::Walk => {
                 let choice = walk(&geometry, pass, props, ask)?;
-                let Walk { vector_bytes, thread_vectors, chunk_channels, chunks } = choice;
-                let fields = [vector_bytes, thread_vectors, chunk_channels, chunks];
-                candidate(norm, geometry, choice, fields, WALK, WALK_BACKWARD)
+                candidate(norm, geometry, choice, WALK, WALK_BACKWARD)
             }
             Self::Rows => {
                 let choice = rows(&geometry)?;
-                candidate(norm, geometry, choice, [choice.block_threads], ROWS, ROWS_BACKWARD)
+                candidate(norm, geometry, choice, ROWS, ROWS_BACKWARD)
             }
             Self::Tile => {
                 let choice = tile(&geometry, pass, props)?;
-                let Tile { vector_bytes, block_threads, position_threads, chunk_channels, chunks } = choice;
-                let fields = [vector_bytes, block_threads, position_threads, chunk_channels, chunks];
-                candidate(norm, geometry, choice, fields, TILE, TILE_BACKWARD)
+                candidate(norm, geometry, choice, TILE, TILE_BACKWARD)
             }
             Self::Direct => {
                 let choice = direct(&geometry)?;
                 let bytes = geometry.elements().checked_mul(norm.fields.x.dtype().accumulator().size_bytes());
                 let bytes = bytes.ok_or("its workspace would exceed 2^64 bytes")?;
-                let candidate = candidate(norm, geometry, choice, [choice.channels_first], DIRECT, DIRECT_BACKWARD)?;
+                let candidate = candidate(norm, geometry, choice, DIRECT, DIRECT_BACKWARD)?;
                 Ok(match pass {
                     Direction::Forward => candidate,
                     Direction::Backward => {
@@ -149,12 +147,11 @@ const DIRECT_BACKWARD: BackwardCalls<Direct> = Calls {
     launch: Launch::Workspace(sys::bops_local_response_norm_backward_direct_launch),
 };
 
-/// How a form serves a descriptor, in one launch if there are elements. `fields` are those of the choice.
-fn candidate<'d, C: Choice + Copy + 'static>(
+/// How a form serves a descriptor, in one launch if there are elements.
+fn candidate<'d, C: Numbers + Debug>(
     norm: &'d Valid,
     geometry: Geometry,
     choice: C,
-    fields: impl IntoIterator<Item = u32>,
     forward_calls: ForwardCalls<C>,
     backward_calls: BackwardCalls<C>,
 ) -> Accepted<'d> {
@@ -162,7 +159,7 @@ fn candidate<'d, C: Choice + Copy + 'static>(
     let (beta, k) = (norm.fields.beta.get(), norm.fields.k.get());
     // The window, the channels, from which shared memory follows, and what decides on roots.
     let numbers = [geometry.size, geometry.channels, beta.to_bits(), k.to_bits()];
-    let key: Vec<u32> = fields.into_iter().chain(numbers.into_iter().flat_map(halves)).chain([dtype]).collect();
+    let key = (choice, numbers, dtype);
     let Geometry { batch, channels, spatial, size, scale, .. } = geometry;
     let has_work = geometry.elements() > 0;
     let build = move |device: &Device| match norm.op.kind {
@@ -187,12 +184,12 @@ fn candidate<'d, C: Choice + Copy + 'static>(
     Ok(Candidate { launches: u32::from(has_work), ..Candidate::new(choice, build) })
 }
 
-fn built<P: Copy + Send + Sync + 'static, O: 'static, C: Copy + Send + Sync + 'static>(
+fn built<P: Copy + Send + Sync + 'static, O: 'static, C: Numbers>(
     device: &Device,
     Calls { name, prepare, launch }: Calls<P, O, C>,
     params: P,
     choice: C,
-    (has_work, key, dtype): (bool, Vec<u32>, bops_dtype),
+    (has_work, key, dtype): (bool, impl Numbers, bops_dtype),
     operands: impl Fn(&Located<'_>) -> O + Send + Sync + 'static,
 ) -> Result<Built, BuildError> {
     // SAFETY: the structs live across the call and hold what the form allows.

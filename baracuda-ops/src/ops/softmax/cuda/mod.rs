@@ -7,6 +7,7 @@
 mod choice;
 
 use std::ffi::c_void;
+use std::fmt::Debug;
 
 use baracuda_ops_sys as sys;
 
@@ -14,11 +15,12 @@ use choice::{ChannelsResident, ChannelsShared, Lines, RowsResident, RowsShared, 
 
 use super::geometry::{ChannelGeometry, Geometry, Tensors, check_channels, check_rows};
 use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
+use crate::backend::cuda::calls::Numbers;
 use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::error::Reason;
-use crate::kernel::{Accepted, Ask, Candidate, Choice, Kernel};
-use crate::narrow::{halves, word};
+use crate::kernel::{Accepted, Ask, Candidate, Kernel};
+use crate::narrow::word;
 use crate::ops::rows::RowGeometry;
 use crate::ops::valid::Described;
 use crate::options::{PlanOptions, WorkspaceReq};
@@ -258,29 +260,24 @@ impl<D: SoftmaxPass> Kernel<D> for Form {
             _ if lines.outer == 0 => Ok(served.without_launch()),
             Self::RowsResident => {
                 let choice = choice::rows_resident(&lines, props)?;
-                let RowsResident { vec_bytes, vectors, threads_per_row, threads, cluster, grid, overlaps } = choice;
-                let key = [vec_bytes, vectors, threads_per_row, threads, cluster, grid, overlaps];
-                Ok(served.by(D::ROWS_RESIDENT, choice, key))
+                Ok(served.by(D::ROWS_RESIDENT, choice))
             }
             Self::RowsShared => {
                 let choice = choice::rows_shared(&lines, props)?;
-                Ok(served.by(D::ROWS_SHARED, choice, [choice.threads, choice.cluster, choice.grid]))
+                Ok(served.by(D::ROWS_SHARED, choice))
             }
             Self::ChannelsResident => {
                 let choice = choice::channels_resident(&lines, props)?;
-                let ChannelsResident { vec_bytes, vectors, threads, across, tiles, grid, overlaps } = choice;
-                let key = [vec_bytes, vectors, threads, across, tiles, grid, overlaps];
-                Ok(served.by(D::CHANNELS_RESIDENT, choice, key))
+                Ok(served.by(D::CHANNELS_RESIDENT, choice))
             }
             Self::ChannelsShared => {
                 let calls = D::CHANNELS_SHARED.ok_or("it computes gradients")?;
                 let choice = choice::channels_shared(&lines, props)?;
-                let ChannelsShared { threads, across, tiles, grid, overlaps } = choice;
-                Ok(served.by(calls, choice, [threads, across, tiles, grid, overlaps]))
+                Ok(served.by(calls, choice))
             }
             Self::Split => {
                 let (choice, workspace_bytes) = choice::split(&lines)?;
-                let candidate = served.by(D::SPLIT, choice, [choice.vec_bytes, choice.chunks, choice.grid]);
+                let candidate = served.by(D::SPLIT, choice);
                 Ok(Candidate { workspace: WorkspaceReq::new(workspace_bytes, 16), launches: 3, ..candidate })
             }
         }
@@ -297,24 +294,18 @@ struct Served<'d, D> {
 impl<'d, D: SoftmaxPass> Served<'d, D> {
     fn without_launch(self) -> Candidate<'d> {
         let name = D::SPLIT.name;
-        let build = move |device: &Device| cuda::build(device, name, false, [], || 0, |_, _| 0);
+        let build = move |device: &Device| cuda::build(device, name, false, (), || 0, |_, _| 0);
         Candidate { launches: 0, ..Candidate::new((), build) }
     }
 
-    /// In one launch, without workspace. `key`: the fields of the choice.
-    fn by<C: Choice + Copy + 'static, const N: usize>(
-        self,
-        calls: Calls<D, C>,
-        choice: C,
-        key: [u32; N],
-    ) -> Candidate<'d> {
+    /// In one launch, without workspace.
+    fn by<C: Numbers + Debug>(self, calls: Calls<D, C>, choice: C) -> Candidate<'d> {
         let build = move |device: &Device| {
             let Self { descriptor, lines, layout } = self;
             let (params, dtype) = (descriptor.params(&lines, &layout), layout.dtype);
             // Extents, too, since lines that fill every thread have kernels of their own, and so has log-softmax.
-            let numbers = [lines.dim, lines.outer, lines.inner].into_iter().flat_map(halves);
-            let key = key.into_iter().chain(numbers);
-            let key = key.chain([u32::from(descriptor.lines().2), dtype, layout.other]);
+            let extents = [lines.dim, lines.outer, lines.inner];
+            let key = (choice, extents, descriptor.lines().2, [dtype, layout.other]);
             let Calls { name, prepare, launch } = calls;
             // SAFETY: the structs live across the call and hold what `choice` allows.
             let prepare = || unsafe { prepare(&params, &choice, dtype) };

@@ -16,12 +16,13 @@ use std::marker::PhantomData;
 use baracuda_ops_sys as sys;
 
 use super::{BackwardFields, ChannelGeometry, ChannelNorm, ChannelOrder, ChannelShape, ForwardFields};
+use crate::backend::cuda::calls::Numbers;
 use crate::backend::cuda::{self, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Kernel};
-use crate::narrow::{halves, word};
+use crate::narrow::word;
 use crate::ops::activation::Activation;
 use crate::ops::valid::{Described, Fields, Valid};
 use crate::options::{PlanOptions, WorkspaceReq};
@@ -153,19 +154,12 @@ trait Take<F: Pass> {
     fn take<C: Choice<F>>(self, chosen: Chosen<C>) -> Self::Out;
 }
 
-/// The two C functions of a form, which takes choices of this type in pass `F`. The structs hold numbers of 32 bits and nothing else.
-trait Choice<F: Pass>: Copy + PartialEq + Debug + Send + Sync + 'static {
+/// The two C functions of a form, which takes choices of this type in pass `F`.
+trait Choice<F: Pass>: Numbers + Debug {
     /// The functions' common name, for errors and as the key of what is prepared.
     const CALL: &'static str;
     const PREPARE: Prepare<F, Self>;
     const LAUNCH: Launch<F, Self>;
-    /// All its numbers.
-    fn words(&self) -> impl Iterator<Item = u32> {
-        const { assert!(align_of::<Self>() == align_of::<u32>() && size_of::<Self>().is_multiple_of(size_of::<u32>())) };
-        let count = size_of::<Self>() / size_of::<u32>();
-        // SAFETY: the structs of choices in `csrc/bops_channel_norm.h` are made of uint32_t alone, so that all their bytes are those of such numbers.
-        unsafe { std::slice::from_raw_parts(std::ptr::from_ref(self).cast::<u32>(), count) }.iter().copied()
-    }
 }
 
 /// The C functions of a pass: of each form its name, its choice, what prepares and what launches it.
@@ -237,8 +231,7 @@ impl<'d, F: Pass> Take<F> for Offer<'d, F> {
         let build = move |device: &Device| -> Result<Built, BuildError> {
             let params = F::params(norm, &geometry);
             let shape = geometry.shape;
-            let extents = [shape.batch, shape.channels, shape.spatial, shape.groups].into_iter().flat_map(halves);
-            let kinds = [dtype, weight_dtype, residual].into_iter().chain(fields.kinds());
+            let extents = [shape.batch, shape.channels, shape.spatial, shape.groups];
             // SAFETY: the structs live across the call and hold what the form allows.
             let prepare = || unsafe { C::PREPARE(&params, &choice, dtype, weight_dtype, residual) };
             let run = move |located: &Located<'_>, stream| {
@@ -247,7 +240,7 @@ impl<'d, F: Pass> Take<F> for Offer<'d, F> {
                 // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
                 unsafe { C::LAUNCH(&params, &choice, dtype, weight_dtype, &operands, workspace, stream) }
             };
-            let key = choice.words().chain(extents).chain(kinds);
+            let key = (choice, extents, [dtype, weight_dtype, residual], fields.kinds());
             cuda::build(device, C::CALL, fields.has_work(&shape), key, prepare, run)
         };
         let workspace = WorkspaceReq::new(workspace_bytes, 16);

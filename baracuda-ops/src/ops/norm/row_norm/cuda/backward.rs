@@ -8,8 +8,9 @@ use baracuda_ops_sys as sys;
 
 use super::super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
 use super::super::{BackwardFields, Valid, form_name};
-use super::{ByKind, Calls, MAX_THREADS, RowProblem, Rows, Task, calls, grid, threads_for};
+use super::{ByKind, Calls, MAX_THREADS, RowProblem, Rows, Task, grid, threads_for};
 use crate::backend::cuda::Props;
+use crate::backend::cuda::calls::calls;
 use crate::backend::{Backend, DeviceProps, Located};
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, Kernel};
@@ -35,75 +36,19 @@ pub(in super::super) enum Backward {
 type Params = sys::bops_row_norm_backward_params;
 type Operands = sys::bops_row_norm_backward_operands;
 
-const FEW_ROWS: Calls<Params, Operands, sys::bops_row_norm_backward_few_rows_choice> = calls!(
-    "bops_row_norm_backward_few_rows",
-    bops_row_norm_backward_few_rows_prepare,
-    bops_row_norm_backward_few_rows_launch,
-    bops_row_norm_backward_few_rows_choice { grid, overlaps }
-);
-const COOPERATIVE: Calls<Params, Operands, sys::bops_row_norm_backward_cooperative_choice> = calls!(
-    "bops_row_norm_backward_cooperative",
-    bops_row_norm_backward_cooperative_prepare,
-    bops_row_norm_backward_cooperative_launch,
-    bops_row_norm_backward_cooperative_choice {
-        vectors,
-        readers,
-        team_blocks,
-        grid,
-        overlaps,
-        flush_rows,
-        flushes,
-        partial_rows
-    }
-);
-const RING: Calls<Params, Operands, sys::bops_row_norm_backward_ring_choice> = calls!(
-    "bops_row_norm_backward_ring",
-    bops_row_norm_backward_ring_prepare,
-    bops_row_norm_backward_ring_launch,
-    bops_row_norm_backward_ring_choice {
-        vectors,
-        slots,
-        threads,
-        cluster,
-        is_whole,
-        grid,
-        overlaps,
-        flush_rows,
-        partial_rows
-    }
-);
-const PERSISTENT: Calls<Params, Operands, sys::bops_row_norm_backward_persistent_choice> = calls!(
-    "bops_row_norm_backward_persistent",
-    bops_row_norm_backward_persistent_prepare,
-    bops_row_norm_backward_persistent_launch,
-    bops_row_norm_backward_persistent_choice {
-        vectors,
-        threads_per_row,
-        threads,
-        cluster,
-        stages,
-        grid,
-        overlaps,
-        flush_rows,
-        flushes,
-        late_blocks,
-        early_turns,
-        partial_rows
-    }
-);
-const SPLIT: Calls<Params, Operands, sys::bops_row_norm_backward_split_choice> = calls!(
-    "bops_row_norm_backward_split",
-    bops_row_norm_backward_split_prepare,
-    bops_row_norm_backward_split_launch,
-    bops_row_norm_backward_split_choice { vec_bytes, chunks, grid, flush_rows, flushes, partial_rows }
-);
+const FEW_ROWS: Calls<Params, sys::bops_row_norm_backward_few_rows_choice, Operands> =
+    calls!(bops_row_norm_backward_few_rows_prepare, bops_row_norm_backward_few_rows_launch);
+const COOPERATIVE: Calls<Params, sys::bops_row_norm_backward_cooperative_choice, Operands> =
+    calls!(bops_row_norm_backward_cooperative_prepare, bops_row_norm_backward_cooperative_launch);
+const RING: Calls<Params, sys::bops_row_norm_backward_ring_choice, Operands> =
+    calls!(bops_row_norm_backward_ring_prepare, bops_row_norm_backward_ring_launch);
+const PERSISTENT: Calls<Params, sys::bops_row_norm_backward_persistent_choice, Operands> =
+    calls!(bops_row_norm_backward_persistent_prepare, bops_row_norm_backward_persistent_launch);
+const SPLIT: Calls<Params, sys::bops_row_norm_backward_split_choice, Operands> =
+    calls!(bops_row_norm_backward_split_prepare, bops_row_norm_backward_split_launch);
 /// Behind the launches of a form.
-const PARAMETERS: Calls<Params, Operands, sys::bops_row_norm_backward_parameters_choice> = calls!(
-    "bops_row_norm_backward_parameters",
-    bops_row_norm_backward_parameters_prepare,
-    bops_row_norm_backward_parameters_launch,
-    bops_row_norm_backward_parameters_choice { partial_rows, overlaps }
-);
+const PARAMETERS: Calls<Params, sys::bops_row_norm_backward_parameters_choice, Operands> =
+    calls!(bops_row_norm_backward_parameters_prepare, bops_row_norm_backward_parameters_launch);
 
 impl<D: Described<Fields = BackwardFields>> Kernel<D> for Backward {
     fn name(&self) -> &'static str {

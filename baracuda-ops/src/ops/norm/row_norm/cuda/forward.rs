@@ -7,8 +7,9 @@ use baracuda_ops_sys as sys;
 
 use super::super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
 use super::super::{ForwardFields, Valid, form_name};
-use super::{ByKind, Calls, MAX_THREADS, RowProblem, Rows, Task, calls, grid, threads_for};
+use super::{ByKind, Calls, MAX_THREADS, RowProblem, Rows, Task, grid, threads_for};
 use crate::backend::cuda::Props;
+use crate::backend::cuda::calls::calls;
 use crate::backend::{Backend, DeviceProps, Located};
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, Kernel};
@@ -36,52 +37,18 @@ pub(in super::super) enum Forward {
 type Params = sys::bops_row_norm_params;
 type Operands = sys::bops_row_norm_operands;
 
-const RESIDENT: Calls<Params, Operands, sys::bops_row_norm_resident_choice> = calls!(
-    "bops_row_norm_resident",
-    bops_row_norm_resident_prepare,
-    bops_row_norm_resident_launch,
-    bops_row_norm_resident_choice {
-        vec_bytes,
-        vectors,
-        threads_per_row,
-        threads,
-        cluster,
-        is_whole,
-        grid,
-        overlaps,
-        lets_next_overlap
-    }
-);
-const PACKED: Calls<Params, Operands, sys::bops_row_norm_packed_choice> = calls!(
-    "bops_row_norm_packed",
-    bops_row_norm_packed_prepare,
-    bops_row_norm_packed_launch,
-    bops_row_norm_packed_choice { threads, grid, overlaps }
-);
-const PACKED_WARP: Calls<Params, Operands, sys::bops_row_norm_packed_warp_choice> = calls!(
-    "bops_row_norm_packed_warp",
-    bops_row_norm_packed_warp_prepare,
-    bops_row_norm_packed_warp_launch,
-    bops_row_norm_packed_warp_choice { vectors, grid, overlaps }
-);
-const SHARED: Calls<Params, Operands, sys::bops_row_norm_shared_choice> = calls!(
-    "bops_row_norm_shared",
-    bops_row_norm_shared_prepare,
-    bops_row_norm_shared_launch,
-    bops_row_norm_shared_choice { cluster, grid, overlaps }
-);
-const RING: Calls<Params, Operands, sys::bops_row_norm_ring_choice> = calls!(
-    "bops_row_norm_ring",
-    bops_row_norm_ring_prepare,
-    bops_row_norm_ring_launch,
-    bops_row_norm_ring_choice { vectors, slots, threads, cluster, is_whole, grid, overlaps }
-);
-const SPLIT: Calls<Params, Operands, sys::bops_row_norm_split_choice> = calls!(
-    "bops_row_norm_split",
-    bops_row_norm_split_prepare,
-    bops_row_norm_split_launch,
-    bops_row_norm_split_choice { vec_bytes, chunks, grid }
-);
+const RESIDENT: Calls<Params, sys::bops_row_norm_resident_choice, Operands> =
+    calls!(bops_row_norm_resident_prepare, bops_row_norm_resident_launch);
+const PACKED: Calls<Params, sys::bops_row_norm_packed_choice, Operands> =
+    calls!(bops_row_norm_packed_prepare, bops_row_norm_packed_launch);
+const PACKED_WARP: Calls<Params, sys::bops_row_norm_packed_warp_choice, Operands> =
+    calls!(bops_row_norm_packed_warp_prepare, bops_row_norm_packed_warp_launch);
+const SHARED: Calls<Params, sys::bops_row_norm_shared_choice, Operands> =
+    calls!(bops_row_norm_shared_prepare, bops_row_norm_shared_launch);
+const RING: Calls<Params, sys::bops_row_norm_ring_choice, Operands> =
+    calls!(bops_row_norm_ring_prepare, bops_row_norm_ring_launch);
+const SPLIT: Calls<Params, sys::bops_row_norm_split_choice, Operands> =
+    calls!(bops_row_norm_split_prepare, bops_row_norm_split_launch);
 
 impl<D: Described<Fields = ForwardFields>> Kernel<D> for Forward {
     fn name(&self) -> &'static str {
@@ -105,7 +72,7 @@ impl<D: Described<Fields = ForwardFields>> Kernel<D> for Forward {
         let p = &task.problem;
         // Rows without columns have statistics all the same.
         let has_work = p.rows > 0 && (p.cols > 0 || norm.fields.stats);
-        let none = None::<(&'static Calls<Params, Operands, ()>, ())>;
+        let none = None::<(&'static Calls<Params, (), Operands>, ())>;
         Ok(match self {
             Self::Packed => task.candidate(&PACKED, packed(p, ask)?, 1, 0, none),
             Self::PackedWarp => task.candidate(&PACKED_WARP, packed_warp(p, ask)?, 1, 0, none),

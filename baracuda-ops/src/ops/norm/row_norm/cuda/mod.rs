@@ -9,7 +9,6 @@ mod forward;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::c_void;
 use std::fmt::Debug;
 
 use baracuda_ops_sys as sys;
@@ -18,6 +17,7 @@ pub(super) use backward::Backward;
 pub(super) use forward::Forward;
 
 use super::{RowNorm, Valid};
+use crate::backend::cuda::calls::{self, Numbers, Run};
 use crate::backend::cuda::{self, Launch, Props, c_dtype, resident_clusters};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
@@ -302,59 +302,13 @@ impl Rows {
     }
 }
 
-type Specialisation = sys::bops_row_norm_specialisation;
-
 /// The C functions of a form with parameters `P`, operands `O` and the choice `C`.
-struct Calls<P, O, C> {
-    /// Their name without `_prepare` and `_launch`.
-    name: &'static str,
-    prepare: unsafe extern "C" fn(*const Specialisation, *const P, *const C) -> sys::bops_status,
-    launch: unsafe extern "C" fn(
-        *const Specialisation,
-        *const P,
-        *const C,
-        *const O,
-        *mut c_void,
-        sys::bops_stream,
-    ) -> sys::bops_status,
-    /// Every field of the choice.
-    words: fn(&C) -> Vec<u32>,
-}
-
-/// The [`Calls`] of a form: their name, the two functions, and the choice with all of its fields.
-macro_rules! calls {
-    ($name:literal, $prepare:ident, $launch:ident, $Choice:ident { $($field:ident),* }) => {
-        Calls {
-            name: $name,
-            prepare: ::baracuda_ops_sys::$prepare,
-            launch: ::baracuda_ops_sys::$launch,
-            words: |&::baracuda_ops_sys::$Choice { $($field),* }| vec![$($field),*],
-        }
-    };
-}
-use calls;
-
-/// A launch with the operands of a run, the workspace and the stream; returns its status.
-type Run<O> = Box<dyn Fn(&O, *mut c_void, *mut c_void) -> i32 + Send + Sync>;
-
-impl<P: Copy + Send + Sync + 'static, O: 'static, C: Copy + Send + Sync + 'static> Calls<P, O, C> {
-    /// Prepares the kernels of a choice, and returns what launches them.
-    fn prepare(&self, device: &cuda::Device, of: Specialisation, params: P, choice: C) -> Result<Run<O>> {
-        let key = [of.dtype, of.weight_dtype, of.is_centered, of.has_dh].into_iter().chain((self.words)(&choice));
-        // SAFETY: the structs live across the call and hold what the form allows.
-        device.prepare(self.name, key, || unsafe { (self.prepare)(&of, &params, &choice) })?;
-        let launch = self.launch;
-        Ok(Box::new(move |operands, workspace, stream| {
-            // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-            unsafe { launch(&of, &params, &choice, operands, workspace, stream) }
-        }))
-    }
-}
+type Calls<P, C, O> = calls::Calls<sys::bops_row_norm_specialisation, P, C, O>;
 
 /// A norm as its forms are told of it.
 struct Task<P, O> {
     problem: RowProblem,
-    of: Specialisation,
+    of: sys::bops_row_norm_specialisation,
     params: P,
     /// The operands of a run.
     operands: fn(&Located<'_>) -> O,
@@ -363,23 +317,23 @@ struct Task<P, O> {
 impl<P: Copy + Send + Sync + 'static, O: 'static> Task<P, O> {
     /// What a form answers with its choice, so many launches, none where there is no work, and the bytes of workspace that it needs. A launch `then`
     /// follows.
-    fn candidate<'d, C: Copy + PartialEq + Debug + Send + Sync + 'static, S: Copy + Send + Sync + 'static>(
+    fn candidate<'d, C: Numbers + Debug, S: Numbers>(
         &self,
-        calls: &'static Calls<P, O, C>,
+        calls: &'static Calls<P, C, O>,
         choice: C,
         launches: u32,
         workspace_bytes: u64,
-        then: Option<(&'static Calls<P, O, S>, S)>,
+        then: Option<(&'static Calls<P, S, O>, S)>,
     ) -> Candidate<'d> {
         let Self { of, params, operands, .. } = *self;
         let build = move |device: &Device| {
             let device = cuda::Device::of(device)?;
             let mut runs: Vec<Run<O>> = Vec::new();
             if launches > 0 {
-                runs.push(calls.prepare(device, of, params, choice)?);
+                runs.push(calls.prepare(device, of, params, choice, ())?);
             }
             if let Some((calls, choice)) = then {
-                runs.push(calls.prepare(device, of, params, choice)?);
+                runs.push(calls.prepare(device, of, params, choice, ())?);
             }
             let start = move |located: &Located<'_>, stream| {
                 let (operands, workspace) = (operands(located), located.workspace_pointer());
