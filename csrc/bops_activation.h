@@ -18,25 +18,21 @@ typedef struct {
     uint32_t from_y; /* backward: `saved` is the result, of relu, sigmoid or tanh */
 } bops_activation_params;
 
-/* Operands of forward, of type `dtype`: dense, in the same order. */
+/* Operands of forward: dense, in the same order. */
 typedef struct {
     const void *x;
     void *y; /* may be x */
 } bops_activation_operands;
 
-bops_status bops_activation_prepare(const bops_activation_params *params, const bops_activation_choice *choice, bops_dtype dtype);
-bops_status bops_activation_launch(const bops_activation_params *params, const bops_activation_choice *choice, bops_dtype dtype,
-                                   const bops_activation_operands *operands, bops_stream stream);
+BOPS_FORM(bops_activation, bops_dtype, bops_activation_params, bops_activation_choice, bops_activation_operands)
 
-/* Operands of backward, of type `dtype`: dense, in the same order. */
+/* Operands of backward: dense, in the same order. */
 typedef struct {
     const void *dy, *saved; /* saved: x, with from_y y; null for the identity */
     void *dx;               /* may be dy */
 } bops_activation_backward_operands;
 
-bops_status bops_activation_backward_prepare(const bops_activation_params *params, const bops_activation_choice *choice, bops_dtype dtype);
-bops_status bops_activation_backward_launch(const bops_activation_params *params, const bops_activation_choice *choice, bops_dtype dtype,
-                                            const bops_activation_backward_operands *operands, bops_stream stream);
+BOPS_FORM(bops_activation_backward, bops_dtype, bops_activation_params, bops_activation_choice, bops_activation_backward_operands)
 
 #ifdef __cplusplus
 }

@@ -15,7 +15,7 @@ typedef struct {
     double scale, beta, k; /* scale: alpha over the size that the caller gave */
 } bops_local_response_norm_params;
 
-/* Operands of forward, of type `dtype`. */
+/* Operands of forward. */
 typedef struct {
     const void *x;
     void *y;
@@ -29,7 +29,7 @@ typedef struct {
     double scale, beta, k;
 } bops_local_response_norm_backward_params;
 
-/* Operands of backward, of type `dtype`. */
+/* Operands of backward. */
 typedef struct {
     const void *dy, *x;
     void *dx;
@@ -64,46 +64,21 @@ typedef struct {
     uint32_t channels_first; /* 1: neighbouring threads take neighbouring channels; 0: neighbouring positions */
 } bops_local_response_norm_direct_choice;
 
-bops_status bops_local_response_norm_walk_prepare(const bops_local_response_norm_params *params, const bops_local_response_norm_walk_choice *choice,
-                                                  bops_dtype dtype);
-bops_status bops_local_response_norm_walk_launch(const bops_local_response_norm_params *params, const bops_local_response_norm_walk_choice *choice,
-                                                 bops_dtype dtype, const bops_local_response_norm_operands *operands, bops_stream stream);
-bops_status bops_local_response_norm_rows_prepare(const bops_local_response_norm_params *params, const bops_local_response_norm_rows_choice *choice,
-                                                  bops_dtype dtype);
-bops_status bops_local_response_norm_rows_launch(const bops_local_response_norm_params *params, const bops_local_response_norm_rows_choice *choice,
-                                                 bops_dtype dtype, const bops_local_response_norm_operands *operands, bops_stream stream);
-bops_status bops_local_response_norm_tile_prepare(const bops_local_response_norm_params *params, const bops_local_response_norm_tile_choice *choice,
-                                                  bops_dtype dtype);
-bops_status bops_local_response_norm_tile_launch(const bops_local_response_norm_params *params, const bops_local_response_norm_tile_choice *choice,
-                                                 bops_dtype dtype, const bops_local_response_norm_operands *operands, bops_stream stream);
-bops_status bops_local_response_norm_direct_prepare(const bops_local_response_norm_params *params,
-                                                    const bops_local_response_norm_direct_choice *choice, bops_dtype dtype);
-bops_status bops_local_response_norm_direct_launch(const bops_local_response_norm_params *params,
-                                                   const bops_local_response_norm_direct_choice *choice, bops_dtype dtype,
-                                                   const bops_local_response_norm_operands *operands, bops_stream stream);
+/* Declares a form of forward, for which `pass` is empty, or of backward, of which `direct` has a workspace: one element of the accumulator type for
+ * each element of x. The type of the elements tells compiled kernels of a form apart, besides the choice, the size and whether roots give the power. */
+#define BOPS_LOCAL_RESPONSE_NORM_FORM(form, pass)                                                                                                    \
+    BOPS_FORM(bops_local_response_norm_##pass##form, bops_dtype, bops_local_response_norm_##pass##params, bops_local_response_norm_##form##_choice,  \
+              bops_local_response_norm_##pass##operands)
 
-bops_status bops_local_response_norm_backward_walk_prepare(const bops_local_response_norm_backward_params *params,
-                                                           const bops_local_response_norm_walk_choice *choice, bops_dtype dtype);
-bops_status bops_local_response_norm_backward_walk_launch(const bops_local_response_norm_backward_params *params,
-                                                          const bops_local_response_norm_walk_choice *choice, bops_dtype dtype,
-                                                          const bops_local_response_norm_backward_operands *operands, bops_stream stream);
-bops_status bops_local_response_norm_backward_rows_prepare(const bops_local_response_norm_backward_params *params,
-                                                           const bops_local_response_norm_rows_choice *choice, bops_dtype dtype);
-bops_status bops_local_response_norm_backward_rows_launch(const bops_local_response_norm_backward_params *params,
-                                                          const bops_local_response_norm_rows_choice *choice, bops_dtype dtype,
-                                                          const bops_local_response_norm_backward_operands *operands, bops_stream stream);
-bops_status bops_local_response_norm_backward_tile_prepare(const bops_local_response_norm_backward_params *params,
-                                                           const bops_local_response_norm_tile_choice *choice, bops_dtype dtype);
-bops_status bops_local_response_norm_backward_tile_launch(const bops_local_response_norm_backward_params *params,
-                                                          const bops_local_response_norm_tile_choice *choice, bops_dtype dtype,
-                                                          const bops_local_response_norm_backward_operands *operands, bops_stream stream);
-bops_status bops_local_response_norm_backward_direct_prepare(const bops_local_response_norm_backward_params *params,
-                                                             const bops_local_response_norm_direct_choice *choice, bops_dtype dtype);
-/* workspace: one element of the accumulator type for each element of x. */
-bops_status bops_local_response_norm_backward_direct_launch(const bops_local_response_norm_backward_params *params,
-                                                            const bops_local_response_norm_direct_choice *choice, bops_dtype dtype,
-                                                            const bops_local_response_norm_backward_operands *operands, void *workspace,
-                                                            bops_stream stream);
+BOPS_LOCAL_RESPONSE_NORM_FORM(walk, )
+BOPS_LOCAL_RESPONSE_NORM_FORM(rows, )
+BOPS_LOCAL_RESPONSE_NORM_FORM(tile, )
+BOPS_LOCAL_RESPONSE_NORM_FORM(direct, )
+
+BOPS_LOCAL_RESPONSE_NORM_FORM(walk, backward_)
+BOPS_LOCAL_RESPONSE_NORM_FORM(rows, backward_)
+BOPS_LOCAL_RESPONSE_NORM_FORM(tile, backward_)
+BOPS_LOCAL_RESPONSE_NORM_FORM(direct, backward_)
 
 #ifdef __cplusplus
 }

@@ -62,19 +62,25 @@ typedef struct {
     uint32_t grid;      /* of each launch; blocks stride over chunks */
 } bops_softmax_split_choice;
 
-/* Lines along an axis of `dim` elements, `step` elements apart: `outer` blocks (strided as rows are) of `inner` lines side by side. Rows are
- * inner 1 and steps 1. */
+/* What tells compiled kernels of a form apart, besides its choice and whether lines fill every thread. */
+typedef struct {
+    bops_dtype dtype;   /* of y, and backward of dy, in whose accesses and elements a choice counts */
+    bops_dtype x_dtype; /* of x, or backward of dx: `dtype`, or f16 or bf16 where that is f32. Its elements are accessed as the f32 that they stand
+                           for, half as many bytes at once; forward, rows_shared refuses them */
+    uint32_t is_log;
+} bops_softmax_specialisation;
+
+/* Lines along an axis of `dim` elements, of every tensor `steps` elements apart: `outer` blocks (strided as rows are) of `inner` lines side by side.
+ * Rows are inner 1 and steps 1. Tensors in the order of the operands: x and y; backward y, dy and dx. */
 typedef struct {
     uint64_t outer; /* below 2^32 */
     uint64_t dim;
     uint64_t inner;
     uint64_t extent1; /* outer = extent0 * extent1 * extent2; extent0 is implied */
     uint64_t extent2;
-    bops_row_strides x, y;
-    uint64_t x_step, y_step;
+    bops_row_strides strides[3];
+    uint64_t steps[3];
     double scale;
-    uint32_t is_log;
-    bops_dtype x_dtype; /* that of y, or f16 or bf16 where that of y is f32 */
 } bops_softmax_params;
 
 /* y may be x where their types agree. */
@@ -83,66 +89,28 @@ typedef struct {
     void *y;
 } bops_softmax_operands;
 
-/* dtype: that of y, in whose accesses and elements a choice counts. Elements of x in 16 bits are read as the f32 that they stand for, in accesses of
- * half as many bytes; rows_shared refuses them. workspace: of split alone. */
-bops_status bops_softmax_rows_resident_prepare(const bops_softmax_params *params, const bops_softmax_rows_resident_choice *choice, bops_dtype dtype);
-bops_status bops_softmax_rows_resident_launch(const bops_softmax_params *params, const bops_softmax_rows_resident_choice *choice, bops_dtype dtype,
-                                              const bops_softmax_operands *operands, void *workspace, bops_stream stream);
-bops_status bops_softmax_rows_shared_prepare(const bops_softmax_params *params, const bops_softmax_rows_shared_choice *choice, bops_dtype dtype);
-bops_status bops_softmax_rows_shared_launch(const bops_softmax_params *params, const bops_softmax_rows_shared_choice *choice, bops_dtype dtype,
-                                            const bops_softmax_operands *operands, void *workspace, bops_stream stream);
-bops_status bops_softmax_channels_resident_prepare(const bops_softmax_params *params, const bops_softmax_channels_resident_choice *choice,
-                                                   bops_dtype dtype);
-bops_status bops_softmax_channels_resident_launch(const bops_softmax_params *params, const bops_softmax_channels_resident_choice *choice,
-                                                  bops_dtype dtype, const bops_softmax_operands *operands, void *workspace, bops_stream stream);
-bops_status bops_softmax_split_prepare(const bops_softmax_params *params, const bops_softmax_split_choice *choice, bops_dtype dtype);
-bops_status bops_softmax_split_launch(const bops_softmax_params *params, const bops_softmax_split_choice *choice, bops_dtype dtype,
-                                      const bops_softmax_operands *operands, void *workspace, bops_stream stream);
-
-typedef struct {
-    uint64_t outer; /* below 2^32 */
-    uint64_t dim;
-    uint64_t inner;
-    uint64_t extent1;
-    uint64_t extent2;
-    bops_row_strides y, dy, dx;
-    uint64_t y_step, dy_step, dx_step;
-    double scale;
-    uint32_t is_log;
-    bops_dtype dx_dtype; /* that of y, or f16 or bf16 where that of y is f32 */
-} bops_softmax_backward_params;
-
 /* dx may be dy where their types agree. */
 typedef struct {
     const void *y, *dy;
     void *dx;
 } bops_softmax_backward_operands;
 
-/* dtype: that of y and dy, in whose accesses and elements a choice counts. workspace: of split alone. */
-bops_status bops_softmax_backward_rows_resident_prepare(const bops_softmax_backward_params *params, const bops_softmax_rows_resident_choice *choice,
-                                                        bops_dtype dtype);
-bops_status bops_softmax_backward_rows_resident_launch(const bops_softmax_backward_params *params, const bops_softmax_rows_resident_choice *choice,
-                                                       bops_dtype dtype, const bops_softmax_backward_operands *operands, void *workspace,
-                                                       bops_stream stream);
-bops_status bops_softmax_backward_rows_shared_prepare(const bops_softmax_backward_params *params, const bops_softmax_rows_shared_choice *choice,
-                                                      bops_dtype dtype);
-bops_status bops_softmax_backward_rows_shared_launch(const bops_softmax_backward_params *params, const bops_softmax_rows_shared_choice *choice,
-                                                     bops_dtype dtype, const bops_softmax_backward_operands *operands, void *workspace,
-                                                     bops_stream stream);
-bops_status bops_softmax_backward_channels_resident_prepare(const bops_softmax_backward_params *params,
-                                                            const bops_softmax_channels_resident_choice *choice, bops_dtype dtype);
-bops_status bops_softmax_backward_channels_resident_launch(const bops_softmax_backward_params *params,
-                                                           const bops_softmax_channels_resident_choice *choice, bops_dtype dtype,
-                                                           const bops_softmax_backward_operands *operands, void *workspace, bops_stream stream);
-bops_status bops_softmax_backward_channels_shared_prepare(const bops_softmax_backward_params *params,
-                                                          const bops_softmax_backward_channels_shared_choice *choice, bops_dtype dtype);
-bops_status bops_softmax_backward_channels_shared_launch(const bops_softmax_backward_params *params,
-                                                         const bops_softmax_backward_channels_shared_choice *choice, bops_dtype dtype,
-                                                         const bops_softmax_backward_operands *operands, void *workspace, bops_stream stream);
-bops_status bops_softmax_backward_split_prepare(const bops_softmax_backward_params *params, const bops_softmax_split_choice *choice,
-                                                bops_dtype dtype);
-bops_status bops_softmax_backward_split_launch(const bops_softmax_backward_params *params, const bops_softmax_split_choice *choice, bops_dtype dtype,
-                                               const bops_softmax_backward_operands *operands, void *workspace, bops_stream stream);
+/* Declares a form of forward, for which `pass` is empty, or of backward. */
+#define BOPS_SOFTMAX_FORM(form, pass)                                                                                                                \
+    BOPS_FORM(bops_softmax_##pass##form, bops_softmax_specialisation, bops_softmax_params, bops_softmax_##form##_choice,                             \
+              bops_softmax_##pass##operands)
+
+BOPS_SOFTMAX_FORM(rows_resident, )
+BOPS_SOFTMAX_FORM(rows_shared, )
+BOPS_SOFTMAX_FORM(channels_resident, )
+BOPS_SOFTMAX_FORM(split, )
+
+BOPS_SOFTMAX_FORM(rows_resident, backward_)
+BOPS_SOFTMAX_FORM(rows_shared, backward_)
+BOPS_SOFTMAX_FORM(channels_resident, backward_)
+BOPS_SOFTMAX_FORM(split, backward_)
+BOPS_FORM(bops_softmax_backward_channels_shared, bops_softmax_specialisation, bops_softmax_params, bops_softmax_backward_channels_shared_choice,
+          bops_softmax_backward_operands)
 
 #ifdef __cplusplus
 }

@@ -85,13 +85,11 @@ fn lacks(op: &str, shared: &[(&str, &str)], files: &[(PathBuf, String)]) -> Opti
     if !has("csrc", "wgsl", &|_| true) {
         return Some(format!("no family of csrc has {stem}.wgsl"));
     }
-    // A form of its own has its name behind the op's: bops_gemm_simt_launch. What a family's BOPS_DEFINE_FORM defines has its name in the brackets.
+    // A form of its own has its name behind the op's: bops_gemm_simt_launch.
     let defines = |text: &str, entry: &str| {
-        let by_macro = format!("BOPS_DEFINE_FORM({}_", entry.trim_start_matches("bops_"));
-        text.match_indices(&format!("bops_status {entry}")).any(|(at, head)| {
-            let form = text[at + head.len()..].split('(').next().unwrap_or_default();
-            form.ends_with("_launch") && !form.contains("backward")
-        }) || text.match_indices(&by_macro).any(|(at, head)| !text[at + head.len()..].starts_with("backward"))
+        let is_of_entry = |form: &str| form.strip_prefix(entry).is_some_and(|form| !form.contains("backward"));
+        let functions = text.split("bops_status ").filter_map(|text| text.split('(').next()?.strip_suffix("_launch"));
+        functions.map(String::from).chain(forms_by_macro(text)).any(|form| is_of_entry(&form))
     };
     let entry = format!("bops_{}", kernels_of(op));
     // In a file that has the name of a backward the steps of it may have names of their own: bops_gemm_dbias_launch.
@@ -101,6 +99,21 @@ fn lacks(op: &str, shared: &[(&str, &str)], files: &[(PathBuf, String)]) -> Opti
             || (file == op && defines(text, &format!("bops_{}", stem_of(op, shared))))
     });
     (!is_defined).then(|| format!("no .cu file of that stem defines {entry}_launch"))
+}
+
+/// The forms whose functions a text defines by a macro, of all families BOPS_DEFINE_FORM(bops_conv_turn, ..), or of one of them: its forms by their
+/// own names and the pass, BOPS_DEFINE_SOFTMAX_FORM(split, backward_), or by their whole ones, BOPS_DEFINE_CHANNEL_NORM_FORM(channel_norm_split, ..).
+fn forms_by_macro(text: &str) -> impl Iterator<Item = String> {
+    text.lines().filter_map(|line| line.strip_prefix("BOPS_DEFINE_")?.split_once("FORM(")).map(|(family, arguments)| {
+        let family = family.to_lowercase();
+        let mut arguments = arguments.split([',', ')']).map(str::trim);
+        let (form, pass) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
+        match form {
+            _ if form.starts_with("bops_") => form.into(),
+            _ if family.is_empty() || form.contains("_norm") => format!("bops_{form}"),
+            _ => format!("bops_{family}{pass}{form}"),
+        }
+    })
 }
 
 #[test]

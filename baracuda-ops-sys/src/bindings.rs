@@ -984,6 +984,13 @@ pub struct bops_softmax_split_choice {
     pub grid: u32,
 }
 #[repr(C)]
+#[derive(Debug, Default, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct bops_softmax_specialisation {
+    pub dtype: bops_dtype,
+    pub x_dtype: bops_dtype,
+    pub is_log: u32,
+}
+#[repr(C)]
 #[derive(Debug, Default, Copy, Clone, PartialEq)]
 pub struct bops_softmax_params {
     pub outer: u64,
@@ -991,13 +998,9 @@ pub struct bops_softmax_params {
     pub inner: u64,
     pub extent1: u64,
     pub extent2: u64,
-    pub x: bops_row_strides,
-    pub y: bops_row_strides,
-    pub x_step: u64,
-    pub y_step: u64,
+    pub strides: [bops_row_strides; 3usize],
+    pub steps: [u64; 3usize],
     pub scale: f64,
-    pub is_log: u32,
-    pub x_dtype: bops_dtype,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1013,24 +1016,6 @@ impl Default for bops_softmax_operands {
             s.assume_init()
         }
     }
-}
-#[repr(C)]
-#[derive(Debug, Default, Copy, Clone, PartialEq)]
-pub struct bops_softmax_backward_params {
-    pub outer: u64,
-    pub dim: u64,
-    pub inner: u64,
-    pub extent1: u64,
-    pub extent2: u64,
-    pub y: bops_row_strides,
-    pub dy: bops_row_strides,
-    pub dx: bops_row_strides,
-    pub y_step: u64,
-    pub dy_step: u64,
-    pub dx_step: u64,
-    pub scale: f64,
-    pub is_log: u32,
-    pub dx_dtype: bops_dtype,
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
@@ -1059,27 +1044,29 @@ unsafe extern "C" {
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_activation_prepare(
+        of: *const bops_dtype,
         params: *const bops_activation_params,
         choice: *const bops_activation_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_activation_launch(
+        of: *const bops_dtype,
         params: *const bops_activation_params,
         choice: *const bops_activation_choice,
-        dtype: bops_dtype,
         operands: *const bops_activation_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_activation_backward_prepare(
+        of: *const bops_dtype,
         params: *const bops_activation_params,
         choice: *const bops_activation_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_activation_backward_launch(
+        of: *const bops_dtype,
         params: *const bops_activation_params,
         choice: *const bops_activation_choice,
-        dtype: bops_dtype,
         operands: *const bops_activation_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_channel_norm_split_prepare(
@@ -1669,98 +1656,105 @@ unsafe extern "C" {
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_local_response_norm_walk_prepare(
+        of: *const bops_dtype,
         params: *const bops_local_response_norm_params,
         choice: *const bops_local_response_norm_walk_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_local_response_norm_walk_launch(
+        of: *const bops_dtype,
         params: *const bops_local_response_norm_params,
         choice: *const bops_local_response_norm_walk_choice,
-        dtype: bops_dtype,
         operands: *const bops_local_response_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_local_response_norm_rows_prepare(
+        of: *const bops_dtype,
         params: *const bops_local_response_norm_params,
         choice: *const bops_local_response_norm_rows_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_local_response_norm_rows_launch(
+        of: *const bops_dtype,
         params: *const bops_local_response_norm_params,
         choice: *const bops_local_response_norm_rows_choice,
-        dtype: bops_dtype,
         operands: *const bops_local_response_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_local_response_norm_tile_prepare(
+        of: *const bops_dtype,
         params: *const bops_local_response_norm_params,
         choice: *const bops_local_response_norm_tile_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_local_response_norm_tile_launch(
+        of: *const bops_dtype,
         params: *const bops_local_response_norm_params,
         choice: *const bops_local_response_norm_tile_choice,
-        dtype: bops_dtype,
         operands: *const bops_local_response_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_local_response_norm_direct_prepare(
+        of: *const bops_dtype,
         params: *const bops_local_response_norm_params,
         choice: *const bops_local_response_norm_direct_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_local_response_norm_direct_launch(
+        of: *const bops_dtype,
         params: *const bops_local_response_norm_params,
         choice: *const bops_local_response_norm_direct_choice,
-        dtype: bops_dtype,
         operands: *const bops_local_response_norm_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_local_response_norm_backward_walk_prepare(
+        of: *const bops_dtype,
         params: *const bops_local_response_norm_backward_params,
         choice: *const bops_local_response_norm_walk_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_local_response_norm_backward_walk_launch(
+        of: *const bops_dtype,
         params: *const bops_local_response_norm_backward_params,
         choice: *const bops_local_response_norm_walk_choice,
-        dtype: bops_dtype,
         operands: *const bops_local_response_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_local_response_norm_backward_rows_prepare(
+        of: *const bops_dtype,
         params: *const bops_local_response_norm_backward_params,
         choice: *const bops_local_response_norm_rows_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_local_response_norm_backward_rows_launch(
+        of: *const bops_dtype,
         params: *const bops_local_response_norm_backward_params,
         choice: *const bops_local_response_norm_rows_choice,
-        dtype: bops_dtype,
         operands: *const bops_local_response_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_local_response_norm_backward_tile_prepare(
+        of: *const bops_dtype,
         params: *const bops_local_response_norm_backward_params,
         choice: *const bops_local_response_norm_tile_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_local_response_norm_backward_tile_launch(
+        of: *const bops_dtype,
         params: *const bops_local_response_norm_backward_params,
         choice: *const bops_local_response_norm_tile_choice,
-        dtype: bops_dtype,
         operands: *const bops_local_response_norm_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_local_response_norm_backward_direct_prepare(
+        of: *const bops_dtype,
         params: *const bops_local_response_norm_backward_params,
         choice: *const bops_local_response_norm_direct_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_local_response_norm_backward_direct_launch(
+        of: *const bops_dtype,
         params: *const bops_local_response_norm_backward_params,
         choice: *const bops_local_response_norm_direct_choice,
-        dtype: bops_dtype,
         operands: *const bops_local_response_norm_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
@@ -1922,118 +1916,118 @@ unsafe extern "C" {
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_softmax_rows_resident_prepare(
+        of: *const bops_softmax_specialisation,
         params: *const bops_softmax_params,
         choice: *const bops_softmax_rows_resident_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_softmax_rows_resident_launch(
+        of: *const bops_softmax_specialisation,
         params: *const bops_softmax_params,
         choice: *const bops_softmax_rows_resident_choice,
-        dtype: bops_dtype,
         operands: *const bops_softmax_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_softmax_rows_shared_prepare(
+        of: *const bops_softmax_specialisation,
         params: *const bops_softmax_params,
         choice: *const bops_softmax_rows_shared_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_softmax_rows_shared_launch(
+        of: *const bops_softmax_specialisation,
         params: *const bops_softmax_params,
         choice: *const bops_softmax_rows_shared_choice,
-        dtype: bops_dtype,
         operands: *const bops_softmax_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_softmax_channels_resident_prepare(
+        of: *const bops_softmax_specialisation,
         params: *const bops_softmax_params,
         choice: *const bops_softmax_channels_resident_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_softmax_channels_resident_launch(
+        of: *const bops_softmax_specialisation,
         params: *const bops_softmax_params,
         choice: *const bops_softmax_channels_resident_choice,
-        dtype: bops_dtype,
         operands: *const bops_softmax_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_softmax_split_prepare(
+        of: *const bops_softmax_specialisation,
         params: *const bops_softmax_params,
         choice: *const bops_softmax_split_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_softmax_split_launch(
+        of: *const bops_softmax_specialisation,
         params: *const bops_softmax_params,
         choice: *const bops_softmax_split_choice,
-        dtype: bops_dtype,
         operands: *const bops_softmax_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_softmax_backward_rows_resident_prepare(
-        params: *const bops_softmax_backward_params,
+        of: *const bops_softmax_specialisation,
+        params: *const bops_softmax_params,
         choice: *const bops_softmax_rows_resident_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_softmax_backward_rows_resident_launch(
-        params: *const bops_softmax_backward_params,
+        of: *const bops_softmax_specialisation,
+        params: *const bops_softmax_params,
         choice: *const bops_softmax_rows_resident_choice,
-        dtype: bops_dtype,
         operands: *const bops_softmax_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_softmax_backward_rows_shared_prepare(
-        params: *const bops_softmax_backward_params,
+        of: *const bops_softmax_specialisation,
+        params: *const bops_softmax_params,
         choice: *const bops_softmax_rows_shared_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_softmax_backward_rows_shared_launch(
-        params: *const bops_softmax_backward_params,
+        of: *const bops_softmax_specialisation,
+        params: *const bops_softmax_params,
         choice: *const bops_softmax_rows_shared_choice,
-        dtype: bops_dtype,
         operands: *const bops_softmax_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_softmax_backward_channels_resident_prepare(
-        params: *const bops_softmax_backward_params,
+        of: *const bops_softmax_specialisation,
+        params: *const bops_softmax_params,
         choice: *const bops_softmax_channels_resident_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_softmax_backward_channels_resident_launch(
-        params: *const bops_softmax_backward_params,
+        of: *const bops_softmax_specialisation,
+        params: *const bops_softmax_params,
         choice: *const bops_softmax_channels_resident_choice,
-        dtype: bops_dtype,
-        operands: *const bops_softmax_backward_operands,
-        workspace: *mut ::core::ffi::c_void,
-        stream: bops_stream,
-    ) -> bops_status;
-    pub fn bops_softmax_backward_channels_shared_prepare(
-        params: *const bops_softmax_backward_params,
-        choice: *const bops_softmax_backward_channels_shared_choice,
-        dtype: bops_dtype,
-    ) -> bops_status;
-    pub fn bops_softmax_backward_channels_shared_launch(
-        params: *const bops_softmax_backward_params,
-        choice: *const bops_softmax_backward_channels_shared_choice,
-        dtype: bops_dtype,
         operands: *const bops_softmax_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,
     ) -> bops_status;
     pub fn bops_softmax_backward_split_prepare(
-        params: *const bops_softmax_backward_params,
+        of: *const bops_softmax_specialisation,
+        params: *const bops_softmax_params,
         choice: *const bops_softmax_split_choice,
-        dtype: bops_dtype,
     ) -> bops_status;
     pub fn bops_softmax_backward_split_launch(
-        params: *const bops_softmax_backward_params,
+        of: *const bops_softmax_specialisation,
+        params: *const bops_softmax_params,
         choice: *const bops_softmax_split_choice,
-        dtype: bops_dtype,
+        operands: *const bops_softmax_backward_operands,
+        workspace: *mut ::core::ffi::c_void,
+        stream: bops_stream,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_channels_shared_prepare(
+        of: *const bops_softmax_specialisation,
+        params: *const bops_softmax_params,
+        choice: *const bops_softmax_backward_channels_shared_choice,
+    ) -> bops_status;
+    pub fn bops_softmax_backward_channels_shared_launch(
+        of: *const bops_softmax_specialisation,
+        params: *const bops_softmax_params,
+        choice: *const bops_softmax_backward_channels_shared_choice,
         operands: *const bops_softmax_backward_operands,
         workspace: *mut ::core::ffi::c_void,
         stream: bops_stream,

@@ -38,8 +38,8 @@ template <typename T, int bytes> __global__ void __launch_bounds__(pointwise_thr
     put<T, bytes>(dx + first, elements - first, pack<T, bytes>(v));
 }
 
-template <typename Action> bops_status with_kernel(const bops_activation_params &params, const bops_activation_choice &choice, bops_dtype dtype,
-                                                   const bops_activation_backward_operands &operands, const Action &action) {
+template <typename Action> bops_status with_kernel(bops_dtype dtype, const bops_activation_params &params, const bops_activation_choice &choice,
+                                                   const bops_activation_backward_operands &operands, void *, const Action &action) {
     // The identity has no `saved`. The kernel loads dy in its place and does not use the values.
     const void *saved = operands.saved != nullptr ? operands.saved : operands.dy;
     return for_vectors(dtype, choice.vec_bytes, [&](auto tag, auto bytes) {
@@ -53,11 +53,5 @@ template <typename Action> bops_status with_kernel(const bops_activation_params 
 } // namespace
 } // namespace bops
 
-bops_status bops_activation_backward_prepare(const bops_activation_params *params, const bops_activation_choice *choice, bops_dtype dtype) {
-    return bops::with_kernel(*params, *choice, dtype, {}, bops::prepare_action{});
-}
-
-bops_status bops_activation_backward_launch(const bops_activation_params *params, const bops_activation_choice *choice, bops_dtype dtype,
-                                            const bops_activation_backward_operands *operands, bops_stream stream) {
-    return bops::with_kernel(*params, *choice, dtype, *operands, bops::launch_action{stream});
-}
+BOPS_DEFINE_FORM(bops_activation_backward, bops_dtype, bops_activation_params, bops_activation_choice, bops_activation_backward_operands,
+                 bops::with_kernel)

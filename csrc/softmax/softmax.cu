@@ -527,21 +527,21 @@ template <typename T, int vec_bytes, typename In> __global__ void __launch_bound
 
 // ---- host -----------------------------------------------------------------------------------------------------------------
 
-template <typename T> softmax_arguments<accumulator_t<T>> arguments_of(const bops_softmax_params &p, const bops_softmax_operands &o) {
-    softmax_arguments<accumulator_t<T>> a = {};
-    a.outer = p.outer, a.dim = p.dim, a.inner = p.inner, a.extent1 = p.extent1, a.extent2 = p.extent2;
-    a.strides[0] = p.x, a.strides[1] = p.y, a.steps[0] = p.x_step, a.steps[1] = p.y_step;
+template <typename T> softmax_arguments<accumulator_t<T>> arguments_of(const bops_softmax_specialisation &of, const bops_softmax_params &p,
+                                                                       const bops_softmax_operands &o) {
+    auto a = lines_of<T>(of, p);
     a.in[0] = o.x, a.out = o.y;
     a.scale = split_scale<T>(p.scale);
-    a.is_log = p.is_log, a.is_negative = p.scale < 0;
+    a.is_negative = p.scale < 0;
     return a;
 }
 
-// Each of the following runs action(kernel, shape, arguments) for the kernels of a form.
+// Each of the following hands action(kernel, shape, arguments) the kernels of a form.
 
-template <typename Action> bops_status rows_resident(const bops_softmax_params &p, const bops_softmax_rows_resident_choice &c, bops_dtype dtype,
-                                                     const bops_softmax_operands &o, const Action &action) {
-    return for_types(dtype, p.x_dtype, [&](auto of_y, auto of_x) -> bops_status {
+template <typename Action> bops_status rows_resident(const bops_softmax_specialisation &of, const bops_softmax_params &p,
+                                                     const bops_softmax_rows_resident_choice &c, const bops_softmax_operands &o, void *,
+                                                     const Action &action) {
+    return for_types(of, [&](auto of_y, auto of_x) -> bops_status {
         using T = typename decltype(of_y)::type;
         using In = typename decltype(of_x)::type;
         if constexpr (sizeof(T) == 8) {
@@ -550,7 +550,7 @@ template <typename Action> bops_status rows_resident(const bops_softmax_params &
             return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
                 constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
                 if constexpr (vec_bytes != 8) {
-                    auto a = arguments_of<T>(p, o);
+                    auto a = arguments_of<T>(of, p, o);
                     const launch_shape shape = rows_resident_shape(a, c, width);
                     const bool whole = uint64_t(c.threads_per_row) * c.vectors * width == p.dim;
                     const auto run = [&](auto vectors, auto held) -> bops_status {
@@ -577,12 +577,13 @@ template <typename Action> bops_status rows_resident(const bops_softmax_params &
     });
 }
 
-template <typename Action> bops_status rows_shared(const bops_softmax_params &p, const bops_softmax_rows_shared_choice &c, bops_dtype dtype,
-                                                   const bops_softmax_operands &o, const Action &action) {
-    return for_types(dtype, p.x_dtype, [&](auto of_y, auto of_x) -> bops_status {
+template <typename Action> bops_status rows_shared(const bops_softmax_specialisation &of, const bops_softmax_params &p,
+                                                   const bops_softmax_rows_shared_choice &c, const bops_softmax_operands &o, void *,
+                                                   const Action &action) {
+    return for_types(of, [&](auto of_y, auto of_x) -> bops_status {
         using T = typename decltype(of_y)::type;
         if constexpr (sizeof(T) < 8 && std::is_same_v<T, typename decltype(of_x)::type>) {
-            auto a = arguments_of<T>(p, o);
+            auto a = arguments_of<T>(of, p, o);
             const launch_shape shape = rows_shared_shape(a, c, 16 / sizeof(T));
             return c.threads == 512 ? action(softmax_rows_shared<T, 512>, shape, a) : action(softmax_rows_shared<T, 256>, shape, a);
         } else {
@@ -591,9 +592,10 @@ template <typename Action> bops_status rows_shared(const bops_softmax_params &p,
     });
 }
 
-template <typename Action> bops_status channels_resident(const bops_softmax_params &p, const bops_softmax_channels_resident_choice &c,
-                                                         bops_dtype dtype, const bops_softmax_operands &o, const Action &action) {
-    return for_types(dtype, p.x_dtype, [&](auto of_y, auto of_x) -> bops_status {
+template <typename Action> bops_status channels_resident(const bops_softmax_specialisation &of, const bops_softmax_params &p,
+                                                         const bops_softmax_channels_resident_choice &c, const bops_softmax_operands &o, void *,
+                                                         const Action &action) {
+    return for_types(of, [&](auto of_y, auto of_x) -> bops_status {
         using T = typename decltype(of_y)::type;
         using In = typename decltype(of_x)::type;
         if constexpr (sizeof(T) == 8) {
@@ -601,7 +603,7 @@ template <typename Action> bops_status channels_resident(const bops_softmax_para
         } else {
             return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
                 constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
-                auto a = arguments_of<T>(p, o);
+                auto a = arguments_of<T>(of, p, o);
                 const launch_shape shape = channels_shape(a, c, width, merge_floats);
                 const bool whole = uint64_t(c.threads / c.across) * c.vectors == p.dim && uint64_t(c.grid) * c.across * width == p.outer * p.inner;
                 const auto run = [&](auto vectors) -> bops_status {
@@ -609,8 +611,8 @@ template <typename Action> bops_status channels_resident(const bops_softmax_para
                     const auto with = [&](auto tiles, auto whole) -> bops_status {
                         constexpr int t = decltype(tiles)::value;
                         constexpr bool w = decltype(whole)::value;
-                        return p.is_log ? action(softmax_channels_resident<T, vec_bytes, n, t, w, true, In>, shape, a)
-                                        : action(softmax_channels_resident<T, vec_bytes, n, t, w, false, In>, shape, a);
+                        return of.is_log ? action(softmax_channels_resident<T, vec_bytes, n, t, w, true, In>, shape, a)
+                                         : action(softmax_channels_resident<T, vec_bytes, n, t, w, false, In>, shape, a);
                     };
                     using one = std::integral_constant<int, 1>;
                     if constexpr (n == 32) {
@@ -637,9 +639,9 @@ template <typename Action> bops_status channels_resident(const bops_softmax_para
     });
 }
 
-template <typename Action> bops_status split(const bops_softmax_params &p, const bops_softmax_split_choice &c, bops_dtype dtype,
+template <typename Action> bops_status split(const bops_softmax_specialisation &of, const bops_softmax_params &p, const bops_softmax_split_choice &c,
                                              const bops_softmax_operands &o, void *workspace, const Action &action) {
-    return for_types(dtype, p.x_dtype, [&](auto of_y, auto of_x) -> bops_status {
+    return for_types(of, [&](auto of_y, auto of_x) -> bops_status {
         using T = typename decltype(of_y)::type;
         using In = typename decltype(of_x)::type;
         return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
@@ -647,7 +649,7 @@ template <typename Action> bops_status split(const bops_softmax_params &p, const
             if constexpr (vec_bytes == 8 && sizeof(T) == 2) {
                 return bops_status(cudaErrorInvalidValue);
             } else {
-                auto a = arguments_of<T>(p, o);
+                auto a = arguments_of<T>(of, p, o);
                 const launch_shape shape = split_shape(a, c, 2, workspace);
                 if (p.inner == 1)
                     return run_split(action, shape, a, softmax_rows_split_parts<T, vec_bytes, In>, softmax_rows_split_merge<T>,
@@ -662,39 +664,7 @@ template <typename Action> bops_status split(const bops_softmax_params &p, const
 } // namespace
 } // namespace bops
 
-bops_status bops_softmax_rows_resident_prepare(const bops_softmax_params *params, const bops_softmax_rows_resident_choice *choice, bops_dtype dtype) {
-    return bops::rows_resident(*params, *choice, dtype, {}, bops::prepare_action{});
-}
-
-bops_status bops_softmax_rows_resident_launch(const bops_softmax_params *params, const bops_softmax_rows_resident_choice *choice, bops_dtype dtype,
-                                              const bops_softmax_operands *operands, void *, bops_stream stream) {
-    return bops::rows_resident(*params, *choice, dtype, *operands, bops::launch_action{stream});
-}
-
-bops_status bops_softmax_rows_shared_prepare(const bops_softmax_params *params, const bops_softmax_rows_shared_choice *choice, bops_dtype dtype) {
-    return bops::rows_shared(*params, *choice, dtype, {}, bops::prepare_action{});
-}
-
-bops_status bops_softmax_rows_shared_launch(const bops_softmax_params *params, const bops_softmax_rows_shared_choice *choice, bops_dtype dtype,
-                                            const bops_softmax_operands *operands, void *, bops_stream stream) {
-    return bops::rows_shared(*params, *choice, dtype, *operands, bops::launch_action{stream});
-}
-
-bops_status bops_softmax_channels_resident_prepare(const bops_softmax_params *params, const bops_softmax_channels_resident_choice *choice,
-                                                   bops_dtype dtype) {
-    return bops::channels_resident(*params, *choice, dtype, {}, bops::prepare_action{});
-}
-
-bops_status bops_softmax_channels_resident_launch(const bops_softmax_params *params, const bops_softmax_channels_resident_choice *choice,
-                                                  bops_dtype dtype, const bops_softmax_operands *operands, void *, bops_stream stream) {
-    return bops::channels_resident(*params, *choice, dtype, *operands, bops::launch_action{stream});
-}
-
-bops_status bops_softmax_split_prepare(const bops_softmax_params *params, const bops_softmax_split_choice *choice, bops_dtype dtype) {
-    return bops::split(*params, *choice, dtype, {}, nullptr, bops::prepare_action{});
-}
-
-bops_status bops_softmax_split_launch(const bops_softmax_params *params, const bops_softmax_split_choice *choice, bops_dtype dtype,
-                                      const bops_softmax_operands *operands, void *workspace, bops_stream stream) {
-    return bops::split(*params, *choice, dtype, *operands, workspace, bops::launch_action{stream});
-}
+BOPS_DEFINE_SOFTMAX_FORM(rows_resident, )
+BOPS_DEFINE_SOFTMAX_FORM(rows_shared, )
+BOPS_DEFINE_SOFTMAX_FORM(channels_resident, )
+BOPS_DEFINE_SOFTMAX_FORM(split, )

@@ -421,10 +421,19 @@ template <typename T> softmax_scale<accumulator_t<T>> split_scale(double scale) 
 }
 
 // Runs f(type_tag of y, type_tag of x or dx), which differ where the one is f32 and the other has 16 bits.
-template <typename F> bops_status for_types(bops_dtype dtype, bops_dtype other, const F &f) {
-    if (other == BOPS_F16 && dtype != other) return f(type_tag<float>{}, type_tag<__half>{});
-    if (other == BOPS_BF16 && dtype != other) return f(type_tag<float>{}, type_tag<__nv_bfloat16>{});
-    return for_float(dtype, [&](auto tag) { return f(tag, tag); });
+template <typename F> bops_status for_types(const bops_softmax_specialisation &of, const F &f) {
+    if (of.x_dtype == BOPS_F16 && of.dtype != of.x_dtype) return f(type_tag<float>{}, type_tag<__half>{});
+    if (of.x_dtype == BOPS_BF16 && of.dtype != of.x_dtype) return f(type_tag<float>{}, type_tag<__nv_bfloat16>{});
+    return for_float(of.dtype, [&](auto tag) { return f(tag, tag); });
+}
+
+// The lines of a launch. The pass adds pointers and scales, a form what its choice decides.
+template <typename T> softmax_arguments<accumulator_t<T>> lines_of(const bops_softmax_specialisation &of, const bops_softmax_params &p) {
+    softmax_arguments<accumulator_t<T>> a = {};
+    a.outer = p.outer, a.dim = p.dim, a.inner = p.inner, a.extent1 = p.extent1, a.extent2 = p.extent2;
+    for (int tensor = 0; tensor < 3; ++tensor) a.strides[tensor] = p.strides[tensor], a.steps[tensor] = p.steps[tensor];
+    a.is_log = of.is_log;
+    return a;
 }
 
 // Runs f(bytes of an access).
@@ -499,3 +508,8 @@ bops_status run_split(const Action &action, const launch_shape &shape, const Arg
 }
 
 } // namespace bops
+
+// Defines a form's functions, declared by BOPS_SOFTMAX_FORM, by bops::`form`.
+#define BOPS_DEFINE_SOFTMAX_FORM(form, pass)                                                                                                         \
+    BOPS_DEFINE_FORM(bops_softmax_##pass##form, bops_softmax_specialisation, bops_softmax_params, bops_softmax_##form##_choice,                      \
+                     bops_softmax_##pass##operands, bops::form)

@@ -435,26 +435,23 @@ template <typename T, int vec_bytes, typename Out> __global__ void __launch_boun
 
 // ---- host -----------------------------------------------------------------------------------------------------------------
 
-template <typename T>
-softmax_arguments<accumulator_t<T>> arguments_of(const bops_softmax_backward_params &p, const bops_softmax_backward_operands &o) {
-    softmax_arguments<accumulator_t<T>> a = {};
-    a.outer = p.outer, a.dim = p.dim, a.inner = p.inner, a.extent1 = p.extent1, a.extent2 = p.extent2;
-    a.strides[0] = p.y, a.strides[1] = p.dy, a.strides[2] = p.dx;
-    a.steps[0] = p.y_step, a.steps[1] = p.dy_step, a.steps[2] = p.dx_step;
+template <typename T> softmax_arguments<accumulator_t<T>> arguments_of(const bops_softmax_specialisation &of, const bops_softmax_params &p,
+                                                                       const bops_softmax_backward_operands &o) {
+    auto a = lines_of<T>(of, p);
     a.in[0] = o.y, a.in[1] = o.dy, a.out = o.dx;
     a.scale = split_scale<T>(1);
     a.signed_scale = accumulator_t<T>(p.scale);
-    a.is_log = p.is_log;
     return a;
 }
 
 inline uint32_t sum_floats(uint32_t warps, uint32_t lines) { return warps * lines; } // of scratch of sum_channels
 
-// Each of the following runs action(kernel, shape, arguments) for the kernels of a form.
+// Each of the following hands action(kernel, shape, arguments) the kernels of a form.
 
-template <typename Action> bops_status rows_resident(const bops_softmax_backward_params &p, const bops_softmax_rows_resident_choice &c,
-                                                     bops_dtype dtype, const bops_softmax_backward_operands &o, const Action &action) {
-    return for_types(dtype, p.dx_dtype, [&](auto of_y, auto of_dx) -> bops_status {
+template <typename Action> bops_status rows_resident(const bops_softmax_specialisation &of, const bops_softmax_params &p,
+                                                     const bops_softmax_rows_resident_choice &c, const bops_softmax_backward_operands &o, void *,
+                                                     const Action &action) {
+    return for_types(of, [&](auto of_y, auto of_dx) -> bops_status {
         using T = typename decltype(of_y)::type;
         using Out = typename decltype(of_dx)::type;
         if constexpr (sizeof(T) == 8) {
@@ -463,7 +460,7 @@ template <typename Action> bops_status rows_resident(const bops_softmax_backward
             return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
                 constexpr int vec_bytes = decltype(bytes)::value, width = vec_bytes / int(sizeof(T));
                 if constexpr (vec_bytes != 8) {
-                    auto a = arguments_of<T>(p, o);
+                    auto a = arguments_of<T>(of, p, o);
                     const launch_shape shape = rows_resident_shape(a, c, width);
                     const bool whole = uint64_t(c.threads_per_row) * c.vectors * c.cluster * width == p.dim;
                     const auto run = [&](auto vectors) -> bops_status {
@@ -495,12 +492,13 @@ template <typename Action> bops_status rows_resident(const bops_softmax_backward
     });
 }
 
-template <typename Action> bops_status rows_shared(const bops_softmax_backward_params &p, const bops_softmax_rows_shared_choice &c, bops_dtype dtype,
-                                                   const bops_softmax_backward_operands &o, const Action &action) {
-    return for_types(dtype, p.dx_dtype, [&](auto of_y, auto of_dx) -> bops_status {
+template <typename Action> bops_status rows_shared(const bops_softmax_specialisation &of, const bops_softmax_params &p,
+                                                   const bops_softmax_rows_shared_choice &c, const bops_softmax_backward_operands &o, void *,
+                                                   const Action &action) {
+    return for_types(of, [&](auto of_y, auto of_dx) -> bops_status {
         using T = typename decltype(of_y)::type;
         if constexpr (sizeof(T) == 4) {
-            auto a = arguments_of<T>(p, o);
+            auto a = arguments_of<T>(of, p, o);
             const launch_shape shape = rows_shared_shape(a, c, 16 / sizeof(T));
             return action(softmax_backward_rows_shared<T, 8, typename decltype(of_dx)::type>, shape, a);
         } else {
@@ -509,9 +507,10 @@ template <typename Action> bops_status rows_shared(const bops_softmax_backward_p
     });
 }
 
-template <typename Action> bops_status channels_resident(const bops_softmax_backward_params &p, const bops_softmax_channels_resident_choice &c,
-                                                         bops_dtype dtype, const bops_softmax_backward_operands &o, const Action &action) {
-    return for_types(dtype, p.dx_dtype, [&](auto of_y, auto of_dx) -> bops_status {
+template <typename Action> bops_status channels_resident(const bops_softmax_specialisation &of, const bops_softmax_params &p,
+                                                         const bops_softmax_channels_resident_choice &c, const bops_softmax_backward_operands &o,
+                                                         void *, const Action &action) {
+    return for_types(of, [&](auto of_y, auto of_dx) -> bops_status {
         using T = typename decltype(of_y)::type;
         using Out = typename decltype(of_dx)::type;
         if constexpr (sizeof(T) == 8) {
@@ -520,7 +519,7 @@ template <typename Action> bops_status channels_resident(const bops_softmax_back
             return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
                 constexpr int vec_bytes = decltype(bytes)::value;
                 if constexpr (vec_bytes != 8) {
-                    auto a = arguments_of<T>(p, o);
+                    auto a = arguments_of<T>(of, p, o);
                     const launch_shape shape = channels_shape(a, c, vec_bytes / sizeof(T), sum_floats);
                     if constexpr (vec_bytes == 16) {
                         if (c.vectors == 4) return action(softmax_backward_channels_resident<T, vec_bytes, 4, Out>, shape, a);
@@ -535,14 +534,15 @@ template <typename Action> bops_status channels_resident(const bops_softmax_back
     });
 }
 
-template <typename Action> bops_status channels_shared(const bops_softmax_backward_params &p, const bops_softmax_backward_channels_shared_choice &c,
-                                                       bops_dtype dtype, const bops_softmax_backward_operands &o, const Action &action) {
-    return for_types(dtype, p.dx_dtype, [&](auto of_y, auto of_dx) -> bops_status {
+template <typename Action> bops_status channels_shared(const bops_softmax_specialisation &of, const bops_softmax_params &p,
+                                                       const bops_softmax_backward_channels_shared_choice &c, const bops_softmax_backward_operands &o,
+                                                       void *, const Action &action) {
+    return for_types(of, [&](auto of_y, auto of_dx) -> bops_status {
         using T = typename decltype(of_y)::type;
         if constexpr (sizeof(T) == 8) {
             return bops_status(cudaErrorInvalidValue);
         } else {
-            auto a = arguments_of<T>(p, o);
+            auto a = arguments_of<T>(of, p, o);
             launch_shape shape = channels_shape(a, c, 16 / sizeof(T), sum_floats);
             shape.shared_bytes += c.threads * (channel_shared_vectors + channel_parked_vectors<T>)*16;
             return action(softmax_backward_channels_shared<T, typename decltype(of_dx)::type>, shape, a);
@@ -550,9 +550,9 @@ template <typename Action> bops_status channels_shared(const bops_softmax_backwa
     });
 }
 
-template <typename Action> bops_status split(const bops_softmax_backward_params &p, const bops_softmax_split_choice &c, bops_dtype dtype,
+template <typename Action> bops_status split(const bops_softmax_specialisation &of, const bops_softmax_params &p, const bops_softmax_split_choice &c,
                                              const bops_softmax_backward_operands &o, void *workspace, const Action &action) {
-    return for_types(dtype, p.dx_dtype, [&](auto of_y, auto of_dx) -> bops_status {
+    return for_types(of, [&](auto of_y, auto of_dx) -> bops_status {
         using T = typename decltype(of_y)::type;
         using Out = typename decltype(of_dx)::type;
         return for_access<T>(c.vec_bytes, [&](auto bytes) -> bops_status {
@@ -561,7 +561,7 @@ template <typename Action> bops_status split(const bops_softmax_backward_params 
                 return bops_status(cudaErrorInvalidValue);
             } else {
                 using A = accumulator_t<T>;
-                auto a = arguments_of<T>(p, o);
+                auto a = arguments_of<T>(of, p, o);
                 const launch_shape shape = split_shape(a, c, 1, workspace);
                 if (p.inner == 1)
                     return run_split(action, shape, a, softmax_backward_rows_split_parts<T, vec_bytes>, softmax_backward_rows_split_merge<A>,
@@ -576,54 +576,9 @@ template <typename Action> bops_status split(const bops_softmax_backward_params 
 } // namespace
 } // namespace bops
 
-bops_status bops_softmax_backward_rows_resident_prepare(const bops_softmax_backward_params *params, const bops_softmax_rows_resident_choice *choice,
-                                                        bops_dtype dtype) {
-    return bops::rows_resident(*params, *choice, dtype, {}, bops::prepare_action{});
-}
-
-bops_status bops_softmax_backward_rows_resident_launch(const bops_softmax_backward_params *params, const bops_softmax_rows_resident_choice *choice,
-                                                       bops_dtype dtype, const bops_softmax_backward_operands *operands, void *, bops_stream stream) {
-    return bops::rows_resident(*params, *choice, dtype, *operands, bops::launch_action{stream});
-}
-
-bops_status bops_softmax_backward_rows_shared_prepare(const bops_softmax_backward_params *params, const bops_softmax_rows_shared_choice *choice,
-                                                      bops_dtype dtype) {
-    return bops::rows_shared(*params, *choice, dtype, {}, bops::prepare_action{});
-}
-
-bops_status bops_softmax_backward_rows_shared_launch(const bops_softmax_backward_params *params, const bops_softmax_rows_shared_choice *choice,
-                                                     bops_dtype dtype, const bops_softmax_backward_operands *operands, void *, bops_stream stream) {
-    return bops::rows_shared(*params, *choice, dtype, *operands, bops::launch_action{stream});
-}
-
-bops_status bops_softmax_backward_channels_resident_prepare(const bops_softmax_backward_params *params,
-                                                            const bops_softmax_channels_resident_choice *choice, bops_dtype dtype) {
-    return bops::channels_resident(*params, *choice, dtype, {}, bops::prepare_action{});
-}
-
-bops_status bops_softmax_backward_channels_resident_launch(const bops_softmax_backward_params *params,
-                                                           const bops_softmax_channels_resident_choice *choice, bops_dtype dtype,
-                                                           const bops_softmax_backward_operands *operands, void *, bops_stream stream) {
-    return bops::channels_resident(*params, *choice, dtype, *operands, bops::launch_action{stream});
-}
-
-bops_status bops_softmax_backward_channels_shared_prepare(const bops_softmax_backward_params *params,
-                                                          const bops_softmax_backward_channels_shared_choice *choice, bops_dtype dtype) {
-    return bops::channels_shared(*params, *choice, dtype, {}, bops::prepare_action{});
-}
-
-bops_status bops_softmax_backward_channels_shared_launch(const bops_softmax_backward_params *params,
-                                                         const bops_softmax_backward_channels_shared_choice *choice, bops_dtype dtype,
-                                                         const bops_softmax_backward_operands *operands, void *, bops_stream stream) {
-    return bops::channels_shared(*params, *choice, dtype, *operands, bops::launch_action{stream});
-}
-
-bops_status bops_softmax_backward_split_prepare(const bops_softmax_backward_params *params, const bops_softmax_split_choice *choice,
-                                                bops_dtype dtype) {
-    return bops::split(*params, *choice, dtype, {}, nullptr, bops::prepare_action{});
-}
-
-bops_status bops_softmax_backward_split_launch(const bops_softmax_backward_params *params, const bops_softmax_split_choice *choice, bops_dtype dtype,
-                                               const bops_softmax_backward_operands *operands, void *workspace, bops_stream stream) {
-    return bops::split(*params, *choice, dtype, *operands, workspace, bops::launch_action{stream});
-}
+BOPS_DEFINE_SOFTMAX_FORM(rows_resident, backward_)
+BOPS_DEFINE_SOFTMAX_FORM(rows_shared, backward_)
+BOPS_DEFINE_SOFTMAX_FORM(channels_resident, backward_)
+BOPS_DEFINE_SOFTMAX_FORM(split, backward_)
+BOPS_DEFINE_FORM(bops_softmax_backward_channels_shared, bops_softmax_specialisation, bops_softmax_params,
+                 bops_softmax_backward_channels_shared_choice, bops_softmax_backward_operands, bops::channels_shared)

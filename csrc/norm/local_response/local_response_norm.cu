@@ -161,8 +161,8 @@ template <typename T> __global__ void __launch_bounds__(response_threads)
 using params = bops_local_response_norm_params;
 using operands = bops_local_response_norm_operands;
 
-template <typename Action>
-bops_status for_walk_form(const params &p, const operands &o, const bops_local_response_norm_walk_choice &c, bops_dtype dtype, const Action &action) {
+template <typename Action> bops_status for_walk_form(bops_dtype dtype, const params &p, const bops_local_response_norm_walk_choice &c,
+                                                     const operands &o, void *, const Action &action) {
     return for_narrow(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         const forward_arguments<float> a = {p, o, response_of<float>(p), c.chunk_channels, 0, 0};
@@ -177,8 +177,8 @@ bops_status for_walk_form(const params &p, const operands &o, const bops_local_r
     });
 }
 
-template <typename Action>
-bops_status for_rows_form(const params &p, const operands &o, const bops_local_response_norm_rows_choice &c, bops_dtype dtype, const Action &action) {
+template <typename Action> bops_status for_rows_form(bops_dtype dtype, const params &p, const bops_local_response_norm_rows_choice &c,
+                                                     const operands &o, void *, const Action &action) {
     return for_narrow(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         constexpr int width = 16 / int(sizeof(T));
@@ -194,8 +194,8 @@ bops_status for_rows_form(const params &p, const operands &o, const bops_local_r
     });
 }
 
-template <typename Action>
-bops_status for_tile_form(const params &p, const operands &o, const bops_local_response_norm_tile_choice &c, bops_dtype dtype, const Action &action) {
+template <typename Action> bops_status for_tile_form(bops_dtype dtype, const params &p, const bops_local_response_norm_tile_choice &c,
+                                                     const operands &o, void *, const Action &action) {
     return for_narrow(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         const uint64_t with_halo = uint64_t(c.chunk_channels) + p.size - 1 + c.vector_bytes / sizeof(T);
@@ -212,8 +212,8 @@ bops_status for_tile_form(const params &p, const operands &o, const bops_local_r
     });
 }
 
-template <typename Action> bops_status for_direct_form(const params &p, const operands &o, const bops_local_response_norm_direct_choice &c,
-                                                       bops_dtype dtype, const Action &action) {
+template <typename Action> bops_status for_direct_form(bops_dtype dtype, const params &p, const bops_local_response_norm_direct_choice &c,
+                                                       const operands &o, void *, const Action &action) {
     return for_float(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         using A = accumulator_t<T>;
@@ -228,43 +228,7 @@ template <typename Action> bops_status for_direct_form(const params &p, const op
 } // namespace
 } // namespace bops
 
-bops_status bops_local_response_norm_walk_prepare(const bops_local_response_norm_params *params, const bops_local_response_norm_walk_choice *choice,
-                                                  bops_dtype dtype) {
-    return bops::for_walk_form(*params, {}, *choice, dtype, bops::prepare_kernel{});
-}
-
-bops_status bops_local_response_norm_walk_launch(const bops_local_response_norm_params *params, const bops_local_response_norm_walk_choice *choice,
-                                                 bops_dtype dtype, const bops_local_response_norm_operands *operands, bops_stream stream) {
-    return bops::for_walk_form(*params, *operands, *choice, dtype, bops::launch_kernel{stream});
-}
-
-bops_status bops_local_response_norm_rows_prepare(const bops_local_response_norm_params *params, const bops_local_response_norm_rows_choice *choice,
-                                                  bops_dtype dtype) {
-    return bops::for_rows_form(*params, {}, *choice, dtype, bops::prepare_kernel{});
-}
-
-bops_status bops_local_response_norm_rows_launch(const bops_local_response_norm_params *params, const bops_local_response_norm_rows_choice *choice,
-                                                 bops_dtype dtype, const bops_local_response_norm_operands *operands, bops_stream stream) {
-    return bops::for_rows_form(*params, *operands, *choice, dtype, bops::launch_kernel{stream});
-}
-
-bops_status bops_local_response_norm_tile_prepare(const bops_local_response_norm_params *params, const bops_local_response_norm_tile_choice *choice,
-                                                  bops_dtype dtype) {
-    return bops::for_tile_form(*params, {}, *choice, dtype, bops::prepare_kernel{});
-}
-
-bops_status bops_local_response_norm_tile_launch(const bops_local_response_norm_params *params, const bops_local_response_norm_tile_choice *choice,
-                                                 bops_dtype dtype, const bops_local_response_norm_operands *operands, bops_stream stream) {
-    return bops::for_tile_form(*params, *operands, *choice, dtype, bops::launch_kernel{stream});
-}
-
-bops_status bops_local_response_norm_direct_prepare(const bops_local_response_norm_params *params,
-                                                    const bops_local_response_norm_direct_choice *choice, bops_dtype dtype) {
-    return bops::for_direct_form(*params, {}, *choice, dtype, bops::prepare_kernel{});
-}
-
-bops_status bops_local_response_norm_direct_launch(const bops_local_response_norm_params *params,
-                                                   const bops_local_response_norm_direct_choice *choice, bops_dtype dtype,
-                                                   const bops_local_response_norm_operands *operands, bops_stream stream) {
-    return bops::for_direct_form(*params, *operands, *choice, dtype, bops::launch_kernel{stream});
-}
+BOPS_DEFINE_LOCAL_RESPONSE_NORM_FORM(walk, )
+BOPS_DEFINE_LOCAL_RESPONSE_NORM_FORM(rows, )
+BOPS_DEFINE_LOCAL_RESPONSE_NORM_FORM(tile, )
+BOPS_DEFINE_LOCAL_RESPONSE_NORM_FORM(direct, )

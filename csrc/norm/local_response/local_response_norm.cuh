@@ -233,20 +233,12 @@ template <int width> struct neighbours {
     }
 };
 
-// What a form does with its kernel: prepares or launches it.
-struct prepare_kernel {
-    template <typename... P, typename... Q> bops_status operator()(void (*kernel)(P...), const launch_shape &shape, const Q &...) const {
-        return prepare(kernel, shape);
-    }
-};
-struct launch_kernel {
-    bops_stream stream;
-    template <typename... P> bops_status operator()(void (*kernel)(P...), const launch_shape &shape, const std::remove_cv_t<P> &...arguments) const {
-        return launch(kernel, shape, stream, arguments...);
-    }
-};
-
 // Blocks that take `items` items, `per_block` each.
 inline uint32_t blocks_of(uint64_t items, uint64_t per_block) { return uint32_t((items + per_block - 1) / per_block); }
 
 } // namespace bops
+
+// Defines a form's functions, declared by BOPS_LOCAL_RESPONSE_NORM_FORM, by bops::for_`form`_form.
+#define BOPS_DEFINE_LOCAL_RESPONSE_NORM_FORM(form, pass)                                                                                             \
+    BOPS_DEFINE_FORM(bops_local_response_norm_##pass##form, bops_dtype, bops_local_response_norm_##pass##params,                                     \
+                     bops_local_response_norm_##form##_choice, bops_local_response_norm_##pass##operands, bops::for_##form##_form)

@@ -238,8 +238,8 @@ template <typename T> __global__ void __launch_bounds__(response_threads)
 using params = bops_local_response_norm_backward_params;
 using operands = bops_local_response_norm_backward_operands;
 
-template <typename Action>
-bops_status for_walk_form(const params &p, const operands &o, const bops_local_response_norm_walk_choice &c, bops_dtype dtype, const Action &action) {
+template <typename Action> bops_status for_walk_form(bops_dtype dtype, const params &p, const bops_local_response_norm_walk_choice &c,
+                                                     const operands &o, void *, const Action &action) {
     return for_narrow(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         const backward_arguments<float> a = {p, o, response_of<float>(p), c.chunk_channels, 0, 0, nullptr};
@@ -254,8 +254,8 @@ bops_status for_walk_form(const params &p, const operands &o, const bops_local_r
     });
 }
 
-template <typename Action>
-bops_status for_rows_form(const params &p, const operands &o, const bops_local_response_norm_rows_choice &c, bops_dtype dtype, const Action &action) {
+template <typename Action> bops_status for_rows_form(bops_dtype dtype, const params &p, const bops_local_response_norm_rows_choice &c,
+                                                     const operands &o, void *, const Action &action) {
     return for_narrow(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         constexpr int width = 16 / int(sizeof(T));
@@ -272,8 +272,8 @@ bops_status for_rows_form(const params &p, const operands &o, const bops_local_r
     });
 }
 
-template <typename Action>
-bops_status for_tile_form(const params &p, const operands &o, const bops_local_response_norm_tile_choice &c, bops_dtype dtype, const Action &action) {
+template <typename Action> bops_status for_tile_form(bops_dtype dtype, const params &p, const bops_local_response_norm_tile_choice &c,
+                                                     const operands &o, void *, const Action &action) {
     return for_narrow(dtype, [&](auto tag) {
         using T = typename decltype(tag)::type;
         const uint64_t with_halo = uint64_t(c.chunk_channels) + 2 * (p.size - 1) + c.vector_bytes / sizeof(T);
@@ -291,8 +291,8 @@ bops_status for_tile_form(const params &p, const operands &o, const bops_local_r
     });
 }
 
-template <typename Action> bops_status for_direct_form(const params &p, const operands &o, const bops_local_response_norm_direct_choice &c,
-                                                       bops_dtype dtype, void *workspace, const Action &action) {
+template <typename Action> bops_status for_direct_form(bops_dtype dtype, const params &p, const bops_local_response_norm_direct_choice &c,
+                                                       const operands &o, void *workspace, const Action &action) {
     return for_float(dtype, [&](auto tag) -> bops_status {
         using T = typename decltype(tag)::type;
         using A = accumulator_t<T>;
@@ -308,47 +308,7 @@ template <typename Action> bops_status for_direct_form(const params &p, const op
 } // namespace
 } // namespace bops
 
-bops_status bops_local_response_norm_backward_walk_prepare(const bops_local_response_norm_backward_params *params,
-                                                           const bops_local_response_norm_walk_choice *choice, bops_dtype dtype) {
-    return bops::for_walk_form(*params, {}, *choice, dtype, bops::prepare_kernel{});
-}
-
-bops_status bops_local_response_norm_backward_walk_launch(const bops_local_response_norm_backward_params *params,
-                                                          const bops_local_response_norm_walk_choice *choice, bops_dtype dtype,
-                                                          const bops_local_response_norm_backward_operands *operands, bops_stream stream) {
-    return bops::for_walk_form(*params, *operands, *choice, dtype, bops::launch_kernel{stream});
-}
-
-bops_status bops_local_response_norm_backward_rows_prepare(const bops_local_response_norm_backward_params *params,
-                                                           const bops_local_response_norm_rows_choice *choice, bops_dtype dtype) {
-    return bops::for_rows_form(*params, {}, *choice, dtype, bops::prepare_kernel{});
-}
-
-bops_status bops_local_response_norm_backward_rows_launch(const bops_local_response_norm_backward_params *params,
-                                                          const bops_local_response_norm_rows_choice *choice, bops_dtype dtype,
-                                                          const bops_local_response_norm_backward_operands *operands, bops_stream stream) {
-    return bops::for_rows_form(*params, *operands, *choice, dtype, bops::launch_kernel{stream});
-}
-
-bops_status bops_local_response_norm_backward_tile_prepare(const bops_local_response_norm_backward_params *params,
-                                                           const bops_local_response_norm_tile_choice *choice, bops_dtype dtype) {
-    return bops::for_tile_form(*params, {}, *choice, dtype, bops::prepare_kernel{});
-}
-
-bops_status bops_local_response_norm_backward_tile_launch(const bops_local_response_norm_backward_params *params,
-                                                          const bops_local_response_norm_tile_choice *choice, bops_dtype dtype,
-                                                          const bops_local_response_norm_backward_operands *operands, bops_stream stream) {
-    return bops::for_tile_form(*params, *operands, *choice, dtype, bops::launch_kernel{stream});
-}
-
-bops_status bops_local_response_norm_backward_direct_prepare(const bops_local_response_norm_backward_params *params,
-                                                             const bops_local_response_norm_direct_choice *choice, bops_dtype dtype) {
-    return bops::for_direct_form(*params, {}, *choice, dtype, nullptr, bops::prepare_kernel{});
-}
-
-bops_status bops_local_response_norm_backward_direct_launch(const bops_local_response_norm_backward_params *params,
-                                                            const bops_local_response_norm_direct_choice *choice, bops_dtype dtype,
-                                                            const bops_local_response_norm_backward_operands *operands, void *workspace,
-                                                            bops_stream stream) {
-    return bops::for_direct_form(*params, *operands, *choice, dtype, workspace, bops::launch_kernel{stream});
-}
+BOPS_DEFINE_LOCAL_RESPONSE_NORM_FORM(walk, backward_)
+BOPS_DEFINE_LOCAL_RESPONSE_NORM_FORM(rows, backward_)
+BOPS_DEFINE_LOCAL_RESPONSE_NORM_FORM(tile, backward_)
+BOPS_DEFINE_LOCAL_RESPONSE_NORM_FORM(direct, backward_)

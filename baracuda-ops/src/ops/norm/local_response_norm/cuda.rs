@@ -10,24 +10,23 @@
 //! They are tried in this order. Only `walk` leaves something to others that it could do: what lies so that neighbouring channels are the better
 //! read.
 
-use std::ffi::c_void;
 use std::fmt::Debug;
 
 use baracuda_ops_sys as sys;
 use sys::{
-    bops_dtype, bops_local_response_norm_backward_operands as BackwardOperands,
+    bops_local_response_norm_backward_operands as BackwardOperands,
     bops_local_response_norm_backward_params as BackwardParams, bops_local_response_norm_direct_choice as Direct,
     bops_local_response_norm_operands as ForwardOperands, bops_local_response_norm_params as ForwardParams,
     bops_local_response_norm_rows_choice as Rows, bops_local_response_norm_tile_choice as Tile,
-    bops_local_response_norm_walk_choice as Walk, bops_status, bops_stream,
+    bops_local_response_norm_walk_choice as Walk,
 };
 
 use super::{Fields, Geometry, Valid, backward, forward};
-use crate::backend::cuda::calls::Numbers;
-use crate::backend::cuda::{self, Props, c_dtype};
-use crate::backend::{Backend, Device, DeviceProps, Located};
+use crate::backend::cuda::calls::{Calls, Numbers, calls};
+use crate::backend::cuda::{Props, c_dtype};
+use crate::backend::{Backend, Device, DeviceProps};
 use crate::error::Reason;
-use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Kernel};
+use crate::kernel::{Accepted, Ask, Candidate, Kernel};
 use crate::narrow::word;
 use crate::ops::valid::{Described, Direction};
 use crate::options::{PlanOptions, WorkspaceReq};
@@ -63,21 +62,21 @@ impl<D: Described<Fields = Fields>> Kernel<D> for CudaForm {
         match self {
             Self::Walk => {
                 let choice = walk(&geometry, pass, props, ask)?;
-                candidate(norm, geometry, choice, WALK, WALK_BACKWARD)
+                candidate(norm, geometry, choice, WALK)
             }
             Self::Rows => {
                 let choice = rows(&geometry)?;
-                candidate(norm, geometry, choice, ROWS, ROWS_BACKWARD)
+                candidate(norm, geometry, choice, ROWS)
             }
             Self::Tile => {
                 let choice = tile(&geometry, pass, props)?;
-                candidate(norm, geometry, choice, TILE, TILE_BACKWARD)
+                candidate(norm, geometry, choice, TILE)
             }
             Self::Direct => {
                 let choice = direct(&geometry)?;
                 let bytes = geometry.elements().checked_mul(norm.fields.x.dtype().accumulator().size_bytes());
                 let bytes = bytes.ok_or("its workspace would exceed 2^64 bytes")?;
-                let candidate = candidate(norm, geometry, choice, DIRECT, DIRECT_BACKWARD)?;
+                let candidate = candidate(norm, geometry, choice, DIRECT)?;
                 Ok(match pass {
                     Direction::Forward => candidate,
                     Direction::Backward => {
@@ -90,61 +89,27 @@ impl<D: Described<Fields = Fields>> Kernel<D> for CudaForm {
     }
 }
 
-/// The C functions of a form in one pass, whose params are P and operands O; C is the form's choice.
-struct Calls<P, O, C> {
-    name: &'static str,
-    prepare: unsafe extern "C" fn(*const P, *const C, bops_dtype) -> bops_status,
-    launch: Launch<P, O, C>,
+/// The C functions of a form with the choice `C`, in both passes.
+struct FormCalls<C> {
+    forward: Calls<sys::bops_dtype, ForwardParams, C, ForwardOperands>,
+    backward: Calls<sys::bops_dtype, BackwardParams, C, BackwardOperands>,
 }
 
-enum Launch<P, O, C> {
-    Plain(unsafe extern "C" fn(*const P, *const C, bops_dtype, *const O, bops_stream) -> bops_status),
-    /// With the workspace.
-    Workspace(unsafe extern "C" fn(*const P, *const C, bops_dtype, *const O, *mut c_void, bops_stream) -> bops_status),
-}
-
-type ForwardCalls<C> = Calls<ForwardParams, ForwardOperands, C>;
-type BackwardCalls<C> = Calls<BackwardParams, BackwardOperands, C>;
-
-const WALK: ForwardCalls<Walk> = Calls {
-    name: "bops_local_response_norm_walk",
-    prepare: sys::bops_local_response_norm_walk_prepare,
-    launch: Launch::Plain(sys::bops_local_response_norm_walk_launch),
+const WALK: FormCalls<Walk> = FormCalls {
+    forward: calls!(bops_local_response_norm_walk_prepare, bops_local_response_norm_walk_launch),
+    backward: calls!(bops_local_response_norm_backward_walk_prepare, bops_local_response_norm_backward_walk_launch),
 };
-const WALK_BACKWARD: BackwardCalls<Walk> = Calls {
-    name: "bops_local_response_norm_backward_walk",
-    prepare: sys::bops_local_response_norm_backward_walk_prepare,
-    launch: Launch::Plain(sys::bops_local_response_norm_backward_walk_launch),
+const ROWS: FormCalls<Rows> = FormCalls {
+    forward: calls!(bops_local_response_norm_rows_prepare, bops_local_response_norm_rows_launch),
+    backward: calls!(bops_local_response_norm_backward_rows_prepare, bops_local_response_norm_backward_rows_launch),
 };
-const ROWS: ForwardCalls<Rows> = Calls {
-    name: "bops_local_response_norm_rows",
-    prepare: sys::bops_local_response_norm_rows_prepare,
-    launch: Launch::Plain(sys::bops_local_response_norm_rows_launch),
+const TILE: FormCalls<Tile> = FormCalls {
+    forward: calls!(bops_local_response_norm_tile_prepare, bops_local_response_norm_tile_launch),
+    backward: calls!(bops_local_response_norm_backward_tile_prepare, bops_local_response_norm_backward_tile_launch),
 };
-const ROWS_BACKWARD: BackwardCalls<Rows> = Calls {
-    name: "bops_local_response_norm_backward_rows",
-    prepare: sys::bops_local_response_norm_backward_rows_prepare,
-    launch: Launch::Plain(sys::bops_local_response_norm_backward_rows_launch),
-};
-const TILE: ForwardCalls<Tile> = Calls {
-    name: "bops_local_response_norm_tile",
-    prepare: sys::bops_local_response_norm_tile_prepare,
-    launch: Launch::Plain(sys::bops_local_response_norm_tile_launch),
-};
-const TILE_BACKWARD: BackwardCalls<Tile> = Calls {
-    name: "bops_local_response_norm_backward_tile",
-    prepare: sys::bops_local_response_norm_backward_tile_prepare,
-    launch: Launch::Plain(sys::bops_local_response_norm_backward_tile_launch),
-};
-const DIRECT: ForwardCalls<Direct> = Calls {
-    name: "bops_local_response_norm_direct",
-    prepare: sys::bops_local_response_norm_direct_prepare,
-    launch: Launch::Plain(sys::bops_local_response_norm_direct_launch),
-};
-const DIRECT_BACKWARD: BackwardCalls<Direct> = Calls {
-    name: "bops_local_response_norm_backward_direct",
-    prepare: sys::bops_local_response_norm_backward_direct_prepare,
-    launch: Launch::Workspace(sys::bops_local_response_norm_backward_direct_launch),
+const DIRECT: FormCalls<Direct> = FormCalls {
+    forward: calls!(bops_local_response_norm_direct_prepare, bops_local_response_norm_direct_launch),
+    backward: calls!(bops_local_response_norm_backward_direct_prepare, bops_local_response_norm_backward_direct_launch),
 };
 
 /// How a form serves a descriptor, in one launch if there are elements.
@@ -152,61 +117,40 @@ fn candidate<'d, C: Numbers + Debug>(
     norm: &'d Valid,
     geometry: Geometry,
     choice: C,
-    forward_calls: ForwardCalls<C>,
-    backward_calls: BackwardCalls<C>,
+    calls: FormCalls<C>,
 ) -> Accepted<'d> {
     let dtype = c_dtype(norm.fields.x.dtype())?;
     let (beta, k) = (norm.fields.beta.get(), norm.fields.k.get());
     // The window, the channels, from which shared memory follows, and what decides on roots.
     let numbers = [geometry.size, geometry.channels, beta.to_bits(), k.to_bits()];
-    let key = (choice, numbers, dtype);
-    let Geometry { batch, channels, spatial, size, scale, .. } = geometry;
     let has_work = geometry.elements() > 0;
-    let build = move |device: &Device| match norm.op.kind {
-        Direction::Forward => {
-            let [x, y] = [forward::X, forward::Y].map(|operand| strides(&geometry, operand));
-            let params = ForwardParams { batch, channels, spatial, x, y, size, scale, beta, k };
-            built(device, forward_calls, params, choice, (has_work, key, dtype), |located| ForwardOperands {
-                x: located.pointer(forward::X),
-                y: located.pointer(forward::Y),
-            })
-        }
-        Direction::Backward => {
-            let [dy, x, dx] = [backward::DY, backward::X, backward::DX].map(|operand| strides(&geometry, operand));
-            let params = BackwardParams { batch, channels, spatial, dy, x, dx, size, scale, beta, k };
-            built(device, backward_calls, params, choice, (has_work, key, dtype), |located| BackwardOperands {
-                dy: located.pointer(backward::DY),
-                x: located.pointer(backward::X),
-                dx: located.pointer(backward::DX),
-            })
-        }
-    };
-    Ok(Candidate { launches: u32::from(has_work), ..Candidate::new(choice, build) })
-}
-
-fn built<P: Copy + Send + Sync + 'static, O: 'static, C: Numbers>(
-    device: &Device,
-    Calls { name, prepare, launch }: Calls<P, O, C>,
-    params: P,
-    choice: C,
-    (has_work, key, dtype): (bool, impl Numbers, bops_dtype),
-    operands: impl Fn(&Located<'_>) -> O + Send + Sync + 'static,
-) -> Result<Built, BuildError> {
-    // SAFETY: the structs live across the call and hold what the form allows.
-    let prepare = || unsafe { prepare(&params, &choice, dtype) };
-    let run = move |located: &Located<'_>, stream| {
-        let operands = operands(located);
-        match launch {
-            // SAFETY: the generic check proved every operand's span, alignment and device.
-            Launch::Plain(launch) => unsafe { launch(&params, &choice, dtype, &operands, stream) },
-            Launch::Workspace(launch) => {
-                let workspace = located.workspace_pointer();
-                // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-                unsafe { launch(&params, &choice, dtype, &operands, workspace, stream) }
+    let build = move |device: &Device| {
+        let strides = |operand: usize| {
+            let [batch, channel, spatial] = geometry.strides[operand];
+            sys::bops_channel_strides { batch, channel, spatial }
+        };
+        let Geometry { batch, channels, spatial, size, scale, .. } = geometry;
+        match norm.op.kind {
+            Direction::Forward => {
+                let [x, y] = [forward::X, forward::Y].map(strides);
+                let params = ForwardParams { batch, channels, spatial, x, y, size, scale, beta, k };
+                calls.forward.build(device, has_work, (dtype, params, choice, numbers), |located| ForwardOperands {
+                    x: located.pointer(forward::X),
+                    y: located.pointer(forward::Y),
+                })
+            }
+            Direction::Backward => {
+                let [dy, x, dx] = [backward::DY, backward::X, backward::DX].map(strides);
+                let params = BackwardParams { batch, channels, spatial, dy, x, dx, size, scale, beta, k };
+                calls.backward.build(device, has_work, (dtype, params, choice, numbers), |located| BackwardOperands {
+                    dy: located.pointer(backward::DY),
+                    x: located.pointer(backward::X),
+                    dx: located.pointer(backward::DX),
+                })
             }
         }
     };
-    cuda::build(device, name, has_work, key, prepare, run)
+    Ok(Candidate { launches: u32::from(has_work), ..Candidate::new(choice, build) })
 }
 
 /// Sizes of windows that kernels hold in registers.
@@ -437,11 +381,6 @@ fn most_chunks(channels: u64, size: u64, pass: Direction) -> u64 {
 fn cut(channels: u64, chunks: u64) -> (u64, u64) {
     let chunk = channels.div_ceil(chunks).max(1);
     (chunk, channels.div_ceil(chunk).max(1))
-}
-
-fn strides(geometry: &Geometry, position: usize) -> sys::bops_channel_strides {
-    let [batch, channel, spatial] = geometry.strides[position];
-    sys::bops_channel_strides { batch, channel, spatial }
 }
 
 #[cfg(test)]

@@ -3,9 +3,10 @@
 use baracuda_ops_sys as sys;
 
 use super::Valid;
-use crate::backend::cuda::{self, Props, c_activation, c_dtype};
-use crate::backend::{Device, Located};
-use crate::kernel::{Accepted, BuildError, Built, Candidate};
+use crate::backend::Device;
+use crate::backend::cuda::calls::{self, calls};
+use crate::backend::cuda::{Props, c_activation, c_dtype};
+use crate::kernel::{Accepted, Candidate};
 use crate::narrow::word;
 use crate::ops::pointwise::dense::DenseRun;
 use crate::ops::valid::Direction;
@@ -14,6 +15,13 @@ use crate::ops::valid::Direction;
 const THREADS: u64 = 256;
 /// Blocks of a grid.
 const MOST_BLOCKS: u64 = (1 << 31) - 1;
+
+/// The C functions of a pass with the operands `O`.
+type Calls<O> = calls::Calls<sys::bops_dtype, sys::bops_activation_params, sys::bops_activation_choice, O>;
+
+const FORWARD: Calls<sys::bops_activation_operands> = calls!(bops_activation_prepare, bops_activation_launch);
+const BACKWARD: Calls<sys::bops_activation_backward_operands> =
+    calls!(bops_activation_backward_prepare, bops_activation_backward_launch);
 
 /// The kernels of both passes.
 pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
@@ -30,40 +38,15 @@ pub(super) fn accept<'d>(valid: &'d Valid, _: &Props) -> Accepted<'d> {
         from_y: u32::from(valid.fields.from_y),
     };
     let choice = sys::bops_activation_choice { vec_bytes: word(vec_bytes) };
-    let build = move |device: &Device| build(device, valid, params, choice, dtype);
-    Ok(Candidate { launches: u32::from(run.elements > 0), ..Candidate::new(choice, build) })
-}
-
-fn build(
-    device: &Device,
-    valid: &Valid,
-    params: sys::bops_activation_params,
-    choice: sys::bops_activation_choice,
-    dtype: sys::bops_dtype,
-) -> Result<Built, BuildError> {
-    let (has_work, key) = (params.elements > 0, [choice.vec_bytes, dtype]);
-    let [input, saved, output] = valid.operands();
-    match valid.op.kind {
-        Direction::Forward => {
-            let run = move |located: &Located<'_>, stream| {
-                let operands = sys::bops_activation_operands { x: located.pointer(input), y: located.pointer(output) };
-                // SAFETY: the generic check proved every operand's span, alignment and device.
-                unsafe { sys::bops_activation_launch(&params, &choice, dtype, &operands, stream) }
-            };
-            // SAFETY: the structs live across the call and hold what `accept` allows.
-            let prepare = || unsafe { sys::bops_activation_prepare(&params, &choice, dtype) };
-            cuda::build(device, "bops_activation", has_work, key, prepare, run)
-        }
-        Direction::Backward => {
-            let run = move |located: &Located<'_>, stream| {
-                let (dy, saved, dx) = (located.pointer(input), located.pointer(saved), located.pointer(output));
-                let operands = sys::bops_activation_backward_operands { dy, saved, dx };
-                // SAFETY: the generic check proved every operand's span, alignment and device.
-                unsafe { sys::bops_activation_backward_launch(&params, &choice, dtype, &operands, stream) }
-            };
-            // SAFETY: the structs live across the call and hold what `accept` allows.
-            let prepare = || unsafe { sys::bops_activation_backward_prepare(&params, &choice, dtype) };
-            cuda::build(device, "bops_activation_backward", has_work, key, prepare, run)
-        }
-    }
+    let (has_work, [input, saved, output]) = (run.elements > 0, valid.operands());
+    let build = move |device: &Device| match valid.op.kind {
+        Direction::Forward => FORWARD.build(device, has_work, (dtype, params, choice, ()), move |located| {
+            sys::bops_activation_operands { x: located.pointer(input), y: located.pointer(output) }
+        }),
+        Direction::Backward => BACKWARD.build(device, has_work, (dtype, params, choice, ()), move |located| {
+            let (dy, saved, dx) = (located.pointer(input), located.pointer(saved), located.pointer(output));
+            sys::bops_activation_backward_operands { dy, saved, dx }
+        }),
+    };
+    Ok(Candidate { launches: u32::from(has_work), ..Candidate::new(choice, build) })
 }

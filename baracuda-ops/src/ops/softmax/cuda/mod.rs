@@ -6,7 +6,6 @@
 
 mod choice;
 
-use std::ffi::c_void;
 use std::fmt::Debug;
 
 use baracuda_ops_sys as sys;
@@ -15,15 +14,16 @@ use choice::{ChannelsResident, ChannelsShared, Lines, RowsResident, RowsShared, 
 
 use super::geometry::{ChannelGeometry, Geometry, Tensors, check_channels, check_rows};
 use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
-use crate::backend::cuda::calls::Numbers;
-use crate::backend::cuda::{self, Props, c_dtype};
+use crate::backend::cuda::calls::{self, Numbers, calls};
+use crate::backend::cuda::{Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::error::Reason;
-use crate::kernel::{Accepted, Ask, Candidate, Kernel};
+use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Kernel};
 use crate::narrow::word;
 use crate::ops::rows::RowGeometry;
 use crate::ops::valid::Described;
 use crate::options::{PlanOptions, WorkspaceReq};
+use crate::plan::{Descriptor, form_name};
 use crate::slots::Slots;
 
 /// A form of both passes.
@@ -37,83 +37,45 @@ pub(super) enum Form {
     Split,
 }
 
-/// The C functions of a form.
-struct Calls<P: SoftmaxPass, C> {
-    /// The names of both without `_prepare` and `_launch`; the kernel's, behind `bops_`.
-    name: &'static str,
-    prepare: unsafe extern "C" fn(*const P::Params, *const C, sys::bops_dtype) -> sys::bops_status,
-    launch: unsafe extern "C" fn(
-        *const P::Params,
-        *const C,
-        sys::bops_dtype,
-        *const P::Operands,
-        *mut c_void,
-        sys::bops_stream,
-    ) -> sys::bops_status,
-}
+/// The C functions of a form with the choice `C` and the operands `O`.
+type Calls<C, O> = calls::Calls<sys::bops_softmax_specialisation, sys::bops_softmax_params, C, O>;
 
 /// What differs between the two passes.
 trait SoftmaxPass: Described {
-    type Params: Copy + Send + Sync + 'static;
-    type Operands;
+    type Operands: 'static;
     const IS_BACKWARD: bool;
-    const ROWS_RESIDENT: Calls<Self, RowsResident>;
-    const ROWS_SHARED: Calls<Self, RowsShared>;
-    const CHANNELS_RESIDENT: Calls<Self, ChannelsResident>;
-    const CHANNELS_SHARED: Option<Calls<Self, ChannelsShared>>;
-    const SPLIT: Calls<Self, Split>;
-    /// The operands, the axis, and whether it is log-softmax.
-    fn lines(&self) -> (&Slots, usize, bool);
-    fn params(&self, lines: &Lines, layout: &OperandLayout) -> Self::Params;
+    const ROWS_RESIDENT: Calls<RowsResident, Self::Operands>;
+    const ROWS_SHARED: Calls<RowsShared, Self::Operands>;
+    const CHANNELS_RESIDENT: Calls<ChannelsResident, Self::Operands>;
+    const CHANNELS_SHARED: Option<Calls<ChannelsShared, Self::Operands>>;
+    const SPLIT: Calls<Split, Self::Operands>;
+    fn along(&self) -> Along<'_>;
     fn operands(located: &Located<'_>) -> Self::Operands;
 }
 
+/// The operands of a pass, and what it computes along which axis of them.
+struct Along<'d> {
+    slots: &'d Slots,
+    axis: usize,
+    is_log: bool,
+    scale: f64,
+}
+
 impl SoftmaxPass for SoftmaxDescriptor {
-    type Params = sys::bops_softmax_params;
     type Operands = sys::bops_softmax_operands;
     const IS_BACKWARD: bool = false;
-    const ROWS_RESIDENT: Calls<Self, RowsResident> = Calls {
-        name: "bops_softmax_rows_resident",
-        prepare: sys::bops_softmax_rows_resident_prepare,
-        launch: sys::bops_softmax_rows_resident_launch,
-    };
-    const ROWS_SHARED: Calls<Self, RowsShared> = Calls {
-        name: "bops_softmax_rows_shared",
-        prepare: sys::bops_softmax_rows_shared_prepare,
-        launch: sys::bops_softmax_rows_shared_launch,
-    };
-    const CHANNELS_RESIDENT: Calls<Self, ChannelsResident> = Calls {
-        name: "bops_softmax_channels_resident",
-        prepare: sys::bops_softmax_channels_resident_prepare,
-        launch: sys::bops_softmax_channels_resident_launch,
-    };
-    const CHANNELS_SHARED: Option<Calls<Self, ChannelsShared>> = None;
-    const SPLIT: Calls<Self, Split> = Calls {
-        name: "bops_softmax_split",
-        prepare: sys::bops_softmax_split_prepare,
-        launch: sys::bops_softmax_split_launch,
-    };
+    const ROWS_RESIDENT: Calls<RowsResident, Self::Operands> =
+        calls!(bops_softmax_rows_resident_prepare, bops_softmax_rows_resident_launch);
+    const ROWS_SHARED: Calls<RowsShared, Self::Operands> =
+        calls!(bops_softmax_rows_shared_prepare, bops_softmax_rows_shared_launch);
+    const CHANNELS_RESIDENT: Calls<ChannelsResident, Self::Operands> =
+        calls!(bops_softmax_channels_resident_prepare, bops_softmax_channels_resident_launch);
+    const CHANNELS_SHARED: Option<Calls<ChannelsShared, Self::Operands>> = None;
+    const SPLIT: Calls<Split, Self::Operands> = calls!(bops_softmax_split_prepare, bops_softmax_split_launch);
 
-    fn lines(&self) -> (&Slots, usize, bool) {
-        (&self.0.slots, self.0.fields.axis, self.0.fields.log)
-    }
-
-    fn params(&self, lines: &Lines, layout: &OperandLayout) -> Self::Params {
-        let ([x, y, _], [x_step, y_step, _]) = (layout.strides, layout.steps);
-        Self::Params {
-            outer: lines.outer,
-            dim: lines.dim,
-            inner: lines.inner,
-            extent1: layout.extents[0],
-            extent2: layout.extents[1],
-            x,
-            y,
-            x_step,
-            y_step,
-            scale: self.0.fields.scale.get(),
-            is_log: u32::from(self.0.fields.log),
-            x_dtype: layout.other,
-        }
+    fn along(&self) -> Along<'_> {
+        let (slots, fields) = (&self.0.slots, &self.0.fields);
+        Along { slots, axis: fields.axis, is_log: fields.log, scale: fields.scale.get() }
     }
 
     fn operands(located: &Located<'_>) -> Self::Operands {
@@ -122,124 +84,39 @@ impl SoftmaxPass for SoftmaxDescriptor {
 }
 
 impl SoftmaxPass for SoftmaxBackwardDescriptor {
-    type Params = sys::bops_softmax_backward_params;
     type Operands = sys::bops_softmax_backward_operands;
     const IS_BACKWARD: bool = true;
-    const ROWS_RESIDENT: Calls<Self, RowsResident> = Calls {
-        name: "bops_softmax_backward_rows_resident",
-        prepare: sys::bops_softmax_backward_rows_resident_prepare,
-        launch: sys::bops_softmax_backward_rows_resident_launch,
-    };
-    const ROWS_SHARED: Calls<Self, RowsShared> = Calls {
-        name: "bops_softmax_backward_rows_shared",
-        prepare: sys::bops_softmax_backward_rows_shared_prepare,
-        launch: sys::bops_softmax_backward_rows_shared_launch,
-    };
-    const CHANNELS_RESIDENT: Calls<Self, ChannelsResident> = Calls {
-        name: "bops_softmax_backward_channels_resident",
-        prepare: sys::bops_softmax_backward_channels_resident_prepare,
-        launch: sys::bops_softmax_backward_channels_resident_launch,
-    };
-    const CHANNELS_SHARED: Option<Calls<Self, ChannelsShared>> = Some(Calls {
-        name: "bops_softmax_backward_channels_shared",
-        prepare: sys::bops_softmax_backward_channels_shared_prepare,
-        launch: sys::bops_softmax_backward_channels_shared_launch,
-    });
-    const SPLIT: Calls<Self, Split> = Calls {
-        name: "bops_softmax_backward_split",
-        prepare: sys::bops_softmax_backward_split_prepare,
-        launch: sys::bops_softmax_backward_split_launch,
-    };
+    const ROWS_RESIDENT: Calls<RowsResident, Self::Operands> =
+        calls!(bops_softmax_backward_rows_resident_prepare, bops_softmax_backward_rows_resident_launch);
+    const ROWS_SHARED: Calls<RowsShared, Self::Operands> =
+        calls!(bops_softmax_backward_rows_shared_prepare, bops_softmax_backward_rows_shared_launch);
+    const CHANNELS_RESIDENT: Calls<ChannelsResident, Self::Operands> =
+        calls!(bops_softmax_backward_channels_resident_prepare, bops_softmax_backward_channels_resident_launch);
+    const CHANNELS_SHARED: Option<Calls<ChannelsShared, Self::Operands>> =
+        Some(calls!(bops_softmax_backward_channels_shared_prepare, bops_softmax_backward_channels_shared_launch));
+    const SPLIT: Calls<Split, Self::Operands> =
+        calls!(bops_softmax_backward_split_prepare, bops_softmax_backward_split_launch);
 
-    fn lines(&self) -> (&Slots, usize, bool) {
-        (&self.0.slots, self.0.fields.axis, self.0.fields.log)
-    }
-
-    fn params(&self, lines: &Lines, layout: &OperandLayout) -> Self::Params {
-        let ([y, dy, dx], [y_step, dy_step, dx_step]) = (layout.strides, layout.steps);
-        Self::Params {
-            outer: lines.outer,
-            dim: lines.dim,
-            inner: lines.inner,
-            extent1: layout.extents[0],
-            extent2: layout.extents[1],
-            y,
-            dy,
-            dx,
-            y_step,
-            dy_step,
-            dx_step,
-            scale: self.0.fields.scale.get(),
-            is_log: u32::from(self.0.fields.log),
-            dx_dtype: layout.other,
-        }
+    fn along(&self) -> Along<'_> {
+        let (slots, fields) = (&self.0.slots, &self.0.fields);
+        Along { slots, axis: fields.axis, is_log: fields.log, scale: fields.scale.get() }
     }
 
     fn operands(located: &Located<'_>) -> Self::Operands {
-        Self::Operands {
-            y: located.pointer(backward::Y),
-            dy: located.pointer(backward::DY),
-            dx: located.pointer(backward::DX),
-        }
+        let (y, dy, dx) = (backward::Y, backward::DY, backward::DX);
+        Self::Operands { y: located.pointer(y), dy: located.pointer(dy), dx: located.pointer(dx) }
     }
-}
-
-/// What the C structs say of the operands besides their lines; strides and steps in the order of the operands.
-struct OperandLayout {
-    /// The type of y, and that of x or dx.
-    dtype: sys::bops_dtype,
-    other: sys::bops_dtype,
-    extents: [u64; 2],
-    strides: [sys::bops_row_strides; 3],
-    steps: [u64; 3],
-}
-
-/// The lines along an axis; without an element, no block of them.
-fn lines_of(slots: &Slots, axis: usize, is_backward: bool) -> Result<(Lines, OperandLayout), Reason> {
-    let tensors = Tensors::of(slots)?;
-    let geometry = match tensors.geometry(axis)? {
-        Geometry::Empty => ChannelGeometry {
-            outer: 0,
-            dim: 0,
-            inner: 1,
-            extents: [1, 1],
-            strides: Vec::new(),
-            dim_strides: Vec::new(),
-            vector_bytes: 16,
-        },
-        Geometry::Rows(RowGeometry { rows, cols, extents, strides, vector_bytes }) => {
-            let dim_strides = vec![1; strides.len()];
-            ChannelGeometry { outer: rows, dim: cols, inner: 1, extents, strides, dim_strides, vector_bytes }
-        }
-        Geometry::Channels(channels) => channels,
-    };
-    let ChannelGeometry { outer, dim, inner, extents, strides, dim_strides, vector_bytes } = geometry;
-    // The lone outer extent, if there is but one, is outermost: the kernels' short path.
-    let is_lone = extents == [1, outer];
-    let strides = std::array::from_fn(|tensor| match strides.get(tensor) {
-        Some(&[_, _, s2]) if is_lone => sys::bops_row_strides { s0: s2, s1: 0, s2: 0 },
-        Some(&[s0, s1, s2]) => sys::bops_row_strides { s0, s1, s2 },
-        None => sys::bops_row_strides { s0: 0, s1: 0, s2: 0 },
-    });
-    let steps = std::array::from_fn(|tensor| dim_strides.get(tensor).copied().unwrap_or(0));
-    let extents = if is_lone { [1, 1] } else { extents };
-    let (dtype, other) = (tensors.dtype, tensors.other);
-    let [element_bytes, accumulator_bytes] = [dtype, dtype.accumulator()].map(|dtype| word(dtype.size_bytes()));
-    let (is_widening, vector_bytes) = (other != dtype, word(vector_bytes));
-    let lines = Lines { is_backward, is_widening, outer, dim, inner, element_bytes, accumulator_bytes, vector_bytes };
-    Ok((lines, OperandLayout { dtype: c_dtype(dtype)?, other: c_dtype(other)?, extents, strides, steps }))
 }
 
 impl<D: SoftmaxPass> Kernel<D> for Form {
     fn name(&self) -> &'static str {
-        let name = match self {
-            Self::RowsResident => D::ROWS_RESIDENT.name,
-            Self::RowsShared => D::ROWS_SHARED.name,
-            Self::ChannelsResident => D::CHANNELS_RESIDENT.name,
-            Self::ChannelsShared => D::CHANNELS_SHARED.map_or("", |calls| calls.name),
-            Self::Split => D::SPLIT.name,
-        };
-        name.trim_start_matches("bops_")
+        match self {
+            Self::RowsResident => form_name!(D, "rows_resident"),
+            Self::RowsShared => form_name!(D, "rows_shared"),
+            Self::ChannelsResident => form_name!(D, "channels_resident"),
+            Self::ChannelsShared => form_name!(D, "channels_shared"),
+            Self::Split => form_name!(D, "split"),
+        }
     }
 
     fn backend(&self) -> Backend {
@@ -247,75 +124,114 @@ impl<D: SoftmaxPass> Kernel<D> for Form {
     }
 
     fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, _: Ask) -> Accepted<'d> {
-        let props = Props::of(props)?;
-        let (slots, axis, _) = descriptor.lines();
+        let (props, along) = (Props::of(props)?, descriptor.along());
         match self {
-            Self::RowsResident | Self::RowsShared => check_rows(slots, axis)?,
-            Self::ChannelsResident | Self::ChannelsShared => check_channels(slots, axis)?,
+            Self::RowsResident | Self::RowsShared => check_rows(along.slots, along.axis)?,
+            Self::ChannelsResident | Self::ChannelsShared => check_channels(along.slots, along.axis)?,
             Self::Split => {}
         }
-        let (lines, layout) = lines_of(slots, axis, D::IS_BACKWARD)?;
-        let served = Served { descriptor, lines, layout };
-        match self {
-            _ if lines.outer == 0 => Ok(served.without_launch()),
-            Self::RowsResident => {
-                let choice = choice::rows_resident(&lines, props)?;
-                Ok(served.by(D::ROWS_RESIDENT, choice))
+        let task = Task::new(&along, D::IS_BACKWARD)?;
+        let (lines, by) = (task.lines, D::operands);
+        Ok(match self {
+            _ if lines.outer == 0 => {
+                let build = move |device: &Device| task.build(&D::SPLIT, Split::default(), by, device);
+                Candidate { launches: 0, ..Candidate::new((), build) }
             }
-            Self::RowsShared => {
-                let choice = choice::rows_shared(&lines, props)?;
-                Ok(served.by(D::ROWS_SHARED, choice))
-            }
+            Self::RowsResident => task.candidate(D::ROWS_RESIDENT, choice::rows_resident(&lines, props)?, by),
+            Self::RowsShared => task.candidate(D::ROWS_SHARED, choice::rows_shared(&lines, props)?, by),
             Self::ChannelsResident => {
-                let choice = choice::channels_resident(&lines, props)?;
-                Ok(served.by(D::CHANNELS_RESIDENT, choice))
+                task.candidate(D::CHANNELS_RESIDENT, choice::channels_resident(&lines, props)?, by)
             }
             Self::ChannelsShared => {
                 let calls = D::CHANNELS_SHARED.ok_or("it computes gradients")?;
-                let choice = choice::channels_shared(&lines, props)?;
-                Ok(served.by(calls, choice))
+                task.candidate(calls, choice::channels_shared(&lines, props)?, by)
             }
             Self::Split => {
                 let (choice, workspace_bytes) = choice::split(&lines)?;
-                let candidate = served.by(D::SPLIT, choice);
-                Ok(Candidate { workspace: WorkspaceReq::new(workspace_bytes, 16), launches: 3, ..candidate })
+                let workspace = WorkspaceReq::new(workspace_bytes, 16);
+                Candidate { workspace, launches: 3, ..task.candidate(D::SPLIT, choice, by) }
             }
-        }
+        })
     }
 }
 
-/// The lines of a descriptor, for a form.
-struct Served<'d, D> {
-    descriptor: &'d D,
+/// The lines along an axis as forms are told of them; without an element, no block of them.
+struct Task {
     lines: Lines,
-    layout: OperandLayout,
+    of: sys::bops_softmax_specialisation,
+    params: sys::bops_softmax_params,
 }
 
-impl<'d, D: SoftmaxPass> Served<'d, D> {
-    fn without_launch(self) -> Candidate<'d> {
-        let name = D::SPLIT.name;
-        let build = move |device: &Device| cuda::build(device, name, false, (), || 0, |_, _| 0);
-        Candidate { launches: 0, ..Candidate::new((), build) }
+impl Task {
+    fn new(along: &Along<'_>, is_backward: bool) -> Result<Self, Reason> {
+        let tensors = Tensors::of(along.slots)?;
+        let geometry = match tensors.geometry(along.axis)? {
+            Geometry::Empty => ChannelGeometry {
+                outer: 0,
+                dim: 0,
+                inner: 1,
+                extents: [1, 1],
+                strides: Vec::new(),
+                dim_strides: Vec::new(),
+                vector_bytes: 16,
+            },
+            Geometry::Rows(RowGeometry { rows, cols, extents, strides, vector_bytes }) => {
+                let dim_strides = vec![1; strides.len()];
+                ChannelGeometry { outer: rows, dim: cols, inner: 1, extents, strides, dim_strides, vector_bytes }
+            }
+            Geometry::Channels(channels) => channels,
+        };
+        let ChannelGeometry { outer, dim, inner, extents, strides, dim_strides, vector_bytes } = geometry;
+        // The lone outer extent, if there is but one, is outermost: the kernels' short path.
+        let is_lone = extents == [1, outer];
+        let [extent1, extent2] = if is_lone { [1, 1] } else { extents };
+        let strides = std::array::from_fn(|tensor| match strides.get(tensor) {
+            Some(&[_, _, s2]) if is_lone => sys::bops_row_strides { s0: s2, s1: 0, s2: 0 },
+            Some(&[s0, s1, s2]) => sys::bops_row_strides { s0, s1, s2 },
+            None => sys::bops_row_strides::default(),
+        });
+        let steps = std::array::from_fn(|tensor| dim_strides.get(tensor).copied().unwrap_or(0));
+        let (dtype, other) = (tensors.dtype, tensors.other);
+        let [element_bytes, accumulator_bytes] = [dtype, dtype.accumulator()].map(|dtype| word(dtype.size_bytes()));
+        let (is_widening, vector_bytes) = (other != dtype, word(vector_bytes));
+        let (dtype, x_dtype, is_log) = (c_dtype(dtype)?, c_dtype(other)?, u32::from(along.is_log));
+        let scale = along.scale;
+        Ok(Self {
+            lines: Lines {
+                is_backward,
+                is_widening,
+                outer,
+                dim,
+                inner,
+                element_bytes,
+                accumulator_bytes,
+                vector_bytes,
+            },
+            of: sys::bops_softmax_specialisation { dtype, x_dtype, is_log },
+            params: sys::bops_softmax_params { outer, dim, inner, extent1, extent2, strides, steps, scale },
+        })
     }
 
     /// In one launch, without workspace.
-    fn by<C: Numbers + Debug>(self, calls: Calls<D, C>, choice: C) -> Candidate<'d> {
-        let build = move |device: &Device| {
-            let Self { descriptor, lines, layout } = self;
-            let (params, dtype) = (descriptor.params(&lines, &layout), layout.dtype);
-            // Extents, too, since lines that fill every thread have kernels of their own, and so has log-softmax.
-            let extents = [lines.dim, lines.outer, lines.inner];
-            let key = (choice, extents, descriptor.lines().2, [dtype, layout.other]);
-            let Calls { name, prepare, launch } = calls;
-            // SAFETY: the structs live across the call and hold what `choice` allows.
-            let prepare = || unsafe { prepare(&params, &choice, dtype) };
-            let run = move |located: &Located<'_>, stream| {
-                let (operands, workspace) = (D::operands(located), located.workspace_pointer());
-                // SAFETY: the generic check proved every operand's span, alignment and device, and the workspace's.
-                unsafe { launch(&params, &choice, dtype, &operands, workspace, stream) }
-            };
-            cuda::build(device, name, true, key, prepare, run)
-        };
-        Candidate::new(choice, build)
+    fn candidate<'d, C: Numbers + Debug, O: 'static>(
+        self,
+        calls: Calls<C, O>,
+        choice: C,
+        operands: fn(&Located<'_>) -> O,
+    ) -> Candidate<'d> {
+        Candidate::new(choice, move |device| self.build(&calls, choice, operands, device))
+    }
+
+    fn build<C: Numbers, O: 'static>(
+        &self,
+        calls: &Calls<C, O>,
+        choice: C,
+        operands: fn(&Located<'_>) -> O,
+        device: &Device,
+    ) -> Result<Built, BuildError> {
+        let Self { of, params, .. } = *self;
+        // Lines that fill every thread have kernels of their own.
+        let extents = [params.dim, params.outer, params.inner];
+        calls.build(device, params.outer > 0, (of, params, choice, extents), operands)
     }
 }
