@@ -81,7 +81,8 @@ pub trait Descriptor:
     }
 }
 
-/// A kernel that is a function of a descriptor and the device: one that serves whatever it can, with any options.
+/// A kernel that is a function of a descriptor and the device, with any options. It serves whatever it can, unless it is a form that is told how it is
+/// asked.
 pub(crate) enum Function<D> {
     Cpu(for<'d> fn(&'d D) -> Accepted<'d>),
     /// With a name of its own, as the next one.
@@ -92,6 +93,11 @@ pub(crate) enum Function<D> {
     Wgpu(for<'d> fn(&'d D, &wgpu::Props) -> Accepted<'d>),
     #[cfg(feature = "wgpu")]
     NamedWgpu(&'static str, for<'d> fn(&'d D, &wgpu::Props) -> Accepted<'d>),
+    /// One of several, which may leave to others what these do better.
+    #[cfg(feature = "cuda")]
+    CudaForm(&'static str, for<'d> fn(&'d D, &cuda::Props, Ask) -> Accepted<'d>),
+    #[cfg(feature = "wgpu")]
+    WgpuForm(&'static str, for<'d> fn(&'d D, &wgpu::Props, Ask) -> Accepted<'d>),
 }
 
 impl<D: Descriptor> Kernel<D> for Function<D> {
@@ -103,8 +109,10 @@ impl<D: Descriptor> Kernel<D> for Function<D> {
             Self::Cuda(_) => KernelName::<D>::CUDA,
             #[cfg(feature = "wgpu")]
             Self::Wgpu(_) => KernelName::<D>::WGSL,
+            #[cfg(feature = "cuda")]
+            Self::CudaForm(name, _) => name,
             #[cfg(feature = "wgpu")]
-            Self::NamedWgpu(name, _) => name,
+            Self::NamedWgpu(name, _) | Self::WgpuForm(name, _) => name,
         }
     }
 
@@ -112,9 +120,9 @@ impl<D: Descriptor> Kernel<D> for Function<D> {
         match self {
             Self::Cpu(_) | Self::NamedCpu(..) => Backend::Cpu,
             #[cfg(feature = "cuda")]
-            Self::Cuda(_) => Backend::Cuda,
+            Self::Cuda(_) | Self::CudaForm(..) => Backend::Cuda,
             #[cfg(feature = "wgpu")]
-            Self::Wgpu(_) | Self::NamedWgpu(..) => Backend::Wgpu,
+            Self::Wgpu(_) | Self::NamedWgpu(..) | Self::WgpuForm(..) => Backend::Wgpu,
         }
     }
 
@@ -122,13 +130,17 @@ impl<D: Descriptor> Kernel<D> for Function<D> {
         not(any(feature = "cuda", feature = "wgpu")),
         expect(unused_variables, reason = "the CPU has no properties")
     )]
-    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, _: Ask) -> Accepted<'d> {
+    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
         match self {
             Self::Cpu(accept) | Self::NamedCpu(_, accept) => accept(descriptor),
             #[cfg(feature = "cuda")]
             Self::Cuda(accept) => accept(descriptor, cuda::Props::of(props)?),
+            #[cfg(feature = "cuda")]
+            Self::CudaForm(_, accept) => accept(descriptor, cuda::Props::of(props)?, ask),
             #[cfg(feature = "wgpu")]
             Self::Wgpu(accept) | Self::NamedWgpu(_, accept) => accept(descriptor, wgpu::Props::of(props)?),
+            #[cfg(feature = "wgpu")]
+            Self::WgpuForm(_, accept) => accept(descriptor, wgpu::Props::of(props)?, ask),
         }
     }
 }
@@ -148,7 +160,11 @@ impl<D: Descriptor> KernelName<D> {
 #[cfg(any(feature = "cuda", feature = "wgpu"))]
 macro_rules! form_name {
     ($D:ty, $form:literal) => {
-        const { $crate::plan::text(const { &$crate::plan::joined(<$D as Descriptor>::NAME, concat!("_", $form)) }) }
+        const {
+            $crate::plan::text(
+                const { &$crate::plan::joined(<$D as $crate::plan::Descriptor>::NAME, concat!("_", $form)) },
+            )
+        }
     };
 }
 #[cfg(any(feature = "cuda", feature = "wgpu"))]

@@ -305,9 +305,31 @@ macro_rules! descriptor {
 }
 pub(crate) use descriptor;
 
-/// The kernels of an op, in the order in which they are tried: lists for the backends that are compiled in, or for each of them a
-/// function of the validated fields, which through wgpu makes the dispatches.
+/// The kernels of an op, in the order in which they are tried: lists for the backends that are compiled in; or for each of them a
+/// function of the validated fields, which through wgpu makes the dispatches; or forms, by their names behind the op's, which such
+/// functions are that are told how they are asked.
 macro_rules! kernels {
+    (cuda: {$($cuda_form:literal => $cuda:path),*}; wgpu: {$($wgpu_form:literal => $wgpu:path),*}; cpu: $cpu:expr) => {
+        const {
+            &[
+                $(
+                    #[cfg(feature = "cuda")]
+                    &$crate::plan::Function::CudaForm(
+                        $crate::plan::form_name!(Self, $cuda_form),
+                        |descriptor, props, ask| $cuda(Described::valid(descriptor), props, ask),
+                    ),
+                )*
+                $(
+                    #[cfg(feature = "wgpu")]
+                    &$crate::plan::Function::WgpuForm(
+                        $crate::plan::form_name!(Self, $wgpu_form),
+                        |descriptor, props, ask| Ok($wgpu(Described::valid(descriptor), props, ask)?.candidate()),
+                    ),
+                )*
+                &$crate::plan::Function::Cpu(|descriptor| $cpu(Described::valid(descriptor))),
+            ]
+        }
+    };
     (cuda: [$($cuda:expr),*]; wgpu: [$($wgpu:expr),*]; cpu: [$($cpu:expr),*]) => {
         &[
             $(#[cfg(feature = "cuda")] &$cuda,)*

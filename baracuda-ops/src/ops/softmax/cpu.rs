@@ -1,6 +1,6 @@
 //! The reference: the formulas in f64 with compensated sums, any strides, one rounding to the output.
 
-use super::{BackwardFields, ForwardFields, SoftmaxBackwardDescriptor, SoftmaxDescriptor, Valid, backward, forward};
+use super::{BackwardFields, ForwardFields, Valid, backward, forward};
 use crate::backend::cpu::{Operands, Sum, threads};
 use crate::kernel::Accepted;
 use crate::ops::lines::{Line, line_count};
@@ -23,13 +23,13 @@ fn scaled_difference(scale: f64, value: f64, extreme: f64) -> f64 {
 }
 
 /// The reference of forward.
-pub(super) fn forward(softmax: &SoftmaxDescriptor) -> Accepted<'_> {
-    Ok(softmax.0.on_cpu(compute_forward))
+pub(super) fn forward(softmax: &Valid<ForwardFields>) -> Accepted<'_> {
+    Ok(softmax.on_cpu(compute_forward))
 }
 
 /// The reference of backward.
-pub(super) fn backward(softmax: &SoftmaxBackwardDescriptor) -> Accepted<'_> {
-    Ok(softmax.0.on_cpu(compute_backward))
+pub(super) fn backward(softmax: &Valid<BackwardFields>) -> Accepted<'_> {
+    Ok(softmax.on_cpu(compute_backward))
 }
 
 fn compute_forward(Valid { fields, .. }: &Valid<ForwardFields>, operands: &Operands<'_>) {

@@ -49,7 +49,6 @@ use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::fields::{beside, float, in_range, only_dx, require};
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, kernels, shared_steps, steps};
-use crate::plan::Function;
 use crate::slots::{Layouts, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -187,19 +186,15 @@ descriptor! {
     args: SoftmaxArgs of forward;
     plan: SoftmaxPlan;
     kernels: kernels!(
-        cuda: [
-            cuda::Form::RowsResident,
-            cuda::Form::RowsShared,
-            cuda::Form::ChannelsResident,
-            cuda::Form::Split
-        ];
-        wgpu: [
-            wgpu::Form::RowsResident,
-            wgpu::Form::RowsTwice,
-            wgpu::Form::ChannelsResident,
-            wgpu::Form::Split
-        ];
-        cpu: [Function::Cpu(cpu::forward)]
+        cuda: {
+            "rows_resident" => cuda::rows_resident, "rows_shared" => cuda::rows_shared,
+            "channels_resident" => cuda::channels_resident, "split" => cuda::split
+        };
+        wgpu: {
+            "rows_resident" => wgpu::rows_resident, "rows_twice" => wgpu::rows_twice,
+            "channels_resident" => wgpu::channels_resident, "split" => wgpu::split
+        };
+        cpu: cpu::forward
     );
     backward: |forward: &Self, wanted| only_dx(SoftmaxBackwardDescriptor::OP.name, wanted).and_then(|()| forward.backward());
     /// Softmax of `x` along `axis`, counted from 0.
@@ -250,15 +245,16 @@ descriptor! {
     args: SoftmaxBackwardArgs of backward;
     plan: SoftmaxBackwardPlan;
     kernels: kernels!(
-        cuda: [
-            cuda::Form::RowsResident,
-            cuda::Form::RowsShared,
-            cuda::Form::ChannelsResident,
-            cuda::Form::ChannelsShared,
-            cuda::Form::Split
-        ];
-        wgpu: [wgpu::Form::RowsResident, wgpu::Form::ChannelsResident, wgpu::Form::Split];
-        cpu: [Function::Cpu(cpu::backward)]
+        cuda: {
+            "rows_resident" => cuda::rows_resident, "rows_shared" => cuda::rows_shared,
+            "channels_resident" => cuda::channels_resident, "channels_shared" => cuda::channels_shared,
+            "split" => cuda::split
+        };
+        wgpu: {
+            "rows_resident" => wgpu::rows_resident, "channels_resident" => wgpu::channels_resident,
+            "split" => wgpu::split
+        };
+        cpu: cpu::backward
     );
     /// The gradient of softmax along `axis`, counted from 0, whose output was `y`.
     ///

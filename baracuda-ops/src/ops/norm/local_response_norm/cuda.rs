@@ -21,72 +21,47 @@ use sys::{
     bops_local_response_norm_walk_choice as Walk,
 };
 
-use super::{Fields, Geometry, Valid, backward, forward};
+use super::{Geometry, Valid, backward, forward};
+use crate::backend::Device;
 use crate::backend::cuda::calls::{Calls, Numbers, calls};
 use crate::backend::cuda::{Props, c_dtype};
-use crate::backend::{Backend, Device, DeviceProps};
 use crate::error::Reason;
-use crate::kernel::{Accepted, Ask, Candidate, Kernel};
+use crate::kernel::{Accepted, Ask, Candidate};
 use crate::narrow::word;
-use crate::ops::valid::{Described, Direction};
-use crate::options::{PlanOptions, WorkspaceReq};
-use crate::plan::{Descriptor, form_name};
+use crate::ops::valid::Direction;
+use crate::options::WorkspaceReq;
 
-/// A form of both passes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CudaForm {
-    Walk,
-    Rows,
-    Tile,
-    Direct,
+pub(super) fn walk<'d>(norm: &'d Valid, props: &Props, ask: Ask) -> Accepted<'d> {
+    let geometry = Geometry::new(norm)?;
+    let choice = walk_choice(&geometry, norm.op.kind, props, ask)?;
+    candidate(norm, geometry, choice, WALK)
 }
 
-impl<D: Described<Fields = Fields>> Kernel<D> for CudaForm {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Walk => form_name!(D, "walk"),
-            Self::Rows => form_name!(D, "rows"),
-            Self::Tile => form_name!(D, "tile"),
-            Self::Direct => form_name!(D, "direct"),
-        }
-    }
+pub(super) fn rows<'d>(norm: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+    let geometry = Geometry::new(norm)?;
+    let choice = rows_choice(&geometry)?;
+    candidate(norm, geometry, choice, ROWS)
+}
 
-    fn backend(&self) -> Backend {
-        Backend::Cuda
-    }
+pub(super) fn tile<'d>(norm: &'d Valid, props: &Props, _: Ask) -> Accepted<'d> {
+    let geometry = Geometry::new(norm)?;
+    let choice = tile_choice(&geometry, norm.op.kind, props)?;
+    candidate(norm, geometry, choice, TILE)
+}
 
-    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
-        let (norm, props) = (descriptor.valid(), Props::of(props)?);
-        let geometry = Geometry::new(norm)?;
-        let pass = norm.op.kind;
-        match self {
-            Self::Walk => {
-                let choice = walk(&geometry, pass, props, ask)?;
-                candidate(norm, geometry, choice, WALK)
-            }
-            Self::Rows => {
-                let choice = rows(&geometry)?;
-                candidate(norm, geometry, choice, ROWS)
-            }
-            Self::Tile => {
-                let choice = tile(&geometry, pass, props)?;
-                candidate(norm, geometry, choice, TILE)
-            }
-            Self::Direct => {
-                let choice = direct(&geometry)?;
-                let bytes = geometry.elements().checked_mul(norm.fields.x.dtype().accumulator().size_bytes());
-                let bytes = bytes.ok_or("its workspace would exceed 2^64 bytes")?;
-                let candidate = candidate(norm, geometry, choice, DIRECT)?;
-                Ok(match pass {
-                    Direction::Forward => candidate,
-                    Direction::Backward => {
-                        let launches = 2 * candidate.launches;
-                        Candidate { workspace: WorkspaceReq::new(bytes, 16), launches, ..candidate }
-                    }
-                })
-            }
+pub(super) fn direct<'d>(norm: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
+    let geometry = Geometry::new(norm)?;
+    let choice = direct_choice(&geometry)?;
+    let bytes = geometry.elements().checked_mul(norm.fields.x.dtype().accumulator().size_bytes());
+    let bytes = bytes.ok_or("its workspace would exceed 2^64 bytes")?;
+    let candidate = candidate(norm, geometry, choice, DIRECT)?;
+    Ok(match norm.op.kind {
+        Direction::Forward => candidate,
+        Direction::Backward => {
+            let launches = 2 * candidate.launches;
+            Candidate { workspace: WorkspaceReq::new(bytes, 16), launches, ..candidate }
         }
-    }
+    })
 }
 
 /// The C functions of a form with the choice `C`, in both passes.
@@ -211,7 +186,7 @@ impl Geometry {
 
 /// # Errors
 /// Why `walk` does not serve, or what it leaves to others.
-fn walk(geometry: &Geometry, pass: Direction, props: &Props, ask: Ask) -> Result<Walk, Reason> {
+fn walk_choice(geometry: &Geometry, pass: Direction, props: &Props, ask: Ask) -> Result<Walk, Reason> {
     let Geometry { batch, channels, spatial, size, element_bytes, position_bytes, .. } = *geometry;
     check_unrolled(geometry)?;
     if position_bytes == 0 {
@@ -242,7 +217,7 @@ fn walk(geometry: &Geometry, pass: Direction, props: &Props, ask: Ask) -> Result
 
 /// # Errors
 /// Why `rows` does not serve.
-fn rows(geometry: &Geometry) -> Result<Rows, Reason> {
+fn rows_choice(geometry: &Geometry) -> Result<Rows, Reason> {
     let Geometry { batch, channels, spatial, element_bytes, channel_bytes, .. } = *geometry;
     check_unrolled(geometry)?;
     if channel_bytes < 16 {
@@ -262,7 +237,7 @@ fn rows(geometry: &Geometry) -> Result<Rows, Reason> {
 
 /// # Errors
 /// Why `tile` does not serve.
-fn tile(geometry: &Geometry, pass: Direction, props: &Props) -> Result<Tile, Reason> {
+fn tile_choice(geometry: &Geometry, pass: Direction, props: &Props) -> Result<Tile, Reason> {
     let Geometry { batch, channels, spatial, size, element_bytes, channel_bytes, .. } = *geometry;
     check_narrow(geometry)?;
     let positions = batch * spatial;
@@ -303,7 +278,7 @@ fn tile_room(floats: u64) -> u64 {
 
 /// # Errors
 /// Why `direct` does not serve.
-fn direct(geometry: &Geometry) -> Result<Direct, Reason> {
+fn direct_choice(geometry: &Geometry) -> Result<Direct, Reason> {
     within(geometry.elements().div_ceil(DIRECT_THREADS))?;
     Ok(Direct { channels_first: u32::from(geometry.prefers_channels()) })
 }
@@ -399,42 +374,42 @@ mod tests {
     }
 
     /// The form that takes a descriptor.
-    fn chosen(x: TensorDesc, size: u64, pass: Direction) -> CudaForm {
+    fn chosen(x: TensorDesc, size: u64, pass: Direction) -> &'static str {
         let geometry = geometry(x, size);
         let props = h200();
         let refusals = [
-            (CudaForm::Walk, walk(&geometry, pass, &props, Ask::Chosen).err()),
-            (CudaForm::Rows, rows(&geometry).err()),
-            (CudaForm::Tile, tile(&geometry, pass, &props).err()),
-            (CudaForm::Direct, direct(&geometry).err()),
+            ("walk", walk_choice(&geometry, pass, &props, Ask::Chosen).err()),
+            ("rows", rows_choice(&geometry).err()),
+            ("tile", tile_choice(&geometry, pass, &props).err()),
+            ("direct", direct_choice(&geometry).err()),
         ];
         refusals.into_iter().find(|(_, refusal)| refusal.is_none()).unwrap().0
     }
 
     fn chosen_walk(x: TensorDesc, size: u64, pass: Direction) -> Walk {
-        walk(&geometry(x, size), pass, &h200(), Ask::Chosen).unwrap()
+        walk_choice(&geometry(x, size), pass, &h200(), Ask::Chosen).unwrap()
     }
 
     #[test]
     fn contiguous_data_walks_and_channels_last_data_stays_in_rows() {
         let dims = [8, 64, 16, 16];
         let x = TensorDesc::contiguous(DType::F32, &dims).unwrap();
-        assert_eq!(chosen(x, 5, Direction::Forward), CudaForm::Walk);
+        assert_eq!(chosen(x, 5, Direction::Forward), "walk");
         assert_eq!(chosen_walk(x, 5, Direction::Forward).vector_bytes, 16);
         let x = TensorDesc::channels_last(DType::BF16, &dims).unwrap();
-        assert_eq!(chosen(x, 5, Direction::Backward), CudaForm::Rows);
-        assert_eq!(chosen(x, 4, Direction::Backward), CudaForm::Tile);
+        assert_eq!(chosen(x, 5, Direction::Backward), "rows");
+        assert_eq!(chosen(x, 4, Direction::Backward), "tile");
         let x = TensorDesc::contiguous(DType::F32, &[64, 4096]).unwrap();
-        assert_eq!(chosen(x, 5, Direction::Backward), CudaForm::Tile);
+        assert_eq!(chosen(x, 5, Direction::Backward), "tile");
         let x = TensorDesc::contiguous(DType::F64, &dims).unwrap();
-        assert_eq!(chosen(x, 5, Direction::Forward), CudaForm::Direct);
+        assert_eq!(chosen(x, 5, Direction::Forward), "direct");
     }
 
     #[test]
     fn a_pinned_walk_takes_what_lies_both_ways() {
         let x = geometry(TensorDesc::contiguous(DType::F32, &[64, 4096]).unwrap(), 5);
-        assert!(walk(&x, Direction::Forward, &h200(), Ask::Chosen).is_err());
-        assert!(walk(&x, Direction::Forward, &h200(), Ask::Pinned).is_ok());
+        assert!(walk_choice(&x, Direction::Forward, &h200(), Ask::Chosen).is_err());
+        assert!(walk_choice(&x, Direction::Forward, &h200(), Ask::Pinned).is_ok());
     }
 
     #[test]
@@ -467,7 +442,7 @@ mod tests {
                     for size in UNROLLED {
                         let dims = [batch, channels, side, side];
                         let x = geometry(TensorDesc::contiguous(DType::F32, &dims).unwrap(), size);
-                        let Ok(walk) = walk(&x, pass, &h200(), Ask::Chosen) else {
+                        let Ok(walk) = walk_choice(&x, pass, &h200(), Ask::Chosen) else {
                             continue; // The window is longer than all channels.
                         };
                         let (chunk, chunks) = (u64::from(walk.chunk_channels), u64::from(walk.chunks));

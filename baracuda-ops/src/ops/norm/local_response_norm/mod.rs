@@ -104,8 +104,8 @@ type Valid = valid::Valid<Fields>;
 macro_rules! forms {
     ($reference:path) => {
         kernels!(
-            cuda: [cuda::CudaForm::Walk, cuda::CudaForm::Rows, cuda::CudaForm::Tile, cuda::CudaForm::Direct];
-            wgpu: [wgpu::WgslForm::Walk, wgpu::WgslForm::Rows, wgpu::WgslForm::Direct];
+            cuda: { "walk" => cuda::walk, "rows" => cuda::rows, "tile" => cuda::tile, "direct" => cuda::direct };
+            wgpu: { "walk" => wgpu::walk, "rows" => wgpu::rows, "direct" => wgpu::direct };
             cpu: |norm| cpu::accept(norm, $reference)
         )
     };

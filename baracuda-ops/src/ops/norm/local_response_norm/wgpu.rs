@@ -6,56 +6,22 @@
 //! | `rows` | a row of invocations all channels of a position, in registers | neighbouring channels, sizes 3, 5, 7 and 9 |
 //! | `direct` | an invocation an element, and reads its whole window again | the rest |
 
-use super::{Fields, Geometry, LocalResponseNormDescriptor, Valid, backward, forward};
+use super::{Geometry, LocalResponseNormDescriptor, Valid, backward, forward};
 use crate::backend::wgpu::{
     Binding, Place, Props, ShaderType, StepBuilder, Variants, Work, check_reach, check_workspace, groups, padded,
     params,
 };
-use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::{Reason, Result};
-use crate::kernel::{Accepted, Ask, Choice, Kernel};
+use crate::kernel::{Ask, Choice};
 use crate::narrow::{single, stride, word};
-use crate::ops::valid::{Described, Direction};
-use crate::options::PlanOptions;
-use crate::plan::{Descriptor, form_name};
+use crate::ops::valid::Direction;
 use crate::slots::{Access, Slot};
 use crate::tensor::TensorDesc;
 
-/// A form of both passes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WgslForm {
-    Walk,
-    Rows,
-    Direct,
-}
-
-impl<D: Described<Fields = Fields>> Kernel<D> for WgslForm {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Walk => form_name!(D, "walk"),
-            Self::Rows => form_name!(D, "rows"),
-            Self::Direct => form_name!(D, "direct"),
-        }
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
-
-    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
-        let (norm, props) = (descriptor.valid(), Props::of(props)?);
-        match self {
-            Self::Walk => Ok(walk_work(norm, props, ask)?.candidate()),
-            Self::Rows => Ok(rows_work(norm, props)?.candidate()),
-            Self::Direct => Ok(direct_work(norm, props)?.candidate()),
-        }
-    }
-}
-
 /// What `walk` chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Walk {
+pub(super) struct Walk {
     workgroup_threads: u32,
     /// Neighbouring positions that an invocation reads at a time.
     width: u32,
@@ -65,13 +31,13 @@ struct Walk {
 
 /// What `rows` chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Rows {
+pub(super) struct Rows {
     workgroup_threads: u32,
 }
 
 /// What `direct` chose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Direct {
+pub(super) struct Direct {
     workgroup_threads: u32,
 }
 
@@ -246,7 +212,7 @@ impl<'d> Norm<'d> {
     }
 }
 
-fn walk_work(norm: &Valid, props: &Props, ask: Ask) -> Result<Work<Walk>, Reason> {
+pub(super) fn walk(norm: &Valid, props: &Props, ask: Ask) -> Result<Work<Walk>, Reason> {
     let norm = Norm::new(norm, props)?;
     norm.check_unrolled()?;
     let Geometry { batch, channels, spatial, size, position_bytes, .. } = norm.geometry;
@@ -270,7 +236,7 @@ fn walk_work(norm: &Valid, props: &Props, ask: Ask) -> Result<Work<Walk>, Reason
     norm.work(choice, ["local_response_norm_walk", "local_response_norm_backward_walk"], [&[], &[]], &spread)
 }
 
-fn rows_work(norm: &Valid, props: &Props) -> Result<Work<Rows>, Reason> {
+pub(super) fn rows(norm: &Valid, props: &Props, _: Ask) -> Result<Work<Rows>, Reason> {
     let norm = Norm::new(norm, props)?;
     norm.check_unrolled()?;
     let Geometry { batch, channels, spatial, channel_bytes, .. } = norm.geometry;
@@ -292,7 +258,7 @@ fn rows_work(norm: &Valid, props: &Props) -> Result<Work<Rows>, Reason> {
     norm.work(Rows { workgroup_threads: word(workgroup) }, entries, files, &spread)
 }
 
-fn direct_work(norm: &Valid, props: &Props) -> Result<Work<Direct>, Reason> {
+pub(super) fn direct(norm: &Valid, props: &Props, _: Ask) -> Result<Work<Direct>, Reason> {
     let norm = Norm::new(norm, props)?;
     let workgroup = norm.workgroup(WORKGROUP);
     let elements = norm.geometry.elements();
@@ -347,9 +313,9 @@ fn add_variants(variants: &mut Variants) -> Result<()> {
                     let backward = forward.backward()?;
                     for norm in [&forward.0, &backward.0] {
                         let name = format!("{dtype} {dims:?} size {size} beta {beta} channels last {is_last}");
-                        variants.add_work(&name, walk_work(norm, props, Ask::Pinned), props);
-                        variants.add_work(&name, rows_work(norm, props), props);
-                        variants.add_work(&name, direct_work(norm, props), props);
+                        variants.add_work(&name, walk(norm, props, Ask::Pinned), props);
+                        variants.add_work(&name, rows(norm, props, Ask::Pinned), props);
+                        variants.add_work(&name, direct(norm, props, Ask::Pinned), props);
                     }
                 }
             }

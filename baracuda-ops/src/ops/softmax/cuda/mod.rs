@@ -13,55 +13,40 @@ use baracuda_ops_sys as sys;
 use choice::{ChannelsResident, ChannelsShared, Lines, RowsResident, RowsShared, Split};
 
 use super::geometry::{ChannelGeometry, Geometry, Tensors, check_channels, check_rows};
-use super::{SoftmaxBackwardDescriptor, SoftmaxDescriptor, backward, forward};
+use super::{BackwardFields, ForwardFields, Valid, backward, forward};
 use crate::backend::cuda::calls::{self, Numbers, calls};
-use crate::backend::cuda::{Props, c_dtype};
-use crate::backend::{Backend, Device, DeviceProps, Located};
+use crate::backend::cuda::{Launch, Props, c_dtype};
+use crate::backend::{Device, Located};
 use crate::error::Reason;
-use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Kernel};
+use crate::kernel::{Accepted, Ask, Candidate};
 use crate::narrow::word;
 use crate::ops::rows::RowGeometry;
-use crate::ops::valid::Described;
-use crate::options::{PlanOptions, WorkspaceReq};
-use crate::plan::{Descriptor, form_name};
-use crate::slots::Slots;
-
-/// A form of both passes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
-    RowsResident,
-    RowsShared,
-    ChannelsResident,
-    /// Backward alone.
-    ChannelsShared,
-    Split,
-}
+use crate::ops::valid::Fields;
+use crate::options::WorkspaceReq;
 
 /// The C functions of a form with the choice `C` and the operands `O`.
 type Calls<C, O> = calls::Calls<sys::bops_softmax_specialisation, sys::bops_softmax_params, C, O>;
 
 /// What differs between the two passes.
-trait SoftmaxPass: Described {
+pub(super) trait Pass: Fields {
     type Operands: 'static;
     const IS_BACKWARD: bool;
     const ROWS_RESIDENT: Calls<RowsResident, Self::Operands>;
     const ROWS_SHARED: Calls<RowsShared, Self::Operands>;
     const CHANNELS_RESIDENT: Calls<ChannelsResident, Self::Operands>;
-    const CHANNELS_SHARED: Option<Calls<ChannelsShared, Self::Operands>>;
     const SPLIT: Calls<Split, Self::Operands>;
-    fn along(&self) -> Along<'_>;
+    fn along(&self) -> Along;
     fn operands(located: &Located<'_>) -> Self::Operands;
 }
 
-/// The operands of a pass, and what it computes along which axis of them.
-struct Along<'d> {
-    slots: &'d Slots,
+/// What a pass computes along which axis.
+pub(super) struct Along {
     axis: usize,
     is_log: bool,
     scale: f64,
 }
 
-impl SoftmaxPass for SoftmaxDescriptor {
+impl Pass for ForwardFields {
     type Operands = sys::bops_softmax_operands;
     const IS_BACKWARD: bool = false;
     const ROWS_RESIDENT: Calls<RowsResident, Self::Operands> =
@@ -70,12 +55,10 @@ impl SoftmaxPass for SoftmaxDescriptor {
         calls!(bops_softmax_rows_shared_prepare, bops_softmax_rows_shared_launch);
     const CHANNELS_RESIDENT: Calls<ChannelsResident, Self::Operands> =
         calls!(bops_softmax_channels_resident_prepare, bops_softmax_channels_resident_launch);
-    const CHANNELS_SHARED: Option<Calls<ChannelsShared, Self::Operands>> = None;
     const SPLIT: Calls<Split, Self::Operands> = calls!(bops_softmax_split_prepare, bops_softmax_split_launch);
 
-    fn along(&self) -> Along<'_> {
-        let (slots, fields) = (&self.0.slots, &self.0.fields);
-        Along { slots, axis: fields.axis, is_log: fields.log, scale: fields.scale.get() }
+    fn along(&self) -> Along {
+        Along { axis: self.axis, is_log: self.log, scale: self.scale.get() }
     }
 
     fn operands(located: &Located<'_>) -> Self::Operands {
@@ -83,7 +66,7 @@ impl SoftmaxPass for SoftmaxDescriptor {
     }
 }
 
-impl SoftmaxPass for SoftmaxBackwardDescriptor {
+impl Pass for BackwardFields {
     type Operands = sys::bops_softmax_backward_operands;
     const IS_BACKWARD: bool = true;
     const ROWS_RESIDENT: Calls<RowsResident, Self::Operands> =
@@ -92,14 +75,11 @@ impl SoftmaxPass for SoftmaxBackwardDescriptor {
         calls!(bops_softmax_backward_rows_shared_prepare, bops_softmax_backward_rows_shared_launch);
     const CHANNELS_RESIDENT: Calls<ChannelsResident, Self::Operands> =
         calls!(bops_softmax_backward_channels_resident_prepare, bops_softmax_backward_channels_resident_launch);
-    const CHANNELS_SHARED: Option<Calls<ChannelsShared, Self::Operands>> =
-        Some(calls!(bops_softmax_backward_channels_shared_prepare, bops_softmax_backward_channels_shared_launch));
     const SPLIT: Calls<Split, Self::Operands> =
         calls!(bops_softmax_backward_split_prepare, bops_softmax_backward_split_launch);
 
-    fn along(&self) -> Along<'_> {
-        let (slots, fields) = (&self.0.slots, &self.0.fields);
-        Along { slots, axis: fields.axis, is_log: fields.log, scale: fields.scale.get() }
+    fn along(&self) -> Along {
+        Along { axis: self.axis, is_log: self.log, scale: self.scale.get() }
     }
 
     fn operands(located: &Located<'_>) -> Self::Operands {
@@ -108,64 +88,53 @@ impl SoftmaxPass for SoftmaxBackwardDescriptor {
     }
 }
 
-impl<D: SoftmaxPass> Kernel<D> for Form {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::RowsResident => form_name!(D, "rows_resident"),
-            Self::RowsShared => form_name!(D, "rows_shared"),
-            Self::ChannelsResident => form_name!(D, "channels_resident"),
-            Self::ChannelsShared => form_name!(D, "channels_shared"),
-            Self::Split => form_name!(D, "split"),
-        }
-    }
+pub(super) fn rows_resident<'d, F: Pass>(softmax: &'d Valid<F>, props: &Props, _: Ask) -> Accepted<'d> {
+    check_rows(&softmax.slots, softmax.fields.along().axis)?;
+    Task::new(softmax)?.candidate(F::ROWS_RESIDENT, |lines| choice::rows_resident(lines, props))
+}
 
-    fn backend(&self) -> Backend {
-        Backend::Cuda
-    }
+pub(super) fn rows_shared<'d, F: Pass>(softmax: &'d Valid<F>, props: &Props, _: Ask) -> Accepted<'d> {
+    check_rows(&softmax.slots, softmax.fields.along().axis)?;
+    Task::new(softmax)?.candidate(F::ROWS_SHARED, |lines| choice::rows_shared(lines, props))
+}
 
-    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, _: Ask) -> Accepted<'d> {
-        let (props, along) = (Props::of(props)?, descriptor.along());
-        match self {
-            Self::RowsResident | Self::RowsShared => check_rows(along.slots, along.axis)?,
-            Self::ChannelsResident | Self::ChannelsShared => check_channels(along.slots, along.axis)?,
-            Self::Split => {}
-        }
-        let task = Task::new(&along, D::IS_BACKWARD)?;
-        let (lines, by) = (task.lines, D::operands);
-        Ok(match self {
-            _ if lines.outer == 0 => {
-                let build = move |device: &Device| task.build(&D::SPLIT, Split::default(), by, device);
-                Candidate { launches: 0, ..Candidate::new((), build) }
-            }
-            Self::RowsResident => task.candidate(D::ROWS_RESIDENT, choice::rows_resident(&lines, props)?, by),
-            Self::RowsShared => task.candidate(D::ROWS_SHARED, choice::rows_shared(&lines, props)?, by),
-            Self::ChannelsResident => {
-                task.candidate(D::CHANNELS_RESIDENT, choice::channels_resident(&lines, props)?, by)
-            }
-            Self::ChannelsShared => {
-                let calls = D::CHANNELS_SHARED.ok_or("it computes gradients")?;
-                task.candidate(calls, choice::channels_shared(&lines, props)?, by)
-            }
-            Self::Split => {
-                let (choice, workspace_bytes) = choice::split(&lines)?;
-                let workspace = WorkspaceReq::new(workspace_bytes, 16);
-                Candidate { workspace, launches: 3, ..task.candidate(D::SPLIT, choice, by) }
-            }
-        })
-    }
+pub(super) fn channels_resident<'d, F: Pass>(softmax: &'d Valid<F>, props: &Props, _: Ask) -> Accepted<'d> {
+    check_channels(&softmax.slots, softmax.fields.along().axis)?;
+    Task::new(softmax)?.candidate(F::CHANNELS_RESIDENT, |lines| choice::channels_resident(lines, props))
+}
+
+/// Of backward alone.
+pub(super) fn channels_shared<'d>(softmax: &'d Valid<BackwardFields>, props: &Props, _: Ask) -> Accepted<'d> {
+    const CALLS: Calls<ChannelsShared, sys::bops_softmax_backward_operands> =
+        calls!(bops_softmax_backward_channels_shared_prepare, bops_softmax_backward_channels_shared_launch);
+    check_channels(&softmax.slots, softmax.fields.axis)?;
+    Task::new(softmax)?.candidate(CALLS, |lines| choice::channels_shared(lines, props))
+}
+
+pub(super) fn split<'d, F: Pass>(softmax: &'d Valid<F>, _: &Props, _: Ask) -> Accepted<'d> {
+    let task = Task::new(softmax)?;
+    let (choice, workspace_bytes) = choice::split(&task.lines)?;
+    let candidate = task.candidate(F::SPLIT, |_| Ok(choice))?;
+    Ok(match candidate.launches {
+        0 => candidate,
+        _ => Candidate { workspace: WorkspaceReq::new(workspace_bytes, 16), launches: 3, ..candidate },
+    })
 }
 
 /// The lines along an axis as forms are told of them; without an element, no block of them.
-struct Task {
+struct Task<O> {
     lines: Lines,
     of: sys::bops_softmax_specialisation,
     params: sys::bops_softmax_params,
+    /// The operands of a run.
+    operands: fn(&Located<'_>) -> O,
 }
 
-impl Task {
-    fn new(along: &Along<'_>, is_backward: bool) -> Result<Self, Reason> {
-        let tensors = Tensors::of(along.slots)?;
-        let geometry = match tensors.geometry(along.axis)? {
+impl<O: 'static> Task<O> {
+    fn new<F: Pass<Operands = O>>(softmax: &Valid<F>) -> Result<Self, Reason> {
+        let Along { axis, is_log, scale } = softmax.fields.along();
+        let tensors = Tensors::of(&softmax.slots)?;
+        let geometry = match tensors.geometry(axis)? {
             Geometry::Empty => ChannelGeometry {
                 outer: 0,
                 dim: 0,
@@ -194,8 +163,7 @@ impl Task {
         let (dtype, other) = (tensors.dtype, tensors.other);
         let [element_bytes, accumulator_bytes] = [dtype, dtype.accumulator()].map(|dtype| word(dtype.size_bytes()));
         let (is_widening, vector_bytes) = (other != dtype, word(vector_bytes));
-        let (dtype, x_dtype, is_log) = (c_dtype(dtype)?, c_dtype(other)?, u32::from(along.is_log));
-        let scale = along.scale;
+        let (dtype, x_dtype, is_backward) = (c_dtype(dtype)?, c_dtype(other)?, F::IS_BACKWARD);
         Ok(Self {
             lines: Lines {
                 is_backward,
@@ -207,31 +175,27 @@ impl Task {
                 accumulator_bytes,
                 vector_bytes,
             },
-            of: sys::bops_softmax_specialisation { dtype, x_dtype, is_log },
+            of: sys::bops_softmax_specialisation { dtype, x_dtype, is_log: u32::from(is_log) },
             params: sys::bops_softmax_params { outer, dim, inner, extent1, extent2, strides, steps, scale },
+            operands: F::operands,
         })
     }
 
-    /// In one launch, without workspace.
-    fn candidate<'d, C: Numbers + Debug, O: 'static>(
+    /// In one launch, without workspace; in none where there are no elements.
+    fn candidate<'d, C: Numbers + Debug>(
         self,
         calls: Calls<C, O>,
-        choice: C,
-        operands: fn(&Located<'_>) -> O,
-    ) -> Candidate<'d> {
-        Candidate::new(choice, move |device| self.build(&calls, choice, operands, device))
-    }
-
-    fn build<C: Numbers, O: 'static>(
-        &self,
-        calls: &Calls<C, O>,
-        choice: C,
-        operands: fn(&Located<'_>) -> O,
-        device: &Device,
-    ) -> Result<Built, BuildError> {
-        let Self { of, params, .. } = *self;
+        choose: impl FnOnce(&Lines) -> Result<C, String>,
+    ) -> Accepted<'d> {
+        let Self { lines, of, params, operands } = self;
+        if lines.outer == 0 {
+            let build = move |_: &Device| Ok(Launch::new(calls.name, |_, _| 0).into());
+            return Ok(Candidate { launches: 0, ..Candidate::new((), build) });
+        }
+        let choice = choose(&lines)?;
         // Lines that fill every thread have kernels of their own.
-        let extents = [params.dim, params.outer, params.inner];
-        calls.build(device, params.outer > 0, (of, params, choice, extents), operands)
+        let extents = [lines.dim, lines.outer, lines.inner];
+        let build = move |device: &Device| calls.build(device, true, (of, params, choice, extents), operands);
+        Ok(Candidate::new(choice, build))
     }
 }

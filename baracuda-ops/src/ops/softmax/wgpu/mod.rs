@@ -4,16 +4,15 @@ mod spread;
 mod variants;
 
 use super::geometry::{Geometry, Tensors, check_channels, check_rows};
-use super::{BackwardFields, ForwardFields, SoftmaxBackwardDescriptor, SoftmaxDescriptor, Valid};
+use super::{BackwardFields, ForwardFields, Valid};
 use crate::backend::wgpu::{
     Binder, Binding, Props, ShaderType, StepBuilder, Work, check_bindings, check_reach, check_workspace, groups,
     padded, params,
 };
-use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
-use crate::kernel::{Accepted, Ask, Kernel};
+use crate::kernel::Ask;
 use crate::narrow::{single, stride, word};
-use crate::options::PlanOptions;
+use crate::ops::valid::Fields;
 use crate::slots::Slots;
 
 use spread::{ShaderLines, Spread, Tables};
@@ -125,68 +124,76 @@ impl Scale {
 /// Keeps compilers from seeing that a mask keeps every bit.
 const ALL_BITS: u32 = u32::MAX;
 
-/// The dispatches of forward.
-fn forward_work(softmax: &Valid<ForwardFields>, form: Form, props: &Props, ask: Ask) -> Result<Work<Chosen>, Reason> {
-    let fields = &softmax.fields;
-    form.check_axis(&softmax.slots, fields.axis)?;
-    let scale = Scale::new(fields.scale.get());
-    let flags = vec![
-        ("LOG", fields.log),
-        ("NEGATIVE", fields.scale.get() < 0.0),
-        ("LESSENED", scale.lessening != 1.0),
-        ("SCALED", scale.high != 1.0 || scale.rest != 0.0),
-        ("LONG_SCALE", scale.is_long),
-        ("FLAT", scale.is_flat),
-    ];
-    // With a scale of 0, infinite elements leave no result either.
-    let is_zero = scale.high == 0.0 && scale.rest == 0.0;
-    let largest_trace = if is_zero { f32::MAX.to_bits() } else { f32::INFINITY.to_bits() };
-    work(&FORWARD, form, &softmax.slots, fields.axis, &flags, (props, ask), |view, spread, groups_x| {
-        let [x, y] = [0, 1].map(|tensor| view.strides(tensor));
-        params! {
-            lines: [u32; 8] = view.words(),
-            x: [u32; 4] = padded(x),
-            y: [u32; 3] = y,
-            x_step: u32 = stride(view.steps[0]),
-            y_step: u32 = stride(view.steps[1]),
-            scale: f32 = scale.high,
-            scale_rest: f32 = scale.rest,
-            slices: u32 = word(spread.slices),
-            groups_x: u32 = groups_x,
-            columns: u32 = word(spread.columns),
-            rounds: u32 = word(spread.rounds),
-            largest_trace: u32 = largest_trace,
-            all_bits: u32 = ALL_BITS,
-            scale_log2: f32 = scale.log2,
-            lessening: f32 = scale.lessening,
-            padding_after: u32 = 0,
-        }
-    })
+/// The fields of a pass.
+pub(super) trait Pass: Fields {
+    /// The dispatches of a form.
+    fn work(softmax: &Valid<Self>, form: Form, props: &Props, ask: Ask) -> Result<Work<Chosen>, Reason>;
 }
 
-/// The dispatches of the gradient.
-fn backward_work(softmax: &Valid<BackwardFields>, form: Form, props: &Props, ask: Ask) -> Result<Work<Chosen>, Reason> {
-    let fields = &softmax.fields;
-    form.check_axis(&softmax.slots, fields.axis)?;
-    let flags = vec![("LOG", fields.log)];
-    work(&BACKWARD, form, &softmax.slots, fields.axis, &flags, (props, ask), |view, spread, groups_x| {
-        let [y, dy, dx] = [0, 1, 2].map(|tensor| view.strides(tensor));
-        params! {
-            lines: [u32; 8] = view.words(),
-            y: [u32; 4] = padded(y),
-            dy: [u32; 4] = padded(dy),
-            dx: [u32; 3] = dx,
-            y_step: u32 = stride(view.steps[0]),
-            dy_step: u32 = stride(view.steps[1]),
-            dx_step: u32 = stride(view.steps[2]),
-            scale: f32 = single(fields.scale.get()),
-            slices: u32 = word(spread.slices),
-            groups_x: u32 = groups_x,
-            columns: u32 = word(spread.columns),
-            rounds: u32 = word(spread.rounds),
-            all_bits: u32 = ALL_BITS,
-        }
-    })
+impl Pass for ForwardFields {
+    fn work(softmax: &Valid<Self>, form: Form, props: &Props, ask: Ask) -> Result<Work<Chosen>, Reason> {
+        let fields = &softmax.fields;
+        form.check_axis(&softmax.slots, fields.axis)?;
+        let scale = Scale::new(fields.scale.get());
+        let flags = vec![
+            ("LOG", fields.log),
+            ("NEGATIVE", fields.scale.get() < 0.0),
+            ("LESSENED", scale.lessening != 1.0),
+            ("SCALED", scale.high != 1.0 || scale.rest != 0.0),
+            ("LONG_SCALE", scale.is_long),
+            ("FLAT", scale.is_flat),
+        ];
+        // With a scale of 0, infinite elements leave no result either.
+        let is_zero = scale.high == 0.0 && scale.rest == 0.0;
+        let largest_trace = if is_zero { f32::MAX.to_bits() } else { f32::INFINITY.to_bits() };
+        work(&FORWARD, form, &softmax.slots, fields.axis, &flags, (props, ask), |view, spread, groups_x| {
+            let [x, y] = [0, 1].map(|tensor| view.strides(tensor));
+            params! {
+                lines: [u32; 8] = view.words(),
+                x: [u32; 4] = padded(x),
+                y: [u32; 3] = y,
+                x_step: u32 = stride(view.steps[0]),
+                y_step: u32 = stride(view.steps[1]),
+                scale: f32 = scale.high,
+                scale_rest: f32 = scale.rest,
+                slices: u32 = word(spread.slices),
+                groups_x: u32 = groups_x,
+                columns: u32 = word(spread.columns),
+                rounds: u32 = word(spread.rounds),
+                largest_trace: u32 = largest_trace,
+                all_bits: u32 = ALL_BITS,
+                scale_log2: f32 = scale.log2,
+                lessening: f32 = scale.lessening,
+                padding_after: u32 = 0,
+            }
+        })
+    }
+}
+
+impl Pass for BackwardFields {
+    fn work(softmax: &Valid<Self>, form: Form, props: &Props, ask: Ask) -> Result<Work<Chosen>, Reason> {
+        let fields = &softmax.fields;
+        form.check_axis(&softmax.slots, fields.axis)?;
+        let flags = vec![("LOG", fields.log)];
+        work(&BACKWARD, form, &softmax.slots, fields.axis, &flags, (props, ask), |view, spread, groups_x| {
+            let [y, dy, dx] = [0, 1, 2].map(|tensor| view.strides(tensor));
+            params! {
+                lines: [u32; 8] = view.words(),
+                y: [u32; 4] = padded(y),
+                dy: [u32; 4] = padded(dy),
+                dx: [u32; 3] = dx,
+                y_step: u32 = stride(view.steps[0]),
+                dy_step: u32 = stride(view.steps[1]),
+                dx_step: u32 = stride(view.steps[2]),
+                scale: f32 = single(fields.scale.get()),
+                slices: u32 = word(spread.slices),
+                groups_x: u32 = groups_x,
+                columns: u32 = word(spread.columns),
+                rounds: u32 = word(spread.rounds),
+                all_bits: u32 = ALL_BITS,
+            }
+        })
+    }
 }
 
 /// What was chosen. `workgroup`: its threads; `chunks`: of 16 bytes, of a row and thread, or of the lines of a column and thread.
@@ -222,54 +229,21 @@ impl Form {
     }
 }
 
-impl Kernel<SoftmaxDescriptor> for Form {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::RowsResident => "softmax_rows_resident",
-            Self::RowsTwice => "softmax_rows_twice",
-            Self::ChannelsResident => "softmax_channels_resident",
-            Self::Split => "softmax_split",
-        }
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
-
-    fn accept<'d>(
-        &self,
-        softmax: &'d SoftmaxDescriptor,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        ask: Ask,
-    ) -> Accepted<'d> {
-        forward_work(&softmax.0, *self, Props::of(props)?, ask).map(Work::candidate)
-    }
+pub(super) fn rows_resident<F: Pass>(softmax: &Valid<F>, props: &Props, ask: Ask) -> Result<Work<Chosen>, Reason> {
+    F::work(softmax, Form::RowsResident, props, ask)
 }
 
-impl Kernel<SoftmaxBackwardDescriptor> for Form {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::RowsResident => "softmax_backward_rows_resident",
-            Self::RowsTwice => "softmax_backward_rows_twice",
-            Self::ChannelsResident => "softmax_backward_channels_resident",
-            Self::Split => "softmax_backward_split",
-        }
-    }
+/// Of forward alone.
+pub(super) fn rows_twice(softmax: &Valid<ForwardFields>, props: &Props, ask: Ask) -> Result<Work<Chosen>, Reason> {
+    Pass::work(softmax, Form::RowsTwice, props, ask)
+}
 
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
+pub(super) fn channels_resident<F: Pass>(softmax: &Valid<F>, props: &Props, ask: Ask) -> Result<Work<Chosen>, Reason> {
+    F::work(softmax, Form::ChannelsResident, props, ask)
+}
 
-    fn accept<'d>(
-        &self,
-        softmax: &'d SoftmaxBackwardDescriptor,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        ask: Ask,
-    ) -> Accepted<'d> {
-        backward_work(&softmax.0, *self, Props::of(props)?, ask).map(Work::candidate)
-    }
+pub(super) fn split<F: Pass>(softmax: &Valid<F>, props: &Props, ask: Ask) -> Result<Work<Chosen>, Reason> {
+    F::work(softmax, Form::Split, props, ask)
 }
 
 /// The dispatches of a form over the lines of `slots`, of which the last is the output.
@@ -354,6 +328,7 @@ fn work(
 
 #[cfg(test)]
 mod tests {
+    use super::super::SoftmaxDescriptor;
     use super::*;
     use crate::backend::wgpu::Variants;
     use crate::dtype::DType;
@@ -366,7 +341,7 @@ mod tests {
     const FORMS: [Form; 4] = [Form::RowsResident, Form::RowsTwice, Form::ChannelsResident, Form::Split];
 
     fn chosen(softmax: &SoftmaxDescriptor, props: &Props) -> Option<Work<Chosen>> {
-        FORMS.into_iter().find_map(|form| forward_work(&softmax.0, form, props, Ask::Chosen).ok())
+        FORMS.into_iter().find_map(|form| Pass::work(&softmax.0, form, props, Ask::Chosen).ok())
     }
 
     /// Dispatches of forward and of backward.
@@ -375,7 +350,7 @@ mod tests {
         let props = variant_props(width);
         let forward = SoftmaxDescriptor::new(x, axis).unwrap();
         let backward = forward.backward().unwrap();
-        let backward = FORMS.into_iter().find_map(|form| backward_work(&backward.0, form, &props, Ask::Chosen).ok());
+        let backward = FORMS.into_iter().find_map(|form| Pass::work(&backward.0, form, &props, Ask::Chosen).ok());
         (chosen(&forward, &props).unwrap().steps.len(), backward.unwrap().steps.len())
     }
 
@@ -391,12 +366,12 @@ mod tests {
             (&[3, 40], Form::Split),
             (&[3, 4, 40], Form::Split),
         ] {
-            let work = forward_work(&softmax(dims).0, form, &props, Ask::Pinned).unwrap();
+            let work = Pass::work(&softmax(dims).0, form, &props, Ask::Pinned).unwrap();
             assert_eq!(work.steps.len(), if form == Form::Split { 2 } else { 1 }, "{dims:?}");
             assert_ne!(chosen(&softmax(dims), &props).unwrap().choice, work.choice, "{dims:?}");
         }
         let reason =
-            |dims, form, props| forward_work(&softmax(dims).0, form, props, Ask::Pinned).err().unwrap().to_string();
+            |dims, form, props| Pass::work(&softmax(dims).0, form, props, Ask::Pinned).err().unwrap().to_string();
         assert!(reason(&[3, 1 << 20], Form::RowsTwice, &props).contains("at most 32768"));
         assert!(reason(&[3, 40], Form::RowsTwice, &plain).contains("1024 threads"));
         assert!(reason(&[3, 4, 40], Form::RowsResident, &props).contains("not dense"));

@@ -1,6 +1,6 @@
 //! Every kind of shader of the op, without a device.
 
-use super::{Form, backward_work, forward_work};
+use super::{Form, Pass};
 use crate::backend::wgpu::Variants;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -44,8 +44,8 @@ pub(in crate::ops) fn wgsl_variants() -> impl Iterator<Item = (String, String)> 
                     let Ok(forward) = forward else { continue };
                     let Ok(backward) = forward.backward() else { continue };
                     for form in [Form::RowsResident, Form::RowsTwice, Form::ChannelsResident, Form::Split] {
-                        variants.add_work(&name, forward_work(forward.valid(), form, props, Ask::Pinned), props);
-                        variants.add_work(&name, backward_work(backward.valid(), form, props, Ask::Pinned), props);
+                        variants.add_work(&name, Pass::work(forward.valid(), form, props, Ask::Pinned), props);
+                        variants.add_work(&name, Pass::work(backward.valid(), form, props, Ask::Pinned), props);
                     }
                 }
             }

@@ -30,7 +30,7 @@ use crate::kernel::{Accepted, Ask, Build, Kernel};
 use crate::narrow::{stride, word};
 use crate::ops::valid::{Described, Fields, Valid};
 use crate::options::PlanOptions;
-use crate::plan::{Descriptor, form_name};
+use crate::plan::form_name;
 use crate::slots::Slot;
 use crate::slots::Slots;
 
