@@ -32,34 +32,28 @@ use crate::ops::valid::Direction;
 use crate::options::WorkspaceReq;
 
 pub(super) fn walk<'d>(norm: &'d Valid, props: &Props, ask: Ask) -> Accepted<'d> {
-    let geometry = Geometry::new(norm)?;
-    let choice = walk_choice(&geometry, norm.op.kind, props, ask)?;
-    candidate(norm, geometry, choice, WALK)
+    candidate(norm, WALK, |geometry| walk_choice(geometry, norm.op.kind, props, ask))
 }
 
 pub(super) fn rows<'d>(norm: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
-    let geometry = Geometry::new(norm)?;
-    let choice = rows_choice(&geometry)?;
-    candidate(norm, geometry, choice, ROWS)
+    candidate(norm, ROWS, rows_choice)
 }
 
 pub(super) fn tile<'d>(norm: &'d Valid, props: &Props, _: Ask) -> Accepted<'d> {
-    let geometry = Geometry::new(norm)?;
-    let choice = tile_choice(&geometry, norm.op.kind, props)?;
-    candidate(norm, geometry, choice, TILE)
+    candidate(norm, TILE, |geometry| tile_choice(geometry, norm.op.kind, props))
 }
 
 pub(super) fn direct<'d>(norm: &'d Valid, _: &Props, _: Ask) -> Accepted<'d> {
-    let geometry = Geometry::new(norm)?;
-    let choice = direct_choice(&geometry)?;
-    let bytes = geometry.elements().checked_mul(norm.fields.x.dtype().accumulator().size_bytes());
-    let bytes = bytes.ok_or("its workspace would exceed 2^64 bytes")?;
-    let candidate = candidate(norm, geometry, choice, DIRECT)?;
+    let candidate = candidate(norm, DIRECT, direct_choice)?;
+    // One number of the accumulator type for each element.
+    let element_bytes = norm.fields.x.dtype().accumulator().size_bytes();
+    let workspace_bytes = norm.fields.x.elements().checked_mul(element_bytes);
+    let workspace_bytes = workspace_bytes.ok_or("its workspace would exceed 2^64 bytes")?;
     Ok(match norm.op.kind {
         Direction::Forward => candidate,
         Direction::Backward => {
             let launches = 2 * candidate.launches;
-            Candidate { workspace: WorkspaceReq::new(bytes, 16), launches, ..candidate }
+            Candidate { workspace: WorkspaceReq::new(workspace_bytes, 16), launches, ..candidate }
         }
     })
 }
@@ -90,10 +84,11 @@ const DIRECT: FormCalls<Direct> = FormCalls {
 /// How a form serves a descriptor, in one launch if there are elements.
 fn candidate<'d, C: Numbers + Debug>(
     norm: &'d Valid,
-    geometry: Geometry,
-    choice: C,
     calls: FormCalls<C>,
+    choose: impl FnOnce(&Geometry) -> Result<C, Reason>,
 ) -> Accepted<'d> {
+    let geometry = Geometry::new(norm)?;
+    let choice = choose(&geometry)?;
     let dtype = c_dtype(norm.fields.x.dtype())?;
     let (beta, k) = (norm.fields.beta.get(), norm.fields.k.get());
     // The window, the channels, from which shared memory follows, and what decides on roots.
