@@ -84,18 +84,22 @@ fn statistics(kind: RowNorm, row: &[f64], eps: f64) -> Statistics {
     Statistics { mean, correction, rstd: 1.0 / (var + eps).sqrt() }
 }
 
-/// How many extents number rows, and how many rows there are.
-fn outer_extents(x: &TensorDesc, normalized_dims: usize) -> (usize, u64) {
+/// How many rows there are, and what gives an operand by rows.
+fn by_rows<'a>(
+    operands: &'a Operands<'_>,
+    x: &TensorDesc,
+    normalized_dims: usize,
+) -> (u64, impl Fn(usize) -> Option<Rows<'a>>) {
     let outer = x.rank() - normalized_dims;
-    (outer, x.dims()[..outer].iter().product())
+    let rows = x.dims()[..outer].iter().product();
+    (rows, move |position| operands.get(position).map(|tensor| Rows::new(tensor, outer)))
 }
 
 /// The reference of forward.
 pub(super) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
     use super::forward::{BIAS, H, MEAN, RESIDUAL, RSTD, WEIGHT, X, Y};
     let x = &norm.fields.x;
-    let (outer, rows) = outer_extents(x, norm.fields.normalized_dims);
-    let rows_of = |position| operands.get(position).map(|tensor| Rows::new(tensor, outer));
+    let (rows, rows_of) = by_rows(operands, x, norm.fields.normalized_dims);
     let (input, residual, y, h) = (rows_of(X), rows_of(RESIDUAL), rows_of(Y), rows_of(H));
     let (mean_out, rstd_out) = (rows_of(MEAN), rows_of(RSTD));
     if y.is_none() && rstd_out.is_none() {
@@ -138,8 +142,7 @@ pub(super) fn forward(norm: &Valid<ForwardFields>, operands: &Operands<'_>) {
 pub(super) fn backward(norm: &Valid<BackwardFields>, operands: &Operands<'_>) {
     use super::backward::{DBIAS, DH, DWEIGHT, DX, DY, MEAN, RSTD, WEIGHT, X};
     let x = &norm.fields.x;
-    let (outer, rows) = outer_extents(x, norm.fields.normalized_dims);
-    let rows_of = |position| operands.get(position).map(|tensor| Rows::new(tensor, outer));
+    let (rows, rows_of) = by_rows(operands, x, norm.fields.normalized_dims);
     let (dy, input, mean, rstd) = (rows_of(DY), rows_of(X), rows_of(MEAN), rows_of(RSTD));
     let (dh, dx) = (rows_of(DH), rows_of(DX));
     let weight = parameter(operands, WEIGHT);

@@ -534,6 +534,7 @@ mod tests {
         BatchNormBackwardDescriptor, BatchNormDescriptor, Gradients, GroupNormBackwardDescriptor, GroupNormDescriptor,
         InstanceNormBackwardDescriptor, InstanceNormDescriptor,
     };
+    use crate::plan::Descriptor;
     use crate::tensor::TensorDesc;
 
     fn plain(kind: ChannelNorm, x: TensorDesc) -> Valid<ForwardFields> {
