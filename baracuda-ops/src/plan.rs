@@ -88,6 +88,8 @@ pub(crate) enum Function<D> {
     NamedCpu(&'static str, for<'d> fn(&'d D) -> Accepted<'d>),
     #[cfg(feature = "cuda")]
     Cuda(for<'d> fn(&'d D, &cuda::Props) -> Accepted<'d>),
+    #[cfg(feature = "cuda")]
+    NamedCuda(&'static str, for<'d> fn(&'d D, &cuda::Props) -> Accepted<'d>),
     #[cfg(feature = "wgpu")]
     Wgpu(for<'d> fn(&'d D, &wgpu::Props) -> Accepted<'d>),
     #[cfg(feature = "wgpu")]
@@ -101,6 +103,8 @@ impl<D: Descriptor> Kernel<D> for Function<D> {
             Self::NamedCpu(name, _) => name,
             #[cfg(feature = "cuda")]
             Self::Cuda(_) => KernelName::<D>::CUDA,
+            #[cfg(feature = "cuda")]
+            Self::NamedCuda(name, _) => name,
             #[cfg(feature = "wgpu")]
             Self::Wgpu(_) => KernelName::<D>::WGSL,
             #[cfg(feature = "wgpu")]
@@ -112,7 +116,7 @@ impl<D: Descriptor> Kernel<D> for Function<D> {
         match self {
             Self::Cpu(_) | Self::NamedCpu(..) => Backend::Cpu,
             #[cfg(feature = "cuda")]
-            Self::Cuda(_) => Backend::Cuda,
+            Self::Cuda(_) | Self::NamedCuda(..) => Backend::Cuda,
             #[cfg(feature = "wgpu")]
             Self::Wgpu(_) | Self::NamedWgpu(..) => Backend::Wgpu,
         }
@@ -126,7 +130,7 @@ impl<D: Descriptor> Kernel<D> for Function<D> {
         match self {
             Self::Cpu(accept) | Self::NamedCpu(_, accept) => accept(descriptor),
             #[cfg(feature = "cuda")]
-            Self::Cuda(accept) => accept(descriptor, cuda::Props::of(props)?),
+            Self::Cuda(accept) | Self::NamedCuda(_, accept) => accept(descriptor, cuda::Props::of(props)?),
             #[cfg(feature = "wgpu")]
             Self::Wgpu(accept) | Self::NamedWgpu(_, accept) => accept(descriptor, wgpu::Props::of(props)?),
         }
@@ -145,13 +149,11 @@ impl<D: Descriptor> KernelName<D> {
 }
 
 /// The name of a form of an op: the op's name and the form's.
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 macro_rules! form_name {
     ($D:ty, $form:literal) => {
         const { $crate::plan::text(const { &$crate::plan::joined(<$D as Descriptor>::NAME, concat!("_", $form)) }) }
     };
 }
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
 pub(crate) use form_name;
 
 /// Two texts, one after the other, and how long they are together.

@@ -22,6 +22,7 @@ use super::{Current, Device, LEGACY_STREAM};
 use crate::dtype::DType;
 use crate::error::{BuildError, Reason};
 use crate::narrow::single;
+use crate::ops::conv::Pass;
 
 /// What an engine may use of the workspace where the options set no limit.
 pub(crate) const WORKSPACE_BYTES: u64 = 256 << 20;
@@ -892,17 +893,6 @@ struct Execution {
     plan: Descriptor,
     workspace_bytes: u64,
     has_bias: bool,
-}
-
-/// Which of the three products of a convolution is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pass {
-    /// y, from x and the weight.
-    Forward,
-    /// x's gradient, from those of y and the weight.
-    Data,
-    /// The weight's gradient, from x and y's gradient.
-    Weight,
 }
 
 /// An operand. The library wants four extents at least.

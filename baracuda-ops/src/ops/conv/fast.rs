@@ -6,24 +6,24 @@
 use std::ops::Range;
 
 use super::cpu::At;
-use super::geometry::{Contraction, Epilogue, Indices};
-use super::product::{Contracting, name_of};
+use super::geometry::{Contracting, Contraction, Epilogue, Indices};
 use super::{MAX_AXES, cpu};
 use crate::backend::cpu::{Operands, Tensor, threads};
 use crate::backend::{Backend, DeviceProps};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Ask, Candidate, Kernel};
-use crate::narrow::to_usize;
+use crate::narrow::{signed, to_usize};
 use crate::ops::gemm::fast::{Factor, Gemm, multiply};
 use crate::options::PlanOptions;
+use crate::plan::{Descriptor, form_name};
 
 /// The kernel of the three products.
 pub(super) struct Fast;
 
 impl<D: Contracting> Kernel<D> for Fast {
     fn name(&self) -> &'static str {
-        name_of!(D::PASS, "fast")
+        form_name!(D, "fast")
     }
 
     fn backend(&self) -> Backend {
@@ -31,7 +31,7 @@ impl<D: Contracting> Kernel<D> for Fast {
     }
 
     fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, _: &DeviceProps, _: Ask) -> Result<Candidate<'d>, Reason> {
-        let contraction = descriptor.contracted();
+        let contraction = descriptor.contraction();
         let dtype = contraction.out.dtype;
         if !matches!(dtype, DType::F32 | DType::F64)
             || contraction.gathered.dtype != dtype
@@ -400,11 +400,6 @@ impl Side<'_> {
     }
 }
 
-/// Indices and extents of tensors in memory.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -416,13 +411,13 @@ mod tests {
         let dense = |dims: &[u64]| TensorDesc::contiguous(DType::F32, dims).unwrap();
         let window = ConvWindow::new().padding(&[1, 1]);
         let stem = ConvDescriptor::new(dense(&[64, 3, 56, 56]), dense(&[32, 3, 3, 3]), window.clone()).unwrap();
-        let tiling = Tiling::of(&stem.contracted());
+        let tiling = Tiling::of(&stem.contraction());
         assert_eq!((tiling.rows, tiling.parts), (256, 1));
-        let weight = stem.backward_weight().unwrap().contracted();
+        let weight = stem.backward_weight().unwrap().contraction();
         let tiling = Tiling::of(&weight);
         assert_eq!((tiling.rows, tiling.tiles, tiling.parts, tiling.terms), (64, 1, 32, 6400));
         assert!(tiling.parts * tiling.terms >= weight.terms.count());
         let deep = ConvDescriptor::new(dense(&[1, 512, 7, 7]), dense(&[512, 512, 3, 3]), window).unwrap();
-        assert_eq!(Tiling::of(&deep.backward_weight().unwrap().contracted()).parts, 1);
+        assert_eq!(Tiling::of(&deep.backward_weight().unwrap().contraction()).parts, 1);
     }
 }

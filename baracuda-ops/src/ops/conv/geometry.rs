@@ -1,16 +1,28 @@
 //! How kernels see the op: forward and the gradients of the data and of the weight are one contraction, whose first factor is gathered by
 //! windows and whose second is a matrix with strides; the gradient of the bias is a sum for each channel.
 
-use super::{MAX_AXES, Shape, backward_bias, backward_data, backward_weight, forward, is_channels_last};
+use super::backward_data::DataFields;
+use super::backward_weight::WeightFields;
+use super::forward::ForwardFields;
+use super::{MAX_AXES, Pass, is_channels_last, table};
 use crate::dtype::DType;
+use crate::narrow::signed;
 use crate::ops::activation::Activation;
-use crate::slots::Slot;
-use crate::slots::Slots;
+use crate::ops::valid::Valid;
+use crate::plan::Descriptor;
+use crate::slots::{Slot, Slots};
 use crate::tensor::TensorDesc;
+
+/// The ops that compute a contraction.
+pub(super) trait Contracting: Descriptor {
+    /// What the kernels compute.
+    fn contraction(&self) -> Contraction;
+}
 
 /// `out[g, m, n]` is the [epilogue](Epilogue) of `sum over t of gathered[g, m, t] * plain[g, t, n]`, for each group g.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Contraction {
+    pub(crate) pass: Pass,
     pub(crate) groups: u64,
     /// What m runs over.
     pub(crate) rows: Indices,
@@ -133,9 +145,9 @@ impl Contraction {
     }
 
     /// `y[n, g, k, o]`, whose rows are (n, o), terms (c, r) and columns k.
-    pub(super) fn forward(shape: &Shape, slots: &Slots, activation: Activation) -> Self {
-        use forward::table::{BIAS, PRE, WEIGHT, X, Y};
-        let [x, weight, y] = [X, WEIGHT, Y].map(|index| View::new(slots, index));
+    pub(super) fn forward(valid: &Valid<ForwardFields>) -> Self {
+        let Valid { fields, derived: shape, slots, .. } = valid;
+        let [x, weight, y] = [table::X, table::WEIGHT, table::Y].map(|index| View::new(slots, index));
         let (y_axes, kernel) = (shape.axes.map(|axis| axis.output), shape.axes.map(|axis| axis.kernel));
         let axes = shape.axes.map(|axis| Window {
             extent: axis.input,
@@ -146,6 +158,7 @@ impl Contraction {
         });
         let (channels, filters) = (shape.channels_in, shape.channels_out);
         Self {
+            pass: Pass::Forward,
             groups: shape.groups,
             rows: Indices { lead: shape.samples, axes: y_axes, lead_last: false },
             terms: Indices { lead: channels, axes: kernel, lead_last: x.is_channels_last() },
@@ -154,19 +167,19 @@ impl Contraction {
             plain: weight.strided([FILTERS, FILTERS, CHANNELS], filters),
             out: y.strided([CHANNELS, CHANNELS, SAMPLES], filters),
             epilogue: Epilogue::Forward {
-                bias: slots.at(BIAS).map(|slot| vector(slot, filters)),
-                activation,
+                bias: slots.at(table::BIAS).map(|slot| vector(slot, filters)),
+                activation: fields.activation,
                 pre: slots
-                    .at(PRE)
+                    .at(table::PRE)
                     .map(|slot| View { slot: Some(slot) }.strided([CHANNELS, CHANNELS, SAMPLES], filters)),
             },
         }
     }
 
     /// `dx[n, g, c, i]`, whose rows are (n, i), terms (k, r) and columns c.
-    pub(super) fn backward_data(shape: &Shape, slots: &Slots, beta: f64) -> Self {
-        use backward_data::table::{DX, DY, WEIGHT};
-        let [dy, weight, dx] = [DY, WEIGHT, DX].map(|index| View::new(slots, index));
+    pub(super) fn backward_data(valid: &Valid<DataFields>) -> Self {
+        let Valid { fields, derived: shape, slots, .. } = valid;
+        let [dy, weight, dx] = [table::DY, table::WEIGHT, table::DX].map(|index| View::new(slots, index));
         let (x_axes, kernel) = (shape.axes.map(|axis| axis.input), shape.axes.map(|axis| axis.kernel));
         let axes = shape.axes.map(|axis| Window {
             extent: axis.output,
@@ -177,6 +190,7 @@ impl Contraction {
         });
         let (channels, filters) = (shape.channels_in, shape.channels_out);
         Self {
+            pass: Pass::Data,
             groups: shape.groups,
             rows: Indices { lead: shape.samples, axes: x_axes, lead_last: false },
             terms: Indices { lead: filters, axes: kernel, lead_last: dy.is_channels_last() },
@@ -184,14 +198,14 @@ impl Contraction {
             gathered: dy.gathered([CHANNELS, SAMPLES, CHANNELS], filters, axes),
             plain: weight.strided([FILTERS, CHANNELS, FILTERS], filters),
             out: dx.strided([CHANNELS, CHANNELS, SAMPLES], channels),
-            epilogue: Epilogue::Gradient { beta },
+            epilogue: Epilogue::Gradient { beta: fields.beta.get() },
         }
     }
 
     /// `dweight[g, k, c, r]`, whose rows are (c, r), terms (n, o) and columns k.
-    pub(super) fn backward_weight(shape: &Shape, slots: &Slots, beta: f64) -> Self {
-        use backward_weight::table::{DWEIGHT, DY, X};
-        let [x, dy, dweight] = [X, DY, DWEIGHT].map(|index| View::new(slots, index));
+    pub(super) fn backward_weight(valid: &Valid<WeightFields>) -> Self {
+        let Valid { fields, derived: shape, slots, .. } = valid;
+        let [x, dy, dweight] = [table::X, table::DY, table::DWEIGHT].map(|index| View::new(slots, index));
         let (y_axes, kernel) = (shape.axes.map(|axis| axis.output), shape.axes.map(|axis| axis.kernel));
         let axes = shape.axes.map(|axis| Window {
             extent: axis.input,
@@ -202,6 +216,7 @@ impl Contraction {
         });
         let (channels, filters) = (shape.channels_in, shape.channels_out);
         Self {
+            pass: Pass::Weight,
             groups: shape.groups,
             rows: Indices { lead: channels, axes: kernel, lead_last: dweight.is_channels_last() },
             terms: Indices { lead: shape.samples, axes: y_axes, lead_last: false },
@@ -209,14 +224,13 @@ impl Contraction {
             gathered: x.gathered([CHANNELS, CHANNELS, SAMPLES], channels, axes),
             plain: dy.strided([CHANNELS, CHANNELS, SAMPLES], filters),
             out: dweight.strided([FILTERS, FILTERS, CHANNELS], filters),
-            epilogue: Epilogue::Gradient { beta },
+            epilogue: Epilogue::Gradient { beta: fields.beta.get() },
         }
     }
 }
 
 impl ChannelSums {
     pub(super) fn new(desc: &TensorDesc, slots: &Slots, beta: f64) -> Self {
-        use backward_bias::table::{DBIAS, DY};
         let mut axes = [1; MAX_AXES];
         let spatial = &desc.dims()[2..];
         axes[MAX_AXES - spatial.len()..].copy_from_slice(spatial);
@@ -224,8 +238,8 @@ impl ChannelSums {
             channels: desc.dims()[1],
             samples: desc.dims()[0],
             axes,
-            dy: Strided { group: 0, ..View::new(slots, DY).strided([CHANNELS, CHANNELS, SAMPLES], 0) },
-            dbias: slots.at(DBIAS).map_or(NOWHERE, |slot| vector(slot, 0)),
+            dy: Strided { group: 0, ..View::new(slots, table::DY).strided([CHANNELS, CHANNELS, SAMPLES], 0) },
+            dbias: slots.at(table::DBIAS).map_or(NOWHERE, |slot| vector(slot, 0)),
             beta,
         }
     }
@@ -247,11 +261,6 @@ struct Window {
     of_term: i64,
     offset: i64,
     divisor: u64,
-}
-
-/// What the descriptor has refused above 2^31.
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// A tensor `[.., .., spatial..]`.

@@ -1,65 +1,13 @@
 //! Convolutions that are products of matrices: those of one group whose kernel is one element, with a stride of 1 and without padding, and
 //! those whose kernel is the whole image, with their gradients as far as each row or term has one place along every axis.
 
+use super::MAX_AXES;
 use super::geometry::{Axis, Contraction, Epilogue, Gathered, Indices, Strided};
-use super::{ConvBackwardDataDescriptor, ConvBackwardWeightDescriptor, ConvDescriptor, MAX_AXES};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::ops::gemm::geometry::{
     Axes, Axis as Extent, Epilogue as GemmEpilogue, MAX_BATCH, Matrix, Place, Product, Vector,
 };
-use crate::plan::Descriptor;
-
-/// Which of the three products is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pass {
-    Forward,
-    Data,
-    Weight,
-}
-
-/// The ops that compute a contraction.
-pub(super) trait Contracting: Descriptor {
-    const PASS: Pass;
-
-    fn contracted(&self) -> Contraction;
-}
-
-impl Contracting for ConvDescriptor {
-    const PASS: Pass = Pass::Forward;
-
-    fn contracted(&self) -> Contraction {
-        self.contraction()
-    }
-}
-
-impl Contracting for ConvBackwardDataDescriptor {
-    const PASS: Pass = Pass::Data;
-
-    fn contracted(&self) -> Contraction {
-        self.contraction()
-    }
-}
-
-impl Contracting for ConvBackwardWeightDescriptor {
-    const PASS: Pass = Pass::Weight;
-
-    fn contracted(&self) -> Contraction {
-        self.contraction()
-    }
-}
-
-/// The name of a kernel of each [`Pass`], after the op's.
-macro_rules! name_of {
-    ($pass:expr, $kernel:literal) => {
-        match $pass {
-            $crate::ops::conv::product::Pass::Forward => concat!("conv_", $kernel),
-            $crate::ops::conv::product::Pass::Data => concat!("conv_backward_data_", $kernel),
-            $crate::ops::conv::product::Pass::Weight => concat!("conv_backward_weight_", $kernel),
-        }
-    };
-}
-pub(super) use name_of;
 
 impl Contraction {
     /// The same as a product of matrices: left is the gathered factor, right the plain one. Digits of rows that do not lie one behind the other
@@ -68,7 +16,7 @@ impl Contraction {
     /// # Errors
     /// It is none, or not of one type.
     pub(super) fn product(&self) -> Result<Product, Reason> {
-        let Self { groups, rows, terms, n, gathered, plain, out, epilogue } = self;
+        let Self { groups, rows, terms, n, gathered, plain, out, epilogue, .. } = self;
         if *groups != 1 {
             return Err(format!("it multiplies the matrices of one group, got {groups} groups").into());
         }
@@ -193,8 +141,9 @@ fn matrix(of: &Strided) -> Matrix {
 
 #[cfg(test)]
 mod tests {
+    use super::super::geometry::Contracting;
     use super::*;
-    use crate::ops::conv::ConvWindow;
+    use crate::ops::conv::{ConvDescriptor, ConvWindow};
     use crate::tensor::TensorDesc;
 
     type Layout = fn(DType, &[u64]) -> crate::Result<TensorDesc>;
@@ -208,9 +157,9 @@ mod tests {
     /// The three products.
     fn products(forward: &ConvDescriptor) -> [Result<Product, Reason>; 3] {
         [
-            forward.contracted().product(),
-            forward.backward_data().unwrap().contracted().product(),
-            forward.backward_weight().unwrap().contracted().product(),
+            forward.contraction().product(),
+            forward.backward_data().unwrap().contraction().product(),
+            forward.backward_weight().unwrap().contraction().product(),
         ]
     }
 

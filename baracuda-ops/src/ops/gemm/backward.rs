@@ -6,7 +6,7 @@ use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{beside_factors, demand, in_range, relaid, require};
+use crate::ops::fields::{beside_factors, demand, in_range, relay, require};
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
 use crate::slots::Access;
 use crate::slots::SlotsBuilder;
@@ -73,8 +73,7 @@ pub(super) const fn name(index: usize) -> &'static str {
 
 impl BackwardFields {
     fn normalise(&mut self, op: &Op<()>) -> Result<()> {
-        self.a = relaid(op.name, "a", &mut self.layouts, self.a)?;
-        self.b = relaid(op.name, "b", &mut self.layouts, self.b)?;
+        relay(op.name, &mut self.layouts, [("a", &mut self.a), ("b", &mut self.b)])?;
         for dtype in [&mut self.out, &mut self.pre] {
             *dtype = dtype.filter(|&dtype| dtype != self.a.dtype());
         }

@@ -7,7 +7,7 @@ use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
 use crate::ops::activation::Activation;
-use crate::ops::fields::{beside_factors, relaid};
+use crate::ops::fields::{beside_factors, relay};
 use crate::ops::norm::Gradients;
 use crate::ops::valid::{Described, Op, Valid, descriptor, fields, shared_steps, steps};
 use crate::slots::{Layouts, SlotsBuilder};
@@ -43,8 +43,7 @@ fields! {
 
 impl ForwardFields {
     fn normalise(&mut self, op: &Op<()>) -> Result<()> {
-        self.a = relaid(op.name, "a", &mut self.layouts, self.a)?;
-        self.b = relaid(op.name, "b", &mut self.layouts, self.b)?;
+        relay(op.name, &mut self.layouts, [("a", &mut self.a), ("b", &mut self.b)])?;
         self.out = self.out.filter(|&dtype| dtype != self.a.dtype());
         Ok(())
     }

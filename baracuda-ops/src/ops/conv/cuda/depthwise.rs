@@ -13,10 +13,10 @@ use crate::backend::cuda::{self, Launch, c_activation, c_dtype};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::kernel::{BuildError, Built, Candidate, Exec};
+use crate::kernel::{Accepted, BuildError, Built, Candidate, Exec};
 use crate::narrow::{signed, word};
+use crate::ops::conv::Pass;
 use crate::ops::conv::geometry::{Axis, Contraction, Epilogue, Strided};
-use crate::ops::conv::product::Pass;
 use crate::ops::gemm::cuda::product::{Limits, bounded_blocks};
 
 /// Extents of the kernels.
@@ -54,8 +54,8 @@ pub(super) struct Planned {
     other: Option<usize>,
 }
 
-pub(super) fn candidate<'d>(pass: Pass, of: &Contraction, limits: &Limits<'_>) -> Result<Candidate<'d>, Reason> {
-    let planned = Planned::new(pass, of, limits)?;
+pub(super) fn candidate<'d>(of: &Contraction, limits: &Limits<'_>) -> Accepted<'d> {
+    let planned = Planned::new(of, limits)?;
     Ok(Candidate {
         workspace: workspace(planned.part_bytes()),
         launches: 1 + u32::from(planned.last.is_some()),
@@ -64,10 +64,11 @@ pub(super) fn candidate<'d>(pass: Pass, of: &Contraction, limits: &Limits<'_>) -
 }
 
 impl Planned {
-    pub(super) fn new(pass: Pass, of: &Contraction, limits: &Limits<'_>) -> Result<Self, Reason> {
+    pub(super) fn new(of: &Contraction, limits: &Limits<'_>) -> Result<Self, Reason> {
         let Contraction { groups, rows, terms, n, gathered, plain, out, .. } = of;
+        let pass = of.pass;
         let dtype = gathered.dtype;
-        let width = serves(pass, of, limits)?;
+        let width = serves(of, limits)?;
         // 1. Extents, strides and coordinates.
         let (positions, weight) = if pass == Pass::Weight { (terms, plain) } else { (rows, out) };
         let channels = groups * n;
@@ -309,8 +310,8 @@ impl Planned {
 }
 
 /// The extent of the kernel, if this form has one for it.
-fn serves(pass: Pass, of: &Contraction, limits: &Limits<'_>) -> Result<u32, Reason> {
-    let Contraction { groups, rows, terms, n, gathered, plain, .. } = of;
+fn serves(of: &Contraction, limits: &Limits<'_>) -> Result<u32, Reason> {
+    let Contraction { pass, groups, rows, terms, n, gathered, plain, .. } = of;
     if gathered.dtype != plain.dtype {
         let (gathered, plain) = (gathered.dtype, plain.dtype);
         return Err(format!("it multiplies factors of one type, here they are {gathered} and {plain}").into());
@@ -338,15 +339,15 @@ fn serves(pass: Pass, of: &Contraction, limits: &Limits<'_>) -> Result<u32, Reas
     if [rows.axes[0], terms.axes[0], first.extent] != [1; 3] || first.offset != 0 {
         return Err("it has one or two spatial extents, here there are three".into());
     }
-    let [height, width] = last_two(if pass == Pass::Weight { rows.axes } else { terms.axes });
+    let [height, width] = last_two(if *pass == Pass::Weight { rows.axes } else { terms.axes });
     let known = WALKED.into_iter().find(|&known| [height, width] == [u64::from(known); 2]);
     let slides = |axis: &Axis| [axis.of_row, axis.of_term.abs(), signed(axis.divisor)] == [1; 3];
-    let Some(known) = known.filter(|_| gathered.axes[1..].iter().all(slides) && (pass != Pass::Data || filters == 1))
+    let Some(known) = known.filter(|_| gathered.axes[1..].iter().all(slides) && (*pass != Pass::Data || filters == 1))
     else {
         let rule = "without stride and dilation, and data gradients of as many filters as channels";
         return Err(format!("it serves square kernels of {WALKED:?} {rule}, here of {height} by {width}").into());
     };
-    if pass == Pass::Weight && known > MOST_OF_WEIGHT {
+    if *pass == Pass::Weight && known > MOST_OF_WEIGHT {
         let most = MOST_OF_WEIGHT;
         return Err(format!("a thread has the sums of {most} by {most} of a kernel, here of {known}").into());
     }

@@ -12,18 +12,18 @@ use std::ffi::c_void;
 
 use baracuda_ops_sys as sys;
 
-use super::ConvBackwardBiasDescriptor;
-use super::geometry::{Contraction, Epilogue};
-use super::product::{Contracting, name_of};
+use super::geometry::{Contracting, Contraction};
+use super::{ConvBackwardBiasDescriptor, Pass};
 use crate::backend::cuda::{self, Launch, Props, c_dtype};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::kernel::{Ask, BuildError, Built, Candidate, Exec, Kernel};
+use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Exec, Kernel};
 use crate::ops::gemm::cuda::product::{Form as GemmForm, Limits};
-use crate::ops::gemm::cuda::{self as gemm_forms, WORKSPACE_ALIGN};
+use crate::ops::gemm::cuda::{self as gemm_forms, workspace};
 use crate::ops::gemm::geometry::Place;
-use crate::options::{Math, PlanOptions, WorkspaceReq};
+use crate::options::{Math, PlanOptions};
+use crate::plan::{Descriptor, form_name};
 
 mod depthwise;
 mod product;
@@ -53,23 +53,18 @@ pub(super) const WGMMA: Cuda = Cuda::Own(Form::Wgmma);
 pub(super) const MMA: Cuda = Cuda::Own(Form::Mma);
 pub(super) const SIMT: Cuda = Cuda::Own(Form::Simt);
 
-/// The gradient of the bias.
-pub(super) struct Reduce;
-
-pub(super) const REDUCE: Reduce = Reduce;
-
 impl<D: Contracting> Kernel<D> for Cuda {
     fn name(&self) -> &'static str {
         match self {
-            Self::Depthwise => name_of!(D::PASS, "depthwise"),
-            Self::Cudnn => name_of!(D::PASS, "cudnn"),
-            Self::Gemm(GemmForm::CublasLt) => name_of!(D::PASS, "gemm_cublaslt"),
-            Self::Gemm(GemmForm::Wgmma) => name_of!(D::PASS, "gemm_wgmma"),
-            Self::Gemm(GemmForm::Mma) => name_of!(D::PASS, "gemm_mma"),
-            Self::Gemm(_) => name_of!(D::PASS, "gemm_simt"),
-            Self::Own(Form::Wgmma) => name_of!(D::PASS, "wgmma"),
-            Self::Own(Form::Mma) => name_of!(D::PASS, "mma"),
-            Self::Own(Form::Simt) => name_of!(D::PASS, "simt"),
+            Self::Depthwise => form_name!(D, "depthwise"),
+            Self::Cudnn => form_name!(D, "cudnn"),
+            Self::Gemm(GemmForm::CublasLt) => form_name!(D, "gemm_cublaslt"),
+            Self::Gemm(GemmForm::Wgmma) => form_name!(D, "gemm_wgmma"),
+            Self::Gemm(GemmForm::Mma) => form_name!(D, "gemm_mma"),
+            Self::Gemm(_) => form_name!(D, "gemm_simt"),
+            Self::Own(Form::Wgmma) => form_name!(D, "wgmma"),
+            Self::Own(Form::Mma) => form_name!(D, "mma"),
+            Self::Own(Form::Simt) => form_name!(D, "simt"),
         }
     }
 
@@ -85,25 +80,19 @@ impl<D: Contracting> Kernel<D> for Cuda {
         }
     }
 
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        options: &PlanOptions,
-        props: &DeviceProps,
-        ask: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        let contraction = descriptor.contracted();
+    fn accept<'d>(&self, descriptor: &'d D, options: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
+        let contraction = descriptor.contraction();
         match self {
-            Self::Depthwise => depthwise::candidate(D::PASS, &contraction, &limits(options, props, ask)?),
+            Self::Depthwise => depthwise::candidate(&contraction, &Limits::new(options, props, ask)?),
             Self::Cudnn => vendor::candidate(descriptor, options, props, ask),
             Self::Gemm(form) => gemm_forms::product_candidate(*form, contraction.product()?, options, props, ask),
-            Self::Own(form) => candidate(*form, &contraction, &limits(options, props, ask)?),
+            Self::Own(form) => candidate(*form, &contraction, &Limits::new(options, props, ask)?),
         }
     }
 }
 
 /// What one of our own forms makes of it.
-fn candidate<'d>(form: Form, contraction: &Contraction, limits: &Limits<'_>) -> Result<Candidate<'d>, Reason> {
+fn candidate<'d>(form: Form, contraction: &Contraction, limits: &Limits<'_>) -> Accepted<'d> {
     let planned = Planned::of(form, contraction, limits)?;
     let choice = Choice::of(planned.as_ref());
     Ok(Candidate {
@@ -120,28 +109,15 @@ fn is_left_to_gemm(contraction: &Contraction, options: &PlanOptions, props: &Dev
     if contraction.out.dtype != DType::F32 || contraction.gathered.dtype != DType::F32 || options.math != Math::Strict {
         return false;
     }
-    let forms: &[GemmForm] = match contraction.epilogue {
-        Epilogue::Gradient { .. } => &[GemmForm::CublasLt, GemmForm::Simt],
-        Epilogue::Forward { .. } => &[GemmForm::CublasLt],
+    let forms: &[GemmForm] = match contraction.pass {
+        Pass::Forward => &[GemmForm::CublasLt],
+        Pass::Data | Pass::Weight => &[GemmForm::CublasLt, GemmForm::Simt],
     };
     let serves = |form: &GemmForm| {
         let product = contraction.product()?;
         gemm_forms::product_candidate(*form, product, options, props, Ask::Chosen)
     };
     Props::of(props).is_ok() && forms.iter().any(|form| serves(form).is_ok())
-}
-
-fn limits<'p>(options: &PlanOptions, props: &'p DeviceProps, ask: Ask) -> Result<Limits<'p>, Reason> {
-    Ok(Limits {
-        props: Props::of(props)?,
-        math: options.math,
-        workspace_bytes: options.workspace_limit.unwrap_or(u64::MAX),
-        is_pinned: ask == Ask::Pinned,
-    })
-}
-
-fn workspace(bytes: u64) -> WorkspaceReq {
-    if bytes == 0 { WorkspaceReq::NONE } else { WorkspaceReq { bytes, align: WORKSPACE_ALIGN } }
 }
 
 /// What was chosen.
@@ -265,29 +241,14 @@ fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError>
     Ok(Built(Exec::Cuda(Launch::new("bops_conv", start))))
 }
 
-impl Kernel<ConvBackwardBiasDescriptor> for Reduce {
-    fn name(&self) -> &'static str {
-        "conv_backward_bias_reduce"
-    }
-
-    fn backend(&self) -> Backend {
-        Backend::Cuda
-    }
-
-    fn accept<'d>(
-        &self,
-        descriptor: &'d ConvBackwardBiasDescriptor,
-        _: &PlanOptions,
-        props: &DeviceProps,
-        _: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
-        let planned = PlannedSums::new(&descriptor.channel_sums(), Props::of(props)?)?;
-        Ok(Candidate {
-            workspace: workspace(planned.part_bytes),
-            launches: planned.launches(),
-            ..Candidate::new(planned.first, move |device| planned.build(device))
-        })
-    }
+/// The kernel of the gradient of the bias.
+pub(super) fn backward_bias<'d>(descriptor: &'d ConvBackwardBiasDescriptor, props: &Props) -> Accepted<'d> {
+    let planned = PlannedSums::new(&descriptor.channel_sums(), props)?;
+    Ok(Candidate {
+        workspace: workspace(planned.part_bytes),
+        launches: planned.launches(),
+        ..Candidate::new(planned.first, move |device| planned.build(device))
+    })
 }
 
 #[cfg(test)]

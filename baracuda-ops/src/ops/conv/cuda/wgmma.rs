@@ -7,8 +7,8 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::word;
 use crate::ops::activation::Activation;
-use crate::ops::conv::MAX_AXES;
 use crate::ops::conv::geometry::{Contraction, Epilogue, Gathered, Indices, Strided};
+use crate::ops::conv::{MAX_AXES, Pass};
 use crate::ops::gemm::cuda::WORKSPACE_ALIGN;
 use crate::ops::gemm::cuda::product::{self as gemm, Limits, Sums, Tiles, bounded_blocks, dense_bytes};
 use crate::ops::gemm::geometry::Product;
@@ -102,7 +102,8 @@ fn odd_stride(extents: &[u64], strides: &[u64]) -> Option<u64> {
 }
 
 pub(super) fn plan(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Result<Planned, Reason> {
-    let is_weight = serves(contraction, dtype, limits)?;
+    check(contraction, dtype, limits)?;
+    let is_weight = contraction.pass == Pass::Weight;
     let mut of = *contraction;
     // The positions of the output, and the kernel's elements with their channels.
     let (positions, taps) = if is_weight { (of.terms, of.rows) } else { (of.rows, of.terms) };
@@ -170,11 +171,9 @@ pub(super) fn plan(contraction: &Contraction, dtype: DType, limits: &Limits<'_>)
     Ok(Planned { product: planned, params, choice: Some(First::Wgmma(choice)), rounds_to_tf32: false, turns })
 }
 
-/// Whether it is the gradient of the weight.
-///
 /// # Errors
 /// What the copy engine and the instruction do not do.
-fn serves(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Result<bool, Reason> {
+fn check(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Result<(), Reason> {
     let Contraction { groups, rows, terms, n, gathered, plain, .. } = contraction;
     if !limits.props.sm_90a {
         let (major, minor) = (limits.props.capability / 10, limits.props.capability % 10);
@@ -192,7 +191,7 @@ fn serves(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Resul
     if [rows.axes[0], terms.axes[0], first.extent] != [1; 3] || first.offset != 0 {
         return Err("it has one or two spatial extents, here there are three".into());
     }
-    let is_weight = is_of_weight(contraction);
+    let is_weight = contraction.pass == Pass::Weight;
     let (positions, taps) = if is_weight { (terms, rows) } else { (rows, terms) };
     if *n >= MOST_EXTENT || positions.count() >= MOST_EXTENT || taps.count() >= MOST_EXTENT {
         return Err(format!("it counts rows, terms and columns below {MOST_EXTENT}").into());
@@ -226,12 +225,7 @@ fn serves(contraction: &Contraction, dtype: DType, limits: &Limits<'_>) -> Resul
     if !limits.is_pinned && channels < LEAST_CHANNELS {
         return Err(format!("its steps are of {DEPTH} channels, here there are {channels}").into());
     }
-    Ok(is_weight)
-}
-
-/// Whether it is the gradient of the weight: in that of the data windows move backward along the kernel, whose elements are terms there.
-fn is_of_weight(contraction: &Contraction) -> bool {
-    matches!(contraction.epilogue, Epilogue::Gradient { .. }) && contraction.gathered.axes[MAX_AXES - 1].of_term > 0
+    Ok(())
 }
 
 /// The gathered factor with neighbouring channels, and the copy that makes them so.
@@ -292,17 +286,14 @@ fn plain(
     if starts && is_taken {
         return Ok((*of, None));
     }
-    let is_data = matches!(contraction.epilogue, Epilogue::Gradient { .. }) && !is_weight;
+    let (terms_lead, columns) = ([terms.lead, of.lead], [*n, of.column]);
     // Filters of the weight, or samples of dy, are outside; of the gradient of the data filters are summed over.
-    let (outer, rows) = match (is_weight, is_data) {
-        (true, _) => ([terms.lead, of.lead], [*n, of.column]),
-        (_, true) => ([terms.lead, of.lead], [*n, of.column]),
-        _ => ([*n, of.column], [terms.lead, of.lead]),
-    };
+    let is_forward = contraction.pass == Pass::Forward;
+    let (outer, rows) = if is_forward { (columns, terms_lead) } else { (terms_lead, columns) };
     let extents = terms.axes;
     let turn = Turn::new("the weight or dy", outer, rows, extents, of.axes, of.align_bytes)?;
     let (outer_stride, axes) = turn.strides(extents);
-    let [lead, column] = if is_weight || is_data { [outer_stride, 1] } else { [1, outer_stride] };
+    let [lead, column] = if is_forward { [1, outer_stride] } else { [outer_stride, 1] };
     let axes = std::array::from_fn(|axis| if extents[axis] > 1 { axes[axis] } else { 0 });
     Ok((Strided { lead, column, axes, align_bytes: WORKSPACE_ALIGN, group: 0, ..*of }, Some(turn)))
 }

@@ -1,7 +1,7 @@
 //! Groups of one channel of x: strips whose windows slide down, and their sums for the gradient of the weight.
 
+use super::super::Pass;
 use super::super::geometry::{Axis, Contraction, Epilogue, Indices, Strided};
-use super::super::product::Pass;
 use super::digits::Digits;
 use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, elements_in, groups, has_whole_lines, lines_in, lines_out, params, prelude,
@@ -61,7 +61,6 @@ pub(super) struct Choice {
 
 /// The contraction as the shaders see it.
 struct Depthwise<'c> {
-    pass: Pass,
     of: &'c Contraction,
     /// Samples, and rows and columns of the output; of dy for the gradient of the weight.
     samples: u64,
@@ -82,21 +81,24 @@ struct Depthwise<'c> {
 
 /// The dispatches, what was chosen, and the bytes of workspace between them.
 pub(super) fn steps(
-    pass: Pass,
     contraction: &Contraction,
     props: &Props,
     ask: Ask,
 ) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
-    let depthwise = Depthwise::new(pass, contraction, ask)?;
+    let depthwise = Depthwise::new(contraction, ask)?;
     let shares = Shares::of(&depthwise);
-    if pass == Pass::Weight { depthwise.weight_steps(&shares, props) } else { depthwise.output_steps(&shares, props) }
+    match contraction.pass {
+        Pass::Weight => depthwise.weight_steps(&shares, props),
+        Pass::Forward | Pass::Data => depthwise.output_steps(&shares, props),
+    }
 }
 
 impl<'c> Depthwise<'c> {
     /// # Errors
     /// It is for others.
-    fn new(pass: Pass, of: &'c Contraction, ask: Ask) -> Result<Self, Reason> {
+    fn new(of: &'c Contraction, ask: Ask) -> Result<Self, Reason> {
         let Contraction { groups, rows, terms, n, gathered, plain, out, .. } = of;
+        let pass = of.pass;
         let (positions, taps, output) = match pass {
             Pass::Weight => (terms, rows, plain),
             Pass::Forward | Pass::Data => (rows, terms, out),
@@ -161,7 +163,6 @@ impl<'c> Depthwise<'c> {
         }
         let along = if has_near_channels && repeats == 1 { Along::Channels } else { Along::Columns };
         let depthwise = Self {
-            pass,
             of,
             samples: positions.lead,
             extents,
@@ -179,7 +180,7 @@ impl<'c> Depthwise<'c> {
     }
 
     fn check_windows(&self) -> Result<(), Reason> {
-        let Self { pass, along, kernel: [height, width], first: [_, first], .. } = *self;
+        let Self { of, along, kernel: [height, width], first: [_, first], .. } = *self;
         match along {
             Along::Columns => {
                 let last = first + i64::from(word(width)) - 1;
@@ -191,7 +192,7 @@ impl<'c> Depthwise<'c> {
                 }
             }
             Along::Channels => {
-                if pass == Pass::Weight && height.max(width) > MOST_TAPS_OF_FOUR {
+                if of.pass == Pass::Weight && height.max(width) > MOST_TAPS_OF_FOUR {
                     let most = MOST_TAPS_OF_FOUR;
                     return Err(format!(
                         "a thread has the sums of four channels for {most} by {most} taps, here of {height} by {width}"
@@ -273,7 +274,7 @@ impl<'c> Depthwise<'c> {
             Epilogue::Gradient { beta } => (None, Activation::Identity, None, beta),
         };
         let [rows, columns] = self.axes;
-        let is_data = self.pass == Pass::Data;
+        let is_data = self.of.pass == Pass::Data;
         let weight_axes = [plain.axes[1], plain.axes[2]].map(stride);
         let last = self.kernel.map(|extent| word(extent) - 1);
         let [weight_row, weight_column] = weight_axes.map(|step| if is_data { step.wrapping_neg() } else { step });
@@ -432,9 +433,9 @@ struct Shares {
 
 impl Shares {
     fn of(depthwise: &Depthwise<'_>) -> Self {
-        let Depthwise { pass, samples, extents: [rows, columns], channels, kernel, along, .. } = *depthwise;
-        let is_weight = pass == Pass::Weight;
-        let dtype = depthwise.of.gathered.dtype;
+        let Depthwise { of, samples, extents: [rows, columns], channels, kernel, along, .. } = *depthwise;
+        let is_weight = of.pass == Pass::Weight;
+        let dtype = of.gathered.dtype;
         let (lanes, strip, tiles, inner_channels) = match along {
             // The strips of all channels lie one behind the other, but a workgroup of the gradient of the weight has those of one channel.
             // Two quads of f32 were slower on an H200; two of 16 bits have as many bytes as one of f32.
@@ -492,7 +493,7 @@ fn wrapped(number: i64) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::product::Contracting;
+    use super::super::super::geometry::Contracting;
     use super::*;
     use crate::ConvDescriptor;
     use crate::backend::wgpu::Variants;
@@ -507,7 +508,7 @@ mod tests {
     }
 
     fn steps_of<D: Contracting>(descriptor: &D, ask: Ask) -> Result<(Vec<StepBuilder>, u64, Choice), Reason> {
-        steps(D::PASS, &descriptor.contracted(), &Variants::device(None), ask)
+        steps(&descriptor.contraction(), &Variants::device(None), ask)
     }
 
     #[test]
@@ -530,8 +531,8 @@ mod tests {
         for lie in [TensorDesc::contiguous, TensorDesc::channels_last] {
             for x in [[64, 256, 56, 56], [1, 32, 512, 512], [3, 7, 13, 9], [1, 4, 1, 1]] {
                 let forward = conv(lie, x, [x[1], 3, 3], ConvWindow::new().padding(&[1, 1]));
-                let contraction = forward.contracted();
-                let shares = Shares::of(&Depthwise::new(Pass::Forward, &contraction, Ask::Chosen).unwrap());
+                let contraction = forward.contraction();
+                let shares = Shares::of(&Depthwise::new(&contraction, Ask::Chosen).unwrap());
                 let Shares { rows, chunks, strips, groups, tiles, .. } = shares;
                 assert!(rows * chunks >= x[2] && rows * (chunks - 1) < x[2], "{x:?}: {chunks} of {rows} rows");
                 let threads = groups * u64::from(WORKGROUP);

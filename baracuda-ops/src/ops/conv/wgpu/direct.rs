@@ -68,14 +68,10 @@ pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<Ste
     let mut files = prelude([gathered.dtype, plain.dtype].into_iter().chain(sums.dtypes()))?;
     files.extend(["common/activation", "conv/conv_output", "gemm/gemm_output", "conv/conv_gather", "conv/conv_direct"]);
     let mut steps = vec![StepBuilder {
-        entry: "conv_direct",
-        files,
         constants: vec![("WORKGROUP", WORKGROUP)],
         bindings,
         ignores_layouts: true,
-        params: bytemuck::bytes_of(&params).to_vec(),
-        grid,
-        ..StepBuilder::default()
+        ..StepBuilder::new("conv_direct", files, bytemuck::bytes_of(&params).to_vec(), grid)
     }];
     if parts > 1 {
         steps.push(sums_step(&whole, &output, &sums, parts, props)?);

@@ -321,13 +321,9 @@ pub(super) fn sums_step(
     let mut files = prelude(output.dtypes())?;
     files.extend(["common/activation", "conv/conv_output", "gemm/gemm_output", "conv/conv_sums"]);
     Ok(StepBuilder {
-        entry: "conv_sums",
-        files,
         constants: vec![("WORKGROUP", SUMS_WORKGROUP)],
         bindings,
         ignores_layouts: true,
-        params: bytemuck::bytes_of(&params).to_vec(),
-        grid,
-        ..StepBuilder::default()
+        ..StepBuilder::new("conv_sums", files, bytemuck::bytes_of(&params).to_vec(), grid)
     })
 }

@@ -154,15 +154,11 @@ pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<Ste
     files.extend(["common/activation", "conv/conv_output", "gemm/gemm_output", "conv/conv_gather", "gemm/gemm_tile"]);
     files.push("conv/conv");
     let mut steps = vec![StepBuilder {
-        entry: "conv_tiled",
-        files,
         constants: tile.constants(),
         bindings,
         can_chunk,
         ignores_layouts: true,
-        params: bytemuck::bytes_of(&params).to_vec(),
-        grid,
-        ..StepBuilder::default()
+        ..StepBuilder::new("conv_tiled", files, bytemuck::bytes_of(&params).to_vec(), grid)
     }];
     if parts > 1 {
         steps.push(sums_step(contraction, &output, &sums, parts, props)?);

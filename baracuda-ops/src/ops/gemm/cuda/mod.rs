@@ -15,13 +15,14 @@ use baracuda_ops_sys as sys;
 
 use super::geometry::{BackwardGeometry, Dpre, Matrix, Pass, Place, Product};
 use super::{GemmBackwardDescriptor, GemmDescriptor};
-use crate::backend::cuda::{self, Launch, Props, c_activation, c_dtype, cublaslt};
+use crate::backend::cuda::{self, Launch, c_activation, c_dtype, cublaslt};
 use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::kernel::{Ask, BuildError, Built, Candidate, Exec, Kernel};
+use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Exec, Kernel};
 use crate::narrow::{to_usize, word};
 use crate::options::{Math, PlanOptions, WorkspaceReq};
+use crate::plan::{Descriptor, form_name};
 
 mod few_rows;
 mod few_rows_stream;
@@ -38,7 +39,7 @@ pub(in crate::ops) const WORKSPACE_ALIGN: u64 = 256;
 /// Blocks of a multiprocessor that the pass for dpre should have at least.
 const DPRE_BLOCKS: u64 = 4;
 
-/// A form of both passes.
+/// A form of the product and of its gradients.
 pub(super) struct Cuda(Form);
 
 pub(super) const CUBLASLT: Cuda = Cuda(Form::CublasLt);
@@ -49,27 +50,18 @@ pub(super) const SIMT: Cuda = Cuda(Form::Simt);
 pub(super) const FEW_ROWS: Cuda = Cuda(Form::FewRows);
 pub(super) const FEW_ROWS_STREAM: Cuda = Cuda(Form::FewRowsStream);
 
-/// What differs between the two passes.
-trait Passes {
-    fn names() -> &'static [&'static str];
+/// What differs between the product and its gradients.
+trait Working: Descriptor {
     fn work(&self) -> Work;
 }
 
-impl Passes for GemmDescriptor {
-    fn names() -> &'static [&'static str] {
-        &["gemm_cublaslt", "gemm_wgmma", "gemm_mma", "gemm_simt", "gemm_few_rows", "gemm_few_rows_stream"]
-    }
-
+impl Working for GemmDescriptor {
     fn work(&self) -> Work {
         Work::Product(Box::new(self.product()))
     }
 }
 
-impl Passes for GemmBackwardDescriptor {
-    fn names() -> &'static [&'static str] {
-        &["gemm_backward_cublaslt", "gemm_backward_wgmma", "gemm_backward_mma", "gemm_backward_simt"]
-    }
-
+impl Working for GemmBackwardDescriptor {
     fn work(&self) -> Work {
         Work::Backward(Box::new(self.geometry()))
     }
@@ -110,6 +102,11 @@ struct PlannedPass {
     saved: Option<Place>,
     is_stored: bool,
     has_sums: bool,
+}
+
+/// The workspace of a run that uses so many bytes.
+pub(in crate::ops) fn workspace(bytes: u64) -> WorkspaceReq {
+    WorkspaceReq::new(bytes, WORKSPACE_ALIGN)
 }
 
 fn regions(bytes: u64) -> u64 {
@@ -268,9 +265,16 @@ impl PlannedPass {
     }
 }
 
-impl<D: crate::plan::Descriptor + Passes> Kernel<D> for Cuda {
+impl<D: Working> Kernel<D> for Cuda {
     fn name(&self) -> &'static str {
-        D::names()[self.0 as usize]
+        match self.0 {
+            Form::CublasLt => form_name!(D, "cublaslt"),
+            Form::Wgmma => form_name!(D, "wgmma"),
+            Form::Mma => form_name!(D, "mma"),
+            Form::Simt => form_name!(D, "simt"),
+            Form::FewRows => form_name!(D, "few_rows"),
+            Form::FewRowsStream => form_name!(D, "few_rows_stream"),
+        }
     }
 
     fn backend(&self) -> Backend {
@@ -281,16 +285,10 @@ impl<D: crate::plan::Descriptor + Passes> Kernel<D> for Cuda {
         library(self.0, device)
     }
 
-    fn accept<'d>(
-        &self,
-        descriptor: &'d D,
-        options: &PlanOptions,
-        props: &DeviceProps,
-        ask: Ask,
-    ) -> Result<Candidate<'d>, Reason> {
+    fn accept<'d>(&self, descriptor: &'d D, options: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
         let work = descriptor.work();
         if ask == Ask::Chosen {
-            let limits = limits(options, props, ask)?;
+            let limits = Limits::new(options, props, ask)?;
             let is_better = match &work {
                 Work::Product(product) => wgmma::is_better(product, &limits),
                 Work::Backward(geometry) => {
@@ -334,38 +332,19 @@ pub(in crate::ops) fn product_candidate<'d>(
     options: &PlanOptions,
     props: &DeviceProps,
     ask: Ask,
-) -> Result<Candidate<'d>, Reason> {
+) -> Accepted<'d> {
     candidate(form, &Work::Product(Box::new(product)), options, props, ask)
 }
 
-fn limits<'p>(options: &PlanOptions, props: &'p DeviceProps, ask: Ask) -> Result<Limits<'p>, Reason> {
-    Ok(Limits {
-        props: Props::of(props)?,
-        math: options.math,
-        workspace_bytes: options.workspace_limit.unwrap_or(u64::MAX),
-        is_pinned: ask == Ask::Pinned,
-    })
-}
-
-fn candidate<'d>(
-    form: Form,
-    work: &Work,
-    options: &PlanOptions,
-    props: &DeviceProps,
-    ask: Ask,
-) -> Result<Candidate<'d>, Reason> {
-    let limits = limits(options, props, ask)?;
+fn candidate<'d>(form: Form, work: &Work, options: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
+    let limits = Limits::new(options, props, ask)?;
     if form == Form::Wgmma {
         wgmma::runs_on(limits.props)?; // Also where there is no product.
     }
     let schedule = Schedule::new(form, work, &limits)?;
     let is_rounded = schedule.planned().any(|planned| planned.rounds_to_tf32);
-    let workspace = match schedule.bytes {
-        0 => WorkspaceReq::NONE,
-        bytes => WorkspaceReq { bytes, align: WORKSPACE_ALIGN },
-    };
     Ok(Candidate {
-        workspace,
+        workspace: workspace(schedule.bytes),
         launches: schedule.launches,
         math: if is_rounded { Math::Tf32 } else { Math::Strict },
         ..Candidate::new(schedule.choice(), move |device| schedule.build(device))

@@ -3,12 +3,14 @@
 use baracuda_ops_sys as sys;
 
 use super::{few_rows, few_rows_stream, vendor, wgmma};
+use crate::backend::DeviceProps;
 use crate::backend::cuda::{self, c_activation, c_dtype, cublaslt};
 use crate::dtype::DType;
 use crate::error::Reason;
+use crate::kernel::Ask;
 use crate::narrow::word;
 use crate::ops::gemm::geometry::{Epilogue, Extents, MAX_BATCH, Matrix, Pass, Place, Product};
-use crate::options::Math;
+use crate::options::{Math, PlanOptions};
 
 /// Blocks of a grid.
 const MOST_BLOCKS: u64 = (1 << 31) - 1;
@@ -37,7 +39,16 @@ pub(in crate::ops) struct Limits<'a> {
     pub(in crate::ops) is_pinned: bool,
 }
 
-impl Limits<'_> {
+impl<'a> Limits<'a> {
+    pub(in crate::ops) fn new(options: &PlanOptions, props: &'a DeviceProps, ask: Ask) -> Result<Self, Reason> {
+        Ok(Self {
+            props: cuda::Props::of(props)?,
+            math: options.math,
+            workspace_bytes: options.workspace_limit.unwrap_or(u64::MAX),
+            is_pinned: ask == Ask::Pinned,
+        })
+    }
+
     /// With less workspace.
     pub(in crate::ops) fn less(&self, bytes: u64) -> Self {
         Self { workspace_bytes: self.workspace_bytes.saturating_sub(bytes), ..*self }

@@ -24,7 +24,7 @@ fn chosen<D: Descriptor>(descriptor: &D) -> &'static str {
     h200().supports(descriptor, &PlanOptions::default()).unwrap()
 }
 
-fn refusal<D: Descriptor + Passes>(form: &Cuda, descriptor: &D, options: PlanOptions) -> String {
+fn refusal<D: Working>(form: &Cuda, descriptor: &D, options: PlanOptions) -> String {
     let ask = if options.kernel.is_some() { Ask::Pinned } else { Ask::Chosen };
     form.accept(descriptor, &options, &h200(), ask).err().unwrap().to_string()
 }

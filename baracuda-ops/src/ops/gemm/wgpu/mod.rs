@@ -46,7 +46,8 @@ fn backward_work(descriptor: &GemmBackwardDescriptor, props: &Props) -> Result<W
     backward::work(&descriptor.geometry(), props)
 }
 
-fn check_operands(slots: &[Slot], props: &Props) -> Result<(), Reason> {
+/// Refuses operands that shaders have no arithmetic for or do not reach.
+pub(in crate::ops) fn check_operands(slots: &[Slot], props: &Props) -> Result<(), Reason> {
     if slots.iter().any(|slot| slot.desc.dtype() == DType::F64) {
         return Err("WGSL has no arithmetic of f64 to rely on".into());
     }
