@@ -17,6 +17,7 @@ use crate::kernel::{Accepted, BuildError, Built, Candidate, Exec};
 use crate::narrow::{signed, word};
 use crate::ops::conv::Pass;
 use crate::ops::conv::geometry::{Axis, Contraction, Epilogue, Strided};
+use crate::ops::gemm::cuda::launch::prepare_dbias;
 use crate::ops::gemm::cuda::product::{Limits, bounded_blocks};
 
 /// Extents of the kernels.
@@ -271,39 +272,25 @@ impl Planned {
                 unsafe { sys::bops_conv_depthwise_prepare(&params, &choice, dtype) }
             })?;
         }
-        let last = match last {
-            Some((last, dtype)) => {
-                let dtype = c_dtype(dtype).map_err(BuildError::Refused)?;
-                device.prepare("bops_gemm_dbias", [dtype], || {
-                    // SAFETY: as above.
-                    unsafe { sys::bops_gemm_dbias_prepare(&last, dtype) }
-                })?;
-                Some((last, dtype))
-            }
-            None => None,
-        };
+        let add_up = last.map(|(params, dtype)| prepare_dbias(device, params, dtype)).transpose()?;
         let start = move |located: &Located<'_>, stream: *mut c_void| {
-            let address = |position: usize| located.operands[position].address() as *mut c_void;
+            let address = |position: usize| located.pointer(position);
             let optional = |position: Option<usize>| position.map_or(std::ptr::null_mut(), address);
-            let parts = located.workspace.address() as *mut c_void;
+            let parts = located.workspace_pointer();
             let operands = sys::bops_conv_depthwise_operands {
                 gathered: address(gathered),
                 plain: address(plain),
                 bias: optional(bias),
-                out: if last.is_some() { parts } else { address(out) },
+                out: if add_up.is_some() { parts } else { address(out) },
                 other: optional(other),
             };
-            let Some((last, dtype_of_last)) = &last else {
+            let Some(add_up) = &add_up else {
                 // SAFETY: the generic check proved every operand's span and alignment.
                 return unsafe { sys::bops_conv_depthwise_launch(&params, &choice, dtype, &operands, stream) };
             };
             // SAFETY: as above, and that the workspace holds the parts.
             let status = unsafe { sys::bops_conv_depthwise_weight_launch(&params, &choice, dtype, &operands, stream) };
-            if status != 0 {
-                return status;
-            }
-            // SAFETY: as above.
-            unsafe { sys::bops_gemm_dbias_launch(last, *dtype_of_last, parts, address(out), stream) }
+            if status == 0 { add_up(parts, address(out), stream) } else { status }
         };
         Ok(Built(Exec::Cuda(Launch::new("bops_conv_depthwise", start))))
     }

@@ -19,6 +19,7 @@ use crate::backend::{Backend, Device, DeviceProps, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Exec, Kernel};
+use crate::ops::gemm::cuda::launch::Forms;
 use crate::ops::gemm::cuda::product::{Form as GemmForm, Limits};
 use crate::ops::gemm::cuda::{self as gemm_forms, workspace};
 use crate::ops::gemm::geometry::Place;
@@ -152,46 +153,44 @@ fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError>
         return Ok(Built(Exec::Cuda(Launch::new("bops_conv", |_, _| 0))));
     };
     let dtype = c_dtype(product.dtype).map_err(BuildError::Refused)?;
-    match &choice {
-        Some(First::Wgmma(choice)) => {
-            let numbers = [dtype, choice.of_weight, choice.right_across];
-            device.prepare("bops_conv_wgmma", numbers, || {
-                // SAFETY: the structs live across the call and hold what the choice allows.
-                unsafe { sys::bops_conv_wgmma_prepare(&params, choice, dtype) }
-            })?;
+    let forms = Forms { device, params, dtype };
+    // SAFETY: each form gets its own functions and the choice that was made for it, and `start` passes on what a run has checked.
+    let first = unsafe {
+        match choice {
+            Some(First::Wgmma(choice)) => Some(forms.prepare(
+                "bops_conv_wgmma",
+                [dtype, choice.of_weight, choice.right_across],
+                choice,
+                sys::bops_conv_wgmma_prepare,
+                sys::bops_conv_wgmma_launch,
+            )?),
+            Some(First::Mma(choice)) => Some(forms.prepare(
+                "bops_conv_mma",
+                [dtype, choice.product.tile, choice.product.left_across, choice.product.right_across],
+                choice,
+                sys::bops_conv_mma_prepare,
+                sys::bops_conv_mma_launch,
+            )?),
+            Some(First::Simt(choice)) => Some(forms.prepare(
+                "bops_conv_simt",
+                [dtype, choice.product.tile, choice.is_long],
+                choice,
+                sys::bops_conv_simt_prepare,
+                sys::bops_conv_simt_launch,
+            )?),
+            None => None,
         }
-        Some(First::Mma(choice)) => {
-            let tiles = &choice.product;
-            let numbers = [dtype, tiles.tile, tiles.left_across, tiles.right_across];
-            device.prepare("bops_conv_mma", numbers, || {
-                // SAFETY: as for wgmma.
-                unsafe { sys::bops_conv_mma_prepare(&params, choice, dtype) }
-            })?;
-        }
-        Some(First::Simt(choice)) => {
-            device.prepare("bops_conv_simt", [dtype, choice.product.tile, choice.is_long], || {
-                // SAFETY: as for wgmma.
-                unsafe { sys::bops_conv_simt_prepare(&params, choice, dtype) }
-            })?;
-        }
-        None => {}
-    }
+    };
     for turn in turns.iter().flatten() {
         device.prepare("bops_conv_turn", [turn.params.vector], || {
-            // SAFETY: as for wgmma.
+            // SAFETY: the params live across the call.
             unsafe { sys::bops_conv_turn_prepare(&turn.params) }
         })?;
     }
-    if let Some((choice, _)) = &product.finish {
-        device.prepare("bops_gemm_finish", [dtype], || {
-            // SAFETY: as for wgmma.
-            unsafe { sys::bops_gemm_finish_prepare(&product.finish_params, choice, dtype) }
-        })?;
-    }
+    let finish = product.prepare_finish(device)?;
     let start = move |located: &Located<'_>, stream: *mut c_void| {
-        let parts = located.workspace.address() as *mut c_void;
         let address = |place: Place| match place {
-            Place::Operand(position) => located.operands[position].address() as *mut c_void,
+            Place::Operand(position) => located.pointer(position),
             Place::Dpre => std::ptr::null_mut(), // No operand of a convolution.
         };
         let optional = |place: Option<Place>| place.map_or(std::ptr::null_mut(), address);
@@ -214,29 +213,11 @@ fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError>
             bias: optional(product.bias.map(Place::Operand)),
             out: optional(product.out),
             other: optional(product.other),
-            parts,
+            parts: located.workspace_pointer(),
             column_sums: std::ptr::null_mut(),
         };
-        let status = match &choice {
-            // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds the parts.
-            Some(First::Wgmma(choice)) => unsafe {
-                sys::bops_conv_wgmma_launch(&params, choice, dtype, &operands, stream)
-            },
-            // SAFETY: as for wgmma.
-            Some(First::Mma(choice)) => unsafe { sys::bops_conv_mma_launch(&params, choice, dtype, &operands, stream) },
-            // SAFETY: as for wgmma.
-            Some(First::Simt(choice)) => unsafe {
-                sys::bops_conv_simt_launch(&params, choice, dtype, &operands, stream)
-            },
-            None => 0,
-        };
-        match &product.finish {
-            // SAFETY: as for wgmma.
-            Some((choice, _)) if status == 0 => unsafe {
-                sys::bops_gemm_finish_launch(&product.finish_params, choice, dtype, parts, &operands, stream)
-            },
-            _ => status,
-        }
+        let launches = first.iter().chain(&finish);
+        launches.map(|launch| launch(&operands, stream)).find(|&status| status != 0).unwrap_or(0)
     };
     Ok(Built(Exec::Cuda(Launch::new("bops_conv", start))))
 }

@@ -26,11 +26,13 @@ use crate::plan::{Descriptor, form_name};
 
 mod few_rows;
 mod few_rows_stream;
+pub(in crate::ops) mod launch;
 pub(in crate::ops) mod product;
 mod vendor;
 mod wgmma;
 mod wgmma_words;
 
+use launch::{Forms, ProductLaunch, prepare_dbias};
 use product::{FactorCopy, First, Form, Limits, Planned, Source, bounded_blocks};
 
 /// Alignment of every region of the workspace.
@@ -396,16 +398,10 @@ impl Schedule {
             None => {}
         }
         if let Some((params, dtype, index)) = dbias {
-            let dtype = c_dtype(dtype).map_err(BuildError::Refused)?;
-            device.prepare("bops_gemm_dbias", [dtype], || {
-                // SAFETY: the params live across the call.
-                unsafe { sys::bops_gemm_dbias_prepare(&params, dtype) }
-            })?;
+            let add_up = prepare_dbias(device, params, dtype)?;
             launches.push(Box::new(move |located: &Located<'_>, stream| {
                 let sums = (located.workspace.address() + at.sums_start) as *const c_void;
-                let dbias = located.operands[index].address() as *mut c_void;
-                // SAFETY: the generic check proved the operand's span and alignment, and that the workspace holds every region.
-                unsafe { sys::bops_gemm_dbias_launch(&params, dtype, sums, dbias, stream) }
+                add_up(sums, located.pointer(index), stream)
             }));
         }
         for (place, copy) in of_dpre {
@@ -434,11 +430,10 @@ struct Regions {
 
 impl Regions {
     fn address(located: &Located<'_>, place: Place) -> *mut c_void {
-        let address = match place {
-            Place::Operand(position) => located.operands[position].address(),
-            Place::Dpre => located.workspace.address(),
-        };
-        address as *mut c_void
+        match place {
+            Place::Operand(position) => located.pointer(position),
+            Place::Dpre => located.workspace_pointer(),
+        }
     }
 }
 
@@ -493,135 +488,99 @@ impl PlannedPass {
 
 /// Makes a product ready to run, and counts the launches of each of the library's calls.
 fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<(Box<Run>, u32), BuildError> {
-    let Planned { params, dtype: element, first, finish, .. } = &planned;
-    let dtype = c_dtype(*element).map_err(BuildError::Refused)?;
-    let mut vendor = None;
-    match first {
-        Some(First::Simt(choice)) => {
-            device.prepare("bops_gemm_simt", [dtype, choice.tile], || {
-                // SAFETY: the structs live across the call and hold what the choice allows.
-                unsafe { sys::bops_gemm_simt_prepare(params, choice, dtype) }
-            })?;
+    let dtype = c_dtype(planned.dtype).map_err(BuildError::Refused)?;
+    let forms = Forms { device, params: planned.params, dtype };
+    let mut of_call = 1;
+    // SAFETY: each form gets its own functions and the choice that was made for it, and `run` passes on what a run has checked.
+    let first = unsafe {
+        match planned.first {
+            Some(First::Simt(choice)) => Some(forms.prepare(
+                "bops_gemm_simt",
+                [dtype, choice.tile],
+                choice,
+                sys::bops_gemm_simt_prepare,
+                sys::bops_gemm_simt_launch,
+            )?),
+            Some(First::FewRows(choice)) => Some(forms.prepare(
+                "bops_gemm_few_rows",
+                [dtype, choice.columns, choice.right_across],
+                choice,
+                sys::bops_gemm_few_rows_prepare,
+                sys::bops_gemm_few_rows_launch,
+            )?),
+            Some(First::FewRowsStream(choice)) => Some(forms.prepare(
+                "bops_gemm_few_rows_stream",
+                [dtype, choice.right_across],
+                choice,
+                sys::bops_gemm_few_rows_stream_prepare,
+                sys::bops_gemm_few_rows_stream_launch,
+            )?),
+            Some(First::Mma(choice)) => Some(forms.prepare(
+                "bops_gemm_mma",
+                [dtype, choice.tile, choice.left_across, choice.right_across],
+                choice,
+                sys::bops_gemm_mma_prepare,
+                sys::bops_gemm_mma_launch,
+            )?),
+            Some(First::Wgmma(choice)) => Some(forms.prepare(
+                "bops_gemm_wgmma",
+                [dtype, choice.columns, choice.reads, choice.left_across, choice.right_across],
+                choice,
+                sys::bops_gemm_wgmma_prepare,
+                sys::bops_gemm_wgmma_launch,
+            )?),
+            Some(First::WgmmaWords(choice)) => Some(forms.prepare_words(choice)?),
+            Some(First::Vendor(problem)) => {
+                let plan = device.cublaslt()?.plan(device, &problem)?;
+                of_call = plan.launches();
+                Some(planned.calls_of(plan))
+            }
+            None => None,
         }
-        Some(First::FewRows(choice)) => {
-            device.prepare("bops_gemm_few_rows", [dtype, choice.columns, choice.right_across], || {
-                // SAFETY: as for simt.
-                unsafe { sys::bops_gemm_few_rows_prepare(params, choice, dtype) }
-            })?;
-        }
-        Some(First::FewRowsStream(choice)) => {
-            device.prepare("bops_gemm_few_rows_stream", [dtype, choice.right_across], || {
-                // SAFETY: as for simt.
-                unsafe { sys::bops_gemm_few_rows_stream_prepare(params, choice, dtype) }
-            })?;
-        }
-        Some(First::Mma(choice)) => {
-            let numbers = [dtype, choice.tile, choice.left_across, choice.right_across];
-            device.prepare("bops_gemm_mma", numbers, || {
-                // SAFETY: as for simt.
-                unsafe { sys::bops_gemm_mma_prepare(params, choice, dtype) }
-            })?;
-        }
-        Some(First::Wgmma(choice)) => {
-            let numbers = [dtype, choice.columns, choice.reads, choice.left_across, choice.right_across];
-            device.prepare("bops_gemm_wgmma", numbers, || {
-                // SAFETY: as for simt.
-                unsafe { sys::bops_gemm_wgmma_prepare(params, choice, dtype) }
-            })?;
-        }
-        Some(First::WgmmaWords(choice)) => {
-            device.prepare("bops_gemm_wgmma_words", [choice.rows, choice.reads], || {
-                // SAFETY: as for simt.
-                unsafe { sys::bops_gemm_wgmma_words_prepare(params, choice) }
-            })?;
-        }
-        Some(First::Vendor(problem)) => vendor = Some(device.cublaslt()?.plan(device, problem)?),
-        None => {}
-    }
-    if let Some((choice, _)) = finish {
-        device.prepare("bops_gemm_finish", [dtype], || {
-            // SAFETY: as for simt.
-            unsafe { sys::bops_gemm_finish_prepare(params, choice, dtype) }
-        })?;
-    }
-    let of_call = vendor.as_ref().map_or(1, cublaslt::Plan::launches);
+    };
+    let finish = planned.prepare_finish(device)?;
     let run = move |located: &Located<'_>, stream| {
-        let scratch = (located.workspace.address() + at.scratch_start) as *mut c_void;
-        let operands = planned.operands(located, at, scratch);
-        let Planned { params, first, finish, .. } = &planned;
-        let status = match first {
-            // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds every region.
-            Some(First::Simt(choice)) => unsafe {
-                sys::bops_gemm_simt_launch(params, choice, dtype, &operands, stream)
-            },
-            // SAFETY: as for simt.
-            Some(First::FewRows(choice)) => unsafe {
-                sys::bops_gemm_few_rows_launch(params, choice, dtype, &operands, stream)
-            },
-            // SAFETY: as for simt.
-            Some(First::FewRowsStream(choice)) => unsafe {
-                sys::bops_gemm_few_rows_stream_launch(params, choice, dtype, &operands, stream)
-            },
-            // SAFETY: as for simt.
-            Some(First::Mma(choice)) => unsafe { sys::bops_gemm_mma_launch(params, choice, dtype, &operands, stream) },
-            // SAFETY: as for simt.
-            Some(First::Wgmma(choice)) => unsafe {
-                sys::bops_gemm_wgmma_launch(params, choice, dtype, &operands, stream)
-            },
-            // SAFETY: as for simt.
-            Some(First::WgmmaWords(choice)) => unsafe {
-                sys::bops_gemm_wgmma_words_launch(params, choice, &operands, stream)
-            },
-            Some(First::Vendor(_)) => {
-                let out = match finish {
-                    Some((_, Source::Scratch)) => scratch,
-                    Some((_, Source::Other)) => operands.other,
-                    _ => operands.out,
-                };
-                // Column-major, the product is that of the factors in reverse order.
-                let (first, second, bias) = (operands.right, operands.left, operands.bias);
-                // Behind the product, where it lies in the scratch region.
-                let work = scratch.wrapping_byte_add(to_usize(planned.product_bytes));
-                let call = |plan: &cublaslt::Plan, starts: &[u64; 3]| {
-                    let [of_first, of_second, of_out] = starts.map(to_usize);
-                    let operands = cublaslt::Operands {
-                        first: first.wrapping_byte_add(of_first),
-                        second: second.wrapping_byte_add(of_second),
-                        out: out.wrapping_byte_add(of_out),
-                        bias,
-                    };
-                    // SAFETY: as for simt; the problem has the layouts of the operands.
-                    unsafe { plan.launch(operands, work, stream) }
-                };
-                vendor.as_ref().map_or(0, |plan| {
-                    planned.calls.iter().map(|starts| call(plan, starts)).find(|&status| status != 0).unwrap_or(0)
-                })
-            }
-            None => 0,
-        };
-        match finish {
-            Some((choice, source)) if status == 0 => {
-                let source = match source {
-                    Source::Scratch => scratch,
-                    Source::Out => operands.out,
-                    Source::Other => operands.other,
-                };
-                // SAFETY: as for simt.
-                unsafe {
-                    sys::bops_gemm_finish_launch(&planned.finish_params, choice, dtype, source, &operands, stream)
-                }
-            }
-            _ => status,
-        }
+        let operands = planned.operands(located, at);
+        let launches = first.iter().chain(&finish);
+        launches.map(|launch| launch(&operands, stream)).find(|&status| status != 0).unwrap_or(0)
     };
     Ok((Box::new(run), of_call))
 }
 
 impl Planned {
-    fn operands(&self, located: &Located<'_>, at: Regions, scratch: *mut c_void) -> sys::bops_gemm_operands {
+    /// The calls of the vendor's library.
+    fn calls_of(&self, plan: cublaslt::Plan) -> Box<ProductLaunch> {
+        let (calls, product_bytes) = (self.calls.clone(), to_usize(self.product_bytes));
+        let source = self.finish.map(|(_, source)| source);
+        Box::new(move |operands, stream| {
+            let out = match source {
+                Some(Source::Scratch) => operands.parts,
+                Some(Source::Other) => operands.other,
+                Some(Source::Out) | None => operands.out,
+            };
+            // Behind the product, where it lies in the scratch region.
+            let work = operands.parts.wrapping_byte_add(product_bytes);
+            let call = |starts: &[u64; 3]| {
+                let [of_first, of_second, of_out] = starts.map(to_usize);
+                // Column-major, the product is that of the factors in reverse order.
+                let operands = cublaslt::Operands {
+                    first: operands.right.wrapping_byte_add(of_first),
+                    second: operands.left.wrapping_byte_add(of_second),
+                    out: out.wrapping_byte_add(of_out),
+                    bias: operands.bias,
+                };
+                // SAFETY: the generic check proved every operand's span and alignment, and the problem has the layouts of the operands.
+                unsafe { plan.launch(operands, work, stream) }
+            };
+            calls.iter().map(call).find(|&status| status != 0).unwrap_or(0)
+        })
+    }
+
+    fn operands(&self, located: &Located<'_>, at: Regions) -> sys::bops_gemm_operands {
         let address = |place: Place| Regions::address(located, place);
         let optional = |place: Option<Place>| place.map_or(std::ptr::null_mut(), address);
         let sums = (located.workspace.address() + at.sums_start) as *mut c_void;
+        let scratch = (located.workspace.address() + at.scratch_start) as *mut c_void;
         let factor = |place, copy: Option<FactorCopy>| match copy {
             Some(copy) => (located.workspace.address() + at.copies_start + copy.at) as *mut c_void,
             None => address(place),
