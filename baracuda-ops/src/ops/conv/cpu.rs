@@ -7,6 +7,8 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{Accepted, Candidate};
 use crate::narrow::to_usize;
+use crate::ops::gemm::cpu::accumulated;
+use crate::ops::gemm::geometry::Fused;
 use crate::plan::MAX_WORK;
 
 /// The reference kernel of the three products.
@@ -170,10 +172,7 @@ struct Finish<'v> {
 
 impl<'v> Finish<'v> {
     fn new(contraction: &'v Contraction, operands: &Operands<'v>, out: Tensor<'v>) -> Self {
-        let (bias, pre) = match contraction.epilogue {
-            Epilogue::Forward { bias, pre, .. } => (bias, pre),
-            Epilogue::Gradient { .. } => (None, None),
-        };
+        let Fused { bias, beside: pre, .. } = contraction.epilogue.fused();
         Self {
             contraction,
             out,
@@ -220,9 +219,4 @@ fn channel_sums(sums: &ChannelSums, operands: &Operands<'_>) {
         // SAFETY: each channel is one task.
         unsafe { grad.store(offset, accumulated(total.total(), sums.beta, || grad.load(offset))) };
     });
-}
-
-/// `sum + beta * before`; with beta 0 nothing is read.
-fn accumulated(sum: f64, beta: f64, before: impl FnOnce() -> f64) -> f64 {
-    if beta == 0.0 { sum } else { sum + beta * before() }
 }

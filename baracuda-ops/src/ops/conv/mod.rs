@@ -103,6 +103,8 @@ mod backward_weight;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod depthwise;
 mod fast;
 mod forward;
 mod geometry;

@@ -83,7 +83,7 @@ use crate::plan::Function;
 use crate::tensor::{MAX_RANK, TensorDesc};
 
 mod backward;
-mod cpu;
+pub(super) mod cpu;
 #[cfg(feature = "cuda")]
 pub(super) mod cuda;
 pub(super) mod fast;

@@ -22,7 +22,7 @@ use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Exec, Kernel};
 use crate::ops::gemm::cuda::launch::Forms;
 use crate::ops::gemm::cuda::product::{Form as GemmForm, Limits};
 use crate::ops::gemm::cuda::{self as gemm_forms, workspace};
-use crate::ops::gemm::geometry::Place;
+use crate::ops::gemm::geometry::MatrixPlace;
 use crate::options::{Math, PlanOptions};
 use crate::plan::{Descriptor, form_name};
 
@@ -152,7 +152,7 @@ fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError>
     let Some(Planned { product, params, choice, turns, .. }) = planned else {
         return Ok(Built(Exec::Cuda(Launch::new("bops_conv", |_, _| 0))));
     };
-    let dtype = c_dtype(product.dtype).map_err(BuildError::Refused)?;
+    let dtype = c_dtype(product.dtype)?;
     let forms = Forms { device, params, dtype };
     // SAFETY: each form gets its own functions and the choice that was made for it, and `start` passes on what a run has checked.
     let first = unsafe {
@@ -189,11 +189,11 @@ fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError>
     }
     let finish = product.prepare_finish(device)?;
     let start = move |located: &Located<'_>, stream: *mut c_void| {
-        let address = |place: Place| match place {
-            Place::Operand(position) => located.pointer(position),
-            Place::Dpre => std::ptr::null_mut(), // No operand of a convolution.
+        let address = |place: MatrixPlace| match place {
+            MatrixPlace::Operand(position) => located.pointer(position),
+            MatrixPlace::Dpre => std::ptr::null_mut(), // No operand of a convolution.
         };
-        let optional = |place: Option<Place>| place.map_or(std::ptr::null_mut(), address);
+        let optional = |place: Option<MatrixPlace>| place.map_or(std::ptr::null_mut(), address);
         // 1. Copies of the factors.
         let mut factors = [address(product.left), address(product.right)];
         for (factor, turn) in factors.iter_mut().zip(&turns) {
@@ -210,7 +210,7 @@ fn build(planned: Option<Planned>, device: &Device) -> Result<Built, BuildError>
         let operands = sys::bops_gemm_operands {
             left: factors[0],
             right: factors[1],
-            bias: optional(product.bias.map(Place::Operand)),
+            bias: optional(product.bias.map(MatrixPlace::Operand)),
             out: optional(product.out),
             other: optional(product.other),
             parts: located.workspace_pointer(),

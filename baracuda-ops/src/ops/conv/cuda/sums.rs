@@ -5,18 +5,18 @@ use std::ffi::c_void;
 
 use baracuda_ops_sys as sys;
 
-use super::depthwise::lanes;
-use super::product::{DIGITS, merged};
+use super::product::merged;
 use crate::backend::cuda::{self, Launch, Props, c_dtype};
 use crate::backend::{Device, Located};
 use crate::dtype::DType;
 use crate::error::Reason;
 use crate::kernel::{BuildError, Built, Exec};
 use crate::narrow::word;
-use crate::ops::conv::geometry::ChannelSums;
+use crate::ops::conv::depthwise::lanes;
+use crate::ops::conv::geometry::{ChannelSums, DIGITS};
 use crate::ops::gemm::cuda::launch::prepare_dbias;
 use crate::ops::gemm::cuda::product::{accumulator_bytes, bounded_blocks, in_quads, matrix, padded};
-use crate::ops::gemm::geometry::{Extents, MAX_BATCH, Matrix, Place};
+use crate::ops::gemm::geometry::{Extents, MAX_BATCH, Matrix, MatrixPlace};
 
 /// What makes the partial sums.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -83,7 +83,7 @@ impl PlannedSums {
     pub(super) fn build(self, device: &Device) -> Result<Built, BuildError> {
         let device = cuda::Device::of(device)?;
         let Self { first, last, positions: [dy, dbias], dtypes, .. } = self;
-        let of_dy = c_dtype(dtypes[0]).map_err(BuildError::Refused)?;
+        let of_dy = c_dtype(dtypes[0])?;
         match &first {
             Some(First::Runs(params)) => device.prepare("bops_conv_backward_bias", [of_dy, params.vector], || {
                 // SAFETY: the params live across the call.
@@ -187,12 +187,13 @@ fn in_vectors(
     let rows: u64 = extents.iter().product();
     let vectors = of.channels / each;
     let lanes = lanes(vectors, 32);
-    let tiles = vectors.div_ceil(lanes.into());
-    let workers = u64::from(sys::BOPS_CONV_SUMS_THREADS / lanes);
+    let tiles = vectors.div_ceil(lanes);
+    let workers = u64::from(sys::BOPS_CONV_SUMS_THREADS) / lanes;
     let wanted = (BLOCKS * u64::from(props.multiprocessors)).div_ceil(tiles).min(rows.div_ceil(workers));
     let wanted = wanted.max(rows.div_ceil(workers * MOST_ROWS));
     let parts = u32::try_from(wanted).ok().filter(|_| bounded_blocks([wanted, tiles]).is_ok())?;
-    let params = sys::bops_conv_column_sums_params { channels: of.channels, rows, row_stride, lanes, parts };
+    let params =
+        sys::bops_conv_column_sums_params { channels: of.channels, rows, row_stride, lanes: word(lanes), parts };
     Some((params, wanted))
 }
 
@@ -208,7 +209,7 @@ fn in_columns(of: &ChannelSums, extents: &[u64; DIGITS]) -> Result<(First, u64),
     let mut outer = [0; MAX_BATCH];
     outer[..first].copy_from_slice(&strides[..first]);
     let dy = Matrix {
-        place: Place::Operand(of.dy.position),
+        place: MatrixPlace::Operand(of.dy.position),
         dtype: of.dy.dtype,
         align_bytes: of.dy.align_bytes,
         rows: row_stride(first).unwrap_or(0),

@@ -8,6 +8,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use super::is_left_to_gemm;
+use crate::backend::cuda::cublaslt::version_words;
 use crate::backend::cuda::cudnn::{MAX_RANK, Operands, Problem, Tensor, WORKSPACE_BYTES};
 use crate::backend::cuda::{self, Launch, Props};
 use crate::backend::{Device, DeviceProps, Located};
@@ -16,9 +17,10 @@ use crate::error::Reason;
 use crate::kernel::{Accepted, Ask, BuildError, Built, Candidate, Exec};
 use crate::narrow::signed;
 use crate::ops::activation::Activation;
-use crate::ops::conv::geometry::{Axis, Contracting, Epilogue};
+use crate::ops::conv::geometry::{Axis, Contracting};
 use crate::ops::conv::{MAX_AXES, Pass, table};
 use crate::ops::gemm::cuda::{WORKSPACE_ALIGN, workspace};
+use crate::ops::gemm::geometry::Fused;
 use crate::options::{Determinism, Math, PlanOptions};
 use crate::slots::Slot;
 use crate::tensor::TensorDesc;
@@ -29,8 +31,7 @@ const MOST_ALIGN_BYTES: u64 = 16;
 /// The library and its version.
 pub(super) fn library(device: &Device) -> Option<String> {
     let version = cuda::Device::of(device).ok()?.cudnn().ok()?.version();
-    let [major, minor, patch] = [version / 10000, version / 100 % 100, version % 100];
-    Some(format!("cuDNN {major}.{minor}.{patch}"))
+    Some(format!("cuDNN {}", version_words(version)))
 }
 
 pub(super) fn candidate<'d, D: Contracting>(
@@ -91,10 +92,7 @@ impl Planned {
         }
 
         // 1. What it adds and applies.
-        let (activation, beta) = match contraction.epilogue {
-            Epilogue::Forward { activation, .. } => (activation, 0.0),
-            Epilogue::Gradient { beta } => (Activation::Identity, beta),
-        };
+        let Fused { activation, beta, .. } = contraction.epilogue.fused();
         let written = match pass {
             Pass::Forward => y,
             Pass::Data => x,

@@ -1,7 +1,6 @@
 //! The contraction of groups with few channels: a thread for each quad of the output.
 
 use super::super::geometry::Contraction;
-use super::digits::ordered;
 use super::output::{Output, Params, Terms, check_coordinates, sums_step};
 use crate::backend::wgpu::{Binding, Props, StepBuilder, elements_in, groups, prelude};
 use crate::error::Reason;
@@ -47,7 +46,6 @@ pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<Ste
 
     let count = quads.saturating_mul(parts).div_ceil(WORKGROUP.into());
     let grid = groups(count, props)?;
-    let plain_strides = ordered(plain.lead, plain.axes, contraction.terms.lead_last);
     let params = Params {
         m: word(rows.count()),
         n: word(whole.n),
@@ -56,7 +54,7 @@ pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<Ste
         channel_groups: word(*channel_groups),
         groups: word(count),
         groups_x: grid[0],
-        plain_strides: plain_strides.map(stride),
+        plain_strides: plain.digits(&contraction.terms).map(stride),
         ..sums.params(terms.params(contraction, 1))
     };
     let factor = |name, position, dtype| elements_in(name, terms.place(position, &sums), dtype);

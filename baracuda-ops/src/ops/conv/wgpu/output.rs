@@ -2,8 +2,8 @@
 
 use bytemuck::{Pod, Zeroable};
 
-use super::super::geometry::{Contraction, Epilogue, Indices, Strided, Vector};
-use super::digits::{Digits, digits_of, ordered};
+use super::super::geometry::{Contraction, Indices, Strided, Vector};
+use super::digits::{Digits, digits_of};
 use crate::backend::wgpu::{
     Binding, Place, Props, StepBuilder, elements_in, groups, has_whole_lines, lines_out, prelude,
 };
@@ -11,6 +11,7 @@ use crate::dtype::DType;
 use crate::error::Reason;
 use crate::narrow::{single, stride, word};
 use crate::ops::activation::Activation;
+use crate::ops::gemm::geometry::Fused;
 
 /// Threads of a workgroup that adds up parts.
 const SUMS_WORKGROUP: u32 = 128;
@@ -122,7 +123,7 @@ impl Terms {
 }
 
 fn extents(indices: &Indices) -> [u64; 4] {
-    ordered(indices.lead.max(1), indices.axes.map(|extent| extent.max(1)), indices.lead_last)
+    indices.digits().map(|extent| extent.max(1))
 }
 
 /// Where sums go, and what becomes of them on the way.
@@ -145,10 +146,7 @@ pub(super) struct Output {
 impl Output {
     pub(super) fn new(contraction: &Contraction) -> Self {
         let Contraction { rows, n, out, epilogue, .. } = contraction;
-        let (bias, activation, pre, beta) = match *epilogue {
-            Epilogue::Forward { bias, activation, pre } => (bias, activation, pre, 0.0),
-            Epilogue::Gradient { beta } => (None, Activation::Identity, None, beta),
-        };
+        let Fused { bias, activation, beside: pre, beta } = epilogue.fused();
         let digits = Digits::fewest(rows, [out, pre.as_ref().unwrap_or(out)]);
         let (extent, stride) = digits.fastest(0);
         Self {

@@ -1,7 +1,7 @@
 //! The contraction by tiles: their size and the parts of the terms, and how factors are read.
 
 use super::super::geometry::{Contraction, Gathered, Indices};
-use super::digits::{Digits, ordered};
+use super::digits::Digits;
 use super::output::{Output, Params, Terms, check_coordinates, sums_step};
 use crate::backend::wgpu::{Binding, Props, StepBuilder, groups, has_whole_lines, lines_in, prelude};
 use crate::error::Reason;
@@ -98,7 +98,7 @@ fn closest(indices: &Indices, lead: u64, gathered: &Gathered, are_terms: bool) -
         let factor = if are_terms { axis.of_term } else { axis.of_row };
         (indices.axes[at], factor.unsigned_abs().saturating_mul(axis.stride))
     });
-    let digits = ordered((indices.lead, lead), axes, indices.lead_last);
+    let digits = indices.in_order((indices.lead, lead), axes);
     digits.into_iter().rev().find(|(extent, _)| *extent > 1).map_or(u64::MAX, |(_, distance)| distance)
 }
 

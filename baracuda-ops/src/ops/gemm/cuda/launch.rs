@@ -80,7 +80,7 @@ impl Planned {
         device: &cuda::Device,
     ) -> Result<Option<Box<ProductLaunch>>, BuildError> {
         let Some((choice, source)) = self.finish else { return Ok(None) };
-        let (params, dtype) = (self.finish_params, c_dtype(self.dtype).map_err(BuildError::Refused)?);
+        let (params, dtype) = (self.finish_params, c_dtype(self.dtype)?);
         device.prepare("bops_gemm_finish", [dtype], || {
             // SAFETY: the structs live across the call and hold what the choice allows.
             unsafe { sys::bops_gemm_finish_prepare(&params, &choice, dtype) }
@@ -103,7 +103,7 @@ pub(in crate::ops) fn prepare_dbias(
     params: sys::bops_gemm_dbias_params,
     dtype: DType,
 ) -> Result<impl Fn(*const c_void, *mut c_void, *mut c_void) -> i32 + Send + Sync + use<>, BuildError> {
-    let dtype = c_dtype(dtype).map_err(BuildError::Refused)?;
+    let dtype = c_dtype(dtype)?;
     device.prepare("bops_gemm_dbias", [dtype], || {
         // SAFETY: the params live across the call.
         unsafe { sys::bops_gemm_dbias_prepare(&params, dtype) }

@@ -13,7 +13,7 @@ use std::ffi::c_void;
 
 use baracuda_ops_sys as sys;
 
-use super::geometry::{BackwardGeometry, Dpre, Matrix, Pass, Place, Product};
+use super::geometry::{BackwardGeometry, Dpre, DprePass, Matrix, MatrixPlace, Product};
 use super::{GemmBackwardDescriptor, GemmDescriptor};
 use crate::backend::cuda::{self, Launch, c_activation, c_dtype, cublaslt};
 use crate::backend::{Backend, Device, DeviceProps, Located};
@@ -82,7 +82,7 @@ struct Schedule {
     dbias: Option<(sys::bops_gemm_dbias_params, DType, usize)>,
     products: Vec<Planned>,
     /// What the products read in the place of factors, and what these are copies of. Those of operands are made first, those of dpre behind it.
-    copies: Vec<(Place, FactorCopy)>,
+    copies: Vec<(MatrixPlace, FactorCopy)>,
     /// Where the regions of the workspace begin; dpre is the first.
     sums_start: u64,
     copies_start: u64,
@@ -93,15 +93,15 @@ struct Schedule {
 
 /// How dpre is made.
 enum Made {
-    Pass(Box<PlannedPass>),
+    Elementwise(Box<PlannedPass>),
     Product(Box<Planned>),
 }
 
 struct PlannedPass {
     params: sys::bops_gemm_dpre_params,
     dtype: DType,
-    dout: Place,
-    saved: Option<Place>,
+    dout: MatrixPlace,
+    saved: Option<MatrixPlace>,
     is_stored: bool,
     has_sums: bool,
 }
@@ -185,7 +185,7 @@ impl Schedule {
                 }
                 self.dpre = Some(Made::Product(Box::new(planned)));
             }
-            Some(Dpre::Pass(pass)) if pass.m > 0 && pass.n > 0 && pass.batch.count() > 0 => {
+            Some(Dpre::Elementwise(pass)) if pass.m > 0 && pass.n > 0 && pass.batch.count() > 0 => {
                 let dtype = match geometry.da.as_ref().or(geometry.db.as_ref()) {
                     Some(product) => product.left.dtype,
                     None => pass.dpre.map_or(product::narrowest(pass), |dpre| dpre.dtype),
@@ -196,7 +196,7 @@ impl Schedule {
                     sum_bytes = sum_rows.saturating_mul(pass.n).saturating_mul(product::accumulator_bytes(dtype));
                 }
                 self.launches += 1;
-                self.dpre = Some(Made::Pass(Box::new(planned)));
+                self.dpre = Some(Made::Elementwise(Box::new(planned)));
             }
             _ => dpre_bytes = 0,
         }
@@ -204,7 +204,7 @@ impl Schedule {
         self.scratch_start = self.sums_start + regions(sum_bytes);
         if let Some(sums) = &geometry.dbias {
             let n = match geometry.dpre {
-                Some(Dpre::Pass(Pass { n, .. }) | Dpre::Recomputed(Product { n, .. })) => n,
+                Some(Dpre::Elementwise(DprePass { n, .. }) | Dpre::Recomputed(Product { n, .. })) => n,
                 None => 0,
             };
             if n > 0 {
@@ -225,7 +225,13 @@ impl Schedule {
 }
 
 impl PlannedPass {
-    fn new(pass: &Pass, dtype: DType, is_stored: bool, has_sums: bool, limits: &Limits<'_>) -> Result<Self, Reason> {
+    fn new(
+        pass: &DprePass,
+        dtype: DType,
+        is_stored: bool,
+        has_sums: bool,
+        limits: &Limits<'_>,
+    ) -> Result<Self, Reason> {
         // 1. The tallest tiles that keep all multiprocessors busy: each writes a row of sums.
         let columns = pass.n.div_ceil(u64::from(sys::BOPS_GEMM_DPRE_COLUMNS)).saturating_mul(pass.batch.count());
         let wanted = DPRE_BLOCKS * u64::from(limits.props.multiprocessors);
@@ -323,8 +329,7 @@ pub(in crate::ops) fn library(form: Form, device: &Device) -> Option<String> {
         return None;
     }
     let version = cuda::Device::of(device).ok()?.cublaslt().ok()?.version();
-    let [major, minor, patch] = [version / 10000, version / 100 % 100, version % 100];
-    Some(format!("cuBLASLt {major}.{minor}.{patch}"))
+    Some(format!("cuBLASLt {}", cublaslt::version_words(version)))
 }
 
 /// How a form would serve one product of operands, whichever op's it is.
@@ -388,12 +393,13 @@ impl Schedule {
             Ok::<_, BuildError>(run)
         };
         let at = Regions { sums_start, copies_start, scratch_start };
-        let (of_dpre, of_operands): (Vec<_>, Vec<_>) = copies.into_iter().partition(|(place, _)| *place == Place::Dpre);
+        let (of_dpre, of_operands): (Vec<_>, Vec<_>) =
+            copies.into_iter().partition(|(place, _)| *place == MatrixPlace::Dpre);
         for (place, copy) in of_operands {
             launches.push(copy.prepare(device, place, at)?);
         }
         match dpre {
-            Some(Made::Pass(pass)) => launches.push(pass.prepare(device, at)?),
+            Some(Made::Elementwise(pass)) => launches.push(pass.prepare(device, at)?),
             Some(Made::Product(planned)) => launches.push(product(*planned, at)?),
             None => {}
         }
@@ -429,16 +435,16 @@ struct Regions {
 }
 
 impl Regions {
-    fn address(located: &Located<'_>, place: Place) -> *mut c_void {
+    fn address(located: &Located<'_>, place: MatrixPlace) -> *mut c_void {
         match place {
-            Place::Operand(position) => located.pointer(position),
-            Place::Dpre => located.workspace_pointer(),
+            MatrixPlace::Operand(position) => located.pointer(position),
+            MatrixPlace::Dpre => located.workspace_pointer(),
         }
     }
 }
 
 impl FactorCopy {
-    fn prepare(self, device: &cuda::Device, of: Place, at: Regions) -> Result<Box<Run>, BuildError> {
+    fn prepare(self, device: &cuda::Device, of: MatrixPlace, at: Regions) -> Result<Box<Run>, BuildError> {
         let Self { params, is_turned, at: start } = self;
         if is_turned {
             device.prepare("bops_gemm_turn", [], || {
@@ -469,7 +475,7 @@ impl FactorCopy {
 impl PlannedPass {
     fn prepare(self, device: &cuda::Device, at: Regions) -> Result<Box<Run>, BuildError> {
         let Self { params, dtype, dout, saved, is_stored, has_sums } = self;
-        let dtype = c_dtype(dtype).map_err(BuildError::Refused)?;
+        let dtype = c_dtype(dtype)?;
         device.prepare("bops_gemm_dpre", [dtype], || {
             // SAFETY: the params live across the call.
             unsafe { sys::bops_gemm_dpre_prepare(&params, dtype) }
@@ -477,7 +483,7 @@ impl PlannedPass {
         Ok(Box::new(move |located, stream| {
             let address = |place| Regions::address(located, place);
             let saved = saved.map_or(std::ptr::null_mut(), address);
-            let to = if is_stored { address(Place::Dpre) } else { std::ptr::null_mut() };
+            let to = if is_stored { address(MatrixPlace::Dpre) } else { std::ptr::null_mut() };
             let sums = (located.workspace.address() + at.sums_start) as *mut c_void;
             let sums = if has_sums { sums } else { std::ptr::null_mut() };
             // SAFETY: the generic check proved every operand's span and alignment, and that the workspace holds every region.
@@ -488,7 +494,7 @@ impl PlannedPass {
 
 /// Makes a product ready to run, and counts the launches of each of the library's calls.
 fn prepare(planned: Planned, device: &cuda::Device, at: Regions) -> Result<(Box<Run>, u32), BuildError> {
-    let dtype = c_dtype(planned.dtype).map_err(BuildError::Refused)?;
+    let dtype = c_dtype(planned.dtype)?;
     let forms = Forms { device, params: planned.params, dtype };
     let mut of_call = 1;
     // SAFETY: each form gets its own functions and the choice that was made for it, and `run` passes on what a run has checked.
@@ -577,8 +583,8 @@ impl Planned {
     }
 
     fn operands(&self, located: &Located<'_>, at: Regions) -> sys::bops_gemm_operands {
-        let address = |place: Place| Regions::address(located, place);
-        let optional = |place: Option<Place>| place.map_or(std::ptr::null_mut(), address);
+        let address = |place: MatrixPlace| Regions::address(located, place);
+        let optional = |place: Option<MatrixPlace>| place.map_or(std::ptr::null_mut(), address);
         let sums = (located.workspace.address() + at.sums_start) as *mut c_void;
         let scratch = (located.workspace.address() + at.scratch_start) as *mut c_void;
         let factor = |place, copy: Option<FactorCopy>| match copy {
@@ -589,7 +595,7 @@ impl Planned {
         sys::bops_gemm_operands {
             left: factor(self.left, of_left),
             right: factor(self.right, of_right),
-            bias: optional(self.bias.map(Place::Operand)),
+            bias: optional(self.bias.map(MatrixPlace::Operand)),
             out: optional(self.out),
             other: optional(self.other),
             parts: scratch,

@@ -86,10 +86,10 @@ impl Regions {
         if self.partial_bytes == 0 { self.dpre_bytes } else { self.partials_offset() + self.partial_bytes }
     }
 
-    fn place(&self, place: geometry::Place) -> Place {
+    fn place(&self, place: geometry::MatrixPlace) -> Place {
         match place {
-            geometry::Place::Operand(position) => Place::Operand(position),
-            geometry::Place::Dpre => self.dpre(),
+            geometry::MatrixPlace::Operand(position) => Place::Operand(position),
+            geometry::MatrixPlace::Dpre => self.dpre(),
         }
     }
 
