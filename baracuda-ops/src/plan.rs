@@ -93,7 +93,7 @@ pub(crate) enum Function<D> {
     #[cfg(feature = "wgpu")]
     Wgpu(for<'d> fn(&'d D, &wgpu::Props) -> Accepted<'d>),
     #[cfg(feature = "wgpu")]
-    NamedWgpu(&'static str, for<'d> fn(&'d D, &wgpu::Props) -> Accepted<'d>),
+    NamedWgpu(&'static str, for<'d> fn(&'d D, &wgpu::Props, Ask) -> Accepted<'d>),
 }
 
 impl<D: Descriptor> Kernel<D> for Function<D> {
@@ -126,13 +126,15 @@ impl<D: Descriptor> Kernel<D> for Function<D> {
         not(any(feature = "cuda", feature = "wgpu")),
         expect(unused_variables, reason = "the CPU has no properties")
     )]
-    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, _: Ask) -> Accepted<'d> {
+    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
         match self {
             Self::Cpu(accept) | Self::NamedCpu(_, accept) => accept(descriptor),
             #[cfg(feature = "cuda")]
             Self::Cuda(accept) | Self::NamedCuda(_, accept) => accept(descriptor, cuda::Props::of(props)?),
             #[cfg(feature = "wgpu")]
-            Self::Wgpu(accept) | Self::NamedWgpu(_, accept) => accept(descriptor, wgpu::Props::of(props)?),
+            Self::Wgpu(accept) => accept(descriptor, wgpu::Props::of(props)?),
+            #[cfg(feature = "wgpu")]
+            Self::NamedWgpu(_, accept) => accept(descriptor, wgpu::Props::of(props)?, ask),
         }
     }
 }

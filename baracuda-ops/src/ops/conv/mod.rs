@@ -93,7 +93,7 @@ use crate::kernel::Kernel;
 use crate::operands::operands;
 use crate::ops::fields::{beside_factors, float, in_range, require};
 use crate::ops::valid::{Op, kernels};
-use crate::plan::Function;
+use crate::plan::{Descriptor, Function, form_name};
 use crate::slots::{Access, SlotsBuilder};
 use crate::tensor::TensorDesc;
 
@@ -429,16 +429,11 @@ fn declare_gradient(
     for (index, desc) in [(table::DY, dy), written] {
         beside_factors(op.name, name(index), desc.dtype(), of)?;
     }
-    let names = [x, weight].map(|(index, _)| name(index));
-    let shape = Shape::new(op.name, (names[0], x.1), (names[1], weight.1), window)?;
+    let [x_name, weight_name] = [x, weight].map(|(index, _)| name(index));
+    let shape = Shape::new(op.name, (x_name, x.1), (weight_name, weight.1), window)?;
     let output = shape.output();
     require(op.name, "dy", dy.dims() == output, || {
-        format!(
-            "must be {output:?}, the output of a convolution of {} with {}; got {:?}",
-            names[0],
-            names[1],
-            dy.dims()
-        )
+        format!("must be {output:?}, the output of a convolution of {x_name} with {weight_name}; got {:?}", dy.dims())
     })?;
     in_range(op.name, "beta", beta, factor.1)?;
     slots.declare(factor.0, *factor.1)?;
@@ -480,8 +475,13 @@ fn product_kernels<D: Contracting>() -> &'static [&'static dyn Kernel<D>] {
     const {
         kernels!(
             cuda: [cuda::DEPTHWISE, cuda::CUDNN, cuda::GEMM_CUBLASLT, cuda::GEMM_WGMMA, cuda::WGMMA, cuda::GEMM_MMA, cuda::MMA, cuda::GEMM_SIMT, cuda::SIMT];
-            wgpu: [wgpu::Depthwise, wgpu::Direct, wgpu::Gemm, wgpu::Tiled];
-            cpu: [fast::Fast, Function::Cpu(cpu::contracting)]
+            wgpu: [
+                Function::NamedWgpu(form_name!(D, "depthwise"), wgpu::depthwise),
+                Function::NamedWgpu(form_name!(D, "direct"), wgpu::direct),
+                Function::NamedWgpu(form_name!(D, "gemm_tiled"), wgpu::gemm),
+                Function::NamedWgpu(form_name!(D, "tiled"), wgpu::tiled)
+            ];
+            cpu: [Function::NamedCpu(form_name!(D, "fast"), fast::contracting), Function::Cpu(cpu::contracting)]
         )
     }
 }

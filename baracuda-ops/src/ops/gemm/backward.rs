@@ -1,7 +1,9 @@
 //! The descriptor and the operands of the gradients.
 
 use super::geometry::BackwardGeometry;
-use super::{GemmFactor, GemmGradients, GemmSaved, Gradient, Saved, Shape, backward_kernels, valid_alpha};
+use super::{
+    GemmFactor, GemmGradients, GemmSaved, Gradient, Saved, Shape, backward_kernels, product_fields, valid_alpha,
+};
 use crate::dtype::{DType, Real};
 use crate::error::{Error, Result};
 use crate::operands::{args, operands};
@@ -28,16 +30,9 @@ operands! { $
     }
 }
 
-fields! {
+product_fields! {
     /// The fields of the descriptor.
-    BackwardFields: Fields<Kind = (), Derived = Shape> + normalise {
-        a: TensorDesc,
-        b: TensorDesc,
-        transpose_a: bool = default,
-        transpose_b: bool = default,
-        alpha: Real = one,
-        bias: Option<DType> = default,
-        activation: Activation = default,
+    BackwardFields {
         saved: Saved = default,
         /// The type of dout and of forward's output; none is that of a.
         out: Option<DType> = default,
@@ -158,12 +153,10 @@ impl GemmBackwardDescriptor {
         let (a, b) = (a.into(), b.into());
         let gradient = |is_wanted: bool| is_wanted.then_some(Gradient { dtype: a.desc.dtype(), beta: Real::default() });
         Self::of(BackwardFields {
-            transpose_a: a.is_transposed,
-            transpose_b: b.is_transposed,
             da: gradient(wanted.da),
             db: gradient(wanted.db),
             dbias: gradient(wanted.dbias),
-            ..BackwardFields::minimal(a.desc, b.desc)
+            ..BackwardFields::of(a, b)
         })
     }
 

@@ -130,7 +130,7 @@ impl Planned {
             out: out.position,
             other: other.map(|pre| pre.position),
         };
-        // 2. How threads share them.
+        // 2. How threads share the sums.
         let params = &planned.params;
         let align = |of: &Strided| of.align_bytes >= FOUR * of.dtype.size_bytes();
         let is_aligned =

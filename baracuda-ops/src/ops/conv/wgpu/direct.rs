@@ -1,11 +1,10 @@
 //! The contraction of groups with few channels: a thread for each quad of the output.
 
 use super::super::geometry::Contraction;
-use super::output::{Output, Params, Terms, check_coordinates, sums_step};
+use super::output::{Output, Params, Terms, check_coordinates, divided, sums_step};
 use crate::backend::wgpu::{Binding, Props, StepBuilder, elements_in, groups, prelude};
 use crate::error::Reason;
 use crate::narrow::{stride, word};
-use crate::ops::gemm::wgpu::MOST_STEPS_IN_SOFTWARE;
 
 /// Columns of a group: of more, tiles are fuller.
 const MOST_COLUMNS: u64 = 4;
@@ -15,8 +14,6 @@ const WORKGROUP: u32 = 128;
 const BUSY: u64 = 132 * 1024;
 /// Terms that are worth a part: fewer, and the sums cost more than the products.
 const LEAST_TERMS: u64 = 64;
-/// Parts that a thread adds up.
-const MOST_PARTS: u64 = 128;
 
 /// The dispatches, if anything is written, and the bytes of workspace between them.
 pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<StepBuilder>, u64), Reason> {
@@ -36,12 +33,7 @@ pub(super) fn steps(contraction: &Contraction, props: &Props) -> Result<(Vec<Ste
     let output = Output::new(&whole);
     let terms = Terms::of(contraction);
     let quads = output.quads(&whole);
-    let mut parts = (BUSY / quads.max(1)).min(terms.count / LEAST_TERMS).clamp(1, MOST_PARTS);
-    if props.is_cpu {
-        parts = parts.max(terms.count.div_ceil(MOST_STEPS_IN_SOFTWARE));
-    }
-    let part_terms = terms.count.div_ceil(parts).max(1);
-    let parts = terms.count.div_ceil(part_terms).max(1);
+    let (parts, part_terms) = divided(terms.count, BUSY / quads.max(1), LEAST_TERMS, props);
     let (sums, bytes) = if parts > 1 { output.of_parts(&whole, parts) } else { (output, 0) };
 
     let count = quads.saturating_mul(parts).div_ceil(WORKGROUP.into());

@@ -11,57 +11,36 @@ mod variants;
 use super::ConvBackwardBiasDescriptor;
 use super::geometry::{Contracting, Contraction};
 use crate::backend::wgpu::{Props, StepBuilder, Work, check_bindings, check_workspace};
-use crate::backend::{Backend, DeviceProps};
 use crate::error::Reason;
-use crate::kernel::{Accepted, Ask, Kernel};
+use crate::kernel::{Accepted, Ask};
 use crate::ops::gemm::wgpu::{Tile, check_operands, product_work};
-use crate::options::PlanOptions;
-use crate::plan::{Descriptor, form_name};
+use crate::plan::Descriptor;
 use crate::slots::Slot;
 
 pub(in crate::ops) use variants::wgsl_variants;
 
-/// The convolution, and its gradients but that of the bias.
-pub(super) enum Wgpu {
-    Tiled,
-    /// Of groups with one channel of x, whose windows slide.
-    Depthwise,
-    /// Of groups with few channels.
-    Direct,
-    /// What is a product of matrices, by gemm's tiles.
-    Gemm,
+/// The kernel that contracts by tiles.
+pub(super) fn tiled<'d, D: Contracting>(descriptor: &'d D, props: &Props, _: Ask) -> Accepted<'d> {
+    Ok(tiled_work(descriptor, props)?.candidate())
 }
 
-pub(super) use Wgpu::{Depthwise, Direct, Gemm, Tiled};
+/// Of groups with one channel of x, whose windows slide.
+pub(super) fn depthwise<'d, D: Contracting>(descriptor: &'d D, props: &Props, ask: Ask) -> Accepted<'d> {
+    Ok(depthwise_work(descriptor, props, ask)?.candidate())
+}
 
-impl<D: Contracting> Kernel<D> for Wgpu {
-    fn name(&self) -> &'static str {
-        match self {
-            Self::Tiled => form_name!(D, "tiled"),
-            Self::Depthwise => form_name!(D, "depthwise"),
-            Self::Direct => form_name!(D, "direct"),
-            Self::Gemm => form_name!(D, "gemm_tiled"),
-        }
-    }
+/// Of groups with few channels.
+pub(super) fn direct<'d, D: Contracting>(descriptor: &'d D, props: &Props, _: Ask) -> Accepted<'d> {
+    Ok(direct_work(descriptor, props)?.candidate())
+}
 
-    fn backend(&self) -> Backend {
-        Backend::Wgpu
-    }
-
-    fn accept<'d>(&self, descriptor: &'d D, _: &PlanOptions, props: &DeviceProps, ask: Ask) -> Accepted<'d> {
-        let props = Props::of(props)?;
-        let work = match self {
-            Self::Tiled => tiled_work(descriptor, props)?,
-            Self::Depthwise => return Ok(depthwise_work(descriptor, props, ask)?.candidate()),
-            Self::Direct => direct_work(descriptor, props)?,
-            Self::Gemm => gemm_work(&descriptor.contraction(), descriptor.slots(), props, ask)?,
-        };
-        Ok(work.candidate())
-    }
+/// What is a product of matrices, by gemm's tiles.
+pub(super) fn gemm<'d, D: Contracting>(descriptor: &'d D, props: &Props, ask: Ask) -> Accepted<'d> {
+    Ok(gemm_work(&descriptor.contraction(), descriptor.slots(), props, ask)?.candidate())
 }
 
 /// The kernel of the gradient of the bias.
-pub(super) fn backward_bias<'d>(descriptor: &'d ConvBackwardBiasDescriptor, props: &Props) -> Accepted<'d> {
+pub(super) fn backward_bias<'d>(descriptor: &'d ConvBackwardBiasDescriptor, props: &Props, _: Ask) -> Accepted<'d> {
     Ok(bias_work(descriptor, props)?.candidate())
 }
 

@@ -12,6 +12,7 @@ use crate::error::Reason;
 use crate::narrow::{single, stride, word};
 use crate::ops::activation::Activation;
 use crate::ops::gemm::geometry::Fused;
+use crate::ops::gemm::wgpu::MOST_STEPS_IN_SOFTWARE;
 
 /// Threads of a workgroup that adds up parts.
 const SUMS_WORKGROUP: u32 = 128;
@@ -278,6 +279,20 @@ pub(super) fn check_coordinates(contraction: &Contraction) -> Result<(), Reason>
         }
     }
     Ok(())
+}
+
+/// Parts that a thread adds up.
+const MOST_PARTS: u64 = 128;
+
+/// Into how many parts so many terms, or steps, are divided, and how many a part has: as many as are wanted to keep a device busy, each of
+/// at least so many.
+pub(super) fn divided(count: u64, wanted: u64, least: u64, props: &Props) -> (u64, u64) {
+    let mut parts = wanted.min(count / least).clamp(1, MOST_PARTS);
+    if props.is_cpu {
+        parts = parts.max(count.div_ceil(MOST_STEPS_IN_SOFTWARE));
+    }
+    let of_part = count.div_ceil(parts).max(1);
+    (count.div_ceil(of_part).max(1), of_part)
 }
 
 /// A factor of coordinates or their offset; what does not fit is multiplied by no index but 0.

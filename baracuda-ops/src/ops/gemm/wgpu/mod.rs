@@ -11,7 +11,7 @@ use crate::backend::wgpu::{
 };
 use crate::dtype::DType;
 use crate::error::Reason;
-use crate::kernel::Accepted;
+use crate::kernel::{Accepted, Ask};
 use crate::plan::Descriptor;
 use crate::slots::Slot;
 
@@ -20,12 +20,12 @@ pub(in crate::ops) use product::{DEPTH, MOST_STEPS_IN_SOFTWARE, Tile};
 pub(in crate::ops) use variants::wgsl_variants;
 
 /// The kernel of the product.
-pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor, props: &Props) -> Accepted<'d> {
+pub(super) fn forward<'d>(descriptor: &'d GemmDescriptor, props: &Props, _: Ask) -> Accepted<'d> {
     Ok(forward_work(descriptor, props)?.candidate())
 }
 
 /// The kernels of the gradients.
-pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor, props: &Props) -> Accepted<'d> {
+pub(super) fn backward<'d>(descriptor: &'d GemmBackwardDescriptor, props: &Props, _: Ask) -> Accepted<'d> {
     Ok(backward_work(descriptor, props)?.candidate())
 }
 
